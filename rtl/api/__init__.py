@@ -1,0 +1,1 @@
+"""gradloom: accelerators that fine-tune neural networks on FPGAs."""

@@ -1,0 +1,1 @@
+"""Number formats: HDL shape, numpy arithmetic and C type of each, in one object."""
