@@ -1,0 +1,262 @@
+"""Hierarchy: the same source is a tree of real submodules to the simulator and of shared modules to Verilog."""
+import dataclasses
+import enum
+import inspect
+import re
+
+import numpy as np
+from amaranth.hdl import (
+    ClockDomain,
+    ClockSignal,
+    Fragment,
+    Instance,
+    ResetSignal,
+    Shape,
+    ShapeCastable,
+    Signal,
+    Value,
+    ValueCastable,
+)
+from amaranth.hdl._ir import PortDirection
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+
+__all__ = ["DistinctModule", "Emitter", "Port", "place"]
+
+
+def place(m, name, component, platform):
+    """Adds ``component`` to ``m`` as submodule ``name`` and returns it.
+
+    Write ``unit = place(m, "unit", Unit(...), platform)`` instead of ``m.submodules.unit = unit = Unit(...)``;
+    everything else about ``unit`` stays the same, in particular its ports.
+
+    In simulation (``platform`` is anything but an :class:`Emitter`) this is exactly that assignment. When Verilog is
+    emitted it is an instance of a module that all equal components share: equal class and equal parameters.
+    A component says what makes it equal by a hashable ``key`` property; without one, everything stored on ``self``
+    counts. Only the ``sync`` domain reaches a placed component, as ports ``clk`` and ``rst`` where it uses them.
+    """
+    if isinstance(platform, Emitter):
+        m.submodules[name] = platform.instance(component)
+    else:
+        m.submodules[name] = component
+    return component
+
+
+@dataclasses.dataclass(frozen=True)
+class Port:
+    """A port of an emitted module: ``direction`` is ``"input"`` or ``"output"``."""
+
+    name: str
+    direction: str
+    width: int
+
+
+@dataclasses.dataclass
+class DistinctModule:
+    """A distinct module: one file of Verilog.
+
+    ``text`` is RTLIL, in which this module and those that it instantiates go by their ``token``;
+    ``children`` counts instances by token.
+    """
+
+    token: str
+    component: wiring.Component
+    ports: tuple[Port, ...]
+    text: str
+    children: dict[str, int]
+    name: str = ""
+
+
+class Emitter:
+    """The platform that asks for Verilog: it collects each distinct placed component once.
+
+    ``modules`` lists them, leaves first. :meth:`top` adds the outermost one and names them all.
+    """
+
+    def __init__(self):
+        self.modules = []
+        self._by_key = {}
+        self._by_text = {}
+        self._tokens = 0
+
+    def instance(self, component):
+        """An :class:`Instance` wired to the ports of ``component`` itself."""
+        module = self.module(component)
+        component._MustUse__used = True  # Its elaboration may be another object's: no warning is due.
+        signals = {name: signal for name, signal, _ in _signals(component)}
+        signals |= {"clk": ClockSignal(), "rst": ResetSignal()}
+        return Instance(module.token, *(
+            (port.direction[0], port.name, signals[port.name]) for port in module.ports
+        ))
+
+    def module(self, component, rename=None):
+        """The :class:`DistinctModule` of ``component``, made on first use."""
+        if not isinstance(component, wiring.Component):
+            raise TypeError(f"{component!r}: only a wiring.Component, whose ports are known, can be placed")
+        key = key_of(component)
+        if rename is None and key in self._by_key:
+            return self._by_key[key]
+        module = self._convert(component, rename)
+        # Components that differ in name only, or by something that cannot be compared, meet here.
+        module = self._by_text.setdefault((module.text.replace(module.token, ""), module.ports), module)
+        if module not in self.modules:
+            self.modules.append(module)
+        self._by_key[key] = module
+        return module
+
+    def top(self, component, name, *, prefix="", rename=None):
+        """Converts ``component`` as module ``name`` and gives every module its name."""
+        top = self.module(component, rename)
+        self._assign_names(top, name, prefix)
+        return top
+
+    def rtlil(self):
+        """All modules as one RTLIL text, with their names in place of their tokens."""
+        names = {module.token: module.name for module in self.modules}
+        return _TOKEN.sub(lambda match: names[match[0]], "\n".join(module.text for module in self.modules))
+
+    def _convert(self, component, rename):
+        self._tokens += 1
+        token = f"gradloom_token_{self._tokens}_"
+        fragment = Fragment.get(component, self)
+        sync = ClockDomain("sync")
+        if "sync" not in fragment.domains:
+            fragment.add_domains(sync)
+        ports = {"clk": (sync.clk, PortDirection.Input), "rst": (sync.rst, PortDirection.Input)}
+        for port, signal, direction in (rename or _signals)(component):
+            ports[port] = (signal, PortDirection(direction))
+
+        def missing(domain):
+            raise ValueError(f"{type(component).__name__} uses clock domain {domain!r}: only 'sync' reaches a "
+                             f"placed component")
+
+        text, _ = rtlil.convert_fragment(fragment, ports, token, emit_src=False, missing_domain=missing)
+        # Submodules that were not placed stay in this module's file; a dot is no Verilog name.
+        text = re.sub(rf"\\{token}(\.[^\s]+)", lambda match: match[0].replace(".", "__"), text)
+        kept = []
+        for port, (signal, direction) in ports.items():
+            if port in ("clk", "rst") and len(re.findall(rf"\\{port}(?![\w.])", text.split("\nend\n", 1)[0])) == 1:
+                text = re.sub(rf"  wire width 1 input \d+ \\{port}\n", "", text, count=1)
+            elif len(signal):
+                kept.append(Port(port, direction.value, len(signal)))
+        children = {}
+        for match in re.finditer(r"^  cell \\(\S+) ", text, re.MULTILINE):
+            if _TOKEN.fullmatch(match[1]):
+                children[match[1]] = children.get(match[1], 0) + 1
+        return DistinctModule(token, component, tuple(kept), text, children)
+
+    def _assign_names(self, top, name, prefix):
+        families = {}
+        for module in self.modules:
+            if module is not top:
+                families.setdefault(_snake(type(module.component).__name__), []).append(module)
+        top.name = name
+        taken = {name}
+        for base, members in families.items():
+            parameters = [_parameters(module.component) for module in members]
+            differing = [key for key in parameters[0]
+                         if len({str(each.get(key)) for each in parameters}) > 1]
+            for module, values in zip(members, parameters):
+                suffix = "".join(f"_{key}{values[key]}" for key in differing if values.get(key) not in (None, ""))
+                candidate = f"{prefix}{base}{suffix}"
+                count = 1
+                while candidate in taken:
+                    count += 1
+                    candidate = f"{prefix}{base}{suffix}_{count}"
+                taken.add(candidate)
+                module.name = candidate
+
+
+_TOKEN = re.compile(r"gradloom_token_\d+_")
+
+
+def _signals(component):
+    """``(name, signal, "input" | "output")`` of every port, in the signature's order."""
+    for path, member, value in component.signature.flatten(component):
+        signal = Value.cast(value)
+        if len(signal):
+            yield "__".join(map(str, path)), signal, "input" if member.flow == wiring.In else "output"
+
+
+def key_of(component):
+    """What two components must share to be one module: class, and ``key`` or all that is stored on them."""
+    own = getattr(component, "key", None)
+    if own is None:
+        own = tuple((name, _frozen(value)) for name, value in vars(component).items()
+                    if not name.startswith(("_MustUse__", "_Component__")))
+    return type(component), own
+
+
+def _frozen(value):
+    if value is None or isinstance(value, (bool, int, float, str, bytes, enum.Enum, type)):
+        return type(value), value
+    if isinstance(value, Signal):
+        return "signal", _frozen(value.shape()), value.init
+    if isinstance(value, wiring.Component):
+        return key_of(value)
+    if isinstance(value, wiring.PureInterface) or hasattr(value, "signature"):
+        return "interface", tuple(
+            (path, member.flow, len(Value.cast(leaf))) for path, member, leaf in value.signature.flatten(value))
+    if isinstance(value, ValueCastable):
+        return "view", repr(value.shape()), _frozen(value.as_value())
+    if isinstance(value, (Shape, ShapeCastable)):
+        return "shape", repr(value)
+    if isinstance(value, np.ndarray):
+        return "array", value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, np.generic):
+        return "scalar", value.item()
+    if dataclasses.is_dataclass(value):
+        return type(value), tuple(_frozen(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if isinstance(value, dict):
+        return "dict", tuple((_frozen(key), _frozen(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return "list", tuple(_frozen(item) for item in value)
+    if isinstance(value, (set, frozenset)):
+        return "set", tuple(sorted(repr(_frozen(item)) for item in value))
+    return _Identity(value)  # Unknown things are equal to themselves only: never wrong, at worst two modules.
+
+
+class _Identity:
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return isinstance(other, _Identity) and self.value is other.value
+
+    def __hash__(self):
+        return id(self.value)
+
+
+def _parameters(component):
+    """Readable constructor parameters, for a name."""
+    found = {}
+    for name in inspect.signature(type(component).__init__).parameters:
+        text = _readable(getattr(component, name, None))
+        if text is not None:
+            found[name] = text
+    return found
+
+
+def _readable(value):
+    if isinstance(value, enum.Enum):
+        return _word(value.name)
+    if isinstance(value, (bool, int, np.integer)):
+        return str(int(value)).replace("-", "m")
+    if isinstance(value, str):
+        return _word(value)
+    if isinstance(value, Shape):
+        return f"{'s' if value.signed else 'u'}{value.width}"
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, (int, str)) for item in value):
+        return _word("x".join(map(str, value)))
+    width, frac = getattr(value, "width", None), getattr(value, "frac", None)
+    if isinstance(width, int) and isinstance(frac, int):
+        return f"{width}p{frac}".replace("-", "m")
+    return None
+
+
+def _word(text):
+    return re.sub(r"\W+", "_", text).strip("_").lower()
+
+
+def _snake(name):
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
