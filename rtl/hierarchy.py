@@ -8,6 +8,7 @@ import numpy as np
 from amaranth.hdl import (
     ClockDomain,
     ClockSignal,
+    Const,
     Fragment,
     Instance,
     ResetSignal,
@@ -24,11 +25,12 @@ from amaranth.lib import wiring
 __all__ = ["DistinctModule", "Emitter", "Port", "place"]
 
 
-def place(m, name, component, platform):
+def place(m, name, component, platform, **inputs):
     """Adds ``component`` to ``m`` as submodule ``name`` and returns it.
 
     Write ``unit = place(m, "unit", Unit(...), platform)`` instead of ``m.submodules.unit = unit = Unit(...)``;
-    everything else about ``unit`` stays the same, in particular its ports.
+    everything else about ``unit`` stays the same, in particular its ports. ``inputs`` drive input ports by name
+    (``x=expression``, as ``m.d.comb += unit.x.eq(expression)`` would): in a large array that halves the wires.
 
     In simulation (``platform`` is anything but an :class:`Emitter`) this is exactly that assignment. When Verilog is
     emitted it is an instance of a module that all equal components share: equal class and equal parameters.
@@ -36,9 +38,11 @@ def place(m, name, component, platform):
     counts. Only the ``sync`` domain reaches a placed component, as ports ``clk`` and ``rst`` where it uses them.
     """
     if isinstance(platform, Emitter):
-        m.submodules[name] = platform.instance(component)
+        m.submodules[name] = platform.instance(component, **inputs)
     else:
         m.submodules[name] = component
+        for port, value in inputs.items():
+            m.d.comb += Value.cast(getattr(component, port)).eq(value)
     return component
 
 
@@ -79,11 +83,18 @@ class Emitter:
         self._by_text = {}
         self._tokens = 0
 
-    def instance(self, component):
-        """An :class:`Instance` wired to the ports of ``component`` itself."""
+    def instance(self, component, **inputs):
+        """An :class:`Instance` wired to the ports of ``component`` itself, or to ``inputs``."""
         module = self.module(component)
         component._MustUse__used = True  # Its elaboration may be another object's: no warning is due.
         signals = {name: signal for name, signal, _ in _signals(component)}
+        for port, value in inputs.items():
+            # An assignment would cut or extend; a connection has to have the width of the port.
+            width = len(signals[port])
+            value = Value.cast(value)
+            if len(value) < width:
+                value = value | Const(0, Shape(width, value.shape().signed))
+            signals[port] = value[:width] if len(value) > width else value
         signals |= {"clk": ClockSignal(), "rst": ResetSignal()}
         return Instance(module.token, *(
             (port.direction[0], port.name, signals[port.name]) for port in module.ports
