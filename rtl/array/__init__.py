@@ -1,0 +1,1 @@
+"""The systolic array: processing element, array, skew, and the stand-alone mesh."""

@@ -1,0 +1,115 @@
+"""One processing element: one DSP slice and the registers that pass operands on."""
+from dataclasses import dataclass
+
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["Precision", "tag_layout", "WSUM", "HOLD", "ACCUMULATE", "RESTART", "DRAIN", "PE"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """Operand widths of an array.
+
+    Parameters
+    ----------
+    x : int
+        Bits of the operand that travels along a row; at most 25 on a DSP48E1, 27 on a DSP48E2.
+    w : int
+        Bits of the operand that travels down a column and may stay; at most 18.
+    sum : int
+        Bits of a sum; 48 is the slice's own.
+    """
+
+    x: int = 24
+    w: int = 18
+    sum: int = 48
+
+    def __post_init__(self):
+        for field, bound in (("x", 25), ("w", 18), ("sum", 48)):
+            if not 2 <= getattr(self, field) <= bound:
+                raise ValueError(f"{field}={getattr(self, field)}: a DSP slice takes 2 to {bound} bits")
+
+    @property
+    def longest_sum(self):
+        """How many full-scale products a sum holds before it could wrap."""
+        return 1 << max(self.sum - self.x - self.w + 1, 0)
+
+
+#: What a PE does with the operand beside it. ``load``: the weight that passes becomes the weight
+#: that waits. ``swap``: the weight that waits becomes the weight in use. ``use_m``: add the product;
+#: ``from_above``: to the sum of the row above; ``from_self``: to its own. They are the slice's own
+#: clock enables and mode bits, so no logic stands between a tag and the slice.
+tag_layout = data.StructLayout({"load": 1, "swap": 1, "use_m": 1, "from_above": 1, "from_self": 1})
+
+
+def _tag(**bits):
+    return {"use_m": 0, "from_above": 0, "from_self": 0} | bits
+
+
+WSUM = _tag(use_m=1, from_above=1)          # weight-stationary
+HOLD = _tag(from_self=1)                    # output-stationary, no operand
+ACCUMULATE = _tag(use_m=1, from_self=1)     # output-stationary
+RESTART = _tag(use_m=1)                     # output-stationary, first operand
+DRAIN = _tag(from_above=1)                  # sums move down a row
+
+
+class PE(wiring.Component):
+    """A multiply-accumulate element for weight- and output-stationary products.
+
+    The behavioural twin of one DSP48 slice: registers A1, B1, B2, M, P and OPMODE lie inside it,
+    what travels on (``x_o``, ``tag_o``, ``w_o``) in flip-flops beside it. No LUT.
+
+    With operands at ``x_i`` in cycle t, the sum is at ``p_o`` in cycle t + 3; ``p_i`` is taken
+    in cycle t + 2. ``load`` in cycle t makes ``w_i`` of t the weight that waits from t + 1 on, and
+    ``swap`` in cycle t puts the weight that waits in t into use for the operand of t.
+
+    Members
+    -------
+    x_i, x_o : operand along the row, a cycle a column.
+    tag_i, tag_o : what to do with it; see :data:`tag_layout`.
+    w_i, w_o : weight down the column, a cycle a row.
+    p_i, p_o : sum from the row above, sum to the row below.
+    """
+
+    latency = 3
+
+    def __init__(self, *, precision=Precision()):
+        self.precision = precision
+        super().__init__({
+            "x_i": In(signed(precision.x)),
+            "x_o": Out(signed(precision.x)),
+            "tag_i": In(tag_layout),
+            "tag_o": Out(tag_layout),
+            "w_i": In(signed(precision.w)),
+            "w_o": Out(signed(precision.w)),
+            "p_i": In(signed(precision.sum)),
+            "p_o": Out(signed(precision.sum)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        shape = self.precision
+
+        m.d.sync += [
+            self.x_o.eq(self.x_i),
+            self.tag_o.eq(self.tag_i),
+            self.w_o.eq(self.w_i),
+        ]
+
+        a = Signal(signed(shape.x), reset_less=True)
+        b_waiting = Signal(signed(shape.w), reset_less=True)
+        b = Signal(signed(shape.w), reset_less=True)
+        product = Signal(signed(shape.x + shape.w), reset_less=True)
+        mode = Signal(tag_layout)
+        m.d.sync += [a.eq(self.x_i), product.eq(a * b), mode.eq(self.tag_o)]
+        with m.If(self.tag_i.load):
+            m.d.sync += b_waiting.eq(self.w_i)
+        with m.If(self.tag_i.swap):
+            m.d.sync += b.eq(b_waiting)
+
+        above = Mux(mode.from_above, self.p_i, 0)
+        own = Mux(mode.from_self, self.p_o, 0)
+        m.d.sync += self.p_o.eq(Mux(mode.use_m, product, 0) + (above | own).as_signed())
+        return m

@@ -1,0 +1,139 @@
+"""The systolic array: rows of PEs, in panels that may take different operands."""
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..hierarchy import place
+from .pe import DRAIN, PE, Precision, tag_layout
+
+__all__ = ["Row", "SystolicArray"]
+
+
+class Row(wiring.Component):
+    """A row of PEs: operands pass from left to right in each panel, weights and sums from top to bottom.
+
+    Members
+    -------
+    x : operand of each panel.
+    tag : what to do with it.
+    w_i, w_o, p_i, p_o : per column, panel by panel.
+    """
+
+    def __init__(self, *, panels, columns, precision=Precision()):
+        self.panels = panels
+        self.columns = columns
+        self.precision = precision
+        total = panels * columns
+        super().__init__({
+            "x": In(data.ArrayLayout(signed(precision.x), panels)),
+            "tag": In(tag_layout),
+            "w_i": In(data.ArrayLayout(signed(precision.w), total)),
+            "w_o": Out(data.ArrayLayout(signed(precision.w), total)),
+            "p_i": In(data.ArrayLayout(signed(precision.sum), total)),
+            "p_o": Out(data.ArrayLayout(signed(precision.sum), total)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        for panel in range(self.panels):
+            x, tag = self.x[panel], self.tag
+            for column in range(self.columns):
+                index = panel * self.columns + column
+                pe = place(m, f"pe_{index}", PE(precision=self.precision), platform)
+                m.d.comb += [
+                    pe.x_i.eq(x),
+                    pe.tag_i.eq(tag),
+                    pe.w_i.eq(self.w_i[index]),
+                    pe.p_i.eq(self.p_i[index]),
+                    self.w_o[index].eq(pe.w_o),
+                    self.p_o[index].eq(pe.p_o),
+                ]
+                x, tag = pe.x_o, pe.tag_o
+        return m
+
+
+class SystolicArray(wiring.Component):
+    """``rows`` x ``panels * columns`` PEs without flow control.
+
+    What enters must be skewed: row r's operand and tag r cycles after row 0's; column c of a panel's
+    weight c cycles after column 0's. What leaves is skewed alike. An operand that enters row 0 in cycle
+    t contributes to the sum that leaves column c in cycle ``t + latency + c``.
+
+    Weight-stationary (:data:`~.pe.WSUM`): the weight launched into the columns in cycle t waits in row k
+    if row k's ``load`` is set in cycle t + k. It may be launched once the ``swap`` of the tile before has
+    been (in the same cycle at the earliest), and the next swap may follow one cycle after the last launch:
+    tiles of at least ``rows`` operands follow each other without a bubble.
+
+    Output-stationary: each operand's tag has ``swap``, and ``load`` is one cycle ahead of it, with the
+    weight; the sums stay. ``drain`` for one cycle, ``rows`` cycles or more after row 0's last operand, moves
+    them out of the bottom, that of the last row first, from ``drain_latency`` cycles later on; row 0's next
+    operand may enter one cycle after ``drain``.
+
+    Parameters
+    ----------
+    rows, panels, columns : int
+        Columns are those of one panel. A panel has an operand per row of its own.
+    """
+
+    def __init__(self, *, rows, panels=1, columns, precision=Precision()):
+        for field, value in (("rows", rows), ("panels", panels), ("columns", columns)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field}={value}: an array has at least 1")
+        if rows > precision.longest_sum:
+            raise ValueError(f"rows={rows}: a column of more than {precision.longest_sum} products of "
+                             f"{precision.x} x {precision.w} bits could wrap {precision.sum} bits")
+        self.rows = rows
+        self.panels = panels
+        self.columns = columns
+        self.precision = precision
+        total = panels * columns
+        super().__init__({
+            "x": In(data.ArrayLayout(data.ArrayLayout(signed(precision.x), panels), rows)),
+            "tag": In(data.ArrayLayout(tag_layout, rows)),
+            "drain": In(1),
+            "w": In(data.ArrayLayout(signed(precision.w), total)),
+            "p": Out(data.ArrayLayout(signed(precision.sum), total)),
+        })
+
+    @property
+    def latency(self):
+        """Cycles from row 0's operand to the sum at the foot of column 0."""
+        return PE.latency + self.rows - 1
+
+    @property
+    def drain_latency(self):
+        """Cycles from ``drain`` to the last row's sum at the foot of column 0."""
+        return PE.latency - 1
+
+    def elaborate(self, platform):
+        m = Module()
+        w, p = self.w, None
+        ended = self.drain
+        for index in range(self.rows):
+            row = place(m, f"row_{index}",
+                        Row(panels=self.panels, columns=self.columns, precision=self.precision), platform)
+            # All rows start to move at once; a row stops when the sums of those above have passed,
+            # which is one cycle later for each row further down.
+            draining = Signal()
+            moves = Signal()
+            m.d.comb += moves.eq(self.drain | draining)
+            m.d.sync += draining.eq(moves & ~ended)
+            ended_below = Signal()
+            m.d.sync += ended_below.eq(ended)
+            ended = ended_below
+
+            tag = self.tag[index]
+            m.d.comb += [
+                row.x.eq(self.x[index]),
+                row.tag.load.eq(tag.load),
+                row.tag.swap.eq(tag.swap),
+                row.tag.use_m.eq(Mux(moves, DRAIN["use_m"], tag.use_m)),
+                row.tag.from_above.eq(Mux(moves, DRAIN["from_above"], tag.from_above)),
+                row.tag.from_self.eq(Mux(moves, DRAIN["from_self"], tag.from_self)),
+                row.w_i.eq(w),
+            ]
+            if p is not None:
+                m.d.comb += row.p_i.eq(p)
+            w, p = row.w_o, row.p_o
+        m.d.comb += Cat(self.p.as_value()).eq(p.as_value())
+        return m

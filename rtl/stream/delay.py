@@ -1,0 +1,17 @@
+"""Delay lines: values that arrive together leave in step with what they meet later."""
+from amaranth.hdl import Signal, Value
+
+__all__ = ["delay"]
+
+
+def delay(m, value, cycles, *, reset_less=True):
+    """``value``, ``cycles`` cycles later.
+
+    Data lines have no reset, so that synthesis may use shift-register LUTs; a control line asks for one.
+    """
+    shape = value.shape() if hasattr(value, "shape") else Value.cast(value).shape()
+    for _ in range(cycles):
+        later = Signal(shape, reset_less=reset_less)
+        m.d.sync += later.eq(value)
+        value = later
+    return value
