@@ -1,0 +1,57 @@
+# Targets for people. Each sets up what it needs; none needs root.
+#   make setup   .venv with everything, .venv/bin/gradloom in it
+#   make test    style, types, all tests (two cores)
+#   make demo    generate the KV260 design and fine-tune on it in simulated RTL
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= 2
+
+.PHONY: setup test lint typing types unit demo lock clean
+
+setup: $(READY)
+
+# uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
+	    f"python {v[0]}.{v[1]}: gradloom needs Python 3.11 or later; name one with make PYTHON=...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || true
+	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
+	    $(BIN)/python -m uv pip install --quiet --python $(BIN)/python -c requirements.lock -e '.[dev]'; \
+	else \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'; \
+	fi
+	@touch $@
+
+test: lint types unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+
+# Folder names differ from package names (pyproject.toml, package-dir), which mypy cannot be told.
+typing:
+	@mkdir -p build/typing/gradloom
+	@for room in rtl boards sim firmware; do ln -sfn ../../../$$room build/typing/gradloom/$$room; done
+	@ln -sfn ../../../rtl/api/__init__.py build/typing/gradloom/__init__.py
+
+types: $(READY) typing
+	$(BIN)/mypy --cache-dir build/.mypy_cache
+
+# Last, so that the run ends with pytest's own closing line.
+unit: $(READY)
+	$(BIN)/python -m pytest -q -n $(JOBS)
+
+demo: $(READY)
+	$(BIN)/gradloom generate instantft-kv260 -o build/demo/design
+	$(BIN)/gradloom report build/demo/design
+	$(BIN)/gradloom finetune instantft-kv260 --rtl build/demo/design --epochs 2 -o build/demo/finetune
+
+# Rewrites the pins; no host name is kept.
+lock: $(READY)
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --no-header --no-annotate \
+	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf build
