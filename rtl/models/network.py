@@ -1,0 +1,254 @@
+"""A network as gradloom sees it: convolutions and dense layers, with shapes that follow."""
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+__all__ = ["Conv", "Dense", "Network"]
+
+
+def _frozen(name: str, value, ndim: int) -> np.ndarray:
+    array = np.array(value, dtype=np.float64)
+    if array.ndim != ndim:
+        raise ValueError(f"{name} has shape {array.shape}: expected {ndim} dimensions")
+    if 0 in array.shape:
+        raise ValueError(f"{name} has shape {array.shape}: every dimension must be at least 1")
+    if not np.isfinite(array).all():
+        bad = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name}{list(bad)} is {array[bad]}: weights must be finite")
+    array.setflags(write=False)
+    return array
+
+
+def _ints(name: str, value, count: int, least: int) -> tuple[int, ...]:
+    values = tuple(int(v) for v in value)
+    if len(values) != count or min(values) < least:
+        raise ValueError(f"{name}={values}: expected {count} integers of at least {least}")
+    return values
+
+
+def _check_bias(name: str, bias: np.ndarray, outputs: int) -> None:
+    if len(bias) != outputs:
+        raise ValueError(f"{name} has {len(bias)} values: expected {outputs}, one for each output")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Conv:
+    """Convolution, then bias, then ReLU where asked, then max-pooling where asked.
+
+    Parameters
+    ----------
+    weight : float array ``[o, i, kh, kw]``
+    bias : float array ``[o]``
+    stride : ``(sh, sw)``
+    pads : ``(top, left, bottom, right)``
+        Zeros around the image; each less than the kernel's side.
+    relu : bool
+    pool : int
+        Side and stride of the max-pool; 1 is none. Rows and columns left over are dropped.
+    name : str
+        The layer's name in the model it came from; the adapter is saved under it.
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray
+    stride: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    relu: bool = False
+    pool: int = 1
+    name: str = ""
+
+    def __post_init__(self):
+        put = object.__setattr__
+        put(self, "weight", _frozen("conv weight", self.weight, 4))
+        put(self, "bias", _frozen("conv bias", self.bias, 1))
+        put(self, "stride", _ints("conv stride", self.stride, 2, 1))
+        put(self, "pads", _ints("conv pads", self.pads, 4, 0))
+        put(self, "relu", bool(self.relu))
+        put(self, "pool", int(self.pool))
+        _check_bias("conv bias", self.bias, self.weight.shape[0])
+        for side, pad in zip("top left bottom right".split(), self.pads):
+            kernel = self.weight.shape[2 if side in ("top", "bottom") else 3]
+            if pad >= kernel:
+                raise ValueError(f"conv pads: {side}={pad} must be less than the kernel's {kernel}")
+        if self.pool < 1:
+            raise ValueError(f"conv pool={self.pool}: the side of the max-pool must be at least 1")
+
+    @property
+    def parameters(self) -> int:
+        return self.weight.size + self.bias.size
+
+    @property
+    def outputs(self) -> int:
+        """Output channels."""
+        return self.weight.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        """Input channels."""
+        return self.weight.shape[1]
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        return self.weight.shape[2], self.weight.shape[3]
+
+    def convolved(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
+        """``(c, h, w)`` before the max-pool, for an input of ``shape``."""
+        if len(shape) != 3:
+            raise ValueError(f"a convolution needs an input of (c, h, w), not of shape {shape}")
+        c, h, w = shape
+        if c != self.inputs:
+            raise ValueError(f"input has {c} channels: the weight expects {self.inputs}")
+        (kh, kw), (sh, sw), (top, left, bottom, right) = self.kernel, self.stride, self.pads
+        oh, ow = (h + top + bottom - kh) // sh + 1, (w + left + right - kw) // sw + 1
+        if h + top + bottom < kh or w + left + right < kw:
+            raise ValueError(f"kernel {kh}x{kw} is larger than the padded input "
+                             f"{h + top + bottom}x{w + left + right}")
+        return self.outputs, oh, ow
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
+        """``(c, h, w)`` after the max-pool, for an input of ``shape``."""
+        c, h, w = self.convolved(shape)
+        if h < self.pool or w < self.pool:
+            raise ValueError(f"pool={self.pool} is larger than the convolution's output {h}x{w}")
+        return c, h // self.pool, w // self.pool
+
+    def macs(self, shape: tuple[int, ...]) -> int:
+        """Multiply-accumulates a sample, for an input of ``shape``."""
+        c, h, w = self.convolved(shape)
+        return h * w * self.weight.size
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dense:
+    """Matrix product of the flattened input (NCHW order), then bias, then ReLU where asked.
+
+    Parameters
+    ----------
+    weight : float array ``[o, i]``
+    bias : float array ``[o]``
+    relu : bool
+    name : str
+        The layer's name in the model it came from; the adapter is saved under it.
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray
+    relu: bool = False
+    name: str = ""
+
+    def __post_init__(self):
+        put = object.__setattr__
+        put(self, "weight", _frozen("dense weight", self.weight, 2))
+        put(self, "bias", _frozen("dense bias", self.bias, 1))
+        put(self, "relu", bool(self.relu))
+        _check_bias("dense bias", self.bias, self.weight.shape[0])
+
+    @property
+    def parameters(self) -> int:
+        return self.weight.size + self.bias.size
+
+    @property
+    def outputs(self) -> int:
+        return self.weight.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        return self.weight.shape[1]
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int]:
+        """``(outputs,)``; the input may be of any shape with ``inputs`` elements."""
+        if prod(shape) != self.inputs:
+            raise ValueError(f"input of shape {shape} has {prod(shape)} elements: "
+                             f"the weight expects {self.inputs}")
+        return (self.outputs,)
+
+    def macs(self, shape: tuple[int, ...]) -> int:
+        """Multiply-accumulates a sample."""
+        return self.weight.size
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Network:
+    """Layers in a row, the last of them a :class:`Dense` whose outputs are the logits.
+
+    Parameters
+    ----------
+    name : str
+    input_shape : ``(c, h, w)``
+    layers : sequence of :class:`Conv` and :class:`Dense`
+        Nameless layers are given ``conv1, conv2, …`` and ``fc1, fc2, …``. Names must differ.
+    """
+
+    name: str
+    input_shape: tuple[int, int, int]
+    layers: tuple[Conv | Dense, ...] = field(repr=False)
+
+    def __post_init__(self):
+        put = object.__setattr__
+        put(self, "input_shape", _ints("input_shape", self.input_shape, 3, 1))
+        put(self, "layers", tuple(self.layers))
+        if not self.layers:
+            raise ValueError("layers is empty: a network has at least one layer")
+        for index, layer in enumerate(self.layers):
+            if not isinstance(layer, (Conv, Dense)):
+                raise ValueError(f"layers[{index}] is a {type(layer).__name__}: expected Conv or Dense")
+        last = self.layers[-1]
+        if not isinstance(last, Dense) or last.relu:
+            raise ValueError("the last layer gives the logits: it must be a Dense without ReLU")
+        names = self.layer_names
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"layer name {name!r} occurs {names.count(name)} times: names must differ")
+        _ = self.shapes  # refuses layers that do not fit each other
+
+    @cached_property
+    def layer_names(self) -> tuple[str, ...]:
+        """A name for every layer, given or made."""
+        names, count = [], {Conv: 0, Dense: 0}
+        for layer in self.layers:
+            count[type(layer)] += 1
+            kind = "conv" if isinstance(layer, Conv) else "fc"
+            names.append(layer.name or f"{kind}{count[type(layer)]}")
+        return tuple(names)
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shape of every layer's input, and at the end of the logits."""
+        shapes: list[tuple[int, ...]] = [self.input_shape]
+        for name, layer in zip(self.layer_names, self.layers):
+            try:
+                shapes.append(layer.output_shape(shapes[-1]))
+            except ValueError as error:
+                raise ValueError(f"layer {name}: {error}") from None
+        return tuple(shapes)
+
+    @cached_property
+    def taps(self) -> tuple[int, ...]:
+        """Elements of every layer's input: what an adapter of that layer sees, in NCHW order."""
+        return tuple(prod(shape) for shape in self.shapes[:-1])
+
+    @property
+    def classes(self) -> int:
+        """Number of logits."""
+        return self.layers[-1].outputs
+
+    @cached_property
+    def parameters(self) -> int:
+        """Weights and biases in all."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @cached_property
+    def layer_macs(self) -> tuple[int, ...]:
+        """Multiply-accumulates of every layer's forward pass, a sample."""
+        return tuple(layer.macs(shape) for layer, shape in zip(self.layers, self.shapes))
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of a forward pass, a sample."""
+        return sum(self.layer_macs)
+
+    def adapter_parameters(self, rank: int) -> int:
+        """Parameters of direct-to-output adapters of ``rank`` on every layer."""
+        return sum(rank * (n + self.classes) for n in self.taps)
