@@ -1,0 +1,214 @@
+"""Verilog: one file for each distinct module, the same bytes from run to run and from machine to machine."""
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from amaranth.hdl import Value
+from amaranth.lib import wiring
+
+from .hierarchy import DistinctModule, Emitter, Port
+
+__all__ = ["Emission", "EmitError", "convert", "emit", "staged"]
+
+#: What marks a directory as ours to write in; its content lists our entries.
+MARKER = ".gradloom"
+
+# A subprocess: pyosys changes how its process loads libraries.
+_YOSYS = """\
+import sys
+from pyosys import libyosys as ys
+design = ys.Design()
+for command in sys.stdin.read().splitlines():
+    ys.run_pass(command, design)
+"""
+
+
+class EmitError(ValueError):
+    """What cannot or must not become Verilog."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Emission:
+    """What :func:`emit` made.
+
+    ``ports`` of the outermost module ``name``; ``files`` is the Verilog by module name; ``synth`` the primitives that
+    stand in for some of them in synthesis; ``instances`` counts, for each module, the modules in it.
+    """
+
+    name: str
+    ports: tuple[Port, ...]
+    files: dict[str, str]
+    synth: dict[str, str]
+    instances: dict[str, dict[str, int]]
+
+    def write(self, directory: Path | str) -> None:
+        """Writes ``rtl/*.v`` and, if there are any, ``synth/*.v`` below ``directory``."""
+        for folder, files in (("rtl", self.files), ("synth", self.synth)):
+            for name, text in files.items():
+                path = Path(directory) / folder / f"{name}.v"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8", newline="\n")
+
+    @property
+    def port_list(self) -> list[dict[str, Any]]:
+        """Ports as plain values, for JSON."""
+        return [dataclasses.asdict(port) for port in self.ports]
+
+
+def emit(component: wiring.Component, directory: Path | str, *, name: str, prefix: str | None = None,
+         family: str = "xcup") -> list[Port]:
+    """Writes ``component`` as module ``name`` to ``directory/rtl/*.v`` and returns its ports.
+
+    All or nothing: a directory that holds anything but an earlier output is refused, see :func:`staged`.
+    """
+    emission = convert(component, name=name, prefix=prefix, family=family)
+    with staged(directory) as stage:
+        emission.write(stage)
+    return list(emission.ports)
+
+
+def convert(component: wiring.Component, *, name: str, prefix: str | None = None,
+            family: str = "xcup") -> Emission:
+    """Verilog of ``component`` as module ``name``; other modules are called ``prefix`` and their class.
+
+    A component that stands for a primitive of the chip offers ``primitive(*, family, name)``, which returns the
+    Verilog of a module of the same ports for synthesis (``family`` is ``"xc7"`` or ``"xcup"``), or None.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise EmitError(f"name is {name!r}, must be lower-case letters, digits and underscores")
+    emitter = Emitter()
+    top = emitter.top(component, name, prefix=f"{name}_" if prefix is None else prefix, rename=_top_ports)
+    _check(emitter.modules)
+    verilog = _verilog(emitter.rtlil())
+
+    names = {module.token: module.name for module in emitter.modules}
+    files = {}
+    for module, text in _split(verilog, names.values()).items():
+        component_of = next(each.component for each in emitter.modules if each.name == module)
+        files[module] = _header(module, component_of) + text
+    absent = sorted(set(names.values()) - set(files))
+    if absent:
+        raise EmitError(f"module {', '.join(absent)} is empty: Vivado would take it for a black box")
+    synth = {}
+    for module in emitter.modules:
+        primitive = getattr(module.component, "primitive", None)
+        text = primitive(family=family, name=module.name) if primitive else None
+        if text is not None:
+            synth[module.name] = _header(module.name, module.component) + text
+    return Emission(
+        name=name, ports=top.ports, files=dict(sorted(files.items())), synth=dict(sorted(synth.items())),
+        instances={module.name: {names[token]: count for token, count in module.children.items()}
+                   for module in emitter.modules})
+
+
+@contextlib.contextmanager
+def staged(directory: Path | str) -> Iterator[Path]:
+    """A fresh folder that takes the place of ``directory`` when the block ends well, and vanishes otherwise.
+
+    What an earlier run put there is replaced; what else somebody put there since stays. A directory with content that
+    no earlier run made is refused with :class:`EmitError`.
+    """
+    target = Path(directory).absolute()
+    if target.exists() and not target.is_dir():
+        raise EmitError(f"{directory} is a file, a directory is needed")
+    marker = target / MARKER
+    if target.is_dir() and not marker.exists() and any(target.iterdir()):
+        raise EmitError(f"{directory} is not empty and was not made by gradloom: name another directory")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield stage
+        entries = sorted(entry.name for entry in stage.iterdir())
+        (stage / MARKER).write_text(json.dumps(entries) + "\n", encoding="utf-8")
+        stage.chmod(0o777 & ~_umask())
+        if not target.is_dir():
+            os.replace(stage, target)
+            return
+        before = set(json.loads(marker.read_text(encoding="utf-8"))) if marker.exists() else set()
+        for entry in sorted(before | set(entries)):
+            # Only names: a marker that was tampered with must not reach outside.
+            if Path(entry).name == entry:
+                _remove(target / entry)
+        for entry in [*entries, MARKER]:
+            os.replace(stage / entry, target / entry)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _top_ports(component: wiring.Component) -> Iterator[tuple[str, Value, str]]:
+    """Ports as Vivado and people call them: ``i_payload``, ``m_axi_awaddr``."""
+    taken: dict[str, object] = {}
+    for path, member, value in component.signature.flatten(component):
+        signal = Value.cast(value)
+        name = "_".join(map(str, path))
+        if taken.setdefault(name, path) != path:
+            raise EmitError(f"ports {taken[name]} and {path} of {type(component).__name__} would both be {name!r}")
+        if len(signal):
+            yield name, signal, "input" if member.flow == wiring.In else "output"
+
+
+def _check(modules: Iterable[DistinctModule]) -> None:
+    for module in modules:
+        label = f"{module.name} ({type(module.component).__name__})"
+        for match in re.finditer(r"parameter \\TRANSPARENCY_MASK \d+'([01x]+)", module.text):
+            if "1" in match[1]:
+                raise EmitError(f"{label} has a transparent memory read port, which Vivado gets wrong: use a plain "
+                                f"synchronous port and forward the written word")
+        if f"module \\{module.token}\n" not in module.text:
+            raise EmitError(f"{label} is empty: Vivado would take it for a black box")
+
+
+def _verilog(rtlil: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        source, result = Path(folder) / "design.il", Path(folder) / "design.v"
+        source.write_text(rtlil, encoding="utf-8")
+        removed = "-remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding"
+        commands = [f"read_rtlil {source}", "proc -nomux -norom", "memory_collect",
+                    # Wires that only rename others are half of an array's text.
+                    "opt_clean -purge",
+                    f"attrmap {removed}", f"attrmap -modattr {removed}", f"write_verilog -norename {result}"]
+        done = subprocess.run([sys.executable, "-c", _YOSYS], input="\n".join(commands), text=True,
+                              capture_output=True, check=False)
+        if done.returncode or not result.exists():
+            lines = (done.stdout + done.stderr).strip().splitlines()
+            raise EmitError("Yosys could not write Verilog: " + (lines[-1] if lines else "no message"))
+        return result.read_text(encoding="utf-8")
+
+
+def _split(verilog: str, names: Iterable[str]) -> dict[str, str]:
+    """The text of each module; submodules that were not placed go with the one that holds them."""
+    files: dict[str, str] = {}
+    known = sorted(names, key=len, reverse=True)
+    for match in re.finditer(r"^(?:\(\*.*\*\)\n)*module (\S+?)[ (;].*?^endmodule\n", verilog, re.MULTILINE | re.DOTALL):
+        module = match[1].lstrip("\\")
+        owner = next(name for name in known if module == name or module.startswith(f"{name}__"))
+        files[owner] = files.get(owner, "") + "\n" + match[0]
+    return files
+
+
+def _header(module: str, component: wiring.Component) -> str:
+    summary = (type(component).__doc__ or type(component).__name__).strip().splitlines()[0]
+    return f"// {module}: {summary}\n// Generated by gradloom {metadata.version('gradloom')}; Apache-2.0.\n"
