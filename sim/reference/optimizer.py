@@ -1,0 +1,74 @@
+"""Bit-exact optimiser: SGD with momentum on Q4.12 parameters."""
+from typing import NamedTuple
+
+import numpy as np
+
+from gradloom.rtl.config import PARAMETER, VELOCITY
+from gradloom.rtl.formats.fixed import Fixed, Rounding, round_shift, saturate
+
+__all__ = ["GRADIENT", "Update", "Noise", "optimize"]
+
+#: A gradient as the optimiser sees it, in the units of the velocity.
+GRADIENT = Fixed(width=36, frac=VELOCITY.frac)
+
+
+class Update(NamedTuple):
+    """What an update leaves behind; ``w`` and ``v`` in the shape of the input."""
+
+    w: np.ndarray
+    v: np.ndarray
+    saturated: np.ndarray
+    underflowed: np.ndarray
+    magnitude: np.ndarray
+
+
+class Noise:
+    """The bits ``x[n] = x[n-31] ^ x[n-28]`` of one lane, the first 31 of them ``seed * 0x9E3779B1``."""
+
+    def __init__(self, seed: int):
+        seed *= 0x9E3779B1
+        self._bits = np.array([seed >> n & 1 for n in range(31)], dtype=np.uint8)
+
+    def take(self, words: int, bits: int) -> np.ndarray:
+        """The next ``words`` integers of ``bits`` bits, lowest bit first."""
+        x = list(self._bits)
+        while len(x) < words * bits + 31:
+            x += [a ^ b for a, b in zip(x[-31:-3], x[-28:])]
+        x = np.array(x, dtype=np.int64)
+        self._bits = x[words * bits:words * bits + 31]
+        return x[:words * bits].reshape(words, bits) @ (1 << np.arange(bits))
+
+
+def optimize(w, v, g, *, q: int, offset: int, v_mode: int, apply: bool, mu: int = 0,
+             rounding: Rounding = Rounding.NEAREST_EVEN, noise: Noise | None = None) -> Update:
+    """One update of every word.
+
+    Parameters
+    ----------
+    w : integers of Fixed(16, 12)
+    v : integers of Fixed(27, 23)
+    g : integers of 48 bits
+        With ``24 - 4 * q + offset`` fraction bits.
+    v_mode : int
+        0: the velocity starts at zero, 1: at itself, 2: at ``mu`` times itself.
+    mu : int
+        Unsigned Q0.16.
+    noise : :class:`Noise`
+        Of stochastic rounding; the words of ``w`` take it in C order.
+    """
+    w, v, g = (np.asarray(x, dtype=np.int64) for x in (w, v, g))
+    raw = round_shift(g << (4 * q), 24 + offset - GRADIENT.frac)
+    g23 = np.clip(raw, GRADIENT.lo, GRADIENT.hi)
+    over = raw != g23
+    start = (0, v, round_shift(v * mu, 16))[v_mode]
+    raw = start + g23
+    v_new = np.clip(raw, VELOCITY.lo, VELOCITY.hi)
+    over |= raw != v_new
+    drop = VELOCITY.frac - PARAMETER.frac
+    bits = noise.take(w.size, drop).reshape(w.shape) if noise is not None else None
+    if not apply:
+        return Update(w, v_new, over, np.zeros(w.shape, bool), np.abs(g23))
+    raw = round_shift((w << drop) - v_new, drop, rounding, bits)
+    w_new, _ = saturate(raw, PARAMETER.lo, PARAMETER.hi)
+    over |= raw != w_new
+    return Update(w_new, v_new, over, (v_new != 0) & (raw == w), np.abs(g23))
