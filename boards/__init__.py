@@ -1,0 +1,6 @@
+"""Where a design lands: board facts, vendor projects, flashing."""
+from .board import Board
+from .flow import FlowError, MissingToolError
+from .registry import all_boards, build, find, flash, write_project
+
+__all__ = ["Board", "FlowError", "MissingToolError", "all_boards", "build", "find", "flash", "write_project"]

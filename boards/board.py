@@ -1,0 +1,82 @@
+"""Facts of a board, as one small frozen record."""
+import re
+from dataclasses import asdict, dataclass
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_RESOURCES = ("lut", "ff", "dsp", "bram36", "uram")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """What a generator has to know of a board.
+
+    Parameters
+    ----------
+    name : :class:`str`
+        What a user types. Lower case.
+    summary : :class:`str`
+        One line for ``gradloom boards``.
+    part : :class:`str`
+        The vendor's full part number.
+    family : :class:`str`
+        Family as open synthesis calls it: ``"xc7"`` (DSP48E1) or ``"xcup"`` (DSP48E2, URAM).
+    lut, ff, dsp, bram36, uram : :class:`int`
+        What the part has. A BRAM36 holds 36 Kibit, a URAM 288 Kibit.
+    clock_hz : :class:`int`
+        Clock that a generated design runs at.
+    memory_bytes, memory_bandwidth : :class:`int`
+        External memory, and its peak rate in bytes a second.
+    host : :class:`str`
+        The processor that rings the bell.
+    register_base : :class:`int`
+        Physical address of the register block, as the host sees it.
+    """
+    name: str
+    summary: str
+    part: str
+    family: str
+    lut: int
+    ff: int
+    dsp: int
+    bram36: int
+    uram: int
+    clock_hz: int
+    memory_bytes: int
+    memory_bandwidth: int
+    host: str
+    register_base: int = 0
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"name must match {_NAME.pattern}, not {self.name!r}")
+        if self.family not in ("xc7", "xcup"):
+            raise ValueError(f"family must be 'xc7' or 'xcup', not {self.family!r}")
+        for field in ("lut", "ff", "clock_hz", "memory_bytes", "memory_bandwidth"):
+            if getattr(self, field) <= 0:
+                raise ValueError(f"{field} must be positive, not {getattr(self, field)}")
+        for field in ("dsp", "bram36", "uram", "register_base"):
+            if getattr(self, field) < 0:
+                raise ValueError(f"{field} must not be negative, not {getattr(self, field)}")
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """What the part has: LUT, FF, DSP, BRAM36, URAM."""
+        return {field: getattr(self, field) for field in _RESOURCES}
+
+    @property
+    def memory_bits(self) -> int:
+        """Bits of all block and ultra RAM on the part."""
+        return (self.bram36 * 36 + self.uram * 288) * 1024
+
+    def require(self, **need: int) -> None:
+        """Refuses (:class:`ValueError`) the first resource of which more is needed than there is."""
+        for field, value in need.items():
+            if field not in _RESOURCES:
+                raise ValueError(f"resource must be one of {', '.join(_RESOURCES)}, not {field!r}")
+            if value > getattr(self, field):
+                raise ValueError(f"{field}: the design needs {value}, {self.name} ({self.part}) has "
+                                 f"{getattr(self, field)}")
+
+    def as_dict(self) -> dict[str, object]:
+        """The record as plain values, for JSON."""
+        return asdict(self)

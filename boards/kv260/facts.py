@@ -1,0 +1,19 @@
+"""AMD Kria KV260 vision starter kit."""
+from ..board import Board
+
+KV260 = Board(
+    name="kv260",
+    summary="AMD Kria KV260: Zynq UltraScale+ XCK26, 4 GB DDR4 shared with four Cortex-A53 under Linux",
+    part="xck26-sfvc784-2LV-c",
+    family="xcup",
+    lut=117_120,
+    ff=234_240,
+    dsp=1_248,
+    bram36=144,
+    uram=64,
+    clock_hz=200_000_000,
+    memory_bytes=4 << 30,
+    memory_bandwidth=19_200_000_000,
+    host="4x Cortex-A53, Linux",
+    register_base=0xA000_0000,
+)

@@ -1,0 +1,93 @@
+"""Builds the bundle of a generated KV260 design and loads it on a board over ssh."""
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from ..board import Board
+from ..flow import Command, FlowError, Step, run
+
+#: What Kria's Ubuntu calls its user and itself.
+DEFAULT_HOST = "ubuntu@kria"
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]*")
+_FIRMWARE = "/lib/firmware/xilinx"
+
+
+def design_name(directory: Path) -> str:
+    """Name of the design in ``directory``; :class:`ValueError` if there is none."""
+    recipes = sorted((directory / "board").glob("*.dtso"))
+    if len(recipes) != 1:
+        raise FlowError(f"directory {str(directory)!r} holds no generated KV260 design (board/NAME.dtso): "
+                        f"run gradloom generate first")
+    return recipes[0].stem
+
+
+def build(board: Board, directory: Path | str, *, dry_run: bool = False,
+          echo: Callable[[str], object] = print) -> list[str]:
+    """Vivado, bootgen, dtc; ``board/bundle`` appears at the end, whole or not at all."""
+    directory = Path(directory)
+    name = design_name(directory)
+    if not dry_run and not any((directory / "rtl").glob("*.v")):
+        raise FlowError(f"directory {str(directory)!r} holds no Verilog (rtl/*.v): run gradloom generate first")
+    work = directory / "board" / "build"
+    out = work / "out"
+    bundle = directory / "board" / "bundle"
+    partial = work / "bundle"
+
+    def begin() -> None:
+        for folder in (partial, bundle):
+            shutil.rmtree(folder, ignore_errors=True)
+        out.mkdir(parents=True, exist_ok=True)
+
+    def collect() -> None:
+        partial.mkdir(parents=True)
+        for source in (out / f"{name}.bit", out / f"{name}.hwh", out / f"{name}.bit.bin", out / f"{name}.dtbo",
+                       directory / "board" / "shell.json"):
+            if not source.is_file():
+                raise FlowError(f"the flow left no {source.name}")
+            shutil.copyfile(source, partial / source.name)
+        partial.rename(bundle)
+
+    steps = [
+        Step("rm -rf board/build/bundle board/bundle && mkdir -p board/build/out", begin),
+        Command(("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log",
+                 "-source", "build.tcl"), "board"),
+        Step(f"cp board/{name}.bif board/build/out/",
+             lambda: shutil.copyfile(directory / "board" / f"{name}.bif", out / f"{name}.bif")),
+        Command(("bootgen", "-arch", "zynqmp", "-process_bitstream", "bin", "-image", f"{name}.bif", "-w", "on"),
+                "board/build/out"),
+        Command(("dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", f"build/out/{name}.dtbo", f"{name}.dtso"),
+                "board"),
+        Step("mkdir board/build/bundle && "
+             f"cp board/build/out/{name}.bit board/build/out/{name}.hwh board/build/out/{name}.bit.bin "
+             f"board/build/out/{name}.dtbo board/shell.json board/build/bundle/ && "
+             "mv board/build/bundle board/bundle", collect),
+    ]
+    return run(steps, directory, dry_run=dry_run, echo=echo)
+
+
+def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_run: bool = False,
+          echo: Callable[[str], object] = print) -> list[str]:
+    """Copies ``board/bundle`` and the Python host to the board, and loads the design with xmutil."""
+    directory = Path(directory)
+    name = design_name(directory)
+    host = DEFAULT_HOST if host is None else host
+    if not _HOST.fullmatch(host):
+        raise ValueError(f"host must be like user@machine, not {host!r}")
+    files = [f"{name}.bit.bin", f"{name}.dtbo", "shell.json"]
+    bundle = directory / "board" / "bundle"
+    absent = [file for file in [*files, f"{name}.bit", f"{name}.hwh"] if not (bundle / file).is_file()]
+    if absent and not dry_run:
+        raise FlowError(f"directory {str(directory)!r} has no board/bundle/{absent[0]}: run gradloom build "
+                        f"{board.name} first")
+    target = f"{_FIRMWARE}/{name}"
+    copies = " ".join(f"{name}/bundle/{file}" for file in files)
+    steps: list[Command | Step] = [
+        Command(("ssh", host, f"rm -rf {name} && mkdir {name}")),
+        Command(("scp", "-r", "board/bundle", "firmware", f"{host}:{name}/")),
+        # xmutil reads only root's folder; -t lets sudo ask for its password.
+        Command(("ssh", "-t", host, f"sudo mkdir -p {target} && sudo cp {copies} {target}/")),
+        # Nothing may be loaded yet, which is no fault.
+        Command(("ssh", "-t", host, f"sudo xmutil unloadapp; sudo xmutil loadapp {name}")),
+    ]
+    return run(steps, directory, dry_run=dry_run, echo=echo)

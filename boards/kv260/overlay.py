@@ -1,0 +1,83 @@
+"""The three text files of a Kria application bundle: device tree overlay, boot image recipe, shell.json.
+
+Everything runs in one clock domain on the ports that the power-on state already sets to 128 bits, so that a
+missing or late ``afi`` node cannot leave a port at the wrong width.
+"""
+import json
+
+#: Names under which Linux shows the registers (UIO) and the buffer (u-dma-buf).
+UIO_NAME = "gradloom"
+BUFFER_NAME = "udmabuf-gradloom"
+
+# AFI registers hold 0, 1, 2 for 128, 64, 32 bits (manager into PS) and two bits at 9:8 with 0, 1, 2 for 32, 64, 128
+# (HPM0). Indices 4 and 5 are the read and write sides of S_AXI_HP0_FPD, 14 is AFI_FS.
+_HP_WIDTH = {128: 0, 64: 1, 32: 2}
+_HPM0_128 = 0x200
+
+
+def device_tree(*, name: str, register_base: int, register_range: int, clock_hz: int, memory_bits: int,
+                window_bytes: int) -> str:
+    """Overlay source: loads ``NAME.bit.bin``, keeps the clock on, shows registers and a contiguous buffer."""
+    return f"""\
+// SPDX-License-Identifier: Apache-2.0
+// Device tree overlay of {name}. Compile: dtc -@ -I dts -O dtb -o {name}.dtbo {name}.dtso
+/dts-v1/;
+/plugin/;
+
+&fpga_full {{
+	#address-cells = <2>;
+	#size-cells = <2>;
+	firmware-name = "{name}.bit.bin";
+	resets = <&zynqmp_reset 116>;
+}};
+
+&amba {{
+	#address-cells = <2>;
+	#size-cells = <2>;
+
+	gradloom_afi: gradloom-afi {{
+		compatible = "xlnx,afi-fpga";
+		config-afi = <4 {_HP_WIDTH[memory_bits]}>, <5 {_HP_WIDTH[memory_bits]}>, <14 {_HPM0_128:#x}>;
+	}};
+
+	/* Linux gates a clock that no node claims, and an access to a stopped accelerator hangs the CPU. */
+	gradloom_clock: gradloom-clock {{
+		compatible = "xlnx,fclk";
+		#clock-cells = <0>;
+		clocks = <&zynqmp_clk 71>;
+		assigned-clocks = <&zynqmp_clk 71>;
+		assigned-clock-rates = <{clock_hz}>;
+		clock-output-names = "gradloom_clk";
+	}};
+
+	gradloom_registers: gradloom@{register_base:x} {{
+		compatible = "generic-uio";
+		linux,uio-name = "{UIO_NAME}";
+		reg = <{register_base >> 32:#x} {register_base & 0xFFFFFFFF:#x} 0x0 {register_range:#x}>;
+		interrupt-parent = <&gic>;
+		interrupts = <0 89 4>;
+		clocks = <&zynqmp_clk 71>;
+	}};
+
+	/* From CMA: an overlay is loaded long after boot, too late to reserve memory. S_AXI_HP0_FPD does not see the
+	   CPU's caches; sync-mode 2 maps the buffer uncached and write-combining, so both sides see the same bytes,
+	   and unaligned accesses stay legal (mode 1 would map it as device memory). */
+	gradloom_buffer: gradloom-buffer {{
+		compatible = "ikwzm,u-dma-buf";
+		device-name = "{BUFFER_NAME}";
+		size = <{window_bytes:#x}>;
+		sync-mode = <2>;
+		sync-always;
+	}};
+}};
+"""
+
+
+def boot_image(name: str) -> str:
+    """Recipe (.bif) that turns ``NAME.bit`` into ``NAME.bit.bin``."""
+    return f"all:\n{{\n    [destination_device = pl] {name}.bit\n}}\n"
+
+
+def shell_json() -> str:
+    """What dfx-mgr wants to know: a whole-device bitstream, one slot."""
+    return json.dumps({"shell_type": "XRT_FLAT", "num_slots": "1"}) + "\n"

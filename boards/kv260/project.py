@@ -1,0 +1,81 @@
+"""Writes the KV260 project of a generated design: Vivado Tcl, firmware bundle sources, driver and Python host.
+
+Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock. ``HPC0`` would be
+coherent with the CPU's caches, but only if the boot firmware broadcasts inner-shareable traffic (a register that must
+be set before the CPUs start, and Kria's boot firmware is not ours to change), and every beat would pass the CCI-400,
+which the CPUs and the snoops share. A fine-tune touches each byte of the buffer from the CPU once before the bell and
+once after, so the buffer is mapped uncached instead and HP0 has the shorter way to DDR.
+"""
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..board import Board
+from ..vivado import TopPorts, tcl_settings
+from . import overlay
+
+_HERE = Path(__file__).parent
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_TCL = ("build.tcl", "package_ip.tcl", "design.tcl", "constraints.xdc")
+_DEFAULT_WINDOW = 64 << 20
+_PAGE = 4096
+
+
+def bundle_name(report: Mapping) -> str:
+    """Name of bitstream, overlay and application: ``name`` of the report, else its ``module``."""
+    name = report.get("name") or report.get("module")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"report: name must match {_NAME.pattern}, not {name!r}")
+    return name
+
+
+def project_files(board: Board, report: Mapping) -> dict[str, str]:
+    """Content of every project file, by its path in the design's folder. Writes nothing."""
+    name = bundle_name(report)
+    ports = TopPorts.of(report)
+    if ports.memory_bits not in (32, 64, 128):
+        raise ValueError(f"report: m_axi_wdata must be 32, 64 or 128 bits wide on {board.name}, not "
+                         f"{ports.memory_bits}")
+    window_bytes = report.get("window_bytes", _DEFAULT_WINDOW)
+    if not 0 < window_bytes < 1 << 31 or window_bytes % _PAGE:
+        raise ValueError(f"report: window_bytes must be a positive multiple of {_PAGE} below {1 << 31}, not "
+                         f"{window_bytes}")
+    register_range = max(_PAGE, 1 << ports.register_address_bits)
+
+    settings = tcl_settings({
+        "name": name,
+        "module": ports.module,
+        "part": board.part.lower(),
+        "clock_mhz": f"{board.clock_hz / 1e6:g}",
+        "clock_port": ports.clock,
+        "reset_port": ports.reset,
+        "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
+        "reset_source": "peripheral_reset" if ports.reset_active_high else "peripheral_aresetn",
+        "interrupt_port": ports.interrupt,
+        "memory_bits": ports.memory_bits,
+        "register_base": f"{board.register_base:#x}",
+        "register_range": f"{register_range:#x}",
+    })
+    clock = (f"# Period of {board.clock_hz / 1e6:g} MHz, for the core on its own (out of context).\n"
+             f"create_clock -name {ports.clock} -period {1e9 / board.clock_hz:.3f} [get_ports {ports.clock}]\n")
+
+    files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _TCL}
+    files["board/settings.tcl"] = settings
+    files["board/clock.xdc"] = clock
+    files[f"board/{name}.bif"] = overlay.boot_image(name)
+    files[f"board/{name}.dtso"] = overlay.device_tree(
+        name=name, register_base=board.register_base, register_range=register_range, clock_hz=board.clock_hz,
+        memory_bits=ports.memory_bits, window_bytes=window_bytes)
+    files["board/shell.json"] = overlay.shell_json()
+    return files
+
+
+def write_project(board: Board, directory: Path | str, report: Mapping) -> list[Path]:
+    """Writes :func:`project_files` under ``directory``; see :func:`gradloom.boards.write_project`."""
+    directory = Path(directory)
+    files = project_files(board, report)  # everything is checked before anything is written
+    for path, text in files.items():
+        target = directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", newline="\n")
+    return sorted(Path(path) for path in files)

@@ -1,0 +1,47 @@
+"""Which boards there are, and what each can do."""
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from . import kv260
+from .board import Board
+
+# A board is a package that offers BOARD, write_project, build and flash.
+_BOARDS: dict[str, ModuleType] = {package.BOARD.name: package for package in (kv260,)}
+
+
+def all_boards() -> tuple[Board, ...]:
+    """Every known board, by name."""
+    return tuple(_BOARDS[name].BOARD for name in sorted(_BOARDS))
+
+
+def find(name: str) -> Board:
+    """The board called ``name``; :class:`ValueError` names the known ones otherwise."""
+    return _package(name).BOARD
+
+
+def write_project(board: Board, directory: Path | str, report: dict) -> list[Path]:
+    """Writes the vendor project and the firmware sources of a generated design.
+
+    ``report`` is what ``generate`` puts in ``report.json``: ``module``, ``ports``, and optionally ``name``
+    and ``window_bytes``. Returns the files written, relative to ``directory``, sorted.
+    """
+    return _package(board.name).write_project(board, directory, report)
+
+
+def build(board: Board, directory: Path | str, *, dry_run: bool = False,
+          echo: Callable[[str], object] = print) -> list[str]:
+    """Builds the bitstream and the bundle that the board loads. Returns the commands."""
+    return _package(board.name).build(board, directory, dry_run=dry_run, echo=echo)
+
+
+def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_run: bool = False,
+          echo: Callable[[str], object] = print) -> list[str]:
+    """Copies the bundle to the board and loads it. Returns the commands."""
+    return _package(board.name).flash(board, directory, host=host, dry_run=dry_run, echo=echo)
+
+
+def _package(name: str) -> ModuleType:
+    if name not in _BOARDS:
+        raise ValueError(f"board must be one of {', '.join(sorted(_BOARDS))}, not {name!r}")
+    return _BOARDS[name]
