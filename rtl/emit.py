@@ -185,11 +185,11 @@ def _verilog(rtlil: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "design.il", Path(folder) / "design.v"
         source.write_text(rtlil, encoding="utf-8")
-        removed = "-remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding"
-        commands = [f"read_rtlil {source}", "proc -nomux -norom", "memory_collect",
+        removed = "-remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding -remove unused_bits"
+        commands = [f"read_rtlil {source}", "proc -norom", "memory_collect",
                     # Wires that only rename others are half of an array's text.
                     "opt_clean -purge",
-                    f"attrmap {removed}", f"attrmap -modattr {removed}", f"write_verilog -norename {result}"]
+                    f"attrmap {removed}", f"attrmap -modattr {removed}", f"write_verilog {result}"]
         done = subprocess.run([sys.executable, "-c", _YOSYS], input="\n".join(commands), text=True,
                               capture_output=True, check=False)
         if done.returncode or not result.exists():
