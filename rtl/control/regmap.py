@@ -167,7 +167,13 @@ def c_header():
     with TemporaryDirectory() as where:
         path = Path(where) / "gradloom_registers.h"
         CHeaderExporter().export(_compile(), str(path), reuse_typedefs=True)
-        return path.read_text()
+        text = path.read_text()
+    codes = ["// Values of ERROR_CODE", "enum gradloom_error {"]
+    codes += [f"    GRADLOOM_ERROR_{c.name} = 0x{c.value:02x}, /* {DESCRIPTIONS[c]} */" for c in Error]
+    marker = "// addrmap - gradloom"
+    if marker not in text:
+        raise RuntimeError("PeakRDL-cheader's output has no address map")
+    return text.replace(marker, "\n".join(codes + ["};", "", marker]), 1)
 
 
 def ipxact():
