@@ -1,4 +1,4 @@
-"""Runs vendor tools: all of a flow's needs are looked up before the first command, and a flow can be only shown."""
+"""Runs vendor tools: all tools are looked up before the first command, and a flow can be only shown."""
 import shlex
 import shutil
 import subprocess

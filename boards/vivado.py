@@ -57,8 +57,9 @@ class TopPorts:
     def of(cls, report: Mapping) -> "TopPorts":
         """Reads ``module`` and ``ports`` of a report; :class:`ValueError` names what is not there.
 
-        ``ports`` is a list of ``{"name", "direction", "width"}``. The module needs an AXI4 manager ``m_axi_*``,
-        an AXI4-Lite subordinate ``s_axi_*`` of 32 bits, ``clk``, ``rst`` (or active low ``rst_n``), ``irq``.
+        ``ports`` is a list of ``{"name", "direction", "width"}``. The module needs an AXI4 manager
+        ``m_axi_*``, an AXI4-Lite subordinate ``s_axi_*`` of 32 bits, ``clk``, ``rst`` (or active low
+        ``rst_n``), ``irq``.
         """
         module = report.get("module")
         if not isinstance(module, str) or not _IDENTIFIER.fullmatch(module):
@@ -72,8 +73,8 @@ class TopPorts:
             for name in names:
                 if ports.get(name, ("",))[0] == direction:
                     return name
-            raise ValueError(f"report: module {module} has no {direction} port for the {role}; it should be called "
-                             f"{' or '.join(names)}")
+            raise ValueError(f"report: module {module} has no {direction} port for the {role}; it should be "
+                             f"called {' or '.join(names)}")
 
         clock = one_of("clock", "input", "clk", "aclk")
         reset = one_of("reset", "input", "rst", "rst_n", "aresetn")
@@ -87,5 +88,5 @@ class TopPorts:
 
         if width("s_axi_wdata") != 32:
             raise ValueError(f"report: s_axi_wdata must be 32 bits wide, not {width('s_axi_wdata')}")
-        return cls(module, clock, reset, reset == "rst", interrupt, width("m_axi_wdata"), width("m_axi_awaddr"),
-                   width("s_axi_awaddr"))
+        return cls(module, clock, reset, reset == "rst", interrupt, width("m_axi_wdata"),
+                   width("m_axi_awaddr"), width("s_axi_awaddr"))

@@ -64,7 +64,8 @@ foreach slack {WNS WHS} {
 set project_dir [file join $work_dir project]
 gradloom_export [glob -nocomplain [file join $project_dir $name.runs impl_1 ${design}_wrapper.bit]] \
     [file join $out_dir $name.bit]
-gradloom_export [glob -nocomplain [file join $project_dir $name.{gen,srcs} sources_1 bd $design hw_handoff $design.hwh]] \
+set handoff [file join sources_1 bd $design hw_handoff $design.hwh]
+gradloom_export [glob -nocomplain [file join $project_dir $name.{gen,srcs} $handoff]] \
     [file join $out_dir $name.hwh]
 write_hw_platform -fixed -include_bit -force [file join $out_dir $name.xsa]
 close_project

@@ -4,8 +4,8 @@ create_bd_design $design
 
 set ps [create_bd_cell -type ip -vlnv xilinx.com:ip:zynq_ultra_ps_e ps]
 apply_bd_automation -rule xilinx.com:bd_rule:zynq_ultra_ps_e -config {apply_board_preset 1} $ps
-# The preset switches on both FPD manager ports and a second clock. An unused port left on would need a clock of
-# its own and answer nothing: an access to it hangs the CPU.
+# The preset switches on both FPD manager ports and a second clock. An unused port left on would need a clock
+# of its own and answer nothing: an access to it hangs the CPU.
 set_property -dict [list \
     CONFIG.PSU__FPGA_PL0_ENABLE 1 \
     CONFIG.PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ $clock_mhz \

@@ -28,7 +28,8 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
     directory = Path(directory)
     name = design_name(directory)
     if not dry_run and not any((directory / "rtl").glob("*.v")):
-        raise FlowError(f"directory {str(directory)!r} holds no Verilog (rtl/*.v): run gradloom generate first")
+        raise FlowError(f"directory {str(directory)!r} holds no Verilog (rtl/*.v): "
+                        f"run gradloom generate first")
     work = directory / "board" / "build"
     out = work / "out"
     bundle = directory / "board" / "bundle"
@@ -41,8 +42,8 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
 
     def collect() -> None:
         partial.mkdir(parents=True)
-        for source in (out / f"{name}.bit", out / f"{name}.hwh", out / f"{name}.bit.bin", out / f"{name}.dtbo",
-                       directory / "board" / "shell.json"):
+        made = [out / f"{name}{suffix}" for suffix in (".bit", ".hwh", ".bit.bin", ".dtbo")]
+        for source in [*made, directory / "board" / "shell.json"]:
             if not source.is_file():
                 raise FlowError(f"the flow left no {source.name}")
             shutil.copyfile(source, partial / source.name)
@@ -54,8 +55,8 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
                  "-source", "build.tcl"), "board"),
         Step(f"cp board/{name}.bif board/build/out/",
              lambda: shutil.copyfile(directory / "board" / f"{name}.bif", out / f"{name}.bif")),
-        Command(("bootgen", "-arch", "zynqmp", "-process_bitstream", "bin", "-image", f"{name}.bif", "-w", "on"),
-                "board/build/out"),
+        Command(("bootgen", "-arch", "zynqmp", "-process_bitstream", "bin", "-image", f"{name}.bif",
+                 "-w", "on"), "board/build/out"),
         Command(("dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", f"build/out/{name}.dtbo", f"{name}.dtso"),
                 "board"),
         Step("mkdir board/build/bundle && "

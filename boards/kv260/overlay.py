@@ -9,8 +9,8 @@ import json
 UIO_NAME = "gradloom"
 BUFFER_NAME = "udmabuf-gradloom"
 
-# AFI registers hold 0, 1, 2 for 128, 64, 32 bits (manager into PS) and two bits at 9:8 with 0, 1, 2 for 32, 64, 128
-# (HPM0). Indices 4 and 5 are the read and write sides of S_AXI_HP0_FPD, 14 is AFI_FS.
+# AFI registers hold 0, 1, 2 for 128, 64, 32 bits (manager into PS) and two bits at 9:8 with 0, 1, 2 for 32,
+# 64, 128 (HPM0). Indices 4 and 5 are the read and write sides of S_AXI_HP0_FPD, 14 is AFI_FS.
 _HP_WIDTH = {128: 0, 64: 1, 32: 2}
 _HPM0_128 = 0x200
 
@@ -59,9 +59,9 @@ def device_tree(*, name: str, register_base: int, register_range: int, clock_hz:
 		clocks = <&zynqmp_clk 71>;
 	}};
 
-	/* From CMA: an overlay is loaded long after boot, too late to reserve memory. S_AXI_HP0_FPD does not see the
-	   CPU's caches; sync-mode 2 maps the buffer uncached and write-combining, so both sides see the same bytes,
-	   and unaligned accesses stay legal (mode 1 would map it as device memory). */
+	/* From CMA: an overlay is loaded long after boot, too late to reserve memory. */
+	/* S_AXI_HP0_FPD does not see the CPU's caches. sync-mode 2 maps the buffer uncached, write-combining: */
+	/* both sides see the same bytes, and unaligned accesses stay legal (mode 1 is device memory). */
 	gradloom_buffer: gradloom-buffer {{
 		compatible = "ikwzm,u-dma-buf";
 		device-name = "{BUFFER_NAME}";

@@ -29,7 +29,8 @@ set_property USED_IN {synthesis implementation out_of_context} [get_files clock.
 set_property top $module [current_fileset]
 update_compile_order -fileset sources_1
 
-ipx::package_project -force -root_dir $ip_dir -vendor gradloom -library accelerator -taxonomy /UserIP -import_files
+ipx::package_project -force -root_dir $ip_dir -vendor gradloom -library accelerator \
+    -taxonomy /UserIP -import_files
 set core [ipx::current_core]
 set_property name $module $core
 set_property version 1.0 $core

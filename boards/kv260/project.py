@@ -1,16 +1,18 @@
-"""Writes the KV260 project of a generated design: Vivado Tcl, firmware bundle sources, driver and Python host.
+"""Writes the KV260 project of a generated design: Vivado Tcl, firmware bundle sources, driver, host.
 
-Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock. ``HPC0`` would be
-coherent with the CPU's caches, but only if the boot firmware broadcasts inner-shareable traffic (a register that must
-be set before the CPUs start, and Kria's boot firmware is not ours to change), and every beat would pass the CCI-400,
-which the CPUs and the snoops share. A fine-tune touches each byte of the buffer from the CPU once before the bell and
-once after, so the buffer is mapped uncached instead and HP0 has the shorter way to DDR.
+Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock. ``HPC0``
+would be coherent with the CPU's caches, but only if the boot firmware broadcasts inner-shareable traffic (a
+register that must be set before the CPUs start, and Kria's boot firmware is not ours to change), and every
+beat would pass the CCI-400, which the CPUs and the snoops share. A fine-tune touches each byte of the buffer
+from the CPU once before the bell and once after, so the buffer is mapped uncached instead and HP0 has the
+shorter way to DDR.
 """
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..board import Board
+from ..firmware_files import firmware_files
 from ..vivado import TopPorts, tcl_settings
 from . import overlay
 
@@ -57,7 +59,8 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         "register_range": f"{register_range:#x}",
     })
     clock = (f"# Period of {board.clock_hz / 1e6:g} MHz, for the core on its own (out of context).\n"
-             f"create_clock -name {ports.clock} -period {1e9 / board.clock_hz:.3f} [get_ports {ports.clock}]\n")
+             f"create_clock -name {ports.clock} -period {1e9 / board.clock_hz:.3f} "
+             f"[get_ports {ports.clock}]\n")
 
     files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _TCL}
     files["board/settings.tcl"] = settings
@@ -67,6 +70,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         name=name, register_base=board.register_base, register_range=register_range, clock_hz=board.clock_hz,
         memory_bits=ports.memory_bits, window_bytes=window_bytes)
     files["board/shell.json"] = overlay.shell_json()
+    files |= {f"firmware/{path}": text for path, text in firmware_files().items()}
     return files
 
 

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gradloom.h"
+
+#define REGISTER(name) ((uint32_t)offsetof(gradloom_t, name))
+#define FIELD(value, reg, field) \
+    (((value) & GRADLOOM__##reg##__##field##_bm) >> GRADLOOM__##reg##__##field##_bp)
+
+/* Data written to the window must have left the CPU before the bell rings. */
+#if defined(__aarch64__)
+#define BARRIER() __asm__ volatile("dsb sy" ::: "memory")
+#elif defined(__riscv)
+#define BARRIER() __asm__ volatile("fence iorw, iorw" ::: "memory")
+#else
+#define BARRIER() __sync_synchronize()
+#endif
+
+static uint32_t get(const gl_device *device, uint32_t offset)
+{
+    return device->read ? device->read(device->context, offset) : device->base[offset / 4];
+}
+
+static void put(const gl_device *device, uint32_t offset, uint32_t value)
+{
+    if (device->write)
+        device->write(device->context, offset, value);
+    else
+        device->base[offset / 4] = value;
+}
+
+static uint64_t get_pair(const gl_device *device, uint32_t low)
+{
+    return (uint64_t)get(device, low + 4) << 32 | get(device, low);
+}
+
+static int busy(const gl_device *device)
+{
+    return (get(device, REGISTER(STATUS)) & GRADLOOM__STATUS__BUSY_bm) != 0;
+}
+
+static int wait_idle(const gl_device *device, uint32_t polls)
+{
+    while (busy(device))
+        if (polls-- == 0)
+            return GL_TIMEOUT;
+    return GL_OK;
+}
+
+void gl_init_mmio(gl_device *device, volatile void *base)
+{
+    device->base = (volatile uint32_t *)base;
+    device->read = NULL;
+    device->write = NULL;
+    device->context = NULL;
+}
+
+void gl_init_access(gl_device *device, uint32_t (*read)(void *, uint32_t),
+                    void (*write)(void *, uint32_t, uint32_t), void *context)
+{
+    device->base = NULL;
+    device->read = read;
+    device->write = write;
+    device->context = context;
+}
+
+int gl_probe(const gl_device *device, gl_config *config)
+{
+    uint32_t version, array, memory;
+
+    if (get(device, REGISTER(ID)) != GRADLOOM__ID__MAGIC_reset)
+        return GL_NOT_FOUND;
+    version = get(device, REGISTER(VERSION));
+    if (FIELD(version, VERSION, MAJOR) != GRADLOOM__VERSION__MAJOR_reset)
+        return GL_VERSION;
+    if (config) {
+        array = get(device, REGISTER(CONFIG_ARRAY));
+        memory = get(device, REGISTER(CONFIG_MEMORY));
+        config->version = version;
+        config->rows = FIELD(array, CONFIG_ARRAY, ROWS);
+        config->panels = FIELD(array, CONFIG_ARRAY, PANELS);
+        config->rank = FIELD(array, CONFIG_ARRAY, RANK);
+        config->classes = FIELD(array, CONFIG_ARRAY, CLASSES);
+        config->data_bits = FIELD(memory, CONFIG_MEMORY, DATA_BITS);
+        config->slots = FIELD(memory, CONFIG_MEMORY, SLOTS);
+    }
+    return GL_OK;
+}
+
+int gl_set_window(const gl_device *device, uint64_t base, uint32_t size)
+{
+    if (base % 4096 || size == 0)
+        return GL_ARGUMENT;
+    if (busy(device))
+        return GL_BUSY;
+    put(device, REGISTER(WINDOW_BASE_LO), (uint32_t)base);
+    put(device, REGISTER(WINDOW_BASE_HI), (uint32_t)(base >> 32));
+    put(device, REGISTER(WINDOW_SIZE), size);
+    return GL_OK;
+}
+
+int gl_set_watchdog(const gl_device *device, uint32_t cycles)
+{
+    if (busy(device))
+        return GL_BUSY;
+    put(device, REGISTER(WATCHDOG), cycles);
+    return GL_OK;
+}
+
+int gl_set_base_id(const gl_device *device, uint32_t identity, uint32_t polls)
+{
+    if (busy(device))
+        return GL_BUSY;
+    put(device, REGISTER(BASE_ID), identity);
+    return wait_idle(device, polls);
+}
+
+int gl_clear_cache(const gl_device *device, uint32_t polls)
+{
+    if (busy(device))
+        return GL_BUSY;
+    put(device, REGISTER(CACHE_CLEAR), GRADLOOM__CACHE_CLEAR__CLEAR_bm);
+    return wait_idle(device, polls);
+}
+
+void gl_enable_interrupt(const gl_device *device, int enable)
+{
+    put(device, REGISTER(IRQ_ENABLE),
+        enable ? GRADLOOM__IRQ_ENABLE__DONE_bm | GRADLOOM__IRQ_ENABLE__ERROR_bm : 0);
+}
+
+int gl_acknowledge(const gl_device *device)
+{
+    uint32_t pending = get(device, REGISTER(IRQ_STATUS));
+
+    put(device, REGISTER(IRQ_STATUS), pending);
+    return pending != 0;
+}
+
+int gl_start(const gl_device *device, uint32_t program_offset, uint32_t commands)
+{
+    if (program_offset % 32 || commands == 0 || commands > GRADLOOM__PROGRAM_COMMANDS__VALUE_bm)
+        return GL_ARGUMENT;
+    if (busy(device))
+        return GL_BUSY;
+    put(device, REGISTER(PROGRAM_OFFSET), program_offset);
+    put(device, REGISTER(PROGRAM_COMMANDS), commands);
+    BARRIER();
+    put(device, REGISTER(CONTROL), GRADLOOM__CONTROL__BELL_bm);
+    return GL_OK;
+}
+
+int gl_poll(const gl_device *device)
+{
+    uint32_t status = get(device, REGISTER(STATUS));
+
+    if (status & GRADLOOM__STATUS__BUSY_bm)
+        return GL_RUNNING;
+    BARRIER();
+    return status & GRADLOOM__STATUS__ERROR_bm ? GL_FAILED : GL_OK;
+}
+
+int gl_wait(const gl_device *device, uint32_t polls)
+{
+    int status;
+
+    do {
+        status = gl_poll(device);
+        if (status != GL_RUNNING)
+            return status;
+    } while (polls-- > 1);
+    return GL_TIMEOUT;
+}
+
+int gl_run(const gl_device *device, uint32_t program_offset, uint32_t commands, uint32_t polls)
+{
+    int status = gl_start(device, program_offset, commands);
+
+    return status == GL_OK ? gl_wait(device, polls) : status;
+}
+
+int gl_reset(const gl_device *device, uint32_t polls)
+{
+    put(device, REGISTER(CONTROL), GRADLOOM__CONTROL__RESET_bm);
+    return wait_idle(device, polls);
+}
+
+void gl_get_error(const gl_device *device, gl_error *error)
+{
+    error->code = get(device, REGISTER(ERROR_CODE)) & GRADLOOM__ERROR_CODE__CODE_bm;
+    error->command = get(device, REGISTER(ERROR_COMMAND)) & GRADLOOM__ERROR_COMMAND__INDEX_bm;
+    error->address = get_pair(device, REGISTER(ERROR_ADDRESS_LO));
+}
+
+void gl_get_counters(const gl_device *device, gl_counters *counters)
+{
+    uint32_t phase;
+
+    counters->cycles = get_pair(device, REGISTER(CYCLES_LO));
+    for (phase = 0; phase < GL_PHASES; phase++)
+        counters->phase_cycles[phase] = get(device, REGISTER(PHASE_CYCLES) + 4 * phase);
+    counters->commands_done = get(device, REGISTER(COMMANDS_DONE));
+    counters->commands_dropped = get(device, REGISTER(COMMANDS_DROPPED));
+    counters->cache_hits = get(device, REGISTER(CACHE_HITS));
+    counters->cache_misses = get(device, REGISTER(CACHE_MISSES));
+    counters->read_beats = get(device, REGISTER(READ_BEATS));
+    counters->write_beats = get(device, REGISTER(WRITE_BEATS));
+}
+
+void gl_get_health(const gl_device *device, gl_health *health)
+{
+    health->saturated = get(device, REGISTER(SATURATED));
+    health->underflowed = get(device, REGISTER(UNDERFLOWED));
+    health->gradient_norm = get_pair(device, REGISTER(GRADIENT_NORM_LO));
+}
+
+const char *gl_error_name(uint32_t code)
+{
+    switch (code) {
+#define CASE(name, value, text) case value: return #name;
+        GRADLOOM_ERRORS(CASE)
+#undef CASE
+    }
+    return "UNKNOWN";
+}
+
+const char *gl_error_text(uint32_t code)
+{
+    switch (code) {
+#define CASE(name, value, text) case value: return text;
+        GRADLOOM_ERRORS(CASE)
+#undef CASE
+    }
+    return "A code that this driver does not know.";
+}

@@ -1,0 +1,307 @@
+"""Drives an accelerator: the same class on a board, on simulated RTL, on a model."""
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from . import registers
+from .transport import Transport
+
+PHASES = ("wait", "load", "convolution", "dense", "forward", "loss", "gradient", "store")
+
+
+class AcceleratorError(RuntimeError):
+    """The accelerator, or the way to it, does not work as asked."""
+
+
+class ProgramError(AcceleratorError):
+    """A program stopped with an error.
+
+    Attributes
+    ----------
+    code, name : :class:`int`, :class:`str`
+        ``ERROR_CODE`` and its name.
+    command : :class:`int`
+        Position of the command at fault in the program.
+    address : :class:`int` or ``None``
+        Bus address at fault; ``None`` if the error has none.
+    offset : :class:`int` or ``None``
+        The same, from the window's start.
+    """
+    def __init__(self, code: int, command: int, address: int, window_base: int):
+        self.code = code
+        unknown = (f"0x{code:02X}", "A code that this host does not know.")
+        self.name, meaning = registers.ERRORS.get(code, unknown)
+        self.command = command
+        # 0 stands for "no address", except where the meaning of the code promises one.
+        self.address = address if address or "ERROR_ADDRESS" in meaning else None
+        self.offset = None if self.address is None else self.address - window_base
+        where = ""
+        if self.address is not None:
+            sign = "-" if self.offset < 0 else "+"
+            where = f", address 0x{self.address:X} (window {sign} 0x{abs(self.offset):X})"
+        super().__init__(f"program stopped: {self.name} at command {command}{where}: {meaning}")
+
+
+class AcceleratorTimeout(AcceleratorError, TimeoutError):
+    """A program did not end in time. It still runs: stop it with :meth:`Accelerator.reset`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """What a machine was generated with."""
+    version: tuple[int, int, int]
+    rows: int
+    panels: int
+    rank: int
+    classes: int
+    data_bits: int
+    slots: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counters:
+    """What the last program cost. ``phases`` add up to ``cycles``."""
+    cycles: int
+    phases: dict[str, int]
+    commands_done: int
+    commands_dropped: int
+    cache_hits: int
+    cache_misses: int
+    read_beats: int
+    write_beats: int
+    saturated: int
+    underflowed: int
+    gradient_norm: int
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        """The counters as ``metrics.json`` groups them: ``cycles``, ``cache``, ``health``."""
+        return {
+            "cycles": {"total": self.cycles} | self.phases,
+            "cache": {"hits": self.cache_hits, "misses": self.cache_misses},
+            "health": {"saturated": self.saturated, "underflowed": self.underflowed,
+                       "gradient_norm": self.gradient_norm},
+        }
+
+    def as_dict(self) -> dict[str, object]:
+        """Every counter as plain values."""
+        return asdict(self)
+
+
+class Accelerator:
+    """An accelerator behind a :class:`~.transport.Transport`.
+
+    Checks at once that it is one, and opens the transport's whole window. A register that is locked while a
+    program runs answers a write with a bus error, which stops a Linux kernel: methods that write one refuse
+    while STATUS.busy is set.
+
+    Parameters
+    ----------
+    transport : :class:`~.transport.Transport`
+        Way to the registers and the window.
+    timeout : :class:`float`
+        Seconds that a program, or clearing the cache, may take where no other limit is given.
+    """
+    def __init__(self, transport: Transport, *, timeout: float = 60.0):
+        if timeout <= 0:
+            raise ValueError(f"timeout must be positive, not {timeout}")
+        self.transport = transport
+        self.timeout = timeout
+        self.configuration = self._probe()
+        self.set_window(transport.window_base, transport.window_size)
+
+    # Registers
+
+    def read(self, name: str) -> int:
+        """The register, or the field (``"STATUS.busy"``), called ``name``."""
+        register, _, field = name.partition(".")
+        value = self.transport.read32(_offset(register))
+        if field:
+            if name not in registers.FIELDS:
+                raise ValueError(f"no field {field!r} in register {register}")
+            lsb, width = registers.FIELDS[name]
+            value = value >> lsb & (1 << width) - 1
+        return value
+
+    def write(self, name: str, value: int) -> None:
+        """Writes the register called ``name``; refuses a locked one while a program runs."""
+        if not 0 <= value < 1 << 32:
+            raise ValueError(f"{name} must hold 32 bits, not {value:#x}")
+        if name in registers.LOCKED and self.busy:
+            raise AcceleratorError(f"{name} is locked while a program runs")
+        self.transport.write32(_offset(name), value)
+
+    def read64(self, name: str) -> int:
+        """The pair of registers ``name_LO`` and ``name_HI``; meaningful while no program runs."""
+        return self.read(f"{name}_HI") << 32 | self.read(f"{name}_LO")
+
+    @property
+    def busy(self) -> bool:
+        """A program runs, or is being stopped, or valid bits are being cleared."""
+        return bool(self.read("STATUS.busy"))
+
+    def _probe(self) -> Configuration:
+        magic = self.transport.read32(registers.ID)
+        if magic != registers.CONSTANTS["ID"]:
+            raise AcceleratorError(f"no gradloom accelerator: ID is 0x{magic:08X}, not "
+                                   f"0x{registers.CONSTANTS['ID']:08X}")
+        version = tuple(self.read(f"VERSION.{field}") for field in ("major", "minor", "patch"))
+        lsb, width = registers.FIELDS["VERSION.major"]
+        expected = registers.CONSTANTS["VERSION"] >> lsb & (1 << width) - 1
+        if version[0] != expected:
+            raise AcceleratorError(f"register map {'.'.join(map(str, version))} needs another host: this one "
+                                   f"speaks version {expected}")
+        array = {field: self.read(f"CONFIG_ARRAY.{field}") for field in ("rows", "panels", "rank", "classes")}
+        memory = {field: self.read(f"CONFIG_MEMORY.{field}") for field in ("data_bits", "slots")}
+        return Configuration(version=version, **array, **memory)
+
+    # Window
+
+    def set_window(self, base: int, size: int) -> None:
+        """The bytes that programs may reach: ``size`` bytes at bus address ``base``."""
+        if not 0 <= base < 1 << 64 or base % 4096:
+            raise ValueError(f"window base must be a 64-bit multiple of 4096, not {base:#x}")
+        if not 0 <= size < 1 << 32:
+            raise ValueError(f"window size must be between 0 and {(1 << 32) - 1}, not {size}")
+        self.window_base, self.window_size = base, size
+        self.write("WINDOW_BASE_LO", base & 0xFFFFFFFF)
+        self.write("WINDOW_BASE_HI", base >> 32)
+        self.write("WINDOW_SIZE", size)
+
+    def store(self, offset: int, values: bytes | np.ndarray) -> None:
+        """Puts bytes, or an array as it lies in memory (little-endian), at ``offset`` of the window."""
+        if isinstance(values, np.ndarray):
+            values = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).tobytes()
+        self._check(offset, len(values))
+        self.transport.write_memory(offset, bytes(values))
+
+    def fetch(self, offset: int, length: int) -> bytes:
+        """``length`` bytes at ``offset`` of the window."""
+        self._check(offset, length)
+        return self.transport.read_memory(offset, length)
+
+    def fetch_array(self, offset: int, shape: int | tuple[int, ...], dtype: object) -> np.ndarray:
+        """An array at ``offset`` of the window (little-endian)."""
+        dtype = np.dtype(dtype).newbyteorder("<")
+        count = int(np.prod(shape, dtype=np.int64))
+        data = np.frombuffer(self.fetch(offset, count * dtype.itemsize), dtype)
+        return data.astype(dtype.newbyteorder("=")).reshape(shape)
+
+    def _check(self, offset: int, length: int) -> None:
+        size = self.transport.window_size
+        if offset < 0 or length < 0 or offset + length > size:
+            raise ValueError(f"offset {offset} and length {length} must lie in the window of {size} bytes")
+
+    # Programs
+
+    def run(self, offset: int, commands: int, *, timeout: float | None = None) -> Counters:
+        """Runs the program of ``commands`` commands at ``offset`` of the window, to its end.
+
+        Raises :class:`ProgramError` if it stops with an error, :class:`AcceleratorTimeout` if it takes too
+        long.
+        """
+        self.start(offset, commands)
+        return self.wait(timeout=timeout)
+
+    def run_program(self, program: Iterable[bytes], *, offset: int = 0,
+                    timeout: float | None = None) -> Counters:
+        """Stores encoded commands at ``offset`` and runs them."""
+        words = [bytes(command) for command in program]
+        for index, word in enumerate(words):
+            if len(word) != registers.COMMAND_BYTES:
+                raise ValueError(f"command {index} must have {registers.COMMAND_BYTES} bytes, "
+                                 f"not {len(word)}")
+        self.store(offset, b"".join(words))
+        return self.run(offset, len(words), timeout=timeout)
+
+    def start(self, offset: int, commands: int) -> None:
+        """Rings the bell and returns."""
+        if offset % registers.COMMAND_BYTES or not 0 <= offset < 1 << 32:
+            raise ValueError(f"program offset must be a multiple of {registers.COMMAND_BYTES}, not {offset}")
+        most = (1 << registers.FIELDS["PROGRAM_COMMANDS.value"][1]) - 1
+        if not 1 <= commands <= most:
+            raise ValueError(f"commands must be between 1 and {most}, not {commands}")
+        if self.busy:
+            raise AcceleratorError("a program runs already")
+        self._acknowledge()
+        self.write("IRQ_ENABLE", 0b11)
+        self.write("PROGRAM_OFFSET", offset)
+        self.write("PROGRAM_COMMANDS", commands)
+        self.write("CONTROL", 1 << registers.FIELDS["CONTROL.bell"][0])
+
+    def wait(self, *, timeout: float | None = None) -> Counters:
+        """Waits for the end of a started program."""
+        limit = self.timeout if timeout is None else timeout
+        end = time.monotonic() + limit
+        # An interrupt says that something happened; only STATUS says what, and that an interrupt was lost.
+        while self.busy:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise AcceleratorTimeout(f"the program did not end within {limit:g} s; reset() stops it")
+            self.transport.wait_interrupt(min(left, 1.0))
+        self._acknowledge()
+        self.raise_error()
+        return self.counters()
+
+    def reset(self, *, timeout: float | None = None) -> None:
+        """Stops a running program, which ends with the error ABORTED, and resets the engines."""
+        self.write("CONTROL", 1 << registers.FIELDS["CONTROL.reset"][0])
+        self._idle(timeout, "the reset")
+        self._acknowledge()
+
+    def raise_error(self) -> None:
+        """Raises :class:`ProgramError` if the last program stopped with an error."""
+        if self.read("STATUS.error"):
+            raise ProgramError(self.read("ERROR_CODE.code"), self.read("ERROR_COMMAND.index"),
+                               self.read64("ERROR_ADDRESS"), self.window_base)
+
+    def counters(self) -> Counters:
+        """Counters of the last program."""
+        if self.busy:
+            raise AcceleratorError("counters are whole only when no program runs")
+        return Counters(
+            cycles=self.read64("CYCLES"),
+            phases={phase: self.read(f"PHASE_CYCLES{i}") for i, phase in enumerate(PHASES)},
+            gradient_norm=self.read64("GRADIENT_NORM"),
+            **{name: self.read(name.upper()) for name in (
+                "commands_done", "commands_dropped", "cache_hits", "cache_misses", "read_beats",
+                "write_beats", "saturated", "underflowed")})
+
+    def seconds(self, cycles: int) -> float | None:
+        """``cycles`` in seconds, where the clock is known."""
+        return None if self.transport.clock_hz is None else cycles / self.transport.clock_hz
+
+    # Cache and watchdog
+
+    def set_base(self, identity: int, *, timeout: float | None = None) -> None:
+        """Names the frozen network whose activations the cache holds; another name than before clears it."""
+        self.write("BASE_ID", identity & 0xFFFFFFFF)
+        self._idle(timeout, "clearing the cache")
+
+    def clear_cache(self, *, timeout: float | None = None) -> None:
+        """Forgets every cached sample."""
+        self.write("CACHE_CLEAR", 1)
+        self._idle(timeout, "clearing the cache")
+
+    def set_watchdog(self, cycles: int) -> None:
+        """Cycles without progress after which a program is stopped; 0 switches the watchdog off."""
+        self.write("WATCHDOG", cycles)
+
+    def _acknowledge(self) -> None:
+        pending = self.read("IRQ_STATUS")
+        if pending:
+            self.write("IRQ_STATUS", pending)
+
+    def _idle(self, timeout: float | None, what: str) -> None:
+        limit = self.timeout if timeout is None else timeout
+        end = time.monotonic() + limit
+        while self.busy:
+            if time.monotonic() > end:
+                raise AcceleratorTimeout(f"{what} did not end within {limit:g} s")
+
+
+def _offset(name: str) -> int:
+    if name not in registers.REGISTERS:
+        raise ValueError(f"no register called {name!r}")
+    return registers.REGISTERS[name]

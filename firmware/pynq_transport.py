@@ -1,0 +1,53 @@
+"""PYNQ: the overlay is loaded from ``NAME.bit`` and ``NAME.hwh``, the buffer comes from ``pynq.allocate``."""
+from .transport import Transport
+
+_IP = "accelerator"
+
+
+class PynqTransport(Transport):
+    """A design loaded with PYNQ.
+
+    PYNQ serves interrupts only through an interrupt controller in the design, which this one does not need:
+    the end of a program is polled for. The buffer is not cacheable, since the memory port does not see the
+    CPU's caches.
+
+    Parameters
+    ----------
+    bitfile : :class:`str`
+        ``NAME.bit``, with ``NAME.hwh`` beside it.
+    window_size : :class:`int`
+        Bytes to allocate, a multiple of 4096.
+    """
+    def __init__(self, bitfile: str, *, window_size: int = 64 << 20):
+        if window_size <= 0 or window_size % 4096:
+            raise ValueError(f"window_size must be a positive multiple of 4096, not {window_size}")
+        import numpy as np
+        import pynq
+        self._overlay = pynq.Overlay(bitfile)
+        if _IP not in self._overlay.ip_dict:
+            found = ", ".join(self._overlay.ip_dict) or "none"
+            raise ValueError(f"{bitfile} holds no IP called {_IP!r}, but {found}")
+        self._mmio = getattr(self._overlay, _IP).mmio
+        self._buffer = pynq.allocate(shape=(window_size,), dtype=np.uint8, cacheable=False)
+        self.window_base = self._buffer.device_address
+        self.window_size = window_size
+        self.clock_hz = pynq.Clocks.fclk0_mhz * 1e6
+
+    def read32(self, offset: int) -> int:
+        return self._mmio.read(offset)
+
+    def write32(self, offset: int, value: int) -> None:
+        self._mmio.write(offset, value)
+
+    def read_memory(self, offset: int, length: int) -> bytes:
+        # Costs nothing on an uncached buffer, and is right on a board whose buffers are cached after all.
+        self._buffer.invalidate()
+        return self._buffer[offset:offset + length].tobytes()
+
+    def write_memory(self, offset: int, data: bytes) -> None:
+        import numpy as np
+        self._buffer[offset:offset + len(data)] = np.frombuffer(data, np.uint8)
+        self._buffer.flush()
+
+    def close(self) -> None:
+        self._buffer.freebuffer()

@@ -1,0 +1,186 @@
+"""What a user runs first: is the accelerator there, and do registers, errors, interrupt and memory work?
+
+On a board: ``python3 -m gradloom_host.selftest`` (UIO), or with ``--bitfile NAME.bit`` (PYNQ).
+"""
+import argparse
+import sys
+from collections.abc import Callable
+
+from . import program, registers
+from .host import Accelerator, AcceleratorError, ProgramError
+
+#: Where LOAD and STORE find the head's B, which comes back as it went in.
+LOAD_B = 5
+STORE_B = 4
+_BEATS = 8
+_TIMEOUT = 5.0
+# Any failure is a finding, and the next check still runs.
+_FAULTS = (AcceleratorError, AssertionError, OSError, ValueError)
+
+Result = tuple[str, bool, str]
+
+
+class CheckFailed(AssertionError):
+    """A check found something wrong."""
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise CheckFailed(message)
+
+
+def check_identity(acc: Accelerator) -> str:
+    """The registers belong to a gradloom accelerator that this host can drive."""
+    c = acc.configuration
+    _require(acc.read("ID") == registers.CONSTANTS["ID"], f"ID reads 0x{acc.read('ID'):08X}")
+    return (f"version {'.'.join(map(str, c.version))}, {c.rows} rows, {c.panels} panels, rank {c.rank}, "
+            f"{c.classes} classes, {c.data_bits} bits, {c.slots} slots")
+
+
+def check_registers(acc: Accelerator) -> str:
+    """A register holds every bit that is written to it."""
+    before = acc.read("WATCHDOG")
+    patterns = (0x5555_5555, 0xAAAA_AAAA, 0xFFFF_FFFF, 0x0000_0001, 0x8000_0000)
+    try:
+        for value in patterns:
+            acc.write("WATCHDOG", value)
+            got = acc.read("WATCHDOG")
+            _require(got == value, f"WATCHDOG: wrote 0x{value:08X}, read 0x{got:08X}")
+    finally:
+        acc.write("WATCHDOG", before)
+    return f"{len(patterns)} patterns"
+
+
+def check_memory(acc: Accelerator) -> str:
+    """The host can write and read the window, at its start and at its end."""
+    length = min(4096, acc.window_size)
+    pattern = bytes((7 * i + 3) % 251 for i in range(length))
+    for offset in (0, acc.window_size - length):
+        acc.store(offset, pattern)
+        _require(acc.fetch(offset, length) == pattern,
+                 f"window + 0x{offset:X} does not hold what was written")
+    return f"window of {acc.window_size} bytes at 0x{acc.window_base:X}"
+
+
+def check_end(acc: Accelerator) -> str:
+    """The smallest program is fetched from memory, ends, and raises the interrupt line."""
+    acc.store(0, program.end())
+    acc.start(0, 1)
+    _require(acc.transport.wait_interrupt(_TIMEOUT), "no interrupt")
+    _require(acc.read("IRQ_STATUS.done") == 1, f"IRQ_STATUS reads 0x{acc.read('IRQ_STATUS'):X}")
+    counters = acc.wait(timeout=_TIMEOUT)
+    _require(counters.cycles > 0, "the cycle counter stands still")
+    _require(sum(counters.phases.values()) == counters.cycles, "the phases do not add up to the cycles")
+    return f"{counters.cycles} cycles from bell to interrupt"
+
+
+def check_window(acc: Accelerator) -> str:
+    """A read outside the window is refused, with the right error, command and address; the next program
+    runs.
+    """
+    base, size = acc.window_base, acc.window_size
+    small = 4096
+    acc.store(0, program.load(small, 1, LOAD_B) + program.end())
+    acc.set_window(base, small)
+    try:
+        acc.run(0, 2, timeout=_TIMEOUT)
+    except ProgramError as error:
+        _require(error.name == "LOAD_WINDOW", f"stopped with {error.name}, not LOAD_WINDOW")
+        _require(error.address == base + small, f"address {error.address or 0:#x}, not {base + small:#x}")
+        _require(error.command == 0, f"command {error.command}, not 0")
+    else:
+        raise CheckFailed("a read outside the window was not refused")
+    finally:
+        acc.set_window(base, size)
+    acc.run_program([program.end()], timeout=_TIMEOUT)
+    return f"LOAD_WINDOW at 0x{base + small:X}"
+
+
+def check_unknown(acc: Accelerator) -> str:
+    """A command for no engine is refused."""
+    word = bytearray(program.end())
+    word[1] = word[1] & 0xF0 | 0xF  # engine 15
+    try:
+        acc.run_program([bytes(word), program.end()], timeout=_TIMEOUT)
+    except ProgramError as error:
+        _require(error.name == "UNKNOWN_ENGINE", f"stopped with {error.name}, not UNKNOWN_ENGINE")
+        return "UNKNOWN_ENGINE"
+    raise CheckFailed("a command for engine 15 was not refused")
+
+
+def check_copy(acc: Accelerator) -> str:
+    """Data go through the accelerator and back: LOAD to the head's B, STORE from it."""
+    length = _BEATS * program.BEAT
+    source, target = 4096, 4096 + length
+    # Small values, so that any number format holds them.
+    data = bytes((13 * i + 5) % 127 for i in range(length))
+    acc.store(source, data)
+    acc.store(target, bytes(length))
+    counters = acc.run_program([
+        program.load(source, _BEATS, LOAD_B, post=1),
+        program.store(target, _BEATS, STORE_B, wait=1),
+        program.end(),
+    ], timeout=_TIMEOUT)
+    got = acc.fetch(target, length)
+    wrong = next((i for i in range(length) if got[i] != data[i]), None)
+    _require(wrong is None, f"byte {wrong} came back wrong")
+    _require(counters.write_beats == _BEATS, f"{counters.write_beats} beats written, not {_BEATS}")
+    return f"{length} bytes through B and back"
+
+
+CHECKS: tuple[tuple[str, Callable[[Accelerator], str]], ...] = (
+    ("identity", check_identity),
+    ("registers", check_registers),
+    ("memory", check_memory),
+    ("end", check_end),
+    ("window", check_window),
+    ("unknown command", check_unknown),
+    ("copy", check_copy),
+)
+
+
+def run_selftest(accelerator: Accelerator, *, skip: tuple[str, ...] = ()) -> list[Result]:
+    """Runs every check but those in ``skip``: ``(name, ok, detail)`` each."""
+    unknown = set(skip) - {name for name, _ in CHECKS}
+    if unknown:
+        known = ", ".join(name for name, _ in CHECKS)
+        raise ValueError(f"skip must name checks ({known}), not {', '.join(sorted(unknown))}")
+    results = []
+    for name, check in CHECKS:
+        if name in skip:
+            continue
+        try:
+            results.append((name, True, check(accelerator)))
+        except _FAULTS as fault:
+            results.append((name, False, str(fault) or type(fault).__name__))
+            if accelerator.busy:
+                accelerator.reset(timeout=_TIMEOUT)
+    return results
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prints one line a check; exit code 1 if one failed, 2 if there is no accelerator to ask."""
+    parser = argparse.ArgumentParser(prog="gradloom-selftest", description=__doc__.splitlines()[0])
+    parser.add_argument("--bitfile", help="load NAME.bit (with NAME.hwh) through PYNQ; without it: UIO and "
+                                          "u-dma-buf")
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.bitfile:
+            from .pynq_transport import PynqTransport
+            transport = PynqTransport(arguments.bitfile)
+        else:
+            from .uio_transport import UioTransport
+            transport = UioTransport()
+        accelerator = Accelerator(transport)
+    except (AcceleratorError, ImportError, OSError, ValueError) as fault:
+        print(f"gradloom: {fault}", file=sys.stderr)
+        return 2
+    with transport:
+        results = run_selftest(accelerator)
+    for name, ok, detail in results:
+        print(f"{'ok  ' if ok else 'FAIL'} {name}: {detail}")
+    return 0 if all(ok for _, ok, _ in results) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

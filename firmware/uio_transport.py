@@ -1,0 +1,94 @@
+"""Linux without PYNQ: registers over UIO, buffer from u-dma-buf. Both come with the overlay that ``flash``
+loads.
+"""
+import mmap
+import os
+import select
+import struct
+from pathlib import Path
+
+from .transport import Transport
+
+UIO_NAME = "gradloom"
+BUFFER_NAME = "udmabuf-gradloom"
+
+
+class UioTransport(Transport):
+    """Registers of the UIO device called ``uio_name``, and the u-dma-buf called ``buffer_name``.
+
+    The buffer is opened with ``O_SYNC``: Linux maps it uncached (write-combining, by the overlay's
+    ``sync-mode``), since the accelerator's memory port does not see the CPU's caches. Needs the rights to
+    both device files: run as root, or give them by a udev rule.
+
+    Parameters
+    ----------
+    uio_name, buffer_name : :class:`str`
+        As the overlay calls them.
+    clock_hz : :class:`float` or ``None``
+        For seconds beside cycles.
+    sys, dev : :class:`str`
+        Where sysfs and the device files are; tests give others.
+    """
+    def __init__(self, *, uio_name: str = UIO_NAME, buffer_name: str = BUFFER_NAME,
+                 clock_hz: float | None = 200e6, sys: str = "/sys", dev: str = "/dev"):
+        device = _find(Path(sys) / "class" / "uio", uio_name)
+        buffer = Path(sys) / "class" / "u-dma-buf" / buffer_name
+        if not buffer.is_dir():
+            raise ValueError(f"no u-dma-buf called {buffer_name!r}: is the design loaded (xmutil loadapp), "
+                             f"and the kernel module u-dma-buf?")
+        register_bytes = int((device / "maps" / "map0" / "size").read_text(), 0)
+        self.window_base = int((buffer / "phys_addr").read_text(), 0)
+        self.window_size = int((buffer / "size").read_text(), 0)
+        self.clock_hz = clock_hz
+
+        self._uio = os.open(Path(dev) / device.name, os.O_RDWR | os.O_SYNC)
+        try:
+            self._registers = mmap.mmap(self._uio, register_bytes)
+            # A 32-bit view makes each access one bus transfer; slices of bytes would not.
+            self._words = memoryview(self._registers).cast("I")
+            self._buffer = os.open(Path(dev) / buffer_name, os.O_RDWR | os.O_SYNC)
+            try:
+                self._window = mmap.mmap(self._buffer, self.window_size)
+            except BaseException:
+                os.close(self._buffer)
+                raise
+        except BaseException:
+            os.close(self._uio)
+            raise
+
+    def read32(self, offset: int) -> int:
+        return self._words[offset // 4]
+
+    def write32(self, offset: int, value: int) -> None:
+        self._words[offset // 4] = value
+
+    def read_memory(self, offset: int, length: int) -> bytes:
+        return self._window[offset:offset + length]
+
+    def write_memory(self, offset: int, data: bytes) -> None:
+        self._window[offset:offset + len(data)] = data
+
+    def wait_interrupt(self, timeout: float | None = None) -> bool:
+        # UIO masks the line at each interrupt. It is level-sensitive, so one that came before the unmasking
+        # is seen too.
+        os.write(self._uio, struct.pack("=I", 1))
+        ready, _, _ = select.select([self._uio], [], [], timeout)
+        if not ready:
+            return False
+        os.read(self._uio, 4)
+        return True
+
+    def close(self) -> None:
+        self._words.release()
+        self._registers.close()
+        self._window.close()
+        os.close(self._buffer)
+        os.close(self._uio)
+
+
+def _find(folder: Path, name: str) -> Path:
+    for device in sorted(folder.glob("uio*")):
+        if (device / "name").read_text().strip() == name:
+            return device
+    raise ValueError(f"no UIO device called {name!r}: is the design loaded (xmutil loadapp), and the kernel "
+                     f"module uio_pdrv_genirq with of_id=generic-uio?")
