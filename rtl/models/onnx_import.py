@@ -1,0 +1,389 @@
+"""ONNX in: what PyTorch's exporters, old and new, make of a Conv/BatchNorm/Relu/MaxPool/Flatten/Gemm network."""
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import isqrt, prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .network import Conv, Dense, Network
+
+__all__ = ["load_onnx", "load_pretrained"]
+
+# Nodes on constants alone (and on shapes, which are constants here) are computed at import.
+_FOLDED = frozenset("Add Cast Concat Constant ConstantOfShape Div Gather Identity Mul Neg Range Reshape Shape Slice Sqrt "
+                    "Squeeze Sub Transpose Unsqueeze".split())
+_LAYERS = ("Conv", "BatchNormalization", "Relu", "MaxPool", "Flatten", "Reshape", "Gemm", "MatMul", "Add",
+           "Identity", "Dropout", "Constant")
+
+
+class _Refused(ValueError):
+    """What is wrong with a node; the node's name is put before it."""
+
+
+def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = None) -> Network:
+    """The network in the file ``path`` (and in its external data, where it has any).
+
+    BatchNormalization is folded into the layer before it; Dropout and Identity vanish. Whatever cannot
+    become a :class:`Network` is a :class:`ValueError` that names the node and its operator.
+
+    Parameters
+    ----------
+    input_shape : ``(c, h, w)``
+        Of the images, for a network whose input is flat (``[batch, n]``). By default a square image
+        of one channel where ``n`` is a square, else one row.
+    """
+    path = Path(path)
+    model = _read(path)
+    try:
+        return _Reader(model.graph, path.stem, input_shape, model).network()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> Any:
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError:
+        raise ValueError("the package onnx is missing: pip install onnx") from None
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path}: not a readable ONNX file ({error}); is it truncated?") from None
+    if not model.graph.node:
+        raise ValueError(f"{path}: no graph in it; is it an ONNX file, and whole?")
+    try:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ValueError(f"{path}: its external data cannot be read: {_first_line(error)}") from None
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+@dataclass
+class _Draft:
+    """The layer being read; later nodes add ReLU and pooling, or fold into its weights."""
+
+    layer: Conv | Dense
+
+    @property
+    def linear(self) -> bool:
+        return not self.layer.relu and getattr(self.layer, "pool", 1) == 1
+
+
+class _Reader:
+    """Walks a graph that is one chain: ``tensor`` is the name of the chain's end, ``shape`` what it holds."""
+
+    def __init__(self, graph: Any, name: str, input_shape: tuple[int, int, int] | None, model: Any):
+        import onnx
+        self.onnx, self.graph, self.model = onnx, graph, model
+        self.name = name
+        self.constants: dict[str, np.ndarray] = {}
+        for tensor in graph.initializer:
+            try:
+                self.constants[tensor.name] = onnx.numpy_helper.to_array(tensor)
+            except Exception as error:
+                raise ValueError(f"weights {tensor.name!r} cannot be read ({_first_line(error)}); "
+                                 "is the file, or its external data, truncated?") from None
+        if graph.sparse_initializer:
+            raise ValueError("sparse weights are not supported: export dense ones")
+        self._input(input_shape)
+        self.drafts: list[_Draft] = []
+        self.flat = len(self.shape) == 1
+
+    def _input(self, given: tuple[int, int, int] | None) -> None:
+        inputs = [i for i in self.graph.input if i.name not in self.constants]
+        if len(inputs) != 1 or len(self.graph.output) != 1:
+            raise ValueError(f"the graph has {len(inputs)} inputs and {len(self.graph.output)} outputs: "
+                             "expected one of each")
+        self.tensor = inputs[0].name
+        dims = inputs[0].type.tensor_type.shape.dim
+        sizes = [d.dim_value if d.HasField("dim_value") else None for d in dims]
+        if not 2 <= len(sizes) <= 4 or any(not n or n < 1 for n in sizes[1:]):
+            raise ValueError(f"input {self.tensor!r} has shape {sizes}: expected [batch, channels, height, width], "
+                             "all but the batch fixed")
+        self.batch = sizes[0] or 1
+        self.shape = tuple(int(n) for n in sizes[1:] if n)
+        if len(self.shape) == 3:
+            image = self.shape
+        elif len(self.shape) == 2:
+            image = (1, *self.shape)
+        elif given is not None:
+            image = given
+        else:
+            n = self.shape[0]
+            image = (1, isqrt(n), isqrt(n)) if isqrt(n) ** 2 == n else (1, 1, n)
+        if given is not None and tuple(given) != image or prod(image) != prod(self.shape):
+            raise ValueError(f"input_shape={tuple(given or ())}: the model's input holds {list(self.shape)}")
+        self.image = tuple(image)
+
+    def network(self) -> Network:
+        for node in self.graph.node:
+            label = f"node {node.name or (node.output[0] if node.output else '?')!r} ({node.op_type})"
+            try:
+                self._node(node)
+            except _Refused as error:
+                raise ValueError(f"{label}: {error}") from None
+            except ValueError as error:
+                raise ValueError(f"{label}: {error}") from None
+        output = self.graph.output[0].name
+        if output != self.tensor:
+            raise ValueError(f"output {output!r} is not the end of the chain of layers ({self.tensor!r})")
+        layers, seen = [], set()
+        for draft in self.drafts:
+            name = draft.layer.name
+            if name in seen:
+                name = next(f"{name}_{i}" for i in range(2, len(self.drafts) + 2) if f"{name}_{i}" not in seen)
+            seen.add(name)
+            layers.append(replace(draft.layer, name=name))
+        return Network(name=self.name, input_shape=self.image, layers=tuple(layers))
+
+    def _node(self, node: Any) -> None:
+        if node.domain not in ("", "ai.onnx"):
+            raise _Refused(f"operators of {node.domain!r} are not supported; supported are {', '.join(_LAYERS)}")
+        names = [name for name in node.input if name]
+        of_shape = node.op_type == "Shape" and names == [self.tensor]
+        if node.op_type in _FOLDED and (of_shape or all(name in self.constants for name in names)):
+            self._fold(node, of_shape)
+            return
+        handlers: dict[str, Callable[[Any, dict[str, Any]], None]] = {
+            "Conv": self._conv, "BatchNormalization": self._batch_norm, "Relu": self._relu,
+            "MaxPool": self._max_pool, "Flatten": self._flatten, "Reshape": self._reshape, "Gemm": self._gemm,
+            "MatMul": self._matmul, "Add": self._add, "Identity": self._identity, "Dropout": self._dropout}
+        if node.op_type not in handlers:
+            hint = ("; export the network without it: the loss is computed from the logits"
+                    if node.op_type in ("Softmax", "LogSoftmax") else "")
+            raise _Refused(f"operator {node.op_type} is not supported{hint or '; supported are ' + ', '.join(_LAYERS)}")
+        moving = [name for name in names if name not in self.constants]
+        if moving != [self.tensor]:
+            raise _Refused(f"it takes {', '.join(map(repr, moving)) or 'constants only'}, where the chain of layers "
+                           f"ends at {self.tensor!r}: branches are not supported")
+        extra = [name for name in node.output[1:] if name and self._used(name)]
+        if extra:
+            raise _Refused(f"its further output {extra[0]!r} is used: only the first one is supported")
+        attributes = {a.name: self.onnx.helper.get_attribute_value(a) for a in node.attribute}
+        handlers[node.op_type](node, attributes)
+        self.tensor = node.output[0]
+
+    def _used(self, name: str) -> bool:
+        return any(name in node.input for node in self.graph.node) or any(o.name == name for o in self.graph.output)
+
+    def _fold(self, node: Any, of_shape: bool) -> None:
+        from onnx.reference import ReferenceEvaluator
+        feeds = {name: self.constants[name] for name in node.input if name and not of_shape}
+        if of_shape:
+            feeds = {self.tensor: np.empty((self.batch, *self.shape), np.float32)}
+        helper = self.onnx.helper
+        values = [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+                  for k, v in feeds.items()]
+        results = [self.onnx.ValueInfoProto(name=name) for name in node.output]
+        graph = helper.make_graph([node], "fold", values, results)
+        try:
+            outputs = ReferenceEvaluator(helper.make_model(graph, opset_imports=self.model.opset_import)).run(None, feeds)
+        except Exception as error:
+            raise _Refused(f"cannot be computed: {_first_line(error)}") from None
+        self.constants.update((name, np.asarray(value)) for name, value in zip(node.output, outputs))
+
+    # ------------------------------------------------------------ what a node does to the chain
+
+    def _weights(self, name: str) -> np.ndarray:
+        if name not in self.constants:
+            raise _Refused(f"its weights {name!r} are computed by the network: they must be constants")
+        array = self.constants[name]
+        if array.dtype.kind != "f":
+            raise _Refused(f"its weights {name!r} are {array.dtype}: expected floating point")
+        array = array.astype(np.float64)
+        if not np.isfinite(array).all():
+            at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+            raise _Refused(f"its weights {name}{list(at)} are {array[at]}: weights must be finite")
+        return array
+
+    def _data_first(self, node: Any) -> None:
+        if node.input[0] != self.tensor:
+            raise _Refused(f"its first input must be the layer before it, not {node.input[0]!r}")
+
+    @staticmethod
+    def _layer_name(node: Any, weight: str) -> str:
+        if weight.endswith(".weight"):
+            return weight.removesuffix(".weight")
+        parts = node.name.strip("/").split("/")
+        if len(parts) > 1:  # "/features/0/Conv": the old exporter's path of modules
+            return ".".join(parts[:-1])
+        return ""
+
+    def _last(self, what: str) -> _Draft:
+        if not self.drafts:
+            raise _Refused(f"{what} before the first Conv or Gemm is not supported")
+        return self.drafts[-1]
+
+    def _append(self, layer: Conv | Dense) -> None:
+        self.shape = layer.output_shape(self.shape)
+        self.drafts.append(_Draft(layer))
+
+    def _conv(self, node: Any, attributes: dict[str, Any]) -> None:
+        self._data_first(node)
+        weight = self._weights(node.input[1])
+        if weight.ndim != 4:
+            raise _Refused(f"its weights have {weight.ndim} dimensions: only 2-D convolution (4) is supported")
+        if self.flat or len(self.shape) != 3:
+            raise _Refused(f"its input has shape {list(self.shape)}: expected [channels, height, width]")
+        kernel = weight.shape[2:]
+        if tuple(attributes.get("kernel_shape", kernel)) != kernel:
+            raise _Refused(f"kernel_shape={list(attributes['kernel_shape'])}: the weights are {list(kernel)}")
+        if any(d != 1 for d in attributes.get("dilations", [1, 1])):
+            raise _Refused(f"dilations={list(attributes['dilations'])}: only 1 is supported")
+        if attributes.get("group", 1) != 1:
+            raise _Refused(f"group={attributes['group']}: only 1 is supported")
+        stride = tuple(attributes.get("strides", (1, 1)))
+        bias = self._weights(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(len(weight))
+        self._append(Conv(weight=weight, bias=bias, stride=stride, pads=self._pads(attributes, kernel, stride),
+                          name=self._layer_name(node, node.input[1])))
+
+    def _pads(self, attributes: dict[str, Any], kernel: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
+        auto = attributes.get("auto_pad", b"NOTSET").decode()
+        if auto == "NOTSET":
+            return tuple(attributes.get("pads", (0, 0, 0, 0)))
+        if auto == "VALID":
+            return (0, 0, 0, 0)
+        if auto not in ("SAME_UPPER", "SAME_LOWER"):
+            raise _Refused(f"auto_pad={auto!r}: expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")
+        first, second = [], []
+        for side, k, s in zip(self.shape[1:], kernel, stride):
+            total = max((-(-side // s) - 1) * s + k - side, 0)
+            small, large = total // 2, total - total // 2
+            first.append(small if auto == "SAME_UPPER" else large)
+            second.append(large if auto == "SAME_UPPER" else small)
+        return (*first, *second)
+
+    def _batch_norm(self, node: Any, attributes: dict[str, Any]) -> None:
+        self._data_first(node)
+        if attributes.get("training_mode", 0):
+            raise _Refused("training_mode=1: export the network in evaluation mode (model.eval())")
+        draft = self._last("BatchNormalization")
+        if not draft.linear:
+            raise _Refused("it follows a ReLU or a pool: it can only be folded into a Conv or Gemm right before it")
+        gamma, beta, mean, variance = (self._weights(name) for name in node.input[1:5])
+        layer = draft.layer
+        if any(v.shape != (layer.outputs,) for v in (gamma, beta, mean, variance)):
+            raise _Refused(f"its parameters have shapes {[v.shape for v in (gamma, beta, mean, variance)]}: "
+                           f"the layer before it has {layer.outputs} outputs")
+        if (variance + attributes.get("epsilon", 1e-5) <= 0).any():
+            raise _Refused(f"its variance is {variance.min()}: it must not be negative")
+        scale = gamma / np.sqrt(variance + attributes.get("epsilon", 1e-5))
+        weight = layer.weight * scale.reshape(-1, *[1] * (layer.weight.ndim - 1))
+        draft.layer = replace(layer, weight=weight, bias=(layer.bias - mean) * scale + beta)
+
+    def _relu(self, node: Any, attributes: dict[str, Any]) -> None:
+        draft = self._last("Relu")
+        draft.layer = replace(draft.layer, relu=True)  # after a max-pool it is the same as before it
+
+    def _max_pool(self, node: Any, attributes: dict[str, Any]) -> None:
+        draft = self._last("MaxPool")
+        if not isinstance(draft.layer, Conv) or self.flat:
+            raise _Refused("it does not follow a Conv: only then is it supported")
+        kernel = list(attributes["kernel_shape"])
+        stride = list(attributes.get("strides", [1, 1]))
+        if len(kernel) != 2 or kernel[0] != kernel[1]:
+            raise _Refused(f"kernel_shape={kernel}: only square pools are supported")
+        if stride != kernel:
+            raise _Refused(f"strides={stride}: pools must not overlap or leave gaps, so the stride must be the "
+                           f"kernel's {kernel}")
+        if any(d != 1 for d in attributes.get("dilations", [1, 1])):
+            raise _Refused(f"dilations={list(attributes['dilations'])}: only 1 is supported")
+        if any(self._pads(attributes, kernel, stride)):
+            raise _Refused(f"pads={list(self._pads(attributes, kernel, stride))}: padded pools are not supported")
+        k = kernel[0]
+        c, h, w = self.shape
+        if attributes.get("ceil_mode", 0) and (h % k or w % k):
+            raise _Refused(f"ceil_mode=1 on {h}x{w}, which {k} does not divide: partial pools are not supported")
+        if h < k or w < k:
+            raise _Refused(f"kernel_shape={kernel} is larger than its input {h}x{w}")
+        self.shape = (c, h // k, w // k)
+        draft.layer = replace(draft.layer, pool=draft.layer.pool * k)
+
+    def _flatten(self, node: Any, attributes: dict[str, Any]) -> None:
+        axis = attributes.get("axis", 1)
+        if axis not in (1, -len(self.shape)):
+            raise _Refused(f"axis={axis}: only 1 is supported, which keeps the batch")
+        self.shape, self.flat = (prod(self.shape),), True
+
+    def _reshape(self, node: Any, attributes: dict[str, Any]) -> None:
+        self._data_first(node)
+        target = [int(n) for n in np.atleast_1d(self.constants[node.input[1]])]
+        whole = (self.batch, *self.shape)
+        if not attributes.get("allowzero", 0):
+            target = [whole[i] if n == 0 and i < len(whole) else n for i, n in enumerate(target)]
+        rest = prod(n for n in target if n != -1)
+        if target.count(-1) == 1 and rest > 0 and prod(whole) % rest == 0:
+            target[target.index(-1)] = prod(whole) // rest
+        if target == [self.batch, prod(self.shape)]:
+            self.shape, self.flat = (prod(self.shape),), True
+        elif not self.drafts and target == [self.batch, *self.image]:
+            self.shape, self.flat = self.image, False
+        elif target != list(whole):
+            raise _Refused(f"shape {target} of an input {list(whole)}: only flattening to [batch, elements] is "
+                           "supported")
+
+    def _dense(self, weight: np.ndarray, bias: np.ndarray | None, name: str) -> None:
+        if weight.ndim != 2:
+            raise _Refused(f"its weights have {weight.ndim} dimensions: expected 2")
+        if len(self.shape) != 1:
+            raise _Refused(f"its input has shape {list(self.shape)}: flatten it first")
+        outputs = len(weight)
+        if bias is None:
+            bias = np.zeros(outputs)
+        self._append(Dense(weight=weight, bias=self._vector(bias, outputs, 0), name=name))
+
+    @staticmethod
+    def _vector(bias: np.ndarray, outputs: int, behind: int) -> np.ndarray:
+        """``bias`` as one value an output; it may be broadcast over ``behind`` dimensions behind it."""
+        shape = bias.shape
+        while behind and shape and shape[-1] == 1:
+            shape, behind = shape[:-1], behind - 1
+        if (behind and shape) or any(n != 1 for n in shape[:-1]) or shape and shape[-1] not in (1, outputs):
+            raise _Refused(f"its bias has shape {list(bias.shape)}: expected one value for each of {outputs} outputs")
+        return np.broadcast_to(bias.reshape(-1), (outputs,))
+
+    def _gemm(self, node: Any, attributes: dict[str, Any]) -> None:
+        self._data_first(node)
+        if attributes.get("transA", 0):
+            raise _Refused("transA=1: a transposed input is not supported")
+        weight = self._weights(node.input[1]) * attributes.get("alpha", 1.0)
+        if not attributes.get("transB", 0):
+            weight = weight.T
+        bias = None
+        if len(node.input) > 2 and node.input[2]:
+            bias = self._weights(node.input[2]) * attributes.get("beta", 1.0)
+        self._dense(weight, bias, self._layer_name(node, node.input[1]))
+
+    def _matmul(self, node: Any, attributes: dict[str, Any]) -> None:
+        self._data_first(node)
+        self._dense(self._weights(node.input[1]).T, None, self._layer_name(node, node.input[1]))
+
+    def _add(self, node: Any, attributes: dict[str, Any]) -> None:
+        constant = node.input[1] if node.input[0] == self.tensor else node.input[0]
+        draft = self._last("Add")
+        if not draft.linear:
+            raise _Refused("it follows a ReLU or a pool: it can only be the bias of a Conv or MatMul right before it")
+        bias = self._vector(self._weights(constant), draft.layer.outputs, len(self.shape) - 1)
+        draft.layer = replace(draft.layer, bias=draft.layer.bias + bias)
+
+    def _identity(self, node: Any, attributes: dict[str, Any]) -> None:
+        pass
+
+    def _dropout(self, node: Any, attributes: dict[str, Any]) -> None:
+        self._data_first(node)
+        if len(node.input) > 2 and node.input[2] and np.any(self.constants[node.input[2]]):
+            raise _Refused("training_mode is set: export the network in evaluation mode (model.eval())")
+
+
+def load_pretrained() -> Network:
+    """The base network in the package: LeNet-5, trained on upright digits."""
+    return load_onnx(Path(__file__).parent / "data" / "lenet5.onnx")
