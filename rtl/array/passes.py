@@ -1,0 +1,223 @@
+"""Control of adapter passes: the cached activations of a microbatch through the array, forward and backward."""
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+__all__ = ["pass_layout", "FeedControl", "PassControl", "BEATS"]
+
+#: Beats of ``panels`` elements in a block of 64 are 64 / panels; a table takes 16 cycles to fill.
+LEVELS = 16
+
+
+def BEATS(panels):
+    """Cycles in which a block of 64 codes passes the array."""
+    return 64 // panels
+
+
+def pass_layout(config):
+    """A pass over one tap.
+
+    ``blocks``: of 64 codes. ``tail``: beats in the last block, minus 1. ``bank``, ``scale``: where the tap's codes
+    (in 128-bit words) and scales (in blocks) begin, the microbatch's half included. ``lane``: first address in the
+    lanes. ``book``: code book. ``samples``: rows in use. ``backward``: gradient, else forward.
+    """
+    return data.StructLayout({
+        "blocks": ceil_log2(config.blocks) + 1,
+        "tail": ceil_log2(BEATS(config.panels)),
+        "bank": ceil_log2(4 * config.blocks),
+        "scale": ceil_log2(2 * config.blocks),
+        "lane": ceil_log2(config.adapter_depth),
+        "tap": ceil_log2(config.taps),
+        "book": 2,
+        "samples": 6,
+        "backward": 1,
+    })
+
+
+def FeedControl(config):
+    """What all rows are told, row r a cycle after row r - 1.
+
+    ``fill``: multiply level ``k`` of ``book`` by the scale at ``scale`` into table ``fill_table``. ``read``: read bank
+    word ``word`` and decode its codes ``group`` through ``table``.
+    """
+    return data.StructLayout({
+        "fill": 1, "fill_table": 1, "level": 4, "book": 2, "scale": ceil_log2(2 * config.blocks),
+        "read": 1, "table": 1, "word": ceil_log2(4 * config.blocks), "group": 5,
+    })
+
+
+class PassControl(wiring.Component):
+    """Runs passes: fills a row's two tables of scaled levels in turn, and reads codes through the other.
+
+    Filling takes 16 cycles a block and reading ``64 / panels``; both overlap, across passes too. A forward pass is
+    followed by ``rows`` cycles until its sums may drain. Before a gradient pass the microbatch's dh are loaded as
+    weights, a row a cycle, under the pass before it.
+
+    Members
+    -------
+    i : stream of :func:`pass_layout`; a pass is taken when its first table may be filled.
+    feed : to the rows.
+    beat : a beat of ``panels`` elements is read in this cycle. ``lane``: its address in the lanes. ``first``: of its
+        pass. ``backward``: of a gradient pass.
+    drain : the sums of forward pass ``drain_tap`` may leave: ``rows`` cycles after its last beat.
+    weight : dh of sample ``row`` of tap ``tap`` is due as weight of row ``row``. ``live``: the row is in use.
+    idle : nothing is under way here.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        self.layout = pass_layout(config)
+        address = ceil_log2(config.adapter_depth)
+        tap = ceil_log2(config.taps)
+        super().__init__({
+            "i": In(stream.Signature(self.layout)),
+            "feed": Out(FeedControl(config)),
+            "beat": Out(data.StructLayout({"valid": 1, "lane": address, "first": 1, "backward": 1})),
+            "drain": Out(data.StructLayout({"valid": 1, "tap": tap, "samples": 6})),
+            "weight": Out(data.StructLayout({"valid": 1, "tap": tap, "row": ceil_log2(config.rows), "live": 1})),
+            "idle": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        beats = BEATS(self.config.panels)
+        rows = self.config.rows
+        layout = self.layout
+
+        # Three stages hold a pass each at most: filling, waiting to be read, being read.
+        filling, waiting, reading = (Signal(layout, name=n) for n in ("filling", "waiting", "reading"))
+        fills, waits, reads = (Signal(name=n) for n in ("fills", "waits", "reads"))
+
+        # Tables: filled ones that are not read out, and the one being filled.
+        full = Signal(range(3))
+        fill_done, read_done = Signal(), Signal()
+        m.d.sync += full.eq(full + fill_done - read_done)
+
+        # Filler.
+        level = Signal(range(LEVELS))
+        fill_active, fill_table = Signal(), Signal()
+        fill_block = Signal(layout.members["blocks"])
+        fill_last_block = Signal()
+        take = Signal()
+        m.d.comb += [
+            fill_last_block.eq(fill_block + 1 == filling.blocks),
+            fill_done.eq(fill_active & (level == LEVELS - 1)),
+            self.feed.fill.eq(fill_active),
+            self.feed.fill_table.eq(fill_table),
+            self.feed.level.eq(level),
+            self.feed.book.eq(filling.book),
+            self.feed.scale.eq(filling.scale + fill_block),
+        ]
+        # A table may be started when, from the next cycle on, at most one other is full.
+        room = Signal()
+        m.d.comb += room.eq(full + fill_done - read_done < 2)
+        with m.If(fill_active):
+            m.d.sync += level.eq(level + 1)
+        with m.If(fill_done):
+            m.d.sync += [fill_table.eq(~fill_table), fill_block.eq(fill_block + 1), fill_active.eq(0)]
+        more = Signal()
+        m.d.comb += more.eq(fills & (fill_block != filling.blocks) & ~(fill_done & fill_last_block))
+        with m.If(more & room & (~fill_active | fill_done)):
+            m.d.sync += fill_active.eq(1)
+
+        # A pass leaves the filler with its last block, if the place behind is free.
+        fill_left = Signal()
+        m.d.comb += fill_left.eq(fills & fill_done & fill_last_block)
+        handed, hand = Signal(), Signal()
+        m.d.comb += hand.eq(fills & ~handed & ~waits)
+        m.d.comb += [
+            # The pass must have been handed on before its place is given away.
+            take.eq((~fills | (fill_left & (handed | hand))) & room),
+            self.i.ready.eq(take),
+        ]
+        with m.If(hand):
+            m.d.sync += [waiting.eq(filling), waits.eq(1), handed.eq(1)]
+        stale = Signal()
+        m.d.comb += stale.eq(fill_left | (fills & handed & ~fill_active & (fill_block == filling.blocks)))
+        with m.If(stale & (handed | hand)):
+            m.d.sync += [fills.eq(0), handed.eq(0)]
+        with m.If(take & self.i.valid):
+            m.d.sync += [filling.eq(self.i.p), fills.eq(1), fill_block.eq(0), fill_active.eq(1), handed.eq(0)]
+
+        # Loader of dh: one pass ahead of the reader at most.
+        loaded, loading = Signal(), Signal()
+        row = Signal(range(rows))
+        swapped = Signal()
+        load_last = Signal()
+        load_pass = Signal(layout)
+        load_known = Signal()
+        m.d.comb += [
+            load_last.eq(loading & (row == rows - 1)),
+            self.weight.valid.eq(loading),
+            self.weight.row.eq(row),
+            self.weight.tap.eq(load_pass.tap),
+            self.weight.live.eq(row < load_pass.samples),
+        ]
+        with m.If(hand & filling.backward):
+            m.d.sync += [load_known.eq(1), load_pass.eq(filling)]
+        with m.If(load_known & ~loading & (~loaded | swapped)):
+            m.d.sync += [loading.eq(1), load_known.eq(0), row.eq(0)]
+        with m.If(loading):
+            m.d.sync += row.eq(row + 1)
+        with m.If(load_last):
+            m.d.sync += [loading.eq(0), loaded.eq(1)]
+        with m.Elif(swapped):
+            m.d.sync += loaded.eq(0)
+
+        # Reader.
+        beat = Signal(range(beats))
+        read_block = Signal(layout.members["blocks"])
+        read_active, read_table = Signal(), Signal()
+        lane = Signal(layout.members["lane"])
+        block_end, pass_end = Signal(), Signal()
+        gap = Signal(range(rows + 1))
+        m.d.comb += [
+            block_end.eq(beat == Mux(read_block + 1 == reading.blocks, reading.tail, beats - 1)),
+            read_done.eq(read_active & block_end),
+            pass_end.eq(read_done & (read_block + 1 == reading.blocks)),
+            self.feed.read.eq(read_active),
+            self.feed.table.eq(read_table),
+            self.feed.group.eq(beat),
+            self.feed.word.eq(reading.bank + (read_block << 1) + (beat >= beats // 2)),
+            self.beat.valid.eq(read_active),
+            self.beat.lane.eq(lane),
+            self.beat.first.eq((read_block == 0) & (beat == 0)),
+            self.beat.backward.eq(reading.backward),
+            swapped.eq(read_active & self.beat.first & reading.backward),
+        ]
+        with m.If(read_active):
+            m.d.sync += [beat.eq(beat + 1), lane.eq(lane + 1)]
+        with m.If(read_done):
+            m.d.sync += [beat.eq(0), read_table.eq(~read_table), read_block.eq(read_block + 1), read_active.eq(0)]
+        with m.If(pass_end):
+            m.d.sync += [reads.eq(0), gap.eq(Mux(reading.backward, 0, rows))]
+        with m.Elif(gap != 0):
+            m.d.sync += gap.eq(gap - 1)
+
+        ready_table, open_gap = Signal(), Signal()
+        m.d.comb += [
+            ready_table.eq(full + fill_done - read_done != 0),
+            # The next pass may begin one cycle after the drain of a forward pass.
+            open_gap.eq(Mux(pass_end, reading.backward, gap <= 1)),
+        ]
+        start = Signal()
+        m.d.comb += start.eq(waits & ready_table & (~reads | pass_end) & open_gap
+                             & (~waiting.backward | ((loaded & ~swapped) | load_last)))
+        with m.If(start):
+            m.d.sync += [reading.eq(waiting), reads.eq(1), waits.eq(0), read_active.eq(1), read_block.eq(0),
+                         beat.eq(0), lane.eq(waiting.lane)]
+        with m.Elif(reads & ~pass_end & ready_table & (~read_active | read_done)):
+            m.d.sync += read_active.eq(1)
+
+        drain_tap = Signal(layout.members["tap"])
+        drain_samples = Signal(layout.members["samples"])
+        with m.If(pass_end):
+            m.d.sync += [drain_tap.eq(reading.tap), drain_samples.eq(reading.samples)]
+        m.d.comb += [
+            self.drain.valid.eq(gap == 1),
+            self.drain.tap.eq(drain_tap),
+            self.drain.samples.eq(drain_samples),
+            self.idle.eq(~fills & ~waits & ~reads & (gap == 0) & ~loading & ~self.i.valid),
+        ]
+        return m

@@ -1,0 +1,122 @@
+"""What is asked of a design: frozen, checked once; what follows from it is a property."""
+import dataclasses
+from dataclasses import dataclass
+
+from .formats.fixed import Fixed
+
+__all__ = ["Config", "ACTIVATION", "PARAMETER", "DECODED", "SCALE", "LEVEL", "VELOCITY", "PROBABILITY",
+           "GRADIENT_EXPONENTS"]
+
+#: Activations between layers, logits and losses: Q8.16.
+ACTIVATION = Fixed(width=24, frac=16)
+#: Weights and adapter words: Q4.12.
+PARAMETER = Fixed(width=16, frac=12)
+#: A cached activation as the adapters see it, decoded: Q8.10.
+DECODED = Fixed(width=18, frac=10)
+#: Largest magnitude of a block of cached activations.
+SCALE = Fixed(width=16, frac=8, is_signed=False)
+#: Level of a code, as a fraction of its block's scale.
+LEVEL = Fixed(width=9, frac=7)
+#: What the optimiser subtracts from a parameter, and keeps between steps.
+VELOCITY = Fixed(width=27, frac=23)
+#: Probability minus target.
+PROBABILITY = Fixed(width=18, frac=16)
+#: Fraction bits that a gradient may have at the output; the learning rate selects one.
+GRADIENT_EXPONENTS = (24, 20, 16, 12)
+
+_BOUNDS = {
+    "rows": (2, 64), "panels": (2, 8), "rank": (1, 16), "classes": (2, 16), "taps": (1, 16),
+    "adapter_depth": (16, 8192), "weight_depth": (64, 65536), "bias_depth": (2, 1024), "feature_depth": (16, 65536),
+    "image_depth": (16, 65536), "dense_depth": (32, 65536), "blocks": (2, 1024), "kernel": (1, 7),
+    "width": (4, 256), "positions": (4, 65536), "axi_bits": (128, 128), "address_bits": (32, 64),
+    "cache_slots": (64, 1 << 20), "queue_depth": (2, 16), "outstanding": (1, 16),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A fine-tuning accelerator for convolutional networks with direct-to-output adapters.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the array: elements of a convolution window, samples of a microbatch.
+    panels, rank : int
+        The array has ``panels * rank`` columns. A panel takes an element of every sample a cycle, and its
+        columns are the ranks of one adapter.
+    classes : int
+        Largest number of logits.
+    taps : int
+        Largest number of adapters of ``rank`` ranks; a tap of higher rank takes several.
+    adapter_depth : int
+        Words of adapter memory per column.
+    weight_depth : int
+        Frozen weights on chip, in words of one weight a column.
+    bias_depth : int
+        Biases on chip, in words of one bias a column.
+    feature_depth, image_depth : int
+        Feature map words (a channel a column) and image words (one pixel).
+    dense_depth : int
+        Activations a sample of the dense layers' inputs and outputs.
+    blocks : int
+        Blocks of 64 cached activations a sample.
+    kernel, width : int
+        Largest convolution kernel edge; largest image edge.
+    positions : int
+        Largest number of outputs a channel of a convolution.
+    axi_bits, address_bits : int
+        AXI4 manager.
+    cache_slots : int
+        Samples whose valid bits fit.
+    queue_depth, outstanding : int
+        Commands that wait at an engine; bursts in flight.
+    clock_mhz : int
+        Clock for which forecasts in seconds are made.
+    """
+
+    rows: int = 25
+    panels: int = 4
+    rank: int = 4
+    classes: int = 10
+    taps: int = 16
+    adapter_depth: int = 2048
+    weight_depth: int = 8192
+    bias_depth: int = 32
+    feature_depth: int = 4096
+    image_depth: int = 2048
+    dense_depth: int = 1024
+    blocks: int = 64
+    kernel: int = 5
+    width: int = 32
+    positions: int = 1024
+    axi_bits: int = 128
+    address_bits: int = 40
+    cache_slots: int = 16384
+    queue_depth: int = 4
+    outstanding: int = 8
+    clock_mhz: int = 200
+
+    def __post_init__(self):
+        for field, (low, high) in _BOUNDS.items():
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise ValueError(f"{field}={value!r}: must be an integer from {low} to {high}")
+        for field in ("panels", "blocks", "adapter_depth", "weight_depth", "feature_depth", "image_depth", "dense_depth",
+                      "bias_depth", "positions"):
+            if getattr(self, field) & (getattr(self, field) - 1):
+                raise ValueError(f"{field}={getattr(self, field)}: must be a power of two")
+        if not 4 <= self.columns <= 16:
+            raise ValueError(f"panels={self.panels}, rank={self.rank}: their product is {self.columns}, must be 4 to 16")
+        if self.rows < self.kernel ** 2:
+            raise ValueError(f"rows={self.rows}: a window of kernel={self.kernel} has {self.kernel ** 2} elements")
+        if self.rows > 32:
+            raise ValueError(f"rows={self.rows}: a microbatch has at most 32 samples")
+
+    @property
+    def columns(self):
+        """Columns of the array."""
+        return self.panels * self.rank
+
+    def replace(self, **changes):
+        """A copy with other values."""
+        return dataclasses.replace(self, **changes)

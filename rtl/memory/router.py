@@ -1,0 +1,144 @@
+"""Takes the beats that LOAD reads to the memories they are for."""
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..config import SCALE
+from ..control.signature import LoadBeat
+
+__all__ = ["Destination", "RECORD_ARG", "SCALES_PER_BEAT", "Router"]
+
+
+class Destination:
+    """``dest`` of a LOAD, with what ``arg`` means."""
+
+    WEIGHTS = 0     #: first address; two beats a word of one weight a column
+    BIASES = 1      #: first address; four beats a word of one bias a column
+    IMAGE = 2       #: first address, in words of four pixels
+    RECORD = 3      #: see :data:`RECORD_ARG`
+    LANES = 4       #: first address; two beats a word of one parameter a column
+    HEAD = 5        #: B: two beats a word of one parameter a class
+    LABELS = 6      #: which half; a byte a sample
+    BOOKS = 7       #: first beat; eight 16-bit levels a beat
+
+
+#: A sample's record goes to ``row``, ``half``: beats below ``codes`` hold scales, those below ``logits`` codes.
+RECORD_ARG = data.StructLayout({"row": 8, "half": 1, "codes": 11, "logits": 11, "_reserved": 1})
+
+#: A beat of scales: index of its first, and seven scales.
+SCALES_PER_BEAT = 7
+
+
+class Router(wiring.Component):
+    """Spreads LOAD beats over write ports; one beat a cycle.
+
+    Scales leave a beat's seven one by one, behind the stream's back; a record's last beat waits for them, so
+    that LOAD is done when all of the record is in its row. All write ports are registered: a write is in memory
+    two cycles after its beat was accepted.
+
+    Members
+    -------
+    i : LOAD beats. Everything else is a write port ``{valid, address..., data}``.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        row = ceil_log2(config.rows)
+        block = ceil_log2(config.blocks)
+
+        def write(width, **address):
+            return Out(data.StructLayout({"valid": 1} | address | {"data": width}))
+
+        super().__init__({
+            "i": In(stream.Signature(LoadBeat(128))),
+            "codes": write(128, row=row, address=block + 2),
+            "scales": write(SCALE.shape, row=row, address=block + 1),
+            "logits": write(128, sample=row, half=1, beat=2),
+            "labels": write(128, half=1, beat=1),
+            "head": write(128, beat=24),
+            "lanes": write(256, address=ceil_log2(config.adapter_depth)),
+            "weights": write(256, address=ceil_log2(config.weight_depth)),
+            "biases": write(512, address=ceil_log2(config.bias_depth)),
+            "image": write(128, address=ceil_log2(config.image_depth) - 2),
+            "books": write(128, beat=3),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        beat = self.i.p
+        arg = data.View(RECORD_ARG, beat.arg)
+        taken = Signal()
+        is_record = Signal()
+        m.d.comb += [taken.eq(self.i.valid & self.i.ready), is_record.eq(beat.dest == Destination.RECORD)]
+
+        # Scales wait here: base index, where to, seven of them.
+        layout = data.StructLayout({"row": len(self.scales.row), "half": 1, "data": 128})
+        m.submodules.waiting = waiting = SyncFIFOBuffered(width=layout.size, depth=16)
+        entry, out = Signal(layout), data.View(layout, waiting.r_data)
+        in_scales = Signal()
+        m.d.comb += [
+            in_scales.eq(is_record & (beat.index < arg.codes)),
+            entry.row.eq(arg.row), entry.half.eq(arg.half), entry.data.eq(beat.data),
+            waiting.w_data.eq(entry),
+            waiting.w_en.eq(taken & in_scales),
+        ]
+        n = Signal(range(SCALES_PER_BEAT))
+        index = Signal(17)
+        m.d.comb += index.eq(out.data[:16] + n)
+        m.d.sync += [
+            # A tap's last beat has room to spare; what lies beyond the row's blocks is not for it.
+            self.scales.valid.eq(waiting.r_rdy & (index < self.config.blocks)),
+            self.scales.row.eq(out.row),
+            self.scales.address.eq(Cat(index[:len(self.scales.address) - 1], out.half)),
+            self.scales.data.eq(out.data[16:].word_select(n, 16)),
+        ]
+        m.d.comb += waiting.r_en.eq(n == SCALES_PER_BEAT - 1)
+        with m.If(waiting.r_rdy):
+            m.d.sync += n.eq(n + 1)
+            with m.If(n == SCALES_PER_BEAT - 1):
+                m.d.sync += n.eq(0)
+        settled = Signal()
+        m.d.sync += settled.eq(~waiting.r_rdy & (waiting.level == 0) & ~waiting.w_en)
+        m.d.comb += self.i.ready.eq(~is_record | (waiting.w_rdy & (~beat.last | settled)))
+
+        code_word = (beat.index - arg.codes)[:len(self.codes.address) - 1]
+        m.d.sync += [
+            self.codes.valid.eq(taken & is_record & ~in_scales & (beat.index < arg.logits)),
+            self.codes.row.eq(arg.row),
+            self.codes.address.eq(Cat(code_word, arg.half)),
+            self.codes.data.eq(beat.data),
+            self.logits.valid.eq(taken & is_record & (beat.index >= arg.logits)),
+            self.logits.sample.eq(arg.row),
+            self.logits.half.eq(arg.half),
+            self.logits.beat.eq(beat.index - arg.logits),
+            self.logits.data.eq(beat.data),
+        ]
+
+        # Words wider than a beat: the last of their beats writes, with those before it.
+        before = Signal(384)
+        with m.If(taken):
+            m.d.sync += before.eq(Cat(before[128:], beat.data))
+        address = beat.arg[:16]
+        for port, dest, log_beats in ((self.lanes, Destination.LANES, 1), (self.weights, Destination.WEIGHTS, 1),
+                                      (self.biases, Destination.BIASES, 2), (self.image, Destination.IMAGE, 0)):
+            whole = beat.index[:log_beats].all() if log_beats else 1
+            m.d.sync += [
+                port.valid.eq(taken & (beat.dest == dest) & whole),
+                port.address.eq(address + (beat.index >> log_beats)),
+                port.data.eq(Cat(before[384 - 128 * ((1 << log_beats) - 1):], beat.data)),
+            ]
+        m.d.sync += [
+            self.labels.valid.eq(taken & (beat.dest == Destination.LABELS)),
+            self.labels.half.eq(beat.arg[0]),
+            self.labels.beat.eq(beat.index),
+            self.labels.data.eq(beat.data),
+            self.head.valid.eq(taken & (beat.dest == Destination.HEAD)),
+            self.head.beat.eq(beat.index),
+            self.head.data.eq(beat.data),
+            self.books.valid.eq(taken & (beat.dest == Destination.BOOKS)),
+            self.books.beat.eq(beat.arg[:16] + beat.index),
+            self.books.data.eq(beat.data),
+        ]
+        return m
