@@ -1,4 +1,4 @@
-"""Block-wise quantisation in numpy: absmax blocks, nibble packing, double quantisation, as bitsandbytes does."""
+"""Block quantisation in numpy as bitsandbytes does it: absmax blocks, nibbles, double quantisation."""
 from functools import lru_cache
 
 import numpy as np

@@ -140,7 +140,8 @@ NF3 = Codebook(
 NF2 = Codebook(name="nf2", levels=(-1.0, 0.0, 0.4358181655406952, 1.0))
 
 # The 15 values of E2M1 (MXFP4), as a fraction of the largest.
-FP4 = Codebook(name="fp4", levels=tuple(v / 6 for v in (-6, -4, -3, -2, -1.5, -1, -.5, 0, .5, 1, 1.5, 2, 3, 4, 6)))
+E2M1 = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+FP4 = Codebook(name="fp4", levels=tuple(v / 6 for v in (*(-v for v in reversed(E2M1)), 0.0, *E2M1)))
 INT4 = Codebook(name="int4", levels=tuple(v / 7 for v in range(-7, 8)))
 
 CODEBOOKS = {book.name: book for book in (NF4, NF3, NF2, FP4, INT4)}

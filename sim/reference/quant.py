@@ -1,0 +1,136 @@
+"""Bit-exact integer reference of the NF4 encoder, decoder and record packer."""
+import numpy as np
+
+from gradloom.rtl.formats.blocks import pack_nibbles, unpack_nibbles
+from gradloom.rtl.formats.codebook import NF4, Codebook
+from gradloom.rtl.formats.fixed import Fixed, round_shift
+
+__all__ = ["ACTIVATION", "DECODED", "SCALE", "encode_fixed", "decode_fixed", "decode_codes", "scaled_levels",
+           "pack_record", "unpack_record", "record_beats", "BEAT_BYTES"]
+
+ACTIVATION = Fixed(width=24, frac=16)
+DECODED = Fixed(width=18, frac=10)
+SCALE = Fixed(width=16, frac=8, is_signed=False)
+BEAT_BYTES = 16
+
+
+def encode_fixed(x, book: Codebook = NF4, block: int = 64, *, fmt: Fixed = ACTIVATION, thresholds=None,
+                 threshold_frac: int = 16) -> tuple[np.ndarray, np.ndarray]:
+    """``(codes, scales)`` of integers ``x`` of ``fmt``, in blocks along the last axis.
+
+    ``codes`` is uint8, its last axis padded to whole blocks with the code of 0; ``scales`` is uint16
+    in units of 2**-8: the block's absmax rounded up.
+
+    Parameters
+    ----------
+    thresholds : 15 integers, optional
+        A rewritten table, in units of ``2**-threshold_frac``, instead of ``book``'s.
+    """
+    if fmt.width - fmt.frac > SCALE.width - SCALE.frac:
+        raise ValueError(f"fmt={fmt}: its largest magnitude must fit the scale, so width - frac <= "
+                         f"{SCALE.width - SCALE.frac}")
+    x = np.asarray(x)
+    if not x.shape or not x.shape[-1]:
+        raise ValueError(f"x.shape={x.shape}: the last axis needs at least 1 element")
+    if x.min() < fmt.lo or x.max() > fmt.hi:
+        raise ValueError(f"x in [{x.min()}, {x.max()}]: must lie in [{fmt.lo}, {fmt.hi}]")
+    if thresholds is None:
+        thresholds = book.threshold_table(threshold_frac)
+    # The thresholds times the scale need a bit more than x: 32 bits when they suffice, they are 3x faster.
+    x = x.astype(np.int32 if fmt.width <= 30 else np.int64)
+    n = x.shape[-1]
+    blocks = -(-n // block)
+    x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, blocks * block - n)]).reshape(*x.shape[:-1], blocks, block)
+    # -(floor(-m / d)) rounds up. The most negative word fits, since its negation is only taken in int64.
+    absmax = np.maximum(x.max(axis=-1).astype(np.int64), -x.min(axis=-1).astype(np.int64))
+    scales = -round_up_shift(absmax, fmt.frac - SCALE.frac)
+    # In an all-zero block 1 stands in for the scale: any positive number puts 0 between the same thresholds.
+    scale = np.maximum(scales, 1)
+    codes = np.zeros(x.shape, np.uint8)
+    for t in np.asarray(thresholds, np.int64):
+        # x > t * scale, both integers: the product's bits below x's own are floored away without loss.
+        limit = (scale * t) >> (threshold_frac + SCALE.frac - fmt.frac)
+        codes += x > limit[..., None].astype(x.dtype)
+    return codes.reshape(*codes.shape[:-2], blocks * block), scales.astype(np.uint16)
+
+
+def round_up_shift(x, shift):
+    """Minus ``x * 2**-shift`` rounded up."""
+    return -x >> shift if shift >= 0 else -x << -shift
+
+
+def scaled_levels(scales, levels=None, book: Codebook = NF4, *, fmt: Fixed = DECODED, level_frac: int = 7):
+    """int64 words of ``fmt``: for each scale a last axis of the 16 levels times it, rounded, saturated."""
+    levels = book.level_table(level_frac) if levels is None else np.asarray(levels, np.int64)
+    product = np.asarray(scales, np.int64)[..., None] * levels
+    return fmt.requantize(product, level_frac + SCALE.frac)[0]
+
+
+def decode_fixed(codes, scales, book: Codebook = NF4, block: int = 64, *, fmt: Fixed = DECODED, levels=None,
+                 level_frac: int = 7) -> np.ndarray:
+    """int64 words of ``fmt`` of codes (last axis: at most ``block`` times as many as scales)."""
+    codes = np.asarray(codes)
+    table = scaled_levels(scales, levels, book, fmt=fmt, level_frac=level_frac)
+    n, blocks = codes.shape[-1], table.shape[-2]
+    if not (blocks - 1) * block < n <= blocks * block:
+        raise ValueError(f"scales={blocks} a row: {n} codes in blocks of {block} need {-(-n // block)}")
+    index = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, blocks * block - n)])
+    index = index.reshape(*codes.shape[:-1], blocks, block)
+    x = np.take_along_axis(table, index.astype(np.int64), axis=-1)
+    return x.reshape(*codes.shape[:-1], blocks * block)[..., :n]
+
+
+def decode_codes(codes, scale, levels, *, fmt: Fixed = DECODED, level_frac: int = 7) -> np.ndarray:
+    """int64 words of ``fmt`` where each code has its own scale (they broadcast)."""
+    product = np.asarray(levels, np.int64)[np.asarray(codes)] * np.asarray(scale, np.int64)
+    return np.clip(round_shift(product, level_frac + SCALE.frac - fmt.frac), fmt.lo, fmt.hi)
+
+
+def record_beats(n: int, block: int = 64) -> int:
+    """128-bit beats of one tap of ``n`` elements: its codes, then its scales."""
+    blocks = -(-n // block)
+    return blocks * block // 32 + -(-blocks // 8)
+
+
+def pack_record(taps, logits=None) -> np.ndarray:
+    """The record in DRAM, uint8, a leading axis kept: for each tap codes, then scales; then base logits.
+
+    Parameters
+    ----------
+    taps : sequence of ``(codes, scales)``
+        As :func:`encode_fixed` gives them, whole blocks.
+    logits : int array, optional
+        Base logits, Q8.16 in 32 bits, four a beat; the last beat is filled with zeros.
+    """
+    parts = []
+    for codes, scales in taps:
+        parts.append(pack_nibbles(codes))
+        parts.append(beats(np.asarray(scales).astype("<u2")))
+    if logits is not None:
+        parts.append(beats(np.asarray(logits).astype("<i4")))
+    return np.concatenate([beats(part) for part in parts], axis=-1)
+
+
+def beats(words):
+    """Little-endian bytes along the last axis, filled with zeros to whole beats."""
+    data = np.ascontiguousarray(words).view(np.uint8)
+    return np.pad(data, [(0, 0)] * (data.ndim - 1) + [(0, -data.shape[-1] % BEAT_BYTES)])
+
+
+def unpack_record(record, sizes, classes: int = 0, block: int = 64):
+    """``([(codes, scales), ...], logits)`` of a record; ``sizes`` are its taps' elements."""
+    record = np.ascontiguousarray(record, np.uint8)
+    want = BEAT_BYTES * (sum(record_beats(n, block) for n in sizes) + -(-classes // 4))
+    if record.shape[-1] != want:
+        raise ValueError(f"record={record.shape[-1]} bytes: taps of {list(sizes)} and {classes} classes "
+                         f"need {want}")
+    at, taps = 0, []
+    for n in sizes:
+        blocks = -(-n // block)
+        codes = unpack_nibbles(record[..., at:at + blocks * block // 2], n)
+        at += blocks * block // 2
+        scales = np.ascontiguousarray(record[..., at:at + 2 * blocks]).view("<u2")
+        at += BEAT_BYTES * -(-blocks // 8)
+        taps.append((codes, scales))
+    logits = np.ascontiguousarray(record[..., at:at + 4 * classes]).view("<i4")
+    return taps, logits
