@@ -1,0 +1,74 @@
+"""Functions of one variable by straight pieces: one table and one multiplication."""
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+__all__ = ["Interpolation"]
+
+_FUNCTIONS = {
+    "exp2": (lambda x: math.exp2(x) - 1, lambda x: math.log(2) ** 2 * math.exp2(x)),
+    "log2": (lambda x: math.log2(1 + x), lambda x: 1 / math.log(2) / (1 + x) ** 2),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpolation:
+    """``exp2``: ``2**x - 1``, or ``log2``: ``log2(1 + x)``, for ``x`` in [0, 1); both fall in [0, 1].
+
+    Parameters
+    ----------
+    function : str
+    index : int
+        ``2**index`` pieces. Each is a chord moved by half of its greatest distance from the curve.
+    frac_in, frac_out : int
+        Fraction bits of ``x`` and of the result.
+    """
+
+    function: str
+    index: int = 7
+    frac_in: int = 20
+    frac_out: int = 20
+
+    def __post_init__(self):
+        if self.function not in _FUNCTIONS:
+            raise ValueError(f"function={self.function!r}: must be one of {', '.join(_FUNCTIONS)}")
+        if not 0 < self.index < self.frac_in:
+            raise ValueError(f"index={self.index}: must be from 1 to frac_in - 1 = {self.frac_in - 1}")
+
+    @property
+    def rest(self):
+        """Bits of ``x`` below the index."""
+        return self.frac_in - self.index
+
+    @cached_property
+    def table(self):
+        """``(base, slope)`` integers of each piece; a slope is the rise over the whole piece."""
+        f, curvature = _FUNCTIONS[self.function]
+        step = 2.0 ** -self.index
+        base, slope = [], []
+        for n in range(1 << self.index):
+            left, right = f(n * step), f((n + 1) * step)
+            # Parabola of the same curvature: its sagitta is step**2 / 8 times the curvature.
+            sagitta = step ** 2 / 8 * curvature((n + 0.5) * step)
+            left += sagitta / 2 if self.function == "log2" else -sagitta / 2
+            base.append(max(0, round(left * 2 ** self.frac_out)))
+            slope.append(round((right - f(n * step)) * 2 ** self.frac_out))
+        return np.array(base, dtype=np.int64), np.array(slope, dtype=np.int64)
+
+    @property
+    def error(self):
+        """Bound of the absolute error, roundings included."""
+        curvature = _FUNCTIONS[self.function][1](1.0 if self.function == "exp2" else 0.0)
+        sagitta = 2.0 ** (-2 * self.index) / 8 * curvature
+        # exp2 is held at 0 in its first piece, whose sagitta is half of the last one's.
+        return sagitta / 2 * 1.02 + 1.5 * 2.0 ** -self.frac_out
+
+    def __call__(self, x):
+        """The result for integers ``x``, as the hardware computes it."""
+        x = np.asarray(x, dtype=np.int64)
+        base, slope = self.table
+        piece = x >> self.rest
+        rise = slope[piece] * (x & ((1 << self.rest) - 1))
+        return base[piece] + ((rise + (1 << (self.rest - 1))) >> self.rest)
