@@ -43,6 +43,8 @@ class RegisterFile(wiring.Component):
         High for one cycle, with the old value still in ``stored``, when a stored register is being written, and
         ``wdata`` is the new value.
     wdata : ``Out(32)``
+    raddr : ``Out(12)``
+        Address of the read that is being answered, for values that are looked up.
     value : ``In(RegisterFile.Value)``
         What the hardware supplies to read.
     set : ``In(RegisterFile.Set)``
@@ -62,6 +64,7 @@ class RegisterFile(wiring.Component):
             "pulse": Out(self.Pulse),
             "written": Out(self.Written),
             "wdata": Out(32),
+            "raddr": Out(_ADDR_BITS),
             "value": In(self.Value),
             "set": In(self.Set),
         })
@@ -131,6 +134,7 @@ class RegisterFile(wiring.Component):
         # Read: catch the address, look up in the next cycle.
         raddr = Signal(_ADDR_BITS)
         have_ar = Signal()
+        m.d.comb += self.raddr.eq(raddr)
         with m.If(bus.arvalid & bus.arready):
             m.d.sync += [raddr.eq(bus.araddr), have_ar.eq(1)]
         m.d.sync += bus.arready.eq(~have_ar & ~bus.rvalid & ~(bus.arvalid & bus.arready))

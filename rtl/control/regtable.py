@@ -47,7 +47,7 @@ REGISTERS = RegisterMap(registers=(
     Register(name='STATUS', address=0x014, locked=False, title='Status',
              description='State of the machine.', fields=(
         Field(name='busy', lsb=0, width=1, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='A program runs, or is being stopped, or valid bits are being cleared.'),
+              description='A program runs or is being stopped.'),
         Field(name='done', lsb=1, width=1, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
               description='The last program ended without error.'),
         Field(name='error', lsb=2, width=1, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
@@ -105,7 +105,7 @@ REGISTERS = RegisterMap(registers=(
               description='Any number.'),
     )),
     Register(name='CACHE_CLEAR', address=0x03c, locked=False, title='Cache clear',
-             description='Clears all valid bits of the forward cache. STATUS.busy is set until it is done. Locked while busy. Reads as 0.', fields=(
+             description='Clears all valid bits of the forward cache. A program that is started right afterwards sees them cleared. Locked while busy. Reads as 0.', fields=(
         Field(name='clear', lsb=0, width=1, readable=False, writable=True, reset=0, stored=False, pulse=True, clear_on_one=False, constant=False,
               description='Write 1 to clear all valid bits.'),
     )),

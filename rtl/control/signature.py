@@ -61,7 +61,7 @@ class EngineSignature(wiring.Signature):
         done. Payload holds still while ``valid``.
     done : ``In(1)``
         High for one cycle a command, in order, when all effects of the command are visible to other engines.
-        A dependent command starts 3 cycles later at the earliest.
+        A dependent command is offered 4 cycles later at the earliest.
     error : ``In(EngineError)``
         The oldest command that is not done is at fault. No ``done`` need follow: the sequencer stops the program
         and asserts the shell's ``abort``, which resets the engine's datapath.

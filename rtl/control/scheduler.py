@@ -1,0 +1,199 @@
+"""Queues and tokens: which command may start, and what its end sets free."""
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .signature import ENGINES, Engine, EngineCommand, EngineSignature, TOKENS
+
+__all__ = ["Scheduler", "Entry"]
+
+#: A command as it is queued. ``engine`` is an engine other than CONTROL.
+Entry = data.StructLayout({"engine": 4, "wait": 16, "post": 16, "phase": 3, "index": 24, "command": EngineCommand})
+
+_TICKET = data.StructLayout({"post": 16, "phase": 3, "index": 24})
+
+
+class Scheduler(wiring.Component):
+    """Queues commands for each engine, holds them back until their tokens are there, and posts tokens when they
+    are done.
+
+    A command that waits for nothing is offered to its engine 3 cycles after it was queued; one whose last token is
+    posted by another's ``done`` is offered 4 cycles after that ``done``. One command starts in 2 cycles at most; one
+    ``done`` is processed a cycle, the others wait.
+
+    Parameters
+    ----------
+    depth : :class:`int`
+        Commands of an engine that are queued or under way; a power of two.
+
+    Members
+    -------
+    i : ``In(stream.Signature(Entry))``
+        ``ready`` depends on the engine asked for.
+    engine_load, ... : ``Out(EngineSignature())``
+    control_wait, control_post : ``In(16)``
+        Masks of the CONTROL command that is being executed.
+    control_request, control_done : ``In(1)``
+        Hold the first until ``control_grant``; pulse the second once.
+    control_grant : ``Out(1)``
+        The tokens in ``control_wait`` were taken.
+    clear : ``In(1)``
+        Empties all queues and counters.
+    active : ``Out(1)``
+        Some command is queued or under way.
+    running : ``Out(1)``
+        Some command was offered to its engine and is not done, or tokens are moving.
+    finished : ``Out(1)``
+        A command was done: one cycle each.
+    overflow : ``Out(1)``
+        A token counter overflows in this cycle.
+    posting : ``Out(6)``
+        A bit for each engine: one of its commands posts tokens in this cycle.
+    executing : ``Out(6)``
+        A bit for each engine: some command was taken by the engine and is not done.
+    phases : ``Out(...)``
+        Phase of the oldest command of each engine that is not done.
+    indices : ``Out(...)``
+        Its place in the program.
+    waiting : ``Out(6)``
+        A bit for each engine: some command is queued or under way.
+    """
+    def __init__(self, *, depth=16):
+        if depth not in (2, 4, 8, 16, 32):
+            raise ValueError(f"queue depth is {depth!r}, must be a power of two from 2 to 32")
+        self.depth = depth
+        n = len(Engine)
+        super().__init__({
+            "i": In(stream.Signature(Entry)),
+            **{f"engine_{e.name.lower()}": Out(EngineSignature()) for e in ENGINES},
+            "control_wait": In(16), "control_post": In(16), "control_request": In(1), "control_done": In(1),
+            "control_grant": Out(1),
+            "clear": In(1),
+            "active": Out(1), "running": Out(1), "finished": Out(1), "settled": Out(1), "overflow": Out(1),
+            "posting": Out(n),
+            "executing": Out(n), "waiting": Out(n),
+            "phases": Out(data.ArrayLayout(3, n)), "indices": Out(data.ArrayLayout(24, n)),
+        })
+
+    def engine(self, e):
+        """Port of engine ``e``."""
+        return getattr(self, f"engine_{e.name.lower()}")
+
+    def elaborate(self, platform):
+        m = Module()
+        n = len(Engine)
+        bits = ceil_log2(self.depth)
+
+        counters = [Signal(8, name=f"token{t}") for t in range(TOKENS)]
+        nonzero = Cat(c.any() for c in counters)
+
+        eligible = Signal(n)
+        grant = Signal(n)
+        wait = [self.control_wait] + [None] * (n - 1)
+        pending = [Signal(name="pending_control")] + [None] * (n - 1)
+        post = [self.control_post] + [None] * (n - 1)
+        chosen = Signal(n)          # whose done is processed
+        ready = {}
+
+        # CONTROL has no queue: the sequencer waits for it.
+        m.d.comb += self.control_grant.eq(grant[0])
+        m.d.sync += eligible[0].eq(self.control_request & ~(self.control_wait & ~nonzero).any() & ~grant.any())
+        with m.If(self.control_done):
+            m.d.sync += pending[0].eq(1)
+        with m.Elif(chosen[0]):
+            m.d.sync += pending[0].eq(0)
+
+        for e in ENGINES:
+            port = self.engine(e)
+            name = e.name.lower()
+            # Pointers: next to write, next to start, oldest that is not done.
+            w, s, d = (Signal(bits + 1, name=f"{name}_{p}") for p in ("write", "start", "done"))
+            ready[int(e)] = ~((w[:bits] == d[:bits]) & (w[bits] != d[bits]))
+            push = Signal(name=f"{name}_push")
+            m.d.comb += push.eq(self.i.valid & self.i.ready & (self.i.payload.engine == int(e)))
+
+            columns = {"command": (EngineCommand, self.i.payload.command, s), "wait": (16, self.i.payload.wait, s),
+                       "ticket": (_TICKET.size, Cat(self.i.payload.post, self.i.payload.phase, self.i.payload.index), d)}
+            out = {}
+            for column, (shape, value, pointer) in columns.items():
+                memory = Memory(shape=shape, depth=self.depth, init=[])
+                m.submodules[f"{name}_{column}"] = memory
+                wr = memory.write_port()
+                rd = memory.read_port(domain="comb")
+                m.d.comb += [wr.addr.eq(w[:bits]), wr.data.eq(value), wr.en.eq(push), rd.addr.eq(pointer[:bits])]
+                out[column] = rd.data
+            with m.If(push):
+                m.d.sync += w.eq(w + 1)
+
+            offered = Signal(name=f"{name}_offered")
+            taken = Signal(name=f"{name}_taken")
+            ticket = data.View(_TICKET, out["ticket"])
+            wait[e], post[e] = out["wait"], ticket.post
+            m.d.comb += [
+                taken.eq(offered & port.command.ready),
+                port.command.valid.eq(offered),
+                port.command.payload.eq(out["command"]),
+                self.executing[e].eq(s != d),
+                self.waiting[e].eq(w != d),
+                self.phases[e].eq(ticket.phase),
+                self.indices[e].eq(ticket.index),
+            ]
+            m.d.sync += eligible[e].eq((w != s) & ~offered & ~(out["wait"] & ~nonzero).any() & ~grant.any())
+            with m.If(grant[e]):
+                m.d.sync += offered.eq(1)
+            with m.If(taken):
+                m.d.sync += [offered.eq(0), s.eq(s + 1)]
+            with m.If(self.clear):
+                m.d.sync += offered.eq(0)
+
+            count = pending[e] = Signal(bits + 1, name=f"{name}_pending")
+            m.d.sync += count.eq(count + port.done - chosen[e])
+            with m.If(chosen[e]):
+                m.d.sync += d.eq(d + 1)
+            with m.If(self.clear):
+                m.d.sync += [w.eq(0), s.eq(0), d.eq(0), count.eq(0)]
+
+        with m.Switch(self.i.payload.engine):
+            for e in ENGINES:
+                with m.Case(int(e)):
+                    m.d.comb += self.i.ready.eq(ready[int(e)])
+
+        # One start and one end a cycle, the lowest engine first.
+        some = [p.any() for p in pending]
+        for e in range(n):
+            m.d.comb += [
+                grant[e].eq(eligible[e] & ~Cat(eligible[:e]).any()),
+                chosen[e].eq(some[e] & ~Cat(some[:e]).any()),
+            ]
+        take = Signal(TOKENS)
+        give = Signal(TOKENS)
+        m.d.comb += [
+            take.eq(_select(grant, wait)),
+            give.eq(_select(chosen, post)),
+            self.finished.eq(chosen.any()),
+            self.posting.eq(chosen),
+            self.settled.eq(~Cat(some).any()),
+            self.active.eq(self.waiting.any()),
+            self.running.eq(self.executing.any() | eligible.any() | Cat(some).any()
+                            | Cat(self.engine(e).command.valid for e in ENGINES).any()),
+        ]
+        over = []
+        for t, c in enumerate(counters):
+            over.append(c.all() & give[t] & ~take[t])
+            m.d.sync += c.eq(c + Mux(take[t], Mux(give[t], 0, 0xFF), give[t]))
+            with m.If(self.clear):
+                m.d.sync += c.eq(0)
+        m.d.comb += self.overflow.eq(Cat(over).any())
+        with m.If(self.clear):
+            m.d.sync += [eligible.eq(0), pending[0].eq(0)]
+        return m
+
+
+def _select(onehot, values):
+    """Value whose bit is set in ``onehot``."""
+    out = Const(0, 1)
+    for bit, value in zip(onehot, values):
+        out = out | Mux(bit, value, 0)
+    return out

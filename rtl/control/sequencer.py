@@ -1,0 +1,476 @@
+"""Runs programs: fetches commands, decides on predicates, feeds the queues, and stops when something is wrong."""
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+from amaranth.hdl import ResetInserter
+
+from ..memory.axi import BURST_BEATS, check_data_bits
+from ..memory.read_dma import FetchBeat, FetchRequest
+from ..memory.window import advance, burst_beats
+from .errors import Error
+from .scheduler import Scheduler
+from .signature import COMMAND_BYTES, ENGINES, Command, ControlOpcode, ControlOperands, Engine, EngineSignature, Trace
+from .valid import ValidBits
+
+__all__ = ["Sequencer"]
+
+_ABORT_CYCLES = 4
+_DEADLOCK_CYCLES = 8
+
+
+class Sequencer(wiring.Component):
+    """Executes a program from memory, from bell to interrupt.
+
+    Without predicate a command is dispatched every 4 cycles (128-bit bus) while its engine's queue has room;
+    a predicate adds ``10 + words`` cycles (:class:`~gradloom.rtl.control.valid.ValidBits`). Commands are dispatched in
+    program order; a full queue or a CONTROL command that waits holds back those behind it. CONTROL commands are
+    executed when dispatched.
+
+    Any error ends the program: ``abort`` is high until the bus has drained and for at least 4 cycles, then ``irq_error``
+    pulses. If the bus does not drain within the watchdog's time, ``irq_error`` pulses nevertheless, and ``busy`` and
+    ``draining`` stay until it does.
+
+    Parameters
+    ----------
+    data_bits : :class:`int`
+        Bus width: 64, 128 or 256.
+    slots : :class:`int`
+        Valid bits.
+    depth : :class:`int`
+        Commands of an engine that are queued or under way.
+
+    Members
+    -------
+    bell, reset, cache_clear : ``In(1)``
+        Pulses: start, stop, clear valid bits.
+    base, size, program_offset, program_commands, watchdog
+        As the registers of these names; still while ``busy``.
+    o_fetch, i_fetch : streams of ``FetchRequest``, ``FetchBeat(data_bits)``
+        To and from :class:`~gradloom.rtl.memory.read_dma.ReadDMA`.
+    engine_load, ... : ``Out(EngineSignature())``
+    load_offset, store_offset : ``In(32)``
+        Offset at fault, with the error of LOAD and STORE.
+    beat : ``In(1)``
+        A beat moved on the bus.
+    bus_idle : ``In(1)``, bus_abort : ``Out(1)``
+        To the DMA: see there. Also high at the end of a program, for commands fetched beyond its END.
+    abort : ``Out(1)``
+        Resets the engines' datapaths.
+    busy, draining, done, error : ``Out(1)``
+        As in STATUS.
+    irq_done, irq_error : ``Out(1)``
+        Pulses.
+    error_code, error_command, error_address : ``Out``
+        As the registers of these names.
+    counting, cleared : ``Out(1)``
+        A cycle between bell and interrupt; a pulse at the bell.
+    phase : ``Out(3)``
+        Phase that this cycle counts to.
+    finished, dropped : ``Out(1)``
+        Pulses: a command was done, was dropped.
+    looked_up : ``Out(1)``, hits, misses : ``Out(32)``
+        Pulse, and what LOOKUP found.
+    trace : ``Out(Trace)``
+        Starts and ends of commands, 1 cycle late.
+    """
+    def __init__(self, *, data_bits=128, slots=16384, depth=16):
+        check_data_bits(data_bits)
+        self.data_bits = data_bits
+        self._scheduler = Scheduler(depth=depth)
+        self._valid = ValidBits(slots=slots)
+        super().__init__({
+            "bell": In(1), "reset": In(1), "cache_clear": In(1),
+            "base": In(64), "size": In(32), "program_offset": In(32), "program_commands": In(24), "watchdog": In(32),
+            "o_fetch": Out(stream.Signature(FetchRequest)),
+            "i_fetch": In(stream.Signature(FetchBeat(data_bits))),
+            **{f"engine_{e.name.lower()}": Out(EngineSignature()) for e in ENGINES},
+            "load_offset": In(32), "store_offset": In(32),
+            "beat": In(1), "bus_idle": In(1), "bus_abort": Out(1), "abort": Out(1),
+            "busy": Out(1), "draining": Out(1), "done": Out(1), "error": Out(1),
+            "irq_done": Out(1), "irq_error": Out(1),
+            "error_code": Out(8), "error_command": Out(24), "error_address": Out(64),
+            "counting": Out(1), "cleared": Out(1), "phase": Out(3),
+            "finished": Out(1), "dropped": Out(1),
+            "looked_up": Out(1), "hits": Out(32), "misses": Out(32),
+            "trace": Out(Trace),
+        })
+
+    def engine(self, e):
+        """Port of engine ``e``."""
+        return getattr(self, f"engine_{e.name.lower()}")
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.scheduler = sched = self._scheduler
+        m.submodules.valid = valid = self._valid
+
+        run = Signal()          # commands may be fetched, dispatched and started
+        fresh = Signal()        # queues, tokens and fetch start anew
+        m.d.comb += sched.clear.eq(fresh)
+
+        # ---- fetch: bursts ahead, into a buffer of two bursts
+        depth = 2 * BURST_BEATS
+        shift = exact_log2(self.data_bits // 8)
+        parts = COMMAND_BYTES * 8 // self.data_bits
+        m.submodules.fetched = fetched = ResetInserter(fresh)(SyncFIFO(width=self.data_bits + 2, depth=depth))
+        next_offset, pop_offset = Signal(32), Signal(32)
+        left = Signal(26)
+        credit = Signal(range(depth + 1))
+        length, final, room = burst_beats(next_offset, left, data_bits=self.data_bits)
+        pop = Signal()
+        asked = Signal()
+        m.d.comb += [
+            self.o_fetch.valid.eq(run & left.any() & (credit >= BURST_BEATS)),
+            self.o_fetch.payload.offset.eq(next_offset), self.o_fetch.payload.beats.eq(length),
+            asked.eq(self.o_fetch.valid & self.o_fetch.ready),
+            self.i_fetch.ready.eq(1),
+            fetched.w_en.eq(self.i_fetch.valid),
+            fetched.w_data.eq(Cat(self.i_fetch.payload.data, self.i_fetch.payload.resp)),
+            fetched.r_en.eq(pop),
+        ]
+        m.d.sync += credit.eq(credit + pop - Mux(asked, length, 0))
+        with m.If(asked):
+            m.d.sync += [next_offset.eq(advance(next_offset, data_bits=self.data_bits)),
+                         left.eq(Mux(final, 0, left - room))]
+        with m.If(pop):
+            m.d.sync += pop_offset.eq(pop_offset + self.data_bits // 8)
+        with m.If(fresh):
+            m.d.sync += [next_offset.eq(self.program_offset), pop_offset.eq(self.program_offset), credit.eq(depth),
+                         left.eq(self.program_commands * parts)]
+
+        # ---- faults: the first one counts
+        fault = Signal()
+        fault_code = Signal(8)
+        fault_offset = Signal(32)
+        fault_located = Signal()        # has an address
+        fault_engine = Signal(len(Engine))
+        stop = Signal()                 # take ``fault`` from the dispatcher
+        stop_code = Signal(8)
+        stop_offset = Signal(32)
+        stop_located = Signal()
+
+        # ---- dispatch
+        command = Signal(Command)
+        index, remaining = Signal(24), Signal(24)
+        part = Signal(range(max(parts, 2)))
+        control = data.View(ControlOperands, command.args)
+        is_control, known = Signal(), Signal()
+        blocked = Signal()              # cannot go on before a command is done or a token is posted
+        ended = Signal()
+        progress = Signal()
+        slot, count, mark = Signal(32), Signal(32), Signal()
+        entry = sched.i.payload
+        m.d.comb += [
+            valid.slot.eq(slot), valid.count.eq(count), valid.mark.eq(mark),
+            entry.engine.eq(command.engine), entry.wait.eq(command.wait), entry.post.eq(command.post),
+            entry.phase.eq(command.phase), entry.index.eq(index),
+            entry.command.opcode.eq(command.opcode), entry.command.args.eq(command.args),
+            sched.control_wait.eq(command.wait), sched.control_post.eq(command.post),
+        ]
+        beat = data.View(FetchBeat(self.data_bits), fetched.r_data)
+        idle = Signal()
+        m.d.comb += idle.eq(~sched.active & sched.settled)
+
+        with m.FSM(name="dispatch", init="HALT"):
+            with m.State("HALT"):
+                m.d.sync += [index.eq(0), remaining.eq(self.program_commands), part.eq(0)]
+                with m.If(run):
+                    m.next = "COLLECT"
+            with m.State("COLLECT"):
+                with m.If(~run):
+                    m.next = "HALT"
+                with m.Elif(remaining == 0):
+                    m.d.comb += [stop.eq(1), stop_code.eq(Error.PROGRAM_UNENDED)]
+                    m.next = "STUCK"
+                with m.Elif(fetched.r_rdy):
+                    m.d.comb += pop.eq(1)
+                    m.d.sync += [command.as_value().eq(Cat(command.as_value(), beat.data)[self.data_bits:]), part.eq(part + 1)]
+                    with m.If(beat.resp[1]):
+                        m.d.comb += [
+                            stop.eq(1), stop_located.eq(1), stop_offset.eq(pop_offset),
+                            stop_code.eq(Mux(beat.resp[0], Error.FETCH_DECERR, Error.FETCH_SLVERR)),
+                        ]
+                        m.next = "STUCK"
+                    with m.Elif(part == parts - 1):
+                        m.d.sync += part.eq(0)
+                        m.next = "DECODE"
+            with m.State("DECODE"):
+                m.d.sync += [
+                    is_control.eq(command.engine == Engine.CONTROL),
+                    known.eq(command.engine < len(Engine)),
+                    slot.eq(command.slot), count.eq(command.count), mark.eq(0),
+                ]
+                with m.If(command.predicated):
+                    m.next = "ASK"
+                with m.Else():
+                    m.next = "DISPATCH"
+            with m.State("ASK"):
+                m.d.comb += valid.start.eq(~valid.busy)
+                with m.If(~run):
+                    m.next = "HALT"
+                with m.Elif(~valid.busy):
+                    m.next = "ANSWER"
+            with m.State("ANSWER"):
+                with m.If(~run):
+                    m.next = "HALT"
+                with m.Elif(valid.done):
+                    with m.If(valid.outside):
+                        m.d.comb += [stop.eq(1), stop_code.eq(Error.SLOT_RANGE)]
+                        m.next = "STUCK"
+                    with m.Elif(valid.complete):
+                        m.d.comb += self.dropped.eq(1)
+                        m.next = "NEXT"
+                    with m.Else():
+                        m.next = "DISPATCH"
+            with m.State("DISPATCH"):
+                with m.If(~run):
+                    m.next = "HALT"
+                with m.Elif(~known):
+                    m.d.comb += [stop.eq(1), stop_code.eq(Error.UNKNOWN_ENGINE)]
+                    m.next = "STUCK"
+                with m.Elif(is_control):
+                    m.d.comb += [sched.control_request.eq(1), blocked.eq(1)]
+                    m.d.sync += [slot.eq(control.slot), count.eq(control.count),
+                                 mark.eq(command.opcode == ControlOpcode.MARK)]
+                    with m.If(sched.control_grant):
+                        m.next = "EXECUTE"
+                with m.Else():
+                    m.d.comb += [sched.i.valid.eq(1), blocked.eq(~sched.i.ready)]
+                    with m.If(sched.i.ready):
+                        # As NEXT, a cycle earlier.
+                        m.d.comb += progress.eq(1)
+                        m.d.sync += [index.eq(index + 1), remaining.eq(remaining - 1)]
+                        m.next = "COLLECT"
+            with m.State("EXECUTE"):
+                with m.If(~run):
+                    m.next = "HALT"
+                with m.Else():
+                    with m.Switch(command.opcode):
+                        with m.Case(ControlOpcode.END):
+                            m.d.comb += blocked.eq(~idle)
+                            with m.If(idle):
+                                m.d.comb += [sched.control_done.eq(1), ended.eq(1)]
+                                m.next = "STUCK"
+                        with m.Case(ControlOpcode.FENCE):
+                            m.d.comb += blocked.eq(~idle)
+                            with m.If(idle):
+                                m.d.comb += sched.control_done.eq(1)
+                                m.next = "POST"
+                        with m.Case(ControlOpcode.MARK, ControlOpcode.LOOKUP):
+                            m.d.comb += valid.start.eq(~valid.busy)
+                            with m.If(~valid.busy):
+                                m.next = "RANGE"
+                        with m.Case(ControlOpcode.CLEAR):
+                            m.d.comb += valid.clear.eq(1)
+                            m.next = "CLEAR"
+                        with m.Default():
+                            m.d.comb += [stop.eq(1), stop_code.eq(Error.UNKNOWN_OPCODE)]
+                            m.next = "STUCK"
+            with m.State("RANGE"):
+                with m.If(~run):
+                    m.next = "HALT"
+                with m.Elif(valid.done):
+                    with m.If(valid.outside):
+                        m.d.comb += [stop.eq(1), stop_code.eq(Error.SLOT_RANGE)]
+                        m.next = "STUCK"
+                    with m.Else():
+                        m.d.comb += [sched.control_done.eq(1), self.looked_up.eq(~mark)]
+                        m.next = "POST"
+            with m.State("CLEAR"):
+                with m.If(~run):
+                    m.next = "HALT"
+                with m.Elif(~valid.busy):
+                    m.d.comb += sched.control_done.eq(1)
+                    m.next = "POST"
+            with m.State("POST"):
+                # The scheduler reads the post mask in this cycle.
+                m.next = "NEXT"
+            with m.State("NEXT"):
+                m.d.comb += progress.eq(1)
+                m.d.sync += [index.eq(index + 1), remaining.eq(remaining - 1)]
+                m.next = "COLLECT"
+            with m.State("STUCK"):
+                with m.If(~run):
+                    m.next = "HALT"
+        m.d.comb += [self.hits.eq(valid.hits), self.misses.eq(count - valid.hits)]
+        with m.If(self.cache_clear):
+            m.d.comb += valid.clear.eq(1)
+
+        # ---- watchdog and deadlock
+        clock = Signal(32)
+        expired = Signal()
+        moving = Signal()
+        rewind = Signal()
+        m.d.sync += moving.eq(sched.finished | self.beat | progress)
+        m.d.comb += expired.eq((clock == 1) & ~moving)
+        with m.If(moving | rewind):
+            m.d.sync += clock.eq(self.watchdog)
+        with m.Elif(clock.any()):
+            m.d.sync += clock.eq(clock - 1)
+        quiet = Signal(range(_DEADLOCK_CYCLES + 1))
+        locked = Signal()
+        m.d.comb += locked.eq(quiet == _DEADLOCK_CYCLES)
+        with m.If(run & blocked & ~sched.running & ~locked):
+            m.d.sync += quiet.eq(quiet + 1)
+        with m.Else():
+            m.d.sync += quiet.eq(0)
+
+        failures = Cat(Const(0, 1), *(self.engine(e).error.valid for e in ENGINES))
+        with m.If(run & ~fault):
+            m.d.sync += [
+                fault.eq(failures.any() | stop | self.reset | expired | locked | sched.overflow),
+                fault_located.eq(0), fault_engine.eq(0),
+            ]
+            oldest = Signal(len(Engine))
+            for e in ENGINES:
+                m.d.comb += oldest[e].eq(sched.waiting[e] & ~sched.waiting[:e].any())
+            with m.If(failures.any()):
+                for e in reversed(ENGINES):
+                    with m.If(failures[e]):
+                        m.d.sync += [fault_code.eq(self.engine(e).error.code), fault_engine.eq(1 << e)]
+                        offset = {Engine.LOAD: self.load_offset, Engine.STORE: self.store_offset}.get(e)
+                        if offset is not None:
+                            m.d.sync += [fault_located.eq(1), fault_offset.eq(offset)]
+                        else:
+                            m.d.sync += fault_located.eq(0)
+            with m.Elif(stop):
+                m.d.sync += [fault_code.eq(stop_code), fault_located.eq(stop_located), fault_offset.eq(stop_offset)]
+            with m.Elif(sched.overflow):
+                m.d.sync += [fault_code.eq(Error.TOKEN_OVERFLOW), fault_engine.eq(sched.posting)]
+            with m.Elif(locked):
+                m.d.sync += [fault_code.eq(Error.DEADLOCK), fault_engine.eq(oldest)]
+            with m.Elif(self.reset):
+                m.d.sync += [fault_code.eq(Error.ABORTED), fault_engine.eq(oldest)]
+            with m.Else():
+                m.d.sync += [fault_code.eq(Error.WATCHDOG), fault_engine.eq(oldest)]
+
+        # ---- from bell to interrupt
+        end = Signal(34)
+        empty = Signal()
+        wait = Signal(range(_ABORT_CYCLES))
+        told = Signal()
+        blame = Signal(24)
+        m.d.comb += blame.eq(index)
+        for e in ENGINES:
+            with m.If(fault_engine[e]):
+                m.d.comb += blame.eq(sched.indices[e])
+        refuse_base, refuse_align, refuse_window = Signal(), Signal(), Signal()
+        bad_start = Signal(8)
+
+        with m.FSM(name="state") as state:
+            with m.State("IDLE"):
+                m.d.comb += fresh.eq(1)
+                m.d.sync += [wait.eq(0), fault.eq(0), told.eq(0)]
+                with m.If(self.reset):
+                    m.next = "RESET"
+                with m.Elif(self.bell):
+                    m.d.comb += self.cleared.eq(1)
+                    m.d.sync += [self.done.eq(0), self.error.eq(0), self.error_code.eq(0), self.error_command.eq(0),
+                                 self.error_address.eq(0)]
+                    m.next = "SUM"
+            with m.State("RESET"):
+                # Nothing runs: only the engines are reset.
+                m.d.comb += [fresh.eq(1), self.abort.eq(1), self.bus_abort.eq(1)]
+                m.d.sync += wait.eq(wait + 1)
+                with m.If((wait == _ABORT_CYCLES - 1) & self.bus_idle):
+                    m.next = "IDLE"
+            with m.State("SUM"):
+                m.d.comb += [fresh.eq(1), rewind.eq(1)]
+                m.d.sync += [
+                    end.eq(self.program_offset + (self.program_commands << exact_log2(COMMAND_BYTES))),
+                    empty.eq(self.program_commands == 0),
+                    refuse_base.eq(self.base[:12].any()),
+                    refuse_align.eq(self.program_offset[:5].any()),
+                ]
+                m.next = "COMPARE"
+            with m.State("COMPARE"):
+                m.d.comb += [fresh.eq(1), rewind.eq(1)]
+                m.d.sync += refuse_window.eq(end > self.size)
+                m.next = "BEGIN"
+            with m.State("BEGIN"):
+                m.d.comb += [fresh.eq(1), rewind.eq(1)]
+                with m.If(refuse_base):
+                    m.d.comb += bad_start.eq(Error.BASE_ALIGNMENT)
+                with m.Elif(empty):
+                    m.d.comb += bad_start.eq(Error.PROGRAM_LENGTH)
+                with m.Elif(refuse_align):
+                    m.d.comb += bad_start.eq(Error.PROGRAM_ALIGNMENT)
+                with m.Elif(refuse_window):
+                    m.d.comb += bad_start.eq(Error.PROGRAM_WINDOW)
+                m.d.sync += [fault_code.eq(bad_start), fault_engine.eq(0), fault_located.eq(~empty | refuse_base),
+                             fault_offset.eq(Mux(refuse_base, 0, self.program_offset))]
+                with m.If(bad_start.any()):
+                    m.d.sync += fault.eq(1)
+                    m.next = "BLAME"
+                with m.Else():
+                    m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += run.eq(1)
+                with m.If(fault):
+                    m.next = "BLAME"
+                with m.Elif(ended):
+                    m.next = "FLUSH"
+            with m.State("BLAME"):
+                # What is done has to leave the queues first, or the wrong command would be named.
+                with m.If(sched.settled):
+                    m.d.sync += [
+                        self.error_code.eq(fault_code), self.error_command.eq(blame),
+                        self.error_address.eq(Mux(fault_located, self.base + fault_offset, 0)),
+                    ]
+                    m.d.comb += rewind.eq(1)
+                    m.next = "DRAIN"
+            with m.State("DRAIN"):
+                m.d.comb += [fresh.eq(1), self.abort.eq(1), self.bus_abort.eq(1)]
+                with m.If(wait != _ABORT_CYCLES - 1):
+                    m.d.sync += wait.eq(wait + 1)
+                with m.Elif(self.bus_idle):
+                    m.d.comb += self.irq_error.eq(~told)
+                    m.next = "IDLE"
+                with m.If(expired & ~told):
+                    m.d.comb += self.irq_error.eq(1)
+                    m.d.sync += told.eq(1)
+            with m.State("FLUSH"):
+                m.d.comb += self.bus_abort.eq(1)
+                with m.If(self.bus_idle):
+                    m.next = "FINISH"
+                with m.If(expired):
+                    m.d.sync += [fault.eq(1), fault_code.eq(Error.WATCHDOG), fault_engine.eq(0), fault_located.eq(0)]
+                    m.next = "BLAME"
+            with m.State("FINISH"):
+                m.d.comb += [fresh.eq(1), self.irq_done.eq(1)]
+                m.next = "IDLE"
+        with m.If(self.irq_done):
+            m.d.sync += self.done.eq(1)
+        with m.If(self.irq_error):
+            m.d.sync += self.error.eq(1)
+        m.d.comb += [
+            self.busy.eq(~state.ongoing("IDLE")),
+            self.draining.eq(state.ongoing("DRAIN")),
+            self.counting.eq(~state.ongoing("IDLE") & ~state.ongoing("RESET") & ~told),
+            self.finished.eq(sched.finished & self.counting),
+        ]
+
+        # ---- to the engines; what they finish while a fault is being blamed still counts
+        for e in ENGINES:
+            inner, outer = sched.engine(e), self.engine(e)
+            m.d.comb += [
+                outer.command.payload.eq(inner.command.payload),
+                outer.command.valid.eq(inner.command.valid & run),
+                inner.command.ready.eq(outer.command.ready & run),
+                inner.done.eq(outer.done),
+            ]
+            m.d.sync += [
+                self.trace.started[e].eq(outer.command.valid & outer.command.ready),
+                self.trace.done[e].eq(outer.done),
+            ]
+        m.d.sync += [self.trace.started[0].eq(sched.control_grant), self.trace.done[0].eq(sched.control_done)]
+
+        with m.If(sched.executing[Engine.ARRAY]):
+            m.d.sync += self.phase.eq(sched.phases[Engine.ARRAY])
+        with m.Elif(sched.executing[Engine.HEAD]):
+            m.d.sync += self.phase.eq(sched.phases[Engine.HEAD])
+        with m.Else():
+            m.d.sync += self.phase.eq(0)
+        return m

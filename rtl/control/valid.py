@@ -1,0 +1,141 @@
+"""Valid bits of the forward cache, one a slot."""
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+__all__ = ["ValidBits"]
+
+_WORD = 32
+
+
+class ValidBits(wiring.Component):
+    """A bit for each slot, counted or set 32 a cycle.
+
+    A range takes ``7 + words`` cycles from ``start`` to ``done``, where ``words`` is how many aligned groups of 32
+    slots it touches (1 for an empty range); clearing all takes ``2 + slots // 32``.
+
+    Parameters
+    ----------
+    slots : :class:`int`
+        Number of slots, a multiple of 32. All are invalid after power-up.
+
+    Members
+    -------
+    start : ``In(1)``
+        Begin; ignored while ``busy``.
+    mark : ``In(1)``
+        Set the range instead of counting it. Read with ``start`` and while ``busy``.
+    slot, count : ``In(32)``
+        The range ``[slot, slot + count)``. Held by the caller from ``start`` to ``done``.
+    clear : ``In(1)``
+        Clears all bits, as soon as a range that is under way is done. Kept in mind until then.
+    busy : ``Out(1)``
+    done : ``Out(1)``
+        High for one cycle at the end of a range; the three below are then valid.
+    hits : ``Out(32)``
+        Valid slots in the range.
+    complete : ``Out(1)``
+        All slots of the range are valid. An empty range is complete.
+    outside : ``Out(1)``
+        The range ends beyond the last slot; nothing was done.
+    """
+    def __init__(self, *, slots=16384):
+        if slots < 2 * _WORD or slots % _WORD or slots > 65535:
+            raise ValueError(f"slots is {slots!r}, must be a multiple of {_WORD} from {2 * _WORD} to 65504")
+        self.slots = slots
+        super().__init__({
+            "start": In(1), "mark": In(1), "slot": In(32), "count": In(32), "clear": In(1),
+            "busy": Out(1), "done": Out(1), "hits": Out(32), "complete": Out(1), "outside": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        words = self.slots // _WORD
+        bits = ceil_log2(self.slots) + 1
+        m.submodules.memory = memory = Memory(shape=_WORD, depth=words, init=[])
+        rd = memory.read_port()
+        wr = memory.write_port()
+
+        wanted = Signal()
+        with m.If(self.clear):
+            m.d.sync += wanted.eq(1)
+
+        end = Signal(33)
+        final = Signal(bits)                    # last slot of the range
+        address, stop = Signal(range(words)), Signal(range(words))
+        low, high = Signal(_WORD), Signal(_WORD)
+        scan = Signal()
+        first = Signal()
+        nothing = Signal()
+        wait = Signal(range(5))
+
+        with m.FSM() as fsm:
+            with m.State("IDLE"):
+                m.d.sync += [address.eq(0), stop.eq(words - 1)]
+                with m.If(wanted | self.clear):
+                    m.next = "CLEAR"
+                with m.Elif(self.start):
+                    m.next = "END"
+            with m.State("CLEAR"):
+                m.d.sync += [address.eq(address + 1), wanted.eq(self.clear)]
+                with m.If(address == stop):
+                    m.next = "IDLE"
+            with m.State("END"):
+                m.d.sync += [end.eq(self.slot + self.count), nothing.eq(self.count == 0)]
+                m.next = "BOUND"
+            with m.State("BOUND"):
+                m.d.sync += [self.outside.eq(end > self.slots), final.eq(end - 1), self.hits.eq(0)]
+                m.next = "MASK"
+            with m.State("MASK"):
+                m.d.sync += [
+                    address.eq(self.slot[5:]), stop.eq(Mux(nothing, self.slot[5:], final[5:])), first.eq(1),
+                    low.eq(Const((1 << _WORD) - 1, _WORD) << self.slot[:5]),
+                    high.eq(Mux(nothing, 0, Const((1 << _WORD) - 1, _WORD) >> ~final[:5])),
+                    wait.eq(0),
+                ]
+                with m.If(self.outside):
+                    m.next = "DONE"
+                with m.Else():
+                    m.next = "SCAN"
+            with m.State("SCAN"):
+                m.d.comb += scan.eq(1)
+                m.d.sync += [address.eq(address + 1), first.eq(0)]
+                with m.If(address == stop):
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                m.d.sync += [wait.eq(wait + 1), self.complete.eq(self.hits == self.count)]
+                with m.If(wait == 4):
+                    m.next = "DONE"
+            with m.State("DONE"):
+                m.d.comb += self.done.eq(1)
+                m.next = "IDLE"
+        m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | wanted)
+
+        # Read; mask; count in two stages (or write back).
+        m.d.comb += rd.addr.eq(address)
+        read, masked, counted = Signal(), Signal(), Signal()
+        mask = Signal(_WORD)
+        word = Signal(_WORD)
+        set_ = Signal(_WORD)
+        back = Signal(range(words))
+        back1 = Signal(range(words))
+        m.d.sync += [
+            read.eq(scan), back.eq(address),
+            mask.eq(Mux(first, low, ~0) & Mux(address == stop, high, ~0)),
+            masked.eq(read), back1.eq(back), word.eq(rd.data & mask), set_.eq(rd.data | mask),
+            counted.eq(masked),
+        ]
+        eights = [Signal(4, name=f"eight{i}") for i in range(4)]
+        for i, e in enumerate(eights):
+            m.d.sync += e.eq(sum(word[8 * i:8 * i + 8]))
+        with m.If(counted):
+            m.d.sync += self.hits.eq(self.hits + ((eights[0] + eights[1]) + (eights[2] + eights[3])))
+
+        m.d.comb += [
+            wr.addr.eq(Mux(fsm.ongoing("CLEAR"), address, back1)),
+            wr.data.eq(Mux(fsm.ongoing("CLEAR"), 0, set_)),
+            wr.en.eq(fsm.ongoing("CLEAR") | (masked & self.mark)),
+        ]
+        return m
