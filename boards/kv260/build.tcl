@@ -3,7 +3,7 @@
 
 set here [file dirname [file normalize [info script]]]
 source [file join $here settings.tcl]
-set rtl_dir [file normalize [file join $here .. rtl]]
+set design_dir [file dirname $here]
 set work_dir [file join $here build]
 set ip_dir [file join $work_dir ip]
 set out_dir [file join $work_dir out]

@@ -16,9 +16,14 @@ proc gradloom_parameter {interface name value} {
     set_property value $value [ipx::get_bus_parameters $name -of_objects $interface]
 }
 
-set sources [lsort [glob -nocomplain -directory $rtl_dir *.v]]
+# A module in synth/ holds this family's primitives and stands in for its namesake in rtl/.
+set sources {}
+foreach file [lsort [glob -nocomplain -directory [file join $design_dir rtl] *.v]] {
+    set primitive [file join $design_dir synth [file tail $file]]
+    lappend sources [expr {[file exists $primitive] ? $primitive : $file}]
+}
 if {[llength $sources] == 0} {
-    error "no Verilog found in [file tail $rtl_dir]: run gradloom generate first"
+    error "no Verilog found in rtl: run gradloom generate first"
 }
 
 create_project -force gradloom_ip [file join $work_dir ip_project] -part $part

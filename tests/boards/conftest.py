@@ -1,0 +1,82 @@
+"""A generated design to write projects for, and a Tcl interpreter that plays Vivado."""
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+STUB = Path(__file__).with_name("vivado_stub.tcl")
+
+
+def axi_ports(prefix, *, address_bits, data_bits, lite):
+    """Ports of an AXI4 manager, or of an AXI4-Lite subordinate, as a report lists them."""
+    out, back = ("input", "output") if lite else ("output", "input")
+    ports = []
+    for channel in ("aw", "ar"):
+        ports.append((f"{channel}addr", out, address_bits))
+        if not lite:
+            ports += [(f"{channel}len", out, 8), (f"{channel}size", out, 3), (f"{channel}burst", out, 2)]
+        ports += [(f"{channel}valid", out, 1), (f"{channel}ready", back, 1)]
+    ports += [("wdata", out, data_bits), ("wstrb", out, data_bits // 8), ("wvalid", out, 1),
+              ("wready", back, 1), ("bresp", back, 2), ("bvalid", back, 1), ("bready", out, 1),
+              ("rdata", back, data_bits), ("rresp", back, 2), ("rvalid", back, 1), ("rready", out, 1)]
+    if not lite:
+        ports += [("wlast", out, 1), ("rlast", back, 1)]
+    return [{"name": f"{prefix}_{name}", "direction": way, "width": width} for name, way, width in ports]
+
+
+def _report(*, reset="rst", data_bits=128, **more):
+    """What ``generate`` says of a design."""
+    ports = [{"name": "clk", "direction": "input", "width": 1},
+             {"name": reset, "direction": "input", "width": 1},
+             {"name": "irq", "direction": "output", "width": 1},
+             *axi_ports("m_axi", address_bits=64, data_bits=data_bits, lite=False),
+             *axi_ports("s_axi", address_bits=12, data_bits=32, lite=True)]
+    return {"module": "gradloom", "name": "instantft-kv260", "ports": ports} | more
+
+
+def run_tcl(script, scenario, journal):
+    """Runs ``script`` against the stub: ``(commands, error message or None)``."""
+    lines = [f"set journal_file {{{journal}}}", f"set scenario {{{scenario}}}", f"source {{{STUB}}}",
+             f"set failed [catch {{source {{{script}}}}} message]", "write_journal",
+             "if {$failed} {puts stderr $message; exit 1}"]
+    done = subprocess.run(["tclsh"], input="\n".join(lines) + "\n", capture_output=True, text=True,
+                          check=False, cwd=journal.parent)
+    commands = json.loads(journal.read_text())
+    return commands, done.stderr.strip() if done.returncode else None
+
+
+@pytest.fixture
+def make_report():
+    """Makes reports that differ in one thing."""
+    return _report
+
+
+@pytest.fixture
+def report():
+    return _report()
+
+
+@pytest.fixture
+def design(tmp_path):
+    """A folder with two Verilog files, one of which has a stand-in of primitives."""
+    folder = tmp_path / "design"
+    for path in ("rtl/gradloom.v", "rtl/pe.v", "synth/pe.v"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("module m; endmodule\n")
+    return folder
+
+
+@pytest.fixture
+def vivado(tmp_path):
+    """Runs a project's build.tcl: gives the recorded commands, and the error if there was one."""
+    if shutil.which("tclsh") is None:
+        pytest.skip("tclsh is not installed")
+
+    def run(folder, *, board_parts="xilinx.com:kv260_som:part0:1.4", slack="0.123",
+            inferred="m_axi s_axi m_axi_bus s_axi_bus"):
+        scenario = (f"board_parts {{{board_parts}}} inferred {{{inferred}}} "
+                    f"properties {{PROGRESS 100% STATS.WNS {slack} STATS.WHS 0.02}}")
+        return run_tcl(folder / "board" / "build.tcl", scenario, tmp_path / "journal.json")
+    return run

@@ -1,0 +1,42 @@
+import json
+
+import pytest
+
+from gradloom import boards
+
+
+def test_the_kv260_is_what_its_data_sheet_says():
+    board = boards.find("kv260")
+    assert board.part == "xck26-sfvc784-2LV-c"
+    assert board.family == "xcup"
+    assert board.resources == {"lut": 117_120, "ff": 234_240, "dsp": 1_248, "bram36": 144, "uram": 64}
+    assert board.memory_bits == 144 * 36_864 + 64 * 294_912
+    assert board.memory_bytes == 4 * 1024**3
+
+
+def test_all_boards_are_found_by_their_names():
+    assert boards.all_boards()
+    for board in boards.all_boards():
+        assert boards.find(board.name) is board
+        assert json.loads(json.dumps(board.as_dict()))["name"] == board.name
+
+
+def test_an_unknown_board_is_named_beside_the_known():
+    with pytest.raises(ValueError, match=r"kv260.*'zcu999'"):
+        boards.find("zcu999")
+
+
+def test_a_design_that_does_not_fit_is_refused_by_resource():
+    board = boards.find("kv260")
+    board.require(lut=117_120, dsp=1_248)
+    with pytest.raises(ValueError, match="dsp: the design needs 1249, kv260 .* has 1248"):
+        board.require(lut=1, dsp=1_249)
+    with pytest.raises(ValueError, match="'brams'"):
+        board.require(brams=1)
+
+
+@pytest.mark.parametrize("field, value", [("name", "KV 260"), ("family", "xc9"), ("lut", 0), ("dsp", -1)])
+def test_a_board_with_a_bad_fact_is_refused(field, value):
+    facts = boards.find("kv260").as_dict() | {field: value}
+    with pytest.raises(ValueError, match=f"{field} must"):
+        boards.Board(**facts)

@@ -1,0 +1,204 @@
+"""The bundle that xmutil loads, made by the real bootgen and dtc where found; a script plays Vivado."""
+import json
+import os
+import shutil
+import stat
+import struct
+import subprocess
+
+import pytest
+
+from gradloom import boards
+
+BOARD = boards.find("kv260")
+NAME = "instantft-kv260"
+SYNC = bytes.fromhex("aa995566")
+
+# What a base device tree has that the overlay refers to.
+BASE = """/dts-v1/;
+/ {
+    #address-cells = <2>; #size-cells = <2>;
+    fpga_full: fpga-full { compatible = "fpga-region"; #address-cells = <2>; #size-cells = <2>; ranges; };
+    amba: axi { compatible = "simple-bus"; #address-cells = <2>; #size-cells = <2>; ranges; };
+    gic: interrupt-controller { interrupt-controller; #interrupt-cells = <3>; };
+    zynqmp_clk: clock-controller { #clock-cells = <1>; };
+    zynqmp_reset: reset-controller { #reset-cells = <1>; };
+};
+"""
+
+
+def made_up_bitstream():
+    """A .bit file as bootgen wants it: a header, then words of configuration."""
+    def field(key, text):
+        return key + struct.pack(">H", len(text) + 1) + text + b"\0"
+    words = b"\xff" * 32 + bytes.fromhex("000000bb11220044") + b"\xff" * 8 + SYNC + bytes(1024)
+    return (struct.pack(">H", 9) + bytes.fromhex("0ff00ff00ff00ff000") + struct.pack(">H", 1)
+            + field(b"a", b"gradloom_design_wrapper;Version=2023.1") + field(b"b", b"xck26-sfvc784-2LV-c")
+            + field(b"c", b"2001/01/01") + field(b"d", b"00:00:00")
+            + b"e" + struct.pack(">I", len(words)) + words)
+
+
+@pytest.fixture
+def project(design, report):
+    boards.write_project(BOARD, design, report)
+    return design
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """A folder in front of PATH: ``tools(name, script)`` puts a shell script there."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def put(name, script):
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return put
+
+
+def play_vivado(tools, tmp_path):
+    (tmp_path / "made_up.bit").write_bytes(made_up_bitstream())
+    out = f"build/out/{NAME}"
+    tools("vivado", f"cp '{tmp_path}/made_up.bit' {out}.bit && echo '<hwh/>' > {out}.hwh")
+
+
+def need(*names):
+    absent = [name for name in names if shutil.which(name) is None]
+    if absent:
+        pytest.skip(f"{', '.join(absent)} not installed")
+
+
+def overlay(project, tmp_path):
+    """The overlay applied to a base tree, as text."""
+    need("dtc", "fdtoverlay")
+    (tmp_path / "base.dts").write_text(BASE)
+    source = project / "board" / f"{NAME}.dtso"
+    for args in (["dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", "base.dtb", "base.dts"],
+                 ["dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", "overlay.dtbo", str(source)],
+                 ["fdtoverlay", "-i", "base.dtb", "-o", "whole.dtb", "overlay.dtbo"]):
+        subprocess.run(args, cwd=tmp_path, check=True, capture_output=True)
+
+    def prop(node, name, kind="x"):
+        return subprocess.run(["fdtget", "-t", kind, "whole.dtb", node, name], cwd=tmp_path, check=True,
+                              capture_output=True, text=True).stdout.strip()
+    return prop
+
+
+def test_the_overlay_applies_and_describes_the_design(project, tmp_path):
+    prop = overlay(project, tmp_path)
+    assert prop("/fpga-full", "firmware-name", "s") == f"{NAME}.bit.bin"
+    registers = "/axi/gradloom@a0000000"
+    assert prop(registers, "compatible", "s") == "generic-uio"
+    assert prop(registers, "reg") == "0 a0000000 0 1000"
+    assert prop(registers, "interrupts") == "0 59 4"  # SPI 89, level high: pl_ps_irq0[0]
+    assert prop(registers, "interrupt-parent") == prop("/interrupt-controller", "phandle")
+
+
+def test_the_overlay_keeps_the_clock_on(project, tmp_path):
+    prop = overlay(project, tmp_path)
+    controller = prop("/clock-controller", "phandle")
+    assert prop("/axi/gradloom-clock", "compatible", "s") == "xlnx,fclk"
+    assert prop("/axi/gradloom-clock", "clocks") == f"{controller} 47"  # PL0_REF
+    assert prop("/axi/gradloom-clock", "assigned-clock-rates", "u") == "200000000"
+
+
+def test_the_overlay_makes_a_coherent_buffer_and_full_width_ports(project, tmp_path):
+    prop = overlay(project, tmp_path)
+    assert prop("/axi/gradloom-buffer", "compatible", "s") == "ikwzm,u-dma-buf"
+    assert prop("/axi/gradloom-buffer", "device-name", "s") == "udmabuf-gradloom"
+    assert prop("/axi/gradloom-buffer", "size") == "4000000"
+    assert prop("/axi/gradloom-buffer", "sync-mode") == "2"
+    assert prop("/axi/gradloom-afi", "config-afi") == "4 0 5 0 e 200"
+
+
+def test_overlay_and_host_agree_on_names():
+    from gradloom.boards.kv260 import overlay as names
+    from gradloom.firmware import uio_transport
+    assert (names.UIO_NAME, names.BUFFER_NAME) == (uio_transport.UIO_NAME, uio_transport.BUFFER_NAME)
+
+
+def test_build_makes_the_whole_bundle(project, tools, tmp_path):
+    need("bootgen", "dtc")
+    play_vivado(tools, tmp_path)
+    boards.build(BOARD, project, echo=lambda line: None)
+    bundle = project / "board" / "bundle"
+    assert {file.name for file in bundle.iterdir()} == {
+        f"{NAME}.bit", f"{NAME}.hwh", f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"}
+    # The configuration engine takes words of the other byte order than .bit holds.
+    assert SYNC[::-1] in (bundle / f"{NAME}.bit.bin").read_bytes()
+    assert (bundle / f"{NAME}.dtbo").read_bytes()[:4] == bytes.fromhex("d00dfeed")
+    assert json.loads((bundle / "shell.json").read_text()) == {"shell_type": "XRT_FLAT", "num_slots": "1"}
+    # A second build replaces the first.
+    boards.build(BOARD, project, echo=lambda line: None)
+
+
+def test_a_dry_run_shows_every_command_and_does_nothing(project, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    before = sorted(project.rglob("*"))
+    shown = []
+    commands = boards.build(BOARD, project, dry_run=True, echo=shown.append)
+    assert sorted(project.rglob("*")) == before
+    text = "\n".join(commands)
+    assert "vivado -mode batch" in text and "-source build.tcl" in text
+    assert "bootgen -arch zynqmp -process_bitstream bin" in text
+    assert "dtc -@" in text
+    assert shown[:len(commands)] == commands
+    assert [line.split()[1] for line in shown[len(commands):]] == ["vivado", "bootgen", "dtc"]
+
+
+def test_a_missing_tool_is_named_and_nothing_runs(project, tools, tmp_path, monkeypatch):
+    play_vivado(tools, tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
+    with pytest.raises(boards.MissingToolError, match="apt install xilinx-bootgen") as fault:
+        boards.build(BOARD, project, echo=lambda line: None)
+    assert fault.value.tools == ("bootgen", "dtc")
+    assert isinstance(fault.value, ValueError)
+    assert not (project / "board" / "build").exists()
+
+
+def test_a_failed_command_leaves_no_bundle(project, tools, tmp_path):
+    for tool in ("bootgen", "dtc"):
+        tools(tool, "exit 0")
+    tools("vivado", "exit 3")
+    with pytest.raises(boards.FlowError, match="vivado ended with exit code 3"):
+        boards.build(BOARD, project, echo=lambda line: None)
+    tools("vivado", "exit 0")
+    with pytest.raises(boards.FlowError, match=f"left no {NAME}.bit"):
+        boards.build(BOARD, project, echo=lambda line: None)
+    assert not (project / "board" / "bundle").exists()
+
+
+@pytest.mark.parametrize("verb", [boards.build, boards.flash])
+def test_a_folder_without_a_design_is_refused(tmp_path, verb):
+    with pytest.raises(ValueError, match="gradloom generate"):
+        verb(BOARD, tmp_path)
+
+
+def test_flash_needs_a_bundle_but_its_dry_run_does_not(project, tools, tmp_path):
+    log = tmp_path / "log"
+    for tool in ("ssh", "scp"):
+        tools(tool, f'echo {tool} "$@" >> {log}')
+    commands = boards.flash(BOARD, project, host="me@board", dry_run=True, echo=lambda line: None)
+    assert any("xmutil unloadapp; sudo xmutil loadapp instantft-kv260" in line for line in commands)
+    with pytest.raises(boards.FlowError, match="gradloom build kv260"):
+        boards.flash(BOARD, project, host="me@board", echo=lambda line: None)
+    assert not log.exists()
+
+    bundle = project / "board" / "bundle"
+    bundle.mkdir()
+    for file in (f"{NAME}.bit", f"{NAME}.hwh", f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"):
+        (bundle / file).touch()
+    boards.flash(BOARD, project, host="me@board", echo=lambda line: None)
+    lines = log.read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["ssh", "scp", "ssh", "ssh"]
+    assert lines[1] == f"scp -r board/bundle firmware me@board:{NAME}/"
+    assert f"/lib/firmware/xilinx/{NAME}" in lines[2]
+    assert all("me@board" in line for line in lines)
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "", "x;y"])
+def test_a_host_that_ssh_would_misread_is_refused(project, host):
+    with pytest.raises(ValueError, match="host must"):
+        boards.flash(BOARD, project, host=host, dry_run=True)

@@ -1,0 +1,229 @@
+"""The Tcl that makes a bitstream runs in a real interpreter; Vivado's own commands are recorded."""
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gradloom import boards
+
+BOARD = boards.find("kv260")
+
+# Every command of Vivado that the scripts may use: a misspelt one is not in the list.
+VIVADO = set("""
+    add_files apply_bd_automation assign_bd_address close_project connect_bd_intf_net connect_bd_net
+    create_bd_cell create_bd_design create_project exclude_bd_addr_seg generate_target
+    get_board_parts launch_runs make_wrapper open_run report_drc report_power report_timing_summary
+    report_utilization save_bd_design set_property update_compile_order update_ip_catalog
+    validate_bd_design wait_on_run write_hw_platform ipx::add_bus_parameter
+    ipx::associate_bus_interfaces ipx::check_integrity ipx::create_xgui_files
+    ipx::infer_bus_interface ipx::package_project ipx::remove_bus_parameter ipx::save_core
+    ipx::update_checksums
+""".split())
+
+
+def calls(journal, name):
+    return [line[1:] for line in journal if line[0] == name]
+
+
+def nets(journal, command="connect_bd_net"):
+    """Sinks of each driver."""
+    found = {}
+    for source, sink in calls(journal, command):
+        found.setdefault(source, set()).add(sink)
+    return found
+
+
+def ps_config(journal):
+    """Settings of the processing system."""
+    settings = {}
+    for args in calls(journal, "set_property"):
+        if args[-1] == "ps":
+            words = args[1].split()
+            settings |= dict(zip(words[::2], words[1::2]))
+    return settings
+
+
+@pytest.fixture
+def journal(design, report, vivado):
+    boards.write_project(BOARD, design, report)
+    commands, error = vivado(design)
+    assert error is None
+    return commands
+
+
+def test_only_commands_of_vivado_are_used(journal):
+    assert {line[0] for line in journal} <= VIVADO
+
+
+def test_every_added_file_exists_and_primitives_stand_in_for_their_namesakes(journal, design):
+    added = [Path(file) for args in calls(journal, "add_files") for file in args[-1].split()]
+    assert all(file.is_file() for file in added)
+    names = [file.relative_to(design).as_posix() for file in added]
+    assert names == ["rtl/gradloom.v", "synth/pe.v", "board/clock.xdc", "board/constraints.xdc"]
+
+
+def test_part_and_board_are_the_kv260(journal):
+    parts = {args[args.index("-part") + 1] for args in calls(journal, "create_project")}
+    assert parts == {"xck26-sfvc784-2lv-c"}
+    assert ["*:kv260*", "-latest_file_version"] in calls(journal, "get_board_parts")
+    chosen = ["board_part", "xilinx.com:kv260_som:part0:1.4", "current_project"]
+    assert chosen in calls(journal, "set_property")
+
+
+def test_every_bus_is_connected_once(journal):
+    assert nets(journal, "connect_bd_intf_net") == {
+        "ps/M_AXI_HPM0_FPD": {"registers/S00_AXI"},
+        "registers/M00_AXI": {"accelerator/s_axi"},
+        "accelerator/m_axi": {"ps/S_AXI_HP0_FPD"},
+    }
+
+
+def test_the_ports_in_use_are_on_and_every_other_is_off(journal):
+    config = ps_config(journal)
+    assert config["CONFIG.PSU__USE__M_AXI_GP0"] == "1"  # M_AXI_HPM0_FPD
+    assert config["CONFIG.PSU__USE__S_AXI_GP2"] == "1"  # S_AXI_HP0_FPD
+    assert config["CONFIG.PSU__USE__M_AXI_GP1"] == "0"  # M_AXI_HPM1_FPD, on in the preset
+    assert config["CONFIG.PSU__USE__M_AXI_GP2"] == "0"  # M_AXI_HPM0_LPD
+    assert config["CONFIG.PSU__SAXIGP2__DATA_WIDTH"] == "128"
+    assert config["CONFIG.PSU__USE__IRQ0"] == "1"
+    # The preset comes first, so that it cannot switch anything on again.
+    order = [line[0] for line in journal]
+    preset = order.index("apply_bd_automation")
+    assert all(i > preset for i, line in enumerate(journal) if line[0] == "set_property" and line[-1] == "ps")
+
+
+def test_one_clock_of_200_mhz_drives_everything(journal):
+    assert ps_config(journal)["CONFIG.PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ"] == "200"
+    assert nets(journal)["ps/pl_clk0"] == {
+        "ps/maxihpm0_fpd_aclk", "ps/saxihp0_fpd_aclk", "accelerator/clk", "reset/slowest_sync_clk",
+        "registers/aclk"}
+
+
+@pytest.mark.parametrize("port, source, polarity", [
+    ("rst", "reset/peripheral_reset", "ACTIVE_HIGH"), ("rst_n", "reset/peripheral_aresetn", "ACTIVE_LOW")])
+def test_the_reset_has_the_ports_polarity(design, make_report, vivado, port, source, polarity):
+    boards.write_project(BOARD, design, make_report(reset=port))
+    journal, error = vivado(design)
+    assert error is None
+    assert f"accelerator/{port}" in nets(journal)[source]
+    assert "registers/aresetn" in nets(journal)["reset/peripheral_aresetn"]
+    assert nets(journal)["ps/pl_resetn0"] == {"reset/ext_reset_in"}
+    assert ["value", polarity, f"{port}.POLARITY"] in calls(journal, "set_property")
+
+
+def test_the_interrupt_reaches_the_processor(journal):
+    assert nets(journal)["accelerator/irq"] == {"ps/pl_ps_irq0"}
+    assert ["irq", "xilinx.com:signal:interrupt_rtl:1.0"] in calls(journal, "ipx::infer_bus_interface")
+    assert ["value", "LEVEL_HIGH", "irq.SENSITIVITY"] in calls(journal, "set_property")
+
+
+def test_registers_and_memory_have_addresses(journal):
+    assigned = calls(journal, "assign_bd_address")
+    registers = next(args for args in assigned if "accelerator/s_axi/*" in args)
+    assert registers[registers.index("-offset") + 1] == "0xa0000000"
+    assert registers[registers.index("-range") + 1] == "0x1000"
+    assert registers[registers.index("-target_address_space") + 1] == "ps/Data"
+    memory = {args[-2] for args in assigned if "accelerator/m_axi" in args}
+    assert memory == {"ps/SAXIGP2/HP0_DDR_LOW", "ps/SAXIGP2/HP0_DDR_HIGH"}
+    excluded = {args[-1] for args in calls(journal, "exclude_bd_addr_seg")}
+    assert excluded == {"ps/SAXIGP2/HP0_QSPI", "ps/SAXIGP2/HP0_LPS_OCM"}
+
+
+def test_the_core_ties_both_buses_to_its_clock(journal):
+    tied = calls(journal, "ipx::associate_bus_interfaces")
+    for bus in ("m_axi", "s_axi"):
+        assert ["-busif", bus, "-clock", "clk", "core"] in tied
+    assert ["-clock", "clk", "-reset", "rst", "core"] in tied
+    order = [line[0] for line in journal]
+    assert order.index("ipx::save_core") < order.index("create_bd_design")
+
+
+def test_interfaces_that_vivado_infers_itself_are_not_inferred_again(design, report, vivado):
+    boards.write_project(BOARD, design, report)
+    journal, error = vivado(design, inferred="m_axi s_axi clk rst irq rst.POLARITY")
+    assert error is None
+    assert calls(journal, "ipx::infer_bus_interface") == []
+    assert ["value", "ACTIVE_HIGH", "rst.POLARITY"] in calls(journal, "set_property")
+
+
+def test_bitstream_and_handoff_leave_under_one_name(journal, design):
+    out = design / "board" / "build" / "out"
+    assert {file.name for file in out.iterdir()} == {"instantft-kv260.bit", "instantft-kv260.hwh"}
+    reports = {line[0] for line in journal if line[0].startswith("report_")}
+    assert reports == {"report_timing_summary", "report_utilization", "report_power", "report_drc"}
+    assert ["synth_1"] in calls(journal, "wait_on_run")
+    assert ["impl_1"] in calls(journal, "wait_on_run")
+
+
+def test_a_design_that_misses_timing_gives_no_bitstream(design, report, vivado):
+    boards.write_project(BOARD, design, report)
+    _, error = vivado(design, slack="-0.310")
+    assert "timing is not met (WNS is -0.31 ns)" in error
+    assert not list((design / "board" / "build" / "out").glob("*.bit"))
+
+
+def test_missing_board_files_are_named(design, report, vivado):
+    boards.write_project(BOARD, design, report)
+    _, error = vivado(design, board_parts="")
+    assert "no board files of the KV260" in error
+
+
+def test_a_bus_that_vivado_cannot_infer_is_named(design, report, vivado):
+    boards.write_project(BOARD, design, report)
+    _, error = vivado(design, inferred="m_axi")
+    assert "no interface s_axi" in error
+
+
+def test_a_design_without_verilog_is_refused(design, report, vivado):
+    boards.write_project(BOARD, design, report)
+    shutil.rmtree(design / "rtl")
+    _, error = vivado(design)
+    assert "no Verilog found" in error
+
+
+def test_the_project_is_the_same_in_every_place_and_names_none(tmp_path, report):
+    texts = []
+    for folder in ("here", "some where/else"):
+        files = boards.write_project(BOARD, tmp_path / folder, report)
+        assert files == sorted(files) and not any(file.is_absolute() for file in files)
+        texts.append({file: (tmp_path / folder / file).read_bytes() for file in files})
+    assert texts[0] == texts[1]
+    for file, text in texts[0].items():
+        assert str(tmp_path).encode() not in text, file
+        assert not re.search(rb"\b20\d\d-\d\d-\d\d\b|\b\d\d:\d\d:\d\d\b", text), file
+
+
+def test_a_folder_with_spaces_works(tmp_path, design, report, vivado):
+    folder = tmp_path / "a design"
+    shutil.copytree(design, folder)
+    boards.write_project(BOARD, folder, report)
+    _, error = vivado(folder)
+    assert error is None
+
+
+@pytest.mark.parametrize("port", ["clk", "rst", "irq", "m_axi_wlast", "s_axi_bresp"])
+def test_a_missing_port_is_named_and_nothing_is_written(tmp_path, report, port):
+    report["ports"] = [p for p in report["ports"] if p["name"] != port]
+    with pytest.raises(ValueError, match=port):
+        boards.write_project(BOARD, tmp_path, report)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"module": "2x"}, "module"), ({"name": "a b"}, "name"), ({"name": "../x"}, "name"),
+    ({"window_bytes": 100}, "window_bytes"), ({"window_bytes": 1 << 31}, "window_bytes")])
+def test_a_bad_report_is_refused(tmp_path, report, change, message):
+    with pytest.raises(ValueError, match=message):
+        boards.write_project(BOARD, tmp_path, report | change)
+
+
+def test_a_memory_bus_that_the_port_cannot_take_is_refused(tmp_path, make_report):
+    with pytest.raises(ValueError, match="m_axi_wdata must be 32, 64 or 128 bits wide on kv260, not 256"):
+        boards.write_project(BOARD, tmp_path, make_report(data_bits=256))
+
+
+def test_the_driver_and_host_come_with_the_design(tmp_path, report):
+    files = {file.as_posix() for file in boards.write_project(BOARD, tmp_path, report)}
+    assert {"firmware/driver/gradloom.c", "firmware/driver/gradloom_regs.h",
+            "firmware/gradloom_host/selftest.py", "firmware/gradloom_host/registers.py"} <= files

@@ -1,0 +1,85 @@
+# Stands in for Vivado: commands that only act are recorded; the few whose answer matters answer.
+# $journal_file and $scenario (a dict) are set before this file is sourced.
+
+set journal {}
+set inferred {}
+
+proc json_string {text} {
+    return "\"[string map {\\ \\\\ \" \\\" \n \\n \t \\t} $text]\""
+}
+
+proc record {words} {
+    set line {}
+    foreach word $words { lappend line [json_string $word] }
+    lappend ::journal "\[[join $line ,]\]"
+}
+
+proc write_journal {} {
+    set file [open $::journal_file w]
+    puts $file "\[[join $::journal ,\n]\]"
+    close $file
+}
+
+proc touch {path} {
+    file mkdir [file dirname $path]
+    close [open $path w]
+}
+
+proc unknown {args} { record $args; return "" }
+
+proc create_project {args} {
+    record [list create_project {*}$args]
+    set ::project_name [lindex $args 1]
+    set ::project_dir [lindex $args 2]
+}
+proc get_board_parts {args} {
+    record [list get_board_parts {*}$args]
+    return [dict get $::scenario board_parts]
+}
+proc create_bd_cell {args} { record [list create_bd_cell {*}$args]; return [lindex $args end] }
+
+# An object is its name.
+foreach getter {get_bd_pins get_bd_intf_pins get_bd_addr_spaces get_bd_addr_segs get_bd_cells get_files get_runs} {
+    proc $getter {args} { return [lindex $args end] }
+}
+proc current_project {} { return current_project }
+proc current_fileset {} { return current_fileset }
+proc current_design {} { return current_design }
+
+proc get_property {name object} {
+    set answers [dict get $::scenario properties]
+    return [expr {[dict exists $answers $name] ? [dict get $answers $name] : ""}]
+}
+
+proc generate_target {args} {
+    record [list generate_target {*}$args]
+    touch [file join $::project_dir $::project_name.gen sources_1 bd gradloom_design hw_handoff gradloom_design.hwh]
+}
+proc launch_runs {args} {
+    record [list launch_runs {*}$args]
+    if {"write_bitstream" in $args} {
+        touch [file join $::project_dir $::project_name.runs impl_1 gradloom_design_wrapper.bit]
+    }
+}
+
+namespace eval ipx {}
+proc ipx::current_core {} { return core }
+proc ipx::package_project {args} {
+    record [list ipx::package_project {*}$args]
+    # What Vivado infers by itself, and by the names of the ports alone.
+    lappend ::inferred {*}[dict get $::scenario inferred]
+}
+proc ipx::infer_bus_interface {name vlnv core} {
+    if {$name in $::inferred} { error "interface $name exists already" }
+    record [list ipx::infer_bus_interface $name $vlnv]
+    lappend ::inferred $name
+}
+proc ipx::get_bus_interfaces {name args} { return [expr {$name in $::inferred ? $name : ""}] }
+proc ipx::get_bus_parameters {name args} {
+    set key [lindex $args end].$name
+    return [expr {$key in $::inferred ? $key : ""}]
+}
+proc ipx::add_bus_parameter {name interface} {
+    record [list ipx::add_bus_parameter $name $interface]
+    lappend ::inferred $interface.$name
+}

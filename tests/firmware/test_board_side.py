@@ -1,0 +1,193 @@
+"""What talks to Linux on the board, against a made-up /sys and /dev; and PYNQ, against a made-up pynq."""
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+
+from gradloom.firmware import registers
+from gradloom.firmware.energy import EnergyMeter, find_sensor, integrate
+from gradloom.firmware.pynq_transport import PynqTransport
+from gradloom.firmware.uio_transport import UioTransport
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def linux(tmp_path):
+    """A board with another UIO device first, ours second, and a buffer."""
+    sys_folder, dev = tmp_path / "sys", tmp_path / "dev"
+    for number, name in ((0, "axi-pmon"), (1, "gradloom")):
+        write(sys_folder / f"class/uio/uio{number}/name", f"{name}\n")
+        write(sys_folder / f"class/uio/uio{number}/maps/map0/size", "0x0000000000001000\n")
+    buffer = sys_folder / "class/u-dma-buf/udmabuf-gradloom"
+    write(buffer / "phys_addr", "0x0000000070100000\n")
+    write(buffer / "size", "8192\n")
+    dev.mkdir()
+    (dev / "uio1").write_bytes(bytes(4096))
+    (dev / "udmabuf-gradloom").write_bytes(bytes(8192))
+    return {"sys": str(sys_folder), "dev": str(dev)}
+
+
+def test_uio_finds_registers_by_name_and_the_buffer(linux):
+    with UioTransport(**linux) as transport:
+        assert (transport.window_base, transport.window_size) == (0x7010_0000, 8192)
+        transport.write32(registers.WATCHDOG, 0xDEADBEEF)
+        assert transport.read32(registers.WATCHDOG) == 0xDEADBEEF
+        transport.write_memory(100, b"hello")
+        assert transport.read_memory(99, 7) == b"\0hello\0"
+    with open(linux["dev"] + "/uio1", "rb") as file:
+        file.seek(registers.WATCHDOG)
+        assert file.read(4) == struct.pack("<I", 0xDEADBEEF)
+    with open(linux["dev"] + "/udmabuf-gradloom", "rb") as file:
+        assert file.read()[100:105] == b"hello"
+
+
+def test_uio_unmasks_waits_and_times_out(linux):
+    transport = UioTransport(**linux)
+    ours, kernel = socket.socketpair()
+    real, transport._uio = transport._uio, ours.fileno()
+    try:
+        assert not transport.wait_interrupt(0.01)
+        assert kernel.recv(4) == struct.pack("=I", 1)
+        threading.Timer(0.02, lambda: kernel.send(struct.pack("=I", 7))).start()
+        assert transport.wait_interrupt(2)
+        assert kernel.recv(4) == struct.pack("=I", 1)
+    finally:
+        transport._uio = real
+        transport.close()
+        ours.close()
+        kernel.close()
+
+
+def test_what_is_not_loaded_is_named(linux):
+    with pytest.raises(ValueError, match="no UIO device called 'other'.*uio_pdrv_genirq"):
+        UioTransport(uio_name="other", **linux)
+    with pytest.raises(ValueError, match="no u-dma-buf called 'other'"):
+        UioTransport(buffer_name="other", **linux)
+
+
+def test_no_file_stays_open_when_opening_fails(linux):
+    os.remove(linux["dev"] + "/udmabuf-gradloom")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError):
+        UioTransport(**linux)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.fixture
+def pynq(monkeypatch):
+    """A module that behaves like pynq; returns what was asked of it."""
+    asked = types.SimpleNamespace(flushed=0, invalidated=0, freed=0)
+
+    class Buffer(np.ndarray):
+        device_address = 0x6000_0000
+
+        def flush(self):
+            asked.flushed += 1
+
+        def invalidate(self):
+            asked.invalidated += 1
+
+        def freebuffer(self):
+            asked.freed += 1
+
+    class Mmio:
+        def __init__(self):
+            self.words = {}
+
+        def read(self, offset):
+            return self.words.get(offset, 0)
+
+        def write(self, offset, value):
+            self.words[offset] = value
+
+    class Overlay:
+        def __init__(self, bitfile):
+            self.ip_dict = {} if "empty" in bitfile else {"accelerator": {}}
+            self.accelerator = types.SimpleNamespace(mmio=Mmio())
+
+    def allocate(shape, dtype, cacheable):
+        asked.cacheable = cacheable
+        return np.zeros(shape, dtype).view(Buffer)
+
+    module = types.SimpleNamespace(Overlay=Overlay, allocate=allocate,
+                                   Clocks=types.SimpleNamespace(fclk0_mhz=199.998))
+    monkeypatch.setitem(sys.modules, "pynq", module)
+    return asked
+
+
+def test_pynq_gives_registers_and_an_uncached_buffer(pynq):
+    with PynqTransport("design.bit", window_size=8192) as transport:
+        assert not pynq.cacheable
+        assert (transport.window_base, transport.window_size) == (0x6000_0000, 8192)
+        assert transport.clock_hz == pytest.approx(199.998e6)
+        transport.write32(registers.WATCHDOG, 5)
+        assert transport.read32(registers.WATCHDOG) == 5
+        transport.write_memory(10, b"abc")
+        assert transport.read_memory(9, 5) == b"\0abc\0"
+        assert (pynq.flushed, pynq.invalidated) == (1, 1)
+        assert transport.wait_interrupt(0.1)  # polls STATUS, which is idle
+    assert pynq.freed == 1
+
+
+def test_pynq_refuses_another_design_and_a_bad_window(pynq):
+    with pytest.raises(ValueError, match="no IP called 'accelerator', but none"):
+        PynqTransport("empty.bit")
+    with pytest.raises(ValueError, match="window_size"):
+        PynqTransport("design.bit", window_size=100)
+
+
+def test_the_sensor_is_found_by_its_name(tmp_path):
+    write(tmp_path / "hwmon0/name", "nvme\n")
+    write(tmp_path / "hwmon0/power1_input", "1\n")
+    write(tmp_path / "hwmon1/name", "ina260_u14\n")
+    with pytest.raises(ValueError, match="no sensor ina260"):
+        find_sensor(tmp_path)
+    write(tmp_path / "hwmon1/power1_input", "4500000\n")
+    assert find_sensor(tmp_path) == tmp_path / "hwmon1/power1_input"
+
+
+def test_energy_is_the_area_under_the_power():
+    assert integrate([(0, 2.0), (1, 4.0), (3, 4.0)]) == pytest.approx(3 + 8)
+    assert integrate([(5, 9.0)]) == 0
+
+
+def test_idle_power_is_taken_off(tmp_path):
+    sensor = tmp_path / "power1_input"
+    sensor.write_text("3000000\n")
+    meter = EnergyMeter(sensor, interval=0.002, idle_seconds=0.02)
+    with meter:
+        sensor.write_text("5000000\n")
+        time.sleep(0.1)
+    energy = meter.result
+    assert energy.idle_watts == pytest.approx(3)
+    assert energy.samples > 5
+    assert energy.seconds >= 0.1
+    assert energy.mean_watts == pytest.approx(5, rel=0.1)
+    assert energy.net_joules == pytest.approx(2 * energy.seconds, rel=0.25)
+
+
+def test_work_shorter_than_the_interval_is_measured(tmp_path):
+    sensor = tmp_path / "power1_input"
+    sensor.write_text("4000000\n")
+    with EnergyMeter(sensor, interval=10, idle_seconds=0) as meter:
+        time.sleep(0.01)
+    assert meter.result.samples == 2
+    assert meter.result.joules == pytest.approx(4 * meter.result.seconds)
+
+
+def test_a_sensor_that_stops_is_told(tmp_path):
+    sensor = tmp_path / "power1_input"
+    sensor.write_text("4000000\n")
+    with pytest.raises(ValueError, match="stopped"), EnergyMeter(sensor, interval=0.001, idle_seconds=0):
+        sensor.unlink()
+        time.sleep(0.05)

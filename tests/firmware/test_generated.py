@@ -1,0 +1,66 @@
+"""Header and constants come from the one register map, and hold nothing of their own."""
+from pathlib import Path
+
+import pytest
+
+import gradloom.firmware
+from gradloom.firmware import generate, program, registers
+from gradloom.rtl.control.errors import DESCRIPTIONS, Error
+from gradloom.rtl.control.regtable import REGISTERS
+from gradloom.rtl.control.signature import Command, ControlOpcode, Engine
+
+FOLDER = Path(gradloom.firmware.__file__).parent
+
+
+@pytest.mark.parametrize("file, text", [
+    ("gradloom_regs.h", generate.c_header), ("registers.py", generate.python_constants)])
+def test_the_committed_file_is_what_the_register_map_gives(file, text):
+    assert (FOLDER / file).read_text(encoding="utf-8") == text(), \
+        "renew it: python -m gradloom.firmware.generate"
+
+
+def test_the_constants_are_the_hardwares():
+    assert {r.name: r.address for r in REGISTERS} == registers.REGISTERS
+    fields = {f"{r.name}.{f.name}": (f.lsb, f.width) for r in REGISTERS for f in r.fields}
+    assert fields == registers.FIELDS
+    assert [r.name for r in REGISTERS if r.locked] == list(registers.LOCKED)
+    assert {int(e): (e.name, DESCRIPTIONS[e]) for e in Error} == registers.ERRORS
+    assert {e.name: e.value for e in Engine} == registers.ENGINES
+    assert {o.name: o.value for o in ControlOpcode} == registers.CONTROL_OPCODES
+
+
+def test_a_register_is_locked_if_its_description_says_so():
+    """RDL gives a property of ours that is named without a value its default: "not locked"."""
+    assert {r.name for r in REGISTERS if "Locked while busy" in r.description} == set(registers.LOCKED)
+
+
+def test_a_command_is_laid_out_as_the_sequencer_reads_it():
+    encoded = program.command("STORE", 9, (0x11223344, 5 | 4 << 24, 7), wait=0x8001, post=0x4002, phase=7)
+    expected = Command.const({
+        "opcode": 9, "engine": Engine.STORE.value, "predicated": 0, "phase": 7, "wait": 0x8001,
+        "post": 0x4002, "count": 0, "slot": 0, "args": 0x11223344 | (5 | 4 << 24) << 32 | 7 << 64})
+    assert int.from_bytes(encoded, "little") == expected.as_bits()
+    assert len(encoded) == registers.COMMAND_BYTES
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"engine": "GPU"}, "engine"), ({"opcode": 256}, "opcode"), ({"operands": (0,) * 6}, "operands"),
+    ({"wait": 1 << 16}, "wait"), ({"post": -1}, "post"), ({"phase": 8}, "phase")])
+def test_a_command_that_does_not_fit_its_fields_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        program.command(**{"engine": "LOAD", "opcode": 0} | change)
+
+
+def test_the_host_needs_neither_generator_nor_hdl():
+    """A board has numpy; anything else would have to be installed there."""
+    import ast
+    host = {"__future__", "abc", "argparse", "collections", "dataclasses", "mmap", "numpy", "os", "pathlib",
+            "pynq", "select", "struct", "sys", "threading", "time"}
+    for file in FOLDER.glob("*.py"):
+        if file.name == "generate.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                assert {name.name.split(".")[0] for name in node.names} <= host, file.name
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                assert node.module.split(".")[0] in host, file.name
