@@ -19,12 +19,13 @@ def RowControl(config):
     """What a row is told in a cycle; row r hears it r cycles after row 0.
 
     ``fill``: entry ``k`` of table ``fill_table`` becomes ``level`` times the scale at ``scale``. ``read``: codes
-    ``group`` of bank word ``word`` leave, decoded through ``table``. ``dense``: dense word ``address`` leaves.
+    ``group`` of bank word ``word`` leave, decoded through ``table``. ``dense``: dense word ``address`` leaves; ``peek``: it is read, but does not leave for
+    the array.
     """
     return data.StructLayout({
         "fill": 1, "fill_table": 1, "k": 4, "level": LEVEL.shape, "scale": ceil_log2(2 * config.blocks),
         "read": 1, "table": 1, "word": ceil_log2(4 * config.blocks), "group": ceil_log2(WORD_CODES // config.panels),
-        "dense": 1, "address": ceil_log2(config.dense_depth),
+        "dense": 1, "peek": 1, "address": ceil_log2(config.dense_depth),
     })
 
 
@@ -112,7 +113,7 @@ class RowFeeder(wiring.Component):
         # A dense word is due with the decoded ones.
         dense_read = dense.read_port()
         m.d.comb += [
-            dense_read.en.eq(delay(m, control.dense, 3, reset_less=False)),
+            dense_read.en.eq(delay(m, control.dense | control.peek, 3, reset_less=False)),
             dense_read.addr.eq(delay(m, control.address, 3)),
         ]
         m.d.sync += self.dense.eq(dense_read.data)

@@ -58,8 +58,8 @@ class PassControl(wiring.Component):
     -------
     i : stream of :func:`pass_layout`; a pass is taken when its first table may be filled.
     feed : to the rows.
-    beat : a beat of ``panels`` elements is read in this cycle. ``lane``: its address in the lanes. ``first``: of its
-        pass. ``backward``: of a gradient pass.
+    beat : a beat of ``panels`` elements is read in this cycle. ``lane``: its address in the lanes. ``first``, ``last``:
+        of its pass. ``backward``: of a gradient pass.
     drain : the sums of forward pass ``drain_tap`` may leave: ``rows`` cycles after its last beat.
     weight : dh of sample ``row`` of tap ``tap`` is due as weight of row ``row``. ``live``: the row is in use.
     idle : nothing is under way here.
@@ -73,7 +73,7 @@ class PassControl(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(self.layout)),
             "feed": Out(FeedControl(config)),
-            "beat": Out(data.StructLayout({"valid": 1, "lane": address, "first": 1, "backward": 1})),
+            "beat": Out(data.StructLayout({"valid": 1, "lane": address, "first": 1, "last": 1, "backward": 1})),
             "drain": Out(data.StructLayout({"valid": 1, "tap": tap, "samples": 6})),
             "weight": Out(data.StructLayout({"valid": 1, "tap": tap, "row": ceil_log2(config.rows), "live": 1})),
             "idle": Out(1),
@@ -183,6 +183,7 @@ class PassControl(wiring.Component):
             self.beat.valid.eq(read_active),
             self.beat.lane.eq(lane),
             self.beat.first.eq((read_block == 0) & (beat == 0)),
+            self.beat.last.eq(pass_end),
             self.beat.backward.eq(reading.backward),
             swapped.eq(read_active & self.beat.first & reading.backward),
         ]

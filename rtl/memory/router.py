@@ -21,7 +21,7 @@ class Destination:
     LANES = 4       #: first address; two beats a word of one parameter a column
     HEAD = 5        #: B: two beats a word of one parameter a class
     LABELS = 6      #: which half; a byte a sample
-    BOOKS = 7       #: first beat; eight 16-bit levels a beat
+    BOOKS = 7       #: first beat; below 8 eight 16-bit levels of a book, from 16 on a threshold each
 
 
 #: A sample's record goes to ``row``, ``half``: beats below ``codes`` hold scales, those below ``logits`` codes.
@@ -62,7 +62,7 @@ class Router(wiring.Component):
             "weights": write(256, address=ceil_log2(config.weight_depth)),
             "biases": write(512, address=ceil_log2(config.bias_depth)),
             "image": write(128, address=ceil_log2(config.image_depth) - 2),
-            "books": write(128, beat=3),
+            "books": write(128, beat=5),
         })
 
     def elaborate(self, platform):

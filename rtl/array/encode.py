@@ -1,0 +1,167 @@
+"""The engine ENCODE: dense activations of a row to the beats of its cache record."""
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..config import ACTIVATION
+from ..control.errors import Error
+from ..control.signature import EngineSignature
+from ..formats.codebook import NF4
+from ..hierarchy import place
+from ..memory.packer import TapPacker
+from ..quant.decoder import TableWrite
+from ..quant.encoder import THRESHOLD_FRAC, NF4Encoder
+from .commands import EncodeOpcode, EncodeOperands
+
+__all__ = ["TapEncoder", "EncodeEngine"]
+
+
+class TapEncoder(wiring.Component):
+    """An encoder and its packer, with room for two taps behind them.
+
+    Members
+    -------
+    base : stream of the index of each tap's first block. i : stream of elements. o : stream of beats.
+    table : rewrites the encoder's thresholds.
+    """
+
+    def __init__(self, *, blocks):
+        self.blocks = blocks
+        super().__init__({
+            "base": In(stream.Signature(unsigned(16))),
+            "i": In(stream.Signature(data.StructLayout({"x": ACTIVATION.shape, "last": 1}))),
+            "o": Out(stream.Signature(unsigned(128))),
+            "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        encoder = place(m, "encoder", NF4Encoder(), platform)
+        packer = place(m, "packer", TapPacker(blocks=self.blocks), platform)
+        m.submodules.bases = bases = SyncFIFOBuffered(width=16, depth=4)
+        m.d.comb += [
+            bases.w_data.eq(self.base.p), bases.w_en.eq(self.base.valid), self.base.ready.eq(bases.w_rdy),
+            packer.base.p.eq(bases.r_data), packer.base.valid.eq(bases.r_rdy), bases.r_en.eq(packer.base.ready),
+            encoder.i.valid.eq(self.i.valid), self.i.ready.eq(encoder.i.ready),
+            encoder.i.p.x[0].eq(self.i.p.x), encoder.i.p.last.eq(self.i.p.last),
+            packer.i.valid.eq(encoder.o.valid), encoder.o.ready.eq(packer.i.ready),
+            packer.i.p.eq(encoder.o.p),
+            encoder.table.en.eq(self.table.en), encoder.table.addr.eq(self.table.addr),
+            encoder.table.data.eq(self.table.data),
+            self.o.valid.eq(packer.o.valid), self.o.p.eq(packer.o.p), packer.o.ready.eq(self.o.ready),
+        ]
+        return m
+
+
+class EncodeEngine(wiring.Component):
+    """Reads a row's dense activations, an element a cycle, and encodes them or passes them on as they are.
+
+    Members
+    -------
+    engine : see :class:`EngineSignature`. ``done``: the last element has left the row; beats follow on the streams.
+    peek : address to be read of ``row``; ``grant``: taken. ``data`` with ``arrives`` is due in order, any time later.
+    taps, raw : streams of beats.
+    table : rewrites thresholds.
+    """
+
+    queue = 64
+
+    def __init__(self, config):
+        self.config = config
+        super().__init__({
+            "engine": In(EngineSignature()),
+            "peek": Out(data.StructLayout({
+                "valid": 1, "row": ceil_log2(config.rows), "address": ceil_log2(config.dense_depth)})),
+            "grant": In(1),
+            "arrives": In(1),
+            "data": In(ACTIVATION.shape),
+            "taps": Out(stream.Signature(unsigned(128))),
+            "raw": Out(stream.Signature(unsigned(128))),
+            "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        encoder = place(m, "encoder", TapEncoder(blocks=config.blocks), platform)
+        command = self.engine.command
+        asked = data.View(EncodeOperands, command.p.args)
+
+        # Checked in one cycle, begun in the next.
+        bad, known, checked = Signal(), Signal(), Signal()
+        m.d.sync += [
+            checked.eq(command.valid & ~command.ready),
+            known.eq((command.p.opcode == EncodeOpcode.ACTIVATIONS) | (command.p.opcode == EncodeOpcode.RAW)),
+            bad.eq((asked.elements == 0) | (asked.row >= config.rows)
+                   | (asked["from"] + asked.elements > config.dense_depth)
+                   | (asked.elements > 64 * config.blocks)),
+        ]
+        left = Signal(16)
+        address = Signal.like(self.peek.address)
+        row = Signal.like(self.peek.row)
+        raw, reading, waiting = Signal(), Signal(), Signal()
+        left_out = Signal(16)
+        base_ready = encoder.base.ready | (command.p.opcode == EncodeOpcode.RAW)
+        with m.If(command.valid & checked & ~reading & ~waiting):
+            with m.If(~known):
+                m.d.comb += [self.engine.error.valid.eq(1), self.engine.error.code.eq(Error.UNKNOWN_OPCODE)]
+            with m.Elif(bad):
+                m.d.comb += [self.engine.error.valid.eq(1), self.engine.error.code.eq(Error.BAD_OPERAND)]
+            with m.Elif(base_ready):
+                m.d.comb += [command.ready.eq(1), encoder.base.valid.eq(command.p.opcode != EncodeOpcode.RAW)]
+                m.d.sync += [reading.eq(1), waiting.eq(1), raw.eq(command.p.opcode == EncodeOpcode.RAW),
+                             row.eq(asked.row), address.eq(asked["from"]), left.eq(asked.elements - 1),
+                             left_out.eq(asked.elements - 1)]
+        m.d.comb += encoder.base.p.eq(asked.scale)
+
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=ACTIVATION.width, depth=self.queue)
+        room = Signal(range(self.queue + 1), init=self.queue)
+        read, leave = Signal(), Signal()
+        m.d.comb += [
+            self.peek.valid.eq(reading & (room != 0)), self.peek.row.eq(row), self.peek.address.eq(address),
+            read.eq(self.peek.valid & self.grant),
+            fifo.w_en.eq(self.arrives), fifo.w_data.eq(self.data),
+        ]
+        m.d.sync += room.eq(room - read + leave)
+        with m.If(read):
+            m.d.sync += [address.eq(address + 1), left.eq(left - 1)]
+            with m.If(left == 0):
+                m.d.sync += reading.eq(0)
+
+        # A raw beat is complete with its fourth word, or with the last.
+        element = Signal(ACTIVATION.shape)
+        words = Signal(128)
+        place_in_beat = Signal(2)
+        last, whole = Signal(), Signal()
+        m.d.comb += [
+            element.eq(fifo.r_data),
+            last.eq(left_out == 0),
+            whole.eq(last | place_in_beat.all()),
+            encoder.i.valid.eq(fifo.r_rdy & waiting & ~raw),
+            encoder.i.p.x.eq(element),
+            encoder.i.p.last.eq(last),
+            leave.eq(fifo.r_rdy & waiting & Mux(raw, ~whole | self.raw.ready, encoder.i.ready)),
+            fifo.r_en.eq(leave),
+            self.raw.valid.eq(fifo.r_rdy & waiting & raw & whole),
+        ]
+        extended = Signal(32)
+        m.d.comb += extended.eq(element)
+        slots = [Mux(place_in_beat == n, extended, words[32 * n:32 * n + 32]) for n in range(4)]
+        m.d.comb += self.raw.p.eq(Cat(slots))
+        with m.If(leave):
+            m.d.sync += left_out.eq(left_out - 1)
+            with m.If(raw):
+                m.d.sync += [place_in_beat.eq(place_in_beat + 1), words.eq(Cat(slots))]
+                with m.If(whole):
+                    m.d.sync += [place_in_beat.eq(0), words.eq(0)]
+            with m.If(last):
+                m.d.sync += waiting.eq(0)
+                m.d.comb += self.engine.done.eq(1)
+        m.d.comb += [
+            self.taps.valid.eq(encoder.o.valid), self.taps.p.eq(encoder.o.p), encoder.o.ready.eq(self.taps.ready),
+            encoder.table.en.eq(self.table.en), encoder.table.addr.eq(self.table.addr),
+            encoder.table.data.eq(self.table.data),
+        ]
+        return m

@@ -1,0 +1,492 @@
+"""The engine ARRAY: systolic array, row feeders, adapter lanes and feet under one command queue."""
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..config import ACTIVATION, LEVEL, PARAMETER
+from ..control.errors import Error
+from ..control.signature import EngineSignature
+from ..formats.codebook import NF4
+from ..hierarchy import place
+from ..lora.lane import AdapterLane
+from ..lora.optimizer import OPTIMIZER_CONFIG
+from ..memory.router import Router
+from ..quant.decoder import TableWrite
+from ..quant.encoder import THRESHOLD_FRAC
+from ..stream.delay import delay
+from .commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
+from .convolve import ConvolveControl
+from .dense import DenseControl
+from .encode import TapEncoder
+from .feeder import RowControl, RowFeeder
+from .feet import Accumulate, Align, DrainToken, Finish, Hidden, RunLayout, SumsToken
+from .passes import PassControl
+from .pe import Precision, tag_layout
+from .systolic import SystolicArray
+
+__all__ = ["ArrayEngine", "EDGE"]
+
+#: Cycles from the cycle in which a beat is decided on to its operand at the array's first row.
+EDGE = 1 + RowFeeder.latency
+
+_PORTS = ("codes", "scales", "lanes", "weights", "biases", "image")
+
+
+class ArrayEngine(wiring.Component):
+    """Runs FORWARD, GRADIENT, CONVOLVE and DENSE commands on one systolic array.
+
+    A beat that is decided on in cycle s has its operand at row 0 in s + :data:`EDGE` and its weight, where it is
+    streamed, at column 0 a cycle earlier; all tokens that tell what its sums are travel as many cycles as it does.
+
+    Members
+    -------
+    engine : see :class:`EngineSignature`.
+    codes, scales, lanes, weights, biases, image, books : write ports of :class:`Router`.
+    dh : address of dh; ``dh_data`` is due a cycle later.
+    h : h of a sample of a tap.
+    dump : ``address`` of adapter words that ``words`` shall hold 2 cycles later; only without GRADIENT or FORWARD.
+    peek, peek_grant, peek_arrives, peek_data : see :class:`EncodeEngine`.
+    taps : stream of the beats of encoded convolution inputs.
+    saturated, underflowed, norm : what happened in a cycle.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        router = Router(config).signature.members
+        tap, sample = ceil_log2(config.taps), ceil_log2(config.rows)
+        super().__init__({
+            "engine": In(EngineSignature()),
+            **{name: In(router[name].shape) for name in (*_PORTS, "books")},
+            "dh": Out(data.StructLayout({"tap": tap, "sample": sample})),
+            "dh_data": In(data.ArrayLayout(signed(18), config.rank)),
+            "h": Out(Hidden(config).h.shape()),
+            "dump": In(data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})),
+            "words": Out(data.ArrayLayout(PARAMETER.shape, config.columns)),
+            "peek": In(data.StructLayout({
+                "valid": 1, "row": sample, "address": ceil_log2(config.dense_depth)})),
+            "peek_grant": Out(1),
+            "peek_arrives": Out(1),
+            "peek_data": Out(ACTIVATION.shape),
+            "taps": Out(stream.Signature(unsigned(128))),
+            "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
+            "saturated": Out(8),
+            "underflowed": Out(8),
+            "norm": Out(48),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        rows, columns, rank = config.rows, config.columns, config.rank
+        array = place(m, "array", SystolicArray(
+            rows=rows, panels=config.panels, columns=rank, precision=Precision(x=ACTIVATION.width)), platform)
+        passes = place(m, "passes", PassControl(config), platform)
+        convolve = place(m, "convolve", ConvolveControl(config), platform)
+        dense = place(m, "dense", DenseControl(config), platform)
+        align = place(m, "align", Align(panels=config.panels, columns=rank), platform)
+        finish = place(m, "finish", Finish(config), platform)
+
+        self.dense_port = finish.dense
+        drained = self._dispatch(m, passes, convolve, dense, finish)
+        self._feed_convolution(m, platform, convolve, finish)
+        self._feed_rows(m, platform, array, passes, convolve, dense)
+        self._feed_columns(m, platform, array, passes, convolve, dense)
+
+        # What leaves the array, and the tokens that say what it is.
+        m.d.comb += align.p.eq(array.p)
+        accumulate = place(m, "accumulate", Accumulate(config), platform)
+        to_feet = EDGE + array.latency + rank - 1
+        token = Signal(SumsToken(config))
+        m.d.comb += [token.valid.eq(convolve.window.valid), token.first.eq(convolve.sums.first),
+                     token.last.eq(convolve.sums.last), token.position.eq(convolve.sums.position)]
+        m.d.comb += [accumulate.ahead.eq(delay(m, token, to_feet - accumulate.ahead_cycles, reset_less=False)),
+                     accumulate.sums.eq(align.o)]
+
+        drain = Signal(DrainToken(config))
+        m.d.comb += [drain.valid.eq(passes.drain.valid | dense.drain), drain.hidden.eq(passes.drain.valid),
+                     drain.tap.eq(passes.drain.tap), drain.samples.eq(passes.drain.samples)]
+        at_edge = delay(m, drain, EDGE, reset_less=False)
+        m.d.comb += array.drain.eq(at_edge.valid)
+        leaving = delay(m, at_edge, array.drain_latency + rank - 2, reset_less=False)
+        out_token = Signal(DrainToken(config))
+        draining = Signal()
+        sample = Signal(range(rows))
+        with m.If(leaving.valid):
+            m.d.sync += [out_token.eq(leaving), draining.eq(1), sample.eq(rows - 1)]
+        with m.Elif(draining):
+            m.d.sync += sample.eq(sample - 1)
+            with m.If(sample == 0):
+                m.d.sync += draining.eq(0)
+
+        hidden = place(m, "hidden", Hidden(config), platform)
+        m.d.comb += [
+            hidden.sums.eq(align.o),
+            hidden.valid.eq(draining & out_token.hidden),
+            hidden.sample.eq(sample),
+            hidden.token.eq(out_token),
+            self.h.eq(hidden.h),
+        ]
+        dense_leaves = draining & ~out_token.hidden
+        m.d.sync += [finish.sums.valid.eq(accumulate.o.valid | dense_leaves),
+                     finish.sums.sums.eq(Mux(accumulate.o.valid, accumulate.o.sums, align.o))]
+        m.d.comb += drained.eq(delay(m, hidden.valid & (sample == 0), hidden.latency + 1, reset_less=False))
+
+        m.d.sync += self.saturated.eq(hidden.saturated + finish.saturated + self.lanes_saturated)
+        self._peek(m)
+        return m
+
+    # -- commands ------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, m, passes, convolve, dense, finish):
+        """Checks commands, hands each to its control, and tells when it is done, in order."""
+        config = self.config
+        command = self.engine.command
+        opcode = command.p.opcode
+        to_pass = data.View(PassOperands, command.p.args)
+        to_convolve = data.View(ConvolveOperands, command.p.args)
+        to_dense = data.View(DenseOperands, command.p.args)
+
+        # One cycle to check, a second to begin: the sums of a check are registered.
+        first_look, looked = Signal(), Signal()
+        pass_blocks, lane_end = Signal(11), Signal(18)
+        m.d.sync += [
+            first_look.eq(command.valid & ~command.ready),
+            looked.eq(first_look & command.valid & ~command.ready),
+            pass_blocks.eq((to_pass.elements + 63) >> 6),
+            lane_end.eq(to_pass.lane + ((to_pass.elements + config.panels - 1) >> ceil_log2(config.panels))),
+        ]
+        bad_pass, bad_convolve, bad_dense = Signal(), Signal(), Signal()
+        conv_pixels = Signal(17)
+        conv_positions = Signal(17)
+        m.d.sync += [
+            conv_pixels.eq(to_convolve.height * to_convolve.width),
+            conv_positions.eq(to_convolve.out_height * to_convolve.out_width),
+            bad_pass.eq((to_pass.elements == 0) | (to_pass.samples == 0) | (to_pass.samples > config.rows)
+                        | (lane_end > config.adapter_depth) | (to_pass.tap >= config.taps)
+                        | (pass_blocks + to_pass.scale > config.blocks)
+                        | ((pass_blocks << 1) + to_pass.bank > 2 * config.blocks)),
+            bad_convolve.eq((to_convolve.channels == 0) | (to_convolve.kernel_h > config.kernel)
+                            | (to_convolve.kernel_w > config.kernel) | (to_convolve.height > config.width)
+                            | (to_convolve.width > config.width) | (to_convolve.out_height > config.width)
+                            | (to_convolve.out_width > config.width) | (conv_pixels == 0)
+                            | (to_convolve.kernel_h == 0) | (to_convolve.kernel_w == 0)
+                            | (to_convolve.stride_h == 0) | (to_convolve.stride_w == 0)
+                            | (conv_positions < 4) | (conv_positions > config.positions)
+                            | (to_convolve.outputs == 0) | (to_convolve.outputs > config.columns)
+                            | (to_convolve.pool == 0) | (to_convolve.pool > 4)
+                            | (to_convolve.row >= config.rows) | (to_convolve.bias >= config.bias_depth)),
+            bad_dense.eq((to_dense.inputs == 0) | (to_dense.samples == 0) | (to_dense.samples > config.rows)
+                         | (to_dense.outputs == 0) | (to_dense.outputs > config.columns)
+                         | (to_dense["from"] + to_dense.inputs > config.dense_depth)
+                         | (to_dense.target + to_dense.outputs > config.dense_depth)
+                         | (to_dense.weights + to_dense.inputs > config.weight_depth)
+                         | (to_dense.bias >= config.bias_depth)),
+        ]
+
+        self.tap_base, self.tap_base_valid, self.tap_base_ready = Signal(16), Signal(), Signal()
+        kinds = SyncFIFOBuffered(width=2, depth=8)
+        m.submodules.kinds = kinds
+        tail = ((to_pass.elements - 1)[:6]) >> ceil_log2(config.panels)
+
+        # The optimiser's operands hold while gradients are under way.
+        optimiser = Signal(OPTIMIZER_CONFIG)
+        gradients = Signal(4)
+        gradient_done = Signal()
+        same = (optimiser.as_value() == Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu)) | (gradients == 0)
+        self.optimiser, self.gradient_done = optimiser, gradient_done
+
+        p, run = passes.i.p, finish.run.p
+        m.d.comb += [
+            p.blocks.eq(pass_blocks), p.tail.eq(tail),
+            p.bank.eq(Cat(to_pass.bank[:len(p.bank) - 1], to_pass.half)),
+            p.scale.eq(Cat(to_pass.scale[:len(p.scale) - 1], to_pass.half)),
+            p.lane.eq(to_pass.lane), p.tap.eq(to_pass.tap), p.book.eq(to_pass.book), p.samples.eq(to_pass.samples),
+            p.backward.eq(opcode == ArrayOpcode.GRADIENT),
+            convolve.i.p.eq(to_convolve), dense.i.p.eq(to_dense),
+            convolve.hold.eq(finish.hold), dense.hold.eq(finish.hold),
+            self.tap_base.eq(to_convolve.scale),
+        ]
+        with m.If(opcode == ArrayOpcode.CONVOLVE):
+            m.d.comb += [
+                run.height.eq(to_convolve.out_height), run.width.eq(to_convolve.out_width),
+                run.pool.eq(to_convolve.pool), run.relu.eq(to_convolve.relu), run.bias.eq(to_convolve.bias),
+                run.to_dense.eq(to_convolve.to_dense), run.row.eq(to_convolve.row),
+                run.target.eq(to_convolve.target), run.stride.eq(to_convolve.stride),
+                run.outputs.eq(to_convolve.outputs),
+            ]
+        with m.Else():
+            m.d.comb += [
+                run.height.eq(1), run.width.eq(config.rows), run.pool.eq(1), run.relu.eq(to_dense.relu),
+                run.bias.eq(to_dense.bias), run.to_dense.eq(1), run.rows.eq(1), run.samples.eq(to_dense.samples),
+                run.target.eq(to_dense.target), run.outputs.eq(to_dense.outputs),
+            ]
+
+        bad, unknown, go, take = Signal(), Signal(), Signal(), Signal()
+        kind = Signal(2)
+        with m.Switch(opcode):
+            with m.Case(ArrayOpcode.FORWARD, ArrayOpcode.GRADIENT):
+                m.d.comb += [
+                    bad.eq(bad_pass),
+                    kind.eq(Mux(opcode == ArrayOpcode.GRADIENT, 1, 0)),
+                    passes.i.valid.eq(take),
+                    go.eq(passes.i.ready & convolve.idle & dense.idle
+                          & ((opcode == ArrayOpcode.FORWARD) | (same & (gradients != 15)))),
+                ]
+            with m.Case(ArrayOpcode.CONVOLVE):
+                m.d.comb += [
+                    bad.eq(bad_convolve), kind.eq(2), convolve.i.valid.eq(take),
+                    go.eq(convolve.i.ready & passes.idle & dense.idle & finish.run.ready
+                          & (~to_convolve.encode | self.tap_base_ready)),
+                    self.tap_base_valid.eq(take & to_convolve.encode),
+                ]
+            with m.Case(ArrayOpcode.DENSE):
+                m.d.comb += [
+                    bad.eq(bad_dense), kind.eq(2), dense.i.valid.eq(take),
+                    go.eq(dense.i.ready & passes.idle & convolve.idle & finish.run.ready),
+                ]
+            with m.Default():
+                m.d.comb += unknown.eq(1)
+        m.d.comb += [
+            take.eq(looked & command.valid & ~bad & ~unknown & go & kinds.w_rdy),
+            command.ready.eq(take),
+            kinds.w_en.eq(take), kinds.w_data.eq(kind),
+            finish.run.valid.eq(take & (kind == 2)),
+            self.engine.error.valid.eq(looked & command.valid & (bad | unknown)),
+            self.engine.error.code.eq(Mux(unknown, Error.UNKNOWN_OPCODE, Error.BAD_OPERAND)),
+        ]
+        starts_gradient = take & (opcode == ArrayOpcode.GRADIENT)
+        m.d.sync += gradients.eq(gradients + starts_gradient - gradient_done)
+        with m.If(starts_gradient):
+            m.d.sync += optimiser.eq(Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu))
+
+        # Commands of different kinds may end out of order; they are reported in order.
+        drained = Signal()
+        ended = [Signal(4, name=f"ended_{n}") for n in range(3)]
+        events = (drained, gradient_done, finish.done)
+        for n, (count, event) in enumerate(zip(ended, events)):
+            report = kinds.r_rdy & (kinds.r_data == n) & (count != 0)
+            m.d.sync += count.eq(count + event - report)
+            with m.If(report):
+                m.d.comb += [kinds.r_en.eq(1), self.engine.done.eq(1)]
+        return drained
+
+    # -- convolution inputs --------------------------------------------------------------------------------------
+
+    def _feed_convolution(self, m, platform, convolve, finish):
+        """Image and feature maps, read a pixel at a time; and the encoder that sees the same pixels."""
+        config = self.config
+        m.submodules.images = images = memory.Memory(
+            shape=data.ArrayLayout(ACTIVATION.shape, 4), depth=config.image_depth // 4, init=[])
+        m.submodules.features = features = memory.Memory(
+            shape=data.ArrayLayout(ACTIVATION.shape, config.columns), depth=config.feature_depth, init=[],
+            attrs={"ram_style": "ultra"})
+        image_write, image_read = images.write_port(), images.read_port()
+        feature_write, feature_read = features.write_port(), features.read_port()
+        pixel = convolve.pixel
+        m.d.comb += [
+            image_write.en.eq(self.image.valid), image_write.addr.eq(self.image.address),
+            *(image_write.data[n].eq(self.image.data[32 * n:32 * n + ACTIVATION.width].as_signed())
+              for n in range(4)),
+            feature_write.en.eq(finish.feature.valid), feature_write.addr.eq(finish.feature.address),
+            feature_write.data.eq(finish.feature.data),
+            image_read.en.eq(pixel.valid), image_read.addr.eq(pixel.address >> 2),
+            feature_read.en.eq(pixel.valid), feature_read.addr.eq(pixel.address),
+        ]
+        image, feature = Signal(image_read.data.shape(), reset_less=True), Signal(features.shape, reset_less=True)
+        m.d.sync += [image.eq(image_read.data), feature.eq(feature_read.data)]
+        which = delay(m, pixel.feature, 2)
+        m.d.sync += convolve.data.eq(Mux(which, feature[delay(m, pixel.lane, 2)],
+                                         image[delay(m, pixel.address[:2], 2)]))
+
+        encoder = place(m, "encoder", TapEncoder(blocks=config.blocks), platform)
+        m.d.comb += [
+            encoder.i.valid.eq(convolve.tap.valid), encoder.i.p.eq(convolve.tap.p),
+            convolve.tap.ready.eq(encoder.i.ready),
+            encoder.base.valid.eq(self.tap_base_valid), encoder.base.p.eq(self.tap_base),
+            self.tap_base_ready.eq(encoder.base.ready),
+            encoder.table.en.eq(self.table.en), encoder.table.addr.eq(self.table.addr),
+            encoder.table.data.eq(self.table.data),
+            self.taps.valid.eq(encoder.o.valid), self.taps.p.eq(encoder.o.p), encoder.o.ready.eq(self.taps.ready),
+        ]
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def _feed_rows(self, m, platform, array, passes, convolve, dense):
+        config = self.config
+        rows = config.rows
+
+        # Levels of four books; the level goes with the control, so rows hold no books.
+        initial = [int(v) for v in NF4.level_table(LEVEL.frac)]
+        m.submodules.books = books = memory.Memory(
+            shape=data.ArrayLayout(LEVEL.shape, 8), depth=8, init=[initial[:8], initial[8:]] * 4)
+        book_write, book_read = books.write_port(), books.read_port(domain="comb")
+        m.d.comb += [
+            book_write.en.eq(self.books.valid & (self.books.beat < 8)),
+            book_write.addr.eq(self.books.beat),
+            *(book_write.data[n].eq(self.books.data[16 * n:16 * n + LEVEL.width].as_signed()) for n in range(8)),
+            book_read.addr.eq(Cat(passes.feed.level[3], passes.feed.book)),
+        ]
+
+        control = Signal(RowControl(config))
+        feed = passes.feed
+        m.d.comb += self.peek_grant.eq(~dense.beat.valid)
+        m.d.sync += [
+            control.fill.eq(feed.fill), control.fill_table.eq(feed.fill_table), control.k.eq(feed.level),
+            control.level.eq(book_read.data[feed.level[:3]]), control.scale.eq(feed.scale),
+            control.read.eq(feed.read), control.table.eq(feed.table), control.word.eq(feed.word),
+            control.group.eq(feed.group),
+            control.dense.eq(dense.beat.valid),
+            control.peek.eq(self.peek.valid & self.peek_grant),
+            control.address.eq(Mux(dense.beat.valid, dense.beat.address, self.peek.address)),
+        ]
+
+        # Tags of row 0, when its operand arrives; loads are those of a streamed weight, or of a weight that stays.
+        streams = (passes.beat.valid & ~passes.beat.backward) | dense.beat.valid
+        first = Mux(dense.beat.valid, dense.beat.first, passes.beat.first)
+        stays = (passes.beat.valid & passes.beat.backward) | convolve.window.valid
+        swap_stays = Mux(convolve.window.valid, convolve.window.swap, passes.beat.first)
+        tag = Signal(tag_layout)
+        m.d.comb += [
+            tag.swap.eq(streams | (stays & swap_stays)),
+            tag.use_m.eq(streams | stays),
+            tag.from_above.eq(stays),
+            tag.from_self.eq(~stays & ~(streams & first)),
+        ]
+        edge = Signal(data.StructLayout({"tag": tag_layout, "load": 1, "load_row": 1, "row": ceil_log2(rows)}))
+        loading = passes.weight.valid | convolve.weight.valid
+        m.d.comb += [
+            edge.tag.eq(delay(m, tag, EDGE, reset_less=False)),
+            edge.load.eq(delay(m, streams, EDGE - 1, reset_less=False)),
+            edge.load_row.eq(delay(m, loading, EDGE - 1, reset_less=False)),
+            edge.row.eq(delay(m, Mux(passes.weight.valid, passes.weight.row, convolve.weight.row), EDGE - 1)),
+        ]
+
+        peeked = []
+        self.row_dense = []
+        for index in range(rows):
+            row = place(m, f"row_{index}", RowFeeder(config), platform)
+            m.d.comb += [
+                row.control.eq(control),
+                row.codes.valid.eq(self.codes.valid & (self.codes.row == index)),
+                row.codes.address.eq(self.codes.address), row.codes.data.eq(self.codes.data),
+                row.scales.valid.eq(self.scales.valid & (self.scales.row == index)),
+                row.scales.address.eq(self.scales.address), row.scales.data.eq(self.scales.data),
+                row.dense_write.valid.eq(self.dense_port.valid & (self.dense_port.row == index)),
+                row.dense_write.address.eq(self.dense_port.address), row.dense_write.data.eq(self.dense_port.data),
+                array.x[index].eq(row.x),
+                array.tag[index].eq(edge.tag),
+                array.tag[index].load.eq(edge.load | (edge.load_row & (edge.row == index))),
+            ]
+            if index < convolve.windows:
+                window = Mux(convolve.window.valid, convolve.window.p[index], 0)
+                m.d.comb += row.window.eq(delay(m, window, EDGE - 1 + index))
+            peeked.append(row.dense)
+            if index < rows - 1:
+                control = row.control_o
+                edge = delay(m, edge, 1, reset_less=False)
+        self.peeked = peeked
+
+    def _peek(self, m):
+        """A dense word of one row: each row is as many cycles later as it is further down."""
+        rows = self.config.rows
+        due = self.peek.valid & self.peek_grant
+        row = Signal.like(self.peek.row)
+        with m.If(due):
+            m.d.sync += row.eq(self.peek.row)
+        arrived = Signal(rows)
+        base = delay(m, due, RowFeeder.latency, reset_less=False)
+        m.d.comb += arrived[0].eq(base)
+        m.d.sync += arrived[1:].eq(arrived[:-1])
+        # One row's word is let through, the rest is zero: an OR in two steps.
+        groups = []
+        for at in range(0, rows, 5):
+            group = Signal(ACTIVATION.width, reset_less=True)
+            hit = Signal()
+            terms = [Mux(row == n, self.peeked[n].as_unsigned(), 0) for n in range(at, min(at + 5, rows))]
+            flags = [arrived[n] & (row == n) for n in range(at, min(at + 5, rows))]
+            value, flag = terms[0], flags[0]
+            for more, other in zip(terms[1:], flags[1:]):
+                value, flag = value | more, flag | other
+            m.d.sync += [group.eq(value), hit.eq(flag)]
+            groups.append((group, hit))
+        value, flag = groups[0]
+        for more, other in groups[1:]:
+            value, flag = value | more, flag | other
+        m.d.sync += [self.peek_data.eq(value), self.peek_arrives.eq(flag)]
+
+    # -- columns -------------------------------------------------------------------------------------------------
+
+    def _feed_columns(self, m, platform, array, passes, convolve, dense):
+        config = self.config
+        columns, rank = config.columns, config.rank
+
+        m.submodules.weights = weights = memory.Memory(
+            shape=data.ArrayLayout(PARAMETER.shape, columns), depth=config.weight_depth, init=[],
+            attrs={"ram_style": "ultra"})
+        write, read = weights.write_port(), weights.read_port()
+        asks = convolve.weight.valid | dense.beat.valid
+        m.d.comb += [
+            write.en.eq(self.weights.valid), write.addr.eq(self.weights.address),
+            write.data.eq(self.weights.data[:16 * columns]),
+            read.en.eq(asks),
+            read.addr.eq(Mux(dense.beat.valid, dense.beat.weight, convolve.weight.address)),
+        ]
+        weight = Signal(data.ArrayLayout(PARAMETER.shape, columns), reset_less=True)
+        m.d.sync += weight.eq(read.data)
+        # Column 0 wants its word EDGE - 1 cycles after it was asked for, of which the last is spent below.
+        use_weight = delay(m, (convolve.weight.valid & convolve.weight.live) | dense.beat.valid, EDGE - 2,
+                           reset_less=False)
+        weight = delay(m, weight, EDGE - 4)
+        m.d.comb += [self.dh.tap.eq(passes.weight.tap), self.dh.sample.eq(passes.weight.row)]
+        use_dh = delay(m, passes.weight.valid & passes.weight.live, EDGE - 2, reset_less=False)
+        dh = delay(m, self.dh_data, EDGE - 3)
+
+        lane_layout = data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})
+        ask = Signal(lane_layout)
+        m.d.comb += [ask.valid.eq(passes.beat.valid & ~passes.beat.backward), ask.address.eq(passes.beat.lane)]
+        ask = delay(m, ask, EDGE - 2 - AdapterLane.read_latency, reset_less=False)
+        use_lane = delay(m, ask.valid, AdapterLane.read_latency, reset_less=False)
+        learn = Signal(lane_layout)
+        m.d.comb += [learn.valid.eq(passes.beat.valid & passes.beat.backward), learn.address.eq(passes.beat.lane)]
+        learn = delay(m, learn, EDGE + array.latency, reset_less=False)
+
+        saturated, underflowed, norm = [], [], []
+        for panel in range(config.panels):
+            for column in range(rank):
+                index = panel * rank + column
+                lane = place(m, f"lane_{index}", AdapterLane(depth=config.adapter_depth), platform)
+                asked = delay(m, ask, column, reset_less=False)
+                m.d.comb += [
+                    lane.config.eq(self.optimiser),
+                    lane.read.valid.eq(asked.valid | self.dump.valid),
+                    lane.read.address.eq(Mux(self.dump.valid, self.dump.address, asked.address)),
+                    lane.gradient.eq(delay(m, learn, column, reset_less=False)),
+                    lane.g.eq(array.p[index]),
+                    lane.write.valid.eq(self.lanes.valid),
+                    lane.write.address.eq(self.lanes.address),
+                    lane.write.data.eq(self.lanes.data[16 * index:16 * index + 16].as_signed()),
+                    self.words[index].eq(lane.w),
+                ]
+                word = Mux(delay(m, use_weight, column, reset_less=False), delay(m, weight[index], column), 0) \
+                    | Mux(delay(m, use_dh, column, reset_less=False), delay(m, dh[column], column), 0) \
+                    | Mux(delay(m, use_lane, column, reset_less=False), lane.w, 0)
+                m.d.sync += array.w[index].eq(word)
+                saturated.append(lane.health.saturated)
+                underflowed.append(lane.health.underflowed)
+                norm.append(lane.health.magnitude)
+        self.lanes_saturated = Signal(8)
+        m.d.sync += [self.lanes_saturated.eq(sum(saturated)), self.underflowed.eq(sum(underflowed))]
+        while len(norm) > 1:
+            added = []
+            for at in range(0, len(norm), 4):
+                total = Signal(48, reset_less=True)
+                m.d.sync += total.eq(sum(norm[at + 1:at + 4], norm[at]))
+                added.append(total)
+            norm = added
+        m.d.comb += self.norm.eq(norm[0])
+        # A pass has learnt when its last word is in the last column's memory.
+        last = passes.beat.valid & passes.beat.backward & passes.beat.last
+        m.d.comb += self.gradient_done.eq(
+            delay(m, last, EDGE + array.latency + rank - 1 + AdapterLane.latency, reset_less=False))

@@ -1,0 +1,69 @@
+"""Packs the blocks of an encoded tap into beats of a cache record."""
+from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from ..quant.encoder import block_layout
+from .router import SCALES_PER_BEAT
+
+__all__ = ["TapPacker"]
+
+
+class TapPacker(wiring.Component):
+    """Blocks of 64 codes and their scales into 128-bit beats: all codes of a tap, then all its scales.
+
+    Codes leave as they come, two beats a block. A beat of scales holds the index of its first block in the
+    record, and seven scales, so that whoever reads records need not know taps.
+
+    Members
+    -------
+    base : stream of the index of each tap's first block, before the tap.
+    i : stream of :func:`~..quant.encoder.block_layout`.
+    o : stream of beats; ``2 * blocks + ceil(blocks / 7)`` a tap.
+    """
+
+    def __init__(self, *, blocks=64):
+        if not 1 <= blocks <= 1024:
+            raise ValueError(f"blocks={blocks}: a tap has 1 to 1024")
+        self.blocks = blocks
+        super().__init__({
+            "base": In(stream.Signature(unsigned(16))),
+            "i": In(stream.Signature(block_layout(64))),
+            "o": Out(stream.Signature(unsigned(128))),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.scales = scales = SyncFIFO(width=128, depth=-(-self.blocks // SCALES_PER_BEAT) + 1)
+        index = Signal(16)
+        gathered = Signal(16 * SCALES_PER_BEAT)
+        count = Signal(range(SCALES_PER_BEAT))
+        high, known, drain = Signal(), Signal(), Signal()
+
+        with m.If(~known):
+            m.d.comb += self.base.ready.eq(~drain)
+            with m.If(self.base.valid & ~drain):
+                m.d.sync += [index.eq(self.base.p), known.eq(1), count.eq(0), gathered.eq(0)]
+        with m.Elif(self.i.valid):
+            m.d.comb += [self.o.valid.eq(1), self.o.p.eq(self.i.p.codes.word_select(high, 128))]
+            with m.If(self.o.ready):
+                m.d.sync += high.eq(~high)
+                with m.If(high):
+                    m.d.comb += self.i.ready.eq(1)
+                    full = (count == SCALES_PER_BEAT - 1) | self.i.p.last
+                    now = Signal.like(gathered)
+                    m.d.comb += [now.eq(gathered), now.word_select(count, 16).eq(self.i.p.scale),
+                                 scales.w_data.eq(Cat(index, now)), scales.w_en.eq(full)]
+                    with m.If(full):
+                        m.d.sync += [count.eq(0), gathered.eq(0), index.eq(index + SCALES_PER_BEAT)]
+                    with m.Else():
+                        m.d.sync += [count.eq(count + 1), gathered.eq(now)]
+                    with m.If(self.i.p.last):
+                        m.d.sync += [known.eq(0), drain.eq(1)]
+        with m.If(drain):
+            m.d.comb += [self.o.valid.eq(scales.r_rdy), self.o.p.eq(scales.r_data),
+                         scales.r_en.eq(self.o.ready)]
+            with m.If(~scales.r_rdy):
+                m.d.sync += drain.eq(0)
+        return m
