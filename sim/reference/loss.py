@@ -16,7 +16,7 @@ _LOG2 = Interpolation(function="log2", frac_in=21, frac_out=_FRAC)
 
 
 class CrossEntropy(NamedTuple):
-    """Of each vector: ``d`` (probability minus target) and ``loss`` of 16 fraction bits, ``correct`` 0 or 1."""
+    """Of each vector: ``d`` (probability minus target), ``loss``, both of 16 fraction bits, ``correct``."""
 
     d: np.ndarray
     loss: np.ndarray

@@ -154,7 +154,8 @@ def test_reference_agrees_with_the_model_behind_the_cases_of_onnx(reduction):
     loss = {"none": loss, "mean": loss.mean(), "sum": loss.sum()}[reduction]
     # Rounding the logits to 16 fraction bits adds half a step on either side.
     bound = (2 ** -15 + 2 ** -16) * (30 if reduction == "sum" else 1)
-    np.testing.assert_allclose(loss, softmaxcrossentropy(z, target, reduction=reduction), rtol=3e-6, atol=bound)
+    np.testing.assert_allclose(loss, softmaxcrossentropy(z, target, reduction=reduction), rtol=3e-6,
+                               atol=bound)
 
 
 @pytest.mark.parametrize("function, mathematics",

@@ -1,0 +1,81 @@
+"""Bit-exact head: logits, loss, gradients and update of B for a microbatch."""
+from typing import NamedTuple
+
+import numpy as np
+
+from gradloom.rtl.config import ACTIVATION
+from gradloom.rtl.formats.fixed import Fixed, Rounding, round_shift, saturate
+from gradloom.sim.reference.loss import softmax_cross_entropy
+from gradloom.sim.reference.optimizer import Noise, optimize
+
+__all__ = ["GRADIENT", "HeadStep", "head_step", "output_gradient", "adapter_gradients"]
+
+#: d' and dh: 18 bits, the fraction follows from the gradient exponent.
+GRADIENT = Fixed(width=18, frac=0)
+_DB_OFFSET = ACTIVATION.frac
+
+
+class HeadStep(NamedTuple):
+    """What a step computes; integers in the formats of the hardware.
+
+    ``z``, ``d``, ``d_scaled`` (d'): (samples, classes). ``dh``: (samples, k). ``db``, ``b``, ``v``:
+    (classes, k). ``loss`` and ``correct``: sums over the samples. ``saturated``, ``underflowed``, ``norm``:
+    what the step adds to the health counters.
+    """
+
+    z: np.ndarray
+    d: np.ndarray
+    d_scaled: np.ndarray
+    dh: np.ndarray
+    db: np.ndarray
+    b: np.ndarray
+    v: np.ndarray
+    loss: int
+    correct: int
+    saturated: int
+    underflowed: int
+    norm: int
+
+
+def output_gradient(d, scale: int):
+    """``(d', saturated)``: gradient at the output times learning rate over batch."""
+    return saturate(round_shift(np.asarray(d) * scale, 16), GRADIENT.lo, GRADIENT.hi)
+
+
+def adapter_gradients(d_scaled, b, h):
+    """``(dh, db, saturated)`` of a microbatch: (samples, classes), (classes, k), (samples, k)."""
+    dh, over = saturate(round_shift(d_scaled @ b, 13), GRADIENT.lo, GRADIENT.hi)
+    return dh, d_scaled.T @ h, over
+
+
+def head_step(h, base, labels, b, v, *, scale: int, q: int, v_mode: int, apply: bool, mu: int = 0,
+              max_classes: int = 10, rounding: Rounding = Rounding.NEAREST_EVEN,
+              noise: Noise | None = None) -> HeadStep:
+    """One command STEP.
+
+    Parameters
+    ----------
+    h : (samples, k) integers of Q8.16
+    base : (samples, classes) integers of 16 fraction bits
+        Logits of the frozen network.
+    labels : (samples,) integers
+    b, v : (classes, k) integers of Q4.12 and Fixed(27, 23)
+    scale : int
+        Learning rate over batch, times ``2**(24 - 4 * q)``; unsigned 18 bits.
+    q, v_mode, apply, mu, rounding, noise
+        Of :func:`~gradloom.sim.reference.optimizer.optimize`; words of B pass k by k, class by class.
+    max_classes : int
+        Of the unit.
+    """
+    h, base, b, v = (np.asarray(x, dtype=np.int64) for x in (h, base, b, v))
+    z, over_z = saturate(round_shift(h @ b.T + (base << 12), 12), ACTIVATION.lo, ACTIVATION.hi)
+    entropy = softmax_cross_entropy(z, labels, max_length=max_classes)
+    d_scaled, over_d = output_gradient(entropy.d, scale)
+    dh, db, over_h = adapter_gradients(d_scaled, b, h)
+    update = optimize(b.T, v.T, db.T, q=q, offset=_DB_OFFSET, v_mode=v_mode, apply=apply, mu=mu,
+                      rounding=rounding, noise=noise)
+    return HeadStep(
+        z, entropy.d, d_scaled, dh, db, update.w.T.copy(), update.v.T.copy(),
+        int(entropy.loss.sum()), int(entropy.correct.sum()),
+        over_z + over_d + over_h + int(update.saturated.sum()), int(update.underflowed.sum()),
+        int(update.magnitude.sum()))
