@@ -108,7 +108,8 @@ class EnergyMeter:
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         if self._fault is not None:
             raise ValueError(f"sensor {self.sensor} stopped: {self._fault}") from self._fault
         self._samples.append(self._sample())

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from . import registers
 from .transport import Transport
@@ -38,7 +39,7 @@ class ProgramError(AcceleratorError):
         self.address = address if address or "ERROR_ADDRESS" in meaning else None
         self.offset = None if self.address is None else self.address - window_base
         where = ""
-        if self.address is not None:
+        if self.address is not None and self.offset is not None:
             sign = "-" if self.offset < 0 else "+"
             where = f", address 0x{self.address:X} (window {sign} 0x{abs(self.offset):X})"
         super().__init__(f"program stopped: {self.name} at command {command}{where}: {meaning}")
@@ -146,7 +147,7 @@ class Accelerator:
         if magic != registers.CONSTANTS["ID"]:
             raise AcceleratorError(f"no gradloom accelerator: ID is 0x{magic:08X}, not "
                                    f"0x{registers.CONSTANTS['ID']:08X}")
-        version = tuple(self.read(f"VERSION.{field}") for field in ("major", "minor", "patch"))
+        version = (self.read("VERSION.major"), self.read("VERSION.minor"), self.read("VERSION.patch"))
         lsb, width = registers.FIELDS["VERSION.major"]
         expected = registers.CONSTANTS["VERSION"] >> lsb & (1 << width) - 1
         if version[0] != expected:
@@ -181,12 +182,12 @@ class Accelerator:
         self._check(offset, length)
         return self.transport.read_memory(offset, length)
 
-    def fetch_array(self, offset: int, shape: int | tuple[int, ...], dtype: object) -> np.ndarray:
+    def fetch_array(self, offset: int, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         """An array at ``offset`` of the window (little-endian)."""
-        dtype = np.dtype(dtype).newbyteorder("<")
+        stored = np.dtype(dtype).newbyteorder("<")
         count = int(np.prod(shape, dtype=np.int64))
-        data = np.frombuffer(self.fetch(offset, count * dtype.itemsize), dtype)
-        return data.astype(dtype.newbyteorder("=")).reshape(shape)
+        data = np.frombuffer(self.fetch(offset, count * stored.itemsize), stored)
+        return data.astype(stored.newbyteorder("=")).reshape(shape)
 
     def _check(self, offset: int, length: int) -> None:
         size = self.transport.window_size

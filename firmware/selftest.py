@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from . import program, registers
 from .host import Accelerator, AcceleratorError, ProgramError
+from .transport import Transport
 
 #: Where LOAD and STORE find the head's B, which comes back as it went in.
 LOAD_B = 5
@@ -167,7 +168,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.bitfile:
             from .pynq_transport import PynqTransport
-            transport = PynqTransport(arguments.bitfile)
+            transport: Transport = PynqTransport(arguments.bitfile)
         else:
             from .uio_transport import UioTransport
             transport = UioTransport()

@@ -49,7 +49,7 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
             shutil.copyfile(source, partial / source.name)
         partial.rename(bundle)
 
-    steps = [
+    steps: list[Command | Step] = [
         Step("rm -rf board/build/bundle board/bundle && mkdir -p board/build/out", begin),
         Command(("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log",
                  "-source", "build.tcl"), "board"),
