@@ -67,7 +67,9 @@ class Unit:
 
     def build(self, **given: object) -> Any:
         """The component."""
-        return self.make(**self.settings(given))
+        component = self.make(**self.settings(given))
+        component._MustUse__used = True  # A request that is refused later leaves it unused: no warning is due.
+        return component
 
 
 def parse_settings(items: list[str]) -> dict[str, str]:
@@ -119,8 +121,10 @@ UNITS: dict[str, Unit] = {unit.name: unit for unit in (
              _integer("w_bits", 18, 2, 18, "bits of a weight"),
          ), make=_mesh),
     Unit(name="nf4-encode", summary="activations to 4-bit codes and block scales",
-         parameters=(_integer("block", 64, 8, 256, "elements that share a scale; a power of two"),),
-         make=lambda block: _of("quant.encoder", "NF4Encoder")(block=block)),
+         parameters=(
+             _integer("lanes", 1, 1, 16, "elements in a beat; at most block / 16, a divisor of it"),
+             _integer("block", 64, 16, 256, "elements that share a scale; a multiple of 16"),
+         ), make=lambda lanes, block: _of("quant.encoder", "NF4Encoder")(lanes=lanes, block=block)),
     Unit(name="nf4-decode", summary="4-bit codes and block scales to fixed-point words",
          parameters=(_LANES,), make=lambda lanes: _of("quant.decoder", "NF4Decoder")(lanes=lanes)),
     Unit(name="lora-forward", summary="h = A x of an adapter, elements streaming",
@@ -128,11 +132,12 @@ UNITS: dict[str, Unit] = {unit.name: unit for unit in (
              _integer("rank", 4, 1, 16, "rank of the adapter"),
              _integer("lanes", 4, 1, 16, "elements of x in a beat"),
          ), make=lambda rank, lanes: _of("lora.units", "LoraForward")(rank=rank, lanes=lanes)),
-    Unit(name="lora-gradient", summary="dB += dy h', dh = B' dy and dA += dh x' of an adapter",
+    Unit(name="lora-gradient", summary="dB += d h' and dh = B' d of an adapter, a rank index a beat",
          parameters=(
-             _integer("rank", 4, 1, 16, "rank of the adapter"),
-             _integer("lanes", 4, 1, 16, "elements of x in a beat"),
-         ), make=lambda rank, lanes: _of("lora.units", "LoraGradient")(rank=rank, lanes=lanes)),
+             _integer("classes", 10, 1, 64, "outputs of the adapter"),
+             _integer("depth", 4, 1, 1024, "rank indices"),
+             _integer("samples", 32, 1, 64, "most samples that are summed"),
+         ), make=lambda **given: _of("lora.gradient", "LoraGradient")(**given)),
     Unit(name="softmax-cross-entropy", summary="softmax, loss and gradient of streaming logits",
          parameters=(_integer("max_length", 16, 2, 65536, "longest vector of logits"),),
          make=lambda max_length: _of("loss.softmax", "SoftmaxCrossEntropy")(max_length=max_length)),
