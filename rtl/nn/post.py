@@ -52,7 +52,7 @@ class PostProcess(wiring.Component):
     """
 
     #: Cycles from an input word to the output word it completes.
-    latency = 4
+    latency = 5
 
     def __init__(self, *, lanes=16, sum_shape=signed(48), sum_frac=28, bias=Fixed(width=32, frac=16),
                  fmt=Fixed(width=24, frac=16), max_width=32, max_height=32, max_pool=4):
@@ -124,8 +124,8 @@ class PostProcess(wiring.Component):
             "fold": 1, "fresh": 1, "load": 1, "store": 1, "emit": 1, "last": 1, "relu": 1,
             "group": group.shape(), "following": following.shape(),
         })
-        tags = [Signal(tags_layout, name=f"tags{n}") for n in range(3)]
-        valid = Signal(3)
+        tags = [Signal(tags_layout, name=f"tags{n}") for n in range(4)]
+        valid = Signal(4)
         ended = pool_col == 0
         m.d.comb += [
             fits.eq(cols >= pool),
@@ -166,7 +166,7 @@ class PostProcess(wiring.Component):
             ]
 
         with m.If(go):
-            m.d.sync += [valid.eq(Cat(step, valid[:2])), tags[1].eq(tags[0]), tags[2].eq(tags[1])]
+            m.d.sync += [valid.eq(Cat(step, valid[:3])), *(tags[n + 1].eq(tags[n]) for n in range(3))]
 
         # Each lane up to its activation. Whether the sum rounds up is known from the bits that go and the
         # parity that the bias will leave, so the adder takes it as its carry: one carry chain, not two.
@@ -183,12 +183,17 @@ class PostProcess(wiring.Component):
                 ]
             total = Signal(signed(max(len(kept), self.bias.width) + 1), name=f"total{n}", reset_less=True)
             word = Signal(self.fmt.shape, name=f"word{n}", reset_less=True)
-            value, over = saturate_hdl(total, self.fmt.shape)
+            # One bit beyond the activation's says as much as all that are above: out of range, and where.
+            near = Signal(signed(self.fmt.width + 1), name=f"near{n}", reset_less=True)
+            above, sign = total[self.fmt.width - 1:], total[-1]
+            value, over = saturate_hdl(near, self.fmt.shape)
             with m.If(go):
                 m.d.sync += [
                     total.eq(kept + bias[n] + up),
-                    word.eq(Mux(tags[1].relu & total[-1], 0, value)),
-                    clipped[n].eq(over & valid[1]),
+                    near.eq(Cat(total[:self.fmt.width - 1],
+                                Mux(above.any() & ~above.all(), ~sign, sign), sign)),
+                    word.eq(Mux(tags[2].relu & near[-1], 0, value)),
+                    clipped[n].eq(over & valid[2]),
                 ]
             words.append(word)
         count = Signal(range(self.lanes + 1))
@@ -206,26 +211,26 @@ class PostProcess(wiring.Component):
         write = memory.write_port()
         fold = Signal()
         m.d.comb += [
-            fold.eq(go & valid[2] & tags[2].fold),
-            read.en.eq(1), read.addr.eq(tags[2].following),
-            write.en.eq(fold & tags[2].store), write.addr.eq(tags[2].group),
+            fold.eq(go & valid[3] & tags[3].fold),
+            read.en.eq(1), read.addr.eq(tags[3].following),
+            write.en.eq(fold & tags[3].store), write.addr.eq(tags[3].group),
         ]
         best = Signal(best_layout, reset_less=True)
         out = Signal(best_layout, reset_less=True)
         last = Signal()
         with m.If(go):
-            m.d.sync += o_valid.eq(fold & tags[2].emit)
+            m.d.sync += o_valid.eq(fold & tags[3].emit)
         for n, word in enumerate(words):
             keep = Signal(name=f"keep{n}")
             folded = Signal(self.fmt.shape, name=f"folded{n}")
             m.d.comb += [
-                keep.eq((best[n] > word) & ~tags[2].fresh),
+                keep.eq((best[n] > word) & ~tags[3].fresh),
                 folded.eq(Mux(keep, best[n], word)),
                 write.data[n].eq(folded),
             ]
             with m.If(fold):
-                m.d.sync += [out[n].eq(folded), best[n].eq(Mux(tags[2].load, read.data[n], folded))]
+                m.d.sync += [out[n].eq(folded), best[n].eq(Mux(tags[3].load, read.data[n], folded))]
         with m.If(fold):
-            m.d.sync += last.eq(tags[2].last)
+            m.d.sync += last.eq(tags[3].last)
         m.d.comb += [self.o.valid.eq(o_valid), self.o.payload.p.eq(out), self.o.payload.last.eq(last)]
         return m
