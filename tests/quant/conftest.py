@@ -34,17 +34,21 @@ async def drain(ctx, port, count, stall, rng, read):
 
 @pytest.fixture
 def run_stream():
-    """``run(unit, payloads, count, read, stall, setup)`` -> ``(payloads out, cycles)``."""
+    """``run(unit, payloads, count, read, stall, setup)`` -> ``(payloads out, cycles)``.
+
+    ``stall`` is the share of cycles in which a side pauses, or one for each side.
+    """
     def run(unit, payloads, count, read, *, stall=0.3, seed=1, setup=None):
         result = {}
+        stall_in, stall_out = stall if isinstance(stall, tuple) else (stall, stall)
 
         async def source(ctx):
             if setup is not None:
                 await setup(ctx)
-            await feed(ctx, unit.i, payloads, stall, random.Random(seed))
+            await feed(ctx, unit.i, payloads, stall_in, random.Random(seed))
 
         async def sink(ctx):
-            result["out"] = await drain(ctx, unit.o, count, stall, random.Random(seed + 1), read)
+            result["out"] = await drain(ctx, unit.o, count, stall_out, random.Random(seed + 1), read)
 
         sim = Simulator(unit)
         sim.add_clock(1e-6)

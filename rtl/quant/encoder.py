@@ -1,0 +1,326 @@
+"""NF4 encoder: a stream of fixed-point words into blocks of codes with a scale."""
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..formats.codebook import NF4
+from ..formats.fixed import Fixed
+from .decoder import SCALE, TableWrite
+
+__all__ = ["ACTIVATION", "NF4Encoder", "block_layout"]
+
+ACTIVATION = Fixed(width=24, frac=16)
+THRESHOLD_FRAC = 16
+ENTRIES = 15  # thresholds of 16 levels
+SLOTS = 4     # blocks between their first element and their payload
+
+
+def block_layout(block):
+    """A quantised block: ``codes`` as packed bytes (first element in the high nibble of the lowest
+    byte), ``scale`` in units of 2**-8, ``last`` on the last block of its tensor."""
+    return data.StructLayout({"codes": unsigned(4 * block), "scale": SCALE.shape, "last": 1})
+
+
+class NF4Encoder(wiring.Component):
+    """Quantises a stream of words in blocks: 4-bit codes and the block's scale.
+
+    The scale is the block's absmax rounded up to a multiple of 2**-8, as u16. The code of ``x`` is
+    how many thresholds ``t`` have ``t * scale < x``, exactly, in integers; a block of zeros has scale 0
+    and the codes of 0.0. ``i.p.last`` ends a tensor: a short block is filled with elements 0, which
+    takes as many cycles as a full one. A tensor that is no multiple of ``lanes`` is filled with
+    zeros by its source.
+
+    Throughput is one beat a cycle for full blocks, as long as a waiting payload is taken at once.
+    The first payload comes ``latency`` cycles after its block's first beat was taken. ``i.ready``
+    comes from registers.
+
+    Parameters
+    ----------
+    lanes : int
+        Elements in a beat: a divisor of ``block`` and at most ``block / 16``, since one multiplier
+        scales the 15 thresholds within a block's time.
+    block : int
+        Elements that share a scale; a multiple of 16.
+    book : :class:`Codebook`
+        What the table holds after reset.
+    fmt : :class:`Fixed`
+        Format of an element. ``width - frac <= 8``: its absmax fits the scale; ``frac`` in 9..24.
+
+    Members
+    -------
+    i : ``In(stream)`` of ``{x: fmt x lanes, last: 1}``
+        Lane 0 is the first element.
+    o : ``Out(stream)`` of :func:`block_layout`
+    table : ``In(TableWrite(signed(18)))``
+        Rewrites a threshold, in units of 2**-16, 15 ascending entries; unused ones hold the largest
+        number. To be used between tensors, when all payloads have been taken.
+    """
+
+    def __init__(self, *, lanes=1, block=64, book=NF4, fmt=ACTIVATION):
+        if block < 16 or block % 16:
+            raise ValueError(f"block={block}: must be a positive multiple of 16")
+        if lanes < 1 or block % lanes or lanes * 16 > block:
+            raise ValueError(f"lanes={lanes}: must divide block={block} and be in 1..{block // 16}")
+        if fmt.width - fmt.frac > SCALE.width - SCALE.frac or not fmt.is_signed:
+            raise ValueError(f"fmt={fmt}: must be signed with width - frac <= {SCALE.width - SCALE.frac}, "
+                             f"else its absmax does not fit the scale")
+        if not SCALE.frac < fmt.frac <= THRESHOLD_FRAC + SCALE.frac:
+            raise ValueError(f"fmt.frac={fmt.frac}: must be in {SCALE.frac + 1}.."
+                             f"{THRESHOLD_FRAC + SCALE.frac}")
+        self.lanes = lanes
+        self.block = block
+        self.book = book
+        self.fmt = fmt
+        super().__init__({
+            "i": In(stream.Signature(data.StructLayout({
+                "x": data.ArrayLayout(fmt.shape, lanes), "last": 1}))),
+            "o": Out(stream.Signature(block_layout(block))),
+            "table": In(TableWrite(book.threshold_shape(THRESHOLD_FRAC))),
+        })
+
+    @property
+    def beats(self):
+        """Beats of a block."""
+        return self.block // self.lanes
+
+    @property
+    def tree_stages(self):
+        """Register stages that find the largest of the lanes of a beat."""
+        return (self.lanes - 1).bit_length()
+
+    @property
+    def latency(self):
+        """Cycles from a block's first beat to its payload: the block twice, and its thresholds between."""
+        return 2 * self.beats + self.tree_stages + ENTRIES + 12
+
+    def elaborate(self, platform):
+        m = Module()
+
+        # A block passes three steps: it is buffered while its largest element is found; its 15
+        # thresholds are multiplied with the scale; it is read back and each element searched among them.
+        # Steps of successive blocks overlap, so what they share is kept per slot, block number mod 4.
+        scales = self._scales(m)
+        put = self._buffer(m)
+        scaled = self._absmax(m, put, scales)
+        ready, limits = self._thresholds(m, scaled, scales)
+        self._search(m, put, ready, limits, scales)
+        return m
+
+    def _scales(self, m):
+        """Scale and ``last`` of the blocks under way."""
+        m.submodules.scales = scales = Memory(
+            shape=data.StructLayout({"scale": SCALE.shape, "last": 1}), depth=SLOTS, init=[])
+        return scales
+
+    def _buffer(self, m):
+        """Takes beats, fills short blocks, and says what was put into the buffer."""
+        depth = 1 << (self.beats + 32 - 1).bit_length()
+        m.submodules.buffer = self._memory = Memory(
+            shape=unsigned(self.lanes * self.fmt.width), depth=depth, init=[])
+        write = self._memory.write_port()
+
+        self._level = level = Signal(range(depth + 1))
+        self._open = slots = Signal(range(SLOTS + 1))
+        beat = Signal(range(self.beats))
+        fill = Signal()
+        room = Signal()
+        end = Signal()
+        put = {"en": Signal(), "x": Signal.like(self.i.p.x), "end": end, "first": Signal(), "last": Signal()}
+        m.d.comb += [
+            # Read pointer and slots only ever make room, so a count from the last cycle is safe.
+            room.eq(~level[-1] & ((beat != 0) | ~slots[-1])),
+            self.i.ready.eq(room & ~fill),
+            put["en"].eq(room & (fill | self.i.valid)),
+            put["first"].eq(beat == 0),
+            put["last"].eq(fill | self.i.p.last),
+            end.eq(beat == self.beats - 1),
+            write.en.eq(put["en"]),
+            write.data.eq(put["x"]),
+        ]
+        with m.If(~fill):
+            m.d.comb += put["x"].eq(self.i.p.x)
+        with m.If(put["en"]):
+            m.d.sync += [
+                write.addr.eq(write.addr + 1),
+                beat.eq(Mux(end, 0, beat + 1)),
+                fill.eq(put["last"] & ~end),
+            ]
+        return put
+
+    def _absmax(self, m, put, scales):
+        """Pulses when the scale of the next block has been written."""
+        # |x| rounded up to the scale's step in one carry chain: for a negative x, -floor(x) is ~x + 1.
+        drop = self.fmt.frac - SCALE.frac
+        values = []
+        for lane in range(self.lanes):
+            x = put["x"][lane]
+            value = Signal(SCALE.shape, name=f"ceiling_{lane}")
+            high = (x >> drop) ^ Mux(x[-1], -1, 0)
+            m.d.sync += value.eq(high[:SCALE.width] + (x[-1] | x[:drop].any()))
+            values.append(value)
+        stages = 1
+        while len(values) > 1:
+            pairs = [values[n:n + 2] for n in range(0, len(values), 2)]
+            values = [Signal(SCALE.shape, name=f"largest_{stages}_{n}") for n in range(len(pairs))]
+            for value, pair in zip(values, pairs):
+                m.d.sync += value.eq(Mux(pair[0] > pair[-1], pair[0], pair[-1]))
+            stages += 1
+        tags = []
+        for tag in ("en", "first", "end", "last"):
+            pipe = Signal(stages + 1, name=f"{tag}_pipe")
+            m.d.sync += pipe.eq(Cat(put[tag], pipe))
+            tags.append(pipe)
+        en, first, end, last = tags
+
+        absmax = Signal(SCALE.shape)
+        with m.If(en[-2]):
+            with m.If(first[-2] | (values[0] > absmax)):
+                m.d.sync += absmax.eq(values[0])
+        write = scales.write_port()
+        m.d.comb += [
+            write.en.eq(en[-1] & end[-1]),
+            write.data.scale.eq(absmax),
+            write.data.last.eq(last[-1]),
+        ]
+        with m.If(write.en):
+            m.d.sync += write.addr.eq(write.addr + 1)
+        return write.en
+
+    def _thresholds(self, m, scaled, scales):
+        """Multiplies the thresholds with each block's scale; pulses when a block's are all there.
+
+        Returns the pulse and the four memories of a search tree: stage s decides bit 3 - s of the code
+        and holds the 2**s thresholds it may need, for each slot.
+        """
+        book = [int(v) for v in self.book.threshold_table(THRESHOLD_FRAC)]
+        m.submodules.book = memory = Memory(shape=self.table.data.shape(), depth=16, init=book)
+        rewrite, read = memory.write_port(), memory.read_port(domain="comb")
+        m.d.comb += [
+            rewrite.en.eq(self.table.en),
+            rewrite.addr.eq(self.table.addr),
+            rewrite.data.eq(self.table.data),
+        ]
+
+        waiting = Signal(range(SLOTS + 1))
+        slot = Signal(range(SLOTS))
+        k = Signal(4, init=ENTRIES)
+        start = Signal()
+        scale = Signal(SCALE.width)
+        source = scales.read_port(domain="comb")
+        m.d.comb += [
+            start.eq((k == ENTRIES) & (waiting != 0)),
+            source.addr.eq(slot),
+            read.addr.eq(k),
+        ]
+        m.d.sync += waiting.eq(waiting + scaled - start)
+        with m.If(start):
+            # In a block of zeros 1 stands in for the scale, to put 0 between the same thresholds.
+            m.d.sync += [
+                scale.eq(source.data.scale | (source.data.scale == 0)),
+                k.eq(0),
+                slot.eq(slot + 1),
+            ]
+        with m.Elif(k != ENTRIES):
+            m.d.sync += k.eq(k + 1)
+
+        threshold = Signal(self.table.data.shape())
+        product = Signal(signed(len(threshold) + SCALE.width))
+        held = Signal.like(product)
+        m.d.sync += [threshold.eq(read.data), product.eq(threshold * scale), held.eq(product)]
+        # Which entry of which slot each factor is; the slot was counted up at the start.
+        depth = 3
+        wen, entry, to = Signal(depth), [Signal(4, name=f"entry_{n}") for n in range(depth)], []
+        to = [Signal(range(SLOTS), name=f"to_{n}") for n in range(depth)]
+        m.d.sync += [
+            wen.eq(Cat(k != ENTRIES, wen)),
+            entry[0].eq(k), to[0].eq(slot - 1),
+            *(new.eq(old) for new, old in zip(entry[1:] + to[1:], entry[:-1] + to[:-1])),
+        ]
+        # x > t * scale: below x's own bits the product may be floored, x has none there.
+        limit = held >> (THRESHOLD_FRAC + SCALE.frac - self.fmt.frac)
+        limits = []
+        for stage in range(4):
+            shape = signed(self.fmt.width + 1)
+            tree = Memory(shape=shape, depth=SLOTS << stage, init=[])
+            m.submodules[f"limits_{stage}"] = tree
+            write = tree.write_port()
+            # Stage 3 decides even codes, stage 2 those that end in 01, stage 1 in 011, stage 0 is 0111.
+            tail = 4 - stage
+            m.d.comb += [
+                write.en.eq(wen[-1] & (entry[-1][:tail] == (1 << (tail - 1)) - 1)),
+                write.addr.eq(Cat(entry[-1][tail:], to[-1])),
+                write.data.eq(limit),
+            ]
+            limits.append(tree)
+        done = Signal()
+        m.d.sync += done.eq(wen[-1] & (entry[-1] == ENTRIES - 1))
+        return done, limits
+
+    def _search(self, m, put, ready, limits, scales):
+        """Reads blocks back, finds their codes and shifts them into the payload."""
+        step = Signal()
+        m.d.comb += step.eq(~self.o.valid | self.o.ready)
+
+        # Read a beat a cycle while there is a block with thresholds.
+        waiting = Signal(range(SLOTS + 1))
+        beat = Signal(range(self.beats))
+        slot = Signal(range(SLOTS))
+        go = Signal()
+        end = Signal()
+        read = self._memory.read_port()
+        m.d.comb += [
+            go.eq(step & (waiting != 0)),
+            end.eq(beat == self.beats - 1),
+            read.en.eq(step),
+        ]
+        m.d.sync += waiting.eq(waiting + ready - (go & end))
+        with m.If(go):
+            m.d.sync += [read.addr.eq(read.addr + 1), beat.eq(Mux(end, 0, beat + 1)), slot.eq(slot + end)]
+        m.d.sync += self._level.eq(self._level + put["en"] - go)
+
+        stages = 5
+        valid, final = Signal(stages), Signal(stages)
+        slots = [Signal(range(SLOTS), name=f"slot_{n}") for n in range(stages - 1)]
+        with m.If(step):
+            m.d.sync += [
+                valid.eq(Cat(waiting != 0, valid)),
+                final.eq(Cat(end, final)),
+                slots[0].eq(slot),
+                *(new.eq(old) for new, old in zip(slots[1:], slots)),
+            ]
+        codes = []
+        words = data.View(data.ArrayLayout(self.fmt.shape, self.lanes), read.data)
+        for lane in range(self.lanes):
+            x, code = words[lane], Const(0, 0)
+            for stage, tree in enumerate(limits):
+                port = tree.read_port(domain="comb")
+                m.d.comb += port.addr.eq(Cat(code, slots[stage]))
+                next_code = Signal(stage + 1, name=f"code_{lane}_{stage}")
+                next_x = Signal(self.fmt.shape, name=f"x_{lane}_{stage}")
+                with m.If(step):
+                    m.d.sync += [next_code.eq(Cat(x > port.data, code)), next_x.eq(x)]
+                x, code = next_x, next_code
+            codes.append(code)
+
+        # Nibble n holds element n while they shift in from the top.
+        shift = Signal(4 * self.block)
+        full = Signal()
+        m.d.comb += self.o.valid.eq(full)
+        with m.If(step):
+            m.d.sync += full.eq(valid[-1] & final[-1])
+            with m.If(valid[-1]):
+                m.d.sync += shift.eq(Cat(shift, *codes)[4 * self.lanes:])
+        first = Signal(range(SLOTS))
+        source = scales.read_port(domain="comb")
+        taken = Signal()
+        opened = Signal()
+        m.d.comb += [
+            self.o.p.codes.eq(Cat(shift.word_select(n ^ 1, 4) for n in range(self.block))),
+            source.addr.eq(first),
+            self.o.p.scale.eq(source.data.scale),
+            self.o.p.last.eq(source.data.last),
+            taken.eq(self.o.valid & self.o.ready),
+            opened.eq(put["en"] & put["first"]),
+        ]
+        m.d.sync += [self._open.eq(self._open + opened - taken), first.eq(first + taken)]
