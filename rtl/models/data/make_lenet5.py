@@ -10,9 +10,9 @@ environment of their own, and the whole MNIST set::
 The network is InstantFT's LeNet-5 (107,786 parameters). It is trained on the 60,000 *upright*
 training images for 2 epochs of Adam (lr 1e-3, batches of 64); the seed fixes initial weights and order.
 
-Six base networks (seeds 0 to 5) were trained, and seed 3 was chosen: fine-tuned in float64 on 1,024
+Six base networks (seeds 0 to 5) were trained, and seed 3 was chosen: fine-tuned in floating point on 1,024
 images at 90 degrees (rank 4, lr 0.05, batch 20, 10 epochs, NF4 cache), it reaches 93.6 % on the other
-8,976 images, mean of adapter seeds 0 to 4 (``python -m gradloom.sim.baselines --seeds 5``); the figure of
+8,976 images, mean of adapter seeds 0 to 4 (``python -m gradloom.sim.baselines --methods instantft --seeds 5``); the figure of
 the other five lies between 89.9 and 93.1 %. Adapter seed 1 is what pulls the lowest down (to 78 % on base 4): its
 last step is on a batch of 4 with a large gradient. The shipped one is thus a good draw, not a typical one.
 """

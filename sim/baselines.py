@@ -1,0 +1,283 @@
+"""InstantFT beside the ways of fine-tuning that it was measured against, in floating point.
+
+==============  =======================================================================================
+``full``        every weight and bias
+``lora-all``    ordinary LoRA on every layer, ``y = W x + B A x``: the gradient passes through the base
+``lora-last``   ordinary LoRA on the last layer alone
+``instantft``   direct-to-output adapters on every layer, taps from the forward cache
+==============  =======================================================================================
+
+``python -m gradloom.sim.baselines`` prints the table; ``--help`` says what it takes.
+"""
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from gradloom.rtl.models.datasets import Dataset, activations, default_split
+from gradloom.rtl.models.network import Conv, Dense, Network
+from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
+from gradloom.rtl.plan.schedule import batches, epoch_order, initial_adapters
+from gradloom.sim.mathematics import accuracy, cross_entropy, finetune_float, windows
+
+__all__ = ["METHODS", "Work", "Row", "work", "compare", "table"]
+
+METHODS = ("full", "lora-all", "lora-last", "instantft")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Multiply-accumulates of one sample, and what is learnt.
+
+    Members
+    -------
+    trainable : parameters that change
+    forward_first, forward : a sample in the first epoch, and in every later one
+    backward : a sample in any epoch
+    """
+
+    trainable: int
+    forward_first: int
+    forward: int
+    backward: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the comparison. MACs are of a whole epoch; accuracies are fractions of the test images."""
+
+    method: str
+    trainable: int
+    forward_macs_first: int
+    forward_macs: int
+    backward_macs: int
+    accuracy_before: float
+    accuracy_after: float
+
+
+def _method(method: str) -> str:
+    if method not in METHODS:
+        raise ValueError(f"method={method!r}: must be one of {', '.join(METHODS)}")
+    return method
+
+
+def _sides(network: Network) -> list[tuple[int, int, int]]:
+    """``(positions, inputs, outputs)`` of every layer as a matrix product."""
+    sides = []
+    for layer, shape in zip(network.layers, network.shapes):
+        positions = int(np.prod(layer.convolved(shape)[1:])) if isinstance(layer, Conv) else 1
+        sides.append((positions, layer.weight[0].size, layer.outputs))
+    return sides
+
+
+def work(network: Network, method: str, rank: int = 4) -> Work:
+    """What ``method`` costs, counted from the shapes alone."""
+    _method(method)
+    base, layers = network.macs, list(zip(network.layer_macs, _sides(network)))
+    if method == "full":
+        # A weight's gradient costs what its product does; so does an input's, which the first layer needs not.
+        return Work(trainable=network.parameters, forward_first=base, forward=base,
+                    backward=2 * base - network.layer_macs[0])
+    if method == "instantft":
+        adapters = network.adapter_parameters(rank)
+        backward = sum(rank * (n + 2 * network.classes) for n in network.taps)  # dA, dB, dh
+        return Work(trainable=adapters, forward_first=base + adapters, forward=adapters, backward=backward)
+    start = 0 if method == "lora-all" else len(layers) - 1
+    trainable = forward = backward = 0
+    for index, (macs, (p, k, o)) in enumerate(layers[start:], start):
+        trainable += rank * (k + o)
+        forward += p * rank * (k + o)
+        backward += p * rank * (2 * o + k)  # dB, dh, dA
+        if index > start:
+            backward += macs + p * rank * k  # the input's gradient, through W and through A
+    return Work(trainable=trainable, forward_first=base + forward, forward=base + forward, backward=backward)
+
+
+class _Layer:
+    """A layer that learns: its weights (``full``), a LoRA beside them (``a``, ``b``), or nothing."""
+
+    def __init__(self, layer: Conv | Dense, full: bool, lora: tuple[np.ndarray, np.ndarray] | None, dtype):
+        self.layer = layer
+        self.weight = layer.weight.reshape(layer.outputs, -1).astype(dtype)
+        self.bias = layer.bias.astype(dtype)
+        self.full, self.lora = full, lora
+        self.parameters = [self.weight, self.bias] if full else list(lora or ())
+        self.gradients: list[np.ndarray] = []
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        layer = self.layer
+        self.shape = x.shape
+        columns = windows(layer, x) if isinstance(layer, Conv) else x.reshape(len(x), 1, -1)
+        self.columns = columns.reshape(-1, columns.shape[-1])
+        y = self.columns @ self.weight.T + self.bias
+        if self.lora:
+            self.hidden = self.columns @ self.lora[0].T
+            y += self.hidden @ self.lora[1].T
+        if isinstance(layer, Conv):
+            c, h, w = layer.convolved(x.shape[1:])
+            y = y.reshape(len(x), h, w, c).transpose(0, 3, 1, 2)
+            if layer.pool > 1:
+                k, self.before = layer.pool, (h, w)
+                y = y[:, :, :h // k * k, :w // k * k].reshape(len(x), c, h // k, k, w // k, k)
+                y = y.transpose(0, 1, 2, 4, 3, 5).reshape(len(x), c, h // k, w // k, k * k)
+                self.chosen = y.argmax(axis=-1)[..., None]
+                y = np.take_along_axis(y, self.chosen, -1)[..., 0]
+        if layer.relu:
+            self.live = y > 0
+            y = y * self.live
+        return y
+
+    def backward(self, dy: np.ndarray, further: bool) -> np.ndarray | None:
+        """Gradients of the parameters; of the input, where ``further`` layers need it."""
+        layer, n = self.layer, len(dy)
+        if layer.relu:
+            dy = dy.reshape(self.live.shape) * self.live
+        if isinstance(layer, Conv):
+            dy = dy.reshape(n, *layer.output_shape(self.shape[1:]))
+            if layer.pool > 1:
+                k, (h, w) = layer.pool, self.before
+                c, ph, pw = dy.shape[1:]
+                spread = np.zeros((n, c, ph, pw, k * k), dy.dtype)
+                np.put_along_axis(spread, self.chosen, dy[..., None], -1)
+                dy = np.zeros((n, c, h, w), dy.dtype)
+                dy[:, :, :ph * k, :pw * k] = (spread.reshape(n, c, ph, pw, k, k).transpose(0, 1, 2, 4, 3, 5)
+                                              .reshape(n, c, ph * k, pw * k))
+            dy = dy.transpose(0, 2, 3, 1)
+        dy = dy.reshape(-1, layer.outputs)
+        if self.lora:
+            dh = dy @ self.lora[1]
+            self.gradients = [dh.T @ self.columns, dy.T @ self.hidden]
+        elif self.full:
+            self.gradients = [dy.T @ self.columns, dy.sum(axis=0)]
+        if not further:
+            return None
+        dx = dy @ self.weight
+        if self.lora:
+            dx += dh @ self.lora[0]
+        return self._images(dx) if isinstance(layer, Conv) else dx.reshape(self.shape)
+
+    def _images(self, columns: np.ndarray) -> np.ndarray:
+        """col2im: what :func:`windows` took apart, added up."""
+        layer, (n, c, h, w) = self.layer, self.shape
+        (kh, kw), (sh, sw), (top, left, bottom, right) = layer.kernel, layer.stride, layer.pads
+        _, oh, ow = layer.convolved((c, h, w))
+        columns = columns.reshape(n, oh, ow, c, kh, kw).transpose(0, 3, 4, 5, 1, 2)
+        padded = np.zeros((n, c, h + top + bottom, w + left + right), columns.dtype)
+        for i in range(kh):
+            for j in range(kw):
+                padded[:, :, i:i + oh * sh:sh, j:j + ow * sw:sw] += columns[:, :, i, j]
+        return padded[:, :, top:top + h, left:left + w]
+
+
+class Trainer:
+    """One of ``full``, ``lora-all`` and ``lora-last`` on a network; SGD on the mean loss of each batch."""
+
+    def __init__(self, network: Network, method: str, *, rank: int = 4, seed: int = 0, dtype=np.float32):
+        if _method(method) == "instantft":
+            raise ValueError("method='instantft': it has no backward pass; use finetune_float")
+        self.dtype = dtype
+        sides = _sides(network)
+        starts = initial_adapters([k for _, k, _ in sides], network.classes, rank, seed)
+        last = len(sides) - 1
+        self.layers = []
+        for index, (layer, (_, _, outputs), (a, _)) in enumerate(zip(network.layers, sides, starts)):
+            has = method == "lora-all" or (method == "lora-last" and index == last)
+            lora = (a.astype(dtype), np.zeros((outputs, rank), dtype)) if has else None
+            self.layers.append(_Layer(layer, method == "full", lora, dtype))
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Logits of activations ``x``."""
+        x = x.astype(self.dtype)
+        for layer in self.layers:
+            x = layer.forward(x)
+        return x
+
+    def gradients(self, x: np.ndarray, labels: np.ndarray) -> float:
+        """Mean loss of a batch; every layer then holds its gradients."""
+        loss, d = cross_entropy(self.forward(x), labels)
+        d = d / len(labels)
+        first = min(i for i, layer in enumerate(self.layers) if layer.parameters)
+        for index in range(len(self.layers) - 1, first - 1, -1):
+            d = self.layers[index].backward(d, index > first)
+        return float(loss.mean())
+
+    def train(self, x: np.ndarray, labels: np.ndarray, *, lr: float, batch: int, epochs: int, seed: int) -> list[float]:
+        """Loss of every step."""
+        losses = []
+        for epoch in range(epochs):
+            for index in batches(epoch_order(len(labels), epoch, seed), batch):
+                losses.append(self.gradients(x[index], labels[index]))
+                for layer in self.layers:
+                    for w, g in zip(layer.parameters, layer.gradients):
+                        w -= (lr * g).astype(self.dtype)
+        return losses
+
+    def accuracy(self, images: np.ndarray, labels: np.ndarray, chunk: int = 500) -> float:
+        """Fraction of uint8 ``images`` that are labelled right."""
+        logits = [self.forward(activations(images[i:i + chunk])) for i in range(0, len(images), chunk)]
+        return accuracy(np.concatenate(logits), labels)
+
+
+def compare(network: Network, data: Dataset, *, methods: Sequence[str] = METHODS, rank: int = 4, lr: float = 0.05,
+            batch: int = 20, epochs: int = 10, seed: int = 0, cache: str = "nf4", dtype=np.float32) -> list[Row]:
+    """A row a method, each trained on ``data`` alike."""
+    rows = []
+    n = len(data.x_train)
+    for method in methods:
+        cost = work(network, method, rank)
+        if method == "instantft":
+            result = finetune_float(network, data, rank=rank, lr=lr, batch=batch, epochs=epochs, seed=seed,
+                                    cache=cache, dtype=dtype)
+            before, after = result.accuracy_before, result.accuracy_after
+        else:
+            trainer = Trainer(network, method, rank=rank, seed=seed, dtype=dtype)
+            before = trainer.accuracy(data.x_test, data.y_test)
+            trainer.train(activations(data.x_train).astype(dtype), data.y_train, lr=lr, batch=batch, epochs=epochs,
+                          seed=seed)
+            after = trainer.accuracy(data.x_test, data.y_test)
+        rows.append(Row(method=method, trainable=cost.trainable, forward_macs_first=n * cost.forward_first,
+                        forward_macs=n * cost.forward, backward_macs=n * cost.backward, accuracy_before=before,
+                        accuracy_after=after))
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as text, MACs in millions an epoch."""
+    lines = [f"{'method':<10} {'trainable':>9} {'forward, epoch 1':>16} {'later epochs':>12} {'backward':>9} "
+             f"{'before':>7} {'after':>7}"]
+    lines += [f"{r.method:<10} {r.trainable:>9,} {r.forward_macs_first / 1e6:>14.1f} M {r.forward_macs / 1e6:>10.1f} M "
+              f"{r.backward_macs / 1e6:>7.1f} M {r.accuracy_before:>7.1%} {r.accuracy_after:>7.1%}" for r in rows]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """``python -m gradloom.sim.baselines``: InstantFT and the baselines, averaged over seeds."""
+    parser = argparse.ArgumentParser(description="InstantFT beside other ways of fine-tuning, in floating point.")
+    parser.add_argument("--model", help="ONNX file (default: the LeNet-5 in the package)")
+    parser.add_argument("--angle", type=float, default=90)
+    parser.add_argument("--limit", type=int, help="train on the first N images")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--rank", type=int, default=4)
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--batch", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=1, help="average over seeds 0..N-1")
+    parser.add_argument("--cache", default="nf4", choices=("nf4", "int8", "none"))
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    network = load_onnx(args.model) if args.model else load_pretrained()
+    data = default_split(0, degrees=args.angle).limited(train=args.limit)
+    runs = [compare(network, data, methods=args.methods, rank=args.rank, lr=args.lr, batch=args.batch,
+                    epochs=args.epochs, seed=seed, cache=args.cache) for seed in range(args.seeds)]
+    rows = [Row(**{**asdict(same[0]), "accuracy_after": float(np.mean([r.accuracy_after for r in same]))})
+            for same in zip(*runs)]
+    if args.json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
