@@ -84,6 +84,13 @@ def test_shortest_runs_take_as_long_as_their_preparation(bench):
     check_cycles(dut, runs, play(bench, dut, runs))
 
 
+def test_a_stalled_run_keeps_its_kernel(bench):
+    """The next run waits while the last column of this one is held up in the pipeline."""
+    dut = WindowGenerator(shape=signed(8), max_kernel=3, max_width=4, max_height=4)
+    runs = [WindowRun(height=3, width=3, kernel_h=h, kernel_w=3) for h in (3, 1, 2) * 6]
+    play(bench, dut, runs, stall=0.7)
+
+
 def test_lenet_takes_one_cycle_a_pixel(bench):
     dut = WindowGenerator()
     times = play(bench, dut, LENET)
