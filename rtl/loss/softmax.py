@@ -75,7 +75,7 @@ class SoftmaxCrossEntropy(wiring.Component):
 
     Latency from a vector's last logit to its first ``d`` is 23 cycles and to its loss
     ``22 + length``; throughput is one logit a cycle over back-to-back vectors while both outputs
-    are taken. Vectors shorter than 2 logits and many in a row may wait for one another. Five multipliers.
+    are taken and at most 13 vectors are under way. Five multipliers.
 
     Parameters
     ----------
@@ -85,7 +85,8 @@ class SoftmaxCrossEntropy(wiring.Component):
     Members
     -------
     i : ``In(stream.Signature({z: Fixed(24, 16), target: 1, first: 1, last: 1}))``
-        Logits; ``target`` marks the one that should win. ``first`` is implied by the last ``last``.
+        Logits; ``target`` marks the one that should win. ``first`` is not looked at: a vector starts after a
+        ``last``.
     o : ``Out(stream.Signature({d: Fixed(18, 16), first: 1, last: 1}))``
         Probability minus target.
     o_loss : ``Out(stream.Signature({loss: unsigned(25), correct: 1}))``
