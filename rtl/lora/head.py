@@ -343,7 +343,7 @@ class Head(wiring.Component):
         ]
 
         z, z_over = self._logits(m, args, start, lanes, h_forward, label_error)
-        m.submodules.softmax = softmax = SoftmaxCrossEntropy(max_length=self.max_classes)
+        softmax = place(m, "softmax", SoftmaxCrossEntropy(max_length=self.max_classes), platform)
         m.d.comb += [
             softmax.i.valid.eq(z.valid), softmax.i.p.z.eq(z.z), softmax.i.p.target.eq(z.target),
             softmax.i.p.first.eq(z.first), softmax.i.p.last.eq(z.last),

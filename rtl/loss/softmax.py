@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from gradloom.rtl.config import ACTIVATION, PROBABILITY
 from gradloom.rtl.formats.fixed import round_shift_hdl
 from gradloom.rtl.formats.interpolation import Interpolation
+from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 
 __all__ = ["SoftmaxCrossEntropy"]
@@ -145,11 +146,11 @@ class SoftmaxCrossEntropy(wiring.Component):
         with m.If(take):
             m.d.sync += [first.eq(last), index.eq(Mux(last, 0, index + 1))]
 
-        self._pass_1(m, take, first, last, logs, sums, sum_shape)
-        self._pass_2(m, logs, sums, log_shape, sum_shape, pop, pop_last)
+        self._pass_1(m, platform, take, first, last, logs, sums, sum_shape)
+        self._pass_2(m, platform, logs, sums, log_shape, sum_shape, pop, pop_last)
         return m
 
-    def _pass_1(self, m, take, first, last, logs, sums, sum_shape):
+    def _pass_1(self, m, platform, take, first, last, logs, sums, sum_shape):
         guard = ceil_log2(self.max_length)
         sum_frac = _FRAC + 1 + guard
         sum_width = sum_frac + guard + 1
@@ -180,7 +181,7 @@ class SoftmaxCrossEntropy(wiring.Component):
 
         # Stages 5 to 7: its power of two; how far it and the sum lie below the running maximum.
         whole = t4[_FRAC:].as_signed()
-        m.submodules.power = power = _Interpolator(table=_EXP2)
+        power = place(m, "power", _Interpolator(table=_EXP2), platform)
         m.d.comb += [power.enable.eq(1), power.x.eq(t4[:_FRAC])]
         top = Signal(signed(9), reset_less=True)
         top_before = delay(m, top, 1)
@@ -219,7 +220,7 @@ class SoftmaxCrossEntropy(wiring.Component):
             for n in range(guard + 1):
                 with m.Case(n):
                     m.d.sync += x.eq(total10[sum_frac + n - 21:sum_frac + n])
-        m.submodules.log = log = _Interpolator(table=_LOG2)
+        log = place(m, "log", _Interpolator(table=_LOG2), platform)
         m.d.comb += [log.enable.eq(1), log.x.eq(x)]
         # The maximum is that of stage 5, k of stage 10, the table's answer of stage 14.
         exponent = delay(m, delay(m, top, 5) + k, 1)
@@ -229,7 +230,7 @@ class SoftmaxCrossEntropy(wiring.Component):
             sums.w_en.eq(stage[15].valid & stage[15].last),
         ]
 
-    def _pass_2(self, m, logs, sums, log_shape, sum_shape, pop, pop_last):
+    def _pass_2(self, m, platform, logs, sums, log_shape, sum_shape, pop, pop_last):
         step = Signal()
         m.d.comb += [
             step.eq((~self.o.valid | self.o.ready) & (~self.o_loss.valid | self.o_loss.ready)),
@@ -267,7 +268,7 @@ class SoftmaxCrossEntropy(wiring.Component):
         m.d.comb += v.eq(Mux(v1[-1], v1, 0))
 
         # Stages 2 to 5: the probability.
-        m.submodules.power_2 = power = _Interpolator(table=_EXP2)
+        power = place(m, "power_late", _Interpolator(table=_EXP2), platform)
         m.d.comb += [power.enable.eq(step), power.x.eq(v[:_FRAC])]
         down = Signal(11)
         m.d.comb += down.eq(-v[_FRAC:].as_signed())
