@@ -1,0 +1,17 @@
+"""The shell on a bus: the laws are in ``shell_laws.py``, one simulation runs them all."""
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradloom.sim import runner
+
+sys.path.insert(0, str(Path(__file__).parent))
+import bench  # noqa: E402
+
+
+@pytest.mark.parametrize("data_bits", [128, 256])
+def test_the_shell_obeys_its_laws_on_the_bus(data_bits, tmp_path):
+    where = bench.built(data_bits)
+    runner.run_cocotb(where, top="shell_bench", module="shell_laws", directory=tmp_path,
+                      environment={"DATA_BITS": str(data_bits)})
