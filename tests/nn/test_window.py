@@ -86,8 +86,8 @@ def test_shortest_runs_take_as_long_as_their_preparation(bench):
 
 def test_a_stalled_run_keeps_its_kernel(bench):
     """The next run waits while the last column of this one is held up in the pipeline."""
-    dut = WindowGenerator(shape=signed(8), max_kernel=3, max_width=4, max_height=4)
-    runs = [WindowRun(height=3, width=3, kernel_h=h, kernel_w=3) for h in (3, 1, 2) * 6]
+    dut = WindowGenerator(shape=signed(8), max_kernel=3, max_width=6, max_height=4)
+    runs = [WindowRun(height=3, width=6, kernel_h=h, kernel_w=3) for h in (3, 1, 2) * 4]
     play(bench, dut, runs, stall=0.7)
 
 
