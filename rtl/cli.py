@@ -1,4 +1,5 @@
-"""The command line ``gradloom``. It is the one part of this room that may import upwards, and only when a verb runs."""
+"""The command line ``gradloom``: with its verbs the one part of this room that imports upwards, and lazily."""
+
 import enum
 import json
 import os
@@ -10,27 +11,35 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(
-    name="gradloom", no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False,
-    help="Generates FPGA accelerators that fine-tune neural networks on the device, and runs them in simulated RTL.",
-    epilog="Example: gradloom generate instantft-kv260 -o design && gradloom finetune instantft-kv260 --rtl design")
+    name="gradloom",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Generates FPGA accelerators that fine-tune neural networks, and runs them in simulated RTL.",
+    epilog="Example: gradloom generate instantft-kv260 -o design\n\n"
+    "Example: gradloom finetune instantft-kv260 --rtl design",
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
-Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter; repeatable.")]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter; repeatable.")
+]
 
 
-class CacheFormat(str, enum.Enum):
+class CacheFormat(enum.StrEnum):
     nf4 = "nf4"
     int8 = "int8"
     none = "none"
 
 
-class Engine(str, enum.Enum):
+class Engine(enum.StrEnum):
     rtl = "rtl"
     reference = "reference"
     float = "float"
 
 
-class Simulator(str, enum.Enum):
+class Simulator(enum.StrEnum):
     verilator = "verilator"
     icarus = "icarus"
     amaranth = "amaranth"
@@ -40,6 +49,7 @@ class Simulator(str, enum.Enum):
 def presets(as_json: Json = False) -> None:
     """List the presets: a machine, a board and what it is for."""
     import gradloom
+
     _table(gradloom.presets(), ("name", "board", "summary"), as_json)
 
 
@@ -47,45 +57,67 @@ def presets(as_json: Json = False) -> None:
 def boards(as_json: Json = False) -> None:
     """List the boards and what their chips have."""
     from gradloom.boards import all_boards
-    _table([board.as_dict() for board in all_boards()], ("name", "part", "lut", "ff", "dsp", "bram36", "uram", "summary"), as_json)
+
+    _table(
+        [board.as_dict() for board in all_boards()],
+        ("name", "part", "lut", "ff", "dsp", "bram36", "uram", "summary"),
+        as_json,
+    )
 
 
 @app.command(epilog="Example: gradloom doctor")
 def doctor(as_json: Json = False) -> None:
     """Which tools this machine has, what each is for, and how to get the others."""
     from gradloom.boards.doctor import examine
+
     _table([tool.as_dict() for tool in examine()], ("tool", "version", "purpose", "get"), as_json)
 
 
-@app.command(epilog="Example: gradloom generate instantft-kv260 -o design\n\n"
-                    "Example: gradloom generate mesh --set rows=32 --set cols=32 -o mesh")
+@app.command(
+    epilog="Example: gradloom generate instantft-kv260 -o design\n\n"
+    "Example: gradloom generate mesh --set rows=32 --set cols=32 -o mesh"
+)
 def generate(
-    target: Annotated[str, typer.Argument(metavar="PRESET|UNIT", help="A preset (gradloom presets) or a unit.")],
+    target: Annotated[
+        str, typer.Argument(metavar="PRESET|UNIT", help="A preset (gradloom presets) or a unit.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")],
     settings: Settings = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """Write the Verilog of a preset with register map, board project and report, or that of one unit."""
+    import gradloom
     from gradloom.rtl.units import parse_settings
 
-    import gradloom
     report = gradloom.generate(target, output, settings=parse_settings(settings))
     if as_json:
         _print_json(report)
         return
-    _say(f"[bold]{report['name']}[/bold] is in {output}: {len(report['modules'])} modules, {report['bytes']:,} bytes "
-         f"of Verilog")
+    _say(
+        f"[bold]{report['name']}[/bold] is in {output}: {len(report['modules'])} modules, {report['bytes']:,} B "
+        f"of Verilog"
+    )
 
 
-@app.command(epilog="Example: gradloom finetune instantft-kv260 --epochs 2 --limit 200 -o run\n\n"
-                    "Example: gradloom finetune instantft-kv260 --model mine.onnx --data mine.npz --angle 60")
+@app.command(
+    epilog="Example: gradloom finetune instantft-kv260 --epochs 2 --limit 200 -o run\n\n"
+    "Example: gradloom finetune instantft-kv260 --model mine.onnx --data mine.npz --angle 60"
+)
 def finetune(
     preset: Annotated[str, typer.Argument(help="A preset: see gradloom presets.")],
-    model: Annotated[Path | None, typer.Option(metavar="M.onnx", help="Network; default: the shipped LeNet-5.")] = None,
-    data: Annotated[Path | None, typer.Option(
-        metavar="D.npz", help="x_train, y_train, x_test, y_test; default: shipped digits.")] = None,
-    angle: Annotated[float | None, typer.Option(metavar="DEG", help="Turn the images.  [default: 90 on shipped data]",
-                                                show_default=False)] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="M.onnx", help="Network; default: the shipped LeNet-5.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="D.npz", help="x_train, y_train, x_test, y_test; default: shipped digits."),
+    ] = None,
+    angle: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DEG", help="Turn the images.  [default: 90 on shipped data]", show_default=False
+        ),
+    ] = None,
     rank: Annotated[int, typer.Option(min=1, max=16, help="Rank of the adapters.")] = 4,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.05,
     batch: Annotated[int, typer.Option(min=1, max=65535, help="Samples in a step.")] = 20,
@@ -94,14 +126,19 @@ def finetune(
     seed: Annotated[int, typer.Option(min=0, help="Of the split, the order and the first adapters.")] = 0,
     cache: Annotated[CacheFormat, typer.Option(help="Format of the forward cache.")] = CacheFormat.nf4,
     engine: Annotated[Engine, typer.Option(help="What does the work.")] = Engine.rtl,
-    rtl: Annotated[Path | None, typer.Option(metavar="DIR", help="Simulate the Verilog of an earlier generate.")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")] = Path("finetune"),
+    rtl: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Simulate the Verilog of an earlier generate.")
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")] = Path(
+        "finetune"
+    ),
     as_json: Json = False,
 ) -> None:
     """Fine-tune adapters on the generated hardware (in simulation), its reference, or in float."""
     import math
 
     import gradloom
+
     if not (math.isfinite(lr) and 0 < lr <= 16):
         raise ValueError(f"lr={lr}: must be above 0 and at most 16")
     if angle is not None and not math.isfinite(angle):
@@ -114,13 +151,29 @@ def finetune(
     if rtl is not None and not (rtl / "rtl").is_dir():
         raise ValueError(f"rtl={rtl}: has no rtl/*.v; name a directory that gradloom generate made")
     metrics = gradloom.finetune(
-        preset, model=model, data=data, angle=angle, rank=rank, lr=lr, batch=batch, epochs=epochs, limit=limit,
-        seed=seed, cache=cache.value, engine=engine.value, rtl=rtl, output=output, progress=_progress(as_json))
+        preset,
+        model=model,
+        data=data,
+        angle=angle,
+        rank=rank,
+        lr=lr,
+        batch=batch,
+        epochs=epochs,
+        limit=limit,
+        seed=seed,
+        cache=cache.value,
+        engine=engine.value,
+        rtl=rtl,
+        output=output,
+        progress=_progress(as_json),
+    )
     if as_json:
         _print_json(metrics)
         return
-    _say(f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
-         f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after; results are in {output}")
+    _say(
+        f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
+        f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after; results are in {output}"
+    )
     total = (metrics.get("cycles") or {}).get("total")
     if total:
         _say(f"{total:,} cycles from bell to interrupt, {total / 200e3:.2f} ms at 200 MHz")
@@ -129,42 +182,68 @@ def finetune(
 @app.command(epilog="Example: gradloom predict instantft-kv260 --adapter run --data digits.npz -o labels.npz")
 def predict(
     preset: Annotated[str, typer.Argument(help="A preset: see gradloom presets.")],
-    data: Annotated[Path | None, typer.Option(metavar="D.npz", help="x_test (or x); default: shipped digits.")] = None,
-    model: Annotated[Path | None, typer.Option(metavar="M.onnx", help="Network; default: the shipped LeNet-5.")] = None,
-    adapter: Annotated[Path | None, typer.Option(metavar="DIR", help="Result of a fine-tune; none: the base.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="D.npz", help="x_test (or x); default: shipped digits.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="M.onnx", help="Network; default: the shipped LeNet-5.")
+    ] = None,
+    adapter: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Result of a fine-tune; none: the base.")
+    ] = None,
     angle: Annotated[float | None, typer.Option(metavar="DEG", help="Turn the images.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many images.")] = None,
     engine: Annotated[Engine, typer.Option(help="What does the work.")] = Engine.reference,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT.npz", help="Write labels and logits."),
-                      ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="OUT.npz", help="Write labels and logits."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Label images with the base network and an adapter."""
     import gradloom
-    result = gradloom.predict(preset, data=data, model=model, adapter=adapter, angle=angle, limit=limit,
-                              engine=engine.value, output=output)
+
+    result = gradloom.predict(
+        preset,
+        data=data,
+        model=model,
+        adapter=adapter,
+        angle=angle,
+        limit=limit,
+        engine=engine.value,
+        output=output,
+    )
     if as_json:
         _print_json(result)
     else:
         accuracy = result.get("accuracy")
-        _say(f"{len(result['labels'])} images labelled" + (f", {100 * accuracy:.1f} % as given" if accuracy is not None
-                                                          else ""))
+        _say(
+            f"{len(result['labels'])} images labelled"
+            + (f", {100 * accuracy:.1f} % as given" if accuracy is not None else "")
+        )
 
 
-@app.command(epilog="Example: gradloom run nf4-encode --describe\n\n"
-                    "Example: gradloom run nf4-encode --input in.npz --output out.npz --simulator amaranth")
+@app.command(
+    epilog="Example: gradloom run nf4-encode --describe\n\n"
+    "Example: gradloom run nf4-encode --input in.npz --output out.npz --simulator amaranth"
+)
 def run(
     unit: Annotated[str, typer.Argument(help="A unit: see gradloom units.")],
     source: Annotated[Path | None, typer.Option("--input", metavar="IN.npz", help="Arrays to feed.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", metavar="OUT.npz", help="Where answers go.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="OUT.npz", help="Where answers go.")
+    ] = None,
     settings: Settings = [],  # noqa: B006
     simulator: Annotated[Simulator, typer.Option(help="What simulates the RTL.")] = Simulator.verilator,
-    describe: Annotated[bool, typer.Option("--describe", help="Only name the arrays, their shapes and units.")] = False,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Only name the arrays, their shapes and units.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Send your own vectors through one unit's RTL, beside the bit-exact reference."""
     from gradloom.rtl.units import find_unit, parse_settings
     from gradloom.sim.unit_run import describe_unit, run_unit
+
     found = find_unit(unit)
     given = parse_settings(settings)
     if describe:
@@ -186,8 +265,14 @@ def run(
     if as_json:
         _print_json(result)
     else:
-        _say(f"{result['cycles']:,} cycles; " + (f"equal to the reference in {result['words']:,} words" if result["equal"]
-             else f"[red]differs from the reference[/red] in {', '.join(result['differing'])}"))
+        _say(
+            f"{result['cycles']:,} cycles; "
+            + (
+                f"equal to the reference in {result['words']:,} words"
+                if result["equal"]
+                else f"[red]differs from the reference[/red] in {', '.join(result['differing'])}"
+            )
+        )
     if not result["equal"]:
         raise typer.Exit(3)
 
@@ -196,22 +281,36 @@ def run(
 def units(as_json: Json = False) -> None:
     """List the units that can be generated and run alone."""
     from gradloom.rtl.units import UNITS
-    _table([{"name": unit.name, "summary": unit.summary,
-             "parameters": {p.name: p.default for p in unit.parameters} if as_json
-             else ", ".join(f"{p.name}={p.default}" for p in unit.parameters)} for unit in UNITS.values()],
-           ("name", "parameters", "summary"), as_json)
+
+    _table(
+        [
+            {
+                "name": unit.name,
+                "summary": unit.summary,
+                "parameters": {p.name: p.default for p in unit.parameters}
+                if as_json
+                else ", ".join(f"{p.name}={p.default}" for p in unit.parameters),
+            }
+            for unit in UNITS.values()
+        ],
+        ("name", "parameters", "summary"),
+        as_json,
+    )
 
 
 @app.command(epilog="Example: gradloom quantize weights.safetensors -o weights-nf4.safetensors --double")
 def quantize(
     source: Annotated[Path, typer.Argument(metavar="IN.npz|IN.safetensors", help="Tensors in float.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT.safetensors", help="Where to write.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="OUT.safetensors", help="Where to write.")
+    ],
     double: Annotated[bool, typer.Option("--double", help="Quantise the block scales too.")] = False,
     block: Annotated[int, typer.Option(help="Elements that share a scale.")] = 64,
     as_json: Json = False,
 ) -> None:
     """Quantise tensors to NF4 in bitsandbytes' own layout and key names."""
     import gradloom
+
     result = gradloom.quantize(source, output, double=double, block=block) or {}
     if as_json:
         _print_json(result)
@@ -227,6 +326,7 @@ def report(
 ) -> None:
     """Area of a design by open synthesis against the board's totals, and its deepest paths."""
     import gradloom
+
     result = gradloom.report(directory, board=board)
     if as_json:
         _print_json(result)
@@ -248,6 +348,7 @@ def build(
 ) -> None:
     """Make the bitstream and the bundle that the board loads."""
     from gradloom import boards as room
+
     room.build(room.find(board), _design(directory), dry_run=dry_run, echo=print)
 
 
@@ -255,11 +356,14 @@ def build(
 def flash(
     board: Annotated[str, typer.Argument(help="A board: see gradloom boards.")],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="What gradloom build made.")],
-    host: Annotated[str | None, typer.Option(metavar="USER@HOST", help="Where the board answers ssh.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="USER@HOST", help="Where the board answers ssh.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
 ) -> None:
     """Copy the bundle to the board and load it."""
     from gradloom import boards as room
+
     room.flash(room.find(board), _design(directory), host=host, dry_run=dry_run, echo=print)
 
 
@@ -271,6 +375,7 @@ def _design(directory: Path) -> Path:
 
 def _say(text: str) -> None:
     from rich.console import Console
+
     Console(highlight=False).print(text)
 
 
@@ -283,7 +388,9 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def _table(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, title: str | None = None) -> None:
+def _table(
+    rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, title: str | None = None
+) -> None:
     if as_json:
         _print_json(rows)
         return
@@ -291,13 +398,18 @@ def _table(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, 
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for column in columns:
         numbers = bool(rows) and all(isinstance(row.get(column), (int, float)) for row in rows)
         table.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
-                        for value in (row.get(column, "") for column in columns)))
+        table.add_row(
+            *(
+                escape(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
+                for value in (row.get(column, "") for column in columns)
+            )
+        )
     Console().print(table)
 
 
@@ -307,8 +419,15 @@ def _progress(quiet: bool) -> Callable[[int, int, str], None] | None:
         return None
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
-                   TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
     task = bar.add_task("", total=None)
 
     def progress(done: int, total: int, text: str) -> None:
@@ -322,7 +441,8 @@ def _progress(quiet: bool) -> Callable[[int, int, str], None] | None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line: whatever is wrong becomes one message, and the exit code says whose fault it was.
+    """Runs the command line: whatever is wrong becomes one message, and the exit code says whose fault it
+    was.
 
     0: done. 1: a fault of ours. 2: of the request. 3: a unit differs from its reference. 130: interrupted.
     """
@@ -351,8 +471,11 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(error.exit_code)
         if traceback:
             raise
-        print(f"gradloom: internal error: {type(error).__name__}: {_message(error)} (run again with --traceback)",
-              file=sys.stderr)
+        print(
+            f"gradloom: internal error: {type(error).__name__}: {_message(error)} "
+            "(run again with --traceback)",
+            file=sys.stderr,
+        )
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 

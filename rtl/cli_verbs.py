@@ -1,4 +1,5 @@
-"""The verbs as Python functions: what ``gradloom.generate`` and its sisters are, and what the command line calls."""
+"""The verbs as Python functions: ``gradloom.generate`` and its sisters, and what the command line calls."""
+
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
@@ -15,22 +16,31 @@ REPORT = "report.json"
 def presets() -> list[dict[str, str]]:
     """Name, board and summary of each preset."""
     from .presets import PRESETS
-    return [{"name": preset.name, "board": preset.board, "summary": preset.summary} for preset in PRESETS.values()]
+
+    return [
+        {"name": preset.name, "board": preset.board, "summary": preset.summary} for preset in PRESETS.values()
+    ]
 
 
-def generate(target: str, directory: Path | str, *, settings: Mapping[str, object] | None = None) -> dict[str, Any]:
+def generate(
+    target: str, directory: Path | str, *, settings: Mapping[str, object] | None = None
+) -> dict[str, Any]:
     """Writes preset or unit ``target`` to ``directory`` and returns what ``report.json`` says of it.
 
     ``settings`` changes parameters by name. Nothing is written if anything is wrong.
     """
     from .emit import staged
+
     if target in UNITS:
         make, kind = _generate_unit, "unit"
     else:
         from .presets import PRESETS
+
         make, kind = _generate_preset, "preset"
         if target not in PRESETS:
-            raise ValueError(f"{target}: is neither a preset ({', '.join(PRESETS)}) nor a unit ({', '.join(UNITS)})")
+            raise ValueError(
+                f"{target}: is neither a preset ({', '.join(PRESETS)}) nor a unit ({', '.join(UNITS)})"
+            )
     with staged(directory) as stage:
         summary = {"gradloom": _version(), kind: target} | make(target, dict(settings or {}), stage)
         (stage / REPORT).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8", newline="\n")
@@ -39,6 +49,7 @@ def generate(target: str, directory: Path | str, *, settings: Mapping[str, objec
 
 def _generate_unit(target: str, settings: dict[str, object], stage: Path) -> dict[str, Any]:
     from .emit import convert
+
     unit = find_unit(target)
     parameters = unit.settings(settings)
     emission = convert(unit.build(**settings), name=target.replace("-", "_"))
@@ -53,6 +64,7 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     from .emit import convert
     from .presets import PRESETS
     from .top import Top, describe
+
     preset = PRESETS[target]
     board = boards.find(preset.board)
     config = _configured(preset.config, settings)
@@ -86,18 +98,29 @@ def _configured(config: Any, settings: Mapping[str, object]) -> Any:
 
 def _described(emission: Any) -> dict[str, Any]:
     return {
-        "name": emission.name, "module": emission.name, "ports": emission.port_list,
-        "modules": sorted(emission.files), "bytes": sum(len(text.encode()) for text in emission.files.values()),
+        "name": emission.name,
+        "module": emission.name,
+        "ports": emission.port_list,
+        "modules": sorted(emission.files),
+        "bytes": sum(len(text.encode()) for text in emission.files.values()),
     }
 
 
-def finetune(preset: str, *, output: Path | str = "finetune", progress: Callable[[int, int, str], None] | None = None,
-             **options: Any) -> dict[str, Any]:
-    """Fine-tunes adapters and writes ``metrics.json``, the adapter and a plot to ``output``; returns the metrics.
+def finetune(
+    preset: str,
+    *,
+    output: Path | str = "finetune",
+    progress: Callable[[int, int, str], None] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Fine-tunes adapters and writes ``metrics.json``, the adapter and a plot to ``output``; returns the
+    metrics.
 
-    ``options``: ``model, data, angle, rank, lr, batch, epochs, limit, seed, cache, engine, rtl``, as the command line's.
+    ``options``: ``model, data, angle, rank, lr, batch, epochs, limit, seed, cache, engine, rtl``, as the
+    command line's.
     """
     from gradloom.sim.finetune import finetune as run
+
     return run(_preset(preset), output=Path(output), progress=progress, **options)
 
 
@@ -107,19 +130,24 @@ def predict(preset: str, **options: Any) -> dict[str, Any]:
     ``options``: ``data, model, adapter, angle, limit, engine, output``, as the command line's.
     """
     from gradloom.sim.finetune import predict as run
+
     return run(_preset(preset), **options)
 
 
 def _preset(name: str) -> Any:
     from .presets import PRESETS
+
     if name not in PRESETS:
         raise ValueError(f"preset {name!r}: must be one of {', '.join(PRESETS)}")
     return PRESETS[name]
 
 
-def quantize(source: Path | str, output: Path | str, *, double: bool = False, block: int = 64) -> dict[str, Any]:
+def quantize(
+    source: Path | str, output: Path | str, *, double: bool = False, block: int = 64
+) -> dict[str, Any]:
     """Quantises every tensor of a file to NF4 in bitsandbytes' layout."""
     from .models.quantized import quantize_file
+
     return quantize_file(Path(source), Path(output), double=double, block=block) or {}
 
 
@@ -127,6 +155,7 @@ def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]
     """Area and deepest paths of a generated design, by open synthesis."""
     from gradloom import boards
     from gradloom.boards.area import area
+
     path = Path(directory) / REPORT
     if not path.is_file():
         raise ValueError(f"{directory}: has no {REPORT}; name a directory that gradloom generate made")
@@ -139,4 +168,5 @@ def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]
 
 def _version() -> str:
     from importlib import metadata
+
     return metadata.version("gradloom")

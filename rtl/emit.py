@@ -1,4 +1,5 @@
 """Verilog: one file for each distinct module, the same bytes from run to run and from machine to machine."""
+
 import contextlib
 import dataclasses
 import json
@@ -41,8 +42,9 @@ class EmitError(ValueError):
 class Emission:
     """What :func:`emit` made.
 
-    ``ports`` of the outermost module ``name``; ``files`` is the Verilog by module name; ``synth`` the primitives that
-    stand in for some of them in synthesis; ``instances`` counts, for each module, the modules in it.
+    ``ports`` of the outermost module ``name``; ``files`` is the Verilog by module name; ``synth`` the
+    primitives that stand in for some of them in synthesis; ``instances`` counts, for each module, the modules
+    in it.
     """
 
     name: str
@@ -65,8 +67,14 @@ class Emission:
         return [dataclasses.asdict(port) for port in self.ports]
 
 
-def emit(component: wiring.Component, directory: Path | str, *, name: str, prefix: str | None = None,
-         family: str = "xcup") -> list[Port]:
+def emit(
+    component: wiring.Component,
+    directory: Path | str,
+    *,
+    name: str,
+    prefix: str | None = None,
+    family: str = "xcup",
+) -> list[Port]:
     """Writes ``component`` as module ``name`` to ``directory/rtl/*.v`` and returns its ports.
 
     All or nothing: a directory that holds anything but an earlier output is refused, see :func:`staged`.
@@ -77,12 +85,13 @@ def emit(component: wiring.Component, directory: Path | str, *, name: str, prefi
     return list(emission.ports)
 
 
-def convert(component: wiring.Component, *, name: str, prefix: str | None = None,
-            family: str = "xcup") -> Emission:
+def convert(
+    component: wiring.Component, *, name: str, prefix: str | None = None, family: str = "xcup"
+) -> Emission:
     """Verilog of ``component`` as module ``name``; other modules are called ``prefix`` and their class.
 
-    A component that stands for a primitive of the chip offers ``primitive(*, family, name)``, which returns the
-    Verilog of a module of the same ports for synthesis (``family`` is ``"xc7"`` or ``"xcup"``), or None.
+    A component that stands for a primitive of the chip offers ``primitive(*, family, name)``, which returns
+    the Verilog of a module of the same ports for synthesis (``family`` is ``"xc7"`` or ``"xcup"``), or None.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise EmitError(f"name is {name!r}, must be lower-case letters, digits and underscores")
@@ -106,17 +115,23 @@ def convert(component: wiring.Component, *, name: str, prefix: str | None = None
         if text is not None:
             synth[module.name] = _header(module.name, module.component) + text
     return Emission(
-        name=name, ports=top.ports, files=dict(sorted(files.items())), synth=dict(sorted(synth.items())),
-        instances={module.name: {names[token]: count for token, count in module.children.items()}
-                   for module in emitter.modules})
+        name=name,
+        ports=top.ports,
+        files=dict(sorted(files.items())),
+        synth=dict(sorted(synth.items())),
+        instances={
+            module.name: {names[token]: count for token, count in module.children.items()}
+            for module in emitter.modules
+        },
+    )
 
 
 @contextlib.contextmanager
 def staged(directory: Path | str) -> Iterator[Path]:
     """A fresh folder that takes the place of ``directory`` when the block ends well, and vanishes otherwise.
 
-    What an earlier run put there is replaced; what else somebody put there since stays. A directory with content that
-    no earlier run made is refused with :class:`EmitError`.
+    What an earlier run put there is replaced; what else somebody put there since stays. A directory with
+    content that no earlier run made is refused with :class:`EmitError`.
     """
     target = Path(directory).absolute()
     if target.exists() and not target.is_dir():
@@ -165,7 +180,9 @@ def _top_ports(component: wiring.Component) -> Iterator[tuple[str, Value, str]]:
         signal = Value.cast(value)
         name = "_".join(map(str, path))
         if taken.setdefault(name, path) != path:
-            raise EmitError(f"ports {taken[name]} and {path} of {type(component).__name__} would both be {name!r}")
+            raise EmitError(
+                f"ports {taken[name]} and {path} of {type(component).__name__} would both be {name!r}"
+            )
         if len(signal):
             yield name, signal, "input" if member.flow == wiring.In else "output"
 
@@ -175,8 +192,10 @@ def _check(modules: Iterable[DistinctModule]) -> None:
         label = f"{module.name} ({type(module.component).__name__})"
         for match in re.finditer(r"parameter \\TRANSPARENCY_MASK \d+'([01x]+)", module.text):
             if "1" in match[1]:
-                raise EmitError(f"{label} has a transparent memory read port, which Vivado gets wrong: use a plain "
-                                f"synchronous port and forward the written word")
+                raise EmitError(
+                    f"{label} has a transparent memory read port, which Vivado gets wrong: use a plain "
+                    f"synchronous port and forward the written word"
+                )
         if f"module \\{module.token}\n" not in module.text:
             raise EmitError(f"{label} is empty: Vivado would take it for a black box")
 
@@ -185,13 +204,25 @@ def _verilog(rtlil: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "design.il", Path(folder) / "design.v"
         source.write_text(rtlil, encoding="utf-8")
-        removed = "-remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding -remove unused_bits"
-        commands = [f"read_rtlil {source}", "proc -norom", "memory_collect",
-                    # Wires that only rename others are half of an array's text.
-                    "opt_clean -purge",
-                    f"attrmap {removed}", f"attrmap -modattr {removed}", f"write_verilog {result}"]
-        done = subprocess.run([sys.executable, "-c", _YOSYS], input="\n".join(commands), text=True,
-                              capture_output=True, check=False)
+        names = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding", "unused_bits")
+        removed = " ".join(f"-remove {name}" for name in names)
+        commands = [
+            f"read_rtlil {source}",
+            "proc -norom",
+            "memory_collect",
+            # Wires that only rename others are half of an array's text.
+            "opt_clean -purge",
+            f"attrmap {removed}",
+            f"attrmap -modattr {removed}",
+            f"write_verilog {result}",
+        ]
+        done = subprocess.run(
+            [sys.executable, "-c", _YOSYS],
+            input="\n".join(commands),
+            text=True,
+            capture_output=True,
+            check=False,
+        )
         if done.returncode or not result.exists():
             lines = (done.stdout + done.stderr).strip().splitlines()
             raise EmitError("Yosys could not write Verilog: " + (lines[-1] if lines else "no message"))
@@ -202,7 +233,9 @@ def _split(verilog: str, names: Iterable[str]) -> dict[str, str]:
     """The text of each module; submodules that were not placed go with the one that holds them."""
     files: dict[str, str] = {}
     known = sorted(names, key=len, reverse=True)
-    for match in re.finditer(r"^(?:\(\*.*\*\)\n)*module (\S+?)[ (;].*?^endmodule\n", verilog, re.MULTILINE | re.DOTALL):
+    for match in re.finditer(
+        r"^(?:\(\*.*\*\)\n)*module (\S+?)[ (;].*?^endmodule\n", verilog, re.MULTILINE | re.DOTALL
+    ):
         module = match[1].lstrip("\\")
         owner = next(name for name in known if module == name or module.startswith(f"{name}__"))
         files[owner] = files.get(owner, "") + "\n" + match[0]

@@ -1,10 +1,12 @@
-"""Hierarchy: the same source is a tree of real submodules to the simulator and of shared modules to Verilog."""
+"""Hierarchy: the same source gives the simulator real submodules, and Verilog modules that instances share."""
+
 import dataclasses
 import enum
 import inspect
 import re
 
 import numpy as np
+from amaranth.back import rtlil
 from amaranth.hdl import (
     ClockDomain,
     ClockSignal,
@@ -19,7 +21,6 @@ from amaranth.hdl import (
     ValueCastable,
 )
 from amaranth.hdl._ir import PortDirection
-from amaranth.back import rtlil
 from amaranth.lib import wiring
 
 __all__ = ["DistinctModule", "Emitter", "Port", "place"]
@@ -28,14 +29,16 @@ __all__ = ["DistinctModule", "Emitter", "Port", "place"]
 def place(m, name, component, platform, **inputs):
     """Adds ``component`` to ``m`` as submodule ``name`` and returns it.
 
-    Write ``unit = place(m, "unit", Unit(...), platform)`` instead of ``m.submodules.unit = unit = Unit(...)``;
-    everything else about ``unit`` stays the same, in particular its ports. ``inputs`` drive input ports by name
-    (``x=expression``, as ``m.d.comb += unit.x.eq(expression)`` would): in a large array that halves the wires.
+    Write ``unit = place(m, "unit", Unit(...), platform)`` instead of ``m.submodules.unit = unit =
+    Unit(...)``; everything else about ``unit`` stays the same, in particular its ports. ``inputs`` drive
+    input ports by name (``x=expression``, as ``m.d.comb += unit.x.eq(expression)`` would): in a large array
+    that halves the wires.
 
-    In simulation (``platform`` is anything but an :class:`Emitter`) this is exactly that assignment. When Verilog is
-    emitted it is an instance of a module that all equal components share: equal class and equal parameters.
-    A component says what makes it equal by a hashable ``key`` property; without one, everything stored on ``self``
-    counts. Only the ``sync`` domain reaches a placed component, as ports ``clk`` and ``rst`` where it uses them.
+    In simulation (``platform`` is anything but an :class:`Emitter`) this is exactly that assignment. When
+    Verilog is emitted it is an instance of a module that all equal components share: equal class and equal
+    parameters. A component says what makes it equal by a hashable ``key`` property; without one, everything
+    stored on ``self`` counts. Only the ``sync`` domain reaches a placed component, as ports ``clk`` and
+    ``rst`` where it uses them.
     """
     if isinstance(platform, Emitter):
         m.submodules[name] = platform.instance(component, **inputs)
@@ -96,9 +99,9 @@ class Emitter:
                 value = value | Const(0, Shape(width, value.shape().signed))
             signals[port] = value[:width] if len(value) > width else value
         signals |= {"clk": ClockSignal(), "rst": ResetSignal()}
-        return Instance(module.token, *(
-            (port.direction[0], port.name, signals[port.name]) for port in module.ports
-        ))
+        return Instance(
+            module.token, *((port.direction[0], port.name, signals[port.name]) for port in module.ports)
+        )
 
     def module(self, component, rename=None):
         """The :class:`DistinctModule` of ``component``, made on first use."""
@@ -138,15 +141,20 @@ class Emitter:
             ports[port] = (signal, PortDirection(direction))
 
         def missing(domain):
-            raise ValueError(f"{type(component).__name__} uses clock domain {domain!r}: only 'sync' reaches a "
-                             f"placed component")
+            raise ValueError(
+                f"{type(component).__name__} uses clock domain {domain!r}: only 'sync' reaches a "
+                f"placed component"
+            )
 
         text, _ = rtlil.convert_fragment(fragment, ports, token, emit_src=False, missing_domain=missing)
         # Submodules that were not placed stay in this module's file; a dot is no Verilog name.
         text = re.sub(rf"\\{token}(\.[^\s]+)", lambda match: match[0].replace(".", "__"), text)
         kept = []
         for port, (signal, direction) in ports.items():
-            if port in ("clk", "rst") and len(re.findall(rf"\\{port}(?![\w.])", text.split("\nend\n", 1)[0])) == 1:
+            if (
+                port in ("clk", "rst")
+                and len(re.findall(rf"\\{port}(?![\w.])", text.split("\nend\n", 1)[0])) == 1
+            ):
                 text = re.sub(rf"  wire width 1 input \d+ \\{port}\n", "", text, count=1)
             elif len(signal):
                 kept.append(Port(port, direction.value, len(signal)))
@@ -165,10 +173,11 @@ class Emitter:
         taken = {name}
         for base, members in families.items():
             parameters = [_parameters(module.component) for module in members]
-            differing = [key for key in parameters[0]
-                         if len({str(each.get(key)) for each in parameters}) > 1]
+            differing = [key for key in parameters[0] if len({str(each.get(key)) for each in parameters}) > 1]
             for module, values in zip(members, parameters):
-                suffix = "".join(f"_{key}{values[key]}" for key in differing if values.get(key) not in (None, ""))
+                suffix = "".join(
+                    f"_{key}{values[key]}" for key in differing if values.get(key) not in (None, "")
+                )
                 candidate = f"{prefix}{base}{suffix}"
                 count = 1
                 while candidate in taken:
@@ -193,8 +202,11 @@ def key_of(component):
     """What two components must share to be one module: class, and ``key`` or all that is stored on them."""
     own = getattr(component, "key", None)
     if own is None:
-        own = tuple((name, _frozen(value)) for name, value in vars(component).items()
-                    if not name.startswith(("_MustUse__", "_Component__")))
+        own = tuple(
+            (name, _frozen(value))
+            for name, value in vars(component).items()
+            if not name.startswith(("_MustUse__", "_Component__"))
+        )
     return type(component), own
 
 
@@ -207,7 +219,9 @@ def _frozen(value):
         return key_of(value)
     if isinstance(value, wiring.PureInterface) or hasattr(value, "signature"):
         return "interface", tuple(
-            (path, member.flow, len(Value.cast(leaf))) for path, member, leaf in value.signature.flatten(value))
+            (path, member.flow, len(Value.cast(leaf)))
+            for path, member, leaf in value.signature.flatten(value)
+        )
     if isinstance(value, ValueCastable):
         return "view", repr(value.shape()), _frozen(value.as_value())
     if isinstance(value, (Shape, ShapeCastable)):
@@ -249,6 +263,8 @@ def _parameters(component):
 
 
 def _readable(value):
+    if isinstance(value, (Value, ValueCastable)):
+        return None  # A port that has the parameter's name.
     if isinstance(value, enum.Enum):
         return _word(value.name)
     if isinstance(value, (bool, int, np.integer)):

@@ -1,4 +1,5 @@
 """Units that are worth having alone: what `generate UNIT` and `run UNIT` know of them."""
+
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ __all__ = ["UNITS", "Parameter", "Unit", "find_unit", "parse_settings"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A constructor parameter that a user may set: an integer with bounds, a truth value, or one of some words."""
+    """A parameter that a user may set: an integer with bounds, a truth value, or one of some words."""
 
     name: str
     default: int | bool | str
@@ -41,15 +42,18 @@ class Parameter:
                 number = int(str(value), 0)
             except ValueError:
                 number = None
-            if number is not None and (self.low is None or number >= self.low) \
-                    and (self.high is None or number <= self.high):
+            if (
+                number is not None
+                and (self.low is None or number >= self.low)
+                and (self.high is None or number <= self.high)
+            ):
                 return number
         raise ValueError(f"{self.name}={value}: must be {self.type_name}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unit:
-    """A stand-alone unit. ``make`` turns parameters into a component; it imports what it needs when called."""
+    """A stand-alone unit. ``make`` turns parameters into a component and imports what it needs."""
 
     name: str
     summary: str
@@ -62,13 +66,17 @@ class Unit:
         for name in given:
             if name not in known:
                 raise ValueError(f"{name}: unit {self.name} has no such parameter; it has {', '.join(known)}")
-        return {name: parameter.parse(given[name]) if name in given else parameter.default
-                for name, parameter in known.items()}
+        return {
+            name: parameter.parse(given[name]) if name in given else parameter.default
+            for name, parameter in known.items()
+        }
 
     def build(self, **given: object) -> Any:
         """The component."""
         component = self.make(**self.settings(given))
-        component._MustUse__used = True  # A request that is refused later leaves it unused: no warning is due.
+        component._MustUse__used = (
+            True  # A request that is refused later leaves it unused: no warning is due.
+        )
         return component
 
 
@@ -107,55 +115,98 @@ def _mesh(rows: int, cols: int, x_bits: int, w_bits: int) -> Any:
 
 def _optimizer(lanes: int, offset: int, rounding: str, seed: int) -> Any:
     rounding_mode = _of("formats.fixed", "Rounding")(rounding)
-    return _of("lora.optimizer", "OptimizerStep")(lanes=lanes, offset=offset, rounding=rounding_mode, seed=seed)
+    return _of("lora.optimizer", "OptimizerStep")(
+        lanes=lanes, offset=offset, rounding=rounding_mode, seed=seed
+    )
 
 
 _LANES = _integer("lanes", 4, 1, 64, "words in a beat")
 
-UNITS: dict[str, Unit] = {unit.name: unit for unit in (
-    Unit(name="mesh", summary="weight-stationary systolic array; the next tile's weights load underneath",
-         parameters=(
-             _integer("rows", 16, 1, 64, "rows: length of a dot product in a tile"),
-             _integer("cols", 16, 1, 64, "columns: results a cycle"),
-             _integer("x_bits", 24, 2, 25, "bits of an activation"),
-             _integer("w_bits", 18, 2, 18, "bits of a weight"),
-         ), make=_mesh),
-    Unit(name="nf4-encode", summary="activations to 4-bit codes and block scales",
-         parameters=(
-             _integer("lanes", 1, 1, 16, "elements in a beat; at most block / 16, a divisor of it"),
-             _integer("block", 64, 16, 256, "elements that share a scale; a multiple of 16"),
-         ), make=lambda lanes, block: _of("quant.encoder", "NF4Encoder")(lanes=lanes, block=block)),
-    Unit(name="nf4-decode", summary="4-bit codes and block scales to fixed-point words",
-         parameters=(_LANES,), make=lambda lanes: _of("quant.decoder", "NF4Decoder")(lanes=lanes)),
-    Unit(name="lora-forward", summary="h = A x of an adapter, elements streaming",
-         parameters=(
-             _integer("rank", 4, 1, 16, "rank of the adapter"),
-             _integer("lanes", 4, 1, 16, "elements of x in a beat"),
-         ), make=lambda rank, lanes: _of("lora.units", "LoraForward")(rank=rank, lanes=lanes)),
-    Unit(name="lora-gradient", summary="dB += d h' and dh = B' d of an adapter, a rank index a beat",
-         parameters=(
-             _integer("classes", 10, 1, 64, "outputs of the adapter"),
-             _integer("depth", 4, 1, 1024, "rank indices"),
-             _integer("samples", 32, 1, 64, "most samples that are summed"),
-         ), make=lambda **given: _of("lora.gradient", "LoraGradient")(**given)),
-    Unit(name="softmax-cross-entropy", summary="softmax, loss and gradient of streaming logits",
-         parameters=(_integer("max_length", 16, 2, 65536, "longest vector of logits"),),
-         make=lambda max_length: _of("loss.softmax", "SoftmaxCrossEntropy")(max_length=max_length)),
-    Unit(name="optimizer", summary="SGD with momentum on Q4.12 words",
-         parameters=(
-             _LANES,
-             _integer("offset", 9, -1, 24, "fraction bits of a gradient sum beyond its exponent"),
-             Parameter(name="rounding", default="nearest-even", choices=("nearest-even", "floor", "stochastic"),
-                       description="how a new word is rounded"),
-             _integer("seed", 1, 1, (1 << 31) - 64, "start of the noise of stochastic rounding"),
-         ), make=_optimizer),
-    Unit(name="window", summary="convolution front end: windows of a feature map that streams in",
-         parameters=(
-             _integer("max_kernel", 5, 1, 7, "largest kernel edge"),
-             _integer("max_width", 32, 4, 256, "widest feature map"),
-             _integer("max_height", 32, 4, 256, "highest feature map"),
-         ), make=lambda **given: _of("nn.window", "WindowGenerator")(**given)),
-    Unit(name="post-process", summary="bias, rounding, ReLU and max-pool behind the array",
-         parameters=(_integer("lanes", 16, 1, 64, "results in a beat"),),
-         make=lambda lanes: _of("nn.post", "PostProcess")(lanes=lanes)),
-)}
+UNITS: dict[str, Unit] = {
+    unit.name: unit
+    for unit in (
+        Unit(
+            name="mesh",
+            summary="weight-stationary systolic array; the next tile's weights load underneath",
+            parameters=(
+                _integer("rows", 16, 1, 64, "rows: length of a dot product in a tile"),
+                _integer("cols", 16, 1, 64, "columns: results a cycle"),
+                _integer("x_bits", 24, 2, 25, "bits of an activation"),
+                _integer("w_bits", 18, 2, 18, "bits of a weight"),
+            ),
+            make=_mesh,
+        ),
+        Unit(
+            name="nf4-encode",
+            summary="activations to 4-bit codes and block scales",
+            parameters=(
+                _integer("lanes", 1, 1, 16, "elements in a beat; at most block / 16, a divisor of it"),
+                _integer("block", 64, 16, 256, "elements that share a scale; a multiple of 16"),
+            ),
+            make=lambda lanes, block: _of("quant.encoder", "NF4Encoder")(lanes=lanes, block=block),
+        ),
+        Unit(
+            name="nf4-decode",
+            summary="4-bit codes and block scales to fixed-point words",
+            parameters=(_LANES,),
+            make=lambda lanes: _of("quant.decoder", "NF4Decoder")(lanes=lanes),
+        ),
+        Unit(
+            name="lora-forward",
+            summary="h = A x of an adapter, elements streaming",
+            parameters=(
+                _integer("rank", 4, 1, 16, "rank of the adapter"),
+                _integer("lanes", 4, 1, 16, "elements of x in a beat"),
+            ),
+            make=lambda rank, lanes: _of("lora.units", "LoraForward")(rank=rank, lanes=lanes),
+        ),
+        Unit(
+            name="lora-gradient",
+            summary="dB += d h' and dh = B' d of an adapter, a rank index a beat",
+            parameters=(
+                _integer("classes", 10, 1, 64, "outputs of the adapter"),
+                _integer("depth", 4, 1, 1024, "rank indices"),
+                _integer("samples", 32, 1, 64, "most samples that are summed"),
+            ),
+            make=lambda **given: _of("lora.gradient", "LoraGradient")(**given),
+        ),
+        Unit(
+            name="softmax-cross-entropy",
+            summary="softmax, loss and gradient of streaming logits",
+            parameters=(_integer("max_length", 16, 2, 65536, "longest vector of logits"),),
+            make=lambda max_length: _of("loss.softmax", "SoftmaxCrossEntropy")(max_length=max_length),
+        ),
+        Unit(
+            name="optimizer",
+            summary="SGD with momentum on Q4.12 words",
+            parameters=(
+                _LANES,
+                _integer("offset", 9, -1, 24, "fraction bits of a gradient sum beyond its exponent"),
+                Parameter(
+                    name="rounding",
+                    default="nearest-even",
+                    choices=("nearest-even", "floor", "stochastic"),
+                    description="how a new word is rounded",
+                ),
+                _integer("seed", 1, 1, (1 << 31) - 64, "start of the noise of stochastic rounding"),
+            ),
+            make=_optimizer,
+        ),
+        Unit(
+            name="window",
+            summary="convolution front end: windows of a feature map that streams in",
+            parameters=(
+                _integer("max_kernel", 5, 1, 7, "largest kernel edge"),
+                _integer("max_width", 32, 4, 256, "widest feature map"),
+                _integer("max_height", 32, 4, 256, "highest feature map"),
+            ),
+            make=lambda **given: _of("nn.window", "WindowGenerator")(**given),
+        ),
+        Unit(
+            name="post-process",
+            summary="bias, rounding, ReLU and max-pool behind the array",
+            parameters=(_integer("lanes", 16, 1, 64, "results in a beat"),),
+            make=lambda lanes: _of("nn.post", "PostProcess")(lanes=lanes),
+        ),
+    )
+}

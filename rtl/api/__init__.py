@@ -1,9 +1,10 @@
 """gradloom: generates FPGA accelerators that fine-tune neural networks on the device.
 
 What the command line does, from Python or a notebook: :func:`generate`, :func:`finetune`, :func:`predict`,
-:func:`quantize`, :func:`report`, :func:`presets`; the boards are in the package :mod:`gradloom.boards`. Names are
-loaded on first use, so that ``import gradloom`` costs nothing.
+:func:`quantize`, :func:`report`, :func:`presets`; the boards are in the package :mod:`gradloom.boards`. Names
+are loaded on first use, so that ``import gradloom`` costs nothing.
 """
+
 import importlib
 from typing import Any
 

@@ -1,4 +1,5 @@
 """Test bench of one unit: offers beats, takes what comes out, counts cycles. The plan is a file."""
+
 import json
 import os
 from pathlib import Path
@@ -13,8 +14,10 @@ async def streams(dut):
     folder = Path(os.environ["GRADLOOM_FEED"])
     feed = json.loads((folder / "feed.json").read_text(encoding="utf-8"))
     inputs = {name: [int(each, 16) for each in payloads] for name, payloads in feed["inputs"].items()}
-    ports = {name: tuple(getattr(dut, f"{name}_{part}") for part in ("payload", "valid", "ready"))
-             for name in (*inputs, *feed["outputs"])}
+    ports = {
+        name: tuple(getattr(dut, f"{name}_{part}") for part in ("payload", "valid", "ready"))
+        for name in (*inputs, *feed["outputs"])
+    }
     for name, value in feed["held"].items():
         getattr(dut, name).value = int(value, 16)
     for name in inputs:
@@ -33,7 +36,9 @@ async def streams(dut):
     sent = dict.fromkeys(inputs, 0)
     taken = {name: [] for name in feed["outputs"]}
     cycles = waited = 0
-    while waited <= feed["patience"] and any(len(taken[name]) < count for name, count in feed["outputs"].items()):
+    while waited <= feed["patience"] and any(
+        len(taken[name]) < count for name, count in feed["outputs"].items()
+    ):
         for name, payloads in inputs.items():
             payload, valid, _ = ports[name]
             more = sent[name] < len(payloads)
@@ -54,5 +59,6 @@ async def streams(dut):
         await RisingEdge(dut.clk)
         cycles += 1
         waited = 0 if moved else waited + 1
-    (folder / "beats.json").write_text(json.dumps({
-        "beats": taken, "cycles": cycles, "stuck": waited > feed["patience"]}), encoding="utf-8")
+    (folder / "beats.json").write_text(
+        json.dumps({"beats": taken, "cycles": cycles, "stuck": waited > feed["patience"]}), encoding="utf-8"
+    )
