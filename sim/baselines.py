@@ -95,6 +95,11 @@ def work(network: Network, method: str, rank: int = 4) -> Work:
     return Work(trainable=trainable, forward_first=base + forward, forward=base + forward, backward=backward)
 
 
+def _summed(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """``sum_n dy[n] x[n]^T`` of ``[n, o, p]`` and ``[n, k, p]``."""
+    return (dy @ x.swapaxes(1, 2)).sum(axis=0)
+
+
 class _Layer:
     """A layer that learns: its weights (``full``), a LoRA beside them (``a``, ``b``), or nothing."""
 
@@ -109,21 +114,17 @@ class _Layer:
     def forward(self, x: np.ndarray) -> np.ndarray:
         layer = self.layer
         self.shape = x.shape
-        columns = windows(layer, x) if isinstance(layer, Conv) else x.reshape(len(x), 1, -1)
-        self.columns = columns.reshape(-1, columns.shape[-1])
-        y = self.columns @ self.weight.T + self.bias
+        # A dense layer is the product of one window a sample.
+        self.columns = windows(layer, x) if isinstance(layer, Conv) else x.reshape(1, len(x), -1).swapaxes(1, 2)
+        y = self.weight @ self.columns
         if self.lora:
-            self.hidden = self.columns @ self.lora[0].T
-            y += self.hidden @ self.lora[1].T
+            self.hidden = self.lora[0] @ self.columns
+            y += self.lora[1] @ self.hidden
+        y += self.bias[:, None]
         if isinstance(layer, Conv):
-            c, h, w = layer.convolved(x.shape[1:])
-            y = y.reshape(len(x), h, w, c).transpose(0, 3, 1, 2)
-            if layer.pool > 1:
-                k, self.before = layer.pool, (h, w)
-                y = y[:, :, :h // k * k, :w // k * k].reshape(len(x), c, h // k, k, w // k, k)
-                y = y.transpose(0, 1, 2, 4, 3, 5).reshape(len(x), c, h // k, w // k, k * k)
-                self.chosen = y.argmax(axis=-1)[..., None]
-                y = np.take_along_axis(y, self.chosen, -1)[..., 0]
+            y = self._pool(y.reshape(len(x), *layer.convolved(x.shape[1:])))
+        else:
+            y = y[0].T
         if layer.relu:
             self.live = y > 0
             y = y * self.live
@@ -131,39 +132,56 @@ class _Layer:
 
     def backward(self, dy: np.ndarray, further: bool) -> np.ndarray | None:
         """Gradients of the parameters; of the input, where ``further`` layers need it."""
-        layer, n = self.layer, len(dy)
+        layer = self.layer
         if layer.relu:
             dy = dy.reshape(self.live.shape) * self.live
         if isinstance(layer, Conv):
-            dy = dy.reshape(n, *layer.output_shape(self.shape[1:]))
-            if layer.pool > 1:
-                k, (h, w) = layer.pool, self.before
-                c, ph, pw = dy.shape[1:]
-                spread = np.zeros((n, c, ph, pw, k * k), dy.dtype)
-                np.put_along_axis(spread, self.chosen, dy[..., None], -1)
-                dy = np.zeros((n, c, h, w), dy.dtype)
-                dy[:, :, :ph * k, :pw * k] = (spread.reshape(n, c, ph, pw, k, k).transpose(0, 1, 2, 4, 3, 5)
-                                              .reshape(n, c, ph * k, pw * k))
-            dy = dy.transpose(0, 2, 3, 1)
-        dy = dy.reshape(-1, layer.outputs)
+            dy = self._unpool(dy.reshape(len(dy), *layer.output_shape(self.shape[1:])))
+            dy = dy.reshape(len(dy), layer.outputs, -1)
+        else:
+            dy = dy.T[None]
         if self.lora:
-            dh = dy @ self.lora[1]
-            self.gradients = [dh.T @ self.columns, dy.T @ self.hidden]
+            dh = self.lora[1].T @ dy
+            self.gradients = [_summed(dh, self.columns), _summed(dy, self.hidden)]
         elif self.full:
-            self.gradients = [dy.T @ self.columns, dy.sum(axis=0)]
+            self.gradients = [_summed(dy, self.columns), dy.sum(axis=(0, 2))]
         if not further:
             return None
-        dx = dy @ self.weight
+        dx = self.weight.T @ dy
         if self.lora:
-            dx += dh @ self.lora[0]
-        return self._images(dx) if isinstance(layer, Conv) else dx.reshape(self.shape)
+            dx += self.lora[0].T @ dh
+        return self._images(dx) if isinstance(layer, Conv) else dx[0].T.reshape(self.shape)
+
+    def _pool(self, y: np.ndarray) -> np.ndarray:
+        """Max-pool that remembers which of the ``k * k`` was the first largest."""
+        k, h, w = self.layer.pool, y.shape[2], y.shape[3]
+        if k == 1:
+            return y
+        self.before = y.shape
+        best = y[:, :, :h // k * k:k, :w // k * k:k]
+        self.chosen = np.zeros(best.shape, np.int32)
+        for at in range(1, k * k):
+            other = y[:, :, at // k:h // k * k:k, at % k:w // k * k:k]
+            self.chosen[other > best] = at
+            best = np.maximum(best, other)
+        return best
+
+    def _unpool(self, dy: np.ndarray) -> np.ndarray:
+        k = self.layer.pool
+        if k == 1:
+            return dy
+        spread = np.zeros(self.before, dy.dtype)
+        h, w = self.before[2] // k * k, self.before[3] // k * k
+        for at in range(k * k):
+            spread[:, :, at // k:h:k, at % k:w:k] = dy * (self.chosen == at)
+        return spread
 
     def _images(self, columns: np.ndarray) -> np.ndarray:
         """col2im: what :func:`windows` took apart, added up."""
         layer, (n, c, h, w) = self.layer, self.shape
         (kh, kw), (sh, sw), (top, left, bottom, right) = layer.kernel, layer.stride, layer.pads
         _, oh, ow = layer.convolved((c, h, w))
-        columns = columns.reshape(n, oh, ow, c, kh, kw).transpose(0, 3, 4, 5, 1, 2)
+        columns = columns.reshape(n, c, kh, kw, oh, ow)
         padded = np.zeros((n, c, h + top + bottom, w + left + right), columns.dtype)
         for i in range(kh):
             for j in range(kw):
@@ -214,7 +232,7 @@ class Trainer:
                         w -= (lr * g).astype(self.dtype)
         return losses
 
-    def accuracy(self, images: np.ndarray, labels: np.ndarray, chunk: int = 500) -> float:
+    def accuracy(self, images: np.ndarray, labels: np.ndarray, chunk: int = 100) -> float:
         """Fraction of uint8 ``images`` that are labelled right."""
         logits = [self.forward(activations(images[i:i + chunk])) for i in range(0, len(images), chunk)]
         return accuracy(np.concatenate(logits), labels)

@@ -77,21 +77,24 @@ def cached_value(x: np.ndarray, cache: str) -> np.ndarray:
 # ---------------------------------------------------------------- the base network
 
 def windows(layer: Conv, x: np.ndarray) -> np.ndarray:
-    """im2col: ``[n, oh * ow, i * kh * kw]`` of images ``[n, i, h, w]``."""
+    """im2col: ``[n, i * kh * kw, oh * ow]`` of images ``[n, i, h, w]``."""
     top, left, bottom, right = layer.pads
     padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
     (kh, kw), (sh, sw) = layer.kernel, layer.stride
     view = sliding_window_view(padded, (kh, kw), axis=(2, 3))[:, :, ::sh, ::sw]
     n, _, oh, ow = view.shape[:4]
-    return view.transpose(0, 2, 3, 1, 4, 5).reshape(n, oh * ow, layer.inputs * kh * kw)
+    return view.transpose(0, 1, 4, 5, 2, 3).reshape(n, layer.inputs * kh * kw, oh * ow)
 
 
 def max_pool(x: np.ndarray, k: int) -> np.ndarray:
     """``k x k`` maximum with stride ``k`` of ``[n, c, h, w]``; what is left over is dropped."""
     if k == 1:
         return x
-    n, c, h, w = x.shape
-    return x[:, :, :h // k * k, :w // k * k].reshape(n, c, h // k, k, w // k, k).max(axis=(3, 5))
+    h, w = x.shape[2] // k * k, x.shape[3] // k * k
+    best = x[:, :, :h:k, :w:k]
+    for at in range(1, k * k):
+        best = np.maximum(best, x[:, :, at // k:h:k, at % k:w:k])
+    return best
 
 
 def layer_forward(layer: Conv | Dense, x: np.ndarray) -> np.ndarray:
@@ -101,9 +104,9 @@ def layer_forward(layer: Conv | Dense, x: np.ndarray) -> np.ndarray:
         y = x.reshape(len(x), -1) @ weight.T + bias
         return np.maximum(y, 0) if layer.relu else y
     _, oh, ow = layer.convolved(x.shape[1:])
-    y = windows(layer, x) @ weight.reshape(layer.outputs, -1).T + bias
-    y = y.transpose(0, 2, 1).reshape(len(x), layer.outputs, oh, ow)
-    y = max_pool(y, layer.pool)  # the maximum and ReLU commute; fewer elements after it
+    y = weight.reshape(layer.outputs, -1) @ windows(layer, x)
+    y = max_pool(y.reshape(len(x), layer.outputs, oh, ow), layer.pool)
+    y = y + bias[:, None, None]  # maximum, bias and ReLU commute; fewer elements after it
     return np.maximum(y, 0) if layer.relu else y
 
 
@@ -128,7 +131,7 @@ class Cache:
 
     @classmethod
     def of(cls, network: Network, images: np.ndarray, *, cache: str = "nf4", dtype=np.float64,
-           chunk: int = 250) -> "Cache":
+           chunk: int = 100) -> "Cache":
         """The cache of uint8 ``images``; ``dtype`` is the precision of everything."""
         parts, logits = [], []
         for start in range(0, len(images), chunk):  # im2col of all images at once takes gigabytes

@@ -127,8 +127,8 @@ def rotated(images: np.ndarray, degrees: float) -> np.ndarray:
     half = 1 << 20
     sx = c * x - s * y + (w - 1) * half  # frac 21
     sy = s * x + c * y + (h - 1) * half
-    x0, y0 = sx >> 21, sy >> 21
-    fx, fy = (sx >> 13) & 255, (sy >> 13) & 255
+    sx, sy = ((s + (1 << 12)) >> 13 for s in (sx, sy))  # frac 8
+    x0, y0, fx, fy = sx >> 8, sy >> 8, sx & 255, sy & 255
     padded = np.zeros((*images.shape[:-2], h + 2, w + 2), np.int32)
     padded[..., 1:-1, 1:-1] = images
 
@@ -173,29 +173,23 @@ def load_npz(path: str | Path, *, classes: int = 10) -> Dataset:
     fields = ("x_train", "y_train", "x_test", "y_test")
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("it holds one array, not an archive (.npz) of named ones")
-            missing = [name for name in fields if name not in file]
-            if missing:
-                raise ValueError(f"{', '.join(missing)} missing: the file must hold {', '.join(fields)}")
-            arrays = {}
-            for name in fields:
-                try:
-                    arrays[name] = file[name]
-                except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, LZMAError,
-                        NotImplementedError) as error:
-                    raise ValueError(f"{name} cannot be read ({error}): is the file truncated?") from None
-    except AttributeError:  # np.load of a bare array gives no context manager
-        raise ValueError(f"{path}: it holds one array, not an archive (.npz) of named ones") from None
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a readable .npz file ({error}); is it truncated?") from None
-    except ValueError as error:
-        text = str(error)
-        if "pickle" in text and "cannot be read" not in text:
-            text = "not a readable .npz file; is it truncated?"
-        raise ValueError(f"{path}: {text}") from None
+    unreadable = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, LZMAError, NotImplementedError)
+    with open(path, "rb") as raw:
+        try:
+            file = np.load(raw, allow_pickle=False)
+        except unreadable:
+            raise ValueError(f"{path}: not a readable .npz file; is it truncated?") from None
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError(f"{path}: it holds one array, not an archive (.npz) of named ones")
+        missing = [name for name in fields if name not in file]
+        if missing:
+            raise ValueError(f"{path}: {', '.join(missing)} missing: the file must hold {', '.join(fields)}")
+        arrays = {}
+        for name in fields:
+            try:
+                arrays[name] = file[name]
+            except unreadable as error:
+                raise ValueError(f"{path}: {name} cannot be read ({error}); is the file truncated?") from None
     try:
         return Dataset(**arrays, classes=classes)
     except ValueError as error:

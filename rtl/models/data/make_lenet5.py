@@ -12,9 +12,12 @@ training images for 2 epochs of Adam (lr 1e-3, batches of 64); the seed fixes in
 
 Six base networks (seeds 0 to 5) were trained, and seed 3 was chosen: fine-tuned in floating point on 1,024
 images at 90 degrees (rank 4, lr 0.05, batch 20, 10 epochs, NF4 cache), it reaches 93.6 % on the other
-8,976 images, mean of adapter seeds 0 to 4 (``python -m gradloom.sim.baselines --methods instantft --seeds 5``); the figure of
-the other five lies between 89.9 and 93.1 %. Adapter seed 1 is what pulls the lowest down (to 78 % on base 4): its
-last step is on a batch of 4 with a large gradient. The shipped one is thus a good draw, not a typical one.
+8,976 images, mean of adapter seeds 0 to 4; the means of the other five lie between 89.9 and 93.1 %. So
+the shipped network is a good draw, not a typical one. What pulls the lowest down is the very last step:
+its batch has only 4 images, each of which then counts five times as much as in a batch of 20, and an
+unlucky four can cost ten points. The figure is printed by::
+
+    python -m gradloom.sim.baselines --methods instantft --seeds 5
 """
 import argparse
 from pathlib import Path
