@@ -97,6 +97,10 @@ def build(sources: Mapping[str, str], *, top: str, simulator: str = "verilator",
             files.append(where / name)
         options = list(arguments)
         if simulator == "verilator":
+            # cocotb makes every signal public, which triples the C++: it sees those of the outermost module only.
+            (where / "public.vlt").write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n')
+            files.append(where / "public.vlt")
+            options.append("--no-public-flat-rw")
             options += [*_WARNINGS, "--output-split", "3000", "-O3", "-j", "2"]
         env = verilator_environment() if simulator == "verilator" else dict(os.environ)
         if simulator == "verilator":

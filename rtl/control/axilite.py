@@ -27,7 +27,7 @@ class RegisterFile(wiring.Component):
     Write address and write data may arrive in any order and far apart. A write takes effect, and is answered,
     2 cycles after the later of the two; a read is answered after 2 cycles. One transaction of each kind at a time.
     Every output of the bus is a register: no ``ready`` depends on a ``valid`` combinationally.
-    ``SLVERR`` answers an address that is not a register's (or not a multiple of 4), a write to a register without
+    The two lowest address bits are ignored. ``SLVERR`` answers an address that is not a register's, a write to a register without
     writable fields, and a write to a locked register while ``busy``; none of them has an effect.
 
     Members
@@ -100,7 +100,7 @@ class RegisterFile(wiring.Component):
         act = Signal()
         m.d.comb += act.eq(decoded & ~bus.bvalid)
         m.d.sync += decoded.eq(have_aw & have_w & ~act & ~bus.bvalid)
-        hits = Cat((waddr == r.address) if r.writable else Const(0, 1) for r in REGISTERS)
+        hits = Cat((waddr[2:] == r.address >> 2) if r.writable else Const(0, 1) for r in REGISTERS)
         m.d.sync += select.eq(hits)
         m.d.sync += locked.eq(self.busy & Cat(h for h, r in zip(hits, REGISTERS) if r.locked).any())
         refuse = Signal()
@@ -140,9 +140,9 @@ class RegisterFile(wiring.Component):
         m.d.sync += bus.arready.eq(~have_ar & ~bus.rvalid & ~(bus.arvalid & bus.arready))
         with m.If(have_ar & ~bus.rvalid):
             m.d.sync += [bus.rvalid.eq(1), have_ar.eq(0)]
-            with m.Switch(raddr):
+            with m.Switch(raddr[2:]):
                 for r in REGISTERS:
-                    with m.Case(r.address):
+                    with m.Case(r.address >> 2):
                         word = []
                         for f in sorted(r.fields, key=lambda f: f.lsb):
                             word.append(Const(0, f.lsb - sum(len(p) for p in word)))
