@@ -8,7 +8,7 @@ from ..formats.codebook import NF4
 from ..formats.fixed import Fixed
 from .decoder import SCALE, TableWrite
 
-__all__ = ["ACTIVATION", "NF4Encoder", "block_layout"]
+__all__ = ["ACTIVATION", "THRESHOLD_FRAC", "NF4Encoder", "block_layout"]
 
 ACTIVATION = Fixed(width=24, frac=16)
 THRESHOLD_FRAC = 16

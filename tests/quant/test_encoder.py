@@ -52,7 +52,7 @@ def expected(x, book, block, fmt, **change):
     (2, 64, CODEBOOKS["int4"], Fixed(width=18, frac=17)), (8, 128, NF2, WORD)])
 @pytest.mark.parametrize("stall", [0, 0.3, pytest.param((0, 0.97), id="slow-sink")])
 def test_encoder_is_the_reference(run_stream, lanes, block, book, fmt, stall):
-    xs = list(tensors(book, fmt, [block, 2 * block + 1, block + 40, 5, 6 * block], block))
+    xs = list(tensors(book, fmt, [block, 2 * block + 1, block + 40, 5, 4 * block], block))
     want = [beat for x in xs for beat in expected(x, book, block, fmt)]
     got, _ = run_stream(NF4Encoder(lanes=lanes, block=block, book=book, fmt=fmt),
                         [beat for x in xs for beat in payloads(x, lanes)], len(want), read, stall=stall)
@@ -62,9 +62,9 @@ def test_encoder_is_the_reference(run_stream, lanes, block, book, fmt, stall):
 @pytest.mark.parametrize("lanes, block", [(1, 64), (2, 64), (4, 64), (1, 16)])
 def test_full_blocks_flow_at_one_beat_a_cycle(run_stream, lanes, block):
     unit = NF4Encoder(lanes=lanes, block=block)
-    x = np.random.default_rng(4).integers(-1000, 1000, 8 * block)
-    _, at = run_stream(unit, payloads(x, lanes), 8, read, stall=0)
-    assert at == [unit.latency + n * unit.beats for n in range(8)]
+    x = np.random.default_rng(4).integers(-1000, 1000, 6 * block)
+    _, at = run_stream(unit, payloads(x, lanes), 6, read, stall=0)
+    assert at == [unit.latency + n * unit.beats for n in range(6)]
 
 
 def test_a_rewritten_table_is_another_book(run_stream):

@@ -108,10 +108,10 @@ def test_activations_become_the_record(run_stream, stall):
 
 
 def test_packer_does_not_slow_the_encoder(run_stream):
-    x = np.random.default_rng(13).integers(-1000, 1000, 64 * 40)
+    x = np.random.default_rng(13).integers(-1000, 1000, 64 * 20)
     unit = Chain(4)
-    _, at = run_stream(unit, quads(x), 85, read, stall=0)
-    assert at[:80:2] == [unit.encoder.latency + n * unit.encoder.beats for n in range(40)]
+    _, at = run_stream(unit, quads(x), 43, read, stall=0)
+    assert at[:40:2] == [unit.encoder.latency + n * unit.encoder.beats for n in range(20)]
 
 
 @pytest.mark.parametrize("make, message", [
