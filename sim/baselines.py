@@ -276,6 +276,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", help="ONNX file (default: the LeNet-5 in the package)")
     parser.add_argument("--angle", type=float, default=90)
     parser.add_argument("--limit", type=int, help="train on the first N images")
+    parser.add_argument("--test", type=int, help="judge by the first N of the other images")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--rank", type=int, default=4)
     parser.add_argument("--lr", type=float, default=0.05)
@@ -286,7 +287,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(argv)
     network = load_onnx(args.model) if args.model else load_pretrained()
-    data = default_split(0, degrees=args.angle).limited(train=args.limit)
+    data = default_split(0, degrees=args.angle).limited(train=args.limit, test=args.test)
     runs = [compare(network, data, methods=args.methods, rank=args.rank, lr=args.lr, batch=args.batch,
                     epochs=args.epochs, seed=seed, cache=args.cache) for seed in range(args.seeds)]
     rows = [Row(**{**asdict(same[0]), "accuracy_after": float(np.mean([r.accuracy_after for r in same]))})

@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.models import datasets
-from gradloom.rtl.models.datasets import Dataset, activations, default_split, fetch_full, load_npz, mnist_test, rotated
+from gradloom.rtl.models.datasets import (
+    Dataset,
+    activations,
+    default_split,
+    fetch_full,
+    load_npz,
+    mnist_test,
+    rotated,
+)
 
 
 @pytest.fixture(scope="module")

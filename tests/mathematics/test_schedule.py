@@ -1,0 +1,49 @@
+"""The order of samples and the first adapters: the same everywhere, for ever."""
+import numpy as np
+import pytest
+
+from gradloom.rtl.plan.schedule import batches, epoch_order, initial_adapters, steps_per_epoch
+
+
+def test_an_epoch_visits_every_sample_once():
+    for epoch in range(3):
+        assert sorted(epoch_order(1024, epoch, 7)) == list(range(1024))
+
+
+def test_epochs_and_seeds_differ_and_repeat():
+    np.testing.assert_array_equal(epoch_order(50, 2, 3), epoch_order(50, 2, 3))
+    assert not np.array_equal(epoch_order(50, 2, 3), epoch_order(50, 3, 3))
+    assert not np.array_equal(epoch_order(50, 2, 3), epoch_order(50, 3, 2))
+
+
+def test_the_order_is_the_one_that_results_were_published_with():
+    assert epoch_order(10, 0, 0).tolist() == [4, 5, 3, 1, 8, 9, 2, 7, 0, 6]
+
+
+def test_the_last_batch_may_be_shorter():
+    sizes = [len(b) for b in batches(epoch_order(1024, 0, 0), 20)]
+    assert sizes == [20] * 51 + [4] and len(sizes) == steps_per_epoch(1024, 20) == 52
+    np.testing.assert_array_equal(np.concatenate(list(batches(np.arange(7), 3))), np.arange(7))
+
+
+def test_adapters_start_at_the_base_network():
+    (a, b), (a2, b2) = initial_adapters((4000, 100), 10, 4, 0)
+    assert a.shape == (4, 4000) and b.shape == b2.shape == (10, 4) and a2.shape == (4, 100)
+    assert not b.any() and not b2.any()
+    assert abs(a.std() * np.sqrt(4000) - 1) < 0.03 and abs(a.mean() * np.sqrt(4000)) < 0.03
+
+
+def test_a_taps_start_does_not_depend_on_other_taps():
+    np.testing.assert_array_equal(initial_adapters((8, 5), 3, 2, 1)[1][0], initial_adapters((9, 5, 7), 2, 2, 1)[1][0])
+    assert not np.array_equal(initial_adapters((8,), 3, 2, 1)[0][0], initial_adapters((8,), 3, 2, 2)[0][0])
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: epoch_order(0, 0, 0), "n=0"), (lambda: epoch_order(5, -1, 0), "epoch=-1"),
+    (lambda: epoch_order(5, 0, -2), "seed=-2"), (lambda: list(batches([1], 0)), "batch=0"),
+    (lambda: steps_per_epoch(5, 0), "batch=0"), (lambda: initial_adapters((5,), 10, 0, 0), "rank=0"),
+    (lambda: initial_adapters((5, 0), 10, 1, 0), r"taps\[1\]=0"), (lambda: initial_adapters((5,), 1, 1, 0), "classes=1"),
+])
+def test_bad_parameters_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

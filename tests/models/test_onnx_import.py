@@ -1,0 +1,275 @@
+"""What PyTorch exports, read into a network that computes the same; the rest refused by node."""
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from gradloom.rtl.models import datasets
+from gradloom.rtl.models.network import Conv
+from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
+from gradloom.sim.mathematics import forward
+
+FIXTURES = Path(__file__).parent / "fixtures"
+REFUSED = ("average_pool", "branch")
+SUPPORTED = sorted(p.name for p in FIXTURES.glob("*.onnx") if not p.name.startswith(REFUSED))
+
+
+def runtime(path, x):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    fixed = session.get_inputs()[0].shape[0]
+    parts = [x] if not isinstance(fixed, int) else x.reshape(-1, fixed, *x.shape[1:])
+    return np.concatenate([session.run(None, {name: part})[0] for part in parts])
+
+
+def agrees(path, net, shape=None):
+    x = np.random.default_rng(3).standard_normal((4, *net.input_shape)).astype(np.float32)
+    want = runtime(path, x.reshape(4, *shape) if shape else x)
+    got = forward(net, x.astype(np.float64))[1]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * max(1, np.abs(want).max()))
+
+
+class Graph:
+    """A chain of nodes in the making: each call appends one that takes the last tensor."""
+
+    def __init__(self, *shape):
+        self.shape, self.nodes, self.weights = ("batch", *shape), [], []
+        self.random = np.random.default_rng(5)
+        self.tensor = "image"
+
+    def constant(self, *shape, name=None, value=None, dtype=np.float32):
+        array = self.random.standard_normal(shape).astype(dtype) if value is None else np.asarray(value, dtype)
+        self.weights.append(numpy_helper.from_array(array, name or f"w{len(self.weights)}"))
+        return self.weights[-1].name
+
+    def __call__(self, op, *constants, first=(), name=None, domain=None, **attributes):
+        out = f"t{len(self.nodes)}"
+        if name is None:  # onnxruntime wants every name once
+            name = f"the_{op}" if all(n.op_type != op for n in self.nodes) else f"{op}_{out}"
+        self.nodes.append(helper.make_node(op, [*first, self.tensor, *constants], [out], name=name, domain=domain,
+                                           **attributes))
+        self.tensor = out
+        return self
+
+    def conv(self, o, i, *k, bias=True, **attributes):
+        return self("Conv", self.constant(o, i, *k), *([self.constant(o)] if bias else []), **attributes)
+
+    def gemm(self, o, i, **attributes):
+        return self("Gemm", self.constant(o, i), self.constant(o), transB=1, **attributes)
+
+    def save(self, folder, opset=17):
+        graph = helper.make_graph(
+            self.nodes, "g", [helper.make_tensor_value_info("image", TensorProto.FLOAT, self.shape)],
+            [helper.make_tensor_value_info(self.tensor, TensorProto.FLOAT, None)], self.weights)
+        path = folder / "m.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
+        return path
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_an_exported_network_computes_what_onnxruntime_does(name):
+    net = load_onnx(FIXTURES / name)
+    agrees(FIXTURES / name, net)
+
+
+def test_the_fixtures_hold_what_they_are_for():
+    kinds = {name: {n.op_type for n in onnx.load(FIXTURES / name, load_external_data=False).graph.node}
+             for name in SUPPORTED}
+    assert set.union(*kinds.values()) >= {"Conv", "BatchNormalization", "Relu", "MaxPool", "Flatten", "Reshape",
+                                          "Gemm", "MatMul", "Identity", "Constant", "Shape", "Gather"}
+    external = onnx.load(FIXTURES / "mlp.dynamo.onnx", load_external_data=False)
+    assert any(t.data_location == TensorProto.EXTERNAL for t in external.graph.initializer)
+    assert sum(p.stat().st_size for p in FIXTURES.iterdir()) < 300_000
+
+
+def test_the_pretrained_network_computes_what_onnxruntime_does():
+    net = load_pretrained()
+    images, labels = datasets.mnist_test()
+    x = datasets.activations(images[:200, None])
+    got = forward(net, x)[1]
+    np.testing.assert_allclose(got, runtime(datasets.DATA / "lenet5.onnx", x.astype(np.float32)), atol=1e-4)
+    assert (got.argmax(1) == labels[:200]).mean() > 0.97
+
+
+def test_layers_keep_the_names_they_had_in_pytorch():
+    assert load_onnx(FIXTURES / "stride.dynamo.onnx").layer_names == ("0", "2", "6", "9")
+    assert load_onnx(FIXTURES / "stride.script.onnx").layer_names == ("0", "2", "6", "9")
+
+
+def test_both_exporters_give_the_same_network():
+    for name in ("batchnorm", "stride", "mlp", "view"):
+        old, new = (load_onnx(FIXTURES / f"{name}.{which}.onnx") for which in ("script", "dynamo"))
+        for a, b in zip(old.layers, new.layers, strict=True):
+            np.testing.assert_allclose(a.weight, b.weight, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(a.bias, b.bias, rtol=1e-5, atol=1e-6)
+            assert a.relu == b.relu
+            if isinstance(a, Conv):
+                assert (a.stride, a.pads, a.pool) == (b.stride, b.pads, b.pool)
+
+
+def test_less_usual_nodes_compute_what_onnxruntime_does(tmp_path):
+    g = Graph(2, 9, 8)
+    g("Identity").conv(3, 2, 3, 2, bias=False, auto_pad="SAME_UPPER", strides=[2, 1])
+    g("Add", g.constant(1, 3, 1, 1))
+    g("BatchNormalization", g.constant(3), g.constant(3), g.constant(3), g.constant(value=[1, 2, 3]), epsilon=1e-3)
+    g("MaxPool", kernel_shape=[2, 2], strides=[2, 2])("Relu")("Dropout")
+    g.conv(4, 3, 2, 2, pads=[1, 0, 0, 1], kernel_shape=[2, 2], dilations=[1, 1], group=1)
+    g("MaxPool", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, pads=[0, 0, 0, 0])
+    g("Flatten", axis=-3)
+    g("MatMul", g.constant(8, 5))
+    g("Add", first=[g.constant(5)])("Relu")
+    g("Gemm", g.constant(5, 4), g.constant(1, 4), alpha=0.5, beta=2.0)
+    g("Add", g.constant(value=0.25))("Identity")
+    net = load_onnx(g.save(tmp_path))
+    assert net.shapes == ((2, 9, 8), (3, 2, 4), (4, 1, 2), (5,), (4,)) and net.layers[0].pads == (1, 0, 1, 1)
+    agrees(tmp_path / "m.onnx", net)
+
+
+@pytest.mark.parametrize("shape, target, image, given", [
+    ((16,), None, (1, 4, 4), None),
+    ((12,), None, (1, 1, 12), None),
+    ((12,), None, (2, 3, 2), (2, 3, 2)),
+    ((3, 5), [0, -1], (1, 3, 5), None),
+    ((16,), [-1, 1, 4, 4], (1, 4, 4), None),
+])
+def test_inputs_that_are_not_images_become_some(tmp_path, shape, target, image, given):
+    g = Graph(*shape)
+    n = int(np.prod(shape))
+    if target:
+        g("Reshape", g.constant(value=target, dtype=np.int64))
+    if target and len(target) == 4:
+        g.conv(3, 1, 3, 3)("Flatten")
+        n = 12
+    g.gemm(3, n)
+    net = load_onnx(g.save(tmp_path), input_shape=given)
+    assert net.input_shape == image
+    agrees(tmp_path / "m.onnx", net, shape)
+
+
+def test_transposed_weights_are_computed_at_import(tmp_path):
+    g = Graph(16)
+    g.nodes.append(helper.make_node("Transpose", [g.constant(3, 16)], ["wt"], perm=[1, 0]))
+    g("MatMul", "wt")
+    agrees(g.save(tmp_path), load_onnx(g.save(tmp_path)), (16,))
+
+
+def image_then(*steps):
+    def build():
+        g = Graph(2, 8, 8)
+        for step in steps:
+            step(g)
+        return g
+    return build
+
+
+def conv(g):
+    g.conv(4, 2, 3, 3)
+
+
+def relu(g):
+    g("Relu")
+
+
+def node(op, *shapes, **attributes):
+    return lambda g: g(op, *(g.constant(*s) for s in shapes), **attributes)
+
+
+def nan(g):
+    g("Conv", g.constant(value=np.where(np.arange(72).reshape(4, 2, 3, 3) == 10, np.nan, 1)))
+
+
+def integer(g):
+    g("Flatten")("MatMul", g.constant(value=np.ones((128, 3)), dtype=np.int32))
+
+
+def computed(g):
+    g.conv(4, 2, 3, 3)("Flatten")("MatMul", g.tensor)
+
+
+@pytest.mark.parametrize("build, message", [
+    (image_then(conv, node("AveragePool", kernel_shape=[2, 2])), r"'the_AveragePool' \(AveragePool\).*not supported"),
+    (image_then(conv, node("Softmax")), "Softmax is not supported; export the network without it"),
+    (image_then(conv, node("Gelu", domain="com.microsoft")), "'com.microsoft'"),
+    (image_then(node("AveragePool", kernel_shape=[2, 2], name="")), r"node 't0' \(AveragePool\)"),
+    (image_then(nan), r"'the_Conv' \(Conv\): its weights w0\[0?1?, ?.*\] are nan"),
+    (image_then(integer), "its weights 'w0' are int32"),
+    (image_then(computed), "branches are not supported"),
+    (image_then(node("Conv", (4, 2, 3, 3), dilations=[2, 2])), r"dilations=\[2, 2\]"),
+    (image_then(node("Conv", (4, 1, 3, 3), group=2)), "group=2"),
+    (image_then(node("Conv", (4, 2, 3, 3), kernel_shape=[5, 3])), r"kernel_shape=\[5, 3\]"),
+    (image_then(node("Conv", (4, 2, 3))), "only 2-D"),
+    (image_then(node("Conv", (4, 3, 3, 3))), "2 channels: the weight expects 3"),
+    (image_then(node("Conv", (4, 2, 3, 3), pads=[3, 0, 0, 0])), r"\(Conv\).*top=3 must be less"),
+    (image_then(node("Conv", (4, 2, 9, 9))), r"\(Conv\).*larger than the padded input"),
+    (image_then(node("MaxPool", kernel_shape=[2, 2], strides=[2, 2])), "MaxPool before the first"),
+    (image_then(relu), "Relu before the first"),
+    (image_then(conv, node("MaxPool", kernel_shape=[3, 3], strides=[2, 2])), r"strides=\[2, 2\]: pools must not overlap"),
+    (image_then(conv, node("MaxPool", kernel_shape=[2, 2])), r"strides=\[1, 1\]"),
+    (image_then(conv, node("MaxPool", kernel_shape=[2, 3], strides=[2, 3])), "only square"),
+    (image_then(conv, node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1])), "padded pools"),
+    (image_then(conv, node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], dilations=[2, 2])), "dilations"),
+    (image_then(conv, node("MaxPool", kernel_shape=[4, 4], strides=[4, 4], ceil_mode=1)), "ceil_mode=1 on 6x6"),
+    (image_then(conv, node("MaxPool", kernel_shape=[7, 7], strides=[7, 7])), "larger than its input 6x6"),
+    (image_then(conv, relu, node("BatchNormalization", (4,), (4,), (4,), (4,))), "follows a ReLU"),
+    (image_then(conv, node("BatchNormalization", (3,), (3,), (3,), (3,))), "its parameters have shapes"),
+    (image_then(node("BatchNormalization", (2,), (2,), (2,), (2,))), "before the first Conv"),
+    (image_then(conv, node("Flatten", axis=2)), "axis=2"),
+    (image_then(conv, lambda g: g("Reshape", g.constant(value=[0, 12, 12], dtype=np.int64))), r"shape \[1, 12, 12\]"),
+    (image_then(conv, node("Gemm", (144, 3), (3,))), "flatten it first"),
+    (image_then(conv, node("Flatten"), node("Gemm", (143, 3), (3,))), "expects 143"),
+    (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (3,), transA=1)), "transA=1"),
+    (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (2, 3))), r"its bias has shape \[2, 3\]"),
+    (image_then(conv, node("Add", (4, 6, 6))), "its bias has shape"),
+    (image_then(conv, relu, node("Add", (4, 1, 1))), "follows a ReLU"),
+    (image_then(conv), "must be a Dense"),
+    (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (3,)), relu), "without ReLU"),
+])
+def test_what_is_not_supported_is_refused_by_node(tmp_path, build, message):
+    with pytest.raises(ValueError, match=message) as error:
+        load_onnx(build().save(tmp_path))
+    assert "m.onnx" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["average_pool.dynamo", "average_pool.script", "branch.dynamo", "branch.script"])
+def test_exported_networks_that_are_not_supported_are_refused_by_node(name):
+    with pytest.raises(ValueError, match=r"node '\S+' \((AveragePool|Add)\)"):
+        load_onnx(FIXTURES / f"{name}.onnx")
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.001, 0.25, 0.6, 0.95, 0.999])
+def test_a_truncated_file_is_refused(tmp_path, keep):
+    content = (datasets.DATA / "lenet5.onnx").read_bytes()
+    (tmp_path / "m.onnx").write_bytes(content[:int(len(content) * keep)])
+    with pytest.raises(ValueError, match="m.onnx"):
+        load_onnx(tmp_path / "m.onnx")
+
+
+def test_missing_or_truncated_external_data_is_refused(tmp_path):
+    shutil.copy(FIXTURES / "mlp.dynamo.onnx", tmp_path)
+    with pytest.raises(ValueError, match="external data"):
+        load_onnx(tmp_path / "mlp.dynamo.onnx")
+    content = (FIXTURES / "mlp.dynamo.onnx.data").read_bytes()
+    (tmp_path / "mlp.dynamo.onnx.data").write_bytes(content[:len(content) // 2])
+    with pytest.raises(ValueError, match="external data"):
+        load_onnx(tmp_path / "mlp.dynamo.onnx")
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="no such file"):
+        load_onnx(tmp_path / "none.onnx")
+    (tmp_path / "m.onnx").write_text("certainly not a protocol buffer")
+    with pytest.raises(ValueError, match="m.onnx"):
+        load_onnx(tmp_path / "m.onnx")
+
+
+def test_inputs_of_unknown_or_other_size_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="all but the batch fixed"):
+        load_onnx(Graph(1, "h", "w").conv(2, 1, 3, 3).save(tmp_path))
+    with pytest.raises(ValueError, match=r"input_shape=\(1, 3, 3\): the model's input holds \[16\]"):
+        load_onnx(Graph(16).gemm(3, 16).save(tmp_path), input_shape=(1, 3, 3))
