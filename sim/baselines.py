@@ -9,6 +9,7 @@
 
 ``python -m gradloom.sim.baselines`` prints the table; ``--help`` says what it takes.
 """
+
 import argparse
 import json
 from collections.abc import Sequence
@@ -77,9 +78,13 @@ def work(network: Network, method: str, rank: int = 4) -> Work:
     _method(method)
     base, layers = network.macs, list(zip(network.layer_macs, _sides(network)))
     if method == "full":
-        # A weight's gradient costs what its product does; so does an input's, which the first layer needs not.
-        return Work(trainable=network.parameters, forward_first=base, forward=base,
-                    backward=2 * base - network.layer_macs[0])
+        # A weight's gradient costs what its product does; so does an input's, but for the first layer.
+        return Work(
+            trainable=network.parameters,
+            forward_first=base,
+            forward=base,
+            backward=2 * base - network.layer_macs[0],
+        )
     if method == "instantft":
         adapters = network.adapter_parameters(rank)
         backward = sum(rank * (n + 2 * network.classes) for n in network.taps)  # dA, dB, dh
@@ -115,14 +120,16 @@ class _Layer:
         layer = self.layer
         self.shape = x.shape
         # A dense layer is the product of one window a sample.
-        self.columns = windows(layer, x) if isinstance(layer, Conv) else x.reshape(1, len(x), -1).swapaxes(1, 2)
+        self.columns = (
+            windows(layer, x) if isinstance(layer, Conv) else x.reshape(1, len(x), -1).swapaxes(1, 2)
+        )
         y = self.weight @ self.columns
         if self.lora:
             self.hidden = self.lora[0] @ self.columns
             y += self.lora[1] @ self.hidden
         y += self.bias[:, None]
         if isinstance(layer, Conv):
-            y = self._pool(y.reshape(len(x), *layer.convolved(x.shape[1:])))
+            y = self._pool(layer, y.reshape(len(x), *layer.convolved(x.shape[1:])))
         else:
             y = y[0].T
         if layer.relu:
@@ -136,7 +143,7 @@ class _Layer:
         if layer.relu:
             dy = dy.reshape(self.live.shape) * self.live
         if isinstance(layer, Conv):
-            dy = self._unpool(dy.reshape(len(dy), *layer.output_shape(self.shape[1:])))
+            dy = self._unpool(layer, dy.reshape(len(dy), *layer.output_shape(self.shape[1:])))
             dy = dy.reshape(len(dy), layer.outputs, -1)
         else:
             dy = dy.T[None]
@@ -150,43 +157,43 @@ class _Layer:
         dx = self.weight.T @ dy
         if self.lora:
             dx += self.lora[0].T @ dh
-        return self._images(dx) if isinstance(layer, Conv) else dx[0].T.reshape(self.shape)
+        return self._images(layer, dx) if isinstance(layer, Conv) else dx[0].T.reshape(self.shape)
 
-    def _pool(self, y: np.ndarray) -> np.ndarray:
+    def _pool(self, layer: Conv, y: np.ndarray) -> np.ndarray:
         """Max-pool that remembers which of the ``k * k`` was the first largest."""
-        k, h, w = self.layer.pool, y.shape[2], y.shape[3]
+        k, h, w = layer.pool, y.shape[2], y.shape[3]
         if k == 1:
             return y
         self.before = y.shape
-        best = y[:, :, :h // k * k:k, :w // k * k:k]
+        best = y[:, :, : h // k * k : k, : w // k * k : k]
         self.chosen = np.zeros(best.shape, np.int32)
         for at in range(1, k * k):
-            other = y[:, :, at // k:h // k * k:k, at % k:w // k * k:k]
+            other = y[:, :, at // k : h // k * k : k, at % k : w // k * k : k]
             self.chosen[other > best] = at
             best = np.maximum(best, other)
         return best
 
-    def _unpool(self, dy: np.ndarray) -> np.ndarray:
-        k = self.layer.pool
+    def _unpool(self, layer: Conv, dy: np.ndarray) -> np.ndarray:
+        k = layer.pool
         if k == 1:
             return dy
         spread = np.zeros(self.before, dy.dtype)
         h, w = self.before[2] // k * k, self.before[3] // k * k
         for at in range(k * k):
-            spread[:, :, at // k:h:k, at % k:w:k] = dy * (self.chosen == at)
+            spread[:, :, at // k : h : k, at % k : w : k] = dy * (self.chosen == at)
         return spread
 
-    def _images(self, columns: np.ndarray) -> np.ndarray:
+    def _images(self, layer: Conv, columns: np.ndarray) -> np.ndarray:
         """col2im: what :func:`windows` took apart, added up."""
-        layer, (n, c, h, w) = self.layer, self.shape
+        n, c, h, w = self.shape
         (kh, kw), (sh, sw), (top, left, bottom, right) = layer.kernel, layer.stride, layer.pads
         _, oh, ow = layer.convolved((c, h, w))
         columns = columns.reshape(n, c, kh, kw, oh, ow)
         padded = np.zeros((n, c, h + top + bottom, w + left + right), columns.dtype)
         for i in range(kh):
             for j in range(kw):
-                padded[:, :, i:i + oh * sh:sh, j:j + ow * sw:sw] += columns[:, :, i, j]
-        return padded[:, :, top:top + h, left:left + w]
+                padded[:, :, i : i + oh * sh : sh, j : j + ow * sw : sw] += columns[:, :, i, j]
+        return padded[:, :, top : top + h, left : left + w]
 
 
 class Trainer:
@@ -215,13 +222,16 @@ class Trainer:
     def gradients(self, x: np.ndarray, labels: np.ndarray) -> float:
         """Mean loss of a batch; every layer then holds its gradients."""
         loss, d = cross_entropy(self.forward(x), labels)
-        d = d / len(labels)
         first = min(i for i, layer in enumerate(self.layers) if layer.parameters)
+        passed: np.ndarray | None = d / len(labels)
         for index in range(len(self.layers) - 1, first - 1, -1):
-            d = self.layers[index].backward(d, index > first)
+            assert passed is not None
+            passed = self.layers[index].backward(passed, index > first)
         return float(loss.mean())
 
-    def train(self, x: np.ndarray, labels: np.ndarray, *, lr: float, batch: int, epochs: int, seed: int) -> list[float]:
+    def train(
+        self, x: np.ndarray, labels: np.ndarray, *, lr: float, batch: int, epochs: int, seed: int
+    ) -> list[float]:
         """Loss of every step."""
         losses = []
         for epoch in range(epochs):
@@ -234,45 +244,87 @@ class Trainer:
 
     def accuracy(self, images: np.ndarray, labels: np.ndarray, chunk: int = 100) -> float:
         """Fraction of uint8 ``images`` that are labelled right."""
-        logits = [self.forward(activations(images[i:i + chunk])) for i in range(0, len(images), chunk)]
+        logits = [self.forward(activations(images[i : i + chunk])) for i in range(0, len(images), chunk)]
         return accuracy(np.concatenate(logits), labels)
 
 
-def compare(network: Network, data: Dataset, *, methods: Sequence[str] = METHODS, rank: int = 4, lr: float = 0.05,
-            batch: int = 20, epochs: int = 10, seed: int = 0, cache: str = "nf4", dtype=np.float32) -> list[Row]:
+def compare(
+    network: Network,
+    data: Dataset,
+    *,
+    methods: Sequence[str] = METHODS,
+    rank: int = 4,
+    lr: float = 0.05,
+    batch: int = 20,
+    epochs: int = 10,
+    seed: int = 0,
+    cache: str = "nf4",
+    dtype=np.float32,
+) -> list[Row]:
     """A row a method, each trained on ``data`` alike."""
     rows = []
     n = len(data.x_train)
     for method in methods:
         cost = work(network, method, rank)
         if method == "instantft":
-            result = finetune_float(network, data, rank=rank, lr=lr, batch=batch, epochs=epochs, seed=seed,
-                                    cache=cache, dtype=dtype)
+            result = finetune_float(
+                network,
+                data,
+                rank=rank,
+                lr=lr,
+                batch=batch,
+                epochs=epochs,
+                seed=seed,
+                cache=cache,
+                dtype=dtype,
+            )
             before, after = result.accuracy_before, result.accuracy_after
         else:
             trainer = Trainer(network, method, rank=rank, seed=seed, dtype=dtype)
             before = trainer.accuracy(data.x_test, data.y_test)
-            trainer.train(activations(data.x_train).astype(dtype), data.y_train, lr=lr, batch=batch, epochs=epochs,
-                          seed=seed)
+            trainer.train(
+                activations(data.x_train).astype(dtype),
+                data.y_train,
+                lr=lr,
+                batch=batch,
+                epochs=epochs,
+                seed=seed,
+            )
             after = trainer.accuracy(data.x_test, data.y_test)
-        rows.append(Row(method=method, trainable=cost.trainable, forward_macs_first=n * cost.forward_first,
-                        forward_macs=n * cost.forward, backward_macs=n * cost.backward, accuracy_before=before,
-                        accuracy_after=after))
+        rows.append(
+            Row(
+                method=method,
+                trainable=cost.trainable,
+                forward_macs_first=n * cost.forward_first,
+                forward_macs=n * cost.forward,
+                backward_macs=n * cost.backward,
+                accuracy_before=before,
+                accuracy_after=after,
+            )
+        )
     return rows
 
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as text, MACs in millions an epoch."""
-    lines = [f"{'method':<10} {'trainable':>9} {'forward, epoch 1':>16} {'later epochs':>12} {'backward':>9} "
-             f"{'before':>7} {'after':>7}"]
-    lines += [f"{r.method:<10} {r.trainable:>9,} {r.forward_macs_first / 1e6:>14.1f} M {r.forward_macs / 1e6:>10.1f} M "
-              f"{r.backward_macs / 1e6:>7.1f} M {r.accuracy_before:>7.1%} {r.accuracy_after:>7.1%}" for r in rows]
+    lines = [
+        f"{'method':<10} {'trainable':>9} {'forward, epoch 1':>16} {'later epochs':>12} {'backward':>9} "
+        f"{'before':>7} {'after':>7}"
+    ]
+    lines += [
+        f"{r.method:<10} {r.trainable:>9,} {r.forward_macs_first / 1e6:>14.1f} M "
+        f"{r.forward_macs / 1e6:>10.1f} M {r.backward_macs / 1e6:>7.1f} M "
+        f"{r.accuracy_before:>7.1%} {r.accuracy_after:>7.1%}"
+        for r in rows
+    ]
     return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """``python -m gradloom.sim.baselines``: InstantFT and the baselines, averaged over seeds."""
-    parser = argparse.ArgumentParser(description="InstantFT beside other ways of fine-tuning, in floating point.")
+    parser = argparse.ArgumentParser(
+        description="InstantFT beside other ways of fine-tuning, in floating point."
+    )
     parser.add_argument("--model", help="ONNX file (default: the LeNet-5 in the package)")
     parser.add_argument("--angle", type=float, default=90)
     parser.add_argument("--limit", type=int, help="train on the first N images")
@@ -288,10 +340,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     network = load_onnx(args.model) if args.model else load_pretrained()
     data = default_split(0, degrees=args.angle).limited(train=args.limit, test=args.test)
-    runs = [compare(network, data, methods=args.methods, rank=args.rank, lr=args.lr, batch=args.batch,
-                    epochs=args.epochs, seed=seed, cache=args.cache) for seed in range(args.seeds)]
-    rows = [Row(**{**asdict(same[0]), "accuracy_after": float(np.mean([r.accuracy_after for r in same]))})
-            for same in zip(*runs)]
+    runs = [
+        compare(
+            network,
+            data,
+            methods=args.methods,
+            rank=args.rank,
+            lr=args.lr,
+            batch=args.batch,
+            epochs=args.epochs,
+            seed=seed,
+            cache=args.cache,
+        )
+        for seed in range(args.seeds)
+    ]
+    rows = [
+        Row(**{**asdict(same[0]), "accuracy_after": float(np.mean([r.accuracy_after for r in same]))})
+        for same in zip(*runs)
+    ]
     if args.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:

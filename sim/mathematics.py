@@ -4,6 +4,7 @@ Direct-to-output adapters (InstantFT): every layer's input ``x_t``, the *tap*, h
 that ends at the logits, ``z = z_base + sum_t B_t (A_t x_t)``. No gradient passes through the base
 network, so its forward pass is needed once a sample.
 """
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,25 +16,67 @@ from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.schedule import batches, epoch_order, initial_adapters
 
 __all__ = [
-    "NF4_LEVELS", "NF4_THRESHOLDS", "nf4_roundtrip", "int8_roundtrip", "cached_value", "layer_forward",
-    "forward", "Cache", "adapter_logits", "cross_entropy", "loss_and_gradients", "FloatResult",
-    "train_adapters", "finetune_float", "evaluate_float", "accuracy",
+    "NF4_LEVELS",
+    "NF4_THRESHOLDS",
+    "nf4_roundtrip",
+    "int8_roundtrip",
+    "cached_value",
+    "layer_forward",
+    "forward",
+    "Cache",
+    "adapter_logits",
+    "cross_entropy",
+    "loss_and_gradients",
+    "FloatResult",
+    "train_adapters",
+    "finetune_float",
+    "evaluate_float",
+    "accuracy",
 ]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 
-NF4_LEVELS = np.array([
-    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
-    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
-    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
-    0.7229568362236023, 1.0])
+NF4_LEVELS = np.array(
+    [
+        -1.0,
+        -0.6961928009986877,
+        -0.5250730514526367,
+        -0.39491748809814453,
+        -0.28444138169288635,
+        -0.18477343022823334,
+        -0.09105003625154495,
+        0.0,
+        0.07958029955625534,
+        0.16093020141124725,
+        0.24611230194568634,
+        0.33791524171829224,
+        0.44070982933044434,
+        0.5626170039176941,
+        0.7229568362236023,
+        1.0,
+    ]
+)
 """NF4's levels as bitsandbytes has them."""
 
-NF4_THRESHOLDS = np.array([
-    -0.8480964004993439, -0.6106329262256622, -0.4599952697753906, -0.33967943489551544,
-    -0.23460740596055984, -0.13791173323988914, -0.045525018125772476, 0.03979014977812767,
-    0.1202552504837513, 0.2035212516784668, 0.2920137718319893, 0.3893125355243683,
-    0.5016634166240692, 0.6427869200706482, 0.8614784181118011])
+NF4_THRESHOLDS = np.array(
+    [
+        -0.8480964004993439,
+        -0.6106329262256622,
+        -0.4599952697753906,
+        -0.33967943489551544,
+        -0.23460740596055984,
+        -0.13791173323988914,
+        -0.045525018125772476,
+        0.03979014977812767,
+        0.1202552504837513,
+        0.2035212516784668,
+        0.2920137718319893,
+        0.3893125355243683,
+        0.5016634166240692,
+        0.6427869200706482,
+        0.8614784181118011,
+    ]
+)
 """A value's code is the number of thresholds strictly below it."""
 
 
@@ -51,9 +94,11 @@ def nf4_roundtrip(x: np.ndarray, block: int = 64) -> np.ndarray:
     x = np.asarray(x)
     cut = _blocks(x, block)
     absmax = np.abs(cut).max(axis=-1, keepdims=True)
-    codes = np.searchsorted(NF4_THRESHOLDS.astype(x.dtype), cut / np.where(absmax == 0, 1, absmax), side="left")
+    codes = np.searchsorted(
+        NF4_THRESHOLDS.astype(x.dtype), cut / np.where(absmax == 0, 1, absmax), side="left"
+    )
     decoded = NF4_LEVELS.astype(x.dtype)[codes] * absmax
-    return decoded.reshape(*x.shape[:-1], -1)[..., :x.shape[-1]]
+    return decoded.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
 
 
 def int8_roundtrip(x: np.ndarray, block: int = 64) -> np.ndarray:
@@ -62,19 +107,23 @@ def int8_roundtrip(x: np.ndarray, block: int = 64) -> np.ndarray:
     cut = _blocks(x, block)
     absmax = np.abs(cut).max(axis=-1, keepdims=True)
     decoded = np.rint(cut / np.where(absmax == 0, 1, absmax) * 127) * (absmax / 127)
-    return decoded.reshape(*x.shape[:-1], -1)[..., :x.shape[-1]]
+    return decoded.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
 
 
 def cached_value(x: np.ndarray, cache: str) -> np.ndarray:
     """What the adapters see of a tap ``x`` when the forward cache is ``nf4``, ``int8`` or ``none``."""
     known: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-        "nf4": nf4_roundtrip, "int8": int8_roundtrip, "none": np.asarray}
+        "nf4": nf4_roundtrip,
+        "int8": int8_roundtrip,
+        "none": np.asarray,
+    }
     if cache not in known:
         raise ValueError(f"cache={cache!r}: must be one of {', '.join(known)}")
     return known[cache](x)
 
 
 # ---------------------------------------------------------------- the base network
+
 
 def windows(layer: Conv, x: np.ndarray) -> np.ndarray:
     """im2col: ``[n, i * kh * kw, oh * ow]`` of images ``[n, i, h, w]``."""
@@ -93,7 +142,7 @@ def max_pool(x: np.ndarray, k: int) -> np.ndarray:
     h, w = x.shape[2] // k * k, x.shape[3] // k * k
     best = x[:, :, :h:k, :w:k]
     for at in range(1, k * k):
-        best = np.maximum(best, x[:, :, at // k:h:k, at % k:w:k])
+        best = np.maximum(best, x[:, :, at // k : h : k, at % k : w : k])
     return best
 
 
@@ -130,12 +179,13 @@ class Cache:
     logits: np.ndarray
 
     @classmethod
-    def of(cls, network: Network, images: np.ndarray, *, cache: str = "nf4", dtype=np.float64,
-           chunk: int = 100) -> "Cache":
+    def of(
+        cls, network: Network, images: np.ndarray, *, cache: str = "nf4", dtype=np.float64, chunk: int = 100
+    ) -> "Cache":
         """The cache of uint8 ``images``; ``dtype`` is the precision of everything."""
         parts, logits = [], []
         for start in range(0, len(images), chunk):  # im2col of all images at once takes gigabytes
-            taps, z = forward(network, activations(images[start:start + chunk]).astype(dtype))
+            taps, z = forward(network, activations(images[start : start + chunk]).astype(dtype))
             parts.append([cached_value(tap, cache) for tap in taps])
             logits.append(z)
         return cls(taps=[np.concatenate(tap) for tap in zip(*parts)], logits=np.concatenate(logits))
@@ -146,6 +196,7 @@ class Cache:
 
 
 # ---------------------------------------------------------------- the adapters
+
 
 def adapter_logits(adapters: Adapters, taps: Sequence[np.ndarray], base: np.ndarray) -> np.ndarray:
     """``base + sum_t (x_t A_t^T) B_t^T``."""
@@ -164,8 +215,9 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, n
     return loss, d
 
 
-def loss_and_gradients(adapters: Adapters, taps: Sequence[np.ndarray], base: np.ndarray,
-                       labels: np.ndarray) -> tuple[float, list[tuple[np.ndarray, np.ndarray]]]:
+def loss_and_gradients(
+    adapters: Adapters, taps: Sequence[np.ndarray], base: np.ndarray, labels: np.ndarray
+) -> tuple[float, list[tuple[np.ndarray, np.ndarray]]]:
     """Mean loss of a batch and its gradients ``(dA, dB)``, a pair a tap."""
     hidden = [x @ a.T for (a, _), x in zip(adapters, taps)]
     logits = sum((h @ b.T for (_, b), h in zip(adapters, hidden)), start=base)
@@ -191,10 +243,18 @@ class FloatResult:
     accuracy_after: float
 
 
-def train_adapters(train: Cache, labels: np.ndarray, adapters: Adapters, *, lr: float = 0.05, batch: int = 20,
-                   epochs: int = 10, momentum: float = 0.0, seed: int = 0,
-                   progress: Callable[[int, float], None] | None = None,
-                   ) -> tuple[list[float], list[tuple[np.ndarray, np.ndarray]]]:
+def train_adapters(
+    train: Cache,
+    labels: np.ndarray,
+    adapters: Adapters,
+    *,
+    lr: float = 0.05,
+    batch: int = 20,
+    epochs: int = 10,
+    momentum: float = 0.0,
+    seed: int = 0,
+    progress: Callable[[int, float], None] | None = None,
+) -> tuple[list[float], list[tuple[np.ndarray, np.ndarray]]]:
     """``(loss of every step, trained adapters)`` of SGD on the mean loss of each batch.
 
     With momentum, ``v = momentum * v + lr * gradient`` and ``w = w - v``. ``progress`` is called after
@@ -228,27 +288,60 @@ def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
     return float((logits.argmax(axis=1) == labels).mean())
 
 
-def evaluate_float(network: Network, images: np.ndarray, labels: np.ndarray, adapters: Adapters | None = None, *,
-                   cache: str = "nf4", dtype=np.float64) -> float:
+def evaluate_float(
+    network: Network,
+    images: np.ndarray,
+    labels: np.ndarray,
+    adapters: Adapters | None = None,
+    *,
+    cache: str = "nf4",
+    dtype=np.float64,
+) -> float:
     """Accuracy of the base network, or with ``adapters`` that see taps as ``cache`` decodes them."""
     seen = Cache.of(network, images, cache=cache if adapters else "none", dtype=dtype)
     return accuracy(adapter_logits(adapters or [], seen.taps, seen.logits), labels)
 
 
-def finetune_float(network: Network, data: Dataset, *, rank: int = 4, lr: float = 0.05, batch: int = 20,
-                   epochs: int = 10, momentum: float = 0.0, seed: int = 0, cache: str = "nf4",
-                   dtype=np.float64, progress: Callable[[int, float], None] | None = None) -> FloatResult:
+def finetune_float(
+    network: Network,
+    data: Dataset,
+    *,
+    rank: int = 4,
+    lr: float = 0.05,
+    batch: int = 20,
+    epochs: int = 10,
+    momentum: float = 0.0,
+    seed: int = 0,
+    cache: str = "nf4",
+    dtype=np.float64,
+    progress: Callable[[int, float], None] | None = None,
+) -> FloatResult:
     """A whole fine-tune of direct-to-output adapters in floating point.
 
     ``seed`` fixes the adapters' first values and the order of samples; ``cache`` is how taps are kept.
     """
     if network.classes != data.classes:
         raise ValueError(f"data has {data.classes} classes: {network.name} has {network.classes} logits")
-    start = [(a.astype(dtype), b.astype(dtype))
-             for a, b in initial_adapters(network.taps, network.classes, rank, seed)]
+    start = [
+        (a.astype(dtype), b.astype(dtype))
+        for a, b in initial_adapters(network.taps, network.classes, rank, seed)
+    ]
     train = Cache.of(network, data.x_train, cache=cache, dtype=dtype)
-    loss, adapters = train_adapters(train, data.y_train, start, lr=lr, batch=batch, epochs=epochs,
-                                    momentum=momentum, seed=seed, progress=progress)
+    loss, adapters = train_adapters(
+        train,
+        data.y_train,
+        start,
+        lr=lr,
+        batch=batch,
+        epochs=epochs,
+        momentum=momentum,
+        seed=seed,
+        progress=progress,
+    )
     test = Cache.of(network, data.x_test, cache=cache, dtype=dtype)
-    return FloatResult(loss=loss, adapters=adapters, accuracy_before=accuracy(test.logits, data.y_test),
-                       accuracy_after=accuracy(adapter_logits(adapters, test.taps, test.logits), data.y_test))
+    return FloatResult(
+        loss=loss,
+        adapters=adapters,
+        accuracy_before=accuracy(test.logits, data.y_test),
+        accuracy_after=accuracy(adapter_logits(adapters, test.taps, test.logits), data.y_test),
+    )

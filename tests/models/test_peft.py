@@ -1,4 +1,5 @@
 """Adapters saved are the adapters loaded; files that do not fit are refused."""
+
 import json
 
 import numpy as np
@@ -14,15 +15,22 @@ RANK = 2
 @pytest.fixture(scope="module")
 def net():
     random = np.random.default_rng(1).standard_normal
-    return Network(name="small", input_shape=(1, 4, 4), layers=(
-        Conv(weight=random((2, 1, 3, 3)), bias=random(2), name="features.0"),
-        Dense(weight=random((3, 8)), bias=random(3))))
+    return Network(
+        name="small",
+        input_shape=(1, 4, 4),
+        layers=(
+            Conv(weight=random((2, 1, 3, 3)), bias=random(2), name="features.0"),
+            Dense(weight=random((3, 8)), bias=random(3)),
+        ),
+    )
 
 
 @pytest.fixture
 def adapters(net):
     random = np.random.default_rng(2).integers
-    return [(random(-32768, 32768, (RANK, n)) / 4096, random(-32768, 32768, (3, RANK)) / 4096) for n in net.taps]
+    return [
+        (random(-32768, 32768, (RANK, n)) / 4096, random(-32768, 32768, (3, RANK)) / 4096) for n in net.taps
+    ]
 
 
 def test_words_survive_exactly(tmp_path, net, adapters):
@@ -37,11 +45,17 @@ def test_the_layout_is_pefts(tmp_path, net, adapters):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
     tensors = load_file(weights)
     assert {k: v.shape for k, v in tensors.items()} == {
-        "base_model.model.features.0.lora_A.weight": (2, 16), "base_model.model.features.0.lora_B.weight": (3, 2),
-        "base_model.model.fc1.lora_A.weight": (2, 8), "base_model.model.fc1.lora_B.weight": (3, 2)}
+        "base_model.model.features.0.lora_A.weight": (2, 16),
+        "base_model.model.features.0.lora_B.weight": (3, 2),
+        "base_model.model.fc1.lora_A.weight": (2, 8),
+        "base_model.model.fc1.lora_B.weight": (3, 2),
+    }
     config = json.loads(config.read_text())
     assert config["peft_type"] == "LORA" and config["r"] == config["lora_alpha"] == 2
-    assert config["target_modules"] == ["features.0", "fc1"] and config["gradloom_topology"] == "direct-to-output"
+    assert (
+        config["target_modules"] == ["features.0", "fc1"]
+        and config["gradloom_topology"] == "direct-to-output"
+    )
 
 
 def test_files_are_identical_from_run_to_run(tmp_path, net, adapters):
@@ -55,13 +69,18 @@ def test_alpha_scales_what_is_loaded(tmp_path, net, adapters):
     np.testing.assert_array_equal(load_adapters(tmp_path, net)[0][1], adapters[0][1] * 4)
 
 
-@pytest.mark.parametrize("field, value, message", [
-    ("r", 3, r"lora_A.weight has shape \[2, 16\]: expected \[3, 16\]"),
-    ("r", 0, "r=0: must be"), ("r", True, "r=True"), ("r", None, "r=None"),
-    ("lora_alpha", "x", "lora_alpha='x'"),
-    ("target_modules", ["fc1"], r"target_modules=\['fc1'\]: small has"),
-    ("gradloom_topology", None, "gradloom_topology=None: expected 'direct-to-output'"),
-])
+@pytest.mark.parametrize(
+    "field, value, message",
+    [
+        ("r", 3, r"lora_A.weight has shape \[2, 16\]: expected \[3, 16\]"),
+        ("r", 0, "r=0: must be"),
+        ("r", True, "r=True"),
+        ("r", None, "r=None"),
+        ("lora_alpha", "x", "lora_alpha='x'"),
+        ("target_modules", ["fc1"], r"target_modules=\['fc1'\]: small has"),
+        ("gradloom_topology", None, "gradloom_topology=None: expected 'direct-to-output'"),
+    ],
+)
 def test_a_config_that_does_not_fit_is_refused(tmp_path, net, adapters, field, value, message):
     _, path = save_adapters(tmp_path, net, adapters)
     path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
@@ -69,13 +88,22 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, net, adapters, field, v
         load_adapters(tmp_path, net)
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"base_model.model.fc1.lora_A.weight": None}, "has no base_model.model.fc1.lora_A.weight"),
-    ({"extra": np.zeros(1, np.float32)}, "unknown extra"),
-    ({"base_model.model.fc1.lora_B.weight": np.zeros((4, 2), np.float32)}, r"shape \[4, 2\]: expected \[3, 2\]"),
-    ({"base_model.model.fc1.lora_B.weight": np.zeros((3, 2), np.int32)}, "dtype int32"),
-    ({"base_model.model.fc1.lora_B.weight": np.full((3, 2), np.nan, np.float32)}, "6 values that are NaN"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"base_model.model.fc1.lora_A.weight": None}, "has no base_model.model.fc1.lora_A.weight"),
+        ({"extra": np.zeros(1, np.float32)}, "unknown extra"),
+        (
+            {"base_model.model.fc1.lora_B.weight": np.zeros((4, 2), np.float32)},
+            r"shape \[4, 2\]: expected \[3, 2\]",
+        ),
+        ({"base_model.model.fc1.lora_B.weight": np.zeros((3, 2), np.int32)}, "dtype int32"),
+        (
+            {"base_model.model.fc1.lora_B.weight": np.full((3, 2), np.nan, np.float32)},
+            "6 values that are NaN",
+        ),
+    ],
+)
 def test_tensors_that_do_not_fit_are_refused(tmp_path, net, adapters, change, message):
     path, _ = save_adapters(tmp_path, net, adapters)
     save_file({k: v for k, v in {**load_file(path), **change}.items() if v is not None}, path)

@@ -1,6 +1,6 @@
-"""Makes ``tests/models/fixtures/*.onnx`` with both of PyTorch's exporters. Needs torch==2.13.0, onnx==1.20.1, onnxscript.
+"""Makes ``tests/models/fixtures/*.onnx`` with both of PyTorch's exporters.
 
-A maintainer's tool, run in an environment of its own::
+A maintainer's tool, run in an environment of its own (torch==2.13.0, onnx==1.20.1, onnxscript)::
 
     python -m venv scratch && scratch/bin/pip install torch==2.13.0 onnx==1.20.1 onnxscript
     scratch/bin/python tests/tools/make_onnx_fixtures.py
@@ -8,6 +8,7 @@ A maintainer's tool, run in an environment of its own::
 ``NAME.dynamo.onnx`` comes from the default exporter (``.data`` beside it holds its weights),
 ``NAME.script.onnx`` from ``dynamo=False``. Weights are random; nothing is trained.
 """
+
 from pathlib import Path
 
 import onnx
@@ -36,6 +37,7 @@ class Branch(nn.Module):
 
 def networks():
     """name -> (network, shape of an image, whether gradloom supports it)"""
+
     def norm(n):
         layer = nn.BatchNorm2d(n)
         nn.init.normal_(layer.weight)
@@ -45,16 +47,49 @@ def networks():
         return layer
 
     return {
-        "batchnorm": (nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, bias=False), norm(4), nn.ReLU(), nn.MaxPool2d(2),
-                                    nn.Conv2d(4, 6, 3), norm(6), nn.ReLU(), nn.MaxPool2d(2),
-                                    nn.Flatten(), nn.Dropout(0.5), nn.Linear(54, 5)), (1, 16, 16)),
-        "stride": (nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU(),
-                                 nn.Conv2d(4, 5, (3, 2), stride=(1, 2), padding=(0, 1)), nn.MaxPool2d(2), nn.ReLU(),
-                                 nn.Flatten(), nn.Linear(20, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, 3)), (3, 12, 12)),
-        "mlp": (nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10, bias=False)), (1, 8, 8)),
-        "view": (nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(3), View(), nn.Linear(12, 4)), (1, 10, 8)),
-        "average_pool": (nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(),
-                                       nn.Linear(18, 4)), (1, 8, 8)),
+        "batchnorm": (
+            nn.Sequential(
+                nn.Conv2d(1, 4, 3, padding=1, bias=False),
+                norm(4),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(4, 6, 3),
+                norm(6),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Dropout(0.5),
+                nn.Linear(54, 5),
+            ),
+            (1, 16, 16),
+        ),
+        "stride": (
+            nn.Sequential(
+                nn.Conv2d(3, 4, 3, stride=2, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(4, 5, (3, 2), stride=(1, 2), padding=(0, 1)),
+                nn.MaxPool2d(2),
+                nn.ReLU(),
+                nn.Flatten(),
+                nn.Linear(20, 7),
+                nn.BatchNorm1d(7),
+                nn.ReLU(),
+                nn.Linear(7, 3),
+            ),
+            (3, 12, 12),
+        ),
+        "mlp": (
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10, bias=False)),
+            (1, 8, 8),
+        ),
+        "view": (
+            nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(3), View(), nn.Linear(12, 4)),
+            (1, 10, 8),
+        ),
+        "average_pool": (
+            nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(18, 4)),
+            (1, 8, 8),
+        ),
         "branch": (Branch(), (1, 4, 4)),
     }
 
@@ -62,12 +97,26 @@ def networks():
 def export(net, shape, name):
     net = net.eval()
     image = torch.zeros(2, *shape)
-    torch.onnx.export(net, (image,), FIXTURES / f"{name}.script.onnx", dynamo=False, opset_version=17,
-                      input_names=["image"], output_names=["logits"],
-                      dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}})
+    torch.onnx.export(
+        net,
+        (image,),
+        FIXTURES / f"{name}.script.onnx",
+        dynamo=False,
+        opset_version=17,
+        input_names=["image"],
+        output_names=["logits"],
+        dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}},
+    )
     path = FIXTURES / f"{name}.dynamo.onnx"
-    torch.onnx.export(net, (image,), path, dynamo=True, input_names=["image"], output_names=["logits"],
-                      dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.onnx.export(
+        net,
+        (image,),
+        path,
+        dynamo=True,
+        input_names=["image"],
+        output_names=["logits"],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+    )
     # The exporter notes source lines, with their paths, beside every node.
     model = onnx.load(path, load_external_data=False)
     for node in model.graph.node:
@@ -86,12 +135,21 @@ def main():
         export(net, shape, name)
     # The exporters fold BatchNorm after a convolution themselves, unless asked to preserve the mode.
     net, shape = networks()["batchnorm"]
-    torch.onnx.export(net.eval(), (torch.zeros(1, *shape),), FIXTURES / "batchnorm_kept.script.onnx", dynamo=False,
-                      training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False,
-                      input_names=["image"], output_names=["logits"])
+    torch.onnx.export(
+        net.eval(),
+        (torch.zeros(1, *shape),),
+        FIXTURES / "batchnorm_kept.script.onnx",
+        dynamo=False,
+        training=torch.onnx.TrainingMode.PRESERVE,
+        do_constant_folding=False,
+        input_names=["image"],
+        output_names=["logits"],
+    )
     # A fixed batch, as an export without dynamic axes has it.
     net, shape = networks()["view"]
-    torch.onnx.export(net.eval(), (torch.zeros(1, *shape),), FIXTURES / "fixed_batch.script.onnx", dynamo=False)
+    torch.onnx.export(
+        net.eval(), (torch.zeros(1, *shape),), FIXTURES / "fixed_batch.script.onnx", dynamo=False
+    )
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ unlucky four can cost ten points. The figure is printed by::
 
     python -m gradloom.sim.baselines --methods instantft --seeds 5
 """
+
 import argparse
 from pathlib import Path
 
@@ -48,8 +49,8 @@ class LeNet5(nn.Module):
 def read_idx(path):
     raw = np.frombuffer(Path(path).read_bytes(), np.uint8)
     rank = int(raw[3])
-    shape = raw[4:4 + 4 * rank].view(">u4").astype(int)
-    return torch.from_numpy(raw[4 + 4 * rank:].reshape(shape).copy())
+    shape = raw[4 : 4 + 4 * rank].view(">u4").astype(int)
+    return torch.from_numpy(raw[4 + 4 * rank :].reshape(shape).copy())
 
 
 def train(mnist, seed, epochs=2):
@@ -81,9 +82,16 @@ def main():
     parser.add_argument("-o", "--output", default="lenet5.onnx")
     args = parser.parse_args()
     net = train(args.mnist, args.seed)
-    torch.onnx.export(net, (torch.zeros(1, 1, 28, 28),), args.output, dynamo=False, opset_version=17,
-                      input_names=["image"], output_names=["logits"],
-                      dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}})
+    torch.onnx.export(
+        net,
+        (torch.zeros(1, 1, 28, 28),),
+        args.output,
+        dynamo=False,
+        opset_version=17,
+        input_names=["image"],
+        output_names=["logits"],
+        dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}},
+    )
     print(f"seed {args.seed}: {accuracy(net, args.mnist):.4f} on the upright test set")
 
 
