@@ -29,7 +29,7 @@ _BOUNDS = {
     "adapter_depth": (16, 8192), "weight_depth": (64, 65536), "bias_depth": (2, 1024), "feature_depth": (16, 65536),
     "image_depth": (16, 65536), "dense_depth": (32, 65536), "blocks": (2, 1024), "kernel": (1, 7),
     "width": (4, 256), "positions": (4, 65536), "axi_bits": (128, 128), "address_bits": (32, 64),
-    "cache_slots": (64, 1 << 20), "queue_depth": (2, 16), "outstanding": (1, 16),
+    "cache_slots": (64, 32768), "queue_depth": (2, 16), "outstanding": (1, 16),
 }
 
 
@@ -92,7 +92,7 @@ class Config:
     axi_bits: int = 128
     address_bits: int = 40
     cache_slots: int = 16384
-    queue_depth: int = 4
+    queue_depth: int = 8
     outstanding: int = 8
     clock_mhz: int = 200
 

@@ -98,7 +98,7 @@ def convert(
     emitter = Emitter()
     top = emitter.top(component, name, prefix=f"{name}_" if prefix is None else prefix, rename=_top_ports)
     _check(emitter.modules)
-    verilog = _verilog(emitter.rtlil())
+    verilog = _clear_memories(_verilog(emitter.rtlil()))
 
     names = {module.token: module.name for module in emitter.modules}
     files = {}
@@ -227,6 +227,27 @@ def _verilog(rtlil: str) -> str:
             lines = (done.stdout + done.stderr).strip().splitlines()
             raise EmitError("Yosys could not write Verilog: " + (lines[-1] if lines else "no message"))
         return result.read_text(encoding="utf-8")
+
+
+def _clear_memories(verilog: str) -> str:
+    """Sets memories that were given no content to zero for simulators, as chips do by themselves."""
+    depth_of = re.compile(r"^  reg (?:\[\d+:0\] )?(\\\S+ |\w+) \[(\d+):0\];\n", re.MULTILINE)
+
+    def cleared(module: re.Match[str]) -> str:
+        def declaration(match: re.Match[str]) -> str:
+            name, last = match[1], int(match[2])
+            if f"    {name}[0] = " in module[0]:
+                return match[0]
+            label = "clear_" + re.sub(r"\W+", "_", name).strip("_")
+            # Hidden from synthesis: an ultra RAM takes no initial content at all.
+            return (
+                f"{match[0]}  // synthesis translate_off\n  initial begin : {label}\n    integer i;\n"
+                f"    for (i = 0; i <= {last}; i = i + 1) {name}[i] = 0;\n  end\n  // synthesis translate_on\n"
+            )
+
+        return depth_of.sub(declaration, module[0])
+
+    return re.sub(r"^module .*?^endmodule\n", cleared, verilog, flags=re.MULTILINE | re.DOTALL)
 
 
 def _split(verilog: str, names: Iterable[str]) -> dict[str, str]:

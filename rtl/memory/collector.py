@@ -1,0 +1,109 @@
+"""Gives STORE the beats that it asks for."""
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..config import PARAMETER
+from ..control.signature import StoreRequest
+
+__all__ = ["Source", "Collector"]
+
+
+class Source:
+    """``source`` of a STORE."""
+
+    CONVOLUTION_TAPS = 0    #: beats of encoded convolution inputs, in order
+    DENSE_TAPS = 1          #: beats of encoded dense inputs, in order
+    RAW = 2                 #: beats of raw dense activations, in order
+    LANES = 3               #: adapter words from address ``arg`` on, two beats a word of one parameter a column
+    HEAD = 4                #: B from its start, two beats a word of one parameter a class
+    LOSSES = 5              #: a beat a step, in order
+
+
+class Collector(wiring.Component):
+    """Passes one source's beats on at a time, as many as STORE asked for; a beat a cycle.
+
+    Behind the taps is room for ``depth`` beats, so that an encoder need not wait while STORE serves another.
+    Adapter words leave at a beat every two cycles.
+
+    Members
+    -------
+    request, o : to STORE.
+    convolution_taps, dense_taps, raw, head, losses : streams of beats.
+    dump : adapter words that ``words`` holds 2 cycles later.
+    head_ask : asks the head for B; ``head`` follows.
+    """
+
+    depth = 64
+
+    def __init__(self, config):
+        self.config = config
+        beats = stream.Signature(unsigned(128))
+        super().__init__({
+            "request": In(stream.Signature(StoreRequest)),
+            "o": Out(beats),
+            "convolution_taps": In(beats), "dense_taps": In(beats), "raw": In(beats), "head": In(beats),
+            "losses": In(beats),
+            "dump": Out(data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})),
+            "words": In(data.ArrayLayout(PARAMETER.shape, config.columns)),
+            "head_ask": Out(stream.Signature(data.StructLayout({"beats": 24}))),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        request = self.request.p
+        source = Signal(8)
+        left = Signal(24)
+        busy = Signal()
+        word = Signal(16)
+        with m.If(~busy):
+            is_head = request.source == Source.HEAD
+            m.d.comb += [
+                self.head_ask.valid.eq(self.request.valid & is_head),
+                self.head_ask.p.beats.eq(request.beats),
+                self.request.ready.eq(Mux(is_head, self.head_ask.ready, 1)),
+            ]
+            with m.If(self.request.valid & self.request.ready):
+                m.d.sync += [busy.eq(1), source.eq(request.source), left.eq(request.beats - 1), word.eq(request.arg)]
+        with m.Elif(self.o.valid & self.o.ready):
+            m.d.sync += left.eq(left - 1)
+            with m.If(left == 0):
+                m.d.sync += busy.eq(0)
+
+        inputs = {Source.HEAD: self.head, Source.LOSSES: self.losses, Source.RAW: self.raw}
+        for number, port in ((Source.CONVOLUTION_TAPS, self.convolution_taps), (Source.DENSE_TAPS, self.dense_taps)):
+            fifo = SyncFIFOBuffered(width=128, depth=self.depth)
+            m.submodules[f"fifo_{number}"] = fifo
+            m.d.comb += [fifo.w_data.eq(port.p), fifo.w_en.eq(port.valid), port.ready.eq(fifo.w_rdy)]
+            inputs[number] = fifo
+
+        # Adapter words: asked for, there two cycles later, and then as two beats.
+        wait = Signal(2)
+        high, held = Signal(), Signal(256)
+        have = Signal()
+        m.d.comb += [self.dump.valid.eq(busy & (source == Source.LANES) & (wait != 3) & ~have),
+                     self.dump.address.eq(word)]
+        with m.If(self.dump.valid):
+            m.d.sync += wait.eq(wait + 1)
+        with m.If((wait == 3) & ~have):
+            m.d.sync += [held.eq(self.words.as_value()), have.eq(1), high.eq(0)]
+
+        with m.If(busy):
+            with m.Switch(source):
+                for number, port in inputs.items():
+                    with m.Case(number):
+                        if isinstance(port, SyncFIFOBuffered):
+                            m.d.comb += [self.o.valid.eq(port.r_rdy), self.o.p.eq(port.r_data),
+                                         port.r_en.eq(self.o.ready)]
+                        else:
+                            m.d.comb += [self.o.valid.eq(port.valid), self.o.p.eq(port.p),
+                                         port.ready.eq(self.o.ready)]
+                with m.Case(Source.LANES):
+                    m.d.comb += [self.o.valid.eq(have), self.o.p.eq(held.word_select(high, 128))]
+                    with m.If(have & self.o.ready):
+                        m.d.sync += high.eq(1)
+                        with m.If(high | (left == 0)):
+                            m.d.sync += [have.eq(0), wait.eq(0), word.eq(word + 1)]
+        return m

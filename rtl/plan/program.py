@@ -1,0 +1,461 @@
+"""The program of a fine-tune, and where everything lies in the window that it works on."""
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..array.commands import (
+    ArrayOpcode,
+    ConvolveOperands,
+    DenseOperands,
+    EncodeOpcode,
+    EncodeOperands,
+    PassOperands,
+)
+from ..control.signature import ControlOpcode, ControlOperands, Engine, LoadOperands, StoreOperands
+from ..lora.head import HeadOpcode, HeadOperands
+from ..memory.collector import Source
+from ..memory.router import RECORD_ARG, Destination
+from .assembler import Assembler, pack
+from .lowering import Lowered
+from .schedule import batches, epoch_order
+
+__all__ = ["Settings", "Step", "Plan", "plan_finetune", "learning_scale", "plan_steps"]
+
+BEAT = 16
+PAGE = 4096
+
+
+class Phase:
+    """What cycles are counted as."""
+
+    LOAD, CONVOLUTION, DENSE, FORWARD, LOSS, GRADIENT, STORE = range(1, 8)
+
+
+class Token:
+    """What commands wait for."""
+
+    IMAGE, IMAGE_FREE, MAPPED, ROW, ROW_FREE, GROUP, STORED, RECORDS, HALF_FREE, HIDDEN, GRADIENT, LEARNT = range(12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a fine-tune is asked to do.
+
+    Parameters
+    ----------
+    samples, epochs, batch : int
+    rate, momentum : float
+        SGD on the mean loss of a batch.
+    seed : int
+        Of the order of samples (:func:`epoch_order`).
+    slots : int
+        Samples whose activations are kept; the others are computed each time they are needed.
+    """
+
+    samples: int
+    epochs: int = 10
+    batch: int = 20
+    rate: float = 0.05
+    momentum: float = 0.0
+    seed: int = 0
+    slots: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+        if not 0 < self.rate <= 32:
+            raise ValueError(f"lr={self.rate}: must be above 0 and at most 32")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum={self.momentum}: must be at least 0 and below 1")
+        if self.slots < 0:
+            raise ValueError(f"slots={self.slots}: must be at least 0")
+
+
+def learning_scale(rate: float, batch: int) -> tuple[int, int]:
+    """``(scale, q)``: ``rate / batch`` as an integer below 2**17 of ``24 - 4 * q`` fraction bits, q the smallest."""
+    for q in range(4):
+        scale = int(np.rint(rate / batch * 2.0 ** (24 - 4 * q)))
+        if scale < 1 << 17:
+            if scale == 0:
+                raise ValueError(f"lr={rate}: divided by the batch of {batch} it is less than 2**-25, "
+                                 f"which the format cannot tell from 0")
+            return scale, q
+    raise ValueError(f"lr={rate}: divided by the batch of {batch} it must be below 32")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """A microbatch. ``first``, ``last`` of its optimiser step; ``v_mode`` as the optimiser has it."""
+
+    samples: np.ndarray
+    scale: int
+    q: int
+    v_mode: int
+    first: bool
+    last: bool
+    mu: int
+
+
+def plan_steps(settings: Settings, rows: int) -> list[Step]:
+    """Microbatches in the order in which they are learnt from: batches of more than ``rows`` come in parts."""
+    mu = int(np.rint(settings.momentum * 65536))
+    if mu >= 65536:
+        raise ValueError(f"momentum={settings.momentum}: must be at most {65535 / 65536:.6f}")
+    steps: list[Step] = []
+    started = False
+    for epoch in range(settings.epochs):
+        for batch in batches(epoch_order(settings.samples, epoch, settings.seed), settings.batch):
+            scale, q = learning_scale(settings.rate, len(batch))
+            parts = np.array_split(batch, -(-len(batch) // rows))
+            for index, part in enumerate(parts):
+                v_mode = 1 if index else 2 if mu and started else 0
+                steps.append(Step(samples=part, scale=scale, q=q, v_mode=v_mode, first=index == 0,
+                                  last=index == len(parts) - 1, mu=mu if v_mode == 2 else 0))
+            started = True
+    return steps
+
+
+@dataclass(kw_only=True, eq=False)
+class Plan:
+    """A program and its data.
+
+    ``segments``: bytes to put at offsets of the window before the bell. ``records``, ``lanes``, ``b``, ``losses``: where
+    to find results. ``loads``: bytes of the window that are used.
+    """
+
+    lowered: Lowered
+    settings: Settings
+    steps: list[Step] = field(repr=False)
+    assembler: Assembler = field(repr=False)
+    program_offset: int
+    segments: list[tuple[int, bytes]] = field(repr=False)
+    records: int
+    slots: int
+    lanes: int
+    b: int
+    losses: int
+    size: int
+    regions: dict[str, tuple[int, int]]
+
+    @property
+    def commands(self) -> int:
+        return len(self.assembler)
+
+
+class _Window:
+    """Hands out aligned pieces of the window."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.regions: dict[str, tuple[int, int]] = {}
+
+    def take(self, name: str, size: int, align: int = PAGE) -> int:
+        self.at = -(-self.at // align) * align
+        offset, self.at = self.at, self.at + max(size, BEAT)
+        self.regions[name] = (offset, size)
+        return offset
+
+
+def _words16(words: np.ndarray) -> bytes:
+    """Rows of up to sixteen 16-bit words, two beats each."""
+    out = np.zeros((len(words), 16), "<i2")
+    out[:, :words.shape[1]] = words
+    return out.tobytes()
+
+
+def _words32(words: np.ndarray, per_row: int) -> bytes:
+    out = np.zeros((len(words), per_row), "<i4")
+    out[:, :words.shape[1]] = words
+    return out.tobytes()
+
+
+class _Writer:
+    """Writes the parts of a fine-tune's program."""
+
+    def __init__(self, lowered: Lowered, asm: Assembler, images: int, records: int, slots: int) -> None:
+        self.low = lowered
+        self.asm = asm
+        self.images = images
+        self.records = records
+        self.slots = slots
+        self.image_count = 0
+
+    # -- forward of the frozen network ---------------------------------------------------------------------------
+
+    def base(self, samples: Sequence[int], where: Sequence[int], slots: tuple[int, int] | None) -> None:
+        """Forward of up to ``rows`` samples, their records to offsets ``where``.
+
+        Convolutions of a sample run in turn with those of the samples after it, so that the array works on one while
+        the other's words are on their way.
+        """
+        low, asm = self.low, self.asm
+        stages = len(low.convs)
+        count = len(samples)
+        for tick in range(count + stages - 1):
+            for stage in range(stages):
+                row = tick - stage
+                if not 0 <= row < count:
+                    continue
+                if stage == 0:
+                    self._image(samples[row], slots)
+                self._convolve(stage, row, where[row], slots)
+        for dense in low.denses:
+            self._dense(dense, count, slots)
+        # The logits of all rows are there when the last layer is done; what comes after needs not wait again.
+        wait: tuple[int, ...] = (Token.GROUP,)
+        for row in range(count):
+            for dense in low.denses[1:]:
+                self._encode(dense.tap, dense.source, row, where[row], slots, wait=wait)
+                wait = ()
+            logits = where[row] + BEAT * (low.record_scales + low.record_codes)
+            asm.add(Engine.ENCODE, EncodeOpcode.RAW, EncodeOperands, elements=low.classes, row=row,
+                    from_=low.logits_at, wait=wait, post=(Token.ROW_FREE,), slots=slots)
+            wait = ()
+            self._store(Source.RAW, logits, low.record_logits, slots,
+                        post=(Token.STORED,) if row == count - 1 else ())
+
+    def _image(self, sample: int, slots: tuple[int, int] | None) -> None:
+        low = self.low
+        half = self.image_count % 2
+        self.asm.add(Engine.LOAD, 0, LoadOperands, offset=self.images + sample * low.image_words * 4,
+                     beats=low.image_words // 4, dest=Destination.IMAGE, arg=half * low.config.image_depth // 8,
+                     wait=(Token.IMAGE_FREE,), post=(Token.IMAGE,), phase=Phase.LOAD, slots=slots)
+
+    def _convolve(self, stage: int, row: int, record: int, slots: tuple[int, int] | None) -> None:
+        low, config = self.low, self.low.config
+        conv = low.convs[stage]
+        columns = config.columns
+        outputs = conv.weight.shape[0]
+        tiles = -(-outputs // columns)
+        last_stage = stage == len(low.convs) - 1
+        half = self.image_count % 2
+        if stage == 0:
+            self.image_count += 1
+        before = low.convs[stage - 1] if stage else None
+        positions = conv.pooled[0] * conv.pooled[1]
+        for tile in range(tiles):
+            first, last = tile == 0, tile == tiles - 1
+            wait = [] if not first else [Token.MAPPED] if stage else [Token.IMAGE]
+            post = [Token.IMAGE_FREE] if last and stage == 0 else []
+            if last_stage and first:
+                wait.append(Token.ROW_FREE)
+            if last:
+                post.append(Token.ROW if last_stage else Token.MAPPED)
+            if before is None:
+                source = half * config.image_depth // 2
+            else:
+                source = _feature(before, row, columns)
+            if last_stage:
+                target = tile * columns
+            else:
+                target = _feature(conv, row, columns) + tile * positions
+            run = conv.run
+            self.asm.add(
+                Engine.ARRAY, ArrayOpcode.CONVOLVE, ConvolveOperands, wait=tuple(wait), post=tuple(post),
+                phase=Phase.CONVOLUTION, slots=slots,
+                height=run.height, width=run.width, channels=run.channels, pool=conv.pool, relu=conv.relu,
+                source=stage > 0, encode=conv.tap is not None and first, to_dense=last_stage,
+                kernel_h=run.kernel_h, kernel_w=run.kernel_w, stride_h=run.stride_h, stride_w=run.stride_w,
+                pad_top=run.pad_top, pad_left=run.pad_left, pad_bottom=run.pad_bottom, pad_right=run.pad_right,
+                outputs=min(columns, outputs - tile * columns),
+                weights=conv.weights_at + tile * run.channels * config.kernel ** 2, bias=conv.bias_at + tile,
+                scale=low.taps[conv.tap].first_block if conv.tap is not None else 0,
+                from_=source, target=target, row=row, out_height=run.out_height, out_width=run.out_width,
+                stride=outputs if last_stage else 0)
+        if conv.tap is not None:
+            self._store_tap(Source.CONVOLUTION_TAPS, conv.tap, record, slots)
+        if last_stage:
+            dense = low.denses[0]
+            self._encode(dense.tap, dense.source, row, record, slots, wait=(Token.ROW,))
+
+    def _dense(self, dense, count: int, slots: tuple[int, int] | None) -> None:
+        columns = self.low.config.columns
+        outputs, inputs = dense.weight.shape
+        tiles = -(-outputs // columns)
+        for tile in range(tiles):
+            # A layer's inputs are complete when the last tile of the layer before is written.
+            wait = (Token.GROUP,) if tile == 0 and dense.tap != self.low.denses[0].tap else ()
+            post = (Token.GROUP,) if tile == tiles - 1 else ()
+            self.asm.add(Engine.ARRAY, ArrayOpcode.DENSE, DenseOperands, wait=wait, post=post, phase=Phase.DENSE,
+                         slots=slots, inputs=inputs, samples=count, relu=dense.relu,
+                         outputs=min(columns, outputs - tile * columns), from_=dense.source,
+                         target=dense.target + tile * columns, weights=dense.weights_at + tile * inputs,
+                         bias=dense.bias_at + tile)
+
+    def _encode(self, tap: int, source: int, row: int, record: int, slots, wait: tuple[int, ...] = ()) -> None:
+        self.asm.add(Engine.ENCODE, EncodeOpcode.ACTIVATIONS, EncodeOperands, wait=wait, slots=slots,
+                     elements=self.low.taps[tap].elements, row=row, scale=self.low.taps[tap].first_block, from_=source)
+        self._store_tap(Source.DENSE_TAPS, tap, record, slots)
+
+    def _store_tap(self, source: int, index: int, record: int, slots) -> None:
+        low = self.low
+        tap = low.taps[index]
+        codes = low.record_scales + 2 * tap.first_block
+        scales = sum(t.scale_beats for t in low.taps[:index])
+        self._store(source, record + BEAT * codes, 2 * tap.blocks, slots)
+        self._store(source, record + BEAT * scales, tap.scale_beats, slots)
+
+    def _store(self, source: int, offset: int, beats: int, slots=None, *, arg: int = 0, **tokens) -> None:
+        self.asm.add(Engine.STORE, 0, StoreOperands, offset=offset, beats=beats, source=source, arg=arg,
+                     phase=Phase.STORE, slots=slots, **tokens)
+
+    # -- a step of the adapters ----------------------------------------------------------------------------------
+
+    def step(self, step: Step, where: Sequence[int], labels: int, half: int, free: bool, loss: int | None) -> None:
+        """Forward, loss, gradient and update of a microbatch whose records lie at ``where``."""
+        low, asm = self.low, self.asm
+        count = len(step.samples)
+        wait = (Token.HALF_FREE,) if free else ()
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=labels, beats=2, dest=Destination.LABELS, arg=half, wait=wait,
+                phase=Phase.LOAD)
+        for row, record in enumerate(where):
+            arg = pack(RECORD_ARG, {"row": row, "half": half, "codes": low.record_scales,
+                                    "logits": low.record_scales + low.record_codes})
+            asm.add(Engine.LOAD, 0, LoadOperands, offset=record, beats=low.record_beats, dest=Destination.RECORD,
+                    arg=arg, post=(Token.RECORDS,) if row == count - 1 else (), phase=Phase.LOAD)
+        last = len(low.taps) * low.parts - 1
+        for virtual in range(last + 1):
+            asm.add(Engine.ARRAY, ArrayOpcode.FORWARD, PassOperands, phase=Phase.FORWARD,
+                    wait=(Token.RECORDS,) if virtual == 0 else (), post=(Token.HIDDEN,) if virtual == last else (),
+                    **self._pass(virtual, count, half))
+        asm.add(Engine.HEAD, HeadOpcode.STEP, HeadOperands, wait=(Token.HIDDEN,), post=(Token.GRADIENT,),
+                phase=Phase.LOSS, samples=count, k=low.k, classes=low.classes, v_mode=step.v_mode, apply=step.last,
+                first=step.first, last=step.last, half=half, scale=step.scale, q=step.q, mu=step.mu)
+        if loss is not None:
+            self._store(Source.LOSSES, loss, 1)
+        for virtual in range(last + 1):
+            asm.add(Engine.ARRAY, ArrayOpcode.GRADIENT, PassOperands, phase=Phase.GRADIENT,
+                    wait=(Token.GRADIENT,) if virtual == 0 else (), post=(Token.HALF_FREE,) if virtual == last else (),
+                    q=step.q, v_mode=step.v_mode, apply=step.last, mu=step.mu, **self._pass(virtual, count, half))
+
+    def _pass(self, virtual: int, count: int, half: int) -> dict[str, int]:
+        index, part = divmod(virtual, self.low.parts)
+        tap = self.low.taps[index]
+        return {"elements": tap.elements, "tap": virtual, "half": half, "samples": count,
+                "bank": 2 * tap.first_block, "scale": tap.first_block, "lane": tap.lanes_at[part]}
+
+
+def _feature(conv, row: int, columns: int) -> int:
+    """First feature word of a convolution's output; even and odd rows have places of their own."""
+    words = -(-conv.weight.shape[0] // columns) * conv.pooled[0] * conv.pooled[1]
+    return conv.feature + row % 2 * words
+
+
+def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labels: np.ndarray,
+                  a: Sequence[np.ndarray], b: Sequence[np.ndarray], *, window: int = 1 << 32) -> Plan:
+    """Plans a fine-tune.
+
+    Parameters
+    ----------
+    images : integers of Q8.16 ``[samples, c, h, w]``
+    labels : integers ``[samples]``
+    a, b : integers of Q4.12, ``[rank, elements]`` (NCHW order) and ``[classes, rank]`` of each tap
+    window : int
+        Bytes that the window has.
+    """
+    config = lowered.config
+    count = settings.samples
+    if len(images) != count or len(labels) != count:
+        raise ValueError(f"images and labels: {len(images)} and {len(labels)} given, settings ask for {count}")
+    steps = plan_steps(settings, config.rows)
+    rows = config.rows
+    slots = min(settings.slots, count, config.cache_slots - rows)
+
+    # Where everything lies.
+    space = _Window()
+    record_bytes = BEAT * lowered.record_beats
+    flat = np.zeros((count, lowered.image_words), "<i4")
+    flat[:, :images[0].size] = images.reshape(count, -1)
+    weights = _words16(lowered.weight_words)
+    biases = _words32(lowered.bias_words, 16)
+    lane_words = np.concatenate([lowered.lanes_of(tap, a[tap]).reshape(-1, config.columns)
+                                 for tap in range(len(lowered.taps))])
+    head = np.zeros((lowered.k, 16), np.int64)
+    for tap, matrix in enumerate(b):
+        at = tap * lowered.parts * config.rank
+        head[at:at + lowered.rank, :lowered.classes] = np.asarray(matrix).T
+    label_rows = np.zeros((len(steps), 2 * BEAT), np.uint8)
+    for row, step in zip(label_rows, steps):
+        row[:len(step.samples)] = labels[step.samples]
+    offsets = {
+        "weights": space.take("weights", len(weights)), "biases": space.take("biases", len(biases)),
+        "images": space.take("images", flat.nbytes), "labels": space.take("labels", label_rows.nbytes),
+        "lanes": space.take("lanes", 2 * BEAT * len(lane_words)), "head": space.take("head", 2 * BEAT * lowered.k),
+        "losses": space.take("losses", BEAT * settings.epochs * -(-count // settings.batch)),
+        "records": space.take("records", record_bytes * slots),
+        "staging": space.take("staging", record_bytes * 2 * rows),
+    }
+    asm = Assembler()
+    out = _Writer(lowered, asm, offsets["images"], offsets["records"], slots)
+
+    def load(name: str, beats: int, dest: int, **tokens) -> None:
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=offsets[name], beats=beats, dest=dest, phase=Phase.LOAD, **tokens)
+
+    # Credits: both halves of the image buffer, all rows of dense activations.
+    for token, credits in ((Token.IMAGE_FREE, 2), (Token.ROW_FREE, rows)):
+        for _ in range(credits):
+            asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, post=(token,))
+    load("biases", 4 * len(lowered.bias_words), Destination.BIASES)
+    load("weights", 2 * len(lowered.weight_words), Destination.WEIGHTS)
+    load("lanes", 2 * len(lane_words), Destination.LANES)
+    load("head", 2 * lowered.k, Destination.HEAD)
+    asm.add(Engine.CONTROL, ControlOpcode.FENCE)
+
+    # The cached samples, a row each; a group is marked as kept when the group after it is under way.
+    marks: list[tuple[int, int]] = []
+
+    def mark(keep: int) -> None:
+        while len(marks) > keep:
+            first, number = marks.pop(0)
+            asm.add(Engine.CONTROL, ControlOpcode.MARK, ControlOperands, slot=first, count=number,
+                    wait=(Token.STORED,), slots=(first, number))
+
+    for first in range(0, slots, rows):
+        number = min(rows, slots - first)
+        asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, slot=first, count=number)
+        group = range(first, first + number)
+        out.base(group, [offsets["records"] + record_bytes * s for s in group], (first, number))
+        marks.append((first, number))
+        mark(1)
+    mark(0)
+    asm.add(Engine.CONTROL, ControlOpcode.FENCE)
+
+    losses = 0
+    steps_an_epoch = len(steps) // settings.epochs
+    for index, step in enumerate(steps):
+        half = index % 2
+        if index and index % steps_an_epoch == 0 and slots:
+            # Each epoch asks for every kept sample once.
+            asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, slot=0, count=slots)
+        missing = [int(s) for s in step.samples if s >= slots]
+        staged = {s: offsets["staging"] + record_bytes * (half * rows + n) for n, s in enumerate(missing)}
+        if missing:
+            # They are in no slot: the counters learn it from slots that are never marked.
+            asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, slot=slots, count=len(missing))
+            out.base(missing, list(staged.values()), None)
+            asm.add(Engine.CONTROL, ControlOpcode.FENCE, wait=(Token.STORED,))
+        where = [staged.get(int(s), offsets["records"] + record_bytes * int(s)) for s in step.samples]
+        loss = None
+        if step.last:
+            loss = offsets["losses"] + BEAT * losses
+            losses += 1
+        out.step(step, where, offsets["labels"] + 2 * BEAT * index, half, index >= 2, loss)
+
+    out._store(Source.LANES, offsets["lanes"], 2 * len(lane_words), wait=(Token.HALF_FREE,))
+    out._store(Source.HEAD, offsets["head"], 2 * lowered.k)
+    asm.add(Engine.CONTROL, ControlOpcode.END)
+
+    program = space.take("program", len(asm.code))
+    if space.at > window:
+        raise ValueError(f"samples={count}: the fine-tune needs a window of {space.at} bytes, there are {window}")
+    segments = [
+        (offsets["weights"], weights), (offsets["biases"], biases), (offsets["images"], flat.tobytes()),
+        (offsets["labels"], label_rows.tobytes()), (offsets["lanes"], _words16(lane_words)),
+        (offsets["head"], head.astype("<i2").tobytes()), (program, asm.code),
+    ]
+    return Plan(lowered=lowered, settings=settings, steps=steps, assembler=asm, program_offset=program,
+                segments=segments, records=offsets["records"], slots=slots, lanes=offsets["lanes"],
+                b=offsets["head"], losses=offsets["losses"], size=-(-space.at // PAGE) * PAGE,
+                regions=space.regions)

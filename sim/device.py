@@ -1,0 +1,168 @@
+"""Simulated RTL behind the host's own transport: what drives a board drives this."""
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from gradloom.firmware.transport import Transport
+
+from .runner import cache_directory, verilator_environment
+
+__all__ = ["SimulationError", "build_device", "SimulatedDevice", "MEMORY_BYTES"]
+
+_BENCH = Path(__file__).resolve().parent / "bench"
+_BASE = 0x1_0000
+MEMORY_BYTES = 1 << 26
+_CHUNK = 1 << 18
+
+
+class SimulationError(RuntimeError):
+    """A simulation could not be built, or ended on its own."""
+
+
+def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, tell: Callable[[str], None] | None = None) -> Path:
+    """Builds the Verilog in ``sources``, whose outermost module is ``gradloom``, and returns the program.
+
+    What was built before from the same text is used again.
+    """
+    files = sorted((Path(p) for p in sources), key=lambda p: p.name)
+    files += [_BENCH / "axi_memory.sv", _BENCH / "device.sv"]
+    digest = hashlib.sha256(repr((sys.platform, memory_bytes)).encode())
+    for path in (*files, _BENCH / "device.cpp"):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    where = cache_directory() / "device" / digest.hexdigest()[:20]
+    where.parent.mkdir(parents=True, exist_ok=True)
+    program = where / "obj" / "device"
+    with open(where.parent / f"{where.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (where / "built").exists():
+            return program
+        if tell is not None:
+            tell("building the simulation")
+        shutil.rmtree(where, ignore_errors=True)
+        where.mkdir()
+        env = verilator_environment()
+        env["MAKEFLAGS"] += " OPT_FAST=-O2 OPT_SLOW=-O0"
+        command = ["verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "--top-module", "device", "-Wno-fatal",
+                   "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-lint", "-Wno-style", "--x-assign", "fast", "--x-initial", "fast",
+                   "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", "device",
+                   f"-GBYTES={memory_bytes}", f"-GBASE={_BASE}", *map(str, files), str(_BENCH / "device.cpp")]
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        (where / "build.log").write_text(done.stdout)
+        if done.returncode:
+            lines = [line for line in done.stdout.splitlines() if "rror" in line][:5]
+            raise SimulationError("the Verilog does not build: " + "; ".join(lines or ["see " + str(where / "build.log")]))
+        (where / "built").touch()
+    return program
+
+
+class SimulatedDevice(Transport):
+    """A simulated accelerator with its memory.
+
+    Parameters
+    ----------
+    program : Path
+        What :func:`build_device` made.
+    progress : callable, optional
+        Called with the cycles simulated, now and then.
+    """
+
+    window_base = _BASE
+
+    def __init__(self, program: Path, *, memory_bytes: int = MEMORY_BYTES,
+                 progress: Callable[[int], None] | None = None) -> None:
+        self.window_size = memory_bytes
+        self.cycles = 0
+        self._progress = progress
+        self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1 << 20)
+
+    def _ask(self, line: str, payload: bytes = b"") -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            pipe.write(line.encode() + b"\n" + payload)
+            pipe.flush()
+        except BrokenPipeError:
+            raise SimulationError(f"the simulation has ended (exit code {self._process.wait()})") from None
+
+    def _bytes(self, length: int) -> bytes:
+        assert self._process.stdout is not None
+        data = self._process.stdout.read(length)
+        if len(data) != length:
+            raise SimulationError(f"the simulation has ended (exit code {self._process.wait()})")
+        return data
+
+    def _answer(self) -> list[int]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().decode()
+        if not line:
+            raise SimulationError(f"the simulation has ended (exit code {self._process.wait()})")
+        return [] if line == "ok\n" else [int(word, 16) for word in line.split()]
+
+    def read32(self, offset: int) -> int:
+        self._ask(f"r {offset:x}")
+        value, response = self._answer()
+        if response:
+            raise SimulationError(f"reading register 0x{offset:X}: bus response {response}")
+        return value
+
+    def write32(self, offset: int, value: int) -> None:
+        self._ask(f"w {offset:x} {value:x}")
+        (response,) = self._answer()
+        if response:
+            raise SimulationError(f"writing register 0x{offset:X}: bus response {response}")
+
+    def read_memory(self, offset: int, length: int) -> bytes:
+        self._ask(f"d {offset:x} {length:x}")
+        return self._bytes(length)
+
+    def write_memory(self, offset: int, data: bytes) -> None:
+        self._ask(f"l {offset:x} {len(data):x}", data)
+        self._answer()
+
+    def set(self, name: str, value: int) -> None:
+        """An input of the bench: ``read_latency``, ``write_latency``, ``stall``, ``seed``, ``fail_enable``,
+        ``fail_address``, ``fail_resp``, ``rst``, or ``trace`` to record."""
+        self._ask(f"s {name} {value:x}")
+        self._answer()
+
+    def advance(self, cycles: int) -> bool:
+        """Runs until the interrupt, or ``cycles``; true if the interrupt is high."""
+        self._ask(f"g {cycles:x}")
+        irq, spent, error = self._answer()
+        self.cycles += spent
+        if error:
+            raise SimulationError("the accelerator broke a rule of AXI4")
+        if self._progress is not None:
+            self._progress(self.cycles)
+        return bool(irq)
+
+    def wait_interrupt(self, timeout: float | None = None) -> bool:
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.advance(_CHUNK):
+            if end is not None and time.monotonic() >= end:
+                return False
+        return True
+
+    def take_trace(self) -> np.ndarray:
+        """Recorded events as ``uint64``: cycle << 12 | done of each engine << 6 | started of each engine."""
+        self._ask("t")
+        (count,) = self._answer()
+        return np.frombuffer(self._bytes(8 * count), np.uint64)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            try:
+                self._ask("q")
+                self._process.wait(timeout=5)
+            except (SimulationError, subprocess.TimeoutExpired):
+                self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()

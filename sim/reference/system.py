@@ -1,0 +1,203 @@
+"""Bit-exact reference of the machine: the frozen forward, the forward cache, and the adapters' fine-tune."""
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradloom.rtl.config import ACTIVATION, DECODED, PARAMETER
+from gradloom.rtl.formats.blocks import pack_nibbles
+from gradloom.rtl.formats.fixed import round_shift, saturate
+from gradloom.rtl.memory.router import SCALES_PER_BEAT
+from gradloom.rtl.plan.lowering import Lowered
+from gradloom.rtl.plan.program import Settings, Step, plan_steps
+
+from .head import head_step
+from .nn import conv_layer, dense_layer
+from .optimizer import optimize
+from .quant import decode_fixed, encode_fixed
+
+__all__ = ["Cache", "Health", "FineTune", "pixels", "forward_base", "fill_cache", "records", "fine_tune", "logits"]
+
+BEAT = 16
+_H_DROP = DECODED.frac + PARAMETER.frac - ACTIVATION.frac
+_A_OFFSET = 9       # fraction bits of a dA sum beyond the gradient exponent
+
+
+def pixels(images: np.ndarray) -> np.ndarray:
+    """uint8 images as words of Q8.16: 255 is 1.0."""
+    return ACTIVATION.encode(np.asarray(images, np.float64) / 255.0)
+
+
+@dataclass
+class Health:
+    """What the machine's health counters say."""
+
+    saturated: int = 0
+    underflowed: int = 0
+    gradient_norm: int = 0
+
+
+@dataclass(eq=False)
+class Cache:
+    """Cached activations of samples: per tap, codes ``[samples, blocks * 64]`` and scales ``[samples, blocks]`` in the
+    order of the device; base logits; and the decoded activations as the adapters see them."""
+
+    codes: list[np.ndarray]
+    scales: list[np.ndarray]
+    decoded: list[np.ndarray] = field(repr=False)
+    logits: np.ndarray
+
+
+def forward_base(lowered: Lowered, images: np.ndarray) -> tuple[list[np.ndarray], np.ndarray, int]:
+    """``(taps, logits, saturated)`` of words ``[samples, c, h, w]``; taps are in the device's order."""
+    taps: list[np.ndarray] = []
+    saturated = 0
+    x = np.asarray(images, np.int64)
+    for conv in lowered.convs:
+        if conv.tap is not None:
+            taps.append(x.reshape(len(x), -1)[:, lowered.taps[conv.tap].order])
+        run = conv.run
+        x, over = conv_layer(x, conv.weight, conv.bias, stride=(run.stride_h, run.stride_w),
+                             pads=(run.pad_top, run.pad_left, run.pad_bottom, run.pad_right),
+                             relu=conv.relu, pool=conv.pool)
+        saturated += over
+    x = x.reshape(len(x), -1)[:, lowered.taps[lowered.denses[0].tap].order]
+    for dense in lowered.denses:
+        taps.append(x)
+        x, over = dense_layer(x, dense.weight, dense.bias, relu=dense.relu)
+        saturated += over
+    return taps, x, saturated
+
+
+def fill_cache(lowered: Lowered, images: np.ndarray, health: Health | None = None) -> Cache:
+    """Runs the frozen network on words and encodes what the adapters will see."""
+    taps, base, saturated = forward_base(lowered, images)
+    if health is not None:
+        health.saturated += saturated
+    encoded = [encode_fixed(tap) for tap in taps]
+    decoded = [decode_fixed(codes, scales)[:, :tap.shape[1]] for (codes, scales), tap in zip(encoded, taps)]
+    return Cache(codes=[codes for codes, _ in encoded], scales=[scales for _, scales in encoded], decoded=decoded,
+                 logits=base)
+
+
+def records(lowered: Lowered, cache: Cache) -> np.ndarray:
+    """The cache as it lies in memory: ``uint8 [samples, bytes]``, scales, codes, base logits."""
+    count = len(cache.logits)
+    parts: list[np.ndarray] = []
+    for tap, scales in zip(lowered.taps, cache.scales):
+        beats = np.zeros((count, tap.scale_beats, 1 + SCALES_PER_BEAT), "<u2")
+        beats[:, :, 0] = tap.first_block + SCALES_PER_BEAT * np.arange(tap.scale_beats)
+        padded = np.zeros((count, tap.scale_beats * SCALES_PER_BEAT), np.uint16)
+        padded[:, :scales.shape[1]] = scales
+        beats[:, :, 1:] = padded.reshape(count, tap.scale_beats, SCALES_PER_BEAT)
+        parts.append(beats.reshape(count, -1).view(np.uint8))
+    parts += [pack_nibbles(codes) for codes in cache.codes]
+    words = np.zeros((count, 4 * lowered.record_logits), "<i4")
+    words[:, :cache.logits.shape[1]] = cache.logits
+    parts.append(words.view(np.uint8))
+    return np.concatenate(parts, axis=1)
+
+
+@dataclass(eq=False)
+class FineTune:
+    """State and results of a fine-tune in integers.
+
+    ``a``: ``[rank, elements]`` in the device's order, ``b``: ``[classes, rank]`` of each tap. ``losses``: sum of the losses
+    of each step's samples, Q.16; ``correct`` and ``counts`` of each step.
+    """
+
+    lowered: Lowered
+    a: list[np.ndarray]
+    b: list[np.ndarray]
+    losses: list[int] = field(default_factory=list)
+    correct: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    health: Health = field(default_factory=Health)
+
+    @property
+    def mean_losses(self) -> list[float]:
+        """Mean loss of each step."""
+        return [loss / 65536 / count for loss, count in zip(self.losses, self.counts)]
+
+    def adapters(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """``(A, B)`` of each tap, Q4.12, A in NCHW order."""
+        out = []
+        for tap, a, b in zip(self.lowered.taps, self.a, self.b):
+            natural = np.empty_like(a)
+            natural[:, tap.order] = a
+            out.append((natural, b))
+        return out
+
+
+def hidden(a: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, int]:
+    """``(h [samples, rank], saturated)`` of decoded words ``x``."""
+    sums = (x.astype(np.float64) @ a.T.astype(np.float64)).astype(np.int64)   # below 2**32 * 2**15: exact
+    return saturate(round_shift(sums, _H_DROP), ACTIVATION.lo, ACTIVATION.hi)
+
+
+def logits(lowered: Lowered, cache: Cache, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
+    """Logits of base and adapters, Q8.16, as the head forms them."""
+    total = cache.logits.astype(np.int64) << PARAMETER.frac
+    for x, matrix, out in zip(cache.decoded, a, b):
+        total = total + hidden(matrix, x)[0] @ np.asarray(out).T
+    return saturate(round_shift(total, PARAMETER.frac), ACTIVATION.lo, ACTIVATION.hi)[0]
+
+
+def fine_tune(lowered: Lowered, settings: Settings, cache: Cache, labels: np.ndarray, a: Sequence[np.ndarray],
+              b: Sequence[np.ndarray], *, health: Health | None = None,
+              progress: Callable[[int, int], None] | None = None) -> FineTune:
+    """Fine-tunes adapters ``a`` (``[rank, elements]``, NCHW order) and ``b`` (``[classes, rank]``), both Q4.12."""
+    result = FineTune(lowered, [np.asarray(m, np.int64)[:, tap.order] for m, tap in zip(a, lowered.taps)],
+                      [np.asarray(m, np.int64) for m in b], health=health or Health())
+    velocity_a = [np.zeros_like(m) for m in result.a]
+    velocity_b = [np.zeros_like(m) for m in result.b]
+    x32 = [x.astype(np.int32) for x in cache.decoded]
+    steps = plan_steps(settings, lowered.config.rows)
+    loss = correct = count = 0
+    for index, step in enumerate(steps):
+        if step.first:
+            loss = correct = count = 0
+        loss_part, correct_part = _step(lowered, result, step, x32, cache.logits, labels, velocity_a, velocity_b)
+        loss, correct, count = loss + loss_part, correct + correct_part, count + len(step.samples)
+        if step.last:
+            result.losses.append(loss)
+            result.correct.append(correct)
+            result.counts.append(count)
+        if progress is not None:
+            progress(index + 1, len(steps))
+    return result
+
+
+def _step(lowered: Lowered, state: FineTune, step: Step, x32: list[np.ndarray], base: np.ndarray, labels: np.ndarray,
+          velocity_a: list[np.ndarray], velocity_b: list[np.ndarray]) -> tuple[int, int]:
+    config, rank = lowered.config, lowered.rank
+    wide = lowered.parts * config.rank
+    health = state.health
+    samples = step.samples
+    x = [tap[samples] for tap in x32]
+    h = np.zeros((len(samples), lowered.k), np.int64)
+    b = np.zeros((lowered.classes, lowered.k), np.int64)
+    v = np.zeros_like(b)
+    for tap, part in enumerate(x):
+        at = tap * wide
+        h[:, at:at + rank], over = hidden(state.a[tap], part)
+        health.saturated += over
+        b[:, at:at + rank] = state.b[tap]
+        v[:, at:at + rank] = velocity_b[tap]
+    out = head_step(h, base[samples], labels[samples], b, v, scale=step.scale, q=step.q, v_mode=step.v_mode,
+                    apply=step.last, mu=step.mu, max_classes=config.classes)
+    health.saturated += out.saturated
+    health.underflowed += out.underflowed
+    health.gradient_norm += out.norm
+    for tap, part in enumerate(x):
+        at = tap * wide
+        dh = out.dh[:, at:at + rank]
+        g = (dh.T.astype(np.float64) @ part.astype(np.float64)).astype(np.int64)   # rows * 2**17 * 2**17: exact
+        update = optimize(state.a[tap], velocity_a[tap], g, q=step.q, offset=_A_OFFSET, v_mode=step.v_mode,
+                          apply=step.last, mu=step.mu)
+        state.a[tap], velocity_a[tap] = update.w, update.v
+        health.saturated += int(update.saturated.sum())
+        health.underflowed += int(update.underflowed.sum())
+        health.gradient_norm += int(update.magnitude.sum())
+        state.b[tap], velocity_b[tap] = out.b[:, at:at + rank], out.v[:, at:at + rank]
+    return out.loss, out.correct
