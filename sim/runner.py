@@ -5,6 +5,7 @@ import hashlib
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,17 +70,48 @@ def _environment(env: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
+def _runtime(arguments: Sequence[str]) -> Path:
+    """Where Verilator's own objects are kept: half of the time of a small build goes into them."""
+    spec = find_spec("cocotb")
+    key = repr((str(verilator_root()), spec and spec.origin, sys.version, tuple(arguments))).encode()
+    return cache_directory() / "sim" / f"runtime-{hashlib.sha256(key).hexdigest()[:20]}"
+
+
+def _reuse_runtime(kept: Path, where: Path) -> None:
+    if kept.is_dir():
+        for path in kept.iterdir():
+            shutil.copyfile(path, where / path.name)
+            # Verilator's makefile builds them again when it is newer itself, which it is about to be.
+            later = time.time() + 3600
+            os.utime(where / path.name, (later, later))
+
+
+def _keep_runtime(where: Path, kept: Path) -> None:
+    if kept.exists():
+        return
+    fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
+    fresh.mkdir()
+    for path in where.glob("verilated*.o"):
+        shutil.copyfile(path, fresh / path.name)
+    try:
+        fresh.rename(kept)
+    except OSError:     # somebody else was faster
+        shutil.rmtree(fresh)
+
+
 def build(sources: Mapping[str, str], *, top: str, simulator: str = "verilator", parameters: Mapping[str, object] | None = None,
-          arguments: Sequence[str] = ()) -> Path:
+          arguments: Sequence[str] = (), optimize: int = 1, split: int = 20000) -> Path:
     """Builds ``sources`` (text by file name) for cocotb and returns the folder, at once if it was built before.
 
     The folder's name is a hash of all that it is made from. Two processes that want the same one build it once.
+    ``optimize`` is g++'s level for what runs each cycle: 0 builds fastest. ``split`` is Verilator's bound on the size
+    of a C++ file: 3000 is best for a large array, more for a small design.
     """
     from cocotb_tools.runner import get_runner
     if simulator not in ("verilator", "icarus"):
         raise ValueError(f"simulator is {simulator!r}, must be verilator or icarus")
     digest = hashlib.sha256()
-    for part in (simulator, top, repr(sorted((parameters or {}).items())), repr(tuple(arguments)), sys.version,
+    for part in (simulator, top, repr(sorted((parameters or {}).items())), repr(tuple(arguments)), str(optimize), str(split), sys.version,
                  *(t for item in sorted(sources.items()) for t in item)):
         digest.update(part.encode())
         digest.update(b"\0")
@@ -101,14 +133,17 @@ def build(sources: Mapping[str, str], *, top: str, simulator: str = "verilator",
             (where / "public.vlt").write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n')
             files.append(where / "public.vlt")
             options.append("--no-public-flat-rw")
-            options += [*_WARNINGS, "--output-split", "3000", "-O3", "-j", "2"]
+            options += [*_WARNINGS, "--output-split", str(split), "-O3", "-j", "2"]
         env = verilator_environment() if simulator == "verilator" else dict(os.environ)
         if simulator == "verilator":
-            env["MAKEFLAGS"] += " OPT_FAST=-O1 OPT_SLOW=-O0"
+            env["MAKEFLAGS"] += f" OPT_FAST=-O{optimize} OPT_SLOW=-O0"
+            _reuse_runtime(_runtime(arguments), where)
         with _environment(env):
             get_runner(simulator).build(sources=files, hdl_toplevel=top, build_dir=where, build_args=options,
                                         parameters=dict(parameters or {}), timescale=("1ns", "1ps"),
                                         log_file=str(where / "build.log"))
+        if simulator == "verilator":
+            _keep_runtime(where, _runtime(arguments))
         (where / "built").touch()
     return where
 
