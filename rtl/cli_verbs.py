@@ -63,16 +63,17 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     from .control import regmap
     from .emit import convert
     from .presets import PRESETS
-    from .top import Top, describe
+    from .resources import check_fit
+    from .top import Accelerator
 
     preset = PRESETS[target]
     board = boards.find(preset.board)
     config = _configured(preset.config, settings)
     # What is wrong with the request is said before the long part.
-    facts = describe(config, board)
-    emission = convert(Top(config), name="gradloom", family=board.family)
+    counts = check_fit(config, board)
+    emission = convert(Accelerator(config), name="gradloom", family=board.family)
     emission.write(stage)
-    summary = _described(emission) | {"board": board.name, "parameters": dataclasses.asdict(config)} | facts
+    summary = _described(emission) | {"board": board.name, "parameters": dataclasses.asdict(config), "counts": counts}
     regmap.write_all(stage / "registers")
     boards.write_project(board, stage, summary)
     return summary

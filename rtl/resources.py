@@ -1,0 +1,47 @@
+"""What a configuration takes of a chip, by count: enough to refuse what cannot fit before anything is made."""
+from typing import Any
+
+from .config import ACTIVATION, PARAMETER, VELOCITY, Config
+
+__all__ = ["dsp_slices", "memory_bits", "check_fit"]
+
+
+def dsp_slices(config: Config) -> dict[str, int]:
+    """DSP slices of each part: a slice a PE, a row's decoder, a lane's momentum; three a class in the head."""
+    return {
+        "array": config.rows * config.columns,
+        "row decoders": config.rows,
+        "adapter lanes": config.columns,
+        "head": 3 * config.classes + 7,
+        "encoders": 2,
+    }
+
+
+def memory_bits(config: Config) -> dict[str, int]:
+    """Bits of each large memory, without what a block's shape wastes."""
+    return {
+        "weights": config.weight_depth * config.columns * PARAMETER.width,
+        "partial sums": config.positions * config.columns * 48,
+        "feature maps": config.feature_depth * config.columns * ACTIVATION.width,
+        "images": config.image_depth * ACTIVATION.width,
+        "cached activations": config.rows * 4 * config.blocks * 128,
+        "dense activations": config.rows * config.dense_depth * ACTIVATION.width,
+        "adapters": config.columns * config.adapter_depth * (PARAMETER.width + VELOCITY.width),
+    }
+
+
+def check_fit(config: Config, board: Any) -> dict[str, Any]:
+    """Counts, after refusing a configuration of which a part alone exceeds the board.
+
+    ``board`` has ``name``, ``dsp``, ``bram36`` and ``uram``.
+    """
+    slices, bits = dsp_slices(config), memory_bits(config)
+    has = board.bram36 * 36 * 1024 + board.uram * 288 * 1024
+    for what, needs, there, keys in (
+            ("DSP slices", sum(slices.values()), board.dsp, "rows, panels or rank"),
+            ("bits of block RAM and URAM", sum(bits.values()), has, "the depths")):
+        if needs > there:
+            largest = max(slices if what == "DSP slices" else bits, key=(slices | bits).__getitem__)
+            raise ValueError(f"{board.name} has {there:,} {what}, this design needs {needs:,} (most for {largest}): "
+                             f"make {keys} smaller")
+    return {"dsp": slices, "memory_bits": bits}
