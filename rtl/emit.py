@@ -239,10 +239,11 @@ def _clear_memories(verilog: str) -> str:
             if f"    {name}[0] = " in module[0]:
                 return match[0]
             label = "clear_" + re.sub(r"\W+", "_", name).strip("_")
-            # Hidden from synthesis: an ultra RAM takes no initial content at all.
+            # Not for synthesis: an ultra RAM takes no initial content at all.
             return (
-                f"{match[0]}  // synthesis translate_off\n  initial begin : {label}\n    integer i;\n"
-                f"    for (i = 0; i <= {last}; i = i + 1) {name}[i] = 0;\n  end\n  // synthesis translate_on\n"
+                f"{match[0]}`ifndef SYNTHESIS\n  initial begin : {label}\n    integer i;\n"
+                f"    for (i = 0; i <= {last}; i = i + 1) {name}[i] = 0;\n"
+                f"  end\n`endif\n"
             )
 
         return depth_of.sub(declaration, module[0])

@@ -1,7 +1,8 @@
-"""Hierarchy: the same source gives the simulator real submodules, and Verilog modules that instances share."""
+"""Hierarchy: one source gives the simulator real submodules, and Verilog modules that instances share."""
 
 import dataclasses
 import enum
+import gc
 import inspect
 import re
 
@@ -20,7 +21,8 @@ from amaranth.hdl import (
     Value,
     ValueCastable,
 )
-from amaranth.hdl._ir import PortDirection
+from amaranth.hdl._ast import SignalDict
+from amaranth.hdl._ir import PortDirection, build_netlist
 from amaranth.lib import wiring
 
 __all__ = ["DistinctModule", "Emitter", "Port", "place"]
@@ -120,7 +122,14 @@ class Emitter:
 
     def top(self, component, name, *, prefix="", rename=None):
         """Converts ``component`` as module ``name`` and gives every module its name."""
-        top = self.module(component, rename)
+        # The collector halves the speed of building millions of small objects, none of which is garbage yet.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            top = self.module(component, rename)
+        finally:
+            if collecting:
+                gc.enable()
         self._assign_names(top, name, prefix)
         return top
 
@@ -146,7 +155,7 @@ class Emitter:
                 f"placed component"
             )
 
-        text, _ = rtlil.convert_fragment(fragment, ports, token, emit_src=False, missing_domain=missing)
+        text = _rtlil(fragment, ports, token, missing)
         # Submodules that were not placed stay in this module's file; a dot is no Verilog name.
         text = re.sub(rf"\\{token}(\.[^\s]+)", lambda match: match[0].replace(".", "__"), text)
         kept = []
@@ -185,6 +194,27 @@ class Emitter:
                     candidate = f"{prefix}{base}{suffix}_{count}"
                 taken.add(candidate)
                 module.name = candidate
+
+
+class _ModuleEmitter(rtlil.ModuleEmitter):
+    def emit_memory(self, cell_idx, cell):
+        # Zeros are what every memory on a chip starts with. Bit by bit they would be half of a design's text
+        # and of the time it takes to write; emit.py sets them for simulators with a loop.
+        if any(cell.init):
+            super().emit_memory(cell_idx, cell)
+
+
+def _rtlil(fragment, ports, name, missing_domain):
+    """What Amaranth's own ``rtlil.convert_fragment`` does, with :class:`_ModuleEmitter`."""
+    netlist = build_netlist(fragment, ports=ports, name=name, missing_domain=missing_domain)
+    empty = rtlil.EmptyModuleChecker(netlist)
+    design = rtlil.Design(emit_src=False)
+    names = SignalDict()
+    for index, module in enumerate(netlist.modules):
+        if not empty.is_empty(index):
+            builder = design.module(".".join(module.name), src_loc=module.src_loc)
+            _ModuleEmitter(builder, netlist, module, names, empty_checker=empty).emit()
+    return str(design)
 
 
 _TOKEN = re.compile(r"gradloom_token_\d+_")
