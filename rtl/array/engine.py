@@ -95,14 +95,14 @@ class ArrayEngine(wiring.Component):
         self._feed_columns(m, platform, array, passes, convolve, dense)
 
         # What leaves the array, and the tokens that say what it is.
-        m.d.comb += align.p.eq(array.p)
+        m.d.comb += [ours.eq(theirs) for ours, theirs in zip(align.p, array.p)]
         accumulate = place(m, "accumulate", Accumulate(config), platform)
         to_feet = EDGE + array.latency + rank - 1
         token = Signal(SumsToken(config))
         m.d.comb += [token.valid.eq(convolve.window.valid), token.first.eq(convolve.sums.first),
                      token.last.eq(convolve.sums.last), token.position.eq(convolve.sums.position)]
         m.d.comb += [accumulate.ahead.eq(delay(m, token, to_feet - accumulate.ahead_cycles, reset_less=False)),
-                     accumulate.sums.eq(align.o)]
+                     *(ours.eq(theirs) for ours, theirs in zip(accumulate.sums, align.o))]
 
         drain = Signal(DrainToken(config))
         m.d.comb += [drain.valid.eq(passes.drain.valid | dense.drain), drain.hidden.eq(passes.drain.valid),
@@ -122,7 +122,7 @@ class ArrayEngine(wiring.Component):
 
         hidden = place(m, "hidden", Hidden(config), platform)
         m.d.comb += [
-            hidden.sums.eq(align.o),
+            *(ours.eq(theirs) for ours, theirs in zip(hidden.sums, align.o)),
             hidden.valid.eq(draining & out_token.hidden),
             hidden.sample.eq(sample),
             hidden.token.eq(out_token),
@@ -130,7 +130,7 @@ class ArrayEngine(wiring.Component):
         ]
         dense_leaves = draining & ~out_token.hidden
         m.d.sync += [finish.sums.valid.eq(accumulate.o.valid | dense_leaves),
-                     finish.sums.sums.eq(Mux(accumulate.o.valid, accumulate.o.sums, align.o))]
+                     finish.sums.sums.eq(Mux(accumulate.o.valid, accumulate.o.sums.as_value(), Cat(align.o)))]
         m.d.comb += drained.eq(delay(m, hidden.valid & (sample == 0), hidden.latency + 1, reset_less=False))
 
         m.d.sync += self.saturated.eq(hidden.saturated + finish.saturated + self.lanes_saturated)
@@ -375,7 +375,7 @@ class ArrayEngine(wiring.Component):
                 row.scales.address.eq(self.scales.address), row.scales.data.eq(self.scales.data),
                 row.dense_write.valid.eq(self.dense_port.valid & (self.dense_port.row == index)),
                 row.dense_write.address.eq(self.dense_port.address), row.dense_write.data.eq(self.dense_port.data),
-                array.x[index].eq(row.x),
+                *(ours.eq(theirs) for ours, theirs in zip(array.x[index], row.x)),
                 array.tag[index].eq(edge.tag),
                 array.tag[index].load.eq(edge.load | (edge.load_row & (edge.row == index))),
             ]

@@ -62,7 +62,7 @@ class RowFeeder(wiring.Component):
             "scales": In(data.StructLayout({"valid": 1, "address": scale, "data": SCALE.shape})),
             "dense_write": In(data.StructLayout({"valid": 1, "address": dense, "data": ACTIVATION.shape})),
             "window": In(ACTIVATION.shape),
-            "x": Out(data.ArrayLayout(ACTIVATION.shape, config.panels)),
+            "x": Out(ACTIVATION.shape).array(config.panels),
             "dense": Out(ACTIVATION.shape),
         })
 

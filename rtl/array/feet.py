@@ -42,8 +42,8 @@ class Align(wiring.Component):
     def __init__(self, *, panels, columns):
         self.panels = panels
         self.columns = columns
-        layout = data.ArrayLayout(SUM, panels * columns)
-        super().__init__({"p": In(layout), "o": Out(layout)})
+        total = panels * columns
+        super().__init__({"p": In(SUM).array(total), "o": Out(SUM).array(total)})
 
     def elaborate(self, platform):
         m = Module()
@@ -66,7 +66,7 @@ class Hidden(wiring.Component):
     def __init__(self, config):
         self.config = config
         super().__init__({
-            "sums": In(data.ArrayLayout(SUM, config.columns)),
+            "sums": In(SUM).array(config.columns),
             "valid": In(1),
             "sample": In(ceil_log2(config.rows)),
             "token": In(DrainToken(config)),
@@ -127,7 +127,7 @@ class Accumulate(wiring.Component):
         layout = data.ArrayLayout(SUM, config.columns)
         super().__init__({
             "ahead": In(SumsToken(config)),
-            "sums": In(layout),
+            "sums": In(SUM).array(config.columns),
             "o": Out(data.StructLayout({"valid": 1, "sums": layout})),
         })
 

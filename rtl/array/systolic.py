@@ -1,6 +1,6 @@
 """The systolic array: rows of PEs, in panels that may take different operands."""
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, wiring
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..hierarchy import place
@@ -25,12 +25,12 @@ class Row(wiring.Component):
         self.precision = precision
         total = panels * columns
         super().__init__({
-            "x": In(data.ArrayLayout(signed(precision.x), panels)),
+            "x": In(signed(precision.x)).array(panels),
             "tag": In(tag_layout),
-            "w_i": In(data.ArrayLayout(signed(precision.w), total)),
-            "w_o": Out(data.ArrayLayout(signed(precision.w), total)),
-            "p_i": In(data.ArrayLayout(signed(precision.sum), total)),
-            "p_o": Out(data.ArrayLayout(signed(precision.sum), total)),
+            "w_i": In(signed(precision.w)).array(total),
+            "w_o": Out(signed(precision.w)).array(total),
+            "p_i": In(signed(precision.sum)).array(total),
+            "p_o": Out(signed(precision.sum)).array(total),
         })
 
     def elaborate(self, platform):
@@ -88,11 +88,11 @@ class SystolicArray(wiring.Component):
         self.precision = precision
         total = panels * columns
         super().__init__({
-            "x": In(data.ArrayLayout(data.ArrayLayout(signed(precision.x), panels), rows)),
-            "tag": In(data.ArrayLayout(tag_layout, rows)),
+            "x": In(signed(precision.x)).array(rows, panels),
+            "tag": In(tag_layout).array(rows),
             "drain": In(1),
-            "w": In(data.ArrayLayout(signed(precision.w), total)),
-            "p": Out(data.ArrayLayout(signed(precision.sum), total)),
+            "w": In(signed(precision.w)).array(total),
+            "p": Out(signed(precision.sum)).array(total),
         })
 
     @property
@@ -124,16 +124,16 @@ class SystolicArray(wiring.Component):
 
             tag = self.tag[index]
             m.d.comb += [
-                row.x.eq(self.x[index]),
                 row.tag.load.eq(tag.load),
                 row.tag.swap.eq(tag.swap),
                 row.tag.use_m.eq(Mux(moves, DRAIN["use_m"], tag.use_m)),
                 row.tag.from_above.eq(Mux(moves, DRAIN["from_above"], tag.from_above)),
                 row.tag.from_self.eq(Mux(moves, DRAIN["from_self"], tag.from_self)),
-                row.w_i.eq(w),
+                *(ours.eq(theirs) for ours, theirs in zip(row.x, self.x[index])),
+                *(ours.eq(theirs) for ours, theirs in zip(row.w_i, w)),
             ]
             if p is not None:
-                m.d.comb += row.p_i.eq(p)
+                m.d.comb += [ours.eq(theirs) for ours, theirs in zip(row.p_i, p)]
             w, p = row.w_o, row.p_o
-        m.d.comb += Cat(self.p.as_value()).eq(p.as_value())
+        m.d.comb += [ours.eq(theirs) for ours, theirs in zip(self.p, p)]
         return m
