@@ -45,22 +45,23 @@ class Counters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        def counter(amount, *names):
+        def counter(amount, *names, endless=False):
             count = Signal(32 * len(names), name=names[0].lower())
             total = Signal(len(count) + 1, name=f"{names[0].lower()}_next")
             # Events are a cycle late, so that whoever makes them has its own cycle for it.
             amount_ = Signal(len(amount), name=f"{names[0].lower()}_amount")
             m.d.sync += amount_.eq(Mux(self.clear, 0, amount))
             m.d.comb += total.eq(count + amount_)
-            m.d.sync += count.eq(total[:-1] | total[-1].replicate(len(count)))
+            # What one event a cycle cannot fill within the life of a program needs no saturation.
+            m.d.sync += count.eq(total[:-1] if endless else total[:-1] | total[-1].replicate(len(count)))
             with m.If(self.clear):
                 m.d.sync += count.eq(0)
             for i, name in enumerate(names):
                 m.d.comb += self.value[name].value.eq(count[32 * i:32 * i + 32])
 
-        counter(self.counting, "CYCLES_LO", "CYCLES_HI")
-        counter(self.finished, "COMMANDS_DONE")
-        counter(self.dropped, "COMMANDS_DROPPED")
+        counter(self.counting, "CYCLES_LO", "CYCLES_HI", endless=True)
+        counter(self.finished, "COMMANDS_DONE", endless=True)
+        counter(self.dropped, "COMMANDS_DROPPED", endless=True)
         counter(Mux(self.looked_up, self.hits, 0), "CACHE_HITS")
         counter(Mux(self.looked_up, self.misses, 0), "CACHE_MISSES")
         counter(self.read_beat, "READ_BEATS")

@@ -114,7 +114,10 @@ class Scheduler(wiring.Component):
             push = Signal(name=f"{name}_push")
             m.d.comb += push.eq(self.i.valid & self.i.ready & (self.i.payload.engine == int(e)))
 
-            columns = {"command": (EngineCommand, self.i.payload.command, s), "wait": (16, self.i.payload.wait, s),
+            # LOAD and STORE have no more operands than these.
+            used = 96 if e in (Engine.LOAD, Engine.STORE) else 160
+            asked = self.i.payload.command
+            columns = {"command": (8 + used, Cat(asked.opcode, asked.args[:used]), s), "wait": (16, self.i.payload.wait, s),
                        "ticket": (_TICKET.size, Cat(self.i.payload.post, self.i.payload.phase, self.i.payload.index), d)}
             out = {}
             for column, (shape, value, pointer) in columns.items():
@@ -134,7 +137,7 @@ class Scheduler(wiring.Component):
             m.d.comb += [
                 taken.eq(offered & port.command.ready),
                 port.command.valid.eq(offered),
-                port.command.payload.eq(out["command"]),
+                port.command.payload.as_value().eq(out["command"]),
                 self.executing[e].eq(s != d),
                 self.waiting[e].eq(w != d),
                 self.phases[e].eq(ticket.phase),

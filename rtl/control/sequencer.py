@@ -8,7 +8,7 @@ from amaranth.hdl import ResetInserter
 
 from ..memory.axi import BURST_BEATS, check_data_bits
 from ..memory.read_dma import FetchBeat, FetchRequest
-from ..memory.window import advance, burst_beats
+from ..memory.window import absolute, advance, burst_beats
 from .errors import Error
 from .scheduler import Scheduler
 from .signature import COMMAND_BYTES, ENGINES, Command, ControlOpcode, ControlOperands, Engine, EngineSignature, Trace
@@ -120,24 +120,29 @@ class Sequencer(wiring.Component):
         credit = Signal(range(depth + 1))
         length, final, room = burst_beats(next_offset, left, data_bits=self.data_bits)
         pop = Signal()
-        asked = Signal()
+        plan = Signal()
+        wanted = Signal()
         m.d.comb += [
-            self.o_fetch.valid.eq(run & left.any() & (credit >= BURST_BEATS)),
-            self.o_fetch.payload.offset.eq(next_offset), self.o_fetch.payload.beats.eq(length),
-            asked.eq(self.o_fetch.valid & self.o_fetch.ready),
+            plan.eq(run & ~wanted & left.any() & (credit >= BURST_BEATS)),
+            self.o_fetch.valid.eq(wanted),
             self.i_fetch.ready.eq(1),
             fetched.w_en.eq(self.i_fetch.valid),
             fetched.w_data.eq(Cat(self.i_fetch.payload.data, self.i_fetch.payload.resp)),
             fetched.r_en.eq(pop),
         ]
-        m.d.sync += credit.eq(credit + pop - Mux(asked, length, 0))
-        with m.If(asked):
+        # The last burst of a program may be shorter than ``room``: nobody misses the credit.
+        m.d.sync += credit.eq(credit + pop - Mux(plan, room, 0))
+        with m.If(self.o_fetch.ready):
+            m.d.sync += wanted.eq(0)
+        with m.If(plan):
+            m.d.sync += [wanted.eq(1), self.o_fetch.payload.offset.eq(next_offset),
+                         self.o_fetch.payload.beats.eq(length)]
             m.d.sync += [next_offset.eq(advance(next_offset, data_bits=self.data_bits)),
                          left.eq(Mux(final, 0, left - room))]
         with m.If(pop):
             m.d.sync += pop_offset.eq(pop_offset + self.data_bits // 8)
         with m.If(fresh):
-            m.d.sync += [next_offset.eq(self.program_offset), pop_offset.eq(self.program_offset), credit.eq(depth),
+            m.d.sync += [wanted.eq(0), next_offset.eq(self.program_offset), pop_offset.eq(self.program_offset), credit.eq(depth),
                          left.eq(self.program_commands * parts)]
 
         # ---- faults: the first one counts
@@ -347,16 +352,18 @@ class Sequencer(wiring.Component):
                 m.d.sync += [fault_code.eq(Error.WATCHDOG), fault_engine.eq(oldest)]
 
         # ---- from bell to interrupt
+        refuse_base, refuse_align, refuse_window = Signal(), Signal(), Signal()
         end = Signal(34)
         empty = Signal()
         wait = Signal(range(_ABORT_CYCLES))
         told = Signal()
         blame = Signal(24)
+        # A base that is not a multiple of 4096 is an error of its own, and then the offset is 0.
+        address = absolute(self.base, fault_offset) | Mux(refuse_base, self.base[:12], 0)
         m.d.comb += blame.eq(index)
         for e in ENGINES:
             with m.If(fault_engine[e]):
                 m.d.comb += blame.eq(sched.indices[e])
-        refuse_base, refuse_align, refuse_window = Signal(), Signal(), Signal()
         bad_start = Signal(8)
 
         with m.FSM(name="state") as state:
@@ -417,7 +424,7 @@ class Sequencer(wiring.Component):
                 with m.If(sched.settled):
                     m.d.sync += [
                         self.error_code.eq(fault_code), self.error_command.eq(blame),
-                        self.error_address.eq(Mux(fault_located, self.base + fault_offset, 0)),
+                        self.error_address.eq(Mux(fault_located, address, 0)),
                     ]
                     m.d.comb += rewind.eq(1)
                     m.next = "DRAIN"

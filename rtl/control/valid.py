@@ -62,6 +62,8 @@ class ValidBits(wiring.Component):
         with m.If(self.clear):
             m.d.sync += wanted.eq(1)
 
+        hits = Signal(bits)
+        m.d.comb += self.hits.eq(hits)
         end = Signal(33)
         final = Signal(bits)                    # last slot of the range
         address, stop = Signal(range(words)), Signal(range(words))
@@ -86,7 +88,7 @@ class ValidBits(wiring.Component):
                 m.d.sync += [end.eq(self.slot + self.count), nothing.eq(self.count == 0)]
                 m.next = "BOUND"
             with m.State("BOUND"):
-                m.d.sync += [self.outside.eq(end > self.slots), final.eq(end - 1), self.hits.eq(0)]
+                m.d.sync += [self.outside.eq(end > self.slots), final.eq(end - 1), hits.eq(0)]
                 m.next = "MASK"
             with m.State("MASK"):
                 m.d.sync += [
@@ -105,7 +107,7 @@ class ValidBits(wiring.Component):
                 with m.If(address == stop):
                     m.next = "WAIT"
             with m.State("WAIT"):
-                m.d.sync += [wait.eq(wait + 1), self.complete.eq(self.hits == self.count)]
+                m.d.sync += [wait.eq(wait + 1), self.complete.eq(hits == self.count[:bits])]
                 with m.If(wait == 4):
                     m.next = "DONE"
             with m.State("DONE"):
@@ -131,7 +133,7 @@ class ValidBits(wiring.Component):
         for i, e in enumerate(eights):
             m.d.sync += e.eq(sum(word[8 * i:8 * i + 8]))
         with m.If(counted):
-            m.d.sync += self.hits.eq(self.hits + ((eights[0] + eights[1]) + (eights[2] + eights[3])))
+            m.d.sync += hits.eq(hits + ((eights[0] + eights[1]) + (eights[2] + eights[3])))
 
         m.d.comb += [
             wr.addr.eq(Mux(fsm.ongoing("CLEAR"), address, back1)),

@@ -8,7 +8,7 @@ from amaranth.utils import exact_log2
 from ..control.errors import Error
 from ..control.signature import EngineSignature, LoadBeat, LoadOperands
 from .axi import AXI4ReadSignature, Burst, check_data_bits
-from .window import WindowCheck, advance, burst_beats
+from .window import WindowCheck, absolute, advance, burst_beats
 
 __all__ = ["ReadDMA", "FetchRequest", "FetchBeat"]
 
@@ -29,7 +29,7 @@ class ReadDMA(wiring.Component):
     command is accepted as soon as the bursts of the last one were issued, so that data keeps flowing from one
     command to the next. All bursts use id 0 and are answered in order.
 
-    From the start of a command to its first ``arvalid`` are 4 cycles; the next bursts follow a cycle apart;
+    From the start of a command to its first ``arvalid`` are 4 cycles; the others follow every 2nd cycle at most;
     ``o`` follows ``rvalid`` by 1 cycle, one beat a cycle; ``done`` follows the last beat on ``o`` by 1 cycle. With a
     memory that answers ``L`` cycles after an address and nothing else to do, a command of ``N`` beats takes
     ``cycles(N, L) = 5 + L + N`` from start to done.
@@ -105,7 +105,10 @@ class ReadDMA(wiring.Component):
         known = Signal()
         failed = Signal()
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
-        length, final, room = burst_beats(offset, beats, data_bits=self.data_bits)
+        # Of the next burst; a cycle behind ``offset`` and ``beats``.
+        length, final, room = Signal(5), Signal(), Signal(5)
+        for register, value in zip((length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)):
+            m.d.sync += register.eq(value)
 
         free = Signal()         # the address register can take another burst
         issue = Signal()        # ... and a burst of LOAD's goes there
@@ -151,8 +154,13 @@ class ReadDMA(wiring.Component):
                 m.d.comb += issue.eq(free & ~self.i_fetch.valid)
                 with m.If(issue):
                     m.d.sync += [beats.eq(beats - room), offset.eq(advance(offset, data_bits=self.data_bits))]
+                    m.next = "MEASURE"
                     with m.If(final):
                         m.next = "IDLE"
+                with m.If(self.abort):
+                    m.next = "IDLE"
+            with m.State("MEASURE"):
+                m.next = "BURST"
                 with m.If(self.abort):
                     m.next = "IDLE"
             with m.State("REFUSE"):
@@ -175,7 +183,7 @@ class ReadDMA(wiring.Component):
         with m.If(bursts.w_en):
             m.d.sync += [
                 axi.arvalid.eq(1),
-                axi.araddr.eq(self.base + where),
+                axi.araddr.eq(absolute(self.base, where)),
                 axi.arlen.eq(Mux(self.i_fetch.valid, self.i_fetch.payload.beats, length) - 1),
             ]
 

@@ -6,7 +6,7 @@ from amaranth.utils import exact_log2
 
 from .axi import BOUNDARY, BURST_BEATS, check_data_bits
 
-__all__ = ["WindowCheck", "burst_beats", "advance"]
+__all__ = ["WindowCheck", "burst_beats", "advance", "absolute"]
 
 
 class WindowCheck(wiring.Component):
@@ -66,6 +66,12 @@ def burst_beats(offset, beats, *, data_bits):
     # Apart from the subtraction of what remains, to keep the logic shallow.
     final = ~beats[5:].any() & (beats[:5] <= room)
     return Mux(final, beats[:5], room), final, room
+
+
+def absolute(base, offset):
+    """``base + offset`` for a base that is a multiple of 4096."""
+    low = exact_log2(BOUNDARY)
+    return Cat(offset[:low], (base[low:] + offset[low:])[:len(base) - low])
 
 
 def advance(offset, *, data_bits):

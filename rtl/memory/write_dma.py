@@ -8,7 +8,7 @@ from amaranth.utils import exact_log2
 from ..control.errors import Error
 from ..control.signature import EngineSignature, StoreOperands, StoreRequest
 from .axi import AXI4WriteSignature, BURST_BEATS, Burst, check_data_bits
-from .window import WindowCheck, advance, burst_beats
+from .window import WindowCheck, absolute, advance, burst_beats
 
 __all__ = ["WriteDMA"]
 
@@ -22,8 +22,9 @@ class WriteDMA(wiring.Component):
     a slow source never holds the bus. A command is accepted when the beats of the last one are here.
 
     ``o_request`` follows the start of a command by 3 cycles. ``awvalid`` follows the last beat of a burst on ``i``
-    by 2 cycles and the burst's first ``wvalid`` is a cycle later, one beat a cycle. ``done`` follows the last ``bvalid`` by
-    1 cycle.
+    by 2 cycles and the burst's first ``wvalid`` is a cycle later, one beat a cycle. ``done`` follows the last
+    ``bvalid`` by 1 cycle. With a source that takes the request at once and sends from the next cycle on, and a memory
+    that answers ``L`` cycles after a burst's last datum, a lone command takes :meth:`cycles` from start to done.
 
     Parameters
     ----------
@@ -71,6 +72,14 @@ class WriteDMA(wiring.Component):
             "error_offset": Out(32), "beat": Out(1),
         })
 
+    @staticmethod
+    def cycles(offset, beats, latency, *, data_bits=128):
+        """Cycles from start to done of a lone command; ``latency`` from a burst's last datum to its response."""
+        first = BURST_BEATS - offset // (data_bits // 8) % BURST_BEATS
+        # A burst is sent when all of it is here, so the longest is what the bus is behind the source.
+        longest = max(min(first, beats), min(max(beats - first, 0), BURST_BEATS))
+        return 6 + latency + beats + longest
+
     def elaborate(self, platform):
         m = Module()
         axi, port = self.axi, self.port
@@ -90,7 +99,10 @@ class WriteDMA(wiring.Component):
         failed = Signal()
         refused = Signal(8)
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
-        length, final, room = burst_beats(offset, beats, data_bits=self.data_bits)
+        # Of the next burst; a cycle behind ``offset`` and ``beats``.
+        length, final, room = Signal(5), Signal(), Signal(5)
+        for register, value in zip((length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)):
+            m.d.sync += register.eq(value)
 
         code = Signal(8)
         with m.If(~known):
@@ -110,6 +122,12 @@ class WriteDMA(wiring.Component):
         m.d.sync += loose.eq(loose + come - Mux(issue, length, 0))
 
         ask = self.o_request
+        more = Signal()             # ``pull`` is not 0
+        m.d.comb += self.i.ready.eq(fifo.w_rdy & more & ~ask.valid & ~self.abort)
+        with m.If(ask.ready):
+            m.d.sync += ask.valid.eq(0)
+        with m.If(come):
+            m.d.sync += [pull.eq(pull - 1), more.eq(pull != 1)]
         with m.FSM() as fsm:
             with m.State("IDLE"):
                 m.d.comb += port.command.ready.eq(~self.abort)
@@ -129,24 +147,21 @@ class WriteDMA(wiring.Component):
                 with m.Elif(~known | check.empty | check.misaligned | check.outside):
                     m.next = "REFUSE"
                 with m.Else():
-                    m.d.sync += [ask.valid.eq(1), pull.eq(ask.payload.beats)]
+                    m.d.sync += [ask.valid.eq(1), pull.eq(ask.payload.beats), more.eq(1)]
                     m.next = "BURST"
             with m.State("BURST"):
-                with m.If(ask.ready):
-                    m.d.sync += ask.valid.eq(0)
-                m.d.comb += [
-                    self.i.ready.eq(fifo.w_rdy & pull.any() & ~ask.valid & ~self.abort),
-                    issue.eq((~axi.awvalid | axi.awready) & bursts.w_rdy & lengths.w_rdy & (loose >= length)
-                             & ~self.abort),
-                ]
-                with m.If(come):
-                    m.d.sync += pull.eq(pull - 1)
+                m.d.comb += issue.eq((~axi.awvalid | axi.awready) & bursts.w_rdy & lengths.w_rdy & (loose >= length)
+                                     & ~self.abort)
                 with m.If(issue):
+                    m.next = "MEASURE"
                     m.d.sync += [beats.eq(beats - room), offset.eq(advance(offset, data_bits=self.data_bits))]
                     with m.If(final):
                         m.next = "IDLE"
                 with m.If(self.abort):
-                    m.d.sync += ask.valid.eq(0)
+                    m.next = "IDLE"
+            with m.State("MEASURE"):
+                m.next = "BURST"
+                with m.If(self.abort):
                     m.next = "IDLE"
             with m.State("REFUSE"):
                 # Errors are reported in order: everything before has to be done first.
@@ -165,7 +180,7 @@ class WriteDMA(wiring.Component):
         with m.If(axi.awready):
             m.d.sync += axi.awvalid.eq(0)
         with m.If(issue):
-            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(self.base + offset), axi.awlen.eq(length - 1)]
+            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(absolute(self.base, offset)), axi.awlen.eq(length - 1)]
 
         # Data of the bursts that were issued, in order.
         sent = Signal(4)
@@ -208,6 +223,6 @@ class WriteDMA(wiring.Component):
                 self.error_offset.eq(offset),
             ]
         with m.If(self.abort):
-            m.d.sync += [failed.eq(0), port.error.valid.eq(0), port.done.eq(0), loose.eq(0), pull.eq(0)]
+            m.d.sync += [failed.eq(0), port.error.valid.eq(0), port.done.eq(0), loose.eq(0), more.eq(0), ask.valid.eq(0)]
 
         return m

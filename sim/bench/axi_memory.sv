@@ -1,10 +1,11 @@
 // An AXI4 memory for whole runs at simulator speed.
 //
-// Bursts are answered in order, INCR only. The first read datum follows the address by `read_latency` cycles (at least
-// 1), the write response follows the last datum by `write_latency` cycles (at least 1); beats follow each other without gaps unless
-// stalls are asked for. Each channel stalls on its own in `stall` of 256 cycles, by a random sequence that `seed` begins
-// (taken while `rst`). An access to the beat at `fail_address` is answered by `fail_resp` (2 SLVERR, 3 DECERR) and so is one beyond
-// the memory by DECERR; a failing write leaves the memory as it is. Timing and faults may change at run time.
+// Bursts are answered in order, INCR only. The first `rvalid` follows the address's handshake by `read_latency + 1`
+// cycles (`read_latency` at least 1), `bvalid` the last datum's by `write_latency + 1` (at least 1); beats follow each
+// other without gaps unless stalls are asked for. Each channel stalls on its own in `stall` of 256 cycles, by a random
+// sequence that `seed` begins (taken while `rst`). An access to the beat at `fail_address` is answered by `fail_resp`
+// (2 SLVERR, 3 DECERR), one beyond the memory by DECERR; a failing write leaves the memory as it is. Timing and faults
+// may change at run time.
 //
 // The host port reads and writes a beat a cycle beside the bus. For speed a Verilator harness may rather touch the
 // array `memory` (public_flat_rw), word i of which is the beat at address i * DATA_BITS / 8 + BASE.

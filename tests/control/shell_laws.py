@@ -391,9 +391,10 @@ async def the_memory_model_behaves_under_stalls(dut):
 
 
 @cocotb.test()
-async def a_load_takes_as_long_as_promised(dut):
-    """``ReadDMA.cycles`` to the cycle, and one beat a cycle across commands."""
+async def a_lone_transfer_takes_as_long_as_promised(dut):
+    """``cycles`` of both DMA to the cycle, and one beat a cycle across LOAD commands."""
     from gradloom.rtl.memory.read_dma import ReadDMA
+    from gradloom.rtl.memory.write_dma import WriteDMA
 
     async def events(bit, n):
         out = []
@@ -417,7 +418,9 @@ async def a_load_takes_as_long_as_promised(dut):
         assert await host.run(*[load(0x1000 + 96 * STEP * i, 96, 0) for i in range(4)], end()) is Error.NONE
         ends = [t for t, done in await job if done]
         assert [b - a for a, b in zip(ends, ends[1:])] == [96] * 3
-        job = cocotb.start_soon(events(Engine.STORE, 2))
-        assert await host.run(store(0x1000, 48, 0), fence(), end()) is Error.NONE
-        (t0, _), (t1, _) = await job
-        cocotb.log.info("store of 48 beats, latency %d: %d cycles", latency, t1 - t0)
+        for beats, first in ((48, 0), (5, 0), (20, 0), (17, 15), (33, 3), (1, 7), (9, 10)):
+            job = cocotb.start_soon(events(Engine.STORE, 2))
+            assert await host.run(store(0x1000 + first * STEP, beats, 0), fence(), end()) is Error.NONE
+            (t0, _), (t1, _) = await job
+            promised = WriteDMA.cycles(first * STEP, beats, latency + 1, data_bits=BITS)
+            assert t1 - t0 == promised, (latency, beats, first, t1 - t0, promised)
