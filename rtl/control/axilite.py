@@ -1,4 +1,5 @@
 """AXI4-Lite decoder, generated from the register map."""
+
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -25,10 +26,11 @@ class RegisterFile(wiring.Component):
     """Holds and decodes the registers of ``registers.rdl``.
 
     Write address and write data may arrive in any order and far apart. A write takes effect, and is answered,
-    2 cycles after the later of the two; a read is answered after 2 cycles. One transaction of each kind at a time.
-    Every output of the bus is a register: no ``ready`` depends on a ``valid`` combinationally.
-    The two lowest address bits are ignored. ``SLVERR`` answers an address that is not a register's, a write to a register without
-    writable fields, and a write to a locked register while ``busy``; none of them has an effect.
+    2 cycles after the later of the two; a read is answered after 2 cycles. One transaction of each kind at a
+    time. Every output of the bus is a register: no ``ready`` depends on a ``valid`` combinationally.
+    The two lowest address bits are ignored. ``SLVERR`` answers an address that is not a register's, a write
+    to a register without writable fields, and a write to a locked register while ``busy``; none of them has
+    an effect.
 
     Members
     -------
@@ -40,8 +42,8 @@ class RegisterFile(wiring.Component):
     pulse : ``Out(RegisterFile.Pulse)``
         High for one cycle after software wrote 1 (``pulse.CONTROL.bell``).
     written : ``Out(REGISTER: 1)``
-        High for one cycle, with the old value still in ``stored``, when a stored register is being written, and
-        ``wdata`` is the new value.
+        High for one cycle, with the old value still in ``stored``, when a stored register is being written,
+        and ``wdata`` is the new value.
     wdata : ``Out(32)``
     raddr : ``Out(12)``
         Address of the read that is being answered, for values that are looked up.
@@ -50,6 +52,7 @@ class RegisterFile(wiring.Component):
     set : ``In(RegisterFile.Set)``
         Sets bits that software clears by writing 1 (``set.IRQ_STATUS.done``); a set wins over a clear.
     """
+
     Stored = _layout(lambda f: f.stored)
     Pulse = _layout(lambda f: f.pulse)
     Value = _layout(lambda f: f.readable and not f.stored and not f.constant)
@@ -57,17 +60,19 @@ class RegisterFile(wiring.Component):
     Written = data.StructLayout({r.name: 1 for r in REGISTERS if any(f.stored for f in r.fields)})
 
     def __init__(self):
-        super().__init__({
-            "bus": In(AXILiteSignature(addr_bits=_ADDR_BITS, data_bits=32)),
-            "busy": In(1),
-            "stored": Out(self.Stored),
-            "pulse": Out(self.Pulse),
-            "written": Out(self.Written),
-            "wdata": Out(32),
-            "raddr": Out(_ADDR_BITS),
-            "value": In(self.Value),
-            "set": In(self.Set),
-        })
+        super().__init__(
+            {
+                "bus": In(AXILiteSignature(addr_bits=_ADDR_BITS, data_bits=32)),
+                "busy": In(1),
+                "stored": Out(self.Stored),
+                "pulse": Out(self.Pulse),
+                "written": Out(self.Written),
+                "wdata": Out(32),
+                "raddr": Out(_ADDR_BITS),
+                "value": In(self.Value),
+                "set": In(self.Set),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -107,8 +112,10 @@ class RegisterFile(wiring.Component):
         m.d.comb += refuse.eq(locked | ~select.any())
         with m.If(act):
             m.d.sync += [
-                bus.bvalid.eq(1), bus.bresp.eq(refuse.replicate(2) & int(Resp.SLVERR)),
-                have_aw.eq(0), have_w.eq(0),
+                bus.bvalid.eq(1),
+                bus.bresp.eq(refuse.replicate(2) & int(Resp.SLVERR)),
+                have_aw.eq(0),
+                have_w.eq(0),
             ]
         with m.If(bus.bvalid & bus.bready):
             m.d.sync += bus.bvalid.eq(0)
@@ -125,7 +132,9 @@ class RegisterFile(wiring.Component):
                     m.d.sync += self.pulse[r.name][f.name].eq((wdata & mask)[bits] & take.replicate(f.width))
                 elif f.clear_on_one:
                     clear = (wdata & mask)[bits] & take.replicate(f.width)
-                    m.d.sync += held[r.name, f.name].eq(held[r.name, f.name] & ~clear | self.set[r.name][f.name])
+                    m.d.sync += held[r.name, f.name].eq(
+                        held[r.name, f.name] & ~clear | self.set[r.name][f.name]
+                    )
                 elif f.stored:
                     h = held[r.name, f.name]
                     with m.If(take):

@@ -1,4 +1,5 @@
 """Cycle, traffic and health counters."""
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -29,18 +30,41 @@ class Counters(wiring.Component):
     value : ``Out(RegisterFile.Value)``
         Only the counters' members are driven; all phase counters show the one at ``raddr``.
     """
-    OWN = ("CYCLES_LO", "CYCLES_HI", "COMMANDS_DONE", "COMMANDS_DROPPED", "CACHE_HITS", "CACHE_MISSES", "READ_BEATS",
-           "WRITE_BEATS", "SATURATED", "UNDERFLOWED", "GRADIENT_NORM_LO", "GRADIENT_NORM_HI",
-           *(f"PHASE_CYCLES{i}" for i in range(PHASES)))
+
+    OWN = (
+        "CYCLES_LO",
+        "CYCLES_HI",
+        "COMMANDS_DONE",
+        "COMMANDS_DROPPED",
+        "CACHE_HITS",
+        "CACHE_MISSES",
+        "READ_BEATS",
+        "WRITE_BEATS",
+        "SATURATED",
+        "UNDERFLOWED",
+        "GRADIENT_NORM_LO",
+        "GRADIENT_NORM_HI",
+        *(f"PHASE_CYCLES{i}" for i in range(PHASES)),
+    )
 
     def __init__(self):
-        super().__init__({
-            "clear": In(1), "counting": In(1), "phase": In(3),
-            "finished": In(1), "dropped": In(1), "read_beat": In(1), "write_beat": In(1),
-            "looked_up": In(1), "hits": In(32), "misses": In(32),
-            "health": In(Health),
-            "raddr": In(12), "value": Out(RegisterFile.Value),
-        })
+        super().__init__(
+            {
+                "clear": In(1),
+                "counting": In(1),
+                "phase": In(3),
+                "finished": In(1),
+                "dropped": In(1),
+                "read_beat": In(1),
+                "write_beat": In(1),
+                "looked_up": In(1),
+                "hits": In(32),
+                "misses": In(32),
+                "health": In(Health),
+                "raddr": In(12),
+                "value": Out(RegisterFile.Value),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -57,7 +81,7 @@ class Counters(wiring.Component):
             with m.If(self.clear):
                 m.d.sync += count.eq(0)
             for i, name in enumerate(names):
-                m.d.comb += self.value[name].value.eq(count[32 * i:32 * i + 32])
+                m.d.comb += self.value[name].value.eq(count[32 * i : 32 * i + 32])
 
         counter(self.counting, "CYCLES_LO", "CYCLES_HI", endless=True)
         counter(self.finished, "COMMANDS_DONE", endless=True)
@@ -74,12 +98,14 @@ class Counters(wiring.Component):
         m.submodules.phases = memory
         wr = memory.write_port()
         rd, host = memory.read_port(domain="comb"), memory.read_port(domain="comb")
-        used = Signal(PHASES)       # since the bell
+        used = Signal(PHASES)  # since the bell
         counting, phase = Signal(), Signal(3)
         total = Signal(33)
         m.d.sync += [counting.eq(self.counting & ~self.clear), phase.eq(self.phase)]
         m.d.comb += [
-            rd.addr.eq(phase), wr.addr.eq(phase), wr.en.eq(counting),
+            rd.addr.eq(phase),
+            wr.addr.eq(phase),
+            wr.en.eq(counting),
             total.eq(Mux(used.bit_select(phase, 1), rd.data, 0) + 1),
             wr.data.eq(total[:32] | total[32].replicate(32)),
             host.addr.eq(self.raddr[2:5]),
@@ -90,5 +116,6 @@ class Counters(wiring.Component):
             m.d.sync += used.eq(0)
         for i in range(PHASES):
             m.d.comb += self.value[f"PHASE_CYCLES{i}"].value.eq(
-                Mux(used.bit_select(host.addr, 1), host.data, 0))
+                Mux(used.bit_select(host.addr, 1), host.data, 0)
+            )
         return m

@@ -1,16 +1,29 @@
 """Register map: the compiled SystemRDL, as Python, C, manual and IP-XACT.
 
-``registers.rdl`` is the source. :mod:`gradloom.rtl.control.regtable` is its Python view, generated and committed so
-that hardware units need no RDL compiler; a test compares the two. ``python -m gradloom.rtl.control.regmap`` renews it.
+``registers.rdl`` is the source. :mod:`gradloom.rtl.control.regtable` is its Python view, generated and
+committed so that hardware units need no RDL compiler; a test compares the two. ``python -m
+gradloom.rtl.control.regmap`` renews it.
 """
+
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .errors import DESCRIPTIONS, Error
 
-__all__ = ["Field", "Register", "RegisterMap", "compile_rdl", "error_codes_rdl", "regtable_source", "c_header",
-           "markdown", "html", "ipxact", "write_all"]
+__all__ = [
+    "Field",
+    "Register",
+    "RegisterMap",
+    "compile_rdl",
+    "error_codes_rdl",
+    "regtable_source",
+    "c_header",
+    "markdown",
+    "html",
+    "ipxact",
+    "write_all",
+]
 
 _HERE = Path(__file__).parent
 
@@ -38,6 +51,7 @@ class Field:
     description : :class:`str`
         For the manual.
     """
+
     name: str
     lsb: int
     width: int
@@ -59,6 +73,7 @@ class Field:
 @dataclass(frozen=True, kw_only=True)
 class Register:
     """A 32-bit register at a byte ``address``; ``locked`` ones refuse writes while a program runs."""
+
     name: str
     address: int
     locked: bool
@@ -80,7 +95,9 @@ class Register:
 
 @dataclass(frozen=True, kw_only=True)
 class RegisterMap:
-    """All registers, in order of address. ``map["CONTROL"]`` is a register, ``map.address("CONTROL")`` its place."""
+    """All registers, in order of address. ``map["CONTROL"]`` is a register, ``map.address("CONTROL")`` its
+    place."""
+
     registers: tuple
 
     def __getitem__(self, name):
@@ -101,12 +118,15 @@ def error_codes_rdl():
     """Text of ``error_codes.rdl``, generated from :class:`~.errors.Error`."""
     lines = ["// Generated from errors.py; do not edit.", "enum error_code_e {"]
     for code in Error:
-        lines.append(f'    {code.name} = {code.value} {{ name = "{code.name}"; desc = "{DESCRIPTIONS[code]}"; }};')
+        lines.append(
+            f'    {code.name} = {code.value} {{ name = "{code.name}"; desc = "{DESCRIPTIONS[code]}"; }};'
+        )
     return "\n".join(lines + ["};", ""])
 
 
 def _compile():
     from systemrdl import RDLCompiler  # lazily: only exporters and tests need it
+
     compiler = RDLCompiler()
     compiler.compile_file(str(_HERE / "registers.rdl"))
     return compiler.elaborate(top_def_name="gradloom")
@@ -120,6 +140,7 @@ def compile_rdl():
     """:class:`RegisterMap` compiled from ``registers.rdl``."""
     from systemrdl.node import RegNode
     from systemrdl.rdltypes import OnWriteType
+
     registers = []
     for reg in _compile().top.descendants(unroll=True):
         if not isinstance(reg, RegNode):
@@ -133,28 +154,57 @@ def compile_rdl():
             pulse = f.get_property("singlepulse")
             onwrite = f.get_property("onwrite")
             constant = not f.is_sw_writable and not f.is_hw_writable
-            fields.append(Field(
-                name=f.inst_name, lsb=f.lsb, width=f.width, readable=f.is_sw_readable, writable=f.is_sw_writable,
-                reset=f.get_property("reset") or 0, stored=f.is_sw_writable and not pulse, pulse=pulse,
-                clear_on_one=onwrite is OnWriteType.woclr, constant=constant, description=_text(f)))
+            fields.append(
+                Field(
+                    name=f.inst_name,
+                    lsb=f.lsb,
+                    width=f.width,
+                    readable=f.is_sw_readable,
+                    writable=f.is_sw_writable,
+                    reset=f.get_property("reset") or 0,
+                    stored=f.is_sw_writable and not pulse,
+                    pulse=pulse,
+                    clear_on_one=onwrite is OnWriteType.woclr,
+                    constant=constant,
+                    description=_text(f),
+                )
+            )
         name = reg.inst_name
         if reg.is_array:
             name += "".join(str(i) for i in reg.current_idx)
-        registers.append(Register(name=name, address=reg.absolute_address, locked=bool(reg.get_property("locked")),
-                                  fields=tuple(fields), title=reg.get_property("name"), description=_text(reg)))
+        registers.append(
+            Register(
+                name=name,
+                address=reg.absolute_address,
+                locked=bool(reg.get_property("locked")),
+                fields=tuple(fields),
+                title=reg.get_property("name"),
+                description=_text(reg),
+            )
+        )
     return RegisterMap(registers=tuple(sorted(registers, key=lambda r: r.address)))
 
 
 def regtable_source():
     """Text of ``regtable.py``."""
-    out = ['"""Generated from registers.rdl by gradloom.rtl.control.regmap; do not edit."""',
-           "from .regmap import Field, Register, RegisterMap", "", '__all__ = ["REGISTERS"]', "",
-           "# ruff: noqa: E501", "REGISTERS = RegisterMap(registers=("]
+    out = [
+        '"""Generated from registers.rdl by gradloom.rtl.control.regmap; do not edit."""',
+        "from .regmap import Field, Register, RegisterMap",
+        "",
+        '__all__ = ["REGISTERS"]',
+        "",
+        "# ruff: noqa: E501",
+        "REGISTERS = RegisterMap(registers=(",
+    ]
     for r in compile_rdl():
-        out.append(f"    Register(name={r.name!r}, address=0x{r.address:03x}, locked={r.locked}, title={r.title!r},")
+        out.append(
+            f"    Register(name={r.name!r}, address=0x{r.address:03x}, locked={r.locked}, title={r.title!r},"
+        )
         out.append(f"             description={r.description!r}, fields=(")
         for f in r.fields:
-            args = ", ".join(f"{k}={getattr(f, k)!r}" for k in Field.__dataclass_fields__ if k != "description")
+            args = ", ".join(
+                f"{k}={getattr(f, k)!r}" for k in Field.__dataclass_fields__ if k != "description"
+            )
             out.append(f"        Field({args},")
             out.append(f"              description={f.description!r}),")
         out.append("    )),")
@@ -164,6 +214,7 @@ def regtable_source():
 def c_header():
     """C header with addresses, masks and a struct (PeakRDL), and the error codes."""
     from peakrdl_cheader.exporter import CHeaderExporter
+
     with TemporaryDirectory() as where:
         path = Path(where) / "gradloom_registers.h"
         CHeaderExporter().export(_compile(), str(path), reuse_typedefs=True)
@@ -179,6 +230,7 @@ def c_header():
 def ipxact():
     """IP-XACT memory map (PeakRDL)."""
     from peakrdl_ipxact import IPXACTExporter
+
     with TemporaryDirectory() as where:
         path = Path(where) / "gradloom.xml"
         IPXACTExporter(vendor="gradloom", library="gradloom").export(_compile(), str(path))
@@ -188,6 +240,7 @@ def ipxact():
 def html(directory):
     """Writes the browsable manual (PeakRDL) into ``directory``."""
     from peakrdl_html import HTMLExporter
+
     HTMLExporter().export(_compile(), str(directory))
 
 
@@ -202,13 +255,19 @@ def _access(field):
 def markdown():
     """The register manual as one Markdown page."""
     top = _compile().top
-    out = ["# Registers", "", _text(top), "",
-           "| address | register | what |", "| --- | --- | --- |"]
+    out = ["# Registers", "", _text(top), "", "| address | register | what |", "| --- | --- | --- |"]
     registers = compile_rdl().registers
     out += [f"| 0x{r.address:03X} | `{r.name}` | {r.title} |" for r in registers]
     for r in registers:
-        out += ["", f"## `{r.name}` (0x{r.address:03X})", "", r.description, "",
-                "| bits | field | access | reset | what |", "| --- | --- | --- | --- | --- |"]
+        out += [
+            "",
+            f"## `{r.name}` (0x{r.address:03X})",
+            "",
+            r.description,
+            "",
+            "| bits | field | access | reset | what |",
+            "| --- | --- | --- | --- | --- |",
+        ]
         for f in r.fields:
             bits = f"{f.lsb + f.width - 1}:{f.lsb}" if f.width > 1 else f"{f.lsb}"
             reset = f"0x{f.reset:X}" if f.stored or f.constant else "–"

@@ -1,27 +1,30 @@
 """Queues and tokens: which command may start, and what its end sets free."""
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .signature import ENGINES, Engine, EngineCommand, EngineSignature, TOKENS
+from .signature import ENGINES, TOKENS, Engine, EngineCommand, EngineSignature
 
 __all__ = ["Scheduler", "Entry"]
 
 #: A command as it is queued. ``engine`` is an engine other than CONTROL.
-Entry = data.StructLayout({"engine": 4, "wait": 16, "post": 16, "phase": 3, "index": 24, "command": EngineCommand})
+Entry = data.StructLayout(
+    {"engine": 4, "wait": 16, "post": 16, "phase": 3, "index": 24, "command": EngineCommand}
+)
 
 _TICKET = data.StructLayout({"post": 16, "phase": 3, "index": 24})
 
 
 class Scheduler(wiring.Component):
-    """Queues commands for each engine, holds them back until their tokens are there, and posts tokens when they
-    are done.
+    """Queues commands for each engine, holds them back until their tokens are there, and posts tokens when
+    they are done.
 
-    A command that waits for nothing is offered to its engine 3 cycles after it was queued; one whose last token is
-    posted by another's ``done`` is offered 4 cycles after that ``done``. One command starts in 2 cycles at most; one
-    ``done`` is processed a cycle, the others wait.
+    A command that waits for nothing is offered to its engine 3 cycles after it was queued; one whose last
+    token is posted by another's ``done`` is offered 4 cycles after that ``done``. One command starts in 2
+    cycles at most; one ``done`` is processed a cycle, the others wait.
 
     Parameters
     ----------
@@ -60,22 +63,34 @@ class Scheduler(wiring.Component):
     waiting : ``Out(6)``
         A bit for each engine: some command is queued or under way.
     """
+
     def __init__(self, *, depth=16):
         if depth not in (2, 4, 8, 16, 32):
             raise ValueError(f"queue depth is {depth!r}, must be a power of two from 2 to 32")
         self.depth = depth
         n = len(Engine)
-        super().__init__({
-            "i": In(stream.Signature(Entry)),
-            **{f"engine_{e.name.lower()}": Out(EngineSignature()) for e in ENGINES},
-            "control_wait": In(16), "control_post": In(16), "control_request": In(1), "control_done": In(1),
-            "control_grant": Out(1),
-            "clear": In(1),
-            "active": Out(1), "running": Out(1), "finished": Out(1), "settled": Out(1), "overflow": Out(1),
-            "posting": Out(n),
-            "executing": Out(n), "waiting": Out(n),
-            "phases": Out(data.ArrayLayout(3, n)), "indices": Out(data.ArrayLayout(24, n)),
-        })
+        super().__init__(
+            {
+                "i": In(stream.Signature(Entry)),
+                **{f"engine_{e.name.lower()}": Out(EngineSignature()) for e in ENGINES},
+                "control_wait": In(16),
+                "control_post": In(16),
+                "control_request": In(1),
+                "control_done": In(1),
+                "control_grant": Out(1),
+                "clear": In(1),
+                "active": Out(1),
+                "running": Out(1),
+                "finished": Out(1),
+                "settled": Out(1),
+                "overflow": Out(1),
+                "posting": Out(n),
+                "executing": Out(n),
+                "waiting": Out(n),
+                "phases": Out(data.ArrayLayout(3, n)),
+                "indices": Out(data.ArrayLayout(24, n)),
+            }
+        )
 
     def engine(self, e):
         """Port of engine ``e``."""
@@ -94,12 +109,14 @@ class Scheduler(wiring.Component):
         wait = [self.control_wait] + [None] * (n - 1)
         pending = [Signal(name="pending_control")] + [None] * (n - 1)
         post = [self.control_post] + [None] * (n - 1)
-        chosen = Signal(n)          # whose done is processed
+        chosen = Signal(n)  # whose done is processed
         ready = {}
 
         # CONTROL has no queue: the sequencer waits for it.
         m.d.comb += self.control_grant.eq(grant[0])
-        m.d.sync += eligible[0].eq(self.control_request & ~(self.control_wait & ~nonzero).any() & ~grant.any())
+        m.d.sync += eligible[0].eq(
+            self.control_request & ~(self.control_wait & ~nonzero).any() & ~grant.any()
+        )
         with m.If(self.control_done):
             m.d.sync += pending[0].eq(1)
         with m.Elif(chosen[0]):
@@ -117,15 +134,27 @@ class Scheduler(wiring.Component):
             # LOAD and STORE have no more operands than these.
             used = 96 if e in (Engine.LOAD, Engine.STORE) else 160
             asked = self.i.payload.command
-            columns = {"command": (8 + used, Cat(asked.opcode, asked.args[:used]), s), "wait": (16, self.i.payload.wait, s),
-                       "ticket": (_TICKET.size, Cat(self.i.payload.post, self.i.payload.phase, self.i.payload.index), d)}
+            columns = {
+                "command": (8 + used, Cat(asked.opcode, asked.args[:used]), s),
+                "wait": (16, self.i.payload.wait, s),
+                "ticket": (
+                    _TICKET.size,
+                    Cat(self.i.payload.post, self.i.payload.phase, self.i.payload.index),
+                    d,
+                ),
+            }
             out = {}
             for column, (shape, value, pointer) in columns.items():
                 memory = Memory(shape=shape, depth=self.depth, init=[])
                 m.submodules[f"{name}_{column}"] = memory
                 wr = memory.write_port()
                 rd = memory.read_port(domain="comb")
-                m.d.comb += [wr.addr.eq(w[:bits]), wr.data.eq(value), wr.en.eq(push), rd.addr.eq(pointer[:bits])]
+                m.d.comb += [
+                    wr.addr.eq(w[:bits]),
+                    wr.data.eq(value),
+                    wr.en.eq(push),
+                    rd.addr.eq(pointer[:bits]),
+                ]
                 out[column] = rd.data
             with m.If(push):
                 m.d.sync += w.eq(w + 1)
@@ -179,8 +208,12 @@ class Scheduler(wiring.Component):
             self.posting.eq(chosen),
             self.settled.eq(~Cat(some).any()),
             self.active.eq(self.waiting.any()),
-            self.running.eq(self.executing.any() | eligible.any() | Cat(some).any()
-                            | Cat(self.engine(e).command.valid for e in ENGINES).any()),
+            self.running.eq(
+                self.executing.any()
+                | eligible.any()
+                | Cat(some).any()
+                | Cat(self.engine(e).command.valid for e in ENGINES).any()
+            ),
         ]
         over = []
         for t, c in enumerate(counters):

@@ -1,17 +1,26 @@
-"""Runs programs: fetches commands, decides on predicates, feeds the queues, and stops when something is wrong."""
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+"""Runs programs: fetches commands, decides on predicates, feeds the queues, stops at the first error."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
-from amaranth.hdl import ResetInserter
 
 from ..memory.axi import BURST_BEATS, check_data_bits
 from ..memory.read_dma import FetchBeat, FetchRequest
 from ..memory.window import absolute, advance, burst_beats
 from .errors import Error
 from .scheduler import Scheduler
-from .signature import COMMAND_BYTES, ENGINES, Command, ControlOpcode, ControlOperands, Engine, EngineSignature, Trace
+from .signature import (
+    COMMAND_BYTES,
+    ENGINES,
+    Command,
+    ControlOpcode,
+    ControlOperands,
+    Engine,
+    EngineSignature,
+    Trace,
+)
 from .valid import ValidBits
 
 __all__ = ["Sequencer"]
@@ -24,13 +33,13 @@ class Sequencer(wiring.Component):
     """Executes a program from memory, from bell to interrupt.
 
     Without predicate a command is dispatched every 4 cycles (128-bit bus) while its engine's queue has room;
-    a predicate adds ``10 + words`` cycles (:class:`~gradloom.rtl.control.valid.ValidBits`). Commands are dispatched in
-    program order; a full queue or a CONTROL command that waits holds back those behind it. CONTROL commands are
-    executed when dispatched.
+    a predicate adds ``10 + words`` cycles (:class:`~gradloom.rtl.control.valid.ValidBits`). Commands are
+    dispatched in program order; a full queue or a CONTROL command that waits holds back those behind it.
+    CONTROL commands are executed when dispatched.
 
-    Any error ends the program: ``abort`` is high until the bus has drained and for at least 4 cycles, then ``irq_error``
-    pulses. If the bus does not drain within the watchdog's time, ``irq_error`` pulses nevertheless, and ``busy`` and
-    ``draining`` stay until it does.
+    Any error ends the program: ``abort`` is high until the bus has drained and for at least 4 cycles, then
+    ``irq_error`` pulses. If the bus does not drain within the watchdog's time, ``irq_error`` pulses
+    nevertheless, and ``busy`` and ``draining`` stay until it does.
 
     Parameters
     ----------
@@ -75,27 +84,51 @@ class Sequencer(wiring.Component):
     trace : ``Out(Trace)``
         Starts and ends of commands, 1 cycle late.
     """
+
     def __init__(self, *, data_bits=128, slots=16384, depth=16):
         check_data_bits(data_bits)
         self.data_bits = data_bits
         self._scheduler = Scheduler(depth=depth)
         self._valid = ValidBits(slots=slots)
-        super().__init__({
-            "bell": In(1), "reset": In(1), "cache_clear": In(1),
-            "base": In(64), "size": In(32), "program_offset": In(32), "program_commands": In(24), "watchdog": In(32),
-            "o_fetch": Out(stream.Signature(FetchRequest)),
-            "i_fetch": In(stream.Signature(FetchBeat(data_bits))),
-            **{f"engine_{e.name.lower()}": Out(EngineSignature()) for e in ENGINES},
-            "load_offset": In(32), "store_offset": In(32),
-            "beat": In(1), "bus_idle": In(1), "bus_abort": Out(1), "abort": Out(1),
-            "busy": Out(1), "draining": Out(1), "done": Out(1), "error": Out(1),
-            "irq_done": Out(1), "irq_error": Out(1),
-            "error_code": Out(8), "error_command": Out(24), "error_address": Out(64),
-            "counting": Out(1), "cleared": Out(1), "phase": Out(3),
-            "finished": Out(1), "dropped": Out(1),
-            "looked_up": Out(1), "hits": Out(32), "misses": Out(32),
-            "trace": Out(Trace),
-        })
+        super().__init__(
+            {
+                "bell": In(1),
+                "reset": In(1),
+                "cache_clear": In(1),
+                "base": In(64),
+                "size": In(32),
+                "program_offset": In(32),
+                "program_commands": In(24),
+                "watchdog": In(32),
+                "o_fetch": Out(stream.Signature(FetchRequest)),
+                "i_fetch": In(stream.Signature(FetchBeat(data_bits))),
+                **{f"engine_{e.name.lower()}": Out(EngineSignature()) for e in ENGINES},
+                "load_offset": In(32),
+                "store_offset": In(32),
+                "beat": In(1),
+                "bus_idle": In(1),
+                "bus_abort": Out(1),
+                "abort": Out(1),
+                "busy": Out(1),
+                "draining": Out(1),
+                "done": Out(1),
+                "error": Out(1),
+                "irq_done": Out(1),
+                "irq_error": Out(1),
+                "error_code": Out(8),
+                "error_command": Out(24),
+                "error_address": Out(64),
+                "counting": Out(1),
+                "cleared": Out(1),
+                "phase": Out(3),
+                "finished": Out(1),
+                "dropped": Out(1),
+                "looked_up": Out(1),
+                "hits": Out(32),
+                "misses": Out(32),
+                "trace": Out(Trace),
+            }
+        )
 
     def engine(self, e):
         """Port of engine ``e``."""
@@ -106,13 +139,12 @@ class Sequencer(wiring.Component):
         m.submodules.scheduler = sched = self._scheduler
         m.submodules.valid = valid = self._valid
 
-        run = Signal()          # commands may be fetched, dispatched and started
-        fresh = Signal()        # queues, tokens and fetch start anew
+        run = Signal()  # commands may be fetched, dispatched and started
+        fresh = Signal()  # queues, tokens and fetch start anew
         m.d.comb += sched.clear.eq(fresh)
 
         # ---- fetch: bursts ahead, into a buffer of two bursts
         depth = 2 * BURST_BEATS
-        shift = exact_log2(self.data_bits // 8)
         parts = COMMAND_BYTES * 8 // self.data_bits
         m.submodules.fetched = fetched = ResetInserter(fresh)(SyncFIFO(width=self.data_bits + 2, depth=depth))
         next_offset, pop_offset = Signal(32), Signal(32)
@@ -135,23 +167,33 @@ class Sequencer(wiring.Component):
         with m.If(self.o_fetch.ready):
             m.d.sync += wanted.eq(0)
         with m.If(plan):
-            m.d.sync += [wanted.eq(1), self.o_fetch.payload.offset.eq(next_offset),
-                         self.o_fetch.payload.beats.eq(length)]
-            m.d.sync += [next_offset.eq(advance(next_offset, data_bits=self.data_bits)),
-                         left.eq(Mux(final, 0, left - room))]
+            m.d.sync += [
+                wanted.eq(1),
+                self.o_fetch.payload.offset.eq(next_offset),
+                self.o_fetch.payload.beats.eq(length),
+            ]
+            m.d.sync += [
+                next_offset.eq(advance(next_offset, data_bits=self.data_bits)),
+                left.eq(Mux(final, 0, left - room)),
+            ]
         with m.If(pop):
             m.d.sync += pop_offset.eq(pop_offset + self.data_bits // 8)
         with m.If(fresh):
-            m.d.sync += [wanted.eq(0), next_offset.eq(self.program_offset), pop_offset.eq(self.program_offset), credit.eq(depth),
-                         left.eq(self.program_commands * parts)]
+            m.d.sync += [
+                wanted.eq(0),
+                next_offset.eq(self.program_offset),
+                pop_offset.eq(self.program_offset),
+                credit.eq(depth),
+                left.eq(self.program_commands * parts),
+            ]
 
         # ---- faults: the first one counts
         fault = Signal()
         fault_code = Signal(8)
         fault_offset = Signal(32)
-        fault_located = Signal()        # has an address
+        fault_located = Signal()  # has an address
         fault_engine = Signal(len(Engine))
-        stop = Signal()                 # take ``fault`` from the dispatcher
+        stop = Signal()  # take ``fault`` from the dispatcher
         stop_code = Signal(8)
         stop_offset = Signal(32)
         stop_located = Signal()
@@ -162,17 +204,24 @@ class Sequencer(wiring.Component):
         part = Signal(range(max(parts, 2)))
         control = data.View(ControlOperands, command.args)
         is_control, known = Signal(), Signal()
-        blocked = Signal()              # cannot go on before a command is done or a token is posted
+        blocked = Signal()  # cannot go on before a command is done or a token is posted
         ended = Signal()
         progress = Signal()
         slot, count, mark = Signal(32), Signal(32), Signal()
         entry = sched.i.payload
         m.d.comb += [
-            valid.slot.eq(slot), valid.count.eq(count), valid.mark.eq(mark),
-            entry.engine.eq(command.engine), entry.wait.eq(command.wait), entry.post.eq(command.post),
-            entry.phase.eq(command.phase), entry.index.eq(index),
-            entry.command.opcode.eq(command.opcode), entry.command.args.eq(command.args),
-            sched.control_wait.eq(command.wait), sched.control_post.eq(command.post),
+            valid.slot.eq(slot),
+            valid.count.eq(count),
+            valid.mark.eq(mark),
+            entry.engine.eq(command.engine),
+            entry.wait.eq(command.wait),
+            entry.post.eq(command.post),
+            entry.phase.eq(command.phase),
+            entry.index.eq(index),
+            entry.command.opcode.eq(command.opcode),
+            entry.command.args.eq(command.args),
+            sched.control_wait.eq(command.wait),
+            sched.control_post.eq(command.post),
         ]
         beat = data.View(FetchBeat(self.data_bits), fetched.r_data)
         idle = Signal()
@@ -191,10 +240,15 @@ class Sequencer(wiring.Component):
                     m.next = "STUCK"
                 with m.Elif(fetched.r_rdy):
                     m.d.comb += pop.eq(1)
-                    m.d.sync += [command.as_value().eq(Cat(command.as_value(), beat.data)[self.data_bits:]), part.eq(part + 1)]
+                    m.d.sync += [
+                        command.as_value().eq(Cat(command.as_value(), beat.data)[self.data_bits :]),
+                        part.eq(part + 1),
+                    ]
                     with m.If(beat.resp[1]):
                         m.d.comb += [
-                            stop.eq(1), stop_located.eq(1), stop_offset.eq(pop_offset),
+                            stop.eq(1),
+                            stop_located.eq(1),
+                            stop_offset.eq(pop_offset),
                             stop_code.eq(Mux(beat.resp[0], Error.FETCH_DECERR, Error.FETCH_SLVERR)),
                         ]
                         m.next = "STUCK"
@@ -205,7 +259,9 @@ class Sequencer(wiring.Component):
                 m.d.sync += [
                     is_control.eq(command.engine == Engine.CONTROL),
                     known.eq(command.engine < len(Engine)),
-                    slot.eq(command.slot), count.eq(command.count), mark.eq(0),
+                    slot.eq(command.slot),
+                    count.eq(command.count),
+                    mark.eq(0),
                 ]
                 with m.If(command.predicated):
                     m.next = "ASK"
@@ -237,8 +293,11 @@ class Sequencer(wiring.Component):
                     m.next = "STUCK"
                 with m.Elif(is_control):
                     m.d.comb += [sched.control_request.eq(1), blocked.eq(1)]
-                    m.d.sync += [slot.eq(control.slot), count.eq(control.count),
-                                 mark.eq(command.opcode == ControlOpcode.MARK)]
+                    m.d.sync += [
+                        slot.eq(control.slot),
+                        count.eq(control.count),
+                        mark.eq(command.opcode == ControlOpcode.MARK),
+                    ]
                     with m.If(sched.control_grant):
                         m.next = "EXECUTE"
                 with m.Else():
@@ -326,7 +385,8 @@ class Sequencer(wiring.Component):
         with m.If(run & ~fault):
             m.d.sync += [
                 fault.eq(failures.any() | stop | self.reset | expired | locked | sched.overflow),
-                fault_located.eq(0), fault_engine.eq(0),
+                fault_located.eq(0),
+                fault_engine.eq(0),
             ]
             oldest = Signal(len(Engine))
             for e in ENGINES:
@@ -341,7 +401,11 @@ class Sequencer(wiring.Component):
                         else:
                             m.d.sync += fault_located.eq(0)
             with m.Elif(stop):
-                m.d.sync += [fault_code.eq(stop_code), fault_located.eq(stop_located), fault_offset.eq(stop_offset)]
+                m.d.sync += [
+                    fault_code.eq(stop_code),
+                    fault_located.eq(stop_located),
+                    fault_offset.eq(stop_offset),
+                ]
             with m.Elif(sched.overflow):
                 m.d.sync += [fault_code.eq(Error.TOKEN_OVERFLOW), fault_engine.eq(sched.posting)]
             with m.Elif(locked):
@@ -374,8 +438,13 @@ class Sequencer(wiring.Component):
                     m.next = "RESET"
                 with m.Elif(self.bell):
                     m.d.comb += self.cleared.eq(1)
-                    m.d.sync += [self.done.eq(0), self.error.eq(0), self.error_code.eq(0), self.error_command.eq(0),
-                                 self.error_address.eq(0)]
+                    m.d.sync += [
+                        self.done.eq(0),
+                        self.error.eq(0),
+                        self.error_code.eq(0),
+                        self.error_command.eq(0),
+                        self.error_address.eq(0),
+                    ]
                     m.next = "SUM"
             with m.State("RESET"):
                 # Nothing runs: only the engines are reset.
@@ -406,8 +475,12 @@ class Sequencer(wiring.Component):
                     m.d.comb += bad_start.eq(Error.PROGRAM_ALIGNMENT)
                 with m.Elif(refuse_window):
                     m.d.comb += bad_start.eq(Error.PROGRAM_WINDOW)
-                m.d.sync += [fault_code.eq(bad_start), fault_engine.eq(0), fault_located.eq(~empty | refuse_base),
-                             fault_offset.eq(Mux(refuse_base, 0, self.program_offset))]
+                m.d.sync += [
+                    fault_code.eq(bad_start),
+                    fault_engine.eq(0),
+                    fault_located.eq(~empty | refuse_base),
+                    fault_offset.eq(Mux(refuse_base, 0, self.program_offset)),
+                ]
                 with m.If(bad_start.any()):
                     m.d.sync += fault.eq(1)
                     m.next = "BLAME"
@@ -423,7 +496,8 @@ class Sequencer(wiring.Component):
                 # What is done has to leave the queues first, or the wrong command would be named.
                 with m.If(sched.settled):
                     m.d.sync += [
-                        self.error_code.eq(fault_code), self.error_command.eq(blame),
+                        self.error_code.eq(fault_code),
+                        self.error_command.eq(blame),
                         self.error_address.eq(Mux(fault_located, address, 0)),
                     ]
                     m.d.comb += rewind.eq(1)
@@ -443,7 +517,12 @@ class Sequencer(wiring.Component):
                 with m.If(self.bus_idle):
                     m.next = "FINISH"
                 with m.If(expired):
-                    m.d.sync += [fault.eq(1), fault_code.eq(Error.WATCHDOG), fault_engine.eq(0), fault_located.eq(0)]
+                    m.d.sync += [
+                        fault.eq(1),
+                        fault_code.eq(Error.WATCHDOG),
+                        fault_engine.eq(0),
+                        fault_located.eq(0),
+                    ]
                     m.next = "BLAME"
             with m.State("FINISH"):
                 m.d.comb += [fresh.eq(1), self.irq_done.eq(1)]

@@ -1,5 +1,6 @@
 """Valid bits of the forward cache, one a slot."""
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -13,8 +14,8 @@ _WORD = 32
 class ValidBits(wiring.Component):
     """A bit for each slot, counted or set 32 a cycle.
 
-    A range takes ``7 + words`` cycles from ``start`` to ``done``, where ``words`` is how many aligned groups of 32
-    slots it touches (1 for an empty range); clearing all takes ``2 + slots // 32``.
+    A range takes ``7 + words`` cycles from ``start`` to ``done``, where ``words`` is how many aligned groups
+    of 32 slots it touches (1 for an empty range); clearing all takes ``2 + slots // 32``.
 
     Parameters
     ----------
@@ -41,14 +42,25 @@ class ValidBits(wiring.Component):
     outside : ``Out(1)``
         The range ends beyond the last slot; nothing was done.
     """
+
     def __init__(self, *, slots=16384):
         if slots < 2 * _WORD or slots % _WORD or slots > 65535:
             raise ValueError(f"slots is {slots!r}, must be a multiple of {_WORD} from {2 * _WORD} to 65504")
         self.slots = slots
-        super().__init__({
-            "start": In(1), "mark": In(1), "slot": In(32), "count": In(32), "clear": In(1),
-            "busy": Out(1), "done": Out(1), "hits": Out(32), "complete": Out(1), "outside": Out(1),
-        })
+        super().__init__(
+            {
+                "start": In(1),
+                "mark": In(1),
+                "slot": In(32),
+                "count": In(32),
+                "clear": In(1),
+                "busy": Out(1),
+                "done": Out(1),
+                "hits": Out(32),
+                "complete": Out(1),
+                "outside": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -65,7 +77,7 @@ class ValidBits(wiring.Component):
         hits = Signal(bits)
         m.d.comb += self.hits.eq(hits)
         end = Signal(33)
-        final = Signal(bits)                    # last slot of the range
+        final = Signal(bits)  # last slot of the range
         address, stop = Signal(range(words)), Signal(range(words))
         low, high = Signal(_WORD), Signal(_WORD)
         scan = Signal()
@@ -92,7 +104,9 @@ class ValidBits(wiring.Component):
                 m.next = "MASK"
             with m.State("MASK"):
                 m.d.sync += [
-                    address.eq(self.slot[5:]), stop.eq(Mux(nothing, self.slot[5:], final[5:])), first.eq(1),
+                    address.eq(self.slot[5:]),
+                    stop.eq(Mux(nothing, self.slot[5:], final[5:])),
+                    first.eq(1),
                     low.eq(Const((1 << _WORD) - 1, _WORD) << self.slot[:5]),
                     high.eq(Mux(nothing, 0, Const((1 << _WORD) - 1, _WORD) >> ~final[:5])),
                     wait.eq(0),
@@ -124,14 +138,18 @@ class ValidBits(wiring.Component):
         back = Signal(range(words))
         back1 = Signal(range(words))
         m.d.sync += [
-            read.eq(scan), back.eq(address),
+            read.eq(scan),
+            back.eq(address),
             mask.eq(Mux(first, low, ~0) & Mux(address == stop, high, ~0)),
-            masked.eq(read), back1.eq(back), word.eq(rd.data & mask), set_.eq(rd.data | mask),
+            masked.eq(read),
+            back1.eq(back),
+            word.eq(rd.data & mask),
+            set_.eq(rd.data | mask),
             counted.eq(masked),
         ]
         eights = [Signal(4, name=f"eight{i}") for i in range(4)]
         for i, e in enumerate(eights):
-            m.d.sync += e.eq(sum(word[8 * i:8 * i + 8]))
+            m.d.sync += e.eq(sum(word[8 * i : 8 * i + 8]))
         with m.If(counted):
             m.d.sync += hits.eq(hits + ((eights[0] + eights[1]) + (eights[2] + eights[3])))
 

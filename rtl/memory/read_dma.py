@@ -1,4 +1,5 @@
 """LOAD: reads memory in bursts; the sequencer's program fetch shares its port."""
+
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -24,15 +25,15 @@ def FetchBeat(data_bits=128):
 class ReadDMA(wiring.Component):
     """The engine LOAD, and the program's way to the bus.
 
-    Opcode 0 reads ``beats`` beats from ``offset`` (:data:`~gradloom.rtl.control.signature.LoadOperands`) and sends
-    them to ``o``. Bursts are INCR, of at most 16 beats, end on multiples of 16 beats and so never cross 4 KB. A
-    command is accepted as soon as the bursts of the last one were issued, so that data keeps flowing from one
-    command to the next. All bursts use id 0 and are answered in order.
+    Opcode 0 reads ``beats`` beats from ``offset`` (:data:`~gradloom.rtl.control.signature.LoadOperands`) and
+    sends them to ``o``. Bursts are INCR, of at most 16 beats, end on multiples of 16 beats and so never cross
+    4 KB. A command is accepted as soon as the bursts of the last one were issued, so that data keeps flowing
+    from one command to the next. All bursts use id 0 and are answered in order.
 
-    From the start of a command to its first ``arvalid`` are 4 cycles; the others follow every 2nd cycle at most;
-    ``o`` follows ``rvalid`` by 1 cycle, one beat a cycle; ``done`` follows the last beat on ``o`` by 1 cycle. With a
-    memory that answers ``L`` cycles after an address and nothing else to do, a command of ``N`` beats takes
-    ``cycles(N, L) = 5 + L + N`` from start to done.
+    From the start of a command to its first ``arvalid`` are 4 cycles; the others follow every 2nd cycle at
+    most; ``o`` follows ``rvalid`` by 1 cycle, one beat a cycle; ``done`` follows the last beat on ``o`` by 1
+    cycle. With a memory that answers ``L`` cycles after an address and nothing else to do, a command of ``N``
+    beats takes ``cycles(N, L) = 5 + L + N`` from start to done.
 
     Parameters
     ----------
@@ -58,7 +59,8 @@ class ReadDMA(wiring.Component):
     size : ``In(32)``
         Window's bytes.
     abort : ``In(1)``
-        Hold until ``idle``: commands and data are dropped, no burst begins, what is in flight is taken and dropped.
+        Hold until ``idle``: commands and data are dropped, no burst begins, what is in flight is taken and
+        dropped.
     idle : ``Out(1)``
         No burst is in flight.
     error_offset : ``Out(32)``
@@ -66,22 +68,28 @@ class ReadDMA(wiring.Component):
     beat : ``Out(1)``
         A beat came over the bus.
     """
+
     def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=8):
         check_data_bits(data_bits)
         if outstanding not in (1, 2, 4, 8, 16, 32):
             raise ValueError(f"outstanding is {outstanding!r}, must be a power of two from 1 to 32")
         self.data_bits = data_bits
         self.outstanding = outstanding
-        super().__init__({
-            "port": In(EngineSignature()),
-            "o": Out(stream.Signature(LoadBeat(data_bits))),
-            "i_fetch": In(stream.Signature(FetchRequest)),
-            "o_fetch": Out(stream.Signature(FetchBeat(data_bits))),
-            "axi": Out(AXI4ReadSignature(addr_bits=addr_bits, data_bits=data_bits, id_bits=id_bits)),
-            "base": In(64), "size": In(32),
-            "abort": In(1), "idle": Out(1),
-            "error_offset": Out(32), "beat": Out(1),
-        })
+        super().__init__(
+            {
+                "port": In(EngineSignature()),
+                "o": Out(stream.Signature(LoadBeat(data_bits))),
+                "i_fetch": In(stream.Signature(FetchRequest)),
+                "o_fetch": Out(stream.Signature(FetchBeat(data_bits))),
+                "axi": Out(AXI4ReadSignature(addr_bits=addr_bits, data_bits=data_bits, id_bits=id_bits)),
+                "base": In(64),
+                "size": In(32),
+                "abort": In(1),
+                "idle": Out(1),
+                "error_offset": Out(32),
+                "beat": Out(1),
+            }
+        )
 
     @staticmethod
     def cycles(beats, latency):
@@ -107,11 +115,13 @@ class ReadDMA(wiring.Component):
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
         # Of the next burst; a cycle behind ``offset`` and ``beats``.
         length, final, room = Signal(5), Signal(), Signal(5)
-        for register, value in zip((length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)):
+        for register, value in zip(
+            (length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)
+        ):
             m.d.sync += register.eq(value)
 
-        free = Signal()         # the address register can take another burst
-        issue = Signal()        # ... and a burst of LOAD's goes there
+        free = Signal()  # the address register can take another burst
+        issue = Signal()  # ... and a burst of LOAD's goes there
         m.d.comb += free.eq((~axi.arvalid | axi.arready) & bursts.w_rdy & ~self.abort)
         m.d.comb += self.i_fetch.ready.eq(free)
         context_i = data.View(context, contexts.w_data)
@@ -132,8 +142,11 @@ class ReadDMA(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += port.command.ready.eq(contexts.w_rdy & ~self.abort)
                 m.d.sync += [
-                    offset.eq(args.offset), beats.eq(args.beats),
-                    held.last.eq(args.beats), held.dest.eq(args.dest), held.arg.eq(args.arg),
+                    offset.eq(args.offset),
+                    beats.eq(args.beats),
+                    held.last.eq(args.beats),
+                    held.dest.eq(args.dest),
+                    held.arg.eq(args.arg),
                     known.eq(port.command.payload.opcode == 0),
                 ]
                 with m.If(port.command.valid & port.command.ready):
@@ -174,9 +187,11 @@ class ReadDMA(wiring.Component):
             bursts.w_en.eq(free & (self.i_fetch.valid | issue)),
             burst_i.fetch.eq(self.i_fetch.valid),
             burst_i.offset.eq(where),
-            axi.arsize.eq(shift), axi.arburst.eq(Burst.INCR),
+            axi.arsize.eq(shift),
+            axi.arburst.eq(Burst.INCR),
             # Modifiable and bufferable, unprivileged data: what a PS port and a MIG expect.
-            axi.arcache.eq(0b0011), axi.arprot.eq(0),
+            axi.arcache.eq(0b0011),
+            axi.arprot.eq(0),
         ]
         with m.If(axi.arready):
             m.d.sync += axi.arvalid.eq(0)
@@ -239,13 +254,13 @@ class ReadDMA(wiring.Component):
 
         # The first error sticks until the sequencer aborts.
         low = Signal(4)
-        m.d.comb += low.eq(burst_o.offset[shift:shift + 4] + in_burst)
+        m.d.comb += low.eq(burst_o.offset[shift : shift + 4] + in_burst)
         with m.If(mine & bad):
             m.d.sync += [
                 failed.eq(1),
                 port.error.valid.eq(1),
                 port.error.code.eq(Mux(head.resp[0], Error.READ_DECERR, Error.READ_SLVERR)),
-                self.error_offset.eq(Cat(Const(0, shift), low, burst_o.offset[shift + 4:])),
+                self.error_offset.eq(Cat(Const(0, shift), low, burst_o.offset[shift + 4 :])),
             ]
         with m.Elif(fsm.ongoing("REFUSE") & ~contexts.r_rdy & ~failed):
             m.d.sync += [

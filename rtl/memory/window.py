@@ -1,4 +1,5 @@
 """What LOAD and STORE check before the first byte moves, and how they cut a transfer into bursts."""
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -29,15 +30,22 @@ class WindowCheck(wiring.Component):
     empty, misaligned, outside : ``Out(1)``
         No beats; ``offset`` is not a multiple of a beat; some byte lies outside the window.
     """
+
     latency = 2
 
     def __init__(self, *, data_bits=128):
         check_data_bits(data_bits)
         self.shift = exact_log2(data_bits // 8)
-        super().__init__({
-            "offset": In(32), "beats": In(24), "size": In(32),
-            "empty": Out(1), "misaligned": Out(1), "outside": Out(1),
-        })
+        super().__init__(
+            {
+                "offset": In(32),
+                "beats": In(24),
+                "size": In(32),
+                "empty": Out(1),
+                "misaligned": Out(1),
+                "outside": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -46,7 +54,7 @@ class WindowCheck(wiring.Component):
         m.d.sync += [
             end.eq(self.offset + (self.beats << self.shift)),
             empty.eq(self.beats == 0),
-            misaligned.eq(self.offset[:self.shift].any()),
+            misaligned.eq(self.offset[: self.shift].any()),
             self.outside.eq(end > self.size),
             self.empty.eq(empty),
             self.misaligned.eq(misaligned),
@@ -57,12 +65,13 @@ class WindowCheck(wiring.Component):
 def burst_beats(offset, beats, *, data_bits):
     """``(length, final, room)`` of the burst at ``offset`` when ``beats`` remain.
 
-    A burst ends at the next multiple of a whole burst (``room``) or with the transfer (``final``). Bursts that end
-    on multiples of their longest length cross no 4 KB boundary, and only a transfer's first and last are short.
+    A burst ends at the next multiple of a whole burst (``room``) or with the transfer (``final``). Bursts
+    that end on multiples of their longest length cross no 4 KB boundary, and only a transfer's first and last
+    are short.
     """
     assert BOUNDARY % (BURST_BEATS * data_bits // 8) == 0
     shift = exact_log2(data_bits // 8)
-    room = (Const(BURST_BEATS, 5) - offset[shift:shift + 4])[:5]
+    room = (Const(BURST_BEATS, 5) - offset[shift : shift + 4])[:5]
     # Apart from the subtraction of what remains, to keep the logic shallow.
     final = ~beats[5:].any() & (beats[:5] <= room)
     return Mux(final, beats[:5], room), final, room
@@ -71,10 +80,10 @@ def burst_beats(offset, beats, *, data_bits):
 def absolute(base, offset):
     """``base + offset`` for a base that is a multiple of 4096."""
     low = exact_log2(BOUNDARY)
-    return Cat(offset[:low], (base[low:] + offset[low:])[:len(base) - low])
+    return Cat(offset[:low], (base[low:] + offset[low:])[: len(base) - low])
 
 
 def advance(offset, *, data_bits):
     """``offset`` after a burst that was not a transfer's last: the next multiple of a whole burst."""
     low = exact_log2(data_bits // 8) + 4
-    return Cat(Const(0, low), (offset[low:] + 1)[:32 - low])
+    return Cat(Const(0, low), (offset[low:] + 1)[: 32 - low])

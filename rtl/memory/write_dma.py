@@ -1,4 +1,5 @@
 """STORE: writes memory in bursts."""
+
 from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -7,7 +8,7 @@ from amaranth.utils import exact_log2
 
 from ..control.errors import Error
 from ..control.signature import EngineSignature, StoreOperands, StoreRequest
-from .axi import AXI4WriteSignature, BURST_BEATS, Burst, check_data_bits
+from .axi import BURST_BEATS, AXI4WriteSignature, Burst, check_data_bits
 from .window import WindowCheck, absolute, advance, burst_beats
 
 __all__ = ["WriteDMA"]
@@ -18,13 +19,14 @@ class WriteDMA(wiring.Component):
 
     Opcode 0 asks a source for ``beats`` beats (``o_request``), takes them from ``i`` and writes them from
     ``offset`` on (:data:`~gradloom.rtl.control.signature.StoreOperands`). Bursts are cut as in
-    :class:`~gradloom.rtl.memory.read_dma.ReadDMA`. The address of a burst is issued when all its beats are here, so
-    a slow source never holds the bus. A command is accepted when the beats of the last one are here.
+    :class:`~gradloom.rtl.memory.read_dma.ReadDMA`. The address of a burst is issued when all its beats are
+    here, so a slow source never holds the bus. A command is accepted when the beats of the last one are here.
 
-    ``o_request`` follows the start of a command by 3 cycles. ``awvalid`` follows the last beat of a burst on ``i``
-    by 2 cycles and the burst's first ``wvalid`` is a cycle later, one beat a cycle. ``done`` follows the last
-    ``bvalid`` by 1 cycle. With a source that takes the request at once and sends from the next cycle on, and a memory
-    that answers ``L`` cycles after a burst's last datum, a lone command takes :meth:`cycles` from start to done.
+    ``o_request`` follows the start of a command by 3 cycles. ``awvalid`` follows the last beat of a burst on
+    ``i`` by 2 cycles and the burst's first ``wvalid`` is a cycle later, one beat a cycle. ``done`` follows
+    the last ``bvalid`` by 1 cycle. With a source that takes the request at once and sends from the next cycle
+    on, and a memory that answers ``L`` cycles after a burst's last datum, a lone command takes :meth:`cycles`
+    from start to done.
 
     Parameters
     ----------
@@ -56,25 +58,31 @@ class WriteDMA(wiring.Component):
     beat : ``Out(1)``
         A beat went over the bus.
     """
+
     def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=8):
         check_data_bits(data_bits)
         if outstanding not in (1, 2, 4, 8, 16, 32):
             raise ValueError(f"outstanding is {outstanding!r}, must be a power of two from 1 to 32")
         self.data_bits = data_bits
         self.outstanding = outstanding
-        super().__init__({
-            "port": In(EngineSignature()),
-            "o_request": Out(stream.Signature(StoreRequest)),
-            "i": In(stream.Signature(data_bits)),
-            "axi": Out(AXI4WriteSignature(addr_bits=addr_bits, data_bits=data_bits, id_bits=id_bits)),
-            "base": In(64), "size": In(32),
-            "abort": In(1), "idle": Out(1),
-            "error_offset": Out(32), "beat": Out(1),
-        })
+        super().__init__(
+            {
+                "port": In(EngineSignature()),
+                "o_request": Out(stream.Signature(StoreRequest)),
+                "i": In(stream.Signature(data_bits)),
+                "axi": Out(AXI4WriteSignature(addr_bits=addr_bits, data_bits=data_bits, id_bits=id_bits)),
+                "base": In(64),
+                "size": In(32),
+                "abort": In(1),
+                "idle": Out(1),
+                "error_offset": Out(32),
+                "beat": Out(1),
+            }
+        )
 
     @staticmethod
     def cycles(offset, beats, latency, *, data_bits=128):
-        """Cycles from start to done of a lone command; ``latency`` from a burst's last datum to its response."""
+        """Cycles from start to done of a lone command; ``latency`` from last datum to response."""
         first = BURST_BEATS - offset // (data_bits // 8) % BURST_BEATS
         # A burst is sent when all of it is here, so the longest is what the bus is behind the source.
         longest = max(min(first, beats), min(max(beats - first, 0), BURST_BEATS))
@@ -87,21 +95,25 @@ class WriteDMA(wiring.Component):
         depth = 2 * BURST_BEATS
 
         burst = data.StructLayout({"last": 1, "offset": 32})
-        m.submodules.beats = fifo = ResetInserter(self.abort & self.idle)(SyncFIFO(width=self.data_bits, depth=depth))
-        m.submodules.bursts = bursts = SyncFIFO(width=burst.size, depth=self.outstanding)   # await a response
-        m.submodules.lengths = lengths = SyncFIFO(width=4, depth=4)                         # await their data
+        m.submodules.beats = fifo = ResetInserter(self.abort & self.idle)(
+            SyncFIFO(width=self.data_bits, depth=depth)
+        )
+        m.submodules.bursts = bursts = SyncFIFO(width=burst.size, depth=self.outstanding)  # await a response
+        m.submodules.lengths = lengths = SyncFIFO(width=4, depth=4)  # await their data
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
 
         args = data.View(StoreOperands, port.command.payload.args)
         offset, beats = Signal(32), Signal(24)
-        pull = Signal(24)           # beats of this command that are still to come
+        pull = Signal(24)  # beats of this command that are still to come
         known = Signal()
         failed = Signal()
         refused = Signal(8)
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
         # Of the next burst; a cycle behind ``offset`` and ``beats``.
         length, final, room = Signal(5), Signal(), Signal(5)
-        for register, value in zip((length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)):
+        for register, value in zip(
+            (length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)
+        ):
             m.d.sync += register.eq(value)
 
         code = Signal(8)
@@ -122,7 +134,7 @@ class WriteDMA(wiring.Component):
         m.d.sync += loose.eq(loose + come - Mux(issue, length, 0))
 
         ask = self.o_request
-        more = Signal()             # ``pull`` is not 0
+        more = Signal()  # ``pull`` is not 0
         m.d.comb += self.i.ready.eq(fifo.w_rdy & more & ~ask.valid & ~self.abort)
         with m.If(ask.ready):
             m.d.sync += ask.valid.eq(0)
@@ -132,8 +144,11 @@ class WriteDMA(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += port.command.ready.eq(~self.abort)
                 m.d.sync += [
-                    offset.eq(args.offset), beats.eq(args.beats),
-                    ask.payload.beats.eq(args.beats), ask.payload.source.eq(args.source), ask.payload.arg.eq(args.arg),
+                    offset.eq(args.offset),
+                    beats.eq(args.beats),
+                    ask.payload.beats.eq(args.beats),
+                    ask.payload.source.eq(args.source),
+                    ask.payload.arg.eq(args.arg),
                     known.eq(port.command.payload.opcode == 0),
                 ]
                 with m.If(port.command.valid & port.command.ready):
@@ -150,8 +165,13 @@ class WriteDMA(wiring.Component):
                     m.d.sync += [ask.valid.eq(1), pull.eq(ask.payload.beats), more.eq(1)]
                     m.next = "BURST"
             with m.State("BURST"):
-                m.d.comb += issue.eq((~axi.awvalid | axi.awready) & bursts.w_rdy & lengths.w_rdy & (loose >= length)
-                                     & ~self.abort)
+                m.d.comb += issue.eq(
+                    (~axi.awvalid | axi.awready)
+                    & bursts.w_rdy
+                    & lengths.w_rdy
+                    & (loose >= length)
+                    & ~self.abort
+                )
                 with m.If(issue):
                     m.next = "MEASURE"
                     m.d.sync += [beats.eq(beats - room), offset.eq(advance(offset, data_bits=self.data_bits))]
@@ -170,17 +190,27 @@ class WriteDMA(wiring.Component):
 
         burst_i = data.View(burst, bursts.w_data)
         m.d.comb += [
-            fifo.w_data.eq(self.i.payload), fifo.w_en.eq(come),
-            bursts.w_en.eq(issue), burst_i.last.eq(final), burst_i.offset.eq(offset),
-            lengths.w_en.eq(issue), lengths.w_data.eq(length - 1),
-            axi.awsize.eq(shift), axi.awburst.eq(Burst.INCR),
-            axi.awcache.eq(0b0011), axi.awprot.eq(0),
+            fifo.w_data.eq(self.i.payload),
+            fifo.w_en.eq(come),
+            bursts.w_en.eq(issue),
+            burst_i.last.eq(final),
+            burst_i.offset.eq(offset),
+            lengths.w_en.eq(issue),
+            lengths.w_data.eq(length - 1),
+            axi.awsize.eq(shift),
+            axi.awburst.eq(Burst.INCR),
+            axi.awcache.eq(0b0011),
+            axi.awprot.eq(0),
             axi.wstrb.eq(~0),
         ]
         with m.If(axi.awready):
             m.d.sync += axi.awvalid.eq(0)
         with m.If(issue):
-            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(absolute(self.base, offset)), axi.awlen.eq(length - 1)]
+            m.d.sync += [
+                axi.awvalid.eq(1),
+                axi.awaddr.eq(absolute(self.base, offset)),
+                axi.awlen.eq(length - 1),
+            ]
 
         # Data of the bursts that were issued, in order.
         sent = Signal(4)
@@ -189,14 +219,17 @@ class WriteDMA(wiring.Component):
         m.d.comb += [
             move.eq(lengths.r_rdy & (~axi.wvalid | axi.wready)),
             ending.eq(sent == lengths.r_data),
-            fifo.r_en.eq(move), lengths.r_en.eq(move & ending),
+            fifo.r_en.eq(move),
+            lengths.r_en.eq(move & ending),
             self.idle.eq(~bursts.r_rdy & ~axi.awvalid & ~axi.wvalid),
         ]
         with m.If(axi.wready):
             m.d.sync += axi.wvalid.eq(0)
         with m.If(move):
             m.d.sync += [
-                axi.wvalid.eq(1), axi.wdata.eq(fifo.r_data), axi.wlast.eq(ending),
+                axi.wvalid.eq(1),
+                axi.wdata.eq(fifo.r_data),
+                axi.wlast.eq(ending),
                 sent.eq(Mux(ending, 0, sent + 1)),
             ]
         m.d.sync += self.beat.eq(axi.wvalid & axi.wready)
@@ -223,6 +256,13 @@ class WriteDMA(wiring.Component):
                 self.error_offset.eq(offset),
             ]
         with m.If(self.abort):
-            m.d.sync += [failed.eq(0), port.error.valid.eq(0), port.done.eq(0), loose.eq(0), more.eq(0), ask.valid.eq(0)]
+            m.d.sync += [
+                failed.eq(0),
+                port.error.valid.eq(0),
+                port.done.eq(0),
+                loose.eq(0),
+                more.eq(0),
+                ask.valid.eq(0),
+            ]
 
         return m

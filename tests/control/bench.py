@@ -1,4 +1,5 @@
 """The shell with engines that only take time, and a scratchpad that LOAD fills and STORE empties."""
+
 import functools
 
 from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
@@ -19,6 +20,7 @@ WORDS = 1024
 
 class Timer(wiring.Component):
     """Opcode 0 takes ``args`` cycles, 1 takes for ever, 2 has a bad operand."""
+
     def __init__(self):
         super().__init__({"port": In(EngineSignature())})
 
@@ -55,11 +57,19 @@ class Timer(wiring.Component):
 
 
 class Pad(wiring.Component):
-    """LOAD writes the word ``arg + index``; STORE reads from the word ``arg`` on, a beat in ``source + 1`` cycles."""
+    """LOAD writes the word ``arg + index``; STORE reads ``arg`` onwards, a beat each ``source + 1``."""
+
     def __init__(self, data_bits):
         self.data_bits = data_bits
-        super().__init__({"i": In(stream.Signature(LoadBeat(data_bits))), "i_request": In(stream.Signature(StoreRequest)),
-                          "o": Out(stream.Signature(data_bits)), "order": Out(1), "slow": In(1)})
+        super().__init__(
+            {
+                "i": In(stream.Signature(LoadBeat(data_bits))),
+                "i_request": In(stream.Signature(StoreRequest)),
+                "o": Out(stream.Signature(data_bits)),
+                "order": Out(1),
+                "slow": In(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -70,7 +80,9 @@ class Pad(wiring.Component):
         i = self.i
         m.d.comb += [
             i.ready.eq(~self.slow | lfsr[0]),
-            wr.addr.eq(i.payload.arg + i.payload.index), wr.data.eq(i.payload.data), wr.en.eq(i.valid & i.ready),
+            wr.addr.eq(i.payload.arg + i.payload.index),
+            wr.data.eq(i.payload.data),
+            wr.en.eq(i.valid & i.ready),
         ]
         # first, index and last must agree.
         expect, inside = Signal(24), Signal()
@@ -80,11 +92,19 @@ class Pad(wiring.Component):
                 m.d.sync += self.order.eq(1)
 
         left, address, pace, wait = Signal(24), Signal(32), Signal(8), Signal(8)
-        m.d.comb += [self.i_request.ready.eq(left == 0), rd.addr.eq(address), self.o.payload.eq(rd.data),
-                     self.o.valid.eq((left != 0) & (wait == 0))]
+        m.d.comb += [
+            self.i_request.ready.eq(left == 0),
+            rd.addr.eq(address),
+            self.o.payload.eq(rd.data),
+            self.o.valid.eq((left != 0) & (wait == 0)),
+        ]
         with m.If(self.i_request.valid & self.i_request.ready):
-            m.d.sync += [left.eq(self.i_request.payload.beats), address.eq(self.i_request.payload.arg),
-                         pace.eq(self.i_request.payload.source), wait.eq(self.i_request.payload.source)]
+            m.d.sync += [
+                left.eq(self.i_request.payload.beats),
+                address.eq(self.i_request.payload.arg),
+                pace.eq(self.i_request.payload.source),
+                wait.eq(self.i_request.payload.source),
+            ]
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
         with m.If(self.o.valid & self.o.ready):
@@ -95,11 +115,17 @@ class Pad(wiring.Component):
 class Bench(wiring.Component):
     def __init__(self, *, data_bits=128, **kwargs):
         self.shell = Shell(rows=25, panels=4, rank=4, classes=16, data_bits=data_bits, **kwargs)
-        super().__init__({
-            "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
-            "m_axi": Out(AXI4Signature(addr_bits=64, data_bits=data_bits, id_bits=1)),
-            "irq": Out(1), "trace": Out(Trace), "order": Out(1), "slow": In(1), "aborting": Out(1),
-        })
+        super().__init__(
+            {
+                "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
+                "m_axi": Out(AXI4Signature(addr_bits=64, data_bits=data_bits, id_bits=1)),
+                "irq": Out(1),
+                "trace": Out(Trace),
+                "order": Out(1),
+                "slow": In(1),
+                "aborting": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -116,15 +142,23 @@ class Bench(wiring.Component):
         connect(m, shell.o_request, pad.i_request)
         connect(m, pad.o, shell.i_store)
         # Health: a value saturates in each cycle in which a command ends.
-        m.d.comb += [shell.health.saturated.eq(shell.trace.done[3]), shell.health.underflowed.eq(3 * shell.trace.done[3]),
-                     shell.health.norm.eq(shell.trace.done[3] << 40)]
-        m.d.comb += [self.irq.eq(shell.irq), self.trace.eq(shell.trace), self.order.eq(pad.order), pad.slow.eq(self.slow),
-                     self.aborting.eq(shell.abort)]
+        m.d.comb += [
+            shell.health.saturated.eq(shell.trace.done[3]),
+            shell.health.underflowed.eq(3 * shell.trace.done[3]),
+            shell.health.norm.eq(shell.trace.done[3] << 40),
+        ]
+        m.d.comb += [
+            self.irq.eq(shell.irq),
+            self.trace.eq(shell.trace),
+            self.order.eq(pad.order),
+            pad.slow.eq(self.slow),
+            self.aborting.eq(shell.abort),
+        ]
         return m
 
 
 def wrapper(signature, data_bits):
-    """SystemVerilog around the bench: ``use_memory`` connects its bus to ``axi_memory`` instead of to the ports."""
+    """SystemVerilog around the bench: ``use_memory`` connects its bus to ``axi_memory``, not to the ports."""
     lines, ports, memory = [], [], []
     for name, member in signature.members.items():
         width = member.shape if isinstance(member.shape, int) else len(member.shape)
@@ -149,26 +183,51 @@ def wrapper(signature, data_bits):
         span = f"[{width - 1}:0] " if width > 1 else ""
         ports.append(f"    {'input' if member.flow is Out else 'output'} wire {span}s_axi_{name}")
         inner.append(f".s_axi_{name}(s_axi_{name})")
-    side = ["read_latency", "write_latency", "stall", "seed", "fail_enable", "fail_address", "fail_resp", "host_word",
-            "host_we", "host_wdata", "host_rdata", "protocol_error"]
-    return "\n".join([
-        "module shell_bench (", "    input wire clk, input wire rst, input wire use_memory, input wire slow,",
-        "    output wire irq, output wire [11:0] events, output wire order, output wire aborting,",
-        "    input wire [15:0] read_latency, input wire [15:0] write_latency, input wire [7:0] stall,",
-        "    input wire [31:0] seed, input wire fail_enable, input wire [63:0] fail_address, input wire [1:0] fail_resp,",
-        f"    input wire [31:0] host_word, input wire host_we, input wire [{data_bits - 1}:0] host_wdata,",
-        f"    output wire [{data_bits - 1}:0] host_rdata, output wire protocol_error,",
-        ",\n".join(ports), ");", *lines,
-        f"    axi_memory #(.DATA_BITS({data_bits}), .BYTES(1 << 18), .BASE(64'h1_0000_0000)) memory (.clk(clk), .rst(rst),",
-        "        " + ", ".join([f".{s}({s})" for s in side] + memory) + ");",
-        "    bench dut (.clk(clk), .rst(rst), .irq(irq), .trace(events), .order(order), .slow(slow), .aborting(aborting),",
-        "        " + ", ".join(inner) + ");", "endmodule", ""])
+    side = [
+        "read_latency",
+        "write_latency",
+        "stall",
+        "seed",
+        "fail_enable",
+        "fail_address",
+        "fail_resp",
+        "host_word",
+        "host_we",
+        "host_wdata",
+        "host_rdata",
+        "protocol_error",
+    ]
+    return "\n".join(
+        [
+            "module shell_bench (",
+            "    input wire clk, input wire rst, input wire use_memory, input wire slow,",
+            "    output wire irq, output wire [11:0] events, output wire order, output wire aborting,",
+            "    input wire [15:0] read_latency, input wire [15:0] write_latency, input wire [7:0] stall,",
+            "    input wire [31:0] seed, input wire fail_enable,",
+            "    input wire [63:0] fail_address, input wire [1:0] fail_resp,",
+            "    input wire [31:0] host_word, input wire host_we,",
+            f"    input wire [{data_bits - 1}:0] host_wdata,",
+            f"    output wire [{data_bits - 1}:0] host_rdata, output wire protocol_error,",
+            ",\n".join(ports),
+            ");",
+            *lines,
+            f"    axi_memory #(.DATA_BITS({data_bits}), .BYTES(1 << 18), .BASE(64'h1_0000_0000)) memory (",
+            "        .clk(clk), .rst(rst),",
+            "        " + ", ".join([f".{s}({s})" for s in side] + memory) + ");",
+            "    bench dut (.clk(clk), .rst(rst), .irq(irq), .trace(events), .order(order), .slow(slow),",
+            "        .aborting(aborting),",
+            "        " + ", ".join(inner) + ");",
+            "endmodule",
+            "",
+        ]
+    )
 
 
 @functools.cache
 def built(data_bits=128, simulator="verilator"):
     """Folder of the simulation."""
     from pathlib import Path
+
     bench = Bench(data_bits=data_bits)
     emission = emit.convert(bench, name="bench")
     memory = Path(runner.__file__).parent / "bench" / "axi_memory.sv"

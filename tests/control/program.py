@@ -1,13 +1,34 @@
 """Writes programs as bytes."""
-from gradloom.rtl.control.signature import Command, ControlOpcode, ControlOperands, Engine, LoadOperands, StoreOperands
+
+from gradloom.rtl.control.signature import (
+    Command,
+    ControlOpcode,
+    ControlOperands,
+    Engine,
+    LoadOperands,
+    StoreOperands,
+)
 
 
 def command(engine, opcode=0, *, args=0, wait=0, post=0, phase=0, predicate=None):
     slot, count = predicate or (0, 0)
-    return Command.const({
-        "opcode": opcode, "engine": int(engine), "predicated": predicate is not None, "phase": phase, "wait": wait,
-        "post": post, "count": count, "slot": slot, "args": args,
-    }).as_value().value.to_bytes(32, "little")
+    return (
+        Command.const(
+            {
+                "opcode": opcode,
+                "engine": int(engine),
+                "predicated": predicate is not None,
+                "phase": phase,
+                "wait": wait,
+                "post": post,
+                "count": count,
+                "slot": slot,
+                "args": args,
+            }
+        )
+        .as_value()
+        .value.to_bytes(32, "little")
+    )
 
 
 def _const(layout, **fields):
@@ -19,7 +40,9 @@ def load(offset, beats, word, **kwargs):
 
 
 def store(offset, beats, word, *, pace=0, **kwargs):
-    return command(Engine.STORE, args=_const(StoreOperands, offset=offset, beats=beats, source=pace, arg=word), **kwargs)
+    return command(
+        Engine.STORE, args=_const(StoreOperands, offset=offset, beats=beats, source=pace, arg=word), **kwargs
+    )
 
 
 def control(opcode, slot=0, count=0, **kwargs):

@@ -1,4 +1,5 @@
 """Laws of the shell, seen from its two buses (run by cocotb)."""
+
 import logging
 import os
 import random
@@ -7,11 +8,11 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiResp, AxiSlave, MemoryRegion
+from program import command, control, end, fence, load, store, timer
 
 from gradloom.rtl.control.errors import Error
 from gradloom.rtl.control.regtable import REGISTERS
 from gradloom.rtl.control.signature import ControlOpcode, Engine
-from program import command, control, end, fence, load, store, timer
 
 BITS = int(os.environ.get("DATA_BITS", "128"))
 STEP = BITS // 8
@@ -26,6 +27,7 @@ class Failing(Exception):
 
 class Faulty(MemoryRegion):
     """A memory at ``BASE`` in which some bytes answer SLVERR."""
+
     bad = range(0)
 
     async def read(self, address, length, **kwargs):
@@ -75,8 +77,14 @@ class Host:
         await ClockCycles(dut.clk, 5)
         dut.rst.value = 0
         await ClockCycles(dut.clk, 5)
-        for name, value in (("WINDOW_BASE_LO", BASE & 0xFFFFFFFF), ("WINDOW_BASE_HI", BASE >> 32), ("WINDOW_SIZE", SIZE),
-                            ("PROGRAM_OFFSET", PROGRAM), ("IRQ_ENABLE", 3), ("WATCHDOG", 3000)):
+        for name, value in (
+            ("WINDOW_BASE_LO", BASE & 0xFFFFFFFF),
+            ("WINDOW_BASE_HI", BASE >> 32),
+            ("WINDOW_SIZE", SIZE),
+            ("PROGRAM_OFFSET", PROGRAM),
+            ("IRQ_ENABLE", 3),
+            ("WATCHDOG", 3000),
+        ):
             await self.set(name, value)
         return self
 
@@ -85,11 +93,19 @@ class Host:
             r = random.Random(seed)
             while True:
                 yield r.random() < p
+
         w, r = self.slave.write_if, self.slave.read_if
         for i, channel in enumerate((w.aw_channel, w.w_channel, w.b_channel, r.ar_channel, r.r_channel)):
             channel.set_pause_generator(some(0.4, i))
-        for i, channel in enumerate((self.lite.write_if.aw_channel, self.lite.write_if.w_channel, self.lite.write_if.b_channel,
-                                     self.lite.read_if.ar_channel, self.lite.read_if.r_channel)):
+        for i, channel in enumerate(
+            (
+                self.lite.write_if.aw_channel,
+                self.lite.write_if.w_channel,
+                self.lite.write_if.b_channel,
+                self.lite.read_if.ar_channel,
+                self.lite.read_if.r_channel,
+            )
+        ):
             channel.set_pause_generator(some(0.4, 10 + i))
 
     async def set(self, name, value):
@@ -107,19 +123,19 @@ class Host:
     async def put(self, offset, data):
         data = bytes(data)
         if not self.model:
-            self.memory.mem[offset:offset + len(data)] = data
+            self.memory.mem[offset : offset + len(data)] = data
             return
         data += bytes(-len(data) % STEP)
         for i in range(0, len(data), STEP):
             self.dut.host_word.value = (offset + i) // STEP
-            self.dut.host_wdata.value = int.from_bytes(data[i:i + STEP], "little")
+            self.dut.host_wdata.value = int.from_bytes(data[i : i + STEP], "little")
             self.dut.host_we.value = 1
             await RisingEdge(self.dut.clk)
         self.dut.host_we.value = 0
 
     async def peek(self, offset, length):
         if not self.model:
-            return bytes(self.memory.mem[offset:offset + length])
+            return bytes(self.memory.mem[offset : offset + length])
         out = b""
         for i in range(0, length, STEP):
             self.dut.host_word.value = (offset + i) // STEP
@@ -136,12 +152,17 @@ class Host:
         async def high():
             while not int(self.dut.irq.value):
                 await RisingEdge(self.dut.clk)
+
         await with_timeout(high(), 200, "us")
 
     async def finish(self):
         """Waits for the interrupt, clears it, and returns the error code."""
         await self.wait()
-        pending, status, code = await self.get("IRQ_STATUS"), await self.get("STATUS"), await self.get("ERROR_CODE")
+        pending, status, code = (
+            await self.get("IRQ_STATUS"),
+            await self.get("STATUS"),
+            await self.get("ERROR_CODE"),
+        )
         assert status == (0b100 if code else 0b010), f"STATUS {status:b} with error {code:#x}"
         assert pending == (0b10 if code else 0b01)
         await self.set("IRQ_STATUS", pending)
@@ -169,12 +190,14 @@ class Host:
         await self.put(0x4000 - 5 * STEP, what)
         got = await self.run(
             load(0x4000 - 5 * STEP, 40, 3, post=1),
-            timer(Engine.ARRAY, 7, wait=1, post=2), timer(Engine.HEAD, 3, wait=2, post=4),
-            store(0x6000 - 3 * STEP, 40, 3, wait=4), end())
+            timer(Engine.ARRAY, 7, wait=1, post=2),
+            timer(Engine.HEAD, 3, wait=2, post=4),
+            store(0x6000 - 3 * STEP, 40, 3, wait=4),
+            end(),
+        )
         assert got is Error.NONE, repr(got)
         assert await self.peek(0x6000 - 3 * STEP, 40 * STEP) == what
         assert await self.get("COMMANDS_DONE") == 5
-
 
 
 @cocotb.test()
@@ -185,7 +208,7 @@ async def registers_keep_their_laws(dut):
     assert await host.get("CONFIG_MEMORY") == BITS | 16384 << 16
     assert await host.get("IRQ_ENABLE") == 3
     await host.set("WATCHDOG", 0x01020304)
-    await host.lite.write(REGISTERS.address("WATCHDOG") + 1, b"\xAA")       # one strobe
+    await host.lite.write(REGISTERS.address("WATCHDOG") + 1, b"\xaa")  # one strobe
     assert await host.get("WATCHDOG") == 0x0102AA04
     for address in (0x0A0, 0x0FC, 0xFFC):
         assert (await host.lite.read(address, 4)).resp == AxiResp.SLVERR
@@ -193,7 +216,7 @@ async def registers_keep_their_laws(dut):
     assert (await host.lite.write(REGISTERS.address("ID"), bytes(4))).resp == AxiResp.SLVERR
     # Data long before address, and address long before data.
     w = host.lite.write_if
-    for slow, other in ((w.aw_channel, w.w_channel), (w.w_channel, w.aw_channel)):
+    for slow in (w.aw_channel, w.w_channel):
         slow.pause = True
         job = cocotb.start_soon(host.lite.write(REGISTERS.address("BASE_ID"), b"abcd"))
         await ClockCycles(dut.clk, 20)
@@ -219,7 +242,12 @@ async def what_load_reads_store_writes(dut):
         what = host.seed.randbytes(beats * STEP)
         source, target = 0x2000 + first * STEP, 0x10000 + (255 - first % 200) * STEP
         await host.put(source, what)
-        assert await host.run(load(source, beats, 7, post=1), store(target, beats, 7, wait=1, pace=beats % 3), end()) is Error.NONE
+        assert (
+            await host.run(
+                load(source, beats, 7, post=1), store(target, beats, 7, wait=1, pace=beats % 3), end()
+            )
+            is Error.NONE
+        )
         assert await host.peek(target, len(what)) == what
         assert await host.get("WRITE_BEATS") == beats
 
@@ -227,8 +255,10 @@ async def what_load_reads_store_writes(dut):
 @cocotb.test()
 async def a_bad_transfer_is_refused(dut):
     host = await Host(dut).begin()
-    for make, length, alignment, window in ((load, Error.LOAD_LENGTH, Error.LOAD_ALIGNMENT, Error.LOAD_WINDOW),
-                                            (store, Error.STORE_LENGTH, Error.STORE_ALIGNMENT, Error.STORE_WINDOW)):
+    for make, length, alignment, window in (
+        (load, Error.LOAD_LENGTH, Error.LOAD_ALIGNMENT, Error.LOAD_WINDOW),
+        (store, Error.STORE_LENGTH, Error.STORE_ALIGNMENT, Error.STORE_WINDOW),
+    ):
         good = make(0x1000, 3, 0)
         await host.fails(good, make(0x100, 0, 0), end(), error=length, at=1, address=0x100)
         await host.fails(good, good, make(STEP + 8, 4, 0), end(), error=alignment, at=2, address=STEP + 8)
@@ -266,9 +296,12 @@ async def a_bus_error_names_its_address(dut):
 async def a_bad_program_is_refused(dut):
     host = await Host(dut).begin()
     assert await host.run(end(), count=0) is Error.PROGRAM_LENGTH
-    for name, value, error in (("PROGRAM_OFFSET", PROGRAM + 16, Error.PROGRAM_ALIGNMENT),
-                               ("PROGRAM_OFFSET", SIZE - 32, Error.PROGRAM_WINDOW),
-                               ("WINDOW_BASE_LO", 0x800, Error.BASE_ALIGNMENT), ("WINDOW_SIZE", 0, Error.PROGRAM_WINDOW)):
+    for name, value, error in (
+        ("PROGRAM_OFFSET", PROGRAM + 16, Error.PROGRAM_ALIGNMENT),
+        ("PROGRAM_OFFSET", SIZE - 32, Error.PROGRAM_WINDOW),
+        ("WINDOW_BASE_LO", 0x800, Error.BASE_ALIGNMENT),
+        ("WINDOW_SIZE", 0, Error.PROGRAM_WINDOW),
+    ):
         before = await host.get(name)
         await host.set(name, value)
         assert await host.run(end(), end()) is error
@@ -278,8 +311,17 @@ async def a_bad_program_is_refused(dut):
     for engine in (6, 15):
         await host.fails(fence(), command(engine), end(), error=Error.UNKNOWN_ENGINE, at=1, address=None)
     await host.fails(control(77), end(), error=Error.UNKNOWN_OPCODE, at=0, address=None)
-    await host.fails(timer(Engine.HEAD, 100), command(Engine.ARRAY, 77), end(), error=Error.UNKNOWN_OPCODE, at=1, address=None)
-    await host.fails(timer(Engine.ENCODE, 3), command(Engine.ENCODE, 2), end(), error=Error.BAD_OPERAND, at=1, address=None)
+    await host.fails(
+        timer(Engine.HEAD, 100),
+        command(Engine.ARRAY, 77),
+        end(),
+        error=Error.UNKNOWN_OPCODE,
+        at=1,
+        address=None,
+    )
+    await host.fails(
+        timer(Engine.ENCODE, 3), command(Engine.ENCODE, 2), end(), error=Error.BAD_OPERAND, at=1, address=None
+    )
 
 
 @cocotb.test()
@@ -305,7 +347,9 @@ async def tokens_order_engines(dut):
 @cocotb.test()
 async def the_watchdog_and_the_host_can_stop_anything(dut):
     host = await Host(dut).begin(pauses=True)
-    await host.fails(timer(Engine.HEAD, 5), command(Engine.ARRAY, 1), end(), error=Error.WATCHDOG, at=1, address=None)
+    await host.fails(
+        timer(Engine.HEAD, 5), command(Engine.ARRAY, 1), end(), error=Error.WATCHDOG, at=1, address=None
+    )
     for wait in (1, 40, 60, 80, 97, 133, 200):
         await host.start(load(0x1000, 600, 0), store(0x10000, 600, 0), end())
         await ClockCycles(dut.clk, wait)
@@ -328,7 +372,7 @@ async def the_watchdog_and_the_host_can_stop_anything(dut):
     assert await host.get("STATUS") == 0b100
     assert await host.get("IRQ_STATUS") == 0
     await host.works()
-    await host.set("CONTROL", 2)        # while idle
+    await host.set("CONTROL", 2)  # while idle
     await host.works()
 
 
@@ -339,6 +383,7 @@ async def valid_bits_hold_what_was_marked(dut):
     async def lookup(slot, count):
         assert await host.run(control(LOOKUP, slot, count), end()) is Error.NONE
         return await host.get("CACHE_HITS"), await host.get("CACHE_MISSES")
+
     await host.set("CACHE_CLEAR", 1)
     truth = set()
     for slot, count in ((0, 1), (31, 2), (64, 32), (100, 200), (16383, 1), (5000, 0), (5000, 45)):
@@ -350,21 +395,38 @@ async def valid_bits_hold_what_was_marked(dut):
     await host.fails(control(LOOKUP, 16380, 5), end(), error=Error.SLOT_RANGE, at=0, address=None)
     await host.fails(fence(predicate=(16384, 1)), end(), error=Error.SLOT_RANGE, at=0, address=None)
     # Predicates: dropped only if every slot is valid; waits and posts go with it.
-    program = [timer(Engine.ARRAY, 1, predicate=(100, 200), wait=1), timer(Engine.ARRAY, 1, predicate=(99, 200)),
-               timer(Engine.ARRAY, 1, predicate=(64, 33)), end()]
+    program = [
+        timer(Engine.ARRAY, 1, predicate=(100, 200), wait=1),
+        timer(Engine.ARRAY, 1, predicate=(99, 200)),
+        timer(Engine.ARRAY, 1, predicate=(64, 33)),
+        end(),
+    ]
     assert await host.run(*program) is Error.NONE
     assert await host.get("COMMANDS_DROPPED") == 1 and await host.get("COMMANDS_DONE") == 3
     await host.set("BASE_ID", 1)
     assert await lookup(0, 16384) == (0, 16384)
-    assert await host.run(control(MARK, 7, 1), control(LOOKUP, 0, 50), control(CLEAR), control(LOOKUP, 0, 50), end()) is Error.NONE
+    assert (
+        await host.run(
+            control(MARK, 7, 1), control(LOOKUP, 0, 50), control(CLEAR), control(LOOKUP, 0, 50), end()
+        )
+        is Error.NONE
+    )
     assert await host.get("CACHE_HITS") == 1 and await host.get("CACHE_MISSES") == 99
 
 
 @cocotb.test()
 async def every_cycle_belongs_to_a_phase(dut):
     host = await Host(dut).begin()
-    assert await host.run(load(0x1000, 20, 0, phase=1, post=1), timer(Engine.ARRAY, 100, phase=2, wait=1, post=2),
-                          timer(Engine.HEAD, 50, phase=5, wait=2, post=4), timer(Engine.ARRAY, 30, phase=6, wait=4), end()) is Error.NONE
+    assert (
+        await host.run(
+            load(0x1000, 20, 0, phase=1, post=1),
+            timer(Engine.ARRAY, 100, phase=2, wait=1, post=2),
+            timer(Engine.HEAD, 50, phase=5, wait=2, post=4),
+            timer(Engine.ARRAY, 30, phase=6, wait=4),
+            end(),
+        )
+        is Error.NONE
+    )
     phases = [await host.get(f"PHASE_CYCLES{i}") for i in range(8)]
     assert sum(phases) == await host.get64("CYCLES")
     assert [phases[i] for i in (1, 2, 3, 4, 5, 6, 7)] == [0, 101, 0, 0, 51, 31, 0], phases
@@ -376,12 +438,16 @@ async def the_memory_model_behaves_under_stalls(dut):
     host = await Host(dut, model=True).begin(stall=100, latency=30)
     await host.works()
     dut.fail_enable.value = 1
-    for code, fetch, read, write in ((2, Error.FETCH_SLVERR, Error.READ_SLVERR, Error.WRITE_SLVERR),
-                                     (3, Error.FETCH_DECERR, Error.READ_DECERR, Error.WRITE_DECERR)):
+    for code, fetch, read, write in (
+        (2, Error.FETCH_SLVERR, Error.READ_SLVERR, Error.WRITE_SLVERR),
+        (3, Error.FETCH_DECERR, Error.READ_DECERR, Error.WRITE_DECERR),
+    ):
         dut.fail_resp.value = code
         for offset, error, program in (
-                (PROGRAM, fetch, [end()]), (0x2000 + 37 * STEP, read, [load(0x2000, 50, 0), end()]),
-                (0x2000 + 37 * STEP, write, [store(0x2000, 50, 0), end()])):
+            (PROGRAM, fetch, [end()]),
+            (0x2000 + 37 * STEP, read, [load(0x2000, 50, 0), end()]),
+            (0x2000 + 37 * STEP, write, [store(0x2000, 50, 0), end()]),
+        ):
             dut.fail_enable.value = 1
             dut.fail_address.value = BASE + offset
             got = await host.run(*program)
@@ -407,6 +473,7 @@ async def a_lone_transfer_takes_as_long_as_promised(dut):
                 if e >> b & 1:
                     out.append((cycle, b >= 6))
         return out
+
     for latency in (1, 17, 60):
         host = await Host(dut, model=True).begin(latency=latency)
         for beats in (1, 16, 100):

@@ -1,4 +1,5 @@
 """Everything about registers comes from ``registers.rdl``."""
+
 import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
@@ -25,13 +26,21 @@ def test_registers_are_words_that_do_not_overlap():
     for r in REGISTERS:
         masks = [f.mask for f in r.fields]
         assert sum(masks) < 1 << 32 and len({b for m in masks for b in range(32) if m >> b & 1}) == sum(
-            f.width for f in r.fields)
+            f.width for f in r.fields
+        )
 
 
 def test_locked_registers_are_those_that_a_running_program_reads():
     assert [r.name for r in REGISTERS if r.locked] == [
-        "WINDOW_BASE_LO", "WINDOW_BASE_HI", "WINDOW_SIZE", "WATCHDOG", "PROGRAM_OFFSET", "PROGRAM_COMMANDS", "BASE_ID",
-        "CACHE_CLEAR"]
+        "WINDOW_BASE_LO",
+        "WINDOW_BASE_HI",
+        "WINDOW_SIZE",
+        "WATCHDOG",
+        "PROGRAM_OFFSET",
+        "PROGRAM_COMMANDS",
+        "BASE_ID",
+        "CACHE_CLEAR",
+    ]
 
 
 def test_every_error_is_described_once():
@@ -45,9 +54,12 @@ def header():
 
 def test_the_c_header_compiles_and_agrees(header, tmp_path):
     (tmp_path / "regs.h").write_text(header)
-    checks = [f"_Static_assert(offsetof(gradloom_t, {r.name}) == {r.address}, \"{r.name}\");" for r in REGISTERS
-              if not r.name.startswith("PHASE_CYCLES")]
-    checks += [f"_Static_assert(GRADLOOM_ERROR_{e.name} == {e.value}, \"{e.name}\");" for e in Error]
+    checks = [
+        f'_Static_assert(offsetof(gradloom_t, {r.name}) == {r.address}, "{r.name}");'
+        for r in REGISTERS
+        if not r.name.startswith("PHASE_CYCLES")
+    ]
+    checks += [f'_Static_assert(GRADLOOM_ERROR_{e.name} == {e.value}, "{e.name}");' for e in Error]
     (tmp_path / "t.c").write_text('#include <stddef.h>\n#include "regs.h"\n' + "\n".join(checks))
     subprocess.run(["gcc", "-std=c11", "-Wall", "-Werror", "-fsyntax-only", tmp_path / "t.c"], check=True)
 

@@ -1,4 +1,5 @@
 """The shell on a bus: the laws are in ``shell_laws.py``, one simulation runs them all."""
+
 import sys
 from pathlib import Path
 
@@ -13,5 +14,10 @@ import bench  # noqa: E402
 @pytest.mark.parametrize("data_bits", [128, 256])
 def test_the_shell_obeys_its_laws_on_the_bus(data_bits, tmp_path):
     where = bench.built(data_bits)
-    runner.run_cocotb(where, top="shell_bench", module="shell_laws", directory=tmp_path,
-                      environment={"DATA_BITS": str(data_bits)})
+    runner.run_cocotb(
+        where,
+        top="shell_bench",
+        module="shell_laws",
+        directory=tmp_path,
+        environment={"DATA_BITS": str(data_bits)},
+    )
