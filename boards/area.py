@@ -1,12 +1,12 @@
-"""What a design takes of a board, by open synthesis: LUTs, registers, DSP slices, memories; its deepest paths."""
+"""What a design takes of a board, by open synthesis: LUTs, registers, DSP slices, memories; deepest paths."""
 
 import json
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Protocol
+
+from gradloom.rtl.emit import EmitError, run_yosys
 
 from . import timing
 
@@ -33,15 +33,6 @@ _LUTRAM = {
     "RAM64X8SW": 8,
 }
 
-_YOSYS = """\
-import sys
-from pyosys import libyosys as ys
-design = ys.Design()
-for command in sys.stdin.read().splitlines():
-    ys.run_pass(command, design)
-"""
-
-
 class SynthesisError(ValueError):
     """The design could not be synthesised."""
 
@@ -62,38 +53,31 @@ def area(directory: Path | str, board: BoardFacts, *, paths: int = 5) -> dict[st
     """Synthesises ``directory/rtl/*.v`` (a module in ``directory/synth`` stands in for its namesake) for
     ``board``.
 
-    The units that the outermost module holds are kept apart and each distinct one is synthesised once. A LUT
-    is a function of up to six inputs: vendor tools put two small ones into one, so their count is lower.
+    Each distinct module is synthesised once, on its own, and counted as often as it is used. A LUT is a
+    function of up to six inputs: vendor tools optimise across modules and put two small functions into one
+    LUT, so their count is lower.
 
     Returns
     -------
     dict
-        ``total`` and ``units`` (by module: ``instances`` and the sum over them): ``lut`` (those used as
-        memory included), ``ff``, ``dsp``, ``bram36``, ``uram``, ``lutram``; ``share`` of the board's totals,
-        with ``bits`` of block and ultra RAM together, in percent; ``levels`` and ``paths``, deepest first.
+        ``total`` and ``units`` (by module: ``instances`` and what all of them take, without what they hold):
+        ``lut`` (those used as memory included), ``ff``, ``dsp``, ``bram36``, ``uram``, ``lutram``; ``share``
+        of the board's totals, with ``bits`` of block and ultra RAM together, in percent; ``levels`` between
+        registers and the deepest ``paths``.
     """
     root = Path(directory)
     sources = {path.stem: path for path in sorted((root / "rtl").glob("*.v"))}
     if not sources:
         raise SynthesisError(f"{directory} has no rtl/*.v: name a directory that `gradloom generate` made")
-    instances = _instances(sources)
-    inner = {child for children in instances.values() for child in children}
-    outer = [name for name in sources if name not in inner]
-    if len(outer) != 1:
-        raise SynthesisError(
-            f"{directory}/rtl has {len(outer)} outermost modules ({', '.join(outer)}), must have one"
-        )
-    top = outer[0]
-    units = instances[top]
+    top = _outermost(sources, root)
     for path in sorted((root / "synth").glob("*.v")):
         sources[path.stem] = path
-    hierarchical, flat = _synthesise(top, list(units), list(sources.values()), board.family)
-    cells = {name: _count(module) for name, module in hierarchical["modules"].items()}
-    parts = {top: (1, cells.get(top, dict.fromkeys(RESOURCES, 0)))}
-    parts |= {unit: (count, cells[unit]) for unit, count in units.items() if unit in cells}
+    hierarchical, flat = _synthesise(top, sources, board.family)
+    cells = {name: hierarchical["modules"][name] for name in sources if name in hierarchical["modules"]}
+    instances = _instances(top, cells)
     listed = {
-        name: {"instances": count} | {key: count * value for key, value in used.items()}
-        for name, (count, used) in parts.items()
+        name: {"instances": count} | {key: count * value for key, value in _count(cells[name]).items()}
+        for name, count in instances.items()
     }
     total = {key: sum(entry[key] for entry in listed.values()) for key in RESOURCES}
     bits = (total["bram36"] * 36 + total["uram"] * 288) / max(board.bram36 * 36 + board.uram * 288, 1)
@@ -114,28 +98,43 @@ def area(directory: Path | str, board: BoardFacts, *, paths: int = 5) -> dict[st
     }
 
 
-def _instances(sources: dict[str, Path]) -> dict[str, dict[str, int]]:
-    """How many of which module each module holds, from the text that we emitted ourselves."""
-    found: dict[str, dict[str, int]] = {}
+def _outermost(sources: dict[str, Path], root: Path) -> str:
+    """The module that no other holds, from text that we emitted ourselves."""
+    inner = set()
     for name, path in sources.items():
-        counts: dict[str, int] = {}
-        for match in re.finditer(
-            r"^  (\w+) (?:\\\S+ |\w+) \($", path.read_text(encoding="utf-8"), re.MULTILINE
-        ):
-            if match[1] in sources and match[1] != name:
-                counts[match[1]] = counts.get(match[1], 0) + 1
-        found[name] = counts
-    return found
+        text = path.read_text(encoding="utf-8")
+        inner |= set(re.findall(r"^  (\w+) (?:\\\S+ |\w+) \($", text, re.MULTILINE)) - {name}
+    outer = [name for name in sources if name not in inner]
+    if len(outer) != 1:
+        raise SynthesisError(f"{root}/rtl has {len(outer)} outer modules, must have 1: {', '.join(outer)}")
+    return outer[0]
 
 
-def _synthesise(top: str, units: list[str], sources: list[Path], family: str) -> tuple[dict, dict]:
+def _instances(top: str, modules: dict[str, Any]) -> dict[str, int]:
+    """How often each module is used in all, outermost first."""
+    counts: dict[str, int] = {}
+
+    def visit(name: str, times: int) -> None:
+        counts[name] = counts.get(name, 0) + times
+        held: dict[str, int] = {}
+        for cell in modules[name]["cells"].values():
+            if cell["type"] in modules:
+                held[cell["type"]] = held.get(cell["type"], 0) + 1
+        for child, number in held.items():
+            visit(child, times * number)
+
+    visit(top, 1)
+    return counts
+
+
+def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, dict]:
     with tempfile.TemporaryDirectory() as folder:
         hierarchical, flat = Path(folder) / "hierarchical.json", Path(folder) / "flat.json"
         uram = "-uram" if family == "xcup" else ""
         commands = [
-            *(f"read_verilog {path.resolve()}" for path in sources),
+            *(f"read_verilog {path.resolve()}" for path in sources.values()),
             f"hierarchy -top {top}",
-            *(f"setattr -mod -set keep_hierarchy 1 {unit}" for unit in units),
+            *(f"setattr -mod -set keep_hierarchy 1 {name}" for name in sources),
             f"synth_xilinx -family {family} -top {top} -flatten -noiopad -noclkbuf {uram}",
             f"write_json {hierarchical}",
             "setattr -mod -unset keep_hierarchy",
@@ -143,21 +142,12 @@ def _synthesise(top: str, units: list[str], sources: list[Path], family: str) ->
             "opt_clean",
             f"write_json {flat}",
         ]
-        done = subprocess.run(
-            [sys.executable, "-c", _YOSYS],
-            input="\n".join(commands),
-            text=True,
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode or not flat.exists():
-            errors = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-            raise SynthesisError(
-                f"Yosys could not synthesise {top}: " + (errors[-1] if errors else "no message")
-            )
-        return json.loads(hierarchical.read_text(encoding="utf-8")), json.loads(
-            flat.read_text(encoding="utf-8")
-        )
+        try:
+            run_yosys(commands)
+        except EmitError as error:
+            raise SynthesisError(f"{top} could not be synthesised: {error}") from None
+        first, second = (json.loads(path.read_text(encoding="utf-8")) for path in (hierarchical, flat))
+        return first, second
 
 
 def _count(module: dict[str, Any]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from amaranth.lib import wiring
 
 from .hierarchy import DistinctModule, Emitter, Port
 
-__all__ = ["Emission", "EmitError", "convert", "emit", "staged"]
+__all__ = ["Emission", "EmitError", "convert", "emit", "run_yosys", "staged"]
 
 #: What marks a directory as ours to write in; its content lists our entries.
 MARKER = ".gradloom"
@@ -200,6 +200,16 @@ def _check(modules: Iterable[DistinctModule]) -> None:
             raise EmitError(f"{label} is empty: Vivado would take it for a black box")
 
 
+def run_yosys(commands: Iterable[str]) -> None:
+    """Runs Yosys commands in a process of their own; :class:`EmitError` with its message if one fails."""
+    done = subprocess.run(
+        [sys.executable, "-c", _YOSYS], input="\n".join(commands), text=True, capture_output=True, check=False
+    )
+    if done.returncode:
+        lines = (done.stdout + done.stderr).strip().splitlines() or ["no message"]
+        raise EmitError("Yosys: " + next((line for line in lines if line.startswith("ERROR")), lines[-1]))
+
+
 def _verilog(rtlil: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "design.il", Path(folder) / "design.v"
@@ -216,16 +226,7 @@ def _verilog(rtlil: str) -> str:
             f"attrmap -modattr {removed}",
             f"write_verilog {result}",
         ]
-        done = subprocess.run(
-            [sys.executable, "-c", _YOSYS],
-            input="\n".join(commands),
-            text=True,
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode or not result.exists():
-            lines = (done.stdout + done.stderr).strip().splitlines()
-            raise EmitError("Yosys could not write Verilog: " + (lines[-1] if lines else "no message"))
+        run_yosys(commands)
         return result.read_text(encoding="utf-8")
 
 
