@@ -19,10 +19,18 @@ from amaranth.lib import wiring
 
 from .hierarchy import DistinctModule, Emitter, Port
 
-__all__ = ["Emission", "EmitError", "convert", "emit", "run_yosys", "staged"]
+__all__ = ["WAIVERS", "Emission", "EmitError", "convert", "emit", "run_yosys", "staged"]
 
 #: What marks a directory as ours to write in; its content lists our entries.
 MARKER = ".gradloom"
+
+#: Rules of Verilator's ``-Wall`` that do not hold for our Verilog, and why.
+WAIVERS = {
+    "WIDTHEXPAND": "sums are as wide as they can get, their operands as wide as they are",
+    "PROCASSINIT": "registers start at a value on an FPGA, and are assigned by clocks",
+    "UNUSEDSIGNAL": "a unit may leave a part of what another offers, such as the top bits of a sum",
+    "DECLFILENAME": "submodules that are used once stand in the file of the module that holds them",
+}
 
 # A subprocess: pyosys changes how its process loads libraries.
 _YOSYS = """\

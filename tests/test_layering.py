@@ -10,6 +10,12 @@ ROOMS = ("rtl", "boards", "sim", "firmware")
 #: The front door may look upwards, and only inside functions; so may the generator of generated files.
 UPWARD = {"rtl/cli.py", "rtl/cli_verbs.py", "rtl/api/__init__.py"}
 SOURCES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+UNITS = [f"rtl/{name}" for name in ("array", "quant", "lora", "loss", "nn", "memory", "control", "stream")]
+
+
+def of(*folders, without=()):
+    return [path for path in SOURCES if str(path).startswith(tuple(f"{folder}/" for folder in folders))
+            and str(path) not in without]
 
 
 @functools.cache
@@ -49,8 +55,7 @@ def test_no_file_imports_a_room_by_its_folder(path):
     assert not [module for module, _ in imports(path) if module.split(".")[0] in ROOMS]
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if path.parts[0] == "rtl" and str(path) not in UPWARD],
-                         ids=str)
+@pytest.mark.parametrize("path", of("rtl", without=UPWARD), ids=str)
 def test_rtl_imports_no_other_room(path):
     assert not leads_to(path, "gradloom.sim", "gradloom.boards", "gradloom.firmware")
 
@@ -61,14 +66,14 @@ def test_the_front_door_looks_upwards_only_when_used(path):
     assert not [module for module, lazy in imports(Path(path)) if module.startswith(upward) and not lazy]
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if path.parts[:2] == ("rtl", "formats")], ids=str)
+@pytest.mark.parametrize("path", of("rtl/formats"), ids=str)
 def test_formats_import_nothing_above_them(path):
     allowed = ("gradloom.rtl.formats", "gradloom.rtl.config")
     assert not [module for module, _ in imports(path)
                 if module.startswith("gradloom.rtl.") and not module.startswith(allowed)]
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if path.parts[:2] == ("sim", "reference")], ids=str)
+@pytest.mark.parametrize("path", of("sim/reference"), ids=str)
 def test_the_reference_imports_no_hardware(path):
     """The reference shares formats, configuration and plans with the hardware, and nothing that computes."""
     allowed = ("gradloom.rtl.formats", "gradloom.rtl.config", "gradloom.rtl.plan", "gradloom.rtl.models")
@@ -76,17 +81,13 @@ def test_the_reference_imports_no_hardware(path):
                 and not module.startswith(allowed)]
 
 
-UNITS = ("array", "quant", "lora", "loss", "nn", "memory", "control", "stream")
-
-
-@pytest.mark.parametrize("path", [path for path in SOURCES if path.parts[0] == "rtl" and path.parts[1] in UNITS],
-                         ids=str)
+@pytest.mark.parametrize("path", of(*UNITS), ids=str)
 def test_units_do_not_know_the_top(path):
-    assert not leads_to(path, "gradloom.rtl.top", "gradloom.rtl.emit", "gradloom.rtl.presets", "gradloom.rtl.cli",
-                        "gradloom.rtl.units")
+    assert not leads_to(path, "gradloom.rtl.top", "gradloom.rtl.emit", "gradloom.rtl.presets",
+                        "gradloom.rtl.cli", "gradloom.rtl.units")
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if path.parts[0] == "firmware"], ids=str)
+@pytest.mark.parametrize("path", of("firmware"), ids=str)
 def test_drivers_run_without_a_simulator(path):
     assert not leads_to(path, "gradloom.sim")
 
@@ -99,7 +100,7 @@ def test_components_keep_their_annotations(path):
         assert "from __future__ import annotations" not in text
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if path.parts[0] == "rtl"], ids=str)
+@pytest.mark.parametrize("path", of("rtl"), ids=str)
 def test_nothing_reads_the_environment_when_imported(path):
     tree = parsed(path)
     inside = {id(node) for function in ast.walk(tree)
