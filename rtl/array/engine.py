@@ -96,6 +96,7 @@ class ArrayEngine(wiring.Component):
 
         # What leaves the array, and the tokens that say what it is.
         m.d.comb += [ours.eq(theirs) for ours, theirs in zip(align.p, array.p)]
+        m.d.comb += finish.bias_write.eq(self.biases)
         accumulate = place(m, "accumulate", Accumulate(config), platform)
         to_feet = EDGE + array.latency + rank - 1
         token = Signal(SumsToken(config))
@@ -231,8 +232,9 @@ class ArrayEngine(wiring.Component):
                     bad.eq(bad_pass),
                     kind.eq(Mux(opcode == ArrayOpcode.GRADIENT, 1, 0)),
                     passes.i.valid.eq(take),
+                    # Forward reads the words that gradients write, through the same port.
                     go.eq(passes.i.ready & convolve.idle & dense.idle
-                          & ((opcode == ArrayOpcode.FORWARD) | (same & (gradients != 15)))),
+                          & Mux(opcode == ArrayOpcode.FORWARD, gradients == 0, same & (gradients != 15))),
                 ]
             with m.Case(ArrayOpcode.CONVOLVE):
                 m.d.comb += [

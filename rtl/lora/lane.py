@@ -1,5 +1,5 @@
 """An adapter lane: the adapter words of one array column, and the optimiser that learns them."""
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -87,7 +87,7 @@ class AdapterLane(wiring.Component):
             word_write.data.eq(step.o.w),
             self.health.saturated.eq(step.o.saturated),
             self.health.underflowed.eq(step.o.underflowed),
-            self.health.magnitude.eq(step.o.magnitude),
+            self.health.magnitude.eq(Mux(step.o.valid, step.o.magnitude, 0)),
         ]
         with m.If(self.write.valid):
             m.d.comb += [word_write.addr.eq(self.write.address), word_write.data.eq(self.write.data)]

@@ -1,0 +1,271 @@
+"""Fine-tunes and predictions as a user asks for them: in simulated RTL, in its reference, or in float."""
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.firmware.host import Accelerator
+from gradloom.rtl.config import PARAMETER, Config
+from gradloom.rtl.models.datasets import Dataset, default_split, load_npz
+from gradloom.rtl.models.network import Network
+from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
+from gradloom.rtl.models.peft import load_adapters, save_adapters
+from gradloom.rtl.plan.lowering import Lowered, lower
+from gradloom.rtl.plan.program import Plan, Settings, plan_finetune
+from gradloom.rtl.plan.schedule import initial_adapters
+from gradloom.rtl.presets import Preset
+
+from .device import MEMORY_BYTES, SimulatedDevice, build_device
+from .reference.system import Cache, FineTune, Health, fill_cache, fine_tune, logits, pixels, records
+
+__all__ = ["MismatchError", "Result", "finetune", "predict", "run_rtl", "verilog_of"]
+
+Progress = Callable[[int, int, str], None]
+Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
+
+
+class MismatchError(ValueError):
+    """Simulated RTL and the bit-exact reference differ."""
+
+
+@dataclass(eq=False)
+class Result:
+    """What the RTL left in memory, and its counters."""
+
+    records: np.ndarray
+    losses: list[int]
+    counts: list[int]
+    correct: list[int]
+    a: list[np.ndarray]
+    b: list[np.ndarray]
+    metrics: dict[str, dict[str, int]]
+    trace: np.ndarray | None
+
+
+def _silent(done: int, total: int, text: str) -> None:
+    pass
+
+
+def _load(model: Path | None, data: Path | None, angle: float | None, limit: int | None,
+          seed: int) -> tuple[Network, Dataset]:
+    network = load_pretrained() if model is None else load_onnx(model)
+    if data is None:
+        dataset = default_split(seed, degrees=90 if angle is None else angle)
+    else:
+        dataset = load_npz(data, classes=network.classes)
+        if angle:
+            dataset = dataset.rotated(angle)
+    if dataset.input_shape != network.input_shape:
+        raise ValueError(f"x_train has images of {dataset.input_shape}: {network.name} takes {network.input_shape}")
+    if limit is not None:
+        if limit > len(dataset.x_train):
+            raise ValueError(f"limit={limit}: there are {len(dataset.x_train)} training images")
+        dataset = dataset.limited(train=limit)
+    return network, dataset
+
+
+def verilog_of(config: Config, rtl: Path | None, progress: Progress = _silent) -> tuple[Config, list[Path]]:
+    """``(config, files)`` of an earlier ``generate`` in ``rtl``, or of ``config``, generated and kept."""
+    if rtl is not None:
+        try:
+            summary = json.loads((rtl / "report.json").read_text(encoding="utf-8"))
+            config = Config(**summary["parameters"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"rtl={rtl}: report.json does not describe a design ({error}); generate it again") from None
+        files = sorted((rtl / "rtl").glob("*.v"))
+        if not files:
+            raise ValueError(f"rtl={rtl}: has no rtl/*.v; generate it again")
+        return config, files
+    from .designs import design
+    progress(0, 0, "generating Verilog")
+    return config, design(config)
+
+
+def run_rtl(plan: Plan, files: Sequence[Path], *, progress: Progress = _silent, trace: bool = False,
+            timing: dict[str, int] | None = None, expected: int = 0, timeout: float = 36000.0) -> Result:
+    """Runs a plan on simulated Verilog by the host's own driver.
+
+    ``timing`` sets inputs of the bench (:meth:`SimulatedDevice.set`). ``expected``: cycles, for the progress.
+    """
+    if plan.size > MEMORY_BYTES:
+        raise ValueError(f"samples={plan.settings.samples}: the fine-tune needs {plan.size} bytes of memory, "
+                         f"the simulation has {MEMORY_BYTES}")
+    lowered = plan.lowered
+    program = build_device(files, tell=lambda text: progress(0, 0, text))
+    with SimulatedDevice(program, progress=lambda cycles: progress(cycles, max(expected, cycles), "cycles")) as device:
+        for name, value in (timing or {}).items():
+            device.set(name, value)
+        host = Accelerator(device)
+        for offset, content in plan.segments:
+            host.store(offset, content)
+        if trace:
+            device.set("trace", 1)
+        counters = host.run(plan.program_offset, plan.commands, timeout=timeout)
+        events = device.take_trace() if trace else None
+        kept = host.fetch_array(plan.records, (plan.slots, 16 * lowered.record_beats), np.uint8) if plan.slots else \
+            np.zeros((0, 16 * lowered.record_beats), np.uint8)
+        steps = sum(step.last for step in plan.steps)
+        beats = host.fetch_array(plan.losses, (steps, 16), np.uint8)
+        words = host.fetch_array(plan.lanes, (lowered.lane_words, 16), np.int16).astype(np.int64)
+        head = host.fetch_array(plan.b, (lowered.k, 16), np.int16).astype(np.int64)
+    a, b = [], []
+    wide = lowered.parts * lowered.config.rank
+    for index, tap in enumerate(lowered.taps):
+        addresses = -(-tap.elements // lowered.config.panels)
+        part = words[tap.lanes_at[0]:tap.lanes_at[0] + lowered.parts * addresses, :lowered.config.columns]
+        a.append(lowered.adapter_of(index, part.reshape(lowered.parts, addresses, -1)))
+        b.append(head[index * wide:index * wide + lowered.rank, :lowered.classes].T.copy())
+    whole = np.ascontiguousarray(beats)
+    return Result(
+        records=kept, a=a, b=b, metrics=counters.metrics(), trace=events,
+        losses=[int(v) for v in whole[:, :8].copy().view("<u8").ravel()],
+        counts=[int(v) for v in whole[:, 8:12].copy().view("<u4").ravel()],
+        correct=[int(v) for v in whole[:, 12:].copy().view("<u4").ravel()])
+
+
+def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]:
+    """Counts what was found equal; raises :class:`MismatchError` at the first thing that differs."""
+    lowered = reference.lowered
+    expected = records(lowered, cache)[:len(result.records)]
+    if not np.array_equal(result.records, expected):
+        sample, byte = np.argwhere(result.records != expected)[0]
+        raise MismatchError(f"RTL and reference differ: cached byte {byte} of sample {sample} is "
+                            f"{result.records[sample, byte]}, not {expected[sample, byte]}")
+    for what, ours, theirs in (("loss", result.losses, reference.losses), ("correct", result.correct, reference.correct)):
+        if ours != theirs:
+            step = next(n for n, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1])
+            raise MismatchError(f"RTL and reference differ: {what} of step {step} is {ours[step]}, not {theirs[step]}")
+    words = 0
+    for tap, a, b, (ref_a, ref_b) in zip(lowered.taps, result.a, result.b, reference.adapters()):
+        for name, ours, theirs in (("A", a, ref_a), ("B", b, ref_b)):
+            words += ours.size
+            if not np.array_equal(ours, theirs):
+                at = tuple(int(n) for n in np.argwhere(ours != theirs)[0])
+                raise MismatchError(f"RTL and reference differ: {name}{list(at)} of {tap.name} is {ours[at]}, "
+                                    f"not {theirs[at]}")
+    return {"losses": len(result.losses), "adapter_words": words, "cached_bytes": int(result.records.size)}
+
+
+def _share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters | None) -> float:
+    if adapters is None:
+        z = cache.logits
+    else:
+        z = logits(lowered, cache, [a[:, tap.order] for tap, (a, _) in zip(lowered.taps, adapters)],
+                   [b for _, b in adapters])
+    return float((z.argmax(axis=1) == labels).mean())
+
+
+def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, model: Path | None = None,
+             data: Path | None = None, angle: float | None = None, rank: int = 4, lr: float = 0.05, batch: int = 20,
+             epochs: int = 10, limit: int | None = None, seed: int = 0, cache: str = "nf4", engine: str = "rtl",
+             rtl: Path | None = None, momentum: float = 0.0) -> dict[str, Any]:
+    """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
+
+    ``cache="none"`` keeps no activations: they are computed, encoded and decoded anew each time, so that the adapters
+    learn the same words. ``int8`` exists in float only.
+    """
+    tell = progress or _silent
+    network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, limit, seed)
+    if cache not in ("nf4", "int8", "none"):
+        raise ValueError(f"cache={cache}: must be nf4, int8 or none")
+    if engine == "float":
+        metrics, adapters = _float(network, dataset, rank, lr, batch, epochs, seed, cache, momentum, tell)
+    elif engine in ("rtl", "reference"):
+        if cache == "int8":
+            raise ValueError(f"cache=int8: {preset.name} encodes 4-bit codes; int8 runs with --engine float")
+        metrics, adapters = _integer(preset.config, network, dataset, rank, lr, batch, epochs, seed, cache, momentum,
+                                     engine, Path(rtl) if rtl else None, tell)
+    else:
+        raise ValueError(f"engine={engine}: must be rtl, reference or float")
+    metrics = {"preset": preset.name, "engine": engine, "cache_format": cache, "model": network.name,
+               "samples": len(dataset.x_train), "rank": rank, "lr": lr, "batch": batch, "epochs": epochs,
+               "seed": seed} | metrics
+    _write(Path(output), network, adapters, metrics)
+    return metrics
+
+
+def _float(network, dataset, rank, lr, batch, epochs, seed, cache, momentum, tell) -> tuple[dict[str, Any], Adapters]:
+    from .mathematics import finetune_float
+    tell(0, 0, "fine-tuning in float")
+    result = finetune_float(network, dataset, rank=rank, lr=lr, batch=batch, epochs=epochs, seed=seed, cache=cache,
+                            momentum=momentum)
+    return {"loss": result.loss, "accuracy_before": result.accuracy_before,
+            "accuracy_after": result.accuracy_after, "cycles": None, "cache": None, "health": None}, result.adapters
+
+
+def _integer(config, network, dataset, rank, lr, batch, epochs, seed, cache, momentum, engine, rtl,
+             tell) -> tuple[dict[str, Any], Adapters]:
+    files: list[Path] = []
+    if engine == "rtl":
+        config, files = verilog_of(config, rtl, tell)
+    lowered = lower(network, config, rank)
+    settings = Settings(samples=len(dataset.x_train), epochs=epochs, batch=batch, rate=lr, momentum=momentum,
+                        seed=seed, slots=0 if cache == "none" else 1 << 30)
+    start = initial_adapters(network.taps, network.classes, rank, seed)
+    a, b = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
+    images = pixels(dataset.x_train)
+    plan = plan_finetune(lowered, settings, images, dataset.y_train, a, b)
+
+    metrics: dict[str, Any] = {}
+    result = None
+    if engine == "rtl":
+        result = run_rtl(plan, files, progress=tell)
+    tell(0, 0, "reference")
+    health = Health()
+    kept = fill_cache(lowered, images, health)
+    reference = fine_tune(lowered, settings, kept, dataset.y_train, a, b, health=health,
+                          progress=lambda done, total: tell(done, total, "reference steps"))
+    if result is not None:
+        metrics = result.metrics | {"equal_to_reference": compare(result, reference, kept)}
+    else:
+        metrics = {"cycles": None, "cache": None, "health": {
+            "saturated": health.saturated, "underflowed": health.underflowed, "gradient_norm": health.gradient_norm}}
+    tell(0, 0, "judging on other images")
+    test = fill_cache(lowered, pixels(dataset.x_test))
+    words = reference.adapters()
+    adapters = [(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in words]
+    return {"loss": reference.mean_losses,
+            "accuracy_before": _share(lowered, test, dataset.y_test, None),
+            "accuracy_after": _share(lowered, test, dataset.y_test, words)} | metrics, adapters
+
+
+def _write(output: Path, network: Network, adapters: Adapters, metrics: dict[str, Any]) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    save_adapters(output, network, adapters)
+    from .plots import plot_loss
+    plot_loss(output / "loss.png", metrics)
+    part = output / "metrics.json.part"
+    part.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    part.replace(output / "metrics.json")
+
+
+def predict(preset: Preset, *, data: Path | None = None, model: Path | None = None, adapter: Path | None = None,
+            angle: float | None = None, limit: int | None = None, engine: str = "reference",
+            output: Path | None = None) -> dict[str, Any]:
+    """Labels images by the base network and an adapter, in the integers of the hardware or in float."""
+    network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, None, 0)
+    if limit is not None:
+        dataset = dataset.limited(test=limit)
+    adapters = load_adapters(Path(adapter), network) if adapter is not None else None
+    if engine == "float":
+        from .mathematics import Cache as FloatCache
+        from .mathematics import adapter_logits
+        kept = FloatCache.of(network, dataset.x_test)
+        z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
+    elif engine == "reference":
+        lowered = lower(network, preset.config, len(adapters[0][0]) if adapters else 1)
+        held = fill_cache(lowered, pixels(dataset.x_test))
+        words = None if adapters is None else [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in adapters]
+        z = held.logits if words is None else logits(
+            lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words])
+        z = z / 65536
+    else:
+        raise ValueError(f"engine={engine}: labels come from reference or float")
+    labels = z.argmax(axis=1)
+    if output is not None:
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+        np.savez(output, labels=labels, logits=z)
+    return {"labels": labels.tolist(), "accuracy": float((labels == dataset.y_test).mean())}
