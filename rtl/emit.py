@@ -204,8 +204,6 @@ def _check(modules: Iterable[DistinctModule]) -> None:
                     f"{label} has a transparent memory read port, which Vivado gets wrong: use a plain "
                     f"synchronous port and forward the written word"
                 )
-        if f"module \\{module.token}\n" not in module.text:
-            raise EmitError(f"{label} is empty: Vivado would take it for a black box")
 
 
 def run_yosys(commands: Iterable[str]) -> None:
@@ -268,6 +266,8 @@ def _split(verilog: str, names: Iterable[str]) -> dict[str, str]:
         r"^(?:\(\*.*\*\)\n)*module (\S+?)[ (;].*?^endmodule\n", verilog, re.MULTILINE | re.DOTALL
     ):
         module = match[1].lstrip("\\")
+        if not re.search(r"^  (?!input|output|wire|\(\*)\S", match[0], re.MULTILINE):
+            raise EmitError(f"module {module} is empty: Vivado would take it for a black box")
         owner = next(name for name in known if module == name or module.startswith(f"{name}__"))
         files[owner] = files.get(owner, "") + "\n" + match[0]
     return files
