@@ -200,7 +200,7 @@ class _Writer:
                     continue
                 if stage == 0:
                     self._image(samples[row], slots)
-                self._convolve(stage, row, where[row], slots)
+                self._convolve(stage, row, where[row], slots, row == count - 1)
         for dense in low.denses:
             self._dense(dense, count, slots)
         # The logits of all rows are there when the last layer is done; what comes after needs not wait again.
@@ -223,7 +223,8 @@ class _Writer:
                      beats=low.image_words // 4, dest=Destination.IMAGE, arg=half * low.config.image_depth // 8,
                      wait=(Token.IMAGE_FREE,), post=(Token.IMAGE,), phase=Phase.LOAD, slots=slots)
 
-    def _convolve(self, stage: int, row: int, record: int, slots: tuple[int, int] | None) -> None:
+    def _convolve(self, stage: int, row: int, record: int, slots: tuple[int, int] | None,
+                  last_row: bool) -> None:
         low, config = self.low, self.low.config
         conv = low.convs[stage]
         columns = config.columns
@@ -243,6 +244,8 @@ class _Writer:
                 wait.append(Token.ROW_FREE)
             if last:
                 post.append(Token.ROW if last_stage else Token.MAPPED)
+                if last_stage and last_row:
+                    post.append(Token.GROUP)
             if before is None:
                 source = half * config.image_depth // 2
             else:
@@ -275,8 +278,8 @@ class _Writer:
         outputs, inputs = dense.weight.shape
         tiles = -(-outputs // columns)
         for tile in range(tiles):
-            # A layer's inputs are complete when the last tile of the layer before is written.
-            wait = (Token.GROUP,) if tile == 0 and dense.tap != self.low.denses[0].tap else ()
+            # A layer's inputs are complete when the last tile of the layer before is written, for all rows.
+            wait = (Token.GROUP,) if tile == 0 else ()
             post = (Token.GROUP,) if tile == tiles - 1 else ()
             self.asm.add(Engine.ARRAY, ArrayOpcode.DENSE, DenseOperands, wait=wait, post=post, phase=Phase.DENSE,
                          slots=slots, inputs=inputs, samples=count, relu=dense.relu,
@@ -303,7 +306,8 @@ class _Writer:
 
     # -- a step of the adapters ----------------------------------------------------------------------------------
 
-    def step(self, step: Step, where: Sequence[int], labels: int, half: int, free: bool, loss: int | None) -> None:
+    def step(self, step: Step, where: Sequence[int], labels: int, half: int, free: bool, loss: int | None,
+             final: bool) -> None:
         """Forward, loss, gradient and update of a microbatch whose records lie at ``where``."""
         low, asm = self.low, self.asm
         count = len(step.samples)
@@ -327,7 +331,8 @@ class _Writer:
             self._store(Source.LOSSES, loss, 1)
         for virtual in range(last + 1):
             asm.add(Engine.ARRAY, ArrayOpcode.GRADIENT, PassOperands, phase=Phase.GRADIENT,
-                    wait=(Token.GRADIENT,) if virtual == 0 else (), post=(Token.HALF_FREE,) if virtual == last else (),
+                    wait=(Token.GRADIENT,) if virtual == 0 else (),
+                    post=() if virtual < last else (Token.LEARNT,) if final else (Token.HALF_FREE,),
                     q=step.q, v_mode=step.v_mode, apply=step.last, mu=step.mu, **self._pass(virtual, count, half))
 
     def _pass(self, virtual: int, count: int, half: int) -> dict[str, int]:
@@ -441,9 +446,10 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
         if step.last:
             loss = offsets["losses"] + BEAT * losses
             losses += 1
-        out.step(step, where, offsets["labels"] + 2 * BEAT * index, half, index >= 2, loss)
+        out.step(step, where, offsets["labels"] + 2 * BEAT * index, half, index >= 2, loss,
+                 index == len(steps) - 1)
 
-    out._store(Source.LANES, offsets["lanes"], 2 * len(lane_words), wait=(Token.HALF_FREE,))
+    out._store(Source.LANES, offsets["lanes"], 2 * len(lane_words), wait=(Token.LEARNT,))
     out._store(Source.HEAD, offsets["head"], 2 * lowered.k)
     asm.add(Engine.CONTROL, ControlOpcode.END)
 

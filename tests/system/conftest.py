@@ -1,0 +1,64 @@
+"""Whole machines in simulation: generated, built once, driven by the host's own driver."""
+import numpy as np
+import pytest
+
+from gradloom.rtl.config import PARAMETER, Config
+from gradloom.rtl.models.network import Conv, Dense, Network
+from gradloom.rtl.plan.lowering import lower
+from gradloom.rtl.plan.program import Settings, plan_finetune
+from gradloom.rtl.plan.schedule import initial_adapters
+from gradloom.sim.designs import design
+from gradloom.sim.device import SimulatedDevice, build_device
+from gradloom.sim.reference.system import fill_cache, fine_tune
+
+#: Small enough to build in seconds, with every engine there is.
+SMALL = Config(rows=9, panels=4, rank=2, classes=4, taps=6, adapter_depth=128, weight_depth=1024, bias_depth=16,
+               feature_depth=128, image_depth=512, dense_depth=256, blocks=16, kernel=3, width=16, positions=128)
+
+
+def small_network(seed=0, *, convs=2):
+    """8x8 images of two channels; convolutions with odd shapes; two dense layers."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape)
+
+    layers = [
+        Conv(weight=normal(5, 2, 3, 3), bias=rng.normal(0, 0.1, 5), pads=(1, 1, 1, 1), relu=True, pool=2),
+        Conv(weight=normal(11, 5, 3, 2), bias=rng.normal(0, 0.1, 11), pads=(1, 0, 1, 1), relu=True),
+    ][:convs]
+    flat = {0: 128, 1: 80, 2: 176}[convs]
+    layers += [Dense(weight=normal(18, flat), bias=rng.normal(0, 0.1, 18), relu=True),
+               Dense(weight=normal(4, 18), bias=rng.normal(0, 0.1, 4))]
+    return Network(name="small", input_shape=(2, 8, 8), layers=tuple(layers))
+
+
+class Machine:
+    """A built design and what is asked of it again and again."""
+
+    def __init__(self, config):
+        self.config = config
+        self.files = design(config)
+        self.program = build_device(self.files)
+
+    def device(self):
+        return SimulatedDevice(self.program)
+
+    def plan(self, network, *, samples=12, rank=2, seed=0, **settings):
+        """``(plan, reference, cache)`` of a fine-tune on made-up images and labels."""
+        rng = np.random.default_rng(seed)
+        images = rng.integers(0, 65536, (samples, *network.input_shape))
+        labels = rng.integers(0, network.classes, samples)
+        lowered = lower(network, self.config, rank)
+        start = initial_adapters(network.taps, network.classes, rank, seed)
+        a = [PARAMETER.encode(m) for m, _ in start]
+        b = [PARAMETER.encode(rng.normal(0, 0.3, m.shape)) for _, m in start]
+        asked = Settings(samples=samples, **settings)
+        plan = plan_finetune(lowered, asked, images, labels, a, b)
+        cache = fill_cache(lowered, images)
+        return plan, fine_tune(lowered, asked, cache, labels, a, b), cache
+
+
+@pytest.fixture(scope="session")
+def machine():
+    return Machine(SMALL)

@@ -1,0 +1,82 @@
+"""A whole fine-tune in RTL leaves the reference's words in memory, whatever the network, the memory and the cache."""
+import pytest
+
+from gradloom.sim.finetune import MismatchError, compare, run_rtl
+
+from .conftest import small_network
+
+
+def run(machine, plan, **timing):
+    return run_rtl(plan, machine.files, timing=timing)
+
+
+@pytest.mark.parametrize("convs", [0, 1, 2])
+def test_every_loss_adapter_word_and_cached_byte_is_the_references(machine, convs):
+    plan, reference, cache = machine.plan(small_network(convs=convs), samples=12, epochs=2, batch=5)
+    found = compare(run(machine, plan), reference, cache)
+    assert found["losses"] == 6
+    assert found["adapter_words"] == sum(a.size + b.size for a, b in reference.adapters())
+    assert found["cached_bytes"] == 12 * 16 * plan.lowered.record_beats
+
+
+@pytest.mark.parametrize("asked", [
+    {"batch": 20, "momentum": 0.9},         # more than a microbatch, and a velocity that is kept
+    {"batch": 9, "rate": 1.5},              # another gradient exponent
+    {"batch": 1, "rate": 0.01},
+])
+def test_batches_rates_and_momentum_make_no_difference_to_that(machine, asked):
+    plan, reference, cache = machine.plan(small_network(1), samples=22, epochs=2, **asked)
+    compare(run(machine, plan), reference, cache)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_ranks_other_than_the_designs_own_work(machine, rank):
+    network = small_network(2, convs=0)
+    plan, reference, cache = machine.plan(network, rank=rank, samples=10, epochs=1, batch=5)
+    compare(run(machine, plan), reference, cache)
+
+
+@pytest.mark.parametrize("slots", [0, 7])
+def test_the_cache_size_does_not_change_what_is_learnt(machine, slots):
+    asked = {"samples": 12, "epochs": 2, "batch": 5}
+    plan, reference, cache = machine.plan(small_network(3), slots=slots, **asked)
+    result = run(machine, plan)
+    compare(result, reference, cache)
+    assert result.metrics["cache"] == {"hits": slots, "misses": slots + 2 * (12 - slots)}
+
+
+def test_a_slow_and_stalling_memory_changes_cycles_and_nothing_else(machine):
+    plan, reference, cache = machine.plan(small_network(4), samples=12, epochs=1, batch=5)
+    swift = run(machine, plan)
+    slow = run(machine, plan, read_latency=200, write_latency=90, stall=90, seed=5)
+    for result in (swift, slow):
+        compare(result, reference, cache)
+    assert slow.metrics["cycles"]["total"] > swift.metrics["cycles"]["total"]
+    assert slow.metrics["health"] == swift.metrics["health"]
+
+
+def test_phases_add_up_and_health_is_the_references(machine):
+    plan, reference, cache = machine.plan(small_network(5), samples=9, epochs=1, batch=9)
+    metrics = run(machine, plan).metrics
+    cycles = dict(metrics["cycles"])
+    assert cycles.pop("total") == sum(cycles.values())
+    assert metrics["health"]["underflowed"] == reference.health.underflowed
+    assert metrics["health"]["gradient_norm"] == reference.health.gradient_norm
+
+
+def test_a_changed_operator_is_caught(machine, tmp_path):
+    changed = []
+    for path in machine.files:
+        text = path.read_text()
+        if path.name == "gradloom_align.v":
+            assert "48" in text
+        changed.append(tmp_path / path.name)
+        changed[-1].write_text(text)
+    lane = tmp_path / "gradloom_adapter_lane.v"
+    optimizer = next(p for p in changed if "optimizer_lane" in p.name and "9" in p.name)
+    text = optimizer.read_text()
+    assert lane.exists() and " - " in text
+    optimizer.write_text(text.replace(" - ", " + ", 1))
+    plan, reference, cache = machine.plan(small_network(), samples=9, epochs=2, batch=9)
+    with pytest.raises(MismatchError, match="RTL and reference differ"):
+        compare(run_rtl(plan, changed), reference, cache)
