@@ -1,0 +1,229 @@
+"""The stand-alone mesh: a weight-stationary systolic array behind streams."""
+from amaranth.hdl import Cat, Module, Signal, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from ..hierarchy import place
+from ..stream.delay import delay
+from .pe import PE, Precision
+
+__all__ = ["Mesh", "MeshRow", "SkewStep"]
+
+#: What travels down the rows: ``launch``, a weight row that is still looking for its row; ``swap``, the
+#: weights that wait come into use; ``use_m``, there is an operand.
+_ROW_TAG = data.StructLayout({"launch": 1, "swap": 1, "use_m": 1})
+
+
+class SkewStep(wiring.Component):
+    """One cycle of a triangle of delays: every element moves one place down, and ``top`` comes in above.
+
+    A chain of steps that starts with a row of elements and has element 0 taken off before each step delays
+    element n by n cycles; one that starts empty and gets an element a step brings them together again.
+    Places that never hold anything are constant, and synthesis drops them.
+    """
+
+    def __init__(self, *, width, count):
+        self.width = width
+        self.count = count
+        super().__init__({
+            "i": In(unsigned(width * count)),
+            "top": In(unsigned(width)),
+            "o": Out(unsigned(width * count)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        o = Signal(self.width * self.count, reset_less=True)
+        m.d.sync += o.eq(Cat(self.i, self.top)[self.width:])
+        m.d.comb += self.o.eq(o)
+        return m
+
+
+class MeshRow(wiring.Component):
+    """A row of PEs that finds its own weights: the first that comes by after a ``swap`` stays, the rest pass.
+
+    Members
+    -------
+    x : operand. tag_i, tag_o : what to do with it, and a cycle later for the row below.
+    w_i, w_o, p_i, p_o : a column each, packed, as in :class:`~.systolic.Row`.
+    """
+
+    def __init__(self, *, columns, precision):
+        self.columns = columns
+        self.precision = precision
+        super().__init__({
+            "x": In(signed(precision.x)),
+            "tag_i": In(_ROW_TAG),
+            "tag_o": Out(_ROW_TAG),
+            "w_i": In(unsigned(columns * precision.w)),
+            "w_o": Out(unsigned(columns * precision.w)),
+            "p_i": In(unsigned(columns * precision.sum)),
+            "p_o": Out(unsigned(columns * precision.sum)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        # A swap takes the row's weight away, so that in its cycle the next tile's may arrive.
+        has = Signal()
+        served = Signal()
+        tag = Signal(PE().tag_i.shape())
+        m.d.comb += [
+            served.eq(has & ~self.tag_i.swap),
+            tag.load.eq(self.tag_i.launch & ~served),
+            tag.swap.eq(self.tag_i.swap),
+            tag.use_m.eq(self.tag_i.use_m),
+            tag.from_above.eq(self.tag_i.use_m),
+        ]
+        m.d.sync += [
+            has.eq(served | self.tag_i.launch),
+            self.tag_o.launch.eq(self.tag_i.launch & served),
+            self.tag_o.swap.eq(self.tag_i.swap),
+            self.tag_o.use_m.eq(self.tag_i.use_m),
+        ]
+        x, w, p = self.x, [], []
+        w_bits, p_bits = self.precision.w, self.precision.sum
+        for column in range(self.columns):
+            pe = place(m, f"pe_{column}", PE(precision=self.precision), platform, x_i=x, tag_i=tag,
+                       w_i=self.w_i[column * w_bits:(column + 1) * w_bits],
+                       p_i=self.p_i[column * p_bits:(column + 1) * p_bits])
+            x, tag = pe.x_o, pe.tag_o
+            w.append(pe.w_o)
+            p.append(pe.p_o)
+        m.d.comb += [self.w_o.eq(Cat(*w)), self.p_o.eq(Cat(*p))]
+        return m
+
+
+class Mesh(wiring.Component):
+    """Products of activation rows with weight tiles, a row a cycle; the next tile loads underneath.
+
+    ::
+
+        o.sum[c] = sum_r i.x[r] * w[r][c]        for each activation row, in order
+
+    A tile is ``rows`` weight rows. Tiles of at least ``rows`` activation rows follow each other without a
+    bubble. An activation row with ``first`` waits until its tile is complete; results leave ``latency``
+    cycles after their row was taken, at full rate as long as they are taken. ``i.ready`` depends on
+    ``i.p.first``, ``w.ready`` on ``i.valid`` and ``i.p.first``, combinationally.
+
+    The rows' ports are packed, unlike those of :class:`~.systolic.SystolicArray`: Verilog is a tenth as long.
+
+    Parameters
+    ----------
+    rows : int
+        Length of a dot product within a tile.
+    columns : int
+        Results a cycle.
+    precision : :class:`Precision`
+        Bits of activations, weights and sums.
+
+    Members
+    -------
+    i : ``In(stream.Signature({x: ArrayLayout(signed(precision.x), rows), first: 1}))``
+        Activation rows. ``first``: the next tile comes into use with this row.
+    w : ``In(stream.Signature({w: ArrayLayout(signed(precision.w), columns)}))``
+        Weight rows; row 0 of a tile first.
+    o : ``Out(stream.Signature({sum: ArrayLayout(signed(precision.sum), columns), first: 1}))``
+        One result row an activation row, with its ``first``.
+    """
+
+    def __init__(self, *, rows, columns, precision=Precision()):
+        for field, value in (("rows", rows), ("columns", columns)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field}={value}: a mesh has at least 1")
+        if rows > precision.longest_sum:
+            raise ValueError(f"rows={rows}: a column of more than {precision.longest_sum} products of "
+                             f"{precision.x} x {precision.w} bits could wrap {precision.sum} bits")
+        self.rows = rows
+        self.columns = columns
+        self.precision = precision
+        super().__init__({
+            "i": In(stream.Signature(data.StructLayout({
+                "x": data.ArrayLayout(signed(precision.x), rows), "first": 1}))),
+            "w": In(stream.Signature(data.StructLayout({"w": data.ArrayLayout(signed(precision.w), columns)}))),
+            "o": Out(stream.Signature(data.StructLayout({
+                "sum": data.ArrayLayout(signed(precision.sum), columns), "first": 1}))),
+        })
+
+    @property
+    def to_feet(self):
+        """Cycles from an activation row to its sums, side by side at the feet."""
+        return PE.latency + self.rows - 1 + self.columns - 1
+
+    @property
+    def latency(self):
+        """Cycles from taking an activation row to offering its result."""
+        return self.to_feet + 2
+
+    def cycles(self, tiles, m):
+        """Cycles from the first weight row taken to the last result taken, when nobody waits.
+
+        ``m``: activation rows a tile.
+        """
+        return self.rows + (tiles - 1) * max(m, self.rows) + m + self.latency
+
+    def utilisation(self, tiles, m):
+        """``(from the first weight, from the first activation)``: PE cycles that multiply, of all until the
+        last result is taken."""
+        cycles = self.cycles(tiles, m)
+        return tiles * m / cycles, tiles * m / (cycles - self.rows)
+
+    def elaborate(self, platform):
+        m = Module()
+        precision = self.precision
+        depth = self.latency + 2
+
+        m.submodules.results = results = SyncFIFOBuffered(width=len(self.o.p.as_value()), depth=depth)
+        # The array cannot stall: a row is taken only if there is room for what it will become.
+        credit = Signal(range(depth + 1), init=depth)
+        waiting = Signal(range(self.rows + 1))
+        complete = Signal()
+        take, take_weight, swap = Signal(), Signal(), Signal()
+        m.d.comb += [
+            complete.eq(waiting == self.rows),
+            self.i.ready.eq((credit != 0) & (complete | ~self.i.p.first)),
+            take.eq(self.i.valid & self.i.ready),
+            swap.eq(take & self.i.p.first),
+            self.w.ready.eq(~complete | swap),
+            take_weight.eq(self.w.valid & self.w.ready),
+        ]
+        m.d.sync += credit.eq(credit - take + (self.o.valid & self.o.ready))
+        with m.If(swap):
+            m.d.sync += waiting.eq(take_weight)
+        with m.Elif(take_weight):
+            m.d.sync += waiting.eq(waiting + 1)
+
+        def steps(name, first, width, count):
+            """Element n of ``first``, n cycles late."""
+            late, elements = first, []
+            for n in range(count):
+                elements.append(late[:width])
+                if n < count - 1:
+                    late = place(m, f"{name}_{n}", SkewStep(width=width, count=count), platform, i=late, top=0).o
+            return elements
+
+        x = steps("skew_x", self.i.p.x.as_value(), precision.x, self.rows)
+        w = Cat(*steps("skew_w", self.w.p.w.as_value(), precision.w, self.columns))
+        tag = Signal(_ROW_TAG)
+        m.d.comb += [tag.launch.eq(take_weight), tag.swap.eq(swap), tag.use_m.eq(take)]
+        p = 0
+        for index in range(self.rows):
+            row = place(m, f"row_{index}", MeshRow(columns=self.columns, precision=precision), platform,
+                        x=x[index], tag_i=tag, w_i=w, p_i=p)
+            tag, w, p = row.tag_o, row.w_o, row.p_o
+
+        bits, together = precision.sum, 0
+        for column in range(self.columns - 1):
+            step = SkewStep(width=bits, count=self.columns - 1)
+            together = place(m, f"align_{column}", step, platform, i=together,
+                             top=p[column * bits:(column + 1) * bits]).o
+        feet = Cat(*([together] if self.columns > 1 else []), p[(self.columns - 1) * bits:])
+
+        m.d.comb += [
+            results.w_en.eq(delay(m, take, self.to_feet, reset_less=False)),
+            results.w_data.eq(Cat(feet, delay(m, self.i.p.first, self.to_feet))),
+            self.o.valid.eq(results.r_rdy),
+            self.o.payload.eq(results.r_data),
+            results.r_en.eq(self.o.ready),
+        ]
+        return m

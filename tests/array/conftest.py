@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+
+class Bench:
+    """Plays words into streams and collects what comes out, with random stalls on every side."""
+
+    def __call__(self, dut, inputs, outputs, *, stall=0.0, seed=0, limit=20_000):
+        """``inputs``: payloads by port. Returns payload constants by output port, and the cycle of each
+        transfer by port."""
+        rng = np.random.default_rng(seed)
+        got = {name: [] for name in outputs}
+        times = {name: [] for name in (*inputs, *outputs)}
+        done = []
+
+        async def process(ctx):
+            pending = {name: list(values) for name, values in inputs.items()}
+            shown = dict.fromkeys(inputs, False)
+            rest = 12
+            for cycle in range(limit):
+                for name, values in pending.items():
+                    if not shown[name] and values and rng.random() >= stall:
+                        ctx.set(getattr(dut, name).payload, values[0])
+                        ctx.set(getattr(dut, name).valid, 1)
+                        shown[name] = True
+                ready = {name: rng.random() >= stall for name in outputs}
+                for name, value in ready.items():
+                    ctx.set(getattr(dut, name).ready, value)
+                moved = [name for name in inputs if shown[name] and ctx.get(getattr(dut, name).ready)]
+                for name in outputs:
+                    if ready[name] and ctx.get(getattr(dut, name).valid):
+                        got[name].append(ctx.get(getattr(dut, name).payload))
+                        times[name].append(cycle)
+                await ctx.tick()
+                for name in moved:
+                    times[name].append(cycle)
+                    pending[name].pop(0)
+                    shown[name] = False
+                    ctx.set(getattr(dut, name).valid, 0)
+                # A little longer than needed: nothing may follow the last word.
+                if all(len(got[name]) >= n for name, n in outputs.items()) and not any(pending.values()):
+                    rest -= 1
+                    if not rest:
+                        done.append(True)
+                        return
+
+        simulator = Simulator(dut)
+        simulator.add_clock(1e-6)
+        simulator.add_testbench(process)
+        simulator.run()
+        assert done, f"{ {name: len(values) for name, values in got.items()} } of {outputs} after {limit} cycles"
+        assert {name: len(values) for name, values in got.items()} == outputs
+        return got, times
+
+
+@pytest.fixture
+def bench():
+    return Bench()
