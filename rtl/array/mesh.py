@@ -5,38 +5,59 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from ..hierarchy import place
-from ..stream.delay import delay
-from .pe import PE, Precision
+from .pe import PE, Precision, tag_layout
 
-__all__ = ["Mesh", "MeshRow", "SkewStep"]
+__all__ = ["Mesh", "MeshRow", "MeshRows", "Skew", "Delay"]
 
 #: What travels down the rows: ``launch``, a weight row that is still looking for its row; ``swap``, the
 #: weights that wait come into use; ``use_m``, there is an operand.
 _ROW_TAG = data.StructLayout({"launch": 1, "swap": 1, "use_m": 1})
 
 
-class SkewStep(wiring.Component):
-    """One cycle of a triangle of delays: every element moves one place down, and ``top`` comes in above.
+class Delay(wiring.Component):
+    """A word, ``cycles`` cycles later."""
 
-    A chain of steps that starts with a row of elements and has element 0 taken off before each step delays
-    element n by n cycles; one that starts empty and gets an element a step brings them together again.
-    Places that never hold anything are constant, and synthesis drops them.
-    """
-
-    def __init__(self, *, width, count):
+    def __init__(self, *, width, cycles):
         self.width = width
-        self.count = count
-        super().__init__({
-            "i": In(unsigned(width * count)),
-            "top": In(unsigned(width)),
-            "o": Out(unsigned(width * count)),
-        })
+        self.cycles = cycles
+        super().__init__({"i": In(unsigned(width)), "o": Out(unsigned(width))})
 
     def elaborate(self, platform):
         m = Module()
-        o = Signal(self.width * self.count, reset_less=True)
-        m.d.sync += o.eq(Cat(self.i, self.top)[self.width:])
-        m.d.comb += self.o.eq(o)
+        # One register for the whole line is one line of Verilog.
+        line = Signal(self.width * self.cycles, reset_less=True)
+        m.d.sync += line.eq(Cat(self.i, line))
+        m.d.comb += self.o.eq(line[-self.width:])
+        return m
+
+
+class Skew(wiring.Component):
+    """Element n of ``count``, n cycles later; or, ``falling``, ``count - 1 - n`` cycles later."""
+
+    def __init__(self, *, width, count, falling=False):
+        self.width = width
+        self.count = count
+        self.falling = falling
+        super().__init__({"i": In(unsigned(width * count)), "o": Out(unsigned(width * count))})
+
+    def elaborate(self, platform):
+        m = Module()
+        width, half = self.width, self.count // 2
+        parts = {"lower": (0, half), "upper": (half, self.count)}
+        # Halves of halves: all but the first lie in modules that exist already.
+        other = "lower" if self.falling else "upper"
+        late = self.count - half if self.falling else half
+        out = []
+        for name, (start, end) in parts.items():
+            lanes = [self.i[n * width:(n + 1) * width] for n in range(start, end)]
+            if name == other:
+                lanes = [place(m, f"delay_{n}", Delay(width=width, cycles=late), platform, i=lane).o
+                         for n, lane in enumerate(lanes)]
+            if len(lanes) > 1:
+                skew = Skew(width=width, count=len(lanes), falling=self.falling)
+                lanes = [place(m, name, skew, platform, i=Cat(*lanes)).o]
+            out += lanes
+        m.d.comb += self.o.eq(Cat(*out))
         return m
 
 
@@ -45,29 +66,22 @@ class MeshRow(wiring.Component):
 
     Members
     -------
-    x : operand. tag_i, tag_o : what to do with it, and a cycle later for the row below.
+    x : operand.
+    tag_i, tag_o : what to do with it, and a cycle later for the row below.
     w_i, w_o, p_i, p_o : a column each, packed, as in :class:`~.systolic.Row`.
     """
 
     def __init__(self, *, columns, precision):
         self.columns = columns
         self.precision = precision
-        super().__init__({
-            "x": In(signed(precision.x)),
-            "tag_i": In(_ROW_TAG),
-            "tag_o": Out(_ROW_TAG),
-            "w_i": In(unsigned(columns * precision.w)),
-            "w_o": Out(unsigned(columns * precision.w)),
-            "p_i": In(unsigned(columns * precision.sum)),
-            "p_o": Out(unsigned(columns * precision.sum)),
-        })
+        super().__init__(_row_ports(1, columns, precision))
 
     def elaborate(self, platform):
         m = Module()
         # A swap takes the row's weight away, so that in its cycle the next tile's may arrive.
         has = Signal()
         served = Signal()
-        tag = Signal(PE().tag_i.shape())
+        tag = Signal(tag_layout)
         m.d.comb += [
             served.eq(has & ~self.tag_i.swap),
             tag.load.eq(self.tag_i.launch & ~served),
@@ -81,8 +95,8 @@ class MeshRow(wiring.Component):
             self.tag_o.swap.eq(self.tag_i.swap),
             self.tag_o.use_m.eq(self.tag_i.use_m),
         ]
-        x, w, p = self.x, [], []
         w_bits, p_bits = self.precision.w, self.precision.sum
+        x, w, p = self.x, [], []
         for column in range(self.columns):
             pe = place(m, f"pe_{column}", PE(precision=self.precision), platform, x_i=x, tag_i=tag,
                        w_i=self.w_i[column * w_bits:(column + 1) * w_bits],
@@ -92,6 +106,45 @@ class MeshRow(wiring.Component):
             p.append(pe.p_o)
         m.d.comb += [self.w_o.eq(Cat(*w)), self.p_o.eq(Cat(*p))]
         return m
+
+
+class MeshRows(wiring.Component):
+    """``rows`` of :class:`MeshRow`, one below the other; ports as one row has them, an ``x`` a row."""
+
+    def __init__(self, *, rows, columns, precision):
+        self.rows = rows
+        self.columns = columns
+        self.precision = precision
+        super().__init__(_row_ports(rows, columns, precision))
+
+    def elaborate(self, platform):
+        m = Module()
+        bits, half = self.precision.x, self.rows // 2
+        tag, w, p = self.tag_i, self.w_i, self.p_i
+        for name, start, end in (("upper", 0, half), ("lower", half, self.rows)):
+            part = place(m, name, _grid(end - start, self.columns, self.precision), platform,
+                         x=self.x[start * bits:end * bits], tag_i=tag, w_i=w, p_i=p)
+            tag, w, p = part.tag_o, part.w_o, part.p_o
+        m.d.comb += [self.tag_o.eq(tag), self.w_o.eq(w), self.p_o.eq(p)]
+        return m
+
+
+def _grid(rows, columns, precision):
+    if rows == 1:
+        return MeshRow(columns=columns, precision=precision)
+    return MeshRows(rows=rows, columns=columns, precision=precision)
+
+
+def _row_ports(rows, columns, precision):
+    return {
+        "x": In(unsigned(rows * precision.x)),
+        "tag_i": In(_ROW_TAG),
+        "tag_o": Out(_ROW_TAG),
+        "w_i": In(unsigned(columns * precision.w)),
+        "w_o": Out(unsigned(columns * precision.w)),
+        "p_i": In(unsigned(columns * precision.sum)),
+        "p_o": Out(unsigned(columns * precision.sum)),
+    }
 
 
 class Mesh(wiring.Component):
@@ -193,35 +246,24 @@ class Mesh(wiring.Component):
         with m.Elif(take_weight):
             m.d.sync += waiting.eq(waiting + 1)
 
-        def steps(name, first, width, count):
-            """Element n of ``first``, n cycles late."""
-            late, elements = first, []
-            for n in range(count):
-                elements.append(late[:width])
-                if n < count - 1:
-                    late = place(m, f"{name}_{n}", SkewStep(width=width, count=count), platform, i=late, top=0).o
-            return elements
-
-        x = steps("skew_x", self.i.p.x.as_value(), precision.x, self.rows)
-        w = Cat(*steps("skew_w", self.w.p.w.as_value(), precision.w, self.columns))
         tag = Signal(_ROW_TAG)
         m.d.comb += [tag.launch.eq(take_weight), tag.swap.eq(swap), tag.use_m.eq(take)]
-        p = 0
-        for index in range(self.rows):
-            row = place(m, f"row_{index}", MeshRow(columns=self.columns, precision=precision), platform,
-                        x=x[index], tag_i=tag, w_i=w, p_i=p)
-            tag, w, p = row.tag_o, row.w_o, row.p_o
+        def skewed(name, value, width, count, **options):
+            if count == 1:
+                return value
+            return place(m, name, Skew(width=width, count=count, **options), platform, i=value).o
 
-        bits, together = precision.sum, 0
-        for column in range(self.columns - 1):
-            step = SkewStep(width=bits, count=self.columns - 1)
-            together = place(m, f"align_{column}", step, platform, i=together,
-                             top=p[column * bits:(column + 1) * bits]).o
-        feet = Cat(*([together] if self.columns > 1 else []), p[(self.columns - 1) * bits:])
+        grid = place(m, "grid", _grid(self.rows, self.columns, precision), platform,
+                     x=skewed("skew_x", self.i.p.x.as_value(), precision.x, self.rows), tag_i=tag,
+                     w_i=skewed("skew_w", self.w.p.w.as_value(), precision.w, self.columns), p_i=0)
+        feet = skewed("align", grid.p_o, precision.sum, self.columns, falling=True)
 
+        # One register each: a line of Verilog.
+        valid, first = Signal(self.to_feet), Signal(self.to_feet, reset_less=True)
+        m.d.sync += [valid.eq(Cat(take, valid)), first.eq(Cat(self.i.p.first, first))]
         m.d.comb += [
-            results.w_en.eq(delay(m, take, self.to_feet, reset_less=False)),
-            results.w_data.eq(Cat(feet, delay(m, self.i.p.first, self.to_feet))),
+            results.w_en.eq(valid[-1]),
+            results.w_data.eq(Cat(feet, first[-1])),
             self.o.valid.eq(results.r_rdy),
             self.o.payload.eq(results.r_data),
             results.r_en.eq(self.o.ready),
