@@ -10,7 +10,8 @@ HERE = Path(__file__).resolve().parent
 
 def registers() -> str:
     """The register manual."""
-    return "<!-- Made by docs/renew.py from rtl/control/registers.rdl; do not edit. -->\n\n" + regmap.markdown()
+    note = "<!-- Made by docs/renew.py from rtl/control/registers.rdl; do not edit. -->"
+    return f"{note}\n\n{regmap.markdown()}"
 
 
 def program(text: str) -> str:

@@ -36,7 +36,8 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_modules_and_files_that_are_named_exist(page):
-    for name in re.findall(r"`((?:rtl|sim|boards|firmware|tests|docs)/[\w/.-]+)`", page.read_text(encoding="utf-8")):
+    rooms = r"`((?:rtl|sim|boards|firmware|tests|docs)/[\w/.-]+)`"
+    for name in re.findall(rooms, page.read_text(encoding="utf-8")):
         assert (ROOT / name).exists(), name
 
 
@@ -45,8 +46,8 @@ def test_the_diagram_is_well_formed():
 
 
 def test_the_cycle_budget_runs():
-    done = subprocess.run([sys.executable, DOCS / "examples" / "cycle_budget.py"], capture_output=True, text=True,
-                          check=True)
+    done = subprocess.run([sys.executable, DOCS / "examples" / "cycle_budget.py"],
+                          capture_output=True, text=True, check=True)
     assert re.search(r"^together +[\d,]+$", done.stdout, re.M)
 
 
