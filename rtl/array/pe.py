@@ -5,6 +5,8 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from .primitive import pe_primitive
+
 __all__ = ["Precision", "tag_layout", "WSUM", "HOLD", "ACCUMULATE", "RESTART", "DRAIN", "PE"]
 
 
@@ -59,7 +61,8 @@ class PE(wiring.Component):
     """A multiply-accumulate element for weight- and output-stationary products.
 
     The behavioural twin of one DSP48 slice: registers A1, B1, B2, M, P and OPMODE lie inside it,
-    what travels on (``x_o``, ``tag_o``, ``w_o``) in flip-flops beside it. No LUT.
+    what travels on (``x_o``, ``tag_o``, ``w_o``) in flip-flops beside it. At most one LUT, see
+    :func:`~.primitive.pe_primitive`.
 
     With operands at ``x_i`` in cycle t, the sum is at ``p_o`` in cycle t + 3; ``p_i`` is taken
     in cycle t + 2. ``load`` in cycle t makes ``w_i`` of t the weight that waits from t + 1 on, and
@@ -113,3 +116,7 @@ class PE(wiring.Component):
         own = Mux(mode.from_self, self.p_o, 0)
         m.d.sync += self.p_o.eq(Mux(mode.use_m, product, 0) + (above | own).as_signed())
         return m
+
+    def primitive(self, *, family, name):
+        """Verilog of this module with the slice instantiated, for synthesis."""
+        return pe_primitive(self.precision, family=family, name=name)
