@@ -92,7 +92,7 @@ class Config:
     axi_bits: int = 128
     address_bits: int = 40
     cache_slots: int = 16384
-    queue_depth: int = 8
+    queue_depth: int = 16
     outstanding: int = 8
     clock_mhz: int = 200
 

@@ -1,5 +1,5 @@
 """The program of a fine-tune, and where everything lies in the window that it works on."""
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -181,40 +181,61 @@ class _Writer:
         self.records = records
         self.slots = slots
         self.image_count = 0
+        self.pending: list[Callable[[], None]] = []
 
     # -- forward of the frozen network ---------------------------------------------------------------------------
 
     def base(self, samples: Sequence[int], where: Sequence[int], slots: tuple[int, int] | None) -> None:
-        """Forward of up to ``rows`` samples, their records to offsets ``where``.
+        """Forward of up to ``rows`` samples, their records to offsets ``where``; :meth:`flush` completes the last group.
 
         Convolutions of a sample run in turn with those of the samples after it, so that the array works on one while
-        the other's words are on their way.
+        the other's words are on their way. For the same reason a group's dense layers and encodings stand among the
+        convolutions of the group after it, and no queue fills up with them.
         """
-        low, asm = self.low, self.asm
+        low = self.low
         stages = len(low.convs)
         count = len(samples)
+        before, self.pending = self.pending, []
+        if stages == 1:
+            self._emit(before, len(before))
         for tick in range(count + stages - 1):
+            if tick == 1:
+                self._emit(before, 1)
             for stage in range(stages):
                 row = tick - stage
-                if not 0 <= row < count:
-                    continue
+                if 0 <= row < count:
+                    if stage == 0:
+                        self._image(samples[row], slots)
+                    self._convolve(stage, row, where[row], slots, row == count - 1)
                 if stage == 0:
-                    self._image(samples[row], slots)
-                self._convolve(stage, row, where[row], slots, row == count - 1)
-        for dense in low.denses:
-            self._dense(dense, count, slots)
-        # The logits of all rows are there when the last layer is done; what comes after needs not wait again.
-        wait: tuple[int, ...] = (Token.GROUP,)
-        for row in range(count):
-            for dense in low.denses[1:]:
-                self._encode(dense.tap, dense.source, row, where[row], slots, wait=wait)
-                wait = ()
-            logits = where[row] + BEAT * (low.record_scales + low.record_codes)
-            asm.add(Engine.ENCODE, EncodeOpcode.RAW, EncodeOperands, elements=low.classes, row=row,
-                    from_=low.logits_at, wait=wait, post=(Token.ROW_FREE,), slots=slots)
+                    self._emit(before, len(low.denses) - 1 if tick == 1 else 1)
+        self._emit(before, len(before))
+
+        # One dense layer, then one row of encodings, each.
+        self.pending = [lambda dense=dense: self._dense(dense, count, slots) for dense in low.denses]
+        self.pending += [lambda row=row: self._finish_row(row, where[row], slots, count) for row in range(count)]
+
+    def flush(self) -> None:
+        """Writes what the last group still lacks."""
+        self._emit(self.pending, len(self.pending))
+
+    @staticmethod
+    def _emit(parts: list[Callable[[], None]], number: int) -> None:
+        for part in parts[:number]:
+            part()
+        del parts[:number]
+
+    def _finish_row(self, row: int, record: int, slots: tuple[int, int] | None, count: int) -> None:
+        low = self.low
+        # The logits of all rows are there when the last layer is done; rows after the first need not wait again.
+        wait = (Token.GROUP,) if row == 0 else ()
+        for dense in low.denses[1:]:
+            self._encode(dense.tap, dense.source, row, record, slots, wait=wait)
             wait = ()
-            self._store(Source.RAW, logits, low.record_logits, slots,
-                        post=(Token.STORED,) if row == count - 1 else ())
+        self.asm.add(Engine.ENCODE, EncodeOpcode.RAW, EncodeOperands, elements=low.classes, row=row,
+                     from_=low.logits_at, wait=wait, post=(Token.ROW_FREE,), slots=slots)
+        self._store(Source.RAW, record + BEAT * (low.record_scales + low.record_codes), low.record_logits, slots,
+                    post=(Token.STORED,) if row == count - 1 else ())
 
     def _image(self, sample: int, slots: tuple[int, int] | None) -> None:
         low = self.low
@@ -306,19 +327,21 @@ class _Writer:
 
     # -- a step of the adapters ----------------------------------------------------------------------------------
 
-    def step(self, step: Step, where: Sequence[int], labels: int, half: int, free: bool, loss: int | None,
-             final: bool) -> None:
-        """Forward, loss, gradient and update of a microbatch whose records lie at ``where``."""
+    def fetch(self, where: Sequence[int], labels: int, half: int, free: bool) -> None:
+        """Loads a microbatch's records and labels into ``half``; ``free``: when the step before last is done with it."""
         low, asm = self.low, self.asm
-        count = len(step.samples)
-        wait = (Token.HALF_FREE,) if free else ()
-        asm.add(Engine.LOAD, 0, LoadOperands, offset=labels, beats=2, dest=Destination.LABELS, arg=half, wait=wait,
-                phase=Phase.LOAD)
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=labels, beats=2, dest=Destination.LABELS, arg=half,
+                wait=(Token.HALF_FREE,) if free else (), phase=Phase.LOAD)
         for row, record in enumerate(where):
             arg = pack(RECORD_ARG, {"row": row, "half": half, "codes": low.record_scales,
                                     "logits": low.record_scales + low.record_codes})
             asm.add(Engine.LOAD, 0, LoadOperands, offset=record, beats=low.record_beats, dest=Destination.RECORD,
-                    arg=arg, post=(Token.RECORDS,) if row == count - 1 else (), phase=Phase.LOAD)
+                    arg=arg, post=(Token.RECORDS,) if row == len(where) - 1 else (), phase=Phase.LOAD)
+
+    def forward(self, step: Step, half: int, loss: int | None) -> None:
+        """Adapters' forward and loss of a microbatch."""
+        low, asm = self.low, self.asm
+        count = len(step.samples)
         last = len(low.taps) * low.parts - 1
         for virtual in range(last + 1):
             asm.add(Engine.ARRAY, ArrayOpcode.FORWARD, PassOperands, phase=Phase.FORWARD,
@@ -329,11 +352,16 @@ class _Writer:
                 first=step.first, last=step.last, half=half, scale=step.scale, q=step.q, mu=step.mu)
         if loss is not None:
             self._store(Source.LOSSES, loss, 1)
+
+    def backward(self, step: Step, half: int, final: bool) -> None:
+        """Gradients and update of a microbatch; ``final``: of the last one."""
+        last = len(self.low.taps) * self.low.parts - 1
         for virtual in range(last + 1):
-            asm.add(Engine.ARRAY, ArrayOpcode.GRADIENT, PassOperands, phase=Phase.GRADIENT,
-                    wait=(Token.GRADIENT,) if virtual == 0 else (),
-                    post=() if virtual < last else (Token.LEARNT,) if final else (Token.HALF_FREE,),
-                    q=step.q, v_mode=step.v_mode, apply=step.last, mu=step.mu, **self._pass(virtual, count, half))
+            self.asm.add(Engine.ARRAY, ArrayOpcode.GRADIENT, PassOperands, phase=Phase.GRADIENT,
+                         wait=(Token.GRADIENT,) if virtual == 0 else (),
+                         post=() if virtual < last else (Token.LEARNT,) if final else (Token.HALF_FREE,),
+                         q=step.q, v_mode=step.v_mode, apply=step.last, mu=step.mu,
+                         **self._pass(virtual, len(step.samples), half))
 
     def _pass(self, virtual: int, count: int, half: int) -> dict[str, int]:
         index, part = divmod(virtual, self.low.parts)
@@ -424,13 +452,16 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
         out.base(group, [offsets["records"] + record_bytes * s for s in group], (first, number))
         marks.append((first, number))
         mark(1)
+    out.flush()
     mark(0)
     asm.add(Engine.CONTROL, ControlOpcode.FENCE)
 
     losses = 0
     steps_an_epoch = len(steps) // settings.epochs
-    for index, step in enumerate(steps):
-        half = index % 2
+
+    def fetch(index: int) -> None:
+        """Records of a step, those that are in no slot computed first."""
+        step, half = steps[index], index % 2
         if index and index % steps_an_epoch == 0 and slots:
             # Each epoch asks for every kept sample once.
             asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, slot=0, count=slots)
@@ -440,14 +471,22 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
             # They are in no slot: the counters learn it from slots that are never marked.
             asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, slot=slots, count=len(missing))
             out.base(missing, list(staged.values()), None)
+            out.flush()
             asm.add(Engine.CONTROL, ControlOpcode.FENCE, wait=(Token.STORED,))
         where = [staged.get(int(s), offsets["records"] + record_bytes * int(s)) for s in step.samples]
+        out.fetch(where, offsets["labels"] + 2 * BEAT * index, half, index >= 2)
+
+    # The next step's records are asked for before this step's gradients, so that they come while the array works.
+    fetch(0)
+    for index, step in enumerate(steps):
         loss = None
         if step.last:
             loss = offsets["losses"] + BEAT * losses
             losses += 1
-        out.step(step, where, offsets["labels"] + 2 * BEAT * index, half, index >= 2, loss,
-                 index == len(steps) - 1)
+        out.forward(step, index % 2, loss)
+        if index + 1 < len(steps):
+            fetch(index + 1)
+        out.backward(step, index % 2, index == len(steps) - 1)
 
     out._store(Source.LANES, offsets["lanes"], 2 * len(lane_words), wait=(Token.LEARNT,))
     out._store(Source.HEAD, offsets["head"], 2 * lowered.k)
