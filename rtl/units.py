@@ -158,7 +158,7 @@ UNITS: dict[str, Unit] = {
                 _integer("rank", 4, 1, 16, "rank of the adapter"),
                 _integer("lanes", 4, 1, 16, "elements of x in a beat"),
             ),
-            make=lambda rank, lanes: _of("lora.units", "LoraForward")(rank=rank, lanes=lanes),
+            make=lambda rank, lanes: _of("lora.forward", "LoraForward")(rank=rank, lanes=lanes),
         ),
         Unit(
             name="lora-gradient",
