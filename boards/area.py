@@ -3,12 +3,14 @@
 import json
 import re
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gradloom.rtl.emit import EmitError, run_yosys
 
 from . import timing
+from .board import Board
 
 __all__ = ["RESOURCES", "SynthesisError", "area"]
 
@@ -37,19 +39,7 @@ class SynthesisError(ValueError):
     """The design could not be synthesised."""
 
 
-class BoardFacts(Protocol):
-    """What is needed of a board: its totals and its family as Yosys calls it."""
-
-    name: str
-    family: str
-    lut: int
-    ff: int
-    dsp: int
-    bram36: int
-    uram: int
-
-
-def area(directory: Path | str, board: BoardFacts, *, paths: int = 5) -> dict[str, Any]:
+def area(directory: Path | str, board: Board, *, paths: int = 5) -> dict[str, Any]:
     """Synthesises ``directory/rtl/*.v`` (a module in ``directory/synth`` stands in for its namesake) for
     ``board``.
 
@@ -127,6 +117,18 @@ def _instances(top: str, modules: dict[str, Any]) -> dict[str, int]:
     return counts
 
 
+def _steps(command: str, modules: Iterable[str]) -> Iterator[str]:
+    """A synthesis script in parts, with cheap passes between them.
+
+    Constants pass a delay line a register at a time, and each time the thorough passes would go over the whole
+    design; ``opt -fast`` gets them through module by module.
+    """
+    labels = ("begin", "map_dsp", "coarse", "map_memory", "fine", "")
+    for start, end in zip(labels, labels[1:], strict=False):
+        yield from (f"opt -fast {name}" for name in modules)
+        yield f"{command} -run {start}:{end}"
+
+
 def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, dict]:
     with tempfile.TemporaryDirectory() as folder:
         hierarchical, flat = Path(folder) / "hierarchical.json", Path(folder) / "flat.json"
@@ -135,7 +137,10 @@ def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, 
             *(f"read_verilog {path.resolve()}" for path in sources.values()),
             f"hierarchy -top {top}",
             *(f"setattr -mod -set keep_hierarchy 1 {name}" for name in sources),
-            f"synth_xilinx -family {family} -top {top} -flatten -noiopad -noclkbuf {uram}",
+            "proc",
+            "flatten",
+            "opt_clean",
+            *_steps(f"synth_xilinx -family {family} -top {top} -flatten -noiopad -noclkbuf {uram}", sources),
             f"write_json {hierarchical}",
             "setattr -mod -unset keep_hierarchy",
             "flatten",

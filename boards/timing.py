@@ -10,7 +10,7 @@ import dataclasses
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,8 @@ class LogicPath:
 
 def worst_paths(netlist: dict[str, Any] | Path | str, *, count: int = 5) -> list[LogicPath]:
     """The ``count`` deepest paths of a flat netlist (Yosys JSON), deepest first, one a pair of registers."""
-    if not isinstance(netlist, dict):
-        netlist = json.loads(Path(netlist).read_text(encoding="utf-8"))
-    tops = [module for module in netlist["modules"].values() if int(module["attributes"].get("top", "0"), 2)]
+    found = netlist if isinstance(netlist, dict) else json.loads(Path(netlist).read_text(encoding="utf-8"))
+    tops = [module for module in found["modules"].values() if int(module["attributes"].get("top", "0"), 2)]
     if len(tops) != 1:
         raise TimingError(f"the netlist has {len(tops)} top modules, must have one")
     return _Graph(tops[0]).worst(count)
@@ -136,9 +135,9 @@ class _Graph:
         while ready:
             net = ready.pop()
             passed += 1
-            here = level.get(net, 0)
+            here = level.get(net, -1)  # -1: nothing changes here, such as a pin without a driver
             for sink, cost, kind in self.arcs.get(net, ()):
-                if here + cost > level.get(sink, -1):
+                if here >= 0 and here + cost > level.get(sink, -1):
                     level[sink] = here + cost
                     came[sink] = net, kind
                 waiting[sink] -= 1
@@ -189,7 +188,8 @@ class _Graph:
 
 
 def _pins(cell: dict[str, Any]) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    inputs, outputs = [], []
+    inputs: list[tuple[str, int]] = []
+    outputs: list[tuple[str, int]] = []
     for pin, bits in cell["connections"].items():
         side = outputs if cell["port_directions"].get(pin) == "output" else inputs
         side += [(pin, bit) for bit in bits if isinstance(bit, int)]
@@ -202,12 +202,3 @@ def _bus(name: str) -> str:
 
 def _rank(name: str) -> tuple[bool, int, str]:
     return "$" in name, len(name), name
-
-
-def iter_modules(netlist: dict[str, Any]) -> Iterator[str]:
-    """Names of the modules that were synthesised, without library cells."""
-    return (
-        name
-        for name, module in netlist["modules"].items()
-        if not int(module["attributes"].get("blackbox", "0"), 2)
-    )

@@ -1,10 +1,12 @@
-"""The command line ``gradloom``: with its verbs the one part of this room that imports upwards, and lazily."""
+"""The command line ``gradloom``: with its verbs the one part of this room that imports upwards, lazily."""
 
+import contextlib
 import enum
 import json
 import os
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,8 +96,8 @@ def generate(
         _print_json(report)
         return
     _say(
-        f"[bold]{report['name']}[/bold] is in {output}: {len(report['modules'])} modules, {report['bytes']:,} B "
-        f"of Verilog"
+        f"[bold]{report['name']}[/bold] is in {output}: {len(report['modules'])} modules, "
+        f"{report['bytes']:,} bytes of Verilog"
     )
 
 
@@ -120,6 +122,7 @@ def finetune(
     ] = None,
     rank: Annotated[int, typer.Option(min=1, max=16, help="Rank of the adapters.")] = 4,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 0.05,
+    momentum: Annotated[float, typer.Option(help="Of the velocity; 0: plain SGD.")] = 0.0,
     batch: Annotated[int, typer.Option(min=1, max=65535, help="Samples in a step.")] = 20,
     epochs: Annotated[int, typer.Option(min=1, max=10000, help="Times over the data.")] = 10,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
@@ -141,6 +144,8 @@ def finetune(
 
     if not (math.isfinite(lr) and 0 < lr <= 16):
         raise ValueError(f"lr={lr}: must be above 0 and at most 16")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum={momentum}: must be from 0 to below 1")
     if angle is not None and not math.isfinite(angle):
         raise ValueError(f"angle={angle}: must be a finite number of degrees")
     if rtl is not None and engine is not Engine.rtl:
@@ -150,23 +155,25 @@ def finetune(
             raise ValueError(f"{name}={path}: no such file")
     if rtl is not None and not (rtl / "rtl").is_dir():
         raise ValueError(f"rtl={rtl}: has no rtl/*.v; name a directory that gradloom generate made")
-    metrics = gradloom.finetune(
-        preset,
-        model=model,
-        data=data,
-        angle=angle,
-        rank=rank,
-        lr=lr,
-        batch=batch,
-        epochs=epochs,
-        limit=limit,
-        seed=seed,
-        cache=cache.value,
-        engine=engine.value,
-        rtl=rtl,
-        output=output,
-        progress=_progress(as_json),
-    )
+    with _progress(as_json) as progress:
+        metrics = gradloom.finetune(
+            preset,
+            model=model,
+            data=data,
+            angle=angle,
+            rank=rank,
+            lr=lr,
+            momentum=momentum,
+            batch=batch,
+            epochs=epochs,
+            limit=limit,
+            seed=seed,
+            cache=cache.value,
+            engine=engine.value,
+            rtl=rtl,
+            output=output,
+            progress=progress,
+        )
     if as_json:
         _print_json(metrics)
         return
@@ -413,47 +420,55 @@ def _table(
     Console().print(table)
 
 
-def _progress(quiet: bool) -> Callable[[int, int, str], None] | None:
-    """A bar on the terminal's error stream: ``progress(done, total, text)``."""
-    if quiet or not sys.stderr.isatty():
-        return None
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
+    """``progress(done, total, text)`` on the error stream: a bar on a terminal, a line a tenth elsewhere.
+
+    A ``total`` of 0: nobody knows.
+    """
+    if quiet:
+        yield None
+        return
+    if not sys.stderr.isatty():
+        last: tuple[str, int] = ("", -1)
+
+        def lines(done: int, total: int, text: str) -> None:
+            nonlocal last
+            tenth = 10 * done // total if total else -1
+            if (text, tenth) != last:
+                last = text, tenth
+                print(text if tenth < 0 else f"{text}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+
+        yield lines
+        return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    task = bar.add_task("", total=None)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
 
-    def progress(done: int, total: int, text: str) -> None:
-        if not bar.live.is_started:
-            bar.start()
-        bar.update(task, completed=done, total=total, description=text)
-        if done >= total:
-            bar.stop()
+        def update(done: int, total: int, text: str) -> None:
+            bar.update(task, completed=done, total=total or None, description=text)
 
-    return progress
+        yield update
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line: whatever is wrong becomes one message, and the exit code says whose fault it
     was.
 
-    0: done. 1: a fault of ours. 2: of the request. 3: a unit differs from its reference. 130: interrupted.
+    0: done. 1: a fault of ours. 2: of the request. 3: hardware differs from its reference. 130: interrupted.
     """
     traceback = "--traceback" in (arguments if arguments is not None else sys.argv[1:])
     given = [each for each in (sys.argv[1:] if arguments is None else arguments) if each != "--traceback"]
+    # Asking a unit for its shape leaves it unused.
+    warnings.filterwarnings("ignore", message=".*created but never used")
     try:
         code = app(given, prog_name="gradloom", standalone_mode=False)
     except typer.Exit as done:
         code = done.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
         code = 130
     except BrokenPipeError:
         # The reader has gone, as with `| head`: nothing is left to say.
@@ -463,7 +478,8 @@ def main(arguments: list[str] | None = None) -> None:
         if traceback:
             raise
         print(f"gradloom: {_message(error)}", file=sys.stderr)
-        code = 2
+        finetuning = sys.modules.get("gradloom.sim.finetune")
+        code = 3 if finetuning is not None and isinstance(error, finetuning.MismatchError) else 2
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             # A wrong option or verb; the class is private to typer.
@@ -477,6 +493,8 @@ def main(arguments: list[str] | None = None) -> None:
             file=sys.stderr,
         )
         code = 1
+    if code == 130:  # typer's own word for an interrupt, too
+        print("interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -70,11 +70,23 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     board = boards.find(preset.board)
     config = _configured(preset.config, settings)
     # What is wrong with the request is said before the long part.
-    counts = check_fit(config, board)
+    counted = check_fit(config, board)
     emission = convert(Accelerator(config), name="gradloom", family=board.family)
     emission.write(stage)
-    summary = _described(emission) | {"board": board.name, "parameters": dataclasses.asdict(config), "counts": counts}
-    regmap.write_all(stage / "registers")
+    summary = _described(emission) | {
+        "board": board.name,
+        "parameters": dataclasses.asdict(config),
+        "counted": counted,
+        "registers": {register.name: register.address for register in regmap.compile_rdl()},
+    }
+    folder = stage / "registers"
+    folder.mkdir()
+    for name, text in (
+        ("gradloom_registers.h", regmap.c_header()),
+        ("gradloom.xml", regmap.ipxact()),
+        ("registers.md", regmap.markdown()),
+    ):
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
     boards.write_project(board, stage, summary)
     return summary
 
@@ -117,8 +129,8 @@ def finetune(
     """Fine-tunes adapters and writes ``metrics.json``, the adapter and a plot to ``output``; returns the
     metrics.
 
-    ``options``: ``model, data, angle, rank, lr, batch, epochs, limit, seed, cache, engine, rtl``, as the
-    command line's.
+    ``options``: ``model, data, angle, rank, lr, momentum, batch, epochs, limit, seed, cache, engine, rtl``,
+    as the command line's.
     """
     from gradloom.sim.finetune import finetune as run
 

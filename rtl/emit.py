@@ -119,9 +119,9 @@ def convert(
     synth = {}
     for module in emitter.modules:
         primitive = getattr(module.component, "primitive", None)
-        text = primitive(family=family, name=module.name) if primitive else None
-        if text is not None:
-            synth[module.name] = _header(module.name, module.component) + text
+        stand_in = primitive(family=family, name=module.name) if primitive else None
+        if stand_in is not None:
+            synth[module.name] = _header(module.name, module.component) + stand_in
     return Emission(
         name=name,
         ports=top.ports,

@@ -194,7 +194,8 @@ def _read(source: Path, wanted: list[Array]) -> Arrays:
     if not source.is_file():
         raise ValueError(f"input={source}: no such file")
     try:
-        with np.load(source, allow_pickle=False) as file:
+        # Opened here, since NumPy leaves a file open that it cannot read.
+        with open(source, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
     except Exception as error:  # what a damaged file raises is not documented
         raise ValueError(f"input={source}: cannot be read as .npz ({error})") from None
@@ -352,6 +353,31 @@ def _payload(component: Any, name: str) -> Any:
     return component.signature.members[name].signature.members["payload"].shape
 
 
+# mesh: tiles, each with activation rows of its own.
+
+
+def _mesh_feed(dut: Any, arrays: Arrays) -> Feed:
+    rows, weights = _payload(dut, "i"), _payload(dut, "w")
+    beats = [
+        pack(rows, {"x": row, "first": index == 0})
+        for tile in arrays["x"].tolist()
+        for index, row in enumerate(tile)
+    ]
+    tiles = [pack(weights, {"w": row}) for tile in arrays["w"].tolist() for row in tile]
+    return Feed(inputs={"i": beats, "w": tiles}, outputs={"o": len(beats)})
+
+
+def _mesh_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
+    tiles, m, _ = arrays["x"].shape
+    return {"y": np.array([beat["sum"] for beat in beats["o"]], np.int64).reshape(tiles, m, dut.columns)}
+
+
+def _mesh_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
+    from .reference.array import weight_stationary
+
+    return {"y": np.stack(list(weight_stationary(arrays["x"], arrays["w"])))}
+
+
 # nf4-encode: one tensor.
 
 
@@ -496,6 +522,31 @@ def _optimizer_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Array
     }
 
 
+# lora-forward: vectors in order, the same A for each.
+
+
+def _forward_feed(dut: Any, arrays: Arrays) -> Feed:
+    shape = _payload(dut, "i")
+    x, a = (np.pad(arrays[name], ((0, 0), (0, -arrays["x"].shape[1] % dut.lanes))) for name in ("x", "a"))
+    columns = a.T.reshape(-1, dut.lanes, dut.rank).tolist()
+    beats = [
+        pack(shape, {"x": part, "a": column, "first": n == 0, "last": n == len(columns) - 1})
+        for vector in x.reshape(len(x), -1, dut.lanes).tolist()
+        for n, (part, column) in enumerate(zip(vector, columns, strict=True))
+    ]
+    return Feed(inputs={"i": beats}, outputs={"o": len(x)})
+
+
+def _forward_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
+    return {"h": np.array([beat["h"] for beat in beats["o"]], np.int64)}
+
+
+def _forward_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
+    from .reference.array import hidden
+
+    return {"h": hidden(arrays["x"], arrays["a"])[0]}
+
+
 # lora-gradient: samples in order, every rank index of each.
 
 
@@ -561,6 +612,16 @@ def _optimizer_outputs(p: Mapping[str, Any]) -> list[Array]:
 
 
 ADAPTERS: dict[str, Adapter] = {
+    "mesh": Adapter(
+        inputs=lambda p: [
+            _signed("x", p["x_bits"], ("tiles", "m", p["rows"]), "1", "activation rows of each tile"),
+            _signed("w", p["w_bits"], ("tiles", p["rows"], p["cols"]), "1", "weights of each tile"),
+        ],
+        outputs=lambda p: [_signed("y", 48, ("tiles", "m", p["cols"]), "1", "x[t] @ w[t]")],
+        feed=_mesh_feed,
+        collect=_mesh_collect,
+        reference=_mesh_reference,
+    ),
     "nf4-encode": Adapter(
         inputs=lambda p: [_signed("x", 24, ("n",), "2**-16", "activations, Q8.16")],
         outputs=lambda p: [
@@ -580,6 +641,16 @@ ADAPTERS: dict[str, Adapter] = {
         feed=_decode_feed,
         collect=_decode_collect,
         reference=_decode_reference,
+    ),
+    "lora-forward": Adapter(
+        inputs=lambda p: [
+            _signed("x", 18, ("vectors", "n"), "2**-10", "decoded activations, Q8.10"),
+            _signed("a", 16, (p["rank"], "n"), "2**-12", "A, Q4.12"),
+        ],
+        outputs=lambda p: [_signed("h", 24, ("vectors", p["rank"]), "2**-16", "A x, Q8.16")],
+        feed=_forward_feed,
+        collect=_forward_collect,
+        reference=_forward_reference,
     ),
     "lora-gradient": Adapter(
         inputs=lambda p: [

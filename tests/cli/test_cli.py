@@ -1,0 +1,234 @@
+"""The command line: figures where asked for, one message where something is wrong."""
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.cli import app, main
+from gradloom.rtl.units import UNITS
+from gradloom.sim.unit_run import ADAPTERS
+
+
+@pytest.fixture
+def run(capsys):
+    """``(exit code, output, error output)`` of arguments."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(each) for each in arguments])
+        said = capsys.readouterr()
+        return ended.value.code, said.out, said.err
+
+    return call
+
+
+VERBS = sorted(command.callback.__name__ for command in app.registered_commands)
+
+
+def test_the_verbs_are_those_of_the_manual():
+    assert VERBS == ["boards", "build", "doctor", "finetune", "flash", "generate", "predict", "presets",
+                     "quantize", "report", "run", "units"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_an_example(run, verb):
+    code, out, _ = run(verb, "--help")
+    assert code == 0 and "Example: gradloom " + verb in " ".join(out.split())
+
+
+@pytest.mark.parametrize("verb", ["presets", "boards", "units", "doctor"])
+def test_lists_are_json(run, verb):
+    code, out, _ = run(verb, "--json")
+    listed = json.loads(out)
+    assert code == 0 and isinstance(listed, list) and listed
+
+
+def test_presets_have_name_board_and_summary(run):
+    _, out, _ = run("presets", "--json")
+    assert all(set(each) == {"name", "board", "summary"} for each in json.loads(out))
+
+
+def test_tables_show_what_json_says(run):
+    assert "kv260" in run("boards")[1]
+    assert "instantft-kv260" in run("presets")[1]
+
+
+def test_doctor_says_how_to_get_what_is_missing(run, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    code, out, _ = run("doctor", "--json")
+    tools = {tool["tool"]: tool for tool in json.loads(out)}
+    assert code == 0
+    assert tools["vivado"]["version"] == "missing" and tools["vivado"]["get"]
+    assert tools["python"]["found"]
+
+
+BAD = {
+    "an unknown verb": (("dance",), "dance"),
+    "an unknown option": (("presets", "--colour"), "--colour"),
+    "an unknown preset": (("generate", "instantft-moon", "-o", "out"), "instantft-moon"),
+    "an unknown key of a preset": (("generate", "instantft-kv260", "-o", "out", "--set", "rowz=3"), "rowz"),
+    "a word for a number": (("generate", "instantft-kv260", "-o", "out", "--set", "rows=x"), "rows=x"),
+    "a value out of bounds": (("generate", "instantft-kv260", "-o", "out", "--set", "rank=900"), "rank=900"),
+    "a setting that is none": (("generate", "mesh", "-o", "out", "--set", "rows"), "KEY=VALUE"),
+    "a setting made twice": (("generate", "mesh", "-o", "out", "--set", "rows=2", "--set", "rows=3"), "rows"),
+    "an unknown key of a unit": (("generate", "optimizer", "-o", "out", "--set", "size=3"), "size"),
+    "a unit's value out of bounds": (("generate", "optimizer", "-o", "out", "--set", "lanes=0"), "lanes=0"),
+    "an unknown word": (("generate", "optimizer", "-o", "out", "--set", "rounding=up"), "nearest-even"),
+    "an unknown unit": (("run", "toaster", "--describe"), "toaster"),
+    "a unit without input": (("run", "optimizer"), "--input"),
+    "an input that is not there": (("run", "optimizer", "--input", "a", "--output", "b"), "no such file"),
+    "an unknown simulator": (("run", "optimizer", "--simulator", "slate"), "slate"),
+    "an unknown preset to tune": (("finetune", "nope"), "nope"),
+    "a rate of nothing": (("finetune", "instantft-kv260", "--lr", "0"), "lr=0"),
+    "a rate that is no number": (("finetune", "instantft-kv260", "--lr", "nan"), "lr=nan"),
+    "an angle without end": (("finetune", "instantft-kv260", "--angle", "inf"), "angle=inf"),
+    "no epochs": (("finetune", "instantft-kv260", "--epochs", "0"), "--epochs"),
+    "a rank above all": (("finetune", "instantft-kv260", "--rank", "99"), "--rank"),
+    "a model that is not there": (("finetune", "instantft-kv260", "--model", "m.onnx"), "m.onnx"),
+    "Verilog for another engine": (
+        ("finetune", "instantft-kv260", "--engine", "float", "--rtl", "d"), "only --engine rtl"),
+    "Verilog that is not there": (("finetune", "instantft-kv260", "--rtl", "d"), "no rtl"),
+    "a report of nothing": (("report", "nowhere"), "report.json"),
+    "an unknown board": (("build", "zx81", "."), "zx81"),
+    "a build of nothing": (("build", "kv260", "nowhere"), "nowhere"),
+    "a flash of nothing": (("flash", "kv260", "nowhere"), "nowhere"),
+    "a file to quantise that is not there": (("quantize", "no.npz", "-o", "out.safetensors"), "no.npz"),
+}
+
+
+@pytest.mark.parametrize("case", BAD, ids=str)
+def test_a_wrong_request_is_one_message_and_leaves_nothing(run, case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, named = BAD[case]
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert named in err and "Traceback" not in err and "internal" not in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
+    import gradloom.rtl.cli_verbs as verbs
+    monkeypatch.setattr(verbs, "presets", lambda: 1 / 0)
+    code, _, err = run("presets")
+    assert code == 1 and "internal error: ZeroDivisionError" in err and err.count("\n") == 1
+    with pytest.raises(ZeroDivisionError):
+        main(["presets", "--traceback"])
+
+
+def test_an_interrupt_is_no_fault(run, monkeypatch):
+    import gradloom.rtl.cli_verbs as verbs
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verbs, "presets", interrupted)
+    code, out, err = run("presets")
+    assert (code, out, err) == (130, "", "interrupted\n")
+
+
+def test_a_unit_is_generated_with_a_report(run, tmp_path):
+    code, out, _ = run("generate", "optimizer", "--set", "lanes=2", "-o", tmp_path / "out", "--json")
+    report = json.loads(out)
+    assert code == 0 and report["parameters"]["lanes"] == 2 and report["unit"] == "optimizer"
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
+    ports = {port["name"]: port["width"] for port in report["ports"]}
+    assert ports["i_payload"] == 2 * (16 + 27 + 48) and {"clk", "rst", "i_valid", "i_ready"} <= set(ports)
+
+
+def test_a_unit_that_is_not_there_yet_is_not_offered():
+    for unit in UNITS.values():
+        unit.build()
+
+
+@pytest.mark.parametrize("unit", UNITS.values(), ids=lambda unit: unit.name)
+def test_bounds_of_a_parameter_hold(unit):
+    for parameter in unit.parameters:
+        assert parameter.parse(str(parameter.default)) == parameter.default
+        if parameter.low is not None:
+            with pytest.raises(ValueError, match=f"{parameter.name}={parameter.low - 1}"):
+                parameter.parse(str(parameter.low - 1))
+        if parameter.high is not None:
+            with pytest.raises(ValueError, match=f"{parameter.name}={parameter.high + 1}"):
+                parameter.parse(str(parameter.high + 1))
+
+
+def vectors(arrays, rng):
+    """Random arrays within what a unit's description says."""
+    sizes = {}
+    found = {}
+    for array in arrays:
+        if array.optional:
+            continue
+        shape = [extent if isinstance(extent, int) else sizes.setdefault(extent, int(rng.integers(3, 9)))
+                 for extent in array.shape]
+        found[array.name] = rng.integers(array.low, array.high + 1, shape)
+    return found
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_unit_equals_its_reference_on_vectors_from_a_file(run, tmp_path, name, seed):
+    arrays = vectors(ADAPTERS[name].inputs(UNITS[name].settings({})), np.random.default_rng(seed))
+    np.savez(tmp_path / "in.npz", **arrays)
+    code, out, err = run("run", name, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz",
+                         "--simulator", "amaranth", "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["equal"] and result["cycles"] > 0
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["cycles"] == result["cycles"]
+        described = [array.name for array in ADAPTERS[name].outputs(UNITS[name].settings({}))]
+        for array in described:
+            np.testing.assert_array_equal(found[array], found[f"reference_{array}"])
+        assert set(found.files) == {"cycles", *described, *(f"reference_{each}" for each in described)}
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_describe_names_every_array(run, name):
+    code, out, _ = run("run", name, "--describe", "--json")
+    described = json.loads(out)
+    assert code == 0 and described["inputs"] and described["outputs"]
+    assert all(array["units"] and array["shape"] for array in described["inputs"] + described["outputs"])
+    assert run("run", name, "--describe")[0] == 0
+
+
+@pytest.mark.parametrize(("to", "says"), [
+    (None, "missing"),
+    (np.zeros((2, 4)), "integer"),
+    (np.zeros(3, int), "dimensions"),
+    (np.zeros((2, 5), int), "must be"),
+    (np.zeros((77, 4), int), "beats"),
+    (np.full((8, 4), 99999), "-32768 to 32767"),
+    (np.zeros((0, 4), int), "empty"),
+], ids=["missing", "float", "dimensions", "lanes", "beats", "bounds", "empty"])
+def test_an_array_that_does_not_fit_is_named(run, tmp_path, to, says):
+    arrays = {"w": to, "v": np.zeros((8, 4), int), "g": np.zeros((8, 4), int)}
+    if says == "empty":
+        arrays["v"] = arrays["g"] = to
+    np.savez(tmp_path / "in.npz", **{name: value for name, value in arrays.items() if value is not None})
+    code, _, err = run("run", "optimizer", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz",
+                       "--simulator", "amaranth")
+    assert code == 2 and says in err and not (tmp_path / "out.npz").exists()
+
+
+def test_a_truncated_file_is_refused(run, tmp_path):
+    np.savez(tmp_path / "in.npz", x=np.arange(1000))
+    whole = (tmp_path / "in.npz").read_bytes()
+    (tmp_path / "in.npz").write_bytes(whole[:len(whole) // 2])
+    code, _, err = run("run", "nf4-encode", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    assert code == 2 and "cannot be read" in err
+
+
+def test_the_installed_command_answers():
+    done = subprocess.run([sys.executable, "-m", "gradloom.rtl.cli", "boards", "--json"], capture_output=True,
+                          text=True, check=True)
+    assert json.loads(done.stdout)[0]["name"]
+
+
+def test_a_reader_that_leaves_is_no_fault():
+    done = subprocess.run(f"{sys.executable} -m gradloom.rtl.cli units --json | head -1", shell=True,
+                          capture_output=True, text=True, check=True)
+    assert done.stderr == ""

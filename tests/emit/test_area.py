@@ -1,0 +1,154 @@
+"""Areas and levels of logic on designs small enough to count by hand."""
+import pytest
+from amaranth.hdl import Module, Signal, signed, unsigned
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from gradloom import boards
+from gradloom.boards.area import SynthesisError, area
+from gradloom.boards.timing import TimingError, worst_paths
+from gradloom.rtl.emit import emit
+from gradloom.rtl.hierarchy import place
+
+KV260 = boards.find("kv260")
+
+
+class Half(wiring.Component):
+    """A register behind a six-input function."""
+
+    def __init__(self):
+        super().__init__({"i": In(6), "o": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        held = Signal(6, reset_less=True)
+        m.d.sync += [held.eq(self.i), self.o.eq(held.xor())]
+        return m
+
+
+class Whole(wiring.Component):
+    """Two halves and a memory of two block RAMs' bits."""
+
+    def __init__(self):
+        super().__init__({"i": In(data.ArrayLayout(6, 2)), "o": Out(2), "put": In(11), "get": In(11),
+                          "word": Out(32)})
+
+    def elaborate(self, platform):
+        m = Module()
+        for index in range(2):
+            half = place(m, f"half{index}", Half(), platform, i=self.i[index])
+            m.d.comb += self.o[index].eq(half.o)
+        m.submodules.words = words = memory.Memory(shape=unsigned(32), depth=2048, init=[])
+        write, read = words.write_port(), words.read_port()
+        m.d.comb += [write.addr.eq(self.put), write.en.eq(self.i[0][0]), write.data.eq(self.i.as_value()),
+                     read.addr.eq(self.get), self.word.eq(read.data)]
+        return m
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("area") / "design"
+    emit(Whole(), directory, name="whole")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def result(whole):
+    return area(whole, KV260)
+
+
+def test_a_module_counts_as_often_as_it_is_used(result):
+    half = result["units"]["whole_half"]
+    assert (half["instances"], half["lut"], half["ff"]) == (2, 2, 14)
+    assert result["total"]["bram36"] == 2
+    for key in ("lut", "ff", "dsp", "bram36", "uram", "lutram"):
+        assert result["total"][key] == sum(unit[key] for unit in result["units"].values())
+    assert result["share"]["bits"] == pytest.approx(100 * 72 / (144 * 36 + 64 * 288), abs=0.1)
+
+
+def test_the_worst_path_is_named(result):
+    inner = [path for path in result["paths"] if not path["ends_at_port"]]
+    assert result["levels"] == inner[0]["levels"] == 1
+    assert "held" in inner[0]["start"]
+
+
+def test_a_primitive_stands_in_for_its_module(whole, tmp_path):
+    import shutil
+    directory = tmp_path / "design"
+    shutil.copytree(whole, directory)
+    (directory / "synth").mkdir()
+    (directory / "synth" / "whole_half.v").write_text(
+        "module whole_half(input clk, input rst, input [5:0] i, output o);\n"
+        "  FDRE r (.C(clk), .CE(1'b1), .R(rst), .D(i[0]), .Q(o));\nendmodule\n")
+    assert area(directory, KV260)["units"]["whole_half"]["ff"] == 2
+
+
+def test_a_carry_chain_counts_one_and_one_for_16_bits(tmp_path):
+    class Adder(wiring.Component):
+        def __init__(self):
+            super().__init__({"a": In(signed(32)), "b": In(signed(32)), "o": Out(signed(32))})
+
+        def elaborate(self, platform):
+            m = Module()
+            a, b = Signal(signed(32), reset_less=True), Signal(signed(32), reset_less=True)
+            m.d.sync += [a.eq(self.a), b.eq(self.b), self.o.eq(a + b)]
+            return m
+
+    emit(Adder(), tmp_path / "design", name="adder")
+    # The LUT that adds two bits, the chain's entry, and 32 bits of chain.
+    assert area(tmp_path / "design", KV260)["levels"] == 1 + 1 + 2
+
+
+def netlist(cells, ports=None, names=None):
+    return {"modules": {"top": {"attributes": {"top": "1"}, "ports": ports or {}, "cells": cells,
+                                "netnames": names or {}}}}
+
+
+def cell(kind, inputs, outputs):
+    return {"type": kind, "connections": inputs | outputs,
+            "port_directions": dict.fromkeys(inputs, "input") | dict.fromkeys(outputs, "output")}
+
+
+def register(d, q):
+    return cell("FDRE", {"C": [2], "CE": ["1"], "R": ["0"], "D": [d]}, {"Q": [q]})
+
+
+def test_luts_are_counted_between_registers():
+    cells = {"start": register(3, 4), "one": cell("LUT2", {"I0": [4], "I1": [5]}, {"O": [6]}),
+             "two": cell("LUT1", {"I0": [6]}, {"O": [7]}), "end": register(7, 8)}
+    names = {"first": {"bits": [4]}, "last": {"bits": [8]}}
+    path = worst_paths(netlist(cells, names=names))[0]
+    assert (path.levels, path.start, path.end, path.cells) == (2, "first", "last", ("LUT2", "LUT1"))
+
+
+def test_a_multiplexer_in_the_slice_counts_nothing():
+    cells = {"start": register(3, 4), "one": cell("LUT1", {"I0": [4]}, {"O": [6]}),
+             "two": cell("MUXF7", {"I0": [6], "I1": [4], "S": [4]}, {"O": [7]}), "end": register(7, 8)}
+    assert worst_paths(netlist(cells))[0].levels == 1
+
+
+def test_a_loop_without_a_register_is_an_error():
+    cells = {"one": cell("LUT2", {"I0": [4], "I1": [5]}, {"O": [6]}),
+             "two": cell("LUT1", {"I0": [6]}, {"O": [4]})}
+    with pytest.raises(TimingError, match="loop"):
+        worst_paths(netlist(cells))
+
+
+def test_an_unknown_cell_is_an_error():
+    with pytest.raises(TimingError, match="STARTUPE3"):
+        worst_paths(netlist({"odd": cell("STARTUPE3", {"I": [4]}, {"O": [5]})}))
+
+
+def test_a_directory_without_a_design_is_refused(tmp_path):
+    with pytest.raises(SynthesisError, match="rtl"):
+        area(tmp_path, KV260)
+
+
+def test_verilog_that_is_damaged_is_refused(whole, tmp_path):
+    import shutil
+    directory = tmp_path / "design"
+    shutil.copytree(whole, directory)
+    path = directory / "rtl" / "whole.v"
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(SynthesisError, match="could not be synthesised"):
+        area(directory, KV260)
