@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .formats.fixed import Fixed
 
 __all__ = ["Config", "ACTIVATION", "PARAMETER", "DECODED", "SCALE", "LEVEL", "VELOCITY", "PROBABILITY",
-           "GRADIENT_EXPONENTS"]
+           "GRADIENT_EXPONENTS", "SCALES_PER_BEAT"]
 
 #: Activations between layers, logits and losses: Q8.16.
 ACTIVATION = Fixed(width=24, frac=16)
@@ -23,6 +23,8 @@ VELOCITY = Fixed(width=27, frac=23)
 PROBABILITY = Fixed(width=18, frac=16)
 #: Fraction bits that a gradient may have at the output; the learning rate selects one.
 GRADIENT_EXPONENTS = (24, 20, 16, 12)
+#: A beat of scales in a cache record: the index of its first, and seven scales.
+SCALES_PER_BEAT = 7
 
 _BOUNDS = {
     "rows": (2, 64), "panels": (2, 8), "rank": (1, 16), "classes": (2, 16), "taps": (1, 16),
@@ -101,12 +103,13 @@ class Config:
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise ValueError(f"{field}={value!r}: must be an integer from {low} to {high}")
-        for field in ("panels", "blocks", "adapter_depth", "weight_depth", "feature_depth", "image_depth", "dense_depth",
-                      "bias_depth", "positions"):
+        for field in ("panels", "blocks", "adapter_depth", "weight_depth", "feature_depth", "image_depth",
+                      "dense_depth", "bias_depth", "positions"):
             if getattr(self, field) & (getattr(self, field) - 1):
                 raise ValueError(f"{field}={getattr(self, field)}: must be a power of two")
         if not 4 <= self.columns <= 16:
-            raise ValueError(f"panels={self.panels}, rank={self.rank}: their product is {self.columns}, must be 4 to 16")
+            raise ValueError(f"panels={self.panels}, rank={self.rank}: their product is {self.columns}, "
+                             f"must be 4 to 16")
         if self.rows < self.kernel ** 2:
             raise ValueError(f"rows={self.rows}: a window of kernel={self.kernel} has {self.kernel ** 2} elements")
         if self.rows > 32:

@@ -26,7 +26,8 @@ class SimulationError(RuntimeError):
     """A simulation could not be built, or ended on its own."""
 
 
-def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, tell: Callable[[str], None] | None = None) -> Path:
+def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES,
+                 tell: Callable[[str], None] | None = None) -> Path:
     """Builds the Verilog in ``sources``, whose outermost module is ``gradloom``, and returns the program.
 
     What was built before from the same text is used again.
@@ -48,16 +49,18 @@ def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, t
         shutil.rmtree(where, ignore_errors=True)
         where.mkdir()
         env = verilator_environment()
-        env["MAKEFLAGS"] += " OPT_FAST=-O2 OPT_SLOW=-O0"
+        env["MAKEFLAGS"] += " OPT_FAST=-O1 OPT_SLOW=-O0"
         command = ["verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "--top-module", "device", "-Wno-fatal",
-                   "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-lint", "-Wno-style", "--x-assign", "fast", "--x-initial", "fast",
+                   "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-lint", "-Wno-style", "--x-assign", "fast",
+                   "--x-initial", "fast",
                    "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", "device",
                    f"-GBYTES={memory_bytes}", f"-GBASE={_BASE}", *map(str, files), str(_BENCH / "device.cpp")]
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
         (where / "build.log").write_text(done.stdout)
         if done.returncode:
             lines = [line for line in done.stdout.splitlines() if "rror" in line][:5]
-            raise SimulationError("the Verilog does not build: " + "; ".join(lines or ["see " + str(where / "build.log")]))
+            raise SimulationError("the Verilog does not build: " + ("; ".join(lines) or f"see {where / 'build.log'}"))
         (where / "built").touch()
     return program
 

@@ -74,7 +74,7 @@ def verilog_of(config: Config, rtl: Path | None, progress: Progress = _silent) -
             summary = json.loads((rtl / "report.json").read_text(encoding="utf-8"))
             config = Config(**summary["parameters"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"rtl={rtl}: report.json does not describe a design ({error}); generate it again") from None
+            raise ValueError(f"rtl={rtl}: report.json describes no design ({error}); generate it again") from None
         files = sorted((rtl / "rtl").glob("*.v"))
         if not files:
             raise ValueError(f"rtl={rtl}: has no rtl/*.v; generate it again")
@@ -95,7 +95,8 @@ def run_rtl(plan: Plan, files: Sequence[Path], *, progress: Progress = _silent, 
                          f"the simulation has {MEMORY_BYTES}")
     lowered = plan.lowered
     program = build_device(files, tell=lambda text: progress(0, 0, text))
-    with SimulatedDevice(program, progress=lambda cycles: progress(cycles, max(expected, cycles), "cycles")) as device:
+    device = SimulatedDevice(program, progress=lambda cycles: progress(cycles, max(expected, cycles), "cycles"))
+    with device:
         for name, value in (timing or {}).items():
             device.set(name, value)
         host = Accelerator(device)
@@ -134,10 +135,11 @@ def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]
         sample, byte = np.argwhere(result.records != expected)[0]
         raise MismatchError(f"RTL and reference differ: cached byte {byte} of sample {sample} is "
                             f"{result.records[sample, byte]}, not {expected[sample, byte]}")
-    for what, ours, theirs in (("loss", result.losses, reference.losses), ("correct", result.correct, reference.correct)):
-        if ours != theirs:
-            step = next(n for n, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1])
-            raise MismatchError(f"RTL and reference differ: {what} of step {step} is {ours[step]}, not {theirs[step]}")
+    for what, found, wanted in (("loss", result.losses, reference.losses),
+                                ("correct", result.correct, reference.correct)):
+        for step, (one, other) in enumerate(zip(found, wanted)):
+            if one != other:
+                raise MismatchError(f"RTL and reference differ: {what} of step {step} is {one}, not {other}")
     words = 0
     for tap, a, b, (ref_a, ref_b) in zip(lowered.taps, result.a, result.b, reference.adapters()):
         for name, ours, theirs in (("A", a, ref_a), ("B", b, ref_b)):

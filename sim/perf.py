@@ -8,13 +8,14 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, partial
+from typing import Protocol
 
 import numpy as np
 
 from gradloom.rtl.array.commands import ArrayOpcode, EncodeOpcode
 from gradloom.rtl.array.engine import EDGE
-from gradloom.rtl.array.feet import Finish, Hidden
+from gradloom.rtl.array.feet import Hidden
 from gradloom.rtl.array.pe import PE
 from gradloom.rtl.config import Config
 from gradloom.rtl.control.signature import ControlOpcode, Engine
@@ -45,15 +46,16 @@ class Forecast:
 
     ``total``: cycles from bell to interrupt. ``phases``: the same by name, as the phase counters count.
     ``commands``: ``(started, done)`` of each instruction, cycles since the bell; None if it is dropped.
-    ``held``: beats that found the queue behind an encoder full, whose delay is not modelled: 0 makes a forecast
-    exact.
+    ``held``: beats of encoders that find the queue to STORE full. What waits behind them waits longer than forecast;
+    where it is 0, all of it is exact.
     """
 
     total: int
     phases: dict[str, int]
     commands: list[Times | None] = field(repr=False)
     clock_mhz: int
-    held: int = 0
+    held: int
+    instructions: Sequence[Instruction] = field(repr=False)
 
     @property
     def seconds(self) -> float:
@@ -76,14 +78,22 @@ class _Agenda:
         self._count += 1
         heapq.heappush(self._heap, (cycle, 1, self._count, action))
 
-    def run(self) -> None:
-        heap = self._heap
-        while heap:
-            cycle, _, _, action = heapq.heappop(heap)
-            action(cycle)
+    def next(self) -> tuple[int, Callable[[int], None]] | None:
+        """What is to be done next, and when; None if there is nothing left."""
+        if not self._heap:
+            return None
+        cycle, _, _, action = heapq.heappop(self._heap)
+        return cycle, action
 
 
 # -- sequencer --------------------------------------------------------------------------------------------------------
+
+
+class _Engine(Protocol):
+    """What starts commands."""
+
+    def offer(self, command: int, cycle: int) -> None:
+        """``command`` is offered from ``cycle`` on, until it is taken."""
 
 
 class _Valid:
@@ -124,7 +134,6 @@ class _Scheduler:
         self.evaluating = -1
         self.processing = -1
         self.control: int | None = None
-        self.blocked: int | None = None
         self.outstanding = 0
 
     def poke(self, cycle: int) -> None:
@@ -151,10 +160,10 @@ class _Scheduler:
                 command = self.queues[e][0]
             if all(tokens[t] for t in commands[command].wait):
                 self.granted_at = cycle + 1
-                self.agenda.visible(cycle + 2, lambda now, e=e, command=command: self._grant(now, e, command))
+                self.agenda.visible(cycle + 2, partial(self._grant, e=e, command=command))
                 return
 
-    def _grant(self, cycle: int, e: int, command: int) -> None:
+    def _grant(self, cycle: int, *, e: int, command: int) -> None:
         for token in self.machine.commands[command].wait:
             self.tokens[token] -= 1
         if e == 0:
@@ -409,8 +418,8 @@ class _Bus:
         self.free_at = 0                        # the command before has sent its bursts
         self.contexts: deque[int] = deque()     # cycles from which a context is free
         self.bursting: list[int] | None = None  # command, next beat's address, beats that remain, first beat
-        self.settled = 0                        # the router's scales have left
-        self.scales_at = 0
+        self.burst_at: int | None = None        # its next burst may leave from then on
+        self.scales_at = 0                      # the router's last scale has left
 
     # commands
 
@@ -440,8 +449,6 @@ class _Bus:
     def _ready(self, cycle: int) -> None:
         self.burst_at = cycle
         self._try_at(cycle)
-
-    burst_at: int | None = None
 
     # addresses
 
@@ -519,7 +526,7 @@ class _Bus:
         return max(end, out + 1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _codes_of(arg: int) -> int:
     place = dict(RECORD_ARG)["codes"]
     return (arg >> place.offset) & ((1 << place.width) - 1)
@@ -548,7 +555,10 @@ class _Queue:
         return self.times[0] if self.times else None
 
     def take(self, cycle: int) -> None:
-        self.times.popleft()
+        times = self.times
+        if len(times) > Collector.depth and times[Collector.depth] - FIFO < cycle:
+            self.machine.held += 1
+        times.popleft()
 
     def begin(self, cycle: int, beats: int) -> None:
         """STORE asks in ``cycle``."""
@@ -923,11 +933,8 @@ class _Geometry:
     """Steps of a convolution in which things happen, counted from its first."""
 
     def __init__(self, config: Config, run: WindowRun, pool: int) -> None:
-        self.run = run
-        generator = WindowGenerator(max_kernel=config.kernel, max_width=config.width, max_height=config.width,
-                                    max_channels=255)
-        self.steps = generator.steps(run)
-        fill = generator.fill(run)
+        #: Steps before the first window; see :meth:`WindowGenerator.fill`.
+        fill = (run.kernel_h - 1 - run.pad_top) * run.pitch + config.kernel - 1 - run.pad_left
         rows = max(run.height, run.rows)
         pixels = (((np.arange(run.channels) * rows)[:, None, None] + np.arange(run.height)[:, None]) * run.pitch
                   + np.arange(run.width)).ravel()
@@ -942,6 +949,7 @@ class _Geometry:
         self.words = [int(s) for s in words]
         self.end = ((run.channels - 1) * rows + (run.out_height - 1) * run.stride_h) * run.pitch \
             + (run.out_width - 1) * run.stride_w + fill
+        self.steps = 1 + max(self.end, self.pixels[-1])
 
 
 class _Flow:
@@ -966,8 +974,7 @@ class _Flow:
                 enters = self.window(first)
                 if enters < loaded:
                     shift += loaded - enters
-                    self.thresholds.append(first)
-                    self.shifts.append(shift)
+                    self._late(first, shift)
                     enters = loaded
                 loaded = enters + rows + 1
                 channel += 1
@@ -984,8 +991,7 @@ class _Flow:
                         late = limit - (base + step + shift)
                         if late > 0:
                             shift += late
-                            self.thresholds.append(step)
-                            self.shifts.append(shift)
+                            self._late(step, shift)
                 step = pixels[at + size - 1]
                 weights(step)
                 if size == BLOCK:
@@ -994,6 +1000,10 @@ class _Flow:
                     encoder.rest(base + step + shift, size)
         weights(1 << 30)
         self.last_shift = shift
+
+    def _late(self, step: int, shift: int) -> None:
+        self.thresholds.append(max(step, self.thresholds[-1]) if self.thresholds else step)
+        self.shifts.append(shift)
 
     def window(self, step: int) -> int:
         """When the window of a step enters the array."""
@@ -1247,12 +1257,14 @@ class _Machine:
         self.array = _Array(self)
         self.head = _Head(self)
         self.encode = _Encode(self)
-        self.engines = {Engine.LOAD: self.bus, Engine.STORE: self.store, Engine.ARRAY: self.array,
-                        Engine.HEAD: self.head, Engine.ENCODE: self.encode}
+        self.engines: dict[int, _Engine] = {
+            Engine.LOAD: self.bus, Engine.STORE: self.store, Engine.ARRAY: self.array,
+            Engine.HEAD: self.head, Engine.ENCODE: self.encode}
         kinds: dict[int, type[_Queue]] = {
             Source.CONVOLUTION_TAPS: _Queue, Source.DENSE_TAPS: _Queue, Source.RAW: _RawQueue,
             Source.LANES: _LaneQueue, Source.HEAD: _HeadQueue, Source.LOSSES: _Queue}
         self.queues = {source: kind(self) for source, kind in kinds.items()}
+        self.held = 0
         self.phase_since = 0
         self.phase = 0
         self.phase_cycles = [0] * len(PHASES)
@@ -1283,11 +1295,9 @@ class _Machine:
         """Cycles from the bell to the interrupt."""
         # Three cycles of checks come before the first fetch.
         self.agenda.visible(3, self.dispatch.begin)
-        heap = self.agenda._heap
-        while heap:
-            cycle, _, _, action = heapq.heappop(heap)
-            self.now = cycle
-            action(cycle)
+        while (todo := self.agenda.next()) is not None:
+            self.now, action = todo
+            action(self.now)
         if self.dispatch.ended is None:
             raise ValueError(f"command {self.dispatch.at}: the program does not get beyond it")
         total = self.dispatch.ended + 3
@@ -1319,14 +1329,17 @@ def forecast(plan: Plan | Sequence[Instruction], *, config: Config | None = None
     total = machine.run()
     return Forecast(total=total, phases=dict(zip(PHASES, machine.phase_cycles)),
                     commands=[None if t is None else (t[0], t[1]) for t in machine.times],
-                    clock_mhz=config.clock_mhz)
+                    clock_mhz=config.clock_mhz, held=machine.held, instructions=commands)
 
 
 # -- comparison -------------------------------------------------------------------------------------------------------
 
 
-def observed(commands: Sequence[Instruction], dropped: Sequence[bool], trace: np.ndarray) -> list[Times | None]:
-    """``(started, done)`` of each command in a trace, counted as in a forecast from the first event on."""
+def observed(forecast: Forecast, trace: np.ndarray) -> list[Times | None]:
+    """``(started, done)`` of each command in a trace; None where the forecast has a command dropped.
+
+    Raises :class:`ValueError` if the trace has other commands than the forecast.
+    """
     starts: list[list[int]] = [[] for _ in Engine]
     dones: list[list[int]] = [[] for _ in Engine]
     for event in trace.tolist():
@@ -1338,14 +1351,22 @@ def observed(commands: Sequence[Instruction], dropped: Sequence[bool], trace: np
                 dones[e].append(cycle)
     out: list[Times | None] = []
     at = [0] * len(Engine)
-    for command, drop in zip(commands, dropped):
-        if drop:
+    for command, times in zip(forecast.instructions, forecast.commands):
+        if times is None:
             out.append(None)
             continue
         e = int(command.engine)
+        if at[e] == min(len(starts[e]), len(dones[e])):
+            raise ValueError(f"trace: {command.engine.name} ends {at[e]} commands, the forecast has more")
         out.append((starts[e][at[e]], dones[e][at[e]]))
         at[e] += 1
-    return out
+    for engine, ended in zip(Engine, dones):
+        if len(ended) != at[engine]:
+            raise ValueError(f"trace: {engine.name} ends {len(ended)} commands, the forecast has {at[engine]}")
+    # A trace counts from where it likes: its first event is where the forecast has it.
+    first = min((t[0] for t in out if t is not None), default=0)
+    shift = min((t[0] for t in forecast.commands if t is not None), default=0) - first
+    return [None if t is None else (t[0] + shift, t[1] + shift) for t in out]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -1378,16 +1399,15 @@ class Comparison:
         return float(((self.started == 0) & (self.done == 0)).mean())
 
 
-def compare(forecast: Forecast, commands: Sequence[Instruction], trace: np.ndarray) -> Comparison:
-    """Compares command by command. Cycles of the trace are shifted so that its first event is as forecast."""
-    seen = observed(commands, [t is None for t in forecast.commands], trace)
-    pairs = [(n, ours, theirs) for n, (ours, theirs) in enumerate(zip(forecast.commands, seen))
+def compare(forecast: Forecast, trace: np.ndarray) -> Comparison:
+    """Compares command by command with what :meth:`~gradloom.sim.device.SimulatedDevice.take_trace` recorded."""
+    pairs = [(n, ours, theirs) for n, (ours, theirs) in enumerate(zip(forecast.commands, observed(forecast, trace)))
              if ours is not None and theirs is not None]
-    ours = np.array([p[1] for p in pairs])
-    theirs = np.array([p[2] for p in pairs])
-    theirs = theirs - theirs[:, 0].min() + ours[:, 0].min()
-    difference = ours - theirs
+    if not pairs:
+        raise ValueError("forecast: no command runs")
+    difference = np.array([p[1] for p in pairs]) - np.array([p[2] for p in pairs])
+    which = [forecast.instructions[p[0]] for p in pairs]
     return Comparison(
-        index=np.array([p[0] for p in pairs]), engine=np.array([int(commands[p[0]].engine) for p in pairs]),
-        opcode=np.array([int(commands[p[0]].opcode) for p in pairs]),
-        started=difference[:, 0], done=difference[:, 1], duration=difference[:, 1] - difference[:, 0])
+        index=np.array([p[0] for p in pairs]), engine=np.array([int(c.engine) for c in which]),
+        opcode=np.array([int(c.opcode) for c in which]), started=difference[:, 0], done=difference[:, 1],
+        duration=difference[:, 1] - difference[:, 0])

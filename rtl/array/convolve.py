@@ -102,8 +102,8 @@ class ConvolveControl(wiring.Component):
         ]
         m.d.sync += room.eq(room - read + leave)
         with m.If(start):
-            m.d.sync += [reading.eq(1), channel.eq(0), lane.eq(0), column.eq(0), line.eq(0), address.eq(command["from"]),
-                         base.eq(command["from"])]
+            m.d.sync += [reading.eq(1), channel.eq(0), lane.eq(0), column.eq(0), line.eq(0),
+                         address.eq(command["from"]), base.eq(command["from"])]
         with m.Elif(read):
             m.d.sync += [column.eq(column + 1), address.eq(address + 1)]
             with m.If(line_end):

@@ -21,7 +21,7 @@ from .convolve import ConvolveControl
 from .dense import DenseControl
 from .encode import TapEncoder
 from .feeder import RowControl, RowFeeder
-from .feet import Accumulate, Align, DrainToken, Finish, Hidden, RunLayout, SumsToken
+from .feet import Accumulate, Align, DrainToken, Finish, Hidden, SumsToken
 from .passes import PassControl
 from .pe import Precision, tag_layout
 from .systolic import SystolicArray
@@ -79,7 +79,7 @@ class ArrayEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        rows, columns, rank = config.rows, config.columns, config.rank
+        rows, rank = config.rows, config.rank
         array = place(m, "array", SystolicArray(
             rows=rows, panels=config.panels, columns=rank, precision=Precision(x=ACTIVATION.width)), platform)
         passes = place(m, "passes", PassControl(config), platform)

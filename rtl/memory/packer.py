@@ -4,8 +4,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from ..config import SCALES_PER_BEAT
 from ..quant.encoder import block_layout
-from .router import SCALES_PER_BEAT
 
 __all__ = ["TapPacker"]
 

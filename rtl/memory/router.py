@@ -5,10 +5,10 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import SCALE
+from ..config import SCALE, SCALES_PER_BEAT
 from ..control.signature import LoadBeat
 
-__all__ = ["Destination", "RECORD_ARG", "SCALES_PER_BEAT", "Router"]
+__all__ = ["Destination", "RECORD_ARG", "Router"]
 
 
 class Destination:
@@ -26,9 +26,6 @@ class Destination:
 
 #: A sample's record goes to ``row``, ``half``: beats below ``codes`` hold scales, those below ``logits`` codes.
 RECORD_ARG = data.StructLayout({"row": 8, "half": 1, "codes": 11, "logits": 11, "_reserved": 1})
-
-#: A beat of scales: index of its first, and seven scales.
-SCALES_PER_BEAT = 7
 
 
 class Router(wiring.Component):

@@ -1,6 +1,6 @@
 """Writes programs: commands with names for their fields, checked against the widths they have."""
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from amaranth.hdl import Shape
 from amaranth.lib import data
@@ -10,7 +10,7 @@ from ..control.signature import COMMAND_BYTES, Command, Engine
 __all__ = ["Instruction", "Assembler", "pack"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _fields(layout: data.StructLayout) -> dict[str, tuple[int, int, bool]]:
     return {name: (f.offset, f.width, Shape.cast(f.shape).signed) for name, f in layout}
 

@@ -3,8 +3,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..config import ACTIVATION, PARAMETER, Config
-from ..memory.router import SCALES_PER_BEAT
+from ..config import ACTIVATION, PARAMETER, SCALES_PER_BEAT, Config
 from ..models.network import Conv, Network
 from ..nn.window import WindowRun
 

@@ -1,6 +1,8 @@
 """The program of a fine-tune, and where everything lies in the window that it works on."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -121,8 +123,8 @@ def plan_steps(settings: Settings, rows: int) -> list[Step]:
 class Plan:
     """A program and its data.
 
-    ``segments``: bytes to put at offsets of the window before the bell. ``records``, ``lanes``, ``b``, ``losses``: where
-    to find results. ``loads``: bytes of the window that are used.
+    ``segments``: bytes to put at offsets of the window before the bell. ``records``, ``lanes``, ``b``,
+    ``losses``: where to find results. ``size``: bytes of the window that are used.
     """
 
     lowered: Lowered
@@ -186,7 +188,7 @@ class _Writer:
     # -- forward of the frozen network ---------------------------------------------------------------------------
 
     def base(self, samples: Sequence[int], where: Sequence[int], slots: tuple[int, int] | None) -> None:
-        """Forward of up to ``rows`` samples, their records to offsets ``where``; :meth:`flush` completes the last group.
+        """Forward of up to ``rows`` samples, their records to ``where``; :meth:`flush` completes the last group.
 
         Convolutions of a sample run in turn with those of the samples after it, so that the array works on one while
         the other's words are on their way. For the same reason a group's dense layers and encodings stand among the
@@ -208,12 +210,14 @@ class _Writer:
                         self._image(samples[row], slots)
                     self._convolve(stage, row, where[row], slots, row == count - 1)
                 if stage == 0:
-                    self._emit(before, len(low.denses) - 1 if tick == 1 else 1)
+                    # A row's encodings stand before those of the row before it in this group, which wait for
+                    # a convolution: so they are two rows ahead of the row that they set free.
+                    self._emit(before, len(low.denses) if tick == 1 else 1)
         self._emit(before, len(before))
 
         # One dense layer, then one row of encodings, each.
-        self.pending = [lambda dense=dense: self._dense(dense, count, slots) for dense in low.denses]
-        self.pending += [lambda row=row: self._finish_row(row, where[row], slots, count) for row in range(count)]
+        self.pending = [partial(self._dense, dense, count, slots) for dense in low.denses]
+        self.pending += [partial(self._finish_row, row, where[row], slots, count) for row in range(count)]
 
     def flush(self) -> None:
         """Writes what the last group still lacks."""
@@ -328,7 +332,7 @@ class _Writer:
     # -- a step of the adapters ----------------------------------------------------------------------------------
 
     def fetch(self, where: Sequence[int], labels: int, half: int, free: bool) -> None:
-        """Loads a microbatch's records and labels into ``half``; ``free``: when the step before last is done with it."""
+        """Loads a microbatch's records and labels into ``half``; ``free``: once the step before last has left it."""
         low, asm = self.low, self.asm
         asm.add(Engine.LOAD, 0, LoadOperands, offset=labels, beats=2, dest=Destination.LABELS, arg=half,
                 wait=(Token.HALF_FREE,) if free else (), phase=Phase.LOAD)
@@ -363,7 +367,7 @@ class _Writer:
                          q=step.q, v_mode=step.v_mode, apply=step.last, mu=step.mu,
                          **self._pass(virtual, len(step.samples), half))
 
-    def _pass(self, virtual: int, count: int, half: int) -> dict[str, int]:
+    def _pass(self, virtual: int, count: int, half: int) -> dict[str, Any]:
         index, part = divmod(virtual, self.low.parts)
         tap = self.low.taps[index]
         return {"elements": tap.elements, "tap": virtual, "half": half, "samples": count,

@@ -27,14 +27,14 @@ class Noise:
 
     def __init__(self, seed: int):
         seed *= 0x9E3779B1
-        self._bits = np.array([seed >> n & 1 for n in range(31)], dtype=np.uint8)
+        self._bits = np.array([seed >> n & 1 for n in range(31)], dtype=np.int64)
 
     def take(self, words: int, bits: int) -> np.ndarray:
         """The next ``words`` integers of ``bits`` bits, lowest bit first."""
-        x = list(self._bits)
-        while len(x) < words * bits + 31:
-            x += [a ^ b for a, b in zip(x[-31:-3], x[-28:])]
-        x = np.array(x, dtype=np.int64)
+        sequence = [int(bit) for bit in self._bits]
+        while len(sequence) < words * bits + 31:
+            sequence += [a ^ b for a, b in zip(sequence[-31:-3], sequence[-28:])]
+        x = np.array(sequence, dtype=np.int64)
         self._bits = x[words * bits:words * bits + 31]
         return x[:words * bits].reshape(words, bits) @ (1 << np.arange(bits))
 

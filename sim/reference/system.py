@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradloom.rtl.config import ACTIVATION, DECODED, PARAMETER
+from gradloom.rtl.config import ACTIVATION, DECODED, PARAMETER, SCALES_PER_BEAT
 from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.rtl.formats.fixed import round_shift, saturate
-from gradloom.rtl.memory.router import SCALES_PER_BEAT
 from gradloom.rtl.plan.lowering import Lowered
 from gradloom.rtl.plan.program import Settings, Step, plan_steps
 
@@ -102,8 +101,8 @@ def records(lowered: Lowered, cache: Cache) -> np.ndarray:
 class FineTune:
     """State and results of a fine-tune in integers.
 
-    ``a``: ``[rank, elements]`` in the device's order, ``b``: ``[classes, rank]`` of each tap. ``losses``: sum of the losses
-    of each step's samples, Q.16; ``correct`` and ``counts`` of each step.
+    ``a``: ``[rank, elements]`` in the device's order, ``b``: ``[classes, rank]`` of each tap. ``losses``: sum of the
+    losses of each step's samples, Q.16; ``correct`` and ``counts`` of each step.
     """
 
     lowered: Lowered

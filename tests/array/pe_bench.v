@@ -12,7 +12,7 @@ module pe_bench(input clk, output reg [31:0] differing, output reg [31:0] change
   wire [4:0] tag_a, tag_b;
   behaviour a(.clk(clk), .rst(rst), .x_i(x), .x_o(x_a), .tag_i(tag), .tag_o(tag_a), .w_i(w), .w_o(w_a),
               .p_i(p), .p_o(p_a));
-  primitive b(.clk(clk), .rst(rst), .x_i(x), .x_o(x_b), .tag_i(tag), .tag_o(tag_b), .w_i(w), .w_o(w_b),
+  sliced b(.clk(clk), .rst(rst), .x_i(x), .x_o(x_b), .tag_i(tag), .tag_o(tag_b), .w_i(w), .w_o(w_b),
               .p_i(p), .p_o(p_b));
   reg [2:0] mode;
   always @(posedge clk) begin
