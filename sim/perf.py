@@ -417,7 +417,8 @@ class _Bus:
         self.offered: tuple[int, int] | None = None
         self.free_at = 0                        # the command before has sent its bursts
         self.contexts: deque[int] = deque()     # cycles from which a context is free
-        self.bursting: list[int] | None = None  # command, next beat's address, beats that remain, first beat
+        self.bursting: tuple[int, int, int] | None = None    # command, next beat's address, beats that remain
+        self.record = False
         self.burst_at: int | None = None        # its next burst may leave from then on
         self.scales_at = 0                      # the router's last scale has left
 
@@ -440,7 +441,10 @@ class _Bus:
         self.offered = None
         self.machine.scheduler.taken(command, at)
         operands = self.machine.commands[command].operands
-        self.bursting = [command, operands["offset"] // 16, operands["beats"], -1]
+        self.bursting = (command, operands["offset"] // 16, operands["beats"])
+        # Beats of a record's scales, which the router takes apart.
+        self.scales = _codes_of(operands["arg"]) if operands["dest"] == Destination.RECORD else 0
+        self.record = self.scales > 0
         self.contexts.append(-1)
         if len(self.contexts) > 4:
             self.contexts.popleft()
@@ -475,19 +479,23 @@ class _Bus:
                 self._try_at(cycle + 1)
         elif self.burst_at is not None and self.burst_at <= cycle:
             assert self.bursting is not None
-            command, address, left, start = self.bursting
+            command, address, left = self.bursting
             beats = min(BURST - address % BURST, left)
             first = self._flow(cycle, beats)
-            if start < 0:
-                start = first
+            scales = min(self.scales, beats)
+            for n in range(scales):
+                self.scales_at = max(self.scales_at, first + n + FIFO) + SCALES_PER_BEAT
+            self.scales -= scales
             end = first + beats - 1
             if beats < left:
-                self.bursting = [command, address + beats, left - beats, start]
+                self.bursting = (command, address + beats, left - beats)
                 self.burst_at = None
                 self._release(end)
                 self.agenda.visible(cycle + 2, self._ready)
                 return
-            end = self.last = self._settle(command, start, end)
+            if self.record:
+                # A record's last beat waits until its scales have left; a register tells.
+                end = self.last = max(end, self.scales_at + 1)
             self._release(end)
             self.machine.scheduler.done(Engine.LOAD, command, end + 1)
             self.bursting = self.burst_at = None
@@ -511,19 +519,6 @@ class _Bus:
             if self.wanted or self.burst_at is not None:
                 self._try_at(now)
         self.agenda.visible(end + 1, later)
-
-    def _settle(self, command: int, start: int, end: int) -> int:
-        """Last beat of a record: it waits for the record's scales, which leave one by one."""
-        operands = self.machine.commands[command].operands
-        if operands["dest"] != Destination.RECORD:
-            return end
-        scales = _codes_of(operands["arg"])
-        out = self.scales_at
-        for n in range(scales):
-            out = max(out, start + n + FIFO) + SCALES_PER_BEAT
-        self.scales_at = out
-        # A register tells that the queue is empty.
-        return max(end, out + 1)
 
 
 @cache
@@ -933,7 +928,7 @@ class _Geometry:
     """Steps of a convolution in which things happen, counted from its first."""
 
     def __init__(self, config: Config, run: WindowRun, pool: int) -> None:
-        #: Steps before the first window; see :meth:`WindowGenerator.fill`.
+        # Steps before the first window; see :meth:`WindowGenerator.fill`.
         fill = (run.kernel_h - 1 - run.pad_top) * run.pitch + config.kernel - 1 - run.pad_left
         rows = max(run.height, run.rows)
         pixels = (((np.arange(run.channels) * rows)[:, None, None] + np.arange(run.height)[:, None]) * run.pitch
