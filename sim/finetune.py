@@ -19,6 +19,7 @@ from gradloom.rtl.plan.schedule import initial_adapters
 from gradloom.rtl.presets import Preset
 
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
+from .perf import forecast
 from .reference.system import Cache, FineTune, Health, fill_cache, fine_tune, logits, pixels, records
 
 __all__ = ["MismatchError", "Result", "finetune", "predict", "run_rtl", "verilog_of"]
@@ -213,8 +214,10 @@ def _integer(config, network, dataset, rank, lr, batch, epochs, seed, cache, mom
 
     metrics: dict[str, Any] = {}
     result = None
+    tell(0, 0, "forecast")
+    expected = forecast(plan)
     if engine == "rtl":
-        result = run_rtl(plan, files, progress=tell)
+        result = run_rtl(plan, files, progress=tell, expected=expected.total)
     tell(0, 0, "reference")
     health = Health()
     kept = fill_cache(lowered, images, health)
@@ -225,6 +228,7 @@ def _integer(config, network, dataset, rank, lr, batch, epochs, seed, cache, mom
     else:
         metrics = {"cycles": None, "cache": None, "health": {
             "saturated": health.saturated, "underflowed": health.underflowed, "gradient_norm": health.gradient_norm}}
+    metrics["forecast"] = {"total": expected.total} | dict(expected.phases)
     tell(0, 0, "judging on other images")
     test = fill_cache(lowered, pixels(dataset.x_test))
     words = reference.adapters()

@@ -4,7 +4,7 @@ module pe_bench(input clk, output reg [31:0] differing, output reg [31:0] change
   reg rst = 1;
   reg [23:0] x = 0;
   reg [17:0] w = 0;
-  reg [47:0] p = 0, before = 0;
+  reg [47:0] p = 0, earlier = 0;
   reg [4:0] tag = 0;
   wire [23:0] x_a, x_b;
   wire [17:0] w_a, w_b;
@@ -29,8 +29,8 @@ module pe_bench(input clk, output reg [31:0] differing, output reg [31:0] change
       default: mode = 3'b010;  // drain
     endcase
     tag <= {mode, $urandom % 3 == 0, $urandom % 3 == 0};
-    before <= p_a;
+    earlier <= p_a;
     if ({x_a, w_a, p_a, tag_a} !== {x_b, w_b, p_b, tag_b}) differing <= differing + 1;
-    if (p_a != before) changes <= changes + 1;
+    if (p_a != earlier) changes <= changes + 1;
   end
 endmodule

@@ -1,0 +1,130 @@
+"""The forecast against traces of the RTL: every command to the cycle."""
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradloom.firmware.host import Accelerator
+from gradloom.rtl.array.commands import ArrayOpcode
+from gradloom.rtl.config import Config
+from gradloom.rtl.control.signature import ControlOpcode, ControlOperands, Engine, LoadOperands
+from gradloom.rtl.memory.router import Destination
+from gradloom.rtl.models.onnx_import import load_pretrained
+from gradloom.rtl.plan.assembler import Assembler, Instruction
+from gradloom.rtl.plan.lowering import lower
+from gradloom.rtl.plan.program import Settings, plan_finetune
+from gradloom.sim.finetune import run_rtl
+from gradloom.sim.perf import PHASES, compare, forecast
+
+# The whole-machine tests' small design: one build serves both.
+_spec = importlib.util.spec_from_file_location(
+    "small_machine", Path(__file__).resolve().parents[1] / "system" / "conftest.py")
+small = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(small)
+
+
+@pytest.fixture(scope="session")
+def built():
+    return small.Machine(small.SMALL)
+
+
+def plan_of(network, config, *, samples, rank=2, **settings):
+    """A fine-tune on made-up images."""
+    rng = np.random.default_rng(samples)
+    lowered = lower(network, config, rank)
+    images = rng.integers(0, 65536, (samples, *network.input_shape))
+    labels = rng.integers(0, network.classes, samples)
+    a = [rng.integers(-900, 900, (rank, tap.elements)) for tap in lowered.taps]
+    b = [rng.integers(-900, 900, (network.classes, rank)) for _ in lowered.taps]
+    return plan_finetune(lowered, Settings(samples=samples, **settings), images, labels, a, b)
+
+
+def simulated_run(built, *, convs=2, read_latency=40, write_latency=10, **settings):
+    """``(plan, result)`` of the RTL on memory of fixed latency."""
+    plan = plan_of(small.small_network(convs=convs), built.config, **settings)
+    timing = {"read_latency": read_latency, "write_latency": write_latency}
+    return plan, run_rtl(plan, built.files, trace=True, timing=timing)
+
+
+@pytest.mark.parametrize("read_latency, write_latency, settings", [
+    (40, 10, {"samples": 20, "epochs": 2, "batch": 5}),
+    # Microbatches, momentum, two adapters a tap, and samples that are computed each time.
+    (40, 10, {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4}),
+    (3, 1, {"samples": 20, "epochs": 2, "batch": 3, "convs": 0}),
+    # Commands are fetched between the bursts of loads, and stores lag behind.
+    (120, 900, {"samples": 30, "epochs": 1, "batch": 4}),
+])
+def test_forecast_is_the_rtl(built, read_latency, write_latency, settings):
+    plan, result = simulated_run(built, read_latency=read_latency, write_latency=write_latency, **settings)
+    told = forecast(plan, read_latency=read_latency, write_latency=write_latency)
+    found = compare(told, result.trace)
+    assert told.held == 0
+    for engine, opcode in ((Engine.ARRAY, ArrayOpcode.FORWARD), (Engine.ARRAY, ArrayOpcode.GRADIENT),
+                           (Engine.ARRAY, ArrayOpcode.CONVOLVE), (Engine.ARRAY, ArrayOpcode.DENSE),
+                           (Engine.HEAD, 0), (Engine.ENCODE, None), (Engine.LOAD, None), (Engine.STORE, None)):
+        assert found.equal(engine, opcode) == 1, f"{engine.name} {opcode}"
+    assert found.exact == 1
+    assert result.metrics["cycles"] == {"total": told.total, **told.phases}
+
+
+def test_predicates_and_valid_bits_are_the_rtl(built):
+    asm = Assembler()
+
+    def load(beats, **more):
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=48, beats=beats, dest=Destination.LABELS, **more)
+
+    asm.add(Engine.CONTROL, ControlOpcode.MARK, ControlOperands, slot=3, count=70)
+    load(1, slots=(3, 70))
+    load(30, slots=(3, 71))
+    asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, slot=30, count=34, slots=(0, 2))
+    asm.add(Engine.CONTROL, ControlOpcode.FENCE, slots=(4, 1))
+    asm.add(Engine.CONTROL, ControlOpcode.CLEAR)
+    load(2, slots=(3, 70), post=(5,))
+    asm.add(Engine.CONTROL, ControlOpcode.FENCE, wait=(5,))
+    asm.add(Engine.CONTROL, ControlOpcode.END)
+    told = forecast(asm.instructions, config=built.config, program_offset=4096)
+    assert [n for n, times in enumerate(told.commands) if times is None] == [1, 4]
+    with built.device() as device:
+        host = Accelerator(device)
+        host.store(4096, asm.code)
+        device.set("trace", 1)
+        counters = host.run(4096, len(asm), timeout=60)
+        found = compare(told, device.take_trace())
+    assert found.exact == 1
+    assert counters.metrics()["cycles"] == {"total": told.total, **told.phases}
+
+
+def test_preset_workload():
+    config = Config()
+    plan = plan_of(load_pretrained(), config, samples=40, rank=4, epochs=2, batch=20)
+    told = forecast(plan)
+    assert tuple(told.phases) == PHASES
+    assert sum(told.phases.values()) == told.total
+    assert told.seconds == pytest.approx(told.total / (config.clock_mhz * 1e6))
+    assert told.held == 0
+    last = {engine: -1 for engine in Engine}
+    for command, times in zip(plan.assembler.instructions, told.commands):
+        started, done = times
+        assert last[command.engine] < started < done < told.total
+        last[command.engine] = started
+    # Slower memory takes longer, and a forecast is the same each time.
+    assert forecast(plan, read_latency=400, write_latency=400).total > told.total
+    assert forecast(plan).commands == told.commands
+
+
+def test_refuses_what_never_ends():
+    with pytest.raises(ValueError, match="command 0: the program does not get beyond it"):
+        forecast([Instruction(Engine.CONTROL, ControlOpcode.FENCE, {}, wait=(1,)),
+                  Instruction(Engine.CONTROL, ControlOpcode.END, {})])
+    with pytest.raises(ValueError, match="read_latency=0: must be at least 1"):
+        forecast([Instruction(Engine.CONTROL, ControlOpcode.END, {})], read_latency=0)
+
+
+def test_refuses_a_trace_of_another_program():
+    told = forecast([Instruction(Engine.CONTROL, ControlOpcode.END, {})])
+    with pytest.raises(ValueError, match="trace: CONTROL ends 0 commands, the forecast has more"):
+        compare(told, np.zeros(0, np.uint64))
+    events = np.array([100 << 12 | 1, 101 << 12 | 1 << 6, 105 << 12 | 1, 106 << 12 | 1 << 6], np.uint64)
+    with pytest.raises(ValueError, match="trace: CONTROL ends 2 commands, the forecast has 1"):
+        compare(told, events)
