@@ -383,7 +383,7 @@ class _Dispatch:
             def cleared(now: int) -> None:
                 self.machine.valid.bits = 0
                 done(now)
-            self.agenda.decide(cycle + 2 + self.machine.config.cache_slots // 32, cleared)
+            self.agenda.decide(cycle + 1 + self.machine.config.cache_slots // 32, cleared)
             return
 
         def idle(now: int) -> bool:
