@@ -121,8 +121,8 @@ def test_passes_are_adapters_forward_and_backward():
             codes, scales = cached[t]
             for s in range(samples):
                 raw = pack_nibbles(codes[s]).tobytes()
-                await machine.write(ctx, dut.codes, [int.from_bytes(raw[n:n + 16], "little") for n in range(0, len(raw), 16)],
-                                    at=2 * int(banks[t]), row=s)
+                beats = [int.from_bytes(raw[n:n + 16], "little") for n in range(0, len(raw), 16)]
+                await machine.write(ctx, dut.codes, beats, at=2 * int(banks[t]), row=s)
                 await machine.write(ctx, dut.scales, scales[s], at=int(banks[t]), row=s)
         for opcode in (ArrayOpcode.FORWARD, ArrayOpcode.GRADIENT):
             for t in range(3):
