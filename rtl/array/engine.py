@@ -193,7 +193,7 @@ class ArrayEngine(wiring.Component):
 
         # The optimiser's operands hold while gradients are under way.
         optimiser = Signal(OPTIMIZER_CONFIG)
-        gradients = Signal(4)
+        gradients, forwards = Signal(4), Signal(4)
         gradient_done = Signal()
         same = (optimiser.as_value() == Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu)) | (gradients == 0)
         self.optimiser, self.gradient_done = optimiser, gradient_done
@@ -232,9 +232,11 @@ class ArrayEngine(wiring.Component):
                     bad.eq(bad_pass),
                     kind.eq(Mux(opcode == ArrayOpcode.GRADIENT, 1, 0)),
                     passes.i.valid.eq(take),
-                    # Forward reads the words that gradients write, through the same port.
+                    # Forward reads the words that gradients write, through the same port; and a gradient's
+                    # weights must not pass while forward streams its own.
                     go.eq(passes.i.ready & convolve.idle & dense.idle
-                          & Mux(opcode == ArrayOpcode.FORWARD, gradients == 0, same & (gradients != 15))),
+                          & Mux(opcode == ArrayOpcode.FORWARD, (gradients == 0) & (forwards != 15),
+                                same & (forwards == 0) & (gradients != 15))),
                 ]
             with m.Case(ArrayOpcode.CONVOLVE):
                 m.d.comb += [
@@ -259,12 +261,15 @@ class ArrayEngine(wiring.Component):
             self.engine.error.code.eq(Mux(unknown, Error.UNKNOWN_OPCODE, Error.BAD_OPERAND)),
         ]
         starts_gradient = take & (opcode == ArrayOpcode.GRADIENT)
-        m.d.sync += gradients.eq(gradients + starts_gradient - gradient_done)
+        drained = Signal()
+        m.d.sync += [
+            gradients.eq(gradients + starts_gradient - gradient_done),
+            forwards.eq(forwards + (take & (opcode == ArrayOpcode.FORWARD)) - drained),
+        ]
         with m.If(starts_gradient):
             m.d.sync += optimiser.eq(Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu))
 
         # Commands of different kinds may end out of order; they are reported in order.
-        drained = Signal()
         ended = [Signal(4, name=f"ended_{n}") for n in range(3)]
         events = (drained, gradient_done, finish.done)
         for n, (count, event) in enumerate(zip(ended, events)):

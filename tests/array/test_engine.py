@@ -109,7 +109,8 @@ def test_passes_are_adapters_forward_and_backward():
     cached = [encode_fixed(v) for v in x]
     decoded = [decode_fixed(codes, scales)[:, :n] for (codes, scales), n in zip(cached, sizes)]
     a = [rng.integers(-3000, 3000, (config.rank, n)) for n in sizes]
-    machine.dh = {(t, s): rng.integers(-1 << 15, 1 << 15, config.rank).tolist() for t in range(3) for s in range(samples)}
+    machine.dh = {(t, s): rng.integers(-1 << 15, 1 << 15, config.rank).tolist()
+                  for t in range(3) for s in range(samples)}
     lanes = np.cumsum([0] + [-(-n // config.panels) for n in sizes])
     banks = np.cumsum([0] + [-(-n // 64) for n in sizes])
     learnt = []
@@ -117,7 +118,8 @@ def test_passes_are_adapters_forward_and_backward():
     async def script(ctx):
         dut = machine.dut
         for t in range(3):
-            await machine.write(ctx, dut.lanes, [word(w, 16) for w in lane_words(a[t], config.panels)], at=int(lanes[t]))
+            words = [word(w, 16) for w in lane_words(a[t], config.panels)]
+            await machine.write(ctx, dut.lanes, words, at=int(lanes[t]))
             codes, scales = cached[t]
             for s in range(samples):
                 raw = pack_nibbles(codes[s]).tobytes()
