@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= 2
 
-.PHONY: setup test lint typing types unit demo lock clean
+.PHONY: setup test lint typing types unit demo evidence lock clean
 
 setup: $(READY)
 
@@ -47,6 +47,13 @@ demo: $(READY)
 	$(BIN)/gradloom generate instantft-kv260 -o build/demo/design
 	$(BIN)/gradloom report build/demo/design
 	$(BIN)/gradloom finetune instantft-kv260 --rtl build/demo/design --epochs 2 -o build/demo/finetune
+
+# The figures that the documentation quotes, each by the command that makes it.
+evidence: $(READY)
+	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
+	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/design
+	time $(BIN)/gradloom report build/evidence/design
+	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
