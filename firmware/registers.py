@@ -151,6 +151,14 @@ CONSTANTS = {
 
 #: Registers that must not be written while STATUS.busy is set.
 LOCKED = (
+    "WINDOW_BASE_LO",
+    "WINDOW_BASE_HI",
+    "WINDOW_SIZE",
+    "WATCHDOG",
+    "PROGRAM_OFFSET",
+    "PROGRAM_COMMANDS",
+    "BASE_ID",
+    "CACHE_CLEAR",
 )
 
 #: Value of ERROR_CODE: name and meaning.
