@@ -1,7 +1,7 @@
 # Targets for people. Each sets up what it needs; none needs root.
 #   make setup   .venv with everything, .venv/bin/gradloom in it
 #   make test    style, types, all tests (two cores)
-#   make demo    generate the KV260 design and fine-tune on it in simulated RTL
+#   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,8 +45,7 @@ unit: $(READY)
 
 demo: $(READY)
 	$(BIN)/gradloom generate instantft-kv260 -o build/demo/design
-	$(BIN)/gradloom report build/demo/design
-	$(BIN)/gradloom finetune instantft-kv260 --rtl build/demo/design --epochs 2 -o build/demo/finetune
+	$(BIN)/gradloom finetune instantft-kv260 --rtl build/demo/design --limit 400 --epochs 4 -o build/demo/finetune
 
 # The figures that the documentation quotes, each by the command that makes it.
 evidence: $(READY)

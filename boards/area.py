@@ -3,7 +3,8 @@
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -117,42 +118,54 @@ def _instances(top: str, modules: dict[str, Any]) -> dict[str, int]:
     return counts
 
 
-def _steps(command: str, modules: Iterable[str]) -> Iterator[str]:
-    """A synthesis script in parts, with cheap passes between them.
-
-    Constants pass a delay line a register at a time, and each time the thorough passes would go over the whole
-    design; ``opt -fast`` gets them through module by module.
-    """
-    labels = ("begin", "map_dsp", "coarse", "map_memory", "fine", "")
-    for start, end in zip(labels, labels[1:], strict=False):
-        yield from (f"opt -fast {name}" for name in modules)
-        yield f"{command} -run {start}:{end}"
-
-
 def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, dict]:
+    """The mapped design as Yosys JSON, with its modules and flattened."""
     with tempfile.TemporaryDirectory() as folder:
-        hierarchical, flat = Path(folder) / "hierarchical.json", Path(folder) / "flat.json"
-        uram = "-uram" if family == "xcup" else ""
-        commands = [
-            *(f"read_verilog {path.resolve()}" for path in sources.values()),
-            f"hierarchy -top {top}",
-            *(f"setattr -mod -set keep_hierarchy 1 {name}" for name in sources),
-            "proc",
-            "flatten",
-            "opt_clean",
-            *_steps(f"synth_xilinx -family {family} -top {top} -flatten -noiopad -noclkbuf {uram}", sources),
-            f"write_json {hierarchical}",
-            "setattr -mod -unset keep_hierarchy",
-            "flatten",
-            "opt_clean",
-            f"write_json {flat}",
-        ]
+        root = Path(folder)
+        # Half of the modules each, by length: there is a process a core, and no pass waits for a module of the
+        # other half.
+        halves: tuple[list[str], list[str]] = ([], [])
+        for name in sorted(sources, key=lambda name: -sources[name].stat().st_size):
+            min(halves, key=lambda half: sum(sources[each].stat().st_size for each in half)).append(name)
+        mapped = [root / f"{index}.il" for index in range(2)]
         try:
-            run_yosys(commands)
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(lambda half, file: run_yosys(_mapping(sources, half, family, file)), halves, mapped))
+            run_yosys([
+                "read_verilog -lib -specify +/xilinx/cells_sim.v",
+                "read_verilog -lib +/xilinx/cells_xtra.v",
+                *(f"read_rtlil {file}" for file, half in zip(mapped, halves, strict=True) if half),
+                f"hierarchy -check -top {top}",
+                f"write_json {root / 'hierarchical.json'}",
+                "setattr -mod -unset keep_hierarchy",
+                "flatten",
+                "opt_clean",
+                f"write_json {root / 'flat.json'}",
+            ])
         except EmitError as error:
             raise SynthesisError(f"{top} could not be synthesised: {error}") from None
-        first, second = (json.loads(path.read_text(encoding="utf-8")) for path in (hierarchical, flat))
-        return first, second
+        texts = [(root / f"{name}.json").read_text(encoding="utf-8") for name in ("hierarchical", "flat")]
+    return json.loads(texts[0]), json.loads(texts[1])
+
+
+def _mapping(sources: dict[str, Path], half: Collection[str], family: str, target: Path) -> Iterator[str]:
+    """Commands that map the modules of ``half``, to which the others are boxes, and write them to ``target``."""
+    if not half:
+        return
+    options = f"-family {family} -flatten -noiopad -noclkbuf" + (" -uram" if family == "xcup" else "")
+    yield "read_verilog -lib -specify +/xilinx/cells_sim.v"
+    yield "read_verilog -lib +/xilinx/cells_xtra.v"
+    yield from (f"read_verilog {'' if name in half else '-lib '}{path.resolve()}" for name, path in sources.items())
+    yield from (f"setattr -mod -set keep_hierarchy 1 {name}" for name in half)
+    yield from ("proc", "flatten", "opt_clean")
+    # Constants pass a delay line a register at a time, and each time the thorough passes go over all modules:
+    # cheap passes get them through one module after the other.
+    labels = ("prepare", "map_dsp", "coarse", "map_memory", "fine", "")
+    for start, end in zip(labels, labels[1:], strict=False):
+        yield from (f"opt -fast {name}" for name in half)
+        yield f"synth_xilinx {options} -run {start}:{end}"
+    yield from (f"select -add {name}" for name in half)
+    yield f"write_rtlil -selected {target}"
 
 
 def _count(module: dict[str, Any]) -> dict[str, float]:

@@ -99,6 +99,16 @@ def generate(
         f"[bold]{report['name']}[/bold] is in {output}: {len(report['modules'])} modules, "
         f"{report['bytes']:,} bytes of Verilog"
     )
+    if "counted" in report:
+        from gradloom.boards import find
+
+        board, counted = find(report["board"]), report["counted"]
+        slices, bits = (sum(counted[key].values()) for key in ("dsp", "memory_bits"))
+        _say(
+            f"by count: {slices} DSP slices ({100 * slices / board.dsp:.1f} % of {board.name}), "
+            f"{bits / 1e6:.1f} Mbit of memory ({100 * bits / board.memory_bits:.1f} %); "
+            f"gradloom report {output} synthesises it"
+        )
 
 
 @app.command(
