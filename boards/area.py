@@ -136,6 +136,7 @@ def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, 
                 "read_verilog -lib +/xilinx/cells_xtra.v",
                 *(f"read_rtlil {file}" for file, half in zip(mapped, halves, strict=True) if half),
                 f"hierarchy -check -top {top}",
+                "proc",  # of library cells
                 f"write_json {root / 'hierarchical.json'}",
                 "setattr -mod -unset keep_hierarchy",
                 "flatten",
@@ -164,7 +165,7 @@ def _mapping(sources: dict[str, Path], half: Collection[str], family: str, targe
     for start, end in zip(labels, labels[1:], strict=False):
         yield from (f"opt -fast {name}" for name in half)
         yield f"synth_xilinx {options} -run {start}:{end}"
-    yield from (f"select -add {name}" for name in half)
+    yield "select " + " ".join(half)
     yield f"write_rtlil -selected {target}"
 
 
