@@ -136,7 +136,7 @@ def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, 
                 "read_verilog -lib +/xilinx/cells_xtra.v",
                 *(f"read_rtlil {file}" for file, half in zip(mapped, halves, strict=True) if half),
                 f"hierarchy -check -top {top}",
-                "proc",  # of library cells
+                "blackbox =A:whitebox",
                 f"write_json {root / 'hierarchical.json'}",
                 "setattr -mod -unset keep_hierarchy",
                 "flatten",
