@@ -153,7 +153,7 @@ def _mapping(sources: dict[str, Path], half: Collection[str], family: str, targe
     """Commands that map the modules of ``half``, to which the others are boxes, and write them to ``target``."""
     if not half:
         return
-    options = f"-family {family} -flatten -noiopad -noclkbuf" + (" -uram" if family == "xcup" else "")
+    options = f"-family {family} -flatten -noiopad -noclkbuf -nowidelut" + (" -uram" if family == "xcup" else "")
     yield "read_verilog -lib -specify +/xilinx/cells_sim.v"
     yield "read_verilog -lib +/xilinx/cells_xtra.v"
     yield from (f"read_verilog {'' if name in half else '-lib '}{path.resolve()}" for name, path in sources.items())
