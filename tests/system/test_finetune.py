@@ -29,6 +29,21 @@ def test_batches_rates_and_momentum_make_no_difference_to_that(machine, asked):
     compare(run(machine, plan), reference, cache)
 
 
+@pytest.mark.parametrize("asked", [
+    {"convs": 2, "batch": 5, "slots": 7},                       # samples that are computed each time, too
+    {"convs": 1, "batch": 20, "momentum": 0.9, "rank": 3},      # microbatches, a velocity, two adapters a tap
+    {"convs": 0, "batch": 9, "rate": 1.5},
+])
+def test_codes_of_eight_bits_are_learnt_from_by_the_same_design(machine, asked):
+    network = small_network(6, convs=asked["convs"])
+    asked = {name: value for name, value in asked.items() if name != "convs"}
+    plan, reference, cache = machine.plan(network, samples=14, epochs=2, wide=True, **asked)
+    result = run(machine, plan)
+    compare(result, reference, cache)
+    assert plan.lowered.record_codes == 4 * sum(tap.blocks for tap in plan.lowered.taps)
+    assert result.metrics["health"]["gradient_norm"] == reference.health.gradient_norm
+
+
 @pytest.mark.parametrize("rank", [1, 3])
 def test_ranks_other_than_the_designs_own_work(machine, rank):
     network = small_network(2, convs=0)
