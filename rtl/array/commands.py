@@ -23,8 +23,8 @@ class EncodeOpcode(IntEnum):
 
 
 #: FORWARD, GRADIENT. ``elements`` of tap ``tap``, for rows below ``samples``, in ``half``: codes from bank word
-#: ``bank``, scales from block ``scale``, adapter words from ``lane``. ``wide``: codes of 8 bits, four bank words a block,
-#: high nibbles first, through ``book``, which is even, and the one after it. The rest is the optimiser's.
+#: ``bank``, scales from block ``scale``, adapter words from ``lane``. ``wide``: codes of 8 bits, four bank words a
+#: block, high nibbles first, through ``book``, which is even, and the one after it. The rest is the optimiser's.
 PassOperands = data.StructLayout({
     "elements": 16, "tap": 4, "half": 1, "book": 2, "wide": 1, "samples": 8,
     "bank": 16, "scale": 16,

@@ -23,7 +23,8 @@ class TapEncoder(wiring.Component):
 
     Members
     -------
-    base : stream of the index of each tap's first block. i : stream of elements; ``wide``: of a tap in codes of 8 bits. o : stream of beats.
+    base : stream of the index of each tap's first block. i : stream of elements; ``wide``: codes of 8 bits, equal in a
+        tap. o : stream of beats.
     table : rewrites the encoder's thresholds.
     """
 
@@ -113,8 +114,8 @@ class EncodeEngine(wiring.Component):
             with m.Elif(base_ready):
                 m.d.comb += [command.ready.eq(1), encoder.base.valid.eq(command.p.opcode != EncodeOpcode.RAW)]
                 m.d.sync += [reading.eq(1), waiting.eq(1), raw.eq(command.p.opcode == EncodeOpcode.RAW),
-                             row.eq(asked.row), wide.eq(asked.wide), address.eq(asked["from"]), left.eq(asked.elements - 1),
-                             left_out.eq(asked.elements - 1)]
+                             row.eq(asked.row), wide.eq(asked.wide), address.eq(asked["from"]),
+                             left.eq(asked.elements - 1), left_out.eq(asked.elements - 1)]
         m.d.comb += encoder.base.p.eq(asked.scale)
 
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=ACTIVATION.width, depth=self.queue)

@@ -20,7 +20,8 @@ def pass_layout(config):
 
     ``blocks``: of 64 codes. ``tail``: beats in the last block, minus 1. ``bank``, ``scale``: where the tap's codes
     (in 128-bit words) and scales (in blocks) begin, the microbatch's half included. ``lane``: first address in the
-    lanes. ``book``: code book. ``wide``: codes of 8 bits, see :class:`PassControl`. ``samples``: rows in use. ``backward``: gradient, else forward.
+    lanes. ``book``: code book. ``wide``: codes of 8 bits, see :class:`PassControl`. ``samples``: rows in
+    use. ``backward``: gradient, else forward.
     """
     return data.StructLayout({
         "blocks": ceil_log2(config.blocks) + 1,
@@ -57,8 +58,9 @@ class PassControl(wiring.Component):
 
     A wide pass has codes of 8 bits: two nibbles, whose levels add up. Of a block, one table holds the levels of the
     high nibbles, the other those of the low ones (``book`` with its lowest bit set), and each beat is read twice, high
-    and low, at the same address of the lanes. The array adds up the products of both. A block has four bank words,
-    those of its high nibbles first; it takes 32 cycles to fill and ``2 * 64 / panels`` to read, one after the other.
+    and low, at the same address of the lanes. A forward pass adds up the products of both in the array, a gradient
+    pass their sums in the lanes. A block has four bank words, those of its high nibbles first; it takes 32 cycles to
+    fill and ``2 * 64 / panels`` to read, one after the other.
 
     Members
     -------
@@ -79,7 +81,8 @@ class PassControl(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(self.layout)),
             "feed": Out(FeedControl(config)),
-            "beat": Out(data.StructLayout({"valid": 1, "lane": address, "first": 1, "last": 1, "backward": 1, "high": 1, "low": 1})),
+            "beat": Out(data.StructLayout({
+                "valid": 1, "lane": address, "first": 1, "last": 1, "backward": 1, "high": 1, "low": 1})),
             "drain": Out(data.StructLayout({"valid": 1, "tap": tap, "samples": 6})),
             "weight": Out(data.StructLayout({"valid": 1, "tap": tap, "row": ceil_log2(config.rows), "live": 1})),
             "idle": Out(1),
@@ -182,7 +185,7 @@ class PassControl(wiring.Component):
         read_active, read_table, low, step = Signal(), Signal(), Signal(), Signal()
         read_word = Signal(layout.members["blocks"] + 2)
         lane = Signal(layout.members["lane"])
-        block_end, pass_end = Signal(), Signal()
+        block_end, pass_end, half_way = Signal(), Signal(), Signal()
         gap = Signal(range(rows + 1))
         m.d.comb += [
             block_end.eq(beat == Mux(read_block + 1 == reading.blocks, reading.tail, beats - 1)),
@@ -192,7 +195,8 @@ class PassControl(wiring.Component):
             self.feed.read.eq(read_active),
             self.feed.table.eq(read_table ^ low),
             self.feed.group.eq(beat),
-            read_word.eq(Mux(reading.wide, Cat(beat >= beats // 2, low, read_block), Cat(beat >= beats // 2, read_block))),
+            half_way.eq(beat >= beats // 2),
+            read_word.eq(Mux(reading.wide, Cat(half_way, low, read_block), Cat(half_way, read_block))),
             self.feed.word.eq(reading.bank + read_word),
             self.beat.valid.eq(read_active),
             self.beat.lane.eq(lane),

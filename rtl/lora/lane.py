@@ -27,8 +27,8 @@ class AdapterLane(wiring.Component):
     Members
     -------
     read : ``In({valid, address})`` -> ``w`` : the word, 2 cycles later.
-    gradient : ``In({valid, address, pair})``, in the cycle of its sum ``g``. ``pair``: the sum is that of this cycle and
-        of the one before.
+    gradient : ``In({valid, address, pair})``, in the cycle of its sum ``g``. ``pair``: the sum is that of this
+        cycle and of the one before.
     write : ``In({valid, address, data})``, from memory.
     config : see :class:`OptimizerLane`; held while gradients are under way.
     health : ``saturated``, ``underflowed``, ``magnitude`` of a learnt word.

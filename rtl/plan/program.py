@@ -282,11 +282,12 @@ class _Writer:
             else:
                 target = _feature(conv, row, columns) + tile * positions
             run = conv.run
+            encode = conv.tap is not None and first
             self.asm.add(
                 Engine.ARRAY, ArrayOpcode.CONVOLVE, ConvolveOperands, wait=tuple(wait), post=tuple(post),
                 phase=Phase.CONVOLUTION, slots=slots,
                 height=run.height, width=run.width, channels=run.channels, pool=conv.pool, relu=conv.relu,
-                wide=low.wide and conv.tap is not None and first, source=stage > 0, encode=conv.tap is not None and first, to_dense=last_stage,
+                source=stage > 0, encode=encode, wide=encode and low.wide, to_dense=last_stage,
                 kernel_h=run.kernel_h, kernel_w=run.kernel_w, stride_h=run.stride_h, stride_w=run.stride_w,
                 pad_top=run.pad_top, pad_left=run.pad_left, pad_bottom=run.pad_bottom, pad_right=run.pad_right,
                 outputs=min(columns, outputs - tile * columns),

@@ -139,7 +139,8 @@ class NF4Encoder(wiring.Component):
         fill = Signal()
         room = Signal()
         end = Signal()
-        put = {"en": Signal(), "x": Signal.like(self.i.p.x), "end": end, "first": Signal(), "last": Signal(), "wide": Signal()}
+        put = {"en": Signal(), "x": Signal.like(self.i.p.x), "end": end, "first": Signal(), "last": Signal(),
+               "wide": Signal()}
         m.d.comb += [
             # Read pointer and slots only ever make room, so a count from the last cycle is safe.
             room.eq(~level[-1] & ((beat != 0) | ~slots[-1])),
