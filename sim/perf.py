@@ -1092,16 +1092,17 @@ class _Array:
         tail = ((elements - 1) % BLOCK) // self.config.panels + 1
         last = self.last
 
-        at = max(ready, self.convolve_idle, self.dense_idle, self.fills[1], self.reads[0])
+        free = max(self.convolve_idle, self.dense_idle, self.fills[1], self.reads[0])
         if last is not None:
-            at = max(at, last.filler_free)
+            free = max(free, last.filler_free)
         if backward:
             optimiser = tuple(operands.get(name, 0) for name in ("q", "v_mode", "apply", "mu"))
             if optimiser != self.optimiser:
-                at = max(at, self.gradients_over)
+                free = max(free, self.gradients_over)
             self.optimiser = optimiser
         else:
-            at = max(at, self.gradients_over)
+            free = max(free, self.gradients_over)
+        at = max(ready, free + 1)
 
         # The filler hands the pass on when the place before the reader is free.
         hand = max(at + 1, last.handed_free if last is not None else 0)
@@ -1178,7 +1179,7 @@ class _Array:
             run = WindowRun(**dict(zip(WindowRun.__dataclass_fields__, fields)))
             geometry = self.geometries[key] = _Geometry(self.config, run, operands["pool"])
 
-        at = max(ready, self.convolve_idle, self.dense_idle, self.passes_idle, self._run_ready())
+        at = max(ready, 1 + max(self.convolve_idle, self.dense_idle, self.passes_idle, self._run_ready()))
         # The window generator prepares for 4 cycles and arms for 2; a pixel needs as long.
         base = max(at + 1 + WindowGenerator.setup, self.steps_over + 3)
         encode = bool(operands.get("encode"))
@@ -1199,7 +1200,7 @@ class _Array:
     def _dense(self, operands: dict[str, int], ready: int) -> Times:
         rows = self.config.rows
         inputs, samples, outputs = (operands[name] for name in ("inputs", "samples", "outputs"))
-        at = max(ready, self.convolve_idle, self.dense_idle, self.passes_idle, self._run_ready())
+        at = max(ready, 1 + max(self.convolve_idle, self.dense_idle, self.passes_idle, self._run_ready()))
         drain = at + inputs + rows
         self.dense_idle = drain + 1
         self.machine.encode.reserve(at + 1, at + inputs)

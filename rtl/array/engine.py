@@ -226,7 +226,9 @@ class ArrayEngine(wiring.Component):
                 run.target.eq(to_dense.target), run.outputs.eq(to_dense.outputs),
             ]
 
-        bad, unknown, go, take = Signal(), Signal(), Signal(), Signal()
+        # `go` stays once it is set until a command is taken, so that it may be a cycle old: the paths from the controls'
+        # states to the queues of commands would be twice as deep otherwise.
+        bad, unknown, go, take, may = Signal(), Signal(), Signal(), Signal(), Signal()
         kind = Signal(2)
         with m.Switch(opcode):
             with m.Case(ArrayOpcode.FORWARD, ArrayOpcode.GRADIENT):
@@ -255,13 +257,14 @@ class ArrayEngine(wiring.Component):
             with m.Default():
                 m.d.comb += unknown.eq(1)
         m.d.comb += [
-            take.eq(looked & command.valid & ~bad & ~unknown & go & kinds.w_rdy),
+            take.eq(looked & command.valid & ~bad & ~unknown & may),
             command.ready.eq(take),
             kinds.w_en.eq(take), kinds.w_data.eq(kind),
             finish.run.valid.eq(take & (kind == 2)),
             self.engine.error.valid.eq(looked & command.valid & (bad | unknown)),
             self.engine.error.code.eq(Mux(unknown, Error.UNKNOWN_OPCODE, Error.BAD_OPERAND)),
         ]
+        m.d.sync += may.eq(go & kinds.w_rdy & ~take)
         starts_gradient = take & (opcode == ArrayOpcode.GRADIENT)
         drained = Signal()
         m.d.sync += [

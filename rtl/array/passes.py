@@ -109,10 +109,10 @@ class PassControl(wiring.Component):
         level = Signal(range(LEVELS))
         fill_active, fill_table, fill_low = Signal(), Signal(), Signal()
         fill_block = Signal(layout.members["blocks"])
-        fill_last_block = Signal()
+        fill_last_block, fill_last = Signal(), Signal()
         take = Signal()
         m.d.comb += [
-            fill_last_block.eq((fill_block + 1 == filling.blocks) & (fill_low | ~filling.wide)),
+            fill_last_block.eq(fill_last & (fill_low | ~filling.wide)),
             fill_done.eq(fill_active & (level == LEVELS - 1)),
             self.feed.fill.eq(fill_active),
             self.feed.fill_table.eq(fill_table),
@@ -128,7 +128,8 @@ class PassControl(wiring.Component):
         with m.If(fill_done):
             m.d.sync += [fill_table.eq(~fill_table), fill_active.eq(0), fill_low.eq(filling.wide & ~fill_low)]
             with m.If(fill_low | ~filling.wide):
-                m.d.sync += fill_block.eq(fill_block + 1)
+                # Compared a cycle ahead: what follows from a last block reaches far.
+                m.d.sync += [fill_block.eq(fill_block + 1), fill_last.eq(fill_block + 2 == filling.blocks)]
         more = Signal()
         m.d.comb += more.eq(fills & (fill_block != filling.blocks) & ~(fill_done & fill_last_block))
         with m.If(more & room & (~fill_active | fill_done)):
@@ -151,8 +152,8 @@ class PassControl(wiring.Component):
         with m.If(stale & (handed | hand)):
             m.d.sync += [fills.eq(0), handed.eq(0)]
         with m.If(take & self.i.valid):
-            m.d.sync += [filling.eq(self.i.p), fills.eq(1), fill_block.eq(0), fill_low.eq(0), fill_active.eq(1),
-                         handed.eq(0)]
+            m.d.sync += [filling.eq(self.i.p), fills.eq(1), fill_block.eq(0), fill_last.eq(self.i.p.blocks == 1),
+                         fill_low.eq(0), fill_active.eq(1), handed.eq(0)]
 
         # Loader of dh: one pass ahead of the reader at most.
         loaded, loading = Signal(), Signal()
@@ -185,13 +186,13 @@ class PassControl(wiring.Component):
         read_active, read_table, low, step = Signal(), Signal(), Signal(), Signal()
         read_word = Signal(layout.members["blocks"] + 2)
         lane = Signal(layout.members["lane"])
-        block_end, pass_end, half_way = Signal(), Signal(), Signal()
+        block_end, pass_end, half_way, read_last = Signal(), Signal(), Signal(), Signal()
         gap = Signal(range(rows + 1))
         m.d.comb += [
-            block_end.eq(beat == Mux(read_block + 1 == reading.blocks, reading.tail, beats - 1)),
+            block_end.eq(beat == Mux(read_last, reading.tail, beats - 1)),
             step.eq(read_active & (low | ~reading.wide)),
             read_done.eq(step & block_end),
-            pass_end.eq(read_done & (read_block + 1 == reading.blocks)),
+            pass_end.eq(read_done & read_last),
             self.feed.read.eq(read_active),
             self.feed.table.eq(read_table ^ low),
             self.feed.group.eq(beat),
@@ -214,7 +215,7 @@ class PassControl(wiring.Component):
         with m.If(read_done):
             # Two tables were read out, or one.
             m.d.sync += [beat.eq(0), read_table.eq(read_table ^ ~reading.wide), read_block.eq(read_block + 1),
-                         read_active.eq(0)]
+                         read_last.eq(read_block + 2 == reading.blocks), read_active.eq(0)]
         with m.If(pass_end):
             m.d.sync += [reads.eq(0), gap.eq(Mux(reading.backward, 0, rows))]
         with m.Elif(gap != 0):
@@ -231,6 +232,7 @@ class PassControl(wiring.Component):
                              & (~waiting.backward | ((loaded & ~swapped) | load_last)))
         with m.If(start):
             m.d.sync += [reading.eq(waiting), reads.eq(1), waits.eq(0), read_active.eq(1), read_block.eq(0),
+                         read_last.eq(waiting.blocks == 1),
                          beat.eq(0), lane.eq(waiting.lane)]
         with m.Elif(reads & ~pass_end & ready_table & (~read_active | read_done)):
             m.d.sync += read_active.eq(1)
