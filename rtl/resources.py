@@ -24,7 +24,7 @@ def memory_bits(config: Config) -> dict[str, int]:
         "partial sums": config.positions * config.columns * 48,
         "feature maps": config.feature_depth * config.columns * ACTIVATION.width,
         "images": config.image_depth * ACTIVATION.width,
-        "cached activations": config.rows * 4 * config.blocks * 128,
+        "cached activations": config.rows * 8 * config.blocks * 128,
         "dense activations": config.rows * config.dense_depth * ACTIVATION.width,
         "adapters": config.columns * config.adapter_depth * (PARAMETER.width + VELOCITY.width),
     }

@@ -168,7 +168,7 @@ def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, 
     """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
 
     ``cache="none"`` keeps no activations: they are computed, encoded and decoded anew each time, so that the adapters
-    learn the same words. ``int8`` exists in float only.
+    learn the same words. ``int8`` keeps codes of 8 bits, in the same design as ``nf4``.
     """
     tell = progress or _silent
     network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, limit, seed)
@@ -177,8 +177,6 @@ def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, 
     if engine == "float":
         metrics, adapters = _float(network, dataset, rank, lr, batch, epochs, seed, cache, momentum, tell)
     elif engine in ("rtl", "reference"):
-        if cache == "int8":
-            raise ValueError(f"cache=int8: {preset.name} encodes 4-bit codes; int8 runs with --engine float")
         metrics, adapters = _integer(preset.config, network, dataset, rank, lr, batch, epochs, seed, cache, momentum,
                                      engine, Path(rtl) if rtl else None, tell)
     else:
@@ -204,7 +202,7 @@ def _integer(config, network, dataset, rank, lr, batch, epochs, seed, cache, mom
     files: list[Path] = []
     if engine == "rtl":
         config, files = verilog_of(config, rtl, tell)
-    lowered = lower(network, config, rank)
+    lowered = lower(network, config, rank, wide=cache == "int8")
     settings = Settings(samples=len(dataset.x_train), epochs=epochs, batch=batch, rate=lr, momentum=momentum,
                         seed=seed, slots=0 if cache == "none" else 1 << 30)
     start = initial_adapters(network.taps, network.classes, rank, seed)

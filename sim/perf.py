@@ -720,10 +720,11 @@ class _Store:
 
 
 class _Encoder:
-    """An NF4 encoder with its packer: from the cycles of a tap's elements to those of its beats.
+    """An encoder with its packer: from the cycles of a tap's elements to those of its beats.
 
     Blocks enter one after the other. An element enters when what came 128 elements before it has been read back,
     a block's first one also when the payload four blocks before has left.
+    The taps of a program are all in codes of 4 bits or all in codes of 8 bits (``wide``).
     """
 
     def __init__(self) -> None:
@@ -735,6 +736,16 @@ class _Encoder:
         self.payloads: tuple[int, ...] = (-1 << 30,) * 4
         self.beats: list[int] = []
         self.blocks = 0
+        self.wide = False
+
+    def expect(self, operands: dict[str, int]) -> None:
+        """Takes the kind of codes that a command asks for."""
+        self.wide = bool(operands.get("wide"))
+
+    @property
+    def still(self) -> int:
+        """Cycles that a payload waits for its beats after the first."""
+        return 3 if self.wide else 1
 
     def copy(self) -> "_Encoder":
         other = _Encoder()
@@ -746,23 +757,23 @@ class _Encoder:
         """``(first, element, then)``: when the next block's first element may enter; from ``element`` on, elements
         may enter from ``then`` on, one a cycle."""
         start, lost = self.read[0]
-        return max(self.free_at, start + 1, self.payloads[0] + 2), lost, start + lost + 2
+        return max(self.free_at, start + 1, self.payloads[0] + self.still + 1), lost, start + lost + 1 + self.still
 
     def block(self, end: int) -> None:
         """A block, whose last element entered in ``end``."""
         start = max(end + 3, self.multiplied)
         self.multiplied = start + LEVELS
         first = max(start + LEVELS + 4, self.read_end + 1)
-        # While a payload waits for its second beat the search stands still.
+        # While a payload waits for its other beats the search stands still.
         payload = self.payloads[-1]
-        if first == payload:
-            first += 1
+        if payload <= first < payload + self.still:
+            first = payload + self.still
         lost = payload - first if first <= payload <= first + BLOCK - 1 else BLOCK
-        self.read_end = first + BLOCK - 1 + (lost < BLOCK)
+        self.read_end = first + BLOCK - 1 + (self.still if lost < BLOCK else 0)
         self.read = (self.read[1], (first, lost))
-        payload = self.read_end + 6
+        payload = self.read_end + (11 if self.wide else 6)
         self.payloads = (*self.payloads[1:], payload)
-        self.beats += [payload, payload + 1]
+        self.beats += range(payload, payload + 1 + self.still)
         self.blocks += 1
         self.free_at = end + 1
 
@@ -847,6 +858,7 @@ class _Encode:
             self._raw(0)
             return
         self.encoder = self.before.copy()
+        self.encoder.expect(command.operands)
         encoder = self.encoder
         leave = -1
         for at in range(0, elements, BLOCK):
@@ -1076,19 +1088,21 @@ class _Array:
         rows = self.config.rows
         elements = operands["elements"]
         blocks = -(-elements // BLOCK)
+        tables = 2 if operands.get("wide") else 1       # of a block, and how often each beat is read
         tail = ((elements - 1) % BLOCK) // self.config.panels + 1
         last = self.last
 
-        at = max(ready, self.convolve_idle, self.dense_idle, self.fills[1], self.reads[0])
+        free = max(self.convolve_idle, self.dense_idle, self.fills[1], self.reads[0])
         if last is not None:
-            at = max(at, last.filler_free)
+            free = max(free, last.filler_free)
         if backward:
             optimiser = tuple(operands.get(name, 0) for name in ("q", "v_mode", "apply", "mu"))
             if optimiser != self.optimiser:
-                at = max(at, self.gradients_over)
+                free = max(free, self.gradients_over)
             self.optimiser = optimiser
         else:
-            at = max(at, self.gradients_over)
+            free = max(free, self.gradients_over)
+        at = max(ready, free + 1)
 
         # The filler hands the pass on when the place before the reader is free.
         hand = max(at + 1, last.handed_free if last is not None else 0)
@@ -1108,12 +1122,14 @@ class _Array:
             if block:
                 start = max(fills[-1], reads[-2]) + 1
             fills.append(start + LEVELS - 1)
+            if tables == 2:
+                fills.append(max(fills[-1], reads[-1]) + LEVELS)
             filled.append(fills[-1])
             if block:
                 read = max(reads[-1], fills[-1]) + 1
             else:
                 read = first_read = max(begin, fills[-1]) + 1
-            reads.append(read + (tail if block == blocks - 1 else self.beats) - 1)
+            reads += [read + tables * (tail if block == blocks - 1 else self.beats) - 1] * tables
         end = reads[-1]
         if backward:
             self.swapped = first_read
@@ -1163,10 +1179,12 @@ class _Array:
             run = WindowRun(**dict(zip(WindowRun.__dataclass_fields__, fields)))
             geometry = self.geometries[key] = _Geometry(self.config, run, operands["pool"])
 
-        at = max(ready, self.convolve_idle, self.dense_idle, self.passes_idle, self._run_ready())
+        at = max(ready, 1 + max(self.convolve_idle, self.dense_idle, self.passes_idle, self._run_ready()))
         # The window generator prepares for 4 cycles and arms for 2; a pixel needs as long.
         base = max(at + 1 + WindowGenerator.setup, self.steps_over + 3)
         encode = bool(operands.get("encode"))
+        if encode:
+            self.encoder.expect(operands)
         flow = _Flow(geometry, base, at + 3 + rows, rows, self.encoder if encode else None)
         end = flow.window(geometry.end)
         self.convolve_idle = end + 1
@@ -1182,7 +1200,7 @@ class _Array:
     def _dense(self, operands: dict[str, int], ready: int) -> Times:
         rows = self.config.rows
         inputs, samples, outputs = (operands[name] for name in ("inputs", "samples", "outputs"))
-        at = max(ready, self.convolve_idle, self.dense_idle, self.passes_idle, self._run_ready())
+        at = max(ready, 1 + max(self.convolve_idle, self.dense_idle, self.passes_idle, self._run_ready()))
         drain = at + inputs + rows
         self.dense_idle = drain + 1
         self.machine.encode.reserve(at + 1, at + inputs)

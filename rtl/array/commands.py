@@ -23,20 +23,22 @@ class EncodeOpcode(IntEnum):
 
 
 #: FORWARD, GRADIENT. ``elements`` of tap ``tap``, for rows below ``samples``, in ``half``: codes from bank word
-#: ``bank``, scales from block ``scale``, adapter words from ``lane``. The rest is the optimiser's.
+#: ``bank``, scales from block ``scale``, adapter words from ``lane``. ``wide``: codes of 8 bits, four bank words a
+#: block, high nibbles first, through ``book``, which is even, and the one after it. The rest is the optimiser's.
 PassOperands = data.StructLayout({
-    "elements": 16, "tap": 4, "half": 1, "book": 2, "_0": 1, "samples": 8,
+    "elements": 16, "tap": 4, "half": 1, "book": 2, "wide": 1, "samples": 8,
     "bank": 16, "scale": 16,
     "lane": 16, "_1": 16,
     "q": 2, "v_mode": 2, "apply": 1, "_2": 11, "mu": 16,
     "_3": 32,
 })
 
-#: CONVOLVE. ``source``: feature maps, else image. ``encode``: the input is a tap whose first block is ``scale``.
+#: CONVOLVE. ``source``: feature maps, else image. ``encode``: the input is a tap whose first block is ``scale``;
+#: ``wide``: in codes of 8 bits.
 #: ``to_dense``: elements of ``row``, position p's from ``target + p * stride`` on; else feature words from ``target``.
 #: ``out_*``: size before pooling.
 ConvolveOperands = data.StructLayout({
-    "height": 8, "width": 8, "channels": 8, "pool": 3, "relu": 1, "source": 1, "encode": 1, "to_dense": 1, "_0": 1,
+    "height": 8, "width": 8, "channels": 8, "pool": 3, "relu": 1, "source": 1, "encode": 1, "to_dense": 1, "wide": 1,
     "kernel_h": 3, "kernel_w": 3, "stride_h": 3, "stride_w": 3,
     "pad_top": 3, "pad_left": 3, "pad_bottom": 3, "pad_right": 3, "outputs": 5, "_1": 3,
     "weights": 16, "bias": 8, "scale": 8,
@@ -52,9 +54,10 @@ DenseOperands = data.StructLayout({
     "_2": 64,
 })
 
-#: ENCODE. ``elements`` dense activations of ``row`` from ``from`` on; ``scale``: first block of the tap.
+#: ENCODE. ``elements`` dense activations of ``row`` from ``from`` on; ``scale``: first block of the tap;
+#: ``wide``: codes of 8 bits.
 EncodeOperands = data.StructLayout({
     "elements": 16, "row": 8, "scale": 8,
-    "from": 16, "_0": 16,
+    "from": 16, "wide": 1, "_0": 15,
     "_1": 96,
 })

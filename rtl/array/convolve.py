@@ -54,7 +54,7 @@ class ConvolveControl(wiring.Component):
             "i": In(stream.Signature(ConvolveOperands)),
             "pixel": Out(data.StructLayout({"valid": 1, "feature": 1, "address": 16, "lane": 4})),
             "data": In(ACTIVATION.shape),
-            "tap": Out(stream.Signature(data.StructLayout({"x": ACTIVATION.shape, "last": 1}))),
+            "tap": Out(stream.Signature(data.StructLayout({"x": ACTIVATION.shape, "last": 1, "wide": 1}))),
             "window": Out(data.StructLayout({
                 "valid": 1, "swap": 1, "p": data.ArrayLayout(ACTIVATION.shape, self.windows)})),
             "sums": Out(data.StructLayout({"first": 1, "last": 1, "position": ceil_log2(config.positions)})),
@@ -139,6 +139,7 @@ class ConvolveControl(wiring.Component):
             windows.i.p.eq(queue.r_data),
             self.tap.valid.eq(queue.r_rdy & command.encode & windows.i.ready),
             self.tap.p.x.eq(queue.r_data),
+            self.tap.p.wide.eq(command.wide),
             self.tap.p.last.eq((remaining_line == 0) & (remaining_column == 0) & (left_channels == 0)),
             leave.eq(windows.i.valid & windows.i.ready),
             queue.r_en.eq(leave),

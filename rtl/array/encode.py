@@ -23,7 +23,8 @@ class TapEncoder(wiring.Component):
 
     Members
     -------
-    base : stream of the index of each tap's first block. i : stream of elements. o : stream of beats.
+    base : stream of the index of each tap's first block. i : stream of elements; ``wide``: codes of 8 bits, equal in a
+        tap. o : stream of beats.
     table : rewrites the encoder's thresholds.
     """
 
@@ -31,14 +32,14 @@ class TapEncoder(wiring.Component):
         self.blocks = blocks
         super().__init__({
             "base": In(stream.Signature(unsigned(16))),
-            "i": In(stream.Signature(data.StructLayout({"x": ACTIVATION.shape, "last": 1}))),
+            "i": In(stream.Signature(data.StructLayout({"x": ACTIVATION.shape, "last": 1, "wide": 1}))),
             "o": Out(stream.Signature(unsigned(128))),
             "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
         })
 
     def elaborate(self, platform):
         m = Module()
-        encoder = place(m, "encoder", NF4Encoder(), platform)
+        encoder = place(m, "encoder", NF4Encoder(wide=True), platform)
         packer = place(m, "packer", TapPacker(blocks=self.blocks), platform)
         m.submodules.bases = bases = SyncFIFOBuffered(width=16, depth=4)
         m.d.comb += [
@@ -46,6 +47,7 @@ class TapEncoder(wiring.Component):
             packer.base.p.eq(bases.r_data), packer.base.valid.eq(bases.r_rdy), bases.r_en.eq(packer.base.ready),
             encoder.i.valid.eq(self.i.valid), self.i.ready.eq(encoder.i.ready),
             encoder.i.p.x[0].eq(self.i.p.x), encoder.i.p.last.eq(self.i.p.last),
+            encoder.i.p.wide.eq(self.i.p.wide),
             packer.i.valid.eq(encoder.o.valid), encoder.o.ready.eq(packer.i.ready),
             packer.i.p.eq(encoder.o.p),
             encoder.table.en.eq(self.table.en), encoder.table.addr.eq(self.table.addr),
@@ -101,7 +103,7 @@ class EncodeEngine(wiring.Component):
         left = Signal(16)
         address = Signal.like(self.peek.address)
         row = Signal.like(self.peek.row)
-        raw, reading, waiting = Signal(), Signal(), Signal()
+        raw, wide, reading, waiting = Signal(), Signal(), Signal(), Signal()
         left_out = Signal(16)
         base_ready = encoder.base.ready | (command.p.opcode == EncodeOpcode.RAW)
         with m.If(command.valid & checked & ~reading & ~waiting):
@@ -112,8 +114,8 @@ class EncodeEngine(wiring.Component):
             with m.Elif(base_ready):
                 m.d.comb += [command.ready.eq(1), encoder.base.valid.eq(command.p.opcode != EncodeOpcode.RAW)]
                 m.d.sync += [reading.eq(1), waiting.eq(1), raw.eq(command.p.opcode == EncodeOpcode.RAW),
-                             row.eq(asked.row), address.eq(asked["from"]), left.eq(asked.elements - 1),
-                             left_out.eq(asked.elements - 1)]
+                             row.eq(asked.row), wide.eq(asked.wide), address.eq(asked["from"]),
+                             left.eq(asked.elements - 1), left_out.eq(asked.elements - 1)]
         m.d.comb += encoder.base.p.eq(asked.scale)
 
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=ACTIVATION.width, depth=self.queue)
@@ -142,6 +144,7 @@ class EncodeEngine(wiring.Component):
             encoder.i.valid.eq(fifo.r_rdy & waiting & ~raw),
             encoder.i.p.x.eq(element),
             encoder.i.p.last.eq(last),
+            encoder.i.p.wide.eq(wide),
             leave.eq(fifo.r_rdy & waiting & Mux(raw, ~whole | self.raw.ready, encoder.i.ready)),
             fifo.r_en.eq(leave),
             self.raw.valid.eq(fifo.r_rdy & waiting & raw & whole),

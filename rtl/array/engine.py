@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from ..config import ACTIVATION, LEVEL, PARAMETER
 from ..control.errors import Error
 from ..control.signature import EngineSignature
-from ..formats.codebook import NF4
+from ..formats.codebook import INT8_HIGH, INT8_LOW, NF4
 from ..hierarchy import place
 from ..lora.lane import AdapterLane
 from ..lora.optimizer import OPTIMIZER_CONFIG
@@ -167,7 +167,8 @@ class ArrayEngine(wiring.Component):
             bad_pass.eq((to_pass.elements == 0) | (to_pass.samples == 0) | (to_pass.samples > config.rows)
                         | (lane_end > config.adapter_depth) | (to_pass.tap >= config.taps)
                         | (pass_blocks + to_pass.scale > config.blocks)
-                        | ((pass_blocks << 1) + to_pass.bank > 2 * config.blocks)),
+                        | (to_pass.wide & to_pass.book[0])
+                        | ((pass_blocks << (1 + to_pass.wide)) + to_pass.bank > 4 * config.blocks)),
             bad_convolve.eq((to_convolve.channels == 0) | (to_convolve.kernel_h > config.kernel)
                             | (to_convolve.kernel_w > config.kernel) | (to_convolve.height > config.width)
                             | (to_convolve.width > config.width) | (to_convolve.out_height > config.width)
@@ -203,7 +204,8 @@ class ArrayEngine(wiring.Component):
             p.blocks.eq(pass_blocks), p.tail.eq(tail),
             p.bank.eq(Cat(to_pass.bank[:len(p.bank) - 1], to_pass.half)),
             p.scale.eq(Cat(to_pass.scale[:len(p.scale) - 1], to_pass.half)),
-            p.lane.eq(to_pass.lane), p.tap.eq(to_pass.tap), p.book.eq(to_pass.book), p.samples.eq(to_pass.samples),
+            p.lane.eq(to_pass.lane), p.tap.eq(to_pass.tap), p.book.eq(to_pass.book), p.wide.eq(to_pass.wide),
+            p.samples.eq(to_pass.samples),
             p.backward.eq(opcode == ArrayOpcode.GRADIENT),
             convolve.i.p.eq(to_convolve), dense.i.p.eq(to_dense),
             convolve.hold.eq(finish.hold), dense.hold.eq(finish.hold),
@@ -224,7 +226,9 @@ class ArrayEngine(wiring.Component):
                 run.target.eq(to_dense.target), run.outputs.eq(to_dense.outputs),
             ]
 
-        bad, unknown, go, take = Signal(), Signal(), Signal(), Signal()
+        # `go` stays once it is set until a command is taken, so that it may be a cycle old: the paths from the controls'
+        # states to the queues of commands would be twice as deep otherwise.
+        bad, unknown, go, take, may = Signal(), Signal(), Signal(), Signal(), Signal()
         kind = Signal(2)
         with m.Switch(opcode):
             with m.Case(ArrayOpcode.FORWARD, ArrayOpcode.GRADIENT):
@@ -253,13 +257,14 @@ class ArrayEngine(wiring.Component):
             with m.Default():
                 m.d.comb += unknown.eq(1)
         m.d.comb += [
-            take.eq(looked & command.valid & ~bad & ~unknown & go & kinds.w_rdy),
+            take.eq(looked & command.valid & ~bad & ~unknown & may),
             command.ready.eq(take),
             kinds.w_en.eq(take), kinds.w_data.eq(kind),
             finish.run.valid.eq(take & (kind == 2)),
             self.engine.error.valid.eq(looked & command.valid & (bad | unknown)),
             self.engine.error.code.eq(Mux(unknown, Error.UNKNOWN_OPCODE, Error.BAD_OPERAND)),
         ]
+        m.d.sync += may.eq(go & kinds.w_rdy & ~take)
         starts_gradient = take & (opcode == ArrayOpcode.GRADIENT)
         drained = Signal()
         m.d.sync += [
@@ -324,10 +329,11 @@ class ArrayEngine(wiring.Component):
         config = self.config
         rows = config.rows
 
-        # Levels of four books; the level goes with the control, so rows hold no books.
-        initial = [int(v) for v in NF4.level_table(LEVEL.frac)]
+        # Levels of four books, those of 8-bit codes at the end; the level goes with the control, so rows hold no books.
+        initial = [[int(v) for v in book.level_table(LEVEL.frac)] for book in (NF4, NF4, INT8_HIGH, INT8_LOW)]
         m.submodules.books = books = memory.Memory(
-            shape=data.ArrayLayout(LEVEL.shape, 8), depth=8, init=[initial[:8], initial[8:]] * 4)
+            shape=data.ArrayLayout(LEVEL.shape, 8), depth=8,
+            init=[levels[at:at + 8] for levels in initial for at in (0, 8)])
         book_write, book_read = books.write_port(), books.read_port(domain="comb")
         m.d.comb += [
             book_write.en.eq(self.books.valid & (self.books.beat < 8)),
@@ -455,8 +461,10 @@ class ArrayEngine(wiring.Component):
         m.d.comb += [ask.valid.eq(passes.beat.valid & ~passes.beat.backward), ask.address.eq(passes.beat.lane)]
         ask = delay(m, ask, EDGE - 2 - AdapterLane.read_latency, reset_less=False)
         use_lane = delay(m, ask.valid, AdapterLane.read_latency, reset_less=False)
-        learn = Signal(lane_layout)
-        m.d.comb += [learn.valid.eq(passes.beat.valid & passes.beat.backward), learn.address.eq(passes.beat.lane)]
+        # The sum of a high nibble waits in the lane for that of the low one.
+        learn = Signal(AdapterLane.gradient_layout(config.adapter_depth))
+        m.d.comb += [learn.valid.eq(passes.beat.valid & passes.beat.backward & ~passes.beat.high),
+                     learn.address.eq(passes.beat.lane), learn.pair.eq(passes.beat.low)]
         learn = delay(m, learn, EDGE + array.latency, reset_less=False)
 
         saturated, underflowed, norm = [], [], []

@@ -24,7 +24,7 @@ def RowControl(config):
     """
     return data.StructLayout({
         "fill": 1, "fill_table": 1, "k": 4, "level": LEVEL.shape, "scale": ceil_log2(2 * config.blocks),
-        "read": 1, "table": 1, "word": ceil_log2(4 * config.blocks), "group": ceil_log2(WORD_CODES // config.panels),
+        "read": 1, "table": 1, "word": ceil_log2(8 * config.blocks), "group": ceil_log2(WORD_CODES // config.panels),
         "dense": 1, "peek": 1, "address": ceil_log2(config.dense_depth),
     })
 
@@ -52,7 +52,7 @@ class RowFeeder(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        bank = ceil_log2(4 * config.blocks)
+        bank = ceil_log2(8 * config.blocks)
         scale = ceil_log2(2 * config.blocks)
         dense = ceil_log2(config.dense_depth)
         super().__init__({
@@ -77,7 +77,8 @@ class RowFeeder(wiring.Component):
         panels = self.config.panels
         m.d.sync += self.control_o.eq(control)
 
-        m.submodules.bank = bank = memory.Memory(shape=unsigned(128), depth=4 * self.config.blocks, init=[])
+        # Two halves; four words a block hold codes of 8 bits, of which a beat reads one nibble, then the other.
+        m.submodules.bank = bank = memory.Memory(shape=unsigned(128), depth=8 * self.config.blocks, init=[])
         m.submodules.scale = scales = memory.Memory(shape=SCALE.shape, depth=2 * self.config.blocks, init=[])
         m.submodules.dense = dense = memory.Memory(shape=ACTIVATION.shape, depth=self.config.dense_depth, init=[])
         for store, port in ((bank, self.codes), (scales, self.scales), (dense, self.dense_write)):

@@ -1,5 +1,5 @@
 """Control of adapter passes: the cached activations of a microbatch through the array, forward and backward."""
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -20,16 +20,18 @@ def pass_layout(config):
 
     ``blocks``: of 64 codes. ``tail``: beats in the last block, minus 1. ``bank``, ``scale``: where the tap's codes
     (in 128-bit words) and scales (in blocks) begin, the microbatch's half included. ``lane``: first address in the
-    lanes. ``book``: code book. ``samples``: rows in use. ``backward``: gradient, else forward.
+    lanes. ``book``: code book. ``wide``: codes of 8 bits, see :class:`PassControl`. ``samples``: rows in
+    use. ``backward``: gradient, else forward.
     """
     return data.StructLayout({
         "blocks": ceil_log2(config.blocks) + 1,
         "tail": ceil_log2(BEATS(config.panels)),
-        "bank": ceil_log2(4 * config.blocks),
+        "bank": ceil_log2(8 * config.blocks),
         "scale": ceil_log2(2 * config.blocks),
         "lane": ceil_log2(config.adapter_depth),
         "tap": ceil_log2(config.taps),
         "book": 2,
+        "wide": 1,
         "samples": 6,
         "backward": 1,
     })
@@ -43,7 +45,7 @@ def FeedControl(config):
     """
     return data.StructLayout({
         "fill": 1, "fill_table": 1, "level": 4, "book": 2, "scale": ceil_log2(2 * config.blocks),
-        "read": 1, "table": 1, "word": ceil_log2(4 * config.blocks), "group": 5,
+        "read": 1, "table": 1, "word": ceil_log2(8 * config.blocks), "group": 5,
     })
 
 
@@ -54,12 +56,18 @@ class PassControl(wiring.Component):
     followed by ``rows`` cycles until its sums may drain. Before a gradient pass the microbatch's dh are loaded as
     weights, a row a cycle, under the pass before it.
 
+    A wide pass has codes of 8 bits: two nibbles, whose levels add up. Of a block, one table holds the levels of the
+    high nibbles, the other those of the low ones (``book`` with its lowest bit set), and each beat is read twice, high
+    and low, at the same address of the lanes. A forward pass adds up the products of both in the array, a gradient
+    pass their sums in the lanes. A block has four bank words, those of its high nibbles first; it takes 32 cycles to
+    fill and ``2 * 64 / panels`` to read, one after the other.
+
     Members
     -------
     i : stream of :func:`pass_layout`; a pass is taken when its first table may be filled.
     feed : to the rows.
     beat : a beat of ``panels`` elements is read in this cycle. ``lane``: its address in the lanes. ``first``, ``last``:
-        of its pass. ``backward``: of a gradient pass.
+        of its pass. ``backward``: of a gradient pass. ``high``, ``low``: of a wide pass, which nibble.
     drain : the sums of forward pass ``drain_tap`` may leave: ``rows`` cycles after its last beat.
     weight : dh of sample ``row`` of tap ``tap`` is due as weight of row ``row``. ``live``: the row is in use.
     idle : nothing is under way here.
@@ -73,7 +81,8 @@ class PassControl(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(self.layout)),
             "feed": Out(FeedControl(config)),
-            "beat": Out(data.StructLayout({"valid": 1, "lane": address, "first": 1, "last": 1, "backward": 1})),
+            "beat": Out(data.StructLayout({
+                "valid": 1, "lane": address, "first": 1, "last": 1, "backward": 1, "high": 1, "low": 1})),
             "drain": Out(data.StructLayout({"valid": 1, "tap": tap, "samples": 6})),
             "weight": Out(data.StructLayout({"valid": 1, "tap": tap, "row": ceil_log2(config.rows), "live": 1})),
             "idle": Out(1),
@@ -92,30 +101,35 @@ class PassControl(wiring.Component):
         # Tables: filled ones that are not read out, and the one being filled.
         full = Signal(range(3))
         fill_done, read_done = Signal(), Signal()
-        m.d.sync += full.eq(full + fill_done - read_done)
+        freed, now_full = Signal(2), Signal(range(3))
+        m.d.comb += [freed.eq(read_done << reading.wide), now_full.eq(full + fill_done - freed)]
+        m.d.sync += full.eq(now_full)
 
         # Filler.
         level = Signal(range(LEVELS))
-        fill_active, fill_table = Signal(), Signal()
+        fill_active, fill_table, fill_low = Signal(), Signal(), Signal()
         fill_block = Signal(layout.members["blocks"])
-        fill_last_block = Signal()
+        fill_last_block, fill_last = Signal(), Signal()
         take = Signal()
         m.d.comb += [
-            fill_last_block.eq(fill_block + 1 == filling.blocks),
+            fill_last_block.eq(fill_last & (fill_low | ~filling.wide)),
             fill_done.eq(fill_active & (level == LEVELS - 1)),
             self.feed.fill.eq(fill_active),
             self.feed.fill_table.eq(fill_table),
             self.feed.level.eq(level),
-            self.feed.book.eq(filling.book),
+            self.feed.book.eq(filling.book | fill_low),
             self.feed.scale.eq(filling.scale + fill_block),
         ]
         # A table may be started when, from the next cycle on, at most one other is full.
         room = Signal()
-        m.d.comb += room.eq(full + fill_done - read_done < 2)
+        m.d.comb += room.eq(now_full < 2)
         with m.If(fill_active):
             m.d.sync += level.eq(level + 1)
         with m.If(fill_done):
-            m.d.sync += [fill_table.eq(~fill_table), fill_block.eq(fill_block + 1), fill_active.eq(0)]
+            m.d.sync += [fill_table.eq(~fill_table), fill_active.eq(0), fill_low.eq(filling.wide & ~fill_low)]
+            with m.If(fill_low | ~filling.wide):
+                # Compared a cycle ahead: what follows from a last block reaches far.
+                m.d.sync += [fill_block.eq(fill_block + 1), fill_last.eq(fill_block + 2 == filling.blocks)]
         more = Signal()
         m.d.comb += more.eq(fills & (fill_block != filling.blocks) & ~(fill_done & fill_last_block))
         with m.If(more & room & (~fill_active | fill_done)):
@@ -138,7 +152,8 @@ class PassControl(wiring.Component):
         with m.If(stale & (handed | hand)):
             m.d.sync += [fills.eq(0), handed.eq(0)]
         with m.If(take & self.i.valid):
-            m.d.sync += [filling.eq(self.i.p), fills.eq(1), fill_block.eq(0), fill_active.eq(1), handed.eq(0)]
+            m.d.sync += [filling.eq(self.i.p), fills.eq(1), fill_block.eq(0), fill_last.eq(self.i.p.blocks == 1),
+                         fill_low.eq(0), fill_active.eq(1), handed.eq(0)]
 
         # Loader of dh: one pass ahead of the reader at most.
         loaded, loading = Signal(), Signal()
@@ -168,29 +183,39 @@ class PassControl(wiring.Component):
         # Reader.
         beat = Signal(range(beats))
         read_block = Signal(layout.members["blocks"])
-        read_active, read_table = Signal(), Signal()
+        read_active, read_table, low, step = Signal(), Signal(), Signal(), Signal()
+        read_word = Signal(layout.members["blocks"] + 2)
         lane = Signal(layout.members["lane"])
-        block_end, pass_end = Signal(), Signal()
+        block_end, pass_end, half_way, read_last = Signal(), Signal(), Signal(), Signal()
         gap = Signal(range(rows + 1))
         m.d.comb += [
-            block_end.eq(beat == Mux(read_block + 1 == reading.blocks, reading.tail, beats - 1)),
-            read_done.eq(read_active & block_end),
-            pass_end.eq(read_done & (read_block + 1 == reading.blocks)),
+            block_end.eq(beat == Mux(read_last, reading.tail, beats - 1)),
+            step.eq(read_active & (low | ~reading.wide)),
+            read_done.eq(step & block_end),
+            pass_end.eq(read_done & read_last),
             self.feed.read.eq(read_active),
-            self.feed.table.eq(read_table),
+            self.feed.table.eq(read_table ^ low),
             self.feed.group.eq(beat),
-            self.feed.word.eq(reading.bank + (read_block << 1) + (beat >= beats // 2)),
+            half_way.eq(beat >= beats // 2),
+            read_word.eq(Mux(reading.wide, Cat(half_way, low, read_block), Cat(half_way, read_block))),
+            self.feed.word.eq(reading.bank + read_word),
             self.beat.valid.eq(read_active),
             self.beat.lane.eq(lane),
-            self.beat.first.eq((read_block == 0) & (beat == 0)),
+            self.beat.first.eq((read_block == 0) & (beat == 0) & ~low),
             self.beat.last.eq(pass_end),
             self.beat.backward.eq(reading.backward),
+            self.beat.high.eq(reading.wide & ~low),
+            self.beat.low.eq(low),
             swapped.eq(read_active & self.beat.first & reading.backward),
         ]
         with m.If(read_active):
+            m.d.sync += low.eq(reading.wide & ~low)
+        with m.If(step):
             m.d.sync += [beat.eq(beat + 1), lane.eq(lane + 1)]
         with m.If(read_done):
-            m.d.sync += [beat.eq(0), read_table.eq(~read_table), read_block.eq(read_block + 1), read_active.eq(0)]
+            # Two tables were read out, or one.
+            m.d.sync += [beat.eq(0), read_table.eq(read_table ^ ~reading.wide), read_block.eq(read_block + 1),
+                         read_last.eq(read_block + 2 == reading.blocks), read_active.eq(0)]
         with m.If(pass_end):
             m.d.sync += [reads.eq(0), gap.eq(Mux(reading.backward, 0, rows))]
         with m.Elif(gap != 0):
@@ -198,7 +223,7 @@ class PassControl(wiring.Component):
 
         ready_table, open_gap = Signal(), Signal()
         m.d.comb += [
-            ready_table.eq(full + fill_done - read_done != 0),
+            ready_table.eq(Mux(Mux(reads & ~pass_end, reading.wide, waiting.wide), now_full == 2, now_full != 0)),
             # The next pass may begin one cycle after the drain of a forward pass.
             open_gap.eq(Mux(pass_end, reading.backward, gap <= 1)),
         ]
@@ -207,6 +232,7 @@ class PassControl(wiring.Component):
                              & (~waiting.backward | ((loaded & ~swapped) | load_last)))
         with m.If(start):
             m.d.sync += [reading.eq(waiting), reads.eq(1), waits.eq(0), read_active.eq(1), read_block.eq(0),
+                         read_last.eq(waiting.blocks == 1),
                          beat.eq(0), lane.eq(waiting.lane)]
         with m.Elif(reads & ~pass_end & ready_table & (~read_active | read_done)):
             m.d.sync += read_active.eq(1)

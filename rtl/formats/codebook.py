@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import numpy as np
 from amaranth.hdl import signed, unsigned
 
-__all__ = ["Codebook", "NF4", "NF3", "NF2", "FP4", "INT4", "CODEBOOKS"]
+__all__ = ["Codebook", "NF4", "NF3", "NF2", "FP4", "INT4", "INT8_HIGH", "INT8_LOW", "CODEBOOKS"]
 
 MAX_LEVELS = 16
 
@@ -143,5 +143,9 @@ NF2 = Codebook(name="nf2", levels=(-1.0, 0.0, 0.4358181655406952, 1.0))
 E2M1 = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 FP4 = Codebook(name="fp4", levels=tuple(v / 6 for v in (*(-v for v in reversed(E2M1)), 0.0, *E2M1)))
 INT4 = Codebook(name="int4", levels=tuple(v / 7 for v in range(-7, 8)))
+
+# An 8-bit code is two nibbles, each with a book of its own; their levels add up to (code - 128) / 128.
+INT8_HIGH = Codebook(name="int8-high", levels=tuple((n - 8) / 8 for n in range(16)))
+INT8_LOW = Codebook(name="int8-low", levels=tuple(n / 128 for n in range(16)))
 
 CODEBOOKS = {book.name: book for book in (NF4, NF3, NF2, FP4, INT4)}

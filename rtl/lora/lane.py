@@ -27,7 +27,8 @@ class AdapterLane(wiring.Component):
     Members
     -------
     read : ``In({valid, address})`` -> ``w`` : the word, 2 cycles later.
-    gradient : ``In({valid, address})``, in the cycle of its sum ``g``.
+    gradient : ``In({valid, address, pair})``, in the cycle of its sum ``g``. ``pair``: the sum is that of this
+        cycle and of the one before.
     write : ``In({valid, address, data})``, from memory.
     config : see :class:`OptimizerLane`; held while gradients are under way.
     health : ``saturated``, ``underflowed``, ``magnitude`` of a learnt word.
@@ -43,12 +44,17 @@ class AdapterLane(wiring.Component):
         super().__init__({
             "read": In(self.address),
             "w": Out(PARAMETER.shape),
-            "gradient": In(self.address),
+            "gradient": In(self.gradient_layout(depth)),
             "g": In(signed(48)),
             "write": In(data.StructLayout({"valid": 1, "address": address, "data": PARAMETER.shape})),
             "config": In(OPTIMIZER_CONFIG),
             "health": Out(data.StructLayout({"saturated": 1, "underflowed": 1, "magnitude": 36})),
         })
+
+    @staticmethod
+    def gradient_layout(depth):
+        """Where a sum goes."""
+        return data.StructLayout({"valid": 1, "address": ceil_log2(depth), "pair": 1})
 
     def elaborate(self, platform):
         m = Module()
@@ -73,12 +79,14 @@ class AdapterLane(wiring.Component):
 
         valid = delay(m, self.gradient.valid, 2, reset_less=False)
         address = delay(m, self.gradient.address, 2 + step.latency)
+        g, total = Signal(self.g.shape(), reset_less=True), Signal(self.g.shape(), reset_less=True)
+        m.d.sync += [g.eq(self.g), total.eq(g + Mux(delay(m, self.gradient.pair, 1), total, 0))]
         m.d.comb += [
             step.config.eq(self.config),
             step.i.valid.eq(valid),
             step.i.w.eq(w),
             step.i.v.eq(v),
-            step.i.g.eq(delay(m, self.g, 2)),
+            step.i.g.eq(total),
             velocity_write.en.eq(step.o.valid),
             velocity_write.addr.eq(address),
             velocity_write.data.eq(step.o.v),

@@ -36,7 +36,7 @@ class Collector(wiring.Component):
     head_ask : asks the head for B; ``head`` follows.
     """
 
-    depth = 64
+    depth = 128
 
     def __init__(self, config):
         self.config = config

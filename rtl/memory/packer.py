@@ -1,5 +1,5 @@
 """Packs the blocks of an encoded tap into beats of a cache record."""
-from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -13,14 +13,15 @@ __all__ = ["TapPacker"]
 class TapPacker(wiring.Component):
     """Blocks of 64 codes and their scales into 128-bit beats: all codes of a tap, then all its scales.
 
-    Codes leave as they come, two beats a block. A beat of scales holds the index of its first block in the
-    record, and seven scales, so that whoever reads records need not know taps.
+    Codes leave as they come, two beats a block, or four of 8-bit codes, those of the high nibbles first. A beat of
+    scales holds the index of its first block in the record, and seven scales, so that whoever reads records need not
+    know taps.
 
     Members
     -------
     base : stream of the index of each tap's first block, before the tap.
     i : stream of :func:`~..quant.encoder.block_layout`.
-    o : stream of beats; ``2 * blocks + ceil(blocks / 7)`` a tap.
+    o : stream of beats; ``2 * blocks + ceil(blocks / 7)`` a tap, ``4 * blocks`` of 8-bit codes.
     """
 
     def __init__(self, *, blocks=64):
@@ -29,7 +30,7 @@ class TapPacker(wiring.Component):
         self.blocks = blocks
         super().__init__({
             "base": In(stream.Signature(unsigned(16))),
-            "i": In(stream.Signature(block_layout(64))),
+            "i": In(stream.Signature(block_layout(64, wide=True))),
             "o": Out(stream.Signature(unsigned(128))),
         })
 
@@ -39,17 +40,19 @@ class TapPacker(wiring.Component):
         index = Signal(16)
         gathered = Signal(16 * SCALES_PER_BEAT)
         count = Signal(range(SCALES_PER_BEAT))
-        high, known, drain = Signal(), Signal(), Signal()
+        beat = Signal(2)
+        known, drain = Signal(), Signal()
 
         with m.If(~known):
             m.d.comb += self.base.ready.eq(~drain)
             with m.If(self.base.valid & ~drain):
                 m.d.sync += [index.eq(self.base.p), known.eq(1), count.eq(0), gathered.eq(0)]
         with m.Elif(self.i.valid):
-            m.d.comb += [self.o.valid.eq(1), self.o.p.eq(self.i.p.codes.word_select(high, 128))]
+            m.d.comb += [self.o.valid.eq(1), self.o.p.eq(Cat(self.i.p.codes, self.i.p.low).word_select(beat, 128))]
             with m.If(self.o.ready):
-                m.d.sync += high.eq(~high)
-                with m.If(high):
+                m.d.sync += beat.eq(beat + 1)
+                with m.If(beat == Mux(self.i.p.wide, 3, 1)):
+                    m.d.sync += beat.eq(0)
                     m.d.comb += self.i.ready.eq(1)
                     full = (count == SCALES_PER_BEAT - 1) | self.i.p.last
                     now = Signal.like(gathered)

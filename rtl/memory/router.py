@@ -50,7 +50,7 @@ class Router(wiring.Component):
 
         super().__init__({
             "i": In(stream.Signature(LoadBeat(128))),
-            "codes": write(128, row=row, address=block + 2),
+            "codes": write(128, row=row, address=block + 3),
             "scales": write(SCALE.shape, row=row, address=block + 1),
             "logits": write(128, sample=row, half=1, beat=2),
             "labels": write(128, half=1, beat=1),

@@ -71,11 +71,15 @@ class Tap:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lowered:
-    """A network lowered to a design, with adapters of ``rank`` ranks in ``parts`` parts."""
+    """A network lowered to a design, with adapters of ``rank`` ranks in ``parts`` parts.
+
+    ``wide``: cached activations are codes of 8 bits, else of 4.
+    """
 
     config: Config
     network: Network
     rank: int
+    wide: bool
     convs: tuple[LoweredConv, ...]
     denses: tuple[LoweredDense, ...]
     taps: tuple[Tap, ...]
@@ -112,9 +116,14 @@ class Lowered:
         return sum(tap.scale_beats for tap in self.taps)
 
     @property
+    def block_beats(self) -> int:
+        """Beats of codes of a block."""
+        return 4 if self.wide else 2
+
+    @property
     def record_codes(self) -> int:
         """Beats of codes in a record."""
-        return sum(2 * tap.blocks for tap in self.taps)
+        return sum(self.block_beats * tap.blocks for tap in self.taps)
 
     @property
     def record_logits(self) -> int:
@@ -171,8 +180,8 @@ def _need(what: str, needs: int, has: int, key: str, network: str) -> None:
         raise ValueError(f"{network} needs {needs} {what}; this design has {has}: generate one with --set {key}=N")
 
 
-def lower(network: Network, config: Config, rank: int) -> Lowered:
-    """Places ``network`` with adapters of rank ``rank`` on a design.
+def lower(network: Network, config: Config, rank: int, *, wide: bool = False) -> Lowered:
+    """Places ``network`` with adapters of rank ``rank`` on a design; ``wide``: cached activations are codes of 8 bits.
 
     Raises :class:`ValueError` naming the memory, what is needed and what there is, where it does not fit.
     """
@@ -282,5 +291,5 @@ def lower(network: Network, config: Config, rank: int) -> Lowered:
         lane += parts * addresses
     _need("blocks of cached activations", block, config.blocks, "blocks", name)
     _need("adapter words a column", lane, config.adapter_depth, "adapter_depth", f"{name} at rank {rank}")
-    return Lowered(config=config, network=network, rank=rank, convs=tuple(convs), denses=tuple(denses),
+    return Lowered(config=config, network=network, rank=rank, wide=wide, convs=tuple(convs), denses=tuple(denses),
                    taps=tuple(placed), weight_words=np.concatenate(weights), bias_words=np.array(biases))

@@ -26,6 +26,8 @@ __all__ = ["Settings", "Step", "Plan", "plan_finetune", "learning_scale", "plan_
 
 BEAT = 16
 PAGE = 4096
+#: Books that the array holds after reset: 4-bit codes; high nibbles of 8-bit codes, those of the low ones come next.
+BOOK_NF4, BOOK_INT8 = 0, 2
 
 
 class Phase:
@@ -280,11 +282,12 @@ class _Writer:
             else:
                 target = _feature(conv, row, columns) + tile * positions
             run = conv.run
+            encode = conv.tap is not None and first
             self.asm.add(
                 Engine.ARRAY, ArrayOpcode.CONVOLVE, ConvolveOperands, wait=tuple(wait), post=tuple(post),
                 phase=Phase.CONVOLUTION, slots=slots,
                 height=run.height, width=run.width, channels=run.channels, pool=conv.pool, relu=conv.relu,
-                source=stage > 0, encode=conv.tap is not None and first, to_dense=last_stage,
+                source=stage > 0, encode=encode, wide=encode and low.wide, to_dense=last_stage,
                 kernel_h=run.kernel_h, kernel_w=run.kernel_w, stride_h=run.stride_h, stride_w=run.stride_w,
                 pad_top=run.pad_top, pad_left=run.pad_left, pad_bottom=run.pad_bottom, pad_right=run.pad_right,
                 outputs=min(columns, outputs - tile * columns),
@@ -314,15 +317,16 @@ class _Writer:
 
     def _encode(self, tap: int, source: int, row: int, record: int, slots, wait: tuple[int, ...] = ()) -> None:
         self.asm.add(Engine.ENCODE, EncodeOpcode.ACTIVATIONS, EncodeOperands, wait=wait, slots=slots,
-                     elements=self.low.taps[tap].elements, row=row, scale=self.low.taps[tap].first_block, from_=source)
+                     elements=self.low.taps[tap].elements, row=row, scale=self.low.taps[tap].first_block, from_=source,
+                     wide=self.low.wide)
         self._store_tap(Source.DENSE_TAPS, tap, record, slots)
 
     def _store_tap(self, source: int, index: int, record: int, slots) -> None:
         low = self.low
         tap = low.taps[index]
-        codes = low.record_scales + 2 * tap.first_block
+        codes = low.record_scales + low.block_beats * tap.first_block
         scales = sum(t.scale_beats for t in low.taps[:index])
-        self._store(source, record + BEAT * codes, 2 * tap.blocks, slots)
+        self._store(source, record + BEAT * codes, low.block_beats * tap.blocks, slots)
         self._store(source, record + BEAT * scales, tap.scale_beats, slots)
 
     def _store(self, source: int, offset: int, beats: int, slots=None, *, arg: int = 0, **tokens) -> None:
@@ -371,7 +375,8 @@ class _Writer:
         index, part = divmod(virtual, self.low.parts)
         tap = self.low.taps[index]
         return {"elements": tap.elements, "tap": virtual, "half": half, "samples": count,
-                "bank": 2 * tap.first_block, "scale": tap.first_block, "lane": tap.lanes_at[part]}
+                "wide": self.low.wide, "book": BOOK_INT8 if self.low.wide else BOOK_NF4,
+                "bank": self.low.block_beats * tap.first_block, "scale": tap.first_block, "lane": tap.lanes_at[part]}
 
 
 def _feature(conv, row: int, columns: int) -> int:

@@ -1,4 +1,4 @@
-"""NF4 encoder: a stream of fixed-point words into blocks of codes with a scale."""
+"""Encoder of NF4 and INT8: a stream of fixed-point words into blocks of codes with a scale."""
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -16,10 +16,12 @@ ENTRIES = 15  # thresholds of 16 levels
 SLOTS = 4     # blocks between their first element and their payload
 
 
-def block_layout(block):
+def block_layout(block, *, wide=False):
     """A quantised block: ``codes`` as packed bytes (first element in the high nibble of the lowest
-    byte), ``scale`` in units of 2**-8, ``last`` on the last block of its tensor."""
-    return data.StructLayout({"codes": unsigned(4 * block), "scale": SCALE.shape, "last": 1})
+    byte), ``scale`` in units of 2**-8, ``last`` on the last block of its tensor. ``wide``: codes may have 8 bits, of
+    which ``codes`` are the high nibbles and ``low`` the low ones, packed alike."""
+    more = {"low": unsigned(4 * block), "wide": 1} if wide else {}
+    return data.StructLayout({"codes": unsigned(4 * block), "scale": SCALE.shape, "last": 1} | more)
 
 
 class NF4Encoder(wiring.Component):
@@ -35,6 +37,10 @@ class NF4Encoder(wiring.Component):
     The first payload comes ``latency`` cycles after its block's first beat was taken. ``i.ready``
     comes from registers.
 
+    With ``wide``, a tensor may ask for INT8 codes. Of a block with absmax ``a``, rounded up as above, the scale is
+    ``a + (a >> 8) + 1``, and the code of ``x`` is ``round(128 * x / scale) + 128``, ties down and at most 255, by a
+    division in eight stages; a short block is filled with 128.
+
     Parameters
     ----------
     lanes : int
@@ -46,10 +52,12 @@ class NF4Encoder(wiring.Component):
         What the table holds after reset.
     fmt : :class:`Fixed`
         Format of an element. ``width - frac <= 8``: its absmax fits the scale; ``frac`` in 9..24.
+    wide : bool
+        Knows INT8 codes too; ``fmt.frac`` is 16.
 
     Members
     -------
-    i : ``In(stream)`` of ``{x: fmt x lanes, last: 1}``
+    i : ``In(stream)`` of ``{x: fmt x lanes, last: 1}``, with ``wide`` also ``wide: 1``, equal in a tensor
         Lane 0 is the first element.
     o : ``Out(stream)`` of :func:`block_layout`
     table : ``In(TableWrite(signed(18)))``
@@ -57,7 +65,7 @@ class NF4Encoder(wiring.Component):
         number. To be used between tensors, when all payloads have been taken.
     """
 
-    def __init__(self, *, lanes=1, block=64, book=NF4, fmt=ACTIVATION):
+    def __init__(self, *, lanes=1, block=64, book=NF4, fmt=ACTIVATION, wide=False):
         if block < 16 or block % 16:
             raise ValueError(f"block={block}: must be a positive multiple of 16")
         if lanes < 1 or block % lanes or lanes * 16 > block:
@@ -68,14 +76,17 @@ class NF4Encoder(wiring.Component):
         if not SCALE.frac < fmt.frac <= THRESHOLD_FRAC + SCALE.frac:
             raise ValueError(f"fmt.frac={fmt.frac}: must be in {SCALE.frac + 1}.."
                              f"{THRESHOLD_FRAC + SCALE.frac}")
+        if wide and fmt.frac != THRESHOLD_FRAC:
+            raise ValueError(f"fmt.frac={fmt.frac}: INT8 codes are of elements with {THRESHOLD_FRAC} fraction bits")
+        self.wide = wide
         self.lanes = lanes
         self.block = block
         self.book = book
         self.fmt = fmt
         super().__init__({
             "i": In(stream.Signature(data.StructLayout({
-                "x": data.ArrayLayout(fmt.shape, lanes), "last": 1}))),
-            "o": Out(stream.Signature(block_layout(block))),
+                "x": data.ArrayLayout(fmt.shape, lanes), "last": 1} | ({"wide": 1} if wide else {})))),
+            "o": Out(stream.Signature(block_layout(block, wide=wide))),
             "table": In(TableWrite(book.threshold_shape(THRESHOLD_FRAC))),
         })
 
@@ -91,7 +102,9 @@ class NF4Encoder(wiring.Component):
 
     @property
     def latency(self):
-        """Cycles from a block's first beat to its payload: the block twice, and its thresholds between."""
+        """Cycles from a block's first beat to its payload: the block twice, and its thresholds between.
+
+        INT8 codes take 5 more."""
         return 2 * self.beats + self.tree_stages + ENTRIES + 12
 
     def elaborate(self, platform):
@@ -110,7 +123,7 @@ class NF4Encoder(wiring.Component):
     def _scales(self, m):
         """Scale and ``last`` of the blocks under way."""
         m.submodules.scales = scales = Memory(
-            shape=data.StructLayout({"scale": SCALE.shape, "last": 1}), depth=SLOTS, init=[])
+            shape=data.StructLayout({"scale": SCALE.shape, "last": 1, "wide": 1}), depth=SLOTS, init=[])
         return scales
 
     def _buffer(self, m):
@@ -126,7 +139,8 @@ class NF4Encoder(wiring.Component):
         fill = Signal()
         room = Signal()
         end = Signal()
-        put = {"en": Signal(), "x": Signal.like(self.i.p.x), "end": end, "first": Signal(), "last": Signal()}
+        put = {"en": Signal(), "x": Signal.like(self.i.p.x), "end": end, "first": Signal(), "last": Signal(),
+               "wide": Signal()}
         m.d.comb += [
             # Read pointer and slots only ever make room, so a count from the last cycle is safe.
             room.eq(~level[-1] & ((beat != 0) | ~slots[-1])),
@@ -140,6 +154,10 @@ class NF4Encoder(wiring.Component):
         ]
         with m.If(~fill):
             m.d.comb += put["x"].eq(self.i.p.x)
+        if self.wide:
+            wide = Signal()
+            m.d.sync += wide.eq(put["wide"])
+            m.d.comb += put["wide"].eq(Mux(fill, wide, self.i.p.wide))
         with m.If(put["en"]):
             m.d.sync += [
                 write.addr.eq(write.addr + 1),
@@ -167,11 +185,11 @@ class NF4Encoder(wiring.Component):
                 m.d.sync += value.eq(Mux(pair[0] > pair[-1], pair[0], pair[-1]))
             stages += 1
         tags = []
-        for tag in ("en", "first", "end", "last"):
+        for tag in ("en", "first", "end", "last", "wide"):
             pipe = Signal(stages + 1, name=f"{tag}_pipe")
             m.d.sync += pipe.eq(Cat(put[tag], pipe))
             tags.append(pipe)
-        en, first, end, last = tags
+        en, first, end, last, wide = tags
 
         absmax = Signal(SCALE.shape)
         with m.If(en[-2]):
@@ -180,8 +198,10 @@ class NF4Encoder(wiring.Component):
         write = scales.write_port()
         m.d.comb += [
             write.en.eq(en[-1] & end[-1]),
-            write.data.scale.eq(absmax),
+            # INT8: about 128 / 127.5 of the absmax, so that 128 * x / scale rounds to 127 at most.
+            write.data.scale.eq(absmax + Mux(wide[-1], (absmax >> 8) + 1, 0)),
             write.data.last.eq(last[-1]),
+            write.data.wide.eq(wide[-1]),
         ]
         with m.If(write.en):
             m.d.sync += write.addr.eq(write.addr + 1)
@@ -261,6 +281,9 @@ class NF4Encoder(wiring.Component):
         """Reads blocks back, finds their codes and shifts them into the payload."""
         step = Signal()
         m.d.comb += step.eq(~self.o.valid | self.o.ready)
+        stages, wide_stages = 5, 10
+        depth = wide_stages if self.wide else stages
+        valid, final = Signal(depth), Signal(depth)
 
         # Read a beat a cycle while there is a block with thresholds.
         waiting = Signal(range(SLOTS + 1))
@@ -269,8 +292,17 @@ class NF4Encoder(wiring.Component):
         go = Signal()
         end = Signal()
         read = self._memory.read_port()
+        # INT8 codes take more stages: codes of the other kind wait until those under way are out.
+        wide, same = Signal(), Signal()
+        if self.wide:
+            kind = scales.read_port(domain="comb")
+            m.d.comb += [kind.addr.eq(slot), same.eq((kind.data.wide == wide) | ~valid.any())]
+            with m.If(go):
+                m.d.sync += wide.eq(kind.data.wide)
+        else:
+            m.d.comb += same.eq(1)
         m.d.comb += [
-            go.eq(step & (waiting != 0)),
+            go.eq(step & (waiting != 0) & same),
             end.eq(beat == self.beats - 1),
             read.en.eq(step),
         ]
@@ -279,17 +311,18 @@ class NF4Encoder(wiring.Component):
             m.d.sync += [read.addr.eq(read.addr + 1), beat.eq(Mux(end, 0, beat + 1)), slot.eq(slot + end)]
         m.d.sync += self._level.eq(self._level + put["en"] - go)
 
-        stages = 5
-        valid, final = Signal(stages), Signal(stages)
         slots = [Signal(range(SLOTS), name=f"slot_{n}") for n in range(stages - 1)]
         with m.If(step):
             m.d.sync += [
-                valid.eq(Cat(waiting != 0, valid)),
+                valid.eq(Cat((waiting != 0) & same, valid)),
                 final.eq(Cat(end, final)),
                 slots[0].eq(slot),
                 *(new.eq(old) for new, old in zip(slots[1:], slots)),
             ]
-        codes = []
+            if self.wide:
+                with m.If(~wide):
+                    m.d.sync += valid[stages].eq(0)
+        codes, low_codes = [], []
         words = data.View(data.ArrayLayout(self.fmt.shape, self.lanes), read.data)
         for lane in range(self.lanes):
             x, code = words[lane], Const(0, 0)
@@ -302,15 +335,28 @@ class NF4Encoder(wiring.Component):
                     m.d.sync += [next_code.eq(Cat(x > port.data, code)), next_x.eq(x)]
                 x, code = next_x, next_code
             codes.append(code)
+        if self.wide:
+            scale = scales.read_port(domain="comb")
+            m.d.comb += scale.addr.eq(slots[0])
+            for lane, (x, code) in enumerate(zip(words, codes)):
+                wide_code = self._divide(m, step, x, scale.data.scale, lane)
+                codes[lane] = Mux(wide, wide_code[4:], code)
+                low_codes.append(wide_code[:4])
 
         # Nibble n holds element n while they shift in from the top.
-        shift = Signal(4 * self.block)
-        full = Signal()
+        shift, shift_low = Signal(4 * self.block), Signal(4 * self.block)
+        full, out, out_last = Signal(), Signal(), Signal()
+        m.d.comb += [
+            out.eq(Mux(wide, valid[-1], valid[stages - 1])),
+            out_last.eq(Mux(wide, final[-1], final[stages - 1])),
+        ]
         m.d.comb += self.o.valid.eq(full)
         with m.If(step):
-            m.d.sync += full.eq(valid[-1] & final[-1])
-            with m.If(valid[-1]):
+            m.d.sync += full.eq(out & out_last)
+            with m.If(out):
                 m.d.sync += shift.eq(Cat(shift, *codes)[4 * self.lanes:])
+                if self.wide:
+                    m.d.sync += shift_low.eq(Cat(shift_low, *low_codes)[4 * self.lanes:])
         first = Signal(range(SLOTS))
         source = scales.read_port(domain="comb")
         taken = Signal()
@@ -323,4 +369,34 @@ class NF4Encoder(wiring.Component):
             taken.eq(self.o.valid & self.o.ready),
             opened.eq(put["en"] & put["first"]),
         ]
+        if self.wide:
+            m.d.comb += [
+                self.o.p.low.eq(Cat(shift_low.word_select(n ^ 1, 4) for n in range(self.block))),
+                self.o.p.wide.eq(source.data.wide),
+            ]
         m.d.sync += [self._open.eq(self._open + opened - taken), first.eq(first + taken)]
+
+    def _divide(self, m, step, x, scale, lane):
+        """The INT8 code of ``x``, 9 stages later: how many of 1 .. 255 half steps and more lie below it.
+
+        A step is ``scale * 2**-7``, so twice the scale where x has 16 fraction bits. From -128.5 steps on, ``x`` is
+        ``x + 257 * scale``; a bit of the code is set where what is left exceeds as many steps as the bit stands for.
+        1 is taken off first, so that the carry alone says so.
+        """
+        width = SCALE.width + 9
+        rest = Signal(width, name=f"rest_{lane}")
+        factor = Signal(SCALE.width, name=f"factor_{lane}")
+        with m.If(step):
+            m.d.sync += [rest.eq(x + (scale << 8) + (scale - 1)), factor.eq(scale)]
+        code = Const(0, 0)
+        for bit in range(7, -1, -1):
+            less = Signal(width + 1, name=f"less_{lane}_{bit}")
+            next_rest = Signal(width, name=f"rest_{lane}_{bit}")
+            next_factor = Signal(SCALE.width, name=f"factor_{lane}_{bit}")
+            next_code = Signal(8 - bit, name=f"quotient_{lane}_{bit}")
+            m.d.comb += less.eq(rest - (factor << (bit + 1)))
+            with m.If(step):
+                m.d.sync += [next_rest.eq(Mux(less[-1], rest, less)), next_factor.eq(factor),
+                             next_code.eq(Cat(~less[-1], code))]
+            rest, factor, code = next_rest, next_factor, next_code
+        return code

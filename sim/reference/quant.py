@@ -1,11 +1,12 @@
-"""Bit-exact integer reference of the NF4 encoder, decoder and record packer."""
+"""Bit-exact integer reference of encoder, decoder and record packer."""
 import numpy as np
 
 from gradloom.rtl.formats.blocks import pack_nibbles, unpack_nibbles
-from gradloom.rtl.formats.codebook import NF4, Codebook
+from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4, Codebook
 from gradloom.rtl.formats.fixed import Fixed, round_shift
 
 __all__ = ["ACTIVATION", "DECODED", "SCALE", "encode_fixed", "decode_fixed", "decode_codes", "scaled_levels",
+           "encode_int8", "decode_int8",
            "pack_record", "unpack_record", "record_beats", "BEAT_BYTES"]
 
 ACTIVATION = Fixed(width=24, frac=16)
@@ -78,6 +79,30 @@ def decode_fixed(codes, scales, book: Codebook = NF4, block: int = 64, *, fmt: F
     index = index.reshape(*codes.shape[:-1], blocks, block)
     x = np.take_along_axis(table, index.astype(np.int64), axis=-1)
     return x.reshape(*codes.shape[:-1], blocks * block)[..., :n]
+
+
+def encode_int8(x, block: int = 64) -> tuple[np.ndarray, np.ndarray]:
+    """``(codes, scales)`` of words of Q8.16, in blocks along the last axis: uint8, 128 for 0; uint16 as above.
+
+    The scale is the absmax, rounded up, plus a 256th of it and 1; the code is ``x`` in units of ``scale / 128``, to
+    nearest, ties down, plus 128.
+    """
+    x = np.asarray(x, np.int64)
+    n = x.shape[-1]
+    blocks = -(-n // block)
+    x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, blocks * block - n)]).reshape(*x.shape[:-1], blocks, block)
+    absmax = -round_up_shift(np.abs(x).max(axis=-1), ACTIVATION.frac - SCALE.frac)
+    scales = absmax + (absmax >> 8) + 1
+    step = 2 * scales[..., None]
+    # Half a step and 128 steps on, less the last place, floor rounds ties down.
+    codes = np.minimum((x + 128 * step + step // 2 - 1) // step, 255)
+    return codes.reshape(*codes.shape[:-2], blocks * block).astype(np.uint8), scales.astype(np.uint16)
+
+
+def decode_int8(codes, scales, block: int = 64) -> np.ndarray:
+    """Words of Q8.10 of 8-bit codes: those of both nibbles, each rounded and saturated, added up."""
+    codes = np.asarray(codes)
+    return decode_fixed(codes >> 4, scales, INT8_HIGH, block) + decode_fixed(codes & 15, scales, INT8_LOW, block)
 
 
 def decode_codes(codes, scale, levels, *, fmt: Fixed = DECODED, level_frac: int = 7) -> np.ndarray:

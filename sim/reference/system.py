@@ -7,13 +7,13 @@ import numpy as np
 from gradloom.rtl.config import ACTIVATION, DECODED, PARAMETER, SCALES_PER_BEAT
 from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.rtl.formats.fixed import round_shift, saturate
-from gradloom.rtl.plan.lowering import Lowered
+from gradloom.rtl.plan.lowering import BLOCK, Lowered
 from gradloom.rtl.plan.program import Settings, Step, plan_steps
 
 from .head import head_step
 from .nn import conv_layer, dense_layer
 from .optimizer import optimize
-from .quant import decode_fixed, encode_fixed
+from .quant import decode_fixed, decode_int8, encode_fixed, encode_int8
 
 __all__ = ["Cache", "Health", "FineTune", "pixels", "forward_base", "fill_cache", "records", "fine_tune", "logits"]
 
@@ -73,8 +73,9 @@ def fill_cache(lowered: Lowered, images: np.ndarray, health: Health | None = Non
     taps, base, saturated = forward_base(lowered, images)
     if health is not None:
         health.saturated += saturated
-    encoded = [encode_fixed(tap) for tap in taps]
-    decoded = [decode_fixed(codes, scales)[:, :tap.shape[1]] for (codes, scales), tap in zip(encoded, taps)]
+    encode, decode = (encode_int8, decode_int8) if lowered.wide else (encode_fixed, decode_fixed)
+    encoded = [encode(tap) for tap in taps]
+    decoded = [decode(codes, scales)[:, :tap.shape[1]] for (codes, scales), tap in zip(encoded, taps)]
     return Cache(codes=[codes for codes, _ in encoded], scales=[scales for _, scales in encoded], decoded=decoded,
                  logits=base)
 
@@ -90,7 +91,12 @@ def records(lowered: Lowered, cache: Cache) -> np.ndarray:
         padded[:, :scales.shape[1]] = scales
         beats[:, :, 1:] = padded.reshape(count, tap.scale_beats, SCALES_PER_BEAT)
         parts.append(beats.reshape(count, -1).view(np.uint8))
-    parts += [pack_nibbles(codes) for codes in cache.codes]
+    for codes in cache.codes:
+        if lowered.wide:
+            # Of each block the high nibbles, then the low ones.
+            codes = codes.reshape(count, -1, 1, BLOCK)
+            codes = np.concatenate([codes >> 4, codes & 15], axis=2).reshape(count, -1)
+        parts.append(pack_nibbles(codes))
     words = np.zeros((count, 4 * lowered.record_logits), "<i4")
     words[:, :cache.logits.shape[1]] = cache.logits
     parts.append(words.view(np.uint8))

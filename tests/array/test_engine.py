@@ -1,6 +1,7 @@
 """Adapter passes and layers of a small engine, against the integer references."""
 # amaranth: UnusedElaboratable=no
 import numpy as np
+import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
@@ -11,7 +12,7 @@ from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.sim.reference import nn
 from gradloom.sim.reference.array import hidden
 from gradloom.sim.reference.optimizer import optimize
-from gradloom.sim.reference.quant import decode_fixed, encode_fixed
+from gradloom.sim.reference.quant import decode_fixed, decode_int8, encode_fixed, encode_int8
 
 CONFIG = Config(rows=5, kernel=2, panels=4, rank=2, classes=4, taps=4, adapter_depth=256, weight_depth=128,
                 feature_depth=64, image_depth=256, dense_depth=128, blocks=8, positions=64, width=16)
@@ -102,12 +103,23 @@ def lane_words(a, panels):
     return a.reshape(len(a), -1, panels).transpose(1, 2, 0).reshape(a.shape[1] // panels, -1)
 
 
-def test_passes_are_adapters_forward_and_backward():
+def code_words(codes, wide):
+    """A sample's codes as its bank holds them: of each block of 8-bit codes the high nibbles, then the low ones."""
+    if wide:
+        blocks = codes.reshape(-1, 64)
+        codes = np.stack([blocks >> 4, blocks & 15], axis=1).ravel()
+    raw = pack_nibbles(codes).tobytes()
+    return [int.from_bytes(raw[n:n + 16], "little") for n in range(0, len(raw), 16)]
+
+
+@pytest.mark.parametrize("wide", [(0, 0, 0), (1, 1, 1), (0, 1, 0), (1, 0, 1)], ids=str)
+def test_passes_are_adapters_forward_and_backward(wide):
     config, machine, rng = CONFIG, Machine(), np.random.default_rng(0)
     sizes, samples, q, mu = [100, 64, 20], 4, 1, 58982
     x = [np.clip(np.rint(rng.normal(0, 65536, (samples, n))), -1 << 23, (1 << 23) - 1).astype(int) for n in sizes]
-    cached = [encode_fixed(v) for v in x]
-    decoded = [decode_fixed(codes, scales)[:, :n] for (codes, scales), n in zip(cached, sizes)]
+    cached = [(encode_int8 if w else encode_fixed)(v) for v, w in zip(x, wide)]
+    decoded = [(decode_int8 if w else decode_fixed)(codes, scales)[:, :n]
+               for (codes, scales), n, w in zip(cached, sizes, wide)]
     a = [rng.integers(-3000, 3000, (config.rank, n)) for n in sizes]
     machine.dh = {(t, s): rng.integers(-1 << 15, 1 << 15, config.rank).tolist()
                   for t in range(3) for s in range(samples)}
@@ -122,14 +134,13 @@ def test_passes_are_adapters_forward_and_backward():
             await machine.write(ctx, dut.lanes, words, at=int(lanes[t]))
             codes, scales = cached[t]
             for s in range(samples):
-                raw = pack_nibbles(codes[s]).tobytes()
-                beats = [int.from_bytes(raw[n:n + 16], "little") for n in range(0, len(raw), 16)]
-                await machine.write(ctx, dut.codes, beats, at=2 * int(banks[t]), row=s)
+                await machine.write(ctx, dut.codes, code_words(codes[s], wide[t]), at=4 * int(banks[t]), row=s)
                 await machine.write(ctx, dut.scales, scales[s], at=int(banks[t]), row=s)
         for opcode in (ArrayOpcode.FORWARD, ArrayOpcode.GRADIENT):
             for t in range(3):
                 await machine.command(ctx, opcode, PassOperands, elements=sizes[t], tap=t, samples=samples,
-                                      bank=2 * banks[t], scale=banks[t], lane=lanes[t], q=q, apply=1, mu=mu)
+                                      bank=4 * banks[t], scale=banks[t], wide=wide[t], book=2 * wide[t],
+                                      lane=lanes[t], q=q, apply=1, mu=mu)
             # Programs wait too: dh follows from h.
             await machine.finish(ctx, 3 if opcode == ArrayOpcode.FORWARD else 6)
         for t in range(3):

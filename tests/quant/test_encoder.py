@@ -8,7 +8,7 @@ from gradloom.rtl.formats.blocks import pack_nibbles, quantize_blocks
 from gradloom.rtl.formats.codebook import CODEBOOKS, NF2, NF3, NF4
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.quant.encoder import NF4Encoder
-from gradloom.sim.reference.quant import ACTIVATION, encode_fixed
+from gradloom.sim.reference.quant import ACTIVATION, encode_fixed, encode_int8
 
 WORD = ACTIVATION
 
@@ -135,3 +135,40 @@ def test_reference_encodes_a_fine_tune_of_activations_within_a_second():
 def test_bad_parameter_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         NF4Encoder(**change)
+
+
+def wide_payloads(x):
+    return [{"x": [int(v)], "last": n == len(x) - 1, "wide": 1} for n, v in enumerate(x)]
+
+
+def read_wide(payload):
+    return payload.codes, payload.low, payload.scale, payload.last, payload.wide
+
+
+def expected_wide(x):
+    codes, scales = encode_int8(x)
+    nibbles = [pack_nibbles(part).reshape(len(scales), -1) for part in (codes >> 4, codes & 15)]
+    return [(*(int.from_bytes(part[n].tobytes(), "little") for part in nibbles), int(s), int(n == len(scales) - 1), 1)
+            for n, s in enumerate(scales)]
+
+
+@pytest.mark.parametrize("stall", [0, 0.3, pytest.param((0, 0.97), id="slow-sink")])
+def test_an_encoder_of_both_kinds_is_the_reference_tensor_by_tensor(run_stream, stall):
+    xs = list(tensors(NF4, WORD, [64, 129, 104, 5, 256], 64))
+    xs += [np.full(64, WORD.lo), np.full(64, WORD.hi), np.arange(-64, 64) * 514]
+    sent, want = [], []
+    for x in xs:
+        for wide in (1, 0, 1):
+            sent += [p | {"wide": wide} for p in wide_payloads(x)]
+            want += expected_wide(x) if wide else [(codes, s, last) for codes, s, last in expected(x, NF4, 64, WORD)]
+
+    def read_either(payload):
+        return read_wide(payload) if payload.wide else read(payload)
+
+    got, _ = run_stream(NF4Encoder(wide=True), sent, len(want), read_either, stall=stall)
+    assert got == want
+
+
+def test_eight_bits_are_refused_for_another_number_of_fraction_bits():
+    with pytest.raises(ValueError, match="fmt.frac=12: INT8"):
+        NF4Encoder(fmt=Fixed(width=20, frac=12), wide=True)

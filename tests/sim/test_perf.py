@@ -29,10 +29,10 @@ def built():
     return small.Machine(small.SMALL)
 
 
-def plan_of(network, config, *, samples, rank=2, **settings):
+def plan_of(network, config, *, samples, rank=2, wide=False, **settings):
     """A fine-tune on made-up images."""
     rng = np.random.default_rng(samples)
-    lowered = lower(network, config, rank)
+    lowered = lower(network, config, rank, wide=wide)
     images = rng.integers(0, 65536, (samples, *network.input_shape))
     labels = rng.integers(0, network.classes, samples)
     a = [rng.integers(-900, 900, (rank, tap.elements)) for tap in lowered.taps]
@@ -52,6 +52,8 @@ def simulated_run(built, *, convs=2, read_latency=40, write_latency=10, **settin
     # Microbatches, momentum, two adapters a tap, and samples that are computed each time.
     (40, 10, {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4}),
     (3, 1, {"samples": 20, "epochs": 2, "batch": 3, "convs": 0}),
+    (40, 10, {"samples": 20, "epochs": 2, "batch": 5, "wide": True}),
+    (3, 1, {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4, "wide": True}),
     # Commands are fetched between the bursts of loads, and stores lag behind.
     (120, 900, {"samples": 30, "epochs": 1, "batch": 4}),
 ])

@@ -44,12 +44,12 @@ class Machine:
     def device(self):
         return SimulatedDevice(self.program)
 
-    def plan(self, network, *, samples=12, rank=2, seed=0, **settings):
+    def plan(self, network, *, samples=12, rank=2, seed=0, wide=False, **settings):
         """``(plan, reference, cache)`` of a fine-tune on made-up images and labels."""
         rng = np.random.default_rng(seed)
         images = rng.integers(0, 65536, (samples, *network.input_shape))
         labels = rng.integers(0, network.classes, samples)
-        lowered = lower(network, self.config, rank)
+        lowered = lower(network, self.config, rank, wide=wide)
         start = initial_adapters(network.taps, network.classes, rank, seed)
         a = [PARAMETER.encode(m) for m, _ in start]
         b = [PARAMETER.encode(rng.normal(0, 0.3, m.shape)) for _, m in start]

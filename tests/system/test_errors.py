@@ -33,7 +33,8 @@ PASS = {"elements": 64, "tap": 0, "samples": 4, "bank": 0, "scale": 0, "lane": 0
 
 
 @pytest.mark.parametrize("change", [
-    {"elements": 0}, {"samples": 0}, {"samples": 10}, {"lane": 127}, {"tap": 6}, {"bank": 31}, {"scale": 16},
+    {"elements": 0}, {"samples": 0}, {"samples": 10}, {"lane": 127}, {"tap": 6}, {"bank": 63}, {"scale": 16},
+    {"wide": 1, "bank": 61}, {"wide": 1, "book": 1},
 ])
 def test_a_pass_outside_the_design_is_refused(host, change):
     error = fails(host, lambda asm: asm.add(Engine.ARRAY, ArrayOpcode.FORWARD, PassOperands, **(PASS | change)))

@@ -1,9 +1,16 @@
 """A whole fine-tune in RTL leaves the reference's words in memory, whatever the network, the memory and the cache."""
+import numpy as np
 import pytest
 
+from gradloom.rtl.config import PARAMETER
+from gradloom.rtl.plan.lowering import lower
+from gradloom.rtl.plan.program import Settings
+from gradloom.rtl.plan.schedule import initial_adapters
 from gradloom.sim.finetune import MismatchError, compare, run_rtl
+from gradloom.sim.mathematics import Cache, train_adapters
+from gradloom.sim.reference.system import fill_cache, fine_tune, pixels
 
-from .conftest import small_network
+from .conftest import SMALL, small_network
 
 
 def run(machine, plan, **timing):
@@ -27,6 +34,36 @@ def test_every_loss_adapter_word_and_cached_byte_is_the_references(machine, conv
 def test_batches_rates_and_momentum_make_no_difference_to_that(machine, asked):
     plan, reference, cache = machine.plan(small_network(1), samples=22, epochs=2, **asked)
     compare(run(machine, plan), reference, cache)
+
+
+@pytest.mark.parametrize("asked", [
+    {"convs": 2, "batch": 5, "slots": 7},                       # samples that are computed each time, too
+    {"convs": 1, "batch": 20, "momentum": 0.9, "rank": 3},      # microbatches, a velocity, two adapters a tap
+    {"convs": 0, "batch": 9, "rate": 1.5},
+])
+def test_codes_of_eight_bits_are_learnt_from_by_the_same_design(machine, asked):
+    network = small_network(6, convs=asked["convs"])
+    asked = {name: value for name, value in asked.items() if name != "convs"}
+    plan, reference, cache = machine.plan(network, samples=14, epochs=2, wide=True, **asked)
+    result = run(machine, plan)
+    compare(result, reference, cache)
+    assert plan.lowered.record_codes == 4 * sum(tap.blocks for tap in plan.lowered.taps)
+    assert result.metrics["health"]["gradient_norm"] == reference.health.gradient_norm
+
+
+@pytest.mark.parametrize("wide, cache, bound", [(True, "int8", 0.004), (False, "nf4", 0.03)])
+def test_the_reference_learns_what_float_learns(wide, cache, bound):
+    network = small_network(7, convs=1)
+    rng = np.random.default_rng(7)
+    images, labels = rng.integers(0, 256, (12, *network.input_shape), np.uint8), rng.integers(0, 4, 12)
+    lowered = lower(network, SMALL, 2, wide=wide)
+    start = [(PARAMETER.decode(PARAMETER.encode(a)), PARAMETER.decode(PARAMETER.encode(rng.normal(0, 0.3, b.shape))))
+             for a, b in initial_adapters(network.taps, network.classes, 2, 7)]
+    asked = {"epochs": 3, "batch": 4, "momentum": 0.5}
+    words = fine_tune(lowered, Settings(samples=12, rate=0.05, seed=7, **asked), fill_cache(lowered, pixels(images)),
+                      labels, [PARAMETER.encode(a) for a, _ in start], [PARAMETER.encode(b) for _, b in start])
+    loss, _ = train_adapters(Cache.of(network, images, cache=cache), labels, start, lr=0.05, seed=7, **asked)
+    assert np.abs(np.array(words.mean_losses) - loss).max() < bound * max(loss)
 
 
 @pytest.mark.parametrize("rank", [1, 3])
