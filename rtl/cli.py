@@ -109,6 +109,13 @@ def generate(
             f"{bits / 1e6:.1f} Mbit of memory ({100 * bits / board.memory_bits:.1f} %); "
             f"gradloom report {output} synthesises it"
         )
+        work, forecast = report["workload"], report["forecast"]
+        _say(
+            f"forecast: {forecast['cycles']:,} cycles ({forecast['milliseconds']:.2f} ms at {forecast['clock_mhz']} "
+            f"MHz) for {work['epochs']} epochs of {work['samples']:,} images; memory map in report.json"
+            if forecast
+            else f"no forecast: {report['reason']}"
+        )
 
 
 @app.command(
