@@ -291,6 +291,7 @@ def run(
     else:
         _say(
             f"{result['cycles']:,} cycles; "
+            + (f"{100 * result['utilisation']:.1f} % of PE cycles used; " if "utilisation" in result else "")
             + (
                 f"equal to the reference in {result['words']:,} words"
                 if result["equal"]
