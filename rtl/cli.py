@@ -109,6 +109,13 @@ def generate(
             f"{bits / 1e6:.1f} Mbit of memory ({100 * bits / board.memory_bits:.1f} %); "
             f"gradloom report {output} synthesises it"
         )
+        work, forecast = report["workload"], report["forecast"]
+        _say(
+            f"forecast: {forecast['cycles']:,} cycles ({forecast['milliseconds']:.2f} ms at {forecast['clock_mhz']} "
+            f"MHz) for {work['epochs']} epochs of {work['samples']:,} images; memory map in report.json"
+            if forecast
+            else f"no forecast: {report['reason']}"
+        )
 
 
 @app.command(
@@ -284,6 +291,7 @@ def run(
     else:
         _say(
             f"{result['cycles']:,} cycles; "
+            + (f"{100 * result['utilisation']:.1f} % of PE cycles used; " if "utilisation" in result else "")
             + (
                 f"equal to the reference in {result['words']:,} words"
                 if result["equal"]

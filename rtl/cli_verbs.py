@@ -73,12 +73,13 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     counted = check_fit(config, board)
     emission = convert(Accelerator(config), name="gradloom", family=board.family)
     emission.write(stage)
-    summary = _described(emission) | {
+    described = _described(emission)
+    summary = described | {
         "board": board.name,
         "parameters": dataclasses.asdict(config),
         "counted": counted,
         "registers": {register.name: register.address for register in regmap.compile_rdl()},
-    }
+    } | _expected(config, board, described["ports"])
     folder = stage / "registers"
     folder.mkdir()
     for name, text in (
@@ -89,6 +90,20 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     boards.write_project(board, stage, summary)
     return summary
+
+
+def _expected(config: Any, board: Any, ports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Forecast and memory map of the preset's own workload."""
+    from gradloom.sim.workload import expectation
+
+    expected = expectation(config)
+    if expected["memory_map"] is not None:
+        bits = next(port["width"] for port in ports if port["name"] == "s_axi_awaddr")
+        expected["memory_map"] = {
+            "registers": {"address": board.register_base, "bytes": 1 << bits},
+            "window_base": "any multiple of 4096; registers WINDOW_BASE_LO, WINDOW_BASE_HI and WINDOW_SIZE",
+        } | expected["memory_map"]
+    return expected
 
 
 def _configured(config: Any, settings: Mapping[str, object]) -> Any:

@@ -62,7 +62,8 @@ class Adapter:
 
     ``feed(component, arrays)`` makes beats, ``collect(component, arrays, beats)`` makes arrays of what came
     out, ``reference(parameters, arrays)`` says what should have. ``inputs`` and ``outputs`` describe the
-    arrays for the given parameters.
+    arrays for the given parameters. ``busy(arrays)``: cycles for which all of the unit must work; where it is
+    given, the result tells the share of the cycles that this is.
     """
 
     inputs: Callable[[Mapping[str, Any]], list[Array]]
@@ -70,6 +71,7 @@ class Adapter:
     feed: Callable[[Any, Arrays], Feed]
     collect: Callable[[Any, Arrays, dict[str, list[Any]]], Arrays]
     reference: Callable[[Mapping[str, Any], Arrays], Arrays]
+    busy: Callable[[Arrays], int] | None = None
 
 
 def describe_unit(unit: Unit, settings: Mapping[str, object]) -> dict[str, Any]:
@@ -99,7 +101,8 @@ def run_unit(
     """Runs the arrays of ``source`` through the unit and writes ``output``.
 
     ``output`` holds each array that came out, the reference's as ``reference_NAME``, and ``cycles``, from the
-    first beat offered to the last one taken.
+    first beat offered to the last one taken; of a mesh also ``utilisation``, the share of these cycles, times
+    PEs, in which a PE multiplies what was given.
     """
     parameters = unit.settings(settings or {})
     adapter = _adapter(unit)
@@ -118,16 +121,19 @@ def run_unit(
     answer = adapter.collect(component, arrays, streams)
     expected = adapter.reference(parameters, arrays)
     differing = [name for name in answer if not np.array_equal(answer[name], expected[name])]
+    figures: dict[str, Any] = {"cycles": cycles}
+    if adapter.busy is not None:
+        figures["utilisation"] = adapter.busy(arrays) / cycles
     _write(
         output,
         answer
         | {f"reference_{name}": value for name, value in expected.items()}
-        | {"cycles": np.array(cycles)},
+        | {name: np.array(value) for name, value in figures.items()},
     )
     return {
         "unit": unit.name,
         "simulator": simulator,
-        "cycles": cycles,
+        **figures,
         "equal": not differing,
         "differing": differing,
         "words": int(sum(value.size for value in answer.values())),
@@ -297,8 +303,12 @@ def _cocotb(component: wiring.Component, feed: Feed, simulator: str) -> tuple[di
 
     emission = convert(component, name="unit")
     clocked = {port.name for port in emission.ports} & {"clk", "rst"}
+    # A run is short, beside what g++ would take to make it shorter.
     built = runner.build(
-        {f"{name}.v": text for name, text in emission.files.items()}, top="unit", simulator=simulator
+        {f"{name}.v": text for name, text in emission.files.items()},
+        top="unit",
+        simulator=simulator,
+        optimize=0,
     )
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -621,6 +631,8 @@ ADAPTERS: dict[str, Adapter] = {
         feed=_mesh_feed,
         collect=_mesh_collect,
         reference=_mesh_reference,
+        # An activation row takes each PE a cycle.
+        busy=lambda arrays: arrays["x"].shape[0] * arrays["x"].shape[1],
     ),
     "nf4-encode": Adapter(
         inputs=lambda p: [_signed("x", 24, ("n",), "2**-16", "activations, Q8.16")],

@@ -14,7 +14,7 @@ from ..array.commands import (
     EncodeOperands,
     PassOperands,
 )
-from ..control.signature import ControlOpcode, ControlOperands, Engine, LoadOperands, StoreOperands
+from ..control.signature import COMMAND_BYTES, ControlOpcode, ControlOperands, Engine, LoadOperands, StoreOperands
 from ..lora.head import HeadOpcode, HeadOperands
 from ..memory.collector import Source
 from ..memory.router import RECORD_ARG, Destination
@@ -22,7 +22,7 @@ from .assembler import Assembler, pack
 from .lowering import Lowered
 from .schedule import batches, epoch_order
 
-__all__ = ["Settings", "Step", "Plan", "plan_finetune", "learning_scale", "plan_steps"]
+__all__ = ["Settings", "Step", "Plan", "plan_finetune", "learning_scale", "plan_steps", "memory_map"]
 
 BEAT = 16
 PAGE = 4096
@@ -385,6 +385,35 @@ def _feature(conv, row: int, columns: int) -> int:
     return conv.feature + row % 2 * words
 
 
+def _slots(lowered: Lowered, settings: Settings) -> int:
+    """Samples whose activations are kept."""
+    return min(settings.slots, settings.samples, lowered.config.cache_slots - lowered.config.rows)
+
+
+def _place(space: _Window, lowered: Lowered, settings: Settings, steps: int, slots: int) -> dict[str, int]:
+    """Where everything but the program lies; the program comes behind it."""
+    record_bytes = BEAT * lowered.record_beats
+    sizes = {
+        "weights": 2 * BEAT * len(lowered.weight_words), "biases": 4 * BEAT * len(lowered.bias_words),
+        "images": 4 * settings.samples * lowered.image_words, "labels": 2 * BEAT * steps,
+        "lanes": 2 * BEAT * lowered.lane_words, "head": 2 * BEAT * lowered.k,
+        "losses": BEAT * settings.epochs * -(-settings.samples // settings.batch),
+        "records": record_bytes * slots, "staging": record_bytes * 2 * lowered.config.rows,
+    }
+    return {name: space.take(name, size) for name, size in sizes.items()}
+
+
+def memory_map(lowered: Lowered, settings: Settings, commands: int) -> dict[str, tuple[int, int]]:
+    """``(offset, bytes)`` of each region of the window, as :func:`plan_finetune` places them.
+
+    ``commands``: length of the program.
+    """
+    space = _Window()
+    _place(space, lowered, settings, len(plan_steps(settings, lowered.config.rows)), _slots(lowered, settings))
+    space.take("program", COMMAND_BYTES * commands)
+    return space.regions
+
+
 def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labels: np.ndarray,
                   a: Sequence[np.ndarray], b: Sequence[np.ndarray], *, window: int = 1 << 32) -> Plan:
     """Plans a fine-tune.
@@ -403,9 +432,8 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
         raise ValueError(f"images and labels: {len(images)} and {len(labels)} given, settings ask for {count}")
     steps = plan_steps(settings, config.rows)
     rows = config.rows
-    slots = min(settings.slots, count, config.cache_slots - rows)
+    slots = _slots(lowered, settings)
 
-    # Where everything lies.
     space = _Window()
     record_bytes = BEAT * lowered.record_beats
     flat = np.zeros((count, lowered.image_words), "<i4")
@@ -421,14 +449,7 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
     label_rows = np.zeros((len(steps), 2 * BEAT), np.uint8)
     for row, step in zip(label_rows, steps):
         row[:len(step.samples)] = labels[step.samples]
-    offsets = {
-        "weights": space.take("weights", len(weights)), "biases": space.take("biases", len(biases)),
-        "images": space.take("images", flat.nbytes), "labels": space.take("labels", label_rows.nbytes),
-        "lanes": space.take("lanes", 2 * BEAT * len(lane_words)), "head": space.take("head", 2 * BEAT * lowered.k),
-        "losses": space.take("losses", BEAT * settings.epochs * -(-count // settings.batch)),
-        "records": space.take("records", record_bytes * slots),
-        "staging": space.take("staging", record_bytes * 2 * rows),
-    }
+    offsets = _place(space, lowered, settings, len(steps), slots)
     asm = Assembler()
     out = _Writer(lowered, asm, offsets["images"], offsets["records"], slots)
 

@@ -183,7 +183,24 @@ def test_a_unit_equals_its_reference_on_vectors_from_a_file(run, tmp_path, name,
         described = [array.name for array in ADAPTERS[name].outputs(UNITS[name].settings({}))]
         for array in described:
             np.testing.assert_array_equal(found[array], found[f"reference_{array}"])
-        assert set(found.files) == {"cycles", *described, *(f"reference_{each}" for each in described)}
+        figures = {"cycles", "utilisation"} & set(result)
+        assert set(found.files) == {*figures, *described, *(f"reference_{each}" for each in described)}
+
+
+def test_a_mesh_of_256_is_95_percent_busy_in_rtl(run, tmp_path):
+    """64 tiles, as many activation rows in each as the mesh has; counted by the simulation, from the first word
+    offered to the last result taken."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "in.npz", x=rng.integers(-1 << 23, 1 << 23, (64, 16, 16)),
+             w=rng.integers(-1 << 17, 1 << 17, (64, 16, 16)))
+    code, out, _ = run("run", "mesh", "--set", "rows=16", "--set", "cols=16", "--input", tmp_path / "in.npz",
+                       "--output", tmp_path / "out.npz", "--json")
+    result = json.loads(out)
+    assert code == 0 and result["equal"] and result["words"] == 64 * 16 * 16
+    assert result["utilisation"] == 64 * 16 / result["cycles"] >= 0.95
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["utilisation"] == result["utilisation"] and found["cycles"] == result["cycles"]
+    assert result["cycles"] == UNITS["mesh"].build(rows=16, cols=16).cycles(64, 16)
 
 
 @pytest.mark.parametrize("name", ADAPTERS)

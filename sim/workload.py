@@ -1,0 +1,107 @@
+"""What a preset's own workload takes: cycles by phase, and where everything lies in memory.
+
+The workload is 1,024 images, ten epochs, batches of 20, rank 4, on the network that is shipped. Planning and
+following all of it takes seconds; groups and steps repeat, so that a few of each say what all of them take.
+"""
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.control.signature import ControlOpcode, Engine
+from gradloom.rtl.models.onnx_import import load_pretrained
+from gradloom.rtl.plan.assembler import Instruction
+from gradloom.rtl.plan.lowering import Lowered, lower
+from gradloom.rtl.plan.program import PAGE, Plan, Settings, memory_map, plan_finetune
+
+from .perf import PHASES, forecast
+
+__all__ = ["SAMPLES", "expectation"]
+
+#: Images that are learnt from.
+SAMPLES = 1024
+RANK = 4
+
+
+def expectation(config: Config) -> dict[str, Any]:
+    """``workload``, ``forecast`` and ``memory_map`` of a design, as plain values.
+
+    Where the design cannot run the workload, ``forecast`` and ``memory_map`` are None and ``reason`` says why.
+    """
+    network = load_pretrained()
+    settings = Settings(samples=SAMPLES)
+    workload = {"network": network.name, "samples": settings.samples, "epochs": settings.epochs,
+                "batch": settings.batch, "rank": RANK}
+    try:
+        lowered = lower(network, config, RANK)
+        if config.cache_slots - config.rows < SAMPLES:
+            raise ValueError(f"cache_slots={config.cache_slots}: not all of the {SAMPLES} images are kept, and what "
+                             f"computing them anew takes is not forecast here")
+    except ValueError as error:
+        return {"workload": workload, "forecast": None, "memory_map": None, "reason": str(error)}
+    cost = _Cost(lowered, settings).whole()
+    cycles, commands = [int(n) for n in cost[:-1]], int(cost[-1])
+    regions = memory_map(lowered, settings, commands)
+    return {
+        "workload": workload,
+        "forecast": {"cycles": sum(cycles), "phases": dict(zip(PHASES, cycles)), "clock_mhz": config.clock_mhz,
+                     "milliseconds": round(sum(cycles) / (1e3 * config.clock_mhz), 3), "commands": commands},
+        "memory_map": {
+            "window_bytes": max(offset + -(-size // PAGE) * PAGE for offset, size in regions.values()),
+            "regions": [{"name": name, "address": offset, "bytes": size}
+                        for name, (offset, size) in regions.items()]},
+    }
+
+
+class _Cost:
+    """Cycles by phase, and commands at the end, as one vector: programs that differ by a part say what it costs."""
+
+    def __init__(self, lowered: Lowered, settings: Settings) -> None:
+        self.lowered = lowered
+        self.settings = settings
+
+    def whole(self) -> np.ndarray:
+        """Cost of the workload."""
+        rows, batch, samples = self.lowered.config.rows, self.settings.batch, self.settings.samples
+        # Full groups, full steps; what is left over is the same in each program.
+        groups, rest = divmod(samples, rows)
+        two, three = (self._base(self._plan(rows * n + rest, 1)) for n in (2, 3))
+        base = two + (groups - 2) * (three - two)
+
+        steps, rest = divmod(samples, batch)
+        few = {(n, epochs): self._learning(self._plan(batch * n + rest, epochs))
+               for n, epochs in ((2, 1), (2, 2), (4, 1), (4, 2))}
+        first = few[2, 1] + (steps - 2) * (few[4, 1] - few[2, 1]) / 2
+        short, long = few[2, 2] - few[2, 1], few[4, 2] - few[4, 1]
+        later = short + (steps - 2) * (long - short) / 2
+        return np.rint(base + first + (self.settings.epochs - 1) * later)
+
+    def _plan(self, samples: int, epochs: int) -> Plan:
+        network = self.lowered.network
+        zeros = np.zeros
+        return plan_finetune(
+            self.lowered, Settings(samples=samples, epochs=epochs, batch=self.settings.batch),
+            zeros((samples, *network.input_shape), np.int64), zeros(samples, np.int64),
+            [zeros((RANK, n), np.int64) for n in network.taps],
+            [zeros((network.classes, RANK), np.int64) for _ in network.taps])
+
+    def _base(self, plan: Plan) -> np.ndarray:
+        """The network's forward, once a sample, and all that is loaded before it."""
+        commands = plan.assembler.instructions
+        return self._follow([*commands[:_second_fence(commands)], commands[-1]], 0)
+
+    def _learning(self, plan: Plan) -> np.ndarray:
+        """Everything after it."""
+        commands = plan.assembler.instructions
+        return self._follow(commands[_second_fence(commands):], 1)
+
+    def _follow(self, commands: Sequence[Instruction], more: int) -> np.ndarray:
+        found = forecast(commands, config=self.lowered.config)
+        return np.array([*found.phases.values(), len(commands) - 1 + more], float)
+
+
+def _second_fence(commands: Sequence[Instruction]) -> int:
+    fences = [n for n, command in enumerate(commands)
+              if command.engine is Engine.CONTROL and command.opcode == ControlOpcode.FENCE]
+    return fences[1]

@@ -1,0 +1,69 @@
+"""What `generate` says of a preset's own workload, without running it."""
+import numpy as np
+import pytest
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.models.onnx_import import load_pretrained
+from gradloom.rtl.plan.lowering import lower
+from gradloom.rtl.plan.program import Settings, plan_finetune
+from gradloom.sim.perf import forecast
+from gradloom.sim.workload import SAMPLES, expectation
+
+
+@pytest.fixture(scope="module")
+def said():
+    return expectation(Config())
+
+
+def whole_plan(settings):
+    network = load_pretrained()
+    images = np.zeros((settings.samples, *network.input_shape), np.int64)
+    return plan_finetune(lower(network, Config(), 4), settings, images, np.zeros(settings.samples, np.int64),
+                         [np.zeros((4, n), np.int64) for n in network.taps],
+                         [np.zeros((network.classes, 4), np.int64) for _ in network.taps])
+
+
+def test_the_memory_map_is_that_of_the_whole_plan(said):
+    plan = whole_plan(Settings(samples=SAMPLES))
+    assert said["forecast"]["commands"] == plan.commands
+    regions = {each["name"]: (each["address"], each["bytes"]) for each in said["memory_map"]["regions"]}
+    assert regions == plan.regions
+    assert said["memory_map"]["window_bytes"] == plan.size
+
+
+def test_regions_do_not_overlap(said):
+    end = 0
+    for region in said["memory_map"]["regions"]:
+        assert region["address"] >= end and region["address"] % 4096 == 0
+        end = region["address"] + region["bytes"]
+    assert end <= said["memory_map"]["window_bytes"]
+
+
+def test_the_forecast_is_the_whole_one_to_a_tenth_of_a_percent(said):
+    # Simulated RTL takes 3,735,254 cycles, and so says the forecast of every command.
+    assert said["forecast"]["cycles"] == pytest.approx(3_735_254, rel=1e-3)
+    assert said["forecast"]["phases"]["convolution"] == 2_105_619
+    assert sum(said["forecast"]["phases"].values()) == said["forecast"]["cycles"]
+
+
+def test_few_groups_and_steps_say_what_many_take(monkeypatch):
+    monkeypatch.setattr("gradloom.sim.workload.SAMPLES", 210)
+    whole = forecast(whole_plan(Settings(samples=210)))
+    short = expectation(Config())["forecast"]
+    assert short["cycles"] == pytest.approx(whole.total, rel=5e-3)
+    assert short["phases"]["dense"] == pytest.approx(whole.phases["dense"], rel=5e-3)
+
+
+@pytest.mark.parametrize(("change", "named"), [({"adapter_depth": 256}, "adapter words"),
+                                               ({"cache_slots": 64}, "cache_slots=64")])
+def test_a_design_that_cannot_run_it_says_why(change, named):
+    said = expectation(Config(**change))
+    assert said["forecast"] is None and said["memory_map"] is None and named in said["reason"]
+
+
+def test_a_report_names_registers_and_the_window():
+    from gradloom.boards import find
+    from gradloom.rtl import cli_verbs
+    said = cli_verbs._expected(Config(), find("kv260"), [{"name": "s_axi_awaddr", "width": 12}])
+    assert said["memory_map"]["registers"] == {"address": find("kv260").register_base, "bytes": 4096}
+    assert {"regions", "window_bytes", "window_base"} <= set(said["memory_map"])
