@@ -27,6 +27,9 @@ MARKER = ".gradloom"
 #: Rules of Verilator's ``-Wall`` that do not hold for our Verilog, and why.
 WAIVERS = {
     "WIDTHEXPAND": "sums are as wide as they can get, their operands as wide as they are",
+    "WIDTHTRUNC": "a part chosen by an index is a word shifted right, and ! asks whether a word is 0; Yosys slices "
+    "whatever else it cuts",
+    "CASEOVERLAP": "a multiplexer is a parallel case whose selects are never 1 together, each item looks at its own",
     "PROCASSINIT": "registers start at a value on an FPGA, and are assigned by clocks",
     "UNUSEDSIGNAL": "a unit may leave a part of what another offers, such as the top bits of a sum",
     "DECLFILENAME": "submodules that are used once stand in the file of the module that holds them",
@@ -106,7 +109,7 @@ def convert(
     emitter = Emitter()
     top = emitter.top(component, name, prefix=f"{name}_" if prefix is None else prefix, rename=_top_ports)
     _check(emitter.modules)
-    verilog = _clear_memories(_verilog(emitter.rtlil()))
+    verilog = _clear_memories(_rename_arguments(_verilog(emitter.rtlil())))
 
     names = {module.token: module.name for module in emitter.modules}
     files = {}
@@ -234,6 +237,16 @@ def _verilog(rtlil: str) -> str:
         ]
         run_yosys(commands)
         return result.read_text(encoding="utf-8")
+
+
+def _rename_arguments(verilog: str) -> str:
+    """Arguments of Yosys' functions are ``a``, ``b`` and ``s``, as a signal of the module may well be."""
+
+    def renamed(function: re.Match[str]) -> str:
+        # Not the b of a number's base.
+        return re.sub(r"(?<!')\b[abs]\b", r"\g<0>_arg", function[0])
+
+    return re.sub(r"^  function .*?^  endfunction\n", renamed, verilog, flags=re.MULTILINE | re.DOTALL)
 
 
 def _clear_memories(verilog: str) -> str:

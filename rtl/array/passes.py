@@ -70,7 +70,7 @@ class PassControl(wiring.Component):
         of its pass. ``backward``: of a gradient pass. ``high``, ``low``: of a wide pass, which nibble.
     drain : the sums of forward pass ``drain_tap`` may leave: ``rows`` cycles after its last beat.
     weight : dh of sample ``row`` of tap ``tap`` is due as weight of row ``row``. ``live``: the row is in use.
-    idle : nothing is under way here.
+    idle : nothing is under way here; a register's word of it, so that it may decide what is offered on ``i``.
     """
 
     def __init__(self, config):
@@ -245,6 +245,6 @@ class PassControl(wiring.Component):
             self.drain.valid.eq(gap == 1),
             self.drain.tap.eq(drain_tap),
             self.drain.samples.eq(drain_samples),
-            self.idle.eq(~fills & ~waits & ~reads & (gap == 0) & ~loading & ~self.i.valid),
+            self.idle.eq(~fills & ~waits & ~reads & (gap == 0) & ~loading),
         ]
         return m

@@ -96,6 +96,7 @@ def test_a_reset_that_is_not_used_is_not_a_port():
     without, _ = emitted(Scale(reset=False))
     assert "rst" in [port.name for port in with_reset.ports]
     assert [port.name for port in without.ports] == ["clk", "i", "o"]
+    assert r"\rst" in with_reset.text and r"\rst" not in without.text
 
 
 def test_ports_have_the_direction_and_width_of_their_members():
