@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import gc
 import json
 import os
 import sys
@@ -91,7 +92,14 @@ def generate(
     import gradloom
     from gradloom.rtl.units import parse_settings
 
-    report = gradloom.generate(target, output, settings=parse_settings(settings))
+    # A design is millions of objects and hardly any garbage; the process ends with it.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        report = gradloom.generate(target, output, settings=parse_settings(settings))
+    finally:
+        if collecting:
+            gc.enable()
     if as_json:
         _print_json(report)
         return
