@@ -386,6 +386,8 @@ def selftest(
 
     from .cli_verbs import find_preset
 
+    if rtl is not None:
+        _design(rtl)
     with _progress(as_json) as progress:
         checks = run(find_preset(preset), rtl, progress=progress)
     rows = [{"check": name, "ok": ok, "detail": detail} for name, ok, detail in checks]

@@ -171,6 +171,9 @@ def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, 
     learn the same words. ``int8`` keeps codes of 8 bits, in the same design as ``nf4``.
     """
     tell = progress or _silent
+    if Path(output).exists() and not Path(output).is_dir():
+        # Said before the long part.
+        raise ValueError(f"output={output}: is a file, a directory is needed")
     network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, limit, seed)
     if cache not in ("nf4", "int8", "none"):
         raise ValueError(f"cache={cache}: must be nf4, int8 or none")
@@ -250,6 +253,8 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
             angle: float | None = None, limit: int | None = None, engine: str = "reference",
             output: Path | None = None) -> dict[str, Any]:
     """Labels images by the base network and an adapter, in the integers of the hardware or in float."""
+    if output is not None and (Path(output).is_dir() or Path(output).suffix != ".npz"):
+        raise ValueError(f"output={output}: must name a file that ends in .npz")
     network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, None, 0)
     if limit is not None:
         dataset = dataset.limited(test=limit)
@@ -271,5 +276,10 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
     labels = z.argmax(axis=1)
     if output is not None:
         Path(output).parent.mkdir(parents=True, exist_ok=True)
-        np.savez(output, labels=labels, logits=z)
+        part = Path(output).with_suffix(".part.npz")
+        try:
+            np.savez(part, labels=labels, logits=z)
+            part.replace(output)
+        finally:
+            part.unlink(missing_ok=True)
     return {"labels": labels.tolist(), "accuracy": float((labels == dataset.y_test).mean())}

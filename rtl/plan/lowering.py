@@ -208,6 +208,7 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
     dense_at = 0
     for index, layer in enumerate(layers):
         made_up = layer.name == "(input)" and index == 0
+        label = layer.name or f"layer {index + 1 - (layers[0].name == '(input)')}"
         if isinstance(layer, Conv):
             c, h, w = shape
             if not made_up:
@@ -217,18 +218,18 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
                                 stride_h=layer.stride[0], stride_w=layer.stride[1], pad_top=layer.pads[0],
                                 pad_left=layer.pads[1], pad_bottom=layer.pads[2], pad_right=layer.pads[3])
             except ValueError as error:
-                raise ValueError(f"{layer.name}: {error}") from None
-            _need("kernel rows and columns", max(layer.kernel), config.kernel, "kernel", layer.name)
-            _need("image rows and columns", max(h, w, run.rows, run.cols), config.width, "width", layer.name)
-            _need("positions", run.out_height * run.out_width, config.positions, "positions", layer.name)
-            _need("channels", c, 255, "channels (fixed)", layer.name)
-            _need("strides", max(layer.stride), config.kernel, "kernel", layer.name)
-            _need("columns of a max-pool", layer.pool, 4, "pool (fixed)", layer.name)
+                raise ValueError(f"{label}: {error}") from None
+            _need("kernel rows and columns", max(layer.kernel), config.kernel, "kernel", label)
+            _need("image rows and columns", max(h, w, run.rows, run.cols), config.width, "width", label)
+            _need("positions", run.out_height * run.out_width, config.positions, "positions", label)
+            _need("channels", c, 255, "channels (fixed)", label)
+            _need("strides", max(layer.stride), config.kernel, "kernel", label)
+            _need("columns of a max-pool", layer.pool, 4, "pool (fixed)", label)
             if run.out_height * run.out_width < 4:
-                raise ValueError(f"{layer.name}: {run.out_height * run.out_width} outputs a channel, at least 4 needed")
-            weight = _quantise(layer.name, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi, PARAMETER.frac)
-            bias = _quantise(layer.name, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, ACTIVATION.frac)
-            _check_sums(layer.name, weight)
+                raise ValueError(f"{label}: {run.out_height * run.out_width} outputs a channel, at least 4 needed")
+            weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi, PARAMETER.frac)
+            bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, ACTIVATION.frac)
+            _check_sums(label, weight)
             shape = layer.output_shape(shape)
             to_dense = not isinstance(layers[index + 1], Conv)
             convs.append(LoweredConv(
@@ -253,10 +254,10 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
             if flat_order is None:
                 flat_order = np.arange(n)
             taps.append((layer.name, flat_order))
-            weight = _quantise(layer.name, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi,
+            weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi,
                                PARAMETER.frac)[:, flat_order]
-            bias = _quantise(layer.name, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, ACTIVATION.frac)
-            _check_sums(layer.name, weight)
+            bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, ACTIVATION.frac)
+            _check_sums(label, weight)
             denses.append(LoweredDense(
                 name=layer.name, weight=weight, bias=bias, relu=layer.relu, tap=len(taps) - 1,
                 source=dense_at - n, target=dense_at, weights_at=weights_at, bias_at=len(biases)))

@@ -90,6 +90,11 @@ BAD = {
     "Verilog for another engine": (
         ("finetune", "instantft-kv260", "--engine", "float", "--rtl", "d"), "only --engine rtl"),
     "Verilog that is not there": (("finetune", "instantft-kv260", "--rtl", "d"), "no rtl"),
+    "a clock that stands": (("generate", "instantft-kv260", "-o", "out", "--set", "clock_mhz=0"), "clock_mhz=0"),
+    "labels to no .npz": (("predict", "instantft-kv260", "-o", "labels"), "ends in .npz"),
+    "labels to a directory": (("predict", "instantft-kv260", "-o", "."), "ends in .npz"),
+    "a self-test of nothing": (("selftest", "instantft-kv260", "--rtl", "d"), "d: has no rtl"),
+    "MNIST to a directory": (("fetch", "-o", "."), "is a directory"),
     "a report of nothing": (("report", "nowhere"), "report.json"),
     "an unknown board": (("build", "zx81", "."), "zx81"),
     "a build of nothing": (("build", "kv260", "nowhere"), "nowhere"),
@@ -107,6 +112,21 @@ def test_a_wrong_request_is_one_message_and_leaves_nothing(run, case, tmp_path, 
     assert named in err and "Traceback" not in err and "internal" not in err
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_where_results_go_is_refused_before_the_long_part(run, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    code, _, err = run("finetune", "instantft-kv260", "--engine", "reference", "-o", tmp_path / "out")
+    assert code == 2 and "is a file" in err and (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_layer_without_a_name_is_named_by_its_place():
+    from gradloom.rtl.config import Config
+    from gradloom.rtl.models.network import Dense, Network
+    from gradloom.rtl.plan.lowering import lower
+    layer = Dense(weight=np.full((10, 784), 100.0), bias=np.zeros(10))
+    with pytest.raises(ValueError, match="^layer 1: weight of 100"):
+        lower(Network(name="mine", input_shape=(1, 28, 28), layers=(layer,)), Config(), 4)
 
 
 def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
