@@ -208,16 +208,18 @@ class ReadDMA(wiring.Component):
         head_valid, skid_valid = Signal(), Signal()
         take = Signal()
         come = Cat(axi.rdata, axi.rresp, axi.rlast)
-        m.d.comb += axi.rready.eq(~skid_valid)
+        # What nobody asked for was asked for before a reset: it is taken and dropped.
+        comes = Signal()
+        m.d.comb += [axi.rready.eq(~skid_valid), comes.eq(axi.rvalid & bursts.r_rdy)]
         with m.If(~head_valid | take):
             m.d.sync += [
                 head.as_value().eq(Mux(skid_valid, skid.as_value(), come)),
-                head_valid.eq(skid_valid | axi.rvalid),
+                head_valid.eq(skid_valid | comes),
                 skid_valid.eq(0),
             ]
-        with m.Elif(axi.rvalid & ~skid_valid):
+        with m.Elif(comes & ~skid_valid):
             m.d.sync += [skid.as_value().eq(come), skid_valid.eq(1)]
-        m.d.sync += self.beat.eq(axi.rvalid & axi.rready)
+        m.d.sync += self.beat.eq(comes & axi.rready)
 
         burst_o = data.View(burst, bursts.r_data)
         context_o = data.View(context, contexts.r_data)

@@ -238,7 +238,8 @@ class WriteDMA(wiring.Component):
         burst_o = data.View(burst, bursts.r_data)
         m.d.comb += [axi.bready.eq(1), bursts.r_en.eq(axi.bvalid)]
         m.d.sync += port.done.eq(0)
-        with m.If(axi.bvalid & ~failed & ~self.abort):
+        # One that nobody waits for belongs to a burst from before a reset.
+        with m.If(axi.bvalid & bursts.r_rdy & ~failed & ~self.abort):
             with m.If(axi.bresp[1]):
                 m.d.sync += [
                     failed.eq(1),

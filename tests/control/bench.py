@@ -200,7 +200,8 @@ def wrapper(signature, data_bits):
     return "\n".join(
         [
             "module shell_bench (",
-            "    input wire clk, input wire rst, input wire use_memory, input wire slow,",
+            # While `keep` the memory does not see resets, and answers what was asked before one.
+            "    input wire clk, input wire rst, input wire keep, input wire use_memory, input wire slow,",
             "    output wire irq, output wire [11:0] events, output wire order, output wire aborting,",
             "    input wire [15:0] read_latency, input wire [15:0] write_latency, input wire [7:0] stall,",
             "    input wire [31:0] seed, input wire fail_enable,",
@@ -212,7 +213,7 @@ def wrapper(signature, data_bits):
             ");",
             *lines,
             f"    axi_memory #(.DATA_BITS({data_bits}), .BYTES(1 << 18), .BASE(64'h1_0000_0000)) memory (",
-            "        .clk(clk), .rst(rst),",
+            "        .clk(clk), .rst(rst & ~keep),",
             "        " + ", ".join([f".{s}({s})" for s in side] + memory) + ");",
             "    bench dut (.clk(clk), .rst(rst), .irq(irq), .trace(events), .order(order), .slow(slow),",
             "        .aborting(aborting),",

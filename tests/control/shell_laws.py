@@ -54,6 +54,7 @@ class Host:
         for bus in ("s_axi", "m_axi"):
             logging.getLogger(f"cocotb.shell_bench.{bus}").setLevel(logging.ERROR)
         dut.rst.value = 1
+        dut.keep.value = 0
         dut.use_memory.value = int(self.model)
         dut.slow.value = slow
         dut.read_latency.value = latency
@@ -74,9 +75,16 @@ class Host:
             self.slave = AxiSlave(AxiBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, target=self.memory)
             if pauses:
                 self.pause()
+        await self.reset()
+        return self
+
+    async def reset(self, *, rest=5):
+        """Asserts the machine's reset, waits for ``rest`` cycles after it, and sets registers."""
+        dut = self.dut
+        dut.rst.value = 1
         await ClockCycles(dut.clk, 5)
         dut.rst.value = 0
-        await ClockCycles(dut.clk, 5)
+        await ClockCycles(dut.clk, rest)
         for name, value in (
             ("WINDOW_BASE_LO", BASE & 0xFFFFFFFF),
             ("WINDOW_BASE_HI", BASE >> 32),
@@ -86,7 +94,6 @@ class Host:
             ("WATCHDOG", 3000),
         ):
             await self.set(name, value)
-        return self
 
     def pause(self):
         def some(p, seed):
@@ -453,6 +460,52 @@ async def the_memory_model_behaves_under_stalls(dut):
             got = await host.run(*program)
             assert got is error
             dut.fail_enable.value = 0
+            await host.works()
+
+
+async def until(dut, *signals):
+    """The cycle after one in which all ``signals`` of the bus are high."""
+    while True:
+        await RisingEdge(dut.clk)
+        if all(int(getattr(dut, f"bus_{name}").value) for name in signals):
+            return
+
+
+READ, WRITE = ("rvalid", "rready"), ("wvalid", "wready")
+
+
+@cocotb.test()
+async def a_reset_amid_bursts_leaves_nothing_behind(dut):
+    """The bus is reset too, as AXI asks: what was outstanding never comes, half a burst of data is forgotten."""
+    host = await Host(dut, model=True).begin(stall=60, latency=30)
+    for wait, channel in ((0, READ), (7, READ), (40, READ), (0, WRITE), (5, WRITE), (21, WRITE), (60, WRITE)):
+        await host.start(load(0x1000, 600, 0), store(0x10000, 600, 0), end())
+        await until(dut, *channel)
+        await ClockCycles(dut.clk, wait)
+        await host.reset()
+        assert await host.get("STATUS") == 0 and await host.get("IRQ_STATUS") == 0
+        assert await host.get("ERROR_CODE") == 0 and not int(dut.irq.value)
+        await host.works()
+
+
+@cocotb.test()
+async def late_answers_from_before_a_reset_are_dropped(dut):
+    """The memory has seen no reset: it answers all reads, and the write whose data it had."""
+    host = await Host(dut, model=True).begin(latency=150)
+    for program, what in (
+        ([load(0x1000, 600, 0), end()], (("arvalid", "arready"), READ)),
+        ([fence(), end()], (("arvalid", "arready"),)),
+        ([store(0x10000, 16, 0), end()], ((*WRITE, "wlast"),)),
+    ):
+        for wait in (1, 30, 100):
+            await host.start(*program)
+            for signals in what:
+                await until(dut, *signals)
+            await ClockCycles(dut.clk, wait)
+            dut.keep.value = 1
+            await host.reset(rest=400)
+            dut.keep.value = 0
+            assert await host.get("STATUS") == 0 and await host.get("IRQ_STATUS") == 0
             await host.works()
 
 

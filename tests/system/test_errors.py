@@ -92,3 +92,25 @@ def test_a_bus_error_in_a_fine_tune_stops_it_and_the_next_one_is_right(machine, 
         host.run(plan.program_offset, plan.commands)
         beats = host.fetch(plan.losses, 16 * len(reference.losses))
     assert [int.from_bytes(beats[at:at + 8], "little") for at in range(0, len(beats), 16)] == reference.losses
+
+
+@pytest.mark.parametrize("cycles", [400, 3000, 9000])
+def test_the_hardware_reset_amid_a_fine_tune_leaves_a_machine_like_new(machine, cycles):
+    plan, reference, _ = machine.plan(small_network(), samples=10, epochs=1, batch=5)
+    with machine.device() as device:
+        device.set("stall", 40)
+        host = Accelerator(device)
+        for offset, content in plan.segments:
+            host.store(offset, content)
+        host.start(plan.program_offset, plan.commands)
+        assert not device.advance(cycles)
+        device.set("rst", 1)
+        device.advance(4)
+        device.set("rst", 0)
+        host = Accelerator(device)
+        assert host.read("STATUS") == 0
+        for offset, content in plan.segments:
+            host.store(offset, content)
+        host.run(plan.program_offset, plan.commands)
+        beats = host.fetch(plan.losses, 16 * len(reference.losses))
+    assert [int.from_bytes(beats[at:at + 8], "little") for at in range(0, len(beats), 16)] == reference.losses
