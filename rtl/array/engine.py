@@ -226,8 +226,8 @@ class ArrayEngine(wiring.Component):
                 run.target.eq(to_dense.target), run.outputs.eq(to_dense.outputs),
             ]
 
-        # `go` stays once it is set until a command is taken, so that it may be a cycle old: the paths from the controls'
-        # states to the queues of commands would be twice as deep otherwise.
+        # `go` stays once it is set until a command is taken, so that it may be a cycle old: the paths from the
+        # controls' states to the queues of commands would be twice as deep otherwise.
         bad, unknown, go, take, may = Signal(), Signal(), Signal(), Signal(), Signal()
         kind = Signal(2)
         with m.Switch(opcode):
