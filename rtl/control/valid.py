@@ -14,8 +14,8 @@ _WORD = 32
 class ValidBits(wiring.Component):
     """A bit for each slot, counted or set 32 a cycle.
 
-    A range takes ``7 + words`` cycles from ``start`` to ``done``, where ``words`` is how many aligned groups
-    of 32 slots it touches (1 for an empty range); clearing all takes ``2 + slots // 32``.
+    A range takes ``9 + words`` cycles from ``start`` to ``done``, where ``words`` is how many aligned groups
+    of 32 slots it touches (1 for an empty range); clearing all takes ``1 + slots // 32``.
 
     Parameters
     ----------

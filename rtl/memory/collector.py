@@ -26,7 +26,7 @@ class Collector(wiring.Component):
     """Passes one source's beats on at a time, as many as STORE asked for; a beat a cycle.
 
     Behind the taps is room for ``depth`` beats, so that an encoder need not wait while STORE serves another.
-    Adapter words leave at a beat every two cycles.
+    Adapter words leave as two beats every six cycles.
 
     Members
     -------

@@ -204,11 +204,12 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
         # Dense activations are reached through the array only: by a convolution that changes nothing.
         c = shape[0]
         layers.insert(0, Conv(weight=np.eye(c)[:, :, None, None], bias=np.zeros(c), name="(input)"))
+    names = [*(["(input)"] if len(layers) > len(network.layers) else []), *network.layer_names]
     flat_order: np.ndarray | None = None
     dense_at = 0
     for index, layer in enumerate(layers):
         made_up = layer.name == "(input)" and index == 0
-        label = layer.name or f"layer {index + 1 - (layers[0].name == '(input)')}"
+        label = layer.name or names[index]
         if isinstance(layer, Conv):
             c, h, w = shape
             if not made_up:

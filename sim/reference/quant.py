@@ -1,4 +1,4 @@
-"""Bit-exact integer reference of encoder, decoder and record packer."""
+"""Bit-exact integer reference of encoder, decoder and record."""
 import numpy as np
 
 from gradloom.rtl.formats.blocks import pack_nibbles, unpack_nibbles

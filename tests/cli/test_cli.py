@@ -120,12 +120,12 @@ def test_a_file_where_results_go_is_refused_before_the_long_part(run, tmp_path):
     assert code == 2 and "is a file" in err and (tmp_path / "out").read_text() == "mine"
 
 
-def test_a_layer_without_a_name_is_named_by_its_place():
+def test_a_layer_without_a_name_is_named_as_its_adapter_is():
     from gradloom.rtl.config import Config
     from gradloom.rtl.models.network import Dense, Network
     from gradloom.rtl.plan.lowering import lower
     layer = Dense(weight=np.full((10, 784), 100.0), bias=np.zeros(10))
-    with pytest.raises(ValueError, match="^layer 1: weight of 100"):
+    with pytest.raises(ValueError, match="^fc1: weight of 100"):
         lower(Network(name="mine", input_shape=(1, 28, 28), layers=(layer,)), Config(), 4)
 
 
