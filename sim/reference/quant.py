@@ -1,18 +1,15 @@
-"""Bit-exact integer reference of encoder, decoder and record."""
+"""Bit-exact integer reference of encoder and decoder."""
 import numpy as np
 
-from gradloom.rtl.formats.blocks import pack_nibbles, unpack_nibbles
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4, Codebook
 from gradloom.rtl.formats.fixed import Fixed, round_shift
 
 __all__ = ["ACTIVATION", "DECODED", "SCALE", "encode_fixed", "decode_fixed", "decode_codes", "scaled_levels",
-           "encode_int8", "decode_int8",
-           "pack_record", "unpack_record", "record_beats", "BEAT_BYTES"]
+           "encode_int8", "decode_int8"]
 
 ACTIVATION = Fixed(width=24, frac=16)
 DECODED = Fixed(width=18, frac=10)
 SCALE = Fixed(width=16, frac=8, is_signed=False)
-BEAT_BYTES = 16
 
 
 def encode_fixed(x, book: Codebook = NF4, block: int = 64, *, fmt: Fixed = ACTIVATION, thresholds=None,
@@ -109,53 +106,3 @@ def decode_codes(codes, scale, levels, *, fmt: Fixed = DECODED, level_frac: int 
     """int64 words of ``fmt`` where each code has its own scale (they broadcast)."""
     product = np.asarray(levels, np.int64)[np.asarray(codes)] * np.asarray(scale, np.int64)
     return np.clip(round_shift(product, level_frac + SCALE.frac - fmt.frac), fmt.lo, fmt.hi)
-
-
-def record_beats(n: int, block: int = 64) -> int:
-    """128-bit beats of one tap of ``n`` elements: its codes, then its scales."""
-    blocks = -(-n // block)
-    return blocks * block // 32 + -(-blocks // 8)
-
-
-def pack_record(taps, logits=None) -> np.ndarray:
-    """The record in DRAM, uint8, a leading axis kept: for each tap codes, then scales; then base logits.
-
-    Parameters
-    ----------
-    taps : sequence of ``(codes, scales)``
-        As :func:`encode_fixed` gives them, whole blocks.
-    logits : int array, optional
-        Base logits, Q8.16 in 32 bits, four a beat; the last beat is filled with zeros.
-    """
-    parts = []
-    for codes, scales in taps:
-        parts.append(pack_nibbles(codes))
-        parts.append(beats(np.asarray(scales).astype("<u2")))
-    if logits is not None:
-        parts.append(beats(np.asarray(logits).astype("<i4")))
-    return np.concatenate([beats(part) for part in parts], axis=-1)
-
-
-def beats(words):
-    """Little-endian bytes along the last axis, filled with zeros to whole beats."""
-    data = np.ascontiguousarray(words).view(np.uint8)
-    return np.pad(data, [(0, 0)] * (data.ndim - 1) + [(0, -data.shape[-1] % BEAT_BYTES)])
-
-
-def unpack_record(record, sizes, classes: int = 0, block: int = 64):
-    """``([(codes, scales), ...], logits)`` of a record; ``sizes`` are its taps' elements."""
-    record = np.ascontiguousarray(record, np.uint8)
-    want = BEAT_BYTES * (sum(record_beats(n, block) for n in sizes) + -(-classes // 4))
-    if record.shape[-1] != want:
-        raise ValueError(f"record={record.shape[-1]} bytes: taps of {list(sizes)} and {classes} classes "
-                         f"need {want}")
-    at, taps = 0, []
-    for n in sizes:
-        blocks = -(-n // block)
-        codes = unpack_nibbles(record[..., at:at + blocks * block // 2], n)
-        at += blocks * block // 2
-        scales = np.ascontiguousarray(record[..., at:at + 2 * blocks]).view("<u2")
-        at += BEAT_BYTES * -(-blocks // 8)
-        taps.append((codes, scales))
-    logits = np.ascontiguousarray(record[..., at:at + 4 * classes]).view("<i4")
-    return taps, logits
