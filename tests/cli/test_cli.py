@@ -8,6 +8,7 @@ import pytest
 
 from gradloom.rtl.cli import app, main
 from gradloom.rtl.units import UNITS
+from gradloom.sim.runner import find_icarus
 from gradloom.sim.unit_run import ADAPTERS
 
 
@@ -184,6 +185,16 @@ def test_a_unit_equals_its_reference_on_vectors_from_a_file(run, tmp_path, name,
         for array in described:
             np.testing.assert_array_equal(found[array], found[f"reference_{array}"])
         assert set(found.files) == {"cycles", *described, *(f"reference_{each}" for each in described)}
+
+
+@pytest.mark.skipif(find_icarus() is None, reason="Icarus Verilog, the second simulator, is not installed")
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_unit_equals_its_reference_on_icarus(run, tmp_path, name):
+    arrays = vectors(ADAPTERS[name].inputs(UNITS[name].settings({})), np.random.default_rng(2))
+    np.savez(tmp_path / "in.npz", **arrays)
+    code, out, err = run("run", name, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz",
+                         "--simulator", "icarus", "--json")
+    assert (code, err) == (0, "") and json.loads(out)["equal"]
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
