@@ -8,6 +8,7 @@ import pytest
 
 from gradloom.rtl.cli import app, main
 from gradloom.rtl.units import UNITS
+from gradloom.sim.runner import find_icarus
 from gradloom.sim.unit_run import ADAPTERS
 
 
@@ -221,6 +222,16 @@ def test_a_mesh_of_256_is_95_percent_busy_in_rtl(run, tmp_path):
     with np.load(tmp_path / "out.npz") as found:
         assert found["utilisation"] == result["utilisation"] and found["cycles"] == result["cycles"]
     assert result["cycles"] == UNITS["mesh"].build(rows=16, cols=16).cycles(64, 16)
+
+
+@pytest.mark.skipif(find_icarus() is None, reason="Icarus Verilog, the second simulator, is not installed")
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_unit_equals_its_reference_on_icarus(run, tmp_path, name):
+    arrays = vectors(ADAPTERS[name].inputs(UNITS[name].settings({})), np.random.default_rng(2))
+    np.savez(tmp_path / "in.npz", **arrays)
+    code, out, err = run("run", name, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz",
+                         "--simulator", "icarus", "--json")
+    assert (code, err) == (0, "") and json.loads(out)["equal"]
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
