@@ -8,7 +8,7 @@ from typing import Any
 
 from .units import UNITS, find_unit
 
-__all__ = ["find_preset", "finetune", "generate", "predict", "presets", "quantize", "report"]
+__all__ = ["find_preset", "finetune", "generate", "pack", "predict", "presets", "quantize", "report"]
 
 REPORT = "report.json"
 
@@ -178,6 +178,37 @@ def quantize(
     from .models.quantized import quantize_file
 
     return quantize_file(Path(source), Path(output), double=double, block=block) or {}
+
+
+def pack(
+    source: Path | str,
+    output: Path | str,
+    *,
+    bits: int = 4,
+    head: str = "float16",
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, Any]:
+    """Writes a language model's weights in the board's layout and returns their sizes."""
+    from .emit import staged
+    from .models.language import BUILT_IN, open_checkpoint
+    from .models.pack import write_pack
+
+    if str(source) in BUILT_IN and not Path(source).exists():
+        raise ValueError(f"{source}: is known by its shapes only; name a file or folder with its weights")
+    checkpoint = open_checkpoint(source)
+    with staged(output) as stage:
+        manifest = write_pack(checkpoint, stage, bits=bits, head=head, progress=progress)
+    parameters = checkpoint.model.linear_parameters
+    return {
+        "model": checkpoint.model.name,
+        "bits": bits,
+        "head": head,
+        "linears": len(manifest["linears"]),
+        "linear_parameters": parameters,
+        "frozen_bytes": manifest["frozen_bytes"],
+        "bits_per_parameter": round(8 * manifest["frozen_bytes"] / parameters, 3),
+        "bytes": manifest["bytes"],
+    }
 
 
 def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]:
