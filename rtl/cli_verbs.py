@@ -8,7 +8,7 @@ from typing import Any
 
 from .units import UNITS, find_unit
 
-__all__ = ["find_preset", "finetune", "generate", "pack", "predict", "presets", "quantize", "report"]
+__all__ = ["find_preset", "finetune", "generate", "pack", "plan", "predict", "presets", "quantize", "report"]
 
 REPORT = "report.json"
 
@@ -209,6 +209,33 @@ def pack(
         "bits_per_parameter": round(8 * manifest["frozen_bytes"] / parameters, 3),
         "bytes": manifest["bytes"],
     }
+
+
+def plan(
+    model: str,
+    *,
+    board: str = "genesys2",
+    rank: int = 8,
+    targets: str = "q,v",
+    seq: int = 64,
+    bits: int = 4,
+    optimizer: str = "adamw",
+    head: str = "float16",
+    axi_bits: int | None = None,
+) -> dict[str, Any]:
+    """Every byte, the traffic and the time of fine-tuning a language model on a board."""
+    from gradloom import boards
+
+    from .models.language import find_model
+    from .plan.language import Request, parse_targets
+    from .plan.language import plan as planned
+
+    target = boards.find(board)
+    request = Request(
+        model=find_model(model), rank=rank, targets=parse_targets(targets), seq=seq, bits=bits,
+        optimizer=optimizer, head=head,
+    )
+    return planned(request, target, port_bits=axi_bits)
 
 
 def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]:
