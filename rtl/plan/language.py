@@ -213,7 +213,7 @@ def multipliers(board: Target) -> int:
 def _timed(parts: Sequence[_Part], board: Target, port_bits: int) -> dict[str, Any]:
     rate, port = _bandwidth(board, port_bits)
     macs_a_second = multipliers(board) * board.clock_hz
-    of = {}
+    of: dict[str, dict[str, Any]] = {}
     for part in parts:
         entry = of.setdefault(part.name, {"bytes": 0, "macs": 0, "seconds": 0.0})
         entry["bytes"] += part.bytes
@@ -289,6 +289,8 @@ def _nearest(request: Request, room: int) -> dict[str, Any] | None:
         "bits": tuple(bits for bits in BOOKS if bits <= request.bits),
     }
     fields = list(choices)
+    if sum(memory(dataclasses.replace(request, **{field: choices[field][-1] for field in fields})).values()) > room:
+        return None
     steps = sorted(itertools.product(*(range(len(choices[field])) for field in fields)),
                    key=lambda at: (sum(each > 0 for each in at), at[::-1]))
     for at in steps:
