@@ -62,11 +62,14 @@ demo: $(READY)
 	$(BIN)/gradloom finetune instantft-kv260 --rtl build/demo/design --limit 400 --epochs 4 -o build/demo/finetune
 
 # The figures that the documentation quotes, each by the command that makes it.
-evidence: $(READY)
+evidence: $(READY) $(LLM_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
 	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/design
 	time $(BIN)/gradloom report build/evidence/design
 	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
+	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
+	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2
+	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
