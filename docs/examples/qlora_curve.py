@@ -1,6 +1,7 @@
 """Eight AdamW steps on SmolLM2-135M in NF4, beside PEFT's own losses: ``python docs/examples/qlora_curve.py``.
 
-Needs the weights that ``make llm`` installs. ``--json`` prints figures; ``--adapter DIR`` keeps the result for PEFT.
+Needs the weights that ``make llm`` installs. ``--json`` prints figures; ``--adapter DIR`` keeps the result for PEFT;
+``--bits 3`` and ``2`` take narrower codes than PEFT did.
 """
 import argparse
 import importlib.util
@@ -33,9 +34,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--adapter", type=Path)
+    parser.add_argument("--bits", type=int, default=4, choices=(4, 3, 2))
     options = parser.parse_args()
     golden = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))
-    checkpoint = Quantized(open_checkpoint(weights()))
+    checkpoint = Quantized(open_checkpoint(weights()), bits=options.bits)
     llama = Llama(checkpoint.model, checkpoint.tensor)
     adapters = load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"])
     _, gradients = llama.gradients(golden["tokens"], adapters)

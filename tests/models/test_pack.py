@@ -156,6 +156,14 @@ def test_the_verb_packs(run, folder, tmp_path, tensors):
     assert code == 0 and PackedModel(tmp_path / "out").bits == 4 and "bits a parameter" in out
 
 
+def test_a_plan_takes_the_shapes_of_a_file(run, folder):
+    code, out, _ = run("plan", folder, "--seq", "16", "--json")
+    assert code == 0 and json.loads(out)["frozen_bytes"] == sum(
+        each.outputs * each.inputs * 33 // 64 + 8 for each in open_checkpoint(folder).model.linears)
+    code, _, err = run("plan", folder)
+    assert code == 2 and "seq=64: must be an integer from 1 to 32 (the model's context)" in err
+
+
 @pytest.mark.parametrize("arguments, message", [
     (("tinyllama-1.1b",), "tinyllama-1.1b: is known by its shapes only"),
     (("nowhere",), "nowhere: no such file or folder"),
