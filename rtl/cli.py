@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
+from . import cli_language
+
 app = typer.Typer(
     name="gradloom",
     no_args_is_help=True,
@@ -461,6 +463,9 @@ def flash(
     from gradloom import boards as room
 
     room.flash(room.find(board), _design(directory), host=host, dry_run=dry_run, echo=print)
+
+
+cli_language.register(app)
 
 
 def _design(directory: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .units import UNITS, find_unit
 
-__all__ = ["find_preset", "finetune", "generate", "predict", "presets", "quantize", "report"]
+__all__ = ["find_preset", "finetune", "generate", "pack", "plan", "predict", "presets", "quantize", "report"]
 
 REPORT = "report.json"
 
@@ -178,6 +178,64 @@ def quantize(
     from .models.quantized import quantize_file
 
     return quantize_file(Path(source), Path(output), double=double, block=block) or {}
+
+
+def pack(
+    source: Path | str,
+    output: Path | str,
+    *,
+    bits: int = 4,
+    head: str = "float16",
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, Any]:
+    """Writes a language model's weights in the board's layout and returns their sizes."""
+    from .emit import staged
+    from .models.language import BUILT_IN, open_checkpoint
+    from .models.pack import write_pack
+
+    if str(source) in BUILT_IN and not Path(source).exists():
+        raise ValueError(f"{source}: is known by its shapes only; name a file or folder with its weights")
+    checkpoint = open_checkpoint(source)
+    with staged(output) as stage:
+        manifest = write_pack(checkpoint, stage, bits=bits, head=head, progress=progress)
+    parameters = checkpoint.model.linear_parameters
+    return {
+        "model": checkpoint.model.name,
+        "bits": bits,
+        "head": head,
+        "linears": len(manifest["linears"]),
+        "linear_parameters": parameters,
+        "frozen_bytes": manifest["frozen_bytes"],
+        "bits_per_parameter": round(8 * manifest["frozen_bytes"] / parameters, 3),
+        "bytes": manifest["bytes"],
+    }
+
+
+def plan(
+    model: str,
+    *,
+    board: str = "genesys2",
+    rank: int = 8,
+    targets: str = "q,v",
+    seq: int = 64,
+    bits: int = 4,
+    optimizer: str = "adamw",
+    head: str = "float16",
+    axi_bits: int | None = None,
+) -> dict[str, Any]:
+    """Every byte, the traffic and the time of fine-tuning a language model on a board."""
+    from gradloom import boards
+
+    from .models.language import find_model
+    from .plan.language import Request, parse_targets
+    from .plan.language import plan as planned
+
+    target = boards.find(board)
+    request = Request(
+        model=find_model(model), rank=rank, targets=parse_targets(targets), seq=seq, bits=bits,
+        optimizer=optimizer, head=head,
+    )
+    return planned(request, target, port_bits=axi_bits)
 
 
 def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ KV260 = Board(
     clock_hz=200_000_000,
     memory_bytes=4 << 30,
     memory_bandwidth=19_200_000_000,
+    port_bits=128,
     host="4x Cortex-A53, Linux",
     register_base=0xA000_0000,
 )

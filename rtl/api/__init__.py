@@ -1,8 +1,8 @@
 """gradloom: generates FPGA accelerators that fine-tune neural networks on the device.
 
 What the command line does, from Python or a notebook: :func:`generate`, :func:`finetune`, :func:`predict`,
-:func:`quantize`, :func:`report`, :func:`presets`; the boards are in the package :mod:`gradloom.boards`. Names
-are loaded on first use, so that ``import gradloom`` costs nothing.
+:func:`quantize`, :func:`pack`, :func:`plan`, :func:`report`, :func:`presets`; the boards are in the package
+:mod:`gradloom.boards`. Names are loaded on first use, so that ``import gradloom`` costs nothing.
 """
 
 import importlib
@@ -11,13 +11,15 @@ from typing import Any
 _HOME = {
     "generate": "gradloom.rtl.cli_verbs",
     "finetune": "gradloom.rtl.cli_verbs",
+    "pack": "gradloom.rtl.cli_verbs",
+    "plan": "gradloom.rtl.cli_verbs",
     "predict": "gradloom.rtl.cli_verbs",
     "quantize": "gradloom.rtl.cli_verbs",
     "report": "gradloom.rtl.cli_verbs",
     "presets": "gradloom.rtl.cli_verbs",
 }
 
-__all__ = ["boards", "finetune", "generate", "predict", "presets", "quantize", "report"]
+__all__ = ["boards", "finetune", "generate", "pack", "plan", "predict", "presets", "quantize", "report"]
 
 
 def __getattr__(name: str) -> Any:

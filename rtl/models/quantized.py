@@ -1,7 +1,5 @@
 """Weights in NF4 on disk, as bitsandbytes lays them out in safetensors files."""
 import json
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -21,12 +19,10 @@ from gradloom.rtl.formats.blocks import (
 )
 from gradloom.rtl.formats.codebook import NF4
 
+from .tensors import FLOATS, as_float32, open_safetensors, write_safetensors
+
 __all__ = ["quantize_file"]
 
-#: safetensors' names of the float types, with numpy's type of the bytes and torch's name.
-FLOATS = {"F64": ("<f8", "float64"), "F32": ("<f4", "float32"), "F16": ("<f2", "float16"),
-          "BF16": ("<u2", "bfloat16")}
-CODES = {torch: code for code, (_, torch) in FLOATS.items()} | {"uint8": "U8"}
 Tensor = tuple[np.ndarray, str]
 
 
@@ -118,14 +114,6 @@ def quantize_tensor(name: str, array: np.ndarray, dtype: str, *, double: bool,
                    "relative_error": round(float(error / size), 6) if size else 0.0}
 
 
-def as_float32(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The array's values as float32; bfloat16 comes as its 16 bits."""
-    if dtype == "bfloat16":
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(over="ignore"):
-        return array.astype(np.float32)
-
-
 def read_floats(path: Path) -> dict[str, Tensor]:
     """Named float tensors of a file with torch's name of their type, checked to be finite and not empty."""
     readers = {".npz": read_npz, ".safetensors": read_safetensors}
@@ -168,45 +156,4 @@ def read_npz(path: Path) -> Iterator[tuple[str, np.ndarray, str]]:
 
 def read_safetensors(path: Path) -> Iterator[tuple[str, np.ndarray, str]]:
     """``(name, array, type)`` of each tensor; bfloat16, which numpy has not, as its 16 bits."""
-    from safetensors import SafetensorError, safe_open
-    try:
-        # The library checks the file; its numpy side refuses bfloat16, so bytes are cut out below.
-        with safe_open(path, framework="np"):
-            pass
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: cannot be read as a safetensors file: {error}") from None
-    content = path.read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        if entry["dtype"] not in FLOATS:
-            raise ValueError(f"{path}: tensor {name} is {entry['dtype']}, must be F16, BF16, F32 or F64")
-        storage, dtype = FLOATS[entry["dtype"]]
-        first, end = entry["data_offsets"]
-        data = np.frombuffer(content, np.uint8, end - first, start + first)
-        yield name, data.view(storage).reshape(entry["shape"]), dtype
-
-
-def write_safetensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Writes the tensors under another name and renames the file when it is complete."""
-    # The format is a length, a JSON header and the bytes. Written here since the library takes no bfloat16
-    # from numpy. Wide types first keeps every tensor aligned.
-    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
-    chunks, end = [], 0
-    for name, (array, dtype) in sorted(tensors.items(), key=lambda item: (-item[1][0].itemsize, item[0])):
-        chunks.append(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
-        start, end = end, end + len(chunks[-1])
-        header[name] = {"dtype": CODES[dtype], "shape": list(array.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    handle, part = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text + b"".join(chunks))
-        os.chmod(part, 0o644)
-        os.replace(part, path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+    yield from ((name, stored.read(), stored.dtype) for name, stored in open_safetensors(path).items())

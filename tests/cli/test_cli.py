@@ -29,8 +29,8 @@ VERBS = sorted(command.callback.__name__ for command in app.registered_commands)
 
 
 def test_the_verbs_are_those_of_the_manual():
-    assert VERBS == ["boards", "build", "compare", "doctor", "fetch", "finetune", "flash", "generate", "predict",
-                     "presets", "quantize", "report", "run", "selftest", "units"]
+    assert VERBS == ["boards", "build", "compare", "doctor", "fetch", "finetune", "flash", "generate", "pack",
+                     "plan", "predict", "presets", "quantize", "report", "run", "selftest", "units"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

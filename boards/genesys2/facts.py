@@ -1,0 +1,20 @@
+"""Digilent Genesys 2."""
+from ..board import Board
+
+GENESYS2 = Board(
+    name="genesys2",
+    summary="Digilent Genesys 2: Kintex-7 325T, 1 GB DDR3, no processor: a soft core",
+    part="xc7k325tffg900-2",
+    family="xc7",
+    lut=203_800,
+    ff=407_600,
+    dsp=840,
+    bram36=445,
+    uram=0,
+    clock_hz=200_000_000,
+    memory_bytes=1 << 30,
+    # 32 bits at 1,800 MT/s.
+    memory_bandwidth=7_200_000_000,
+    port_bits=256,
+    host="soft core, RISC-V",
+)

@@ -1,0 +1,114 @@
+"""The verbs of language models. Like ``cli.py``, it looks upwards only when a verb is used."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["register"]
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder of Hugging Face's.")
+]
+Bits = Annotated[int, typer.Option(help="Of a frozen weight's code: 4, 3 or 2.")]
+Head = Annotated[str, typer.Option(help="Format of the head: float16, or nf as the linears.")]
+Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs to the command line."""
+    app.command(
+        epilog="Example: gradloom plan tinyllama-1.1b --board genesys2\n\n"
+        "Example: gradloom plan smollm2-135m --targets all --seq 128 --json"
+    )(plan)
+    app.command(epilog="Example: gradloom pack SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2-nf4")(pack)
+
+
+def pack(
+    model: Model,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")],
+    bits: Bits = 4,
+    head: Head = "float16",
+    as_json: Json = False,
+) -> None:
+    """Write a language model's weights in the board's layout: codes and scales in one stream a linear."""
+    import gradloom
+
+    from .cli import _print_json, _progress, _say
+
+    with _progress(as_json) as progress:
+        result = gradloom.pack(model, output, bits=bits, head=head, progress=progress)
+    if as_json:
+        _print_json(result)
+        return
+    _say(
+        f"[bold]{result['model']}[/bold] is in {output}: {result['linears']} linears, codes and scales "
+        f"{result['frozen_bytes']:,} bytes ({result['bits_per_parameter']} bits a parameter), {result['bytes']:,} "
+        f"bytes with embedding, norms and head"
+    )
+
+
+def plan(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="tinyllama-1.1b, smollm2-135m, or a file or folder.")
+    ],
+    board: Annotated[str, typer.Option(help="A board: see gradloom boards.")] = "genesys2",
+    rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = 8,
+    targets: Annotated[str, typer.Option(help="Linears with an adapter: q,v or all or a list.")] = "q,v",
+    seq: Annotated[int, typer.Option(help="Tokens of a text.")] = 64,
+    bits: Bits = 4,
+    optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "adamw",
+    head: Head = "float16",
+    axi_bits: Annotated[
+        int | None, typer.Option(help="Width of the memory port.  [default: the board's]", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What fine-tuning a language model takes of a board: every byte, traffic, time, what limits, what fits."""
+    import gradloom
+
+    from .cli import _print_json, _say, _table
+
+    result = gradloom.plan(
+        model, board=board, rank=rank, targets=targets, seq=seq, bits=bits, optimizer=optimizer, head=head,
+        axi_bits=axi_bits,
+    )
+    if as_json:
+        _print_json(result)
+        return
+    rows = [{"memory": name.replace("_", " "), "bytes": size} for name, size in result["memory"].items()]
+    _table([*rows, {"memory": "together", "bytes": result["total_bytes"]}], ("memory", "bytes"), False,
+           title=f"{result['model']} on {result['board']}, rank {result['rank']}, {result['seq']} tokens, "
+                 f"{result['bits']}-bit, {result['optimizer']}")
+    _say(f"codes and scales of the linears: {result['frozen_bytes']:,} bytes")
+    _say(_verdict(result))
+    for title, key in (("one decoded token", "token"), ("one training step", "step")):
+        timed = result[key]
+        _table(
+            [{title: name, "MB": round(part["bytes"] / 1e6, 1), "M MAC": round(part["macs"] / 1e6, 1),
+              "ms": round(1e3 * part["seconds"], 2)} for name, part in timed["parts"].items()],
+            (title, "MB", "M MAC", "ms"), False)
+        _say(f"{title}: {timed['bytes'] / 1e6:,.1f} MB, at least [bold]{1e3 * timed['seconds']:,.1f} ms[/bold]; "
+             f"what limits: {timed['limit']}")
+    words = {True: "holds", False: "does not hold", None: "not known"}
+    _table([{**row, "holds": words[row["holds"]]} for row in result["targets"]],
+           ("target", "holds", "value", "reading"), False, title="the proposal's targets")
+    for note in result["assumptions"]:
+        _say(f"- {note}")
+    if not result["fits"]:
+        _say(f"[bold]{_verdict(result)}[/bold]")
+
+
+def _verdict(result: dict[str, Any]) -> str:
+    total, room = result["total_bytes"], result["available_bytes"]
+    if result["fits"]:
+        return f"fits: {total:,} of {room:,} bytes, {100 * total / room:.0f} %"
+    if result["nearest"] is None:
+        return (f"does not fit: {total:,} bytes, {result['board']} has {room:,}; nothing near it does: the frozen "
+                f"codes and scales are {result['frozen_bytes']:,}")
+    change = ", ".join(
+        f"--{name} {','.join(each.removesuffix('_proj') for each in value) if name == 'targets' else value}"
+        for name, value in result["nearest"]["change"].items()
+    )
+    return (f"does not fit: {total:,} bytes, {result['board']} has {room:,}; the nearest that does: {change} "
+            f"({result['nearest']['total_bytes']:,} bytes)")

@@ -1,0 +1,161 @@
+"""The order of a frozen linear's bytes in memory: one stream of 64 x 64 tiles, scales beside their codes.
+
+``docs/weight-stream.md`` is the description; this is the only code that knows it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .blocks import GROUP, pack_nibbles, unpack_nibbles
+from .codebook import NF2, NF3, NF4, Codebook
+
+__all__ = ["BEAT", "BOOKS", "TILE", "StreamShape", "pack_codes", "pack_stream", "unpack_codes", "unpack_stream"]
+
+#: Rows and columns of a tile; a row of it is a block of codes with one scale.
+TILE = 64
+#: Header and tiles are multiples of so many bytes: a beat of a 256-bit port.
+BEAT = 32
+#: The codebook of each width of code.
+BOOKS: dict[int, Codebook] = {4: NF4, 3: NF3, 2: NF2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamShape:
+    """Sizes of the stream of a linear ``W [outputs, inputs]`` in codes of ``bits``.
+
+    ``inputs`` must be a multiple of 64, so that no block of 64 along the flattened tensor crosses rows;
+    ``outputs`` is padded with rows of zeros.
+    """
+
+    outputs: int
+    inputs: int
+    bits: int = 4
+
+    def __post_init__(self) -> None:
+        if self.bits not in BOOKS:
+            raise ValueError(f"bits={self.bits}: must be one of {', '.join(map(str, BOOKS))}")
+        if self.outputs < 1:
+            raise ValueError(f"outputs={self.outputs}: must be at least 1")
+        if self.inputs < 1 or self.inputs % TILE:
+            raise ValueError(f"inputs={self.inputs}: K must be a multiple of {TILE}, or blocks would cross rows")
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Tiles along the outputs, and along the inputs."""
+        return -(-self.outputs // TILE), self.inputs // TILE
+
+    @property
+    def blocks(self) -> int:
+        """Scales of the linear itself, without padding."""
+        return self.outputs * self.inputs // TILE
+
+    @property
+    def groups(self) -> int:
+        """Second-level scales."""
+        return -(-self.blocks // GROUP)
+
+    @property
+    def header_bytes(self) -> int:
+        """Second-level scales and offset, padded to a beat."""
+        return _whole(4 * (self.groups + 1))
+
+    @property
+    def row_bytes(self) -> int:
+        """Codes of a tile's row."""
+        return TILE * self.bits // 8
+
+    @property
+    def tile_bytes(self) -> int:
+        """Scales and codes of a tile, padded to a beat."""
+        return _whole(TILE + TILE * self.row_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """The whole stream."""
+        return self.header_bytes + self.tiles[0] * self.tiles[1] * self.tile_bytes
+
+    @property
+    def frozen_bytes(self) -> int:
+        """Codes and scales alone: what bitsandbytes keeps of the linear, without any padding."""
+        return -(-self.outputs * self.inputs * self.bits // 8) + self.blocks + 4 * (self.groups + 1)
+
+
+def _whole(count: int) -> int:
+    return -(-count // BEAT) * BEAT
+
+
+def pack_stream(shape: StreamShape, codes, scale_codes, absmax2, offset) -> np.ndarray:
+    """The stream as uint8.
+
+    Parameters
+    ----------
+    codes : uint8, ``outputs * inputs`` of them, row-major
+    scale_codes : uint8, one a block of 64, in order
+    absmax2 : float32, one a group of 256 blocks
+    offset : float32
+    """
+    zero = BOOKS[shape.bits].zero_code
+    rows, cols = shape.tiles
+    missing = rows * TILE - shape.outputs
+    codes = _sized("codes", codes, shape.outputs * shape.inputs, np.uint8).reshape(shape.outputs, shape.inputs)
+    if codes.max() >= 1 << shape.bits:
+        raise ValueError(f"codes: {codes.max()} is among them, {shape.bits} bits hold up to {(1 << shape.bits) - 1}")
+    scales = _sized("scale_codes", scale_codes, shape.blocks, np.uint8).reshape(shape.outputs, cols)
+    codes = np.pad(codes, ((0, missing), (0, 0)), constant_values=zero)
+    scales = np.pad(scales, ((0, missing), (0, 0)))
+    second = np.append(_sized("absmax2", absmax2, shape.groups, np.float32), np.float32(offset)).astype("<f4")
+
+    stream = np.zeros(shape.bytes, np.uint8)
+    stream[:4 * second.size] = second.view(np.uint8)
+    tiles = stream[shape.header_bytes:].reshape(rows, cols, shape.tile_bytes)
+    tiles[:, :, :TILE] = scales.reshape(rows, TILE, cols).swapaxes(1, 2)
+    held = tiles[:, :, TILE:TILE + TILE * shape.row_bytes].reshape(rows, cols, TILE, shape.row_bytes)
+    for row in range(rows):  # a tile's row of rows at a time: bits take eight times the memory of bytes
+        block = codes[row * TILE:(row + 1) * TILE].reshape(TILE, cols, TILE).swapaxes(0, 1)
+        held[row] = pack_codes(block, shape.bits)
+    tiles[:, :, TILE:TILE + TILE * shape.row_bytes] = held.reshape(rows, cols, -1)
+    return stream
+
+
+def unpack_stream(shape: StreamShape, stream) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.float32]:
+    """``(codes [outputs, inputs], scale_codes, absmax2, offset)``: what :func:`pack_stream` took."""
+    stream = _sized("stream", stream, shape.bytes, np.uint8)
+    rows, cols = shape.tiles
+    second = stream[:4 * (shape.groups + 1)].view("<f4").astype(np.float32)
+    tiles = stream[shape.header_bytes:].reshape(rows, cols, shape.tile_bytes)
+    scales = tiles[:, :, :TILE].swapaxes(1, 2).reshape(rows * TILE, cols)
+    codes = np.empty((rows * TILE, shape.inputs), np.uint8)
+    for row in range(rows):
+        held = tiles[row, :, TILE:TILE + TILE * shape.row_bytes].reshape(cols, TILE, shape.row_bytes)
+        codes[row * TILE:(row + 1) * TILE] = unpack_codes(held, shape.bits).swapaxes(0, 1).reshape(TILE, -1)
+    return (codes[:shape.outputs], np.ascontiguousarray(scales[:shape.outputs]).reshape(-1), second[:-1],
+            second[-1])
+
+
+def pack_codes(codes, bits: int) -> np.ndarray:
+    """Codes of ``bits`` packed along the last axis, the first in the highest bits of its byte."""
+    codes = np.asarray(codes, np.uint8)
+    if bits == 4:
+        return pack_nibbles(codes)
+    planes = (codes[..., None] >> np.arange(bits - 1, -1, -1, dtype=np.uint8)) & 1
+    return np.packbits(planes.reshape(*codes.shape[:-1], -1), axis=-1)
+
+
+def unpack_codes(packed, bits: int) -> np.ndarray:
+    """The codes that :func:`pack_codes` packed, whole bytes of them."""
+    packed = np.asarray(packed, np.uint8)
+    if bits == 4:
+        return unpack_nibbles(packed)
+    planes = np.unpackbits(packed, axis=-1)
+    planes = planes.reshape(*packed.shape[:-1], -1, bits)
+    return (planes << np.arange(bits - 1, -1, -1, dtype=np.uint8)).sum(axis=-1, dtype=np.uint8)
+
+
+def _sized(name: str, values, count: int, dtype) -> np.ndarray:
+    values = np.asarray(values)
+    if values.size != count:
+        raise ValueError(f"{name}={values.size} values: the linear has {count}")
+    if values.dtype != dtype:
+        raise ValueError(f"{name} is {values.dtype}: must be {np.dtype(dtype)}")
+    return np.ascontiguousarray(values).reshape(-1)

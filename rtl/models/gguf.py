@@ -1,0 +1,270 @@
+"""GGUF, the file format of llama.cpp: metadata, tokens, and tensors dequantised to float32.
+
+Our own reader: PyPI's ``gguf`` makes a numpy view of every token and needs seconds to minutes to open a
+model, and tells a truncated file by whatever exception comes first. The tests take it for a witness.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .language import PROJECTIONS, LanguageModel, check_tensors, finite
+
+__all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor"]
+
+GGUF_SUFFIX = ".gguf"
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+#: Elements that share a scale in each quantised type here.
+BLOCK = 32
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+
+def _q4_0(data: np.ndarray) -> np.ndarray:
+    scale, codes = data[:, :2].view("<f2").astype(np.float32), data[:, 2:]
+    return scale * (_nibbles(codes).astype(np.int8) - np.int8(8)).astype(np.float32)
+
+
+def _q4_1(data: np.ndarray) -> np.ndarray:
+    scale, least = data[:, :2].view("<f2").astype(np.float32), data[:, 2:4].view("<f2").astype(np.float32)
+    return scale * _nibbles(data[:, 4:]).astype(np.float32) + least
+
+
+def _q8_0(data: np.ndarray) -> np.ndarray:
+    return data[:, 2:].view(np.int8).astype(np.float32) * data[:, :2].view("<f2").astype(np.float32)
+
+
+def _nibbles(codes: np.ndarray) -> np.ndarray:
+    # The first half of a block is in the low nibbles, the second in the high ones.
+    return np.concatenate([codes & 15, codes >> 4], axis=1)
+
+
+def _bf16(data: np.ndarray) -> np.ndarray:
+    return (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
+
+
+@dataclass(frozen=True)
+class _Type:
+    """``size`` bytes hold ``elements``; ``decode`` takes uint8 ``[blocks, size]``."""
+
+    name: str
+    elements: int
+    size: int
+    decode: Callable[[np.ndarray], np.ndarray]
+
+
+_TYPES = {
+    0: _Type("F32", 1, 4, lambda data: data.view("<f4").astype(np.float32)),
+    1: _Type("F16", 1, 2, lambda data: data.view("<f2").astype(np.float32)),
+    2: _Type("Q4_0", BLOCK, 18, _q4_0),
+    3: _Type("Q4_1", BLOCK, 20, _q4_1),
+    8: _Type("Q8_0", BLOCK, 34, _q8_0),
+    30: _Type("BF16", 1, 2, _bf16),
+}
+
+
+@dataclass(frozen=True)
+class GgufTensor:
+    """Where a tensor is: ``shape`` is row-major (GGUF's own order reversed), ``start`` from the file's begin."""
+
+    shape: tuple[int, ...]
+    type: int
+    start: int
+    size: int
+
+
+class GgufFile:
+    """Metadata and a directory of tensors of a GGUF file, little-endian, version 2 or 3.
+
+    Attributes
+    ----------
+    fields : dict
+        Metadata by key: numbers, strings, or lists of them.
+    tensors : dict of str to :class:`GgufTensor`
+
+    Raises
+    ------
+    ValueError
+        Naming the file and what is wrong with it: another magic, a version, a truncated header or tensor.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise ValueError(f"{path}: no such file")
+        self._size = path.stat().st_size
+        with path.open("rb") as file:
+            magic = file.read(len(MAGIC))
+        if magic != MAGIC:
+            raise ValueError(f"{path}: begins with {magic!r}: a GGUF file begins with {MAGIC!r}")
+        self._data = np.memmap(path, np.uint8, mode="r")
+        self._at = len(MAGIC)
+        version = self._scalar("I")
+        if version not in VERSIONS:
+            raise ValueError(f"{path}: GGUF version {version}: must be {' or '.join(map(str, VERSIONS))}, "
+                             f"little-endian")
+        tensors, fields = self._scalar("Q"), self._scalar("Q")
+        self.fields: dict[str, Any] = {}
+        for _ in range(fields):
+            key = self._string()
+            self.fields[key] = self._value(self._scalar("I"), key)
+        directory = [self._tensor_info() for _ in range(tensors)]
+        align = self.fields.get("general.alignment", 32)
+        if not isinstance(align, int) or align < 1 or align & (align - 1):
+            raise ValueError(f"{path}: general.alignment={align!r}: must be a power of two")
+        base = -(-self._at // align) * align
+        self.tensors = {name: self._placed(name, shape, kind, base + offset)
+                        for name, shape, kind, offset in directory}
+
+    def tensor(self, name: str) -> np.ndarray:
+        """A tensor as float32, row-major."""
+        entry = self.tensors[name]
+        kind = _TYPES[entry.type]
+        data = np.array(self._data[entry.start:entry.start + entry.size]).reshape(-1, kind.size)
+        return kind.decode(data).reshape(entry.shape)
+
+    def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+        """A field that must be of type ``kind``; without ``default`` it must be there."""
+        value = self.fields.get(key, default)
+        if value is None:
+            raise ValueError(f"{self.path}: has no field {key}")
+        if not isinstance(value, kind):
+            raise ValueError(f"{self.path}: {key} is a {type(value).__name__}, which it cannot be")
+        return value
+
+    def _take(self, count: int, what: str) -> bytes:
+        end = self._at + count
+        if end > self._size:
+            raise ValueError(f"{self.path}: is truncated: {what} ends at byte {end}, the file at {self._size}")
+        taken = self._data[self._at:end].tobytes()
+        self._at = end
+        return taken
+
+    def _scalar(self, code: str) -> Any:
+        return struct.unpack(f"<{code}", self._take(struct.calcsize(f"<{code}"), "its header"))[0]
+
+    def _string(self) -> str:
+        at, taken = self._at, self._take(self._scalar("Q"), "a text of its header")
+        try:
+            return taken.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"{self.path}: the text at byte {at} is not UTF-8") from None
+
+    def _value(self, kind: int, key: str) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            if kind not in _SCALARS:
+                raise ValueError(f"{self.path}: field {key} has type {kind}, which GGUF does not know")
+            return self._scalar(_SCALARS[kind])
+        inner, count = self._scalar("I"), self._scalar("Q")
+        if inner == _STRING:
+            return self._strings(count)
+        if inner not in _SCALARS:
+            raise ValueError(f"{self.path}: field {key} is an array of type {inner}, which is not known")
+        code = _SCALARS[inner]
+        content = self._take(count * struct.calcsize(f"<{code}"), f"field {key}")
+        return list(struct.unpack(f"<{count}{code}", content))
+
+    def _strings(self, count: int) -> list[str]:
+        return [self._string() for _ in range(count)]
+
+    def _tensor_info(self) -> tuple[str, tuple[int, ...], int, int]:
+        name = self._string()
+        rank = self._scalar("I")
+        if not 1 <= rank <= 4:
+            raise ValueError(f"{self.path}: tensor {name} has {rank} dimensions: 1 to 4 are possible")
+        shape = tuple(self._scalar("Q") for _ in range(rank))[::-1]
+        return name, shape, self._scalar("I"), self._scalar("Q")
+
+    def _placed(self, name: str, shape: tuple[int, ...], kind: int, start: int) -> GgufTensor:
+        if kind not in _TYPES:
+            known = ", ".join(f"{each.name} ({code})" for code, each in _TYPES.items())
+            raise ValueError(f"{self.path}: tensor {name} is of type {kind}: {known} can be read")
+        held = _TYPES[kind]
+        count = 1
+        for extent in shape:  # Python integers: an absurd shape must not wrap
+            count *= extent
+        if not count or shape[-1] % held.elements:
+            raise ValueError(f"{self.path}: tensor {name} has shape {list(shape)}: {held.name} has blocks of "
+                             f"{held.elements}")
+        size = count // held.elements * held.size
+        if start + size > self._size:
+            raise ValueError(f"{self.path}: is truncated: tensor {name} ends at byte {start + size}, the file at "
+                             f"{self._size}")
+        return GgufTensor(shape, kind, start, size)
+
+
+_LAYER_NAMES = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"} | dict(zip(
+    ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"),
+    (f"{module}.{name}" for name, module in PROJECTIONS.items())))
+_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+
+
+def _hugging_face_name(name: str) -> str:
+    parts = name.split(".")
+    if len(parts) == 4 and parts[0] == "blk" and parts[2] in _LAYER_NAMES:
+        return f"model.layers.{parts[1]}.{_LAYER_NAMES[parts[2]]}.{parts[3]}"
+    if len(parts) == 2 and parts[0] in _NAMES:
+        return f"{_NAMES[parts[0]]}.{parts[1]}"
+    return name
+
+
+class GgufCheckpoint:
+    """A LLaMA model in a GGUF file; see :class:`~.language.Checkpoint`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = file = GgufFile(path)
+        architecture = file.get("general.architecture", str)
+        if architecture != "llama":
+            raise ValueError(f"{path}: general.architecture={architecture!r}: must be 'llama'")
+        scaling = file.get("llama.rope.scaling.type", str, "none")
+        if scaling != "none" or "rope_freqs.weight" in file.tensors:
+            raise ValueError(f"{path}: llama.rope.scaling.type={scaling!r}: scaled positions are not known")
+        self._names = {_hugging_face_name(name): name for name in file.tensors}
+        shapes = {name: file.tensors[own].shape for name, own in self._names.items()}
+        hidden, heads = self._count("embedding_length"), self._count("attention.head_count")
+        try:
+            self.model = LanguageModel(
+                name=path.name.removesuffix(GGUF_SUFFIX),
+                hidden=hidden,
+                inter=self._count("feed_forward_length"),
+                layers=self._count("block_count"),
+                heads=heads,
+                kv_heads=self._count("attention.head_count_kv", heads),
+                head_dim=self._count("attention.key_length", hidden // max(heads, 1)),
+                vocab=self._count("vocab_size", len(file.fields.get("tokenizer.ggml.tokens", ()))),
+                context=self._count("context_length"),
+                rope_theta=file.get("llama.rope.freq_base", float, 10000.0),
+                # Written as float32; its shortest decimal is what the model was made with.
+                norm_eps=float(str(np.float32(file.get("llama.attention.layer_norm_rms_epsilon", float)))),
+                tied="lm_head.weight" not in shapes,
+            )
+        except ValueError as error:
+            raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+        turned = self._count("rope.dimension_count", self.model.head_dim)
+        if turned != self.model.head_dim:
+            raise ValueError(f"{path}: llama.rope.dimension_count={turned}: must be head_dim={self.model.head_dim}")
+        check_tensors(path, self.model, shapes)
+
+    def _count(self, key: str, default: int | None = None) -> int:
+        return self.file.get(f"llama.{key}", int, default)
+
+    def tensor(self, name: str) -> np.ndarray:
+        """A tensor as float32 in Hugging Face's orientation."""
+        if name not in self._names:
+            raise ValueError(f"{self.path}: has no tensor {name}")
+        values = finite(self.path, name, self.file.tensor(self._names[name]))
+        # llama.cpp turns neighbouring elements where Hugging Face turns halves of a head.
+        heads = {"q_proj": self.model.heads, "k_proj": self.model.kv_heads}.get(name.split(".")[-2])
+        if heads is not None:
+            pairs = values.reshape(heads, self.model.head_dim // 2, 2, -1)
+            values = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
+        return values

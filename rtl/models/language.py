@@ -1,0 +1,231 @@
+"""A LLaMA-like language model: its shapes, its tensors by name, and where they come from."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+__all__ = ["BUILT_IN", "Checkpoint", "LanguageModel", "Linear", "PROJECTIONS", "find_model", "open_checkpoint"]
+
+#: The linears of a layer in the order in which a forward pass meets them, with the module that holds each.
+PROJECTIONS = {
+    "q_proj": "self_attn", "k_proj": "self_attn", "v_proj": "self_attn", "o_proj": "self_attn",
+    "gate_proj": "mlp", "up_proj": "mlp", "down_proj": "mlp",
+}
+EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+
+_MOST = {"hidden": 1 << 16, "inter": 1 << 18, "layers": 1024, "heads": 1024, "kv_heads": 1024, "head_dim": 1024,
+         "vocab": 1 << 22, "context": 1 << 24}
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear layer ``y = W x``: ``name`` is Hugging Face's without ``.weight``, W is ``[outputs, inputs]``."""
+
+    name: str
+    outputs: int
+    inputs: int
+
+    @property
+    def projection(self) -> str:
+        """Its name within a layer, such as ``q_proj``."""
+        return self.name.rsplit(".", 1)[-1]
+
+    @property
+    def parameters(self) -> int:
+        """Weights in it."""
+        return self.outputs * self.inputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModel:
+    """Shapes and constants of a decoder with RMSNorm, rotary positions, grouped-query attention and SwiGLU.
+
+    Parameters
+    ----------
+    name : str
+        What reports and adapters call it.
+    hidden, inter : int
+        Width of the residual stream, and of the feed-forward part.
+    layers, heads, kv_heads, head_dim : int
+        ``heads`` query heads share ``kv_heads`` key and value heads, ``head_dim`` elements each.
+    vocab, context : int
+        Tokens there are, and how many of them a text may have.
+    rope_theta, norm_eps : float
+        Base of the rotary angles; what RMSNorm adds to the mean square.
+    tied : bool
+        Whether the head is the embedding.
+    """
+
+    name: str
+    hidden: int
+    inter: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    context: int
+    rope_theta: float
+    norm_eps: float
+    tied: bool
+
+    def __post_init__(self) -> None:
+        for field, most in _MOST.items():
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise ValueError(f"{field}={value!r}: must be an integer from 1 to {most}")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads={self.kv_heads}: must divide heads={self.heads}")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim={self.head_dim}: must be even, rotary positions turn pairs")
+        for field in ("rope_theta", "norm_eps"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e12:
+                raise ValueError(f"{field}={value!r}: must be a number above 0 and below 1e12")
+
+    @property
+    def attention(self) -> int:
+        """Elements of all query heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv(self) -> int:
+        """Elements of all key heads, and of all value heads."""
+        return self.kv_heads * self.head_dim
+
+    def shape(self, projection: str) -> tuple[int, int]:
+        """``(outputs, inputs)`` of a projection."""
+        return {
+            "q_proj": (self.attention, self.hidden), "k_proj": (self.kv, self.hidden),
+            "v_proj": (self.kv, self.hidden), "o_proj": (self.hidden, self.attention),
+            "gate_proj": (self.inter, self.hidden), "up_proj": (self.inter, self.hidden),
+            "down_proj": (self.hidden, self.inter),
+        }[projection]
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Every linear of every layer, without the head, in the order of a forward pass."""
+        return tuple(Linear(f"model.layers.{i}.{module}.{name}", *self.shape(name))
+                     for i in range(self.layers) for name, module in PROJECTIONS.items())
+
+    @property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every tensor by Hugging Face's name; a tied head is not among them."""
+        shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (self.vocab, self.hidden)}
+        linears = {linear.name: linear for linear in self.linears}
+        for i in range(self.layers):
+            layer = f"model.layers.{i}"
+            shapes[f"{layer}.input_layernorm.weight"] = (self.hidden,)
+            for name, module in PROJECTIONS.items():
+                linear = linears[f"{layer}.{module}.{name}"]
+                shapes[f"{linear.name}.weight"] = (linear.outputs, linear.inputs)
+            shapes[f"{layer}.post_attention_layernorm.weight"] = (self.hidden,)
+        shapes[NORM] = (self.hidden,)
+        if not self.tied:
+            shapes[HEAD] = (self.vocab, self.hidden)
+        return shapes
+
+    @property
+    def linear_parameters(self) -> int:
+        """Weights in all linears."""
+        return sum(linear.parameters for linear in self.linears)
+
+    @property
+    def parameters(self) -> int:
+        """Everything; a tied head counts once."""
+        return sum(int(np.prod(shape)) for shape in self.tensors.values())
+
+
+#: Known by name, for a plan without weights.
+BUILT_IN: Mapping[str, LanguageModel] = {
+    model.name: model
+    for model in (
+        LanguageModel(
+            name="tinyllama-1.1b", hidden=2048, inter=5632, layers=22, heads=32, kv_heads=4, head_dim=64,
+            vocab=32000, context=2048, rope_theta=10000.0, norm_eps=1e-5, tied=False,
+        ),
+        LanguageModel(
+            name="smollm2-135m", hidden=576, inter=1536, layers=30, heads=9, kv_heads=3, head_dim=64,
+            vocab=49152, context=8192, rope_theta=100000.0, norm_eps=1e-5, tied=True,
+        ),
+    )
+}
+
+
+class Checkpoint(Protocol):
+    """A model with its weights, which are read from disk when asked for."""
+
+    @property
+    def model(self) -> LanguageModel:
+        """What the file says of itself."""
+
+    @property
+    def path(self) -> Path:
+        """File or folder."""
+
+    def tensor(self, name: str) -> np.ndarray:
+        """A tensor as finite float32, by Hugging Face's name and in its orientation, ``[out, in]``."""
+
+
+def check_tensors(path: Path, model: LanguageModel, found: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuses a file that lacks a tensor, has one of another shape, or one that this model cannot have."""
+    for name, shape in model.tensors.items():
+        if name not in found:
+            raise ValueError(f"{path}: has no tensor {name} ({list(shape)} is needed)")
+        if found[name] != shape:
+            raise ValueError(f"{path}: tensor {name} has shape {list(found[name])}: {list(shape)} is needed")
+    # A head beside a tied embedding is the embedding again; old files carry the angles of the positions.
+    harmless = re.compile(r"lm_head\.weight|.*rotary_emb\.inv_freq")
+    strange = sorted(name for name in found.keys() - model.tensors.keys() if not harmless.fullmatch(name))
+    if strange:
+        raise ValueError(f"{path}: tensor {strange[0]} (of {len(strange)} such) has no place in a LLaMA model "
+                         f"without biases")
+
+
+def finite(path: Path, name: str, values: np.ndarray) -> np.ndarray:
+    """``values``, refused if one of them is NaN or infinite."""
+    good = np.isfinite(values)
+    if not good.all():
+        at = np.unravel_index(int(np.argmin(good)), values.shape)
+        raise ValueError(f"{path}: tensor {name}[{', '.join(str(int(n)) for n in at)}] is {values[at]}: "
+                         f"must be finite in float32")
+    return values
+
+
+def open_checkpoint(source: Path | str) -> Checkpoint:
+    """The model in a GGUF file, a safetensors file with ``config.json`` beside it, or a folder of either.
+
+    Only headers are read. :class:`ValueError` names what is missing, truncated or mislabelled.
+    """
+    from .gguf import GGUF_SUFFIX, GgufCheckpoint
+    from .huggingface import HuggingFaceCheckpoint
+
+    path = Path(source)
+    if not path.exists():
+        raise ValueError(f"{path}: no such file or folder, nor a model known by name ({', '.join(BUILT_IN)})")
+    if path.is_dir() and not (path / "config.json").is_file():
+        files = sorted(path.glob(f"*{GGUF_SUFFIX}"))
+        if len(files) != 1:
+            raise ValueError(f"{path}: has no config.json and {len(files)} {GGUF_SUFFIX} files: "
+                             f"a model is the one or exactly one of the other")
+        path = files[0]
+    if path.is_dir() or path.suffix == ".safetensors":
+        return HuggingFaceCheckpoint(path)
+    if path.suffix == GGUF_SUFFIX:
+        return GgufCheckpoint(path)
+    raise ValueError(f"{path}: must be a folder or end in {GGUF_SUFFIX} or .safetensors")
+
+
+def find_model(source: str) -> LanguageModel:
+    """A model known by name, or what a file or folder says of itself."""
+    return BUILT_IN[source] if source in BUILT_IN else open_checkpoint(source).model
+
+
+def small_parts(model: LanguageModel) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape of every tensor that is not a linear's."""
+    linears = {f"{linear.name}.weight" for linear in model.linears}
+    yield from ((name, shape) for name, shape in model.tensors.items() if name not in linears)

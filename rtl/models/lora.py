@@ -1,0 +1,152 @@
+"""LoRA adapters of a language model, on disk as Hugging Face's PEFT has them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .language import PROJECTIONS, LanguageModel, Linear
+from .peft import CONFIG, WEIGHTS, check_array, key, number, read_peft, write_peft
+
+__all__ = ["Adapter", "fresh_lora", "load_lora", "save_lora"]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Adds ``scale · B A`` to a linear: ``a [rank, inputs]``, ``b [outputs, rank]``, ``scale`` alpha / rank."""
+
+    a: np.ndarray
+    b: np.ndarray
+    scale: float
+
+    @property
+    def rank(self) -> int:
+        """Rows of A."""
+        return len(self.a)
+
+
+#: What a config may ask for that would be another adapter, with what it says otherwise.
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",), "bias": ("none",), "fan_in_fan_out": (False,), "use_rslora": (False,),
+    "use_dora": (False,), "rank_pattern": ({}, None), "alpha_pattern": ({}, None), "modules_to_save": (None, []),
+    "exclude_modules": (None, []), "lora_bias": (False,), "trainable_token_indices": (None,),
+    "layer_replication": (None,), "target_parameters": (None, []), "megatron_config": (None,),
+}
+
+
+def _linears(model: LanguageModel, projections: Iterable[str], layers: Iterable[int]) -> list[Linear]:
+    wanted = set(projections)
+    prefixes = tuple(f"model.layers.{i}." for i in layers)
+    return [each for each in model.linears if each.projection in wanted and each.name.startswith(prefixes)]
+
+
+def fresh_lora(model: LanguageModel, *, rank: int = 8, alpha: float | None = None,
+               targets: Iterable[str] = ("q_proj", "v_proj"), layers: int | None = None,
+               seed: int = 0) -> dict[str, Adapter]:
+    """New adapters by linear: A uniform in ±1/√inputs as PEFT draws it, B zero. ``alpha`` is twice the rank."""
+    if rank < 1:
+        raise ValueError(f"rank={rank}: must be at least 1")
+    random = np.random.default_rng(seed)
+    scale = (2 * rank if alpha is None else alpha) / rank
+    adapters = {}
+    for linear in _linears(model, targets, range(model.layers if layers is None else layers)):
+        bound = linear.inputs**-0.5
+        a = random.uniform(-bound, bound, (rank, linear.inputs)).astype(np.float32)
+        adapters[linear.name] = Adapter(a, np.zeros((linear.outputs, rank), np.float32), scale)
+    return adapters
+
+
+def save_lora(folder: str | Path, model: LanguageModel, adapters: Mapping[str, Adapter], *,
+              base: str | None = None) -> tuple[Path, Path]:
+    """Writes the adapters as float32 for PEFT and returns both files' paths.
+
+    They must have one rank and one scale, and the same projections in each of their layers. ``base`` is what
+    the config calls the model, by default its name.
+    """
+    if not adapters:
+        raise ValueError("adapters has none: at least 1 is needed")
+    shapes = {(each.rank, each.scale) for each in adapters.values()}
+    if len(shapes) > 1:
+        raise ValueError(f"adapters has {len(shapes)} different ranks or scales: PEFT's plain LoRA has one")
+    rank, scale = next(iter(shapes))
+    projections = [name for name in PROJECTIONS if any(each.endswith(f".{name}") for each in adapters)]
+    layers = sorted({int(name.split(".")[2]) for name in adapters})
+    linears = _linears(model, projections, layers)
+    if {each.name for each in linears} != set(adapters):
+        raise ValueError(f"adapters has {len(adapters)} linears: {', '.join(projections)} in {len(layers)} layers are "
+                         f"{len(linears)}")
+    tensors = {}
+    for linear in linears:
+        adapter = adapters[linear.name]
+        for which, array, shape in _parts(linear, rank, adapter):
+            check_array(key(linear.name, which), array, shape)
+            tensors[key(linear.name, which)] = array
+    config = {
+        "base_model_name_or_path": base or model.name,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "layers_to_transform": None if len(layers) == model.layers else layers,
+        "lora_alpha": int(scale * rank) if float(scale * rank).is_integer() else scale * rank,
+        "lora_dropout": 0.0,
+        "peft_type": "LORA",
+        "r": rank,
+        "target_modules": projections,
+        "task_type": "CAUSAL_LM",
+    }
+    return write_peft(folder, tensors, config)
+
+
+def _parts(linear: Linear, rank: int, adapter: Adapter) -> Iterable[tuple[str, np.ndarray, tuple[int, int]]]:
+    yield "A", np.asarray(adapter.a), (rank, linear.inputs)
+    yield "B", np.asarray(adapter.b), (linear.outputs, rank)
+
+
+def load_lora(folder: str | Path, model: LanguageModel, *, rank: int | None = None) -> dict[str, Adapter]:
+    """Adapters by linear, float32, in the order of a forward pass.
+
+    :class:`ValueError` if they are of another model or, where ``rank`` is given, of another rank; or if the
+    config asks for something that plain LoRA is not.
+    """
+    folder = Path(folder)
+    config, tensors = read_peft(folder)
+    try:
+        return _adapters(config, tensors, model, rank)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
+
+
+def _adapters(config: dict[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel,
+              wanted_rank: int | None) -> dict[str, Adapter]:
+    for field, plain in _PLAIN.items():
+        if config.get(field, plain[0]) not in plain:
+            raise ValueError(f"{CONFIG}: {field}={config[field]!r}: must be {plain[0]!r}")
+    rank, alpha = number(config, "r", whole=True), number(config, "lora_alpha")
+    if wanted_rank is not None and rank != wanted_rank:
+        raise ValueError(f"r={rank}: rank {wanted_rank} is needed")
+    targets = config.get("target_modules")
+    if targets == "all-linear":
+        targets = list(PROJECTIONS)
+    if not isinstance(targets, list) or not targets or set(targets) - set(PROJECTIONS):
+        raise ValueError(f"target_modules={targets!r}: must be a list of {', '.join(PROJECTIONS)}")
+    layers = config.get("layers_to_transform")
+    if layers is None:
+        layers = list(range(model.layers))
+    elif isinstance(layers, int):
+        layers = [layers]
+    linears = _linears(model, targets, layers)
+    expected = {key(linear.name, which) for linear in linears for which in "AB"}
+    missing, further = sorted(expected - set(tensors)), sorted(set(tensors) - expected)
+    if missing:
+        raise ValueError(f"{WEIGHTS} has no {missing[0]} ({len(missing)} are missing)")
+    if further:
+        raise ValueError(f"{WEIGHTS} has {further[0]} ({len(further)} that {model.name} has no place for)")
+    adapters = {}
+    for linear in linears:
+        a, b = (tensors[key(linear.name, which)] for which in "AB")
+        check_array(key(linear.name, "A"), a, (rank, linear.inputs))
+        check_array(key(linear.name, "B"), b, (linear.outputs, rank))
+        adapters[linear.name] = Adapter(a.astype(np.float32), b.astype(np.float32), alpha / rank)
+    return adapters

@@ -1,0 +1,63 @@
+"""Optimisers in floating point, as torch has them."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+__all__ = ["AdamW", "Optimizer", "Sgd"]
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Optimizer(Protocol):
+    """Changes parameters in place."""
+
+    def step(self, parameters: Arrays, gradients: Arrays) -> None:
+        """One update; both have the same names and shapes, from call to call."""
+
+
+class Sgd:
+    """``w -= lr · g``."""
+
+    def __init__(self, *, lr: float) -> None:
+        self.lr = lr
+
+    def step(self, parameters: Arrays, gradients: Arrays) -> None:
+        """See :class:`Optimizer`."""
+        for name, w in parameters.items():
+            w -= w.dtype.type(self.lr) * gradients[name]
+
+
+class AdamW:
+    """``torch.optim.AdamW`` with its defaults, but for the weight decay, which is 0 unless given.
+
+    Attributes
+    ----------
+    steps : int
+    first, second : dict of str to array
+        Moments, of the parameters' own types.
+    """
+
+    def __init__(self, *, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0.0) -> None:
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+        self.steps = 0
+        self.first: dict[str, np.ndarray] = {}
+        self.second: dict[str, np.ndarray] = {}
+
+    def step(self, parameters: Arrays, gradients: Arrays) -> None:
+        """See :class:`Optimizer`."""
+        self.steps += 1
+        short, long = self.betas
+        # Both moments begin at zero; dividing by these makes them means of what there was.
+        size, root = self.lr / (1 - short**self.steps), (1 - long**self.steps) ** 0.5
+        for name, w in parameters.items():
+            of, g = w.dtype.type, gradients[name]
+            m = self.first.setdefault(name, np.zeros_like(w))
+            v = self.second.setdefault(name, np.zeros_like(w))
+            m += of(1 - short) * (g - m)
+            v *= of(long)
+            v += of(1 - long) * np.square(g)
+            w *= of(1 - self.lr * self.weight_decay)
+            w -= of(size) * m / (np.sqrt(v) / of(root) + of(self.eps))

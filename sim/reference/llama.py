@@ -1,0 +1,283 @@
+"""A LLaMA model with LoRA in floating point: the mathematics that hardware is compared with.
+
+Shapes: ``T`` tokens of one text are the rows of every matrix; weights are ``[out, in]`` and a linear is ``x @ W.T``.
+Each operation has its backward beside it, written out, so that an integer version can mirror it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
+from gradloom.rtl.models.lora import Adapter
+
+__all__ = [
+    "Llama", "attention", "attention_backward", "cross_entropy", "linear", "linear_backward", "rms_norm",
+    "rms_norm_backward", "rope", "rope_angles", "swiglu", "swiglu_backward",
+]
+
+Array = np.ndarray
+
+
+def rms_norm(x: Array, weight: Array, eps: float) -> Array:
+    """``weight · x / sqrt(mean(x²) + eps)`` of each row."""
+    return weight * (x * _inverse_rms(x, eps))
+
+
+def rms_norm_backward(dy: Array, x: Array, weight: Array, eps: float) -> Array:
+    """Gradient of x; the weight is frozen."""
+    inverse = _inverse_rms(x, eps)
+    scaled = dy * weight
+    return inverse * (scaled - x * (np.square(inverse) * np.mean(scaled * x, axis=-1, keepdims=True)))
+
+
+def _inverse_rms(x: Array, eps: float) -> Array:
+    return 1 / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + x.dtype.type(eps))
+
+
+def rope_angles(count: int, head_dim: int, theta: float, dtype: Any = np.float32) -> tuple[Array, Array]:
+    """``(cos, sin)``, each ``[count, head_dim / 2]``: position times ``theta ** (-2i / head_dim)``."""
+    frequency = theta ** (-np.arange(0, head_dim, 2) / head_dim)
+    angle = np.outer(np.arange(count), frequency)
+    return np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
+
+
+def rope(x: Array, cos: Array, sin: Array) -> Array:
+    """Turns element i of each head with element i + head_dim / 2; ``x [T, heads, head_dim]``.
+
+    Its backward is the turn by ``-sin``.
+    """
+    first, second = np.split(x, 2, axis=-1)
+    cos, sin = cos[:, None], sin[:, None]
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    """Causal attention: ``q [T, heads, d]``, ``k`` and ``v [T, kv_heads, d]``; each of these serves
+    ``heads / kv_heads`` neighbouring query heads.
+
+    Returns ``(context [T, heads, d], probabilities [kv_heads, group, T, T])``.
+    """
+    count, heads, d = q.shape
+    grouped = q.reshape(count, k.shape[1], -1, d).transpose(1, 2, 0, 3)
+    scores = grouped @ k.transpose(1, 2, 0)[:, None] * q.dtype.type(d**-0.5)
+    scores = np.where(np.tri(count, dtype=bool), scores, q.dtype.type(-np.inf))
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    context = weights @ v.transpose(1, 0, 2)[:, None]
+    return context.transpose(2, 0, 1, 3).reshape(count, heads, d), weights
+
+
+def attention_backward(dy: Array, q: Array, k: Array, v: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """``(dq, dk, dv)`` from the gradient of the context and the probabilities."""
+    count, heads, d = q.shape
+    kv = k.shape[1]
+    grouped, dgrouped = (x.reshape(count, kv, -1, d).transpose(1, 2, 0, 3) for x in (q, dy))
+    dweights = dgrouped @ v.transpose(1, 2, 0)[:, None]
+    dv = (weights.swapaxes(-1, -2) @ dgrouped).sum(axis=1)
+    dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True)) * q.dtype.type(d**-0.5)
+    dq = dscores @ k.transpose(1, 0, 2)[:, None]
+    dk = (dscores.swapaxes(-1, -2) @ grouped).sum(axis=1)
+    return dq.transpose(2, 0, 1, 3).reshape(count, heads, d), dk.transpose(1, 0, 2), dv.transpose(1, 0, 2)
+
+
+def swiglu(gate: Array, up: Array) -> Array:
+    """``gate · sigmoid(gate) · up``."""
+    return gate * _sigmoid(gate) * up
+
+
+def swiglu_backward(dy: Array, gate: Array, up: Array) -> tuple[Array, Array]:
+    """``(dgate, dup)``."""
+    s = _sigmoid(gate)
+    return dy * up * s * (1 + gate * (1 - s)), dy * gate * s
+
+
+def _sigmoid(x: Array) -> Array:
+    small = np.exp(-np.abs(x))  # never overflows, and keeps the small values' precision
+    return np.where(x >= 0, 1, small) / (1 + small)
+
+
+def linear(x: Array, weight: Array, adapter: Adapter | None = None) -> Array:
+    """``x Wᵀ``, and with an adapter ``+ scale · (x Aᵀ) Bᵀ``."""
+    y = x @ weight.T
+    if adapter is not None:
+        y += x.dtype.type(adapter.scale) * ((x @ adapter.a.T) @ adapter.b.T)
+    return y
+
+
+def linear_backward(dy: Array, x: Array, weight: Array,
+                    adapter: Adapter | None = None) -> tuple[Array, tuple[Array, Array] | None]:
+    """``(dx, (dA, dB))``; the second is None without an adapter."""
+    dx = dy @ weight
+    if adapter is None:
+        return dx, None
+    scaled = x.dtype.type(adapter.scale) * dy
+    dh = scaled @ adapter.b
+    dx += dh @ adapter.a
+    return dx, (dh.T @ x, scaled.T @ (x @ adapter.a.T))
+
+
+def cross_entropy(logits: Array, tokens: Array) -> tuple[float, Array]:
+    """Mean loss of foretelling each token from those before it, and its gradient: ``logits [T, vocab]``.
+
+    The last row foretells nothing, and its gradient is 0.
+    """
+    if len(tokens) < 2:
+        raise ValueError(f"tokens={len(tokens)}: a loss needs at least 2")
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    probabilities = np.exp(shifted)
+    total = probabilities.sum(axis=-1, keepdims=True)
+    rows = np.arange(len(tokens) - 1)
+    loss = float(np.mean(np.log(total[:-1, 0]) - shifted[rows, tokens[1:]], dtype=np.float64))
+    gradient = probabilities / total
+    gradient[rows, tokens[1:]] -= 1
+    gradient[-1] = 0
+    return loss, gradient / logits.dtype.type(len(rows))
+
+
+@dataclass
+class _Layer:
+    """What the backward pass of a layer needs."""
+
+    x: Array
+    attended: Array
+    q: Array
+    k: Array
+    v: Array
+    weights: Array
+    context: Array
+    middle: Array
+    fed: Array
+    gate: Array
+    up: Array
+    product: Array
+
+
+class Llama:
+    """The model with frozen weights.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    tensor : callable
+        A tensor by Hugging Face's name, as checkpoints and packed models give them.
+    dtype : numpy type
+        Of all arithmetic.
+    layers : int, optional
+        Use only so many of the first layers.
+    """
+
+    def __init__(self, model: LanguageModel, tensor: Callable[[str], Array], *, dtype: Any = np.float32,
+                 layers: int | None = None) -> None:
+        self.model = model
+        self.layers = model.layers if layers is None else layers
+        if not 1 <= self.layers <= model.layers:
+            raise ValueError(f"layers={layers}: must be from 1 to {model.layers}")
+        self.dtype = np.dtype(dtype)
+
+        def read(name: str) -> Array:
+            return np.ascontiguousarray(tensor(name), self.dtype)
+
+        self.embedding = read(EMBEDDING)
+        self.head = self.embedding if model.tied else read(HEAD)
+        self.norm = read(NORM)
+        names = (name for i in range(self.layers) for name in (
+            *(self.name(i, projection) for projection in PROJECTIONS),
+            f"model.layers.{i}.input_layernorm", f"model.layers.{i}.post_attention_layernorm"))
+        self.weights = {name: read(f"{name}.weight") for name in names}
+
+    @staticmethod
+    def name(layer: int, projection: str) -> str:
+        """Hugging Face's name of a projection of a layer."""
+        return f"model.layers.{layer}.{PROJECTIONS[projection]}.{projection}"
+
+    def logits(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter] | None = None) -> Array:
+        """``[T, vocab]``: what each token makes the model expect next."""
+        return self._forward(self._checked(tokens), adapters or {})[0]
+
+    def loss(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter] | None = None) -> float:
+        """Mean cross-entropy of the text, in nats a token."""
+        ids = self._checked(tokens)
+        return cross_entropy(self._forward(ids, adapters or {})[0], ids)[0]
+
+    def gradients(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter],
+                  ) -> tuple[float, dict[str, tuple[Array, Array]]]:
+        """The loss, and ``(dA, dB)`` of every adapter."""
+        ids = self._checked(tokens)
+        unknown = sorted(set(adapters) - set(self.weights))
+        if unknown:
+            raise ValueError(f"adapters has {unknown[0]}: no linear of the {self.layers} layers in use")
+        logits, x, kept = self._forward(ids, adapters)
+        loss, dlogits = cross_entropy(logits, ids)
+        dx = rms_norm_backward(dlogits @ self.head, x, self.norm, self.model.norm_eps)
+        gradients: dict[str, tuple[Array, Array]] = {}
+        for i in reversed(range(self.layers)):
+            dx = self._layer_backward(i, dx, kept.pop(), adapters, gradients)
+        return loss, gradients
+
+    def _checked(self, tokens: Sequence[int] | Array) -> Array:
+        ids = np.asarray(tokens)
+        if ids.ndim != 1 or not 1 <= ids.size <= self.model.context:
+            raise ValueError(f"tokens={ids.size}: a text has 1 to {self.model.context} (the model's context)")
+        if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= self.model.vocab:
+            raise ValueError(f"token={ids.max() if ids.min() >= 0 else ids.min()}: must be an integer from 0 to "
+                             f"{self.model.vocab - 1}")
+        return ids
+
+    def _heads(self, x: Array) -> Array:
+        return x.reshape(len(x), -1, self.model.head_dim)
+
+    def _angles(self, count: int) -> tuple[Array, Array]:
+        return rope_angles(count, self.model.head_dim, self.model.rope_theta, self.dtype)
+
+    def _forward(self, ids: Array, adapters: Mapping[str, Adapter]) -> tuple[Array, Array, list[_Layer]]:
+        x = self.embedding[ids]
+        kept = []
+        for i in range(self.layers):
+            x, layer = self._layer(i, x, adapters)
+            kept.append(layer)
+        return rms_norm(x, self.norm, self.model.norm_eps) @ self.head.T, x, kept
+
+    def _layer(self, i: int, x: Array, adapters: Mapping[str, Adapter]) -> tuple[Array, _Layer]:
+        def through(projection: str, value: Array) -> Array:
+            name = self.name(i, projection)
+            return linear(value, self.weights[name], adapters.get(name))
+
+        eps, angles = self.model.norm_eps, self._angles(len(x))
+        attended = rms_norm(x, self.weights[f"model.layers.{i}.input_layernorm"], eps)
+        q, k = (rope(self._heads(through(name, attended)), *angles) for name in ("q_proj", "k_proj"))
+        v = self._heads(through("v_proj", attended))
+        context, weights = attention(q, k, v)
+        context = context.reshape(len(x), -1)
+        middle = x + through("o_proj", context)
+        fed = rms_norm(middle, self.weights[f"model.layers.{i}.post_attention_layernorm"], eps)
+        gate, up = through("gate_proj", fed), through("up_proj", fed)
+        product = swiglu(gate, up)
+        y = middle + through("down_proj", product)
+        return y, _Layer(x, attended, q, k, v, weights, context, middle, fed, gate, up, product)
+
+    def _layer_backward(self, i: int, dy: Array, kept: _Layer, adapters: Mapping[str, Adapter],
+                        gradients: dict[str, tuple[Array, Array]]) -> Array:
+        def back(projection: str, gradient: Array, value: Array) -> Array:
+            name = self.name(i, projection)
+            dx, pair = linear_backward(gradient, value, self.weights[name], adapters.get(name))
+            if pair is not None:
+                gradients[name] = pair
+            return dx
+
+        eps, (cos, sin) = self.model.norm_eps, self._angles(len(dy))
+        dproduct = back("down_proj", dy, kept.product)
+        dgate, dup = swiglu_backward(dproduct, kept.gate, kept.up)
+        dfed = back("gate_proj", dgate, kept.fed) + back("up_proj", dup, kept.fed)
+        norm = self.weights[f"model.layers.{i}.post_attention_layernorm"]
+        dmiddle = dy + rms_norm_backward(dfed, kept.middle, norm, eps)
+        dcontext = self._heads(back("o_proj", dmiddle, kept.context))
+        dq, dk, dv = attention_backward(dcontext, kept.q, kept.k, kept.v, kept.weights)
+        dattended = sum((
+            back(name, (rope(d, cos, -sin) if turned else d).reshape(len(dy), -1), kept.attended)
+            for name, d, turned in (("q_proj", dq, True), ("k_proj", dk, True), ("v_proj", dv, False))
+        ), np.zeros_like(dy))
+        norm = self.weights[f"model.layers.{i}.input_layernorm"]
+        return dmiddle + rms_norm_backward(dattended, kept.x, norm, eps)

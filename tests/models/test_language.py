@@ -1,0 +1,243 @@
+"""A model is read as it was written, from either format; a file that is damaged or not what it says is refused."""
+import json
+import struct
+
+import gguf
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from gradloom.rtl.models.gguf import GgufFile
+from gradloom.rtl.models.language import BUILT_IN, LanguageModel, find_model, open_checkpoint
+
+SHORT = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "input_layernorm": "attn_norm",
+         "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+         "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate",
+         "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "model.layers": "blk"}
+
+
+def write_gguf(path, tensors, kind="Q4_1", change=None, architecture="llama"):
+    """TINY as llama.cpp's converter writes it, by its own library."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_block_count(2)
+    writer.add_context_length(32)
+    writer.add_embedding_length(64)
+    writer.add_feed_forward_length(128)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_token_list([f"t{i}" for i in range(96)])
+    for add in change or ():
+        add(writer)
+    for name, values in tensors.items():
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            heads = 2 if "q_proj" in name else 1
+            values = values.reshape(heads, 2, 16, 64).swapaxes(1, 2).reshape(values.shape)
+        for long, short in SHORT.items():
+            name = name.replace(long, short)
+        stored = kind if values.ndim == 2 else "F32"
+        type_ = gguf.GGMLQuantizationType[stored]
+        writer.add_tensor(name, gguf.quants.quantize(values, type_), raw_dtype=type_)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def small(tmp_path, tensors):
+    return write_gguf(tmp_path / "tiny.gguf", tensors)
+
+
+def test_tinyllama_has_the_parameters_that_are_published():
+    model = BUILT_IN["tinyllama-1.1b"]
+    assert (model.parameters, model.linear_parameters) == (1_100_048_384, 968_884_224)
+    assert len(model.linears) == 154
+
+
+def test_linears_come_in_the_order_of_a_forward_pass(tiny):
+    names = [linear.projection for linear in tiny.linears]
+    assert names == 2 * ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    assert tiny.linears[7].name == "model.layers.1.self_attn.q_proj"
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"kv_heads": 3}, "kv_heads=3"), ({"head_dim": 33}, "head_dim=33"), ({"layers": 0}, "layers=0"),
+    ({"hidden": 64.0}, "hidden=64.0"), ({"norm_eps": float("nan")}, "norm_eps=nan"), ({"vocab": True}, "vocab=True")])
+def test_an_impossible_model_is_refused(tiny, change, message):
+    fields = {name: getattr(tiny, name) for name in tiny.__dataclass_fields__}
+    with pytest.raises(ValueError, match=message):
+        LanguageModel(**fields | change)
+
+
+def test_a_folder_reads_as_written(tiny, folder, tensors):
+    checkpoint = open_checkpoint(folder)
+    assert checkpoint.model == tiny
+    for name, values in tensors.items():
+        np.testing.assert_array_equal(checkpoint.tensor(name), values)
+    np.testing.assert_array_equal(checkpoint.tensor("lm_head.weight"), tensors["model.embed_tokens.weight"])
+    assert open_checkpoint(folder / "model.safetensors").model == tiny
+
+
+def test_shards_read_as_one(folder, tensors):
+    names = list(tensors)
+    (folder / "model.safetensors").unlink()
+    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, held in shards.items():
+        save_file({name: tensors[name] for name in held}, folder / file)
+    index = {"weight_map": {name: file for file, held in shards.items() for name in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    checkpoint = open_checkpoint(folder)
+    for name, values in tensors.items():
+        np.testing.assert_array_equal(checkpoint.tensor(name), values)
+    (folder / "b.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"b\.safetensors: no such file"):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0", "Q4_1", "BF16"])
+def test_gguf_tensors_are_what_its_own_library_decodes(tiny, tmp_path, tensors, kind):
+    path = write_gguf(tmp_path / "tiny.gguf", tensors, kind)
+    checkpoint = open_checkpoint(path)
+    assert checkpoint.model == tiny
+    witness = {tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+               for tensor in gguf.GGUFReader(path).tensors}
+    file = GgufFile(path)
+    assert set(witness) == set(file.tensors)
+    for name, values in witness.items():
+        np.testing.assert_array_equal(file.tensor(name), values.reshape(file.tensors[name].shape))
+    step = {"F32": 0, "F16": 1e-3, "BF16": 1e-2, "Q8_0": 1e-2, "Q4_0": 0.2, "Q4_1": 0.2}[kind]
+    for name, values in tensors.items():
+        assert np.abs(checkpoint.tensor(name) - values).max() <= step * np.abs(values).max(), name
+
+
+def test_a_folder_may_hold_a_gguf_file(tmp_path, small):
+    assert open_checkpoint(tmp_path).model == open_checkpoint(small).model
+    small.with_name("b.gguf").write_bytes(small.read_bytes())
+    with pytest.raises(ValueError, match=r"2 \.gguf files"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_gguf_file_cut_anywhere_is_refused_in_one_line(small, tmp_path):
+    content = small.read_bytes()
+    cut = tmp_path / "cut.gguf"
+    for length in [*range(4, 1200, 53), len(content) // 2, len(content) - 1]:
+        cut.write_bytes(content[:length])
+        with pytest.raises(ValueError, match=rf"cut\.gguf: is truncated: .* the file at {length}") as refused:
+            open_checkpoint(cut)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_gguf_header_with_any_byte_changed_reads_or_is_refused(small, tmp_path):
+    content, other = small.read_bytes(), tmp_path / "other.gguf"
+    random = np.random.default_rng(0)
+    for at in random.integers(4, 1400, 150):
+        changed = bytearray(content)
+        changed[at] ^= 1 << int(random.integers(8))
+        other.write_bytes(changed)
+        try:
+            open_checkpoint(other)
+        except ValueError as error:
+            assert "other.gguf" in str(error)
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"PK\3\4" + bytes(60), "begins with b'PK"),
+    (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version 9"),
+    (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "no field general.architecture"),
+    (b"", "begins with b''")])
+def test_what_is_no_gguf_file_is_refused(tmp_path, content, message):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "llama.rope.scaling.type='yarn'"),
+    (lambda w: w.add_rope_dimension_count(16), "rope.dimension_count=16"),
+    (lambda w: w.add_key_length(64), "q_proj.*\\[64, 64\\].*\\[128, 64\\]"),
+    (lambda w: w.add_tensor("blk.0.attn_q.bias", np.zeros(64, np.float32)), "layers.0.self_attn.q_proj.bias"),
+])
+def test_a_gguf_model_that_is_another_is_refused(tmp_path, tensors, change, message):
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(write_gguf(tmp_path / "m.gguf", tensors, change=[change]))
+
+
+def test_another_architecture_is_refused(tmp_path, tensors):
+    with pytest.raises(ValueError, match="architecture='qwen2': must be 'llama'"):
+        open_checkpoint(write_gguf(tmp_path / "m.gguf", tensors, architecture="qwen2"))
+
+
+def test_a_type_that_is_not_known_is_named(tmp_path, tensors):
+    with pytest.raises(ValueError, match=r"type 6.*Q4_1 \(3\)"):
+        open_checkpoint(write_gguf(tmp_path / "m.gguf", tensors, "Q5_0"))
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"model_type": "gpt2"}, "model_type='gpt2': must be 'llama'"),
+    ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
+    ({"attention_bias": True}, "attention_bias=True"),
+    ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling="),
+    ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type must be 'default'"),
+    ({"quantization_config": {"load_in_4bit": True}}, "quantization_config="),
+    ({"hidden_size": "64"}, "hidden='64'"),
+    ({"num_attention_heads": 0}, "heads=0"),
+    ({"intermediate_size": 256}, r"gate_proj.*\[128, 64\].*\[256, 64\]"),
+    ({"num_hidden_layers": 3}, "no tensor model.layers.2"),
+    ({"num_hidden_layers": 1}, "model.layers.1.*no place"),
+    ({"tie_word_embeddings": False}, "no tensor lm_head.weight")])
+def test_a_config_that_belies_its_weights_is_refused(config, folder, change, message):
+    (folder / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(folder)
+
+
+def test_newer_configs_keep_the_angles_elsewhere(config, folder):
+    config = {key: value for key, value in config.items() if key != "rope_theta"}
+    config["rope_parameters"] = {"rope_theta": 500.0, "rope_type": "default"}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert open_checkpoint(folder).model.rope_theta == 500.0
+
+
+@pytest.mark.parametrize("damage, message", [
+    (lambda f: (f / "config.json").unlink(), "no config.json"),
+    (lambda f: (f / "config.json").write_text("{"), "is not JSON"),
+    (lambda f: (f / "config.json").write_text("[]"), "holds a list"),
+    (lambda f: (f / "config.json").write_text("{}"), "no model_type"),
+    (lambda f: (f / "config.json").write_text('{"model_type": "llama"}'), "no num_attention_heads"),
+    (lambda f: (f / "model.safetensors").unlink(), "model.safetensors: no such file"),
+    (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
+     "cannot be read as a safetensors file"),
+    (lambda f: (f / "model.safetensors").write_bytes(b"GGUF" + bytes(99)), "cannot be read as a safetensors"),
+])
+def test_a_damaged_folder_is_refused(folder, damage, message):
+    damage(folder)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(folder)
+
+
+def test_a_weight_that_is_not_finite_is_named(folder, tensors):
+    broken = dict(tensors)
+    broken["model.norm.weight"] = np.full(64, np.inf, np.float32)
+    save_file(broken, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model\.norm\.weight\[0\] is inf"):
+        open_checkpoint(folder).tensor("model.norm.weight")
+
+
+def test_what_is_not_there_is_answered_with_the_known_names(tmp_path):
+    with pytest.raises(ValueError, match="no such file or folder.*tinyllama-1.1b"):
+        find_model(str(tmp_path / "nothing"))
+    (tmp_path / "m.bin").write_bytes(b"")
+    with pytest.raises(ValueError, match="must be a folder or end in"):
+        find_model(str(tmp_path / "m.bin"))
+
+
+def test_smollm2_is_the_model_that_is_built_in(smollm2):
+    import dataclasses
+    checkpoint = open_checkpoint(smollm2)
+    assert dataclasses.replace(checkpoint.model, name="smollm2-135m") == BUILT_IN["smollm2-135m"]
+    w = checkpoint.tensor("model.layers.29.self_attn.q_proj.weight")
+    assert w.shape == (576, 576) and w.dtype == np.float32

@@ -1,0 +1,174 @@
+"""A plan counts what is packed, keeps to the board's bandwidth, and says no where something does not fit."""
+import json
+
+import pytest
+
+from gradloom import boards
+from gradloom.rtl.cli import main
+from gradloom.rtl.models.language import BUILT_IN, LanguageModel
+from gradloom.rtl.plan.language import TARGETS, Request, memory, multipliers, parse_targets, plan
+
+TINYLLAMA, SMOLLM2 = BUILT_IN["tinyllama-1.1b"], BUILT_IN["smollm2-135m"]
+GENESYS2, KV260 = boards.find("genesys2"), boards.find("kv260")
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(each) for each in arguments])
+        said = capsys.readouterr()
+        return ended.value.code, " ".join(said.out.split()), said.err
+    return call
+
+
+@pytest.mark.parametrize("bits, megabytes", [(4, 499.8), (3, 378.7), (2, 257.6)])
+def test_tinyllamas_frozen_bytes(run, bits, megabytes):
+    code, out, _ = run("plan", "tinyllama-1.1b", "--board", "genesys2", "--bits", bits, "--json")
+    said = json.loads(out)
+    assert code == 0 and said["fits"]
+    assert round(said["frozen_bytes"] / 1e6, 1) == megabytes
+    assert said["frozen_bytes"] == said["memory"]["codes"] + said["memory"]["scales"]
+    assert said["total_bytes"] == sum(said["memory"].values())
+
+
+@pytest.mark.parametrize("head", ["float16", "nf"])
+@pytest.mark.parametrize("bits", [4, 3])
+def test_a_plan_counts_what_a_pack_holds(tmp_path, bits, head):
+    """A small model of odd sizes, packed, beside its plan."""
+    import numpy as np
+
+    from gradloom.rtl.models.pack import write_pack
+
+    class Made:
+        model = LanguageModel(name="odd", hidden=128, inter=192, layers=3, heads=3, kv_heads=1, head_dim=64,
+                              vocab=100, context=64, rope_theta=1e4, norm_eps=1e-5, tied=False)
+        path = tmp_path
+
+        def tensor(self, name):
+            return np.random.default_rng(0).normal(size=self.model.tensors[name]).astype(np.float32)
+
+    manifest = write_pack(Made(), tmp_path, bits=bits, head=head)
+    held = memory(Request(model=Made.model, bits=bits, head=head))
+    sizes = {entry["name"]: entry["bytes"] for entry in manifest["linears"] + manifest["tensors"]}
+    assert held["codes"] + held["scales"] == manifest["frozen_bytes"]
+    linears = sum(size for name, size in sizes.items() if name.endswith("_proj"))
+    assert held["codes"] + held["scales"] + held["padding"] == linears
+    assert held["head"] == sizes["lm_head" if head == "nf" else "lm_head.weight"]
+    assert held["embedding"] == sizes["model.embed_tokens.weight"]
+    assert held["norms"] == sum(size for name, size in sizes.items() if "norm" in name)
+    tables = sizes["table.levels"] + sizes["table.dynamic_map"]
+    assert held["tables"] == tables + 64 * 4 * 64  # and the angles of 64 positions
+
+
+def test_a_token_reads_the_weights_once_at_the_ports_rate():
+    said = plan(Request(model=TINYLLAMA, head="nf"), GENESYS2)
+    streams = said["token"]["parts"]["linears"]["bytes"] + said["token"]["parts"]["head"]["bytes"]
+    assert streams == pytest.approx(533.6e6, rel=1e-3)
+    assert said["bandwidth"] == 6.4e9 and said["token"]["limit"].startswith("AXI port, 256 bits at 200 MHz")
+    assert said["token"]["seconds"] == pytest.approx(said["token"]["bytes"] / 6.4e9)
+    half = plan(Request(model=TINYLLAMA, head="nf"), GENESYS2, port_bits=128)
+    assert half["token"]["seconds"] == pytest.approx(2 * said["token"]["seconds"])
+    wide = plan(Request(model=TINYLLAMA, head="nf"), GENESYS2, port_bits=512)
+    assert wide["bandwidth"] == 7.2e9 and wide["token"]["limit"] == "memory of genesys2, 7.2 GB/s peak"
+
+
+def test_a_block_of_smollm2_takes_the_cycles_of_its_products():
+    said = plan(Request(model=SMOLLM2), GENESYS2)
+    assert multipliers(GENESYS2) == said["multipliers"] == 512
+    assert said["step"]["parts"]["linears forward"]["macs"] / 512 / 30 == 442_368
+    assert said["step"]["limit"].startswith("array of 512 multipliers")
+
+
+def test_nothing_is_multiplied_upstream_of_the_first_adapter():
+    part = {names: plan(Request(model=SMOLLM2, targets=names), GENESYS2)["step"]["parts"]
+            for names in (("q_proj",), ("o_proj",), ("down_proj",))}
+    layer = 64 * SMOLLM2.linear_parameters // 30
+    def of(*projections):
+        shapes = [SMOLLM2.shape(name) for name in projections]
+        return 64 * sum(n * k for n, k in shapes)
+    missing = {names: 30 * layer - each["linears backward"]["macs"] for names, each in part.items()}
+    assert missing[("q_proj",)] == of("q_proj", "k_proj", "v_proj")
+    assert missing[("o_proj",)] == of("q_proj", "k_proj", "v_proj", "o_proj")
+    assert missing[("down_proj",)] == layer
+
+
+def test_a_long_text_reads_the_weights_in_lots():
+    parts = [plan(Request(model=TINYLLAMA, seq=seq), GENESYS2)["step"]["parts"] for seq in (16, 64, 256)]
+    once = parts[0]["linears forward"]["bytes"]
+    assert once == 499_822_400
+    assert once < parts[1]["linears forward"]["bytes"] < parts[2]["linears forward"]["bytes"]
+
+
+def test_the_optimiser_counts():
+    sgd, adamw = (plan(Request(model=SMOLLM2, optimizer=name), GENESYS2) for name in ("sgd", "adamw"))
+    assert sgd["memory"]["optimizer"] == 0
+    assert adamw["memory"]["optimizer"] == 8 * adamw["adapter_parameters"]
+    assert sgd["step"]["bytes"] < adamw["step"]["bytes"]
+    assert adamw["adapter_parameters"] == 30 * 8 * ((576 + 576) + (192 + 576)) == 460_800
+
+
+def test_what_does_not_fit_is_a_plain_no_with_the_nearest_that_does(run):
+    arguments = ("plan", "tinyllama-1.1b", "--seq", "512", "--targets", "all")
+    code, out, _ = run(*arguments)
+    assert code == 0 and "does not fit: 1,866,421,120 bytes, genesys2 has 1,073,741,824; the nearest" in out
+    said = json.loads(run(*arguments, "--json")[1])
+    assert not said["fits"]
+    change = said["nearest"]["change"]
+    near = Request(model=TINYLLAMA, **{"targets": TARGETS["all"], "seq": 512} | change)
+    assert sum(memory(near).values()) == said["nearest"]["total_bytes"] <= GENESYS2.memory_bytes
+    assert change == {"seq": 64}
+
+
+def test_a_model_that_is_too_large_has_nothing_near():
+    large = LanguageModel(name="large", hidden=8192, inter=28672, layers=80, heads=64, kv_heads=8, head_dim=128,
+                          vocab=128256, context=8192, rope_theta=5e5, norm_eps=1e-5, tied=False)
+    said = plan(Request(model=large), GENESYS2)
+    assert not said["fits"] and said["nearest"] is None
+
+
+def test_the_targets_are_judged_under_each_reading():
+    rows = {(row["target"], row["reading"]): row for row in plan(Request(model=TINYLLAMA), GENESYS2)["targets"]}
+    assert not rows["< 300 MB", "everything in memory"]["holds"]
+    assert not rows["< 300 MB", "linears alone, 4-bit"]["holds"]
+    assert rows["< 300 MB", "linears alone, 2-bit"]["value"] == "257.6 MB"
+    assert rows["< 300 MB", "what learning adds, without the frozen base"]["holds"]
+    assert rows[">= 4x smaller", "linears, of float16"]["value"] == "3.88x"
+    assert rows[">= 4x smaller", "linears, of float32"]["value"] == "7.75x"
+    assert rows["< 100 ms a token", "head in nf, 256-bit port"]["holds"]
+    assert rows["< 40 % LUT and BRAM", "of a synthesised design: gradloom report"]["holds"] is None
+
+
+def test_columns_that_are_no_multiple_of_a_block_are_counted_as_padded():
+    odd = LanguageModel(name="odd", hidden=100, inter=200, layers=1, heads=2, kv_heads=2, head_dim=50, vocab=10,
+                        context=64, rope_theta=1e4, norm_eps=1e-5, tied=True)
+    said = plan(Request(model=odd), GENESYS2)
+    assert said["memory"]["codes"] == odd.linear_parameters // 2 and said["memory"]["padding"] > 0
+    assert any("no multiple of 64" in note for note in said["assumptions"])
+
+
+@pytest.mark.parametrize("board", [GENESYS2, KV260], ids=lambda board: board.name)
+def test_a_plan_is_plain_json(board):
+    said = plan(Request(model=SMOLLM2, targets=TARGETS["all"]), board)
+    assert json.loads(json.dumps(said)) == said
+
+
+def test_targets_by_name():
+    assert parse_targets("q,v") == ("q_proj", "v_proj") == parse_targets("v_proj,q")
+    assert len(parse_targets("all")) == 7
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (("llama-9",), "llama-9: no such file or folder, nor a model known by name"),
+    (("smollm2-135m", "--board", "zx81"), "zx81"),
+    (("smollm2-135m", "--rank", "0"), "rank=0: must be an integer from 1 to 64"),
+    (("smollm2-135m", "--seq", "8193"), "seq=8193: must be an integer from 1 to 8192 (the model's context)"),
+    (("smollm2-135m", "--bits", "8"), "bits=8: must be one of 4, 3, 2"),
+    (("smollm2-135m", "--optimizer", "lion"), "optimizer='lion': must be one of sgd, adamw"),
+    (("smollm2-135m", "--head", "int8"), "head='int8'"),
+    (("smollm2-135m", "--targets", "q,w"), "targets=q,w: must be all, or some of q, k"),
+    (("smollm2-135m", "--axi-bits", "100"), "axi_bits=100"),
+])
+def test_a_plan_that_cannot_be_is_refused(run, arguments, message):
+    code, out, err = run("plan", *arguments)
+    assert code == 2 and message in err and not out
