@@ -116,6 +116,13 @@ class Config:
             raise ValueError(f"rows={self.rows}: a microbatch has at most 32 samples")
 
     @property
+    def shell(self):
+        """What the shell around the engines is asked for."""
+        return {"rows": self.rows, "panels": self.panels, "rank": self.rank, "classes": self.classes,
+                "data_bits": self.axi_bits, "addr_bits": self.address_bits, "slots": self.cache_slots,
+                "outstanding": self.outstanding, "depth": self.queue_depth}
+
+    @property
     def columns(self):
         """Columns of the array."""
         return self.panels * self.rank
