@@ -5,11 +5,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .array.encode import EncodeEngine
 from .array.engine import ArrayEngine
-from .config import Config
+from .config import Config, LinearConfig
 from .control.signature import EngineSignature, Health, LoadBeat, StoreRequest
 from .hierarchy import place
 from .linear.machine import LinearEngines
-from .linear.words import LinearConfig
 from .lora.head import Head
 from .memory.axi import AXILiteSignature
 from .memory.collector import Collector
@@ -129,7 +128,8 @@ class Accelerator(wiring.Component):
     Members
     -------
     s_axi : ``In(AXILiteSignature(addr_bits=12, data_bits=32))``
-    m_axi : ``Out(AXI4Signature())``, as wide as the configuration's beats : INCR bursts of up to 16 beats within 4 KB, inside the window.
+    m_axi : ``Out(AXI4Signature())``, as wide as the configuration's beats : INCR bursts of up to 16 beats within
+        4 KB, inside the window.
     irq : ``Out(1)`` : level, high while an enabled interrupt is pending.
     trace : which engine started or finished a command in this cycle; for test benches.
     """

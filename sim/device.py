@@ -56,7 +56,8 @@ def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, d
                    "--x-initial", "fast",
                    "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", "device",
                    f"-GBYTES={memory_bytes}", f"-GBASE={_BASE}",
-                   f"-GDATA_BITS={data_bits}", f"-GADDRESS={address_bits}", *map(str, files), str(_BENCH / "device.cpp")]
+                   f"-GDATA_BITS={data_bits}", f"-GADDRESS={address_bits}",
+                   *map(str, files), str(_BENCH / "device.cpp")]
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               check=False)
         (where / "build.log").write_text(done.stdout)

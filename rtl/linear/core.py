@@ -6,9 +6,10 @@ from amaranth.utils import ceil_log2
 
 from ..array.pe import PE
 from ..array.systolic import Row
+from ..formats.linear import ACTIVATION, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
-from .words import ACTIVATION, PRECISION, WEIGHT
+from .words import PRECISION
 
 __all__ = ["RowCommand", "OperandWrite", "LaneWrite", "Bank", "LinearArray"]
 
@@ -60,7 +61,8 @@ class Bank(wiring.Component):
             "lane": Out(signed(WEIGHT.width)),
             "operand_enable": In(1), "operand_address": In(ceil_log2(config.depth)),
             "operand": In(signed(ACTIVATION.width)),
-            "lane_enable": In(1), "lane_address": In(ceil_log2(config.lane_depth)), "lane_word": In(signed(WEIGHT.width)),
+            "lane_enable": In(1), "lane_address": In(ceil_log2(config.lane_depth)),
+            "lane_word": In(signed(WEIGHT.width)),
             "word": Out(signed(WEIGHT.width)),
         })
 

@@ -5,10 +5,11 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, SUM, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
 from .feet import HiddenWord, address_bits
-from .words import ACTIVATION, DOT_GUARD, MASTER, PRECISION, SUM, WEIGHT, Requantize, sign_extended
+from .words import PRECISION, Requantize, sign_extended
 
 __all__ = ["DrainJob", "RowWord", "Drain"]
 

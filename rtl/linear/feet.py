@@ -4,9 +4,11 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..config import LinearConfig
+from ..formats.linear import ACTIVATION, SUM
 from ..hierarchy import place
 from ..stream.delay import delay
-from .words import ACTIVATION, PRECISION, SUM, LinearConfig, Requantize
+from .words import PRECISION, Requantize
 
 __all__ = ["SumTag", "address_bits", "Foot", "HiddenFoot", "HiddenWord"]
 

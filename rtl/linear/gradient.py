@@ -5,12 +5,14 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..config import LinearConfig
 from ..control.errors import Error
 from ..control.signature import EngineSignature
+from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
 from .feet import HiddenWord
-from .words import ACTIVATION, MASTER, PRECISION, WEIGHT, LinearConfig, Requantize, sign_extended
+from .words import PRECISION, Requantize, sign_extended
 
 __all__ = ["GradientOperands", "GradientEngine"]
 

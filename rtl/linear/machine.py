@@ -1,18 +1,19 @@
 """A machine that fine-tunes quantised linear layers: the shell and the engines of this room, wired."""
 from enum import IntEnum
 
-from amaranth.hdl import Mux, Module, Signal, signed
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from ..config import LinearConfig
 from ..control.signature import EngineSignature, Health, LoadBeat, StoreRequest
+from ..formats.linear import MASTER, WEIGHT
 from ..hierarchy import place
 from .core import LaneWrite, OperandWrite
 from .engine import LinearEngine
 from .gradient import GradientEngine
 from .update import UpdateEngine
 from .weights import TABLE_ARG, TILE_ARG
-from .words import MASTER, WEIGHT, LinearConfig
 
 __all__ = ["Destination", "Source", "LinearEngines"]
 

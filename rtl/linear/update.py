@@ -4,11 +4,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from ..config import LinearConfig
 from ..control.errors import Error
 from ..control.signature import EngineSignature
+from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
-from .words import ACTIVATION, MASTER, WEIGHT, LinearConfig, Requantize
+from .words import Requantize
 
 __all__ = ["UpdateOperands", "UpdateEngine"]
 
@@ -77,6 +79,8 @@ class UpdateEngine(wiring.Component):
         held = delay(m, self.parameter.p, at_step)
         rate = Signal(signed(WEIGHT.width))
         m.d.comb += rate.eq(args.rate)
+        # The next command may have been taken while the last beat of this one is on its way.
+        shift = delay(m, args.shift, 2)
         beat, clipped = [], []
         for lane in range(config.beat_words):
             g, product = Signal(signed(ACTIVATION.width), reset_less=True), Signal(signed(42), reset_less=True)
@@ -91,7 +95,7 @@ class UpdateEngine(wiring.Component):
                             Mux(difference[-1], MASTER.lo, MASTER.hi))),
                 over.eq((difference[-1] != difference[-2]) | delay(m, requantize.saturated, 1)),
             ]
-            m.d.comb += [requantize.i.eq(product), requantize.shift.eq(args.shift)]
+            m.d.comb += [requantize.i.eq(product), requantize.shift.eq(shift)]
             beat.append(word)
             clipped.append(over)
         m.d.comb += [

@@ -4,8 +4,8 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..formats.linear import LEVEL, SCALE, SCALE_GUARD, SCALE_MAX, WEIGHT, level_table, map_table
 from ..stream.delay import delay
-from .words import LEVEL, SCALE, SCALE_GUARD, SCALE_MAX, WEIGHT, level_table, map_table
 
 __all__ = ["TABLE_LEVELS", "TableBeat", "TileBeat", "WeightRow", "TableLoader", "Dequantizer", "TileBuffer"]
 

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from gradloom.rtl.formats.blocks import GROUP
 from gradloom.rtl.formats.codebook import NF4, Codebook
 from gradloom.rtl.formats.fixed import saturate
-from gradloom.rtl.linear.words import (
+from gradloom.rtl.formats.linear import (
     ACTIVATION,
     DOT_GUARD,
     LEVEL,
