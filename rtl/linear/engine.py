@@ -66,9 +66,10 @@ class LinearEngine(wiring.Component):
         hidden_foot = place(m, "hidden_foot", HiddenFoot(config), platform)
         drain = place(m, "drain", Drain(config), platform)
         connect(m, flipped(self.tables), loader.i)
-        connect(m, flipped(self.tiles), dequantizer.i)
         connect(m, flipped(self.engine.command), parts.command)
         m.d.comb += [
+            dequantizer.i.valid.eq(self.tiles.valid & ~loader.busy), dequantizer.i.p.eq(self.tiles.p),
+            self.tiles.ready.eq(dequantizer.i.ready & ~loader.busy),
             self.engine.error.valid.eq(parts.error != 0), self.engine.error.code.eq(parts.error),
             dequantizer.scale.eq(loader.scale), dequantizer.level.eq(loader.level),
             dequantizer.offset.eq(loader.offset), dequantizer.free.eq(buffer.release),

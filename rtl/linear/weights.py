@@ -45,13 +45,14 @@ class TableLoader(wiring.Component):
     i : stream of :func:`TableBeat`.
     scale : a word of the table of second-level scales. level : a word of the codebook.
     offset : of the tensor.
+    busy : a table is not complete: no tile may begin.
     saturated : a word was clipped.
     """
 
     def __init__(self, config):
         self.config = config
         super().__init__({
-            "i": In(stream.Signature(TableBeat(config))),
+            "i": In(stream.Signature(TableBeat(config))), "busy": Out(1),
             "scale": Out(data.StructLayout({
                 "valid": 1, "index": ceil_log2(config.groups), "value": signed(SCALE.width)})),
             "level": Out(data.StructLayout({"valid": 1, "index": 4, "value": signed(LEVEL.width)})),
@@ -104,6 +105,7 @@ class TableLoader(wiring.Component):
             self.level.valid.eq(fourth.valid & fourth.arg.levels & (fourth.index < 16)),
             self.level.index.eq(fourth.index), self.level.value.eq(fourth.word[:LEVEL.width].as_signed()),
         ]
+        m.d.comb += self.busy.eq((left != 0) | first.valid | second.valid | third.valid | fourth.valid)
         with m.If(is_scale & (fourth.index == fourth.arg.groups)):
             m.d.sync += self.offset.eq(clipped)
         return m

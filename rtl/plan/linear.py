@@ -1,7 +1,7 @@
 """Programs for a quantised linear layer: where its tensors lie, and the commands of a training step."""
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,10 +13,10 @@ from ..linear.machine import Destination, Source
 from ..linear.parts import LinearOperands
 from ..linear.update import UpdateEngine, UpdateOperands
 from ..linear.weights import TABLE_ARG, TILE_ARG
-from .assembler import Assembler, pack
+from .assembler import Assembler, Instruction, pack
 
-__all__ = ["LayerShape", "Exponents", "LayerMap", "LayerPlan", "fraction_bits", "tile_rows", "untile_rows",
-           "learning_rate"]
+__all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "fraction_bits",
+           "learning_rate", "tile_rows", "untile_rows"]
 
 
 class Phase:
@@ -25,8 +25,8 @@ class Phase:
     LOAD, FORWARD, BACKWARD, UPDATE, GRADIENT, STORE = 1, 2, 3, 5, 6, 7
 
 
-#: Token: operands and adapters of the next product are on chip.
-READY = 0
+#: Tokens: operands and adapter of the next product are on chip; those of the one before the last are not needed.
+READY, FREE = 0, 1
 
 
 def fraction_bits(values: np.ndarray, width: int, *, headroom: int = 0) -> int:
@@ -194,30 +194,26 @@ class LayerPlan:
         """Second-level scales."""
         return -(-self.shape.outputs * self.columns // 256)
 
-    def product(self, program: Assembler, *, backward: bool = False) -> None:
-        """``y`` from ``x``, or ``dx`` from ``dy``; h stays under slot 0, or 1 backward."""
+    def job(self, *, backward: bool = False) -> "ProductJob":
+        """The product that makes ``y`` from ``x``, or ``dx`` from ``dy``; h stays under slot 0, or 1 backward."""
         shape, at = self.shape, self.place
         inner, outer = (self.rows, self.columns) if backward else (self.columns, self.rows)
         source, result = (at.dy, at.dx) if backward else (at.x, at.y)
         first, second = (at.b, at.a) if backward else (at.a, at.b)
         bias = 150 - self.exponents.w - SCALE_GUARD
-        _load(program, at.tables, -(-4 * (self.groups + 1) // self.beat), Destination.TABLES,
-              pack(TABLE_ARG, {"groups": self.groups, "bias": bias}))
-        _load(program, source, self._beats(inner, shape.tokens), Destination.OPERANDS, 0)
-        _load(program, first, self._beats(inner, shape.rank), Destination.LANES, 0)
-        _load(program, second, self._beats(outer, shape.rank), Destination.LANES, inner * shape.rank,
-              post=(READY,))
-        shifts = self.exponents.product(backward=backward)
-        program.add(Engine.ARRAY, 0, LinearOperands, wait=(READY,),
-                    phase=Phase.BACKWARD if backward else Phase.FORWARD,
-                    inner=inner, outer=outer, tokens=shape.tokens, rank=shape.rank, by_column=backward,
-                    slot=backward, x_base=0, a_base=0, b_base=inner * shape.rank,
-                    hidden_shift=shifts["hidden_shift"], dot_shift=shifts["dot_shift"], shift=shifts["shift"])
-        _store(program, result, self._beats(outer, shape.tokens), Source.OUTPUTS)
-        for offset, beats, argument in self._tiles(backward):
-            _load(program, offset, beats, Destination.TILES, argument)
-        # After it operand and adapter memory are free, and the result is in memory.
-        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+        return ProductJob(
+            tables=Transfer(at.tables, -(-4 * (self.groups + 1) // self.beat),
+                            pack(TABLE_ARG, {"groups": self.groups, "bias": bias})),
+            operands=Transfer(source, self._beats(inner, shape.tokens), 0),
+            lanes=(Transfer(first, self._beats(inner, shape.rank), 0),
+                   Transfer(second, self._beats(outer, shape.rank), inner * shape.rank)) if shape.rank else (),
+            tiles=tuple(self._tiles(backward)), result=Transfer(result, self._beats(outer, shape.tokens), 0),
+            inner=inner, outer=outer, tokens=shape.tokens, rank=shape.rank, backward=backward,
+            shifts=self.exponents.product(backward=backward))
+
+    def product(self, program: Assembler, *, backward: bool = False) -> None:
+        """The product alone; its result is in memory when the program goes on."""
+        chain(program, [self.job(backward=backward)], self.config)
 
     def gradients(self, program: Assembler) -> None:
         """``ga = dh' x`` and ``gb = h' dy``, in memory."""
@@ -228,7 +224,7 @@ class LayerPlan:
                         tokens=self.shape.tokens, rank=self.shape.rank, slot=slot,
                         shift=self.exponents.gradient(which))
             _store(program, result, self._beats(tiles, self.shape.rank), Source.GRADIENTS)
-            _load(program, source, self._beats(tiles, self.shape.tokens), Destination.GRADIENT, 0)
+            _emit(program, [_load(Transfer(source, self._beats(tiles, self.shape.tokens), 0), Destination.GRADIENT)])
         program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
     def update(self, program: Assembler, rate: float) -> None:
@@ -242,35 +238,138 @@ class LayerPlan:
             while left:
                 beats = min(left, UpdateEngine.depth)
                 program.add(Engine.ENCODE, 0, UpdateOperands, phase=Phase.UPDATE, beats=beats, rate=word, shift=shift)
-                _load(program, gradient, beats, Destination.DIRECTIONS, 0)
+                _emit(program, [_load(Transfer(gradient, beats, 0), Destination.DIRECTIONS)])
                 _store(program, words, beats, Source.WORDS)
-                _load(program, words, beats, Destination.WORDS, 0)
+                _emit(program, [_load(Transfer(words, beats, 0), Destination.WORDS)])
                 words, gradient, left = words + beats * self.beat, gradient + beats * self.beat, left - beats
         program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
     def _beats(self, tiles: int, rows: int) -> int:
         return tiles * rows * self.config.edge // self.config.beat_words
 
-    def _tiles(self, backward: bool) -> Iterator[tuple[int, int, int]]:
-        """``(offset, beats, argument)`` of each load of tiles, in the order of their use."""
+    def _tiles(self, backward: bool) -> "Iterator[Transfer]":
+        """A load of each tile, in the order of their use."""
         edge = self.config.edge
         beats = edge + 2
-        if backward:
-            runs: Iterable[tuple[int, int, int]] = (
-                (row, column, 1) for column in range(self.columns) for row in range(self.rows))
-        else:
-            runs = ((row, 0, self.columns) for row in range(self.rows))
-        for row, column, count in runs:
-            yield (self.place.tiles + (row * self.columns + column) * beats * self.beat, count * beats,
-                   pack(TILE_ARG, {"block": row * edge * self.columns + column, "blocks_per_row": self.columns}))
+        order = (((row, column) for column in range(self.columns) for row in range(self.rows)) if backward else
+                 ((row, column) for row in range(self.rows) for column in range(self.columns)))
+        for row, column in order:
+            yield Transfer(self.place.tiles + (row * self.columns + column) * beats * self.beat, beats,
+                           pack(TILE_ARG, {"block": row * edge * self.columns + column,
+                                           "blocks_per_row": self.columns}))
 
 
-def _load(program: Assembler, offset: int, beats: int, destination: Destination, argument: int,
-          post: tuple[int, ...] = ()) -> None:
-    program.add(Engine.LOAD, 0, LoadOperands, post=post, phase=Phase.LOAD,
-                offset=offset, beats=beats, dest=destination, arg=argument)
+@dataclass(frozen=True)
+class Transfer:
+    """Bytes between memory and the machine: ``offset`` in the window, beats, and the argument of the command."""
+
+    offset: int
+    beats: int
+    argument: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductJob:
+    """A product and what it needs on chip: ``operands`` and ``lanes`` before it starts, ``tables`` before ``tiles``."""
+
+    tables: Transfer
+    operands: Transfer
+    lanes: tuple[Transfer, ...]
+    tiles: tuple[Transfer, ...]
+    result: Transfer
+    inner: int
+    outer: int
+    tokens: int
+    rank: int
+    backward: bool
+    shifts: dict[str, int]
+
+
+def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) -> None:
+    """Products back to back; the results are in memory when the program goes on.
+
+    What the next product needs is loaded between the tiles of this one, where operand and adapter memory hold both.
+    Inputs must be in memory before the chain: no product may use the result of another.
+    """
+    # A pause in the tiles is hidden while the two that wait on chip last.
+    piece = max(config.subtiles * max(jobs[0].tokens, config.columns) // 2, 8)
+    ahead: list[Instruction] = []
+    for index, job in enumerate(jobs):
+        following = jobs[index + 1] if index + 1 < len(jobs) else None
+        if index == 0 or not _fit(jobs[index - 1], job, config):
+            if index:
+                program.add(Engine.CONTROL, ControlOpcode.FENCE)
+            _emit(program, _inputs(job, index, config, 1 << 23, wait=()))
+        x_base, lane_base = _bases(job, index, config)
+        follows = following is not None and _fit(job, following, config)
+        frees = index + 2 < len(jobs) and follows and _fit(jobs[index + 1], jobs[index + 2], config)
+        program.add(Engine.ARRAY, 0, LinearOperands, wait=(READY,), post=(FREE,) if frees else (),
+                    phase=Phase.BACKWARD if job.backward else Phase.FORWARD,
+                    inner=job.inner, outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward,
+                    slot=job.backward, x_base=x_base, a_base=lane_base, b_base=lane_base + job.inner * job.rank,
+                    hidden_shift=job.shifts["hidden_shift"], dot_shift=job.shifts["dot_shift"],
+                    shift=job.shifts["shift"])
+        _store(program, job.result.offset, job.result.beats, Source.OUTPUTS)
+        _emit(program, [_load(job.tables, Destination.TABLES)])
+        if follows:
+            assert following is not None
+            wait = (FREE,) if index and _fit(jobs[index - 1], job, config) else ()
+            ahead = _inputs(following, index + 1, config, piece, wait=wait)
+        for number, tile in enumerate(job.tiles):
+            _emit(program, [_load(tile, Destination.TILES)])
+            # While this product's first outputs are made, the one before it is still read.
+            if number > job.inner and ahead:
+                _emit(program, [ahead.pop(0)])
+        _emit(program, ahead)
+        ahead = []
+    program.add(Engine.CONTROL, ControlOpcode.FENCE)
+
+
+def _sizes(job: ProductJob) -> tuple[int, int]:
+    """Words of operand and of adapter memory."""
+    return job.inner * job.tokens, (job.inner + job.outer) * job.rank
+
+
+def _fit(one: ProductJob, other: ProductJob, config: LinearConfig) -> bool:
+    """Whether both are on chip at a time."""
+    return all(a + b <= room for a, b, room in zip(_sizes(one), _sizes(other), (config.depth, config.lane_depth)))
+
+
+def _bases(job: ProductJob, index: int, config: LinearConfig) -> tuple[int, int]:
+    """First words of operands and adapter: neighbours use opposite ends."""
+    operands, lanes = _sizes(job)
+    return (config.depth - operands, config.lane_depth - lanes) if index % 2 else (0, 0)
+
+
+def _inputs(job: ProductJob, index: int, config: LinearConfig, piece: int, *, wait: tuple[int, ...]
+            ) -> list[Instruction]:
+    """Loads of operands and adapter in pieces; the first waits, the last posts READY."""
+    x_base, lane_base = _bases(job, index, config)
+    loads = []
+    lanes = ((lane, Destination.LANES, lane_base) for lane in job.lanes)
+    for transfer, destination, base in ((job.operands, Destination.OPERANDS, x_base), *lanes):
+        # Whole words of a row's memory: 8 beats each.
+        step = max(piece // 8, 1) * 8
+        for start in range(0, transfer.beats, step):
+            part = Transfer(transfer.offset + start * config.beat_bits // 8, min(step, transfer.beats - start),
+                            transfer.argument + base + start // 8)
+            loads.append(_load(part, destination))
+    loads[0] = replace(loads[0], wait=wait)
+    loads[-1] = replace(loads[-1], post=(READY,))
+    return loads
+
+
+def _load(transfer: Transfer, destination: Destination) -> Instruction:
+    return Instruction(Engine.LOAD, 0, {"offset": transfer.offset, "beats": transfer.beats, "dest": destination,
+                                        "arg": transfer.argument}, phase=Phase.LOAD)
+
+
+def _emit(program: Assembler, loads: Sequence[Instruction]) -> None:
+    for load in loads:
+        program.add(load.engine, load.opcode, LoadOperands, wait=load.wait, post=load.post, phase=load.phase,
+                    offset=load.operands["offset"], beats=load.operands["beats"], dest=load.operands["dest"],
+                    arg=load.operands["arg"])
 
 
 def _store(program: Assembler, offset: int, beats: int, source: Source) -> None:
-    program.add(Engine.STORE, 0, StoreOperands, phase=Phase.STORE, offset=offset, beats=beats,
-                source=source, arg=0)
+    program.add(Engine.STORE, 0, StoreOperands, phase=Phase.STORE, offset=offset, beats=beats, source=source, arg=0)
