@@ -142,7 +142,7 @@ class LinearConfig:
         Rows of the array and edge of a tile of weights, 16, 32 or 64: the elements that share a scale. A beat
         of the bus is a tile's row, ``4 * edge`` bits.
     columns : int
-        Columns of the array; a divisor of ``edge``. One more computes the adapter's product.
+        Columns of the array; a divisor of ``edge``, at most 8. One more computes the adapter's product.
     rank : int
         Largest rank; even, at most ``2 * edge / columns`` so that h is complete after two tiles of outputs.
     tokens : int
@@ -172,8 +172,8 @@ class LinearConfig:
     def __post_init__(self):
         if self.edge not in (16, 32, 64):
             raise ValueError(f"edge={self.edge}: must be 16, 32 or 64")
-        if self.columns < 2 or self.edge % self.columns:
-            raise ValueError(f"columns={self.columns}: must be a divisor of edge={self.edge}, at least 2")
+        if not 2 <= self.columns <= 8 or self.edge % self.columns:
+            raise ValueError(f"columns={self.columns}: must be a divisor of edge={self.edge} from 2 to 8")
         if self.rank < 2 or self.rank % 2 or self.rank > 2 * self.subtiles:
             raise ValueError(f"rank={self.rank}: must be even, 2 to {2 * self.subtiles}")
         for field, low, high in (("tokens", 2, 256), ("depth", 16, 65536), ("lane_depth", 16, 65536),

@@ -72,7 +72,7 @@ class LinearEngine(wiring.Component):
             self.tiles.ready.eq(dequantizer.i.ready & ~loader.busy),
             self.engine.error.valid.eq(parts.error != 0), self.engine.error.code.eq(parts.error),
             dequantizer.scale.eq(loader.scale), dequantizer.level.eq(loader.level),
-            dequantizer.offset.eq(loader.offset), dequantizer.free.eq(buffer.release),
+            dequantizer.offset.eq(loader.offset), dequantizer.free.eq(parts.reuse),
             buffer.i.eq(dequantizer.o), buffer.index.eq(parts.index), buffer.by_column.eq(parts.by_column),
             buffer.release.eq(parts.release), parts.full.eq(buffer.full),
             array.w.eq(buffer.w), array.command.eq(parts.row),
@@ -130,7 +130,7 @@ class LinearEngine(wiring.Component):
             entry.first.eq(tile.first), entry.job.half.eq(half), jobs.w_data.eq(entry), jobs.w_en.eq(tile.valid),
             rows.base.eq(tile.rows), rows.rank.eq(tile.rank), row_jobs.w_data.eq(rows), row_jobs.w_en.eq(with_rows),
             stager.job.valid.eq(row_jobs.r_rdy), stager.job.p.eq(row_jobs.r_data), row_jobs.r_en.eq(stager.job.ready),
-            parts.free.eq(pending != 2),
+            parts.pending.eq(pending),
         ]
         has_rows = head.job.rank != 0
         # h of so many rank indices is complete after the second tile only.

@@ -9,7 +9,7 @@ from ..control.signature import EngineCommand
 from ..stream.delay import delay
 from .core import RowCommand
 from .feet import SumTag
-from .weights import TileBuffer
+from .weights import Dequantizer, TileBuffer
 
 __all__ = ["LinearOperands", "OutputTile", "Sums", "PartSequencer"]
 
@@ -46,7 +46,8 @@ class PartSequencer(wiring.Component):
     -------
     command : stream of commands. error : code of one that was refused.
     full : of the tile buffer. index, by_column, release : to it.
-    free : the sums have room for another tile of outputs.
+    reuse : rows of a further tile may be sent to the half that is being read: they arrive when it has been.
+    pending : tiles of outputs that have begun and were not read yet; at most 2.
     row : command of row 0. sums : in step with ``row``: what the operand's sums will be.
     tile : a tile of outputs begins.
     """
@@ -58,7 +59,7 @@ class PartSequencer(wiring.Component):
             "command": In(stream.Signature(EngineCommand)),
             "error": Out(8),
             "full": In(1), "index": Out(buffer["index"].shape), "by_column": Out(1), "release": Out(1),
-            "free": In(1),
+            "reuse": Out(1), "pending": In(range(3)),
             "row": Out(RowCommand(config)), "sums": Out(Sums(config)), "tile": Out(OutputTile(config)),
         })
 
@@ -72,13 +73,17 @@ class PartSequencer(wiring.Component):
         inner, outer, part = Signal(8), Signal(8), Signal(range(config.subtiles))
         last_part, last_inner, last_outer = Signal(), Signal(), Signal()
         timer, span = Signal(9), Signal(9)
-        starts = Signal()
+        starts, may = Signal(), Signal()
         x_tile, lane_tile, row_tile = Signal(16), Signal(16), Signal(16)
         m.d.comb += [
             last_part.eq(part == config.subtiles - 1), last_inner.eq(inner == args.inner - 1),
             last_outer.eq(outer == args.outer - 1),
-            starts.eq(running & (timer == 0) & Mux(part != 0, 1, self.full & ((inner != 0) | self.free))),
+            starts.eq(running & (timer == 0) & ((part != 0) | may)),
         ]
+        # The first tile of outputs ends with new words of h: those of the command before must have been read.
+        others = Mux(inner != 0, self.pending > 1, self.pending != 0)
+        m.d.comb += may.eq(self.full & ((inner != 0) | (self.pending != 2))
+                           & ~(others & last_inner & (outer == 0) & (args.rank != 0)))
         m.d.sync += span.eq(Mux(args.tokens > config.columns, args.tokens, config.columns) - 1)
         with m.If(timer != 0):
             m.d.sync += timer.eq(timer - 1)
@@ -107,6 +112,12 @@ class PartSequencer(wiring.Component):
             self.by_column.eq(args.by_column),
             self.release.eq((reading == config.columns - 1) & releasing & ~starts),
         ]
+        # A row is written so many cycles after the first beat of its tile, which comes a cycle after `reuse` at the
+        # earliest. All reads of the last part, or of the last two if they follow at once, come before.
+        lead = 2 + Dequantizer.latency + TileBuffer(config).latency - 2
+        early = config.subtiles > 1 and 2 * config.columns < lead + 2
+        is_short = args.tokens <= config.columns
+        m.d.sync += self.reuse.eq(starts & Mux(is_short & early, part == config.subtiles - 2, last_part))
 
         # ---- operands: a token a cycle, with what their sums are
         bank, closing = Signal(), Signal()

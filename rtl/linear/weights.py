@@ -126,7 +126,7 @@ class Dequantizer(wiring.Component):
     -------
     i : stream of :func:`TileBeat`.
     scale, level, offset : from :class:`TableLoader`.
-    free : a half of the buffer was released.
+    free : a half of the buffer is about to be free.
     o : rows. saturated : a scale was clipped.
     """
 

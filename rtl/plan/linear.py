@@ -291,8 +291,9 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
     What the next product needs is loaded between the tiles of this one, where operand and adapter memory hold both.
     Inputs must be in memory before the chain: no product may use the result of another.
     """
-    # A pause in the tiles is hidden while the two that wait on chip last.
-    piece = max(config.subtiles * max(jobs[0].tokens, config.columns) // 2, 8)
+    # What the array leaves of the bus while it works on a tile, with a quarter to spare.
+    spare = config.subtiles * max(jobs[0].tokens, config.columns) - (config.edge + 2)
+    piece = max(spare * 3 // 4, 8)
     ahead: list[Instruction] = []
     for index, job in enumerate(jobs):
         following = jobs[index + 1] if index + 1 < len(jobs) else None
@@ -318,7 +319,7 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
         for number, tile in enumerate(job.tiles):
             _emit(program, [_load(tile, Destination.TILES)])
             # While this product's first outputs are made, the one before it is still read.
-            if number > job.inner and ahead:
+            if number >= job.inner - 1 and ahead:
                 _emit(program, [ahead.pop(0)])
         _emit(program, ahead)
         ahead = []
