@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from .formats.fixed import Fixed
 
-__all__ = ["Config", "ACTIVATION", "PARAMETER", "DECODED", "SCALE", "LEVEL", "VELOCITY", "PROBABILITY",
+__all__ = ["Config", "LinearConfig", "ACTIVATION", "PARAMETER", "DECODED", "SCALE", "LEVEL", "VELOCITY", "PROBABILITY",
            "GRADIENT_EXPONENTS", "SCALES_PER_BEAT"]
 
 #: Activations between layers, logits and losses: Q8.16.
@@ -116,6 +116,13 @@ class Config:
             raise ValueError(f"rows={self.rows}: a microbatch has at most 32 samples")
 
     @property
+    def shell(self):
+        """What the shell around the engines is asked for."""
+        return {"rows": self.rows, "panels": self.panels, "rank": self.rank, "classes": self.classes,
+                "data_bits": self.axi_bits, "addr_bits": self.address_bits, "slots": self.cache_slots,
+                "outstanding": self.outstanding, "depth": self.queue_depth}
+
+    @property
     def columns(self):
         """Columns of the array."""
         return self.panels * self.rank
@@ -123,3 +130,76 @@ class Config:
     def replace(self, **changes):
         """A copy with other values."""
         return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearConfig:
+    """What is asked of the engine.
+
+    Parameters
+    ----------
+    edge : int
+        Rows of the array and edge of a tile of weights, 16, 32 or 64: the elements that share a scale. A beat
+        of the bus is a tile's row, ``4 * edge`` bits.
+    columns : int
+        Columns of the array; a divisor of ``edge``, at most 8. One more computes the adapter's product.
+    rank : int
+        Largest rank; even, at most ``2 * edge / columns`` so that h is complete after two tiles of outputs.
+    tokens : int
+        Largest number of tokens; a power of two.
+    depth : int
+        Words of operand memory a row: ``tokens`` words a tile of inputs.
+    lane_depth : int
+        Words of adapter memory a row: ``rank`` words a tile.
+    groups : int
+        Second-level scales of a weight tensor: one for 256 blocks.
+    address_bits, outstanding, queue_depth, clock_mhz : int
+        As in :class:`Config`.
+    """
+
+    edge: int = 64
+    columns: int = 8
+    rank: int = 8
+    tokens: int = 64
+    depth: int = 2048
+    lane_depth: int = 1024
+    groups: int = 1024
+    address_bits: int = 32
+    outstanding: int = 8
+    queue_depth: int = 16
+    clock_mhz: int = 200
+
+    def __post_init__(self):
+        if self.edge not in (16, 32, 64):
+            raise ValueError(f"edge={self.edge}: must be 16, 32 or 64")
+        if not 2 <= self.columns <= 8 or self.edge % self.columns:
+            raise ValueError(f"columns={self.columns}: must be a divisor of edge={self.edge} from 2 to 8")
+        if self.rank < 2 or self.rank % 2 or self.rank > 2 * self.subtiles:
+            raise ValueError(f"rank={self.rank}: must be even, 2 to {2 * self.subtiles}")
+        for field, low, high in (("tokens", 2, 256), ("depth", 16, 65536), ("lane_depth", 16, 65536),
+                                 ("groups", 2, 4096)):
+            value = getattr(self, field)
+            if not low <= value <= high or value & (value - 1):
+                raise ValueError(f"{field}={value}: must be a power of two from {low} to {high}")
+
+    @property
+    def shell(self):
+        """What the shell around the engines is asked for."""
+        return {"rows": self.edge, "panels": 1, "rank": self.rank, "classes": 0, "data_bits": self.beat_bits,
+                "addr_bits": self.address_bits, "slots": 64, "outstanding": self.outstanding,
+                "depth": self.queue_depth}
+
+    @property
+    def subtiles(self):
+        """Parts of a tile that the array holds at a time."""
+        return self.edge // self.columns
+
+    @property
+    def beat_bits(self):
+        """Bits of a beat: a row of codes."""
+        return 4 * self.edge
+
+    @property
+    def beat_words(self):
+        """32-bit words in a beat."""
+        return self.edge // 8

@@ -5,9 +5,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .array.encode import EncodeEngine
 from .array.engine import ArrayEngine
-from .config import Config
+from .config import Config, LinearConfig
 from .control.signature import EngineSignature, Health, LoadBeat, StoreRequest
 from .hierarchy import place
+from .linear.machine import LinearEngines
 from .lora.head import Head
 from .memory.axi import AXILiteSignature
 from .memory.collector import Collector
@@ -113,27 +114,29 @@ class _Local(Elaboratable):
         return m
 
 
+#: What stands in the shell, by the kind of configuration.
+_ENGINES = {Config: Engines, LinearConfig: LinearEngines}
+
+
 class Accelerator(wiring.Component):
     """A fine-tuning accelerator: AXI4-Lite registers, an AXI4 manager, an interrupt.
 
     Parameters
     ----------
-    config : :class:`Config`
+    config : :class:`Config` or :class:`~gradloom.rtl.linear.words.LinearConfig`
 
     Members
     -------
     s_axi : ``In(AXILiteSignature(addr_bits=12, data_bits=32))``
-    m_axi : ``Out(AXI4Signature(data_bits=128))`` : INCR bursts of up to 16 beats within 4 KB, inside the window.
+    m_axi : ``Out(AXI4Signature())``, as wide as the configuration's beats : INCR bursts of up to 16 beats within
+        4 KB, inside the window.
     irq : ``Out(1)`` : level, high while an enabled interrupt is pending.
     trace : which engine started or finished a command in this cycle; for test benches.
     """
 
     def __init__(self, config=Config()):
         self.config = config
-        self._shell = Shell(
-            rows=config.rows, panels=config.panels, rank=config.rank, classes=config.classes,
-            data_bits=config.axi_bits, addr_bits=config.address_bits, slots=config.cache_slots,
-            outstanding=config.outstanding, depth=config.queue_depth)
+        self._shell = Shell(**config.shell)
         super().__init__({
             "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
             "m_axi": Out(self._shell.m_axi.signature),
@@ -144,7 +147,7 @@ class Accelerator(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         shell = place(m, "shell", self._shell, platform)
-        engines = Engines(self.config)
+        engines = _ENGINES[type(self.config)](self.config)
         m.submodules.engines = _Local(engines, shell.abort)
         connect(m, flipped(self.s_axi), shell.s_axi)
         connect(m, shell.m_axi, flipped(self.m_axi))

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import gradloom.rtl
-from gradloom.rtl.config import Config
+from gradloom.rtl.config import Config, LinearConfig
 
 from .runner import cache_directory
 
@@ -20,7 +20,7 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-def design(config: Config) -> list[Path]:
+def design(config: Config | LinearConfig) -> list[Path]:
     """Files of the Verilog of ``config``, whose outermost module is ``gradloom``."""
     from gradloom.rtl.emit import emit
     from gradloom.rtl.top import Accelerator

@@ -26,15 +26,16 @@ class SimulationError(RuntimeError):
     """A simulation could not be built, or ended on its own."""
 
 
-def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES,
-                 tell: Callable[[str], None] | None = None) -> Path:
+def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, data_bits: int = 128,
+                 address_bits: int = 40, tell: Callable[[str], None] | None = None) -> Path:
     """Builds the Verilog in ``sources``, whose outermost module is ``gradloom``, and returns the program.
 
-    What was built before from the same text is used again.
+    ``data_bits`` and ``address_bits`` are those of its AXI4 manager. What was built before from the same text is used
+    again.
     """
     files = sorted((Path(p) for p in sources), key=lambda p: p.name)
     files += [_BENCH / "axi_memory.sv", _BENCH / "device.sv"]
-    digest = hashlib.sha256(repr((sys.platform, memory_bytes)).encode())
+    digest = hashlib.sha256(repr((sys.platform, memory_bytes, data_bits, address_bits)).encode())
     for path in (*files, _BENCH / "device.cpp"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     where = cache_directory() / "device" / digest.hexdigest()[:20]
@@ -54,7 +55,9 @@ def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES,
                    "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-lint", "-Wno-style", "--x-assign", "fast",
                    "--x-initial", "fast",
                    "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", "device",
-                   f"-GBYTES={memory_bytes}", f"-GBASE={_BASE}", *map(str, files), str(_BENCH / "device.cpp")]
+                   f"-GBYTES={memory_bytes}", f"-GBASE={_BASE}",
+                   f"-GDATA_BITS={data_bits}", f"-GADDRESS={address_bits}",
+                   *map(str, files), str(_BENCH / "device.cpp")]
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               check=False)
         (where / "build.log").write_text(done.stdout)

@@ -1,6 +1,8 @@
 // The accelerator beside a memory: what device.cpp drives.
 module device #(
     parameter int BYTES = 1 << 26,
+    parameter int ADDRESS = 40,
+    parameter int DATA_BITS = 128,
     parameter longint unsigned BASE = 64'h1_0000
 ) (
     input  logic clk,
@@ -32,8 +34,6 @@ module device #(
     output logic [1:0] rresp,
     output logic rvalid
 );
-    localparam int ADDRESS = 40;
-
     logic [ADDRESS-1:0] m_awaddr, m_araddr;
     logic [7:0] m_awlen, m_arlen;
     logic [2:0] m_awsize, m_arsize;
@@ -41,8 +41,8 @@ module device #(
     logic m_awid, m_arid, m_bid, m_rid;
     logic m_awvalid, m_awready, m_wvalid, m_wready, m_wlast, m_bvalid, m_bready;
     logic m_arvalid, m_arready, m_rvalid, m_rready, m_rlast;
-    logic [127:0] m_wdata, m_rdata;
-    logic [15:0] m_wstrb;
+    logic [DATA_BITS-1:0] m_wdata, m_rdata;
+    logic [DATA_BITS/8-1:0] m_wstrb;
 
     gradloom dut (
         .clk, .rst, .irq, .trace(events),
@@ -64,9 +64,9 @@ module device #(
         .m_axi_rvalid(m_rvalid), .m_axi_rready(m_rready)
     );
 
-    axi_memory #(.ADDR_BITS(ADDRESS), .DATA_BITS(128), .ID_BITS(1), .BYTES(BYTES), .BASE(BASE)) ram (
+    axi_memory #(.ADDR_BITS(ADDRESS), .DATA_BITS(DATA_BITS), .ID_BITS(1), .BYTES(BYTES), .BASE(BASE)) ram (
         .clk, .rst, .read_latency, .write_latency, .stall, .seed, .fail_enable, .fail_address, .fail_resp,
-        .host_word(32'd0), .host_we(1'b0), .host_wdata(128'd0), .host_rdata(),
+        .host_word(32'd0), .host_we(1'b0), .host_wdata('0), .host_rdata(),
         .awid(m_awid), .awaddr(m_awaddr), .awlen(m_awlen), .awsize(m_awsize), .awburst(m_awburst),
         .awvalid(m_awvalid), .awready(m_awready),
         .wdata(m_wdata), .wstrb(m_wstrb), .wlast(m_wlast), .wvalid(m_wvalid), .wready(m_wready),

@@ -1,0 +1,185 @@
+"""Adapter gradients: the outer product of what entered a layer and what its adapter's other side saw."""
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..config import LinearConfig
+from ..control.errors import Error
+from ..control.signature import EngineSignature
+from ..formats.linear import ACTIVATION, MASTER, WEIGHT
+from ..hierarchy import place
+from ..stream.delay import delay
+from .feet import HiddenWord
+from .words import PRECISION, Requantize, sign_extended
+
+__all__ = ["GradientOperands", "GradientEngine"]
+
+#: Operands of the one command: ``tiles`` of the streamed tensor, shift of the results.
+GradientOperands = data.StructLayout({
+    "tiles": 8, "tokens": 8, "rank": 6, "slot": 1, "shift": 6, "_pad": 3, "_reserved": 128})
+
+
+class GradientEngine(wiring.Component):
+    """``dA = dH' X`` and ``dB' = H' dY``, whichever pair it is given.
+
+    X streams in as it lies in memory, tile by tile, tokens within a tile, ``edge`` words a token; h is what the
+    linear engine made last under that ``slot``, rounded to 18 bits (6 bits dropped, half up). Two rank indices a
+    cycle: a beat takes ``rank / 2`` cycles. Results leave tile by tile, ``edge`` words a rank index.
+
+    Sums of up to 64 tokens need 48 bits. The result of a tile follows its last beat by 3 cycles a word and rank
+    pair; the next tile waits for that.
+
+    Members
+    -------
+    engine : see :class:`EngineSignature`.
+    i : stream of beats. hidden : words of h. o : stream of beats.
+    saturated : a result, or a word of h, was clipped.
+    """
+
+    def __init__(self, config=LinearConfig()):
+        self.config = config
+        super().__init__({
+            "engine": In(EngineSignature()),
+            "i": In(stream.Signature(config.beat_bits)), "hidden": In(HiddenWord(config)),
+            "o": Out(stream.Signature(config.beat_bits)),
+            "saturated": Out(2),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        words, pairs = config.beat_words, config.rank // 2
+        parts = config.edge // words
+        port = self.engine
+        args = Signal(GradientOperands)
+        running, judged = Signal(), Signal()
+        bad = Signal()
+        known = Signal()
+        m.d.comb += [
+            bad.eq((args.tiles == 0) | (args.tokens == 0) | (args.tokens > config.tokens) | (args.rank == 0)
+                   | args.rank[0] | (args.rank > config.rank)),
+            port.command.ready.eq(~running & ~judged & ~port.error.valid),
+        ]
+        part, pair = Signal(range(parts)), Signal(range(pairs))
+        token, tile = Signal(range(config.tokens)), Signal(8)
+        with m.If(port.command.valid & port.command.ready):
+            m.d.sync += [args.eq(port.command.payload.args), known.eq(port.command.payload.opcode == 0), judged.eq(1)]
+        with m.If(judged):
+            m.d.sync += judged.eq(0)
+            with m.If(~known | bad):
+                m.d.sync += [port.error.valid.eq(1),
+                             port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE))]
+            with m.Else():
+                m.d.sync += [running.eq(1), tile.eq(0)]
+
+        # h, two rank indices a word.
+        h = []
+        rounded = Signal(signed(WEIGHT.width + 1))
+        drop = ACTIVATION.width - WEIGHT.width
+        later = Signal.like(self.hidden)
+        over = Signal()
+        value = Signal(signed(WEIGHT.width))
+        m.d.comb += [
+            rounded.eq(((self.hidden.value >> (drop - 1)) + 1) >> 1),
+            over.eq(rounded > WEIGHT.hi), value.eq(Mux(over, WEIGHT.hi, rounded)),
+        ]
+        m.d.sync += [later.eq(self.hidden), later.value.eq(value)]
+        for side in range(2):
+            m.submodules[f"h_{side}"] = side_memory = memory.Memory(
+                shape=signed(WEIGHT.width), depth=2 * config.tokens << ceil_log2(pairs), init=[])
+            write, read = side_memory.write_port(), side_memory.read_port()
+            m.d.comb += [
+                write.en.eq(later.valid & (later.rank[0] == side)),
+                write.addr.eq(Cat(later.token, later.slot, later.rank[1:])),
+                write.data.eq(later.value), read.addr.eq(Cat(token, args.slot, pair)),
+            ]
+            h.append(read.data)
+
+        # A beat stays for all pairs; results are read when the last token of a tile is in.
+        reading, settle = Signal(), Signal(4)
+        go, last_pair = Signal(), Signal()
+        m.d.comb += [
+            go.eq(running & self.i.valid & ~reading & (settle == 0)),
+            last_pair.eq(pair == args.rank[1:] - 1), self.i.ready.eq(go & last_pair),
+        ]
+        last_token, last_part = Signal(), Signal()
+        m.d.comb += [last_token.eq(token == args.tokens - 1), last_part.eq(part == parts - 1)]
+        with m.If(go):
+            m.d.sync += pair.eq(pair + 1)
+            with m.If(last_pair):
+                m.d.sync += [pair.eq(0), part.eq(part + 1)]
+                with m.If(last_part):
+                    m.d.sync += [part.eq(0), token.eq(token + 1)]
+                    with m.If(last_token):
+                        m.d.sync += [token.eq(0), settle.eq(8)]
+        tag = Signal(data.StructLayout({"valid": 1, "first": 1, "address": ceil_log2(parts) + ceil_log2(pairs)}))
+        m.d.comb += [tag.valid.eq(go), tag.first.eq(token == 0), tag.address.eq(Cat(part, pair))]
+
+        operands = Signal(config.beat_bits, reset_less=True)
+        m.d.sync += operands.eq(self.i.p)
+        at_product = delay(m, tag, 3, reset_less=False)
+        at_sum = delay(m, at_product, 1, reset_less=False)
+        # Results: words of a beat and one of two rank indices, one a cycle.
+        word, side, row = Signal(range(words)), Signal(), Signal.like(tag.address)
+        results = []
+        for index in range(words):
+            x = operands.word_select(index, MASTER.width)[:ACTIVATION.width].as_signed()
+            for rank_side in range(2):
+                a, b = Signal(signed(ACTIVATION.width), reset_less=True), Signal(signed(WEIGHT.width), reset_less=True)
+                product = Signal(signed(ACTIVATION.width + WEIGHT.width), reset_less=True)
+                sum_ = Signal(signed(PRECISION.sum), reset_less=True)
+                m.submodules[f"sums_{index}_{rank_side}"] = sums = memory.Memory(
+                    shape=signed(PRECISION.sum), depth=1 << len(tag.address), init=[])
+                read, write = sums.read_port(domain="comb"), sums.write_port()
+                m.d.sync += [a.eq(x), b.eq(h[rank_side]), product.eq(a * b),
+                             sum_.eq(product + Mux(at_product.first, 0, read.data))]
+                m.d.comb += [read.addr.eq(Mux(reading, row, at_product.address)),
+                             write.addr.eq(at_sum.address), write.data.eq(sum_), write.en.eq(at_sum.valid)]
+                results.append(read.data)
+
+        fifo = SyncFIFOBuffered(width=config.beat_bits + 1, depth=16)
+        m.submodules.fifo = fifo
+        with m.If(settle != 0):
+            m.d.sync += settle.eq(settle - 1)
+            with m.If(settle == 1):
+                m.d.sync += [reading.eq(1), word.eq(0), side.eq(0), row.eq(0)]
+        roomy = Signal()
+        m.d.sync += roomy.eq(fifo.w_level < 16 - (12 // words + 2))
+        step, ends = Signal(), Signal()
+        part_read, pair_read = row[:ceil_log2(parts)], row[ceil_log2(parts):]
+        last_pair_read = (pair_read == args.rank[1:] - 1) if pairs > 1 else 1
+        m.d.comb += [step.eq(reading & roomy),
+                     ends.eq((word == words - 1) & side & (part_read == parts - 1) & last_pair_read)]
+        with m.If(step):
+            m.d.sync += word.eq(word + 1)
+            with m.If(word == words - 1):
+                m.d.sync += part_read.eq(part_read + 1)
+                with m.If(part_read == parts - 1):
+                    m.d.sync += side.eq(~side)
+                    with m.If(side):
+                        m.d.sync += pair_read.eq(pair_read + 1) if pairs > 1 else []
+            with m.If(ends):
+                m.d.sync += [reading.eq(0), tile.eq(tile + 1)]
+                with m.If(tile == args.tiles - 1):
+                    m.d.sync += running.eq(0)
+        requantize = place(m, "requantize", Requantize(width=PRECISION.sum, result=ACTIVATION.width), platform)
+        half_way = Signal(signed(PRECISION.sum), reset_less=True)
+        m.d.sync += half_way.eq(Cat(*results).word_select(Cat(side, word), PRECISION.sum).as_signed())
+        out_tag = Signal(data.StructLayout({"valid": 1, "last": 1}))
+        m.d.comb += [out_tag.valid.eq(step), out_tag.last.eq(ends & (tile == args.tiles - 1)),
+                     requantize.i.eq(half_way), requantize.shift.eq(args.shift)]
+        out = delay(m, out_tag, 1 + Requantize.latency, reset_less=False)
+        count, beat, push, last = Signal(range(words)), Signal(config.beat_bits), Signal(), Signal()
+        m.d.sync += push.eq(0)
+        with m.If(out.valid):
+            m.d.sync += [beat.eq(Cat(beat[MASTER.width:], sign_extended(requantize.o))), count.eq(count + 1),
+                         push.eq(count == words - 1), last.eq(out.last)]
+        m.d.comb += [fifo.w_data.eq(Cat(beat, last)), fifo.w_en.eq(push),
+                     self.o.valid.eq(fifo.r_rdy), self.o.p.eq(fifo.r_data), fifo.r_en.eq(self.o.ready)]
+        m.d.sync += [
+            port.done.eq(fifo.r_rdy & self.o.ready & fifo.r_data[-1]),
+            self.saturated.eq((out.valid & requantize.saturated) + (self.hidden.valid & over)),
+        ]
+        return m

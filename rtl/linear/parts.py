@@ -1,0 +1,189 @@
+"""Takes a product apart: which part of which tile enters the array when, and what its sums are."""
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ..control.errors import Error
+from ..control.signature import EngineCommand
+from ..stream.delay import delay
+from .core import RowCommand
+from .feet import SumTag
+from .weights import Dequantizer, TileBuffer
+
+__all__ = ["LinearOperands", "OutputTile", "Sums", "PartSequencer"]
+
+#: Operands of the one command. ``inner``, ``outer``: tiles along the input and the output. ``by_column``: the
+#: product with the transposed weights. ``a_base``: adapter words that multiply the input, ``inner * rank`` words
+#: a row from here; ``b_base``: those that multiply h.
+LinearOperands = data.StructLayout({
+    "inner": 8, "outer": 8, "tokens": 8, "rank": 6, "by_column": 1, "slot": 1,
+    "x_base": 16, "a_base": 16,
+    "b_base": 16, "hidden_shift": 6, "dot_shift": 6, "_pad": 4,
+    "shift": 6, "_reserved": 58})
+
+
+def OutputTile(config):
+    """A tile of outputs that begins: where its sums are, its adapter rows, how it will be read."""
+    return data.StructLayout({
+        "valid": 1, "first": 1, "last": 1, "bank": 1, "slot": 1, "rank": range(config.rank + 1),
+        "tokens": range(config.tokens + 1), "dot_shift": 6, "shift": 6, "rows": 16})
+
+
+def Sums(config):
+    """What a cycle's sums are; ``complete`` with the last of a tile of outputs."""
+    return data.StructLayout({"tag": SumTag(config), "complete": 1})
+
+
+class PartSequencer(wiring.Component):
+    """Runs a command: a part of a tile every max(tokens, columns) cycles, as long as there are weights.
+
+    A part takes ``columns`` columns of a tile. Its weights are read from the tile buffer from its start on, a
+    column a cycle, and its operands enter the array right behind the first of them, a token a cycle. The next
+    command is taken when the last part has begun and its operands are judged 3 cycles later.
+
+    Members
+    -------
+    command : stream of commands. error : code of one that was refused.
+    full : of the tile buffer. index, by_column, release : to it.
+    reuse : rows of a further tile may be sent to the half that is being read: they arrive when it has been.
+    pending : tiles of outputs that have begun and were not read yet; at most 2.
+    row : command of row 0. sums : in step with ``row``: what the operand's sums will be.
+    tile : a tile of outputs begins.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        buffer = TileBuffer(config).signature.members
+        super().__init__({
+            "command": In(stream.Signature(EngineCommand)),
+            "error": Out(8),
+            "full": In(1), "index": Out(buffer["index"].shape), "by_column": Out(1), "release": Out(1),
+            "reuse": Out(1), "pending": In(range(3)),
+            "row": Out(RowCommand(config)), "sums": Out(Sums(config)), "tile": Out(OutputTile(config)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        args = Signal(LinearOperands)
+        running, judged = self._take(m, args)
+
+        # ---- starts of parts
+        inner, outer, part = Signal(8), Signal(8), Signal(range(config.subtiles))
+        last_part, last_inner, last_outer = Signal(), Signal(), Signal()
+        timer, span = Signal(9), Signal(9)
+        starts, may = Signal(), Signal()
+        x_tile, lane_tile, row_tile = Signal(16), Signal(16), Signal(16)
+        m.d.comb += [
+            last_part.eq(part == config.subtiles - 1), last_inner.eq(inner == args.inner - 1),
+            last_outer.eq(outer == args.outer - 1),
+            starts.eq(running & (timer == 0) & ((part != 0) | may)),
+        ]
+        # The first tile of outputs ends with new words of h: those of the command before must have been read.
+        others = Mux(inner != 0, self.pending > 1, self.pending != 0)
+        m.d.comb += may.eq(self.full & ((inner != 0) | (self.pending != 2))
+                           & ~(others & last_inner & (outer == 0) & (args.rank != 0)))
+        m.d.sync += span.eq(Mux(args.tokens > config.columns, args.tokens, config.columns) - 1)
+        with m.If(timer != 0):
+            m.d.sync += timer.eq(timer - 1)
+        with m.If(judged):
+            m.d.sync += [inner.eq(0), outer.eq(0), part.eq(0), x_tile.eq(args.x_base), lane_tile.eq(args.a_base),
+                         row_tile.eq(args.b_base)]
+        with m.If(starts):
+            m.d.sync += [timer.eq(span), part.eq(part + 1)]
+            with m.If(last_part):
+                m.d.sync += [part.eq(0), inner.eq(inner + 1), x_tile.eq(x_tile + args.tokens),
+                             lane_tile.eq(lane_tile + args.rank)]
+                with m.If(last_inner):
+                    m.d.sync += [inner.eq(0), outer.eq(outer + 1), x_tile.eq(args.x_base), lane_tile.eq(args.a_base),
+                                 row_tile.eq(row_tile + args.rank)]
+                    with m.If(last_outer):
+                        m.d.sync += running.eq(0)
+
+        # ---- columns of weights: one a cycle from the start of a part
+        reading, part_read, releasing = Signal(range(config.columns)), Signal.like(part), Signal()
+        with m.If(starts):
+            m.d.sync += [reading.eq(1), part_read.eq(part), releasing.eq(last_part)]
+        with m.Elif(reading != 0):
+            m.d.sync += reading.eq(reading + 1)
+        m.d.comb += [
+            self.index.eq(Cat(Mux(starts, 0, reading), Mux(starts, part, part_read))),
+            self.by_column.eq(args.by_column),
+            self.release.eq((reading == config.columns - 1) & releasing & ~starts),
+        ]
+        # A row is written so many cycles after the first beat of its tile, which comes a cycle after `reuse` at the
+        # earliest. All reads of the last part, or of the last two if they follow at once, come before.
+        lead = 2 + Dequantizer.latency + TileBuffer(config).latency - 2
+        early = config.subtiles > 1 and 2 * config.columns < lead + 2
+        is_short = args.tokens <= config.columns
+        m.d.sync += self.reuse.eq(starts & Mux(is_short & early, part == config.subtiles - 2, last_part))
+
+        # ---- operands: a token a cycle, with what their sums are
+        bank, closing = Signal(), Signal()
+        rank = Signal(8 + ceil_log2(config.subtiles))
+        m.d.comb += rank.eq(Cat(part, outer))
+        run = Signal(data.StructLayout({"sums": Sums(config), "x": 16, "swap": 1}))
+        left = Signal(range(config.tokens + 1))
+        tag = run.sums.tag
+        with m.If(starts):
+            m.d.sync += [
+                run.swap.eq(1), run.x.eq(x_tile), left.eq(args.tokens - 1), closing.eq(last_part & last_inner),
+                tag.valid.eq(1), tag.first.eq(inner == 0), tag.last.eq(last_inner), tag.bank.eq(bank),
+                tag.address.eq(part << ceil_log2(config.tokens)), tag.hidden.eq(rank < args.rank),
+                tag.rank.eq(rank), tag.slot.eq(args.slot), tag.shift.eq(args.hidden_shift),
+                run.sums.complete.eq(last_part & last_inner & (args.tokens == 1)),
+            ]
+            with m.If(last_part & last_inner):
+                m.d.sync += bank.eq(~bank)
+        with m.Elif(left != 0):
+            m.d.sync += [left.eq(left - 1), run.swap.eq(0), run.x.eq(run.x + 1), tag.address.eq(tag.address + 1),
+                         run.sums.complete.eq((left == 1) & closing)]
+        with m.Else():
+            m.d.sync += [run.swap.eq(0), tag.valid.eq(0), run.sums.complete.eq(0)]
+
+        # The buffer shows the first column `latency` cycles after the start, `load` is a cycle ahead of that, and the
+        # operands, which are a cycle behind the start, a cycle behind `load`.
+        behind = TileBuffer(config).latency - 1
+        load = Signal(data.StructLayout({"load": 1, "lane": self.row.lane.shape()}))
+        m.d.comb += [load.load.eq(starts), load.lane.eq(lane_tile + rank)]
+        loads, runs = (delay(m, value, behind, reset_less=False) for value in (load, run))
+        m.d.comb += [
+            self.row.load.eq(loads.load), self.row.lane.eq(loads.lane), self.row.swap.eq(runs.swap),
+            self.row.use.eq(runs.sums.tag.valid), self.row.x.eq(runs.x), self.sums.eq(runs.sums),
+        ]
+        m.d.comb += [
+            self.tile.valid.eq(starts & (part == 0) & (inner == 0)),
+            self.tile.first.eq(outer == 0), self.tile.last.eq(last_outer), self.tile.bank.eq(bank),
+            self.tile.slot.eq(args.slot), self.tile.rank.eq(args.rank), self.tile.tokens.eq(args.tokens),
+            self.tile.dot_shift.eq(args.dot_shift), self.tile.shift.eq(args.shift), self.tile.rows.eq(row_tile),
+        ]
+        return m
+
+    def _take(self, m, args):
+        """Takes and judges commands; ``running`` from the cycle after ``judged`` until the last part has begun."""
+        config = self.config
+        running, known = Signal(), Signal()
+        steps = Signal(3)  # taken, products known, judged
+        m.d.comb += self.command.ready.eq(~running & (steps == 0) & (self.error == 0))
+        m.d.sync += steps.eq(steps << 1)
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [args.eq(self.command.p.args), known.eq(self.command.p.opcode == 0), steps.eq(1)]
+        x_words, a_words, b_words = Signal(16), Signal(14), Signal(14)
+        m.d.sync += [x_words.eq(args.inner * args.tokens), a_words.eq(args.inner * args.rank),
+                     b_words.eq(args.outer * args.rank)]
+        bad = Signal()
+        m.d.sync += bad.eq(
+            (args.inner == 0) | (args.outer == 0) | (args.tokens == 0) | (args.tokens > config.tokens)
+            | (args.rank > config.rank) | (args.rank > args.outer * config.subtiles)
+            | (args.x_base + x_words > config.depth)
+            | ((args.rank != 0) & ((args.a_base + a_words > config.lane_depth)
+                                   | (args.b_base + b_words > config.lane_depth))))
+        with m.If(steps[2]):
+            with m.If(~known):
+                m.d.sync += self.error.eq(Error.UNKNOWN_OPCODE)
+            with m.Elif(bad):
+                m.d.sync += self.error.eq(Error.BAD_OPERAND)
+            with m.Else():
+                m.d.sync += running.eq(1)
+        return running, steps[2]

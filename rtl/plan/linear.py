@@ -1,0 +1,376 @@
+"""Programs for a quantised linear layer: where its tensors lie, and the commands of a training step."""
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..config import LinearConfig
+from ..control.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
+from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT
+from ..linear.gradient import GradientOperands
+from ..linear.machine import Destination, Source
+from ..linear.parts import LinearOperands
+from ..linear.update import UpdateEngine, UpdateOperands
+from ..linear.weights import TABLE_ARG, TILE_ARG
+from .assembler import Assembler, Instruction, pack
+
+__all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "fraction_bits",
+           "learning_rate", "tile_rows", "untile_rows"]
+
+
+class Phase:
+    """What cycles are counted as."""
+
+    LOAD, FORWARD, BACKWARD, UPDATE, GRADIENT, STORE = 1, 2, 3, 5, 6, 7
+
+
+#: Tokens: operands and adapter of the next product are on chip; those of the one before the last are not needed.
+READY, FREE = 0, 1
+
+
+def fraction_bits(values: np.ndarray, width: int, *, headroom: int = 0) -> int:
+    """Fraction bits of a tensor's word of ``width`` bits: the largest value fits, with ``headroom`` bits to spare."""
+    largest = float(np.abs(values).max(initial=0.0))
+    return width - 1 - headroom - (math.frexp(largest)[1] if largest else 0)
+
+
+def tile_rows(words: np.ndarray, edge: int) -> bytes:
+    """``words [rows, features]`` as they lie in memory: by tile of features, then row, 32 bits each."""
+    rows, features = words.shape
+    return words.reshape(rows, features // edge, edge).swapaxes(0, 1).astype("<i4").tobytes()
+
+
+def untile_rows(data: bytes, rows: int, features: int, edge: int) -> np.ndarray:
+    """``[rows, features]`` back from :func:`tile_rows`, ``int64``."""
+    return np.frombuffer(data, "<i4").reshape(features // edge, rows, edge).swapaxes(0, 1).reshape(
+        rows, features).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerShape:
+    """A linear ``W [outputs, inputs]`` with an adapter of ``rank``, for ``tokens`` tokens a step."""
+
+    outputs: int
+    inputs: int
+    rank: int
+    tokens: int
+
+    def check(self, config: LinearConfig) -> None:
+        """Refuses what ``config`` cannot run; :class:`ValueError` names field, value and bound."""
+        edge = config.edge
+        for name in ("outputs", "inputs"):
+            value = getattr(self, name)
+            if value < edge or value % edge or value > 255 * edge:
+                raise ValueError(f"{name}={value}: must be a multiple of {edge}, at most {255 * edge}")
+        if not 1 <= self.tokens <= config.tokens:
+            raise ValueError(f"tokens={self.tokens}: must be 1 to {config.tokens}")
+        if not 2 <= self.rank <= config.rank or self.rank % 2:
+            raise ValueError(f"rank={self.rank}: must be even, 2 to {config.rank}")
+        tiles = self.outputs // edge, self.inputs // edge
+        if self.rank > min(tiles) * config.subtiles:
+            raise ValueError(f"rank={self.rank}: a layer of {self.outputs} x {self.inputs} carries at most "
+                             f"{min(tiles) * config.subtiles}")
+        if max(tiles) * self.tokens > config.depth:
+            raise ValueError(f"tokens={self.tokens}: {max(tiles)} tiles of so many tokens need "
+                             f"{max(tiles) * self.tokens} words of operand memory, there are {config.depth}")
+        if sum(tiles) * self.rank > config.lane_depth:
+            raise ValueError(f"rank={self.rank}: adapters of {sum(tiles)} tiles need {sum(tiles) * self.rank} words "
+                             f"of adapter memory, there are {config.lane_depth}")
+        groups = -(-self.outputs * tiles[1] // 256)
+        if groups > config.groups:
+            raise ValueError(f"outputs={self.outputs}: with inputs={self.inputs} there are {groups} second-level "
+                             f"scales, the machine holds {config.groups}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exponents:
+    """Fraction bits of each tensor's words; a tensor's largest value decides them.
+
+    ``a``, ``b`` are those of 18-bit adapter words (their masters have 14 more), ``ga``, ``gb`` of 24-bit gradients.
+    """
+
+    x: int
+    w: int
+    a: int
+    b: int
+    h: int
+    y: int
+    dy: int
+    dh: int
+    dx: int
+    ga: int
+    gb: int
+
+    def product(self, *, backward: bool) -> dict[str, int]:
+        """Shifts of a product's command."""
+        x, a, h, b, y = ((self.dy, self.b, self.dh, self.a, self.dx) if backward
+                         else (self.x, self.a, self.h, self.b, self.y))
+        shifts = {"hidden_shift": x + a - h, "dot_shift": DOT_GUARD + h + b - x - self.w, "shift": x + self.w - y}
+        return _checked(shifts)
+
+    def gradient(self, which: str) -> int:
+        """Shift of the command that makes ``ga`` or ``gb``."""
+        x, h, g = (self.x, self.dh, self.ga) if which == "ga" else (self.dy, self.h, self.gb)
+        return _checked({f"shift of {which}": x + h - (ACTIVATION.width - WEIGHT.width) - g})[f"shift of {which}"]
+
+
+def _checked(shifts: dict[str, int]) -> dict[str, int]:
+    for name, value in shifts.items():
+        if not 0 <= value < 64:
+            raise ValueError(f"{name}={value}: the exponents of this layer are too far apart, must be 0 to 63")
+    return shifts
+
+
+def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int, int]:
+    """``(word, shift)`` such that ``word * g * 2**-shift`` is the step of a word of ``word_frac`` fraction bits."""
+    mantissa, exponent = math.frexp(rate)
+    word = round(mantissa * (1 << 16))
+    shift = 16 - exponent + gradient_frac - word_frac
+    if word == 1 << 16 and shift > 0:
+        word, shift = word >> 1, shift - 1
+    if not 0 <= shift < 64:
+        raise ValueError(f"lr={rate}: its step needs a shift of {shift}, must be 0 to 63")
+    return word, shift
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerMap:
+    """Byte offsets of a layer's tensors in the window; all multiples of a beat."""
+
+    tables: int
+    tiles: int
+    a: int
+    b: int
+    x: int
+    y: int
+    dy: int
+    dx: int
+    ga: int
+    gb: int
+    end: int
+
+    @classmethod
+    def place(cls, shape: LayerShape, config: LinearConfig, start: int = 0) -> "LayerMap":
+        """One tensor after the other from ``start`` on, each from a multiple of 4 KB."""
+        edge, beat = config.edge, config.beat_bits // 8
+        rows, columns = shape.outputs // edge, shape.inputs // edge
+        groups = -(-shape.outputs * columns // 256)
+        sizes = {
+            "tables": -(-4 * (groups + 1) // beat) * beat, "tiles": rows * columns * (edge + 2) * beat,
+            "a": 4 * shape.rank * shape.inputs, "b": 4 * shape.rank * shape.outputs,
+            "x": 4 * shape.tokens * shape.inputs, "y": 4 * shape.tokens * shape.outputs,
+            "dy": 4 * shape.tokens * shape.outputs, "dx": 4 * shape.tokens * shape.inputs,
+            "ga": 4 * shape.rank * shape.inputs, "gb": 4 * shape.rank * shape.outputs,
+        }
+        places = {}
+        for name, size in sizes.items():
+            places[name] = start
+            start += -(-size // 4096) * 4096
+        return cls(**places, end=start)
+
+
+class LayerPlan:
+    """Writes the commands of a layer's training step into a program.
+
+    Parameters
+    ----------
+    shape, exponents : of the layer.
+    place : :class:`LayerMap`
+    config : of the machine.
+
+    The tensors x, dy and the results y, dx are tiled by features (:func:`tile_rows`), ``a`` and ``b`` (transposed:
+    ``[rank, outputs]``) likewise. Each method ends with what it made in memory.
+    """
+
+    def __init__(self, *, shape: LayerShape, exponents: Exponents, place: LayerMap, config: LinearConfig) -> None:
+        shape.check(config)
+        self.shape, self.exponents, self.place, self.config = shape, exponents, place, config
+        self.beat = config.beat_bits // 8
+        self.rows, self.columns = shape.outputs // config.edge, shape.inputs // config.edge
+
+    @property
+    def groups(self) -> int:
+        """Second-level scales."""
+        return -(-self.shape.outputs * self.columns // 256)
+
+    def job(self, *, backward: bool = False) -> "ProductJob":
+        """The product that makes ``y`` from ``x``, or ``dx`` from ``dy``; h stays under slot 0, or 1 backward."""
+        shape, at = self.shape, self.place
+        inner, outer = (self.rows, self.columns) if backward else (self.columns, self.rows)
+        source, result = (at.dy, at.dx) if backward else (at.x, at.y)
+        first, second = (at.b, at.a) if backward else (at.a, at.b)
+        bias = 150 - self.exponents.w - SCALE_GUARD
+        return ProductJob(
+            tables=Transfer(at.tables, -(-4 * (self.groups + 1) // self.beat),
+                            pack(TABLE_ARG, {"groups": self.groups, "bias": bias})),
+            operands=Transfer(source, self._beats(inner, shape.tokens), 0),
+            lanes=(Transfer(first, self._beats(inner, shape.rank), 0),
+                   Transfer(second, self._beats(outer, shape.rank), inner * shape.rank)) if shape.rank else (),
+            tiles=tuple(self._tiles(backward)), result=Transfer(result, self._beats(outer, shape.tokens), 0),
+            inner=inner, outer=outer, tokens=shape.tokens, rank=shape.rank, backward=backward,
+            shifts=self.exponents.product(backward=backward))
+
+    def product(self, program: Assembler, *, backward: bool = False) -> None:
+        """The product alone; its result is in memory when the program goes on."""
+        chain(program, [self.job(backward=backward)], self.config)
+
+    def gradients(self, program: Assembler) -> None:
+        """``ga = dh' x`` and ``gb = h' dy``, in memory."""
+        for which, source, result, tiles, slot in (
+                ("gb", self.place.dy, self.place.gb, self.rows, 0),
+                ("ga", self.place.x, self.place.ga, self.columns, 1)):
+            program.add(Engine.HEAD, 0, GradientOperands, phase=Phase.GRADIENT, tiles=tiles,
+                        tokens=self.shape.tokens, rank=self.shape.rank, slot=slot,
+                        shift=self.exponents.gradient(which))
+            _store(program, result, self._beats(tiles, self.shape.rank), Source.GRADIENTS)
+            _emit(program, [_load(Transfer(source, self._beats(tiles, self.shape.tokens), 0), Destination.GRADIENT)])
+        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+
+    def update(self, program: Assembler, rate: float) -> None:
+        """``a`` and ``b`` less ``rate`` times their gradients."""
+        spare = MASTER.width - WEIGHT.width
+        for words, gradient, tiles, frac, gradient_frac in (
+                (self.place.a, self.place.ga, self.columns, self.exponents.a, self.exponents.ga),
+                (self.place.b, self.place.gb, self.rows, self.exponents.b, self.exponents.gb)):
+            word, shift = learning_rate(rate, gradient_frac, frac + spare)
+            left = self._beats(tiles, self.shape.rank)
+            while left:
+                beats = min(left, UpdateEngine.depth)
+                program.add(Engine.ENCODE, 0, UpdateOperands, phase=Phase.UPDATE, beats=beats, rate=word, shift=shift)
+                _emit(program, [_load(Transfer(gradient, beats, 0), Destination.DIRECTIONS)])
+                _store(program, words, beats, Source.WORDS)
+                _emit(program, [_load(Transfer(words, beats, 0), Destination.WORDS)])
+                words, gradient, left = words + beats * self.beat, gradient + beats * self.beat, left - beats
+        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+
+    def _beats(self, tiles: int, rows: int) -> int:
+        return tiles * rows * self.config.edge // self.config.beat_words
+
+    def _tiles(self, backward: bool) -> "Iterator[Transfer]":
+        """A load of each tile, in the order of their use."""
+        edge = self.config.edge
+        beats = edge + 2
+        order = (((row, column) for column in range(self.columns) for row in range(self.rows)) if backward else
+                 ((row, column) for row in range(self.rows) for column in range(self.columns)))
+        for row, column in order:
+            yield Transfer(self.place.tiles + (row * self.columns + column) * beats * self.beat, beats,
+                           pack(TILE_ARG, {"block": row * edge * self.columns + column,
+                                           "blocks_per_row": self.columns}))
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Bytes between memory and the machine: ``offset`` in the window, beats, and the argument of the command."""
+
+    offset: int
+    beats: int
+    argument: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductJob:
+    """A product and what it needs on chip: ``operands`` and ``lanes`` before it starts, ``tables`` before ``tiles``."""
+
+    tables: Transfer
+    operands: Transfer
+    lanes: tuple[Transfer, ...]
+    tiles: tuple[Transfer, ...]
+    result: Transfer
+    inner: int
+    outer: int
+    tokens: int
+    rank: int
+    backward: bool
+    shifts: dict[str, int]
+
+
+def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) -> None:
+    """Products back to back; the results are in memory when the program goes on.
+
+    What the next product needs is loaded between the tiles of this one, where operand and adapter memory hold both.
+    Inputs must be in memory before the chain: no product may use the result of another.
+    """
+    # What the array leaves of the bus while it works on a tile, with a quarter to spare.
+    spare = config.subtiles * max(jobs[0].tokens, config.columns) - (config.edge + 2)
+    piece = max(spare * 3 // 4, 8)
+    ahead: list[Instruction] = []
+    for index, job in enumerate(jobs):
+        following = jobs[index + 1] if index + 1 < len(jobs) else None
+        if index == 0 or not _fit(jobs[index - 1], job, config):
+            if index:
+                program.add(Engine.CONTROL, ControlOpcode.FENCE)
+            _emit(program, _inputs(job, index, config, 1 << 23, wait=()))
+        x_base, lane_base = _bases(job, index, config)
+        follows = following is not None and _fit(job, following, config)
+        frees = index + 2 < len(jobs) and follows and _fit(jobs[index + 1], jobs[index + 2], config)
+        program.add(Engine.ARRAY, 0, LinearOperands, wait=(READY,), post=(FREE,) if frees else (),
+                    phase=Phase.BACKWARD if job.backward else Phase.FORWARD,
+                    inner=job.inner, outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward,
+                    slot=job.backward, x_base=x_base, a_base=lane_base, b_base=lane_base + job.inner * job.rank,
+                    hidden_shift=job.shifts["hidden_shift"], dot_shift=job.shifts["dot_shift"],
+                    shift=job.shifts["shift"])
+        _store(program, job.result.offset, job.result.beats, Source.OUTPUTS)
+        _emit(program, [_load(job.tables, Destination.TABLES)])
+        if follows:
+            assert following is not None
+            wait = (FREE,) if index and _fit(jobs[index - 1], job, config) else ()
+            ahead = _inputs(following, index + 1, config, piece, wait=wait)
+        for number, tile in enumerate(job.tiles):
+            _emit(program, [_load(tile, Destination.TILES)])
+            # While this product's first outputs are made, the one before it is still read.
+            if number >= job.inner - 1 and ahead:
+                _emit(program, [ahead.pop(0)])
+        _emit(program, ahead)
+        ahead = []
+    program.add(Engine.CONTROL, ControlOpcode.FENCE)
+
+
+def _sizes(job: ProductJob) -> tuple[int, int]:
+    """Words of operand and of adapter memory."""
+    return job.inner * job.tokens, (job.inner + job.outer) * job.rank
+
+
+def _fit(one: ProductJob, other: ProductJob, config: LinearConfig) -> bool:
+    """Whether both are on chip at a time."""
+    return all(a + b <= room for a, b, room in zip(_sizes(one), _sizes(other), (config.depth, config.lane_depth)))
+
+
+def _bases(job: ProductJob, index: int, config: LinearConfig) -> tuple[int, int]:
+    """First words of operands and adapter: neighbours use opposite ends."""
+    operands, lanes = _sizes(job)
+    return (config.depth - operands, config.lane_depth - lanes) if index % 2 else (0, 0)
+
+
+def _inputs(job: ProductJob, index: int, config: LinearConfig, piece: int, *, wait: tuple[int, ...]
+            ) -> list[Instruction]:
+    """Loads of operands and adapter in pieces; the first waits, the last posts READY."""
+    x_base, lane_base = _bases(job, index, config)
+    loads = []
+    lanes = ((lane, Destination.LANES, lane_base) for lane in job.lanes)
+    for transfer, destination, base in ((job.operands, Destination.OPERANDS, x_base), *lanes):
+        # Whole words of a row's memory: 8 beats each.
+        step = max(piece // 8, 1) * 8
+        for start in range(0, transfer.beats, step):
+            part = Transfer(transfer.offset + start * config.beat_bits // 8, min(step, transfer.beats - start),
+                            transfer.argument + base + start // 8)
+            loads.append(_load(part, destination))
+    loads[0] = replace(loads[0], wait=wait)
+    loads[-1] = replace(loads[-1], post=(READY,))
+    return loads
+
+
+def _load(transfer: Transfer, destination: Destination) -> Instruction:
+    return Instruction(Engine.LOAD, 0, {"offset": transfer.offset, "beats": transfer.beats, "dest": destination,
+                                        "arg": transfer.argument}, phase=Phase.LOAD)
+
+
+def _emit(program: Assembler, loads: Sequence[Instruction]) -> None:
+    for load in loads:
+        program.add(load.engine, load.opcode, LoadOperands, wait=load.wait, post=load.post, phase=load.phase,
+                    offset=load.operands["offset"], beats=load.operands["beats"], dest=load.operands["dest"],
+                    arg=load.operands["arg"])
+
+
+def _store(program: Assembler, offset: int, beats: int, source: Source) -> None:
+    program.add(Engine.STORE, 0, StoreOperands, phase=Phase.STORE, offset=offset, beats=beats, source=source, arg=0)

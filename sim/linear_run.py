@@ -1,0 +1,204 @@
+"""A training step of one quantised linear layer: in RTL, by its reference, and in float64."""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gradloom.firmware.host import Accelerator
+from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.control.signature import ControlOpcode, Engine
+from gradloom.rtl.formats.blocks import dequantize_scales, pack_nibbles
+from gradloom.rtl.formats.codebook import NF4
+from gradloom.rtl.formats.linear import ACTIVATION, MASTER, WEIGHT
+from gradloom.rtl.plan.assembler import Assembler
+from gradloom.rtl.plan.linear import (
+    Exponents,
+    LayerMap,
+    LayerPlan,
+    LayerShape,
+    fraction_bits,
+    learning_rate,
+    tile_rows,
+    untile_rows,
+)
+
+from .designs import design
+from .device import SimulatedDevice, build_device
+from .reference import linear as reference
+
+__all__ = ["Layer", "Step", "mathematics", "choose_exponents", "reference_step", "LinearMachine"]
+
+_SPARE = MASTER.width - WEIGHT.width
+#: Bits that a result may grow by before its exponent, chosen from float, would clip it.
+_HEADROOM = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """What a step starts from.
+
+    Parameters
+    ----------
+    codes : ``[outputs, inputs]``, 4-bit codes of the frozen weights.
+    scale_codes : ``[outputs, inputs / edge]``; absmax2, offset : float32. Their double-quantised block scales.
+    a, b : ``[rank, inputs]``, ``[outputs, rank]``, float; the adapter's factor alpha / rank is in ``b``.
+    x, dy : ``[tokens, inputs]``, ``[tokens, outputs]``, float.
+    """
+
+    codes: np.ndarray
+    scale_codes: np.ndarray
+    absmax2: np.ndarray
+    offset: float
+    a: np.ndarray
+    b: np.ndarray
+    x: np.ndarray
+    dy: np.ndarray
+
+    @property
+    def shape(self) -> LayerShape:
+        return LayerShape(outputs=self.codes.shape[0], inputs=self.codes.shape[1], rank=self.a.shape[0],
+                          tokens=self.x.shape[0])
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Decoded weights, float64."""
+        scales = dequantize_scales(self.scale_codes.reshape(-1), self.absmax2, self.offset)
+        block = self.codes.shape[1] // self.scale_codes.shape[1]
+        return (np.asarray(NF4.levels)[self.codes]
+                * np.repeat(scales.astype(np.float64).reshape(self.scale_codes.shape), block, axis=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Results of a step, by tensor name: ``y``, ``dx``, ``h``, ``dh``, ``ga``, ``gb``, and new words ``a``, ``b``."""
+
+    tensors: dict[str, np.ndarray]
+    saturated: int = 0
+    cycles: int = 0
+
+
+def mathematics(layer: Layer, rate: float) -> Step:
+    """The step in float64."""
+    w, x, dy, a, b = layer.weights, *(np.asarray(v, np.float64) for v in (layer.x, layer.dy, layer.a, layer.b))
+    h, dh = x @ a.T, dy @ b
+    ga, gb = dh.T @ x, h.T @ dy
+    return Step(tensors={"y": x @ w.T + h @ b.T, "dx": dy @ w + dh @ a, "h": h, "dh": dh, "ga": ga, "gb": gb,
+                         "a": a - rate * ga, "b": b - rate * gb.T})
+
+
+def choose_exponents(layer: Layer, exact: Step) -> Exponents:
+    """Each tensor's own power of two: operands as large as fits, results with a bit to spare."""
+    largest = np.abs(dequantize_scales(layer.scale_codes.reshape(-1), layer.absmax2, layer.offset)).max()
+    made = {name: fraction_bits(exact.tensors[name], ACTIVATION.width, headroom=_HEADROOM)
+            for name in ("h", "y", "dh", "dx", "ga", "gb")}
+    return Exponents(
+        x=fraction_bits(layer.x, ACTIVATION.width), dy=fraction_bits(layer.dy, ACTIVATION.width),
+        w=fraction_bits(largest, WEIGHT.width), a=fraction_bits(layer.a, WEIGHT.width, headroom=_HEADROOM),
+        b=fraction_bits(layer.b, WEIGHT.width, headroom=_HEADROOM), **made)
+
+
+def _words(values: np.ndarray, frac: int, width: int) -> np.ndarray:
+    high = (1 << width - 1) - 1
+    return np.clip(np.rint(np.asarray(values, np.float64) * 2.0 ** frac), -high - 1, high).astype(np.int64)
+
+
+def _start(layer: Layer, e: Exponents) -> dict[str, np.ndarray]:
+    return {"x": _words(layer.x, e.x, ACTIVATION.width), "dy": _words(layer.dy, e.dy, ACTIVATION.width),
+            "a": _words(layer.a, e.a + _SPARE, MASTER.width), "b": _words(layer.b, e.b + _SPARE, MASTER.width)}
+
+
+def reference_step(layer: Layer, e: Exponents, rate: float) -> Step:
+    """The step in the machine's words."""
+    start = _start(layer, e)
+    bias = reference.bias_of(e.w)
+    second, lost = reference.table_words(np.append(layer.absmax2, np.float32(layer.offset)), bias)
+    scales, clipped = reference.scales(layer.scale_codes, second[:-1], int(second[-1]))
+    w = reference.weights(layer.codes, scales)
+    a, b = reference.lanes(start["a"]), reference.lanes(start["b"])
+    forward = reference.product(start["x"], w, a, b, **e.product(backward=False))
+    backward = reference.product(start["dy"], w.T, b.T, a.T, **e.product(backward=True))
+    ga, lost_a = reference.gradient(start["x"], backward.h, shift=e.gradient("ga"))
+    gb, lost_b = reference.gradient(start["dy"], forward.h, shift=e.gradient("gb"))
+    step_a, step_b = (learning_rate(rate, g, frac + _SPARE) for g, frac in ((e.ga, e.a), (e.gb, e.b)))
+    new_a, cut_a = reference.update(start["a"], ga, rate=step_a[0], shift=step_a[1])
+    new_b, cut_b = reference.update(start["b"], gb.T, rate=step_b[0], shift=step_b[1])
+    # The scales are decoded in both directions.
+    saturated = (2 * (lost + clipped) + forward.saturated + backward.saturated + lost_a + lost_b + cut_a + cut_b)
+    return Step(tensors={"y": forward.y, "dx": backward.y, "h": forward.h, "dh": backward.h, "ga": ga, "gb": gb,
+                         "a": new_a, "b": new_b}, saturated=saturated)
+
+
+def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
+    """Words of a step as float64."""
+    frac = {name: getattr(e, name) for name in ("y", "dx", "h", "dh", "ga", "gb")}
+    frac |= {"a": e.a + _SPARE, "b": e.b + _SPARE}
+    return {name: words * 2.0 ** -frac[name] for name, words in step.tensors.items()}
+
+
+class LinearMachine:
+    """A generated machine in simulation, asked for steps of layers.
+
+    Parameters
+    ----------
+    config : :class:`LinearConfig`
+    memory_bytes : int
+    tell : callable, optional
+        Told what takes long.
+    """
+
+    def __init__(self, config: LinearConfig, *, memory_bytes: int = 1 << 24,
+                 tell: Callable[[str], None] | None = None) -> None:
+        self.config = config
+        if tell is not None:
+            tell("generating the Verilog")
+        program = build_device(design(config), memory_bytes=memory_bytes, data_bits=config.beat_bits,
+                               address_bits=config.address_bits, tell=tell)
+        self.device = SimulatedDevice(program, memory_bytes=memory_bytes)
+        self.host = Accelerator(self.device)
+
+    def close(self) -> None:
+        """Ends the simulation."""
+        self.device.close()
+
+    def step(self, layer: Layer, e: Exponents, rate: float) -> Step:
+        """Forward, backward, gradients and update of ``layer``; ``cycles`` from bell to interrupt."""
+        config, shape, edge = self.config, layer.shape, self.config.edge
+        place = LayerMap.place(shape, config, 1 << 16)
+        plan = LayerPlan(shape=shape, exponents=e, place=place, config=config)
+        start = _start(layer, e)
+        host = self.host
+        tables = np.append(layer.absmax2, np.float32(layer.offset)).astype("<f4").tobytes()
+        host.store(place.tables, tables)
+        host.store(place.tiles, pack_tiles(layer.codes, layer.scale_codes, edge))
+        for name, words in (("x", start["x"]), ("dy", start["dy"]), ("a", start["a"]), ("b", start["b"].T)):
+            host.store(getattr(place, name), tile_rows(words, edge))
+        program = Assembler()
+        plan.product(program)
+        plan.product(program, backward=True)
+        plan.gradients(program)
+        plan.update(program, rate)
+        program.add(Engine.CONTROL, ControlOpcode.END)
+        host.store(0, program.code)
+        counters = host.run(0, len(program))
+        sizes = {"y": (shape.tokens, shape.outputs), "dx": (shape.tokens, shape.inputs),
+                 "ga": (shape.rank, shape.inputs), "gb": (shape.rank, shape.outputs),
+                 "a": (shape.rank, shape.inputs), "b": (shape.rank, shape.outputs)}
+        found = {name: untile_rows(host.fetch(getattr(place, name), 4 * rows * features), rows, features, edge)
+                 for name, (rows, features) in sizes.items()}
+        found["b"] = found["b"].T
+        return Step(tensors=found, saturated=counters.saturated, cycles=counters.cycles)
+
+
+def pack_tiles(codes: np.ndarray, scale_codes: np.ndarray, edge: int) -> bytes:
+    """Tiles of ``edge`` x ``edge`` codes with their scales, outputs outermost."""
+    rows, columns = codes.shape[0] // edge, codes.shape[1] // edge
+    scales = np.asarray(scale_codes, np.uint8).reshape(rows, edge, columns).swapaxes(1, 2)
+    blocks = pack_nibbles(np.asarray(codes, np.uint8).reshape(rows, edge, columns, edge).swapaxes(1, 2))
+    return np.concatenate([scales, blocks.reshape(rows, columns, -1)], axis=2).tobytes()
+
+
+def errors(found: Mapping[str, np.ndarray], exact: Step) -> dict[str, Any]:
+    """Relative RMS error of each tensor against float64."""
+    return {name: float(np.sqrt(np.mean((found[name] - value) ** 2)) / np.sqrt(np.mean(value ** 2)))
+            for name, value in exact.tensors.items() if name in found and np.any(value)}

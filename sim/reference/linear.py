@@ -1,0 +1,91 @@
+"""What the linear engines compute, word for word, on arrays."""
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradloom.rtl.formats.blocks import GROUP
+from gradloom.rtl.formats.codebook import NF4, Codebook
+from gradloom.rtl.formats.fixed import saturate
+from gradloom.rtl.formats.linear import (
+    ACTIVATION,
+    DOT_GUARD,
+    LEVEL,
+    MASTER,
+    SCALE_GUARD,
+    SCALE_MAX,
+    WEIGHT,
+    half_up,
+    level_table,
+    map_table,
+)
+
+__all__ = ["Product", "bias_of", "table_words", "scales", "weights", "lanes", "product", "gradient", "update"]
+
+Words = NDArray[np.int64]
+
+
+def bias_of(frac: int) -> int:
+    """Exponent from which a tensor's tables count, for weights with ``frac`` fraction bits."""
+    return 150 - frac - SCALE_GUARD
+
+
+def table_words(values: ArrayLike, bias: int) -> tuple[Words, int]:
+    """``(words, saturated)`` of second-level scales or an offset, float32."""
+    bits = np.asarray(values, "<f4").reshape(-1).view("<u4").astype(np.int64)
+    exponent = bits >> 23 & 255
+    mantissa = np.where(exponent == 0, 0, bits & 0x7FFFFF | 0x800000)
+    distance = bias - exponent
+    magnitude = ((mantissa << 1 >> np.clip(distance, 0, 32)) + 1) >> 1
+    magnitude = np.where((distance < 0) & (mantissa != 0), SCALE_MAX + 1, magnitude)
+    over = magnitude > SCALE_MAX
+    return np.where(bits >> 31, -1, 1) * np.where(over, SCALE_MAX, magnitude), int(over.sum())
+
+
+def scales(codes: ArrayLike, second: Words, offset: int) -> tuple[Words, int]:
+    """``(words, saturated)`` of block scales from their codes, block by block in the tensor's order."""
+    codes = np.asarray(codes)
+    group = np.arange(codes.size).reshape(codes.shape) // GROUP
+    value = half_up(map_table()[codes] * second[group], LEVEL.frac) + offset
+    return saturate(value, -SCALE_MAX, SCALE_MAX)
+
+
+def weights(codes: ArrayLike, block_scales: Words, *, book: Codebook = NF4) -> Words:
+    """Words of ``W [outputs, inputs]`` from codes of the same shape and a scale a block along the inputs."""
+    codes = np.asarray(codes)
+    block = codes.shape[1] // block_scales.shape[1]
+    return half_up(level_table(book)[codes] * np.repeat(block_scales, block, axis=1), LEVEL.frac + SCALE_GUARD)
+
+
+def lanes(master: ArrayLike) -> Words:
+    """Adapter words as the array takes them, from the words in memory."""
+    return np.minimum(half_up(master, MASTER.width - WEIGHT.width), WEIGHT.hi)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """``y [tokens, outputs]``, ``h [tokens, rank]``, how many words of both were clipped."""
+
+    y: Words
+    h: Words
+    saturated: int
+
+
+def product(x: Words, w: Words, a: Words, b: Words, *, hidden_shift: int, dot_shift: int, shift: int) -> Product:
+    """``x w' + (x a') b'``: ``w [outputs, inputs]``, ``a [rank, inputs]``, ``b [outputs, rank]``."""
+    h, clipped = saturate(half_up(x @ a.T, hidden_shift), ACTIVATION.lo, ACTIVATION.hi)
+    total = x @ w.T + ((h @ b.T) << DOT_GUARD >> dot_shift)
+    y, lost = saturate(half_up(total, shift), ACTIVATION.lo, ACTIVATION.hi)
+    return Product(y=y, h=h, saturated=clipped + lost)
+
+
+def gradient(x: Words, h: Words, *, shift: int) -> tuple[Words, int]:
+    """``(h' x, saturated)``, ``[rank, inputs]``; h is rounded to the narrow operand first."""
+    narrow, clipped = saturate(half_up(h, ACTIVATION.width - WEIGHT.width), WEIGHT.lo, WEIGHT.hi)
+    g, lost = saturate(half_up(narrow.T @ x, shift), ACTIVATION.lo, ACTIVATION.hi)
+    return g, clipped + lost
+
+
+def update(p: Words, g: Words, *, rate: int, shift: int) -> tuple[Words, int]:
+    """``(p - rate g 2**-shift, saturated)``."""
+    return saturate(p - half_up(g * rate, shift), MASTER.lo, MASTER.hi)

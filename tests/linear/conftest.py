@@ -1,0 +1,27 @@
+"""A small machine for quantised linear layers, built once and driven by the host's own driver."""
+import numpy as np
+import pytest
+
+from gradloom.rtl.config import LinearConfig
+from gradloom.sim.linear_run import Layer, LinearMachine
+
+#: Builds in seconds, with every engine there is.
+SMALL = LinearConfig(edge=16, columns=4, rank=4, tokens=8, depth=128, lane_depth=64, groups=4)
+
+
+def make_layer(outputs, inputs, tokens, rank, *, edge=SMALL.edge, seed=0):
+    """Random codes, scales of one sign as those of weights are, gradients far smaller than activations."""
+    rng = np.random.default_rng(seed)
+    blocks = outputs * inputs // edge
+    return Layer(
+        codes=rng.integers(0, 16, (outputs, inputs)), scale_codes=rng.integers(0, 256, (outputs, inputs // edge)),
+        absmax2=rng.uniform(0.02, 0.05, -(-blocks // 256)).astype(np.float32), offset=np.float32(0.08),
+        a=rng.normal(0, inputs ** -0.5, (rank, inputs)), b=rng.normal(0, 0.02, (outputs, rank)),
+        x=rng.normal(0, 3, (tokens, inputs)), dy=rng.normal(0, 1e-4, (tokens, outputs)))
+
+
+@pytest.fixture(scope="session")
+def machine():
+    machine = LinearMachine(SMALL)
+    yield machine
+    machine.close()

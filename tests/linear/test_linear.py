@@ -1,0 +1,115 @@
+"""A quantised linear layer's training step: RTL equals the reference, the reference is near float64."""
+import numpy as np
+import pytest
+
+from gradloom.firmware.host import ProgramError
+from gradloom.rtl.control.signature import ControlOpcode, Engine
+from gradloom.rtl.linear.gradient import GradientOperands
+from gradloom.rtl.linear.parts import LinearOperands
+from gradloom.rtl.linear.update import UpdateOperands
+from gradloom.rtl.plan.assembler import Assembler
+from gradloom.sim.linear_run import choose_exponents, errors, mathematics, reference_step, values
+
+from .conftest import SMALL, make_layer
+
+RATE = 0.3
+SHAPES = [(32, 48, 8, 4), (64, 16, 3, 2), (80, 96, 8, 4), (16, 16, 1, 2), (32, 32, 5, 4)]
+
+
+def expected(layer):
+    exponents = choose_exponents(layer, mathematics(layer, RATE))
+    return exponents, reference_step(layer, exponents, RATE)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_step_in_rtl_equals_the_reference_word_for_word(machine, shape):
+    layer = make_layer(*shape)
+    exponents, reference = expected(layer)
+    found = machine.step(layer, exponents, RATE)
+    assert set(found.tensors) == {"y", "dx", "ga", "gb", "a", "b"}
+    for name, words in found.tensors.items():
+        assert np.array_equal(words, reference.tensors[name]), name
+        assert np.any(words)
+    assert found.saturated == reference.saturated
+
+
+@pytest.mark.parametrize("stall, latency", [(40, 3), (128, 40), (200, 1)])
+def test_stalls_of_memory_change_no_word(machine, stall, latency):
+    layer = make_layer(48, 64, 7, 4, seed=stall)
+    exponents, reference = expected(layer)
+    for name, value in (("stall", stall), ("read_latency", latency), ("seed", stall)):
+        machine.device.set(name, value)
+    try:
+        found = machine.step(layer, exponents, RATE)
+    finally:
+        machine.device.set("stall", 0)
+        machine.device.set("read_latency", 1)
+    assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
+
+
+def test_what_does_not_fit_is_clipped_and_counted(machine):
+    layer = make_layer(32, 32, 8, 4, seed=5)
+    exponents, _ = expected(layer)
+    tight = type(exponents)(**{**vars(exponents), "y": exponents.y + 3, "h": exponents.h + 2,
+                               "ga": exponents.ga + 3, "w": exponents.w + 1})
+    reference = reference_step(layer, tight, RATE)
+    found = machine.step(layer, tight, RATE)
+    assert reference.saturated > 50
+    assert found.saturated == reference.saturated
+    assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_reference_is_near_float64(shape):
+    """Weights have 18 bits of the largest, so 2**-18 of it at most is lost; activations 24; sums lose nothing."""
+    layer = make_layer(*shape, seed=2)
+    exact = mathematics(layer, RATE)
+    exponents = choose_exponents(layer, exact)
+    for name, error in errors(values(reference_step(layer, exponents, RATE), exponents), exact).items():
+        assert error < 1e-3, name
+
+
+def _run(machine, engine, layout, opcode=0, **operands):
+    program = Assembler()
+    program.add(engine, opcode, layout, **operands)
+    program.add(Engine.CONTROL, ControlOpcode.END)
+    machine.host.store(0, program.code)
+    return machine.host.run(0, len(program), timeout=20)
+
+
+LINEAR = {"inner": 1, "outer": 1, "tokens": 4, "rank": 0}
+GRADIENT = {"tiles": 1, "tokens": 4, "rank": 2}
+
+
+@pytest.mark.parametrize("engine, layout, operands", [
+    (Engine.ARRAY, LinearOperands, LINEAR | {"inner": 0}),
+    (Engine.ARRAY, LinearOperands, LINEAR | {"outer": 0}),
+    (Engine.ARRAY, LinearOperands, LINEAR | {"tokens": 0}),
+    (Engine.ARRAY, LinearOperands, LINEAR | {"tokens": SMALL.tokens + 1}),
+    (Engine.ARRAY, LinearOperands, LINEAR | {"rank": SMALL.rank + 1}),
+    (Engine.ARRAY, LinearOperands, LINEAR | {"inner": 200}),
+    (Engine.ARRAY, LinearOperands, LINEAR | {"x_base": SMALL.depth - 3}),
+    (Engine.ARRAY, LinearOperands, LINEAR | {"rank": 2, "a_base": SMALL.lane_depth - 1}),
+    (Engine.ARRAY, LinearOperands, LINEAR | {"rank": 2, "b_base": SMALL.lane_depth - 1}),
+    (Engine.HEAD, GradientOperands, GRADIENT | {"tiles": 0}),
+    (Engine.HEAD, GradientOperands, GRADIENT | {"tokens": 0}),
+    (Engine.HEAD, GradientOperands, GRADIENT | {"tokens": SMALL.tokens + 1}),
+    (Engine.HEAD, GradientOperands, GRADIENT | {"rank": 3}),
+    (Engine.HEAD, GradientOperands, GRADIENT | {"rank": SMALL.rank + 2}),
+    (Engine.ENCODE, UpdateOperands, {"beats": 0}),
+], ids=lambda value: str(value) if isinstance(value, dict) else "")
+def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(machine, engine, layout, operands):
+    with pytest.raises(ProgramError) as error:
+        _run(machine, engine, layout, **operands)
+    assert (error.value.name, error.value.command) == ("BAD_OPERAND", 0)
+    layer = make_layer(16, 32, 2, 2)
+    exponents, reference = expected(layer)
+    found = machine.step(layer, exponents, RATE)
+    assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
+
+
+@pytest.mark.parametrize("engine, layout", [(Engine.ARRAY, LinearOperands), (Engine.HEAD, GradientOperands),
+                                            (Engine.ENCODE, UpdateOperands)], ids=["linear", "gradient", "update"])
+def test_an_unknown_opcode_stops_the_program(machine, engine, layout):
+    with pytest.raises(ProgramError, match="UNKNOWN_OPCODE"):
+        _run(machine, engine, layout, opcode=9)
