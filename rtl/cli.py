@@ -92,16 +92,13 @@ def generate(
 ) -> None:
     """Write the Verilog of a preset with register map, board project and report, or that of one unit."""
     import gradloom
+    from gradloom.rtl.hierarchy import uncollected
     from gradloom.rtl.units import parse_settings
 
-    # A design is millions of objects and hardly any garbage; the process ends with it.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         report = gradloom.generate(target, output, settings=parse_settings(settings))
-    finally:
-        if collecting:
-            gc.enable()
+        # The process ends soon: nobody is to look through the design for garbage then, either.
+        gc.freeze()
     if as_json:
         _print_json(report)
         return

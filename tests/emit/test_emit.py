@@ -9,9 +9,10 @@ from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.emit import EmitError, convert, emit, run_yosys, staged
+from gradloom.rtl.emit import EmitError, convert, emit, staged
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.units import UNITS, find_unit
+from gradloom.rtl.yosys import run_yosys
 from gradloom.sim.runner import lint
 
 
