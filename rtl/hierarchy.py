@@ -223,16 +223,22 @@ class _ModuleEmitter(rtlil.ModuleEmitter):
 class _Netlist(_nir.Netlist):
     """Amaranth's netlist, with quick ways for values of thousands of bits."""
 
-    def resolve_value(self, value):
-        if not value or min(value) >= 0:
-            return value
+    def resolve_all_nets(self):
+        # Where each net leads in the end, so that a value is looked up at once.
         connections = self.connections
-        nets = []
-        for net in value:
-            while net < 0:
-                net = connections[net]
-            nets.append(net)
-        return _nir.Value(nets)
+        for net, source in connections.items():
+            while source < 0:
+                source = connections[source]
+            connections[net] = source
+        super().resolve_all_nets()
+
+    def resolve_value(self, value):
+        return _nir.Value(map(self.connections.get, value, value))
+
+    def alloc_late_value(self, signal):
+        # Which signal a net is of, nobody asks.
+        self.last_late_net -= len(signal)
+        return _nir.Value(map(_nir.Net, range(self.last_late_net, self.last_late_net + len(signal))))
 
     def add_value_cell(self, width, cell):
         first = _nir.Net.from_cell(self.add_cell(cell), 0)
@@ -264,7 +270,8 @@ def _rtlil(fragment, ports, name, missing_domain):
         netlist = _Netlist()
         _ir._emit_netlist(netlist, design)
         netlist.resolve_all_nets()
-        _ir._compute_net_flows(netlist)
+        if len(netlist.modules) > 1:  # A net flows from module to module.
+            _ir._compute_net_flows(netlist)
         _ir._compute_ports(netlist)
         empty = rtlil.EmptyModuleChecker(netlist)
         result = rtlil.Design(emit_src=False)
