@@ -149,7 +149,9 @@ def finetune(
     momentum: Annotated[float, typer.Option(help="Of the velocity; 0: plain SGD.")] = 0.0,
     batch: Annotated[int, typer.Option(min=1, max=65535, help="Samples in a step.")] = 20,
     epochs: Annotated[int, typer.Option(min=1, max=10000, help="Times over the data.")] = 10,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use only so many training images; all others judge.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the split, the order and the first adapters.")] = 0,
     cache: Annotated[CacheFormat, typer.Option(help="Format of the forward cache.")] = CacheFormat.nf4,
     engine: Annotated[Engine, typer.Option(help="What does the work.")] = Engine.rtl,
@@ -395,9 +397,12 @@ def selftest(
         raise typer.Exit(3)
 
 
-@app.command(epilog="Example: gradloom compare --limit 200 --epochs 2")
+@app.command(epilog="Example: gradloom compare --limit 200 --test 1000 --epochs 2")
 def compare(
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
+    test: Annotated[
+        int | None, typer.Option(min=1, help="Judge by only so many of the other images; default: all 8,976.")
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Times over the data.")] = 10,
     rank: Annotated[int, typer.Option(min=1, max=16, help="Rank of the adapters.")] = 4,
     angle: Annotated[float, typer.Option(metavar="DEG", help="Turn the images.")] = 90,
@@ -413,10 +418,13 @@ def compare(
     from gradloom.sim.baselines import table
 
     data = default_split(seed, degrees=angle)
-    if limit is not None:
-        if limit > len(data.x_train):
-            raise ValueError(f"limit={limit}: there are {len(data.x_train)} training images")
-        data = data.limited(train=limit)
+    for name, wanted, there, kind in (
+        ("limit", limit, len(data.x_train), "training images"),
+        ("test", test, len(data.x_test), "images to judge by"),
+    ):
+        if wanted is not None and wanted > there:
+            raise ValueError(f"{name}={wanted}: there are {there} {kind}")
+    data = data.limited(train=limit, test=test)
     rows = run(load_pretrained(), data, rank=rank, epochs=epochs, seed=seed)
     if as_json:
         _print_json([dataclasses.asdict(row) for row in rows])
