@@ -313,13 +313,15 @@ def run(
 
 @app.command(epilog="Example: gradloom units")
 def units(as_json: Json = False) -> None:
-    """List the units that can be generated and run alone."""
+    """List the units that can be generated alone, and which of them ``gradloom run`` takes."""
     from gradloom.rtl.units import UNITS
+    from gradloom.sim.unit_run import ADAPTERS
 
     _table(
         [
             {
                 "name": unit.name,
+                "run": (unit.name in ADAPTERS) if as_json else "yes" if unit.name in ADAPTERS else "no",
                 "summary": unit.summary,
                 "parameters": {p.name: p.default for p in unit.parameters}
                 if as_json
@@ -327,7 +329,7 @@ def units(as_json: Json = False) -> None:
             }
             for unit in UNITS.values()
         ],
-        ("name", "parameters", "summary"),
+        ("name", "run", "parameters", "summary"),
         as_json,
     )
 

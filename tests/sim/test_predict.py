@@ -20,7 +20,8 @@ def digits(tmp_path_factory):
 
 
 @pytest.mark.parametrize("engine, cache, codes", [
-    ("reference", "nf4", "nf4"), ("reference", "int8", "int8"), ("reference", "none", "nf4"), ("float", "none", "none")])
+    ("reference", "nf4", "nf4"), ("reference", "int8", "int8"), ("reference", "none", "nf4"),
+    ("float", "none", "none")])
 def test_an_adapter_says_which_codes_it_learnt_from(engine, cache, codes, digits, tmp_path):
     metrics = finetune(PRESET, output=tmp_path, data=digits, epochs=2, engine=engine, cache=cache)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["gradloom_codes"] == codes
