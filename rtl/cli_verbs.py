@@ -96,9 +96,10 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     return summary
 
 
-# Reads a configuration, writes what is expected of it: both as pickles.
+# Reads a configuration, writes what is expected of it, both as pickles; an interrupt ends it without a word.
 _EXPECTATION = """\
-import pickle, sys
+import pickle, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 from gradloom.sim.workload import expectation
 pickle.dump(expectation(pickle.load(sys.stdin.buffer)), sys.stdout.buffer)
 """

@@ -167,6 +167,34 @@ def test_a_transparent_read_port_is_refused():
         convert(Store(transparent=True), name="store")
 
 
+def test_a_loop_of_gates_is_refused_by_its_module_and_signal():
+    class Loop(wiring.Component):
+        def __init__(self, closed):
+            self.closed = closed
+            super().__init__({"i": In(4), "o": Out(4)})
+
+        def elaborate(self, platform):
+            m = Module()
+            chain = Signal(4)
+            # Bit after bit is no loop, though the word seems to depend on itself.
+            m.d.comb += [chain.eq(self.i ^ (chain.rotate_left(1) if self.closed else chain << 1)), self.o.eq(chain)]
+            return m
+
+    class Holder(wiring.Component):
+        def __init__(self, closed):
+            self.closed = closed
+            super().__init__({"i": In(4), "o": Out(4)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.d.comb += self.o.eq(place(m, "loop", Loop(self.closed), platform, i=self.i).o)
+            return m
+
+    assert convert(Holder(False), name="holder").files
+    with pytest.raises(EmitError, match=r"logic loop in module holder_loop.*wire \\o "):
+        convert(Holder(True), name="holder")
+
+
 def test_an_empty_module_is_refused():
     class Hollow(wiring.Component):
         def __init__(self):
