@@ -14,7 +14,8 @@ JOBS ?= 2
 
 setup: $(READY)
 
-# uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
+# uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same. Last comes the bytecode of
+# what every start imports: uv leaves it out, and Python may be told not to keep it.
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
 	    f"python {v[0]}.{v[1]}: gradloom needs Python 3.11 or later; name one with make PYTHON=...")'
@@ -25,7 +26,6 @@ $(READY): pyproject.toml requirements.lock
 	else \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'; \
 	fi
-	# Bytecode of what every start imports: uv leaves it out, and Python may be told not to keep it.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.rtl.cli, gradloom.sim.finetune, gradloom.sim.workload, \
 	    gradloom.rtl.top, rich.table, rich.progress, pytest, hypothesis, cocotb'
 	@touch $@
