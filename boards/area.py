@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from gradloom.rtl.emit import EmitError, run_yosys
+from gradloom.rtl.yosys import YosysError, run_yosys
 
 from . import timing
 from .board import Board
@@ -143,7 +143,7 @@ def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, 
                 "opt_clean",
                 f"write_json {root / 'flat.json'}",
             ])
-        except EmitError as error:
+        except YosysError as error:
             raise SynthesisError(f"{top} could not be synthesised: {error}") from None
         texts = [(root / f"{name}.json").read_text(encoding="utf-8") for name in ("hierarchical", "flat")]
     return json.loads(texts[0]), json.loads(texts[1])

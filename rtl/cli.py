@@ -92,16 +92,13 @@ def generate(
 ) -> None:
     """Write the Verilog of a preset with register map, board project and report, or that of one unit."""
     import gradloom
+    from gradloom.rtl.hierarchy import uncollected
     from gradloom.rtl.units import parse_settings
 
-    # A design is millions of objects and hardly any garbage; the process ends with it.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         report = gradloom.generate(target, output, settings=parse_settings(settings))
-    finally:
-        if collecting:
-            gc.enable()
+        # The process ends soon: nobody is to look through the design for garbage then, either.
+        gc.freeze()
     if as_json:
         _print_json(report)
         return
@@ -152,7 +149,9 @@ def finetune(
     momentum: Annotated[float, typer.Option(help="Of the velocity; 0: plain SGD.")] = 0.0,
     batch: Annotated[int, typer.Option(min=1, max=65535, help="Samples in a step.")] = 20,
     epochs: Annotated[int, typer.Option(min=1, max=10000, help="Times over the data.")] = 10,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use only so many training images; all others judge.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the split, the order and the first adapters.")] = 0,
     cache: Annotated[CacheFormat, typer.Option(help="Format of the forward cache.")] = CacheFormat.nf4,
     engine: Annotated[Engine, typer.Option(help="What does the work.")] = Engine.rtl,
@@ -314,13 +313,15 @@ def run(
 
 @app.command(epilog="Example: gradloom units")
 def units(as_json: Json = False) -> None:
-    """List the units that can be generated and run alone."""
+    """List the units that can be generated alone, and which of them ``gradloom run`` takes."""
     from gradloom.rtl.units import UNITS
+    from gradloom.sim.unit_run import ADAPTERS
 
     _table(
         [
             {
                 "name": unit.name,
+                "run": (unit.name in ADAPTERS) if as_json else "yes" if unit.name in ADAPTERS else "no",
                 "summary": unit.summary,
                 "parameters": {p.name: p.default for p in unit.parameters}
                 if as_json
@@ -328,7 +329,7 @@ def units(as_json: Json = False) -> None:
             }
             for unit in UNITS.values()
         ],
-        ("name", "parameters", "summary"),
+        ("name", "run", "parameters", "summary"),
         as_json,
     )
 
@@ -398,9 +399,12 @@ def selftest(
         raise typer.Exit(3)
 
 
-@app.command(epilog="Example: gradloom compare --limit 200 --epochs 2")
+@app.command(epilog="Example: gradloom compare --limit 200 --test 1000 --epochs 2")
 def compare(
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
+    test: Annotated[
+        int | None, typer.Option(min=1, help="Judge by only so many of the other images; default: all 8,976.")
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Times over the data.")] = 10,
     rank: Annotated[int, typer.Option(min=1, max=16, help="Rank of the adapters.")] = 4,
     angle: Annotated[float, typer.Option(metavar="DEG", help="Turn the images.")] = 90,
@@ -416,10 +420,13 @@ def compare(
     from gradloom.sim.baselines import table
 
     data = default_split(seed, degrees=angle)
-    if limit is not None:
-        if limit > len(data.x_train):
-            raise ValueError(f"limit={limit}: there are {len(data.x_train)} training images")
-        data = data.limited(train=limit)
+    for name, wanted, there, kind in (
+        ("limit", limit, len(data.x_train), "training images"),
+        ("test", test, len(data.x_test), "images to judge by"),
+    ):
+        if wanted is not None and wanted > there:
+            raise ValueError(f"{name}={wanted}: there are {there} {kind}")
+    data = data.limited(train=limit, test=test)
     rows = run(load_pretrained(), data, rank=rank, epochs=epochs, seed=seed)
     if as_json:
         _print_json([dataclasses.asdict(row) for row in rows])

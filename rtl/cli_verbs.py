@@ -2,8 +2,13 @@
 
 import dataclasses
 import json
+import pickle
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from .units import UNITS, find_unit
@@ -60,7 +65,8 @@ def _generate_unit(target: str, settings: dict[str, object], stage: Path) -> dic
 def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> dict[str, Any]:
     from gradloom import boards
 
-    from .control import regmap
+    from .control.regmap import markdown
+    from .control.regtable import REGISTERS
     from .emit import convert
     from .presets import PRESETS
     from .resources import check_fit
@@ -71,32 +77,68 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     config = _configured(preset.config, settings)
     # What is wrong with the request is said before the long part.
     counted = check_fit(config, board)
-    emission = convert(Accelerator(config), name="gradloom", family=board.family)
-    emission.write(stage)
+    with _Expectation(config) as expected:
+        emission = convert(Accelerator(config), name="gradloom", family=board.family)
+        emission.write(stage)
     described = _described(emission)
     summary = described | {
         "board": board.name,
         "parameters": dataclasses.asdict(config),
         "counted": counted,
-        "registers": {register.name: register.address for register in regmap.compile_rdl()},
-    } | _expected(config, board, described["ports"])
+        "registers": {register.name: register.address for register in REGISTERS},
+    } | _expected(expected.result(), board, described["ports"])
     folder = stage / "registers"
     folder.mkdir()
-    for name, text in (
-        ("gradloom_registers.h", regmap.c_header()),
-        ("gradloom.xml", regmap.ipxact()),
-        ("registers.md", regmap.markdown()),
-    ):
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    # The C header is the driver's, among the project's files.
+    shutil.copyfile(Path(__file__).parent / "control" / "gradloom.xml", folder / "gradloom.xml")
+    (folder / "registers.md").write_text(markdown(), encoding="utf-8", newline="\n")
     boards.write_project(board, stage, summary)
     return summary
 
 
-def _expected(config: Any, board: Any, ports: list[dict[str, Any]]) -> dict[str, Any]:
-    """Forecast and memory map of the preset's own workload."""
-    from gradloom.sim.workload import expectation
+# Reads a configuration, writes what is expected of it, both as pickles; an interrupt ends it without a word.
+_EXPECTATION = """\
+import pickle, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+from gradloom.sim.workload import expectation
+pickle.dump(expectation(pickle.load(sys.stdin.buffer)), sys.stdout.buffer)
+"""
 
-    expected = expectation(config)
+
+class _Expectation:
+    """:func:`gradloom.sim.workload.expectation` in a process of its own, while the block makes the Verilog."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+
+    def __enter__(self) -> "_Expectation":
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _EXPECTATION], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdin is not None
+        pickle.dump(self._config, self._process.stdin)
+        self._process.stdin.close()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def result(self) -> dict[str, Any]:
+        """What is expected."""
+        with self._process:
+            assert self._process.stdout is not None
+            result = self._process.stdout.read()
+        if self._process.returncode:
+            raise RuntimeError(f"the forecast ended with exit code {self._process.returncode}, see above")
+        return pickle.loads(result)
+
+
+def _expected(expected: dict[str, Any], board: Any, ports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Forecast and memory map of the preset's own workload."""
     if expected["memory_map"] is not None:
         bits = next(port["width"] for port in ports if port["name"] == "s_axi_awaddr")
         expected["memory_map"] = {

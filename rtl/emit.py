@@ -6,8 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from importlib import metadata
@@ -18,8 +16,9 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 from .hierarchy import DistinctModule, Emitter, Port
+from .yosys import Yosys, YosysError
 
-__all__ = ["WAIVERS", "Emission", "EmitError", "convert", "emit", "run_yosys", "staged"]
+__all__ = ["WAIVERS", "Emission", "EmitError", "convert", "emit", "staged"]
 
 #: What marks a directory as ours to write in; its content lists our entries.
 MARKER = ".gradloom"
@@ -34,16 +33,6 @@ WAIVERS = {
     "UNUSEDSIGNAL": "a unit may leave a part of what another offers, such as the top bits of a sum",
     "DECLFILENAME": "submodules that are used once stand in the file of the module that holds them",
 }
-
-# A subprocess: pyosys changes how its process loads libraries.
-_YOSYS = """\
-import sys
-from pyosys import libyosys as ys
-design = ys.Design()
-for command in sys.stdin.read().splitlines():
-    ys.run_pass(command, design)
-"""
-
 
 class EmitError(ValueError):
     """What cannot or must not become Verilog."""
@@ -106,19 +95,26 @@ def convert(
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise EmitError(f"name is {name!r}, must be lower-case letters, digits and underscores")
-    emitter = Emitter()
-    top = emitter.top(component, name, prefix=f"{name}_" if prefix is None else prefix, rename=_top_ports)
-    _check(emitter.modules)
-    verilog = _clear_memories(_rename_arguments(_verilog(emitter.rtlil())))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with Yosys() as yosys:
+                # Yosys writes a module while Amaranth makes the next.
+                emitter = Emitter(made=lambda module, parts: yosys.run(_translation(module, parts, Path(folder))))
+                top = emitter.top(component, name, prefix=f"{name}_" if prefix is None else prefix, rename=_top_ports)
+                _check(emitter.modules)
+        except YosysError as error:
+            raise EmitError(emitter.named(str(error))) from None
+        texts = {
+            module.name: emitter.named(_written(module, Path(folder)).read_text(encoding="utf-8"))
+            for module in emitter.modules
+        }
 
     names = {module.token: module.name for module in emitter.modules}
-    files = {}
-    for module, text in _split(verilog, names.values()).items():
-        component_of = next(each.component for each in emitter.modules if each.name == module)
-        files[module] = _header(module, component_of) + text
-    absent = sorted(set(names.values()) - set(files))
-    if absent:
-        raise EmitError(f"module {', '.join(absent)} is empty: Vivado would take it for a black box")
+    files = {
+        module.name: _header(module.name, module.component)
+        + _modules(_clear_memories(_rename_arguments(texts[module.name])))
+        for module in emitter.modules
+    }
     synth = {}
     for module in emitter.modules:
         primitive = getattr(module.component, "primitive", None)
@@ -209,34 +205,36 @@ def _check(modules: Iterable[DistinctModule]) -> None:
                 )
 
 
-def run_yosys(commands: Iterable[str]) -> None:
-    """Runs Yosys commands in a process of their own; :class:`EmitError` with its message if one fails."""
-    done = subprocess.run(
-        [sys.executable, "-c", _YOSYS], input="\n".join(commands), text=True, capture_output=True, check=False
+def _translation(module: DistinctModule, parts: Iterable[DistinctModule], folder: Path) -> list[str]:
+    """Yosys' commands that make Verilog of a module; of the ``parts`` in it the ports are enough."""
+    source = folder / f"{module.token}.il"
+    boxes = [f"attribute \\blackbox 1\nmodule \\{part.token}\n{_wires(part.ports)}end\n" for part in parts]
+    source.write_text("\n".join([*boxes, module.text]), encoding="utf-8")
+    names = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding", "unused_bits")
+    removed = " ".join(f"-remove {name}" for name in names)
+    return [
+        "design -reset",
+        f"read_rtlil {source}",
+        "proc -norom",
+        "memory_collect",
+        # Wires that only rename others are half of an array's text.
+        "opt_clean -purge",
+        # Loops of gates, two drivers of a wire, none.
+        "check -assert",
+        f"attrmap {removed}",
+        f"attrmap -modattr {removed}",
+        f"write_verilog {_written(module, folder)}",
+    ]
+
+
+def _wires(ports: Iterable[Port]) -> str:
+    return "".join(
+        f"  wire width {port.width} {port.direction} {number} \\{port.name}\n" for number, port in enumerate(ports, 1)
     )
-    if done.returncode:
-        lines = (done.stdout + done.stderr).strip().splitlines() or ["no message"]
-        raise EmitError("Yosys: " + next((line for line in lines if line.startswith("ERROR")), lines[-1]))
 
 
-def _verilog(rtlil: str) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        source, result = Path(folder) / "design.il", Path(folder) / "design.v"
-        source.write_text(rtlil, encoding="utf-8")
-        names = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding", "unused_bits")
-        removed = " ".join(f"-remove {name}" for name in names)
-        commands = [
-            f"read_rtlil {source}",
-            "proc -norom",
-            "memory_collect",
-            # Wires that only rename others are half of an array's text.
-            "opt_clean -purge",
-            f"attrmap {removed}",
-            f"attrmap -modattr {removed}",
-            f"write_verilog {result}",
-        ]
-        run_yosys(commands)
-        return result.read_text(encoding="utf-8")
+def _written(module: DistinctModule, folder: Path) -> Path:
+    return folder / f"{module.token}.v"
 
 
 def _rename_arguments(verilog: str) -> str:
@@ -271,19 +269,17 @@ def _clear_memories(verilog: str) -> str:
     return re.sub(r"^module .*?^endmodule\n", cleared, verilog, flags=re.MULTILINE | re.DOTALL)
 
 
-def _split(verilog: str, names: Iterable[str]) -> dict[str, str]:
-    """The text of each module; submodules that were not placed go with the one that holds them."""
-    files: dict[str, str] = {}
-    known = sorted(names, key=len, reverse=True)
+def _modules(verilog: str) -> str:
+    """The modules of a text, one after the other; submodules that were not placed stand with their holder."""
+    found = []
     for match in re.finditer(
         r"^(?:\(\*.*\*\)\n)*module (\S+?)[ (;].*?^endmodule\n", verilog, re.MULTILINE | re.DOTALL
     ):
-        module = match[1].lstrip("\\")
         if not re.search(r"^  (?!input|output|wire|\(\*)\S", match[0], re.MULTILINE):
-            raise EmitError(f"module {module} is empty: Vivado would take it for a black box")
-        owner = next(name for name in known if module == name or module.startswith(f"{name}__"))
-        files[owner] = files.get(owner, "") + "\n" + match[0]
-    return files
+            name = match[1].lstrip("\\")
+            raise EmitError(f"module {name} is empty: Vivado would take it for a black box")
+        found.append("\n" + match[0])
+    return "".join(found)
 
 
 def _header(module: str, component: wiring.Component) -> str:

@@ -1,5 +1,6 @@
 """Hierarchy: one source gives the simulator real submodules, and Verilog modules that instances share."""
 
+import contextlib
 import dataclasses
 import enum
 import gc
@@ -20,12 +21,27 @@ from amaranth.hdl import (
     Signal,
     Value,
     ValueCastable,
+    _ir,
+    _nir,
 )
 from amaranth.hdl._ast import SignalDict
-from amaranth.hdl._ir import PortDirection, build_netlist
+from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 
-__all__ = ["DistinctModule", "Emitter", "Port", "place"]
+__all__ = ["DistinctModule", "Emitter", "Port", "place", "uncollected"]
+
+
+@contextlib.contextmanager
+def uncollected():
+    """Holds back the garbage collector: a design is millions of small objects, hardly any of them garbage,
+    and looking through them again and again would take as long as making them."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def place(m, name, component, platform, **inputs):
@@ -79,11 +95,13 @@ class DistinctModule:
 class Emitter:
     """The platform that asks for Verilog: it collects each distinct placed component once.
 
-    ``modules`` lists them, leaves first. :meth:`top` adds the outermost one and names them all.
+    ``modules`` lists them, leaves first. :meth:`top` adds the outermost one and names them all. ``made``, if
+    given, is called with each module as soon as it is there, and with the modules in it.
     """
 
-    def __init__(self):
+    def __init__(self, made=None):
         self.modules = []
+        self._made = made
         self._by_key = {}
         self._by_text = {}
         self._tokens = 0
@@ -114,29 +132,27 @@ class Emitter:
             return self._by_key[key]
         module = self._convert(component, rename)
         # Components that differ in name only, or by something that cannot be compared, meet here.
-        module = self._by_text.setdefault((module.text.replace(module.token, ""), module.ports), module)
-        if module not in self.modules:
+        text = (module.text.replace(module.token, ""), module.ports)
+        known = self._by_text.setdefault(text, module)
+        if known is module:
             self.modules.append(module)
+            if self._made:
+                self._made(module, [each for each in self.modules if each.token in module.children])
+        module = known
         self._by_key[key] = module
         return module
 
     def top(self, component, name, *, prefix="", rename=None):
         """Converts ``component`` as module ``name`` and gives every module its name."""
-        # The collector halves the speed of building millions of small objects, none of which is garbage yet.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with uncollected():
             top = self.module(component, rename)
-        finally:
-            if collecting:
-                gc.enable()
         self._assign_names(top, name, prefix)
         return top
 
-    def rtlil(self):
-        """All modules as one RTLIL text, with their names in place of their tokens."""
+    def named(self, text):
+        """``text`` with the names of modules in place of their tokens, once :meth:`top` has given them."""
         names = {module.token: module.name for module in self.modules}
-        return _TOKEN.sub(lambda match: names[match[0]], "\n".join(module.text for module in self.modules))
+        return _TOKEN.sub(lambda match: names[match[0]], text)
 
     def _convert(self, component, rename):
         self._tokens += 1
@@ -204,17 +220,67 @@ class _ModuleEmitter(rtlil.ModuleEmitter):
             super().emit_memory(cell_idx, cell)
 
 
+class _Netlist(_nir.Netlist):
+    """Amaranth's netlist, with quick ways for values of thousands of bits."""
+
+    def resolve_all_nets(self):
+        # Where each net leads in the end, so that a value is looked up at once.
+        connections = self.connections
+        for net, source in connections.items():
+            while source < 0:
+                source = connections[source]
+            connections[net] = source
+        super().resolve_all_nets()
+
+    def resolve_value(self, value):
+        return _nir.Value(map(self.connections.get, value, value))
+
+    def alloc_late_value(self, signal):
+        # Which signal a net is of, nobody asks.
+        self.last_late_net -= len(signal)
+        return _nir.Value(map(_nir.Net, range(self.last_late_net, self.last_late_net + len(signal))))
+
+    def add_value_cell(self, width, cell):
+        first = _nir.Net.from_cell(self.add_cell(cell), 0)
+        return _nir.Value(map(_nir.Net, range(first, first + width)))
+
+
+def _value_of_nets(cls, nets=()):
+    """``_nir.Value.__new__`` without its look at the type of each bit, which takes a third of all the time."""
+    return tuple.__new__(cls, (nets,) if isinstance(nets, _nir.Net) else nets)
+
+
+@contextlib.contextmanager
+def _quick_values():
+    checked = _nir.Value.__new__
+    _nir.Value.__new__ = _value_of_nets
+    try:
+        yield
+    finally:
+        _nir.Value.__new__ = checked
+
+
 def _rtlil(fragment, ports, name, missing_domain):
-    """What Amaranth's own ``rtlil.convert_fragment`` does, with :class:`_ModuleEmitter`."""
-    netlist = build_netlist(fragment, ports=ports, name=name, missing_domain=missing_domain)
-    empty = rtlil.EmptyModuleChecker(netlist)
-    design = rtlil.Design(emit_src=False)
-    names = SignalDict()
-    for index, module in enumerate(netlist.modules):
-        if not empty.is_empty(index):
-            builder = design.module(".".join(module.name), src_loc=module.src_loc)
-            _ModuleEmitter(builder, netlist, module, names, empty_checker=empty).emit()
-    return str(design)
+    """What Amaranth's own ``rtlil.convert_fragment`` does, with the classes above.
+
+    It does not look for combinational loops, bit by bit in Python: Yosys does so in :mod:`.emit`.
+    """
+    with _quick_values():
+        design = fragment.prepare(ports=ports, hierarchy=(name,), missing_domain=missing_domain)
+        netlist = _Netlist()
+        _ir._emit_netlist(netlist, design)
+        netlist.resolve_all_nets()
+        if len(netlist.modules) > 1:  # A net flows from module to module.
+            _ir._compute_net_flows(netlist)
+        _ir._compute_ports(netlist)
+        empty = rtlil.EmptyModuleChecker(netlist)
+        result = rtlil.Design(emit_src=False)
+        names = SignalDict()
+        for index, module in enumerate(netlist.modules):
+            if not empty.is_empty(index):
+                builder = result.module(".".join(module.name), src_loc=module.src_loc)
+                _ModuleEmitter(builder, netlist, module, names, empty_checker=empty).emit()
+        return str(result)
 
 
 _TOKEN = re.compile(r"gradloom_token_\d+_")

@@ -187,7 +187,9 @@ def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, 
     metrics = {"preset": preset.name, "engine": engine, "cache_format": cache, "model": network.name,
                "samples": len(dataset.x_train), "rank": rank, "lr": lr, "batch": batch, "epochs": epochs,
                "seed": seed} | metrics
-    _write(Path(output), network, adapters, metrics)
+    # The machine encodes what it does not keep, too.
+    codes = "nf4" if cache == "none" and engine != "float" else cache
+    _write(Path(output), network, adapters, codes, metrics)
     return metrics
 
 
@@ -239,9 +241,9 @@ def _integer(config, network, dataset, rank, lr, batch, epochs, seed, cache, mom
             "accuracy_after": _share(lowered, test, dataset.y_test, words)} | metrics, adapters
 
 
-def _write(output: Path, network: Network, adapters: Adapters, metrics: dict[str, Any]) -> None:
+def _write(output: Path, network: Network, adapters: Adapters, codes: str, metrics: dict[str, Any]) -> None:
     output.mkdir(parents=True, exist_ok=True)
-    save_adapters(output, network, adapters)
+    save_adapters(output, network, adapters, codes=codes)
     from .plots import plot_loss
     plot_loss(output / "loss.png", metrics)
     part = output / "metrics.json.part"
@@ -252,20 +254,24 @@ def _write(output: Path, network: Network, adapters: Adapters, metrics: dict[str
 def predict(preset: Preset, *, data: Path | None = None, model: Path | None = None, adapter: Path | None = None,
             angle: float | None = None, limit: int | None = None, engine: str = "reference",
             output: Path | None = None) -> dict[str, Any]:
-    """Labels images by the base network and an adapter, in the integers of the hardware or in float."""
+    """Labels images by the base network and an adapter, in the integers of the hardware or in float.
+
+    Activations go through the codes that the adapter learnt from. The hardware has no way around them: an adapter of
+    a float fine-tune without codes meets NF4 there.
+    """
     if output is not None and (Path(output).is_dir() or Path(output).suffix != ".npz"):
         raise ValueError(f"output={output}: must name a file that ends in .npz")
     network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, None, 0)
     if limit is not None:
         dataset = dataset.limited(test=limit)
-    adapters = load_adapters(Path(adapter), network) if adapter is not None else None
+    adapters, codes = load_adapters(Path(adapter), network) if adapter is not None else (None, "nf4")
     if engine == "float":
         from .mathematics import Cache as FloatCache
         from .mathematics import adapter_logits
-        kept = FloatCache.of(network, dataset.x_test)
+        kept = FloatCache.of(network, dataset.x_test, cache=codes)
         z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
     elif engine == "reference":
-        lowered = lower(network, preset.config, len(adapters[0][0]) if adapters else 1)
+        lowered = lower(network, preset.config, len(adapters[0][0]) if adapters else 1, wide=codes == "int8")
         held = fill_cache(lowered, pixels(dataset.x_test))
         words = None if adapters is None else [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in adapters]
         z = held.logits if words is None else logits(

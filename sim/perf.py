@@ -604,21 +604,15 @@ class _RawQueue(_Queue):
         self.machine.encode.raw_taken(cycle)
 
 
-class _Store:
-    """The engine STORE."""
+class _OneAtATime:
+    """An engine that runs one command, while the next may be offered; :meth:`_begin` is what differs."""
 
-    def __init__(self, machine: "_Machine") -> None:
-        self.machine = machine
-        self.agenda = machine.agenda
-        self.latency = machine.write_latency
-        self.offered: tuple[int, int] | None = None
-        self.command: int | None = None
-        self.free_at = 0
-        self.queue: _Queue | None = None
-        self.waking = -1
-        self.moves: deque[int] = deque(maxlen=2 * BURST)     # when each of the last beats left the buffer
-        self.answers: deque[int] = deque(maxlen=machine.config.outstanding)
-        self.ends: deque[int] = deque(maxlen=4)
+    machine: "_Machine"
+    offered: tuple[int, int] | None
+    command: int | None
+    free_at: int
+    #: Cycles in which it checks a command before it takes it.
+    check = 0
 
     def offer(self, command: int, cycle: int) -> None:
         self.offered = (command, cycle)
@@ -629,10 +623,33 @@ class _Store:
         if self.offered is None or self.command is not None:
             return
         command, offered = self.offered
-        at = max(offered, self.free_at)
+        at = max(offered + self.check, self.free_at)
         self.offered = None
         self.command = command
         self.machine.scheduler.taken(command, at)
+        self._begin(command, at)
+
+    def _begin(self, command: int, at: int) -> None:
+        raise NotImplementedError
+
+
+class _Store(_OneAtATime):
+    """The engine STORE."""
+
+    def __init__(self, machine: "_Machine") -> None:
+        self.machine = machine
+        self.agenda = machine.agenda
+        self.latency = machine.write_latency
+        self.offered = None
+        self.command = None
+        self.free_at = 0
+        self.queue: _Queue | None = None
+        self.waking = -1
+        self.moves: deque[int] = deque(maxlen=2 * BURST)     # when each of the last beats left the buffer
+        self.answers: deque[int] = deque(maxlen=machine.config.outstanding)
+        self.ends: deque[int] = deque(maxlen=4)
+
+    def _begin(self, command: int, at: int) -> None:
         operands = self.machine.commands[command].operands
         self.left = operands["beats"]
         self.address = operands["offset"] // 16
@@ -793,9 +810,10 @@ class _Encoder:
         return beats
 
 
-class _Encode:
+class _Encode(_OneAtATime):
     """The engine ENCODE."""
 
+    check = 1
     #: From the read of an element of row 0 to the element at the encoder.
     delay = 6 + 2 + FIFO
 
@@ -809,20 +827,7 @@ class _Encode:
         self.version = 0
         self.dense: deque[Times] = deque(maxlen=64)     # cycles in which DENSE reads
 
-    def offer(self, command: int, cycle: int) -> None:
-        self.offered = (command, cycle)
-        if self.command is None:
-            self._start(cycle)
-
-    def _start(self, cycle: int) -> None:
-        if self.offered is None or self.command is not None:
-            return
-        command, offered = self.offered
-        # One cycle to check.
-        at = max(offered + 1, self.free_at)
-        self.offered = None
-        self.command = command
-        self.machine.scheduler.taken(command, at)
+    def _begin(self, command: int, at: int) -> None:
         self.at = at
         self.before = self.encoder.copy()
         self.beats: list[int] = []

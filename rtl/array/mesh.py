@@ -181,12 +181,7 @@ class Mesh(wiring.Component):
     """
 
     def __init__(self, *, rows, columns, precision=Precision()):
-        for field, value in (("rows", rows), ("columns", columns)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{field}={value}: a mesh has at least 1")
-        if rows > precision.longest_sum:
-            raise ValueError(f"rows={rows}: a column of more than {precision.longest_sum} products of "
-                             f"{precision.x} x {precision.w} bits could wrap {precision.sum} bits")
+        precision.check_array(rows=rows, columns=columns)
         self.rows = rows
         self.columns = columns
         self.precision = precision

@@ -38,6 +38,15 @@ class Precision:
         """How many full-scale products a sum holds before it could wrap."""
         return 1 << max(self.sum - self.x - self.w + 1, 0)
 
+    def check_array(self, **sizes):
+        """Refuses sizes that are no positive integers, and more ``rows`` than a column may sum."""
+        for field, value in sizes.items():
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field}={value}: an array has at least 1")
+        if sizes["rows"] > self.longest_sum:
+            raise ValueError(f"rows={sizes['rows']}: a column of more than {self.longest_sum} products of "
+                             f"{self.x} x {self.w} bits could wrap {self.sum} bits")
+
 
 #: What a PE does with the operand beside it. ``load``: the weight that passes becomes the weight
 #: that waits. ``swap``: the weight that waits becomes the weight in use. ``use_m``: add the product;

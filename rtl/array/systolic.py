@@ -76,12 +76,7 @@ class SystolicArray(wiring.Component):
     """
 
     def __init__(self, *, rows, panels=1, columns, precision=Precision()):
-        for field, value in (("rows", rows), ("panels", panels), ("columns", columns)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{field}={value}: an array has at least 1")
-        if rows > precision.longest_sum:
-            raise ValueError(f"rows={rows}: a column of more than {precision.longest_sum} products of "
-                             f"{precision.x} x {precision.w} bits could wrap {precision.sum} bits")
+        precision.check_array(rows=rows, panels=panels, columns=columns)
         self.rows = rows
         self.panels = panels
         self.columns = columns

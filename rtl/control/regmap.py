@@ -1,8 +1,8 @@
 """Register map: the compiled SystemRDL, as Python, C, manual and IP-XACT.
 
-``registers.rdl`` is the source. :mod:`gradloom.rtl.control.regtable` is its Python view, generated and
-committed so that hardware units need no RDL compiler; a test compares the two. ``python -m
-gradloom.rtl.control.regmap`` renews it.
+``registers.rdl`` is the source. :mod:`gradloom.rtl.control.regtable` is its Python view and ``gradloom.xml`` its
+IP-XACT, generated and committed so that neither hardware units nor ``gradloom generate`` need an RDL compiler; a test
+compares them. ``python -m gradloom.rtl.control.regmap`` renews them.
 """
 
 from dataclasses import dataclass
@@ -98,6 +98,7 @@ class RegisterMap:
     """All registers, in order of address. ``map["CONTROL"]`` is a register, ``map.address("CONTROL")`` its
     place."""
 
+    description: str
     registers: tuple
 
     def __getitem__(self, name):
@@ -142,7 +143,8 @@ def compile_rdl():
     from systemrdl.rdltypes import OnWriteType
 
     registers = []
-    for reg in _compile().top.descendants(unroll=True):
+    top = _compile().top
+    for reg in top.descendants(unroll=True):
         if not isinstance(reg, RegNode):
             continue
         if not _text(reg):
@@ -182,7 +184,7 @@ def compile_rdl():
                 description=_text(reg),
             )
         )
-    return RegisterMap(registers=tuple(sorted(registers, key=lambda r: r.address)))
+    return RegisterMap(description=_text(top), registers=tuple(sorted(registers, key=lambda r: r.address)))
 
 
 def regtable_source():
@@ -194,9 +196,10 @@ def regtable_source():
         '__all__ = ["REGISTERS"]',
         "",
         "# ruff: noqa: E501",
-        "REGISTERS = RegisterMap(registers=(",
     ]
-    for r in compile_rdl():
+    registers = compile_rdl()
+    out.append(f"REGISTERS = RegisterMap(description={registers.description!r}, registers=(")
+    for r in registers:
         out.append(
             f"    Register(name={r.name!r}, address=0x{r.address:03x}, locked={r.locked}, title={r.title!r},"
         )
@@ -253,10 +256,10 @@ def _access(field):
 
 
 def markdown():
-    """The register manual as one Markdown page."""
-    top = _compile().top
-    out = ["# Registers", "", _text(top), "", "| address | register | what |", "| --- | --- | --- |"]
-    registers = compile_rdl().registers
+    """The register manual as one Markdown page, from the Python view."""
+    from .regtable import REGISTERS as registers
+
+    out = ["# Registers", "", registers.description, "", "| address | register | what |", "| --- | --- | --- |"]
     out += [f"| 0x{r.address:03X} | `{r.name}` | {r.title} |" for r in registers]
     for r in registers:
         out += [
@@ -281,6 +284,7 @@ def write_all():
     """Renews the generated files beside this one."""
     (_HERE / "error_codes.rdl").write_text(error_codes_rdl())
     (_HERE / "regtable.py").write_text(regtable_source())
+    (_HERE / "gradloom.xml").write_text(ipxact())
 
 
 if __name__ == "__main__":

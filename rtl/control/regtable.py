@@ -4,7 +4,7 @@ from .regmap import Field, Register, RegisterMap
 __all__ = ["REGISTERS"]
 
 # ruff: noqa: E501
-REGISTERS = RegisterMap(registers=(
+REGISTERS = RegisterMap(description='Registers of a gradloom fine-tuning accelerator. An access to an address that is not listed here answers SLVERR and has no effect; so does a write to a register that is locked while STATUS.busy is set. Counters start at zero when the bell rings, stop when the interrupt is raised, and saturate instead of wrapping. The two words of a 64-bit pair belong together whenever STATUS.busy is clear.', registers=(
     Register(name='ID', address=0x000, locked=False, title='Identification',
              description='Says that this is a gradloom accelerator.', fields=(
         Field(name='magic', lsb=0, width=32, readable=True, writable=False, reset=1196575821, stored=False, pulse=False, clear_on_one=False, constant=True,

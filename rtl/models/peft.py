@@ -1,9 +1,10 @@
 """Adapters on disk, as PEFT lays them out: ``adapter_model.safetensors`` and ``adapter_config.json``.
 
 Names and the config's fields are PEFT's LoRA ones. Adapters of a language model are in ``lora.py``. Of those
-here, a :class:`Network`'s, one thing differs, and the config says so in ``gradloom_topology``:
+here, a :class:`Network`'s, two things differ, and the config says so. ``gradloom_topology``:
 ``direct-to-output`` adapters end at the logits, so ``lora_B`` has as many rows as there are classes, whatever
-the layer's own outputs.
+the layer's own outputs. ``gradloom_codes``: what activations went through before the adapters saw them,
+``nf4``, ``int8`` or ``none``.
 """
 
 import json
@@ -16,10 +17,11 @@ import numpy as np
 from .network import Network
 from .tensors import as_float32, open_safetensors
 
-__all__ = ["CONFIG", "TOPOLOGY", "WEIGHTS", "check_array", "key", "load_adapters", "number", "read_peft",
+__all__ = ["CODES", "CONFIG", "TOPOLOGY", "WEIGHTS", "check_array", "key", "load_adapters", "number", "read_peft",
            "save_adapters", "write_peft"]
 
 TOPOLOGY = "direct-to-output"
+CODES = ("nf4", "int8", "none")
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
@@ -92,12 +94,15 @@ def number(config: Mapping[str, Any], field: str, *, whole: bool = False) -> Any
 
 
 def save_adapters(
-    folder: str | Path, network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]]
+    folder: str | Path, network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]], *, codes: str = "nf4"
 ) -> tuple[Path, Path]:
     """Writes ``(A [rank, n], B [classes, rank])`` of every layer as float32; returns both files' paths.
 
+    ``codes``, one of :data:`CODES`: what the adapters learnt from.
     Every Q4.12 word is exact in float32. ``lora_alpha`` equals the rank, so the scaling is 1.
     """
+    if codes not in CODES:
+        raise ValueError(f"codes={codes!r}: must be one of {', '.join(CODES)}")
     if len(adapters) != len(network.layers):
         raise ValueError(
             f"adapters has {len(adapters)} pairs: {network.name} has {len(network.layers)} layers"
@@ -114,6 +119,7 @@ def save_adapters(
         "base_model_name_or_path": network.name,
         "bias": "none",
         "fan_in_fan_out": False,
+        "gradloom_codes": codes,
         "gradloom_topology": TOPOLOGY,
         "inference_mode": True,
         "lora_alpha": rank,
@@ -126,12 +132,13 @@ def save_adapters(
     return write_peft(folder, tensors, config)
 
 
-def load_adapters(folder: str | Path, network: Network) -> list[tuple[np.ndarray, np.ndarray]]:
-    """``(A [rank, n], B [classes, rank])`` of every layer, float64; B times ``lora_alpha / r``."""
+def load_adapters(folder: str | Path, network: Network) -> tuple[list[tuple[np.ndarray, np.ndarray]], str]:
+    """``(A [rank, n], B [classes, rank])`` of every layer, float64, B times ``lora_alpha / r``; and the codes that
+    they learnt from, one of :data:`CODES`."""
     folder = Path(folder)
     config, tensors = read_peft(folder)
     try:
-        return _adapters(config, tensors, network)
+        return _adapters(config, tensors, network), config["gradloom_codes"]
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
 
@@ -141,6 +148,8 @@ def _adapters(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     if config.get("gradloom_topology") != TOPOLOGY:
         raise ValueError(f"gradloom_topology={config.get('gradloom_topology')!r}: expected {TOPOLOGY!r}")
+    if config.get("gradloom_codes") not in CODES:
+        raise ValueError(f"gradloom_codes={config.get('gradloom_codes')!r}: must be one of {', '.join(CODES)}")
     rank, alpha = number(config, "r", whole=True), number(config, "lora_alpha")
     if config.get("target_modules") != list(network.layer_names):
         raise ValueError(

@@ -14,7 +14,7 @@ module axi_memory #(
     parameter int DATA_BITS = 128,
     parameter int ID_BITS = 1,
     parameter int BYTES = 1 << 24,
-    parameter longint unsigned BASE = 0,
+    parameter logic [63:0] BASE = 0,
     parameter int OUTSTANDING = 64
 ) (
     input  logic clk,
@@ -69,7 +69,7 @@ module axi_memory #(
 );
     localparam int STEP = DATA_BITS / 8;
     localparam int SHIFT = $clog2(STEP);
-    localparam longint unsigned WORDS = 64'(BYTES / STEP);
+    localparam logic [63:0] WORDS = 64'(BYTES / STEP);
     localparam int SLOTS = $clog2(OUTSTANDING);
 
     logic [DATA_BITS-1:0] memory [BYTES / STEP] /* verilator public_flat_rw */;

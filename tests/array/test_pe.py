@@ -10,7 +10,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from gradloom.rtl.array.pe import ACCUMULATE, DRAIN, HOLD, PE, RESTART, WSUM, Precision
-from gradloom.rtl.emit import convert, run_yosys
+from gradloom.rtl.emit import convert
+from gradloom.rtl.yosys import run_yosys
 
 HERE = Path(__file__).parent
 

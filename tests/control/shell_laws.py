@@ -475,6 +475,66 @@ READ, WRITE = ("rvalid", "rready"), ("wvalid", "wready")
 
 
 @cocotb.test()
+async def an_error_on_the_first_or_the_last_beat_is_told(dut):
+    """Either error, of a transfer of one beat, of one burst and of several; a write's names the burst."""
+    host = await Host(dut, model=True).begin(stall=60, latency=9)
+    for code, read, write in (
+        (2, Error.READ_SLVERR, Error.WRITE_SLVERR),
+        (3, Error.READ_DECERR, Error.WRITE_DECERR),
+    ):
+        dut.fail_resp.value = code
+        for beats in (1, 16, 34):
+            for beat in {0, beats - 1}:
+                where = 0x2000 + beat * STEP
+                dut.fail_address.value = BASE + where
+                for error, program, address in (
+                    (read, load(0x2000, beats, 0), where),
+                    (write, store(0x2000, beats, 0), where - beat % 16 * STEP),
+                ):
+                    dut.fail_enable.value = 1
+                    assert await host.run(program, end()) is error
+                    assert await host.get64("ERROR_ADDRESS") == BASE + address
+                    dut.fail_enable.value = 0
+                    # The beats beside it are sound.
+                    around = [
+                        make(0x2000 + first * STEP, n, 0)
+                        for make in (load, store)
+                        for first, n in ((-3, 3), (beats, 3))
+                    ]
+                    dut.fail_enable.value = int(beats == 1)
+                    assert await host.run(*around, end()) is Error.NONE
+                    dut.fail_enable.value = 0
+        await host.works()
+
+
+@cocotb.test()
+async def bursts_in_flight_are_as_many_as_allowed(dut):
+    """A burst is in flight from its address to its last datum or its response; the shell's default is 8."""
+    host = await Host(dut, model=True).begin(latency=400)
+    most = {"read": 0, "write": 0}
+
+    async def watch():
+        flying = {"read": 0, "write": 0}
+        while True:
+            await RisingEdge(dut.clk)
+
+            def high(*names):
+                return all(int(getattr(dut, f"bus_{name}").value) for name in names)
+
+            flying["read"] += high("arvalid", "arready") - high("rvalid", "rready", "rlast")
+            flying["write"] += high("awvalid", "awready") - high("bvalid", "bready")
+            for name, number in flying.items():
+                most[name] = max(most[name], number)
+
+    job = cocotb.start_soon(watch())
+    for stall in (0, 90):
+        dut.stall.value = stall
+        assert await host.run(load(0x1000, 600, 0), store(0x10000, 600, 0), end()) is Error.NONE
+        assert most == {"read": 8, "write": 8}
+    job.cancel()
+
+
+@cocotb.test()
 async def a_reset_amid_bursts_leaves_nothing_behind(dut):
     """The bus is reset too, as AXI asks: what was outstanding never comes, half a burst of data is forgotten."""
     host = await Host(dut, model=True).begin(stall=60, latency=30)

@@ -17,6 +17,7 @@ HERE = Path(regmap.__file__).parent
 def test_generated_files_are_current():
     assert (HERE / "regtable.py").read_text() == regmap.regtable_source()
     assert (HERE / "error_codes.rdl").read_text() == regmap.error_codes_rdl()
+    assert (HERE / "gradloom.xml").read_text() == regmap.ipxact()
     assert regmap.compile_rdl() == REGISTERS
 
 

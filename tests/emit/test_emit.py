@@ -9,9 +9,10 @@ from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.emit import EmitError, convert, emit, run_yosys, staged
+from gradloom.rtl.emit import EmitError, convert, emit, staged
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.units import UNITS, find_unit
+from gradloom.rtl.yosys import run_yosys
 from gradloom.sim.runner import lint
 
 
@@ -164,6 +165,34 @@ def test_a_transparent_read_port_is_refused():
     assert "store" in convert(Store(), name="store").files
     with pytest.raises(EmitError, match="transparent"):
         convert(Store(transparent=True), name="store")
+
+
+def test_a_loop_of_gates_is_refused_by_its_module_and_signal():
+    class Loop(wiring.Component):
+        def __init__(self, closed):
+            self.closed = closed
+            super().__init__({"i": In(4), "o": Out(4)})
+
+        def elaborate(self, platform):
+            m = Module()
+            chain = Signal(4)
+            # Bit after bit is no loop, though the word seems to depend on itself.
+            m.d.comb += [chain.eq(self.i ^ (chain.rotate_left(1) if self.closed else chain << 1)), self.o.eq(chain)]
+            return m
+
+    class Holder(wiring.Component):
+        def __init__(self, closed):
+            self.closed = closed
+            super().__init__({"i": In(4), "o": Out(4)})
+
+        def elaborate(self, platform):
+            m = Module()
+            m.d.comb += self.o.eq(place(m, "loop", Loop(self.closed), platform, i=self.i).o)
+            return m
+
+    assert convert(Holder(False), name="holder").files
+    with pytest.raises(EmitError, match=r"logic loop in module holder_loop.*wire \\o "):
+        convert(Holder(True), name="holder")
 
 
 def test_an_empty_module_is_refused():

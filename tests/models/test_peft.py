@@ -35,9 +35,15 @@ def adapters(net):
 
 def test_words_survive_exactly(tmp_path, net, adapters):
     save_adapters(tmp_path / "new" / "folder", net, adapters)
-    for (a, b), (a2, b2) in zip(adapters, load_adapters(tmp_path / "new" / "folder", net), strict=True):
+    for (a, b), (a2, b2) in zip(adapters, load_adapters(tmp_path / "new" / "folder", net)[0], strict=True):
         np.testing.assert_array_equal(a2, a)
         np.testing.assert_array_equal(b2, b)
+
+
+@pytest.mark.parametrize("codes", ["nf4", "int8", "none"])
+def test_the_codes_are_kept(codes, tmp_path, net, adapters):
+    save_adapters(tmp_path, net, adapters, codes=codes)
+    assert load_adapters(tmp_path, net)[1] == codes
 
 
 def test_the_layout_is_pefts(tmp_path, net, adapters):
@@ -66,7 +72,7 @@ def test_files_are_identical_from_run_to_run(tmp_path, net, adapters):
 def test_alpha_scales_what_is_loaded(tmp_path, net, adapters):
     _, config = save_adapters(tmp_path, net, adapters)
     config.write_text(config.read_text().replace('"lora_alpha": 2', '"lora_alpha": 8'))
-    np.testing.assert_array_equal(load_adapters(tmp_path, net)[0][1], adapters[0][1] * 4)
+    np.testing.assert_array_equal(load_adapters(tmp_path, net)[0][0][1], adapters[0][1] * 4)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +84,7 @@ def test_alpha_scales_what_is_loaded(tmp_path, net, adapters):
         ("r", None, "r=None"),
         ("lora_alpha", "x", "lora_alpha='x'"),
         ("target_modules", ["fc1"], r"target_modules=\['fc1'\]: small has"),
+        ("gradloom_codes", "nf3", "gradloom_codes='nf3': must be one of nf4, int8, none"),
         ("gradloom_topology", None, "gradloom_topology=None: expected 'direct-to-output'"),
     ],
 )

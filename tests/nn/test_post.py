@@ -35,9 +35,10 @@ def play(bench, dut, runs, *, seed, stall=0.0):
         outputs += [[*w, n == len(words) - 1] for n, w in enumerate(words.tolist())]
         configs.append({"height": height, "width": width, "pool": pool, "relu": relu, "bias": bias.tolist()})
         beats += sums.reshape(lanes, -1).T.tolist()
-    got, times, total = bench(dut, {"i_config": configs, "i": beats}, len(outputs), stall=stall, seed=seed,
+    got, times, total = bench(dut, {"i_config": configs, "i": beats}, {"o": len(outputs)}, stall=stall, seed=seed,
                               watch=dut.saturated)
-    got = [bench.words(w, 24, lanes) + bench.words(w >> 24 * lanes, 1, 1, False) for w in got]
+    bits = [word.as_bits() for word in got["o"]]
+    got = [bench.words(w, 24, lanes) + bench.words(w >> 24 * lanes, 1, 1, False) for w in bits]
     np.testing.assert_array_equal(np.array(got), np.array(outputs, int))
     assert total == clipped > 0
     return times

@@ -46,8 +46,9 @@ def play(bench, dut, runs, **kwargs):
     x = [rng.integers(-1 << bits - 1, 1 << bits - 1, (r.channels, r.height, r.width)) for r in runs]
     got, times = bench(dut, {"i_config": [asdict(r) for r in runs],
                              "i": [int(v) for part in x for v in part.ravel()]},
-                       sum(r.windows for r in runs), **kwargs)
-    got = [bench.words(w, bits, k * k) + bench.words(w >> bits * k * k, 1, 5, False) for w in got]
+                       {"o": sum(r.windows for r in runs)}, **kwargs)
+    words = [word.as_bits() for word in got["o"]]
+    got = [bench.words(w, bits, k * k) + bench.words(w >> bits * k * k, 1, 5, False) for w in words]
     np.testing.assert_array_equal(np.array(got), np.concatenate(
         [expected(r, part, k) for r, part in zip(runs, x, strict=True)]))
     return times

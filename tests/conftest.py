@@ -1,3 +1,5 @@
+"""What tests of several rooms share."""
+
 import numpy as np
 import pytest
 from amaranth.sim import Simulator
@@ -6,18 +8,29 @@ from amaranth.sim import Simulator
 class Bench:
     """Plays words into streams and collects what comes out, with random stalls on every side."""
 
-    def __call__(self, dut, inputs, outputs, *, stall=0.0, seed=0, limit=20_000):
-        """``inputs``: payloads by port. Returns payload constants by output port, and the cycle of each
-        transfer by port."""
+    @staticmethod
+    def words(bits, width, count, is_signed=True):
+        """The ``count`` elements packed in an integer, lowest first."""
+        mask, sign = (1 << width) - 1, (1 << (width - 1)) if is_signed else 0
+        return [((bits >> (n * width) & mask) ^ sign) - sign for n in range(count)]
+
+    def __call__(self, dut, inputs, outputs, *, stall=0.0, seed=0, watch=None, limit=200_000):
+        """``inputs``: payloads by port; ``outputs``: how many words each gives; ``stall``: chance of an idle cycle.
+
+        Returns payload constants by output port, the cycle of each transfer by port, and, if ``watch`` names a
+        signal, its sum over all cycles.
+        """
         rng = np.random.default_rng(seed)
+        total = 0
         got = {name: [] for name in outputs}
         times = {name: [] for name in (*inputs, *outputs)}
         done = []
 
         async def process(ctx):
+            nonlocal total
             pending = {name: list(values) for name, values in inputs.items()}
             shown = dict.fromkeys(inputs, False)
-            rest = 12
+            rest = 24
             for cycle in range(limit):
                 for name, values in pending.items():
                     if not shown[name] and values and rng.random() >= stall:
@@ -32,6 +45,8 @@ class Bench:
                     if ready[name] and ctx.get(getattr(dut, name).valid):
                         got[name].append(ctx.get(getattr(dut, name).payload))
                         times[name].append(cycle)
+                if watch is not None:
+                    total += ctx.get(watch)
                 await ctx.tick()
                 for name in moved:
                     times[name].append(cycle)
@@ -51,7 +66,7 @@ class Bench:
         simulator.run()
         assert done, f"{ {name: len(values) for name, values in got.items()} } of {outputs} after {limit} cycles"
         assert {name: len(values) for name, values in got.items()} == outputs
-        return got, times
+        return (got, times) if watch is None else (got, times, total)
 
 
 @pytest.fixture
