@@ -1,6 +1,6 @@
 """A training step of one quantised linear layer: in RTL, by its reference, and in float64."""
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from gradloom.rtl.plan.linear import (
     LayerMap,
     LayerPlan,
     LayerShape,
+    chain,
     fraction_bits,
     learning_rate,
     tile_rows,
@@ -27,7 +28,8 @@ from .designs import design
 from .device import SimulatedDevice, build_device
 from .reference import linear as reference
 
-__all__ = ["Layer", "Step", "mathematics", "choose_exponents", "reference_step", "LinearMachine"]
+__all__ = ["Chain", "Layer", "LinearMachine", "Step", "choose_exponents", "errors", "mathematics", "pack_tiles",
+           "reference_step", "values"]
 
 _SPARE = MASTER.width - WEIGHT.width
 #: Bits that a result may grow by before its exponent, chosen from float, would clip it.
@@ -76,6 +78,17 @@ class Step:
     tensors: dict[str, np.ndarray]
     saturated: int = 0
     cycles: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """Results of products back to back: ``words`` of each, cycles, beats read, cycles that the array needs alone."""
+
+    words: list[np.ndarray]
+    cycles: int
+    read_beats: int
+    tiles: int
+    array_cycles: int
 
 
 def mathematics(layer: Layer, rate: float) -> Step:
@@ -161,18 +174,50 @@ class LinearMachine:
         """Ends the simulation."""
         self.device.close()
 
+    def products(self, layers: Sequence[Layer], *, exponents: Sequence[Exponents], backward: bool = False,
+                 with_adapter: bool = True) -> "Chain":
+        """``y``, or ``dx``, of each layer, in one program."""
+        edge, plans = self.config.edge, []
+        start = 1 << 18
+        for layer, e in zip(layers, exponents, strict=True):
+            place = LayerMap.place(layer.shape, self.config, start)
+            start = place.end
+            plans.append(LayerPlan(shape=layer.shape, exponents=e, place=place, config=self.config))
+            self._store(layer, e, place)
+        jobs = [plan.job(backward=backward) for plan in plans]
+        if not with_adapter:
+            jobs = [replace(job, rank=0, lanes=()) for job in jobs]
+        program = Assembler()
+        chain(program, jobs, self.config)
+        program.add(Engine.CONTROL, ControlOpcode.END)
+        self.host.store(0, program.code)
+        counters = self.host.run(0, len(program), timeout=3600)
+        name = "dx" if backward else "y"
+        words = []
+        for plan in plans:
+            shape = plan.shape
+            features = shape.inputs if backward else shape.outputs
+            data = self.host.fetch(getattr(plan.place, name), 4 * shape.tokens * features)
+            words.append(untile_rows(data, shape.tokens, features, edge))
+        tiles = sum(len(job.tiles) for job in jobs)
+        return Chain(words=words, cycles=counters.cycles, read_beats=counters.read_beats, tiles=tiles,
+                     array_cycles=tiles * self.config.subtiles * max(jobs[0].tokens, self.config.columns))
+
+    def _store(self, layer: Layer, e: Exponents, place: LayerMap) -> None:
+        edge, start = self.config.edge, _start(layer, e)
+        tables = np.append(layer.absmax2, np.float32(layer.offset)).astype("<f4").tobytes()
+        self.host.store(place.tables, tables)
+        self.host.store(place.tiles, pack_tiles(layer.codes, layer.scale_codes, edge))
+        for name, words in (("x", start["x"]), ("dy", start["dy"]), ("a", start["a"]), ("b", start["b"].T)):
+            self.host.store(getattr(place, name), tile_rows(words, edge))
+
     def step(self, layer: Layer, e: Exponents, rate: float) -> Step:
         """Forward, backward, gradients and update of ``layer``; ``cycles`` from bell to interrupt."""
         config, shape, edge = self.config, layer.shape, self.config.edge
         place = LayerMap.place(shape, config, 1 << 16)
         plan = LayerPlan(shape=shape, exponents=e, place=place, config=config)
-        start = _start(layer, e)
+        self._store(layer, e, place)
         host = self.host
-        tables = np.append(layer.absmax2, np.float32(layer.offset)).astype("<f4").tobytes()
-        host.store(place.tables, tables)
-        host.store(place.tiles, pack_tiles(layer.codes, layer.scale_codes, edge))
-        for name, words in (("x", start["x"]), ("dy", start["dy"]), ("a", start["a"]), ("b", start["b"].T)):
-            host.store(getattr(place, name), tile_rows(words, edge))
         program = Assembler()
         plan.product(program)
         plan.product(program, backward=True)

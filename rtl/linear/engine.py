@@ -1,8 +1,9 @@
 """The engine of a quantised linear layer, forward and backward, with the adapter beside it."""
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
 
 from ..config import LinearConfig
 from ..control.signature import EngineSignature
@@ -28,9 +29,9 @@ class LinearEngine(wiring.Component):
 
     A part of a tile, ``columns`` of its outputs, takes max(tokens, columns) cycles, and the next follows without
     a bubble while weights keep coming. While the sums of a tile of outputs are read, the next are made: a
-    command of ``inner`` tiles of input is bound by its reading, ``edge * tokens`` cycles a tile of outputs,
-    only if ``inner < columns``. h of the first 2 * subtiles rank indices is made in the shadow of the first
-    tiles of outputs, and added as these are read, so the adapter takes no cycle of the array; with more than
+    command of ``inner`` tiles of input is bound by its reading, ``edge * tokens / outputs`` cycles a tile of
+    outputs, only if ``inner < columns / outputs``. h is made in the shadow of the first tiles of outputs, a rank
+    index a part, and added as these are read, so the adapter takes no cycle of the array; with more than
     ``subtiles`` rank indices the first reading waits for the second tile.
 
     The engine takes the next command when the last part of a tile has begun. ``done``: the last beat of the
@@ -90,9 +91,10 @@ class LinearEngine(wiring.Component):
             columns.append(foot.o)
             sums = delay(m, sums, 1, reset_less=False)
         m.d.comb += [hidden_foot.tag.eq(sums.tag), hidden_foot.p.eq(array.p[config.columns])]
-        chosen = Signal(signed(SUM), reset_less=True)
-        m.d.sync += chosen.eq(Cat(*columns).word_select(delay(m, drain.read.column, 2), SUM).as_signed())
-        m.d.comb += drain.sum.eq(chosen)
+        group = delay(m, drain.read.column, 2)[exact_log2(config.outputs):]
+        chosen = Signal(drain.sums.shape(), reset_less=True)
+        m.d.sync += chosen.eq(Cat(*columns).word_select(group, config.outputs * SUM))
+        m.d.comb += drain.sums.eq(chosen)
 
         complete = delay(m, sums.complete, HiddenFoot.latency + 1, reset_less=False)
         self._read(m, platform, parts, array, drain, complete)

@@ -54,11 +54,10 @@ class PartSequencer(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        buffer = TileBuffer(config).signature.members
         super().__init__({
             "command": In(stream.Signature(EngineCommand)),
             "error": Out(8),
-            "full": In(1), "index": Out(buffer["index"].shape), "by_column": Out(1), "release": Out(1),
+            "full": In(1), "index": Out(range(config.edge)), "by_column": Out(1), "release": Out(1),
             "reuse": Out(1), "pending": In(range(3)),
             "row": Out(RowCommand(config)), "sums": Out(Sums(config)), "tile": Out(OutputTile(config)),
         })
@@ -114,7 +113,7 @@ class PartSequencer(wiring.Component):
         ]
         # A row is written so many cycles after the first beat of its tile, which comes a cycle after `reuse` at the
         # earliest. All reads of the last part, or of the last two if they follow at once, come before.
-        lead = 2 + Dequantizer.latency + TileBuffer(config).latency - 2
+        lead = 2 + Dequantizer.latency + TileBuffer.latency(config) - 2
         early = config.subtiles > 1 and 2 * config.columns < lead + 2
         is_short = args.tokens <= config.columns
         m.d.sync += self.reuse.eq(starts & Mux(is_short & early, part == config.subtiles - 2, last_part))
@@ -144,7 +143,7 @@ class PartSequencer(wiring.Component):
 
         # The buffer shows the first column `latency` cycles after the start, `load` is a cycle ahead of that, and the
         # operands, which are a cycle behind the start, a cycle behind `load`.
-        behind = TileBuffer(config).latency - 1
+        behind = TileBuffer.latency(config) - 1
         load = Signal(data.StructLayout({"load": 1, "lane": self.row.lane.shape()}))
         m.d.comb += [load.load.eq(starts), load.lane.eq(lane_tile + rank)]
         loads, runs = (delay(m, value, behind, reset_less=False) for value in (load, run))

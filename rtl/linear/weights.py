@@ -242,6 +242,11 @@ def _rotate(m, words, amount, *, left):
     return words
 
 
+def _turns(config):
+    """Cycles of a rotation."""
+    return -(-ceil_log2(config.edge) // 2)
+
+
 class TileBuffer(wiring.Component):
     """Two tiles of weights, written row by row and read by rows or by columns.
 
@@ -252,7 +257,7 @@ class TileBuffer(wiring.Component):
     -------
     i : rows.
     full : the half that is next to be read is complete. release : it was read.
-    index, by_column : row or column of that half to read, any cycle; ``w`` holds it :attr:`latency` cycles later.
+    index, by_column : row or column of that half to read, any cycle; ``w`` holds it :meth:`latency` cycles later.
     """
 
     def __init__(self, config):
@@ -264,14 +269,10 @@ class TileBuffer(wiring.Component):
             "w": Out(data.ArrayLayout(signed(WEIGHT.width), config.edge)),
         })
 
-    @property
-    def latency(self):
+    @staticmethod
+    def latency(config):
         """Cycles from index to words."""
-        return 2 + self._turns
-
-    @property
-    def _turns(self):
-        return -(-ceil_log2(self.config.edge) // 2)
+        return 2 + _turns(config)
 
     def elaborate(self, platform):
         m = Module()
@@ -279,7 +280,7 @@ class TileBuffer(wiring.Component):
         turned = _rotate(m, [self.i.w[k] for k in range(edge)], self.i.row, left=True)
         tag = Signal(data.StructLayout({"valid": 1, "row": range(edge), "half": 1}))
         m.d.comb += [tag.valid.eq(self.i.valid), tag.row.eq(self.i.row), tag.half.eq(self.i.half)]
-        write = delay(m, tag, self._turns, reset_less=False)
+        write = delay(m, tag, _turns(self.config), reset_less=False)
 
         half = Signal()
         complete = Signal(2)

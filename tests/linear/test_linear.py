@@ -1,4 +1,6 @@
 """A quantised linear layer's training step: RTL equals the reference, the reference is near float64."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -113,3 +115,17 @@ def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(mach
 def test_an_unknown_opcode_stops_the_program(machine, engine, layout):
     with pytest.raises(ProgramError, match="UNKNOWN_OPCODE"):
         _run(machine, engine, layout, opcode=9)
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("tokens, rank", [(1, 0), (3, 4), (8, 4), (8, 2)])
+def test_products_in_a_chain_equal_those_alone(machine, tokens, rank, backward):
+    """Narrow layers in between: what is read late must not be overwritten by what comes next."""
+    shapes = [(48, 64), (16, 64), (16, 64), (64, 64), (96, 64), (64, 96)]
+    layers = [make_layer(*shape, tokens, max(rank, 2), seed=index) for index, shape in enumerate(shapes)]
+    found = machine.products(layers, backward=backward, with_adapter=rank > 0, exponents=[
+        choose_exponents(layer, mathematics(layer, RATE)) for layer in layers])
+    for layer, words in zip(layers, found.words, strict=True):
+        exponents = choose_exponents(layer, mathematics(layer, RATE))
+        plain = layer if rank else replace(layer, a=np.zeros_like(layer.a), b=np.zeros_like(layer.b))
+        assert np.array_equal(words, reference_step(plain, exponents, RATE).tensors["dx" if backward else "y"])
