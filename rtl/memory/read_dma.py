@@ -101,8 +101,8 @@ class ReadDMA(wiring.Component):
         axi, port = self.axi, self.port
         shift = exact_log2(self.data_bits // 8)
 
-        burst = data.StructLayout({"fetch": 1, "offset": 32})
-        context = data.StructLayout({"last": 24, "dest": 8, "arg": 32})
+        burst = data.StructLayout({"fetch": 1, "last": 1, "offset": 32})
+        context = data.StructLayout({"dest": 8, "arg": 32})
         m.submodules.bursts = bursts = SyncFIFO(width=burst.size, depth=self.outstanding)
         m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFO(width=context.size, depth=4))
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
@@ -144,7 +144,6 @@ class ReadDMA(wiring.Component):
                 m.d.sync += [
                     offset.eq(args.offset),
                     beats.eq(args.beats),
-                    held.last.eq(args.beats),
                     held.dest.eq(args.dest),
                     held.arg.eq(args.arg),
                     known.eq(port.command.payload.opcode == 0),
@@ -152,7 +151,6 @@ class ReadDMA(wiring.Component):
                 with m.If(port.command.valid & port.command.ready):
                     m.next = "CHECK"
             with m.State("CHECK"):
-                m.d.sync += held.last.eq(held.last - 1)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.sync += refused.eq(code)
@@ -186,6 +184,7 @@ class ReadDMA(wiring.Component):
         m.d.comb += [
             bursts.w_en.eq(free & (self.i_fetch.valid | issue)),
             burst_i.fetch.eq(self.i_fetch.valid),
+            burst_i.last.eq(final),
             burst_i.offset.eq(where),
             axi.arsize.eq(shift),
             axi.arburst.eq(Burst.INCR),
@@ -233,7 +232,7 @@ class ReadDMA(wiring.Component):
             self.o.valid.eq(mine & ~bad),
             self.o.payload.data.eq(head.data),
             self.o.payload.first.eq(index == 0),
-            self.o.payload.last.eq(index == context_o.last),
+            self.o.payload.last.eq(burst_o.last & head.last),
             self.o.payload.dest.eq(context_o.dest),
             self.o.payload.arg.eq(context_o.arg),
             self.o.payload.index.eq(index),
