@@ -913,9 +913,9 @@ class _Encode(_OneAtATime):
         self._start(cycle + 1)
 
     def _raw(self, after: int) -> None:
-        """The next beat of raw elements, the first of which may enter in ``after``: it waits here for STORE."""
+        """The next beat of raw elements, the first of which enters after ``after``: it waits here for STORE."""
         count = min(4, self.raw_left)
-        at = after - 1
+        at = after
         for n in range(count):
             at = max(at + 1, self.arrives[self.raw_done + n])
         self.raw_done += count

@@ -144,7 +144,7 @@ class EncodeEngine(wiring.Component):
             encoder.i.p.x.eq(element),
             encoder.i.p.last.eq(last),
             encoder.i.p.wide.eq(wide),
-            leave.eq(fifo.r_rdy & waiting & Mux(raw, ~whole | self.raw.ready, encoder.i.ready)),
+            leave.eq(fifo.r_rdy & waiting & Mux(raw, ~whole, encoder.i.ready)),
             fifo.r_en.eq(leave),
             self.raw.valid.eq(whole),
             self.raw.p.eq(words),

@@ -271,6 +271,8 @@ class ArrayEngine(wiring.Component):
             command.ready.eq(take),
             kinds.w_en.eq(take), kinds.w_data.eq(kind),
             finish.run.valid.eq(take & (kind == 2)),
+        ]
+        m.d.sync += [
             self.engine.error.valid.eq(looked & command.valid & (bad | unknown)),
             self.engine.error.code.eq(Mux(unknown, Error.UNKNOWN_OPCODE, Error.BAD_OPERAND)),
         ]

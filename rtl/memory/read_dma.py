@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
@@ -104,7 +104,7 @@ class ReadDMA(wiring.Component):
         burst = data.StructLayout({"fetch": 1, "last": 1, "offset": 32})
         context = data.StructLayout({"dest": 8, "arg": 32})
         m.submodules.bursts = bursts = SyncFIFO(width=burst.size, depth=self.outstanding)
-        m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFO(width=context.size, depth=4))
+        m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFOBuffered(width=context.size, depth=4))
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
 
         # Address side. The command waits in registers while the check runs, then goes out in bursts.
@@ -226,8 +226,10 @@ class ReadDMA(wiring.Component):
         mine = Signal()
         in_burst = Signal(4)
         bad = Signal()
+        drop = Signal()  # ``abort``; a beat that leaves in its first cycle goes where nobody asks for it
+        m.d.sync += drop.eq(self.abort)
         m.d.comb += [
-            mine.eq(head_valid & ~burst_o.fetch & ~self.abort & ~failed),
+            mine.eq(head_valid & ~burst_o.fetch & ~drop & ~failed),
             bad.eq(head.resp[1]),
             self.o.valid.eq(mine & ~bad),
             self.o.payload.data.eq(head.data),
@@ -236,7 +238,7 @@ class ReadDMA(wiring.Component):
             self.o.payload.dest.eq(context_o.dest),
             self.o.payload.arg.eq(context_o.arg),
             self.o.payload.index.eq(index),
-            self.o_fetch.valid.eq(head_valid & burst_o.fetch & ~self.abort),
+            self.o_fetch.valid.eq(head_valid & burst_o.fetch & ~drop),
             self.o_fetch.payload.data.eq(head.data),
             self.o_fetch.payload.resp.eq(head.resp),
             take.eq(head_valid & (~self.o.valid | self.o.ready) & (~self.o_fetch.valid | self.o_fetch.ready)),
