@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
@@ -103,7 +103,7 @@ class ReadDMA(wiring.Component):
 
         burst = data.StructLayout({"fetch": 1, "last": 1, "offset": 32})
         context = data.StructLayout({"dest": 8, "arg": 32})
-        m.submodules.bursts = bursts = SyncFIFO(width=burst.size, depth=self.outstanding)
+        m.submodules.bursts = bursts = SyncFIFOBuffered(width=burst.size, depth=self.outstanding)
         m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFOBuffered(width=context.size, depth=4))
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
 
@@ -209,7 +209,9 @@ class ReadDMA(wiring.Component):
         come = Cat(axi.rdata, axi.rresp, axi.rlast)
         # What nobody asked for was asked for before a reset: it is taken and dropped.
         comes = Signal()
-        m.d.comb += [axi.rready.eq(~skid_valid), comes.eq(axi.rvalid & bursts.r_rdy)]
+        asked = Signal()  # a burst that the queue does not show yet
+        m.d.sync += asked.eq(bursts.w_en)
+        m.d.comb += [axi.rready.eq(~skid_valid), comes.eq(axi.rvalid & (bursts.r_rdy | asked))]
         with m.If(~head_valid | take):
             m.d.sync += [
                 head.as_value().eq(Mux(skid_valid, skid.as_value(), come)),
