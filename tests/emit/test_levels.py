@@ -8,7 +8,6 @@ import pytest
 from gradloom import boards
 from gradloom.boards.area import area
 from gradloom.rtl.config import Config
-from gradloom.rtl.control.scheduler import Scheduler
 from gradloom.rtl.emit import emit
 from gradloom.rtl.memory.read_dma import ReadDMA
 from gradloom.rtl.memory.router import Router
@@ -16,7 +15,6 @@ from gradloom.rtl.memory.write_dma import WriteDMA
 
 #: Unit: levels between registers, levels to or from a port.
 BUDGETS = {
-    "scheduler": (lambda: Scheduler(depth=4), 8, 6),
     "read_dma": (lambda: ReadDMA(addr_bits=40), 7, 5),
     "write_dma": (lambda: WriteDMA(addr_bits=40), 7, 5),
     "router": (lambda: Router(Config()), 7, 7),
