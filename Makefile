@@ -69,7 +69,7 @@ evidence: $(READY) $(LLM_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
 	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/design
 	$(BIN)/python -m gradloom.sim.lint build/evidence/design
-	time $(BIN)/gradloom report build/evidence/design
+	time $(BIN)/gradloom report build/evidence/design --max-levels 8
 	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
 	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2

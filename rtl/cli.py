@@ -358,6 +358,9 @@ def quantize(
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="What gradloom generate wrote.")],
     board: Annotated[str | None, typer.Option(help="Another board than the design's own.")] = None,
+    max_levels: Annotated[
+        int | None, typer.Option(min=1, help="Exit with 3 if a path between registers has more levels.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Area of a design by open synthesis against the board's totals, and its deepest paths."""
@@ -366,7 +369,14 @@ def report(
     result = gradloom.report(directory, board=board)
     if as_json:
         _print_json(result)
-        return
+    else:
+        _show_report(result)
+    if max_levels is not None and result["levels"] > max_levels:
+        _say(f"{result['levels']} levels of logic between registers: {max_levels} were allowed")
+        raise typer.Exit(3)
+
+
+def _show_report(result: dict[str, Any]) -> None:
     columns = ("lut", "ff", "dsp", "bram36", "uram")
     rows = [{"": name, **{key: entry[key] for key in columns}} for name, entry in result["units"].items()]
     rows.append({"": "total", **{key: result["total"][key] for key in columns}})

@@ -825,6 +825,8 @@ class _Encode(_OneAtATime):
         self.free_at = 0
         self.command: int | None = None
         self.version = 0
+        self.raw_left = 0
+        self.raw_waits = False                          # a beat of raw elements, for STORE
         self.dense: deque[Times] = deque(maxlen=64)     # cycles in which DENSE reads
 
     def _begin(self, command: int, at: int) -> None:
@@ -860,7 +862,8 @@ class _Encode(_OneAtATime):
             self.arrives = arrives
             self.raw_done = 0
             self.raw_left = elements
-            self._raw(0)
+            if not self.raw_waits:
+                self._raw(0)
             return
         self.encoder = self.before.copy()
         self.encoder.expect(command.operands)
@@ -910,20 +913,23 @@ class _Encode(_OneAtATime):
         self._start(cycle + 1)
 
     def _raw(self, after: int) -> None:
-        """The next beat of raw elements: it waits here for STORE."""
+        """The next beat of raw elements, the first of which enters after ``after``: it waits here for STORE."""
         count = min(4, self.raw_left)
         at = after
         for n in range(count):
-            at = max(at + 1 if n or after else at, self.arrives[self.raw_done + n])
+            at = max(at + 1, self.arrives[self.raw_done + n])
         self.raw_done += count
         self.raw_left -= count
-        self.machine.queues[Source.RAW].add([at])
+        self.raw_waits = True
+        self.machine.queues[Source.RAW].add([at + 1])
+        if not self.raw_left:
+            version = self.version
+            self.agenda.decide(at, lambda now: self._done(now, version))
 
     def raw_taken(self, cycle: int) -> None:
+        self.raw_waits = False
         if self.raw_left:
             self._raw(cycle)
-        else:
-            self._finish(cycle)
 
 
 # -- array ------------------------------------------------------------------------------------------------------------

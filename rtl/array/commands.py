@@ -2,8 +2,15 @@
 from enum import IntEnum
 
 from amaranth.lib import data
+from amaranth.utils import exact_log2
 
-__all__ = ["ArrayOpcode", "EncodeOpcode", "PassOperands", "ConvolveOperands", "DenseOperands", "EncodeOperands"]
+__all__ = ["ArrayOpcode", "EncodeOpcode", "PassOperands", "ConvolveOperands", "DenseOperands", "EncodeOperands",
+           "beyond"]
+
+
+def beyond(value, limit):
+    """``value > limit`` for a power of two, without the carry chain of a comparison."""
+    return value[exact_log2(limit):].any() & (value != limit)
 
 
 class ArrayOpcode(IntEnum):

@@ -1,5 +1,5 @@
 """The engine ENCODE: dense activations of a row to the beats of its cache record."""
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -13,7 +13,7 @@ from ..hierarchy import place
 from ..memory.packer import TapPacker
 from ..quant.decoder import TableWrite
 from ..quant.encoder import THRESHOLD_FRAC, NF4Encoder
-from .commands import EncodeOpcode, EncodeOperands
+from .commands import EncodeOpcode, EncodeOperands, beyond
 
 __all__ = ["TapEncoder", "EncodeEngine"]
 
@@ -97,14 +97,14 @@ class EncodeEngine(wiring.Component):
             checked.eq(command.valid & ~command.ready),
             known.eq((command.p.opcode == EncodeOpcode.ACTIVATIONS) | (command.p.opcode == EncodeOpcode.RAW)),
             bad.eq((asked.elements == 0) | (asked.row >= config.rows)
-                   | (asked["from"] + asked.elements > config.dense_depth)
-                   | (asked.elements > 64 * config.blocks)),
+                   | beyond(asked["from"] + asked.elements, config.dense_depth)
+                   | beyond(asked.elements, 64 * config.blocks)),
         ]
         left = Signal(16)
         address = Signal.like(self.peek.address)
         row = Signal.like(self.peek.row)
         raw, wide, reading, waiting = Signal(), Signal(), Signal(), Signal()
-        left_out = Signal(16)
+        left_out, last = Signal(16), Signal()
         base_ready = encoder.base.ready | (command.p.opcode == EncodeOpcode.RAW)
         with m.If(command.valid & checked & ~reading & ~waiting):
             with m.If(~known):
@@ -115,7 +115,8 @@ class EncodeEngine(wiring.Component):
                 m.d.comb += [command.ready.eq(1), encoder.base.valid.eq(command.p.opcode != EncodeOpcode.RAW)]
                 m.d.sync += [reading.eq(1), waiting.eq(1), raw.eq(command.p.opcode == EncodeOpcode.RAW),
                              row.eq(asked.row), wide.eq(asked.wide), address.eq(asked["from"]),
-                             left.eq(asked.elements - 1), left_out.eq(asked.elements - 1)]
+                             left.eq(asked.elements - 1), left_out.eq(asked.elements - 1),
+                             last.eq(asked.elements == 1)]
         m.d.comb += encoder.base.p.eq(asked.scale)
 
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=ACTIVATION.width, depth=self.queue)
@@ -132,33 +133,31 @@ class EncodeEngine(wiring.Component):
             with m.If(left == 0):
                 m.d.sync += reading.eq(0)
 
-        # A raw beat is complete with its fourth word, or with the last.
+        # A raw beat is complete with its fourth word, or with the last; while it waits for STORE, nothing follows it.
         element = Signal(ACTIVATION.shape)
-        words = Signal(128)
+        words = Signal(data.ArrayLayout(signed(32), 4))
         place_in_beat = Signal(2)
-        last, whole = Signal(), Signal()
+        whole = Signal()
         m.d.comb += [
             element.eq(fifo.r_data),
-            last.eq(left_out == 0),
-            whole.eq(last | place_in_beat.all()),
             encoder.i.valid.eq(fifo.r_rdy & waiting & ~raw),
             encoder.i.p.x.eq(element),
             encoder.i.p.last.eq(last),
             encoder.i.p.wide.eq(wide),
-            leave.eq(fifo.r_rdy & waiting & Mux(raw, ~whole | self.raw.ready, encoder.i.ready)),
+            leave.eq(fifo.r_rdy & waiting & Mux(raw, ~whole, encoder.i.ready)),
             fifo.r_en.eq(leave),
-            self.raw.valid.eq(fifo.r_rdy & waiting & raw & whole),
+            self.raw.valid.eq(whole),
+            self.raw.p.eq(words),
         ]
-        extended = Signal(32)
-        m.d.comb += extended.eq(element)
-        slots = [Mux(place_in_beat == n, extended, words[32 * n:32 * n + 32]) for n in range(4)]
-        m.d.comb += self.raw.p.eq(Cat(slots))
+        with m.If(self.raw.ready):
+            m.d.sync += whole.eq(0)
         with m.If(leave):
-            m.d.sync += left_out.eq(left_out - 1)
+            m.d.sync += [left_out.eq(left_out - 1), last.eq(left_out == 1)]
             with m.If(raw):
-                m.d.sync += [place_in_beat.eq(place_in_beat + 1), words.eq(Cat(slots))]
-                with m.If(whole):
-                    m.d.sync += [place_in_beat.eq(0), words.eq(0)]
+                m.d.sync += [place_in_beat.eq(Mux(last, 0, place_in_beat + 1)), whole.eq(last | place_in_beat.all())]
+                with m.If(place_in_beat == 0):
+                    m.d.sync += words.eq(0)
+                m.d.sync += words[place_in_beat].eq(element)
             with m.If(last):
                 m.d.sync += waiting.eq(0)
                 m.d.comb += self.engine.done.eq(1)

@@ -1,5 +1,5 @@
 """The engine ARRAY: systolic array, row feeders, adapter lanes and feet under one command queue."""
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -16,7 +16,7 @@ from ..memory.router import Router
 from ..quant.decoder import TableWrite
 from ..quant.encoder import THRESHOLD_FRAC
 from ..stream.delay import delay
-from .commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
+from .commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands, beyond
 from .convolve import ConvolveControl
 from .dense import DenseControl
 from .encode import TapEncoder
@@ -152,38 +152,48 @@ class ArrayEngine(wiring.Component):
         # One cycle to check, a second to begin: the sums of a check are registered.
         first_look, looked = Signal(), Signal()
         pass_blocks, lane_end = Signal(11), Signal(18)
+        scale_end, bank_end, bank_odd = Signal(17), Signal(17), Signal()
+        conv_pixels, conv_positions = Signal(17), Signal(17)
+        from_end, target_end, weights_end = Signal(17), Signal(17), Signal(17)
         m.d.sync += [
             first_look.eq(command.valid & ~command.ready),
             looked.eq(first_look & command.valid & ~command.ready),
             pass_blocks.eq((to_pass.elements + 63) >> 6),
             lane_end.eq(to_pass.lane + ((to_pass.elements + config.panels - 1) >> ceil_log2(config.panels))),
-        ]
-        bad_pass, bad_convolve, bad_dense = Signal(), Signal(), Signal()
-        conv_pixels = Signal(17)
-        conv_positions = Signal(17)
-        m.d.sync += [
+            # Ends in blocks, of which a bank word is a half or a quarter: what a bank has beyond a whole number of
+            # blocks asks for room in one more.
+            scale_end.eq((to_pass.elements + Cat(Const(63, 6), to_pass.scale)) >> 6),
+            bank_end.eq((to_pass.elements + Cat(
+                Const(63, 6), Mux(to_pass.wide, to_pass.bank[2:], to_pass.bank[1:]))) >> 6),
+            bank_odd.eq(Mux(to_pass.wide, to_pass.bank[:2].any(), to_pass.bank[0])),
             conv_pixels.eq(to_convolve.height * to_convolve.width),
             conv_positions.eq(to_convolve.out_height * to_convolve.out_width),
+            from_end.eq(to_dense["from"] + to_dense.inputs),
+            target_end.eq(to_dense.target + to_dense.outputs),
+            weights_end.eq(to_dense.weights + to_dense.inputs),
+        ]
+        bank_room = [config.blocks << shift for shift in (1, 0)]
+        bank_over = [beyond(bank_end, room) | (bank_odd & (bank_end == room)) for room in bank_room]
+        bad_pass, bad_convolve, bad_dense = Signal(), Signal(), Signal()
+        m.d.sync += [
             bad_pass.eq((to_pass.elements == 0) | (to_pass.samples == 0) | (to_pass.samples > config.rows)
-                        | (lane_end > config.adapter_depth) | (to_pass.tap >= config.taps)
-                        | (pass_blocks + to_pass.scale > config.blocks)
-                        | (to_pass.wide & to_pass.book[0])
-                        | ((pass_blocks << (1 + to_pass.wide)) + to_pass.bank > 4 * config.blocks)),
+                        | beyond(lane_end, config.adapter_depth) | (to_pass.tap >= config.taps)
+                        | beyond(scale_end, config.blocks) | (to_pass.wide & to_pass.book[0])
+                        | Mux(to_pass.wide, bank_over[1], bank_over[0])),
             bad_convolve.eq((to_convolve.channels == 0) | (to_convolve.kernel_h > config.kernel)
                             | (to_convolve.kernel_w > config.kernel) | (to_convolve.height > config.width)
                             | (to_convolve.width > config.width) | (to_convolve.out_height > config.width)
                             | (to_convolve.out_width > config.width) | (conv_pixels == 0)
                             | (to_convolve.kernel_h == 0) | (to_convolve.kernel_w == 0)
                             | (to_convolve.stride_h == 0) | (to_convolve.stride_w == 0)
-                            | (conv_positions < 4) | (conv_positions > config.positions)
+                            | (conv_positions < 4) | beyond(conv_positions, config.positions)
                             | (to_convolve.outputs == 0) | (to_convolve.outputs > config.columns)
                             | (to_convolve.pool == 0) | (to_convolve.pool > 4)
                             | (to_convolve.row >= config.rows) | (to_convolve.bias >= config.bias_depth)),
             bad_dense.eq((to_dense.inputs == 0) | (to_dense.samples == 0) | (to_dense.samples > config.rows)
                          | (to_dense.outputs == 0) | (to_dense.outputs > config.columns)
-                         | (to_dense["from"] + to_dense.inputs > config.dense_depth)
-                         | (to_dense.target + to_dense.outputs > config.dense_depth)
-                         | (to_dense.weights + to_dense.inputs > config.weight_depth)
+                         | beyond(from_end, config.dense_depth) | beyond(target_end, config.dense_depth)
+                         | beyond(weights_end, config.weight_depth)
                          | (to_dense.bias >= config.bias_depth)),
         ]
 
@@ -217,13 +227,13 @@ class ArrayEngine(wiring.Component):
                 run.pool.eq(to_convolve.pool), run.relu.eq(to_convolve.relu), run.bias.eq(to_convolve.bias),
                 run.to_dense.eq(to_convolve.to_dense), run.row.eq(to_convolve.row),
                 run.target.eq(to_convolve.target), run.stride.eq(to_convolve.stride),
-                run.outputs.eq(to_convolve.outputs),
+                run.final.eq(to_convolve.outputs - 1),
             ]
         with m.Else():
             m.d.comb += [
                 run.height.eq(1), run.width.eq(config.rows), run.pool.eq(1), run.relu.eq(to_dense.relu),
                 run.bias.eq(to_dense.bias), run.to_dense.eq(1), run.rows.eq(1), run.samples.eq(to_dense.samples),
-                run.target.eq(to_dense.target), run.outputs.eq(to_dense.outputs),
+                run.target.eq(to_dense.target), run.final.eq(to_dense.outputs - 1),
             ]
 
         # `go` stays once it is set until a command is taken, so that it may be a cycle old: the paths from the
@@ -261,6 +271,8 @@ class ArrayEngine(wiring.Component):
             command.ready.eq(take),
             kinds.w_en.eq(take), kinds.w_data.eq(kind),
             finish.run.valid.eq(take & (kind == 2)),
+        ]
+        m.d.sync += [
             self.engine.error.valid.eq(looked & command.valid & (bad | unknown)),
             self.engine.error.code.eq(Mux(unknown, Error.UNKNOWN_OPCODE, Error.BAD_OPERAND)),
         ]

@@ -28,11 +28,11 @@ def DrainToken(config):
 
 
 def RunLayout(config):
-    """What is to be done with the words of one command, and where they go."""
+    """What is to be done with the words of one command, and where they go. ``final``: the last column in use."""
     return data.StructLayout({
         "height": 8, "width": 8, "pool": 3, "relu": 1, "bias": ceil_log2(config.bias_depth),
         "to_dense": 1, "rows": 1, "row": ceil_log2(config.rows), "samples": 6,
-        "target": 16, "stride": 10, "outputs": 5,
+        "target": 16, "stride": 10, "final": ceil_log2(config.columns),
     })
 
 
@@ -256,7 +256,7 @@ class Finish(wiring.Component):
         with m.Elif(both & begun):
             with m.If(run.to_dense):
                 skip = run.rows & (row >= run.samples)
-                m.d.comb += pop.eq(skip | (element == run.outputs - 1))
+                m.d.comb += pop.eq(skip | (element == run.final))
                 m.d.sync += element.eq(Mux(pop, 0, element + 1))
             with m.Else():
                 m.d.comb += pop.eq(1)

@@ -42,6 +42,8 @@ class Scheduler(wiring.Component):
         Hold the first until ``control_grant``; pulse the second once.
     control_grant : ``Out(1)``
         The tokens in ``control_wait`` were taken.
+    hold : ``In(1)``
+        No command is offered from the next cycle on.
     clear : ``In(1)``
         Empties all queues and counters.
     active : ``Out(1)``
@@ -78,6 +80,7 @@ class Scheduler(wiring.Component):
                 "control_request": In(1),
                 "control_done": In(1),
                 "control_grant": Out(1),
+                "hold": In(1),
                 "clear": In(1),
                 "active": Out(1),
                 "running": Out(1),
@@ -177,7 +180,7 @@ class Scheduler(wiring.Component):
                 m.d.sync += offered.eq(1)
             with m.If(taken):
                 m.d.sync += [offered.eq(0), s.eq(s + 1)]
-            with m.If(self.clear):
+            with m.If(self.clear | self.hold):
                 m.d.sync += offered.eq(0)
 
             count = pending[e] = Signal(bits + 1, name=f"{name}_pending")
@@ -222,8 +225,10 @@ class Scheduler(wiring.Component):
             with m.If(self.clear):
                 m.d.sync += c.eq(0)
         m.d.comb += self.overflow.eq(Cat(over).any())
+        with m.If(self.clear | self.hold):
+            m.d.sync += eligible.eq(0)
         with m.If(self.clear):
-            m.d.sync += [eligible.eq(0), pending[0].eq(0)]
+            m.d.sync += pending[0].eq(0)
         return m
 
 

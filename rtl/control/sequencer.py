@@ -139,9 +139,8 @@ class Sequencer(wiring.Component):
         m.submodules.scheduler = sched = self._scheduler
         m.submodules.valid = valid = self._valid
 
-        run = Signal()  # commands may be fetched, dispatched and started
+        run = Signal()  # state RUN, in a register of its own: commands may be fetched, dispatched and started
         fresh = Signal()  # queues, tokens and fetch start anew
-        m.d.comb += sched.clear.eq(fresh)
 
         # ---- fetch: bursts ahead, into a buffer of two bursts
         depth = 2 * BURST_BEATS
@@ -150,12 +149,18 @@ class Sequencer(wiring.Component):
         next_offset, pop_offset = Signal(32), Signal(32)
         left = Signal(26)
         credit = Signal(range(depth + 1))
-        length, final, room = burst_beats(next_offset, left, data_bits=self.data_bits)
+        # Of the next burst; a cycle behind ``next_offset`` and ``left``, which a plan leaves alone for two.
+        length, final, room, some = Signal(5), Signal(), Signal(5), Signal()
+        for register, value in zip(
+            (length, final, room), burst_beats(next_offset, left, data_bits=self.data_bits)
+        ):
+            m.d.sync += register.eq(value)
+        m.d.sync += some.eq(left.any())
         pop = Signal()
         plan = Signal()
         wanted = Signal()
         m.d.comb += [
-            plan.eq(run & ~wanted & left.any() & (credit >= BURST_BEATS)),
+            plan.eq(run & ~wanted & some & (credit >= BURST_BEATS)),
             self.o_fetch.valid.eq(wanted),
             self.i_fetch.ready.eq(1),
             fetched.w_en.eq(self.i_fetch.valid),
@@ -189,6 +194,7 @@ class Sequencer(wiring.Component):
 
         # ---- faults: the first one counts
         fault = Signal()
+        m.d.comb += [sched.clear.eq(fresh), sched.hold.eq(fault | ~run)]
         fault_code = Signal(8)
         fault_offset = Signal(32)
         fault_located = Signal()  # has an address
@@ -485,9 +491,11 @@ class Sequencer(wiring.Component):
                     m.d.sync += fault.eq(1)
                     m.next = "BLAME"
                 with m.Else():
+                    m.d.sync += run.eq(1)
                     m.next = "RUN"
             with m.State("RUN"):
-                m.d.comb += run.eq(1)
+                with m.If(fault | ended):
+                    m.d.sync += run.eq(0)
                 with m.If(fault):
                     m.next = "BLAME"
                 with m.Elif(ended):
@@ -543,8 +551,8 @@ class Sequencer(wiring.Component):
             inner, outer = sched.engine(e), self.engine(e)
             m.d.comb += [
                 outer.command.payload.eq(inner.command.payload),
-                outer.command.valid.eq(inner.command.valid & run),
-                inner.command.ready.eq(outer.command.ready & run),
+                outer.command.valid.eq(inner.command.valid),
+                inner.command.ready.eq(outer.command.ready),
                 inner.done.eq(outer.done),
             ]
             m.d.sync += [

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
@@ -101,10 +101,10 @@ class ReadDMA(wiring.Component):
         axi, port = self.axi, self.port
         shift = exact_log2(self.data_bits // 8)
 
-        burst = data.StructLayout({"fetch": 1, "offset": 32})
-        context = data.StructLayout({"last": 24, "dest": 8, "arg": 32})
-        m.submodules.bursts = bursts = SyncFIFO(width=burst.size, depth=self.outstanding)
-        m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFO(width=context.size, depth=4))
+        burst = data.StructLayout({"fetch": 1, "last": 1, "offset": 32})
+        context = data.StructLayout({"dest": 8, "arg": 32})
+        m.submodules.bursts = bursts = SyncFIFOBuffered(width=burst.size, depth=self.outstanding)
+        m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFOBuffered(width=context.size, depth=4))
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
 
         # Address side. The command waits in registers while the check runs, then goes out in bursts.
@@ -144,7 +144,6 @@ class ReadDMA(wiring.Component):
                 m.d.sync += [
                     offset.eq(args.offset),
                     beats.eq(args.beats),
-                    held.last.eq(args.beats),
                     held.dest.eq(args.dest),
                     held.arg.eq(args.arg),
                     known.eq(port.command.payload.opcode == 0),
@@ -152,7 +151,6 @@ class ReadDMA(wiring.Component):
                 with m.If(port.command.valid & port.command.ready):
                     m.next = "CHECK"
             with m.State("CHECK"):
-                m.d.sync += held.last.eq(held.last - 1)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.sync += refused.eq(code)
@@ -186,6 +184,7 @@ class ReadDMA(wiring.Component):
         m.d.comb += [
             bursts.w_en.eq(free & (self.i_fetch.valid | issue)),
             burst_i.fetch.eq(self.i_fetch.valid),
+            burst_i.last.eq(final),
             burst_i.offset.eq(where),
             axi.arsize.eq(shift),
             axi.arburst.eq(Burst.INCR),
@@ -210,7 +209,9 @@ class ReadDMA(wiring.Component):
         come = Cat(axi.rdata, axi.rresp, axi.rlast)
         # What nobody asked for was asked for before a reset: it is taken and dropped.
         comes = Signal()
-        m.d.comb += [axi.rready.eq(~skid_valid), comes.eq(axi.rvalid & bursts.r_rdy)]
+        asked = Signal()  # a burst that the queue does not show yet
+        m.d.sync += asked.eq(bursts.w_en)
+        m.d.comb += [axi.rready.eq(~skid_valid), comes.eq(axi.rvalid & (bursts.r_rdy | asked))]
         with m.If(~head_valid | take):
             m.d.sync += [
                 head.as_value().eq(Mux(skid_valid, skid.as_value(), come)),
@@ -227,17 +228,19 @@ class ReadDMA(wiring.Component):
         mine = Signal()
         in_burst = Signal(4)
         bad = Signal()
+        drop = Signal()  # ``abort``; a beat that leaves in its first cycle goes where nobody asks for it
+        m.d.sync += drop.eq(self.abort)
         m.d.comb += [
-            mine.eq(head_valid & ~burst_o.fetch & ~self.abort & ~failed),
+            mine.eq(head_valid & ~burst_o.fetch & ~drop & ~failed),
             bad.eq(head.resp[1]),
             self.o.valid.eq(mine & ~bad),
             self.o.payload.data.eq(head.data),
             self.o.payload.first.eq(index == 0),
-            self.o.payload.last.eq(index == context_o.last),
+            self.o.payload.last.eq(burst_o.last & head.last),
             self.o.payload.dest.eq(context_o.dest),
             self.o.payload.arg.eq(context_o.arg),
             self.o.payload.index.eq(index),
-            self.o_fetch.valid.eq(head_valid & burst_o.fetch & ~self.abort),
+            self.o_fetch.valid.eq(head_valid & burst_o.fetch & ~drop),
             self.o_fetch.payload.data.eq(head.data),
             self.o_fetch.payload.resp.eq(head.resp),
             take.eq(head_valid & (~self.o.valid | self.o.ready) & (~self.o_fetch.valid | self.o_fetch.ready)),

@@ -135,7 +135,8 @@ class WriteDMA(wiring.Component):
 
         ask = self.o_request
         more = Signal()  # ``pull`` is not 0
-        m.d.comb += self.i.ready.eq(fifo.w_rdy & more & ~ask.valid & ~self.abort)
+        # What comes in the first cycle of ``abort`` is dropped with the buffer: the source need not see it.
+        m.d.comb += self.i.ready.eq(~fifo.level[-1] & more & ~ask.valid)
         with m.If(ask.ready):
             m.d.sync += ask.valid.eq(0)
         with m.If(come):

@@ -336,10 +336,13 @@ class NF4Encoder(wiring.Component):
                 x, code = next_x, next_code
             codes.append(code)
         if self.wide:
-            scale = scales.read_port(domain="comb")
-            m.d.comb += scale.addr.eq(slots[0])
+            # What the first stage of the division takes of the scale, a cycle ahead.
+            factor, offset = Signal(SCALE.width), Signal(SCALE.width + 9)
+            with m.If(step):
+                m.d.sync += [factor.eq(kind.data.scale),
+                             offset.eq((kind.data.scale << 8) + (kind.data.scale - 1))]
             for lane, (x, code) in enumerate(zip(words, codes)):
-                wide_code = self._divide(m, step, x, scale.data.scale, lane)
+                wide_code = self._divide(m, step, x, factor, offset, lane)
                 codes[lane] = Mux(wide, wide_code[4:], code)
                 low_codes.append(wide_code[:4])
 
@@ -376,18 +379,18 @@ class NF4Encoder(wiring.Component):
             ]
         m.d.sync += [self._open.eq(self._open + opened - taken), first.eq(first + taken)]
 
-    def _divide(self, m, step, x, scale, lane):
+    def _divide(self, m, step, x, scale, offset, lane):
         """The INT8 code of ``x``, 9 stages later: how many of 1 .. 255 half steps and more lie below it.
 
         A step is ``scale * 2**-7``, so twice the scale where x has 16 fraction bits. From -128.5 steps on, ``x`` is
         ``x + 257 * scale``; a bit of the code is set where what is left exceeds as many steps as the bit stands for.
-        1 is taken off first, so that the carry alone says so.
+        1 is taken off first, so that the carry alone says so: ``offset`` is ``257 * scale - 1``.
         """
         width = SCALE.width + 9
         rest = Signal(width, name=f"rest_{lane}")
         factor = Signal(SCALE.width, name=f"factor_{lane}")
         with m.If(step):
-            m.d.sync += [rest.eq(x + (scale << 8) + (scale - 1)), factor.eq(scale)]
+            m.d.sync += [rest.eq(x + offset), factor.eq(scale)]
         code = Const(0, 0)
         for bit in range(7, -1, -1):
             less = Signal(width + 1, name=f"less_{lane}_{bit}")
