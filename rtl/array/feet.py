@@ -10,6 +10,7 @@ from ..formats.fixed import Fixed, round_shift_hdl, saturate_hdl
 from ..hierarchy import place
 from ..nn.post import PostProcess
 from ..stream.delay import delay
+from .slices import Add
 
 __all__ = ["BIAS", "SumsToken", "DrainToken", "RunLayout", "Hidden", "Align", "Accumulate", "Finish"]
 
@@ -141,9 +142,10 @@ class Accumulate(wiring.Component):
         old = Signal(layout, reset_less=True)
         m.d.comb += [read.en.eq(self.ahead.valid), read.addr.eq(self.ahead.position)]
         m.d.sync += old.eq(read.data)
-        new = Signal(layout, reset_less=True)
+        new = Signal(layout)
         for column in range(self.config.columns):
-            m.d.sync += new[column].eq(self.sums[column] + Mux(token.first, 0, old[column]))
+            m.d.comb += new[column].eq(place(m, f"add_{column}", Add(), platform, a=self.sums[column],
+                                             c=old[column], add=~token.first).p)
         later = delay(m, token, 1, reset_less=False)
         m.d.comb += [
             write.en.eq(later.valid & ~later.last),

@@ -6,12 +6,13 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradloom.rtl.array.slices import MultiplyAdd
 from gradloom.rtl.config import ACTIVATION, PARAMETER, VELOCITY
 from gradloom.rtl.control.errors import Error
 from gradloom.rtl.control.signature import EngineCommand, EngineError, Health
 from gradloom.rtl.formats.fixed import Rounding, round_shift_hdl, saturate_hdl
 from gradloom.rtl.hierarchy import place
-from gradloom.rtl.lora.gradient import DH_DROP, GRADIENT_WIDTH, MultiplyAdd, dh_width, sum_width
+from gradloom.rtl.lora.gradient import DH_DROP, GRADIENT_WIDTH, dh_width, sum_width
 from gradloom.rtl.lora.optimizer import OPTIMIZER_CONFIG, OptimizerLane
 from gradloom.rtl.loss.softmax import SoftmaxCrossEntropy
 from gradloom.rtl.stream.delay import delay
@@ -99,7 +100,7 @@ class _ClassLane(wiring.Component):
         first = delay(m, self.forward_i.first, 3)
         m.d.comb += [
             b_forward.addr.eq(self.forward_i.k),
-            z.a.eq(self.forward_h_i), z.b.eq(b_forward.data), z.c.eq(Mux(first, 0, z.p)),
+            z.a.eq(self.forward_h_i), z.b.eq(b_forward.data), z.c.eq(z.p), z.add.eq(~first),
             self.z.eq(z.p),
         ]
 
@@ -113,7 +114,7 @@ class _ClassLane(wiring.Component):
         dh = place(m, "dh_mac", dh, platform)
         m.d.comb += [
             b_backward.addr.eq(Mux(self.read, self.read_k, self.backward_i.k)),
-            dh.a.eq(b_backward.data), dh.b.eq(d), dh.c.eq(self.dh_i),
+            dh.a.eq(b_backward.data), dh.b.eq(d), dh.c.eq(self.dh_i), dh.add.eq(1),
             self.dh_o.eq(dh.p),
         ]
 
@@ -126,7 +127,7 @@ class _ClassLane(wiring.Component):
             m.d.sync += tag[-1].eq(tag[-2])
         m.d.comb += [
             db_read.addr.eq(Mux(self.read, self.read_k, tag[1].k)),
-            db.a.eq(self.backward_h_i), db.b.eq(d), db.c.eq(Mux(tag[3].first, 0, delay(m, db_read.data, 1))),
+            db.a.eq(self.backward_h_i), db.b.eq(d), db.c.eq(delay(m, db_read.data, 1)), db.add.eq(~tag[3].first),
             db_write.addr.eq(tag[4].k), db_write.data.eq(db.p), db_write.en.eq(tag[4].valid),
         ]
         return m
