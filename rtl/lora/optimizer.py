@@ -34,14 +34,15 @@ class VelocityMode:
 #: Quasi-static configuration: held from the first word of a pass until its last has come out.
 #: ``q``: the gradient exponent is ``24 - 4 * q``. ``mu``: unsigned Q0.16.
 OPTIMIZER_CONFIG = data.StructLayout({"q": 2, "v_mode": 2, "apply": 1, "mu": 16})
-#: The same as a lane wants it. ``factor``: what the velocity is multiplied by, 0 to 1 in Q1.16.
-LANE_CONFIG = data.StructLayout({"q": 2, "apply": 1, "factor": _FACTOR_FRAC + 1})
+#: The same as a lane wants it. ``hold``: do not apply. ``factor``: what the velocity is multiplied by, 0 to 1 in
+#: Q1.16.
+LANE_CONFIG = data.StructLayout({"q": 2, "hold": 1, "factor": _FACTOR_FRAC + 1})
 
 
 def lane_config(m, config):
     """:data:`LANE_CONFIG` of an :data:`OPTIMIZER_CONFIG`."""
     out = Signal(LANE_CONFIG)
-    m.d.comb += [out.q.eq(config.q), out.apply.eq(config.apply)]
+    m.d.comb += [out.q.eq(config.q), out.hold.eq(~config.apply)]
     with m.Switch(config.v_mode):
         with m.Case(VelocityMode.KEEP):
             m.d.comb += out.factor.eq(1 << _FACTOR_FRAC)
@@ -56,7 +57,7 @@ class OptimizerLane(wiring.Component):
     With ``e = 24 - 4 * q`` and ``g`` an integer of ``e + offset`` fraction bits::
 
         v'  = saturate(nearest_even(factor * v + g))        g cut to 39 fraction bits where it has more
-        w'  = saturate(rounding(w - v')) if apply else w
+        w'  = w if hold else saturate(rounding(w - v'))
 
     Latency is 9 cycles, that of v' 5; throughput is one word a cycle; one DSP slice, which adds and rounds v'.
 
@@ -137,12 +138,14 @@ class OptimizerLane(wiring.Component):
                     m.d.comb += [g.eq(shifted), g_over.eq(spill.any() & ~spill.all())]
         g1, g1_over, sign1 = register(g, "g1"), register(g_over, "g1_over"), register(self.i.g[-1], "sign1")
 
-        # To the norm: the carry makes a negative number's magnitude out of its complement.
+        # To the norm: a carry makes a negative number's magnitude out of its complement. Sums are written as
+        # differences here and below, because of those synthesis knows which operand the carry chain passes by.
         low = frac - VELOCITY.frac
         bits, above = g1[low:low + MAGNITUDE], g1[low + MAGNITUDE:]
         beyond = g1_over | Mux(sign1, ~above.all(), above.any())
         term = Mux(valid[1], Mux(sign1, ~bits, bits) | beyond.replicate(MAGNITUDE), 0)
-        m.d.sync += self.norm_o.eq((Cat(Const(1, 1), self.norm_i) + Cat(sign1 & valid[1], term)) >> 1)
+        rest = Cat(~(sign1 & valid[1]), ~term, Const(-1, NORM.width - MAGNITUDE))
+        m.d.sync += self.norm_o.eq((Cat(Const(0, 1), self.norm_i) - rest) >> 1)
 
         # Stages 2 and 3: the product, g, and half a unit.
         half = _FACTOR_FRAC - 1
@@ -179,10 +182,9 @@ class OptimizerLane(wiring.Component):
         else:
             borrow = v_low[-1] & (v_low[:-1].any() | (self.w[0] ^ v_high[0]))
         w6 = register(self.w, "w6")
-        v6 = register(Mux(config.apply, v_high, 0).as_signed(), "v6")
-        borrow6, rest6 = register(borrow & config.apply, "borrow6"), register(rest & config.apply, "rest6")
-        ones = Const(1, 1)
-        w7 = register((Cat(ones, w6).as_signed() + Cat(~borrow6, ~v6).as_signed()) >> 1, "w7")
+        v6 = register(Mux(config.hold, 0, v_high).as_signed(), "v6")
+        borrow6, rest6 = register(borrow & ~config.hold, "borrow6"), register(rest & ~config.hold, "rest6")
+        w7 = register((Cat(Const(0, 1), w6).as_signed() - Cat(borrow6, v6).as_signed()) >> 1, "w7")
         still7 = register(Mux(borrow6, v6.all(), rest6 & ~v6.any()), "still7")
 
         # Stages 8 and 9: w'.

@@ -55,7 +55,7 @@ def test_a_lane_learns_what_the_reference_learns(q):
             mu = int(rng.integers(0, 1 << 16))
             start, stop = (0, DEPTH) if v_mode == 0 else sorted(rng.choice(DEPTH + 1, 2, replace=False).tolist())
             g = rng.integers(-1 << 47, 1 << 47, stop - start) >> rng.choice([0, 8, 16, 24, 40], stop - start)
-            ctx.set(dut.config, {"q": q, "apply": apply, "factor": (0, 1 << 16, mu)[v_mode]})
+            ctx.set(dut.config, {"q": q, "hold": 1 - apply, "factor": (0, 1 << 16, mu)[v_mode]})
             pending, healths = list(range(start, stop)), []
             rest = dut.latency
             while rest:
@@ -89,7 +89,7 @@ def test_a_learnt_word_may_be_read_after_the_latency_and_not_before():
     assert new != old
 
     async def script(ctx):
-        ctx.set(dut.config, {"q": 0, "apply": 1, "factor": 0})
+        ctx.set(dut.config, {"q": 0, "hold": 0, "factor": 0})
         for wait, word in ((dut.latency - 1, old), (dut.latency, new)):
             await write(ctx, dut, [old], at=5)
             ctx.set(dut.gradient, {"valid": 1, "address": 5})
@@ -109,7 +109,7 @@ def test_learning_leaves_other_words_alone():
     w = rng.integers(PARAMETER.lo, PARAMETER.hi + 1, DEPTH)
 
     async def script(ctx):
-        ctx.set(dut.config, {"q": 3, "apply": 1, "factor": 0})
+        ctx.set(dut.config, {"q": 3, "hold": 0, "factor": 0})
         await write(ctx, dut, w)
         ctx.set(dut.gradient, {"valid": 1, "address": 7})
         ctx.set(dut.g[0], -1 << 47)

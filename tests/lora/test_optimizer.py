@@ -50,7 +50,7 @@ def test_lane_is_the_reference_after_its_latency(offset, rounding):
 
     async def bench(ctx):
         for q, mode, apply, mu in cases:
-            ctx.set(dut.config, {"q": q, "apply": apply, "factor": (0, 1 << 16, mu)[mode]})
+            ctx.set(dut.config, {"q": q, "hold": 1 - apply, "factor": (0, 1 << 16, mu)[mode]})
             w, v, g = words(rng, 40)
             ref = optimize(w, v, g, q=q, offset=offset, v_mode=mode, apply=apply, mu=mu,
                            rounding=rounding, noise=noise)
