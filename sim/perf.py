@@ -1043,7 +1043,7 @@ class _Array:
         self.gradient_tail = EDGE + latency + rank - 1 + AdapterLanes.latency + 1
         #: From a window, or the drain of a dense layer, to its word in the queue before the memories.
         post = 1 + PostProcess.latency + FIFO
-        self.window_tail = EDGE + latency + rank - 1 + 2 + post
+        self.window_tail = EDGE + latency + rank - 1 + post
         self.dense_tail = EDGE + PE.latency - 1 + rank - 2 + 1 + post
         #: A word leaves the array so many cycles before it is in that queue.
         self.to_queue = PostProcess.latency + FIFO

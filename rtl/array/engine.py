@@ -131,8 +131,7 @@ class ArrayEngine(wiring.Component):
             self.h.eq(hidden.h),
         ]
         dense_leaves = draining & ~out_token.hidden
-        m.d.sync += [finish.sums.valid.eq(accumulate.o.valid | dense_leaves),
-                     finish.sums.sums.eq(Mux(accumulate.o.valid, accumulate.o.sums.as_value(), Cat(align.o)))]
+        m.d.comb += [accumulate.alone.eq(dense_leaves), finish.sums.eq(accumulate.o)]
         m.d.comb += drained.eq(delay(m, hidden.valid & (sample == 0), hidden.latency + 1, reset_less=False))
 
         m.d.sync += self.saturated.eq(hidden.saturated + finish.saturated + self.lanes_saturated)
@@ -444,22 +443,24 @@ class ArrayEngine(wiring.Component):
             shape=data.ArrayLayout(PARAMETER.shape, columns), depth=config.weight_depth, init=[],
             attrs={"ram_style": "ultra"})
         write, read = weights.write_port(), weights.read_port()
+        # Column 0 wants its word EDGE - 1 cycles after it was asked for, of which the last is spent below. A word is
+        # far wider than its address: the address waits.
         asks = convolve.weight.valid | dense.beat.valid
+        asked = Mux(dense.beat.valid, dense.beat.weight, convolve.weight.address)
         m.d.comb += [
             write.en.eq(self.weights.valid), write.addr.eq(self.weights.address),
             write.data.eq(self.weights.data[:16 * columns]),
-            read.en.eq(asks),
-            read.addr.eq(Mux(dense.beat.valid, dense.beat.weight, convolve.weight.address)),
+            read.en.eq(delay(m, asks, EDGE - 4, reset_less=False)),
+            read.addr.eq(delay(m, asked, EDGE - 4)),
         ]
         weight = Signal(data.ArrayLayout(PARAMETER.shape, columns), reset_less=True)
         m.d.sync += weight.eq(read.data)
-        # Column 0 wants its word EDGE - 1 cycles after it was asked for, of which the last is spent below.
         use_weight = delay(m, (convolve.weight.valid & convolve.weight.live) | dense.beat.valid, EDGE - 2,
                            reset_less=False)
-        weight = delay(m, weight, EDGE - 4)
-        m.d.comb += [self.dh.tap.eq(passes.weight.tap), self.dh.sample.eq(passes.weight.row)]
+        m.d.comb += [self.dh.tap.eq(delay(m, passes.weight.tap, EDGE - 3)),
+                     self.dh.sample.eq(delay(m, passes.weight.row, EDGE - 3))]
         use_dh = delay(m, passes.weight.valid & passes.weight.live, EDGE - 2, reset_less=False)
-        dh = delay(m, self.dh_data, EDGE - 3)
+        dh = self.dh_data
 
         lane_layout = data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})
         ask = Signal(lane_layout)
