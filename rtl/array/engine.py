@@ -5,7 +5,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ACTIVATION, LEVEL, PARAMETER
+from ..config import ACTIVATION, LEVEL, PARAMETER, SCALE
 from ..control.errors import Error
 from ..control.signature import EngineSignature
 from ..formats.codebook import INT8_HIGH, INT8_LOW, NF4
@@ -22,7 +22,7 @@ from .dense import DenseControl
 from .encode import TapEncoder
 from .feeder import RowControl, RowFeeder
 from .feet import Accumulate, Align, DrainToken, Finish, Hidden, SumsToken
-from .passes import PassControl
+from .passes import LEVELS, PassControl
 from .pe import Precision, tag_layout
 from .systolic import SystolicArray
 
@@ -347,13 +347,28 @@ class ArrayEngine(wiring.Component):
         m.d.comb += self.peek_grant.eq(~dense.beat.valid)
         m.d.sync += [
             control.fill.eq(feed.fill), control.fill_table.eq(feed.fill_table), control.k.eq(feed.level),
-            control.level.eq(book_read.data[feed.level[:3]]), control.scale.eq(feed.scale),
+            control.level.eq(book_read.data[feed.level[:3]]), control.fresh.eq(feed.fill & (feed.level == 0)),
             control.read.eq(feed.read), control.table.eq(feed.table), control.word.eq(feed.word),
             control.group.eq(feed.group),
             control.dense.eq(dense.beat.valid),
             control.peek.eq(self.peek.valid & self.peek_grant),
             control.address.eq(Mux(dense.beat.valid, dense.beat.address, self.peek.address)),
         ]
+
+        # A row keeps a block's scale while it fills a table, so one memory serves as many rows as a table has entries:
+        # it reads for a row as the control comes there.
+        scales = []
+        for first in range(0, rows, LEVELS):
+            m.submodules[f"scales_{first}"] = store = memory.Memory(
+                shape=SCALE.shape, depth=2 * config.blocks * LEVELS, init=[], attrs={"ram_style": "block"})
+            write, read = store.write_port(), store.read_port()
+            m.d.comb += [
+                write.en.eq(self.scales.valid & (self.scales.row >> ceil_log2(LEVELS) == first // LEVELS)),
+                write.addr.eq(Cat(self.scales.address, self.scales.row[:ceil_log2(LEVELS)])),
+                write.data.eq(self.scales.data),
+                read.addr.eq(delay(m, Cat(feed.scale, feed.level), first)),
+            ]
+            scales.append(read.data)
 
         # Tags of row 0, when its operand arrives; loads are those of a streamed weight, or of a weight that stays.
         streams = (passes.beat.valid & ~passes.beat.backward) | dense.beat.valid
@@ -386,8 +401,7 @@ class ArrayEngine(wiring.Component):
                 row.control.eq(control),
                 row.codes.valid.eq(self.codes.valid & (self.codes.row == index)),
                 row.codes.address.eq(self.codes.address), row.codes.data.eq(self.codes.data),
-                row.scales.valid.eq(self.scales.valid & (self.scales.row == index)),
-                row.scales.address.eq(self.scales.address), row.scales.data.eq(self.scales.data),
+                row.scale.eq(scales[index // LEVELS]),
                 row.dense_write.valid.eq(self.dense_port.valid & (self.dense_port.row == index)),
                 row.dense_write.address.eq(self.dense_port.address), row.dense_write.data.eq(self.dense_port.data),
                 *(ours.eq(theirs) for ours, theirs in zip(array.x[index], row.x)),

@@ -94,9 +94,11 @@ def test_row_decoder_is_the_reference_one_op_a_cycle(lanes, fmt):
             table[half, k] = word
         level, k, half = int(rng.integers(-256, 256)), int(rng.integers(16)), int(rng.integers(2))
         scale = EXTREME_SCALES[cycle % 8] if cycle < 64 else int(rng.integers(1 << 16) >> rng.integers(16))
-        mul = {"valid": int(cycle < 64 or rng.random() < 0.7), "level": level, "k": k, "half": half}
+        fresh = int(cycle < 64 or rng.random() < 0.5)
+        kept = scale if fresh else kept
+        mul = {"valid": int(cycle < 64 or rng.random() < 0.7), "fresh": fresh, "level": level, "k": k, "half": half}
         if mul["valid"]:
-            flight[cycle + unit.mul_latency] = half, k, int(decode_codes(0, scale, [level], fmt=fmt))
+            flight[cycle + unit.mul_latency] = half, k, int(decode_codes(0, kept, [level], fmt=fmt))
         codes, valid, half = rng.integers(0, 16, lanes), int(rng.random() < 0.8), int(rng.integers(2))
         out = {"valid": valid, "half": half, "codes": int.from_bytes(pack_nibbles(codes).tobytes(), "little")}
         ops.append((mul, scale, out))
