@@ -382,7 +382,8 @@ class ArrayEngine(wiring.Component):
             tag.from_above.eq(stays),
             tag.from_self.eq(~stays & ~(streams & first)),
         ]
-        edge = Signal(data.StructLayout({"tag": tag_layout, "load": 1, "load_row": 1, "row": ceil_log2(rows), "pair": 1}))
+        edge = Signal(data.StructLayout({
+            "tag": tag_layout, "load": 1, "load_row": 1, "row": ceil_log2(rows), "pair": 1}))
         loading = passes.weight.valid | convolve.weight.valid
         m.d.comb += [
             edge.tag.eq(delay(m, tag, EDGE, reset_less=False)),
@@ -490,7 +491,8 @@ class ArrayEngine(wiring.Component):
 
         saturated, underflowed, norm = [], [], 0
         for column in range(rank):
-            lanes = place(m, f"lanes_{column}", AdapterLanes(depth=config.adapter_depth, panels=config.panels), platform)
+            lanes = AdapterLanes(depth=config.adapter_depth, panels=config.panels)
+            place(m, f"lanes_{column}", lanes, platform)
             asked = delay(m, ask, column, reset_less=False)
             m.d.comb += [
                 lanes.config.eq(optimiser),

@@ -19,8 +19,8 @@ def RowControl(config):
     """What a row is told in a cycle; row r hears it r cycles after row 0.
 
     ``fill``: entry ``k`` of table ``fill_table`` becomes ``level`` times the scale; ``fresh``: the scale is another
-    one, and there. ``read``: codes ``group`` of bank word ``word`` leave, decoded through ``table``. ``dense``: dense word ``address`` leaves;
-    ``peek``: it is read, but does not leave for the array.
+    one, and there. ``read``: codes ``group`` of bank word ``word`` leave, decoded through ``table``. ``dense``: dense
+    word ``address`` leaves; ``peek``: it is read, but does not leave for the array.
     """
     return data.StructLayout({
         "fill": 1, "fresh": 1, "fill_table": 1, "k": 4, "level": LEVEL.shape,

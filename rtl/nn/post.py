@@ -182,8 +182,8 @@ class PostProcess(wiring.Component):
                     up.eq(sums[drop - 1] & (sums[:drop - 1].any() | (sums[drop] ^ bias[n][0]))),
                 ]
             total = Signal(signed(max(len(kept), self.bias.width) + 1), name=f"total{n}", reset_less=True)
-            # Clipping takes two cycles: what is out of range becomes zero, then, if it is positive, all ones. Resets and
-            # sets of registers take no logic.
+            # Clipping takes two cycles: what is out of range becomes zero, then, if it is positive, all ones.
+            # Resets and sets of registers take no logic.
             near = Signal(self.fmt.shape, name=f"near{n}", reset_less=True)
             high = Signal(name=f"high{n}", reset_less=True)
             over = Signal(name=f"over{n}", reset_less=True)

@@ -87,7 +87,7 @@ def test_row_decoder_is_the_reference_one_op_a_cycle(lanes, fmt):
     rng = np.random.default_rng(11)
     unit = RowDecoder(lanes=lanes, fmt=fmt)
     table = np.zeros((2, 16), np.int64)
-    ops, want, flight = [], [], {}
+    ops, want, flight, kept = [], [], {}, 0
     for cycle in range(500):
         if cycle in flight:
             half, k, word = flight.pop(cycle)
