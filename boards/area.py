@@ -161,10 +161,13 @@ def _mapping(sources: dict[str, Path], half: Collection[str], family: str, targe
     yield from ("proc", "flatten", "opt_clean")
     # Constants pass a delay line a register at a time, and each time the thorough passes go over all modules:
     # cheap passes get them through one module after the other.
-    labels = ("prepare", "map_dsp", "coarse", "map_memory", "fine", "")
+    labels = ("prepare", "map_dsp", "coarse", "map_memory", "fine", "map_luts")
     for start, end in zip(labels, labels[1:], strict=False):
         yield from (f"opt -fast {name}" for name in half)
         yield f"synth_xilinx {options} -run {start}:{end}"
+    # Each register with an inverted reset has got an inverter of its own.
+    yield "opt_merge"
+    yield f"synth_xilinx {options} -run map_luts:"
     yield "select " + " ".join(half)
     yield f"write_rtlil -selected {target}"
 

@@ -7,11 +7,13 @@ __all__ = ["dsp_slices", "memory_bits", "check_fit"]
 
 
 def dsp_slices(config: Config) -> dict[str, int]:
-    """DSP slices of each part: a slice a PE, a row's decoder, a lane's momentum; three a class in the head."""
+    """DSP slices of each part: a slice a PE, a row's decoder, a lane's momentum, a channel's sum; three a
+    class in the head."""
     return {
         "array": config.rows * config.columns,
         "row decoders": config.rows,
         "adapter lanes": config.columns,
+        "sums of channels": config.columns,
         "head": 3 * config.classes + 7,
         "encoders": 2,
     }

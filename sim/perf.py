@@ -19,7 +19,7 @@ from gradloom.rtl.array.feet import Hidden
 from gradloom.rtl.array.pe import PE
 from gradloom.rtl.config import Config
 from gradloom.rtl.control.signature import ControlOpcode, Engine
-from gradloom.rtl.lora.lane import AdapterLane
+from gradloom.rtl.lora.lane import AdapterLanes
 from gradloom.rtl.memory.collector import Collector, Source
 from gradloom.rtl.memory.router import RECORD_ARG, SCALES_PER_BEAT, Destination
 from gradloom.rtl.nn.post import PostProcess
@@ -1051,10 +1051,10 @@ class _Array:
         latency = PE.latency + rows - 1
         #: From a forward pass's ``drain`` to ``done``; from a gradient's last beat to ``done``.
         self.forward_tail = EDGE + PE.latency - 1 + rank - 2 + rows + Hidden.latency + 1 + 1
-        self.gradient_tail = EDGE + latency + rank - 1 + AdapterLane.latency + 1
+        self.gradient_tail = EDGE + latency + rank - 1 + AdapterLanes.latency + 1
         #: From a window, or the drain of a dense layer, to its word in the queue before the memories.
         post = 1 + PostProcess.latency + FIFO
-        self.window_tail = EDGE + latency + rank - 1 + 2 + post
+        self.window_tail = EDGE + latency + rank - 1 + post
         self.dense_tail = EDGE + PE.latency - 1 + rank - 2 + 1 + post
         #: A word leaves the array so many cycles before it is in that queue.
         self.to_queue = PostProcess.latency + FIFO

@@ -617,7 +617,7 @@ def _optimizer_outputs(p: Mapping[str, Any]) -> list[Array]:
         _signed("v", 27, shape, "2**-23", "new velocities"),
         _unsigned("saturated", 1, shape, "0 or 1", "was clipped"),
         _unsigned("underflowed", 1, shape, "0 or 1", "v is too small to move w"),
-        _unsigned("magnitude", 36, shape, "2**-23", "abs(g)"),
+        _unsigned("magnitude", 25, shape, "2**-23", "abs(g), cut and clipped to 2"),
     ]
 
 

@@ -10,7 +10,7 @@ from gradloom.rtl.array.passes import BEATS, LEVELS
 from gradloom.rtl.array.systolic import SystolicArray
 from gradloom.rtl.config import Config
 from gradloom.rtl.lora.head import Head
-from gradloom.rtl.lora.lane import AdapterLane
+from gradloom.rtl.lora.lane import AdapterLanes
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.lowering import Lowered, lower
 
@@ -26,7 +26,7 @@ def step(low: Lowered, samples: int) -> dict[str, int]:
     reads = [-(-tap.elements // config.panels) for tap in passes]
     block = max(LEVELS, BEATS(config.panels))
     drain = config.rows + 1 + EDGE + array.drain_latency + config.rank - 2 + Hidden.latency + 1
-    learn = EDGE + array.latency + config.rank - 1 + AdapterLane.latency
+    learn = EDGE + array.latency + config.rank - 1 + AdapterLanes.latency
     parts = {
         "forward": LEVELS + sum(reads) + config.rows * len(reads) + drain + TOKEN,
         "head": head.cycles(samples, low.k, low.classes) + TOKEN,

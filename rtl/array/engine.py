@@ -5,13 +5,13 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ACTIVATION, LEVEL, PARAMETER
+from ..config import ACTIVATION, LEVEL, PARAMETER, SCALE
 from ..control.errors import Error
 from ..control.signature import EngineSignature
 from ..formats.codebook import INT8_HIGH, INT8_LOW, NF4
 from ..hierarchy import place
-from ..lora.lane import AdapterLane
-from ..lora.optimizer import OPTIMIZER_CONFIG
+from ..lora.lane import AdapterLanes
+from ..lora.optimizer import NORM, OPTIMIZER_CONFIG, lane_config
 from ..memory.router import Router
 from ..quant.decoder import TableWrite
 from ..quant.encoder import THRESHOLD_FRAC
@@ -22,7 +22,7 @@ from .dense import DenseControl
 from .encode import TapEncoder
 from .feeder import RowControl, RowFeeder
 from .feet import Accumulate, Align, DrainToken, Finish, Hidden, SumsToken
-from .passes import PassControl
+from .passes import LEVELS, PassControl
 from .pe import Precision, tag_layout
 from .systolic import SystolicArray
 
@@ -73,7 +73,7 @@ class ArrayEngine(wiring.Component):
             "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
             "saturated": Out(8),
             "underflowed": Out(8),
-            "norm": Out(48),
+            "norm": Out(NORM),
         })
 
     def elaborate(self, platform):
@@ -81,7 +81,8 @@ class ArrayEngine(wiring.Component):
         config = self.config
         rows, rank = config.rows, config.rank
         array = place(m, "array", SystolicArray(
-            rows=rows, panels=config.panels, columns=rank, precision=Precision(x=ACTIVATION.width)), platform)
+            rows=rows, panels=config.panels, columns=rank, precision=Precision(x=ACTIVATION.width), pairs=True),
+            platform)
         passes = place(m, "passes", PassControl(config), platform)
         convolve = place(m, "convolve", ConvolveControl(config), platform)
         dense = place(m, "dense", DenseControl(config), platform)
@@ -130,8 +131,7 @@ class ArrayEngine(wiring.Component):
             self.h.eq(hidden.h),
         ]
         dense_leaves = draining & ~out_token.hidden
-        m.d.sync += [finish.sums.valid.eq(accumulate.o.valid | dense_leaves),
-                     finish.sums.sums.eq(Mux(accumulate.o.valid, accumulate.o.sums.as_value(), Cat(align.o)))]
+        m.d.comb += [accumulate.alone.eq(dense_leaves), finish.sums.eq(accumulate.o)]
         m.d.comb += drained.eq(delay(m, hidden.valid & (sample == 0), hidden.latency + 1, reset_less=False))
 
         m.d.sync += self.saturated.eq(hidden.saturated + finish.saturated + self.lanes_saturated)
@@ -359,13 +359,28 @@ class ArrayEngine(wiring.Component):
         m.d.comb += self.peek_grant.eq(~dense.beat.valid)
         m.d.sync += [
             control.fill.eq(feed.fill), control.fill_table.eq(feed.fill_table), control.k.eq(feed.level),
-            control.level.eq(book_read.data[feed.level[:3]]), control.scale.eq(feed.scale),
+            control.level.eq(book_read.data[feed.level[:3]]), control.fresh.eq(feed.fill & (feed.level == 0)),
             control.read.eq(feed.read), control.table.eq(feed.table), control.word.eq(feed.word),
             control.group.eq(feed.group),
             control.dense.eq(dense.beat.valid),
             control.peek.eq(self.peek.valid & self.peek_grant),
             control.address.eq(Mux(dense.beat.valid, dense.beat.address, self.peek.address)),
         ]
+
+        # A row keeps a block's scale while it fills a table, so one memory serves as many rows as a table has entries:
+        # it reads for a row as the control comes there.
+        scales = []
+        for first in range(0, rows, LEVELS):
+            m.submodules[f"scales_{first}"] = store = memory.Memory(
+                shape=SCALE.shape, depth=2 * config.blocks * LEVELS, init=[], attrs={"ram_style": "block"})
+            write, read = store.write_port(), store.read_port()
+            m.d.comb += [
+                write.en.eq(self.scales.valid & (self.scales.row >> ceil_log2(LEVELS) == first // LEVELS)),
+                write.addr.eq(Cat(self.scales.address, self.scales.row[:ceil_log2(LEVELS)])),
+                write.data.eq(self.scales.data),
+                read.addr.eq(delay(m, Cat(feed.scale, feed.level), first)),
+            ]
+            scales.append(read.data)
 
         # Tags of row 0, when its operand arrives; loads are those of a streamed weight, or of a weight that stays.
         streams = (passes.beat.valid & ~passes.beat.backward) | dense.beat.valid
@@ -379,10 +394,13 @@ class ArrayEngine(wiring.Component):
             tag.from_above.eq(stays),
             tag.from_self.eq(~stays & ~(streams & first)),
         ]
-        edge = Signal(data.StructLayout({"tag": tag_layout, "load": 1, "load_row": 1, "row": ceil_log2(rows)}))
+        edge = Signal(data.StructLayout({
+            "tag": tag_layout, "load": 1, "load_row": 1, "row": ceil_log2(rows), "pair": 1}))
         loading = passes.weight.valid | convolve.weight.valid
         m.d.comb += [
             edge.tag.eq(delay(m, tag, EDGE, reset_less=False)),
+            # The last row adds a gradient's sum of the low nibbles to that of the high ones.
+            edge.pair.eq(delay(m, passes.beat.valid & passes.beat.backward & passes.beat.low, EDGE, reset_less=False)),
             edge.load.eq(delay(m, streams, EDGE - 1, reset_less=False)),
             edge.load_row.eq(delay(m, loading, EDGE - 1, reset_less=False)),
             edge.row.eq(delay(m, Mux(passes.weight.valid, passes.weight.row, convolve.weight.row), EDGE - 1)),
@@ -396,8 +414,7 @@ class ArrayEngine(wiring.Component):
                 row.control.eq(control),
                 row.codes.valid.eq(self.codes.valid & (self.codes.row == index)),
                 row.codes.address.eq(self.codes.address), row.codes.data.eq(self.codes.data),
-                row.scales.valid.eq(self.scales.valid & (self.scales.row == index)),
-                row.scales.address.eq(self.scales.address), row.scales.data.eq(self.scales.data),
+                row.scale.eq(scales[index // LEVELS]),
                 row.dense_write.valid.eq(self.dense_port.valid & (self.dense_port.row == index)),
                 row.dense_write.address.eq(self.dense_port.address), row.dense_write.data.eq(self.dense_port.data),
                 *(ours.eq(theirs) for ours, theirs in zip(array.x[index], row.x)),
@@ -408,7 +425,9 @@ class ArrayEngine(wiring.Component):
                 window = Mux(convolve.window.valid, convolve.window.p[index], 0)
                 m.d.comb += row.window.eq(delay(m, window, EDGE - 1 + index))
             peeked.append(row.dense)
-            if index < rows - 1:
+            if index == rows - 1:
+                m.d.comb += array.tag[index].from_self.eq(edge.tag.from_self | edge.pair)
+            else:
                 control = row.control_o
                 edge = delay(m, edge, 1, reset_less=False)
         self.peeked = peeked
@@ -451,69 +470,71 @@ class ArrayEngine(wiring.Component):
             shape=data.ArrayLayout(PARAMETER.shape, columns), depth=config.weight_depth, init=[],
             attrs={"ram_style": "ultra"})
         write, read = weights.write_port(), weights.read_port()
+        # Column 0 wants its word EDGE - 1 cycles after it was asked for, of which the last is spent below. A word is
+        # far wider than its address: the address waits.
         asks = convolve.weight.valid | dense.beat.valid
+        asked = Mux(dense.beat.valid, dense.beat.weight, convolve.weight.address)
         m.d.comb += [
             write.en.eq(self.weights.valid), write.addr.eq(self.weights.address),
             write.data.eq(self.weights.data[:16 * columns]),
-            read.en.eq(asks),
-            read.addr.eq(Mux(dense.beat.valid, dense.beat.weight, convolve.weight.address)),
+            read.en.eq(delay(m, asks, EDGE - 4, reset_less=False)),
+            read.addr.eq(delay(m, asked, EDGE - 4)),
         ]
         weight = Signal(data.ArrayLayout(PARAMETER.shape, columns), reset_less=True)
         m.d.sync += weight.eq(read.data)
-        # Column 0 wants its word EDGE - 1 cycles after it was asked for, of which the last is spent below.
         use_weight = delay(m, (convolve.weight.valid & convolve.weight.live) | dense.beat.valid, EDGE - 2,
                            reset_less=False)
-        weight = delay(m, weight, EDGE - 4)
-        m.d.comb += [self.dh.tap.eq(passes.weight.tap), self.dh.sample.eq(passes.weight.row)]
+        m.d.comb += [self.dh.tap.eq(delay(m, passes.weight.tap, EDGE - 3)),
+                     self.dh.sample.eq(delay(m, passes.weight.row, EDGE - 3))]
         use_dh = delay(m, passes.weight.valid & passes.weight.live, EDGE - 2, reset_less=False)
-        dh = delay(m, self.dh_data, EDGE - 3)
+        dh = self.dh_data
 
         lane_layout = data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})
         ask = Signal(lane_layout)
         m.d.comb += [ask.valid.eq(passes.beat.valid & ~passes.beat.backward), ask.address.eq(passes.beat.lane)]
-        ask = delay(m, ask, EDGE - 2 - AdapterLane.read_latency, reset_less=False)
-        use_lane = delay(m, ask.valid, AdapterLane.read_latency, reset_less=False)
-        # The sum of a high nibble waits in the lane for that of the low one.
-        learn = Signal(AdapterLane.gradient_layout(config.adapter_depth))
+        ask = delay(m, ask, EDGE - 2 - AdapterLanes.read_latency, reset_less=False)
+        use_lane = delay(m, ask.valid, AdapterLanes.read_latency, reset_less=False)
+        # The sums of high nibbles are in those of the low ones.
+        learn = Signal(lane_layout)
         m.d.comb += [learn.valid.eq(passes.beat.valid & passes.beat.backward & ~passes.beat.high),
-                     learn.address.eq(passes.beat.lane), learn.pair.eq(passes.beat.low)]
+                     learn.address.eq(passes.beat.lane)]
         learn = delay(m, learn, EDGE + array.latency, reset_less=False)
+        optimiser = delay(m, lane_config(m, self.optimiser), 1)
 
-        saturated, underflowed, norm = [], [], []
-        for panel in range(config.panels):
-            for column in range(rank):
+        saturated, underflowed, norm = [], [], 0
+        for column in range(rank):
+            lanes = AdapterLanes(depth=config.adapter_depth, panels=config.panels)
+            place(m, f"lanes_{column}", lanes, platform)
+            asked = delay(m, ask, column, reset_less=False)
+            m.d.comb += [
+                lanes.config.eq(optimiser),
+                lanes.read.valid.eq(asked.valid | self.dump.valid),
+                lanes.read.address.eq(Mux(self.dump.valid, self.dump.address, asked.address)),
+                lanes.gradient.eq(delay(m, learn, column, reset_less=False)),
+                lanes.write.valid.eq(self.lanes.valid),
+                lanes.write.address.eq(self.lanes.address),
+                lanes.norm_i.eq(norm),
+            ]
+            norm = lanes.norm_o
+            saturated.append(lanes.saturated)
+            underflowed.append(lanes.underflowed)
+            of_weight = delay(m, use_weight, column, reset_less=False)
+            of_dh = delay(m, use_dh, column, reset_less=False)
+            of_lane = delay(m, use_lane, column, reset_less=False)
+            for panel in range(config.panels):
                 index = panel * rank + column
-                lane = place(m, f"lane_{index}", AdapterLane(depth=config.adapter_depth), platform)
-                asked = delay(m, ask, column, reset_less=False)
                 m.d.comb += [
-                    lane.config.eq(self.optimiser),
-                    lane.read.valid.eq(asked.valid | self.dump.valid),
-                    lane.read.address.eq(Mux(self.dump.valid, self.dump.address, asked.address)),
-                    lane.gradient.eq(delay(m, learn, column, reset_less=False)),
-                    lane.g.eq(array.p[index]),
-                    lane.write.valid.eq(self.lanes.valid),
-                    lane.write.address.eq(self.lanes.address),
-                    lane.write.data.eq(self.lanes.data[16 * index:16 * index + 16].as_signed()),
-                    self.words[index].eq(lane.w),
+                    lanes.g[panel].eq(array.p[index]),
+                    lanes.write.data[panel].eq(self.lanes.data[16 * index:16 * index + 16].as_signed()),
+                    self.words[index].eq(lanes.w[panel]),
                 ]
-                word = Mux(delay(m, use_weight, column, reset_less=False), delay(m, weight[index], column), 0) \
-                    | Mux(delay(m, use_dh, column, reset_less=False), delay(m, dh[column], column), 0) \
-                    | Mux(delay(m, use_lane, column, reset_less=False), lane.w, 0)
-                m.d.sync += array.w[index].eq(word)
-                saturated.append(lane.health.saturated)
-                underflowed.append(lane.health.underflowed)
-                norm.append(lane.health.magnitude)
+                m.d.sync += array.w[index].eq(
+                    Mux(of_weight, delay(m, weight[index], column), 0) | Mux(of_dh, delay(m, dh[column], column), 0)
+                    | Mux(of_lane, lanes.w[panel], 0))
         self.lanes_saturated = Signal(8)
         m.d.sync += [self.lanes_saturated.eq(sum(saturated)), self.underflowed.eq(sum(underflowed))]
-        while len(norm) > 1:
-            added = []
-            for at in range(0, len(norm), 4):
-                total = Signal(48, reset_less=True)
-                m.d.sync += total.eq(sum(norm[at + 1:at + 4], norm[at]))
-                added.append(total)
-            norm = added
-        m.d.comb += self.norm.eq(norm[0])
+        m.d.comb += self.norm.eq(norm)
         # A pass has learnt when its last word is in the last column's memory.
         last = passes.beat.valid & passes.beat.backward & passes.beat.last
         m.d.comb += self.gradient_done.eq(
-            delay(m, last, EDGE + array.latency + rank - 1 + AdapterLane.latency, reset_less=False))
+            delay(m, last, EDGE + array.latency + rank - 1 + AdapterLanes.latency, reset_less=False))

@@ -18,12 +18,12 @@ WORD_CODES = 32
 def RowControl(config):
     """What a row is told in a cycle; row r hears it r cycles after row 0.
 
-    ``fill``: entry ``k`` of table ``fill_table`` becomes ``level`` times the scale at ``scale``. ``read``: codes
-    ``group`` of bank word ``word`` leave, decoded through ``table``. ``dense``: dense word ``address`` leaves;
-    ``peek``: it is read, but does not leave for the array.
+    ``fill``: entry ``k`` of table ``fill_table`` becomes ``level`` times the scale; ``fresh``: the scale is another
+    one, and there. ``read``: codes ``group`` of bank word ``word`` leave, decoded through ``table``. ``dense``: dense
+    word ``address`` leaves; ``peek``: it is read, but does not leave for the array.
     """
     return data.StructLayout({
-        "fill": 1, "fill_table": 1, "k": 4, "level": LEVEL.shape, "scale": ceil_log2(2 * config.blocks),
+        "fill": 1, "fresh": 1, "fill_table": 1, "k": 4, "level": LEVEL.shape,
         "read": 1, "table": 1, "word": ceil_log2(8 * config.blocks), "group": ceil_log2(WORD_CODES // config.panels),
         "dense": 1, "peek": 1, "address": ceil_log2(config.dense_depth),
     })
@@ -41,7 +41,7 @@ class RowFeeder(wiring.Component):
     -------
     control, control_o : this row's control, and the next row's.
     codes : ``In({valid, address, data})`` : bank words, 32 codes, the first in the high nibble of the lowest byte.
-    scales : ``In({valid, address, data})``
+    scale : of the block whose table is filled, when ``fresh``.
     dense_write : ``In({valid, address, data})``
     window : element of the convolution window; it is passed on to all panels, a cycle later.
     x : operand of each panel; 0 when nothing was asked.
@@ -53,13 +53,12 @@ class RowFeeder(wiring.Component):
     def __init__(self, config):
         self.config = config
         bank = ceil_log2(8 * config.blocks)
-        scale = ceil_log2(2 * config.blocks)
         dense = ceil_log2(config.dense_depth)
         super().__init__({
             "control": In(RowControl(config)),
             "control_o": Out(RowControl(config)),
             "codes": In(data.StructLayout({"valid": 1, "address": bank, "data": 128})),
-            "scales": In(data.StructLayout({"valid": 1, "address": scale, "data": SCALE.shape})),
+            "scale": In(SCALE.shape),
             "dense_write": In(data.StructLayout({"valid": 1, "address": dense, "data": ACTIVATION.shape})),
             "window": In(ACTIVATION.shape),
             "x": Out(ACTIVATION.shape).array(config.panels),
@@ -79,18 +78,16 @@ class RowFeeder(wiring.Component):
 
         # Two halves; four words a block hold codes of 8 bits, of which a beat reads one nibble, then the other.
         m.submodules.bank = bank = memory.Memory(shape=unsigned(128), depth=8 * self.config.blocks, init=[])
-        m.submodules.scale = scales = memory.Memory(shape=SCALE.shape, depth=2 * self.config.blocks, init=[])
         m.submodules.dense = dense = memory.Memory(shape=ACTIVATION.shape, depth=self.config.dense_depth, init=[])
-        for store, port in ((bank, self.codes), (scales, self.scales), (dense, self.dense_write)):
+        for store, port in ((bank, self.codes), (dense, self.dense_write)):
             write = store.write_port()
             m.d.comb += [write.en.eq(port.valid), write.addr.eq(port.address), write.data.eq(port.data)]
 
         decoder = place(m, "decoder", RowDecoder(lanes=panels), platform)
-        scale_read = scales.read_port(domain="comb")
         m.d.comb += [
-            scale_read.addr.eq(control.scale),
-            decoder.scale.eq(scale_read.data),
+            decoder.scale.eq(self.scale),
             decoder.mul.valid.eq(control.fill),
+            decoder.mul.fresh.eq(control.fresh),
             decoder.mul.level.eq(control.level),
             decoder.mul.k.eq(control.k),
             decoder.mul.half.eq(control.fill_table),

@@ -10,6 +10,7 @@ from ..formats.fixed import Fixed, round_shift_hdl, saturate_hdl
 from ..hierarchy import place
 from ..nn.post import PostProcess
 from ..stream.delay import delay
+from .slices import Add
 
 __all__ = ["BIAS", "SumsToken", "DrainToken", "RunLayout", "Hidden", "Align", "Accumulate", "Finish"]
 
@@ -108,25 +109,27 @@ class Hidden(wiring.Component):
 
 
 class Accumulate(wiring.Component):
-    """Adds up the sums of a convolution's channels, position by position.
+    """Adds up the sums of a convolution's channels, position by position; sums of a dense layer pass.
 
-    A position may come again after 4 cycles at the earliest. What the last channel completes leaves 2 cycles
-    after it came.
+    A position may come again after 4 cycles at the earliest. What the last channel completes, and what passes, leaves
+    a cycle after it came.
 
     Members
     -------
     ahead : :func:`SumsToken`, 2 cycles before its ``sums``.
-    o : ``valid`` and the complete sums of a position.
+    alone : ``sums`` are complete; without a token.
+    o : ``valid`` and complete sums.
     """
 
     ahead_cycles = 2
-    latency = 2
+    latency = Add.latency
 
     def __init__(self, config):
         self.config = config
         layout = data.ArrayLayout(SUM, config.columns)
         super().__init__({
             "ahead": In(SumsToken(config)),
+            "alone": In(1),
             "sums": In(SUM).array(config.columns),
             "o": Out(data.StructLayout({"valid": 1, "sums": layout})),
         })
@@ -141,16 +144,17 @@ class Accumulate(wiring.Component):
         old = Signal(layout, reset_less=True)
         m.d.comb += [read.en.eq(self.ahead.valid), read.addr.eq(self.ahead.position)]
         m.d.sync += old.eq(read.data)
-        new = Signal(layout, reset_less=True)
         for column in range(self.config.columns):
-            m.d.sync += new[column].eq(self.sums[column] + Mux(token.first, 0, old[column]))
+            add = place(m, f"add_{column}", Add(), platform, a=self.sums[column], c=old[column],
+                        add=token.valid & ~token.first)
+            m.d.comb += self.o.sums[column].eq(add.p)
         later = delay(m, token, 1, reset_less=False)
         m.d.comb += [
             write.en.eq(later.valid & ~later.last),
             write.addr.eq(later.position),
-            write.data.eq(new),
+            write.data.eq(self.o.sums),
         ]
-        m.d.sync += [self.o.valid.eq(later.valid & later.last), self.o.sums.eq(new)]
+        m.d.sync += self.o.valid.eq((token.valid & token.last) | self.alone)
         return m
 
 

@@ -4,7 +4,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-__all__ = ["pass_layout", "FeedControl", "PassControl", "BEATS"]
+__all__ = ["pass_layout", "FeedControl", "PassControl", "BEATS", "LEVELS"]
 
 #: Beats of ``panels`` elements in a block of 64 are 64 / panels; a table takes 16 cycles to fill.
 LEVELS = 16

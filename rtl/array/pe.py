@@ -77,6 +77,12 @@ class PE(wiring.Component):
     in cycle t + 2. ``load`` in cycle t makes ``w_i`` of t the weight that waits from t + 1 on, and
     ``swap`` in cycle t puts the weight that waits in t into use for the operand of t.
 
+    Parameters
+    ----------
+    precision : :class:`Precision`
+    both : bool
+        ``from_above`` and ``from_self`` may come together and add up, which a DSP48E1 cannot do.
+
     Members
     -------
     x_i, x_o : operand along the row, a cycle a column.
@@ -87,8 +93,9 @@ class PE(wiring.Component):
 
     latency = 3
 
-    def __init__(self, *, precision=Precision()):
+    def __init__(self, *, precision=Precision(), both=False):
         self.precision = precision
+        self.both = both
         super().__init__({
             "x_i": In(signed(precision.x)),
             "x_o": Out(signed(precision.x)),
@@ -123,9 +130,12 @@ class PE(wiring.Component):
 
         above = Mux(mode.from_above, self.p_i, 0)
         own = Mux(mode.from_self, self.p_o, 0)
-        m.d.sync += self.p_o.eq(Mux(mode.use_m, product, 0) + (above | own).as_signed())
+        old = above + own if self.both else (above | own).as_signed()
+        m.d.sync += self.p_o.eq(Mux(mode.use_m, product, 0) + old)
         return m
 
     def primitive(self, *, family, name):
         """Verilog of this module with the slice instantiated, for synthesis."""
+        if self.both and family == "xc7":
+            return None
         return pe_primitive(self.precision, family=family, name=name)

@@ -1,11 +1,35 @@
-"""A PE as one DSP slice: Verilog that stands in for it in synthesis."""
+"""DSP slices by name: Verilog that stands in, in synthesis, for what a synthesiser might not fit into one."""
 
-__all__ = ["pe_primitive", "MODEL_FAMILY"]
+__all__ = ["pe_primitive", "multiply_add_primitive", "add_primitive", "MODEL_FAMILY"]
 
 #: The family whose slice Yosys can simulate. Of the other one's slice, the same subset of ports is used.
 MODEL_FAMILY = "xc7"
 
-_UNUSED_INPUTS = ("ACIN", 30), ("BCIN", 18), ("PCIN", 48)
+#: Without registers but P's, and nothing connected: what a slice does not say otherwise.
+_OPTIONS = {
+    "AREG": 0, "ACASCREG": 0, "BREG": 0, "BCASCREG": 0, "CREG": 0, "DREG": 0, "ADREG": 0, "MREG": 0, "PREG": 1,
+    "OPMODEREG": 0, "ALUMODEREG": 0, "INMODEREG": 0, "CARRYINREG": 0, "CARRYINSELREG": 0,
+}
+_PORTS = {
+    "CLK": "clk", "CEP": "1'b1",
+    **{port: "1'b0" for port in (
+        "CEA1", "CEA2", "CEAD", "CEB1", "CEB2", "CEC", "CED", "CEM", "CEALUMODE", "CECARRYIN", "CECTRL", "CEINMODE",
+        "CARRYIN", "CARRYCASCIN", "MULTSIGNIN", "RSTA", "RSTALLCARRYIN", "RSTALUMODE", "RSTB", "RSTC", "RSTCTRL",
+        "RSTD", "RSTINMODE", "RSTM", "RSTP")},
+    "ALUMODE": "4'd0", "INMODE": "5'd0", "CARRYINSEL": "3'd0", "ACIN": "30'd0", "BCIN": "18'd0", "PCIN": "48'd0",
+}
+
+
+def _slice(cell, options, ports):
+    """Lines of an instance ``slice`` of ``cell``: options and ports beside those that nothing is said about."""
+    ports = _PORTS | {"D": "27'd0" if cell == "DSP48E2" else "25'd0"} | ports
+    return [
+        f"  {cell} #(",
+        ",\n".join(f"    .{key}({value})" for key, value in (_OPTIONS | options).items()),
+        "  ) slice (",
+        ",\n".join(f"    .{port}({value})" for port, value in ports.items()),
+        "  );",
+    ]
 
 
 def pe_primitive(precision, *, family, name):
@@ -36,23 +60,13 @@ def pe_primitive(precision, *, family, name):
         cell = "DSP48E1"
         mode = f"1'b0, {tag['from_above']} | {tag['from_self']}, {tag['from_above']}"
         options = {"USE_DPORT": '"FALSE"'}
-    options |= {
-        "USE_MULT": '"MULTIPLY"',
-        "AREG": 1, "ACASCREG": 1, "BREG": 2, "BCASCREG": 2, "CREG": 0, "DREG": 0, "ADREG": 0, "MREG": 1, "PREG": 1,
-        "OPMODEREG": 1, "ALUMODEREG": 0, "INMODEREG": 0, "CARRYINREG": 0, "CARRYINSELREG": 0,
-    }
+    options |= {"USE_MULT": '"MULTIPLY"', "AREG": 1, "ACASCREG": 1, "BREG": 2, "BCASCREG": 2, "MREG": 1, "OPMODEREG": 1}
     ports = {
-        "CLK": "clk",
         "A": _extended("x_i", x, 30), "B": _extended("w_i", w, 18), "C": _extended("p_i", total, 48), "P": "p",
         # One A register is A2, two B registers are B1 and B2.
-        "CEA2": "1'b1", "CEB1": "tag_i[0]", "CEB2": "tag_i[1]", "CEM": "1'b1", "CEP": "1'b1", "CECTRL": "1'b1",
+        "CEA2": "1'b1", "CEB1": "tag_i[0]", "CEB2": "tag_i[1]", "CEM": "1'b1", "CECTRL": "1'b1",
         "OPMODE": f"{{{mode}, 1'b0, {tag['use_m']}, 1'b0, {tag['use_m']}}}",
         "RSTP": "rst", "RSTCTRL": "rst",
-        **{port: "1'b0" for port in (
-            "CEA1", "CEAD", "CED", "CEC", "CEALUMODE", "CECARRYIN", "CEINMODE", "CARRYIN", "CARRYCASCIN",
-            "MULTSIGNIN", "RSTA", "RSTALLCARRYIN", "RSTALUMODE", "RSTB", "RSTC", "RSTD", "RSTINMODE", "RSTM")},
-        "ALUMODE": "4'd0", "INMODE": "5'd0", "CARRYINSEL": "3'd0", "D": "27'd0" if newer else "25'd0",
-        **{port: f"{bits}'d0" for port, bits in _UNUSED_INPUTS},
     }
     lines = [
         f"module {name} (clk, rst, x_i, x_o, tag_i, tag_o, w_i, w_o, p_i, p_o);",
@@ -70,11 +84,7 @@ def pe_primitive(precision, *, family, name):
         "  always @(posedge clk)",
         "    if (rst) begin x_o <= 0; tag_o <= 0; w_o <= 0; end",
         "    else begin x_o <= x_i; tag_o <= tag_i; w_o <= w_i; end",
-        f"  {cell} #(",
-        ",\n".join(f"    .{key}({value})" for key, value in options.items()),
-        "  ) slice (",
-        ",\n".join(f"    .{port}({value})" for port, value in ports.items()),
-        "  );",
+        *_slice(cell, options, ports),
         "endmodule",
     ]
     return "\n".join(lines) + "\n"
@@ -82,3 +92,64 @@ def pe_primitive(precision, *, family, name):
 
 def _extended(signal, width, to):
     return signal if width == to else f"{{{{{to - width}{{{signal}[{width - 1}]}}}}, {signal}}}"
+
+
+def multiply_add_primitive(unit, *, family, name):
+    """Module ``name`` with the ports of :class:`~.slices.MultiplyAdd` around one slice.
+
+    A and B have a register, then M and P. C comes in without one, and ``add`` opens it: Z is C or 0. The
+    constant ``half`` needs the slice's W and its RND, which a DSP48E1 does not have.
+    """
+    if family not in ("xc7", "xcup") or (unit.half is not None and family != "xcup"):
+        return None
+    newer = family == "xcup"
+    options = {"USE_MULT": '"MULTIPLY"', "AREG": 1, "ACASCREG": 1, "BREG": 1, "BCASCREG": 1, "MREG": 1}
+    options |= {"AMULTSEL": '"A"', "BMULTSEL": '"B"'} if newer else {"USE_DPORT": '"FALSE"'}
+    ports = {"A": _extended("a", unit.a_width, 30), "B": _extended("b", unit.b_width, 18),
+             "C": _extended("c", unit.width, 48), "P": "sum", "RSTP": "rst",
+             "CEA2": "1'b1", "CEB2": "1'b1", "CEM": "1'b1"}
+    rounds = 0
+    if unit.half is not None:
+        # W: 2 is RND. A pattern's masked bits do not count.
+        rounds = 2
+        low = (1 << unit.half + 1) - 1
+        options |= {"RND": f"48'h{1 << unit.half:x}", "USE_PATTERN_DETECT": '"PATDET"', "PATTERN": "48'h0",
+                    "MASK": f"48'h{(1 << 48) - 1 - low:x}", "SEL_MASK": '"MASK"', "SEL_PATTERN": '"PATTERN"'}
+        ports["PATTERNDETECT"] = "tie"
+    # Z: 0 or 3 (C). X and Y take M together.
+    mode = "1'b0, add, add, 4'b0101"
+    ports["OPMODE"] = f"{{2'd{rounds}, {mode}}}" if newer else f"{{{mode}}}"
+    names = "clk, rst, a, b, c, add, p" + (", tie" if unit.half is not None else "")
+    return "\n".join([
+        f"module {name} ({names});",
+        "  input clk, rst, add;",
+        f"  input [{unit.a_width - 1}:0] a;",
+        f"  input [{unit.b_width - 1}:0] b;",
+        f"  input [{unit.width - 1}:0] c;",
+        f"  output [{unit.width - 1}:0] p;",
+        *(["  output tie;"] if unit.half is not None else []),
+        "  wire [47:0] sum;",
+        f"  assign p = sum[{unit.width - 1}:0];",
+        *_slice("DSP48E2" if newer else "DSP48E1", options, ports),
+        "endmodule",
+    ]) + "\n"
+
+
+def add_primitive(*, family, name):
+    """Module ``name`` with the ports of :class:`~.slices.Add` around one slice: A and B together are an addend."""
+    if family not in ("xc7", "xcup"):
+        return None
+    newer = family == "xcup"
+    options = {"USE_MULT": '"NONE"'} | ({} if newer else {"USE_DPORT": '"FALSE"'})
+    # X: 3 (A and B). Z: 0 or 3 (C).
+    mode = "1'b0, add, add, 4'b0011"
+    ports = {"A": "a[47:18]", "B": "a[17:0]", "C": "c", "P": "p", "RSTP": "rst",
+             "OPMODE": f"{{2'd0, {mode}}}" if newer else f"{{{mode}}}"}
+    return "\n".join([
+        f"module {name} (clk, rst, a, c, add, p);",
+        "  input clk, rst, add;",
+        "  input [47:0] a, c;",
+        "  output [47:0] p;",
+        *_slice("DSP48E2" if newer else "DSP48E1", options, ports),
+        "endmodule",
+    ]) + "\n"

@@ -19,7 +19,8 @@ class Row(wiring.Component):
     w_i, w_o, p_i, p_o : per column, panel by panel.
     """
 
-    def __init__(self, *, panels, columns, precision=Precision()):
+    def __init__(self, *, panels, columns, precision=Precision(), both=False):
+        self.both = both
         self.panels = panels
         self.columns = columns
         self.precision = precision
@@ -39,7 +40,7 @@ class Row(wiring.Component):
             x, tag = self.x[panel], self.tag
             for column in range(self.columns):
                 index = panel * self.columns + column
-                pe = place(m, f"pe_{index}", PE(precision=self.precision), platform)
+                pe = place(m, f"pe_{index}", PE(precision=self.precision, both=self.both), platform)
                 m.d.comb += [
                     pe.x_i.eq(x),
                     pe.tag_i.eq(tag),
@@ -73,14 +74,18 @@ class SystolicArray(wiring.Component):
     ----------
     rows, panels, columns : int
         Columns are those of one panel. A panel has an operand per row of its own.
+    pairs : bool
+        The last row's tag may have ``from_self`` beside ``from_above``: the sum that leaves with it then is that of
+        its operand and of the one before.
     """
 
-    def __init__(self, *, rows, panels=1, columns, precision=Precision()):
+    def __init__(self, *, rows, panels=1, columns, precision=Precision(), pairs=False):
         precision.check_array(rows=rows, panels=panels, columns=columns)
         self.rows = rows
         self.panels = panels
         self.columns = columns
         self.precision = precision
+        self.pairs = pairs
         total = panels * columns
         super().__init__({
             "x": In(signed(precision.x)).array(rows, panels),
@@ -105,8 +110,9 @@ class SystolicArray(wiring.Component):
         w, p = self.w, None
         ended = self.drain
         for index in range(self.rows):
-            row = place(m, f"row_{index}",
-                        Row(panels=self.panels, columns=self.columns, precision=self.precision), platform)
+            row = Row(panels=self.panels, columns=self.columns, precision=self.precision,
+                      both=self.pairs and index == self.rows - 1)
+            place(m, f"row_{index}", row, platform)
             # All rows start to move at once; a row stops when the sums of those above have passed,
             # which is one cycle later for each row further down.
             draining = Signal()

@@ -1,55 +1,23 @@
-"""Gradient PEs: multiply-add slices, and a stream unit of them for dB and dh."""
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+"""Gradient PEs: a stream unit of multiply-add slices for dB and dh."""
+from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradloom.rtl.array.slices import MultiplyAdd
 from gradloom.rtl.config import ACTIVATION, PARAMETER
 from gradloom.rtl.formats.fixed import round_shift_hdl, saturate_hdl
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 
-__all__ = ["GRADIENT_WIDTH", "DH_DROP", "MultiplyAdd", "LoraGradient"]
+__all__ = ["GRADIENT_WIDTH", "DH_DROP", "LoraGradient"]
 
 #: Bits of d' and dh.
 GRADIENT_WIDTH = 18
 #: Fraction bits that dh loses: those of B, and one for the range that a sum over the classes gains.
 DH_DROP = PARAMETER.frac + 1
-
-
-class MultiplyAdd(wiring.Component):
-    """``p = a * b + c``: one DSP slice with all of its registers.
-
-    ``a`` and ``b`` of cycle t meet ``c`` of cycle t + 2; ``p`` holds the result in cycle t + 3.
-
-    Parameters
-    ----------
-    a, b, width : :class:`int`
-        Bits of the operands and of ``c`` and ``p``, all signed.
-    """
-
-    latency = 3
-
-    def __init__(self, *, a, b, width=48):
-        for field, value, bound in (("a", a, 27), ("b", b, 18), ("width", width, 48)):
-            if not 2 <= value <= bound:
-                raise ValueError(f"{field}={value}: a DSP slice takes 2 to {bound} bits")
-        self.a_width = a
-        self.b_width = b
-        self.width = width
-        super().__init__({
-            "a": In(signed(a)), "b": In(signed(b)), "c": In(signed(width)), "p": Out(signed(width)),
-        })
-
-    def elaborate(self, platform):
-        m = Module()
-        a = Signal.like(self.a, reset_less=True)
-        b = Signal.like(self.b, reset_less=True)
-        product = Signal(signed(self.a_width + self.b_width), reset_less=True)
-        m.d.sync += [a.eq(self.a), b.eq(self.b), product.eq(a * b), self.p.eq(product + self.c)]
-        return m
 
 
 def sum_width(rows):
@@ -144,8 +112,8 @@ class LoraGradient(wiring.Component):
             dh = place(m, f"dh_{c}", dh, platform)
             m.d.comb += [
                 read.addr.eq(k[0]),
-                db.a.eq(self.i.p.h), db.b.eq(self.i.p.d[c]), db.c.eq(Mux(first2, 0, delay(m, read.data, 1))),
-                dh.a.eq(self.i.p.b[c]), dh.b.eq(self.i.p.d[c]), dh.c.eq(0),
+                db.a.eq(self.i.p.h), db.b.eq(self.i.p.d[c]), db.c.eq(delay(m, read.data, 1)), db.add.eq(~first2),
+                dh.a.eq(self.i.p.b[c]), dh.b.eq(self.i.p.d[c]), dh.c.eq(0), dh.add.eq(0),
                 write.addr.eq(k[3]), write.data.eq(db.p), write.en.eq(valid[3]),
             ]
             sums.append(delay(m, db.p, self.levels + 2))

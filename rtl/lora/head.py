@@ -6,13 +6,14 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from gradloom.rtl.array.slices import MultiplyAdd
 from gradloom.rtl.config import ACTIVATION, PARAMETER, VELOCITY
 from gradloom.rtl.control.errors import Error
 from gradloom.rtl.control.signature import EngineCommand, EngineError, Health
 from gradloom.rtl.formats.fixed import Rounding, round_shift_hdl, saturate_hdl
 from gradloom.rtl.hierarchy import place
-from gradloom.rtl.lora.gradient import DH_DROP, GRADIENT_WIDTH, MultiplyAdd, dh_width, sum_width
-from gradloom.rtl.lora.optimizer import OPTIMIZER_CONFIG, OptimizerLane
+from gradloom.rtl.lora.gradient import DH_DROP, GRADIENT_WIDTH, dh_width, sum_width
+from gradloom.rtl.lora.optimizer import OPTIMIZER_CONFIG, OptimizerLane, lane_config
 from gradloom.rtl.loss.softmax import SoftmaxCrossEntropy
 from gradloom.rtl.stream.delay import delay
 
@@ -99,7 +100,7 @@ class _ClassLane(wiring.Component):
         first = delay(m, self.forward_i.first, 3)
         m.d.comb += [
             b_forward.addr.eq(self.forward_i.k),
-            z.a.eq(self.forward_h_i), z.b.eq(b_forward.data), z.c.eq(Mux(first, 0, z.p)),
+            z.a.eq(self.forward_h_i), z.b.eq(b_forward.data), z.c.eq(z.p), z.add.eq(~first),
             self.z.eq(z.p),
         ]
 
@@ -113,7 +114,7 @@ class _ClassLane(wiring.Component):
         dh = place(m, "dh_mac", dh, platform)
         m.d.comb += [
             b_backward.addr.eq(Mux(self.read, self.read_k, self.backward_i.k)),
-            dh.a.eq(b_backward.data), dh.b.eq(d), dh.c.eq(self.dh_i),
+            dh.a.eq(b_backward.data), dh.b.eq(d), dh.c.eq(self.dh_i), dh.add.eq(1),
             self.dh_o.eq(dh.p),
         ]
 
@@ -126,7 +127,7 @@ class _ClassLane(wiring.Component):
             m.d.sync += tag[-1].eq(tag[-2])
         m.d.comb += [
             db_read.addr.eq(Mux(self.read, self.read_k, tag[1].k)),
-            db.a.eq(self.backward_h_i), db.b.eq(d), db.c.eq(Mux(tag[3].first, 0, delay(m, db_read.data, 1))),
+            db.a.eq(self.backward_h_i), db.b.eq(d), db.c.eq(delay(m, db_read.data, 1)), db.add.eq(~tag[3].first),
             db_write.addr.eq(tag[4].k), db_write.data.eq(db.p), db_write.en.eq(tag[4].valid),
         ]
         return m
@@ -351,13 +352,13 @@ class Head(wiring.Component):
         ]
         self._losses(m, args, start, softmax, fsm.ongoing("finish") & args.last, loss_ready)
         d_over, dh_over = self._gradients(m, args, start, softmax, lanes, h_backward, finished)
-        updates = self._update(m, args, lanes, updating, updated, fsm.ongoing("dump"), dumped, b_error,
+        updates, optimizer = self._update(m, args, lanes, updating, updated, fsm.ongoing("dump"), dumped, b_error,
                                platform)
 
         m.d.sync += [
             self.health.saturated.eq(z_over + d_over + dh_over + updates.saturated),
             self.health.underflowed.eq(updates.underflowed),
-            self.health.norm.eq(Mux(updates.valid, updates.magnitude, 0)),
+            self.health.norm.eq(optimizer.norm_o),
         ]
         return m
 
@@ -543,7 +544,7 @@ class Head(wiring.Component):
         optimizer = place(m, "optimizer", optimizer, platform)
         config = Signal(OPTIMIZER_CONFIG)
         m.d.comb += [config.q.eq(args.q), config.v_mode.eq(args.v_mode), config.apply.eq(args.apply),
-                     config.mu.eq(args.mu), optimizer.config.eq(config)]
+                     config.mu.eq(args.mu), optimizer.config.eq(lane_config(m, config))]
         m.submodules.velocity = velocity = Memory(shape=VELOCITY.shape, depth=depth << class_bits, init=[])
         v_write, v_read = velocity.write_port(), velocity.read_port()
 
@@ -570,14 +571,15 @@ class Head(wiring.Component):
         m.d.comb += [
             v_read.addr.eq(Cat(c, k)),
             optimizer.i.valid.eq(delay(m, reading, 2, reset_less=False)),
-            optimizer.i.w.eq(delay(m, Array(lane.b for lane in lanes)[c1], 1)),
+            optimizer.w.eq(delay(m, Array(lane.b for lane in lanes)[c1], 1 + optimizer.w_wait)),
             optimizer.i.g.eq(delay(m, Array(lane.db for lane in lanes)[c1], 1)),
             optimizer.i.v.eq(delay(m, v_read.data, 1)),
         ]
         out = optimizer.o
         out_k, out_c, out_last = walk(out.valid, ~updating)
         m.d.comb += [
-            v_write.en.eq(out.valid), v_write.addr.eq(Cat(out_c, out_k)), v_write.data.eq(out.v),
+            v_write.en.eq(out.valid), v_write.addr.eq(Cat(out_c, out_k)),
+            v_write.data.eq(delay(m, optimizer.velocity.v, optimizer.latency - optimizer.velocity_latency)),
         ]
         m.d.sync += updated.eq(out.valid & out_last)
 
@@ -615,4 +617,4 @@ class Head(wiring.Component):
                 lane.write_k.eq(Mux(load, load_k, out_k)),
                 lane.write_b.eq(Mux(load, self.i_b.data.word_select(n % _BEAT_CLASSES, 16), out.w)),
             ]
-        return out
+        return out, optimizer

@@ -1,6 +1,6 @@
 """Packs the blocks of an encoded tap into beats of a cache record."""
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
@@ -36,37 +36,46 @@ class TapPacker(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.scales = scales = SyncFIFO(width=128, depth=-(-self.blocks // SCALES_PER_BEAT) + 1)
+        # Beats of scales wait here until the codes have gone, all but the last, which waits where it was gathered.
+        m.submodules.scales = scales = SyncFIFO(width=128, depth=max(-(-self.blocks // SCALES_PER_BEAT) - 1, 1))
         index = Signal(16)
-        gathered = Signal(16 * SCALES_PER_BEAT)
+        gathered = Signal(data.ArrayLayout(16, SCALES_PER_BEAT))
         count = Signal(range(SCALES_PER_BEAT))
         beat = Signal(2)
-        known, drain = Signal(), Signal()
+        known, drain, drained, full = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [scales.w_data.eq(Cat(index, gathered)), scales.w_en.eq(full)]
+        m.d.sync += full.eq(0)
 
-        with m.If(~known):
-            m.d.comb += self.base.ready.eq(~drain)
-            with m.If(self.base.valid & ~drain):
-                m.d.sync += [index.eq(self.base.p), known.eq(1), count.eq(0), gathered.eq(0)]
+        codes = Cat(self.i.p.codes, self.i.p.low).word_select(beat, 128)
+        waiting = Mux(scales.r_rdy, scales.r_data, scales.w_data)
+        m.d.comb += self.o.p.eq(Mux(drain, waiting, codes))
+        with m.If(full):
+            m.d.sync += index.eq(index + SCALES_PER_BEAT)
+        with m.If(drain):
+            m.d.comb += [self.o.valid.eq(~drained), scales.r_en.eq(self.o.ready)]
+            with m.If(self.o.ready & ~scales.r_rdy):
+                m.d.sync += drained.eq(1)
+            with m.If(drained):
+                m.d.sync += [drain.eq(0), drained.eq(0)]
+        with m.Elif(~known):
+            m.d.comb += self.base.ready.eq(1)
+            with m.If(self.base.valid):
+                m.d.sync += [index.eq(self.base.p), known.eq(1), count.eq(0)]
         with m.Elif(self.i.valid):
-            m.d.comb += [self.o.valid.eq(1), self.o.p.eq(Cat(self.i.p.codes, self.i.p.low).word_select(beat, 128))]
+            m.d.comb += self.o.valid.eq(1)
             with m.If(self.o.ready):
                 m.d.sync += beat.eq(beat + 1)
                 with m.If(beat == Mux(self.i.p.wide, 3, 1)):
-                    m.d.sync += beat.eq(0)
+                    # A block takes two beats at least, so that a full beat has left before its next scale comes.
                     m.d.comb += self.i.ready.eq(1)
-                    full = (count == SCALES_PER_BEAT - 1) | self.i.p.last
-                    now = Signal.like(gathered)
-                    m.d.comb += [now.eq(gathered), now.word_select(count, 16).eq(self.i.p.scale),
-                                 scales.w_data.eq(Cat(index, now)), scales.w_en.eq(full)]
-                    with m.If(full):
-                        m.d.sync += [count.eq(0), gathered.eq(0), index.eq(index + SCALES_PER_BEAT)]
-                    with m.Else():
-                        m.d.sync += [count.eq(count + 1), gathered.eq(now)]
+                    m.d.sync += [beat.eq(0), full.eq(count == SCALES_PER_BEAT - 1),
+                                 count.eq(Mux(count == SCALES_PER_BEAT - 1, 0, count + 1))]
+                    for n in range(SCALES_PER_BEAT):
+                        with m.If(count == n):
+                            m.d.sync += gathered[n].eq(self.i.p.scale)
                     with m.If(self.i.p.last):
-                        m.d.sync += [known.eq(0), drain.eq(1)]
-        with m.If(drain):
-            m.d.comb += [self.o.valid.eq(scales.r_rdy), self.o.p.eq(scales.r_data),
-                         scales.r_en.eq(self.o.ready)]
-            with m.If(~scales.r_rdy):
-                m.d.sync += drain.eq(0)
+                        m.d.sync += [known.eq(0), drain.eq(1), full.eq(0)]
+        # Said last, the reset of a register comes before its clock enable.
+        with m.If(full | self.base.ready):
+            m.d.sync += gathered.eq(0)
         return m

@@ -4,7 +4,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.formats.fixed import Fixed, saturate_hdl
+from gradloom.rtl.formats.fixed import Fixed
 
 __all__ = ["PostProcess"]
 
@@ -182,19 +182,25 @@ class PostProcess(wiring.Component):
                     up.eq(sums[drop - 1] & (sums[:drop - 1].any() | (sums[drop] ^ bias[n][0]))),
                 ]
             total = Signal(signed(max(len(kept), self.bias.width) + 1), name=f"total{n}", reset_less=True)
-            word = Signal(self.fmt.shape, name=f"word{n}", reset_less=True)
-            # One bit beyond the activation's says as much as all that are above: out of range, and where.
-            near = Signal(signed(self.fmt.width + 1), name=f"near{n}", reset_less=True)
+            # Clipping takes two cycles: what is out of range becomes zero, then, if it is positive, all ones.
+            # Resets and sets of registers take no logic.
+            near = Signal(self.fmt.shape, name=f"near{n}", reset_less=True)
+            high = Signal(name=f"high{n}", reset_less=True)
+            over = Signal(name=f"over{n}", reset_less=True)
+            low = Signal(self.fmt.width - 1, name=f"low{n}", reset_less=True)
+            negative = Signal(name=f"negative{n}", reset_less=True)
             above, sign = total[self.fmt.width - 1:], total[-1]
-            value, over = saturate_hdl(near, self.fmt.shape)
+            beyond, cut = Signal(name=f"beyond{n}"), Signal(name=f"cut{n}")
+            m.d.comb += [beyond.eq(above.any() & ~above.all()), cut.eq(tags[1].relu & sign)]
             with m.If(go):
                 m.d.sync += [
                     total.eq(kept + bias[n] + up),
-                    near.eq(Cat(total[:self.fmt.width - 1],
-                                Mux(above.any() & ~above.all(), ~sign, sign), sign)),
-                    word.eq(Mux(tags[2].relu & near[-1], 0, value)),
+                    near.eq(Cat(Mux(beyond | cut, 0, total[:self.fmt.width - 1]), sign & ~cut)),
+                    high.eq(beyond & ~sign), over.eq(beyond),
+                    low.eq(Mux(high, (1 << self.fmt.width - 1) - 1, near[:-1])), negative.eq(near[-1]),
                     clipped[n].eq(over & valid[2]),
                 ]
+            word = Cat(low, negative).as_signed()
             words.append(word)
         count = Signal(range(self.lanes + 1))
         m.d.comb += count.eq(sum(clipped[n] for n in range(self.lanes)))

@@ -126,7 +126,7 @@ class RowDecoder(wiring.Component):
 
     - A ``mul`` op in cycle t makes ``table[half][k] = round_even(level * scale >> 5)``, saturated to
       18 bits. ``out`` ops see it from cycle ``t + mul_latency`` on; one a cycle can be given.
-      ``scale`` must be there in the cycle of the op.
+      ``scale`` must be there in the cycle of an op that is ``fresh``, and is kept for those that are not.
     - An ``out`` op in cycle t gives ``x`` in cycle ``t + out_latency`` (1), with ``valid``.
       ``x`` is 0 in cycles without.
 
@@ -141,7 +141,7 @@ class RowDecoder(wiring.Component):
 
     Members
     -------
-    mul : ``In`` struct ``{valid: 1, level: signed(9), k: 4, half: 1}``
+    mul : ``In`` struct ``{valid: 1, fresh: 1, level: signed(9), k: 4, half: 1}``
     scale : ``In(16)``
         Units of 2**-8.
     out : ``In`` struct ``{valid: 1, half: 1, codes: 4 * lanes}``
@@ -160,7 +160,7 @@ class RowDecoder(wiring.Component):
         self.lanes = lanes
         self.fmt = fmt
         super().__init__({
-            "mul": In(data.StructLayout({"valid": 1, "level": signed(LEVEL_FRAC + 2), "k": 4, "half": 1})),
+            "mul": In(data.StructLayout({"valid": 1, "fresh": 1, "level": signed(LEVEL_FRAC + 2), "k": 4, "half": 1})),
             "scale": In(SCALE.shape),
             "out": In(data.StructLayout({"valid": 1, "half": 1, "codes": unsigned(4 * lanes)})),
             "x": Out(data.ArrayLayout(fmt.shape, lanes)),
@@ -183,7 +183,6 @@ class RowDecoder(wiring.Component):
         addr = [Signal(5, name=f"addr_{n}") for n in range(depth)]
         m.d.sync += [
             level.eq(self.mul.level),
-            scale.eq(self.scale),
             product.eq(level * scale),
             held.eq(product),
             word.eq(self.fmt.requantize_hdl(held, LEVEL_FRAC + SCALE.frac)[0]),
@@ -192,6 +191,8 @@ class RowDecoder(wiring.Component):
             *(new.eq(old) for new, old in zip(addr[1:], addr)),
             self.valid.eq(self.out.valid),
         ]
+        with m.If(self.mul.fresh):
+            m.d.sync += scale.eq(self.scale)
         m.d.comb += [write.en.eq(wen[-1]), write.addr.eq(addr[-1]), write.data.eq(word)]
 
         for lane, code in enumerate(nibbles(self.out.codes)):

@@ -4,12 +4,14 @@ from typing import NamedTuple
 import numpy as np
 
 from gradloom.rtl.config import PARAMETER, VELOCITY
-from gradloom.rtl.formats.fixed import Fixed, Rounding, round_shift, saturate
+from gradloom.rtl.formats.fixed import Rounding, round_shift, saturate
 
-__all__ = ["GRADIENT", "Update", "Noise", "optimize"]
+__all__ = ["Update", "Noise", "optimize"]
 
-#: A gradient as the optimiser sees it, in the units of the velocity.
-GRADIENT = Fixed(width=36, frac=VELOCITY.frac)
+#: Fraction bits of what multiplies the velocity; the product has as many more than the velocity.
+_FACTOR_FRAC = 16
+#: Magnitudes are clipped to this, in units of the velocity.
+_LARGEST = 1 << 24
 
 
 class Update(NamedTuple):
@@ -57,18 +59,19 @@ def optimize(w, v, g, *, q: int, offset: int, v_mode: int, apply: bool, mu: int 
         Of stochastic rounding; the words of ``w`` take it in C order.
     """
     w, v, g = (np.asarray(x, dtype=np.int64) for x in (w, v, g))
-    raw = round_shift(g << (4 * q), 24 + offset - GRADIENT.frac)
-    g23 = np.clip(raw, GRADIENT.lo, GRADIENT.hi)
-    over = raw != g23
-    start = (0, v, round_shift(v * mu, 16))[v_mode]
-    raw = start + g23
+    # In units of the product. Beyond 2**44 a sum is clipped whatever the velocity: int64 holds no more.
+    up = VELOCITY.frac + _FACTOR_FRAC - (24 - 4 * q + offset)
+    bound = 1 << min(44 - up, 47)
+    fine = np.clip(g, -bound, bound) << max(up, 0) >> max(-up, 0)
+    raw = round_shift(v * (0, 1 << _FACTOR_FRAC, mu)[v_mode] + fine, _FACTOR_FRAC)
     v_new = np.clip(raw, VELOCITY.lo, VELOCITY.hi)
-    over |= raw != v_new
+    over = raw != v_new
+    magnitude = np.abs(np.clip(fine >> _FACTOR_FRAC, -_LARGEST, _LARGEST - 1))
     drop = VELOCITY.frac - PARAMETER.frac
     bits = noise.take(w.size, drop).reshape(w.shape) if noise is not None else None
     if not apply:
-        return Update(w, v_new, over, np.zeros(w.shape, bool), np.abs(g23))
+        return Update(w, v_new, over, np.zeros(w.shape, bool), magnitude)
     raw = round_shift((w << drop) - v_new, drop, rounding, bits)
     w_new, _ = saturate(raw, PARAMETER.lo, PARAMETER.hi)
     over |= raw != w_new
-    return Update(w_new, v_new, over, (v_new != 0) & (raw == w), np.abs(g23))
+    return Update(w_new, v_new, over, (v_new != 0) & (raw == w), magnitude)

@@ -50,22 +50,33 @@ def test_lane_is_the_reference_after_its_latency(offset, rounding):
 
     async def bench(ctx):
         for q, mode, apply, mu in cases:
-            configure(ctx, dut, q, mode, apply, mu)
+            ctx.set(dut.config, {"q": q, "hold": 1 - apply, "factor": (0, 1 << 16, mu)[mode]})
             w, v, g = words(rng, 40)
             ref = optimize(w, v, g, q=q, offset=offset, v_mode=mode, apply=apply, mu=mu,
                            rounding=rounding, noise=noise)
-            got = []
+            got = {field: [] for field in FIELDS}
+            before = 0
             for n in range(40 + dut.latency):
                 ctx.set(dut.i.valid, n < 40)
                 if n < 40:
-                    for name, x in (("w", w), ("v", v), ("g", g)):
-                        ctx.set(getattr(dut.i, name), int(x[n]))
+                    ctx.set(dut.i.v, int(v[n]))
+                    ctx.set(dut.i.g, int(g[n]))
+                if 0 <= n - dut.w_wait < 40:
+                    ctx.set(dut.w, int(w[n - dut.w_wait]))
                 assert ctx.get(dut.o.valid) == (n >= dut.latency)
+                assert ctx.get(dut.velocity.valid) == (0 <= n - dut.velocity_latency < 40)
                 if n >= dut.latency:
-                    got.append([ctx.get(getattr(dut.o, f)) for f in FIELDS])
+                    for field in ("w", "saturated", "underflowed"):
+                        got[field].append(ctx.get(getattr(dut.o, field)))
+                if ctx.get(dut.velocity.valid):
+                    got["v"].append(ctx.get(dut.velocity.v))
+                if dut.norm_latency <= n < 40 + dut.norm_latency:
+                    got["magnitude"].append(ctx.get(dut.norm_o) - before)
+                before = int(rng.integers(1 << 28))
+                ctx.set(dut.norm_i, before)
                 await ctx.tick()
-            for n, field in enumerate(FIELDS):
-                np.testing.assert_array_equal(np.array(got)[:, n], getattr(ref, field), f"{field} {q, mode}")
+            for field in FIELDS:
+                np.testing.assert_array_equal(np.array(got[field]), getattr(ref, field), f"{field} {q, mode}")
 
     simulate(dut, bench)
 

@@ -87,16 +87,18 @@ def test_row_decoder_is_the_reference_one_op_a_cycle(lanes, fmt):
     rng = np.random.default_rng(11)
     unit = RowDecoder(lanes=lanes, fmt=fmt)
     table = np.zeros((2, 16), np.int64)
-    ops, want, flight = [], [], {}
+    ops, want, flight, kept = [], [], {}, 0
     for cycle in range(500):
         if cycle in flight:
             half, k, word = flight.pop(cycle)
             table[half, k] = word
         level, k, half = int(rng.integers(-256, 256)), int(rng.integers(16)), int(rng.integers(2))
         scale = EXTREME_SCALES[cycle % 8] if cycle < 64 else int(rng.integers(1 << 16) >> rng.integers(16))
-        mul = {"valid": int(cycle < 64 or rng.random() < 0.7), "level": level, "k": k, "half": half}
+        fresh = int(cycle < 64 or rng.random() < 0.5)
+        kept = scale if fresh else kept
+        mul = {"valid": int(cycle < 64 or rng.random() < 0.7), "fresh": fresh, "level": level, "k": k, "half": half}
         if mul["valid"]:
-            flight[cycle + unit.mul_latency] = half, k, int(decode_codes(0, scale, [level], fmt=fmt))
+            flight[cycle + unit.mul_latency] = half, k, int(decode_codes(0, kept, [level], fmt=fmt))
         codes, valid, half = rng.integers(0, 16, lanes), int(rng.random() < 0.8), int(rng.integers(2))
         out = {"valid": valid, "half": half, "codes": int.from_bytes(pack_nibbles(codes).tobytes(), "little")}
         ops.append((mul, scale, out))

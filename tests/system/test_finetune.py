@@ -109,11 +109,11 @@ def test_a_changed_operator_is_caught(machine, tmp_path):
             assert "48" in text
         changed.append(tmp_path / path.name)
         changed[-1].write_text(text)
-    lane = tmp_path / "gradloom_adapter_lane.v"
+    lane = tmp_path / "gradloom_adapter_lanes.v"
     optimizer = next(p for p in changed if "optimizer_lane" in p.name and "9" in p.name)
     text = optimizer.read_text()
     assert lane.exists() and " - " in text
-    optimizer.write_text(text.replace(" - ", " + ", 1))
+    optimizer.write_text(text.replace(" - ", " + "))
     plan, reference, cache = machine.plan(small_network(), samples=9, epochs=2, batch=9)
     with pytest.raises(MismatchError, match="RTL and reference differ"):
         compare(run_rtl(plan, changed), reference, cache)

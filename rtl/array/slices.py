@@ -1,0 +1,74 @@
+"""Arithmetic that is one DSP slice each, and says so to synthesis."""
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .primitive import add_primitive, multiply_add_primitive
+
+__all__ = ["MultiplyAdd", "Add"]
+
+
+class MultiplyAdd(wiring.Component):
+    """``p = a * b + (c if add else 0)``, and half a unit: one DSP slice with all of its registers.
+
+    ``a`` and ``b`` of cycle t meet ``c`` and ``add`` of cycle t + 2; ``p`` holds the result in cycle t + 3.
+
+    Parameters
+    ----------
+    a, b, width : :class:`int`
+        Bits of the operands and of ``c`` and ``p``, all signed.
+    half : :class:`int` or None
+        ``2**half`` is added, so that ``p >> half + 1`` is rounded, up where it is a tie. There is ``tie`` then,
+        which comes with ``p``: the bits below are all 0.
+    """
+
+    latency = 3
+
+    def __init__(self, *, a, b, width=48, half=None):
+        for field, value, bound in (("a", a, 27), ("b", b, 18), ("width", width, 48)):
+            if not 2 <= value <= bound:
+                raise ValueError(f"{field}={value}: a DSP slice takes 2 to {bound} bits")
+        if half is not None and not 0 <= half < width - 1:
+            raise ValueError(f"half={half}: must be 0 to {width - 2}, below the sign of {width} bits")
+        self.a_width = a
+        self.b_width = b
+        self.width = width
+        self.half = half
+        super().__init__({
+            "a": In(signed(a)), "b": In(signed(b)), "c": In(signed(width)), "add": In(1), "p": Out(signed(width)),
+            **({} if half is None else {"tie": Out(1)}),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        a = Signal.like(self.a, reset_less=True)
+        b = Signal.like(self.b, reset_less=True)
+        product = Signal(signed(self.a_width + self.b_width), reset_less=True)
+        total = Signal.like(self.p)
+        m.d.comb += total.eq(product + Mux(self.add, self.c, 0) + (0 if self.half is None else 1 << self.half))
+        m.d.sync += [a.eq(self.a), b.eq(self.b), product.eq(a * b), self.p.eq(total)]
+        if self.half is not None:
+            m.d.sync += self.tie.eq(~total[:self.half + 1].any())
+        return m
+
+    def primitive(self, *, family, name):
+        """Verilog of this module with the slice instantiated, for synthesis."""
+        return multiply_add_primitive(self, family=family, name=name)
+
+
+class Add(wiring.Component):
+    """``p = a + (c if add else 0)``, a cycle later: the 48-bit adder of a DSP slice."""
+
+    latency = 1
+
+    def __init__(self):
+        super().__init__({"a": In(signed(48)), "c": In(signed(48)), "add": In(1), "p": Out(signed(48))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.sync += self.p.eq(self.a + Mux(self.add, self.c, 0))
+        return m
+
+    def primitive(self, *, family, name):
+        """Verilog of this module with the slice instantiated, for synthesis."""
+        return add_primitive(family=family, name=name)

@@ -1,0 +1,55 @@
+"""Arithmetic that is a DSP slice: what stands in for it in synthesis does the same, as far as models of slices tell."""
+# amaranth: UnusedElaboratable=no
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradloom.rtl.array.pe import PE
+from gradloom.rtl.array.slices import Add, MultiplyAdd
+from gradloom.rtl.emit import convert
+
+HERE = Path(__file__).parent
+UNITS = {
+    "add": Add, "mac": lambda: MultiplyAdd(a=24, b=18, width=45),
+    "round": lambda: MultiplyAdd(a=27, b=18, width=45, half=15), "pe": lambda: PE(both=True),
+}
+ONLY_E2 = {"round", "pe"}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
+@pytest.mark.parametrize("family", ["xc7", "xcup"])
+def test_the_slice_does_what_the_unit_does(tmp_path, monkeypatch, family):
+    from gradloom.sim import runner
+
+    bench = (HERE / "slices_bench.v").read_text()
+    if family == "xc7":
+        pyosys = pytest.importorskip("pyosys")
+        cells = (Path(pyosys.__file__).parent / "share" / "xilinx" / "cells_sim.v").read_text()
+        model = re.search(r"^module DSP48E1 \(.*?^endmodule", cells, re.MULTILINE | re.DOTALL)[0]
+        bench = "`define NO_ROUND\n" + bench
+    else:
+        model = (HERE / "dsp48e2.v").read_text()
+    sources = {"cells.v": model.replace("(* clkbuf_sink *)", ""), "slices_bench.v": bench}
+    for name, make in UNITS.items():
+        if family == "xcup" or name not in ONLY_E2:
+            sources[f"{name}_b.v"] = convert(make(), name=f"{name}_behaviour").files[f"{name}_behaviour"]
+            sources[f"{name}_s.v"] = make().primitive(family=family, name=f"{name}_sliced")
+    built = runner.build(sources, top="slices_bench")
+    monkeypatch.setattr(sys, "path", [str(HERE), *sys.path])
+    runner.run_cocotb(built, top="slices_bench", module="slices_bench", directory=tmp_path)
+
+
+def test_what_only_a_dsp48e2_can_do_has_no_other_stand_in():
+    for name, make in UNITS.items():
+        assert (make().primitive(family="xc7", name=name) is None) == (name in ONLY_E2)
+        assert make().primitive(family="ecp5", name=name) is None
+
+
+@pytest.mark.parametrize("bad", [dict(a=28, b=18), dict(a=24, b=19), dict(a=24, b=18, width=49),
+                                 dict(a=24, b=18, width=45, half=44)])
+def test_what_no_slice_holds_is_refused(bad):
+    with pytest.raises(ValueError, match="=(28|19|49|44):"):
+        MultiplyAdd(**bad)
