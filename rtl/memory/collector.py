@@ -74,9 +74,12 @@ class Collector(wiring.Component):
 
         inputs = {Source.HEAD: self.head, Source.LOSSES: self.losses, Source.RAW: self.raw}
         for number, port in ((Source.CONVOLUTION_TAPS, self.convolution_taps), (Source.DENSE_TAPS, self.dense_taps)):
-            fifo = SyncFIFOBuffered(width=128, depth=self.depth)
+            # Two places more than are given away: room is known a cycle late, so that an encoder's way back is short.
+            fifo = SyncFIFOBuffered(width=128, depth=self.depth + 2)
+            roomy = Signal(name=f"roomy_{number}")
+            m.d.sync += roomy.eq(fifo.w_level < self.depth)
             m.submodules[f"fifo_{number}"] = fifo
-            m.d.comb += [fifo.w_data.eq(port.p), fifo.w_en.eq(port.valid), port.ready.eq(fifo.w_rdy)]
+            m.d.comb += [fifo.w_data.eq(port.p), fifo.w_en.eq(port.valid & roomy), port.ready.eq(roomy)]
             inputs[number] = fifo
 
         # Adapter words: asked for, there two cycles later, and then as two beats.
