@@ -114,7 +114,7 @@ class PartSequencer(wiring.Component):
         # A row is written so many cycles after the first beat of its tile, which comes a cycle after `reuse` at the
         # earliest. All reads of the last part, or of the last two if they follow at once, come before.
         lead = 2 + Dequantizer.latency + TileBuffer.latency(config) - 2
-        early = config.subtiles > 1 and 2 * config.columns < lead + 2
+        early = config.subtiles > 1 and 2 * config.columns <= lead + 2
         is_short = args.tokens <= config.columns
         m.d.sync += self.reuse.eq(starts & Mux(is_short & early, part == config.subtiles - 2, last_part))
 

@@ -291,9 +291,10 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
     What the next product needs is loaded between the tiles of this one, where operand and adapter memory hold both.
     Inputs must be in memory before the chain: no product may use the result of another.
     """
-    # What the array leaves of the bus while it works on a tile, with a quarter to spare.
+    # What the array leaves of the bus while it works on a tile, with a quarter to spare. If it leaves nothing, the bus
+    # is what counts, and long transfers use it best.
     spare = config.subtiles * max(jobs[0].tokens, config.columns) - (config.edge + 2)
-    piece = max(spare * 3 // 4, 8)
+    piece = spare * 3 // 4 if spare > 16 else 1 << 23
     ahead: list[Instruction] = []
     for index, job in enumerate(jobs):
         following = jobs[index + 1] if index + 1 < len(jobs) else None
