@@ -19,17 +19,17 @@ class Quantized:
 
     def __init__(self, checkpoint: Checkpoint, *, bits: int = 4) -> None:
         self.path, self.bits = checkpoint.path, bits
-        self._checkpoint = checkpoint
+        self.source = checkpoint
         self._linears = {f"{linear.name}.weight" for linear in checkpoint.model.linears}
 
     @property
     def model(self) -> LanguageModel:
         """What the checkpoint says of itself."""
-        return self._checkpoint.model
+        return self.source.model
 
     def tensor(self, name: str) -> np.ndarray:
         """See :class:`~gradloom.rtl.models.language.Checkpoint`."""
-        values = self._checkpoint.tensor(name)
+        values = self.source.tensor(name)
         return quantize_linear(values, self.bits).weight() if name in self._linears else values
 
 
