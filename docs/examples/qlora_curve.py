@@ -32,7 +32,7 @@ def main() -> None:
     llama = build(checkpoint, options.engine)
     adapters = load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"])
     _, gradients = llama.gradients(golden["tokens"], adapters)
-    losses = fine_tune(llama, golden["tokens"], adapters, AdamW(lr=golden["lr"]), len(golden["loss"]))
+    losses = fine_tune(llama, [golden["tokens"]], adapters, AdamW(lr=golden["lr"]), len(golden["loss"]))
     if options.adapter is not None:
         save_lora(options.adapter, checkpoint.model, adapters, base="SmolLM2-135M-Instruct")
     if options.json:

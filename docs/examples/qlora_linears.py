@@ -13,10 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.rtl.formats.weight_stream import TILE
 from gradloom.rtl.models.language import PROJECTIONS, find_weights, open_checkpoint
 from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora
-from gradloom.rtl.models.pack import quantize_linear
 from gradloom.sim.language import Quantized
 from gradloom.sim.linear_run import Layer, choose_exponents, errors, mathematics, reference_step, values
 from gradloom.sim.reference.llama import FloatLinears, Llama
@@ -32,15 +30,14 @@ class Measured(FloatLinears):
 
     def __init__(self, checkpoint, names, spare):
         super().__init__({name: checkpoint.tensor(f"{name}.weight") for name in names})
-        self.source = checkpoint.source
+        self.checkpoint = checkpoint
         self.spare, self.errors, self.saturated = spare, {}, 0
 
     def backward(self, name, dy, x, adapter):
         """See :class:`Linears`."""
-        held = quantize_linear(self.source.tensor(f"{name}.weight"))
+        held = self.checkpoint.linear(name)
         layer = Layer(codes=held.codes, scale_codes=held.scale_codes.reshape(held.codes.shape[0], -1),
                       absmax2=held.absmax2, offset=held.offset, a=adapter.a, b=adapter.scale * adapter.b, x=x, dy=dy)
-        assert layer.codes.shape[1] // layer.scale_codes.shape[1] == TILE
         exact = mathematics(layer, RATE)
         exponents = choose_exponents(layer, exact, spare=self.spare)
         found = reference_step(layer, exponents, RATE)

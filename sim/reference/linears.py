@@ -8,6 +8,7 @@ import numpy as np
 from gradloom.rtl.formats.blocks import dequantize_scales
 from gradloom.rtl.formats.fixed import Fixed, saturate
 from gradloom.rtl.formats.linear import ACTIVATION, DOT_GUARD, MASTER, WEIGHT
+from gradloom.rtl.formats.weight_stream import BOOKS
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.pack import QuantizedLinear
 from gradloom.rtl.plan.linear import Exponents, fraction_bits
@@ -136,7 +137,7 @@ class IntegerLinears:
         largest = np.abs(dequantize_scales(held.scale_codes, held.absmax2, held.offset)).max()
         frac = fraction_bits(largest, WEIGHT.width)
         words, lost = reference.decoded(held.codes, held.scale_codes.reshape(len(held.codes), -1), held.absmax2,
-                                        held.offset, frac=frac)
+                                        held.offset, frac=frac, book=BOOKS[held.shape.bits])
         self.saturated += lost
         return _Linear(words.astype(np.int32), frac)
 

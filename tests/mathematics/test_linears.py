@@ -150,7 +150,7 @@ def test_a_whole_model_learns_as_in_float():
     for linears in (None, IntegerLinears([each.name for each in MODEL.linears], quantized)):
         llama = Llama(MODEL, dequantized.__getitem__, linears=linears)
         adapters = fresh_lora(MODEL, rank=4, targets=PROJECTIONS)
-        curves.append(fine_tune(llama, TOKENS, adapters, AdamW(lr=3e-3), 12))
+        curves.append(fine_tune(llama, [TOKENS], adapters, AdamW(lr=3e-3), 12))
     assert curves[0][-1] < 0.7 * curves[0][0]
     np.testing.assert_allclose(curves[1], curves[0], rtol=2e-3)
 

@@ -175,7 +175,7 @@ def test_adamw_is_torchs_formula():
 def test_fine_tuning_lowers_the_loss_in_place(llama, adapters):
     before = {name: each.a.copy() for name, each in adapters.items()}
     seen = []
-    losses = fine_tune(llama, TOKENS, adapters, Sgd(lr=0.05), 5, lambda *at: seen.append(at))
+    losses = fine_tune(llama, [TOKENS], adapters, Sgd(lr=0.05), 5, lambda *at: seen.append(at))
     assert all(late < early for early, late in zip(losses, losses[1:]))
     assert llama.loss(TOKENS, adapters) < losses[-1]
     assert all((each.a != before[name]).any() for name, each in adapters.items())
