@@ -27,6 +27,8 @@ Progress = Callable[[int, int, str], None]
 #: Optimisers, each with the rate that it has unless another is given.
 OPTIMIZERS: Mapping[str, tuple[type[AdamW] | type[Sgd], float]] = {"adamw": (AdamW, 1e-3), "sgd": (Sgd, 0.1)}
 MAX_STEPS = 100_000
+#: So that no part of a text, halved, has less than the two tokens that a loss needs.
+MIN_SEQ = 4
 
 
 class Quantized:
@@ -97,7 +99,7 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
              engine: str = "reference") -> dict[str, Any]:
     """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
 
-    Step i learns from the i-th ``seq`` tokens of ``text``, and begins anew after the last. ``adapter``: start from
+    ``text`` is learnt from in parts of at most ``seq`` tokens, one a step, in turn. ``adapter``: start from
     this one, else from a fresh one of ``rank`` (8) on ``targets`` ("q,v"). ``layers``: use the first ones only.
     ``engine="reference"`` computes each linear's y, dX, dA and dB in the machine's integers and takes only what the
     preset's machine can hold; all else, the optimiser included, is float32.
@@ -177,8 +179,8 @@ def _check_sizes(config: LinearConfig, model: LanguageModel, adapters: Mapping[s
     at_most, bound = model.context, "the model's context"
     if engine == "reference" and config.tokens < at_most:
         at_most, bound = config.tokens, "tokens of the preset's machine; --engine float takes more"
-    if not 2 <= seq <= at_most:
-        raise ValueError(f"seq={seq}: must be from 2 to {at_most} ({bound})")
+    if not MIN_SEQ <= seq <= at_most:
+        raise ValueError(f"seq={seq}: must be from {MIN_SEQ} to {at_most} ({bound})")
     if engine == "reference":
         for linear in model.linears:
             rank = adapters[linear.name].rank if linear.name in adapters else 2
@@ -189,7 +191,7 @@ def _check_sizes(config: LinearConfig, model: LanguageModel, adapters: Mapping[s
 
 
 def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int]], int]:
-    """The text's tokens, ``seq`` at a time, and how many there are; a last one alone teaches nothing."""
+    """The text's tokens in as few parts of at most ``seq`` as there can be, of equal sizes, and how many they are."""
     try:
         words = text.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -197,7 +199,7 @@ def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int
     tokens = open_tokenizer(checkpoint.path).encode(words)
     if len(tokens) < 2:
         raise ValueError(f"text={text}: has {len(tokens)} tokens, at least 2 are needed")
-    return [tokens[at:at + seq] for at in range(0, len(tokens) - 1, seq)], len(tokens)
+    return [part.tolist() for part in np.array_split(tokens, -(-len(tokens) // seq))], len(tokens)
 
 
 def _write(output: Path, model: LanguageModel, adapters: Mapping[str, Adapter], metrics: dict[str, Any]) -> None:

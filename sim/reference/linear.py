@@ -22,7 +22,8 @@ from gradloom.rtl.formats.linear import (
 
 from .exact import matmul
 
-__all__ = ["Product", "bias_of", "decoded", "table_words", "scales", "weights", "lanes", "product", "gradient", "update"]
+__all__ = ["Product", "bias_of", "decoded", "table_words", "scales", "weights", "lanes", "product", "gradient",
+           "update"]
 
 Words = NDArray[np.int64]
 
@@ -59,13 +60,14 @@ def weights(codes: ArrayLike, block_scales: Words, *, book: Codebook = NF4) -> W
     return half_up(level_table(book)[codes] * np.repeat(block_scales, block, axis=1), LEVEL.frac + SCALE_GUARD)
 
 
-def decoded(codes: ArrayLike, scale_codes: ArrayLike, absmax2: ArrayLike, offset: float, *, frac: int,
+def decoded(codes: ArrayLike, scale_codes: ArrayLike, absmax2: ArrayLike, offset: ArrayLike, *, frac: int,
             book: Codebook = NF4) -> tuple[Words, int]:
     """``(words, saturated)`` of ``W [outputs, inputs]`` with ``frac`` fraction bits, from all that is stored of it.
 
     ``scale_codes [outputs, blocks]``.
     """
-    second, lost = table_words(np.append(np.asarray(absmax2, np.float32), np.float32(offset)), bias_of(frac))
+    tables = np.append(np.asarray(absmax2, np.float32), np.asarray(offset, np.float32))
+    second, lost = table_words(tables, bias_of(frac))
     block_scales, clipped = scales(scale_codes, second[:-1], int(second[-1]))
     return weights(codes, block_scales, book=book), lost + clipped
 

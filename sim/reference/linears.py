@@ -27,7 +27,8 @@ _SPARE = MASTER.width - WEIGHT.width
 
 @dataclass
 class _Linear:
-    """A linear's words and their fraction bits, what its tensors reached in the last step, and what backward needs."""
+    """A linear's words and their fraction bits, what its tensors reached in steps before, and what
+    backward needs."""
 
     w: Array
     frac: int
@@ -57,9 +58,9 @@ class IntegerLinears:
     """:class:`~gradloom.sim.reference.llama.Linears` by the bit-exact reference: every product, dX, dA and dB.
 
     Tensors come and go as float32: they are encoded on the way in and decoded on the way out. The exponent of an
-    activation or a gradient comes from the same tensor of the step before, with :data:`HEADROOM` bits to spare; in the
-    first step, and where that was all zeros, from the tensor itself, computed in float. Weights and adapters have
-    their own.
+    activation or a gradient comes from the largest that the same tensor reached in the steps before, which counts half
+    as much with each step, and has :data:`HEADROOM` bits to spare; in the first step, and where all was zero, from the
+    tensor itself, computed in float. Weights and adapters have their own.
 
     Parameters
     ----------
@@ -158,9 +159,10 @@ class IntegerLinears:
         return words
 
     def _noted(self, each: _Linear, tensors: dict[str, tuple[Array, int]]) -> dict[str, Array]:
-        """Words as float32; what they reach decides the next step's exponents."""
+        """Words as float32; what they reach decides the exponents of steps to come."""
         found = {name: (words * 2.0**-frac).astype(np.float32) for name, (words, frac) in tensors.items()}
-        each.largest |= {name: float(np.abs(values).max(initial=0)) for name, values in found.items()}
+        for name, values in found.items():
+            each.largest[name] = max(float(np.abs(values).max(initial=0)), each.largest.get(name, 0.0) / 2)
         return found
 
 

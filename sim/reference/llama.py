@@ -14,8 +14,8 @@ from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, Lan
 from gradloom.rtl.models.lora import Adapter
 
 __all__ = [
-    "Cache", "FloatLinears", "Linears", "Llama", "attention", "attention_backward", "cross_entropy", "linear", "linear_backward", "rms_norm",
-    "rms_norm_backward", "rope", "rope_angles", "swiglu", "swiglu_backward",
+    "Cache", "FloatLinears", "Linears", "Llama", "attention", "attention_backward", "cross_entropy", "linear",
+    "linear_backward", "rms_norm", "rms_norm_backward", "rope", "rope_angles", "swiglu", "swiglu_backward",
 ]
 
 Array = np.ndarray
