@@ -165,16 +165,19 @@ def example(name, *arguments):
     return json.loads(done.stdout)
 
 
-def test_every_linear_of_smollm2_is_within_a_thousandth_of_float64():
+def test_every_linear_of_smollm2_is_near_float64():
+    """Relative RMS error of each result at most 0.03 %."""
     said = example("qlora_linears.py")
     assert (said["linears"], said["tokens"]) == (210, 64) and len(said["errors"]) == 210
     assert all(set(seen) == {"Y", "dX", "dA", "dB"} for seen in said["errors"].values())
     worst = max(error for seen in said["errors"].values() for error in seen.values())
-    assert worst == max(each["worst"] for each in said["kinds"]["all"].values()) <= 0.001
+    assert worst == max(each["worst"] for each in said["kinds"]["all"].values()) <= 0.0003
+    assert said["saturated"] == 0
 
 
-def test_eight_steps_in_integers_are_within_a_percent_of_pefts():
+def test_eight_steps_in_integers_are_pefts():
+    """Each loss within 0.2 %."""
     said = example("qlora_curve.py", "--engine", "reference")
     golden = json.loads((ROOT / "tests" / "golden" / "qlora_smollm2" / "curve.json").read_text())
     assert len(said["loss"]) == 8
-    np.testing.assert_allclose(said["loss"], golden["loss"], rtol=0.01)
+    np.testing.assert_allclose(said["loss"], golden["loss"], rtol=0.002)
