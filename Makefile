@@ -72,8 +72,10 @@ evidence: $(READY) $(LLM_READY)
 	time $(BIN)/gradloom report build/evidence/design --max-levels 8
 	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
 	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
+	time $(BIN)/python docs/examples/qlora_curve.py --engine reference
+	time $(BIN)/python docs/examples/qlora_linears.py
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2
-	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py
+	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py tests/mathematics/test_linears.py
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)

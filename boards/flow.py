@@ -20,6 +20,10 @@ class FlowError(ValueError):
     """A flow cannot start, or one of its commands failed."""
 
 
+class NoProjectError(FlowError):
+    """The board is known for plans and areas only: nothing is written for it, built or flashed."""
+
+
 class MissingToolError(FlowError):
     """A vendor tool is not on PATH. The message says which, and what to install."""
 

@@ -1,11 +1,12 @@
 """The verbs of language models. Like ``cli.py``, it looks upwards only when a verb is used."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-__all__ = ["register"]
+__all__ = ["register", "say_tuned"]
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder of Hugging Face's.")
@@ -22,6 +23,11 @@ def register(app: typer.Typer) -> None:
         "Example: gradloom plan smollm2-135m --targets all --seq 128 --json"
     )(plan)
     app.command(epilog="Example: gradloom pack SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2-nf4")(pack)
+    app.command(
+        "generate-text",
+        epilog="Example: gradloom generate-text edge-qlora-genesys2 --prompt 'A loom weaves'\n\n"
+        "Example: gradloom generate-text edge-qlora-genesys2 --prompt 'A loom weaves' --adapter run --tokens 20",
+    )(generate_text)
 
 
 def pack(
@@ -46,6 +52,47 @@ def pack(
         f"{result['frozen_bytes']:,} bytes ({result['bits_per_parameter']} bits a parameter), {result['bytes']:,} "
         f"bytes with embedding, norms and head"
     )
+
+
+def generate_text(
+    preset: Annotated[str, typer.Argument(help="A preset for language models.")],
+    prompt: Annotated[str, typer.Option(help="How the text begins; taken as it is, without a chat template.")],
+    model: Annotated[
+        str, typer.Option(metavar="M", help="smollm2-135m, a file or a folder.")
+    ] = "smollm2-135m",
+    adapter: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Result of a fine-tune, or PEFT's; none: the base.")
+    ] = None,
+    tokens: Annotated[int, typer.Option(help="At most so many.")] = 40,
+    as_json: Json = False,
+) -> None:
+    """Continue a text by the likeliest tokens, before or after a fine-tune. In floating point, not in RTL."""
+    import gradloom
+
+    from .cli import _print_json, _progress
+
+    with _progress(as_json) as progress:
+        result = gradloom.generate_text(
+            preset, prompt=prompt, model=model, adapter=adapter, tokens=tokens, progress=progress
+        )
+    if as_json:
+        _print_json(result)
+        return
+    print(result["prompt"] + result["text"])
+    print(f"({len(result['tokens'])} tokens by the float reference, weights in NF4)", file=sys.stderr)
+
+
+def say_tuned(metrics: dict[str, Any], output: Path) -> None:
+    """Prints what a fine-tune of a language model did."""
+    from .cli import _say
+
+    _say(
+        f"loss {metrics['loss_before']:.4f} before, [bold]{metrics['loss_after']:.4f}[/bold] after "
+        f"{metrics['steps']} steps; results are in {output}"
+    )
+    if metrics["engine"] == "reference":
+        _say(f"linears in the machine's integers ({metrics['saturated']:,} words clipped), all else in float: only "
+             f"linears have RTL so far")
 
 
 def plan(

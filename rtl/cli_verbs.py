@@ -1,5 +1,6 @@
 """The verbs as Python functions: ``gradloom.generate`` and its sisters, and what the command line calls."""
 
+import contextlib
 import dataclasses
 import json
 import pickle
@@ -13,7 +14,8 @@ from typing import Any
 
 from .units import UNITS, find_unit
 
-__all__ = ["find_preset", "finetune", "generate", "pack", "plan", "predict", "presets", "quantize", "report"]
+__all__ = ["check_options", "find_preset", "finetune", "generate", "generate_text", "pack", "plan", "predict",
+           "presets", "quantize", "report"]
 
 REPORT = "report.json"
 
@@ -77,7 +79,8 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     config = _configured(preset.config, settings)
     # What is wrong with the request is said before the long part.
     counted = check_fit(config, board)
-    with _Expectation(config) as expected:
+    # Only images have a workload of the preset's own.
+    with contextlib.nullcontext() if preset.language else _Expectation(config) as expected:
         emission = convert(Accelerator(config), name="gradloom", family=board.family)
         emission.write(stage)
     described = _described(emission)
@@ -86,13 +89,16 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
         "parameters": dataclasses.asdict(config),
         "counted": counted,
         "registers": {register.name: register.address for register in REGISTERS},
-    } | _expected(expected.result(), board, described["ports"])
+    } | ({} if expected is None else _expected(expected.result(), board, described["ports"]))
     folder = stage / "registers"
     folder.mkdir()
     # The C header is the driver's, among the project's files.
     shutil.copyfile(Path(__file__).parent / "control" / "gradloom.xml", folder / "gradloom.xml")
     (folder / "registers.md").write_text(markdown(), encoding="utf-8", newline="\n")
-    boards.write_project(board, stage, summary)
+    try:
+        boards.write_project(board, stage, summary)
+    except boards.NoProjectError as error:
+        summary["project"] = {"files": None, "reason": str(error)}
     return summary
 
 
@@ -186,12 +192,44 @@ def finetune(
     """Fine-tunes adapters and writes ``metrics.json``, the adapter and a plot to ``output``; returns the
     metrics.
 
-    ``options``: ``model, data, angle, rank, lr, momentum, batch, epochs, limit, seed, cache, engine, rtl``,
-    as the command line's.
+    ``options``, as the command line's: ``model, rank, lr, seed, engine``; for images ``data, angle, momentum,
+    batch, epochs, limit, cache, rtl``; for language models ``text, adapter, optimizer, steps, seq, targets,
+    layers``.
     """
-    from gradloom.sim.finetune import finetune as run
+    found = find_preset(preset)
+    check_options(found, options)
+    if found.language:
+        from gradloom.sim import language
 
-    return run(find_preset(preset), output=Path(output), progress=progress, **options)
+        return language.finetune(found, output=Path(output), progress=progress, **options)
+    from gradloom.sim import finetune as images
+
+    return images.finetune(found, output=Path(output), progress=progress, **options)
+
+
+#: Options of a fine-tune that only one kind of preset takes.
+_IMAGE_OPTIONS = ("data", "angle", "momentum", "batch", "epochs", "limit", "cache", "rtl")
+_LANGUAGE_OPTIONS = ("text", "adapter", "optimizer", "steps", "seq", "targets", "layers")
+
+
+def check_options(preset: Any, options: Mapping[str, Any]) -> None:
+    """Refuses options of a fine-tune that the preset's kind does not have."""
+    kind, strange, own = ("images", _IMAGE_OPTIONS, _LANGUAGE_OPTIONS) if preset.language else (
+        "language models", _LANGUAGE_OPTIONS, _IMAGE_OPTIONS)
+    for name in strange:
+        if name in options:
+            raise ValueError(f"{name}={options[name]}: is for presets for {kind} only; {preset.name} takes "
+                             f"{', '.join(own)}")
+
+
+def generate_text(preset: str, **options: Any) -> dict[str, Any]:
+    """What a language model with an adapter says after a prompt: greedy decoding in floating point.
+
+    ``options``: ``prompt, model, adapter, tokens, progress``, as the command line's.
+    """
+    from gradloom.sim.language import generate_text as run
+
+    return run(find_preset(preset, language=True), **options)
 
 
 def predict(preset: str, **options: Any) -> dict[str, Any]:
@@ -201,16 +239,21 @@ def predict(preset: str, **options: Any) -> dict[str, Any]:
     """
     from gradloom.sim.finetune import predict as run
 
-    return run(find_preset(preset), **options)
+    return run(find_preset(preset, language=False), **options)
 
 
-def find_preset(name: str) -> Any:
-    """The preset called ``name``."""
+def find_preset(name: str, *, language: bool | None = None) -> Any:
+    """The preset called ``name``, which must be for language models, or for images, where ``language`` says so."""
     from .presets import PRESETS
 
     if name not in PRESETS:
         raise ValueError(f"preset {name!r}: must be one of {', '.join(PRESETS)}")
-    return PRESETS[name]
+    found = PRESETS[name]
+    if language is not None and found.language != language:
+        fit = ", ".join(each.name for each in PRESETS.values() if each.language == language)
+        raise ValueError(f"preset {name!r}: is for {'language models' if found.language else 'images'}, must be one "
+                         f"for {'language models' if language else 'images'}: {fit}")
+    return found
 
 
 def quantize(
@@ -232,12 +275,10 @@ def pack(
 ) -> dict[str, Any]:
     """Writes a language model's weights in the board's layout and returns their sizes."""
     from .emit import staged
-    from .models.language import BUILT_IN, open_checkpoint
+    from .models.language import find_weights, open_checkpoint
     from .models.pack import write_pack
 
-    if str(source) in BUILT_IN and not Path(source).exists():
-        raise ValueError(f"{source}: is known by its shapes only; name a file or folder with its weights")
-    checkpoint = open_checkpoint(source)
+    checkpoint = open_checkpoint(find_weights(source))
     with staged(output) as stage:
         manifest = write_pack(checkpoint, stage, bits=bits, head=head, progress=progress)
     parameters = checkpoint.model.linear_parameters

@@ -181,6 +181,10 @@ class LinearConfig:
             raise ValueError(f"outputs={self.outputs}: must be 1, 2 or 4, at most {min(self.columns, self.beat_words)}")
         if self.rank < 2 or self.rank % 2 or self.rank > 2 * self.subtiles:
             raise ValueError(f"rank={self.rank}: must be even, 2 to {2 * self.subtiles}")
+        for field in ("address_bits", "outstanding", "queue_depth", "clock_mhz"):
+            value, (low, high) = getattr(self, field), _BOUNDS[field]
+            if not low <= value <= high:
+                raise ValueError(f"{field}={value}: must be from {low} to {high}")
         for field, low, high in (("tokens", 2, 256), ("depth", 16, 65536), ("lane_depth", 16, 65536),
                                  ("groups", 2, 4096)):
             value = getattr(self, field)

@@ -1,7 +1,8 @@
 """Named configurations, each with the board it is for."""
 from dataclasses import dataclass, field
+from typing import Any
 
-from .config import Config
+from .config import Config, LinearConfig
 
 __all__ = ["Preset", "PRESETS"]
 
@@ -13,13 +14,19 @@ class Preset:
     Parameters
     ----------
     name, board, summary : str
-    config : Config
+    config : Config or LinearConfig
+        Of an accelerator for images, or for a language model's linear layers.
     """
 
     name: str
     board: str
     summary: str
-    config: Config = field(default_factory=Config)
+    config: Any = field(default_factory=Config)
+
+    @property
+    def language(self) -> bool:
+        """Whether it is for language models, and not for images."""
+        return isinstance(self.config, LinearConfig)
 
 
 PRESETS = {
@@ -29,6 +36,12 @@ PRESETS = {
             name="instantft-kv260",
             board="kv260",
             summary="InstantFT: convolutional networks with direct-to-output adapters and an NF4 forward cache",
+        ),
+        Preset(
+            name="edge-qlora-genesys2",
+            board="genesys2",
+            summary="QLoRA: a language model's NF4 linear layers with adapters; RTL of linear layers only so far",
+            config=LinearConfig(),
         ),
     )
 }

@@ -1,12 +1,13 @@
 """What a configuration takes of a chip, by count: enough to refuse what cannot fit before anything is made."""
 from typing import Any
 
-from .config import ACTIVATION, PARAMETER, VELOCITY, Config
+from .config import ACTIVATION, PARAMETER, VELOCITY, Config, LinearConfig
+from .formats import linear
 
 __all__ = ["dsp_slices", "memory_bits", "check_fit"]
 
 
-def dsp_slices(config: Config) -> dict[str, int]:
+def _dsp_of_images(config: Config) -> dict[str, int]:
     """DSP slices of each part: a slice a PE, a row's decoder, a lane's momentum, a channel's sum; three a
     class in the head."""
     return {
@@ -19,8 +20,7 @@ def dsp_slices(config: Config) -> dict[str, int]:
     }
 
 
-def memory_bits(config: Config) -> dict[str, int]:
-    """Bits of each large memory, without what a block's shape wastes."""
+def _bits_of_images(config: Config) -> dict[str, int]:
     return {
         "weights": config.weight_depth * config.columns * PARAMETER.width,
         "partial sums": config.positions * config.columns * 48,
@@ -32,7 +32,38 @@ def memory_bits(config: Config) -> dict[str, int]:
     }
 
 
-def check_fit(config: Config, board: Any) -> dict[str, Any]:
+def _dsp_of_linears(config: LinearConfig) -> dict[str, int]:
+    """A slice a PE, a weight of a decoded row, an output's part of the adapter, two a word of a gradient's beat."""
+    return {
+        "array": config.edge * (config.columns + 1),
+        "weight decoder": config.edge + 1,
+        "adapter products": config.outputs * config.rank,
+        "adapter gradients": 2 * config.beat_words,
+        "updates": config.beat_words,
+    }
+
+
+def _bits_of_linears(config: LinearConfig) -> dict[str, int]:
+    return {
+        "operands": config.edge * config.depth * linear.ACTIVATION.width,
+        "adapters": config.edge * config.lane_depth * linear.WEIGHT.width,
+        "weights": 2 * config.edge**2 * linear.WEIGHT.width,
+        "second-level scales": config.groups * linear.SCALE.width,
+        "sums": (2 * config.columns + 1) * config.tokens * config.subtiles * linear.SUM,
+    }
+
+
+def dsp_slices(config: Config | LinearConfig) -> dict[str, int]:
+    """DSP slices of each part."""
+    return _dsp_of_linears(config) if isinstance(config, LinearConfig) else _dsp_of_images(config)
+
+
+def memory_bits(config: Config | LinearConfig) -> dict[str, int]:
+    """Bits of each large memory, without what a block's shape wastes."""
+    return _bits_of_linears(config) if isinstance(config, LinearConfig) else _bits_of_images(config)
+
+
+def check_fit(config: Config | LinearConfig, board: Any) -> dict[str, Any]:
     """Counts, after refusing a configuration of which a part alone exceeds the board.
 
     ``board`` has ``name``, ``dsp``, ``bram36`` and ``uram``.
@@ -40,7 +71,8 @@ def check_fit(config: Config, board: Any) -> dict[str, Any]:
     slices, bits = dsp_slices(config), memory_bits(config)
     has = board.bram36 * 36 * 1024 + board.uram * 288 * 1024
     for what, needs, there, keys in (
-            ("DSP slices", sum(slices.values()), board.dsp, "rows, panels or rank"),
+            ("DSP slices", sum(slices.values()), board.dsp,
+             "edge, columns or outputs" if isinstance(config, LinearConfig) else "rows, panels or rank"),
             ("bits of block RAM and URAM", sum(bits.values()), has, "the depths")):
         if needs > there:
             largest = max(slices if what == "DSP slices" else bits, key=(slices | bits).__getitem__)

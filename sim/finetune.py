@@ -73,7 +73,7 @@ def verilog_of(config: Config, rtl: Path | None, progress: Progress = _silent) -
     if rtl is not None:
         try:
             summary = json.loads((rtl / "report.json").read_text(encoding="utf-8"))
-            config = Config(**summary["parameters"])
+            config = type(config)(**summary["parameters"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"rtl={rtl}: report.json describes no design ({error}); generate it again") from None
         files = sorted((rtl / "rtl").glob("*.v"))

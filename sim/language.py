@@ -1,17 +1,34 @@
-"""Fine-tunes a language model's adapters on one text, in floating point."""
+"""Fine-tunes a language model's adapters on a text, and says what the model says, as a user asks for them."""
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.models.language import Checkpoint, LanguageModel
-from gradloom.rtl.models.lora import Adapter
-from gradloom.rtl.models.pack import quantize_linear
+from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.models.language import Checkpoint, LanguageModel, find_weights, open_checkpoint
+from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
+from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
+from gradloom.rtl.models.tokenizer import open_tokenizer
+from gradloom.rtl.plan.language import MAX_RANK, parse_targets
+from gradloom.rtl.plan.linear import LayerShape
+from gradloom.rtl.presets import Preset
 
-from .reference.descent import Optimizer
-from .reference.llama import Llama
+from .reference.descent import AdamW, Optimizer, Sgd
+from .reference.linears import IntegerLinears
+from .reference.llama import Cache, Llama
 
-__all__ = ["Quantized", "fine_tune"]
+__all__ = ["Quantized", "build", "fine_tune", "finetune", "generate_text", "greedy"]
+
+Progress = Callable[[int, int, str], None]
+#: Optimisers, each with the rate that it has unless another is given.
+OPTIMIZERS: Mapping[str, tuple[type[AdamW] | type[Sgd], float]] = {"adamw": (AdamW, 1e-3), "sgd": (Sgd, 0.1)}
+MAX_STEPS = 100_000
+#: So that no part of a text, halved, has less than the two tokens that a loss needs.
+MIN_SEQ = 4
 
 
 class Quantized:
@@ -19,30 +36,219 @@ class Quantized:
 
     def __init__(self, checkpoint: Checkpoint, *, bits: int = 4) -> None:
         self.path, self.bits = checkpoint.path, bits
-        self._checkpoint = checkpoint
+        self.source = checkpoint
         self._linears = {f"{linear.name}.weight" for linear in checkpoint.model.linears}
 
     @property
     def model(self) -> LanguageModel:
         """What the checkpoint says of itself."""
-        return self._checkpoint.model
+        return self.source.model
+
+    def linear(self, name: str) -> QuantizedLinear:
+        """A linear by its name without ``.weight``."""
+        return quantize_linear(self.source.tensor(f"{name}.weight"), self.bits)
 
     def tensor(self, name: str) -> np.ndarray:
         """See :class:`~gradloom.rtl.models.language.Checkpoint`."""
-        values = self._checkpoint.tensor(name)
-        return quantize_linear(values, self.bits).weight() if name in self._linears else values
+        if name in self._linears:
+            return self.linear(name.removesuffix(".weight")).weight()
+        return self.source.tensor(name)
 
 
-def fine_tune(llama: Llama, tokens: Sequence[int], adapters: Mapping[str, Adapter], optimizer: Optimizer, steps: int,
-              progress: Callable[[int, int, str], None] | None = None) -> list[float]:
-    """``steps`` updates of the adapters, in place; returns the loss before each."""
+def _silent(done: int, total: int, text: str) -> None:
+    pass
+
+
+def build(checkpoint: Quantized, engine: str, *, layers: int | None = None, progress: Progress | None = None) -> Llama:
+    """The model with its linears in float (``"float"``) or in the machine's integers (``"reference"``)."""
+    tell, model = progress or _silent, checkpoint.model
+    if engine == "float":
+        tell(0, 0, "reading the weights")
+        return Llama(model, checkpoint.tensor, layers=layers)
+    names = [each.name for each in model.linears if layers is None or int(each.name.split(".")[2]) < layers]
+
+    def decode(name: str) -> QuantizedLinear:
+        tell(names.index(name), len(names), "encoding the weights")
+        return checkpoint.linear(name)
+
+    return Llama(model, checkpoint.tensor, layers=layers, linears=IntegerLinears(names, decode))
+
+
+def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], optimizer: Optimizer,
+              steps: int, progress: Progress | None = None) -> list[float]:
+    """``steps`` updates of the adapters, in place, each from one of ``texts`` in turn; returns the loss before each."""
     parameters = {f"{name}.{which}": getattr(adapter, which) for name, adapter in adapters.items() for which in "ab"}
-    losses = []
+    losses: list[float] = []
     for step in range(steps):
         if progress is not None:
             progress(step, steps, "fine-tuning")
-        loss, pairs = llama.gradients(tokens, adapters)
+        loss, pairs = llama.gradients(texts[step % len(texts)], adapters)
+        if not math.isfinite(loss):
+            raise ValueError(f"lr={getattr(optimizer, 'lr', '?')}: the loss is {loss} after {step} steps; a smaller "
+                             f"rate may keep it finite")
         gradients = {f"{name}.{which}": g for name, pair in pairs.items() for which, g in zip("ab", pair)}
         optimizer.step(parameters, gradients)
         losses.append(loss)
     return losses
+
+
+def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, progress: Progress | None = None,
+             model: Path | str = "smollm2-135m", adapter: Path | None = None, optimizer: str = "adamw",
+             lr: float | None = None, steps: int = 8, seq: int = 64, rank: int | None = None,
+             targets: str | None = None, layers: int | None = None, seed: int = 0,
+             engine: str = "reference") -> dict[str, Any]:
+    """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
+
+    ``text`` is learnt from in parts of at most ``seq`` tokens, one a step, in turn. ``adapter``: start from
+    this one, else from a fresh one of ``rank`` (8) on ``targets`` ("q,v"). ``layers``: use the first ones only.
+    ``engine="reference"`` computes each linear's y, dX, dA and dB in the machine's integers and takes only what the
+    preset's machine can hold; all else, the optimiser included, is float32.
+    """
+    tell = progress or _silent
+    text_path = _check(preset, text, Path(output), optimizer, lr, steps, rank, seed, engine)
+    checkpoint = Quantized(open_checkpoint(find_weights(model)))
+    shapes = checkpoint.model
+    if layers is not None and not 1 <= layers <= shapes.layers:
+        raise ValueError(f"layers={layers}: must be from 1 to {shapes.layers}")
+    adapters = _adapters(shapes, adapter, rank, targets, layers, seed)
+    _check_sizes(preset.config, shapes, adapters, seq, engine)
+    windows, tokens = _windows(checkpoint, text_path, seq)
+
+    llama = build(checkpoint, engine, layers=layers, progress=tell)
+    kind, usual = OPTIMIZERS[optimizer]
+    rate = usual if lr is None else lr
+    losses = fine_tune(llama, windows, adapters, kind(lr=rate), steps, tell)
+    tell(steps, steps, "fine-tuning")
+    first = next(iter(adapters.values()))
+    metrics = {
+        "preset": preset.name, "engine": engine, "model": shapes.name, "layers": llama.layers, "text": text_path.name,
+        "tokens": tokens, "seq": seq, "rank": first.rank, "alpha": first.scale * first.rank,
+        "targets": sorted({name.rsplit(".", 1)[-1] for name in adapters}),
+        "optimizer": optimizer, "lr": rate, "steps": steps, "seed": seed, "loss": losses,
+        "loss_before": losses[0], "loss_after": llama.loss(windows[0], adapters),
+        "saturated": llama.linears.saturated if isinstance(llama.linears, IntegerLinears) else None,
+        "in_integers": ["linears"] if engine == "reference" else [], "cycles": None,
+    }
+    _write(Path(output), shapes, adapters, metrics)
+    return metrics
+
+
+def _check(preset: Preset, text: Path | str | None, output: Path, optimizer: str, lr: float | None, steps: int,
+           rank: int | None, seed: int, engine: str) -> Path:
+    """Refuses what can be refused before anything is read; the text's path."""
+    if engine == "rtl":
+        raise ValueError(f"engine=rtl: {preset.name} has RTL for linear layers only so far; take reference or float")
+    if engine not in ("reference", "float"):
+        raise ValueError(f"engine={engine}: must be reference or float")
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer={optimizer}: must be one of {', '.join(OPTIMIZERS)}")
+    if lr is not None and not (math.isfinite(lr) and 0 < lr <= 16):
+        raise ValueError(f"lr={lr}: must be above 0 and at most 16")
+    for field, value, low, high in (("steps", steps, 1, MAX_STEPS), ("rank", rank, 1, MAX_RANK),
+                                    ("seed", seed, 0, 1 << 63)):
+        if value is not None and not low <= value <= high:
+            raise ValueError(f"{field}={value}: must be from {low} to {high}")
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"output={output}: is a file, a directory is needed")
+    if text is None:
+        raise ValueError(f"text: is needed, {preset.name} learns from a text file")
+    if not Path(text).is_file():
+        raise ValueError(f"text={text}: no such file")
+    return Path(text)
+
+
+def _adapters(model: LanguageModel, folder: Path | str | None, rank: int | None, targets: str | None,
+              layers: int | None, seed: int) -> dict[str, Adapter]:
+    wanted = None if targets is None else parse_targets(targets)
+    if folder is None:
+        return fresh_lora(model, rank=8 if rank is None else rank, targets=wanted or parse_targets("q,v"),
+                          layers=layers, seed=seed)
+    found = load_lora(folder, model, rank=rank)
+    has = {name.rsplit(".", 1)[-1] for name in found}
+    if wanted is not None and set(wanted) != has:
+        raise ValueError(f"targets={targets}: {folder} has adapters on {', '.join(sorted(has))}")
+    beyond = [name for name in found if layers is not None and int(name.split(".")[2]) >= layers]
+    if beyond:
+        raise ValueError(f"layers={layers}: {folder} has an adapter on {beyond[0]}")
+    return found
+
+
+def _check_sizes(config: LinearConfig, model: LanguageModel, adapters: Mapping[str, Adapter], seq: int,
+                 engine: str) -> None:
+    """Refuses texts that the model, or shapes that the machine, cannot take."""
+    at_most, bound = model.context, "the model's context"
+    if engine == "reference" and config.tokens < at_most:
+        at_most, bound = config.tokens, "tokens of the preset's machine; --engine float takes more"
+    if not MIN_SEQ <= seq <= at_most:
+        raise ValueError(f"seq={seq}: must be from {MIN_SEQ} to {at_most} ({bound})")
+    if engine == "reference":
+        for linear in model.linears:
+            rank = adapters[linear.name].rank if linear.name in adapters else 2
+            try:
+                LayerShape(outputs=linear.outputs, inputs=linear.inputs, rank=rank, tokens=seq).check(config)
+            except ValueError as error:
+                raise ValueError(f"{error} ({linear.name} on the preset's machine)") from None
+
+
+def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int]], int]:
+    """The text's tokens in as few parts of at most ``seq`` as there can be, of equal sizes, and how many they are."""
+    try:
+        words = text.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"text={text}: is not UTF-8 ({error.reason} at byte {error.start})") from None
+    tokens = open_tokenizer(checkpoint.path).encode(words)
+    if len(tokens) < 2:
+        raise ValueError(f"text={text}: has {len(tokens)} tokens, at least 2 are needed")
+    return [part.tolist() for part in np.array_split(tokens, -(-len(tokens) // seq))], len(tokens)
+
+
+def _write(output: Path, model: LanguageModel, adapters: Mapping[str, Adapter], metrics: dict[str, Any]) -> None:
+    from .plots import plot_steps
+
+    for each in adapters.values():
+        if not (np.isfinite(each.a).all() and np.isfinite(each.b).all()):
+            raise ValueError(f"lr={metrics['lr']}: the adapter is not finite any more; a smaller rate may keep it so")
+    output.mkdir(parents=True, exist_ok=True)
+    save_lora(output, model, adapters)
+    plot_steps(output / "loss.png", metrics)
+    part = output / "metrics.json.part"
+    part.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    part.replace(output / "metrics.json")
+
+
+def greedy(llama: Llama, prompt: Sequence[int], count: int, *, adapters: Mapping[str, Adapter] | None = None,
+           ends: frozenset[int] = frozenset()) -> Iterator[int]:
+    """At most ``count`` tokens that follow ``prompt``, each the likeliest; the lowest of equals. One of ``ends`` is
+    the last and is not given."""
+    cache, fresh = Cache(), list(prompt)
+    for _ in range(count):
+        token = int(np.argmax(llama.expect(fresh, cache, adapters)))
+        if token in ends:
+            return
+        yield token
+        fresh = [token]
+
+
+def generate_text(preset: Preset, *, prompt: str, model: Path | str = "smollm2-135m", adapter: Path | None = None,
+                  tokens: int = 40, progress: Progress | None = None) -> dict[str, Any]:
+    """What the model with an adapter says after ``prompt``: greedy decoding, in floating point, on the same NF4
+    weights as the preset's. Returns ``text`` and ``tokens``."""
+    tell = progress or _silent
+    if tokens < 1:
+        raise ValueError(f"tokens={tokens}: must be at least 1")
+    checkpoint = Quantized(open_checkpoint(find_weights(model)))
+    adapters = None if adapter is None else load_lora(adapter, checkpoint.model)
+    tokenizer = open_tokenizer(checkpoint.path)
+    given = tokenizer.encode(prompt)
+    if not given:
+        raise ValueError("prompt: has no tokens, at least 1 is needed")
+    if len(given) + tokens > checkpoint.model.context:
+        raise ValueError(f"tokens={tokens}: with the prompt's {len(given)} there are more than "
+                         f"{checkpoint.model.context} (the model's context)")
+    llama = build(checkpoint, "float", progress=tell)
+    said: list[int] = []
+    for token in greedy(llama, given, tokens, adapters=adapters, ends=tokenizer.control):
+        said.append(token)
+        tell(len(said), tokens, "decoding")
+    return {"preset": preset.name, "engine": "float", "model": checkpoint.model.name, "prompt": prompt,
+            "text": tokenizer.decode(said), "tokens": said}

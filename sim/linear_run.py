@@ -100,13 +100,18 @@ def mathematics(layer: Layer, rate: float) -> Step:
                          "a": a - rate * ga, "b": b - rate * gb.T})
 
 
-def choose_exponents(layer: Layer, exact: Step) -> Exponents:
-    """Each tensor's own power of two: operands as large as fits, results with a bit to spare."""
+def choose_exponents(layer: Layer, exact: Step, *, spare: int = 0) -> Exponents:
+    """Each tensor's own power of two: operands as large as fits, results with a bit to spare.
+
+    h and dh have none: gradients see 18 of their bits. ``spare``: further bits for activations and gradients, as where
+    their exponents are chosen before they are known.
+    """
     largest = np.abs(dequantize_scales(layer.scale_codes.reshape(-1), layer.absmax2, layer.offset)).max()
-    made = {name: fraction_bits(exact.tensors[name], ACTIVATION.width, headroom=_HEADROOM)
-            for name in ("h", "y", "dh", "dx", "ga", "gb")}
+    made = {name: fraction_bits(exact.tensors[name], ACTIVATION.width, headroom=spare + headroom)
+            for name, headroom in (("h", 0), ("dh", 0), *((each, _HEADROOM) for each in ("y", "dx", "ga", "gb")))}
     return Exponents(
-        x=fraction_bits(layer.x, ACTIVATION.width), dy=fraction_bits(layer.dy, ACTIVATION.width),
+        x=fraction_bits(layer.x, ACTIVATION.width, headroom=spare),
+        dy=fraction_bits(layer.dy, ACTIVATION.width, headroom=spare),
         w=fraction_bits(largest, WEIGHT.width), a=fraction_bits(layer.a, WEIGHT.width, headroom=_HEADROOM),
         b=fraction_bits(layer.b, WEIGHT.width, headroom=_HEADROOM), **made)
 
@@ -124,10 +129,7 @@ def _start(layer: Layer, e: Exponents) -> dict[str, np.ndarray]:
 def reference_step(layer: Layer, e: Exponents, rate: float) -> Step:
     """The step in the machine's words."""
     start = _start(layer, e)
-    bias = reference.bias_of(e.w)
-    second, lost = reference.table_words(np.append(layer.absmax2, np.float32(layer.offset)), bias)
-    scales, clipped = reference.scales(layer.scale_codes, second[:-1], int(second[-1]))
-    w = reference.weights(layer.codes, scales)
+    w, lost = reference.decoded(layer.codes, layer.scale_codes, layer.absmax2, layer.offset, frac=e.w)
     a, b = reference.lanes(start["a"]), reference.lanes(start["b"])
     forward = reference.product(start["x"], w, a, b, **e.product(backward=False))
     backward = reference.product(start["dy"], w.T, b.T, a.T, **e.product(backward=True))
@@ -137,7 +139,7 @@ def reference_step(layer: Layer, e: Exponents, rate: float) -> Step:
     new_a, cut_a = reference.update(start["a"], ga, rate=step_a[0], shift=step_a[1])
     new_b, cut_b = reference.update(start["b"], gb.T, rate=step_b[0], shift=step_b[1])
     # The scales are decoded in both directions.
-    saturated = (2 * (lost + clipped) + forward.saturated + backward.saturated + lost_a + lost_b + cut_a + cut_b)
+    saturated = (2 * lost + forward.saturated + backward.saturated + lost_a + lost_b + cut_a + cut_b)
     return Step(tensors={"y": forward.y, "dx": backward.y, "h": forward.h, "dh": backward.h, "ga": ga, "gb": gb,
                          "a": new_a, "b": new_b}, saturated=saturated)
 

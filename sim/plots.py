@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["plot_loss"]
+__all__ = ["plot_loss", "plot_steps"]
 
 _INK, _LINE, _SOFT = "#333333", "#1f6f8b", "#9fc5d1"
 
@@ -45,7 +45,29 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
             left += share
         bar.set(xlim=(0, 100), yticks=[], xlabel=f"share of {cycles['total']:,} cycles, in %")
         bar.legend(ncols=4, frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 2.1))
-    for each in grid.ravel():
+    _save(figure, path)
+
+
+def plot_steps(path: Path, metrics: Mapping[str, Any]) -> None:
+    """Loss of each step of a language model's fine-tune."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    loss = np.asarray(metrics["loss"], float)
+    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.plot(np.arange(1, len(loss) + 1), loss, color=_LINE, linewidth=1.8, marker="o" if len(loss) <= 64 else None)
+    axes.set(xlabel="step", ylabel="cross-entropy, nats a token", xlim=(0, len(loss) + 1))
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"{metrics['model']}, rank {metrics['rank']} on {', '.join(metrics['targets'])}, "
+                   f"{metrics['tokens']:,} tokens: {metrics['loss_before']:.3f} before, {metrics['loss_after']:.3f} "
+                   f"after ({metrics['engine']})", fontsize=10, color=_INK, loc="left")
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    for each in figure.axes:
         for side in ("top", "right"):
             each.spines[side].set_visible(False)
     figure.savefig(path, dpi=140)

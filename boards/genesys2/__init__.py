@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..board import Board
+from ..flow import NoProjectError
 from .facts import GENESYS2 as BOARD
 
 __all__ = ["BOARD", "build", "flash", "write_project"]
@@ -27,4 +28,4 @@ def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_r
 
 
 def _refuse(board: Board) -> NoReturn:
-    raise ValueError(f"board={board.name}: has no board project yet; gradloom plan and gradloom report know it")
+    raise NoProjectError(f"board={board.name}: has no board project yet; gradloom plan and gradloom report know it")

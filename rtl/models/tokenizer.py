@@ -14,11 +14,12 @@ _CONTROL = 3
 
 
 class Tokenizer:
-    """``encode`` and ``decode`` of the model's own vocabulary, of ``size`` tokens."""
+    """``encode`` and ``decode`` of the model's own vocabulary, of ``size`` tokens; ``control`` are no text."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
         self.size: int = backend.get_vocab_size()
+        self.control = frozenset(token for token, added in backend.get_added_tokens_decoder().items() if added.special)
 
     def encode(self, text: str) -> list[int]:
         """Tokens of a text; nothing is put before or after them."""

@@ -20,7 +20,10 @@ from gradloom.rtl.formats.linear import (
     map_table,
 )
 
-__all__ = ["Product", "bias_of", "table_words", "scales", "weights", "lanes", "product", "gradient", "update"]
+from .exact import matmul
+
+__all__ = ["Product", "bias_of", "decoded", "table_words", "scales", "weights", "lanes", "product", "gradient",
+           "update"]
 
 Words = NDArray[np.int64]
 
@@ -57,6 +60,18 @@ def weights(codes: ArrayLike, block_scales: Words, *, book: Codebook = NF4) -> W
     return half_up(level_table(book)[codes] * np.repeat(block_scales, block, axis=1), LEVEL.frac + SCALE_GUARD)
 
 
+def decoded(codes: ArrayLike, scale_codes: ArrayLike, absmax2: ArrayLike, offset: ArrayLike, *, frac: int,
+            book: Codebook = NF4) -> tuple[Words, int]:
+    """``(words, saturated)`` of ``W [outputs, inputs]`` with ``frac`` fraction bits, from all that is stored of it.
+
+    ``scale_codes [outputs, blocks]``.
+    """
+    tables = np.append(np.asarray(absmax2, np.float32), np.asarray(offset, np.float32))
+    second, lost = table_words(tables, bias_of(frac))
+    block_scales, clipped = scales(scale_codes, second[:-1], int(second[-1]))
+    return weights(codes, block_scales, book=book), lost + clipped
+
+
 def lanes(master: ArrayLike) -> Words:
     """Adapter words as the array takes them, from the words in memory."""
     return np.minimum(half_up(master, MASTER.width - WEIGHT.width), WEIGHT.hi)
@@ -73,8 +88,8 @@ class Product:
 
 def product(x: Words, w: Words, a: Words, b: Words, *, hidden_shift: int, dot_shift: int, shift: int) -> Product:
     """``x w' + (x a') b'``: ``w [outputs, inputs]``, ``a [rank, inputs]``, ``b [outputs, rank]``."""
-    h, clipped = saturate(half_up(x @ a.T, hidden_shift), ACTIVATION.lo, ACTIVATION.hi)
-    total = x @ w.T + ((h @ b.T) << DOT_GUARD >> dot_shift)
+    h, clipped = saturate(half_up(matmul(x, a.T), hidden_shift), ACTIVATION.lo, ACTIVATION.hi)
+    total = matmul(x, w.T) + (matmul(h, b.T) << DOT_GUARD >> dot_shift)
     y, lost = saturate(half_up(total, shift), ACTIVATION.lo, ACTIVATION.hi)
     return Product(y=y, h=h, saturated=clipped + lost)
 
@@ -82,7 +97,7 @@ def product(x: Words, w: Words, a: Words, b: Words, *, hidden_shift: int, dot_sh
 def gradient(x: Words, h: Words, *, shift: int) -> tuple[Words, int]:
     """``(h' x, saturated)``, ``[rank, inputs]``; h is rounded to the narrow operand first."""
     narrow, clipped = saturate(half_up(h, ACTIVATION.width - WEIGHT.width), WEIGHT.lo, WEIGHT.hi)
-    g, lost = saturate(half_up(narrow.T @ x, shift), ACTIVATION.lo, ACTIVATION.hi)
+    g, lost = saturate(half_up(matmul(narrow.T, x), shift), ACTIVATION.lo, ACTIVATION.hi)
     return g, clipped + lost
 
 

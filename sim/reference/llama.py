@@ -6,7 +6,7 @@ Each operation has its backward beside it, written out, so that an integer versi
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, Lan
 from gradloom.rtl.models.lora import Adapter
 
 __all__ = [
-    "Llama", "attention", "attention_backward", "cross_entropy", "linear", "linear_backward", "rms_norm",
-    "rms_norm_backward", "rope", "rope_angles", "swiglu", "swiglu_backward",
+    "Cache", "FloatLinears", "Linears", "Llama", "attention", "attention_backward", "cross_entropy", "linear",
+    "linear_backward", "rms_norm", "rms_norm_backward", "rope", "rope_angles", "swiglu", "swiglu_backward",
 ]
 
 Array = np.ndarray
@@ -55,15 +55,15 @@ def rope(x: Array, cos: Array, sin: Array) -> Array:
 
 
 def attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """Causal attention: ``q [T, heads, d]``, ``k`` and ``v [T, kv_heads, d]``; each of these serves
-    ``heads / kv_heads`` neighbouring query heads.
+    """Causal attention: ``q [T, heads, d]``, ``k`` and ``v [S, kv_heads, d]``; each of these serves
+    ``heads / kv_heads`` neighbouring query heads. The queries are those of the last T of S tokens.
 
-    Returns ``(context [T, heads, d], probabilities [kv_heads, group, T, T])``.
+    Returns ``(context [T, heads, d], probabilities [kv_heads, group, T, S])``.
     """
     count, heads, d = q.shape
     grouped = q.reshape(count, k.shape[1], -1, d).transpose(1, 2, 0, 3)
     scores = grouped @ k.transpose(1, 2, 0)[:, None] * q.dtype.type(d**-0.5)
-    scores = np.where(np.tri(count, dtype=bool), scores, q.dtype.type(-np.inf))
+    scores = np.where(np.tri(count, len(k), len(k) - count, dtype=bool), scores, q.dtype.type(-np.inf))
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
     context = weights @ v.transpose(1, 0, 2)[:, None]
@@ -137,6 +137,48 @@ def cross_entropy(logits: Array, tokens: Array) -> tuple[float, Array]:
     return loss, gradient / logits.dtype.type(len(rows))
 
 
+class Linears(Protocol):
+    """The linears of a model by Hugging Face's names, and what they compute. ``x [T, in]``, ``dy [T, out]``."""
+
+    def forward(self, name: str, x: Array, adapter: Adapter | None) -> Array:
+        """``y [T, out]``."""
+
+    def backward(self, name: str, dy: Array, x: Array,
+                 adapter: Adapter | None) -> tuple[Array, tuple[Array, Array] | None]:
+        """``(dx, (dA, dB))``, after :meth:`forward` of the same ``x``; the second is None without an adapter."""
+
+
+class FloatLinears:
+    """:class:`Linears` of float matrices."""
+
+    def __init__(self, weights: Mapping[str, Array]) -> None:
+        self.weights = weights
+
+    def forward(self, name: str, x: Array, adapter: Adapter | None) -> Array:
+        """See :func:`linear`."""
+        return linear(x, self.weights[name], adapter)
+
+    def backward(self, name: str, dy: Array, x: Array,
+                 adapter: Adapter | None) -> tuple[Array, tuple[Array, Array] | None]:
+        """See :func:`linear_backward`."""
+        return linear_backward(dy, x, self.weights[name], adapter)
+
+
+class Cache:
+    """Keys and values of the tokens so far, by layer."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._held: dict[int, tuple[Array, Array]] = {}
+
+    def extend(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        """All keys and values of a layer, with those of further tokens."""
+        if layer in self._held:
+            k, v = (np.concatenate(pair) for pair in zip(self._held[layer], (k, v)))
+        self._held[layer] = k, v
+        return k, v
+
+
 @dataclass
 class _Layer:
     """What the backward pass of a layer needs."""
@@ -167,10 +209,12 @@ class Llama:
         Of all arithmetic.
     layers : int, optional
         Use only so many of the first layers.
+    linears : Linears, optional
+        What computes the linears; by default float, from the same tensors.
     """
 
     def __init__(self, model: LanguageModel, tensor: Callable[[str], Array], *, dtype: Any = np.float32,
-                 layers: int | None = None) -> None:
+                 layers: int | None = None, linears: Linears | None = None) -> None:
         self.model = model
         self.layers = model.layers if layers is None else layers
         if not 1 <= self.layers <= model.layers:
@@ -183,10 +227,11 @@ class Llama:
         self.embedding = read(EMBEDDING)
         self.head = self.embedding if model.tied else read(HEAD)
         self.norm = read(NORM)
-        names = (name for i in range(self.layers) for name in (
-            *(self.name(i, projection) for projection in PROJECTIONS),
-            f"model.layers.{i}.input_layernorm", f"model.layers.{i}.post_attention_layernorm"))
-        self.weights = {name: read(f"{name}.weight") for name in names}
+        self.norms = {name: read(f"{name}.weight") for i in range(self.layers) for name in (
+            f"model.layers.{i}.input_layernorm", f"model.layers.{i}.post_attention_layernorm")}
+        #: Names of the linears in use.
+        self.names = [self.name(i, projection) for i in range(self.layers) for projection in PROJECTIONS]
+        self.linears = linears or FloatLinears({name: read(f"{name}.weight") for name in self.names})
 
     @staticmethod
     def name(layer: int, projection: str) -> str:
@@ -197,6 +242,19 @@ class Llama:
         """``[T, vocab]``: what each token makes the model expect next."""
         return self._forward(self._checked(tokens), adapters or {})[0]
 
+    def expect(self, tokens: Sequence[int] | Array, cache: Cache, adapters: Mapping[str, Adapter] | None = None,
+               ) -> Array:
+        """``[vocab]``: what the model expects after ``tokens``, which follow those in ``cache`` and join them."""
+        ids = self._checked(tokens)
+        if cache.count + len(ids) > self.model.context:
+            raise ValueError(f"tokens={cache.count + len(ids)}: a text has 1 to {self.model.context} (the model's "
+                             f"context)")
+        x = self.embedding[ids]
+        for i in range(self.layers):
+            x, _ = self._layer(i, x, adapters or {}, cache)
+        cache.count += len(ids)
+        return rms_norm(x[-1:], self.norm, self.model.norm_eps)[0] @ self.head.T
+
     def loss(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter] | None = None) -> float:
         """Mean cross-entropy of the text, in nats a token."""
         ids = self._checked(tokens)
@@ -206,7 +264,7 @@ class Llama:
                   ) -> tuple[float, dict[str, tuple[Array, Array]]]:
         """The loss, and ``(dA, dB)`` of every adapter."""
         ids = self._checked(tokens)
-        unknown = sorted(set(adapters) - set(self.weights))
+        unknown = sorted(set(adapters) - set(self.names))
         if unknown:
             raise ValueError(f"adapters has {unknown[0]}: no linear of the {self.layers} layers in use")
         logits, x, kept = self._forward(ids, adapters)
@@ -229,8 +287,9 @@ class Llama:
     def _heads(self, x: Array) -> Array:
         return x.reshape(len(x), -1, self.model.head_dim)
 
-    def _angles(self, count: int) -> tuple[Array, Array]:
-        return rope_angles(count, self.model.head_dim, self.model.rope_theta, self.dtype)
+    def _angles(self, count: int, start: int = 0) -> tuple[Array, Array]:
+        cos, sin = rope_angles(start + count, self.model.head_dim, self.model.rope_theta, self.dtype)
+        return cos[start:], sin[start:]
 
     def _forward(self, ids: Array, adapters: Mapping[str, Adapter]) -> tuple[Array, Array, list[_Layer]]:
         x = self.embedding[ids]
@@ -240,19 +299,22 @@ class Llama:
             kept.append(layer)
         return rms_norm(x, self.norm, self.model.norm_eps) @ self.head.T, x, kept
 
-    def _layer(self, i: int, x: Array, adapters: Mapping[str, Adapter]) -> tuple[Array, _Layer]:
+    def _layer(self, i: int, x: Array, adapters: Mapping[str, Adapter],
+               cache: Cache | None = None) -> tuple[Array, _Layer]:
         def through(projection: str, value: Array) -> Array:
             name = self.name(i, projection)
-            return linear(value, self.weights[name], adapters.get(name))
+            return self.linears.forward(name, value, adapters.get(name))
 
-        eps, angles = self.model.norm_eps, self._angles(len(x))
-        attended = rms_norm(x, self.weights[f"model.layers.{i}.input_layernorm"], eps)
+        eps, angles = self.model.norm_eps, self._angles(len(x), cache.count if cache else 0)
+        attended = rms_norm(x, self.norms[f"model.layers.{i}.input_layernorm"], eps)
         q, k = (rope(self._heads(through(name, attended)), *angles) for name in ("q_proj", "k_proj"))
         v = self._heads(through("v_proj", attended))
+        if cache is not None:
+            k, v = cache.extend(i, k, v)
         context, weights = attention(q, k, v)
         context = context.reshape(len(x), -1)
         middle = x + through("o_proj", context)
-        fed = rms_norm(middle, self.weights[f"model.layers.{i}.post_attention_layernorm"], eps)
+        fed = rms_norm(middle, self.norms[f"model.layers.{i}.post_attention_layernorm"], eps)
         gate, up = through("gate_proj", fed), through("up_proj", fed)
         product = swiglu(gate, up)
         y = middle + through("down_proj", product)
@@ -262,7 +324,7 @@ class Llama:
                         gradients: dict[str, tuple[Array, Array]]) -> Array:
         def back(projection: str, gradient: Array, value: Array) -> Array:
             name = self.name(i, projection)
-            dx, pair = linear_backward(gradient, value, self.weights[name], adapters.get(name))
+            dx, pair = self.linears.backward(name, gradient, value, adapters.get(name))
             if pair is not None:
                 gradients[name] = pair
             return dx
@@ -271,7 +333,7 @@ class Llama:
         dproduct = back("down_proj", dy, kept.product)
         dgate, dup = swiglu_backward(dproduct, kept.gate, kept.up)
         dfed = back("gate_proj", dgate, kept.fed) + back("up_proj", dup, kept.fed)
-        norm = self.weights[f"model.layers.{i}.post_attention_layernorm"]
+        norm = self.norms[f"model.layers.{i}.post_attention_layernorm"]
         dmiddle = dy + rms_norm_backward(dfed, kept.middle, norm, eps)
         dcontext = self._heads(back("o_proj", dmiddle, kept.context))
         dq, dk, dv = attention_backward(dcontext, kept.q, kept.k, kept.v, kept.weights)
@@ -279,5 +341,5 @@ class Llama:
             back(name, (rope(d, cos, -sin) if turned else d).reshape(len(dy), -1), kept.attended)
             for name, d, turned in (("q_proj", dq, True), ("k_proj", dk, True), ("v_proj", dv, False))
         ), np.zeros_like(dy))
-        norm = self.weights[f"model.layers.{i}.input_layernorm"]
+        norm = self.norms[f"model.layers.{i}.input_layernorm"]
         return dmiddle + rms_norm_backward(dattended, kept.x, norm, eps)

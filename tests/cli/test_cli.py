@@ -25,12 +25,13 @@ def run(capsys):
     return call
 
 
-VERBS = sorted(command.callback.__name__ for command in app.registered_commands)
+VERBS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
 
 
 def test_the_verbs_are_those_of_the_manual():
-    assert VERBS == ["boards", "build", "compare", "doctor", "fetch", "finetune", "flash", "generate", "pack",
-                     "plan", "predict", "presets", "quantize", "report", "run", "selftest", "units"]
+    assert VERBS == ["boards", "build", "compare", "doctor", "fetch", "finetune", "flash", "generate",
+                     "generate-text", "pack", "plan", "predict", "presets", "quantize", "report", "run",
+                     "selftest", "units"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -84,6 +85,7 @@ BAD = {
     "an unknown preset to tune": (("finetune", "nope"), "nope"),
     "a rate of nothing": (("finetune", "instantft-kv260", "--lr", "0"), "lr=0"),
     "a rate that is no number": (("finetune", "instantft-kv260", "--lr", "nan"), "lr=nan"),
+    "a rank above the array's": (("finetune", "instantft-kv260", "--rank", "17"), "rank=17: must be from 1 to 16"),
     "an angle without end": (("finetune", "instantft-kv260", "--angle", "inf"), "angle=inf"),
     "no epochs": (("finetune", "instantft-kv260", "--epochs", "0"), "--epochs"),
     "a rank above all": (("finetune", "instantft-kv260", "--rank", "99"), "--rank"),

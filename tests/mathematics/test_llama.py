@@ -13,9 +13,9 @@ import pytest
 
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora
-from gradloom.sim.language import fine_tune
+from gradloom.sim.language import fine_tune, greedy
 from gradloom.sim.reference.descent import AdamW, Sgd
-from gradloom.sim.reference.llama import Llama, attention, cross_entropy, rms_norm, swiglu
+from gradloom.sim.reference.llama import Cache, Llama, attention, cross_entropy, rms_norm, swiglu
 
 ROOT = Path(__file__).parents[2]
 MODEL = LanguageModel(name="small", hidden=24, inter=40, layers=2, heads=4, kv_heads=2, head_dim=8, vocab=50,
@@ -120,6 +120,24 @@ def test_later_tokens_do_not_reach_earlier_ones(llama):
     assert np.abs(a[5:] - b[5:]).min() > 0
 
 
+def test_a_cache_of_keys_and_values_changes_nothing(llama, adapters):
+    whole, cache = llama.logits(TOKENS, adapters), Cache()
+    np.testing.assert_allclose(llama.expect(TOKENS[:4], cache, adapters), whole[3], rtol=1e-10)
+    for at, token in enumerate(TOKENS[4:], 4):
+        np.testing.assert_allclose(llama.expect([token], cache, adapters), whole[at], rtol=1e-10)
+    with pytest.raises(ValueError, match=r"tokens=17: a text has 1 to 16 \(the model's context\)"):
+        llama.expect([1] * (17 - len(TOKENS)), cache)
+
+
+def test_greedy_decoding_takes_the_likeliest_each_time(llama, adapters):
+    text = list(TOKENS)
+    for _ in range(5):
+        text.append(int(np.argmax(llama.logits(text, adapters)[-1])))
+    said = text[len(TOKENS):]
+    assert list(greedy(llama, TOKENS, 5, adapters=adapters)) == said
+    assert list(greedy(llama, TOKENS, 5, adapters=adapters, ends=frozenset(said[2:3]))) == said[:said.index(said[2])]
+
+
 def test_fewer_layers_are_the_first_ones(adapters):
     import dataclasses
     short = Llama(dataclasses.replace(MODEL, layers=1), tensors().__getitem__, dtype=np.float64)
@@ -175,7 +193,7 @@ def test_adamw_is_torchs_formula():
 def test_fine_tuning_lowers_the_loss_in_place(llama, adapters):
     before = {name: each.a.copy() for name, each in adapters.items()}
     seen = []
-    losses = fine_tune(llama, TOKENS, adapters, Sgd(lr=0.05), 5, lambda *at: seen.append(at))
+    losses = fine_tune(llama, [TOKENS], adapters, Sgd(lr=0.05), 5, lambda *at: seen.append(at))
     assert all(late < early for early, late in zip(losses, losses[1:]))
     assert llama.loss(TOKENS, adapters) < losses[-1]
     assert all((each.a != before[name]).any() for name, each in adapters.items())

@@ -1,0 +1,251 @@
+"""Presets for language models on the command line: a small model, and a tokenizer of one letter a token."""
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import gradloom
+from gradloom.rtl.cli import main
+from gradloom.rtl.models.language import BUILT_IN, LanguageModel, find_weights
+from gradloom.rtl.models.lora import load_lora
+from gradloom.sim import language
+
+PRESET = "edge-qlora-genesys2"
+MODEL = LanguageModel(name="small", hidden=64, inter=128, layers=2, heads=2, kv_heads=2, head_dim=32, vocab=96,
+                      context=128, rope_theta=10000.0, norm_eps=1e-5, tied=True)
+CONFIG = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+          "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 128,
+          "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 10000.0}
+TEXT = "the warp is strung once and stays; the weft is thrown across it, a little at a time."
+
+
+class Letters:
+    """A token a character of ASCII, from the blank on; the last one ends a text."""
+
+    size, control = 96, frozenset({95})
+
+    def encode(self, text):
+        return [ord(letter) - 32 for letter in text]
+
+    def decode(self, tokens):
+        return "".join(chr(token + 32) for token in tokens)
+
+
+@pytest.fixture
+def run(capsys):
+    """``(exit code, output, error output)`` of arguments."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(each) for each in arguments])
+        said = capsys.readouterr()
+        return ended.value.code, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with ``small``, a model, and ``text.txt``, and the one we are in."""
+    monkeypatch.setattr(language, "open_tokenizer", lambda path: Letters())
+    random = np.random.default_rng(5)
+    (tmp_path / "small").mkdir()
+    save_file({name: random.normal(1 if len(shape) == 1 else 0, 0.1, shape).astype(np.float32)
+               for name, shape in MODEL.tensors.items()}, tmp_path / "small" / "model.safetensors")
+    (tmp_path / "small" / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "text.txt").write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tuned(run, *options, output="out"):
+    code, out, err = run("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", output, "--json",
+                         *options)
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_a_fine_tune_leaves_metrics_a_plot_and_an_adapter_for_peft(run, here):
+    said = tuned(run, "--steps", "6", "--lr", "0.01", "--seq", "48", "--targets", "all", "--rank", "4")
+    assert said == json.loads((here / "out" / "metrics.json").read_text())
+    assert (said["engine"], said["preset"], said["tokens"], said["layers"]) == ("reference", PRESET, len(TEXT), 2)
+    assert len(said["loss"]) == 6 and said["loss_before"] == said["loss"][0] > said["loss_after"] + 0.1
+    assert (here / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    adapters = load_lora(here / "out", MODEL, rank=4)
+    assert len(adapters) == 14 and all(each.scale == 2 and each.b.any() for each in adapters.values())
+    config = json.loads((here / "out" / "adapter_config.json").read_text())
+    assert (config["peft_type"], config["task_type"], config["r"]) == ("LORA", "CAUSAL_LM", 4)
+    assert sorted(file.name for file in (here / "out").iterdir()) == [
+        "adapter_config.json", "adapter_model.safetensors", "loss.png", "metrics.json"]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_integers_learn_as_float_does(run, here, optimizer):
+    options = ("--optimizer", optimizer, "--steps", "5")
+    integers, exact = (tuned(run, "--engine", engine, *options, output=engine) for engine in ("reference", "float"))
+    assert exact["saturated"] is None and integers["in_integers"] == ["linears"] and exact["in_integers"] == []
+    assert exact["lr"] == {"adamw": 0.001, "sgd": 0.1}[optimizer]
+    np.testing.assert_allclose(integers["loss"], exact["loss"], rtol=2e-3)
+    assert integers["loss"] != exact["loss"]
+
+
+def test_a_fine_tune_goes_on_from_an_adapter(run, here):
+    first = tuned(run, "--engine", "float", "--steps", "3", "--lr", "0.01", "--seq", "128")
+    second = tuned(run, "--engine", "float", "--steps", "2", "--seq", "128", "--adapter", "out", output="further")
+    assert second["loss_before"] == first["loss_after"] > second["loss_after"]
+    assert (second["rank"], second["targets"]) == (8, ["q_proj", "v_proj"])
+    assert second["loss"][0] == pytest.approx(first["loss_after"])
+
+
+def test_parts_of_a_text_are_learnt_in_turn(run, here, monkeypatch):
+    seen = []
+    gradients = language.Llama.gradients
+    monkeypatch.setattr(language.Llama, "gradients",
+                        lambda self, tokens, adapters: (seen.append(len(tokens)), gradients(self, tokens, adapters))[1])
+    tuned(run, "--engine", "float", "--steps", "5", "--seq", "40")
+    assert seen == [28, 28, 28, 28, 28] and len(TEXT) == 84
+    (here / "text.txt").write_text("abcde")
+    del seen[:]
+    tuned(run, "--engine", "float", "--steps", "3", "--seq", "4", output="short")
+    assert seen == [3, 2, 3]
+
+
+def test_the_first_layers_alone_may_learn(run, here):
+    assert tuned(run, "--layers", "1", "--steps", "1")["layers"] == 1
+    assert set(load_lora(here / "out", MODEL)) == {f"model.layers.0.self_attn.{each}_proj" for each in "qv"}
+
+
+def test_text_before_and_after_a_fine_tune(run, here):
+    tuned(run, "--engine", "float", "--steps", "150", "--lr", "0.003", "--targets", "all", "--seq", "128",
+          "--rank", "16")
+    assert json.loads((here / "out" / "metrics.json").read_text())["loss_after"] < 0.5
+    words = ("generate-text", PRESET, "--model", "small", "--prompt", TEXT[:20], "--tokens", "12", "--json")
+    before, after = (json.loads(run(*words, *more)[1]) for more in ((), ("--adapter", "out")))
+    assert before["engine"] == after["engine"] == "float" and before["text"] != after["text"]
+    assert TEXT[20:].startswith(after["text"]) and len(after["tokens"]) == 12
+    assert Letters().decode(after["tokens"]) == after["text"]
+    code, out, err = run(*words[:-1], "--adapter", "out")
+    assert code == 0 and out == TEXT[:20] + after["text"] + "\n" and "float reference" in err
+    assert gradloom.generate_text(PRESET, prompt=TEXT[:20], model=here / "small", tokens=12) == before
+
+
+TUNE = ("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", "out")
+SAY = ("generate-text", PRESET, "--model", "small", "--prompt", "the")
+BAD = {
+    "RTL of a whole model": ((*TUNE, "--engine", "rtl"), "engine=rtl: edge-qlora-genesys2 has RTL for linear layers"),
+    "an option of images": ((*TUNE, "--angle", "90"), "angle=90.0: is for presets for images only"),
+    "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: is for presets for images only"),
+    "an option of language models": (
+        ("finetune", "instantft-kv260", "--text", "text.txt"), "text=text.txt: is for presets for language models"),
+    "steps on images": (("finetune", "instantft-kv260", "--steps", "3"), "steps=3: is for presets for language"),
+    "no text": (TUNE[:4], "text: is needed"),
+    "a text that is not there": ((*TUNE[:4], "--text", "no.txt"), "text=no.txt: no such file"),
+    "a model that is not there": (("finetune", PRESET, "--text", "text.txt", "--model", "no"), "no: no such file"),
+    "a model by its shapes": (
+        ("finetune", PRESET, "--text", "text.txt", "--model", "tinyllama-1.1b"), "known by its shapes only"),
+    "a rate of nothing": ((*TUNE, "--lr", "0"), "lr=0"),
+    "a rate that is no number": ((*TUNE, "--lr", "nan"), "lr=nan"),
+    "an unknown optimiser": ((*TUNE, "--optimizer", "lion"), "optimizer=lion: must be one of adamw, sgd"),
+    "no steps": ((*TUNE, "--steps", "0"), "steps=0: must be from 1 to"),
+    "parts too short": ((*TUNE, "--seq", "3"), "seq=3: must be from 4 to 64"),
+    "parts longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 4 to 64 (tokens of the"),
+    "parts longer than the context": (
+        (*TUNE, "--engine", "float", "--seq", "129"), "seq=129: must be from 4 to 128 (the model's context)"),
+    "a rank beyond the machine's": ((*TUNE, "--rank", "10"), "rank=10: must be even, 2 to 8"),
+    "an odd rank": ((*TUNE, "--rank", "3"), "rank=3: must be even, 2 to 8"),
+    "a rank beyond all": ((*TUNE, "--rank", "65"), "--rank"),
+    "unknown targets": ((*TUNE, "--targets", "q,x"), "targets=q,x"),
+    "more layers than there are": ((*TUNE, "--layers", "3"), "layers=3: must be from 1 to 2"),
+    "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
+    "results to a file": ((*TUNE[:-1], "text.txt"), "output=text.txt: is a file"),
+    "labels of a language model": (("predict", PRESET), "is for language models, must be one for images"),
+    "a self-test of it": (("selftest", PRESET), "is for language models, must be one for images"),
+    "text of a network": (("generate-text", "instantft-kv260", "--prompt", "a"), "must be one for language models"),
+    "no prompt": (SAY[:4], "--prompt"),
+    "an empty prompt": ((*SAY[:-1], ""), "prompt: has no tokens"),
+    "no tokens": ((*SAY, "--tokens", "0"), "tokens=0: must be at least 1"),
+    "more tokens than the context": ((*SAY, "--tokens", "126"), "tokens=126: with the prompt's 3 there are more"),
+    "an adapter of nothing": ((*SAY, "--adapter", "small"), "no such file"),
+    "a clock that stands": (("generate", PRESET, "-o", "out", "--set", "clock_mhz=0"), "clock_mhz=0"),
+    "a design beyond the board": (("generate", PRESET, "-o", "out", "--set", "depth=65536"), "genesys2 has"),
+    "a key of the other kind": (("generate", PRESET, "-o", "out", "--set", "panels=4"), "panels: no such parameter"),
+}
+
+
+@pytest.mark.parametrize("case", BAD, ids=str)
+def test_a_wrong_request_is_one_message_and_leaves_nothing(run, here, case):
+    arguments, named = BAD[case]
+    code, out, err = run(*arguments)
+    assert code == 2 and out == ""
+    assert named in " ".join(err.split()) and "Traceback" not in err and "internal" not in err
+    assert sorted(path.name for path in here.iterdir()) == ["small", "text.txt"]
+
+
+def test_an_adapter_that_does_not_fit_is_refused(run, here):
+    tuned(run, "--steps", "1", "--engine", "float", "--rank", "12", output="wide")
+    for options, named in (
+            (("--rank", "8"), "r=12: rank 8 is needed"), (("--targets", "q"), "targets=q: wide has adapters on q_proj"),
+            (("--layers", "1"), "layers=1: wide has an adapter on model.layers.1."),
+            ((), "rank=12: must be even, 2 to 8")):
+        code, out, err = run(*TUNE, "--adapter", "wide", *options)
+        assert code == 2 and out == "" and named in err and not (here / "out").exists()
+
+
+@pytest.mark.parametrize("content, named", [(b"a", "has 1 tokens"), (b"", "has 0 tokens"), (b"a\xff", "not UTF-8")])
+def test_a_text_that_teaches_nothing_is_refused(run, here, content, named):
+    (here / "text.txt").write_bytes(content)
+    code, _, err = run(*TUNE)
+    assert code == 2 and f"text=text.txt: {named}" in err.replace("is not", "not") and not (here / "out").exists()
+
+
+def test_shapes_that_the_machine_cannot_take_are_named(run, here):
+    odd = CONFIG | {"num_key_value_heads": 1}
+    (here / "small" / "config.json").write_text(json.dumps(odd))
+    random = np.random.default_rng(5)
+    shapes = LanguageModel(**{**vars(MODEL), "kv_heads": 1}).tensors
+    save_file({name: random.normal(1, 0.1, shape).astype(np.float32) for name, shape in shapes.items()},
+              here / "small" / "model.safetensors")
+    code, _, err = run(*TUNE)
+    assert code == 2 and "outputs=32: must be a multiple of 64" in err and "k_proj" in err
+    assert tuned(run, "--engine", "float", "--steps", "1")["loss"]
+
+
+def test_a_loss_that_is_no_number_ends_a_fine_tune(run, here, monkeypatch):
+    monkeypatch.setattr(language.Llama, "gradients", lambda *_: (float("nan"), {}))
+    code, _, err = run(*TUNE, "--engine", "float", "--lr", "16")
+    assert code == 2 and "lr=16.0: the loss is nan after 0 steps" in err and not (here / "out").exists()
+
+
+def test_presets_are_listed(run):
+    listed = {each["name"]: each for each in json.loads(run("presets", "--json")[1])}
+    assert listed[PRESET]["board"] == "genesys2" and "linear layers" in listed[PRESET]["summary"]
+
+
+def test_the_preset_is_generated_without_a_project(run, tmp_path):
+    small = [f"{key}={value}" for key, value in (("edge", 16), ("columns", 4), ("rank", 4), ("tokens", 8),
+                                                 ("depth", 128), ("lane_depth", 64), ("groups", 4))]
+    code, out, _ = run("generate", PRESET, "-o", tmp_path / "out", "--json",
+                       *(word for each in small for word in ("--set", each)))
+    report = json.loads(out)
+    assert code == 0 and report == json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["board"] == "genesys2" and report["parameters"]["edge"] == 16
+    assert report["project"] == {"files": None, "reason": report["project"]["reason"]}
+    assert "no board project yet" in report["project"]["reason"]
+    assert not {"forecast", "workload", "memory_map"} & set(report)
+    assert sum(report["counted"]["dsp"].values()) == 16 * 5 + 17 + 2 * 4 + 4 + 2
+    assert {port["name"]: port["width"] for port in report["ports"]}["m_axi_rdata"] == 64
+    files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert {"report.json", "registers/registers.md", "registers/gradloom.xml", "rtl/gradloom.v"} <= files
+    code, out, _ = run("generate", PRESET, "-o", tmp_path / "again", *(w for each in small for w in ("--set", each)))
+    assert code == 0 and "no board project yet" in " ".join(out.split()) and "DSP slices" in out
+
+
+def test_weights_are_found_by_a_models_name(tmp_path, monkeypatch):
+    assert find_weights(tmp_path / "x") == tmp_path / "x"
+    with pytest.raises(ValueError, match="tinyllama-1.1b: is known by its shapes only"):
+        find_weights("tinyllama-1.1b")
+    monkeypatch.setattr("gradloom.rtl.models.language._PACKAGES", {"smollm2-135m": "no_such_package"})
+    with pytest.raises(ValueError, match="smollm2-135m: its weights are not installed; make llm"):
+        find_weights("smollm2-135m")
+    assert "smollm2-135m" in BUILT_IN
