@@ -1,19 +1,17 @@
 """The command line ``gradloom``: with its verbs the one part of this room that imports upwards, lazily."""
 
-import contextlib
 import enum
 import gc
-import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from . import cli_language
+from .cli_output import print_json, progress_bar, say, table
 
 app = typer.Typer(
     name="gradloom",
@@ -70,7 +68,7 @@ def presets(as_json: Json = False) -> None:
     """List the presets: a machine, a board and what it is for."""
     import gradloom
 
-    _table(gradloom.presets(), ("name", "board", "summary"), as_json)
+    table(gradloom.presets(), ("name", "board", "summary"), as_json)
 
 
 @app.command(epilog="Example: gradloom boards")
@@ -78,7 +76,7 @@ def boards(as_json: Json = False) -> None:
     """List the boards and what their chips have."""
     from gradloom.boards import all_boards
 
-    _table(
+    table(
         [board.as_dict() for board in all_boards()],
         ("name", "part", "lut", "ff", "dsp", "bram36", "uram", "summary"),
         as_json,
@@ -90,7 +88,7 @@ def doctor(as_json: Json = False) -> None:
     """Which tools this machine has, what each is for, and how to get the others."""
     from gradloom.boards.doctor import examine
 
-    _table([tool.as_dict() for tool in examine()], ("tool", "version", "purpose", "get"), as_json)
+    table([tool.as_dict() for tool in examine()], ("tool", "version", "purpose", "get"), as_json)
 
 
 @app.command(
@@ -115,9 +113,9 @@ def generate(
         # The process ends soon: nobody is to look through the design for garbage then, either.
         gc.freeze()
     if as_json:
-        _print_json(report)
+        print_json(report)
         return
-    _say(
+    say(
         f"[bold]{report['name']}[/bold] is in {output}: {len(report['modules'])} modules, "
         f"{report['bytes']:,} bytes of Verilog"
     )
@@ -126,21 +124,21 @@ def generate(
 
         board, counted = find(report["board"]), report["counted"]
         slices, bits = (sum(counted[key].values()) for key in ("dsp", "memory_bits"))
-        _say(
+        say(
             f"by count: {slices} DSP slices ({100 * slices / board.dsp:.1f} % of {board.name}), "
             f"{bits / 1e6:.1f} Mbit of memory ({100 * bits / board.memory_bits:.1f} %); "
             f"gradloom report {output} synthesises it"
         )
     if "workload" in report:
         work, forecast = report["workload"], report["forecast"]
-        _say(
+        say(
             f"forecast: {forecast['cycles']:,} cycles ({forecast['milliseconds']:.2f} ms at {forecast['clock_mhz']} "
             f"MHz) for {work['epochs']} epochs of {work['samples']:,} images; memory map in report.json"
             if forecast
             else f"no forecast: {report['reason']}"
         )
     if "project" in report:
-        _say(report["project"]["reason"])
+        say(report["project"]["reason"])
 
 
 @app.command(
@@ -229,10 +227,10 @@ def finetune(
     check_options(found, options)
     if not found.language:
         _check_images(options)
-    with _progress(as_json) as progress:
+    with progress_bar(as_json) as progress:
         metrics = gradloom.finetune(preset, output=output, progress=progress, **options)
     if as_json:
-        _print_json(metrics)
+        print_json(metrics)
     elif found.language:
         cli_language.say_tuned(metrics, output)
     else:
@@ -262,13 +260,13 @@ def _check_images(options: dict[str, Any]) -> None:
 
 
 def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
-    _say(
+    say(
         f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
         f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after; results are in {output}"
     )
     total = (metrics.get("cycles") or {}).get("total")
     if total:
-        _say(f"{total:,} cycles from bell to interrupt, {total / 200e3:.2f} ms at 200 MHz")
+        say(f"{total:,} cycles from bell to interrupt, {total / 200e3:.2f} ms at 200 MHz")
 
 
 @app.command(epilog="Example: gradloom predict instantft-kv260 --adapter run --data digits.npz -o labels.npz")
@@ -306,10 +304,10 @@ def predict(
         output=output,
     )
     if as_json:
-        _print_json(result)
+        print_json(result)
     else:
         accuracy = result.get("accuracy")
-        _say(
+        say(
             f"{len(result['labels'])} images labelled"
             + (f", {100 * accuracy:.1f} % as given" if accuracy is not None else "")
         )
@@ -341,13 +339,13 @@ def run(
     if describe:
         described = describe_unit(found, given)
         if as_json:
-            _print_json(described)
+            print_json(described)
             return
-        _say(f"[bold]{found.name}[/bold]: {found.summary}")
+        say(f"[bold]{found.name}[/bold]: {found.summary}")
         columns = ("name", "shape", "dtype", "units", "description")
-        _table(described["inputs"], columns, False, title="input")
-        _table(described["outputs"], columns, False, title="output")
-        _table(described["parameters"], ("name", "default", "type", "description"), False, title="--set")
+        table(described["inputs"], columns, False, title="input")
+        table(described["outputs"], columns, False, title="output")
+        table(described["parameters"], ("name", "default", "type", "description"), False, title="--set")
         return
     for name, path in (("input", source), ("output", output)):
         if path is None:
@@ -355,9 +353,9 @@ def run(
     assert source is not None and output is not None
     result = run_unit(found, source, output, settings=given, simulator=simulator.value)
     if as_json:
-        _print_json(result)
+        print_json(result)
     else:
-        _say(
+        say(
             f"{result['cycles']:,} cycles; "
             + (f"{100 * result['utilisation']:.1f} % of PE cycles used; " if "utilisation" in result else "")
             + (
@@ -376,7 +374,7 @@ def units(as_json: Json = False) -> None:
     from gradloom.rtl.units import UNITS
     from gradloom.sim.unit_run import ADAPTERS
 
-    _table(
+    table(
         [
             {
                 "name": unit.name,
@@ -408,9 +406,9 @@ def quantize(
 
     result = gradloom.quantize(source, output, double=double, block=block) or {}
     if as_json:
-        _print_json(result)
+        print_json(result)
     else:
-        _say(f"{output} is written")
+        say(f"{output} is written")
 
 
 @app.command(epilog="Example: gradloom report design --json")
@@ -427,11 +425,11 @@ def report(
 
     result = gradloom.report(directory, board=board)
     if as_json:
-        _print_json(result)
+        print_json(result)
     else:
         _show_report(result)
     if max_levels is not None and result["levels"] > max_levels:
-        _say(f"{result['levels']} levels of logic between registers: {max_levels} were allowed")
+        say(f"{result['levels']} levels of logic between registers: {max_levels} were allowed")
         raise typer.Exit(3)
 
 
@@ -440,9 +438,9 @@ def _show_report(result: dict[str, Any]) -> None:
     rows = [{"": name, **{key: entry[key] for key in columns}} for name, entry in result["units"].items()]
     rows.append({"": "total", **{key: result["total"][key] for key in columns}})
     rows.append({"": f"% of {result['board']}", **{key: result["share"][key] for key in columns}})
-    _table(rows, ("", *columns), False, title=f"{result['top']} on {result['board']}, open synthesis")
-    _say(f"block and ultra RAM: {result['share']['bits']} % of the bits")
-    _table(result["paths"], ("levels", "start", "end"), False, title="deepest paths, levels of logic")
+    table(rows, ("", *columns), False, title=f"{result['top']} on {result['board']}, open synthesis")
+    say(f"block and ultra RAM: {result['share']['bits']} % of the bits")
+    table(result["paths"], ("levels", "start", "end"), False, title="deepest paths, levels of logic")
 
 
 @app.command(epilog="Example: gradloom selftest instantft-kv260 --rtl design")
@@ -462,10 +460,10 @@ def selftest(
     found = find_preset(preset, language=False)
     if rtl is not None:
         _design(rtl)
-    with _progress(as_json) as progress:
+    with progress_bar(as_json) as progress:
         checks = run(found, rtl, progress=progress)
     rows = [{"check": name, "ok": ok, "detail": detail} for name, ok, detail in checks]
-    _table(rows, ("check", "ok", "detail"), as_json)
+    table(rows, ("check", "ok", "detail"), as_json)
     if not all(ok for _, ok, _ in checks):
         raise typer.Exit(3)
 
@@ -488,7 +486,7 @@ def compare(
     from gradloom.rtl.models.datasets import default_split
     from gradloom.rtl.models.onnx_import import load_pretrained
     from gradloom.sim.baselines import compare as run
-    from gradloom.sim.baselines import table
+    from gradloom.sim.baselines import table as side_by_side
 
     data = default_split(seed, degrees=angle)
     for name, wanted, there, kind in (
@@ -500,9 +498,9 @@ def compare(
     data = data.limited(train=limit, test=test)
     rows = run(load_pretrained(), data, rank=rank, epochs=epochs, seed=seed)
     if as_json:
-        _print_json([dataclasses.asdict(row) for row in rows])
+        print_json([dataclasses.asdict(row) for row in rows])
     else:
-        print(table(rows))
+        print(side_by_side(rows))
 
 
 @app.command(epilog="Example: gradloom fetch -o mnist.npz")
@@ -513,7 +511,7 @@ def fetch(
     from gradloom.rtl.models.datasets import fetch_full
 
     found = fetch_full(output)
-    _say(f"{len(found.x_train):,} and {len(found.x_test):,} images are in {output}")
+    say(f"{len(found.x_train):,} and {len(found.x_test):,} images are in {output}")
 
 
 @app.command(epilog="Example: gradloom build kv260 design --dry-run")
@@ -550,80 +548,6 @@ def _design(directory: Path) -> Path:
     if not (directory / "rtl").is_dir():
         raise ValueError(f"{directory}: has no rtl/*.v; name a directory that gradloom generate made")
     return directory
-
-
-def _say(text: str) -> None:
-    from rich.console import Console
-
-    Console(highlight=False).print(text)
-
-
-def _print_json(value: Any) -> None:
-    # Plain print: rich would wrap and colour what a program is to read.
-    print(json.dumps(value, indent=2, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def _table(
-    rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, title: str | None = None
-) -> None:
-    if as_json:
-        _print_json(rows)
-        return
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column in columns:
-        numbers = bool(rows) and all(isinstance(row.get(column), (int, float)) for row in rows)
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(
-            *(
-                escape(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
-                for value in (row.get(column, "") for column in columns)
-            )
-        )
-    Console().print(table)
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
-    """``progress(done, total, text)`` on the error stream: a bar on a terminal, a line a tenth elsewhere.
-
-    A ``total`` of 0: nobody knows.
-    """
-    if quiet:
-        yield None
-        return
-    if not sys.stderr.isatty():
-        last: tuple[str, int] = ("", -1)
-
-        def lines(done: int, total: int, text: str) -> None:
-            nonlocal last
-            tenth = 10 * done // total if total else -1
-            if (text, tenth) != last:
-                last = text, tenth
-                print(text if tenth < 0 else f"{text}: {done:,} of {total:,}", file=sys.stderr, flush=True)
-
-        yield lines
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def update(done: int, total: int, text: str) -> None:
-            bar.update(task, completed=done, total=total or None, description=text)
-
-        yield update
 
 
 def main(arguments: list[str] | None = None) -> None:

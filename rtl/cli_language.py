@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from .cli_output import print_json, progress_bar, say, table
+
 __all__ = ["register", "say_tuned"]
 
 Model = Annotated[
@@ -40,14 +42,12 @@ def pack(
     """Write a language model's weights in the board's layout: codes and scales in one stream a linear."""
     import gradloom
 
-    from .cli import _print_json, _progress, _say
-
-    with _progress(as_json) as progress:
+    with progress_bar(as_json) as progress:
         result = gradloom.pack(model, output, bits=bits, head=head, progress=progress)
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
-    _say(
+    say(
         f"[bold]{result['model']}[/bold] is in {output}: {result['linears']} linears, codes and scales "
         f"{result['frozen_bytes']:,} bytes ({result['bits_per_parameter']} bits a parameter), {result['bytes']:,} "
         f"bytes with embedding, norms and head"
@@ -69,14 +69,12 @@ def generate_text(
     """Continue a text by the likeliest tokens, before or after a fine-tune. In floating point, not in RTL."""
     import gradloom
 
-    from .cli import _print_json, _progress
-
-    with _progress(as_json) as progress:
+    with progress_bar(as_json) as progress:
         result = gradloom.generate_text(
             preset, prompt=prompt, model=model, adapter=adapter, tokens=tokens, progress=progress
         )
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     print(result["prompt"] + result["text"])
     print(f"({len(result['tokens'])} tokens by the float reference, weights in NF4)", file=sys.stderr)
@@ -84,14 +82,12 @@ def generate_text(
 
 def say_tuned(metrics: dict[str, Any], output: Path) -> None:
     """Prints what a fine-tune of a language model did."""
-    from .cli import _say
-
-    _say(
+    say(
         f"loss {metrics['loss_before']:.4f} before, [bold]{metrics['loss_after']:.4f}[/bold] after "
         f"{metrics['steps']} steps; results are in {output}"
     )
     if metrics["engine"] == "reference":
-        _say(f"linears in the machine's integers ({metrics['saturated']:,} words clipped), all else in float: only "
+        say(f"linears in the machine's integers ({metrics['saturated']:,} words clipped), all else in float: only "
              f"linears have RTL so far")
 
 
@@ -114,36 +110,34 @@ def plan(
     """What fine-tuning a language model takes of a board: every byte, traffic, time, what limits, what fits."""
     import gradloom
 
-    from .cli import _print_json, _say, _table
-
     result = gradloom.plan(
         model, board=board, rank=rank, targets=targets, seq=seq, bits=bits, optimizer=optimizer, head=head,
         axi_bits=axi_bits,
     )
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     rows = [{"memory": name.replace("_", " "), "bytes": size} for name, size in result["memory"].items()]
-    _table([*rows, {"memory": "together", "bytes": result["total_bytes"]}], ("memory", "bytes"), False,
+    table([*rows, {"memory": "together", "bytes": result["total_bytes"]}], ("memory", "bytes"), False,
            title=f"{result['model']} on {result['board']}, rank {result['rank']}, {result['seq']} tokens, "
                  f"{result['bits']}-bit, {result['optimizer']}")
-    _say(f"codes and scales of the linears: {result['frozen_bytes']:,} bytes")
-    _say(_verdict(result))
+    say(f"codes and scales of the linears: {result['frozen_bytes']:,} bytes")
+    say(_verdict(result))
     for title, key in (("one decoded token", "token"), ("one training step", "step")):
         timed = result[key]
-        _table(
+        table(
             [{title: name, "MB": round(part["bytes"] / 1e6, 1), "M MAC": round(part["macs"] / 1e6, 1),
               "ms": round(1e3 * part["seconds"], 2)} for name, part in timed["parts"].items()],
             (title, "MB", "M MAC", "ms"), False)
-        _say(f"{title}: {timed['bytes'] / 1e6:,.1f} MB, at least [bold]{1e3 * timed['seconds']:,.1f} ms[/bold]; "
+        say(f"{title}: {timed['bytes'] / 1e6:,.1f} MB, at least [bold]{1e3 * timed['seconds']:,.1f} ms[/bold]; "
              f"what limits: {timed['limit']}")
     words = {True: "holds", False: "does not hold", None: "not known"}
-    _table([{**row, "holds": words[row["holds"]]} for row in result["targets"]],
+    table([{**row, "holds": words[row["holds"]]} for row in result["targets"]],
            ("target", "holds", "value", "reading"), False, title="the proposal's targets")
     for note in result["assumptions"]:
-        _say(f"- {note}")
+        say(f"- {note}")
     if not result["fits"]:
-        _say(f"[bold]{_verdict(result)}[/bold]")
+        say(f"[bold]{_verdict(result)}[/bold]")
 
 
 def _verdict(result: dict[str, Any]) -> str:

@@ -275,7 +275,7 @@ def pack(
 ) -> dict[str, Any]:
     """Writes a language model's weights in the board's layout and returns their sizes."""
     from .emit import staged
-    from .models.language import find_weights, open_checkpoint
+    from .models.checkpoint import find_weights, open_checkpoint
     from .models.pack import write_pack
 
     checkpoint = open_checkpoint(find_weights(source))
@@ -309,7 +309,7 @@ def plan(
     """Every byte, the traffic and the time of fine-tuning a language model on a board."""
     from gradloom import boards
 
-    from .models.language import find_model
+    from .models.checkpoint import find_model
     from .plan.language import Request, parse_targets
     from .plan.language import plan as planned
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from gradloom.rtl.config import LinearConfig
-from gradloom.rtl.models.language import Checkpoint, LanguageModel, find_weights, open_checkpoint
+from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
+from gradloom.rtl.models.language import Checkpoint, LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
 from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.models.tokenizer import open_tokenizer

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from gradloom.rtl.cli import main
+
 
 class Bench:
     """Plays words into streams and collects what comes out, with random stalls on every side."""
@@ -72,3 +74,16 @@ class Bench:
 @pytest.fixture
 def bench():
     return Bench()
+
+
+@pytest.fixture
+def run(capsys):
+    """Calls the command line: ``(exit code, output, error output)``."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(each) for each in arguments])
+        said = capsys.readouterr()
+        return ended.value.code, said.out, said.err
+
+    return call

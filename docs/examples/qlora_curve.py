@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.rtl.models.language import find_weights, open_checkpoint
+from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.lora import load_lora, save_lora
 from gradloom.rtl.models.peft import key
 from gradloom.sim.language import Quantized, build, fine_tune

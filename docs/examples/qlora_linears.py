@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.rtl.models.language import PROJECTIONS, find_weights, open_checkpoint
+from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
+from gradloom.rtl.models.language import PROJECTIONS
 from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora
 from gradloom.sim.language import Quantized
 from gradloom.sim.linear_run import Layer, choose_exponents, errors, mathematics, reference_step, values

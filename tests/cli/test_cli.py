@@ -11,20 +11,6 @@ from gradloom.rtl.units import UNITS
 from gradloom.sim.runner import find_icarus
 from gradloom.sim.unit_run import ADAPTERS
 
-
-@pytest.fixture
-def run(capsys):
-    """``(exit code, output, error output)`` of arguments."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(each) for each in arguments])
-        said = capsys.readouterr()
-        return ended.value.code, said.out, said.err
-
-    return call
-
-
 VERBS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
 
 

@@ -6,8 +6,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import gradloom
-from gradloom.rtl.cli import main
-from gradloom.rtl.models.language import BUILT_IN, LanguageModel, find_weights
+from gradloom.rtl.models.checkpoint import find_weights
+from gradloom.rtl.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.models.lora import load_lora
 from gradloom.sim import language
 
@@ -30,19 +30,6 @@ class Letters:
 
     def decode(self, tokens):
         return "".join(chr(token + 32) for token in tokens)
-
-
-@pytest.fixture
-def run(capsys):
-    """``(exit code, output, error output)`` of arguments."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(each) for each in arguments])
-        said = capsys.readouterr()
-        return ended.value.code, said.out, said.err
-
-    return call
 
 
 @pytest.fixture
@@ -245,7 +232,7 @@ def test_weights_are_found_by_a_models_name(tmp_path, monkeypatch):
     assert find_weights(tmp_path / "x") == tmp_path / "x"
     with pytest.raises(ValueError, match="tinyllama-1.1b: is known by its shapes only"):
         find_weights("tinyllama-1.1b")
-    monkeypatch.setattr("gradloom.rtl.models.language._PACKAGES", {"smollm2-135m": "no_such_package"})
+    monkeypatch.setattr("gradloom.rtl.models.checkpoint._PACKAGES", {"smollm2-135m": "no_such_package"})
     with pytest.raises(ValueError, match="smollm2-135m: its weights are not installed; make llm"):
         find_weights("smollm2-135m")
     assert "smollm2-135m" in BUILT_IN

