@@ -9,7 +9,7 @@ from ..hierarchy import place
 from ..stream.delay import delay
 from ..stream.interpolator import Interpolator
 
-__all__ = ["AdamOperands", "AdamLane", "Moment"]
+__all__ = ["AdamOperands", "AdamLane", "Moment", "plus_or_minus"]
 
 _MANTISSA = FRACTION + 1
 #: Bits of an aligned sum of two mantissas.
@@ -44,22 +44,25 @@ class _Stages:
             line.append(delay(self.m, line[-1], 1))
         return line[cycle - first]
 
-    def normalise(self, name, cycle, value, steps):
-        """Shifts up until the top bit is 1, by at most the sum of ``steps``; the distance is ``name_down``."""
-        taken = []
-        for n, step in enumerate(steps):
-            value = Value.cast(value)
-            empty = ~value[len(value) - step:].any()
-            taken = [*taken, empty]
-            self.put(f"{name}_{n}", cycle + n, Mux(empty, (value << step)[:len(value)], value))
-            self.put(f"{name}_taken_{n}", cycle + n, Cat(*taken))
-            value = self(f"{name}_{n}", cycle + n)
-            held = self(f"{name}_taken_{n}", cycle + n)
-            taken = [held[k] for k in range(n + 1)]
-        last = cycle + len(steps) - 1
-        self.lines[name] = last, [value]
-        # The largest step was decided first.
-        self.lines[f"{name}_down"] = last, [Cat(*reversed(taken))]
+    def normalise(self, name, cycle, value, units):
+        """Shifts up until the top bit is 1, by up to three of each unit; the distance is ``name_down``.
+
+        There ``len(units)`` - 1 cycles after ``cycle``. Each unit is a quarter of the one before.
+        """
+        width, down = len(value), Const(0, 0)
+        for n, unit in enumerate(units):
+            # Whether the top one, two, three units hold nothing; of the largest there may be one only.
+            empty = [~value[width - unit * k:].any() for k in (1, 2, 3) if unit * k < width]
+            count = Cat(empty[0] & (~empty[1] | empty[2]), empty[1]) if len(empty) == 3 else empty[0]
+            shifted = [(value << unit * k)[:width] for k in range(len(empty) + 1)]
+            choice = Mux(count[0], shifted[1], shifted[0])
+            if len(empty) == 3:
+                choice = Mux(count[1], Mux(count[0], shifted[3], shifted[2]), choice)
+            self.put(f"{name}_{n}", cycle + n, choice)
+            self.put(f"{name}_down_{n}", cycle + n, Cat(count, down))
+            value, down = self(f"{name}_{n}", cycle + n), self(f"{name}_down_{n}", cycle + n)
+        for key, last in ((name, value), (f"{name}_down", down)):
+            self.lines[key] = cycle + len(units) - 1, [last]
 
     def align(self, name, cycle, one, other):
         """Two ``(exponent, mantissa)``: ``name_high`` and ``name_low``, shifted down, under ``name_exponent``.
@@ -67,24 +70,34 @@ class _Stages:
         There in ``cycle`` + 3, with ``name_first``: whether the high one is ``one``.
         """
         (e1, a), (e2, b) = one, other
-        ways = []
-        for n, (x, y) in enumerate(((e1, e2), (e2, e1))):
-            self.put(f"{name}_way_{n}", cycle, x - y)
-            ways.append(self(f"{name}_way_{n}", cycle))
-        for key, value in (("a", a), ("b", b), ("e1", e1), ("e2", e2)):
+        for key, value in (("ahead", e1 - e2), ("a", a), ("b", b), ("e1", e1), ("e2", e2)):
             self.put(f"{name}_{key}", cycle, value)
-        a, b, e1, e2 = (self(f"{name}_{key}", cycle) for key in ("a", "b", "e1", "e2"))
-        first = ~ways[0][-1]
-        distance = Mux(first, ways[0], ways[1])
+        ahead, a, b, e1, e2 = (self(f"{name}_{key}", cycle) for key in ("ahead", "a", "b", "e1", "e2"))
+        first = ~ahead[-1]
+        # The complement of what is below 0 is one less than its size.
+        distance = Mux(first, ahead, ~ahead)
         self.put(f"{name}_first", cycle + 1, first)
         self.put(f"{name}_exponent", cycle + 1, Mux(first, e1, e2))
         self.put(f"{name}_high", cycle + 1, Mux(first, a, b))
-        self.put(f"{name}_lower", cycle + 1, Mux(first, b, a))
+        self.put(f"{name}_lower", cycle + 1, Mux(first, b, a >> 1))
         self.put(f"{name}_distance", cycle + 1, distance[:5] | distance[5:-1].any().replicate(5))
         self.put(f"{name}_coarse", cycle + 2,
                  self(f"{name}_lower", cycle + 1) >> (self(f"{name}_distance", cycle + 1) & 0b11000))
         self.put(f"{name}_low", cycle + 3,
                  self(f"{name}_coarse", cycle + 2) >> self(f"{name}_distance", cycle + 2)[:3])
+
+
+def _negated(value, negative):
+    """``value``, negated if so told; one carry chain."""
+    return (value ^ negative.replicate(len(value))) + negative
+
+
+def plus_or_minus(a, b, minus):
+    """``a + b`` or ``a - b`` of words of one width, signed; one carry chain."""
+    turned = (Cat(b, b[-1] if b.shape().signed else Const(0, 1)) ^ minus.replicate(len(b) + 1)).as_signed()
+    # The lowest bits make the carry that a negation needs.
+    return (Cat(Const(1, 1), a, a[-1] if a.shape().signed else Const(0, 1)).as_signed()
+            + Cat(minus, turned).as_signed())[1:len(b) + 3].as_signed()
 
 
 class AdamLane(wiring.Component):
@@ -102,7 +115,7 @@ class AdamLane(wiring.Component):
     product, shift, beyond, negative : after :attr:`latency` cycles; ``beyond``: the step is larger than any word.
     """
 
-    m_latency, v_latency, latency = 21, 18, 35
+    m_latency, v_latency, latency = 17, 15, 32
 
     def __init__(self):
         super().__init__({
@@ -127,13 +140,13 @@ class AdamLane(wiring.Component):
         return m
 
     def _gradient(self, at):
-        """``mantissa`` in cycle 6, its ``grade`` (exponent) and ``square`` in 7."""
-        at.put("size", 1, Mux(self.g[-1], -self.g, self.g)[:ACTIVATION.width])
+        """``mantissa`` in cycle 4, its ``grade`` (exponent) and ``square`` in 5."""
+        at.put("size", 1, _negated(self.g, self.g[-1])[:ACTIVATION.width])
         at.put("g_sign", 1, self.g[-1])
-        at.normalise("mantissa", 2, at("size", 1), (16, 8, 4, 2, 1))
-        mantissa = at("mantissa", 6)
-        at.put("grade", 7, Mux(mantissa[-1], self.operands.gradient - at("mantissa_down", 6), NOTHING))
-        at.put("square", 7, mantissa * mantissa[_MANTISSA - BETA:])
+        at.normalise("mantissa", 2, at("size", 1), (16, 4, 1))
+        mantissa = at("mantissa", 4)
+        at.put("grade", 5, Mux(mantissa[-1], self.operands.gradient - at("mantissa_down", 4), NOTHING))
+        at.put("square", 5, mantissa * mantissa[_MANTISSA - BETA:])
 
     @staticmethod
     def _mantissa(word):
@@ -148,12 +161,12 @@ class AdamLane(wiring.Component):
         at.put(f"{name}_was", cycle + 1, word.sign)
         at.put(f"{name}_decayed", cycle + 2, at(f"{name}_mantissa", cycle + 1) * beta)
 
-    def _pack(self, at, name, cycle, total, exponent, sign, steps):
-        """``name_word`` and ``name_over`` of a sum, ``len(steps)`` + 3 cycles after ``cycle``."""
-        at.normalise(f"{name}_sum", cycle + 1, total, steps)
+    def _pack(self, at, name, cycle, total, exponent, sign, units):
+        """``name_word`` and ``name_over`` of a sum, ``len(units)`` + 3 cycles after ``cycle``."""
+        at.normalise(f"{name}_sum", cycle + 1, total, units)
         at.put(f"{name}_e", cycle + 1, exponent)
         at.put(f"{name}_s", cycle + 1, sign)
-        done = cycle + len(steps)
+        done = cycle + len(units)
         top = at(f"{name}_sum", done)
         at.put(f"{name}_new", done + 1, at(f"{name}_e", done).as_signed() + 1 - at(f"{name}_sum_down", done))
         at.put(f"{name}_rounded", done + 1, (top[GUARD:] + 1) >> 1)
@@ -169,65 +182,63 @@ class AdamLane(wiring.Component):
         at.put(f"{name}_word", done + 3, Mux(zero, 0, Cat(word[:MASTER.width - 1], at(f"{name}_s", done + 2))))
 
     def _first(self, at):
-        self._decayed(at, "m", 5, self.m, self.operands.beta1)
-        at.align("m", 8, (at("m_old", 7), at("m_decayed", 7)[BETA - GUARD:]),
-                 (at("grade", 7), Cat(Const(0, GUARD), at("mantissa", 7))))
-        high, low = at("m_high", 11), at("m_low", 11)
-        minus = at("m_was", 11) ^ at("g_sign", 11)
-        at.put("m_total", 12, Mux(minus, high - low, high + low)[:_WINDOW + 1].as_signed())
-        at.put("m_side", 12, Mux(at("m_first", 11), at("m_was", 11), at("g_sign", 11)))
-        total = at("m_total", 12)
-        negative = total[-1]
-        at.put("m_size", 13, Mux(negative, -total, total)[:_WINDOW])
-        at.put("m_sign", 13, at("m_side", 12) ^ negative)
-        self._pack(at, "m", 13, at("m_size", 13), at("m_exponent", 13), at("m_sign", 13), (16, 8, 4, 2, 1))
+        self._decayed(at, "m", 3, self.m, self.operands.beta1)
+        at.align("m", 6, (at("m_old", 5), at("m_decayed", 5)[BETA - GUARD:]),
+                 (at("grade", 5), Cat(Const(0, GUARD), at("mantissa", 5))))
+        minus = at("m_was", 9) ^ at("g_sign", 9)
+        at.put("m_total", 10, plus_or_minus(at("m_high", 9), at("m_low", 9), minus))
+        at.put("m_side", 10, Mux(at("m_first", 9), at("m_was", 9), at("g_sign", 9)))
+        total = at("m_total", 10)
+        at.put("m_size", 11, _negated(total, total[-1])[:_WINDOW])
+        at.put("m_sign", 11, at("m_side", 10) ^ total[-1])
+        self._pack(at, "m", 11, at("m_size", 11), at("m_exponent", 11), at("m_sign", 11), (16, 4, 1))
 
     def _second(self, at):
-        self._decayed(at, "v", 6, self.v, self.operands.beta2)
-        at.put("grade_twice", 8, (at("grade", 7) << 1) - (BIAS - _MANTISSA))
-        at.align("v", 9, (at("v_old", 8), at("v_decayed", 8)[BETA - GUARD:]),
-                 (at("grade_twice", 8), at("square", 8)[BETA - GUARD:]))
-        at.put("v_total", 13, (at("v_high", 12) + at("v_low", 12))[:_WINDOW])
-        self._pack(at, "v", 13, at("v_total", 13), at("v_exponent", 13), Const(0, 1), (2, 1))
+        self._decayed(at, "v", 4, self.v, self.operands.beta2)
+        at.put("grade_twice", 6, (at("grade", 5) << 1) - (BIAS - _MANTISSA))
+        at.align("v", 7, (at("v_old", 6), at("v_decayed", 6)[BETA - GUARD:]),
+                 (at("grade_twice", 6), at("square", 6)[BETA - GUARD:]))
+        at.put("v_total", 11, (at("v_high", 10) + at("v_low", 10))[:_WINDOW])
+        self._pack(at, "v", 11, at("v_total", 11), at("v_exponent", 11), Const(0, 1), (1,))
 
     def _root(self, m, platform, at):
-        """``total``, root and eps in units of ``2**(height - ROOT)``, in cycle 28."""
-        word = Moment(at("v_word", 18))
+        """``total``, root and eps in units of ``2**(height - ROOT)``, in cycle 25."""
+        word = Moment(at("v_word", 15))
         fraction = Cat(word.fraction[4:], Const(1, 1))
-        at.put("u", 19, Mux(word.exponent[0], fraction >> 1, fraction))
-        at.put("v_none", 19, ~word.exponent.any())
-        at.put("half", 19, ((word.exponent + 1) >> 1) - 63)
+        at.put("u", 16, Mux(word.exponent[0], fraction >> 1, fraction))
+        at.put("v_none", 16, ~word.exponent.any())
+        at.put("half", 16, ((word.exponent + 1) >> 1) - 63)
         root = place(m, "root", Interpolator(table=SQRT), platform)
-        m.d.comb += [root.enable.eq(1), root.x.eq(at("u", 19))]
-        none = at("v_none", 22)
-        at.put("root", 23, Mux(none, 0, root.y[:ROOT] | root.y[ROOT].replicate(ROOT)))
-        at.put("level", 23, Mux(none, NOTHING, at("half", 22)))
-        at.align("e", 24, (at("level", 23), at("root", 23)),
+        m.d.comb += [root.enable.eq(1), root.x.eq(at("u", 16))]
+        none = at("v_none", 19)
+        at.put("root", 20, Mux(none, 0, root.y[:ROOT] | root.y[ROOT].replicate(ROOT)))
+        at.put("level", 20, Mux(none, NOTHING, at("half", 19)))
+        at.align("e", 21, (at("level", 20), at("root", 20)),
                  (self.operands.eps_exponent, Cat(Const(0, ROOT - EPS), self.operands.eps)))
-        at.put("total", 28, (at("e_high", 27) + at("e_low", 27))[:ROOT + 1])
+        at.put("total", 25, (at("e_high", 24) + at("e_low", 24))[:ROOT + 1])
 
     def _step(self, m, platform, at):
-        total = at("total", 28)
+        total = at("total", 25)
         small = ~total[ROOT]
-        at.put("x", 29, Mux(small, total << 1, total)[:ROOT])
-        at.put("height", 29, at("e_exponent", 28).as_signed() - small)
-        at.put("nothing", 29, ~total.any())
+        at.put("x", 26, Mux(small, total << 1, total)[:ROOT])
+        at.put("height", 26, at("e_exponent", 25).as_signed() - small)
+        at.put("nothing", 26, ~total.any())
         inverse = place(m, "inverse", Interpolator(table=INVERSE), platform)
-        m.d.comb += [inverse.enable.eq(1), inverse.x.eq(at("x", 29))]
-        at.put("inverse", 33, Mux(at("nothing", 32), 0, ~inverse.y[:BETA]))
-        word = Moment(at("m_word", 32))
-        at.put("m_new", 33, self._mantissa(word))
-        at.put("m_up", 33, word.exponent)
-        at.put("height_down", 33, at("height", 32) + self.operands.exponent)
-        at.put("quotient", 34, at("m_new", 33) * at("inverse", 33))
-        at.put("down", 34, at("height_down", 33) - at("m_up", 33))
-        at.put("some", 34, at("m_new", 33)[-1] & ~at("nothing", 33))
-        down, beyond = at("down", 34), Signal()
+        m.d.comb += [inverse.enable.eq(1), inverse.x.eq(at("x", 26))]
+        at.put("inverse", 30, Mux(at("nothing", 29), 0, ~inverse.y[:BETA]))
+        word = Moment(at("m_word", 29))
+        at.put("m_new", 30, self._mantissa(word))
+        at.put("m_up", 30, word.exponent)
+        at.put("height_down", 30, at("height", 29) + self.operands.exponent)
+        at.put("quotient", 31, at("m_new", 30) * at("inverse", 30))
+        at.put("down", 31, at("height_down", 30) - at("m_up", 30))
+        at.put("some", 31, at("m_new", 30)[-1] & ~at("nothing", 30))
+        down, beyond = at("down", 31), Signal()
         m.d.comb += beyond.eq(down[-1])
-        at.put("product", 35, at("quotient", 34)[BETA:])
-        at.put("shift", 35, Mux(beyond, 0, down[:6] | down[6:-1].any().replicate(6)))
-        at.put("beyond", 35, beyond & at("some", 34))
+        at.put("product", 32, at("quotient", 31)[BETA:])
+        at.put("shift", 32, Mux(beyond, 0, down[:6] | down[6:-1].any().replicate(6)))
+        at.put("beyond", 32, beyond & at("some", 31))
         m.d.comb += [
-            self.product.eq(at("product", 35)), self.shift.eq(at("shift", 35)), self.beyond.eq(at("beyond", 35)),
-            self.negative.eq(Moment(at("m_word", 35)).sign),
+            self.product.eq(at("product", 32)), self.shift.eq(at("shift", 32)), self.beyond.eq(at("beyond", 32)),
+            self.negative.eq(Moment(at("m_word", 32)).sign),
         ]

@@ -13,7 +13,7 @@ from ..control.signature import EngineSignature
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
-from .adamw import AdamLane
+from .adamw import AdamLane, plus_or_minus
 from .words import Requantize
 
 __all__ = ["UpdateOpcode", "UpdateOperands", "UpdateEngine"]
@@ -26,7 +26,7 @@ class UpdateOpcode(IntEnum):
     ADAMW = 1
 
 
-#: Operands. ``beats`` of words; ``rate``: the learning rate's mantissa. SGD: ``shift`` of its product with a gradient.
+#: Operands. ``beats``: of words; ``rate``: the learning rate's mantissa. SGD: ``shift`` of its product with a gradient.
 #: AdamW: the betas with 17 fraction bits, ``beta2`` at least a half; ``exponent``, ``eps``, ``eps_exponent`` and
 #: ``gradient`` as ``plan.descent`` makes them, the top bit of an ``eps`` other than 0 is 1; words lose
 #: ``decay * 2**-(17 + 5 * decay_shift)`` of themselves.
@@ -45,7 +45,7 @@ _PRODUCT = ACTIVATION.width + WEIGHT.width
 #: Bits that a product of a word and ``decay`` loses before it is rounded.
 _DECAY = 17 - (MASTER.width - ACTIVATION.width - 1) - 1
 #: Cycles after which a word has left the arithmetic for certain.
-_SLACK = 56
+_SLACK = AdamLane.latency + 5 + Requantize.latency + 4
 
 
 class UpdateEngine(wiring.Component):
@@ -54,11 +54,12 @@ class UpdateEngine(wiring.Component):
     SGD: ``p' = saturate(p - round(rate * g * 2**-shift))``, half a beat of words a cycle. AdamW: see
     :class:`~.adamw.AdamLane`; a quarter of a beat a cycle, which is what memory can bring: a beat of words needs
     one of gradients and two of moments. With a beat of two words (``edge`` 16), a beat and half a beat. g are 24-bit
-    words, p 32-bit words, moments float32: a beat of m, then a beat of v, a beat of words after the other.
+    words, p 32-bit words, moments float32: a beat has m of half a beat of words, then their v.
 
     Gradients and words wait in FIFOs of :attr:`depth` beats, new words in another; moments do not. So a program loads
-    at most ``depth`` beats of gradients, then the words, then moments, and stores moments first, words last. A
-    command is taken when the last one's words have left the arithmetic, 57 cycles after the last of them entered it.
+    at most ``depth`` beats of gradients, then the words, then moments, and stores moments first, words last: the last
+    words leave when the moments have. A command is taken when no word of the one before is in the arithmetic, 47 cycles
+    after its last words entered: they pay for it only where loads could not go on meanwhile.
 
     Members
     -------
@@ -84,35 +85,39 @@ class UpdateEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         args, adam, left = Signal(UpdateOperands), Signal(), Signal(16)
-        # Registers that hold a beat while its parts leave, and what left in the cycle before.
-        held = {name: Signal(self.config.beat_bits, reset_less=True, name=f"held_{name}") for name in "pgmv"}
-        words = _fifo(m, "words", self.config.beat_bits + 2, 512)
+        # Beats of which parts leave.
+        bits = self.config.beat_bits
+        p, g, mv = (Signal(bits, reset_less=True, name=f"held_{name}") for name in ("p", "g", "mv"))
+        words = _fifo(m, "words", bits + 2, 512)
         # Beats that may be under way when the answer of a full FIFO comes.
         deep = 2 * (AdamLane.m_latency + 5) // self.parts + 4
-        moments = _fifo(m, "moments", self.config.beat_bits + 1, 1 << ceil_log2(deep + 8))
+        moments = _fifo(m, "moments", bits + 1, 1 << ceil_log2(deep + 8))
         roomy = Signal()
         m.d.sync += roomy.eq((words.w_level < 512 - _SLACK) & (moments.w_level < moments.depth - deep))
-        tag = self._issue(m, adam, left, held, roomy)
-        self._take(m, args, adam, left, tag)
+        tag, whole = self._issue(m, adam, left, (p, g, mv), roomy)
+        self._take(m, args, adam, left, whole & ~tag.valid)
 
-        part = {name: self._part(m, beat, tag.position) for name, beat in held.items()}
-        other = {name: self._part(m, held[name], tag.position | 1) for name in "pg"}
+        at = tag.position[:ceil_log2(self.parts)]
+        half, behind = at[:-1], at | 1
+        part = {"p": self._part(m, p, at), "g": self._part(m, g, at),
+                "m": self._part(m, mv[:bits // 2], half), "v": self._part(m, mv[bits // 2:], half)}
+        other = {"p": self._part(m, p, behind), "g": self._part(m, g, behind)}
         tag = delay(m, tag, 1, reset_less=False)
-        steps, over = self._moments(m, platform, args, tag, part, moments)
-        self._descend(m, platform, args, adam, tag, part, other, steps, over, words)
+        lanes, over = self._moments(m, platform, args, tag, part, moments)
+        self._descend(m, platform, args, adam, tag, part, other, lanes, over, words)
         self._leave(m, words, moments)
         return m
 
-    def _take(self, m, args, adam, left, tag):
-        """Takes and judges commands, each when no word of the last is under way any more."""
+    def _take(self, m, args, adam, left, quiet):
+        """Takes and judges commands, each when no word of the last is under way: after a time of ``quiet``."""
         port = self.engine
         under_way, known, judged = Signal(range(_SLACK + 1)), Signal(), Signal()
-        with m.If(tag.valid):
+        with m.If(~quiet):
             m.d.sync += under_way.eq(_SLACK)
         with m.Elif(under_way != 0):
             m.d.sync += under_way.eq(under_way - 1)
         idle = Signal()
-        m.d.sync += idle.eq((left == 0) & (under_way == 0) & ~tag.valid)
+        m.d.sync += idle.eq((left == 0) & (under_way == 0) & quiet)
         m.d.comb += port.command.ready.eq(idle & (left == 0) & ~judged & ~port.error.valid)
         with m.If(port.command.valid & port.command.ready):
             opcode = port.command.p.opcode
@@ -129,43 +134,41 @@ class UpdateEngine(wiring.Component):
                 m.d.sync += left.eq(args.beats)
 
     def _issue(self, m, adam, left, held, roomy):
-        """Beats of all streams into ``held``; the tag of the part that leaves there."""
+        """Beats of all streams into ``held``; the tag of the part that leaves there, and whether none is begun."""
         bits = self.config.beat_bits
         gradients, parameters = (_fifo(m, name, bits, 512) for name in ("gradients", "parameters"))
-        first, full = Signal(bits, reset_less=True), Signal()
-        tag, start, ends = Signal(_Tag), Signal(), Signal()
-        valid, position, last = Signal(), Signal(2), Signal()
-        m.d.comb += [
-            ends.eq(tag.complete | ~tag.valid),
-            start.eq((left != 0) & ends & roomy & gradients.r_rdy & parameters.r_rdy
-                     & (~adam | (full & self.moment.valid))),
-            self.moment.ready.eq(~full | (start & adam)),
-            tag.valid.eq(valid), tag.position.eq(position), tag.last.eq(last), tag.adam.eq(adam),
-            tag.complete.eq(position == Mux(adam, self.parts - 1, self.parts - 2)),
-        ]
         for fifo, port in ((gradients, self.gradient), (parameters, self.parameter)):
-            m.d.comb += [fifo.w_data.eq(port.p), fifo.w_en.eq(port.valid), port.ready.eq(fifo.w_rdy),
-                         fifo.r_en.eq(start)]
-        with m.If(~full & self.moment.valid):
-            m.d.sync += [first.eq(self.moment.p), full.eq(1)]
-        with m.If(start):
-            m.d.sync += [
-                held["p"].eq(parameters.r_data), held["g"].eq(gradients.r_data), held["m"].eq(first),
-                held["v"].eq(self.moment.p), left.eq(left - 1),
-                valid.eq(1), position.eq(0), last.eq(left == 1),
-            ]
-            with m.If(adam):
-                m.d.sync += full.eq(0)
-        with m.Elif(ends):
-            m.d.sync += valid.eq(0)
-        with m.Else():
-            m.d.sync += position.eq(position + Mux(adam, 1, 2))
-        return tag
+            m.d.comb += [fifo.w_data.eq(port.p), fifo.w_en.eq(port.valid), port.ready.eq(fifo.w_rdy)]
+        # A beat begins with moments for its first half, and needs more for its second.
+        position, first, moment, go = Signal(2), Signal(), Signal(), Signal()
+        m.d.comb += [
+            first.eq(position == 0),
+            moment.eq(adam & (first | (position == self.parts // 2))),
+            go.eq((~first | ((left != 0) & roomy & gradients.r_rdy & parameters.r_rdy))
+                  & (~moment | self.moment.valid)),
+            gradients.r_en.eq(go & first), parameters.r_en.eq(go & first), self.moment.ready.eq(go & moment),
+        ]
+        valid, leaving, last = Signal(), Signal(2), Signal()
+        m.d.sync += valid.eq(go)
+        with m.If(go):
+            m.d.sync += leaving.eq(position)
+            m.d.sync += position[:ceil_log2(self.parts)].eq(position + Mux(adam, 1, 2))
+            with m.If(first):
+                m.d.sync += [left.eq(left - 1), last.eq(left == 1),
+                             held[0].eq(parameters.r_data), held[1].eq(gradients.r_data)]
+            with m.If(moment):
+                m.d.sync += held[2].eq(self.moment.p)
+        tag = Signal(_Tag)
+        m.d.comb += [
+            tag.valid.eq(valid), tag.position.eq(leaving), tag.adam.eq(adam),
+            tag.complete.eq(leaving == Mux(adam, self.parts - 1, self.parts - 2)), tag.last.eq(last),
+        ]
+        return tag, first
 
-    def _part(self, m, beat, position):
+    def _part(self, m, beat, index):
         """Words of a part, a cycle later."""
         words = Signal(self.part * MASTER.width, reset_less=True)
-        m.d.sync += words.eq(beat.word_select(position[:ceil_log2(self.parts)], len(words)))
+        m.d.sync += words.eq(beat.word_select(index, len(words)))
         return [words.word_select(n, MASTER.width) for n in range(self.part)]
 
     def _moments(self, m, platform, args, tag, part, fifo):
@@ -176,18 +179,19 @@ class UpdateEngine(wiring.Component):
             m.d.comb += [lane.g.eq(g[:ACTIVATION.width].as_signed()), lane.m.eq(first), lane.v.eq(second)]
             m.d.comb += [lane.operands[name].eq(args[name]) for name in lane.operands.shape().members]
             lanes.append(lane)
-        # A beat of m is whole a cycle before its beat of v, so that one follows the other.
-        at_m = delay(m, tag, AdamLane.m_latency, reset_less=False)
-        at_v = delay(m, at_m, 1, reset_less=False)
-        later = AdamLane.m_latency + 1 - AdamLane.v_latency
-        new_v = delay(m, Cat(*(lane.new_v for lane in lanes)), later)
-        m_whole, v_whole = Signal(), Signal()
-        m_beat = self._collect(m, at_m, {0: Cat(*(lane.new_m for lane in lanes))}, m_whole)
-        v_beat = self._collect(m, at_v, {0: new_v}, v_whole)
-        m.d.comb += [fifo.w_en.eq(m_whole | v_whole),
-                     fifo.w_data.eq(Mux(v_whole, Cat(v_beat, delay(m, at_v.last, 1)), m_beat))]
-        over = [lane.m_over & at_m.valid & at_m.adam for lane in lanes]
-        over += [delay(m, lane.v_over, later) & at_v.valid & at_v.adam for lane in lanes]
+        out = delay(m, tag, AdamLane.m_latency, reset_less=False)
+        later = AdamLane.m_latency - AdamLane.v_latency
+        new = Cat(*(lane.new_m for lane in lanes)), delay(m, Cat(*(lane.new_v for lane in lanes)), later)
+        halves = [Signal(self.config.beat_bits // 2, reset_less=True, name=name) for name in ("beat_m", "beat_v")]
+        place_of, whole = out.position[:ceil_log2(self.parts) - 1], Signal()
+        for half, words in zip(halves, new):
+            for index in range(self.parts // 2):
+                with m.If(out.valid & (place_of == index)):
+                    m.d.sync += half.word_select(index, len(words)).eq(words)
+        m.d.sync += whole.eq(out.valid & out.adam & (place_of == self.parts // 2 - 1))
+        m.d.comb += [fifo.w_en.eq(whole), fifo.w_data.eq(Cat(*halves, delay(m, out.last & out.complete, 1)))]
+        over = [lane.m_over & out.valid & out.adam for lane in lanes]
+        over += [delay(m, lane.v_over, later) & out.valid & out.adam for lane in lanes]
         return lanes, over
 
     def _descend(self, m, platform, args, adam, tag, part, other, lanes, over, fifo):
@@ -201,7 +205,7 @@ class UpdateEngine(wiring.Component):
         news = []
         for index, (g, p) in enumerate(zip(part["g"], part["p"])):
             lane = lanes[index]
-            step = place(m, f"step_{index}", Descent(with_decay=True), platform)
+            step = place(m, f"step_{index}", Descent(adaptive=True), platform)
             m.d.comb += [
                 step.factor.eq(Mux(adam, lane.product, g[:ACTIVATION.width].as_signed())),
                 step.p.eq(Mux(adam, delay(m, p, wait), p)), step.shift.eq(Mux(adam, lane.shift, args.shift)),
@@ -210,48 +214,40 @@ class UpdateEngine(wiring.Component):
             ]
             news.append(step)
         for index, (g, p) in enumerate(zip(other["g"], other["p"])):
-            step = place(m, f"step_{self.part + index}", Descent(with_decay=False), platform)
+            step = place(m, f"step_{self.part + index}", Descent(adaptive=False), platform)
             m.d.comb += [step.factor.eq(g[:ACTIVATION.width].as_signed()), step.p.eq(p), step.shift.eq(args.shift)]
             news.append(step)
         m.d.comb += [step.rate.eq(args.rate) for step in news]
         out = delay(m, enter, Descent.latency, reset_less=False)
-        whole = Signal()
-        beat = self._collect(m, out, {half: Cat(*(step.o for step in news[half * self.part:][:self.part]))
-                                      for half in range(2)}, whole)
+        beat, whole = Signal(self.config.beat_bits, reset_less=True), Signal()
+        halves = [Cat(*(step.o for step in news[half * self.part:][:self.part])) for half in range(2)]
+        for index in range(self.parts):
+            with m.If(out.valid & (out.position == index)):
+                m.d.sync += beat.word_select(index, len(halves[0])).eq(halves[0])
+            if index % 2:
+                with m.Elif(out.valid & ~out.adam & (out.position == index - 1)):
+                    m.d.sync += beat.word_select(index, len(halves[0])).eq(halves[1])
+        m.d.sync += whole.eq(out.valid & out.complete)
         m.d.comb += [fifo.w_en.eq(whole), fifo.w_data.eq(Cat(beat, delay(m, Cat(out.last, out.adam), 1)))]
         m.d.sync += self.saturated.eq(sum([
             *over, *(step.saturated & out.valid & (~out.adam if index >= self.part else 1)
                      for index, step in enumerate(news))]))
 
-    def _collect(self, m, tag, halves, whole):
-        """The beat of which ``halves[0]`` is the tag's part, and for SGD ``halves[1]`` the one behind."""
-        beat = Signal(self.config.beat_bits, reset_less=True)
-        taken = tag.valid & (tag.adam | (1 in halves))
-        m.d.sync += whole.eq(taken & tag.complete)
-        for index in range(self.parts):
-            here = beat.word_select(index, len(halves[0]))
-            with m.If(tag.position == index):
-                m.d.sync += here.eq(halves[0])
-            if index % 2 and 1 in halves:
-                with m.Elif(~tag.adam & (tag.position == index - 1)):
-                    m.d.sync += here.eq(halves[1])
-        return beat
-
     def _leave(self, m, words, moments):
-        """Beats to memory; a command is done when the last of both kinds has left."""
-        for fifo, port in ((words, self.o), (moments, self.new_moment)):
-            m.d.comb += [port.valid.eq(fifo.r_rdy), port.p.eq(fifo.r_data), fifo.r_en.eq(port.ready)]
+        """Beats to memory; the last words of a command wait for its last moments, and with them it is done."""
         bits = self.config.beat_bits
         last, adam = words.r_data[bits], words.r_data[bits + 1]
-        word_left, moment_left = Signal(), Signal()
-        # Commands whose moments have left and whose words have not; below 0, the other way round.
-        owed = Signal(signed(10))
-        m.d.comb += [word_left.eq(self.o.valid & self.o.ready & last),
-                     moment_left.eq(self.new_moment.valid & self.new_moment.ready & moments.r_data[bits])]
-        m.d.sync += [
-            owed.eq(owed + moment_left - (word_left & adam)),
-            self.engine.done.eq(Mux(word_left, ~adam | (owed > 0) | moment_left, moment_left & (owed < 0))),
+        # Commands whose moments have left and whose words have not.
+        ahead, left, due = Signal(range(513)), Signal(), Signal()
+        m.d.comb += [
+            due.eq(last & adam),
+            self.o.valid.eq(words.r_rdy & (~due | (ahead != 0))), self.o.p.eq(words.r_data),
+            words.r_en.eq(self.o.valid & self.o.ready),
+            self.new_moment.valid.eq(moments.r_rdy), self.new_moment.p.eq(moments.r_data),
+            moments.r_en.eq(self.new_moment.ready),
+            left.eq(self.new_moment.valid & self.new_moment.ready & moments.r_data[bits]),
         ]
+        m.d.sync += [ahead.eq(ahead + left - (words.r_en & due)), self.engine.done.eq(words.r_en & last)]
 
 
 def _fifo(m, name, width, depth):
@@ -265,19 +261,20 @@ class Descent(wiring.Component):
 
     Parameters
     ----------
-    with_decay : bool
+    adaptive : bool
+        Without it, ``beyond``, ``negative`` and ``decay`` are 0.
 
     Members
     -------
-    factor, rate, shift : of the step. beyond : the step is larger than any word's range. negative : its sign is to be turned.
+    factor, rate, shift : of the step. beyond : the step is larger than any word's range. negative : its sign is turned.
     decay, decay_shift : the word loses ``decay * 2**-(17 + 5 * decay_shift)`` of itself.
     o : after :attr:`latency` cycles. saturated : whether it had to be clipped.
     """
 
     latency = 5 + Requantize.latency
 
-    def __init__(self, *, with_decay):
-        self.with_decay = with_decay
+    def __init__(self, *, adaptive):
+        self.adaptive = adaptive
         super().__init__({
             "factor": In(signed(ACTIVATION.width + 1)), "rate": In(WEIGHT.width - 1), "shift": In(6),
             "beyond": In(1), "negative": In(1), "p": In(signed(MASTER.width)),
@@ -292,7 +289,7 @@ class Descent(wiring.Component):
         product, change = Signal(signed(_PRODUCT), reset_less=True), Signal(signed(_PRODUCT), reset_less=True)
         m.d.sync += [
             factor.eq(self.factor), p.eq(self.p), product.eq(factor * self.rate),
-            change.eq(Mux(delay(m, self.beyond, 2), (1 << _PRODUCT - 1) - 1, product)),
+            change.eq(Mux(delay(m, self.beyond, 2), (1 << _PRODUCT - 1) - 1, product) if self.adaptive else product),
         ]
         # A step of more than 33 bits takes any word to an end.
         m.d.comb += [requantize.i.eq(change), requantize.shift.eq(delay(m, self.shift, 3))]
@@ -302,7 +299,7 @@ class Descent(wiring.Component):
         spill = exact[MASTER.width - 1:]
         over = ~(spill.all() | ~spill.any())
         m.d.sync += [
-            exact.eq(Mux(negative, base + requantize.o, base - requantize.o)),
+            exact.eq(plus_or_minus(base, requantize.o, ~negative) if self.adaptive else base - requantize.o),
             self.o.eq(Mux(over, Mux(exact[-1], MASTER.lo, MASTER.hi), exact[:MASTER.width].as_signed())),
             self.saturated.eq(over | delay(m, requantize.saturated, 1)),
         ]
@@ -310,7 +307,7 @@ class Descent(wiring.Component):
 
     def _base(self, m, p):
         """What is left of the word, 2 + ``Requantize.latency`` cycles after ``p``."""
-        if not self.with_decay:
+        if not self.adaptive:
             return delay(m, p, 2 + Requantize.latency)
         product, coarse = Signal(signed(_PRODUCT), reset_less=True), Signal(signed(_PRODUCT), reset_less=True)
         wide = signed(MASTER.width + 1)
