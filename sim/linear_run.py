@@ -239,8 +239,8 @@ class LinearMachine:
         host = self.host
         adapters = {"a": (shape.rank, shape.inputs), "b": (shape.rank, shape.outputs)}
         for name, size in adapters.items():
-            pair = np.zeros((2, *size), np.int64) if moments is None else moments[f"m{name}"]
-            host.store(getattr(place, f"m{name}"), tile_moments(*pair, edge))
+            m, v = np.zeros((2, *size), np.int64) if moments is None else moments[f"m{name}"]
+            host.store(getattr(place, f"m{name}"), tile_moments(m, v, edge))
         program = Assembler()
         plan.product(program)
         plan.product(program, backward=True)

@@ -2,6 +2,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -239,6 +240,7 @@ class LayerPlan:
         """New ``a`` and ``b`` by their gradients: by SGD with a learning rate, or by update ``step`` of AdamW."""
         spare = MASTER.width - WEIGHT.width
         at, e = self.place, self.exponents
+        operands: dict[str, Any]
         for words, gradient, moments, tiles, frac, gradient_frac in (
                 (at.a, at.ga, at.ma, self.columns, e.a + spare, e.ga),
                 (at.b, at.gb, at.mb, self.rows, e.b + spare, e.gb)):
