@@ -4,7 +4,7 @@ from enum import IntEnum
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from ..config import LinearConfig
@@ -14,6 +14,7 @@ from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
 from .adamw import AdamLane, plus_or_minus
+from .pairs import PairQueue
 from .words import Requantize
 
 __all__ = ["UpdateOpcode", "UpdateOperands", "UpdateEngine"]
@@ -53,13 +54,14 @@ class UpdateEngine(wiring.Component):
 
     SGD: ``p' = saturate(p - round(rate * g * 2**-shift))``, half a beat of words a cycle. AdamW: see
     :class:`~.adamw.AdamLane`; a quarter of a beat a cycle, which is what memory can bring: a beat of words needs
-    one of gradients and two of moments. With a beat of two words (``edge`` 16), a beat and half a beat. g are 24-bit
-    words, p 32-bit words, moments float32: a beat has m of half a beat of words, then their v.
+    one of gradients and two of moments. With a beat of two words (``edge`` 16), half a beat a cycle in both. g are
+    24-bit words, p 32-bit words, moments float32: a beat has m of half a beat of words, then their v.
 
-    Gradients and words wait in FIFOs of :attr:`depth` beats, new words in another; moments do not. So a program loads
-    at most ``depth`` beats of gradients, then the words, then moments, and stores moments first, words last: the last
-    words leave when the moments have. A command is taken when no word of the one before is in the arithmetic, 47 cycles
-    after its last words entered: they pay for it only where loads could not go on meanwhile.
+    Gradients and words wait for each other, and for moments; new words wait until new moments have left. So a program
+    loads gradients, words and moments of at most :attr:`depth` beats of words, in this order, and stores moments, then
+    words. There is room for twice as much, so that the next command's can be loaded meanwhile. A command is taken
+    when no word of the one before is in the arithmetic, 47 cycles after its last words entered, after SGD 15: they are
+    lost only where loads do not go on meanwhile.
 
     Members
     -------
@@ -68,7 +70,7 @@ class UpdateEngine(wiring.Component):
     saturated : how many words and moments were clipped.
     """
 
-    depth = 448
+    depth = 128
 
     def __init__(self, config=LinearConfig()):
         self.config = config
@@ -113,7 +115,7 @@ class UpdateEngine(wiring.Component):
         port = self.engine
         under_way, known, judged = Signal(range(_SLACK + 1)), Signal(), Signal()
         with m.If(~quiet):
-            m.d.sync += under_way.eq(_SLACK)
+            m.d.sync += under_way.eq(Mux(adam, _SLACK, _SLACK - AdamLane.latency))
         with m.Elif(under_way != 0):
             m.d.sync += under_way.eq(under_way - 1)
         idle = Signal()
@@ -136,17 +138,17 @@ class UpdateEngine(wiring.Component):
     def _issue(self, m, adam, left, held, roomy):
         """Beats of all streams into ``held``; the tag of the part that leaves there, and whether none is begun."""
         bits = self.config.beat_bits
-        gradients, parameters = (_fifo(m, name, bits, 512) for name in ("gradients", "parameters"))
-        for fifo, port in ((gradients, self.gradient), (parameters, self.parameter)):
-            m.d.comb += [fifo.w_data.eq(port.p), fifo.w_en.eq(port.valid), port.ready.eq(fifo.w_rdy)]
+        m.submodules.waiting = waiting = PairQueue(width=bits, depth=2 * self.depth)
+        connect(m, flipped(self.gradient), waiting.first)
+        connect(m, flipped(self.parameter), waiting.second)
         # A beat begins with moments for its first half, and needs more for its second.
         position, first, moment, go = Signal(2), Signal(), Signal(), Signal()
         m.d.comb += [
             first.eq(position == 0),
             moment.eq(adam & (first | (position == self.parts // 2))),
-            go.eq((~first | ((left != 0) & roomy & gradients.r_rdy & parameters.r_rdy))
+            go.eq((~first | ((left != 0) & roomy & waiting.o.valid))
                   & (~moment | self.moment.valid)),
-            gradients.r_en.eq(go & first), parameters.r_en.eq(go & first), self.moment.ready.eq(go & moment),
+            waiting.o.ready.eq(go & first), self.moment.ready.eq(go & moment),
         ]
         valid, leaving, last = Signal(), Signal(2), Signal()
         m.d.sync += valid.eq(go)
@@ -155,7 +157,7 @@ class UpdateEngine(wiring.Component):
             m.d.sync += position[:ceil_log2(self.parts)].eq(position + Mux(adam, 1, 2))
             with m.If(first):
                 m.d.sync += [left.eq(left - 1), last.eq(left == 1),
-                             held[0].eq(parameters.r_data), held[1].eq(gradients.r_data)]
+                             held[0].eq(waiting.o.p[bits:]), held[1].eq(waiting.o.p[:bits])]
             with m.If(moment):
                 m.d.sync += held[2].eq(self.moment.p)
         tag = Signal(_Tag)
@@ -199,7 +201,9 @@ class UpdateEngine(wiring.Component):
         wait = AdamLane.latency
         late = delay(m, tag, wait, reset_less=False)
         enter = Signal(_Tag)
-        m.d.comb += enter.eq(Mux(adam, late, tag))
+        m.d.comb += [enter.eq(Mux(adam, late, tag)),
+                     # Tags of SGD pass the lanes for nothing.
+                     enter.valid.eq(Mux(adam, late.valid & late.adam, tag.valid))]
         decay = Signal(WEIGHT.width - 1)
         m.d.sync += decay.eq(Mux(adam, args.decay, 0))
         news = []
