@@ -167,8 +167,8 @@ def check(config, commands, **options):
 SMALL, LARGE = LinearConfig(edge=16, columns=4, rank=4), LinearConfig()
 
 
-@pytest.mark.parametrize("config, stalls", [(SMALL, 0.0), (SMALL, 0.5), (LARGE, 0.3)],
-                         ids=["edge 16", "edge 16, stalls", "edge 64, stalls"])
+@pytest.mark.parametrize("config, stalls", [(SMALL, 0.0), (SMALL, 0.5), (LinearConfig(edge=32), 0.2), (LARGE, 0.3)],
+                         ids=["edge 16", "edge 16, stalls", "edge 32, stalls", "edge 64, stalls"])
 def test_any_words_in_rtl_equal_the_reference(config, stalls):
     """Commands follow each other at once, of either kind, each with operands of its own."""
     rng = np.random.default_rng(config.edge + int(10 * stalls))
