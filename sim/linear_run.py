@@ -12,6 +12,7 @@ from gradloom.rtl.formats.blocks import dequantize_scales, pack_nibbles
 from gradloom.rtl.formats.codebook import NF4
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER, WEIGHT
 from gradloom.rtl.plan.assembler import Assembler
+from gradloom.rtl.plan.descent import AdamW, learning_rate
 from gradloom.rtl.plan.linear import (
     Exponents,
     LayerMap,
@@ -19,14 +20,16 @@ from gradloom.rtl.plan.linear import (
     LayerShape,
     chain,
     fraction_bits,
-    learning_rate,
+    tile_moments,
     tile_rows,
+    untile_moments,
     untile_rows,
 )
 
 from .designs import design
 from .device import SimulatedDevice, build_device
 from .reference import linear as reference
+from .reference.adamw import adamw
 
 __all__ = ["Chain", "Layer", "LinearMachine", "Step", "choose_exponents", "errors", "mathematics", "pack_tiles",
            "reference_step", "values"]
@@ -73,7 +76,10 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Results of a step, by tensor name: ``y``, ``dx``, ``h``, ``dh``, ``ga``, ``gb``, and new words ``a``, ``b``."""
+    """Results of a step, by tensor name: ``y``, ``dx``, ``h``, ``dh``, ``ga``, ``gb``, and new words ``a``, ``b``.
+
+    AdamW has moments too: ``ma``, ``mb``, ``m`` and ``v`` stacked, of the shape of ``ga`` and ``gb``.
+    """
 
     tensors: dict[str, np.ndarray]
     saturated: int = 0
@@ -126,8 +132,9 @@ def _start(layer: Layer, e: Exponents) -> dict[str, np.ndarray]:
             "a": _words(layer.a, e.a + _SPARE, MASTER.width), "b": _words(layer.b, e.b + _SPARE, MASTER.width)}
 
 
-def reference_step(layer: Layer, e: Exponents, rate: float) -> Step:
-    """The step in the machine's words."""
+def reference_step(layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1,
+                   moments: Mapping[str, np.ndarray] | None = None) -> Step:
+    """The step in the machine's words: by SGD with a rate, or update ``number`` of AdamW after ``moments``."""
     start = _start(layer, e)
     w, lost = reference.decoded(layer.codes, layer.scale_codes, layer.absmax2, layer.offset, frac=e.w)
     a, b = reference.lanes(start["a"]), reference.lanes(start["b"])
@@ -135,20 +142,29 @@ def reference_step(layer: Layer, e: Exponents, rate: float) -> Step:
     backward = reference.product(start["dy"], w.T, b.T, a.T, **e.product(backward=True))
     ga, lost_a = reference.gradient(start["x"], backward.h, shift=e.gradient("ga"))
     gb, lost_b = reference.gradient(start["dy"], forward.h, shift=e.gradient("gb"))
-    step_a, step_b = (learning_rate(rate, g, frac + _SPARE) for g, frac in ((e.ga, e.a), (e.gb, e.b)))
-    new_a, cut_a = reference.update(start["a"], ga, rate=step_a[0], shift=step_a[1])
-    new_b, cut_b = reference.update(start["b"], gb.T, rate=step_b[0], shift=step_b[1])
+    made = {}
+    new, cut = {}, 0
+    for name, g, g_frac, frac in (("a", ga, e.ga, e.a), ("b", gb, e.gb, e.b)):
+        p = start[name] if name == "a" else start[name].T
+        if isinstance(rule, AdamW):
+            m, v = np.zeros((2, *p.shape), np.int64) if moments is None else moments[f"m{name}"]
+            p, m, v, ends = adamw(p, g, m, v, **rule.operands(number, g_frac, frac + _SPARE))
+            made[f"m{name}"] = np.stack([m, v])
+        else:
+            word, shift = learning_rate(rule, g_frac, frac + _SPARE)
+            p, ends = reference.update(p, g, rate=word, shift=shift)
+        new[name], cut = p, cut + ends
     # The scales are decoded in both directions.
-    saturated = (2 * lost + forward.saturated + backward.saturated + lost_a + lost_b + cut_a + cut_b)
+    saturated = 2 * lost + forward.saturated + backward.saturated + lost_a + lost_b + cut
     return Step(tensors={"y": forward.y, "dx": backward.y, "h": forward.h, "dh": backward.h, "ga": ga, "gb": gb,
-                         "a": new_a, "b": new_b}, saturated=saturated)
+                         "a": new["a"], "b": new["b"].T, **made}, saturated=saturated)
 
 
 def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
-    """Words of a step as float64."""
+    """Words of a step as float64, without moments."""
     frac = {name: getattr(e, name) for name in ("y", "dx", "h", "dh", "ga", "gb")}
     frac |= {"a": e.a + _SPARE, "b": e.b + _SPARE}
-    return {name: words * 2.0 ** -frac[name] for name, words in step.tensors.items()}
+    return {name: words * 2.0 ** -frac[name] for name, words in step.tensors.items() if name in frac}
 
 
 class LinearMachine:
@@ -213,27 +229,35 @@ class LinearMachine:
         for name, words in (("x", start["x"]), ("dy", start["dy"]), ("a", start["a"]), ("b", start["b"].T)):
             self.host.store(getattr(place, name), tile_rows(words, edge))
 
-    def step(self, layer: Layer, e: Exponents, rate: float) -> Step:
-        """Forward, backward, gradients and update of ``layer``; ``cycles`` from bell to interrupt."""
+    def step(self, layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1,
+             moments: Mapping[str, np.ndarray] | None = None) -> Step:
+        """What :func:`reference_step` tells, in RTL; ``cycles`` from bell to interrupt."""
         config, shape, edge = self.config, layer.shape, self.config.edge
         place = LayerMap.place(shape, config, 1 << 16)
         plan = LayerPlan(shape=shape, exponents=e, place=place, config=config)
         self._store(layer, e, place)
         host = self.host
+        adapters = {"a": (shape.rank, shape.inputs), "b": (shape.rank, shape.outputs)}
+        for name, size in adapters.items():
+            m, v = np.zeros((2, *size), np.int64) if moments is None else moments[f"m{name}"]
+            host.store(getattr(place, f"m{name}"), tile_moments(m, v, edge))
         program = Assembler()
         plan.product(program)
         plan.product(program, backward=True)
         plan.gradients(program)
-        plan.update(program, rate)
+        plan.update(program, rule, step=number)
         program.add(Engine.CONTROL, ControlOpcode.END)
         host.store(0, program.code)
         counters = host.run(0, len(program))
         sizes = {"y": (shape.tokens, shape.outputs), "dx": (shape.tokens, shape.inputs),
-                 "ga": (shape.rank, shape.inputs), "gb": (shape.rank, shape.outputs),
-                 "a": (shape.rank, shape.inputs), "b": (shape.rank, shape.outputs)}
+                 "ga": adapters["a"], "gb": adapters["b"], **adapters}
         found = {name: untile_rows(host.fetch(getattr(place, name), 4 * rows * features), rows, features, edge)
                  for name, (rows, features) in sizes.items()}
         found["b"] = found["b"].T
+        if isinstance(rule, AdamW):
+            for name, (rows, features) in adapters.items():
+                data = host.fetch(getattr(place, f"m{name}"), 8 * rows * features)
+                found[f"m{name}"] = np.stack(untile_moments(data, rows, features, edge))
         return Step(tensors=found, saturated=counters.saturated, cycles=counters.cycles)
 
 

@@ -28,6 +28,7 @@ class Destination(IntEnum):
     GRADIENT = 4    #: what the gradient engine streams
     DIRECTIONS = 5  #: gradients for the update
     WORDS = 6       #: words to be updated
+    MOMENTS = 7     #: their moments
 
 
 class Source(IntEnum):
@@ -36,6 +37,7 @@ class Source(IntEnum):
     OUTPUTS = 0
     GRADIENTS = 1
     WORDS = 2
+    MOMENTS = 3
 
 
 class LinearEngines(wiring.Component):
@@ -78,12 +80,13 @@ class LinearEngines(wiring.Component):
             linear.tables.p.data.eq(beat.data), linear.tables.p.index.eq(beat.index), linear.tables.p.arg.eq(tables),
             linear.tiles.p.data.eq(beat.data), linear.tiles.p.first.eq(beat.first), linear.tiles.p.arg.eq(tiles),
             gradient.i.p.eq(beat.data), update.gradient.p.eq(beat.data), update.parameter.p.eq(beat.data),
+            update.moment.p.eq(beat.data),
         ]
         with m.Switch(beat.dest):
             for destination, port in (
                     (Destination.TABLES, linear.tables), (Destination.TILES, linear.tiles),
                     (Destination.GRADIENT, gradient.i), (Destination.DIRECTIONS, update.gradient),
-                    (Destination.WORDS, update.parameter)):
+                    (Destination.WORDS, update.parameter), (Destination.MOMENTS, update.moment)):
                 with m.Case(destination):
                     m.d.comb += [port.valid.eq(self.load.valid), self.load.ready.eq(port.ready)]
             with m.Default():
@@ -117,7 +120,7 @@ class LinearEngines(wiring.Component):
         with m.If(left != 0):
             with m.Switch(source):
                 for number, port in ((Source.OUTPUTS, linear.o), (Source.GRADIENTS, gradient.o),
-                                     (Source.WORDS, update.o)):
+                                     (Source.WORDS, update.o), (Source.MOMENTS, update.new_moment)):
                     with m.Case(number):
                         m.d.comb += [self.store.valid.eq(port.valid), self.store.p.eq(port.p),
                                      port.ready.eq(self.store.ready)]

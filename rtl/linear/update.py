@@ -1,8 +1,11 @@
-"""Gradient descent on adapter words as they pass from memory to memory."""
+"""Optimisers on adapter words as they pass from memory to memory."""
+from enum import IntEnum
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import ceil_log2
 
 from ..config import LinearConfig
 from ..control.errors import Error
@@ -10,100 +13,316 @@ from ..control.signature import EngineSignature
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
+from .adamw import AdamLane, plus_or_minus
+from .pairs import PairQueue
 from .words import Requantize
 
-__all__ = ["UpdateOperands", "UpdateEngine"]
+__all__ = ["UpdateOpcode", "UpdateOperands", "UpdateEngine"]
 
-#: Operands of the one command: beats of words, learning rate and the shift of its product with a gradient.
-UpdateOperands = data.StructLayout({"beats": 16, "rate": 17, "shift": 6, "_reserved": 121})
+
+class UpdateOpcode(IntEnum):
+    """Commands."""
+
+    SGD = 0
+    ADAMW = 1
+
+
+#: Operands. ``beats``: of words; ``rate``: the learning rate's mantissa. SGD: ``shift`` of its product with a gradient.
+#: AdamW: the betas with 17 fraction bits, ``beta2`` at least a half; ``exponent``, ``eps``, ``eps_exponent`` and
+#: ``gradient`` as ``plan.descent`` makes them, the top bit of an ``eps`` other than 0 is 1; words lose
+#: ``decay * 2**-(17 + 5 * decay_shift)`` of themselves.
+UpdateOperands = data.StructLayout({
+    "beats": 16, "shift": 6, "decay_shift": 2, "_pad0": 8,
+    "rate": 17, "exponent": signed(11), "_pad1": 4,
+    "beta1": 17, "gradient": signed(10), "_pad2": 5,
+    "beta2": 17, "eps_exponent": signed(10), "_pad3": 5,
+    "eps": 15, "decay": 17})
+
+#: A part on its way: where in its beat, whether it ends the beat, whether that ends the command.
+_Tag = data.StructLayout({"valid": 1, "position": 2, "complete": 1, "last": 1, "adam": 1})
+
+#: Bits of a factor times the rate.
+_PRODUCT = ACTIVATION.width + WEIGHT.width
+#: Bits that a product of a word and ``decay`` loses before it is rounded.
+_DECAY = 17 - (MASTER.width - ACTIVATION.width - 1) - 1
+#: Cycles after which a word has left the arithmetic for certain.
+_SLACK = AdamLane.latency + 5 + Requantize.latency + 4
 
 
 class UpdateEngine(wiring.Component):
-    """``p' = saturate(p - round(rate * g * 2**-shift))``, a beat a cycle.
+    """New words from words, gradients and, for AdamW, moments.
 
-    g are 24-bit words, p 32-bit words. Gradients wait in a FIFO of ``depth`` beats until their words come, so a
-    program loads at most that many before it loads words.
+    SGD: ``p' = saturate(p - round(rate * g * 2**-shift))``, half a beat of words a cycle. AdamW: see
+    :class:`~.adamw.AdamLane`; a quarter of a beat a cycle, which is what memory can bring: a beat of words needs
+    one of gradients and two of moments. With a beat of two words (``edge`` 16), half a beat a cycle in both. g are
+    24-bit words, p 32-bit words, moments float32: a beat has m of half a beat of words, then their v.
+
+    Gradients and words wait for each other, and for moments; new words wait until new moments have left. So a program
+    loads gradients, words and moments of at most :attr:`depth` beats of words, in this order, and stores moments, then
+    words. There is room for twice as much, so that the next command's can be loaded meanwhile. A command is taken
+    when no word of the one before is in the arithmetic, 47 cycles after its last words entered, after SGD 15: they are
+    lost only where loads do not go on meanwhile.
 
     Members
     -------
-    engine : see :class:`EngineSignature`.
-    gradient, parameter : streams of beats. o : stream of beats of new words.
-    saturated : how many words were clipped.
+    engine : see :class:`EngineSignature`; done when new words and moments have left.
+    gradient, parameter, moment : streams of beats. o, new_moment : streams of beats of new words and moments.
+    saturated : how many words and moments were clipped.
     """
 
-    depth = 512
+    depth = 128
 
     def __init__(self, config=LinearConfig()):
         self.config = config
         beats = stream.Signature(config.beat_bits)
         super().__init__({
-            "engine": In(EngineSignature()), "gradient": In(beats), "parameter": In(beats), "o": Out(beats),
-            "saturated": Out(4),
+            "engine": In(EngineSignature()), "gradient": In(beats), "parameter": In(beats), "moment": In(beats),
+            "o": Out(beats), "new_moment": Out(beats), "saturated": Out(4),
         })
+        #: Words of AdamW a cycle; SGD takes twice as many.
+        self.part = max(config.beat_words // 4, 1)
+        #: Parts of a beat.
+        self.parts = config.beat_words // self.part
 
     def elaborate(self, platform):
         m = Module()
-        config = self.config
+        args, adam, left = Signal(UpdateOperands), Signal(), Signal(16)
+        # Beats of which parts leave.
+        bits = self.config.beat_bits
+        p, g, mv = (Signal(bits, reset_less=True, name=f"held_{name}") for name in ("p", "g", "mv"))
+        words = _fifo(m, "words", bits + 2, 512)
+        # Beats that may be under way when the answer of a full FIFO comes.
+        deep = 2 * (AdamLane.m_latency + 5) // self.parts + 4
+        moments = _fifo(m, "moments", bits + 1, 1 << ceil_log2(deep + 8))
+        roomy = Signal()
+        m.d.sync += roomy.eq((words.w_level < 512 - _SLACK) & (moments.w_level < moments.depth - deep))
+        tag, whole = self._issue(m, adam, left, (p, g, mv), roomy)
+        self._take(m, args, adam, left, whole & ~tag.valid)
+
+        at = tag.position[:ceil_log2(self.parts)]
+        half, behind = at[:-1], at | 1
+        part = {"p": self._part(m, p, at), "g": self._part(m, g, at),
+                "m": self._part(m, mv[:bits // 2], half), "v": self._part(m, mv[bits // 2:], half)}
+        other = {"p": self._part(m, p, behind), "g": self._part(m, g, behind)}
+        tag = delay(m, tag, 1, reset_less=False)
+        lanes, over = self._moments(m, platform, args, tag, part, moments)
+        self._descend(m, platform, args, adam, tag, part, other, lanes, over, words)
+        self._leave(m, words, moments)
+        return m
+
+    def _take(self, m, args, adam, left, quiet):
+        """Takes and judges commands, each when no word of the last is under way: after a time of ``quiet``."""
         port = self.engine
-        args = Signal(UpdateOperands)
-        left = Signal(16)
-        judged, known = Signal(), Signal()
-        m.d.comb += port.command.ready.eq((left == 0) & ~judged & ~port.error.valid)
+        under_way, known, judged = Signal(range(_SLACK + 1)), Signal(), Signal()
+        with m.If(~quiet):
+            m.d.sync += under_way.eq(Mux(adam, _SLACK, _SLACK - AdamLane.latency))
+        with m.Elif(under_way != 0):
+            m.d.sync += under_way.eq(under_way - 1)
+        idle = Signal()
+        m.d.sync += idle.eq((left == 0) & (under_way == 0) & quiet)
+        m.d.comb += port.command.ready.eq(idle & (left == 0) & ~judged & ~port.error.valid)
         with m.If(port.command.valid & port.command.ready):
-            m.d.sync += [args.eq(port.command.payload.args), known.eq(port.command.payload.opcode == 0), judged.eq(1)]
+            opcode = port.command.p.opcode
+            m.d.sync += [args.eq(port.command.p.args), adam.eq(opcode == UpdateOpcode.ADAMW),
+                         known.eq(opcode <= max(UpdateOpcode)), judged.eq(1)]
+        bad = ((args.beats == 0)
+               | (adam & (~args.beta2[-1] | (args.eps.any() & ~args.eps[-1]))))
         with m.If(judged):
             m.d.sync += judged.eq(0)
-            with m.If(~known | (args.beats == 0)):
+            with m.If(~known | bad):
                 m.d.sync += [port.error.valid.eq(1),
                              port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE))]
             with m.Else():
                 m.d.sync += left.eq(args.beats)
 
-        waiting = SyncFIFOBuffered(width=config.beat_bits, depth=self.depth)
-        fifo = SyncFIFOBuffered(width=config.beat_bits + 1, depth=16)
-        m.submodules.waiting, m.submodules.fifo = waiting, fifo
-        roomy, go = Signal(), Signal()
-        m.d.sync += roomy.eq(fifo.w_level < 16 - 10)
+    def _issue(self, m, adam, left, held, roomy):
+        """Beats of all streams into ``held``; the tag of the part that leaves there, and whether none is begun."""
+        bits = self.config.beat_bits
+        m.submodules.waiting = waiting = PairQueue(width=bits, depth=2 * self.depth)
+        connect(m, flipped(self.gradient), waiting.first)
+        connect(m, flipped(self.parameter), waiting.second)
+        # A beat begins with moments for its first half, and needs more for its second.
+        position, first, moment, go = Signal(2), Signal(), Signal(), Signal()
         m.d.comb += [
-            waiting.w_data.eq(self.gradient.p), waiting.w_en.eq(self.gradient.valid),
-            self.gradient.ready.eq(waiting.w_rdy),
-            go.eq((left != 0) & waiting.r_rdy & self.parameter.valid & roomy),
-            waiting.r_en.eq(go), self.parameter.ready.eq(go),
+            first.eq(position == 0),
+            moment.eq(adam & (first | (position == self.parts // 2))),
+            go.eq((~first | ((left != 0) & roomy & waiting.o.valid))
+                  & (~moment | self.moment.valid)),
+            waiting.o.ready.eq(go & first), self.moment.ready.eq(go & moment),
         ]
+        valid, leaving, last = Signal(), Signal(2), Signal()
+        m.d.sync += valid.eq(go)
         with m.If(go):
-            m.d.sync += left.eq(left - 1)
-        tag = Signal(data.StructLayout({"valid": 1, "last": 1}))
-        m.d.comb += [tag.valid.eq(go), tag.last.eq(left == 1)]
-        at_step = 2 + Requantize.latency
-        out = delay(m, tag, at_step + 2, reset_less=False)
-        held = delay(m, self.parameter.p, at_step)
-        rate = Signal(signed(WEIGHT.width))
-        m.d.comb += rate.eq(args.rate)
-        # The next command may have been taken while the last beat of this one is on its way.
-        shift = delay(m, args.shift, 2)
-        beat, clipped = [], []
-        for lane in range(config.beat_words):
-            g, product = Signal(signed(ACTIVATION.width), reset_less=True), Signal(signed(42), reset_less=True)
-            requantize = place(m, f"requantize_{lane}", Requantize(width=42, result=MASTER.width), platform)
-            difference = Signal(signed(MASTER.width + 1), reset_less=True)
-            word, over = Signal(signed(MASTER.width), reset_less=True), Signal()
-            m.d.sync += [
-                g.eq(waiting.r_data.word_select(lane, MASTER.width)[:ACTIVATION.width].as_signed()),
-                product.eq(g * rate),
-                difference.eq(held.word_select(lane, MASTER.width).as_signed() - requantize.o),
-                word.eq(Mux(difference[-1] == difference[-2], difference,
-                            Mux(difference[-1], MASTER.lo, MASTER.hi))),
-                over.eq((difference[-1] != difference[-2]) | delay(m, requantize.saturated, 1)),
-            ]
-            m.d.comb += [requantize.i.eq(product), requantize.shift.eq(shift)]
-            beat.append(word)
-            clipped.append(over)
+            m.d.sync += leaving.eq(position)
+            m.d.sync += position[:ceil_log2(self.parts)].eq(position + Mux(adam, 1, 2))
+            with m.If(first):
+                m.d.sync += [left.eq(left - 1), last.eq(left == 1),
+                             held[0].eq(waiting.o.p[bits:]), held[1].eq(waiting.o.p[:bits])]
+            with m.If(moment):
+                m.d.sync += held[2].eq(self.moment.p)
+        tag = Signal(_Tag)
         m.d.comb += [
-            fifo.w_data.eq(Cat(*beat, out.last)), fifo.w_en.eq(out.valid),
-            self.o.valid.eq(fifo.r_rdy), self.o.p.eq(fifo.r_data), fifo.r_en.eq(self.o.ready),
+            tag.valid.eq(valid), tag.position.eq(leaving), tag.adam.eq(adam),
+            tag.complete.eq(leaving == Mux(adam, self.parts - 1, self.parts - 2)), tag.last.eq(last),
         ]
+        return tag, first
+
+    def _part(self, m, beat, index):
+        """Words of a part, a cycle later."""
+        words = Signal(self.part * MASTER.width, reset_less=True)
+        m.d.sync += words.eq(beat.word_select(index, len(words)))
+        return [words.word_select(n, MASTER.width) for n in range(self.part)]
+
+    def _moments(self, m, platform, args, tag, part, fifo):
+        """AdamW's lanes and their new moments; their steps, and what was clipped."""
+        lanes = []
+        for index, (g, first, second) in enumerate(zip(part["g"], part["m"], part["v"])):
+            lane = place(m, f"adamw_{index}", AdamLane(), platform)
+            m.d.comb += [lane.g.eq(g[:ACTIVATION.width].as_signed()), lane.m.eq(first), lane.v.eq(second)]
+            m.d.comb += [lane.operands[name].eq(args[name]) for name in lane.operands.shape().members]
+            lanes.append(lane)
+        out = delay(m, tag, AdamLane.m_latency, reset_less=False)
+        later = AdamLane.m_latency - AdamLane.v_latency
+        new = Cat(*(lane.new_m for lane in lanes)), delay(m, Cat(*(lane.new_v for lane in lanes)), later)
+        halves = [Signal(self.config.beat_bits // 2, reset_less=True, name=name) for name in ("beat_m", "beat_v")]
+        place_of, whole = out.position[:ceil_log2(self.parts) - 1], Signal()
+        for half, words in zip(halves, new):
+            for index in range(self.parts // 2):
+                with m.If(out.valid & (place_of == index)):
+                    m.d.sync += half.word_select(index, len(words)).eq(words)
+        m.d.sync += whole.eq(out.valid & out.adam & (place_of == self.parts // 2 - 1))
+        m.d.comb += [fifo.w_en.eq(whole), fifo.w_data.eq(Cat(*halves, delay(m, out.last & out.complete, 1)))]
+        over = [lane.m_over & out.valid & out.adam for lane in lanes]
+        over += [delay(m, lane.v_over, later) & out.valid & out.adam for lane in lanes]
+        return lanes, over
+
+    def _descend(self, m, platform, args, adam, tag, part, other, lanes, over, fifo):
+        """Words less their steps."""
+        wait = AdamLane.latency
+        late = delay(m, tag, wait, reset_less=False)
+        enter = Signal(_Tag)
+        m.d.comb += [enter.eq(Mux(adam, late, tag)),
+                     # Tags of SGD pass the lanes for nothing.
+                     enter.valid.eq(Mux(adam, late.valid & late.adam, tag.valid))]
+        decay = Signal(WEIGHT.width - 1)
+        m.d.sync += decay.eq(Mux(adam, args.decay, 0))
+        news = []
+        for index, (g, p) in enumerate(zip(part["g"], part["p"])):
+            lane = lanes[index]
+            step = place(m, f"step_{index}", Descent(adaptive=True), platform)
+            m.d.comb += [
+                step.factor.eq(Mux(adam, lane.product, g[:ACTIVATION.width].as_signed())),
+                step.p.eq(Mux(adam, delay(m, p, wait), p)), step.shift.eq(Mux(adam, lane.shift, args.shift)),
+                step.beyond.eq(adam & lane.beyond), step.negative.eq(adam & lane.negative),
+                step.decay.eq(decay), step.decay_shift.eq(args.decay_shift),
+            ]
+            news.append(step)
+        for index, (g, p) in enumerate(zip(other["g"], other["p"])):
+            step = place(m, f"step_{self.part + index}", Descent(adaptive=False), platform)
+            m.d.comb += [step.factor.eq(g[:ACTIVATION.width].as_signed()), step.p.eq(p), step.shift.eq(args.shift)]
+            news.append(step)
+        m.d.comb += [step.rate.eq(args.rate) for step in news]
+        out = delay(m, enter, Descent.latency, reset_less=False)
+        beat, whole = Signal(self.config.beat_bits, reset_less=True), Signal()
+        halves = [Cat(*(step.o for step in news[half * self.part:][:self.part])) for half in range(2)]
+        for index in range(self.parts):
+            with m.If(out.valid & (out.position == index)):
+                m.d.sync += beat.word_select(index, len(halves[0])).eq(halves[0])
+            if index % 2:
+                with m.Elif(out.valid & ~out.adam & (out.position == index - 1)):
+                    m.d.sync += beat.word_select(index, len(halves[0])).eq(halves[1])
+        m.d.sync += whole.eq(out.valid & out.complete)
+        m.d.comb += [fifo.w_en.eq(whole), fifo.w_data.eq(Cat(beat, delay(m, Cat(out.last, out.adam), 1)))]
+        m.d.sync += self.saturated.eq(sum([
+            *over, *(step.saturated & out.valid & (~out.adam if index >= self.part else 1)
+                     for index, step in enumerate(news))]))
+
+    def _leave(self, m, words, moments):
+        """Beats to memory; the last words of a command wait for its last moments, and with them it is done."""
+        bits = self.config.beat_bits
+        last, adam = words.r_data[bits], words.r_data[bits + 1]
+        # Commands whose moments have left and whose words have not.
+        ahead, left, due = Signal(range(513)), Signal(), Signal()
+        m.d.comb += [
+            due.eq(last & adam),
+            self.o.valid.eq(words.r_rdy & (~due | (ahead != 0))), self.o.p.eq(words.r_data),
+            words.r_en.eq(self.o.valid & self.o.ready),
+            self.new_moment.valid.eq(moments.r_rdy), self.new_moment.p.eq(moments.r_data),
+            moments.r_en.eq(self.new_moment.ready),
+            left.eq(self.new_moment.valid & self.new_moment.ready & moments.r_data[bits]),
+        ]
+        m.d.sync += [ahead.eq(ahead + left - (words.r_en & due)), self.engine.done.eq(words.r_en & last)]
+
+
+def _fifo(m, name, width, depth):
+    """A FIFO as submodule ``name``."""
+    m.submodules[name] = fifo = SyncFIFOBuffered(width=width, depth=depth)
+    return fifo
+
+
+class Descent(wiring.Component):
+    """``o = saturate(p - decay * p - step)``, ``step = round(factor * rate * 2**-shift)``; a word a cycle.
+
+    Parameters
+    ----------
+    adaptive : bool
+        Without it, ``beyond``, ``negative`` and ``decay`` are 0.
+
+    Members
+    -------
+    factor, rate, shift : of the step. beyond : the step is larger than any word's range. negative : its sign is turned.
+    decay, decay_shift : the word loses ``decay * 2**-(17 + 5 * decay_shift)`` of itself.
+    o : after :attr:`latency` cycles. saturated : whether it had to be clipped.
+    """
+
+    latency = 5 + Requantize.latency
+
+    def __init__(self, *, adaptive):
+        self.adaptive = adaptive
+        super().__init__({
+            "factor": In(signed(ACTIVATION.width + 1)), "rate": In(WEIGHT.width - 1), "shift": In(6),
+            "beyond": In(1), "negative": In(1), "p": In(signed(MASTER.width)),
+            "decay": In(WEIGHT.width - 1), "decay_shift": In(2),
+            "o": Out(signed(MASTER.width)), "saturated": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        requantize = place(m, "requantize", Requantize(width=_PRODUCT, result=MASTER.width + 1), platform)
+        factor, p = Signal(self.factor.shape(), reset_less=True), Signal(self.p.shape(), reset_less=True)
+        product, change = Signal(signed(_PRODUCT), reset_less=True), Signal(signed(_PRODUCT), reset_less=True)
         m.d.sync += [
-            port.done.eq(fifo.r_rdy & self.o.ready & fifo.r_data[-1]),
-            self.saturated.eq(Mux(out.valid, sum(clipped), 0)),
+            factor.eq(self.factor), p.eq(self.p), product.eq(factor * self.rate),
+            change.eq(Mux(delay(m, self.beyond, 2), (1 << _PRODUCT - 1) - 1, product) if self.adaptive else product),
+        ]
+        # A step of more than 33 bits takes any word to an end.
+        m.d.comb += [requantize.i.eq(change), requantize.shift.eq(delay(m, self.shift, 3))]
+        base = self._base(m, p)
+        negative = delay(m, self.negative, 3 + Requantize.latency)
+        exact = Signal(signed(MASTER.width + 2), reset_less=True)
+        spill = exact[MASTER.width - 1:]
+        over = ~(spill.all() | ~spill.any())
+        m.d.sync += [
+            exact.eq(plus_or_minus(base, requantize.o, ~negative) if self.adaptive else base - requantize.o),
+            self.o.eq(Mux(over, Mux(exact[-1], MASTER.lo, MASTER.hi), exact[:MASTER.width].as_signed())),
+            self.saturated.eq(over | delay(m, requantize.saturated, 1)),
         ]
         return m
+
+    def _base(self, m, p):
+        """What is left of the word, 2 + ``Requantize.latency`` cycles after ``p``."""
+        if not self.adaptive:
+            return delay(m, p, 2 + Requantize.latency)
+        product, coarse = Signal(signed(_PRODUCT), reset_less=True), Signal(signed(_PRODUCT), reset_less=True)
+        wide = signed(MASTER.width + 1)
+        lost, base = Signal(wide, reset_less=True), Signal(wide, reset_less=True)
+        narrow = MASTER.width - ACTIVATION.width - 1
+        m.d.sync += [
+            product.eq((p >> narrow) * self.decay),
+            coarse.eq(Mux(self.decay_shift[1],
+                          Mux(self.decay_shift[0], product >> _DECAY + 15, product >> _DECAY + 10),
+                          Mux(self.decay_shift[0], product >> _DECAY + 5, product >> _DECAY))),
+            lost.eq((coarse + 1) >> 1),
+            base.eq(delay(m, p, 3) - lost),
+        ]
+        return delay(m, base, Requantize.latency - 2)

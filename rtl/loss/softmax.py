@@ -10,6 +10,7 @@ from gradloom.rtl.formats.fixed import round_shift_hdl
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
+from gradloom.rtl.stream.interpolator import Interpolator
 
 __all__ = ["SoftmaxCrossEntropy"]
 
@@ -19,49 +20,6 @@ _LN2 = 90852            # ln(2) * 2**17
 _CLAMP = 63             # shifts beyond it leave nothing of any word here
 _EXP2 = Interpolation(function="exp2", frac_in=_FRAC, frac_out=20)
 _LOG2 = Interpolation(function="log2", frac_in=21, frac_out=_FRAC)
-
-
-class _Interpolator(wiring.Component):
-    """``y = table(x)``, 3 enabled cycles later; one multiplier."""
-
-    latency = 3
-
-    def __init__(self, *, table):
-        self.table = table
-        super().__init__({
-            "enable": In(1),
-            "x": In(table.frac_in),
-            "y": Out(table.frac_out + 1),
-        })
-
-    def elaborate(self, platform):
-        m = Module()
-        base, slope = self.table.table
-        rest = self.table.rest
-
-        # The pieces fold into LUTs: two and a multiplexer a bit.
-        base_q = Signal(range(int(base.max()) + 1), reset_less=True)
-        slope_q = Signal(range(int(slope.max()) + 1), reset_less=True)
-        rest_q = Signal(rest, reset_less=True)
-        with m.If(self.enable):
-            m.d.sync += rest_q.eq(self.x)
-            with m.Switch(self.x[rest:]):
-                for n in range(1 << self.table.index):
-                    with m.Case(n):
-                        m.d.sync += [base_q.eq(int(base[n])), slope_q.eq(int(slope[n]))]
-
-        product = Signal(len(slope_q) + rest, reset_less=True)
-        base_p = Signal.like(base_q, reset_less=True)
-        total = Signal(self.table.frac_out + rest + 1, reset_less=True)
-        with m.If(self.enable):
-            m.d.sync += [
-                product.eq(slope_q * rest_q),
-                base_p.eq(base_q),
-                # The half that rounds stands below the base, so that one adder does both.
-                total.eq(product + Cat(Const(1 << (rest - 1), rest), base_p)),
-            ]
-        m.d.comb += self.y.eq(total[rest:])
-        return m
 
 
 class SoftmaxCrossEntropy(wiring.Component):
@@ -181,7 +139,7 @@ class SoftmaxCrossEntropy(wiring.Component):
 
         # Stages 5 to 7: its power of two; how far it and the sum lie below the running maximum.
         whole = t4[_FRAC:].as_signed()
-        power = place(m, "power", _Interpolator(table=_EXP2), platform)
+        power = place(m, "power", Interpolator(table=_EXP2), platform)
         m.d.comb += [power.enable.eq(1), power.x.eq(t4[:_FRAC])]
         top = Signal(signed(9), reset_less=True)
         top_before = delay(m, top, 1)
@@ -220,7 +178,7 @@ class SoftmaxCrossEntropy(wiring.Component):
             for n in range(guard + 1):
                 with m.Case(n):
                     m.d.sync += x.eq(total10[sum_frac + n - 21:sum_frac + n])
-        log = place(m, "log", _Interpolator(table=_LOG2), platform)
+        log = place(m, "log", Interpolator(table=_LOG2), platform)
         m.d.comb += [log.enable.eq(1), log.x.eq(x)]
         # The maximum is that of stage 5, k of stage 10, the table's answer of stage 14.
         exponent = delay(m, delay(m, top, 5) + k, 1)
@@ -268,7 +226,7 @@ class SoftmaxCrossEntropy(wiring.Component):
         m.d.comb += v.eq(Mux(v1[-1], v1, 0))
 
         # Stages 2 to 5: the probability.
-        power = place(m, "power_late", _Interpolator(table=_EXP2), platform)
+        power = place(m, "power_late", Interpolator(table=_EXP2), platform)
         m.d.comb += [power.enable.eq(step), power.x.eq(v[:_FRAC])]
         down = Signal(11)
         m.d.comb += down.eq(-v[_FRAC:].as_signed())

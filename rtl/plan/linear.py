@@ -2,6 +2,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +12,13 @@ from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT
 from ..linear.gradient import GradientOperands
 from ..linear.machine import Destination, Source
 from ..linear.parts import LinearOperands
-from ..linear.update import UpdateEngine, UpdateOperands
+from ..linear.update import UpdateEngine, UpdateOpcode, UpdateOperands
 from ..linear.weights import TABLE_ARG, TILE_ARG
 from .assembler import Assembler, Instruction, pack
+from .descent import AdamW, learning_rate
 
 __all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "fraction_bits",
-           "learning_rate", "tile_rows", "untile_rows"]
+           "tile_moments", "tile_rows", "untile_moments", "untile_rows"]
 
 
 class Phase:
@@ -45,6 +47,19 @@ def untile_rows(data: bytes, rows: int, features: int, edge: int) -> np.ndarray:
     """``[rows, features]`` back from :func:`tile_rows`, ``int64``."""
     return np.frombuffer(data, "<i4").reshape(features // edge, rows, edge).swapaxes(0, 1).reshape(
         rows, features).astype(np.int64)
+
+
+def tile_moments(m: np.ndarray, v: np.ndarray, edge: int) -> bytes:
+    """AdamW's moments ``[rows, features]``, float32's bits, as they lie in memory: half a beat of each in turns."""
+    halves = [np.frombuffer(tile_rows(words, edge), "<u4").reshape(-1, edge // 16) for words in (m, v)]
+    return np.stack(halves, axis=1).tobytes()
+
+
+def untile_moments(data: bytes, rows: int, features: int, edge: int) -> tuple[np.ndarray, np.ndarray]:
+    """``(m, v)`` back from :func:`tile_moments`, float32's bits as ``int64``."""
+    halves = np.frombuffer(data, "<u4").reshape(-1, 2, edge // 16).swapaxes(0, 1)
+    m, v = (untile_rows(words.tobytes(), rows, features, edge) & 0xFFFFFFFF for words in halves)
+    return m, v
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,21 +137,12 @@ def _checked(shifts: dict[str, int]) -> dict[str, int]:
     return shifts
 
 
-def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int, int]:
-    """``(word, shift)`` such that ``word * g * 2**-shift`` is the step of a word of ``word_frac`` fraction bits."""
-    mantissa, exponent = math.frexp(rate)
-    word = round(mantissa * (1 << 16))
-    shift = 16 - exponent + gradient_frac - word_frac
-    if word == 1 << 16 and shift > 0:
-        word, shift = word >> 1, shift - 1
-    if not 0 <= shift < 64:
-        raise ValueError(f"lr={rate}: its step needs a shift of {shift}, must be 0 to 63")
-    return word, shift
-
-
 @dataclass(frozen=True, kw_only=True)
 class LayerMap:
-    """Byte offsets of a layer's tensors in the window; all multiples of a beat."""
+    """Byte offsets of a layer's tensors in the window; all multiples of a beat.
+
+    ``ma``, ``mb``: AdamW's moments of ``a`` and ``b``, all bits 0 before the first step.
+    """
 
     tables: int
     tiles: int
@@ -148,6 +154,8 @@ class LayerMap:
     dx: int
     ga: int
     gb: int
+    ma: int
+    mb: int
     end: int
 
     @classmethod
@@ -162,6 +170,7 @@ class LayerMap:
             "x": 4 * shape.tokens * shape.inputs, "y": 4 * shape.tokens * shape.outputs,
             "dy": 4 * shape.tokens * shape.outputs, "dx": 4 * shape.tokens * shape.inputs,
             "ga": 4 * shape.rank * shape.inputs, "gb": 4 * shape.rank * shape.outputs,
+            "ma": 8 * shape.rank * shape.inputs, "mb": 8 * shape.rank * shape.outputs,
         }
         places = {}
         for name, size in sizes.items():
@@ -227,21 +236,31 @@ class LayerPlan:
             _emit(program, [_load(Transfer(source, self._beats(tiles, self.shape.tokens), 0), Destination.GRADIENT)])
         program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
-    def update(self, program: Assembler, rate: float) -> None:
-        """``a`` and ``b`` less ``rate`` times their gradients."""
+    def update(self, program: Assembler, rule: float | AdamW, *, step: int = 1) -> None:
+        """New ``a`` and ``b`` by their gradients: by SGD with a learning rate, or by update ``step`` of AdamW."""
         spare = MASTER.width - WEIGHT.width
-        for words, gradient, tiles, frac, gradient_frac in (
-                (self.place.a, self.place.ga, self.columns, self.exponents.a, self.exponents.ga),
-                (self.place.b, self.place.gb, self.rows, self.exponents.b, self.exponents.gb)):
-            word, shift = learning_rate(rate, gradient_frac, frac + spare)
-            left = self._beats(tiles, self.shape.rank)
-            while left:
-                beats = min(left, UpdateEngine.depth)
-                program.add(Engine.ENCODE, 0, UpdateOperands, phase=Phase.UPDATE, beats=beats, rate=word, shift=shift)
-                _emit(program, [_load(Transfer(gradient, beats, 0), Destination.DIRECTIONS)])
-                _store(program, words, beats, Source.WORDS)
-                _emit(program, [_load(Transfer(words, beats, 0), Destination.WORDS)])
-                words, gradient, left = words + beats * self.beat, gradient + beats * self.beat, left - beats
+        at, e = self.place, self.exponents
+        operands: dict[str, Any]
+        for words, gradient, moments, tiles, frac, gradient_frac in (
+                (at.a, at.ga, at.ma, self.columns, e.a + spare, e.ga),
+                (at.b, at.gb, at.mb, self.rows, e.b + spare, e.gb)):
+            if isinstance(rule, AdamW):
+                opcode, operands = UpdateOpcode.ADAMW, rule.operands(step, gradient_frac, frac)
+            else:
+                word, shift = learning_rate(rule, gradient_frac, frac)
+                opcode, operands = UpdateOpcode.SGD, {"rate": word, "shift": shift}
+            total = self._beats(tiles, self.shape.rank)
+            for start in range(0, total, UpdateEngine.depth):
+                beats, offset = min(total - start, UpdateEngine.depth), start * self.beat
+                program.add(Engine.ENCODE, opcode, UpdateOperands, phase=Phase.UPDATE, beats=beats, **operands)
+                _emit(program, [_load(Transfer(gradient + offset, beats, 0), Destination.DIRECTIONS),
+                                _load(Transfer(words + offset, beats, 0), Destination.WORDS)])
+                # The engine keeps new words until their turn, but no moments.
+                if opcode == UpdateOpcode.ADAMW:
+                    _store(program, moments + 2 * offset, 2 * beats, Source.MOMENTS)
+                _store(program, words + offset, beats, Source.WORDS)
+                if opcode == UpdateOpcode.ADAMW:
+                    _emit(program, [_load(Transfer(moments + 2 * offset, 2 * beats, 0), Destination.MOMENTS)])
         program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
     def _beats(self, tiles: int, rows: int) -> int:

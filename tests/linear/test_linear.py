@@ -10,6 +10,7 @@ from gradloom.rtl.linear.gradient import GradientOperands
 from gradloom.rtl.linear.parts import LinearOperands
 from gradloom.rtl.linear.update import UpdateOperands
 from gradloom.rtl.plan.assembler import Assembler
+from gradloom.rtl.plan.descent import AdamW
 from gradloom.sim.linear_run import choose_exponents, errors, mathematics, reference_step, values
 
 from .conftest import SMALL, make_layer
@@ -47,6 +48,30 @@ def test_stalls_of_memory_change_no_word(machine, stall, latency):
         machine.device.set("stall", 0)
         machine.device.set("read_latency", 1)
     assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
+
+
+@pytest.mark.parametrize("shape, stall", [((32, 48, 8, 4), 0), ((16, 240, 8, 4), 120)], ids=str)
+def test_steps_of_adamw_in_rtl_equal_the_reference_word_for_word(machine, shape, stall):
+    """Words and moments go from memory to memory, in more than one chunk, and on into the next step."""
+    rule, moments = AdamW(lr=1e-3, weight_decay=0.01), None
+    layer = make_layer(*shape, seed=7)
+    machine.device.set("stall", stall)
+    try:
+        for number in (1, 2, 3):
+            exponents = choose_exponents(layer, mathematics(layer, RATE))
+            reference = reference_step(layer, exponents, rule, number=number, moments=moments)
+            found = machine.step(layer, exponents, rule, number=number, moments=moments)
+            assert set(found.tensors) == {"y", "dx", "ga", "gb", "a", "b", "ma", "mb"}
+            for name, words in found.tensors.items():
+                assert np.array_equal(words, reference.tensors[name]), (number, name)
+                assert np.any(words)
+            assert found.saturated == reference.saturated
+            moments = found.tensors
+            words = values(found, exponents)
+            rng = np.random.default_rng(number)
+            layer = replace(layer, a=words["a"], b=words["b"], dy=rng.normal(0, 1e-4 * number, layer.dy.shape))
+    finally:
+        machine.device.set("stall", 0)
 
 
 def test_what_does_not_fit_is_clipped_and_counted(machine):

@@ -1,0 +1,75 @@
+"""Two streams that are taken together, in one memory."""
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+__all__ = ["PairQueue"]
+
+
+class PairQueue(wiring.Component):
+    """A beat of each of two streams at a time, every other cycle at most.
+
+    Parameters
+    ----------
+    width : int
+        Bits of a beat.
+    depth : int
+        Beats of either stream that wait, a power of two.
+
+    Members
+    -------
+    first, second : streams; where both are offered, the first is taken.
+    o : stream of both, ``first`` in the low half.
+    """
+
+    def __init__(self, *, width, depth):
+        self.width, self.depth = width, depth
+        super().__init__({
+            "first": In(stream.Signature(width)), "second": In(stream.Signature(width)),
+            "o": Out(stream.Signature(2 * width)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.beats = beats = memory.Memory(shape=self.width, depth=2 * self.depth, init=[])
+        write, read = beats.write_port(), beats.read_port()
+        bits = ceil_log2(self.depth)
+        ports = self.first, self.second
+        put, got = ([Signal(bits + 1, name=f"{name}_{n}") for n in range(2)] for name in ("put", "got"))
+        room = [(a ^ b) != self.depth for a, b in zip(put, got)]
+        m.d.comb += [
+            self.first.ready.eq(room[0]), self.second.ready.eq(room[1] & ~self.first.valid),
+            write.en.eq((self.first.valid & room[0]) | (self.second.valid & self.second.ready)),
+            write.addr.eq(Cat(Mux(self.first.valid, put[0], put[1])[:bits], ~self.first.valid)),
+            write.data.eq(Mux(self.first.valid, self.first.p, self.second.p)),
+        ]
+        for port, count in zip(ports, put):
+            with m.If(port.valid & port.ready):
+                m.d.sync += count.eq(count + 1)
+
+        # Beats are read by turns; one that its register has no room for stays at the memory's output.
+        there, turn, side = Signal(), Signal(), Signal()
+        have = [Signal(name=f"have_{n}") for n in range(2)]
+        taken, move, fetch = Signal(), Signal(), Signal()
+        waiting = [a != b for a, b in zip(put, got)]
+        m.d.comb += [
+            self.o.valid.eq(have[0] & have[1]), taken.eq(self.o.valid & self.o.ready),
+            move.eq(there & (~Array(have)[side] | taken)),
+            fetch.eq((~there | move) & Mux(turn, waiting[1], waiting[0])),
+            read.en.eq(fetch), read.addr.eq(Cat(Mux(turn, got[1], got[0])[:bits], turn)),
+        ]
+        with m.If(fetch):
+            m.d.sync += [there.eq(1), side.eq(turn), turn.eq(~turn)]
+        with m.Elif(move):
+            m.d.sync += there.eq(0)
+        for n in range(2):
+            here = Signal(self.width, reset_less=True, name=f"beat_{n}")
+            m.d.comb += self.o.p.word_select(n, self.width).eq(here)
+            with m.If(fetch & (turn == n)):
+                m.d.sync += got[n].eq(got[n] + 1)
+            with m.If(move & (side == n)):
+                m.d.sync += [here.eq(read.data), have[n].eq(1)]
+            with m.Elif(taken):
+                m.d.sync += have[n].eq(0)
+        return m

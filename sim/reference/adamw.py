@@ -1,0 +1,106 @@
+"""AdamW as the update engine computes it, word for word."""
+import numpy as np
+from numpy.typing import NDArray
+
+from gradloom.rtl.formats.adamw import (
+    BETA,
+    BIAS,
+    EPS,
+    EXPONENTS,
+    FRACTION,
+    GUARD,
+    INVERSE,
+    LARGEST,
+    NOTHING,
+    ROOT,
+    SQRT,
+)
+from gradloom.rtl.formats.fixed import saturate
+from gradloom.rtl.formats.linear import ACTIVATION, MASTER, half_up
+
+__all__ = ["adamw"]
+
+Words = NDArray[np.int64]
+_MANTISSA = FRACTION + 1
+#: Bits of an aligned sum of two mantissas.
+_WINDOW = _MANTISSA + GUARD + 1
+
+
+def adamw(p: Words, g: Words, m: Words, v: Words, *, beats: int = 0, beta1: int, beta2: int, rate: int, exponent: int,
+          eps: int, eps_exponent: int, gradient: int, decay: int, decay_shift: int
+          ) -> tuple[Words, Words, Words, int]:
+    """``(p, m, v, saturated)`` after a step: masters, gradients, moments as float32's bits, and the command's operands.
+
+    ``m`` and ``v`` are sums, not means: ``beta1 m + g`` and ``beta2 v + g**2``.
+    """
+    p, g, m, v = (np.asarray(words, np.int64) for words in (p, g, m, v))
+    mantissa, shift = _normalised(np.abs(g), ACTIVATION.width)
+    grade = np.where(g == 0, NOTHING, gradient - shift)
+
+    m_sign, m_exponent, m_mantissa = _fields(m)
+    negative = g < 0
+    e, a, b = _aligned(m_exponent, (beta1 * m_mantissa) >> BETA - GUARD, grade, mantissa << GUARD)
+    total = np.where(m_sign == negative, a + b, a - b)
+    m_sign = m_sign ^ (total < 0)
+    m, m_over = _packed(*_normalised(np.abs(total), _WINDOW), e)
+
+    _, v_exponent, v_mantissa = _fields(v)
+    square = mantissa * (mantissa >> _MANTISSA - BETA) >> BETA - GUARD
+    e, a, b = _aligned(v_exponent, (beta2 * v_mantissa) >> BETA - GUARD, 2 * grade - (BIAS - _MANTISSA), square)
+    v, v_over = _packed(*_normalised(a + b, _WINDOW), e)
+
+    _, m_exponent, m_mantissa = _fields(m)
+    inverse, size = _inverse(v, eps << ROOT - EPS, eps_exponent)
+    product = (m_mantissa * inverse >> BETA) * rate
+    down = exponent + size - m_exponent
+    beyond = (down < 0) & (m_mantissa * inverse != 0)
+    product = np.where(beyond, (1 << _MANTISSA + BETA) - 1, product)
+    change = half_up(product, np.clip(down, 0, 63))
+
+    decayed = p - half_up((p >> MASTER.width - 25) * decay, BETA - (MASTER.width - 25) + 5 * decay_shift)
+    exact = decayed - np.where(m_sign, -change, change)
+    new, lost = saturate(exact, MASTER.lo, MASTER.hi)
+    return (new, np.where(m == 0, 0, m | m_sign.astype(np.int64) << MASTER.width - 1), v,
+            lost + int(m_over.sum() + v_over.sum()))
+
+
+def _fields(words: Words) -> tuple[NDArray[np.bool_], Words, Words]:
+    """Sign, exponent and mantissa."""
+    exponent = words >> FRACTION & (1 << EXPONENTS) - 1
+    return (words >> MASTER.width - 1 & 1).astype(bool), exponent, np.where(
+        exponent == 0, 0, words & (1 << FRACTION) - 1 | 1 << FRACTION)
+
+
+def _normalised(magnitude: Words, width: int) -> tuple[Words, Words]:
+    """Shifted up until bit ``width - 1`` is 1, and how far."""
+    shift = np.where(magnitude == 0, 0, width - np.frexp(magnitude.astype(np.float64))[1].astype(np.int64))
+    return magnitude << shift, shift
+
+
+def _aligned(one: Words, a: Words, other: Words, b: Words) -> tuple[Words, Words, Words]:
+    """Both under the larger exponent; what falls off is lost."""
+    exponent = np.maximum(one, other)
+    return exponent, a >> np.minimum(exponent - one, 31), b >> np.minimum(exponent - other, 31)
+
+
+def _packed(mantissa: Words, shift: Words, exponent: Words) -> tuple[Words, NDArray[np.bool_]]:
+    """A moment, and whether it had to be clipped; less than the smallest is 0."""
+    exponent = exponent + 1 - shift
+    word = (exponent - 1 << FRACTION) + ((mantissa >> GUARD) + 1 >> 1)
+    zero = (mantissa == 0) | (exponent < 1)
+    over = ~zero & (word > LARGEST)
+    return np.where(zero, 0, np.where(over, LARGEST, word)), over
+
+
+def _inverse(v: Words, eps: int, eps_exponent: int) -> tuple[Words, Words]:
+    """``(n, e)``: ``1 / (sqrt(v) + eps)`` is ``n * 2**(-BETA - e)``; 0 for a sum of 0."""
+    _, e, mantissa = _fields(v)
+    # v is u * 4**h, u in [1/4, 1).
+    u = np.where(e & 1, mantissa >> 5, mantissa >> 4)
+    root = np.where(v == 0, 0, np.minimum(SQRT(np.where(v == 0, 1 << ROOT - 2, u)), (1 << ROOT) - 1))
+    h, root, aligned_eps = _aligned(np.where(v == 0, NOTHING, (e + 1 >> 1) - 63), root,
+                                    np.full_like(v, eps_exponent), np.full_like(v, eps))
+    total = root + aligned_eps
+    low = total < 1 << ROOT
+    x = np.where(low, 2 * total, total) & (1 << ROOT) - 1
+    return np.where(total == 0, 0, (1 << BETA) - 1 - INVERSE(x)), h - low
