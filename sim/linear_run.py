@@ -232,33 +232,68 @@ class LinearMachine:
     def step(self, layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1,
              moments: Mapping[str, np.ndarray] | None = None) -> Step:
         """What :func:`reference_step` tells, in RTL; ``cycles`` from bell to interrupt."""
-        config, shape, edge = self.config, layer.shape, self.config.edge
-        place = LayerMap.place(shape, config, 1 << 16)
-        plan = LayerPlan(shape=shape, exponents=e, place=place, config=config)
-        self._store(layer, e, place)
-        host = self.host
-        adapters = {"a": (shape.rank, shape.inputs), "b": (shape.rank, shape.outputs)}
-        for name, size in adapters.items():
-            m, v = np.zeros((2, *size), np.int64) if moments is None else moments[f"m{name}"]
-            host.store(getattr(place, f"m{name}"), tile_moments(m, v, edge))
+        plan = self._plan(layer, e, 1 << 16, moments)
         program = Assembler()
         plan.product(program)
         plan.product(program, backward=True)
         plan.gradients(program)
         plan.update(program, rule, step=number)
+        saturated, cycles = self._run(program)
+        return Step(tensors=self._results(plan, rule), saturated=saturated, cycles=cycles)
+
+    def stack(self, layers: Sequence[Layer], exponents: Sequence[Exponents], rule: float | AdamW) -> list[Step]:
+        """The same for layers one behind the other: all forward, then all backward from the last on, in one program.
+
+        What gradients need of a forward product waits in memory. Cycles and clipped words are those of all.
+        """
+        plans: list[LayerPlan] = []
+        for layer, e in zip(layers, exponents, strict=True):
+            plans.append(self._plan(layer, e, plans[-1].place.end if plans else 1 << 18, None))
+        program = Assembler()
+        for plan in plans:
+            plan.product(program)
+            plan.keep_hidden(program)
+        for plan in reversed(plans):
+            plan.product(program, backward=True)
+            plan.restore_hidden(program)
+            plan.gradients(program)
+            plan.update(program, rule)
+        saturated, cycles = self._run(program)
+        return [Step(tensors=self._results(plan, rule), saturated=saturated, cycles=cycles) for plan in plans]
+
+    def _plan(self, layer: Layer, e: Exponents, start: int, moments: Mapping[str, np.ndarray] | None) -> LayerPlan:
+        place = LayerMap.place(layer.shape, self.config, start)
+        plan = LayerPlan(shape=layer.shape, exponents=e, place=place, config=self.config)
+        self._store(layer, e, place)
+        for name, size in _adapters(layer.shape).items():
+            m, v = np.zeros((2, *size), np.int64) if moments is None else moments[f"m{name}"]
+            self.host.store(getattr(place, f"m{name}"), tile_moments(m, v, self.config.edge))
+        return plan
+
+    def _run(self, program: Assembler) -> tuple[int, int]:
         program.add(Engine.CONTROL, ControlOpcode.END)
-        host.store(0, program.code)
-        counters = host.run(0, len(program))
+        self.host.store(0, program.code)
+        counters = self.host.run(0, len(program), timeout=3600)
+        return counters.saturated, counters.cycles
+
+    def _results(self, plan: LayerPlan, rule: float | AdamW) -> dict[str, np.ndarray]:
+        shape, host, edge = plan.shape, self.host, self.config.edge
+        adapters = _adapters(shape)
         sizes = {"y": (shape.tokens, shape.outputs), "dx": (shape.tokens, shape.inputs),
                  "ga": adapters["a"], "gb": adapters["b"], **adapters}
-        found = {name: untile_rows(host.fetch(getattr(place, name), 4 * rows * features), rows, features, edge)
+        found = {name: untile_rows(host.fetch(getattr(plan.place, name), 4 * rows * features), rows, features, edge)
                  for name, (rows, features) in sizes.items()}
         found["b"] = found["b"].T
         if isinstance(rule, AdamW):
             for name, (rows, features) in adapters.items():
-                data = host.fetch(getattr(place, f"m{name}"), 8 * rows * features)
+                data = host.fetch(getattr(plan.place, f"m{name}"), 8 * rows * features)
                 found[f"m{name}"] = np.stack(untile_moments(data, rows, features, edge))
-        return Step(tensors=found, saturated=counters.saturated, cycles=counters.cycles)
+        return found
+
+
+def _adapters(shape: LayerShape) -> dict[str, tuple[int, int]]:
+    """Rows and features of the adapter's tensors as they lie in memory."""
+    return {"a": (shape.rank, shape.inputs), "b": (shape.rank, shape.outputs)}
 
 
 def pack_tiles(codes: np.ndarray, scale_codes: np.ndarray, edge: int) -> bytes:

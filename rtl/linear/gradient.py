@@ -2,7 +2,7 @@
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from ..config import LinearConfig
@@ -12,6 +12,7 @@ from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
 from .feet import HiddenWord
+from .hidden import HIDDEN_ARG, HiddenMemory, RestoreBeat
 from .words import PRECISION, Requantize, sign_extended
 
 __all__ = ["GradientOperands", "GradientEngine"]
@@ -24,9 +25,10 @@ GradientOperands = data.StructLayout({
 class GradientEngine(wiring.Component):
     """``dA = dH' X`` and ``dB' = H' dY``, whichever pair it is given.
 
-    X streams in as it lies in memory, tile by tile, tokens within a tile, ``edge`` words a token; h is what the
-    linear engine made last under that ``slot``, rounded to 18 bits (6 bits dropped, half up). Two rank indices a
-    cycle: a beat takes ``rank / 2`` cycles. Results leave tile by tile, ``edge`` words a rank index.
+    X streams in as it lies in memory, tile by tile, tokens within a tile, ``edge`` words a token; h is what
+    :class:`~.hidden.HiddenMemory` holds under that ``slot``: what a product made last, or what came back from
+    memory. Two rank indices a cycle: a beat takes ``rank / 2`` cycles. Results leave tile by tile, ``edge`` words a
+    rank index.
 
     Sums of up to 64 tokens need 48 bits. The result of a tile follows its last beat by 3 cycles a word and rank
     pair; the next tile waits for that.
@@ -35,6 +37,7 @@ class GradientEngine(wiring.Component):
     -------
     engine : see :class:`EngineSignature`.
     i : stream of beats. hidden : words of h. o : stream of beats.
+    request, kept, restore : h to memory and back, see :class:`~.hidden.HiddenMemory`.
     saturated : a result, or a word of h, was clipped.
     """
 
@@ -44,6 +47,8 @@ class GradientEngine(wiring.Component):
             "engine": In(EngineSignature()),
             "i": In(stream.Signature(config.beat_bits)), "hidden": In(HiddenWord(config)),
             "o": Out(stream.Signature(config.beat_bits)),
+            "request": In(stream.Signature(HIDDEN_ARG)), "kept": Out(stream.Signature(config.beat_bits)),
+            "restore": In(stream.Signature(RestoreBeat(config))),
             "saturated": Out(2),
         })
 
@@ -74,28 +79,12 @@ class GradientEngine(wiring.Component):
             with m.Else():
                 m.d.sync += [running.eq(1), tile.eq(0)]
 
-        # h, two rank indices a word.
-        h = []
-        rounded = Signal(signed(WEIGHT.width + 1))
-        drop = ACTIVATION.width - WEIGHT.width
-        later = Signal.like(self.hidden)
-        over = Signal()
-        value = Signal(signed(WEIGHT.width))
-        m.d.comb += [
-            rounded.eq(((self.hidden.value >> (drop - 1)) + 1) >> 1),
-            over.eq(rounded > WEIGHT.hi), value.eq(Mux(over, WEIGHT.hi, rounded)),
-        ]
-        m.d.sync += [later.eq(self.hidden), later.value.eq(value)]
-        for side in range(2):
-            m.submodules[f"h_{side}"] = side_memory = memory.Memory(
-                shape=signed(WEIGHT.width), depth=2 * config.tokens << ceil_log2(pairs), init=[])
-            write, read = side_memory.write_port(), side_memory.read_port()
-            m.d.comb += [
-                write.en.eq(later.valid & (later.rank[0] == side)),
-                write.addr.eq(Cat(later.token, later.slot, later.rank[1:])),
-                write.data.eq(later.value), read.addr.eq(Cat(token, args.slot, pair)),
-            ]
-            h.append(read.data)
+        kept = place(m, "hidden_memory", HiddenMemory(config), platform)
+        connect(m, flipped(self.restore), kept.restore)
+        connect(m, flipped(self.request), kept.request)
+        connect(m, kept.o, flipped(self.kept))
+        m.d.comb += kept.hidden.eq(self.hidden)
+        h = kept.words
 
         # A beat stays for all pairs; results are read when the last token of a tile is in.
         reading, settle = Signal(), Signal(4)
@@ -103,6 +92,7 @@ class GradientEngine(wiring.Component):
         m.d.comb += [
             go.eq(running & self.i.valid & ~reading & (settle == 0)),
             last_pair.eq(pair == args.rank[1:] - 1), self.i.ready.eq(go & last_pair),
+            kept.read.valid.eq(go), kept.read.slot.eq(args.slot), kept.read.token.eq(token), kept.read.pair.eq(pair),
         ]
         last_token, last_part = Signal(), Signal()
         m.d.comb += [last_token.eq(token == args.tokens - 1), last_part.eq(part == parts - 1)]
@@ -180,6 +170,6 @@ class GradientEngine(wiring.Component):
                      self.o.valid.eq(fifo.r_rdy), self.o.p.eq(fifo.r_data), fifo.r_en.eq(self.o.ready)]
         m.d.sync += [
             port.done.eq(fifo.r_rdy & self.o.ready & fifo.r_data[-1]),
-            self.saturated.eq((out.valid & requantize.saturated) + (self.hidden.valid & over)),
+            self.saturated.eq((out.valid & requantize.saturated) + kept.saturated),
         ]
         return m

@@ -12,6 +12,7 @@ from ..hierarchy import place
 from .core import LaneWrite, OperandWrite
 from .engine import LinearEngine
 from .gradient import GradientEngine
+from .hidden import HIDDEN_ARG
 from .update import UpdateEngine
 from .weights import TABLE_ARG, TILE_ARG
 
@@ -29,6 +30,7 @@ class Destination(IntEnum):
     DIRECTIONS = 5  #: gradients for the update
     WORDS = 6       #: words to be updated
     MOMENTS = 7     #: their moments
+    HIDDEN = 8      #: h, back from memory; ``arg`` is :data:`~.hidden.HIDDEN_ARG`
 
 
 class Source(IntEnum):
@@ -38,6 +40,7 @@ class Source(IntEnum):
     GRADIENTS = 1
     WORDS = 2
     MOMENTS = 3
+    HIDDEN = 4      #: h as the gradients see it; ``arg`` is :data:`~.hidden.HIDDEN_ARG`
 
 
 class LinearEngines(wiring.Component):
@@ -75,25 +78,27 @@ class LinearEngines(wiring.Component):
 
     def _load(self, m, linear, gradient, update):
         config, beat = self.config, self.load.p
-        tables, tiles = data.View(TABLE_ARG, beat.arg), data.View(TILE_ARG, beat.arg)
+        tables, tiles, hidden = (data.View(layout, beat.arg) for layout in (TABLE_ARG, TILE_ARG, HIDDEN_ARG))
         m.d.comb += [
             linear.tables.p.data.eq(beat.data), linear.tables.p.index.eq(beat.index), linear.tables.p.arg.eq(tables),
             linear.tiles.p.data.eq(beat.data), linear.tiles.p.first.eq(beat.first), linear.tiles.p.arg.eq(tiles),
             gradient.i.p.eq(beat.data), update.gradient.p.eq(beat.data), update.parameter.p.eq(beat.data),
             update.moment.p.eq(beat.data),
+            gradient.restore.p.data.eq(beat.data), gradient.restore.p.first.eq(beat.first),
+            gradient.restore.p.arg.eq(hidden),
         ]
         with m.Switch(beat.dest):
             for destination, port in (
                     (Destination.TABLES, linear.tables), (Destination.TILES, linear.tiles),
                     (Destination.GRADIENT, gradient.i), (Destination.DIRECTIONS, update.gradient),
-                    (Destination.WORDS, update.parameter), (Destination.MOMENTS, update.moment)):
+                    (Destination.WORDS, update.parameter), (Destination.MOMENTS, update.moment),
+                    (Destination.HIDDEN, gradient.restore)):
                 with m.Case(destination):
                     m.d.comb += [port.valid.eq(self.load.valid), self.load.ready.eq(port.ready)]
             with m.Default():
                 m.d.comb += self.load.ready.eq(1)
         operand, rounding, lane = (Signal(OperandWrite(config)), Signal(LaneWrite(config)), Signal(LaneWrite(config)))
         drop = MASTER.width - WEIGHT.width
-        long = []
         for index in range(config.beat_words):
             word = beat.data.word_select(index, MASTER.width).as_signed()
             m.d.sync += operand.data[index].eq(word)
@@ -101,7 +106,6 @@ class LinearEngines(wiring.Component):
             rounded = Signal(signed(WEIGHT.width + 1), reset_less=True)
             m.d.sync += rounded.eq(((word >> (drop - 1)) + 1) >> 1)
             m.d.sync += lane.data[index].eq(Mux(rounded > WEIGHT.hi, WEIGHT.hi, rounded))
-            long.append(rounded)
         for port, destination in ((operand, Destination.OPERANDS), (rounding, Destination.LANES)):
             m.d.sync += [
                 port.valid.eq(self.load.valid & (beat.dest == destination)),
@@ -112,7 +116,12 @@ class LinearEngines(wiring.Component):
 
     def _store(self, m, linear, gradient, update):
         source, left = Signal(8), Signal(24)
-        m.d.comb += self.request.ready.eq(left == 0)
+        keeps = self.request.p.source == Source.HIDDEN
+        m.d.comb += [
+            self.request.ready.eq((left == 0) & (gradient.request.ready | ~keeps)),
+            gradient.request.valid.eq(self.request.valid & (left == 0) & keeps),
+            gradient.request.p.eq(data.View(HIDDEN_ARG, self.request.p.arg)),
+        ]
         with m.If(self.request.valid & self.request.ready):
             m.d.sync += [source.eq(self.request.p.source), left.eq(self.request.p.beats)]
         with m.Elif(self.store.valid & self.store.ready):
@@ -120,7 +129,8 @@ class LinearEngines(wiring.Component):
         with m.If(left != 0):
             with m.Switch(source):
                 for number, port in ((Source.OUTPUTS, linear.o), (Source.GRADIENTS, gradient.o),
-                                     (Source.WORDS, update.o), (Source.MOMENTS, update.new_moment)):
+                                     (Source.WORDS, update.o), (Source.MOMENTS, update.new_moment),
+                                     (Source.HIDDEN, gradient.kept)):
                     with m.Case(number):
                         m.d.comb += [self.store.valid.eq(port.valid), self.store.p.eq(port.p),
                                      port.ready.eq(self.store.ready)]

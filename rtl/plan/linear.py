@@ -10,6 +10,7 @@ from ..config import LinearConfig
 from ..control.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
 from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT
 from ..linear.gradient import GradientOperands
+from ..linear.hidden import HIDDEN_ARG
 from ..linear.machine import Destination, Source
 from ..linear.parts import LinearOperands
 from ..linear.update import UpdateEngine, UpdateOpcode, UpdateOperands
@@ -156,6 +157,7 @@ class LayerMap:
     gb: int
     ma: int
     mb: int
+    h: int
     end: int
 
     @classmethod
@@ -171,6 +173,7 @@ class LayerMap:
             "dy": 4 * shape.tokens * shape.outputs, "dx": 4 * shape.tokens * shape.inputs,
             "ga": 4 * shape.rank * shape.inputs, "gb": 4 * shape.rank * shape.outputs,
             "ma": 8 * shape.rank * shape.inputs, "mb": 8 * shape.rank * shape.outputs,
+            "h": -(-4 * shape.tokens * shape.rank // beat) * beat,
         }
         places = {}
         for name, size in sizes.items():
@@ -223,6 +226,25 @@ class LayerPlan:
     def product(self, program: Assembler, *, backward: bool = False) -> None:
         """The product alone; its result is in memory when the program goes on."""
         chain(program, [self.job(backward=backward)], self.config)
+
+    def keep_hidden(self, program: Assembler) -> None:
+        """h of the forward product to memory, where it waits for the gradients while other layers have their turn."""
+        program.add(Engine.STORE, 0, StoreOperands, phase=Phase.STORE, offset=self.place.h, beats=self._hidden_beats,
+                    source=Source.HIDDEN, arg=self._hidden)
+        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+
+    def restore_hidden(self, program: Assembler) -> None:
+        """That h back."""
+        _emit(program, [_load(Transfer(self.place.h, self._hidden_beats, self._hidden), Destination.HIDDEN)])
+        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+
+    @property
+    def _hidden(self) -> int:
+        return pack(HIDDEN_ARG, {"slot": 0, "tokens": self.shape.tokens, "rank": self.shape.rank})
+
+    @property
+    def _hidden_beats(self) -> int:
+        return -(-self.shape.tokens * self.shape.rank // self.config.beat_words)
 
     def gradients(self, program: Assembler) -> None:
         """``ga = dh' x`` and ``gb = h' dy``, in memory."""

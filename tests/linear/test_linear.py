@@ -96,6 +96,23 @@ def test_the_reference_is_near_float64(shape):
         assert error < 1e-3, name
 
 
+@pytest.mark.parametrize("stall", [0, 100])
+def test_a_stack_of_layers_in_one_program_equals_each_alone(machine, stall):
+    """h of the first layers waits in memory while the others have their turn; 5 and 7 tokens do not fill its beats."""
+    layers = [make_layer(*shape, seed=index) for index, shape in enumerate(
+        [(32, 48, 7, 4), (48, 32, 5, 2), (16, 16, 8, 4), (32, 32, 3, 2)])]
+    exponents, references = zip(*(expected(layer) for layer in layers))
+    machine.device.set("stall", stall)
+    try:
+        steps = machine.stack(layers, exponents, RATE)
+    finally:
+        machine.device.set("stall", 0)
+    for step, reference in zip(steps, references, strict=True):
+        for name, words in step.tensors.items():
+            assert np.array_equal(words, reference.tensors[name]), name
+    assert steps[0].saturated == sum(reference.saturated for reference in references)
+
+
 def _run(machine, engine, layout, opcode=0, **operands):
     program = Assembler()
     program.add(engine, opcode, layout, **operands)
