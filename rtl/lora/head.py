@@ -16,6 +16,7 @@ from gradloom.rtl.lora.gradient import DH_DROP, GRADIENT_WIDTH, dh_width, sum_wi
 from gradloom.rtl.lora.optimizer import OPTIMIZER_CONFIG, OptimizerLane, lane_config
 from gradloom.rtl.loss.softmax import SoftmaxCrossEntropy
 from gradloom.rtl.stream.delay import delay
+from gradloom.rtl.stream.queue import count_up_down
 
 __all__ = ["Head", "HeadOperands", "HeadOpcode"]
 
@@ -586,16 +587,16 @@ class Head(wiring.Component):
         # Dump: cycle 0 address, 1 words, 2 queue. A beat enters only when the queue has room.
         left = Signal(24)
         beat = Signal(24)
-        pending = Signal(range(5))
+        pending = Signal(4)
         issue = Signal()
         with m.If(self.i_dump.valid & self.i_dump.ready):
             m.d.sync += [left.eq(self.i_dump.p.beats), beat.eq(0)]
         with m.Elif(issue):
             m.d.sync += [left.eq(left - 1), beat.eq(beat + 1)]
         m.submodules.b_queue = queue = SyncFIFOBuffered(width=128, depth=4)
-        m.d.comb += issue.eq(dumping & (left != 0) & (pending != 4))
-        m.d.sync += pending.eq(pending + issue - (self.o_b.valid & self.o_b.ready))
-        m.d.comb += dumped.eq((left == 0) & (pending == 0))
+        m.d.comb += issue.eq(dumping & (left != 0) & ~pending[-1])
+        count_up_down(m, pending, issue, self.o_b.valid & self.o_b.ready)
+        m.d.comb += dumped.eq((left == 0) & ~pending[0])
         dump_k = beat >> 1
         exists = delay(m, dump_k < depth, 1)
         halves = [Cat(*(Cat(lane.b) for lane in lanes[n:n + _BEAT_CLASSES])) for n in (0, _BEAT_CLASSES)]

@@ -8,6 +8,7 @@ from amaranth.utils import exact_log2
 
 from ..control.errors import Error
 from ..control.signature import EngineSignature, LoadBeat, LoadOperands
+from ..stream.queue import ShortQueue
 from .axi import AXI4ReadSignature, Burst, check_data_bits
 from .window import WindowCheck, absolute, advance, burst_beats
 
@@ -103,7 +104,8 @@ class ReadDMA(wiring.Component):
 
         burst = data.StructLayout({"fetch": 1, "last": 1, "offset": 32})
         context = data.StructLayout({"dest": 8, "arg": 32})
-        m.submodules.bursts = bursts = SyncFIFOBuffered(width=burst.size, depth=self.outstanding)
+        queue = ShortQueue if 3 <= self.outstanding <= 16 else SyncFIFOBuffered
+        m.submodules.bursts = bursts = queue(width=burst.size, depth=self.outstanding)
         m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFOBuffered(width=context.size, depth=4))
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
 

@@ -1,0 +1,63 @@
+"""Counting in thermometer code: a look at one bit, and no carry, on ways where levels of logic are few."""
+from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["count_up_down", "ShortQueue"]
+
+
+def count_up_down(m, fill, up, down):
+    """``fill``, as many ones from the lowest bit on as were counted: one more with ``up``, one less with ``down``.
+
+    Neither beyond its ends: that is for ``up`` and ``down`` to see to.
+    """
+    with m.If(up & ~down):
+        m.d.sync += fill.eq(Cat(Const(1, 1), fill[:-1]))
+    with m.Elif(down & ~up):
+        m.d.sync += fill.eq(fill[1:])
+
+
+class ShortQueue(wiring.Component):
+    """``SyncFIFOBuffered`` of few entries, cycle by cycle, without its adders.
+
+    ``r_data`` is a register; an entry is there 2 cycles after it was written to an empty queue.
+
+    Parameters
+    ----------
+    width, depth : int
+        ``depth`` at least 3.
+    """
+
+    def __init__(self, *, width, depth):
+        if depth < 3:
+            raise ValueError(f"depth={depth}: must be at least 3")
+        self.width, self.depth = width, depth
+        super().__init__({
+            "w_data": In(width), "w_en": In(1), "w_rdy": Out(1),
+            "r_data": Out(width), "r_en": In(1), "r_rdy": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        depth = self.depth - 1  # the last entry is the output's register
+        fill = Signal(depth)
+        m.submodules.storage = storage = memory.Memory(shape=self.width, depth=depth, init=[])
+        write, read = storage.write_port(), storage.read_port(domain="comb")
+        put, take = Signal(), Signal()
+        m.d.comb += [
+            self.w_rdy.eq(~fill[-1]), put.eq(self.w_en & ~fill[-1]), take.eq(fill[0] & (~self.r_rdy | self.r_en)),
+            write.en.eq(put), write.data.eq(self.w_data),
+        ]
+        count_up_down(m, fill, put, take)
+        for port, moves in ((write, put), (read, take)):
+            place = Signal(range(depth))
+            m.d.comb += port.addr.eq(place)
+            with m.If(moves):
+                m.d.sync += place.eq(place + 1)
+                with m.If(place == depth - 1):
+                    m.d.sync += place.eq(0)
+        with m.If(take):
+            m.d.sync += [self.r_data.eq(read.data), self.r_rdy.eq(1)]
+        with m.Elif(self.r_en):
+            m.d.sync += self.r_rdy.eq(0)
+        return m

@@ -1,0 +1,43 @@
+"""A short queue is Amaranth's buffered FIFO, cycle by cycle."""
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.sim import Simulator
+
+from gradloom.rtl.stream.queue import ShortQueue
+
+
+@pytest.mark.parametrize("depth", [3, 4, 8, 16])
+@pytest.mark.parametrize("chances", [(0.9, 0.3), (0.3, 0.9), (0.7, 0.7), (1, 1)], ids=str)
+def test_both_offer_and_take_the_same_in_every_cycle(depth, chances):
+    m = Module()
+    m.submodules.ours = ours = ShortQueue(width=8, depth=depth)
+    m.submodules.theirs = theirs = SyncFIFOBuffered(width=8, depth=depth)
+    random = np.random.default_rng(depth)
+
+    async def process(ctx):
+        moved = 0
+        for value in range(400):
+            writes, reads = (int(random.random() < chance) for chance in chances)
+            for queue in (ours, theirs):
+                ctx.set(queue.w_data, value % 256)
+                ctx.set(queue.w_en, writes)
+                ctx.set(queue.r_en, reads)
+            assert ctx.get(ours.w_rdy) == ctx.get(theirs.w_rdy)
+            assert ctx.get(ours.r_rdy) == ctx.get(theirs.r_rdy)
+            if ctx.get(ours.r_rdy):
+                assert ctx.get(ours.r_data) == ctx.get(theirs.r_data)
+                moved += reads
+            await ctx.tick()
+        assert moved > 100
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(process)
+    simulator.run()
+
+
+def test_fewer_than_three_entries_are_refused():
+    with pytest.raises(ValueError, match="depth=2: must be at least 3"):
+        ShortQueue(width=8, depth=2)
