@@ -26,7 +26,7 @@ class _Action(NamedTuple):
 
     scale: Scale = Scale.UNIT
     factor: Factor = Factor.UNIT
-    other: Other = Other.TABLE
+    other: Other = Other.NONE
     fold: Fold = Fold.NONE
     second: int = 0         # the first operand is b
     slope: int = 0          # the table is SiLU's slope, not the sigmoid
@@ -36,9 +36,9 @@ class _Action(NamedTuple):
 
 
 _ACTIONS = {
-    VectorOpcode.SWIGLU: (_Action(Scale.TABLE, Factor.B, o=1),),
-    VectorOpcode.SWIGLU_BACKWARD: (_Action(Scale.TABLE, Factor.C, q=1),
-                                   _Action(Scale.TABLE, Factor.C, second=1, slope=1, o=1)),
+    VectorOpcode.SWIGLU: (_Action(factor=Factor.B, other=Other.TABLE, o=1),),
+    VectorOpcode.SWIGLU_BACKWARD: (_Action(factor=Factor.C, other=Other.TABLE, q=1),
+                                   _Action(factor=Factor.C, other=Other.TABLE, second=1, slope=1, o=1)),
     VectorOpcode.NORM_SUMS: (_Action(factor=Factor.A, sums=1),),
     VectorOpcode.NORM: (_Action(Scale.ROOT, Factor.WEIGHT, o=1),),
     VectorOpcode.NORM_BACKWARD_SUMS: (_Action(factor=Factor.A, sums=1),
@@ -184,8 +184,6 @@ class VectorEngine(wiring.Component):
         root = read_row.data
         m.d.comb += read_row.addr.eq(walk.token)
 
-        pull6, root10 = delay(m, root.pull, 5), delay(m, root.mantissa, 9)
-        root16 = delay(m, root10, 6)
         pull8, exponent12 = delay(m, root.pull_shift, 7), delay(m, root.exponent, 11)
         # A stage early, and registered.
         right = Signal(6, reset_less=True)
@@ -228,10 +226,10 @@ class VectorEngine(wiring.Component):
                 lane.weight.eq(weight.data.word_select(n, WEIGHT.width)),
                 lane.gate.eq(args.gate), piece.addr.eq(Cat(lane.piece, line[5].slope)),
                 lane.base.eq(piece.data[:BASE]), lane.slope.eq(piece.data[BASE:]),
-                lane.other.eq(line[6].other), lane.pull.eq(pull6), lane.right.eq(right), lane.fold.eq(fold),
-                lane.second.eq(line[10].second), lane.scale.eq(line[10].scale), lane.root.eq(root10),
-                lane.left.eq(left), lane.factor.eq(line[16].factor), lane.root_late.eq(root16),
-                lane.shift.eq(shift), sums.products[n].eq(lane.product),
+                lane.other.eq(line[1].other), lane.second.eq(line[1].second), lane.scale.eq(line[1].scale),
+                lane.factor.eq(line[1].factor), lane.pull.eq(root.pull), lane.root.eq(root.mantissa),
+                lane.right.eq(right), lane.fold.eq(fold), lane.left.eq(left), lane.shift.eq(shift),
+                sums.products[n].eq(lane.product),
             ]
             words.append(lane.word)
             clipped += [lane.clipped & (line[24].o | line[24].q), lane.term_clipped]

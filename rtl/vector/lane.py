@@ -1,7 +1,7 @@
 """One lane of the vector engine: an element a cycle through four multipliers."""
 from enum import IntEnum
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -34,22 +34,22 @@ assert -1 << 11 <= min(_SLOPES) and max(_SLOPES) < 1 << 11
 
 
 class Other(IntEnum):
-    """What the product beside the first one is of."""
+    """What the product beside the first one is of. ``NONE``: it is not used."""
 
-    TABLE = 0       # slope and rest of the gate: interpolation
+    TABLE = 0       # slope and rest of the gate: interpolation, whose result the first operand is multiplied with
     PULL = 1        # a, pull
     WORD = 2        # b, 1
     TURN = 3        # d, c
+    NONE = 4
 
 
 class Scale(IntEnum):
-    """By what the first operand is multiplied."""
+    """By what the first operand is multiplied, but for :attr:`Other.TABLE`."""
 
     UNIT = 0
-    TABLE = 1
-    ROOT = 2
-    WEIGHT = 3
-    COSINE = 4      # b
+    ROOT = 1
+    WEIGHT = 2
+    COSINE = 3      # b
 
 
 class Fold(IntEnum):
@@ -79,12 +79,13 @@ class Lane(wiring.Component):
 
     Members
     -------
-    a, b, c, d : operands, stage 0. weight : stage 1.
+    a, b, c, d : operands, stage 0.
+    weight, root, pull : what goes with them, stage 1.
+    other, second, scale, factor : which operands are multiplied, stage 1; ``second``: the first product is of b, not of
+        a. With ``Other.TABLE`` the table gives what the first one is multiplied with.
     gate : shift of the sigmoid's argument, held during a command.
     piece : index into the table, stage 5; ``base``, ``slope`` : what stands there, stage 6.
-    other, pull : stage 6. right : stage 9. fold : stage 11.
-    second : whether the first product is of b, not of a; scale, root : stage 10. left : stage 13.
-    factor, root_late : stage 16. shift : stage 20.
+    right : stage 9. fold : stage 11. left : stage 13. shift : stage 20.
     product : term times factor, stage 20.
     word, size : result and the bits of it, sign folded in, before it was clipped; clipped, term_clipped : stage 24.
     """
@@ -96,9 +97,9 @@ class Lane(wiring.Component):
         super().__init__({
             "a": In(word), "b": In(word), "c": In(word), "d": In(word), "weight": In(factor), "gate": In(6),
             "piece": Out(PIECE), "base": In(BASE), "slope": In(SLOPE),
-            "other": In(Other), "pull": In(factor), "right": In(6), "fold": In(Fold),
-            "second": In(1), "scale": In(Scale), "root": In(factor), "left": In(6),
-            "factor": In(Factor), "root_late": In(factor), "shift": In(6),
+            "second": In(1), "scale": In(Scale), "root": In(factor), "factor": In(Factor),
+            "other": In(Other), "pull": In(factor),
+            "right": In(6), "fold": In(Fold), "left": In(6), "shift": In(6),
             "product": Out(signed(PRODUCT)),
             "word": Out(word), "size": Out(PRODUCT), "clipped": Out(1), "term_clipped": Out(1),
         })
@@ -111,16 +112,29 @@ class Lane(wiring.Component):
             m.d.sync += q.eq(value)
             return q
 
-        # A word that is used at several stages runs along one delay line.
-        a6, b6, c6 = (delay(m, each, 6) for each in (self.a, self.b, self.c))
-        a10, b10 = (delay(m, each, 4) for each in (a6, b6))
-        a16, b16, c16 = (delay(m, each, count) for each, count in ((a10, 6), (b10, 6), (c6, 10)))
-        d6 = delay(m, self.d, 6)
-        weight10 = delay(m, self.weight, 9)
-        weight16 = delay(m, weight10, 6)
+        # Stage 2: operands of all products, of which the table may replace some on their way.
+        a1, b1, c1, d1 = (register(each) for each in (self.a, self.b, self.c, self.d))
+        x0, y0, x1, y1, v = (Signal(shape, reset_less=True) for shape in (
+            signed(ACTIVATION.width), signed(WEIGHT.width), signed(ACTIVATION.width), signed(WEIGHT.width),
+            signed(ACTIVATION.width)))
+        for select, outputs, choices in (
+            (self.other, (x0, y0), {Other.PULL: (a1, self.pull), Other.WORD: (b1, 1), Other.TURN: (d1, c1)}),
+            (self.scale, (y1,), {Scale.UNIT: (1,), Scale.ROOT: (self.root,), Scale.WEIGHT: (self.weight,),
+                                 Scale.COSINE: (b1,)}),
+            (self.factor, (v,), {Factor.UNIT: (1,), Factor.A: (a1,), Factor.B: (b1,), Factor.C: (c1,),
+                                 Factor.WEIGHT: (self.weight,), Factor.ROOT: (self.root,)}),
+        ):
+            with m.Switch(select):
+                for name, values in choices.items():
+                    with m.Case(name):
+                        m.d.sync += [output.eq(value) for output, value in zip(outputs, values)]
+        m.d.sync += x1.eq(Mux(self.second, b1, a1))
+        x0, y0, x1, y1, v = (delay(m, each, count) for each, count in ((x0, 4), (y0, 4), (x1, 9), (y1, 8), (v, 15)))
+        negative = delay(m, a1[-1], 9)
+        interpolated6 = delay(m, self.other == Other.TABLE, 5)
+        interpolated10 = delay(m, interpolated6, 4)
 
         # Stages 2 to 5: argument of the sigmoid.
-        a1 = register(self.a)
         size = register(Mux(a1 < 0, -a1, a1), ACTIVATION.width)
         coarse = register((size << GATE_LIFT) >> (self.gate & 0b111000), ACTIVATION.width + GATE_LIFT)
         fine = register(coarse >> self.gate[:3], ACTIVATION.width + GATE_LIFT)
@@ -131,12 +145,8 @@ class Lane(wiring.Component):
         rest6, base9 = register(argument[:rest]), delay(m, self.base, 3)
 
         # Stages 7 to 9: the other product; 10 to 12: what enters the term of it, and the half that rounds.
-        x0, y0 = Signal(signed(TERM.width), reset_less=True), Signal(signed(WEIGHT.width), reset_less=True)
-        with m.Switch(self.other):
-            for name, x, y in ((Other.TABLE, self.slope, rest6), (Other.PULL, a6, self.pull), (Other.WORD, b6, 1),
-                               (Other.TURN, d6, c6)):
-                with m.Case(name):
-                    m.d.sync += [x0.eq(x), y0.eq(y)]
+        x0 = register(Mux(interpolated6, self.slope, x0))
+        y0 = register(Mux(interpolated6, Cat(rest6, Const(0, 1)).as_signed(), y0))
         product0 = register(register(x0 * y0))
         shifted0 = _shift(m, product0, self.right)
         half = 1 << (GUARD - 1)
@@ -147,29 +157,17 @@ class Lane(wiring.Component):
         with m.If(self.fold == Fold.MINUS):
             m.d.sync += folded.eq(half - shifted0)
 
-        # Stages 10 and 11: sigmoid, and operands of the first product; 12 to 15: the product, shifted.
+        # Stages 10 and 11: what the table gives; 12 to 15: the product, shifted.
         table = register((base9 << rest) + product0[:30].as_signed() + (1 << (rest - 1)), signed(BASE + rest + 1))
         table = table[rest:].as_signed()
-        negative = delay(m, a6[-1], 4)
-        x1, y1 = Signal(signed(TERM.width), reset_less=True), Signal(signed(WEIGHT.width), reset_less=True)
-        m.d.sync += x1.eq(Mux(self.second, b10, a10))
-        with m.Switch(self.scale):
-            for name, y in ((Scale.UNIT, 1), (Scale.TABLE, Mux(negative, (1 << FACTOR_FRAC) - table, table)),
-                            (Scale.ROOT, self.root), (Scale.WEIGHT, weight10), (Scale.COSINE, b10)):
-                with m.Case(name):
-                    m.d.sync += y1.eq(y)
+        factor = Mux(negative, (1 << FACTOR_FRAC) - table, table)
+        y1 = register(Mux(interpolated10, factor, y1), signed(WEIGHT.width))
         shifted1 = _shift(m, register(register(x1 * y1)), self.left)
 
-        # Stages 16 and 17: the term and its factor.
+        # Stages 16 and 17: the term.
         total = register(shifted1 + delay(m, folded, 3))
         clipped, over = saturate_hdl(total[GUARD:].as_signed(), TERM.shape)
         term, term_over = register(clipped), register(over)
-        v = Signal(signed(ACTIVATION.width), reset_less=True)
-        with m.Switch(self.factor):
-            for name, value in ((Factor.UNIT, 1), (Factor.A, a16), (Factor.B, b16), (Factor.C, c16),
-                                (Factor.WEIGHT, weight16), (Factor.ROOT, self.root_late)):
-                with m.Case(name):
-                    m.d.sync += v.eq(value)
 
         # Stages 18 to 20: their product, in two parts as a slice multiplies no more than 25 x 18 bits.
         split = WEIGHT.width - 1
