@@ -26,13 +26,15 @@ class VectorOpcode(IntEnum):
 
 
 #: A tensor is ``tiles`` x ``tokens`` x ``row`` beats in that order. Shifts, ``gate`` (the reference's ``gate_shift``)
-#: among them: see the reference. ``eps << eps_shift`` is added to sums of squares; ``turn``: ROPE turns backward.
+#: among them: see the reference. ``eps << eps_shift`` is added to sums of squares; ``turn``: ROPE turns backward;
+#: ``wide``: results of ADD have the 25 bits of an operand, not 24.
 VectorOperands = data.StructLayout({
     "row": 9, "tiles": 10, "tokens": 13, "left": 6, "right": 6, "shift": signed(7), "second_shift": signed(7),
-    "gate": 6, "eps": 16, "eps_shift": 6, "turn": 1, "_reserved": 73,
+    "gate": 6, "eps": 16, "eps_shift": 6, "turn": 1, "wide": 1, "_reserved": 72,
 })
 
-#: What leaves the first products, and enters the second.
+#: What leaves the first products and enters the second; operands too, so that a residual stream, which is read by this
+#: engine only, may have a bit more than what the linears read.
 TERM = Fixed(width=25, frac=0)
 #: Bits below a term in the sum that makes it.
 GUARD = 3

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..formats.fixed import Fixed
 from ..formats.linear import ACTIVATION, WEIGHT
 from ..formats.vector import EPS_SHIFT, FACTOR_FRAC
 
@@ -19,12 +20,12 @@ __all__ = ["add", "epsilon", "frac_of", "norm_weight", "rms_norm", "rms_norm_bac
 _UNIT = 7
 
 
-def frac_of(magnitude: float) -> int:
+def frac_of(magnitude: float, form: Fixed = ACTIVATION) -> int:
     """Most fraction bits with which a word holds ``magnitude``."""
     if magnitude <= 0:
         return 0
-    frac = ACTIVATION.width - 1 - math.frexp(magnitude)[1]
-    return frac if round(magnitude * 2.0**frac) <= ACTIVATION.hi else frac - 1
+    frac = form.width - 1 - math.frexp(magnitude)[1]
+    return frac if round(magnitude * 2.0**frac) <= form.hi else frac - 1
 
 
 def _checked(**shifts: int) -> dict[str, int]:

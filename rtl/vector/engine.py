@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from ..control.errors import Error
 from ..control.signature import EngineSignature
-from ..formats.linear import ACTIVATION, MASTER, WEIGHT
-from ..formats.vector import EPS_SHIFT, SIGMOID, SILU_SLOPE, VectorOpcode, VectorOperands
+from ..formats.linear import MASTER, WEIGHT
+from ..formats.vector import EPS_SHIFT, SIGMOID, SILU_SLOPE, TERM, VectorOpcode, VectorOperands
 from ..hierarchy import place
 from ..stream.delay import delay
 from .halves import Halves
@@ -85,7 +85,7 @@ class VectorEngine(wiring.Component):
     -------
     engine : see :class:`EngineSignature`. ``BAD_OPERAND``: a size that is 0 or too large; rows of a norm below 2
         beats; rows of ROPE that are no power of two from 2; ``eps_shift`` above 44.
-    a, b, c : operands, beats of 32-bit words of which 24 count, of WEIGHTS and of angles 18. o, q : results.
+    a, b, c : operands, beats of 32-bit words of which 25 count, of WEIGHTS and of angles 18. o, q : results.
     saturated : how many words and terms were clipped, cycle by cycle.
     o_magnitude, q_magnitude : bits of the largest result of the last command before it was clipped, without its sign;
         right from ``done`` to the next command.
@@ -120,7 +120,7 @@ class VectorEngine(wiring.Component):
         m.submodules.walk = walk
 
         # Operands of this cycle.
-        halves = Halves(depth=self.head // self.lanes, turned=self.lanes * ACTIVATION.width,
+        halves = Halves(depth=self.head // self.lanes, turned=self.lanes * TERM.width,
                         angle=self.lanes * WEIGHT.width)
         rope = Signal()
         m.submodules.halves = halves
@@ -133,13 +133,14 @@ class VectorEngine(wiring.Component):
             ]
         m.d.comb += [
             halves.start.eq(begin), halves.row.eq(args.row),
-            halves.i_turned.eq(self._cut(self.a.p, ACTIVATION.width)),
+            halves.i_turned.eq(self._cut(self.a.p, TERM.width)),
             halves.i_angle.eq(self._cut(self.b.p, WEIGHT.width)),
             halves.put.eq(running & rope & arrivals.busy & self.a.valid & self.b.valid & halves.put_ready),
             arrivals.step.eq(halves.put), halves.take.eq(walk.step & rope),
         ]
-        two, uses_b, uses_c = Signal(), Signal(), Signal()
+        two, uses_b, uses_c, wide = Signal(), Signal(), Signal(), Signal()
         m.d.sync += [
+            wide.eq(args.wide & (op == VectorOpcode.ADD)),
             two.eq((op == VectorOpcode.SWIGLU_BACKWARD) | (op == VectorOpcode.NORM_BACKWARD_SUMS)),
             uses_b.eq((op == VectorOpcode.SWIGLU) | (op == VectorOpcode.SWIGLU_BACKWARD) | (op == VectorOpcode.ADD)
                       | (op == VectorOpcode.NORM_BACKWARD_SUMS) | (op == VectorOpcode.NORM_BACKWARD)),
@@ -214,17 +215,17 @@ class VectorEngine(wiring.Component):
                     int(base) | (int(slope) & 0xFFF) << BASE for each in (SIGMOID, SILU_SLOPE)
                     for base, slope in zip(*each.table)])
             piece = table.read_port()
-            own = self.a.p.word_select(n, MASTER.width)[:ACTIVATION.width]
-            turned = halves.own.word_select(n, ACTIVATION.width)
+            own = self.a.p.word_select(n, MASTER.width)[:TERM.width]
+            turned = halves.own.word_select(n, TERM.width)
             cosine = halves.first.word_select(n, WEIGHT.width).as_signed()
             sine = halves.second.word_select(n, WEIGHT.width).as_signed()
             m.d.comb += [
                 lane.a.eq(Mux(rope, turned, own)),
-                lane.b.eq(Mux(rope, cosine, self.b.p.word_select(n, MASTER.width)[:ACTIVATION.width].as_signed())),
-                lane.c.eq(Mux(rope, sine, self.c.p.word_select(n, MASTER.width)[:ACTIVATION.width].as_signed())),
-                lane.d.eq(halves.other.word_select(n, ACTIVATION.width)),
+                lane.b.eq(Mux(rope, cosine, self.b.p.word_select(n, MASTER.width)[:TERM.width].as_signed())),
+                lane.c.eq(Mux(rope, sine, self.c.p.word_select(n, MASTER.width)[:TERM.width].as_signed())),
+                lane.d.eq(halves.other.word_select(n, TERM.width)),
                 lane.weight.eq(weight.data.word_select(n, WEIGHT.width)),
-                lane.gate.eq(args.gate), piece.addr.eq(Cat(lane.piece, line[5].slope)),
+                lane.gate.eq(args.gate), lane.wide.eq(wide), piece.addr.eq(Cat(lane.piece, line[5].slope)),
                 lane.base.eq(piece.data[:BASE]), lane.slope.eq(piece.data[BASE:]),
                 lane.other.eq(line[1].other), lane.second.eq(line[1].second), lane.scale.eq(line[1].scale),
                 lane.factor.eq(line[1].factor), lane.pull.eq(root.pull), lane.root.eq(root.mantissa),
@@ -294,7 +295,7 @@ class VectorEngine(wiring.Component):
             m.d.comb += [
                 fifo.w_data.eq(beat), fifo.w_en.eq(line[24].valid & line[24][name]),
                 port.valid.eq(fifo.r_rdy), fifo.r_en.eq(port.ready),
-                port.p.eq(Cat(*(_extended(fifo.r_data.word_select(lane, ACTIVATION.width))
+                port.p.eq(Cat(*(_extended(fifo.r_data.word_select(lane, TERM.width))
                                 for lane in range(self.lanes)))),
             ]
             m.d.sync += pending.eq(pending + (go & line[0][name]) - (fifo.r_rdy & port.ready))

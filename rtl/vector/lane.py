@@ -22,8 +22,8 @@ from ..stream.delay import delay
 
 __all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "Other", "Scale", "Fold", "Factor", "Lane"]
 
-#: Bits of a term times a word.
-PRODUCT = TERM.width + ACTIVATION.width
+#: Bits of a term times an operand.
+PRODUCT = 2 * TERM.width
 #: Bits that choose a piece of a table; shapes of what it holds.
 PIECE = SIGMOID.index
 BASE = 17
@@ -83,7 +83,7 @@ class Lane(wiring.Component):
     weight, root, pull : what goes with them, stage 1.
     other, second, scale, factor : which operands are multiplied, stage 1; ``second``: the first product is of b, not of
         a. With ``Other.TABLE`` the table gives what the first one is multiplied with.
-    gate : shift of the sigmoid's argument, held during a command.
+    gate, wide : shift of the sigmoid's argument, whether words have 25 bits; held during a command.
     piece : index into the table, stage 5; ``base``, ``slope`` : what stands there, stage 6.
     right : stage 9. fold : stage 11. left : stage 13. shift : stage 20.
     product : term times factor, stage 20.
@@ -93,9 +93,10 @@ class Lane(wiring.Component):
     latency = 24
 
     def __init__(self):
-        word, factor = signed(ACTIVATION.width), signed(WEIGHT.width)
+        word, factor = signed(TERM.width), signed(WEIGHT.width)
         super().__init__({
-            "a": In(word), "b": In(word), "c": In(word), "d": In(word), "weight": In(factor), "gate": In(6),
+            "a": In(word), "b": In(word), "c": In(word), "d": In(word), "weight": In(factor),
+            "gate": In(6), "wide": In(1),
             "piece": Out(PIECE), "base": In(BASE), "slope": In(SLOPE),
             "second": In(1), "scale": In(Scale), "root": In(factor), "factor": In(Factor),
             "other": In(Other), "pull": In(factor),
@@ -115,8 +116,7 @@ class Lane(wiring.Component):
         # Stage 2: operands of all products, of which the table may replace some on their way.
         a1, b1, c1, d1 = (register(each) for each in (self.a, self.b, self.c, self.d))
         x0, y0, x1, y1, v = (Signal(shape, reset_less=True) for shape in (
-            signed(ACTIVATION.width), signed(WEIGHT.width), signed(ACTIVATION.width), signed(WEIGHT.width),
-            signed(ACTIVATION.width)))
+            signed(TERM.width), signed(WEIGHT.width), signed(TERM.width), signed(WEIGHT.width), signed(TERM.width)))
         for select, outputs, choices in (
             (self.other, (x0, y0), {Other.PULL: (a1, self.pull), Other.WORD: (b1, 1), Other.TURN: (d1, c1)}),
             (self.scale, (y1,), {Scale.UNIT: (1,), Scale.ROOT: (self.root,), Scale.WEIGHT: (self.weight,),
@@ -135,9 +135,9 @@ class Lane(wiring.Component):
         interpolated10 = delay(m, interpolated6, 4)
 
         # Stages 2 to 5: argument of the sigmoid.
-        size = register(Mux(a1 < 0, -a1, a1), ACTIVATION.width)
-        coarse = register((size << GATE_LIFT) >> (self.gate & 0b111000), ACTIVATION.width + GATE_LIFT)
-        fine = register(coarse >> self.gate[:3], ACTIVATION.width + GATE_LIFT)
+        size = register(Mux(a1 < 0, -a1, a1), TERM.width)
+        coarse = register((size << GATE_LIFT) >> (self.gate & 0b111000), TERM.width + GATE_LIFT)
+        fine = register(coarse >> self.gate[:3], TERM.width + GATE_LIFT)
         width = GATE_INT + GATE_FRAC
         argument = register(fine[:width] | fine[width:].any().replicate(width), width)
         rest = SIGMOID.rest
@@ -180,8 +180,10 @@ class Lane(wiring.Component):
         fine = register(coarse >> register(self.shift[:3]), signed(PRODUCT + 1))
         rounded = register((fine + 1) >> 1, signed(PRODUCT + 1))
         word, over = saturate_hdl(rounded, ACTIVATION.shape)
+        wide, wide_over = saturate_hdl(rounded, TERM.shape)
         m.d.sync += [
-            self.word.eq(word), self.clipped.eq(over), self.term_clipped.eq(delay(m, term_over, 6)),
+            self.word.eq(Mux(self.wide, wide, word)), self.clipped.eq(Mux(self.wide, wide_over, over)),
+            self.term_clipped.eq(delay(m, term_over, 6)),
             self.size.eq(rounded[:-1] ^ rounded[-1].replicate(PRODUCT)),
         ]
         return m

@@ -5,16 +5,16 @@ Every operation is made of two steps, whose shifts are its operands:
 - a *term*: ``(a1 · b1 · 2**(7 - left)) ± (a0 · b0 · 2**(7 - right))``, rounded to 25 bits;
 - a *word*: ``term · v · 2**-shift``, rounded half up to 24 bits; or sums of ``term · v`` over rows.
 
-Reals are ``word · 2**-frac``, a ``frac`` a tensor; ``rtl/plan/vector.py`` turns these into shifts. Rows are the last
-axis. What is clipped is counted; ``magnitude`` is how many bits the largest result had before it was clipped, its sign
-not counted, so that a tensor fits where it is at most 23.
+Operands have up to 25 bits. Reals are ``word · 2**-frac``, a ``frac`` a tensor; ``rtl/plan/vector.py`` turns these into
+shifts. Rows are the last axis. What is clipped is counted; ``magnitude`` is how many bits the largest result had before
+it was clipped, its sign not counted, so that a tensor fits where it is at most 23.
 """
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradloom.rtl.formats.fixed import saturate
+from gradloom.rtl.formats.fixed import Fixed, saturate
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.formats.linear import ACTIVATION, half_up
 from gradloom.rtl.formats.vector import (
@@ -72,9 +72,9 @@ def _term(a1: ArrayLike, b1: ArrayLike, left: ArrayLike, a0: ArrayLike = 0, b0: 
     return saturate(total >> GUARD, TERM.lo, TERM.hi)
 
 
-def _word(term: Words, v: ArrayLike, shift: ArrayLike, clipped: int) -> Tensor:
+def _word(term: Words, v: ArrayLike, shift: ArrayLike, clipped: int, form: Fixed = ACTIVATION) -> Tensor:
     rounded = half_up(term * _integers(v), np.clip(shift, 0, 63))
-    words, lost = saturate(rounded, ACTIVATION.lo, ACTIVATION.hi)
+    words, lost = saturate(rounded, form.lo, form.hi)
     magnitude = int(np.max(rounded ^ (rounded >> 63), initial=0)).bit_length()
     return Tensor(words=words, saturated=clipped + lost, magnitude=magnitude)
 
@@ -149,10 +149,10 @@ def rms_norm_backward(dy: ArrayLike, x: ArrayLike, weight: ArrayLike, root: Root
     return _word(term, root.mantissa[..., None], shift + root.exponent[..., None], clipped)
 
 
-def add(a: ArrayLike, b: ArrayLike, *, left: int, right: int, shift: int = 0) -> Tensor:
-    """``a · 2**(7 - left) + b · 2**(7 - right)``."""
+def add(a: ArrayLike, b: ArrayLike, *, left: int, right: int, shift: int = 0, wide: bool = False) -> Tensor:
+    """``a · 2**(7 - left) + b · 2**(7 - right)``, of 25 bits where ``wide``."""
     term, clipped = _term(a, 1, left, b, 1, right)
-    return _word(term, 1, shift, clipped)
+    return _word(term, 1, shift, clipped, TERM if wide else ACTIVATION)
 
 
 def rope(x: ArrayLike, cos: ArrayLike, sin: ArrayLike, *, left: int, right: int, shift: int = 0,

@@ -4,7 +4,7 @@ import pytest
 
 from gradloom.rtl.control.errors import Error
 from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
-from gradloom.rtl.formats.vector import VectorOpcode
+from gradloom.rtl.formats.vector import TERM, VectorOpcode
 from gradloom.rtl.vector.engine import VectorEngine
 from gradloom.sim.reference import vector as reference
 
@@ -52,7 +52,7 @@ def test_swiglu(vector_bench, stall):
 @pytest.mark.parametrize("stall, row", [(0.0, 16), (0.4, 8), (0.2, 48)])
 def test_norm(vector_bench, stall, row):
     rng = np.random.default_rng(2)
-    x, dy = words(rng, SHAPE), words(rng, SHAPE)
+    x, dy = words(rng, SHAPE, TERM.width), words(rng, SHAPE)
     x[1] >>= 18
     x[2], dy[3] = 0, 0
     weight = words(rng, (1, SHAPE[1]), WEIGHT.width)
@@ -91,8 +91,11 @@ def test_add_and_rope(vector_bench, stall):
         commands.append((VectorOpcode.ROPE, operands | {"turn": int(turn)}, {"a": a, "b": angles}, {"o": SHAPE}))
         y = reference.rope(x, cos, sin, turn=turn, **operands)
         expected.append(reference.Tensor(words=y.words.reshape(SHAPE), saturated=y.saturated, magnitude=y.magnitude))
-    commands.append(commands[0])
-    expected.append(expected[0])
+    wide = [words(rng, SHAPE, TERM.width) for _ in range(2)]
+    shift = {"left": 9, "right": 8}
+    commands += [commands[0], (VectorOpcode.ADD, shift | {"wide": 1}, dict(zip("ab", wide)), {"o": SHAPE})]
+    expected += [expected[0], reference.add(*wide, **shift, wide=True)]
+    assert np.abs(expected[-1].words).max() > ACTIVATION.hi + 1
     for got, tensor in zip(vector_bench(make(), ROW)(commands, stall=stall), expected, strict=True):
         same(got, o=tensor)
 

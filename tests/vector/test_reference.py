@@ -4,6 +4,7 @@ import pytest
 
 from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.formats.vector import EPS_SHIFT, GATE_FRAC, ROOTS, SIGMOID, SILU_SLOPE
+from gradloom.rtl.formats.vector import TERM as TERM_WORD
 from gradloom.rtl.plan import vector as plan
 from gradloom.sim.reference import llama
 from gradloom.sim.reference import vector as reference
@@ -117,6 +118,17 @@ def test_rope(turn):
     xs = decode(xw, xf)
     exact = llama.rope(xs, cw[:, 0] / 65536, sw[:, 0] / 65536 * (-1 if turn else 1))
     check(reference.rope(xw, cw, sw, turn=turn, **plan.rope(xf, yf)), yf, exact, 2 / 8 * 2.0**-yf, meant)
+
+
+def test_a_residual_stream_may_have_25_bits():
+    a, b = tensors(7, (32, 576), 30.0, 0.02)
+    a[0, 7] = 23147
+    af, bf, yf = (plan.frac_of(np.abs(each).max(), TERM_WORD) for each in (a, b, a + b))
+    assert yf == encode(a + b)[1] + 1
+    aw, bw = (np.rint(each * 2.0**frac).astype(np.int64) for each, frac in ((a, af), (b, bf)))
+    found = reference.add(aw, bw, wide=True, **plan.add(af, bf, yf))
+    assert found.saturated == 0 and found.magnitude == 24
+    assert (np.abs(decode(found.words, yf) - decode(aw, af) - decode(bw, bf)) <= (2 / 8 + 0.5) * 2.0**-yf).all()
 
 
 def test_magnitude_tells_how_far_an_exponent_was_off():
