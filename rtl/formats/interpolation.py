@@ -46,9 +46,9 @@ _FUNCTIONS = {
 class Interpolation:
     """A function of ``x`` in [0, 1), itself in [0, 1.1].
 
-    ``exp2``: ``2**x - 1``; ``log2``: ``log2(1 + x)``; ``inverse``: ``1 - 1 / (1 + x)``; ``sqrt``, for ``x`` from 1/4 on:
-    these rise, within [0, 1]. ``sigmoid`` and ``silu_slope``: the sigmoid of ``16 x``, and the
-    derivative of ``z sigmoid(z)`` there; ``rsqrt`` and ``rsqrt_half``: ``(1 + x) ** -0.5`` and ``(2 + 2 x) ** -0.5``.
+    ``exp2``: ``2**x - 1``; ``log2``: ``log2(1 + x)``; ``inverse``: ``1 - 1 / (1 + x)``; ``sqrt``, for ``x`` from 1/4
+    on: these rise, within [0, 1]. ``sigmoid`` and ``silu_slope``: the sigmoid of ``16 x``, and the derivative of
+    ``z sigmoid(z)`` there; ``rsqrt`` and ``rsqrt_half``: ``(1 + x) ** -0.5`` and ``(2 + 2 x) ** -0.5``.
 
     Parameters
     ----------
