@@ -208,5 +208,16 @@ UNITS: dict[str, Unit] = {
             parameters=(_integer("lanes", 16, 1, 64, "results in a beat"),),
             make=lambda lanes: _of("nn.post", "PostProcess")(lanes=lanes),
         ),
+        Unit(
+            name="vector",
+            summary="SwiGLU, RMSNorm, residual sums and RoPE, forward and backward",
+            parameters=(
+                _integer("lanes", 8, 2, 16, "elements in a beat, a power of two"),
+                _integer("tokens", 64, 2, 4096, "most rows of a norm, a power of two"),
+                _integer("features", 2048, 64, 2048, "longest row of a norm, a power of two"),
+                _integer("head", 128, 32, 1024, "longest row that RoPE turns, a power of two"),
+            ),
+            make=lambda **given: _of("vector.engine", "VectorEngine")(**given),
+        ),
     )
 }

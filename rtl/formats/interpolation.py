@@ -7,19 +7,48 @@ import numpy as np
 
 __all__ = ["Interpolation"]
 
-#: Function, size of its curvature, where in [0, 1] that is largest.
+
+
+def _sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def _bend(x):
+    """Second derivative of the sigmoid."""
+    s = _sigmoid(x)
+    return s * (1 - s) * (1 - 2 * s)
+
+
+def _silu_slope(x):
+    s = _sigmoid(x)
+    return s * (1 + x * (1 - s))
+
+
+def _silu_slope_bend(x):
+    s = _sigmoid(x)
+    return 3 * _bend(x) + x * s * (1 - s) * (1 - 6 * s * (1 - s))
+
+
+#: The functions and their second derivatives.
 _FUNCTIONS = {
-    "exp2": (lambda x: math.exp2(x) - 1, lambda x: math.log(2) ** 2 * math.exp2(x), 1.0),
-    "log2": (lambda x: math.log2(1 + x), lambda x: 1 / math.log(2) / (1 + x) ** 2, 0.0),
-    "sqrt": (lambda x: math.sqrt(max(x, 0.25)), lambda x: max(x, 0.25) ** -1.5 / 4, 0.25),
-    "inverse": (lambda x: x / (1 + x), lambda x: 2 / (1 + x) ** 3, 0.0),
+    "exp2": (lambda x: math.exp2(x) - 1, lambda x: math.log(2) ** 2 * math.exp2(x)),
+    "log2": (lambda x: math.log2(1 + x), lambda x: -1 / math.log(2) / (1 + x) ** 2),
+    "sqrt": (lambda x: math.sqrt(max(x, 0.25)), lambda x: -max(x, 0.25) ** -1.5 / 4),
+    "inverse": (lambda x: x / (1 + x), lambda x: -2 / (1 + x) ** 3),
+    "sigmoid": (lambda x: _sigmoid(16 * x), lambda x: 256 * _bend(16 * x)),
+    "silu_slope": (lambda x: _silu_slope(16 * x), lambda x: 256 * _silu_slope_bend(16 * x)),
+    "rsqrt": (lambda x: (1 + x) ** -0.5, lambda x: 0.75 * (1 + x) ** -2.5),
+    "rsqrt_half": (lambda x: (2 + 2 * x) ** -0.5, lambda x: 0.75 * 2 ** -0.5 * (1 + x) ** -2.5),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interpolation:
-    """``exp2``: ``2**x - 1``, ``log2``: ``log2(1 + x)``, ``inverse``: ``1 - 1 / (1 + x)``, for ``x`` in [0, 1), or
-    ``sqrt``, for ``x`` in [1/4, 1); all rise, within [0, 1].
+    """A function of ``x`` in [0, 1), itself in [0, 1.1].
+
+    ``exp2``: ``2**x - 1``; ``log2``: ``log2(1 + x)``; ``inverse``: ``1 - 1 / (1 + x)``; ``sqrt``, for ``x`` from 1/4
+    on: these rise, within [0, 1]. ``sigmoid`` and ``silu_slope``: the sigmoid of ``16 x``, and the derivative of
+    ``z sigmoid(z)`` there; ``rsqrt`` and ``rsqrt_half``: ``(1 + x) ** -0.5`` and ``(2 + 2 x) ** -0.5``.
 
     Parameters
     ----------
@@ -49,14 +78,14 @@ class Interpolation:
     @cached_property
     def table(self):
         """``(base, slope)`` integers of each piece; a slope is the rise over the whole piece."""
-        f, curvature, _ = _FUNCTIONS[self.function]
+        f, curvature = _FUNCTIONS[self.function]
         step = 2.0 ** -self.index
         base, slope = [], []
         for n in range(1 << self.index):
             left, right = f(n * step), f((n + 1) * step)
             # Parabola of the same curvature: its sagitta is step**2 / 8 times the curvature.
             sagitta = step ** 2 / 8 * curvature((n + 0.5) * step)
-            left += -sagitta / 2 if self.function == "exp2" else sagitta / 2
+            left -= sagitta / 2
             base.append(max(0, round(left * 2 ** self.frac_out)))
             slope.append(round((right - f(n * step)) * 2 ** self.frac_out))
         return np.array(base, dtype=np.int64), np.array(slope, dtype=np.int64)
@@ -64,8 +93,9 @@ class Interpolation:
     @property
     def error(self):
         """Bound of the absolute error, roundings included."""
-        _, curvature, worst = _FUNCTIONS[self.function]
-        sagitta = 2.0 ** (-2 * self.index) / 8 * curvature(worst)
+        curvature = _FUNCTIONS[self.function][1]
+        sharpest = max(abs(curvature(n * 2.0 ** -self.index)) for n in range((1 << self.index) + 1))
+        sagitta = 2.0 ** (-2 * self.index) / 8 * sharpest
         # exp2 is held at 0 in its first piece, whose sagitta is half of the last one's.
         return sagitta / 2 * 1.02 + 1.5 * 2.0 ** -self.frac_out
 

@@ -1,0 +1,1 @@
+"""What a transformer block computes between its linears, element by element or row by row."""

@@ -1,0 +1,380 @@
+"""The vector engine: activations, norms, residual sums and rotations of a transformer block."""
+from typing import NamedTuple
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..control.errors import Error
+from ..control.signature import EngineSignature
+from ..formats.linear import MASTER, WEIGHT
+from ..formats.vector import EPS_SHIFT, SIGMOID, SILU_SLOPE, TERM, VectorOpcode, VectorOperands
+from ..hierarchy import place
+from ..stream.delay import delay
+from .halves import Halves
+from .lane import BASE, PIECE, PRODUCT, Factor, Fold, Lane, Other, Scale
+from .roots import Roots, RootWord, RowSums
+from .walk import Walk
+
+__all__ = ["VectorEngine"]
+
+
+class _Action(NamedTuple):
+    """What the lanes do with a beat in one cycle."""
+
+    scale: Scale = Scale.UNIT
+    factor: Factor = Factor.UNIT
+    other: Other = Other.NONE
+    fold: Fold = Fold.NONE
+    second: int = 0         # the first operand is b
+    slope: int = 0          # the table is SiLU's slope, not the sigmoid
+    sums: int = 0           # the products are added up
+    o: int = 0
+    q: int = 0
+
+
+_ACTIONS = {
+    VectorOpcode.SWIGLU: (_Action(factor=Factor.B, other=Other.TABLE, o=1),),
+    VectorOpcode.SWIGLU_BACKWARD: (_Action(factor=Factor.C, other=Other.TABLE, q=1),
+                                   _Action(factor=Factor.C, other=Other.TABLE, second=1, slope=1, o=1)),
+    VectorOpcode.NORM_SUMS: (_Action(factor=Factor.A, sums=1),),
+    VectorOpcode.NORM: (_Action(Scale.ROOT, Factor.WEIGHT, o=1),),
+    VectorOpcode.NORM_BACKWARD_SUMS: (_Action(factor=Factor.A, sums=1),
+                                      _Action(Scale.WEIGHT, Factor.A, second=1, sums=1)),
+    VectorOpcode.NORM_BACKWARD: (_Action(Scale.WEIGHT, Factor.ROOT, Other.PULL, Fold.MINUS, second=1, o=1),),
+    VectorOpcode.ADD: (_Action(other=Other.WORD, fold=Fold.PLUS, o=1),),
+    # Where rows turn backward or in their second half, the engine changes the sign.
+    VectorOpcode.ROPE: (_Action(Scale.COSINE, other=Other.TURN, fold=Fold.MINUS, o=1),),
+}
+_NORMS = (VectorOpcode.NORM_SUMS, VectorOpcode.NORM, VectorOpcode.NORM_BACKWARD_SUMS, VectorOpcode.NORM_BACKWARD)
+_SUMS = (VectorOpcode.NORM_SUMS, VectorOpcode.NORM_BACKWARD_SUMS)
+_TAG = data.StructLayout({
+    "valid": 1, "phase": 1, "first": 1, "last": 1, "opening": 1, "later": 1,
+    "scale": Scale, "factor": Factor, "other": Other, "fold": Fold,
+    "second": 1, "slope": 1, "sums": 1, "o": 1, "q": 1,
+})
+
+
+class VectorEngine(wiring.Component):
+    """Streams tensors through lanes of four multipliers each, one operation a command.
+
+    Opcodes and operands: :class:`VectorOpcode`, :data:`VectorOperands`; bit for bit the functions of the reference.
+    A tensor is ``tiles`` of features, in each a row of ``row`` beats of each of ``tokens`` tokens: the layout of the
+    linear engines' tensors with ``row = edge / lanes``, or whole rows with ``tiles = 1``.
+
+    A beat of results a cycle, except SWIGLU_BACKWARD and NORM_BACKWARD_SUMS, which take two cycles for the two
+    results of a beat: both need more operand beats than that from memory. The first result leaves
+    :attr:`latency` cycles after its operands were taken (ROPE: after its row was). Norms read a tensor twice, first for
+    the sums of rows, then for results, because the rows of all tokens are spread over all tiles: to keep them would
+    take ``tokens`` rows on chip. Between both, roots take ``tokens`` cycles (backward: twice that), and about 40.
+
+    Parameters
+    ----------
+    lanes : int
+        Elements a beat, a power of two from 2 to 16.
+    tokens : int
+        Most tokens of a norm, a power of two.
+    features : int
+        Most features of a norm, a power of two up to 2048.
+    head : int
+        Largest row that ROPE turns, elements.
+
+    Members
+    -------
+    engine : see :class:`EngineSignature`. ``BAD_OPERAND``: a size that is 0 or too large; rows of a norm below 2
+        beats; rows of ROPE that are no power of two from 2; ``eps_shift`` above 44.
+    a, b, c : operands, beats of 32-bit words of which 25 count, of WEIGHTS and of angles 18. o, q : results.
+    saturated : how many words and terms were clipped, cycle by cycle.
+    o_magnitude, q_magnitude : bits of the largest result of the last command before it was clipped, without its sign;
+        right from ``done`` to the next command.
+    """
+
+    #: Cycles from operands taken to their result offered.
+    latency = Lane.latency + 2
+    _depth = 64
+
+    def __init__(self, *, lanes=8, tokens=64, features=2048, head=128):
+        for name, value, low, high in (("lanes", lanes, 2, 16), ("tokens", tokens, 2, 4096),
+                                       ("features", features, 2 * lanes, 2048), ("head", head, 2 * lanes, 1024)):
+            if not low <= value <= high or value & (value - 1):
+                raise ValueError(f"{name}={value}: must be a power of two from {low} to {high}")
+        self.lanes, self.tokens, self.features, self.head = lanes, tokens, features, head
+        beats = stream.Signature(MASTER.width * lanes)
+        super().__init__({
+            "engine": In(EngineSignature()), "a": In(beats), "b": In(beats), "c": In(beats),
+            "o": Out(beats), "q": Out(beats),
+            "saturated": Out(range(2 * lanes + 1)),
+            "o_magnitude": Out(range(PRODUCT + 1)), "q_magnitude": Out(range(PRODUCT + 1)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        finished = Signal()
+        opcode, args, begin, running = self._commands(m, finished)
+        op = Signal(range(len(VectorOpcode)))
+        m.d.comb += op.eq(opcode)
+        depth = self.features // self.lanes
+        walk = Walk(row=9, tokens=13, tiles=10, weights=(depth - 1).bit_length())
+        m.submodules.walk = walk
+
+        # Operands of this cycle.
+        halves = Halves(depth=self.head // self.lanes, turned=self.lanes * TERM.width,
+                        angle=self.lanes * WEIGHT.width)
+        rope = Signal()
+        m.submodules.halves = halves
+        m.submodules.arrivals = arrivals = Walk(row=9, tokens=13, tiles=10, weights=1)
+        m.d.sync += rope.eq(op == VectorOpcode.ROPE)
+        for each in (walk, arrivals):
+            m.d.comb += [
+                each.row.eq(args.row - 1), each.tiles.eq(args.tiles - 1),
+                each.tokens.eq(Mux(op == VectorOpcode.WEIGHTS, 0, args.tokens - 1)), each.start.eq(begin),
+            ]
+        m.d.comb += [
+            halves.start.eq(begin), halves.row.eq(args.row),
+            halves.i_turned.eq(self._cut(self.a.p, TERM.width)),
+            halves.i_angle.eq(self._cut(self.b.p, WEIGHT.width)),
+            halves.put.eq(running & rope & arrivals.busy & self.a.valid & self.b.valid & halves.put_ready),
+            arrivals.step.eq(halves.put), halves.take.eq(walk.step & rope),
+        ]
+        two, uses_b, uses_c, wide = Signal(), Signal(), Signal(), Signal()
+        m.d.sync += [
+            wide.eq(args.wide & (op == VectorOpcode.ADD)),
+            two.eq((op == VectorOpcode.SWIGLU_BACKWARD) | (op == VectorOpcode.NORM_BACKWARD_SUMS)),
+            uses_b.eq((op == VectorOpcode.SWIGLU) | (op == VectorOpcode.SWIGLU_BACKWARD) | (op == VectorOpcode.ADD)
+                      | (op == VectorOpcode.NORM_BACKWARD_SUMS) | (op == VectorOpcode.NORM_BACKWARD)),
+            uses_c.eq(op == VectorOpcode.SWIGLU_BACKWARD),
+        ]
+        phase, room, go = Signal(), Signal(), Signal()
+        there = Mux(rope, halves.take_valid,
+                    self.a.valid & (self.b.valid | ~uses_b) & (self.c.valid | ~uses_c))
+        m.d.comb += [
+            go.eq(running & walk.busy & room & there),
+            walk.step.eq(go & (phase | ~two)),
+            self.a.ready.eq(Mux(rope, halves.put, walk.step)),
+            self.b.ready.eq(Mux(rope, halves.put, walk.step & uses_b)),
+            self.c.ready.eq(walk.step & uses_c),
+        ]
+        with m.If(go):
+            m.d.sync += phase.eq(~phase & two)
+
+        # What is to be done with them; `at` gives it, or any other value of this cycle, at a later stage.
+        tag = Signal(_TAG)
+        with m.Switch(Cat(op, phase)):
+            for name, actions in _ACTIONS.items():
+                for n, action in enumerate(actions):
+                    with m.Case(name | n << len(op)):
+                        m.d.comb += [tag[field].eq(value) for field, value in action._asdict().items()]
+        later = Signal()        # the second half of a row of ROPE
+        m.d.comb += [tag.valid.eq(go & (op != VectorOpcode.WEIGHTS)), tag.phase.eq(phase), tag.first.eq(walk.first),
+                     tag.last.eq(walk.last), tag.opening.eq(walk.opening),
+                     later.eq((walk.at & (args.row >> 1)).any()), tag.later.eq(later ^ args.turn)]
+        line = [tag]
+        for n in range(Lane.latency):
+            line.append(Signal(_TAG, name=f"tag_{n + 1}"))
+            m.d.sync += line[-1].eq(line[-2])
+
+        # Weights and roots of this cycle's beat, a cycle later.
+        m.submodules.weights = weights = Memory(shape=self.lanes * WEIGHT.width, depth=depth, init=[])
+        write, weight = weights.write_port(), weights.read_port()
+        m.d.comb += [write.addr.eq(walk.weight), write.data.eq(self._cut(self.a.p, WEIGHT.width)),
+                     write.en.eq(go & (op == VectorOpcode.WEIGHTS)), weight.addr.eq(walk.weight)]
+        m.submodules.rows = rows = Memory(shape=RootWord, depth=self.tokens, init=[])
+        write_row, read_row = rows.write_port(), rows.read_port()
+        root = read_row.data
+        m.d.comb += read_row.addr.eq(walk.token)
+
+        pull8, exponent12 = delay(m, root.pull_shift, 7), delay(m, root.exponent, 11)
+        # A stage early, and registered.
+        right = Signal(6, reset_less=True)
+        left, shift, moved = Signal(6, reset_less=True), Signal(6, reset_less=True), Signal(signed(8), reset_less=True)
+        fold = Signal(Fold, reset_less=True)
+        m.d.sync += [
+            right.eq(Mux(line[8].other == Other.PULL, pull8, args.right)),
+            left.eq(Mux(line[12].scale == Scale.ROOT, exponent12,
+                        Mux(line[12].phase, args.right, args.left))),
+            fold.eq(Mux(rope, Mux(line[10].later, Fold.PLUS, Fold.MINUS), line[10].fold)),
+            moved.eq(Mux(two & ~line[18].phase, args.second_shift, args.shift)
+                     + Mux(line[18].factor == Factor.ROOT, delay(m, exponent12, 6), 0)),
+            shift.eq(Mux(moved < 0, 0, moved[:6] | moved[6].replicate(6))),
+        ]
+
+        sums = RowSums(lanes=self.lanes, tokens=self.tokens)
+        m.submodules.sums = sums
+        m.d.comb += [
+            sums.tag.valid.eq(line[20].valid & line[20].sums), sums.tag.along.eq(line[20].phase),
+            sums.tag.first.eq(line[20].first), sums.tag.last.eq(line[20].last), sums.tag.start.eq(line[20].opening),
+            sums.tag.token.eq(delay(m, walk.token[:len(sums.tag.token)], 20)),
+        ]
+        words, clipped, sizes = [], [], []
+        for n in range(self.lanes):
+            lane = place(m, f"lane_{n}", Lane(), platform)
+            if n % 2 == 0:
+                m.submodules[f"table_{n}"] = table = Memory(shape=BASE + 12, depth=2 << PIECE, init=[
+                    int(base) | (int(slope) & 0xFFF) << BASE for each in (SIGMOID, SILU_SLOPE)
+                    for base, slope in zip(*each.table)])
+            piece = table.read_port()
+            own = self.a.p.word_select(n, MASTER.width)[:TERM.width]
+            turned = halves.own.word_select(n, TERM.width)
+            cosine = halves.first.word_select(n, WEIGHT.width).as_signed()
+            sine = halves.second.word_select(n, WEIGHT.width).as_signed()
+            m.d.comb += [
+                lane.a.eq(Mux(rope, turned, own)),
+                lane.b.eq(Mux(rope, cosine, self.b.p.word_select(n, MASTER.width)[:TERM.width].as_signed())),
+                lane.c.eq(Mux(rope, sine, self.c.p.word_select(n, MASTER.width)[:TERM.width].as_signed())),
+                lane.d.eq(halves.other.word_select(n, TERM.width)),
+                lane.weight.eq(weight.data.word_select(n, WEIGHT.width)),
+                lane.gate.eq(args.gate), lane.wide.eq(wide), piece.addr.eq(Cat(lane.piece, line[5].slope)),
+                lane.base.eq(piece.data[:BASE]), lane.slope.eq(piece.data[BASE:]),
+                lane.other.eq(line[1].other), lane.second.eq(line[1].second), lane.scale.eq(line[1].scale),
+                lane.factor.eq(line[1].factor), lane.pull.eq(root.pull), lane.root.eq(root.mantissa),
+                lane.right.eq(right), lane.fold.eq(fold), lane.left.eq(left), lane.shift.eq(shift),
+                sums.products[n].eq(lane.product),
+            ]
+            words.append(lane.word)
+            clipped += [lane.clipped & (line[24].o | line[24].q), lane.term_clipped]
+            sizes.append(lane.size)
+
+        counts = Signal.like(self.saturated)
+        m.d.comb += counts.eq(sum(clipped))
+        m.d.sync += self.saturated.eq(Mux(line[24].valid, counts, 0))
+        empty = self._results(m, line, words, sizes, begin, room, go)
+        m.d.comb += finished.eq(self._finish(m, op, args, walk, sums, write_row, platform, running, empty))
+        return m
+
+    def _cut(self, beat, width):
+        """The low ``width`` bits of each word of a beat."""
+        return Cat(*(beat.word_select(n, MASTER.width)[:width] for n in range(self.lanes)))
+
+    def _commands(self, m, finished):
+        """``(opcode, args, begin, running)``: the checked command, a pulse when it starts, and while it runs."""
+        port = self.engine
+        opcode, args = Signal(8), Signal(VectorOperands)
+        idle = Signal(init=1)
+        measuring, judging, begin, running = Signal(), Signal(), Signal(), Signal()
+        beats, bad, known = Signal(19), Signal(), Signal()
+        norm, rope, plain = Signal(), Signal(), Signal()
+        m.d.comb += port.command.ready.eq(idle & ~port.error.valid)
+        with m.If(port.command.valid & port.command.ready):
+            m.d.sync += [opcode.eq(port.command.payload.opcode), args.eq(port.command.payload.args),
+                         idle.eq(0), measuring.eq(1)]
+        with m.If(measuring):
+            m.d.sync += [
+                measuring.eq(0), judging.eq(1), beats.eq(args.row * args.tiles),
+                known.eq(opcode <= max(VectorOpcode)), norm.eq(sum(opcode == each for each in _NORMS).any()),
+                rope.eq(opcode == VectorOpcode.ROPE), plain.eq(opcode == VectorOpcode.WEIGHTS),
+            ]
+        weights, half = self.features // self.lanes, self.head // self.lanes
+        uneven = (args.row & (args.row - 1)).any() | (args.row < 2) | (args.row > half)
+        m.d.comb += bad.eq(
+            (args.row == 0) | (args.tiles == 0) | (~plain & (args.tokens == 0)) | (args.eps_shift > EPS_SHIFT)
+            | ((norm | plain) & (beats > weights)) | (norm & ((args.row < 2) | (args.tokens > self.tokens)))
+            | (rope & uneven))
+        with m.If(judging):
+            m.d.sync += [judging.eq(0), port.error.valid.eq(~known | bad),
+                         port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE)),
+                         begin.eq(known & ~bad)]
+        with m.If(begin):
+            m.d.sync += [begin.eq(0), running.eq(1)]
+        with m.If(finished):
+            m.d.sync += [running.eq(0), idle.eq(1)]
+        m.d.sync += port.done.eq(finished)
+        return opcode, args, begin, running
+
+    def _results(self, m, line, words, sizes, begin, room, go):
+        """Queues of results, and the bits of the largest; returns whether nothing is under way."""
+        pendings = []
+        beat = Cat(*words)
+        size = Signal(PRODUCT, reset_less=True)
+        late = delay(m, Cat(line[24].o & line[24].valid, line[24].q & line[24].valid), 1, reset_less=False)
+        m.d.sync += size.eq(_either(sizes))
+        for n, (name, port, magnitude) in enumerate((("o", self.o, self.o_magnitude), ("q", self.q, self.q_magnitude))):
+            m.submodules[f"results_{name}"] = fifo = SyncFIFOBuffered(width=len(beat), depth=self._depth)
+            pending = Signal(range(self._depth + 1), name=f"pending_{name}")
+            m.d.comb += [
+                fifo.w_data.eq(beat), fifo.w_en.eq(line[24].valid & line[24][name]),
+                port.valid.eq(fifo.r_rdy), fifo.r_en.eq(port.ready),
+                port.p.eq(Cat(*(_extended(fifo.r_data.word_select(lane, TERM.width))
+                                for lane in range(self.lanes)))),
+            ]
+            m.d.sync += pending.eq(pending + (go & line[0][name]) - (fifo.r_rdy & port.ready))
+            pendings.append(pending)
+            peak = Signal(PRODUCT, name=f"peak_{name}")
+            with m.If(begin):
+                m.d.sync += peak.eq(0)
+            with m.Elif(late[n]):
+                m.d.sync += peak.eq(peak | size)
+            m.d.sync += magnitude.eq(_bits(m, peak))
+        # Two short of full, since the answer is a register and so is what it looks at.
+        m.d.sync += room.eq((pendings[0] < self._depth - 3) & (pendings[1] < self._depth - 3))
+        return (pendings[0] == 0) & (pendings[1] == 0)
+
+    def _finish(self, m, op, args, walk, sums, write_row, platform, running, empty):
+        """Waits until all results have left; after sums of rows, takes their roots. Returns when it is done."""
+        roots = place(m, "roots", Roots(), platform)
+        is_sums, both = Signal(), Signal()
+        m.d.sync += [is_sums.eq(sum(op == each for each in _SUMS).any()),
+                     both.eq(op == VectorOpcode.NORM_BACKWARD_SUMS)]
+        # From the last operands to the last sum; then to the last root, or to the magnitude.
+        settle = Lane.latency + sums.latency + 4
+        rest = Signal(range(settle + 1), init=settle)
+        asking = Signal()
+        along, token = Signal(), Signal(range(self.tokens))
+        m.d.comb += [sums.address.eq(Cat(along, token)), roots.eps.eq(args.eps), roots.eps_shift.eq(args.eps_shift)]
+        ask = Signal(data.StructLayout({"valid": 1, "along": 1, "token": range(self.tokens)}))
+        m.d.comb += [ask.valid.eq(asking & (along | ~both)), ask.along.eq(along), ask.token.eq(token)]
+        answer = delay(m, ask, 1 + Roots.latency, reset_less=False)
+        m.d.comb += [
+            roots.sum.eq(sums.sum), roots.along.eq(delay(m, along, 1)),
+            write_row.addr.eq(answer.token), write_row.data.eq(roots.root), write_row.en.eq(answer.valid),
+        ]
+        asked = Signal()
+        with m.If(~running):
+            m.d.sync += [rest.eq(settle), asked.eq(0)]
+        with m.Elif(asking):
+            m.d.sync += along.eq(~along & both)
+            with m.If(along | ~both):
+                m.d.sync += token.eq(token + 1)
+                with m.If(token == walk.tokens):
+                    m.d.sync += [asking.eq(0), asked.eq(1), token.eq(0), rest.eq(settle)]
+        with m.Elif(walk.busy | ~empty):
+            m.d.sync += rest.eq(settle)
+        with m.Elif(rest != 0):
+            # What has left has left its magnitude too, but for some stages; weights are written at once.
+            m.d.sync += rest.eq(Mux(is_sums | (rest < 8), rest - 1, 7))
+        with m.Elif(is_sums & ~asked):
+            m.d.sync += asking.eq(1)
+        return running & (rest == 0) & (~is_sums | asked) & ~asking
+
+
+def _extended(word):
+    return Cat(word, word[-1].replicate(MASTER.width - len(word)))
+
+
+def _either(values):
+    """The bits that any value has."""
+    values = list(values)
+    while len(values) > 1:
+        values = [values[n] | values[n + 1] if n + 1 < len(values) else values[n] for n in range(0, len(values), 2)]
+    return values[0]
+
+
+def _bits(m, value):
+    """How many bits ``value`` (below 2**64) takes, three cycles later."""
+    found = None
+    for power in (32, 16, 8, 4, 2, 1):
+        high = value[power:]
+        some = high.any()
+        chosen = Signal(power, reset_less=True)
+        digits = Cat(some) if found is None else Cat(some, found)
+        if power in (16, 4):
+            kept = Signal(len(digits), reset_less=True)
+            m.d.sync += [chosen.eq(Mux(some, high, value[:power])), kept.eq(digits)]
+            found = kept
+        else:
+            m.d.comb += chosen.eq(Mux(some, high, value[:power]))
+            found = digits
+        value = chosen
+    # The place of the highest bit, and one if there is any.
+    return found + value[0]

@@ -1,0 +1,197 @@
+"""One lane of the vector engine: an element a cycle through four multipliers."""
+from enum import IntEnum
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..formats.fixed import saturate_hdl
+from ..formats.linear import ACTIVATION, WEIGHT
+from ..formats.vector import (
+    FACTOR_FRAC,
+    GATE_FRAC,
+    GATE_INT,
+    GATE_LIFT,
+    GUARD,
+    LIFT,
+    SIGMOID,
+    SILU_SLOPE,
+    TERM,
+)
+from ..stream.delay import delay
+
+__all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "Other", "Scale", "Fold", "Factor", "Lane"]
+
+#: Bits of a term times an operand.
+PRODUCT = 2 * TERM.width
+#: Bits that choose a piece of a table; shapes of what it holds.
+PIECE = SIGMOID.index
+BASE = 17
+SLOPE = signed(12)
+_BASES, _SLOPES = (sum((list(table.table[n]) for table in (SIGMOID, SILU_SLOPE)), []) for n in range(2))
+assert 0 <= min(_BASES) and max(_BASES) < 1 << BASE
+assert -1 << 11 <= min(_SLOPES) and max(_SLOPES) < 1 << 11
+
+
+class Other(IntEnum):
+    """What the product beside the first one is of. ``NONE``: it is not used."""
+
+    TABLE = 0       # slope and rest of the gate: interpolation, whose result the first operand is multiplied with
+    PULL = 1        # a, pull
+    WORD = 2        # b, 1
+    TURN = 3        # d, c
+    NONE = 4
+
+
+class Scale(IntEnum):
+    """By what the first operand is multiplied, but for :attr:`Other.TABLE`."""
+
+    UNIT = 0
+    ROOT = 1
+    WEIGHT = 2
+    COSINE = 3      # b
+
+
+class Fold(IntEnum):
+    """How the other product enters the term."""
+
+    NONE = 0
+    PLUS = 1
+    MINUS = 2
+
+
+class Factor(IntEnum):
+    """By what the term is multiplied."""
+
+    UNIT = 0
+    A = 1
+    B = 2
+    C = 3
+    WEIGHT = 4
+    ROOT = 5
+
+
+class Lane(wiring.Component):
+    """Term and word of the reference; every input says at which stage it is taken, stage 0 being the operands'.
+
+    Never held: results come :attr:`latency` cycles after operands. Four multipliers: two for terms (25 x 18 bits), two
+    for term times word (25 x 24).
+
+    Members
+    -------
+    a, b, c, d : operands, stage 0.
+    weight, root, pull : what goes with them, stage 1.
+    other, second, scale, factor : which operands are multiplied, stage 1; ``second``: the first product is of b, not of
+        a. With ``Other.TABLE`` the table gives what the first one is multiplied with.
+    gate, wide : shift of the sigmoid's argument, whether words have 25 bits; held during a command.
+    piece : index into the table, stage 5; ``base``, ``slope`` : what stands there, stage 6.
+    right : stage 9. fold : stage 11. left : stage 13. shift : stage 20.
+    product : term times factor, stage 20.
+    word, size : result and the bits of it, sign folded in, before it was clipped; clipped, term_clipped : stage 24.
+    """
+
+    latency = 24
+
+    def __init__(self):
+        word, factor = signed(TERM.width), signed(WEIGHT.width)
+        super().__init__({
+            "a": In(word), "b": In(word), "c": In(word), "d": In(word), "weight": In(factor),
+            "gate": In(6), "wide": In(1),
+            "piece": Out(PIECE), "base": In(BASE), "slope": In(SLOPE),
+            "second": In(1), "scale": In(Scale), "root": In(factor), "factor": In(Factor),
+            "other": In(Other), "pull": In(factor),
+            "right": In(6), "fold": In(Fold), "left": In(6), "shift": In(6),
+            "product": Out(signed(PRODUCT)),
+            "word": Out(word), "size": Out(PRODUCT), "clipped": Out(1), "term_clipped": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+
+        def register(value, shape=None):
+            q = Signal(value.shape() if shape is None else shape, reset_less=True)
+            m.d.sync += q.eq(value)
+            return q
+
+        # Stage 2: operands of all products, of which the table may replace some on their way.
+        a1, b1, c1, d1 = (register(each) for each in (self.a, self.b, self.c, self.d))
+        x0, y0, x1, y1, v = (Signal(shape, reset_less=True) for shape in (
+            signed(TERM.width), signed(WEIGHT.width), signed(TERM.width), signed(WEIGHT.width), signed(TERM.width)))
+        for select, outputs, choices in (
+            (self.other, (x0, y0), {Other.PULL: (a1, self.pull), Other.WORD: (b1, 1), Other.TURN: (d1, c1)}),
+            (self.scale, (y1,), {Scale.UNIT: (1,), Scale.ROOT: (self.root,), Scale.WEIGHT: (self.weight,),
+                                 Scale.COSINE: (b1,)}),
+            (self.factor, (v,), {Factor.UNIT: (1,), Factor.A: (a1,), Factor.B: (b1,), Factor.C: (c1,),
+                                 Factor.WEIGHT: (self.weight,), Factor.ROOT: (self.root,)}),
+        ):
+            with m.Switch(select):
+                for name, values in choices.items():
+                    with m.Case(name):
+                        m.d.sync += [output.eq(value) for output, value in zip(outputs, values)]
+        m.d.sync += x1.eq(Mux(self.second, b1, a1))
+        x0, y0, x1, y1, v = (delay(m, each, count) for each, count in ((x0, 4), (y0, 4), (x1, 9), (y1, 8), (v, 15)))
+        negative = delay(m, a1[-1], 9)
+        interpolated6 = delay(m, self.other == Other.TABLE, 5)
+        interpolated10 = delay(m, interpolated6, 4)
+
+        # Stages 2 to 5: argument of the sigmoid.
+        size = register(Mux(a1 < 0, -a1, a1), TERM.width)
+        coarse = register((size << GATE_LIFT) >> (self.gate & 0b111000), TERM.width + GATE_LIFT)
+        fine = register(coarse >> self.gate[:3], TERM.width + GATE_LIFT)
+        width = GATE_INT + GATE_FRAC
+        argument = register(fine[:width] | fine[width:].any().replicate(width), width)
+        rest = SIGMOID.rest
+        m.d.comb += self.piece.eq(argument[rest:])
+        rest6, base9 = register(argument[:rest]), delay(m, self.base, 3)
+
+        # Stages 7 to 9: the other product; 10 to 12: what enters the term of it, and the half that rounds.
+        x0 = register(Mux(interpolated6, self.slope, x0))
+        y0 = register(Mux(interpolated6, Cat(rest6, Const(0, 1)).as_signed(), y0))
+        product0 = register(register(x0 * y0))
+        shifted0 = _shift(m, product0, self.right)
+        half = 1 << (GUARD - 1)
+        folded = Signal(signed(len(shifted0) + 1), reset_less=True)
+        m.d.sync += folded.eq(half)
+        with m.If(self.fold == Fold.PLUS):
+            m.d.sync += folded.eq(half + shifted0)
+        with m.If(self.fold == Fold.MINUS):
+            m.d.sync += folded.eq(half - shifted0)
+
+        # Stages 10 and 11: what the table gives; 12 to 15: the product, shifted.
+        table = register((base9 << rest) + product0[:30].as_signed() + (1 << (rest - 1)), signed(BASE + rest + 1))
+        table = table[rest:].as_signed()
+        factor = Mux(negative, (1 << FACTOR_FRAC) - table, table)
+        y1 = register(Mux(interpolated10, factor, y1), signed(WEIGHT.width))
+        shifted1 = _shift(m, register(register(x1 * y1)), self.left)
+
+        # Stages 16 and 17: the term.
+        total = register(shifted1 + delay(m, folded, 3))
+        clipped, over = saturate_hdl(total[GUARD:].as_signed(), TERM.shape)
+        term, term_over = register(clipped), register(over)
+
+        # Stages 18 to 20: their product, in two parts as a slice multiplies no more than 25 x 18 bits.
+        split = WEIGHT.width - 1
+        low = register(register(term * v[:split]))
+        high = register(register(term * v[split:].as_signed()))
+        m.d.sync += self.product.eq(low + (high << split))
+
+        # Stages 21 to 24: the word.
+        coarse = register((self.product << 1) >> (self.shift & 0b111000), signed(PRODUCT + 1))
+        fine = register(coarse >> register(self.shift[:3]), signed(PRODUCT + 1))
+        rounded = register((fine + 1) >> 1, signed(PRODUCT + 1))
+        word, over = saturate_hdl(rounded, ACTIVATION.shape)
+        wide, wide_over = saturate_hdl(rounded, TERM.shape)
+        m.d.sync += [
+            self.word.eq(Mux(self.wide, wide, word)), self.clipped.eq(Mux(self.wide, wide_over, over)),
+            self.term_clipped.eq(delay(m, term_over, 6)),
+            self.size.eq(rounded[:-1] ^ rounded[-1].replicate(PRODUCT)),
+        ]
+        return m
+
+
+def _shift(m, product, shift):
+    """``product << LIFT >> shift``, two cycles later."""
+    shape = signed(len(product) + LIFT)
+    coarse, fine, small = Signal(shape, reset_less=True), Signal(shape, reset_less=True), Signal(3, reset_less=True)
+    m.d.sync += [coarse.eq((product << LIFT) >> (shift & 0b111000)), small.eq(shift[:3]), fine.eq(coarse >> small)]
+    return fine

@@ -1,0 +1,166 @@
+"""What the vector engine computes, word for word, on arrays.
+
+Every operation is made of two steps, whose shifts are its operands:
+
+- a *term*: ``(a1 · b1 · 2**(7 - left)) ± (a0 · b0 · 2**(7 - right))``, rounded to 25 bits;
+- a *word*: ``term · v · 2**-shift``, rounded half up to 24 bits; or sums of ``term · v`` over rows.
+
+Operands have up to 25 bits. Reals are ``word · 2**-frac``, a ``frac`` a tensor; ``rtl/plan/vector.py`` turns these into
+shifts. Rows are the last axis. What is clipped is counted; ``magnitude`` is how many bits the largest result had before
+it was clipped, its sign not counted, so that a tensor fits where it is at most 23.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradloom.rtl.formats.fixed import Fixed, saturate
+from gradloom.rtl.formats.interpolation import Interpolation
+from gradloom.rtl.formats.linear import ACTIVATION, half_up
+from gradloom.rtl.formats.vector import (
+    FACTOR_FRAC,
+    GATE_FRAC,
+    GATE_INT,
+    GATE_LIFT,
+    GUARD,
+    LIFT,
+    MANTISSA,
+    ROOT_FRAC,
+    ROOTS,
+    SIGMOID,
+    SILU_SLOPE,
+    SUM,
+    TERM,
+)
+
+__all__ = ["Root", "Tensor", "add", "backward_roots", "gate_factor", "rms_norm", "rms_norm_backward", "roots", "rope",
+           "swiglu", "swiglu_backward"]
+
+Words = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """Words, how many of them or of their terms were clipped, and the bits of the largest."""
+
+    words: Words
+    saturated: int
+    magnitude: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Root:
+    """Of each row: ``mantissa · 2**-(17 + exponent)`` is the reciprocal root of its sum of squares; ``pull · 2**(7 -
+    pull_shift)`` times x is what the gradient loses along x. ``saturated``: terms clipped on the way."""
+
+    mantissa: Words
+    exponent: Words
+    pull: Words
+    pull_shift: Words
+    saturated: int
+
+
+def _integers(x: ArrayLike) -> Words:
+    return np.asarray(x, np.int64)
+
+
+def _term(a1: ArrayLike, b1: ArrayLike, left: ArrayLike, a0: ArrayLike = 0, b0: ArrayLike = 0, right: ArrayLike = 0, *,
+          subtract: ArrayLike = False) -> tuple[Words, int]:
+    first = _integers(a1) * _integers(b1) << LIFT >> _integers(left)
+    other = _integers(a0) * _integers(b0) << LIFT >> _integers(right)
+    total = first + np.where(subtract, -other, other) + (1 << (GUARD - 1))
+    return saturate(total >> GUARD, TERM.lo, TERM.hi)
+
+
+def _word(term: Words, v: ArrayLike, shift: ArrayLike, clipped: int, form: Fixed = ACTIVATION) -> Tensor:
+    rounded = half_up(term * _integers(v), np.clip(shift, 0, 63))
+    words, lost = saturate(rounded, form.lo, form.hi)
+    magnitude = int(np.max(rounded ^ (rounded >> 63), initial=0)).bit_length()
+    return Tensor(words=words, saturated=clipped + lost, magnitude=magnitude)
+
+
+def gate_factor(gate: ArrayLike, table: Interpolation, shift: int) -> Words:
+    """Sigmoid of the gate, or slope of SiLU there, with 16 fraction bits; ``shift`` is the gate's frac less 4."""
+    gate = _integers(gate)
+    argument = np.minimum(np.abs(gate) << GATE_LIFT >> shift, (1 << (GATE_INT + GATE_FRAC)) - 1)
+    factor = table(argument)
+    return np.where(gate < 0, (1 << FACTOR_FRAC) - factor, factor)
+
+
+def swiglu(gate: ArrayLike, up: ArrayLike, *, gate_shift: int, left: int, shift: int) -> Tensor:
+    """``silu(gate) · up``."""
+    term, clipped = _term(gate, gate_factor(gate, SIGMOID, gate_shift), left)
+    return _word(term, up, shift, clipped)
+
+
+def swiglu_backward(dy: ArrayLike, gate: ArrayLike, up: ArrayLike, *, gate_shift: int, left: int, right: int,
+                    shift: int, second_shift: int) -> tuple[Tensor, Tensor]:
+    """``(dgate, dup)``; ``right`` and ``shift`` are of dgate, ``left`` and ``second_shift`` of dup."""
+    term, clipped = _term(gate, gate_factor(gate, SIGMOID, gate_shift), left)
+    dup = _word(term, dy, second_shift, clipped)
+    term, clipped = _term(up, gate_factor(gate, SILU_SLOPE, gate_shift), right)
+    return _word(term, dy, shift, clipped), dup
+
+
+def _normalised(value: Words) -> tuple[Words, Words]:
+    """``(value shifted until its top bit is set, number of the bit that this was)``; 0 counts as 1's bit."""
+    high = np.frexp((value >> 31).astype(np.float64))[1].astype(np.int64) + 31
+    low = np.frexp((value & ((1 << 31) - 1)).astype(np.float64))[1].astype(np.int64)
+    bit = np.maximum(np.where(value >> 31 > 0, high, low) - 1, 0)
+    return value << (SUM - 1 - bit), bit
+
+
+def roots(x: ArrayLike, *, eps: int = 0, eps_shift: int = 0) -> Root:
+    """Reciprocal roots of the rows' sums of squares: one piece of a table each, within 2**-15 of themselves."""
+    return _roots(_integers(x), eps << eps_shift)
+
+
+def _roots(x: Words, eps: int) -> Root:
+    top, bit = _normalised((x * x).sum(axis=-1) + eps)
+    fraction = (top >> (SUM - 17)) & 0xFFFF
+    mantissa = np.minimum(np.where(bit & 1, ROOTS[1](fraction), ROOTS[0](fraction)), (1 << ROOT_FRAC) - 1)
+    zero = np.zeros_like(bit)
+    return Root(mantissa=mantissa, exponent=bit >> 1, pull=zero, pull_shift=zero, saturated=0)
+
+
+def backward_roots(dy: ArrayLike, x: ArrayLike, weight: ArrayLike, *, right: int, eps: int = 0,
+                   eps_shift: int = 0) -> Root:
+    """:func:`roots`, and how far ``dy · weight``, as terms, goes along x: ``Σ dy w x / Σ x²``."""
+    x = _integers(x)
+    root = roots(x, eps=eps, eps_shift=eps_shift)
+    term, clipped = _term(dy, weight, right)
+    along = (term * x).sum(axis=-1)
+    top, bit = _normalised(np.abs(along))
+    square = root.mantissa * root.mantissa >> ROOT_FRAC
+    pull = np.sign(along) * (square * (top >> (SUM - MANTISSA)) >> ROOT_FRAC)
+    shift = np.clip(MANTISSA + 6 - bit + 2 * root.exponent, 0, 63)
+    return Root(mantissa=root.mantissa, exponent=root.exponent, pull=pull, pull_shift=shift, saturated=clipped)
+
+
+def rms_norm(x: ArrayLike, weight: ArrayLike, root: Root, *, shift: int) -> Tensor:
+    """``weight · x · root``; ``weight`` has 18 bits and sqrt(d) in it, since the root is of a sum, not of a mean."""
+    term, clipped = _term(x, root.mantissa[..., None], root.exponent[..., None])
+    return _word(term, weight, shift, clipped)
+
+
+def rms_norm_backward(dy: ArrayLike, x: ArrayLike, weight: ArrayLike, root: Root, *, left: int, shift: int) -> Tensor:
+    """Gradient of x; ``left`` as :func:`backward_roots` had it."""
+    term, clipped = _term(dy, weight, left, x, root.pull[..., None], root.pull_shift[..., None], subtract=True)
+    return _word(term, root.mantissa[..., None], shift + root.exponent[..., None], clipped)
+
+
+def add(a: ArrayLike, b: ArrayLike, *, left: int, right: int, shift: int = 0, wide: bool = False) -> Tensor:
+    """``a · 2**(7 - left) + b · 2**(7 - right)``, of 25 bits where ``wide``."""
+    term, clipped = _term(a, 1, left, b, 1, right)
+    return _word(term, 1, shift, clipped, TERM if wide else ACTIVATION)
+
+
+def rope(x: ArrayLike, cos: ArrayLike, sin: ArrayLike, *, left: int, right: int, shift: int = 0,
+         turn: bool = False) -> Tensor:
+    """Turns ``x [..., head_dim]`` by angles ``[..., head_dim / 2]`` (16 fraction bits), backward with ``turn``."""
+    x = _integers(x)
+    half = x.shape[-1] // 2
+    other = np.concatenate([x[..., half:], x[..., :half]], axis=-1)
+    cos, sin = (np.concatenate([each, each], axis=-1) for each in (cos, sin))
+    term, clipped = _term(x, cos, left, other, sin, right, subtract=(np.arange(x.shape[-1]) < half) != turn)
+    return _word(term, 1, shift, clipped)

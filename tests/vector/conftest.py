@@ -1,0 +1,100 @@
+"""Plays commands of the vector engine, with tensors on its streams."""
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from gradloom.rtl.formats.vector import VectorOpcode, VectorOperands
+
+
+class VectorBench:
+    """Runs commands one after the other; tensors are ``[tokens, features]``, ``row`` words of a token a tile."""
+
+    def __init__(self, dut, row):
+        self.dut, self.row = dut, row
+
+    def beats(self, tensor):
+        """A tensor's beats in the engine's order."""
+        tensor = np.asarray(tensor, np.int64)
+        tokens, features = tensor.shape
+        words = tensor.reshape(tokens, features // self.row, -1, self.dut.lanes).swapaxes(0, 1).reshape(
+            -1, self.dut.lanes)
+        return [int.from_bytes((beat & 0xFFFFFFFF).astype("<u4").tobytes(), "little") for beat in words]
+
+    def tensor(self, beats, shape):
+        """The other way round."""
+        words = np.array([np.frombuffer(beat.to_bytes(4 * self.dut.lanes, "little"), "<i4") for beat in beats])
+        tokens, features = shape
+        return words.reshape(features // self.row, tokens, self.row).swapaxes(0, 1).reshape(shape)
+
+    def __call__(self, commands, *, stall=0.0, seed=0, limit=4000):
+        """``commands``: opcode, operands, operand tensors by port, shapes of results by port.
+
+        Returns of each command its results, its saturated count, both magnitudes and the cycles in which results left.
+        """
+        dut, rng = self.dut, np.random.default_rng(seed)
+        found = []
+
+        async def process(ctx):
+            for opcode, operands, inputs, outputs in commands:
+                first = next(iter(inputs.values()))
+                tokens, features = np.shape(first)
+                layout = {"row": self.row // dut.lanes, "tiles": features // self.row, "tokens": tokens} | operands
+                ctx.set(dut.engine.command.payload.opcode, int(opcode))
+                ctx.set(dut.engine.command.payload.args, VectorOperands.const(layout).as_value().value)
+                ctx.set(dut.engine.command.valid, 1)
+                pending = {name: self.beats(tensor) for name, tensor in inputs.items()}
+                got, times, saturated = {name: [] for name in outputs}, {name: [] for name in outputs}, 0
+                taken = {name: [] for name in inputs}
+                for cycle in range(limit):
+                    for name in "abc":
+                        port = getattr(dut, name)
+                        if not ctx.get(port.valid) and pending.get(name) and rng.random() >= stall:
+                            ctx.set(port.payload, pending[name][0])
+                            ctx.set(port.valid, 1)
+                    for name in "oq":
+                        ctx.set(getattr(dut, name).ready, rng.random() >= stall)
+                    moved = [name for name in "abc" if ctx.get(getattr(dut, name).valid)
+                             and ctx.get(getattr(dut, name).ready)]
+                    for name in "oq":
+                        port = getattr(dut, name)
+                        if ctx.get(port.valid) and ctx.get(port.ready):
+                            got[name].append(ctx.get(port.payload))
+                            times[name].append(cycle)
+                    accepted = ctx.get(dut.engine.command.ready) and ctx.get(dut.engine.command.valid)
+                    saturated += ctx.get(dut.saturated)
+                    done, error = ctx.get(dut.engine.done), ctx.get(dut.engine.error.valid)
+                    if done or error:
+                        break
+                    await ctx.tick()
+                    if accepted:
+                        ctx.set(dut.engine.command.valid, 0)
+                    for name in moved:
+                        taken[name].append(cycle)
+                        pending[name].pop(0)
+                        ctx.set(getattr(dut, name).valid, 0)
+                else:
+                    raise AssertionError(f"{opcode!r} is not done after {limit} cycles")
+                found.append({
+                    "error": error and ctx.get(dut.engine.error.code), "cycles": cycle, "saturated": saturated,
+                    "times": times, "taken": taken,
+                    "magnitude": {"o": ctx.get(dut.o_magnitude), "q": ctx.get(dut.q_magnitude)},
+                    **({} if error else {name: self.tensor(got[name], shape) for name, shape in outputs.items()}),
+                })
+                if error:
+                    return
+                assert not any(pending.values())
+                await ctx.tick()
+
+        simulator = Simulator(dut)
+        simulator.add_clock(1e-6)
+        simulator.add_testbench(process)
+        simulator.run()
+        return found
+
+
+@pytest.fixture
+def vector_bench():
+    return VectorBench
+
+
+__all__ = ["VectorBench", "VectorOpcode"]
