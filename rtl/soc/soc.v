@@ -6,13 +6,19 @@
 //   0x2000_0000  registers of the accelerator, 4 KB
 //   0x8000_0000  large memory, 1 GB
 //
+// Vivado reads the attributes: which ports are clock and reset, and of what.
+//
 // Any other address, and any access that is answered with an error, sets `fault` until reset; reads give 0 then.
 module gradloom_soc #(
     parameter integer RAM_WORDS = 8192,
     parameter integer DIVISOR = 1736,
     parameter IMAGE = "soc_image.mem"
 ) (
+    (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk CLK" *)
+    (* X_INTERFACE_PARAMETER = "ASSOCIATED_BUSIF m_axi_reg:m_axi_mem, ASSOCIATED_RESET rst" *)
     input  wire        clk,
+    (* X_INTERFACE_INFO = "xilinx.com:signal:reset:1.0 rst RST" *)
+    (* X_INTERFACE_PARAMETER = "POLARITY ACTIVE_HIGH" *)
     input  wire        rst,
     output wire        uart_txd,
     output wire        trap,
