@@ -66,13 +66,14 @@ def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str
 
 
 def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, data_bits: int = 128,
-                 address_bits: int = 40, tell: Callable[[str], None] | None = None) -> Path:
+                 address_bits: int = 40, longest: int = 16, tell: Callable[[str], None] | None = None) -> Path:
     """Builds the Verilog in ``sources``, whose outermost module is ``gradloom``, and returns the program.
 
-    ``data_bits`` and ``address_bits`` are those of its AXI4 manager.
+    ``data_bits`` and ``address_bits`` are those of its AXI4 manager, ``longest`` is the most beats of a burst.
     """
     return build_harness("device", map(Path, sources), tell=tell, parameters={
-        "BYTES": memory_bytes, "BASE": _BASE, "DATA_BITS": data_bits, "ADDRESS": address_bits})
+        "BYTES": memory_bytes, "BASE": _BASE, "DATA_BITS": data_bits, "ADDRESS": address_bits,
+        "LONGEST": longest})
 
 
 class Harness:
