@@ -3,15 +3,12 @@ import re
 import struct
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import gradloom.firmware
 from gradloom.firmware import soc_image
 from gradloom.firmware.soc import RAM_BYTES
-
-FOLDER = Path(gradloom.firmware.__file__).parent
+from gradloom.rtl.soc.slot import Slot, firmware_header
 
 
 def test_the_image_is_of_these_sources_and_small():
@@ -38,8 +35,10 @@ def test_the_image_is_what_its_compiler_makes():
 def test_another_board_brings_its_own_header_and_memory(tmp_path):
     if not soc_image.compilers("rv32ima"):
         pytest.skip("no RISC-V compiler is installed")
-    header = (FOLDER / "soc_board.h").read_text().replace("0x20000000u", "0x20060000u")
-    (tmp_path / "my_board.h").write_text(header)
+    (tmp_path / "my_board.h").write_text(firmware_header(Slot(), memory=0x9000_0000, memory_bytes=1 << 28))
+    (tmp_path / "user_board.h").write_text(
+        "static inline void gl_board_put(char character) { *(volatile char *)0x10001000u = character; }\n"
+        "static inline void gl_board_start(void) { }\n")
     target = tmp_path / "my.mem"
     done = subprocess.run(
         [sys.executable, "-m", "gradloom.firmware.soc_image", "--board-header", "my_board.h", "--march", "rv32ima",
