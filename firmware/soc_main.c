@@ -58,15 +58,14 @@ static void put_hex(uint32_t value)
         gl_board_put("0123456789abcdef"[value >> shift & 15]);
 }
 
-/* Decimal, by long division in steps of 16 bits: 64-bit division would need a library. */
+/* Decimal, by long division in steps of 16 bits: 64-bit division and shifts by a variable would need a library. */
 static void put_number(uint64_t value)
 {
-    uint32_t limb[4], rest;
+    uint32_t high = (uint32_t)(value >> 32), low = (uint32_t)value, rest;
+    uint32_t limb[4] = {high >> 16, high & 0xffff, low >> 16, low & 0xffff};
     char digit[20];
     int count = 0, i;
 
-    for (i = 0; i < 4; i++)
-        limb[i] = (uint32_t)(value >> (48 - 16 * i)) & 0xffff;
     do {
         rest = 0;
         for (i = 0; i < 4; i++) {
@@ -83,8 +82,8 @@ static void put_number(uint64_t value)
 /* A word with `fraction` bits behind the point, six digits, the rest cut off. */
 static void put_fixed(uint32_t word, uint32_t fraction)
 {
+    uint32_t size = word, rest;
     uint64_t digits;
-    uint32_t size = word;
     int count;
 
     if (word >> 31) {
@@ -93,11 +92,11 @@ static void put_fixed(uint32_t word, uint32_t fraction)
     }
     put_number(size >> fraction);
     gl_board_put('.');
-    digits = size & ((1u << fraction) - 1);
+    rest = fraction ? size << (32 - fraction) : 0;
     for (count = 0; count < 6; count++) {
-        digits *= 10;
-        gl_board_put((char)('0' + (uint32_t)(digits >> fraction)));
-        digits &= (1u << fraction) - 1;
+        digits = (uint64_t)rest * 10;
+        gl_board_put((char)('0' + (uint32_t)(digits >> 32)));
+        rest = (uint32_t)digits;
     }
 }
 
