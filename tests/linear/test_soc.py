@@ -78,6 +78,14 @@ def test_a_training_step_leaves_the_words_of_the_reference(soc, stall):
     assert host.last.read_beats > 0 and host.last.write_beats > 0
 
 
+def test_the_processor_costs_the_accelerator_no_cycle(soc, machine):
+    """It polls registers, and leaves memory alone until the end."""
+    layer = make_layer(64, 64, 8, 4, seed=4)
+    e = choose_exponents(layer, mathematics(layer, RATE))
+    found = LinearMachine(SMALL, host=SoCHost(soc)).step(layer, e, RATE)
+    assert found.cycles == machine.step(layer, e, RATE).cycles
+
+
 def test_an_error_is_told_and_the_next_program_runs(soc):
     bad = commands((Engine.CONTROL, ControlOpcode.FENCE, None, {}),
                    (Engine.ARRAY, 0, LinearOperands, {"inner": 1, "outer": 1, "tokens": 0}))
