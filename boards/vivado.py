@@ -2,7 +2,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+_HERE = Path(__file__).parent
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = re.compile(r"[A-Za-z0-9_./:+-]+")
 
@@ -39,6 +42,19 @@ def tcl_settings(settings: Mapping[str, object]) -> str:
             value = tcl_word(value)
         lines.append(f"set {name} {value}")
     return "\n".join(lines) + "\n"
+
+
+def shared_tcl() -> dict[str, str]:
+    """Scripts that every board's project has, by file name."""
+    return {name: (_HERE / name).read_text(encoding="utf-8") for name in ("implement.tcl", "package_ip.tcl")}
+
+
+def design_name(report: Mapping) -> str:
+    """Name of project and bitstream: ``name`` of the report, else its ``module``."""
+    name = report.get("name") or report.get("module")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"report: name must match {_NAME.pattern}, not {name!r}")
+    return name
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from gradloom.firmware.transport import Transport
 
 from .runner import cache_directory, verilator_environment
 
-__all__ = ["SimulationError", "build_device", "SimulatedDevice", "MEMORY_BYTES"]
+__all__ = ["Harness", "MEMORY_BYTES", "SimulatedDevice", "SimulationError", "build_device", "build_harness"]
 
 _BENCH = Path(__file__).resolve().parent / "bench"
 _BASE = 0x1_0000
@@ -26,21 +26,19 @@ class SimulationError(RuntimeError):
     """A simulation could not be built, or ended on its own."""
 
 
-def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, data_bits: int = 128,
-                 address_bits: int = 40, tell: Callable[[str], None] | None = None) -> Path:
-    """Builds the Verilog in ``sources``, whose outermost module is ``gradloom``, and returns the program.
+def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str, int | str],
+                  tell: Callable[[str], None] | None = None) -> Path:
+    """Builds ``bench/NAME.sv`` and ``sources`` behind ``bench/NAME.cpp``, and returns the program.
 
-    ``data_bits`` and ``address_bits`` are those of its AXI4 manager. What was built before from the same text is used
-    again.
+    What was built before from the same text is used again.
     """
-    files = sorted((Path(p) for p in sources), key=lambda p: p.name)
-    files += [_BENCH / "axi_memory.sv", _BENCH / "device.sv"]
-    digest = hashlib.sha256(repr((sys.platform, memory_bytes, data_bits, address_bits)).encode())
-    for path in (*files, _BENCH / "device.cpp"):
+    files = [*sorted(sources, key=lambda p: p.name), _BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
+    digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()))).encode())
+    for path in (*files, _BENCH / f"{name}.cpp"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    where = cache_directory() / "device" / digest.hexdigest()[:20]
+    where = cache_directory() / name / digest.hexdigest()[:20]
     where.parent.mkdir(parents=True, exist_ok=True)
-    program = where / "obj" / "device"
+    program = where / "obj" / name
     with open(where.parent / f"{where.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (where / "built").exists():
@@ -51,13 +49,12 @@ def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, d
         where.mkdir()
         env = verilator_environment()
         env["MAKEFLAGS"] += " OPT_FAST=-O1 OPT_SLOW=-O0"
-        command = ["verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "--top-module", "device", "-Wno-fatal",
+        command = ["verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "--top-module", name, "-Wno-fatal",
                    "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-lint", "-Wno-style", "--x-assign", "fast",
                    "--x-initial", "fast",
-                   "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", "device",
-                   f"-GBYTES={memory_bytes}", f"-GBASE={_BASE}",
-                   f"-GDATA_BITS={data_bits}", f"-GADDRESS={address_bits}",
-                   *map(str, files), str(_BENCH / "device.cpp")]
+                   "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", name,
+                   *(f"-G{key}={value}" for key, value in parameters.items()),
+                   *map(str, files), str(_BENCH / f"{name}.cpp")]
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               check=False)
         (where / "build.log").write_text(done.stdout)
@@ -68,25 +65,31 @@ def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, d
     return program
 
 
-class SimulatedDevice(Transport):
-    """A simulated accelerator with its memory.
+def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, data_bits: int = 128,
+                 address_bits: int = 40, longest: int = 16, tell: Callable[[str], None] | None = None) -> Path:
+    """Builds the Verilog in ``sources``, whose outermost module is ``gradloom``, and returns the program.
+
+    ``data_bits`` and ``address_bits`` are those of its AXI4 manager, ``longest`` is the most beats of a burst.
+    """
+    return build_harness("device", map(Path, sources), tell=tell, parameters={
+        "BYTES": memory_bytes, "BASE": _BASE, "DATA_BITS": data_bits, "ADDRESS": address_bits,
+        "LONGEST": longest})
+
+
+class Harness:
+    """A simulation that answers requests on its standard output.
 
     Parameters
     ----------
     program : Path
-        What :func:`build_device` made.
-    progress : callable, optional
-        Called with the cycles simulated, now and then.
+        What :func:`build_harness` made.
+    directory : Path, optional
+        Where it runs.
     """
 
-    window_base = _BASE
-
-    def __init__(self, program: Path, *, memory_bytes: int = MEMORY_BYTES,
-                 progress: Callable[[int], None] | None = None) -> None:
-        self.window_size = memory_bytes
-        self.cycles = 0
-        self._progress = progress
-        self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1 << 20)
+    def __init__(self, program: Path, *, directory: Path | None = None) -> None:
+        self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         bufsize=1 << 20, cwd=directory)
 
     def _ask(self, line: str, payload: bytes = b"") -> None:
         pipe = self._process.stdin
@@ -111,6 +114,49 @@ class SimulatedDevice(Transport):
             raise SimulationError(f"the simulation has ended (exit code {self._process.wait()})")
         return [] if line == "ok\n" else [int(word, 16) for word in line.split()]
 
+    def read_memory(self, offset: int, length: int) -> bytes:
+        """``length`` bytes of the memory."""
+        self._ask(f"d {offset:x} {length:x}")
+        return self._bytes(length)
+
+    def write_memory(self, offset: int, data: bytes) -> None:
+        """Puts bytes into the memory."""
+        self._ask(f"l {offset:x} {len(data):x}", data)
+        self._answer()
+
+    def close(self) -> None:
+        """Ends the simulation."""
+        if self._process.poll() is None:
+            try:
+                self._ask("q")
+                self._process.wait(timeout=5)
+            except (SimulationError, subprocess.TimeoutExpired):
+                self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class SimulatedDevice(Harness, Transport):
+    """A simulated accelerator with its memory.
+
+    Parameters
+    ----------
+    program : Path
+        What :func:`build_device` made.
+    progress : callable, optional
+        Called with the cycles simulated, now and then.
+    """
+
+    window_base = _BASE
+
+    def __init__(self, program: Path, *, memory_bytes: int = MEMORY_BYTES,
+                 progress: Callable[[int], None] | None = None) -> None:
+        self.window_size = memory_bytes
+        self.cycles = 0
+        self._progress = progress
+        super().__init__(program)
+
     def read32(self, offset: int) -> int:
         self._ask(f"r {offset:x}")
         value, response = self._answer()
@@ -123,14 +169,6 @@ class SimulatedDevice(Transport):
         (response,) = self._answer()
         if response:
             raise SimulationError(f"writing register 0x{offset:X}: bus response {response}")
-
-    def read_memory(self, offset: int, length: int) -> bytes:
-        self._ask(f"d {offset:x} {length:x}")
-        return self._bytes(length)
-
-    def write_memory(self, offset: int, data: bytes) -> None:
-        self._ask(f"l {offset:x} {len(data):x}", data)
-        self._answer()
 
     def set(self, name: str, value: int) -> None:
         """An input of the bench: ``read_latency``, ``write_latency``, ``stall``, ``seed``, ``fail_enable``,
@@ -161,14 +199,3 @@ class SimulatedDevice(Transport):
         self._ask("t")
         (count,) = self._answer()
         return np.frombuffer(self._bytes(8 * count), np.uint64)
-
-    def close(self) -> None:
-        if self._process.poll() is None:
-            try:
-                self._ask("q")
-                self._process.wait(timeout=5)
-            except (SimulationError, subprocess.TimeoutExpired):
-                self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()

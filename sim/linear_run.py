@@ -174,13 +174,19 @@ class LinearMachine:
     ----------
     config : :class:`LinearConfig`
     memory_bytes : int
+    host : optional
+        Who has ``store``, ``fetch`` and ``run`` as :class:`Accelerator` does, in place of one on simulated registers.
     tell : callable, optional
         Told what takes long.
     """
 
-    def __init__(self, config: LinearConfig, *, memory_bytes: int = 1 << 24,
+    def __init__(self, config: LinearConfig, *, memory_bytes: int = 1 << 24, host: Any = None,
                  tell: Callable[[str], None] | None = None) -> None:
         self.config = config
+        self.device: SimulatedDevice | None = None
+        self.host: Any = host
+        if host is not None:
+            return
         if tell is not None:
             tell("generating the Verilog")
         program = build_device(design(config), memory_bytes=memory_bytes, data_bits=config.beat_bits,
@@ -189,8 +195,9 @@ class LinearMachine:
         self.host = Accelerator(self.device)
 
     def close(self) -> None:
-        """Ends the simulation."""
-        self.device.close()
+        """Ends the simulation, if it is its own."""
+        if self.device is not None:
+            self.device.close()
 
     def products(self, layers: Sequence[Layer], *, exponents: Sequence[Exponents], backward: bool = False,
                  with_adapter: bool = True) -> "Chain":

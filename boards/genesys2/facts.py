@@ -17,4 +17,5 @@ GENESYS2 = Board(
     memory_bandwidth=7_200_000_000,
     port_bits=256,
     host="soft core, RISC-V",
+    register_base=0x2000_0000,
 )

@@ -10,21 +10,7 @@ set out_dir [file join $work_dir out]
 set design gradloom_design
 file mkdir $work_dir $out_dir
 
-proc gradloom_run {run args} {
-    launch_runs $run {*}$args
-    wait_on_run $run
-    if {[get_property PROGRESS [get_runs $run]] ne "100%"} {
-        error "$run did not finish: [get_property STATUS [get_runs $run]]"
-    }
-}
-
-proc gradloom_export {from to} {
-    if {[llength $from] != 1} {
-        error "expected one file for [file tail $to], found [llength $from]"
-    }
-    file copy -force [lindex $from 0] $to
-}
-
+source [file join $here implement.tcl]
 source [file join $here package_ip.tcl]
 
 create_project -force $name [file join $work_dir project] -part $part
@@ -45,20 +31,7 @@ add_files -norecurse -fileset constrs_1 [file join $here constraints.xdc]
 set_property top ${design}_wrapper [current_fileset]
 update_compile_order -fileset sources_1
 
-gradloom_run synth_1
-gradloom_run impl_1 -to_step write_bitstream
-
-open_run impl_1
-report_timing_summary -max_paths 20 -file [file join $out_dir timing.rpt]
-report_utilization -hierarchical -file [file join $out_dir utilization.rpt]
-report_power -file [file join $out_dir power.rpt]
-report_drc -file [file join $out_dir drc.rpt]
-foreach slack {WNS WHS} {
-    set value [get_property STATS.$slack [get_runs impl_1]]
-    if {$value eq "" || $value < 0} {
-        error "timing is not met ($slack is $value ns): see [file join build out timing.rpt]"
-    }
-}
+gradloom_implement $out_dir
 
 # PYNQ wants .bit and .hwh side by side under one name; bootgen wants the .bit.
 set project_dir [file join $work_dir project]

@@ -7,33 +7,23 @@ beat would pass the CCI-400, which the CPUs and the snoops share. A fine-tune to
 from the CPU once before the bell and once after, so the buffer is mapped uncached instead and HP0 has the
 shorter way to DDR.
 """
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..board import Board
 from ..firmware_files import firmware_files
-from ..vivado import TopPorts, tcl_settings
+from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from . import overlay
 
 _HERE = Path(__file__).parent
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_TCL = ("build.tcl", "package_ip.tcl", "design.tcl", "constraints.xdc")
+_TCL = ("build.tcl", "design.tcl", "constraints.xdc")
 _DEFAULT_WINDOW = 64 << 20
 _PAGE = 4096
 
 
-def bundle_name(report: Mapping) -> str:
-    """Name of bitstream, overlay and application: ``name`` of the report, else its ``module``."""
-    name = report.get("name") or report.get("module")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"report: name must match {_NAME.pattern}, not {name!r}")
-    return name
-
-
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
     """Content of every project file, by its path in the design's folder. Writes nothing."""
-    name = bundle_name(report)
+    name = design_name(report)
     ports = TopPorts.of(report)
     if ports.memory_bits not in (32, 64, 128):
         raise ValueError(f"report: m_axi_wdata must be 32, 64 or 128 bits wide on {board.name}, not "
@@ -48,6 +38,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         "name": name,
         "module": ports.module,
         "part": board.part.lower(),
+        "ip_family": "zynquplus",
         "clock_mhz": f"{board.clock_hz / 1e6:g}",
         "clock_port": ports.clock,
         "reset_port": ports.reset,
@@ -63,6 +54,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
              f"[get_ports {ports.clock}]\n")
 
     files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _TCL}
+    files |= {f"board/{file}": text for file, text in shared_tcl().items()}
     files["board/settings.tcl"] = settings
     files["board/clock.xdc"] = clock
     files[f"board/{name}.bif"] = overlay.boot_image(name)

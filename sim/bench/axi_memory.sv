@@ -7,6 +7,8 @@
 // (2 SLVERR, 3 DECERR), one beyond the memory by DECERR; a failing write leaves the memory as it is. Timing and faults
 // may change at run time.
 //
+// Bursts of more than LONGEST beats are not allowed.
+//
 // The host port reads and writes a beat a cycle beside the bus. For speed a Verilator harness may rather touch the
 // array `memory` (public_flat_rw), word i of which is the beat at address i * DATA_BITS / 8 + BASE.
 module axi_memory #(
@@ -15,7 +17,8 @@ module axi_memory #(
     parameter int ID_BITS = 1,
     parameter int BYTES = 1 << 24,
     parameter logic [63:0] BASE = 0,
-    parameter int OUTSTANDING = 64
+    parameter int OUTSTANDING = 64,
+    parameter int LONGEST = 16
 ) (
     input  logic clk,
     input  logic rst,
@@ -210,7 +213,7 @@ module axi_memory #(
     // ---- what AXI4 and a Zynq UltraScale+ port demand of the manager
     function automatic logic illegal(input logic [ADDR_BITS-1:0] address, input logic [7:0] len, input logic [2:0] size,
                                      input logic [1:0] burst);
-        return burst != 2'd1 || size != 3'(SHIFT) || len > 8'd15 || address[SHIFT-1:0] != '0
+        return burst != 2'd1 || size != 3'(SHIFT) || 32'(len) >= LONGEST || address[SHIFT-1:0] != '0
             || 32'(address[11:0]) + (32'(len) + 1) * STEP > 4096;
     endfunction
 

@@ -3,6 +3,7 @@ module device #(
     parameter int BYTES = 1 << 26,
     parameter int ADDRESS = 40,
     parameter int DATA_BITS = 128,
+    parameter int LONGEST = 16,
     parameter longint unsigned BASE = 64'h1_0000
 ) (
     input  logic clk,
@@ -64,7 +65,8 @@ module device #(
         .m_axi_rvalid(m_rvalid), .m_axi_rready(m_rready)
     );
 
-    axi_memory #(.ADDR_BITS(ADDRESS), .DATA_BITS(DATA_BITS), .ID_BITS(1), .BYTES(BYTES), .BASE(BASE)) ram (
+    axi_memory #(.ADDR_BITS(ADDRESS), .DATA_BITS(DATA_BITS), .ID_BITS(1), .BYTES(BYTES), .BASE(BASE),
+        .LONGEST(LONGEST)) ram (
         .clk, .rst, .read_latency, .write_latency, .stall, .seed, .fail_enable, .fail_address, .fail_resp,
         .host_word(32'd0), .host_we(1'b0), .host_wdata('0), .host_rdata(),
         .awid(m_awid), .awaddr(m_awaddr), .awlen(m_awlen), .awsize(m_awsize), .awburst(m_awburst),

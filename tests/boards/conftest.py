@@ -36,6 +36,21 @@ def _report(*, reset="rst", data_bits=128, **more):
     return {"module": "gradloom", "name": "instantft-kv260", "ports": ports} | more
 
 
+class Journal(list):
+    """Commands that the interpreter recorded, each a list of words."""
+
+    def calls(self, name):
+        """Arguments of each call of a command."""
+        return [line[1:] for line in self if line[0] == name]
+
+    def nets(self, command="connect_bd_net"):
+        """Sinks of each driver."""
+        found = {}
+        for source, sink in self.calls(command):
+            found.setdefault(source, set()).add(sink)
+        return found
+
+
 def run_tcl(script, scenario, journal):
     """Runs ``script`` against the stub: ``(commands, error message or None)``."""
     lines = [f"set journal_file {{{journal}}}", f"set scenario {{{scenario}}}", f"source {{{STUB}}}",
@@ -43,8 +58,16 @@ def run_tcl(script, scenario, journal):
              "if {$failed} {puts stderr $message; exit 1}"]
     done = subprocess.run(["tclsh"], input="\n".join(lines) + "\n", capture_output=True, text=True,
                           check=False, cwd=journal.parent)
-    commands = json.loads(journal.read_text())
+    commands = Journal(json.loads(journal.read_text()))
     return commands, done.stderr.strip() if done.returncode else None
+
+
+@pytest.fixture
+def tcl():
+    """:func:`run_tcl`."""
+    if shutil.which("tclsh") is None:
+        pytest.skip("tclsh is not installed")
+    return run_tcl
 
 
 @pytest.fixture
@@ -69,14 +92,13 @@ def design(tmp_path):
 
 
 @pytest.fixture
-def vivado(tmp_path):
+def vivado(tcl, tmp_path):
     """Runs a project's build.tcl: gives the recorded commands, and the error if there was one."""
-    if shutil.which("tclsh") is None:
-        pytest.skip("tclsh is not installed")
 
     def run(folder, *, board_parts="xilinx.com:kv260_som:part0:1.4", slack="0.123",
             inferred="m_axi s_axi m_axi_bus s_axi_bus"):
-        scenario = (f"board_parts {{{board_parts}}} inferred {{{inferred}}} "
-                    f"properties {{PROGRESS 100% STATS.WNS {slack} STATS.WHS 0.02}}")
-        return run_tcl(folder / "board" / "build.tcl", scenario, tmp_path / "journal.json")
+        (tmp_path / "ip of mig").mkdir(exist_ok=True)
+        scenario = (f"board_parts {{{board_parts}}} inferred {{{inferred}}} properties {{PROGRESS 100% "
+                    f"STATS.WNS {slack} STATS.WHS 0.02 IP_DIR {{{tmp_path / 'ip of mig'}}}}}")
+        return tcl(folder / "board" / "build.tcl", scenario, tmp_path / "journal.json")
     return run

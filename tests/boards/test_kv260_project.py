@@ -22,22 +22,10 @@ VIVADO = set("""
 """.split())
 
 
-def calls(journal, name):
-    return [line[1:] for line in journal if line[0] == name]
-
-
-def nets(journal, command="connect_bd_net"):
-    """Sinks of each driver."""
-    found = {}
-    for source, sink in calls(journal, command):
-        found.setdefault(source, set()).add(sink)
-    return found
-
-
 def ps_config(journal):
     """Settings of the processing system."""
     settings = {}
-    for args in calls(journal, "set_property"):
+    for args in journal.calls("set_property"):
         if args[-1] == "ps":
             words = args[1].split()
             settings |= dict(zip(words[::2], words[1::2]))
@@ -57,22 +45,22 @@ def test_only_commands_of_vivado_are_used(journal):
 
 
 def test_every_added_file_exists_and_primitives_stand_in_for_their_namesakes(journal, design):
-    added = [Path(file) for args in calls(journal, "add_files") for file in args[-1].split()]
+    added = [Path(file) for args in journal.calls("add_files") for file in args[-1].split()]
     assert all(file.is_file() for file in added)
     names = [file.relative_to(design).as_posix() for file in added]
     assert names == ["rtl/gradloom.v", "synth/pe.v", "board/clock.xdc", "board/constraints.xdc"]
 
 
 def test_part_and_board_are_the_kv260(journal):
-    parts = {args[args.index("-part") + 1] for args in calls(journal, "create_project")}
+    parts = {args[args.index("-part") + 1] for args in journal.calls("create_project")}
     assert parts == {"xck26-sfvc784-2lv-c"}
-    assert ["*:kv260*", "-latest_file_version"] in calls(journal, "get_board_parts")
+    assert ["*:kv260*", "-latest_file_version"] in journal.calls("get_board_parts")
     chosen = ["board_part", "xilinx.com:kv260_som:part0:1.4", "current_project"]
-    assert chosen in calls(journal, "set_property")
+    assert chosen in journal.calls("set_property")
 
 
 def test_every_bus_is_connected_once(journal):
-    assert nets(journal, "connect_bd_intf_net") == {
+    assert journal.nets("connect_bd_intf_net") == {
         "ps/M_AXI_HPM0_FPD": {"registers/S00_AXI"},
         "registers/M00_AXI": {"accelerator/s_axi"},
         "accelerator/m_axi": {"ps/S_AXI_HP0_FPD"},
@@ -95,7 +83,7 @@ def test_the_ports_in_use_are_on_and_every_other_is_off(journal):
 
 def test_one_clock_of_200_mhz_drives_everything(journal):
     assert ps_config(journal)["CONFIG.PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ"] == "200"
-    assert nets(journal)["ps/pl_clk0"] == {
+    assert journal.nets()["ps/pl_clk0"] == {
         "ps/maxihpm0_fpd_aclk", "ps/saxihp0_fpd_aclk", "accelerator/clk", "reset/slowest_sync_clk",
         "registers/aclk"}
 
@@ -106,32 +94,32 @@ def test_the_reset_has_the_ports_polarity(design, make_report, vivado, port, sou
     boards.write_project(BOARD, design, make_report(reset=port))
     journal, error = vivado(design)
     assert error is None
-    assert f"accelerator/{port}" in nets(journal)[source]
-    assert "registers/aresetn" in nets(journal)["reset/peripheral_aresetn"]
-    assert nets(journal)["ps/pl_resetn0"] == {"reset/ext_reset_in"}
-    assert ["value", polarity, f"{port}.POLARITY"] in calls(journal, "set_property")
+    assert f"accelerator/{port}" in journal.nets()[source]
+    assert "registers/aresetn" in journal.nets()["reset/peripheral_aresetn"]
+    assert journal.nets()["ps/pl_resetn0"] == {"reset/ext_reset_in"}
+    assert ["value", polarity, f"{port}.POLARITY"] in journal.calls("set_property")
 
 
 def test_the_interrupt_reaches_the_processor(journal):
-    assert nets(journal)["accelerator/irq"] == {"ps/pl_ps_irq0"}
-    assert ["irq", "xilinx.com:signal:interrupt_rtl:1.0"] in calls(journal, "ipx::infer_bus_interface")
-    assert ["value", "LEVEL_HIGH", "irq.SENSITIVITY"] in calls(journal, "set_property")
+    assert journal.nets()["accelerator/irq"] == {"ps/pl_ps_irq0"}
+    assert ["irq", "xilinx.com:signal:interrupt_rtl:1.0"] in journal.calls("ipx::infer_bus_interface")
+    assert ["value", "LEVEL_HIGH", "irq.SENSITIVITY"] in journal.calls("set_property")
 
 
 def test_registers_and_memory_have_addresses(journal):
-    assigned = calls(journal, "assign_bd_address")
+    assigned = journal.calls("assign_bd_address")
     registers = next(args for args in assigned if "accelerator/s_axi/*" in args)
     assert registers[registers.index("-offset") + 1] == "0xa0000000"
     assert registers[registers.index("-range") + 1] == "0x1000"
     assert registers[registers.index("-target_address_space") + 1] == "ps/Data"
     memory = {args[-2] for args in assigned if "accelerator/m_axi" in args}
     assert memory == {"ps/SAXIGP2/HP0_DDR_LOW", "ps/SAXIGP2/HP0_DDR_HIGH"}
-    excluded = {args[-1] for args in calls(journal, "exclude_bd_addr_seg")}
+    excluded = {args[-1] for args in journal.calls("exclude_bd_addr_seg")}
     assert excluded == {"ps/SAXIGP2/HP0_QSPI", "ps/SAXIGP2/HP0_LPS_OCM"}
 
 
 def test_the_core_ties_both_buses_to_its_clock(journal):
-    tied = calls(journal, "ipx::associate_bus_interfaces")
+    tied = journal.calls("ipx::associate_bus_interfaces")
     for bus in ("m_axi", "s_axi"):
         assert ["-busif", bus, "-clock", "clk", "core"] in tied
     assert ["-clock", "clk", "-reset", "rst", "core"] in tied
@@ -143,8 +131,8 @@ def test_interfaces_that_vivado_infers_itself_are_not_inferred_again(design, rep
     boards.write_project(BOARD, design, report)
     journal, error = vivado(design, inferred="m_axi s_axi clk rst irq rst.POLARITY")
     assert error is None
-    assert calls(journal, "ipx::infer_bus_interface") == []
-    assert ["value", "ACTIVE_HIGH", "rst.POLARITY"] in calls(journal, "set_property")
+    assert journal.calls("ipx::infer_bus_interface") == []
+    assert ["value", "ACTIVE_HIGH", "rst.POLARITY"] in journal.calls("set_property")
 
 
 def test_bitstream_and_handoff_leave_under_one_name(journal, design):
@@ -152,8 +140,8 @@ def test_bitstream_and_handoff_leave_under_one_name(journal, design):
     assert {file.name for file in out.iterdir()} == {"instantft-kv260.bit", "instantft-kv260.hwh"}
     reports = {line[0] for line in journal if line[0].startswith("report_")}
     assert reports == {"report_timing_summary", "report_utilization", "report_power", "report_drc"}
-    assert ["synth_1"] in calls(journal, "wait_on_run")
-    assert ["impl_1"] in calls(journal, "wait_on_run")
+    assert ["synth_1"] in journal.calls("wait_on_run")
+    assert ["impl_1"] in journal.calls("wait_on_run")
 
 
 def test_a_design_that_misses_timing_gives_no_bitstream(design, report, vivado):

@@ -38,8 +38,12 @@ proc get_board_parts {args} {
 }
 proc create_bd_cell {args} { record [list create_bd_cell {*}$args]; return [lindex $args end] }
 
+proc create_bd_port {args} { record [list create_bd_port {*}$args]; return [lindex $args end] }
+proc create_bd_intf_port {args} { record [list create_bd_intf_port {*}$args]; return [lindex $args end] }
+
 # An object is its name.
-foreach getter {get_bd_pins get_bd_intf_pins get_bd_addr_spaces get_bd_addr_segs get_bd_cells get_files get_runs} {
+foreach getter {get_bd_pins get_bd_intf_pins get_bd_addr_spaces get_bd_addr_segs get_bd_cells get_bd_ports
+        get_bd_intf_ports get_files get_ips get_runs get_hw_axi_txns} {
     proc $getter {args} { return [lindex $args end] }
 }
 proc current_project {} { return current_project }
@@ -50,6 +54,10 @@ proc get_property {name object} {
     set answers [dict get $::scenario properties]
     return [expr {[dict exists $answers $name] ? [dict get $answers $name] : ""}]
 }
+
+# Boards that answer, and what is in them.
+proc get_hw_devices {pattern} { return [dict get $::scenario hw_devices] }
+proc get_hw_axis {} { return [dict get $::scenario hw_axis] }
 
 proc generate_target {args} {
     record [list generate_target {*}$args]

@@ -209,7 +209,7 @@ def test_presets_are_listed(run):
     assert listed[PRESET]["board"] == "genesys2" and "linear layers" in listed[PRESET]["summary"]
 
 
-def test_the_preset_is_generated_without_a_project(run, tmp_path):
+def test_the_preset_is_generated_with_its_project(run, tmp_path, monkeypatch):
     small = [f"{key}={value}" for key, value in (("edge", 16), ("columns", 4), ("rank", 4), ("tokens", 8),
                                                  ("depth", 128), ("lane_depth", 64), ("groups", 4))]
     code, out, _ = run("generate", PRESET, "-o", tmp_path / "out", "--json",
@@ -217,15 +217,21 @@ def test_the_preset_is_generated_without_a_project(run, tmp_path):
     report = json.loads(out)
     assert code == 0 and report == json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["board"] == "genesys2" and report["parameters"]["edge"] == 16
-    assert report["project"] == {"files": None, "reason": report["project"]["reason"]}
-    assert "no board project yet" in report["project"]["reason"]
+    assert "project" not in report
     assert not {"forecast", "workload", "memory_map"} & set(report)
     assert sum(report["counted"]["dsp"].values()) == 16 * 5 + 17 + 2 * 4 + 4 + 2
     assert {port["name"]: port["width"] for port in report["ports"]}["m_axi_rdata"] == 64
     files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert {"report.json", "registers/registers.md", "registers/gradloom.xml", "rtl/gradloom.v"} <= files
+    assert {"report.json", "registers/registers.md", "registers/gradloom.xml", "rtl/gradloom.v", "board/mig.prj",
+            "board/soc/picorv32.v", "firmware/gradloom_soc/soc_main.c"} <= files
+    for verb in ("build", "flash"):
+        code, out, _ = run(verb, "genesys2", tmp_path / "out", "--dry-run")
+        assert code == 0 and {"build": "build.tcl", "flash": "openFPGALoader -b genesys2"}[verb] in out
+    monkeypatch.setattr("gradloom.rtl.soc.find_spec", lambda name: None)
     code, out, _ = run("generate", PRESET, "-o", tmp_path / "again", *(w for each in small for w in ("--set", each)))
-    assert code == 0 and "no board project yet" in " ".join(out.split()) and "DSP slices" in out
+    assert code == 0 and "pip install pythondata-cpu-picorv32" in " ".join(out.split()) and "DSP slices" in out
+    report = json.loads((tmp_path / "again" / "report.json").read_text())
+    assert report["project"] == {"files": None, "reason": report["project"]["reason"]}
 
 
 def test_weights_are_found_by_a_models_name(tmp_path, monkeypatch):

@@ -1,0 +1,77 @@
+"""Writes the Genesys 2 project of a generated design: Vivado Tcl, memory controller, processor, firmware.
+
+The board has no processor, so the design brings one: ``gradloom_soc`` (``rtl/soc``), the module that is simulated with
+the accelerator. Only the memory controller and the interconnect are the vendor's.
+"""
+from collections.abc import Mapping
+from pathlib import Path
+
+from gradloom.rtl.soc import soc_sources
+
+from ..board import Board
+from ..firmware_files import soc_files
+from ..flow import NoProjectError
+from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
+from .memory import CLOCK_HZ, DATA_BITS, mig_project
+
+_HERE = Path(__file__).parent
+_SCRIPTS = ("build.tcl", "design.tcl", "load.tcl", "pins.xdc")
+#: Where processor and accelerator see the memory.
+MEMORY_BASE = 0x8000_0000
+BAUD = 115_200
+
+
+def project_files(board: Board, report: Mapping) -> dict[str, str]:
+    """Content of every project file, by its path in the design's folder. Writes nothing."""
+    name = design_name(report)
+    ports = TopPorts.of(report)
+    if ports.memory_bits not in (32, 64, 128, DATA_BITS):
+        raise ValueError(f"report: m_axi_wdata must be 32, 64, 128 or {DATA_BITS} bits wide on {board.name}, not "
+                         f"{ports.memory_bits}")
+    if ports.memory_address_bits < 32:
+        raise ValueError(f"report: m_axi_awaddr must be at least 32 bits wide on {board.name}, not "
+                         f"{ports.memory_address_bits}")
+    if ports.register_address_bits > 12:
+        raise ValueError(f"report: s_axi_awaddr must be at most 12 bits wide on {board.name}, not "
+                         f"{ports.register_address_bits}")
+    try:
+        sources = {path.name: path.read_text(encoding="utf-8") for path in soc_sources()}
+    except ValueError as error:
+        raise NoProjectError(f"board={board.name}: no board project: {error}") from None
+    settings = tcl_settings({
+        "name": name,
+        "module": ports.module,
+        "part": board.part,
+        "ip_family": "kintex7",
+        "clock_port": ports.clock,
+        "reset_port": ports.reset,
+        "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
+        "reset_source": "peripheral_reset" if ports.reset_active_high else "peripheral_aresetn",
+        "interrupt_port": ports.interrupt,
+        "register_range": "0x1000",
+        "memory_base": f"{MEMORY_BASE:#x}",
+        "memory_range": f"{board.memory_bytes:#x}",
+        "uart_divisor": round(CLOCK_HZ / BAUD),
+        "soc_files": sorted(sources),
+    })
+    clock = (f"# Period of {CLOCK_HZ / 1e6:g} MHz, for the core on its own (out of context).\n"
+             f"create_clock -name {ports.clock} -period {1e9 / CLOCK_HZ:.3f} [get_ports {ports.clock}]\n")
+    firmware = soc_files()
+    files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _SCRIPTS}
+    files |= {f"board/{file}": text for file, text in shared_tcl().items()}
+    files |= {f"board/soc/{file}": text for file, text in sources.items()}
+    files |= {"board/settings.tcl": settings, "board/clock.xdc": clock, "board/mig.prj": mig_project(),
+              "board/soc/soc_image.mem": firmware["soc_image.mem"]}
+    files |= {f"firmware/gradloom_soc/{path}": text for path, text in firmware.items()}
+    return files
+
+
+def write_project(board: Board, directory: Path | str, report: Mapping) -> list[Path]:
+    """Writes :func:`project_files` under ``directory``; see :func:`gradloom.boards.write_project`."""
+    directory = Path(directory)
+    files = project_files(board, report)  # everything is checked before anything is written
+    for path, text in files.items():
+        target = directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", newline="\n")
+    return sorted(Path(path) for path in files)

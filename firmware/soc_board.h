@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Where soc_main.c finds things on the open system on chip (rtl/soc/soc.v). Another system brings a header of its
+ * own, named by -DGL_BOARD_HEADER='"..."': the same three addresses and two functions.
+ */
+#ifndef GRADLOOM_SOC_BOARD_H
+#define GRADLOOM_SOC_BOARD_H
+
+#include <stdint.h>
+
+#define GL_REGISTERS 0x20000000u
+/* First byte of the memory that accelerator and processor share: the header of a job lies here. */
+#define GL_MEMORY 0x80000000u
+#define GL_MEMORY_BYTES 0x40000000u
+
+#define GL_UART 0x10000000u
+
+static inline void gl_board_put(char character)
+{
+    volatile uint32_t *uart = (volatile uint32_t *)GL_UART;
+
+    while (uart[1] & 1)
+        ;
+    uart[0] = (uint8_t)character;
+}
+
+/* Before the first look at the shared memory: what must be done so that the processor's caches do not hold it. */
+static inline void gl_board_start(void)
+{
+    /* This processor has no caches. */
+}
+
+#endif

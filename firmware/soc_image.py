@@ -1,0 +1,146 @@
+"""Builds the firmware of the system on chip: ``python -m gradloom.firmware.soc_image``.
+
+The image is committed (``soc_image.mem``, words for Verilog's ``$readmemh``), so that a design needs no compiler. Its
+first lines say which compiler made it, and of which sources; a test builds it again.
+"""
+import argparse
+import hashlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from .soc import RAM_BYTES
+
+__all__ = ["IMAGE", "SOURCES", "Compiler", "build", "compilers", "image_bytes", "image_text", "read_image",
+           "sources_sum"]
+
+_HERE = Path(__file__).parent
+IMAGE = _HERE / "soc_image.mem"
+_UNITS = ("soc_start.S", "soc_main.c", "gradloom.c")
+#: Everything that the image is made of.
+SOURCES = (*_UNITS, "gradloom.h", "gradloom_regs.h", "soc_board.h", "soc.ld")
+_GCC = ("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc")
+_OPTIONS = ("-Os", "-std=c99", "-ffreestanding", "-fno-builtin", "-ffunction-sections", "-fdata-sections",
+            "-fno-asynchronous-unwind-tables", "-g0", "-Wall", "-Wextra", "-Werror")
+_LINKING = ("-nostdlib", "-static", "-Wl,--gc-sections", "-Wl,--build-id=none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiler:
+    """``command`` compiles and links for a bare RV32; ``name`` says what it is, its version included."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+def compilers(march: str = "rv32im") -> list[Compiler]:
+    """Every compiler of this machine that can build the firmware, the one that made the image we keep first."""
+    found = []
+    try:
+        version = metadata.version("ziglang")
+    except metadata.PackageNotFoundError:
+        pass
+    else:
+        features = "".join(f"+{letter}" for letter in march.removeprefix("rv32i"))
+        found.append(Compiler(name=f"ziglang {version}", command=(
+            sys.executable, "-m", "ziglang", "cc", "-target", "riscv32-freestanding-none",
+            f"-mcpu=generic_rv32{features}", "-fno-sanitize=all", "-fno-stack-protector")))
+    for name in _GCC:
+        path = shutil.which(name)
+        if path is not None:
+            done = subprocess.run([path, "-dumpfullversion"], capture_output=True, text=True, check=True)
+            found.append(Compiler(name=f"{name} {done.stdout.strip()}", command=(
+                path, f"-march={march}", "-mabi=ilp32", "-fno-tree-loop-distribute-patterns")))
+    return found
+
+
+def build(compiler: Compiler, *, board_header: Path | None = None, ram_base: int = 0) -> bytes:
+    """The image, from the first byte of the processor's memory on, whole words.
+
+    ``board_header`` stands in for ``soc_board.h``. :class:`ValueError` if the compiler refuses, or if code and
+    variables do not fit.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "firmware.elf"
+        more = [] if board_header is None else [f'-DGL_BOARD_HEADER="{board_header.resolve()}"']
+        script = Path(folder) / "soc.ld"
+        layout = (_HERE / "soc.ld").read_text(encoding="ascii")
+        script.write_text(f"GL_RAM = {ram_base:#x};\n{layout}", encoding="ascii")
+        command = [*compiler.command, *_OPTIONS, *_LINKING, *more, "-T", str(script), "-o", str(target), *_UNITS]
+        done = subprocess.run(command, cwd=_HERE, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ValueError(f"{compiler.name} does not build the firmware:\n{done.stderr[-4000:]}")
+        return image_bytes(target.read_bytes(), ram_base)
+
+
+def image_bytes(elf: bytes, ram_base: int = 0) -> bytes:
+    """What a 32-bit little-endian ELF file puts in memory from ``ram_base`` on."""
+    if elf[:6] != b"\x7fELF\x01\x01":
+        raise ValueError("not a 32-bit little-endian ELF file")
+    (table,) = struct.unpack_from("<I", elf, 28)
+    size, count = struct.unpack_from("<2H", elf, 42)
+    image = bytearray()
+    for index in range(count):
+        kind, offset, address, _, length, used = struct.unpack_from("<6I", elf, table + index * size)
+        if kind != 1 or not used:
+            continue
+        at = address - ram_base
+        if at < 0 or at + used > RAM_BYTES:
+            raise ValueError(f"the firmware reaches from {address:#x} over {used} bytes, the memory has {RAM_BYTES}")
+        image.extend(bytes(max(at + length - len(image), 0)))
+        image[at:at + length] = elf[offset:offset + length]
+    image.extend(bytes(-len(image) % 4))
+    return bytes(image)
+
+
+def sources_sum() -> str:
+    """A sum of all that the image is made of."""
+    digest = hashlib.sha256()
+    for name in SOURCES:
+        digest.update(name.encode() + b"\0" + (_HERE / name).read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def image_text(image: bytes, compiler: str, sources: str) -> str:
+    """``image`` as ``$readmemh`` reads it."""
+    words = struct.unpack(f"<{len(image) // 4}I", image)
+    return "\n".join([f"// compiler: {compiler}", f"// sources: {sources}", f"// bytes: {len(image)}",
+                      *(f"{word:08x}" for word in words)]) + "\n"
+
+
+def read_image(path: Path = IMAGE) -> tuple[dict[str, str], bytes]:
+    """What the first lines of an image say, and its bytes."""
+    lines = path.read_text(encoding="ascii").splitlines()
+    notes = {match[1]: match[2] for match in map(re.compile(r"// (\w+): (.*)").fullmatch, lines) if match}
+    words = [int(line, 16) for line in lines if not line.startswith("//")]
+    return notes, struct.pack(f"<{len(words)}I", *words)
+
+
+def main() -> None:
+    """Writes the image, or that of another system."""
+    parser = argparse.ArgumentParser(description="Builds the firmware of a system on chip.")
+    parser.add_argument("--board-header", type=Path, help="stands in for soc_board.h")
+    parser.add_argument("--march", default="rv32im", help="instructions that the processor has, such as rv32ima")
+    parser.add_argument("--ram-base", type=lambda text: int(text, 0), default=0,
+                        help="first address of the processor's memory")
+    parser.add_argument("-o", "--output", type=Path, default=IMAGE)
+    options = parser.parse_args()
+    found = compilers(options.march)
+    if not found:
+        parser.error("no RISC-V compiler: pip install ziglang, or apt install gcc-riscv64-unknown-elf")
+    try:
+        image = build(found[0], board_header=options.board_header, ram_base=options.ram_base)
+    except ValueError as error:
+        parser.error(str(error))
+    options.output.write_text(image_text(image, found[0].name, sources_sum()), encoding="ascii", newline="\n")
+    print(f"{len(image)} bytes of {RAM_BYTES}, {found[0].name}")
+
+
+if __name__ == "__main__":
+    main()

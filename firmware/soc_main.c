@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Bare-metal firmware of a system on chip: runs the jobs that somebody puts in memory, and tells a UART about them.
+ *
+ * A job is a program for the accelerator with its data. Its header (firmware/soc.py writes it) is the first thing in
+ * the shared memory; its first word is written last. The firmware polls for it, checks both sums, runs the program as
+ * often as asked, and at last replaces the first word by DONE or FAILED. Needs no C library and no interrupt.
+ */
+#include "gradloom.h"
+
+#ifdef GL_BOARD_HEADER
+#include GL_BOARD_HEADER
+#else
+#include "soc_board.h"
+#endif
+
+#define MAGIC 0x4e524c47u  /* "GLRN" */
+#define DONE 0x454e4f44u   /* "DONE" */
+#define FAILED 0x4c494146u /* "FAIL" */
+#define LAYOUT 1u
+#define MAX_RESULTS 16u
+
+/* Words of the header, little-endian. Offsets of the program and of results count from the window's first byte. */
+struct result {
+    uint32_t name[2];  /* eight characters, padded with zeros */
+    uint32_t offset;
+    uint32_t words;    /* one: printed as a number; more: as their sum */
+    uint32_t fraction; /* bits of such a number behind the point, 0 to 31 */
+};
+
+struct job {
+    uint32_t magic;
+    uint32_t layout;
+    uint32_t length;        /* bytes of the header, results included */
+    uint32_t sum;           /* CRC-32 of the header from the next word on */
+    uint32_t window_offset; /* from the header's first byte */
+    uint32_t window_bytes;
+    uint32_t program_offset;
+    uint32_t commands;
+    uint32_t program_sum; /* CRC-32 */
+    uint32_t runs;
+    uint32_t watchdog; /* cycles without progress; 0: no limit */
+    uint32_t results;
+    struct result result[MAX_RESULTS];
+};
+
+static void put_text(const char *text)
+{
+    while (*text)
+        gl_board_put(*text++);
+}
+
+static void put_hex(uint32_t value)
+{
+    int shift;
+
+    put_text("0x");
+    for (shift = 28; shift >= 0; shift -= 4)
+        gl_board_put("0123456789abcdef"[value >> shift & 15]);
+}
+
+/* Decimal, by long division in steps of 16 bits: 64-bit division and shifts by a variable would need a library. */
+static void put_number(uint64_t value)
+{
+    uint32_t high = (uint32_t)(value >> 32), low = (uint32_t)value, rest;
+    uint32_t limb[4] = {high >> 16, high & 0xffff, low >> 16, low & 0xffff};
+    char digit[20];
+    int count = 0, i;
+
+    do {
+        rest = 0;
+        for (i = 0; i < 4; i++) {
+            rest = rest << 16 | limb[i];
+            limb[i] = rest / 10;
+            rest %= 10;
+        }
+        digit[count++] = (char)('0' + rest);
+    } while (limb[0] | limb[1] | limb[2] | limb[3]);
+    while (count)
+        gl_board_put(digit[--count]);
+}
+
+/* A word with `fraction` bits behind the point, six digits, the rest cut off. */
+static void put_fixed(uint32_t word, uint32_t fraction)
+{
+    uint32_t size = word, rest;
+    uint64_t digits;
+    int count;
+
+    if (word >> 31) {
+        gl_board_put('-');
+        size = 0u - word;
+    }
+    put_number(size >> fraction);
+    gl_board_put('.');
+    rest = fraction ? size << (32 - fraction) : 0;
+    for (count = 0; count < 6; count++) {
+        digits = (uint64_t)rest * 10;
+        gl_board_put((char)('0' + (uint32_t)(digits >> 32)));
+        rest = (uint32_t)digits;
+    }
+}
+
+/* CRC-32 as zlib's, four bits at a time. */
+static uint32_t sum_of(volatile const uint32_t *words, uint32_t count)
+{
+    static const uint32_t table[16] = {
+        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
+    uint32_t sum = 0xffffffff, i, n;
+
+    for (i = 0; i < count; i++) {
+        sum ^= words[i];
+        for (n = 0; n < 8; n++)
+            sum = sum >> 4 ^ table[sum & 15];
+    }
+    return ~sum;
+}
+
+static volatile const uint32_t *in_window(volatile const struct job *job, uint32_t offset)
+{
+    return (volatile const uint32_t *)(GL_MEMORY + job->window_offset + offset);
+}
+
+/* Whether `bytes` bytes at `offset` lie in the first `size`, from a whole word on. */
+static int inside(uint32_t offset, uint32_t bytes, uint32_t size)
+{
+    return offset % 4 == 0 && offset <= size && bytes <= size - offset;
+}
+
+static const char *refuse(volatile const struct job *job)
+{
+    uint32_t i, length = job->length;
+
+    if (job->layout != LAYOUT)
+        return "the header is of another layout";
+    if (length % 4 || length < offsetof(struct job, result) || length > sizeof(struct job))
+        return "the header has no such length";
+    if (sum_of(&job->window_offset, (length - offsetof(struct job, window_offset)) / 4) != job->sum)
+        return "the header's sum is wrong";
+    if (length != offsetof(struct job, result) + job->results * sizeof(struct result))
+        return "the header has another number of results";
+    if (!inside(job->window_offset, job->window_bytes, GL_MEMORY_BYTES))
+        return "the window is outside the memory";
+    if (job->commands > job->window_bytes / 32 ||
+        !inside(job->program_offset, 32 * job->commands, job->window_bytes))
+        return "the program is outside the window";
+    for (i = 0; i < job->results; i++)
+        if (job->result[i].words > job->window_bytes / 4 || job->result[i].fraction > 31 ||
+            !inside(job->result[i].offset, 4 * job->result[i].words, job->window_bytes))
+            return "a result is outside the window";
+    if (sum_of(in_window(job, job->program_offset), 8 * job->commands) != job->program_sum)
+        return "the program's sum is wrong";
+    return NULL;
+}
+
+static void put_result(volatile const struct job *job, volatile const struct result *result)
+{
+    volatile const uint32_t *words = in_window(job, result->offset);
+    uint32_t i;
+    char character;
+
+    for (i = 0; i < 8; i++) {
+        character = (char)(result->name[i / 4] >> i % 4 * 8);
+        if (!character)
+            break;
+        gl_board_put(character);
+    }
+    if (result->words == 1) {
+        put_text(" = ");
+        put_fixed(words[0], result->fraction);
+    } else {
+        put_text(": ");
+        put_number(result->words);
+        put_text(" words, sum ");
+        put_hex(sum_of(words, result->words));
+    }
+    put_text("\n");
+}
+
+static void put_error(const gl_device *device)
+{
+    gl_error error;
+
+    gl_get_error(device, &error);
+    put_text("error: ");
+    put_text(gl_error_name(error.code));
+    put_text(" ");
+    put_hex(error.code);
+    put_text(" at command ");
+    put_number(error.command);
+    put_text(", address ");
+    put_hex((uint32_t)error.address);
+    put_text(": ");
+    put_text(gl_error_text(error.code));
+    put_text("\n");
+}
+
+static int run(const gl_device *device, volatile const struct job *job)
+{
+    gl_counters counters;
+    gl_health health;
+    uint32_t number, i;
+    int status = gl_set_window(device, GL_MEMORY + job->window_offset, job->window_bytes);
+
+    if (status == GL_OK)
+        status = gl_set_watchdog(device, job->watchdog);
+    for (number = 1; status == GL_OK && number <= job->runs; number++) {
+        status = gl_start(device, job->program_offset, job->commands);
+        if (status != GL_OK)
+            break;
+        do
+            status = gl_poll(device);
+        while (status == GL_RUNNING);
+        gl_acknowledge(device);
+        if (status == GL_FAILED) {
+            put_error(device);
+            return status;
+        }
+        gl_get_counters(device, &counters);
+        gl_get_health(device, &health);
+        put_text("run ");
+        put_number(number);
+        put_text(": ");
+        put_number(counters.cycles);
+        put_text(" cycles, ");
+        put_number(counters.read_beats);
+        put_text(" beats read, ");
+        put_number(counters.write_beats);
+        put_text(" written, ");
+        put_number(health.saturated);
+        put_text(" saturated\n");
+        for (i = 0; i < job->results; i++)
+            put_result(job, &job->result[i]);
+    }
+    if (status != GL_OK)
+        put_text("error: the driver refused the program\n");
+    return status;
+}
+
+int main(void)
+{
+    volatile struct job *job = (volatile struct job *)GL_MEMORY;
+    const char *why;
+    gl_device device;
+    gl_config config;
+    int status;
+
+    gl_board_start();
+    gl_init_mmio(&device, (volatile void *)GL_REGISTERS);
+    status = gl_probe(&device, &config);
+    if (status != GL_OK) {
+        put_text(status == GL_NOT_FOUND ? "gradloom: no accelerator\n" : "gradloom: another register map\n");
+        return 1;
+    }
+    put_text("gradloom: ");
+    put_number(config.rows);
+    put_text(" rows, rank ");
+    put_number(config.rank);
+    put_text(", ");
+    put_number(config.data_bits);
+    put_text(" bits\n");
+
+    for (;;) {
+        put_text("ready\n");
+        while (job->magic != MAGIC)
+            ;
+        why = refuse(job);
+        if (why) {
+            put_text("error: ");
+            put_text(why);
+            put_text("\n");
+            status = GL_ARGUMENT;
+        } else {
+            put_text("program: ");
+            put_number(job->commands);
+            put_text(" commands\n");
+            status = run(&device, job);
+        }
+        job->magic = status == GL_OK ? DONE : FAILED;
+        put_text(status == GL_OK ? "done\n" : "failed\n");
+    }
+}

@@ -1,0 +1,40 @@
+"""An open system on chip around an accelerator: processor, firmware memory, UART. Plain Verilog, whose address map
+``soc.v`` tells; the processor is a core from a package of its own."""
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["CORES", "Core", "soc_sources"]
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Core:
+    """A processor: ``wrapper`` (in this folder) defines ``gradloom_cpu`` by a module in ``file`` of ``package``.
+
+    ``distribution`` is what to install, ``licence`` the core's own.
+    """
+
+    wrapper: str
+    package: str
+    distribution: str
+    file: str
+    licence: str
+
+
+CORES = {
+    "picorv32": Core(wrapper="cpu_picorv32.v", package="pythondata_cpu_picorv32",
+                     distribution="pythondata-cpu-picorv32", file="verilog/picorv32.v", licence="ISC"),
+}
+
+
+def soc_sources(core: str = "picorv32") -> list[Path]:
+    """The Verilog of ``gradloom_soc`` around ``core``; :class:`ValueError` says what is missing."""
+    if core not in CORES:
+        raise ValueError(f"core must be one of {', '.join(CORES)}, not {core!r}")
+    chosen = CORES[core]
+    spec = find_spec(chosen.package)
+    if spec is None or spec.origin is None:
+        raise ValueError(f"core={core}: its Verilog is not installed: pip install {chosen.distribution}")
+    return [_HERE / "soc.v", _HERE / "uart.v", _HERE / chosen.wrapper, Path(spec.origin).parent / chosen.file]

@@ -1,0 +1,186 @@
+// Processor, its memory with the firmware, and a UART; accelerator and large memory are reached by two AXI4-Lite
+// managers. One access is under way at a time.
+//
+//   0x0000_0000  firmware and stack, RAM_WORDS words, filled from IMAGE
+//   0x1000_0000  UART: write +0 sends a byte; read +4: bit 0 says that a byte written now would be lost
+//   0x2000_0000  registers of the accelerator, 4 KB
+//   0x8000_0000  large memory, 1 GB
+//
+// Vivado reads the attributes: which ports are clock and reset, and of what.
+//
+// Any other address, and any access that is answered with an error, sets `fault` until reset; reads give 0 then.
+module gradloom_soc #(
+    parameter integer RAM_WORDS = 8192,
+    parameter integer DIVISOR = 1736,
+    parameter IMAGE = "soc_image.mem"
+) (
+    (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk CLK" *)
+    (* X_INTERFACE_PARAMETER = "ASSOCIATED_BUSIF m_axi_reg:m_axi_mem, ASSOCIATED_RESET rst" *)
+    input  wire        clk,
+    (* X_INTERFACE_INFO = "xilinx.com:signal:reset:1.0 rst RST" *)
+    (* X_INTERFACE_PARAMETER = "POLARITY ACTIVE_HIGH" *)
+    input  wire        rst,
+    output wire        uart_txd,
+    output wire        trap,
+    output reg         fault,
+
+    output wire [11:0] m_axi_reg_awaddr,
+    output wire [2:0]  m_axi_reg_awprot,
+    output wire        m_axi_reg_awvalid,
+    input  wire        m_axi_reg_awready,
+    output wire [31:0] m_axi_reg_wdata,
+    output wire [3:0]  m_axi_reg_wstrb,
+    output wire        m_axi_reg_wvalid,
+    input  wire        m_axi_reg_wready,
+    input  wire [1:0]  m_axi_reg_bresp,
+    input  wire        m_axi_reg_bvalid,
+    output wire        m_axi_reg_bready,
+    output wire [11:0] m_axi_reg_araddr,
+    output wire [2:0]  m_axi_reg_arprot,
+    output wire        m_axi_reg_arvalid,
+    input  wire        m_axi_reg_arready,
+    input  wire [31:0] m_axi_reg_rdata,
+    input  wire [1:0]  m_axi_reg_rresp,
+    input  wire        m_axi_reg_rvalid,
+    output wire        m_axi_reg_rready,
+
+    output wire [31:0] m_axi_mem_awaddr,
+    output wire [2:0]  m_axi_mem_awprot,
+    output wire        m_axi_mem_awvalid,
+    input  wire        m_axi_mem_awready,
+    output wire [31:0] m_axi_mem_wdata,
+    output wire [3:0]  m_axi_mem_wstrb,
+    output wire        m_axi_mem_wvalid,
+    input  wire        m_axi_mem_wready,
+    input  wire [1:0]  m_axi_mem_bresp,
+    input  wire        m_axi_mem_bvalid,
+    output wire        m_axi_mem_bready,
+    output wire [31:0] m_axi_mem_araddr,
+    output wire [2:0]  m_axi_mem_arprot,
+    output wire        m_axi_mem_arvalid,
+    input  wire        m_axi_mem_arready,
+    input  wire [31:0] m_axi_mem_rdata,
+    input  wire [1:0]  m_axi_mem_rresp,
+    input  wire        m_axi_mem_rvalid,
+    output wire        m_axi_mem_rready
+);
+    localparam RAM_BITS = $clog2(RAM_WORDS);
+
+    wire [31:0] c_awaddr, c_wdata, c_araddr;
+    wire [3:0] c_wstrb;
+    wire c_awvalid, c_wvalid, c_bready, c_arvalid, c_rready;
+
+    localparam [2:0] IDLE = 3'd0, HERE = 3'd1, THERE = 3'd2, ANSWER = 3'd3;
+    reg [2:0] state;
+
+    // The access under way.
+    reg writes;
+    reg [31:0] address, data, result;
+    reg [3:0] strobe;
+    reg [31:0] ram_data;
+    // Address and data that still have to be taken.
+    reg asks, gives;
+
+    wire takes_write = state == IDLE && c_awvalid && c_wvalid;
+    wire takes_read = state == IDLE && c_arvalid && !takes_write;
+    wire [31:0] first = takes_write ? c_awaddr : c_araddr;
+
+    wire in_ram = address[31:RAM_BITS+2] == 0;
+    wire in_uart = address[31:3] == 29'h0200_0000;
+    wire in_registers = address[31:12] == 20'h2_0000;
+    wire in_memory = address[31:30] == 2'b10;
+
+    gradloom_cpu cpu (
+        .clk(clk), .rst(rst), .trap(trap),
+        .m_awaddr(c_awaddr), .m_awvalid(c_awvalid), .m_awready(takes_write),
+        .m_wdata(c_wdata), .m_wstrb(c_wstrb), .m_wvalid(c_wvalid), .m_wready(takes_write),
+        .m_bvalid(state == ANSWER && writes), .m_bready(c_bready),
+        .m_araddr(c_araddr), .m_arvalid(c_arvalid), .m_arready(takes_read),
+        .m_rdata(in_ram ? ram_data : result), .m_rvalid(state == ANSWER && !writes), .m_rready(c_rready)
+    );
+
+    // ---- memory of the firmware
+    reg [31:0] ram [0:RAM_WORDS-1];
+    initial $readmemh(IMAGE, ram);
+
+    wire [3:0] ram_write = state == HERE && in_ram && writes ? strobe : 4'd0;
+    integer lane;
+    always @(posedge clk) begin
+        for (lane = 0; lane < 4; lane = lane + 1)
+            if (ram_write[lane]) ram[address[RAM_BITS+1:2]][8*lane +: 8] <= data[8*lane +: 8];
+        if (state == HERE) ram_data <= ram[address[RAM_BITS+1:2]];
+    end
+
+    // ---- UART
+    wire uart_full;
+    wire uart_write = state == HERE && in_uart && writes && !address[2] && strobe[0];
+    gradloom_uart #(.DIVISOR(DIVISOR)) uart (
+        .clk(clk), .rst(rst), .data(data[7:0]), .valid(uart_write), .full(uart_full), .txd(uart_txd)
+    );
+
+    // ---- the two managers
+    assign m_axi_reg_awaddr = address[11:0];
+    assign m_axi_reg_awprot = 3'd0;
+    assign m_axi_reg_awvalid = state == THERE && in_registers && writes && asks;
+    assign m_axi_reg_wdata = data;
+    assign m_axi_reg_wstrb = strobe;
+    assign m_axi_reg_wvalid = state == THERE && in_registers && writes && gives;
+    assign m_axi_reg_bready = state == THERE && writes;
+    assign m_axi_reg_araddr = address[11:0];
+    assign m_axi_reg_arprot = 3'd0;
+    assign m_axi_reg_arvalid = state == THERE && in_registers && !writes && asks;
+    assign m_axi_reg_rready = state == THERE && !writes;
+    assign m_axi_mem_awaddr = address;
+    assign m_axi_mem_awprot = 3'd0;
+    assign m_axi_mem_awvalid = state == THERE && in_memory && writes && asks;
+    assign m_axi_mem_wdata = data;
+    assign m_axi_mem_wstrb = strobe;
+    assign m_axi_mem_wvalid = state == THERE && in_memory && writes && gives;
+    assign m_axi_mem_bready = state == THERE && writes;
+    assign m_axi_mem_araddr = address;
+    assign m_axi_mem_arprot = 3'd0;
+    assign m_axi_mem_arvalid = state == THERE && in_memory && !writes && asks;
+    assign m_axi_mem_rready = state == THERE && !writes;
+
+    wire address_taken = in_memory ? (writes ? m_axi_mem_awready : m_axi_mem_arready)
+                                   : (writes ? m_axi_reg_awready : m_axi_reg_arready);
+    wire data_taken = in_memory ? m_axi_mem_wready : m_axi_reg_wready;
+    wire answered = in_memory ? (writes ? m_axi_mem_bvalid : m_axi_mem_rvalid)
+                              : (writes ? m_axi_reg_bvalid : m_axi_reg_rvalid);
+    wire [1:0] response = in_memory ? (writes ? m_axi_mem_bresp : m_axi_mem_rresp)
+                                    : (writes ? m_axi_reg_bresp : m_axi_reg_rresp);
+    wire [31:0] arrived = in_memory ? m_axi_mem_rdata : m_axi_reg_rdata;
+
+    always @(posedge clk) begin
+        case (state)
+            IDLE: if (takes_write || takes_read) begin
+                writes <= takes_write;
+                address <= first;
+                data <= c_wdata;
+                strobe <= c_wstrb;
+                asks <= 1'b1;
+                gives <= 1'b1;
+                state <= first[31:30] == 2'b10 || first[31:12] == 20'h2_0000 ? THERE : HERE;
+            end
+            HERE: begin
+                result <= {31'd0, in_uart && address[2] && uart_full};
+                if (!in_ram && !in_uart || uart_write && uart_full) fault <= 1'b1;
+                state <= ANSWER;
+            end
+            THERE: begin
+                if (address_taken) asks <= 1'b0;
+                if (data_taken) gives <= 1'b0;
+                if (answered) begin
+                    result <= response[1] ? 32'd0 : arrived;
+                    if (response[1]) fault <= 1'b1;
+                    state <= ANSWER;
+                end
+            end
+            default: if (writes ? c_bready : c_rready) state <= IDLE;
+        endcase
+        if (rst) begin
+            state <= IDLE;
+            fault <= 1'b0;
+        end
+    end
+endmodule

