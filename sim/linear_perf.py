@@ -306,7 +306,8 @@ class _Linear(OneAtATime):
             self.agenda.decide(cycle, self._consider)
 
     def _consider(self, cycle: int) -> None:
-        self.waking = -1
+        if self.waking == cycle:
+            self.waking = -1
         if self.command is None or self.tiles >= len(self.weights.full):
             return
         at = max(self.running_at, self.next_part, self.weights.full[self.tiles])
@@ -505,7 +506,8 @@ class _Update(OneAtATime):
             self.machine.agenda.decide(cycle, self._pump)
 
     def _pump(self, cycle: int) -> None:
-        self.waking = -1
+        if self.waking == cycle:
+            self.waking = -1
         self.machine.bus.pump()
 
 
