@@ -7,11 +7,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from amaranth.utils import ceil_log2
+
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.control.signature import ControlOpcode, Engine
+from gradloom.rtl.linear.adamw import AdamLane
 from gradloom.rtl.linear.core import LinearArray
 from gradloom.rtl.linear.feet import HiddenFoot
 from gradloom.rtl.linear.machine import Destination, Source
+from gradloom.rtl.linear.update import Descent, UpdateEngine, UpdateOpcode
 from gradloom.rtl.linear.weights import Dequantizer, TileBuffer
 from gradloom.rtl.linear.words import Requantize
 from gradloom.rtl.plan.assembler import Assembler, Instruction
@@ -100,10 +104,14 @@ class _Output(Queue):
         self.machine.write_beats += 1
         self.reads.append(cycle)
         if self.ends and self.ends[0][0] == self.taken:
-            self.machine.scheduler.done(self.engine, self.ends.popleft()[1], cycle + 1)
+            self.end(self.ends.popleft()[1], cycle)
         if self.on_room is not None:
             waiting, self.on_room = self.on_room, None
             self.machine.agenda.decide(cycle + 2, waiting)
+
+    def end(self, command: int, cycle: int) -> None:
+        """STORE takes the last beat of ``command`` in ``cycle``."""
+        self.machine.scheduler.done(self.engine, command, cycle + 1)
 
     def wait(self, cycle: int, action: Callable[[int], None]) -> None:
         """There is no room in ``cycle``: ``action`` is due when there may be some."""
@@ -451,63 +459,201 @@ class _Gradient(OneAtATime):
 # -- UPDATE -----------------------------------------------------------------------------------------------------------
 
 
+class _Pairs:
+    """Beats of gradients and of words that wait for each other, as :class:`PairQueue` reads them: by turns."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.put: tuple[list[int], list[int]] = ([], [])        # when each was written, for both streams
+        self.got: tuple[list[int], list[int]] = ([], [])        # ... and read
+        self.turn = 0
+        self.moved: int | None = -1             # the beat that was read last left the memory's output, if it has
+        self.taken = -1                         # the last pair
+        self.ready: int | None = None           # the next pair is there
+
+    def write(self, stream: int, at: int, count: int) -> list[int]:
+        """Beats that are there from ``at`` on, as far as there is known to be room."""
+        put, got = self.put[stream], self.got[stream]
+        times: list[int] = []
+        while len(times) < count:
+            room = len(put) - self.depth
+            if room >= 0:
+                if room >= len(got):
+                    break
+                at = max(at, got[room] + 1)
+            put.append(at)
+            times.append(at)
+            at += 1
+            self.read()
+        return times
+
+    def read(self) -> None:
+        """Reads what can be."""
+        while self.ready is None:
+            put, got = self.put[self.turn], self.got[self.turn]
+            if self.moved is not None:
+                if len(got) == len(put):
+                    return
+                got.append(max(self.moved, put[len(got)] + 1))
+            self.moved = max(got[-1] + 1, self.taken)
+            self.turn ^= 1
+            if not self.turn:
+                self.ready = self.moved + 1
+
+    def take(self, cycle: int) -> None:
+        """Takes the pair that is ready."""
+        self.taken, self.ready = cycle, None
+        self.read()
+
+
+class _NewWords(_Output):
+    """New words: the last of a command of AdamW waits for its last moments."""
+
+    def __init__(self, machine: "_Machine", *, limit: int) -> None:
+        super().__init__(machine, Engine.ENCODE, steps=1, limit=limit, delay=1 + 1 + Descent.latency + 1)
+        self.gates: deque[int] = deque()        # beats that wait
+        self.opened: deque[int] = deque()       # from when on they do not
+
+    def next(self) -> int | None:
+        time = super().next()
+        if time is None or not self.gates or self.gates[0] != self.taken:
+            return time
+        return max(time, self.opened[0]) if self.opened else None
+
+    def take(self, cycle: int) -> None:
+        if self.gates and self.gates[0] == self.taken:
+            self.gates.popleft()
+            self.opened.popleft()
+        super().take(cycle)
+
+
+class _NewMoments(_Output):
+    """New moments."""
+
+    def __init__(self, machine: "_Machine", words: _NewWords, *, limit: int) -> None:
+        super().__init__(machine, Engine.ENCODE, steps=1, limit=limit, delay=1 + 1 + AdamLane.m_latency + 1)
+        self.words = words
+
+    def end(self, command: int, cycle: int) -> None:
+        self.words.opened.append(cycle + 1)
+
+
 class _Update(OneAtATime):
-    """The engine UPDATE: a beat of words a cycle. A program loads no more gradients before them than may wait."""
+    """The engine UPDATE: a beat of words in ``parts`` cycles, by SGD in half as many."""
 
     def __init__(self, machine: "_Machine") -> None:
         self.machine: _Machine = machine
         self.offered = None
         self.command = None
         self.free_at = 0
-        self.there: deque[int] = deque()        # gradients, from then on
-        self.output = _Output(machine, Engine.ENCODE, steps=1, limit=6, delay=2 + Requantize.latency + 2)
-        self.next = 0
-        self.left = 0
+        self.parts = machine.config.beat_words // max(machine.config.beat_words // 4, 1)
+        self.slack = AdamLane.latency + 5 + Requantize.latency + 4
+        deep = 2 * (AdamLane.m_latency + 5) // self.parts + 4
+        self.pairs = _Pairs(2 * UpdateEngine.depth)
+        self.words = _NewWords(machine, limit=512 - self.slack)
+        self.moments = _NewMoments(machine, self.words, limit=(1 << ceil_log2(deep + 8)) - deep)
+        self.adam = False
+        self.next = 0                           # the next half may enter
+        self.second = False                     # ... and is the second of its beat
+        self.left = 0                           # beats
         self.waking = -1
 
     def _begin(self, command: int, at: int) -> None:
-        self.left = self.machine.commands[command].operands["beats"]
-        self.output.expect(self.left, command)
-        self.next = max(self.next, at + 2)
-        self.machine.bus.pump()
+        what = self.machine.commands[command]
+        self.left = what.operands["beats"]
+        self.adam = what.opcode == UpdateOpcode.ADAMW
+        self.words.expect(self.left, command)
+        if self.adam:
+            self.words.gates.append(self.words.ends[-1][0] - 1)
+            self.moments.expect(2 * self.left, command)
+        self.next = at + 2
+        self._wake(self.machine.now)
 
-    def directions(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
-        """All of them."""
-        times = range(at, at + count)
-        self.there.extend(time + FIFO for time in times)
+    # sinks
+
+    def take_gradients(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Beats of gradients."""
+        return self._put(0, at, count)
+
+    def take_words(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Beats of words."""
+        return self._put(1, at, count)
+
+    def _put(self, stream: int, at: int, count: int) -> Sequence[int]:
+        times = self.pairs.write(stream, at, count)
+        self._wake(self.machine.now)
         return times
 
-    def words(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
-        """One at a time, for the room that each finds."""
-        if not self.left or not self.there:
+    def take_moments(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """One at a time: a beat of words begins with moments for its first half, and needs more for its second."""
+        if not self.adam:
             return ()
-        cycle = max(at, self.next, self.there[0], self.machine.now)
-        if cycle > self.machine.now:
-            self._come_back(cycle)
-            return ()
-        if not self.output.roomy(cycle):
-            self.output.wait(cycle, self._pump)
-            return ()
-        self.there.popleft()
-        self.next = cycle + 1
-        self.output.issue([cycle])
+        if self.second:
+            cycle = max(at, self.next)
+            self._half(cycle)
+        else:
+            begun = self._may_begin(at)
+            if begun is None:
+                return ()
+            cycle = begun
+            self.pairs.take(cycle)
+            self._half(cycle)
+        self._wake(self.next)
+        return (cycle,)
+
+    # beats
+
+    def _may_begin(self, at: int) -> int | None:
+        """This cycle, if the next beat begins in it; otherwise comes back."""
+        if not self.left or self.pairs.ready is None:
+            return None
+        now = self.machine.now
+        cycle = max(at, self.next, self.pairs.ready)
+        if cycle > now:
+            self._wake(cycle)
+            return None
+        # Both, for each keeps its account of time.
+        full = [output for output in (self.words, self.moments) if not output.roomy(now)]
+        if full:
+            full[0].wait(now, self._wake)
+            return None
+        return now
+
+    def _half(self, cycle: int) -> None:
+        """Half a beat by AdamW, the first part of it in ``cycle``."""
+        last = cycle + self.parts // 2 - 1
+        self.moments.issue([last])
+        self.next = last + 1
+        if self.second:
+            self._leave(last)
+        self.second = not self.second
+
+    def _leave(self, last: int) -> None:
+        """A beat's last part enters in ``last``."""
+        self.words.issue([last + AdamLane.latency * self.adam])
         self.left -= 1
         if not self.left:
             self.command = None
-            self.free_at = cycle + 1
-            self._start(cycle + 1)
-        if count > 1:
-            self._come_back(cycle + 1)
-        return (cycle,)
+            # Two cycles until what is under way is counted, and one until it is known to have ended.
+            self.free_at = last + 2 + self.slack - (0 if self.adam else AdamLane.latency) + 1
+            self.adam = False
+            self._start(self.machine.now)
 
-    def _come_back(self, cycle: int) -> None:
+    def _wake(self, cycle: int) -> None:
+        """Something that a beat may wait for is there from ``cycle`` on."""
         if self.waking != cycle:
             self.waking = cycle
-            self.machine.agenda.decide(cycle, self._pump)
+            self.machine.agenda.decide(cycle, self._go)
 
-    def _pump(self, cycle: int) -> None:
+    def _go(self, cycle: int) -> None:
         if self.waking == cycle:
             self.waking = -1
+        if not self.adam:
+            while self._may_begin(0) is not None:
+                self.pairs.take(cycle)
+                self.next = cycle + self.parts // 2
+                self._leave(cycle + self.parts // 2 - 1)
+        # What waits on the bus may be moments, or find room.
         self.machine.bus.pump()
 
 
@@ -527,11 +673,12 @@ class _Machine(ShellMachine):
         self.update = _Update(self)
         self.engines |= {Engine.ARRAY: self.linear, Engine.HEAD: self.gradient, Engine.ENCODE: self.update}
         self.queues = {Source.OUTPUTS: self.linear.output, Source.GRADIENTS: self.gradient.output,
-                       Source.WORDS: self.update.output}
+                       Source.WORDS: self.update.words, Source.MOMENTS: self.update.moments}
         self.sinks = {
             Destination.TABLES: self.linear.weights.tables, Destination.TILES: self.linear.weights.tiles,
             Destination.LANES: self.linear.stager.lanes, Destination.GRADIENT: self.gradient.take,
-            Destination.DIRECTIONS: self.update.directions, Destination.WORDS: self.update.words}
+            Destination.DIRECTIONS: self.update.take_gradients, Destination.WORDS: self.update.take_words,
+            Destination.MOMENTS: self.update.take_moments}
 
 
 def forecast_linear(program: Assembler | Sequence[Instruction], *, config: LinearConfig | None = None,

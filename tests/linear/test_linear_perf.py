@@ -11,8 +11,9 @@ from gradloom.rtl.control.signature import ControlOpcode, Engine, LoadOperands, 
 from gradloom.rtl.linear.gradient import GradientOperands
 from gradloom.rtl.linear.machine import Destination, Source
 from gradloom.rtl.linear.parts import LinearOperands
-from gradloom.rtl.linear.update import UpdateOperands
+from gradloom.rtl.linear.update import UpdateEngine, UpdateOpcode, UpdateOperands
 from gradloom.rtl.plan.assembler import Assembler, Instruction
+from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
 from gradloom.sim.linear_perf import forecast_linear, forecast_products
 from gradloom.sim.perf_shell import compare
@@ -103,28 +104,39 @@ def test_a_gradient(machine, tiles, tokens, rank):
     agree(machine, program)
 
 
-@pytest.mark.parametrize("beats", [1, 7, 200])
-def test_an_update(machine, beats):
+@pytest.mark.parametrize("latency", LATENCIES, ids=str)
+@pytest.mark.parametrize("beats", [1, 7, 128])
+@pytest.mark.parametrize("opcode", UpdateOpcode, ids=lambda opcode: opcode.name)
+def test_an_update(machine, opcode, beats, latency):
     program = Assembler()
-    program.add(Engine.ENCODE, 0, UpdateOperands, phase=5, beats=beats)
-    load(program, Destination.DIRECTIONS, beats)
-    store(program, Source.WORDS, beats)
-    load(program, Destination.WORDS, beats)
-    agree(machine, program)
+    update(program, opcode, beats)
+    agree(machine, program, latency)
+
+
+def update(program, opcode, beats, *, late=(), shift=lambda: 0):
+    program.add(Engine.ENCODE, opcode, UpdateOperands, phase=5, beats=beats, beta1=1 << 16, beta2=(1 << 17) - 1)
+    load(program, Destination.DIRECTIONS, beats, offset=SOURCE + shift())
+    load(program, Destination.WORDS, beats, offset=SOURCE + shift())
+    if opcode is UpdateOpcode.ADAMW:
+        store(program, Source.MOMENTS, 2 * beats, offset=RESULT + shift(), wait=late)
+    store(program, Source.WORDS, beats, offset=RESULT + shift(), wait=() if opcode is UpdateOpcode.ADAMW else late)
+    if opcode is UpdateOpcode.ADAMW:
+        load(program, Destination.MOMENTS, 2 * beats, offset=SOURCE + shift())
 
 
 # -- programs
 
 
 @pytest.mark.parametrize("latency", LATENCIES, ids=str)
+@pytest.mark.parametrize("rule", [0.3, AdamW(lr=1e-3)], ids=["sgd", "adamw"])
 @pytest.mark.parametrize("shape", [
     (32, 48, 8, 4), (64, 16, 3, 2), (80, 96, 8, 4), (16, 16, 1, 2), (32, 32, 5, 4), (32, 32, 2, 4)], ids=str)
-def test_a_step(machine, shape, latency):
+def test_a_step(machine, shape, rule, latency):
     plan, program = layer_plan(shape), Assembler()
     plan.product(program)
     plan.product(program, backward=True)
     plan.gradients(program)
-    plan.update(program, 0.3)
+    plan.update(program, rule)
     agree(machine, program, latency)
 
 
@@ -165,12 +177,8 @@ def _any_gradient(program, draw, late):
 
 
 def _any_update(program, draw, late):
-    beats = draw.randint(1, 200)
-    program.add(Engine.ENCODE, 0, UpdateOperands, phase=5, beats=beats)
-    load(program, Destination.DIRECTIONS, beats, offset=SOURCE + 8 * draw.randint(0, 40))
-    store(program, Source.WORDS, beats, offset=RESULT + 8 * draw.randint(0, 40), wait=late)
-    for piece in _pieces(draw, beats):
-        load(program, Destination.WORDS, piece, offset=SOURCE + 8 * draw.randint(0, 40))
+    update(program, draw.choice(list(UpdateOpcode)), draw.randint(1, UpdateEngine.depth), late=late,
+           shift=lambda: 8 * draw.randint(0, 40))
 
 
 def _pieces(draw, left):
