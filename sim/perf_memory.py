@@ -282,8 +282,10 @@ class Store(OneAtATime):
             if time is None:
                 return
             time = max(time, self.next)
-            if len(self.moves) == 2 * BURST:
-                time = max(time, self.moves[0] + 1)
+            # The buffer also holds what is in no burst yet.
+            before = len(self.moves) + self.in_burst - 2 * BURST
+            if before >= 0:
+                time = max(time, self.moves[before] + 1)
             if time > cycle:
                 if self.waking != time:
                     self.waking = time
