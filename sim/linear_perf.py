@@ -200,20 +200,46 @@ class _Weights:
         return times
 
 
+class _Taken:
+    """Cycles in which something else uses a memory."""
+
+    def __init__(self) -> None:
+        self.spans: deque[tuple[int, int]] = deque()            # first and last
+
+    def add(self, first: int, last: int) -> None:
+        self.spans.append((first, last))
+
+    def end(self, cycle: int, count: int) -> int:
+        """The last of ``count`` cycles from ``cycle`` on that are free."""
+        for first, last in self.spans:
+            if last < cycle:
+                continue
+            if first >= cycle + count:
+                break
+            count -= max(first - cycle, 0)
+            cycle = last + 1
+        return cycle + count - 1
+
+    def forget(self, cycle: int) -> None:
+        """What was up to ``cycle`` is asked for no more."""
+        while self.spans and self.spans[0][1] <= cycle:
+            self.spans.popleft()
+
+
 class _Stager:
     """Adapter rows for the next tile of outputs: a word a cycle, but for those in which adapter words are written."""
 
     def __init__(self, linear: "_Linear") -> None:
         self.linear = linear
         self.agenda = linear.machine.agenda
-        self.blocked: deque[tuple[int, int]] = deque()          # first and last cycles
+        self.writes = _Taken()
         self.jobs: deque[tuple[int, int]] = deque()             # visible from, words
         self.free_at = 0
         self.running = False
 
     def lanes(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
         """Adapter words that are written."""
-        self.blocked.append((at + 2, at + 1 + count))
+        self.writes.add(at + 2, at + 1 + count)
         return range(at, at + count)
 
     def push(self, cycle: int, words: int) -> None:
@@ -230,26 +256,14 @@ class _Stager:
 
     def _go(self, cycle: int, words: int) -> None:
         """Comes back when the words would be read if nothing more is written."""
-        self.agenda.decide(self._end(cycle, words), lambda now: self._check(now, cycle, words))
-
-    def _end(self, cycle: int, words: int) -> int:
-        at = cycle
-        for first, last in self.blocked:
-            if last < at:
-                continue
-            if first >= at + words:
-                break
-            words -= max(first - at, 0)
-            at = last + 1
-        return at + words - 1
+        self.agenda.decide(self.writes.end(cycle, words), lambda now: self._check(now, cycle, words))
 
     def _check(self, cycle: int, since: int, words: int) -> None:
-        end = self._end(since, words)
+        end = self.writes.end(since, words)
         if end > cycle:
             self.agenda.decide(end, lambda now: self._check(now, since, words))
             return
-        while self.blocked and self.blocked[0][1] <= cycle:
-            self.blocked.popleft()
+        self.writes.forget(cycle)
         self.free_at = cycle + 1
         self.running = False
         self.agenda.visible(cycle + LinearArray.peek_latency + 2, self.linear.staged_one)
@@ -341,6 +355,9 @@ class _Linear(OneAtATime):
         self.next_part = last + part
         self.cycles += config.subtiles * part
         self.weights.free.append((last - part if self.early and tokens <= config.columns else last) + 2)
+        if self.inner == operands["inner"] - 1:
+            for start in range(cycle, last + 1, part)[:max(rank - self.outer * config.subtiles, 0)]:
+                self.machine.kept.made.add(start + self.completing, start + self.completing + tokens - 1)
         if not self.inner:
             self.agenda.visible(cycle + 1, self._begun)
             self.readings.append(_Reading(cycle + FIFO, not self.outer, rank, tokens))
@@ -438,6 +455,7 @@ class _Gradient(OneAtATime):
         count = min(count, self.left)
         first = max(at, self.open_at) + pairs - 1
         times = range(first, first + count * pairs, pairs)
+        self.machine.kept.busy.add(first - pairs + 1, times[-1])
         self.left -= count
         if not self.left:
             self.open_at = None
@@ -454,6 +472,53 @@ class _Gradient(OneAtATime):
             self.command = None
             self.free_at = last + 1
             self._start(last + 1)
+
+
+class _Kept(_Output):
+    """h to memory and back: a beat in ``edge / 16`` cycles in which nothing else uses its memory."""
+
+    def __init__(self, machine: "_Machine") -> None:
+        super().__init__(machine, Engine.HEAD, steps=machine.config.beat_words // 2, limit=4, delay=2)
+        self.busy = _Taken()                    # by the gradient engine
+        self.made = _Taken()                    # words of a product are written
+        self.free_at = 0                        # takes a request
+        self.back_at = 0                        # takes a beat back
+
+    def ready(self, cycle: int) -> int:
+        return max(cycle, self.free_at)
+
+    def begin(self, cycle: int, beats: int) -> None:
+        self.machine.agenda.decide(cycle + 1, lambda now: self.produce(now, beats, self._sent))
+
+    def _sent(self, last: int) -> None:
+        self.free_at = last + 1
+
+    def _step(self, cycle: int) -> None:
+        """Step by step, for gradients are read in between."""
+        free = self.busy.end(cycle, 1)
+        if free > cycle:
+            self.machine.agenda.decide(free, self._step)
+            return
+        self.busy.forget(cycle)
+        super()._step(cycle)
+
+    def sure(self) -> int:
+        return 0
+
+    def restore(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Beats of h that come back, one at a time, for the words of products that may come."""
+        at = max(at, self.back_at)
+        if at > self.machine.now:
+            self.machine.agenda.decide(at, self._pump)
+            return ()
+        self.made.forget(at)
+        self.back_at = self.made.end(at + 1, self.steps)
+        if count > 1:
+            self.machine.agenda.decide(self.back_at, self._pump)
+        return (at,)
+
+    def _pump(self, cycle: int) -> None:
+        self.machine.bus.pump()
 
 
 # -- UPDATE -----------------------------------------------------------------------------------------------------------
@@ -668,17 +733,19 @@ class _Machine(ShellMachine):
         super().__init__(commands, config.shell, program_offset, read_latency, write_latency)
         self.config = config
         self.write_beats = 0
+        self.kept = _Kept(self)
         self.linear = _Linear(self)
         self.gradient = _Gradient(self)
         self.update = _Update(self)
         self.engines |= {Engine.ARRAY: self.linear, Engine.HEAD: self.gradient, Engine.ENCODE: self.update}
         self.queues = {Source.OUTPUTS: self.linear.output, Source.GRADIENTS: self.gradient.output,
-                       Source.WORDS: self.update.words, Source.MOMENTS: self.update.moments}
+                       Source.WORDS: self.update.words, Source.MOMENTS: self.update.moments,
+                       Source.HIDDEN: self.kept}
         self.sinks = {
             Destination.TABLES: self.linear.weights.tables, Destination.TILES: self.linear.weights.tiles,
             Destination.LANES: self.linear.stager.lanes, Destination.GRADIENT: self.gradient.take,
             Destination.DIRECTIONS: self.update.take_gradients, Destination.WORDS: self.update.take_words,
-            Destination.MOMENTS: self.update.take_moments}
+            Destination.MOMENTS: self.update.take_moments, Destination.HIDDEN: self.kept.restore}
 
 
 def forecast_linear(program: Assembler | Sequence[Instruction], *, config: LinearConfig | None = None,
