@@ -11,7 +11,7 @@ from gradloom.rtl.control.signature import ControlOpcode, Engine
 from gradloom.rtl.formats.blocks import dequantize_scales, pack_nibbles
 from gradloom.rtl.formats.codebook import NF4
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER, WEIGHT
-from gradloom.rtl.plan.assembler import Assembler
+from gradloom.rtl.plan.assembler import Assembler, Instruction
 from gradloom.rtl.plan.descent import AdamW, learning_rate
 from gradloom.rtl.plan.linear import (
     Exponents,
@@ -88,13 +88,12 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """Results of products back to back: ``words`` of each, cycles, beats read, cycles that the array needs alone."""
+    """Results of products back to back: ``words`` of each, cycles and beats read by the counters, the program."""
 
     words: list[np.ndarray]
     cycles: int
     read_beats: int
-    tiles: int
-    array_cycles: int
+    instructions: Sequence[Instruction]
 
 
 def mathematics(layer: Layer, rate: float) -> Step:
@@ -224,9 +223,8 @@ class LinearMachine:
             features = shape.inputs if backward else shape.outputs
             data = self.host.fetch(getattr(plan.place, name), 4 * shape.tokens * features)
             words.append(untile_rows(data, shape.tokens, features, edge))
-        tiles = sum(len(job.tiles) for job in jobs)
-        return Chain(words=words, cycles=counters.cycles, read_beats=counters.read_beats, tiles=tiles,
-                     array_cycles=tiles * self.config.subtiles * max(jobs[0].tokens, self.config.columns))
+        return Chain(words=words, cycles=counters.cycles, read_beats=counters.read_beats,
+                     instructions=program.instructions)
 
     def _store(self, layer: Layer, e: Exponents, place: LayerMap) -> None:
         edge, start = self.config.edge, _start(layer, e)

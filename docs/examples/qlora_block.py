@@ -1,8 +1,9 @@
 """All linears of one decoder block in simulated RTL, back to back: ``python docs/examples/qlora_block.py [--json]``.
 
 The machine of the preset edge-qlora-genesys2 and the seven linears of a SmolLM2-135M block, with random weights and
-operands (no cycle depends on a value). ``array``: share of all cycles, from bell to interrupt, in which a product of
-the base enters the array. ``bus``: beats read over all cycles. Every word is compared with the reference.
+operands (no cycle depends on a value). ``forecast``: cycles that ``sim/linear_perf.py`` expects. ``array``: share of
+all cycles, from bell to interrupt, in which a product of the base enters the array. ``bus``: beats read over all
+cycles. Every word is compared with the reference.
 """
 import argparse
 import json
@@ -10,6 +11,7 @@ import json
 import numpy as np
 
 from gradloom.rtl.config import LinearConfig
+from gradloom.sim.linear_perf import forecast_linear
 from gradloom.sim.linear_run import Layer, LinearMachine, choose_exponents, mathematics, reference_step
 
 #: Outputs and inputs of q, k, v, o, gate, up, down.
@@ -44,13 +46,15 @@ def main() -> None:
         for layer, e, words in zip(layers, exponents, found.words, strict=True):
             plain = layer if rank else Layer(**vars(layer) | {"a": 0 * layer.a, "b": 0 * layer.b})
             equal &= np.array_equal(words, reference_step(plain, e, 0.1).tensors[name])
+        told = forecast_linear(found.instructions, config=machine.config, read_latency=asked.latency)
         results.append({"tokens": tokens, "rank": rank, "direction": "backward" if backward else "forward",
-                        "cycles": found.cycles, "array": found.array_cycles / found.cycles,
+                        "cycles": found.cycles, "forecast": told.total, "array": told.array_cycles / found.cycles,
                         "bus": found.read_beats / found.cycles, "equal": equal})
         if not asked.json:
             last = results[-1]
-            print(f"{tokens:3} tokens, rank {rank}, {last['direction']:8}: {found.cycles:7,} cycles, array "
-                  f"{100 * last['array']:.2f} %, bus {100 * last['bus']:.2f} %, equal to the reference: {equal}")
+            print(f"{tokens:3} tokens, rank {rank}, {last['direction']:8}: {found.cycles:7,} cycles, forecast "
+                  f"{told.total:7,}, array {100 * last['array']:.2f} %, bus {100 * last['bus']:.2f} %, equal to the "
+                  f"reference: {equal}")
     machine.close()
     if asked.json:
         print(json.dumps(results, indent=2))

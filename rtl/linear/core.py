@@ -94,7 +94,7 @@ class Bank(wiring.Component):
 class LinearArray(wiring.Component):
     """``edge`` rows of ``columns`` PEs and one more for the adapter, with their memories.
 
-    Weight-stationary. Sums leave column c :attr:`latency` + c cycles after their operand's command.
+    Weight-stationary. Sums leave column c :meth:`latency` + c cycles after their operand's command.
 
     Members
     -------
@@ -120,10 +120,10 @@ class LinearArray(wiring.Component):
             "word": Out(signed(WEIGHT.width)),
         })
 
-    @property
-    def latency(self):
+    @staticmethod
+    def latency(config):
         """Cycles from a command to the sum of column 0."""
-        return 2 + PE.latency + self.config.edge - 1
+        return 2 + PE.latency + config.edge - 1
 
     def elaborate(self, platform):
         m = Module()

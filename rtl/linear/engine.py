@@ -82,7 +82,7 @@ class LinearEngine(wiring.Component):
         ]
 
         # What is known of an operand travels with it to the feet.
-        sums = delay(m, parts.sums, array.latency, reset_less=False)
+        sums = delay(m, parts.sums, array.latency(config), reset_less=False)
         columns = []
         for column in range(config.columns):
             foot = place(m, f"foot_{column}", Foot(config), platform)
