@@ -46,7 +46,7 @@ def test_stalls_of_memory_change_no_word(machine, stall, latency):
         found = machine.step(layer, exponents, RATE)
     finally:
         machine.device.set("stall", 0)
-        machine.device.set("read_latency", 1)
+        machine.device.set("read_latency", 40)
     assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
 
 

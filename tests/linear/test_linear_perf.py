@@ -40,7 +40,7 @@ def agree(machine, program, latency=(40, 10), offset=0):
         counters = host.run(offset, len(program), timeout=60)
         trace = device.take_trace()
     finally:
-        for name, value in (("read_latency", 1), ("write_latency", 10), ("trace", 0)):
+        for name, value in (("read_latency", 40), ("write_latency", 10), ("trace", 0)):
             device.set(name, value)
     told = forecast_linear(program, config=machine.config, program_offset=offset, **settings)
     assert compare(told, trace).exact == 1
