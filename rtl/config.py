@@ -155,6 +155,9 @@ class LinearConfig:
         Words of adapter memory a row: ``rank`` words a tile.
     groups : int
         Second-level scales of a weight tensor: one for 256 blocks.
+    features, head : int
+        Of the vector engine: largest row of a norm, and of what ROPE turns; powers of two, at least a beat's words
+        twice and at most 2048 and 1024.
     address_bits, outstanding, queue_depth, clock_mhz : int
         As in :class:`Config`.
     """
@@ -167,6 +170,8 @@ class LinearConfig:
     depth: int = 2048
     lane_depth: int = 1024
     groups: int = 1024
+    features: int = 2048
+    head: int = 64
     address_bits: int = 32
     outstanding: int = 8
     queue_depth: int = 16
@@ -186,7 +191,8 @@ class LinearConfig:
             if not low <= value <= high:
                 raise ValueError(f"{field}={value}: must be from {low} to {high}")
         for field, low, high in (("tokens", 2, 256), ("depth", 16, 65536), ("lane_depth", 16, 65536),
-                                 ("groups", 2, 4096)):
+                                 ("groups", 2, 4096), ("features", self.edge // 4, 2048),
+                                 ("head", self.edge // 4, 1024)):
             value = getattr(self, field)
             if not low <= value <= high or value & (value - 1):
                 raise ValueError(f"{field}={value}: must be a power of two from {low} to {high}")

@@ -3,6 +3,7 @@ from typing import Any
 
 from .config import ACTIVATION, PARAMETER, VELOCITY, Config, LinearConfig
 from .formats import linear
+from .formats.vector import TERM
 
 __all__ = ["dsp_slices", "memory_bits", "check_fit"]
 
@@ -34,13 +35,15 @@ def _bits_of_images(config: Config) -> dict[str, int]:
 
 def _dsp_of_linears(config: LinearConfig) -> dict[str, int]:
     """A slice a PE, a weight of a decoded row, an output's part of the adapter, two a word of a gradient's beat;
-    nine a lane of the updates, which take a quarter of a beat a cycle."""
+    nine a lane of the updates, which take a quarter of a beat a cycle; four a lane of the vector engine, three for
+    its roots."""
     return {
         "array": config.edge * (config.columns + 1),
         "weight decoder": config.edge + 1,
         "adapter products": config.outputs * config.rank,
         "adapter gradients": 2 * config.beat_words,
         "updates": 9 * max(config.beat_words // 4, 1),
+        "vector engine": 4 * config.beat_words + 3,
     }
 
 
@@ -50,6 +53,7 @@ def _bits_of_linears(config: LinearConfig) -> dict[str, int]:
         "adapters": config.edge * config.lane_depth * linear.WEIGHT.width,
         "weights": 2 * config.edge**2 * linear.WEIGHT.width,
         "second-level scales": config.groups * linear.SCALE.width,
+        "vector queues": 512 * config.beat_words * (4 * TERM.width + linear.ACTIVATION.width),
         "sums": (2 * config.columns + 1) * config.tokens * config.subtiles * linear.SUM,
     }
 

@@ -7,12 +7,16 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..config import LinearConfig
 from ..control.signature import EngineSignature, Health, LoadBeat, StoreRequest
-from ..formats.linear import MASTER, WEIGHT
+from ..formats.linear import ACTIVATION, MASTER, WEIGHT
+from ..formats.vector import TERM
 from ..hierarchy import place
+from ..vector.engine import VectorEngine
 from .core import LaneWrite, OperandWrite
 from .engine import LinearEngine
 from .gradient import GradientEngine
 from .hidden import HIDDEN_ARG
+from .operands import OperandQueue
+from .share import SharedQueue
 from .update import UpdateEngine
 from .weights import TABLE_ARG, TILE_ARG
 
@@ -31,6 +35,9 @@ class Destination(IntEnum):
     WORDS = 6       #: words to be updated
     MOMENTS = 7     #: their moments
     HIDDEN = 8      #: h, back from memory; ``arg`` is :data:`~.hidden.HIDDEN_ARG`
+    VECTOR_A = 9    #: the vector engine's operand streams
+    VECTOR_B = 10
+    VECTOR_C = 11   #: nothing waits here: a, b and c of a piece in this order
 
 
 class Source(IntEnum):
@@ -41,10 +48,15 @@ class Source(IntEnum):
     WORDS = 2
     MOMENTS = 3
     HIDDEN = 4      #: h as the gradients see it; ``arg`` is :data:`~.hidden.HIDDEN_ARG`
+    VECTOR = 5      #: the vector engine's results o
+    VECTOR_SECOND = 6   #: its results q
 
 
 class LinearEngines(wiring.Component):
-    """The engines LINEAR (the shell's ARRAY), GRADIENT (HEAD) and UPDATE (ENCODE), and their ways to memory.
+    """The engines LINEAR (the shell's ARRAY), GRADIENT (HEAD), UPDATE and VECTOR (both ENCODE, see
+    :class:`~.share.SharedQueue`), and their ways to memory.
+
+    512 beats each of a, b and of what GRADIENT streams wait for their engines, and as many results o and q for STORE.
 
     Members
     -------
@@ -67,30 +79,49 @@ class LinearEngines(wiring.Component):
         linear = place(m, "linear", LinearEngine(config), platform)
         gradient = place(m, "gradient", GradientEngine(config), platform)
         update = place(m, "update", UpdateEngine(config), platform)
+        vector = place(m, "vector", VectorEngine(
+            lanes=config.beat_words, tokens=config.tokens, features=config.features, head=config.head,
+            depth=OperandQueue.depth), platform)
+        shared = place(m, "shared", SharedQueue(), platform)
         connect(m, flipped(self.array), linear.engine)
         connect(m, flipped(self.head), gradient.engine)
-        connect(m, flipped(self.encode), update.engine)
+        connect(m, flipped(self.encode), shared.i)
+        connect(m, shared.first, update.engine)
+        connect(m, shared.second, vector.engine)
         m.d.comb += gradient.hidden.eq(linear.hidden)
-        self._load(m, linear, gradient, update)
-        self._store(m, linear, gradient, update)
-        m.d.sync += self.health.saturated.eq(linear.saturated + gradient.saturated + update.saturated)
+        self._load(m, linear, gradient, update, self._queues(m, gradient, vector, platform), vector)
+        self._store(m, linear, gradient, update, vector)
+        m.d.sync += self.health.saturated.eq(
+            linear.saturated + gradient.saturated + update.saturated + vector.saturated)
         return m
 
-    def _load(self, m, linear, gradient, update):
+    def _queues(self, m, gradient, vector, platform):
+        """Queues before the gradient engine and the vector engine's a and b."""
+        queues = []
+        for name, bits, port in (("gradient", ACTIVATION.width, gradient.i), ("a", TERM.width, vector.a),
+                                 ("b", TERM.width, vector.b)):
+            queue = place(m, f"queue_{name}", OperandQueue(words=self.config.beat_words, bits=bits), platform)
+            connect(m, queue.o, port)
+            m.d.comb += queue.i.p.eq(self.load.p.data)
+            queues.append(queue.i)
+        return queues
+
+    def _load(self, m, linear, gradient, update, queues, vector):
         config, beat = self.config, self.load.p
         tables, tiles, hidden = (data.View(layout, beat.arg) for layout in (TABLE_ARG, TILE_ARG, HIDDEN_ARG))
         m.d.comb += [
             linear.tables.p.data.eq(beat.data), linear.tables.p.index.eq(beat.index), linear.tables.p.arg.eq(tables),
             linear.tiles.p.data.eq(beat.data), linear.tiles.p.first.eq(beat.first), linear.tiles.p.arg.eq(tiles),
-            gradient.i.p.eq(beat.data), update.gradient.p.eq(beat.data), update.parameter.p.eq(beat.data),
-            update.moment.p.eq(beat.data),
+            update.gradient.p.eq(beat.data), update.parameter.p.eq(beat.data), update.moment.p.eq(beat.data),
+            vector.c.p.eq(beat.data),
             gradient.restore.p.data.eq(beat.data), gradient.restore.p.first.eq(beat.first),
             gradient.restore.p.arg.eq(hidden),
         ]
         with m.Switch(beat.dest):
             for destination, port in (
                     (Destination.TABLES, linear.tables), (Destination.TILES, linear.tiles),
-                    (Destination.GRADIENT, gradient.i), (Destination.DIRECTIONS, update.gradient),
+                    *zip((Destination.GRADIENT, Destination.VECTOR_A, Destination.VECTOR_B), queues),
+                    (Destination.VECTOR_C, vector.c), (Destination.DIRECTIONS, update.gradient),
                     (Destination.WORDS, update.parameter), (Destination.MOMENTS, update.moment),
                     (Destination.HIDDEN, gradient.restore)):
                 with m.Case(destination):
@@ -114,7 +145,7 @@ class LinearEngines(wiring.Component):
         m.d.sync += [lane.valid.eq(rounding.valid), lane.part.eq(rounding.part), lane.address.eq(rounding.address)]
         m.d.comb += [linear.operand_write.eq(operand), linear.lane_write.eq(lane)]
 
-    def _store(self, m, linear, gradient, update):
+    def _store(self, m, linear, gradient, update, vector):
         source, left = Signal(8), Signal(24)
         keeps = self.request.p.source == Source.HIDDEN
         m.d.comb += [
@@ -130,7 +161,8 @@ class LinearEngines(wiring.Component):
             with m.Switch(source):
                 for number, port in ((Source.OUTPUTS, linear.o), (Source.GRADIENTS, gradient.o),
                                      (Source.WORDS, update.o), (Source.MOMENTS, update.new_moment),
-                                     (Source.HIDDEN, gradient.kept)):
+                                     (Source.HIDDEN, gradient.kept), (Source.VECTOR, vector.o),
+                                     (Source.VECTOR_SECOND, vector.q)):
                     with m.Case(number):
                         m.d.comb += [self.store.valid.eq(port.valid), self.store.p.eq(port.p),
                                      port.ready.eq(self.store.ready)]

@@ -80,6 +80,8 @@ class VectorEngine(wiring.Component):
         Most features of a norm, a power of two up to 2048.
     head : int
         Largest row that ROPE turns, elements.
+    depth : int
+        Places for results of either kind; all but 3 are used.
 
     Members
     -------
@@ -93,14 +95,14 @@ class VectorEngine(wiring.Component):
 
     #: Cycles from operands taken to their result offered.
     latency = Lane.latency + 2
-    _depth = 64
 
-    def __init__(self, *, lanes=8, tokens=64, features=2048, head=128):
+    def __init__(self, *, lanes=8, tokens=64, features=2048, head=128, depth=64):
         for name, value, low, high in (("lanes", lanes, 2, 16), ("tokens", tokens, 2, 4096),
-                                       ("features", features, 2 * lanes, 2048), ("head", head, 2 * lanes, 1024)):
+                                       ("features", features, 2 * lanes, 2048), ("head", head, 2 * lanes, 1024),
+                                       ("depth", depth, 64, 4096)):
             if not low <= value <= high or value & (value - 1):
                 raise ValueError(f"{name}={value}: must be a power of two from {low} to {high}")
-        self.lanes, self.tokens, self.features, self.head = lanes, tokens, features, head
+        self.lanes, self.tokens, self.features, self.head, self.depth = lanes, tokens, features, head, depth
         beats = stream.Signature(MASTER.width * lanes)
         super().__init__({
             "engine": In(EngineSignature()), "a": In(beats), "b": In(beats), "c": In(beats),
@@ -290,8 +292,8 @@ class VectorEngine(wiring.Component):
         late = delay(m, Cat(line[24].o & line[24].valid, line[24].q & line[24].valid), 1, reset_less=False)
         m.d.sync += size.eq(_either(sizes))
         for n, (name, port, magnitude) in enumerate((("o", self.o, self.o_magnitude), ("q", self.q, self.q_magnitude))):
-            m.submodules[f"results_{name}"] = fifo = SyncFIFOBuffered(width=len(beat), depth=self._depth)
-            pending = Signal(range(self._depth + 1), name=f"pending_{name}")
+            m.submodules[f"results_{name}"] = fifo = SyncFIFOBuffered(width=len(beat), depth=self.depth)
+            pending = Signal(range(self.depth + 1), name=f"pending_{name}")
             m.d.comb += [
                 fifo.w_data.eq(beat), fifo.w_en.eq(line[24].valid & line[24][name]),
                 port.valid.eq(fifo.r_rdy), fifo.r_en.eq(port.ready),
@@ -307,7 +309,7 @@ class VectorEngine(wiring.Component):
                 m.d.sync += peak.eq(peak | size)
             m.d.sync += magnitude.eq(_bits(m, peak))
         # Two short of full, since the answer is a register and so is what it looks at.
-        m.d.sync += room.eq((pendings[0] < self._depth - 3) & (pendings[1] < self._depth - 3))
+        m.d.sync += room.eq((pendings[0] < self.depth - 3) & (pendings[1] < self.depth - 3))
         return (pendings[0] == 0) & (pendings[1] == 0)
 
     def _finish(self, m, op, args, walk, sums, write_row, platform, running, empty):

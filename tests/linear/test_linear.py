@@ -6,8 +6,10 @@ import pytest
 
 from gradloom.firmware.host import ProgramError
 from gradloom.rtl.control.signature import ControlOpcode, Engine
+from gradloom.rtl.formats.vector import VectorOpcode, VectorOperands
 from gradloom.rtl.linear.gradient import GradientOperands
 from gradloom.rtl.linear.parts import LinearOperands
+from gradloom.rtl.linear.share import VECTOR
 from gradloom.rtl.linear.update import UpdateOperands
 from gradloom.rtl.plan.assembler import Assembler
 from gradloom.rtl.plan.descent import AdamW
@@ -123,6 +125,7 @@ def _run(machine, engine, layout, opcode=0, **operands):
 
 LINEAR = {"inner": 1, "outer": 1, "tokens": 4, "rank": 0}
 GRADIENT = {"tiles": 1, "tokens": 4, "rank": 2}
+VECTOR_WORDS = {"row": 8, "tiles": 1, "tokens": 4}
 
 
 @pytest.mark.parametrize("engine, layout, operands", [
@@ -141,10 +144,11 @@ GRADIENT = {"tiles": 1, "tokens": 4, "rank": 2}
     (Engine.HEAD, GradientOperands, GRADIENT | {"rank": 3}),
     (Engine.HEAD, GradientOperands, GRADIENT | {"rank": SMALL.rank + 2}),
     (Engine.ENCODE, UpdateOperands, {"beats": 0}),
+    *((Engine.ENCODE, VectorOperands, VECTOR_WORDS | {name: 0}) for name in VECTOR_WORDS),
 ], ids=lambda value: str(value) if isinstance(value, dict) else "")
 def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(machine, engine, layout, operands):
     with pytest.raises(ProgramError) as error:
-        _run(machine, engine, layout, **operands)
+        _run(machine, engine, layout, (VECTOR + VectorOpcode.ADD) * (layout is VectorOperands), **operands)
     assert (error.value.name, error.value.command) == ("BAD_OPERAND", 0)
     layer = make_layer(16, 32, 2, 2)
     exponents, reference = expected(layer)
@@ -152,11 +156,14 @@ def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(mach
     assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
 
 
-@pytest.mark.parametrize("engine, layout", [(Engine.ARRAY, LinearOperands), (Engine.HEAD, GradientOperands),
-                                            (Engine.ENCODE, UpdateOperands)], ids=["linear", "gradient", "update"])
-def test_an_unknown_opcode_stops_the_program(machine, engine, layout):
+@pytest.mark.parametrize("engine, layout, opcode", [
+    (Engine.ARRAY, LinearOperands, 1), (Engine.HEAD, GradientOperands, 1), (Engine.ENCODE, UpdateOperands, 2),
+    (Engine.ENCODE, UpdateOperands, VECTOR - 1), (Engine.ENCODE, VectorOperands, VECTOR + max(VectorOpcode) + 1),
+    (Engine.ENCODE, VectorOperands, 255),
+], ids=["linear", "gradient", "update", "last of update", "vector", "last of vector"])
+def test_an_unknown_opcode_stops_the_program(machine, engine, layout, opcode):
     with pytest.raises(ProgramError, match="UNKNOWN_OPCODE"):
-        _run(machine, engine, layout, opcode=9)
+        _run(machine, engine, layout, opcode=opcode, **(VECTOR_WORDS if layout is VectorOperands else {}))
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])

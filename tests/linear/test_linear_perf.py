@@ -96,7 +96,7 @@ def test_a_product(machine, inner, outer, tokens, rank, by_column):
     assert told.array_cycles == inner * outer * SMALL.subtiles * max(tokens, SMALL.columns)
 
 
-@pytest.mark.parametrize("tiles, tokens, rank", [(1, 1, 2), (1, 8, 4), (4, 3, 2), (3, 8, 4)])
+@pytest.mark.parametrize("tiles, tokens, rank", [(1, 1, 2), (1, 8, 4), (4, 3, 2), (3, 8, 4), (16, 8, 4)])
 def test_a_gradient(machine, tiles, tokens, rank):
     program = Assembler()
     program.add(Engine.HEAD, 0, GradientOperands, phase=6, tiles=tiles, tokens=tokens, rank=rank)
