@@ -1,0 +1,302 @@
+"""The program of a training step: where its tensors lie in memory, and the commands of its operations."""
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..config import LinearConfig
+from ..control.signature import Engine
+from ..formats.linear import MASTER, SCALE_GUARD, WEIGHT
+from ..formats.vector import VectorOpcode
+from ..formats.weight_stream import StreamShape
+from ..linear.hidden import HIDDEN_ARG
+from ..linear.machine import Destination
+from ..linear.update import UpdateOpcode
+from ..linear.weights import TABLE_ARG, TILE_ARG
+
+class TileKind:
+    WORDS = 1
+    HALVES = 2
+from . import side
+from .assembler import Assembler, pack
+from .descent import AdamW, learning_rate
+from .linear import ProductJob, Transfer
+from .operations import (
+    EDGE,
+    Adapter,
+    Add,
+    Angles,
+    Codes,
+    Fracs,
+    Gradient,
+    Halves,
+    Loss,
+    Norm,
+    NormBackward,
+    Operation,
+    Product,
+    Rope,
+    Slice,
+    Softmax,
+    SoftmaxBackward,
+    Swiglu,
+    SwigluBackward,
+    Tensor,
+    Words,
+)
+from .side import Piece
+from .weave import Main, Side, gap, weave
+
+__all__ = ["Layout", "lower"]
+
+#: Slots of h that products do not write: what gradients are made of is brought back there.
+_RESTORED = {"h": 2, "dh": 3}
+#: Token of a gradient that has been made: both slots are free again.
+_GRADED = 4
+
+
+@dataclass
+class Layout:
+    """Byte offsets in the window by name, one thing after the other from ``end`` on, each from a multiple of 64.
+
+    Of a linear ``NAME``: ``NAME`` its stream, ``NAME.a``, ``NAME.b``, their gradients ``.ga``, ``.gb`` and moments
+    ``.ma``, ``.mb``, and ``NAME.h``, ``NAME.dh``.
+    """
+
+    end: int = 0
+    offsets: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> int:
+        return self.offsets[name]
+
+    def place(self, name: str, size: int) -> int:
+        """The offset of ``name``, which is placed if it is not yet."""
+        if name not in self.offsets:
+            self.offsets[name], self.sizes[name] = self.end, size
+            self.end += -(-size // 64) * 64
+        return self.offsets[name]
+
+    def tensor(self, tensor: Tensor) -> int:
+        """Of a tensor: tiles of features, rows within, 32-bit words."""
+        return self.place(tensor.name, 4 * tensor.rows * tensor.features)
+
+    def part(self, part: Slice) -> int:
+        """Of some of its tiles."""
+        return self.tensor(part.tensor) + 4 * part.rows * part.first * EDGE
+
+    def codes(self, matrix: Codes) -> int:
+        """Of a linear's stream."""
+        return self.place(matrix.name, StreamShape(outputs=matrix.outputs, inputs=matrix.inputs).bytes)
+
+    def adapter(self, adapter: Adapter, linear: Codes, tokens: int) -> None:
+        """All that belongs to an adapter."""
+        for which, features in (("a", linear.inputs), ("b", linear.outputs)):
+            size = 4 * adapter.rank * features
+            for kind, times in (("", 1), ("g", 1), ("m", 2)):
+                self.place(f"{adapter.name}.{kind}{which}", times * size)
+        for which in ("h", "dh"):
+            self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
+
+
+def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LinearConfig, *,
+          rule: float | AdamW | None = None, number: int = 1) -> Assembler:
+    """The program; ``layout`` learns where everything is. With a ``rule``, SGD's rate or AdamW, adapters are updated
+    at the end, as update ``number``. Matrices of 16-bit words must be in the layout."""
+    return _Lowering(frac, layout, config, rule, number).program(operations)
+
+
+class _Lowering:
+    def __init__(self, frac: Fracs, layout: Layout, config: LinearConfig, rule: float | AdamW | None, number: int):
+        self.frac, self.layout, self.config, self.rule, self.number = frac, layout, config, rule, number
+        self.beat = config.beat_bits // 8
+        self.row = config.edge // config.beat_words
+        self.linears: dict[str, Codes] = {}
+        self.graded = 0
+
+    def program(self, operations: Sequence[Operation]) -> Assembler:
+        main: list[Main] = []
+        sides: list[Side] = []
+        adapters: dict[str, Gradient] = {}
+        tokens = next(each.x.rows for each in operations if isinstance(each, Product))
+        self.limit = gap(tokens, self.config)
+        for order, operation in enumerate(operations):
+            if isinstance(operation, Product):
+                main.append(self._product(order, operation))
+            elif isinstance(operation, Gradient):
+                adapters[operation.adapter.name] = operation
+                sides.append(Side(order, Engine.HEAD, deque(self._gradient(operation)), lazy=True,
+                                  pace=operation.adapter.rank // 2))
+            else:
+                method = getattr(self, f"_{type(operation).__name__.lower()}")
+                sides.append(Side(order, Engine.ENCODE, deque(method(operation))))
+        for order, operation in enumerate(adapters.values(), start=len(operations)):
+            if self.rule is not None:
+                sides.append(Side(order, Engine.ENCODE, deque(self._update(operation)), lazy=True))
+        return weave(main, sides, self.config)
+
+    # ---- products
+
+    def _product(self, order: int, operation: Product) -> Main:
+        layout, x, y, adapter = self.layout, operation.x, operation.y, operation.adapter
+        rank, hidden, slot = 0, None, len(self.linears) % 2
+        lanes: tuple[Transfer, ...] = ()
+        if adapter is not None:
+            assert isinstance(operation.weight, Codes)
+            rank = adapter.rank
+            layout.adapter(adapter, operation.weight, x.rows)
+            first, second = ("b", "a") if operation.backward else ("a", "b")
+            lanes = (Transfer(layout[f"{adapter.name}.{first}"], x.count * rank * self.row, 0),
+                     Transfer(layout[f"{adapter.name}.{second}"], y.count * rank * self.row, x.count * rank))
+            hidden = self._hidden(operation.hidden, x.rows, rank, slot=slot)
+            self.linears[operation.hidden] = operation.weight
+        tables, tiles = self._tiles(operation)
+        job = ProductJob(
+            tables=tables, operands=Transfer(layout.part(x), x.count * x.rows * self.row, 0), lanes=lanes, tiles=tiles,
+            result=Transfer(layout.part(y), y.count * y.rows * self.row, 0), inner=x.count, outer=y.count,
+            tokens=x.rows, rank=rank, backward=operation.backward, shifts=operation.shifts(self.frac))
+        return Main(order=order, job=job, hidden=hidden, slot=slot)
+
+    def _hidden(self, name: str, tokens: int, rank: int, *, slot: int) -> Transfer:
+        return Transfer(self.layout[name], -(-tokens * rank // self.config.beat_words),
+                        pack(HIDDEN_ARG, {"slot": slot, "tokens": tokens, "rank": rank}))
+
+    def _tiles(self, operation: Product) -> tuple[Transfer | None, tuple[Transfer, ...]]:
+        """Tables and tiles in the order of their use."""
+        weight, layout = operation.weight, self.layout
+        if isinstance(weight, Words):
+            return None, tuple(Transfer(layout.part(part), part.rows * self.row, pack(TILE_ARG, {"kind": TileKind.WORDS}))
+                               for part in weight.tiles)
+        columns = weight.inputs // EDGE
+        places = [(inner, outer) if operation.backward else (outer, inner)
+                  for outer in range(operation.y.count) for inner in range(operation.x.count)]
+        if isinstance(weight, Halves):
+            beats = EDGE * EDGE * 2 // self.beat
+            first = weight.first // EDGE
+            return None, tuple(
+                Transfer(layout[weight.name] + ((first + row) * columns + column) * beats * self.beat, beats,
+                         pack(TILE_ARG, {"kind": TileKind.HALVES})) for row, column in places)
+        shape = StreamShape(outputs=weight.outputs, inputs=weight.inputs)
+        start = layout.codes(weight)
+        tables = Transfer(start, shape.header_bytes // self.beat, pack(TABLE_ARG, {
+            "groups": shape.groups, "bias": 150 - self.frac[weight.name] - SCALE_GUARD}))
+        return tables, tuple(
+            Transfer(start + shape.header_bytes + (row * columns + column) * shape.tile_bytes,
+                     shape.tile_bytes // self.beat,
+                     pack(TILE_ARG, {"block": row * EDGE * columns + column, "blocks_per_row": columns}))
+            for row, column in places)
+
+    # ---- gradients and updates
+
+    def _gradient(self, operation: Gradient) -> list[Piece]:
+        adapter, name, shifts = operation.adapter, operation.adapter.name, operation.shifts(self.frac)
+        pieces: list[Piece] = []
+        for which, hidden, source in (("gb", "h", operation.dy), ("ga", "dh", operation.x)):
+            slot = _RESTORED[hidden]
+            back = self._hidden(f"{name}.{hidden}", source.rows, adapter.rank, slot=slot)
+            restore = side.load(back.offset, back.beats, Destination.HIDDEN, back.argument)
+            if which == "gb" and self.graded:
+                restore = side.waiting(restore, _GRADED)
+            made = side.gradient(self.config, source=self.layout.part(source), result=self.layout[f"{name}.{which}"],
+                                 tiles=source.count, tokens=source.rows, rank=adapter.rank, slot=slot,
+                                 shift=shifts[which], limit=self.limit)
+            pieces += side.behind(restore, made, post=(_GRADED,) if which == "ga" else ())
+        self.graded += 1
+        return pieces
+
+    def _update(self, operation: Gradient) -> list[Piece]:
+        spare = MASTER.width - WEIGHT.width
+        name, pieces = operation.adapter.name, []
+        linear = self.linears[f"{name}.h"]
+        for which, features in (("a", linear.inputs), ("b", linear.outputs)):
+            frac, gradient = self.frac[f"{name}.{which}"] + spare, self.frac[f"{name}.g{which}"]
+            if isinstance(self.rule, AdamW):
+                opcode, operands = UpdateOpcode.ADAMW, self.rule.operands(self.number, gradient, frac)
+            else:
+                assert self.rule is not None
+                rate, shift = learning_rate(self.rule, gradient, frac)
+                opcode, operands = UpdateOpcode.SGD, {"rate": rate, "shift": shift}
+            pieces += side.update(
+                opcode, operands, self.config, words=self.layout[f"{name}.{which}"],
+                directions=self.layout[f"{name}.g{which}"], moments=self.layout[f"{name}.m{which}"],
+                beats=operation.adapter.rank * features // self.config.beat_words, limit=self.limit)
+        return pieces
+
+    # ---- the vector engine
+
+    def _vector(self, opcode: VectorOpcode, part: Slice, operands: Mapping[str, int], **streams: side.Tensor,
+                ) -> list[Piece]:
+        return side.vector(opcode, {"row": self.row, "tiles": part.count, "tokens": part.rows, **operands}, self.config,
+                           limit=self.limit, **streams)
+
+    def _at(self, part: Slice) -> side.Tensor:
+        return side.Tensor(offset=self.layout.part(part))
+
+    def _weights(self, name: str, tiles: int) -> list[Piece]:
+        place = self.layout.place(name, 4 * tiles * EDGE)
+        return side.vector(VectorOpcode.WEIGHTS, {"row": self.row, "tiles": tiles}, self.config, limit=self.limit,
+                           a=side.Tensor(offset=place))
+
+    def _norm(self, operation: Norm) -> list[Piece]:
+        x, y = operation.x, operation.y
+        return (self._weights(operation.weight, x.count)
+                + self._vector(VectorOpcode.NORM_SUMS, x, operation.epsilon(self.frac), a=self._at(x))
+                + self._vector(VectorOpcode.NORM, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y)))
+
+    def _normbackward(self, operation: NormBackward) -> list[Piece]:
+        x, dy = operation.x, operation.dy
+        shifts = operation.shifts(self.frac)
+        both = {"a": self._at(x), "b": self._at(dy)}
+        return (self._weights(operation.weight, x.count)
+                + self._vector(VectorOpcode.NORM_BACKWARD_SUMS, x,
+                               {**shifts["sums"], **operation.epsilon(self.frac)}, **both)
+                + self._vector(VectorOpcode.NORM_BACKWARD, x, shifts["result"], **both, o=self._at(operation.dx)))
+
+    def _add(self, operation: Add) -> list[Piece]:
+        return self._vector(VectorOpcode.ADD, operation.y,
+                            {**operation.shifts(self.frac), "wide": operation.y.tensor.wide},
+                            a=self._at(operation.a), b=self._at(operation.b), o=self._at(operation.y))
+
+    def _angles(self, angles: Angles) -> side.Tensor:
+        return side.Tensor(offset=self.layout.place(angles.name, 4 * angles.rows * EDGE), repeated=True)
+
+    def _rope(self, operation: Rope) -> list[Piece]:
+        return self._vector(VectorOpcode.ROPE, operation.x, {**operation.shifts(self.frac), "turn": operation.turn},
+                            a=self._at(operation.x), b=self._angles(operation.angles), o=self._at(operation.y))
+
+    def _swiglu(self, operation: Swiglu) -> list[Piece]:
+        return self._vector(VectorOpcode.SWIGLU, operation.y, _gate(operation.shifts(self.frac)),
+                            a=self._at(operation.gate), b=self._at(operation.up), o=self._at(operation.y))
+
+    def _swiglubackward(self, operation: SwigluBackward) -> list[Piece]:
+        return self._vector(VectorOpcode.SWIGLU_BACKWARD, operation.dy, _gate(operation.shifts(self.frac)),
+                            a=self._at(operation.gate), b=self._at(operation.up), c=self._at(operation.dy),
+                            o=self._at(operation.dgate), q=self._at(operation.dup))
+
+    def _softmax(self, operation: Softmax) -> list[Piece]:
+        operands = {**operation.shifts(self.frac), "limit": operation.limit, "causal": 1}
+        return (self._vector(VectorOpcode.SOFTMAX_SUMS, operation.s, operands, a=self._at(operation.s))
+                + self._vector(VectorOpcode.SOFTMAX, operation.s, operands, a=self._at(operation.s),
+                               o=self._at(operation.p)))
+
+    def _softmaxbackward(self, operation: SoftmaxBackward) -> list[Piece]:
+        shifts = operation.shifts(self.frac)
+        both = {"a": self._at(operation.p), "b": self._at(operation.dp)}
+        return (self._vector(VectorOpcode.SOFTMAX_BACKWARD_SUMS, operation.p, shifts, **both)
+                + self._vector(VectorOpcode.SOFTMAX_BACKWARD, operation.p, shifts, **both, o=self._at(operation.ds)))
+
+    def _loss(self, operation: Loss) -> list[Piece]:
+        rows = operation.logits.rows
+        targets = self.layout.place(operation.targets, 4 * rows)
+        loss = self.layout.place(operation.loss, self.beat)
+        operands = {**operation.shifts(self.frac), "limit": operation.vocab - 1}
+        return (side.vector(VectorOpcode.TARGETS, {"row": -(-rows // self.config.beat_words), "tiles": 1},
+                            self.config, limit=self.limit, a=side.Tensor(offset=targets))
+                + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._at(operation.logits))
+                + self._vector(VectorOpcode.SOFTMAX, operation.logits, {**operands, "targets": 1},
+                               a=self._at(operation.logits), o=self._at(operation.d),
+                               q=side.Tensor(offset=loss, beats=1)))
+
+
+def _gate(shifts: Mapping[str, int]) -> dict[str, int]:
+    """The reference's names as the command's."""
+    return {"gate" if name == "gate_shift" else name: value for name, value in shifts.items()}

@@ -1,0 +1,340 @@
+"""Puts side work between the tile loads of products, so that the array works while other engines do.
+
+There is one LOAD and one STORE, both in order. A product leaves most of the bus idle: while the array works on a tile,
+the next one is loaded in a fraction of that time. Into these gaps go *pieces* of side work, loads and the stores of
+what they make, and the operands of the product that follows. Every STORE comes behind the loads that it needs, so
+whatever the order of pieces, a program is a valid sequence and cannot deadlock.
+
+What goes where is decided with a rough clock of bus, array and engines: a wrong guess costs cycles, never words. What
+keeps words right is exact: products and pieces are only emitted behind those that make their operands, and a load that
+reads what a STORE wrote waits for it by a token.
+"""
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..config import LinearConfig
+from ..control.signature import ControlOpcode, Engine
+from ..linear.machine import Destination, Source
+from .assembler import Assembler, Instruction
+from .linear import ProductJob, Transfer
+from .side import Phase, Piece, append, load, store
+
+__all__ = ["Main", "Side", "gap", "weave"]
+
+#: Tokens. Operands and adapter of a product are on chip; a product is done; h is in memory; STORE wrote what a load
+#: reads.
+READY, FREE, KEPT, STORED = 0, 1, 2, 3
+#: Cycles from a load's last beat to the array, and from the array or an engine to memory, about.
+_WAY = 80
+#: Results of side work that wait for STORE at most: its queue of 512 less what is on the way.
+_WAITING = 448
+
+
+@dataclass
+class Side:
+    """Side work in pieces: ``order`` is its place among all work, ``lazy`` work lets other side work pass. The engine
+    works ``pace`` cycles on a beat that is loaded, about."""
+
+    order: int
+    engine: Engine
+    pieces: deque[Piece]
+    lazy: bool = False
+    pace: int = 1
+    begun: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Main:
+    """A product. One with an adapter leaves h under ``slot``, of two by turns; ``hidden``: where it goes to memory."""
+
+    order: int
+    job: ProductJob
+    hidden: Transfer | None = None
+    slot: int = 0
+
+
+def gap(tokens: int, config: LinearConfig) -> int:
+    """Beats that a product leaves on the bus while the array works on a tile, at least a few."""
+    return max(config.subtiles * max(tokens, config.columns) - (config.edge + 2) - 16, 64)
+
+
+def weave(main: Sequence[Main], side: Iterable[Side], config: LinearConfig) -> Assembler:
+    """A program, END included, of products and side work that could follow each other one by one in the order of
+    their ``order``; products stay in theirs."""
+    program = Assembler()
+    append(program, _with_tokens(_Weaver(config, main, side).run(), config))
+    program.add(Engine.CONTROL, ControlOpcode.END)
+    return program
+
+
+class _Writes:
+    """Ranges that are written to memory, each by work of one order, and a number for each once it is emitted."""
+
+    def __init__(self, found: Iterable[tuple[int, int, int]]) -> None:
+        known = sorted(set(found))
+        self.starts = [start for start, _, _ in known]
+        self.ends = [end for _, end, _ in known]
+        self.orders = [order for _, _, order in known]
+        self.values: list[float | None] = [None] * len(known)
+
+    def _over(self, start: int, end: int) -> range:
+        first = bisect_right(self.starts, start) - 1
+        if first < 0 or self.ends[first] <= start:
+            first += 1
+        return range(first, bisect_right(self.starts, end - 1))
+
+    def latest(self, start: int, end: int, order: int) -> float | None:
+        """The largest number of what work before ``order`` writes there, -1 if none does; None if some is missing."""
+        found = -1.0
+        for index in self._over(start, end):
+            if self.orders[index] < order:
+                value = self.values[index]
+                if value is None:
+                    return None
+                found = max(found, value)
+        return found
+
+    def emitted(self, start: int, end: int, value: float) -> None:
+        """Of all ranges there."""
+        for index in self._over(start, end):
+            self.values[index] = value
+
+
+class _Weaver:
+    def __init__(self, config: LinearConfig, main: Sequence[Main], side: Iterable[Side]) -> None:
+        self.config, self.main = config, list(main)
+        sides = [each for each in side if each.pieces]
+        self.urgent = deque(each for each in sides if not each.lazy)
+        self.lazy = deque(each for each in sides if each.lazy)
+        self.made: list[Instruction] = []
+        self.writes = _Writes(
+            [(*_range(step, config), each.order) for each in sides for piece in each.pieces
+             for step in (*piece.instructions, *piece.stores) if step.engine == Engine.STORE]
+            + [(*_range(step, config), each.order) for each in self.main for step in self._stores(each)])
+        # The clock: when the bus, STORE, the array, the reading of its sums, and engines have done what is emitted.
+        self.bus = self.stored = self.array = self.sums = 0.0
+        self.engines: dict[Engine, float] = {}
+        self.waiting: deque[tuple[float, int]] = deque()
+        self.tile_ends: deque[float] = deque([0.0, 0.0], maxlen=2)
+        self.ends: list[float] = []
+        self.inputs: dict[int, deque[Instruction]] = {}
+        self.freed = self.kept = 0
+
+    def run(self) -> list[Instruction]:
+        for index in range(len(self.main)):
+            self._force(index)
+            if index not in self.inputs:
+                self.inputs[index] = self._inputs(index)
+            for each in self.inputs[index]:
+                self._load(each)
+            self._product(index)
+        while self.urgent or self.lazy:
+            self._piece(self.urgent if self.urgent else self.lazy)
+        return self.made
+
+    # ---- products
+
+    def _force(self, index: int) -> None:
+        """Emits the side work that a product cannot do without."""
+        product = self.main[index]
+        reads = [product.job.operands, *product.job.lanes, *product.job.tiles]
+        while any(self._ready(each, product.order) is None for each in reads):
+            # In their order, side work needs no product that is not emitted.
+            first = min((queue for queue in (self.urgent, self.lazy) if queue), key=lambda queue: queue[0].order)
+            if first[0].order >= product.order:
+                raise ValueError(f"product {product.order} reads what nothing before it writes")
+            self._piece(first)
+
+    def _product(self, index: int) -> None:
+        product, config = self.main[index], self.config
+        job = product.job
+        x_base, lane_base = self._bases(index)
+        keeps = product.hidden is not None
+        self.made.append(Instruction(Engine.ARRAY, 0, {
+            "inner": job.inner, "outer": job.outer, "tokens": job.tokens, "rank": job.rank, "by_column": job.backward,
+            "slot": product.slot, "x_base": x_base, "a_base": lane_base,
+            "b_base": lane_base + job.inner * job.rank, **job.shifts,
+        }, wait=(READY, KEPT) if keeps and self.kept > 1 else (READY,), post=(FREE,),
+            phase=Phase.BACKWARD if job.backward else Phase.FORWARD))
+        self.kept += keeps
+        if job.tables is not None:
+            self._load(_load(job.tables, Destination.TABLES))
+        self.array = max(self.array, self.bus + _WAY)
+        stores = deque(self._stores(product))
+        span = config.subtiles * max(job.tokens, config.columns)
+        drain = job.tokens * config.edge // config.outputs
+        for number, tile in enumerate(job.tiles, start=1):
+            self.bus = max(self.bus, self.tile_ends[0])
+            self._load(_load(tile, Destination.TILES))
+            self.array = max(self.array, self.bus + _WAY) + span
+            self.tile_ends.append(self.array)
+            if number % job.inner == 0:
+                self.sums = max(self.sums, self.array) + drain
+                self._store(stores.popleft(), self.sums + _WAY)
+            self._fill(index, self.tile_ends[0])
+        for each in stores:
+            self._store(each, self.sums + _WAY)
+        self.ends.append(self.sums + _WAY)
+
+    def _stores(self, product: Main) -> list[Instruction]:
+        """Of a product's outputs, a tile each, and of its h."""
+        job = product.job
+        beats = job.result.beats // job.outer
+        made = [_store(Transfer(job.result.offset + tile * beats * self.config.beat_bits // 8, beats, 0),
+                       Source.OUTPUTS) for tile in range(job.outer)]
+        if product.hidden is not None:
+            made.append(replace(_store(product.hidden, Source.HIDDEN), post=(KEPT,)))
+        return made
+
+    def _sizes(self, index: int) -> tuple[int, int]:
+        """Words of operand and of adapter memory."""
+        job = self.main[index].job
+        return job.inner * job.tokens, (job.inner + job.outer) * job.rank
+
+    def _fits(self, index: int) -> bool:
+        """Whether a product is on chip together with the one before."""
+        room = self.config.depth, self.config.lane_depth
+        return all(a + b <= most for a, b, most in zip(self._sizes(index - 1), self._sizes(index), room))
+
+    def _bases(self, index: int) -> tuple[int, int]:
+        """First words of operands and adapter: neighbours use opposite ends."""
+        operands, lanes = self._sizes(index)
+        return (self.config.depth - operands, self.config.lane_depth - lanes) if index % 2 else (0, 0)
+
+    def _inputs(self, index: int) -> deque[Instruction]:
+        """Loads of operands and adapter; the first waits until the memory is free, the last posts READY."""
+        job, beat = self.main[index].job, self.config.beat_bits // 8
+        x_base, lane_base = self._bases(index)
+        made = []
+        for transfer, destination, base in ((job.operands, Destination.OPERANDS, x_base),
+                                            *((lane, Destination.LANES, lane_base) for lane in job.lanes)):
+            # Whole words of a row's memory: 8 beats each.
+            step = max(gap(job.tokens, self.config) // 8, 1) * 8
+            for start in range(0, transfer.beats, step):
+                made.append(_load(Transfer(transfer.offset + start * beat, min(step, transfer.beats - start),
+                                           transfer.argument + base + start // 8), destination))
+        needed = index if index == 0 or not self._fits(index) else index - 1
+        while needed - self.freed > 1:
+            self.freed += 1
+            self.made.append(Instruction(Engine.CONTROL, ControlOpcode.LOOKUP, {}, wait=(FREE,)))
+        if needed > self.freed:
+            self.freed += 1
+            made[0] = replace(made[0], wait=(FREE,))
+        made[-1] = replace(made[-1], post=(READY,))
+        return deque(made)
+
+    # ---- gaps
+
+    def _fill(self, index: int, until: float) -> None:
+        """Emits what the bus can carry until the array wants the next tile."""
+        following = index + 1
+        while True:
+            if following < len(self.main) and following not in self.inputs and self._may_load(following):
+                self.inputs[following] = self._inputs(following)
+            ahead = self.inputs.get(following)
+            if ahead and self.bus + ahead[0].operands["beats"] <= until:
+                self._load(ahead.popleft())
+                continue
+            for queue in (self.urgent, self.lazy):
+                if queue and self._suits(queue[0], until):
+                    self._piece(queue)
+                    break
+            else:
+                return
+
+    def _may_load(self, index: int) -> bool:
+        """Whether operands of a product can be loaded while the one before is under way."""
+        product = self.main[index]
+        if not self._fits(index) or index >= 2 and self.ends[index - 2] > self.bus:
+            return False
+        times = [self._ready(each, product.order) for each in (product.job.operands, *product.job.lanes)]
+        return all(time is not None and time <= self.bus for time in times)
+
+    def _suits(self, side: Side, until: float) -> bool:
+        """Whether the next piece finds its operands, has room for its results, and leaves the bus in time."""
+        if side.lazy and side.engine == Engine.ENCODE and self.urgent and self.urgent[0].begun:
+            return False
+        piece = side.pieces[0]
+        while self.waiting and self.waiting[0][0] <= self.bus:
+            self.waiting.popleft()
+        if self.bus + piece.read > until or sum(beats for _, beats in self.waiting) + piece.written > _WAITING:
+            return False
+        if self.engines.get(side.engine, 0.0) > self.bus + 2 * _WAY:
+            return False
+        for step in piece.instructions:
+            if step.engine == Engine.LOAD:
+                start, end = _range(step, self.config)
+                time = self.writes.latest(start, end, side.order)
+                if time is None or time > self.bus:
+                    return False
+        return True
+
+    # ---- what is emitted
+
+    def _ready(self, transfer: Transfer, order: int) -> float | None:
+        return self.writes.latest(transfer.offset, transfer.offset + transfer.beats * self.config.beat_bits // 8, order)
+
+    def _piece(self, queue: deque[Side]) -> None:
+        """The next piece of the first work of a queue."""
+        side = queue[0]
+        piece = side.pieces.popleft()
+        side.begun = True
+        begins = max(self.engines.get(side.engine, 0.0), self.bus)
+        for step in (*piece.instructions, *piece.stores):
+            if step.engine == Engine.LOAD:
+                self.bus = max(self.bus, self.writes.latest(*_range(step, self.config), side.order) or 0.0)
+                self._load(step)
+            elif step.engine == Engine.STORE:
+                self._store(step, max(begins + side.pace * piece.read, self.bus) + _WAY)
+                self.waiting.append((self.stored, step.operands["beats"]))
+            else:
+                self.made.append(step)
+        self.engines[side.engine] = max(begins + side.pace * piece.read, self.bus)
+        if not side.pieces:
+            queue.popleft()
+
+    def _load(self, step: Instruction) -> None:
+        self.made.append(step)
+        self.bus += step.operands["beats"]
+
+    def _store(self, step: Instruction, ready: float) -> None:
+        self.made.append(step)
+        self.stored = max(self.stored, ready)
+        self.writes.emitted(*_range(step, self.config), self.stored)
+
+
+def _range(step: Instruction, config: LinearConfig) -> tuple[int, int]:
+    start = step.operands["offset"]
+    return start, start + step.operands["beats"] * config.beat_bits // 8
+
+
+def _with_tokens(steps: Sequence[Instruction], config: LinearConfig) -> list[Instruction]:
+    """Lets each load wait for the last STORE that wrote what it reads. STOREs end in order and loads begin in order,
+    so one token serves all: the n-th load that waits takes what the n-th STORE that posts gave."""
+    made = list(steps)
+    writes = _Writes((*_range(step, config), 0) for step in steps if step.engine == Engine.STORE)
+    waited = -1
+    for place, step in enumerate(steps):
+        if step.engine == Engine.STORE:
+            writes.emitted(*_range(step, config), place)
+        elif step.engine == Engine.LOAD:
+            start, end = _range(step, config)
+            # What is not written yet is what a later STORE changes in place.
+            last = max((int(value) for index in writes._over(start, end)
+                        if (value := writes.values[index]) is not None), default=-1)
+            if last > waited:
+                made[last] = replace(made[last], post=(*made[last].post, STORED))
+                made[place] = replace(made[place], wait=(*step.wait, STORED))
+                waited = last
+    return made
+
+
+
+def _load(transfer: Transfer, destination: Destination) -> Instruction:
+    return load(transfer.offset, transfer.beats, destination, transfer.argument)
+
+
+def _store(transfer: Transfer, source: Source) -> Instruction:
+    return store(transfer.offset, transfer.beats, source, transfer.argument)

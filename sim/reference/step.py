@@ -1,0 +1,235 @@
+"""A training step in floating point and, word for word, in the machine's integers: the same operations twice.
+
+Values are arrays ``[tokens, features]`` by the names of tensors; both executions fill them in. ``tables`` has what the
+step does not make: matrices, norms' weights, angles, targets, adapters.
+"""
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradloom.rtl.formats.fixed import saturate
+from gradloom.rtl.formats.linear import WEIGHT, half_up
+from gradloom.rtl.formats.vector import FACTOR_FRAC
+from gradloom.rtl.plan.operations import (
+    DROP,
+    EDGE,
+    Add,
+    Codes,
+    Fracs,
+    Gradient,
+    Halves,
+    Loss,
+    Norm,
+    NormBackward,
+    Operation,
+    Product,
+    Rope,
+    Slice,
+    Softmax,
+    SoftmaxBackward,
+    Swiglu,
+    SwigluBackward,
+    Words,
+)
+
+from . import linear, llama, vector
+
+__all__ = ["Execution", "FloatStep", "IntegerStep"]
+
+Array = NDArray
+#: ``[outputs, inputs]`` of a matrix; of a whole one by its name, of some rows of it.
+Matrix = Callable[[Codes | Halves], Array]
+
+
+@dataclass
+class Execution:
+    """What both have in common: where values are."""
+
+    #: Tensors, h and dh as ``NAME.h``, gradients as ``NAME.ga`` and ``NAME.gb`` (``[rank, features]``).
+    values: dict[str, Array]
+    #: Norms' weights and targets; adapters as ``NAME.a`` and ``NAME.b`` (``[rank, inputs]``, ``[outputs, rank]``).
+    tables: Mapping[str, Array]
+    matrix: Matrix
+    #: Sum of the losses, in nats, and how many tokens had one.
+    loss: float = 0.0
+    foretold: int = 0
+
+    def run(self, operations: Iterable[Operation], progress: Callable[[Operation], None] | None = None) -> None:
+        """All of them in order."""
+        for operation in operations:
+            if progress is not None:
+                progress(operation)
+            getattr(self, f"_{type(operation).__name__.lower()}")(operation)
+
+    def __getitem__(self, part: Slice) -> Array:
+        return self.values[part.name][:, part.first * EDGE:(part.first + part.count) * EDGE]
+
+    def __setitem__(self, part: Slice, words: Array) -> None:
+        tensor = part.tensor
+        if tensor.name not in self.values or self.values[tensor.name].shape != (tensor.rows, tensor.features):
+            self.values[tensor.name] = np.zeros((tensor.rows, tensor.features), words.dtype)
+        self.values[tensor.name][:, part.first * EDGE:(part.first + part.count) * EDGE] = words
+
+    def _panel(self, operation: Product) -> Array:
+        """The matrix of a product as ``[outputs, inputs]`` of what it computes."""
+        if not isinstance(operation.weight, Words):
+            w = self.matrix(operation.weight)
+            return w.T if operation.backward else w
+        tiles = []
+        for part in operation.weight.tiles:
+            words = self[part]
+            padded = np.zeros((EDGE, EDGE), words.dtype)
+            padded[:len(words)] = words
+            tiles.append(padded.T if operation.backward else padded)
+        inner, outer = operation.x.count, operation.y.count
+        return np.block([[tiles[out * inner + place] for place in range(inner)] for out in range(outer)])
+
+    def _causal(self, operation: Softmax) -> Array:
+        tokens = operation.s.rows
+        return np.arange(EDGE * operation.s.count)[None] <= operation.limit + np.arange(tokens)[:, None]
+
+
+@dataclass
+class FloatStep(Execution):
+    """In float64. Angles are given without their gain, norms' weights without ``sqrt(features)``."""
+
+    #: ``(cos, sin)``, ``[tokens, 32]`` each.
+    angles: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
+
+    def _product(self, operation: Product) -> None:
+        x = self[operation.x]
+        y = x @ self._panel(operation).T
+        if operation.adapter is not None:
+            a, b = (self.tables[f"{operation.adapter.name}.{each}"] for each in "ab")
+            first, second = (b, a) if operation.backward else (a.T, b.T)
+            h = x @ first
+            self.values[operation.hidden] = h
+            y = y + h @ second
+        self[operation.y] = y * 2.0**operation.lift
+
+    def _gradient(self, operation: Gradient) -> None:
+        name = operation.adapter.name
+        self.values[f"{name}.ga"] = self.values[f"{name}.dh"].T @ self[operation.x]
+        self.values[f"{name}.gb"] = self.values[f"{name}.h"].T @ self[operation.dy]
+
+    def _norm(self, operation: Norm) -> None:
+        self[operation.y] = llama.rms_norm(self[operation.x], self.tables[operation.weight], operation.eps)
+
+    def _normbackward(self, operation: NormBackward) -> None:
+        self[operation.dx] = llama.rms_norm_backward(
+            self[operation.dy], self[operation.x], self.tables[operation.weight], operation.eps)
+
+    def _add(self, operation: Add) -> None:
+        self[operation.y] = self[operation.a] + self[operation.b]
+
+    def _rope(self, operation: Rope) -> None:
+        x = self[operation.x]
+        cos, sin = (each * operation.angles.gain for each in self.angles)
+        turned = llama.rope(x.reshape(len(x), -1, EDGE), cos, -sin if operation.turn else sin)
+        self[operation.y] = turned.reshape(x.shape)
+
+    def _swiglu(self, operation: Swiglu) -> None:
+        self[operation.y] = llama.swiglu(self[operation.gate], self[operation.up])
+
+    def _swiglubackward(self, operation: SwigluBackward) -> None:
+        self[operation.dgate], self[operation.dup] = llama.swiglu_backward(
+            self[operation.dy], self[operation.gate], self[operation.up])
+
+    def _softmax(self, operation: Softmax) -> None:
+        self[operation.p] = _power(np.where(self._causal(operation), self[operation.s], -np.inf))[0]
+
+    def _softmaxbackward(self, operation: SoftmaxBackward) -> None:
+        p, dp = self[operation.p], self[operation.dp]
+        self[operation.ds] = p * (dp - (p * dp).sum(axis=1, keepdims=True))
+
+    def _loss(self, operation: Loss) -> None:
+        targets, logits = self.tables[operation.targets], self[operation.logits].copy()
+        logits[:, operation.vocab:] = -np.inf
+        p, high = _power(logits)
+        rows = np.flatnonzero(targets >= 0)
+        at = rows, targets[rows]
+        self.loss, self.foretold = float((high[rows, 0] - logits[at]).sum() * math.log(2)), len(rows)
+        p[at] -= 1
+        p[targets < 0] = 0
+        self[operation.d] = p
+
+
+def _power(s: Array) -> tuple[Array, Array]:
+    """``2**s`` over its sum, and the logarithm of that sum."""
+    high = s.max(axis=1, keepdims=True)
+    p = np.exp2(s - high)
+    total = p.sum(axis=1, keepdims=True)
+    return p / total, high + np.log2(total)
+
+
+@dataclass
+class IntegerStep(Execution):
+    """In words. Tables are words too: norms' weights of 18 bits, angles by name, adapters of 32 bits."""
+
+    frac: Fracs = field(default_factory=dict)
+    #: Words that were clipped.
+    saturated: int = 0
+
+    def _product(self, operation: Product) -> None:
+        adapter, x, shifts = operation.adapter, self[operation.x], operation.shifts(self.frac)
+        w = self._panel(operation)
+        if isinstance(operation.weight, Words):
+            w = np.minimum(half_up(w, DROP), WEIGHT.hi)
+        if adapter is None:
+            a, b = np.zeros((0, w.shape[1]), np.int64), np.zeros((len(w), 0), np.int64)
+        else:
+            a, b = (linear.lanes(self.tables[f"{adapter.name}.{each}"]) for each in "ab")
+            if operation.backward:
+                a, b = b.T, a.T
+        made = linear.product(x, w, a, b, **shifts)
+        self.saturated += made.saturated
+        if adapter is not None:
+            self.values[operation.hidden] = made.h
+        self[operation.y] = made.y
+
+    def _gradient(self, operation: Gradient) -> None:
+        name, shifts = operation.adapter.name, operation.shifts(self.frac)
+        for which, x, h in (("ga", operation.x, "dh"), ("gb", operation.dy, "h")):
+            made, lost = linear.gradient(self[x], self.values[f"{name}.{h}"], shift=shifts[which])
+            self.values[f"{name}.{which}"] = made
+            self.saturated += lost
+
+    def _kept(self, part: Slice, made: vector.Tensor) -> None:
+        self[part] = made.words
+        self.saturated += made.saturated
+
+    def _norm(self, operation: Norm) -> None:
+        x = self[operation.x]
+        root = vector.roots(x, **operation.epsilon(self.frac))
+        self._kept(operation.y, vector.rms_norm(x, self.tables[operation.weight], root, **operation.shifts(self.frac)))
+
+    def _normbackward(self, operation: NormBackward) -> None:
+        x, dy, weight = self[operation.x], self[operation.dy], self.tables[operation.weight]
+        shifts = operation.shifts(self.frac)
+        root = vector.backward_roots(dy, x, weight, right=shifts["sums"]["right"], **operation.epsilon(self.frac))
+        self.saturated += root.saturated
+        self._kept(operation.dx, vector.rms_norm_backward(dy, x, weight, root, **shifts["result"]))
+
+    def _add(self, operation: Add) -> None:
+        self._kept(operation.y, vector.add(self[operation.a], self[operation.b], wide=operation.y.tensor.wide,
+                                           **operation.shifts(self.frac)))
+
+    def _rope(self, operation: Rope) -> None:
+        x = self[operation.x]
+        heads = x.reshape(len(x), -1, EDGE)
+        cos, sin = np.split(self.tables[operation.angles.name], 2, axis=1)
+        made = vector.rope(heads, cos[:, None], sin[:, None], turn=operation.turn, **operation.shifts(self.frac))
+        self[operation.y] = made.words.reshape(x.shape)
+        self.saturated += made.saturated
+
+    def _swiglu(self, operation: Swiglu) -> None:
+        self._kept(operation.y, vector.swiglu(self[operation.gate], self[operation.up], **operation.shifts(self.frac)))
+
+    def _swiglubackward(self, operation: SwigluBackward) -> None:
+        made = vector.swiglu_backward(self[operation.dy], self[operation.gate], self[operation.up],
+                                      **operation.shifts(self.frac))
+        for part, each in zip((operation.dgate, operation.dup), made):
+            self._kept(part, each)

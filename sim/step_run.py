@@ -1,0 +1,237 @@
+"""A language model's training step: its words, and the step in floating point, in integers, and in RTL."""
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.formats.blocks import dequantize_scales
+from gradloom.rtl.formats.fixed import saturate
+from gradloom.rtl.formats.linear import MASTER, WEIGHT
+from gradloom.rtl.formats.vector import FACTOR_FRAC
+from gradloom.rtl.formats.weight_stream import BOOKS, pack_stream
+from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, LanguageModel
+from gradloom.rtl.models.lora import Adapter
+from gradloom.rtl.models.pack import QuantizedLinear
+from gradloom.rtl.plan.exponents import choose
+from gradloom.rtl.plan.linear import fraction_bits, tile_rows
+from gradloom.rtl.plan.operations import EDGE, Codes, Halves, Operation, Product, Rope, Tensor
+from gradloom.rtl.plan.step import Layout
+from gradloom.rtl.plan.transformer import HEAD_MATRIX, IDENTITY, TARGETS, Step, norm_gains
+from gradloom.rtl.plan.vector import frac_of, norm_weight
+
+from .reference import linear as reference
+from .reference.llama import rope_angles
+from .reference.step import FloatStep, IntegerStep
+
+__all__ = ["Frozen", "Training", "store_step"]
+
+_SPARE = MASTER.width - WEIGHT.width
+#: A word of the head has so many bits less than a weight.
+_HALF = WEIGHT.width - 16
+
+
+@dataclass
+class Frozen:
+    """What a model never changes, as floats and as words.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    tensor : callable
+        A tensor by Hugging Face's name.
+    linear : callable
+        A quantised linear by its name.
+    """
+
+    model: LanguageModel
+    tensor: Callable[[str], np.ndarray]
+    linear: Callable[[str], QuantizedLinear]
+    held: dict[str, QuantizedLinear] = field(default_factory=dict)
+    words: dict[str, np.ndarray] = field(default_factory=dict)
+    frac: dict[str, int] = field(default_factory=dict)
+    saturated: dict[str, int] = field(default_factory=dict)
+
+    def load(self, operations: Sequence[Operation]) -> None:
+        """Makes words of the matrices that the operations use."""
+        for operation in operations:
+            if isinstance(operation, Product) and isinstance(operation.weight, Codes):
+                self._codes(operation.weight.name)
+            elif isinstance(operation, Product) and isinstance(operation.weight, Halves):
+                self._head()
+
+    def _codes(self, name: str) -> None:
+        if name in self.words:
+            return
+        held = self.held[name] = self.linear(name)
+        largest = np.abs(dequantize_scales(held.scale_codes, held.absmax2, held.offset)).max()
+        self.frac[name] = fraction_bits(largest, WEIGHT.width)
+        words, self.saturated[name] = reference.decoded(
+            held.codes, held.scale_codes.reshape(len(held.codes), -1), held.absmax2, held.offset,
+            frac=self.frac[name], book=BOOKS[held.shape.bits])
+        self.words[name] = words.astype(np.int32)
+
+    def _head(self) -> None:
+        if HEAD_MATRIX in self.words:
+            return
+        head = self.head()
+        frac = fraction_bits(head, 16)
+        self.frac[HEAD_MATRIX] = frac + _HALF
+        words = np.clip(np.rint(head * 2.0**frac), -(1 << 15), (1 << 15) - 1)
+        self.words[HEAD_MATRIX] = words.astype(np.int32) << _HALF
+
+    def head(self) -> np.ndarray:
+        """The head's matrix, its rows padded to whole tiles."""
+        head = self.tensor(EMBEDDING if self.model.tied else HEAD)
+        return np.pad(head, ((0, -len(head) % EDGE), (0, 0)))
+
+    def matrix(self, weight: Codes | Halves) -> np.ndarray:
+        """Words of a matrix, or of some of its rows."""
+        words = self.words[weight.name]
+        return words[weight.first:weight.first + weight.outputs] if isinstance(weight, Halves) else words
+
+    def exact(self, weight: Codes | Halves) -> np.ndarray:
+        """The same as floats, as the model means them."""
+        if isinstance(weight, Halves):
+            return self.head()[weight.first:weight.first + weight.outputs].astype(np.float64)
+        return self.held[weight.name].weight().astype(np.float64)
+
+    def stream(self, name: str) -> bytes:
+        """A matrix as it lies in memory."""
+        if name == HEAD_MATRIX:
+            words = (self.words[name] >> _HALF).astype("<i2")
+            return words.reshape(len(words) // EDGE, EDGE, -1, EDGE).swapaxes(1, 2).tobytes()
+        held = self.held[name]
+        return pack_stream(held.shape, held.codes, held.scale_codes, held.absmax2, held.offset).tobytes()
+
+
+@dataclass
+class Training:
+    """One step on one text, prepared: operations, tables, and what the step starts from.
+
+    Parameters
+    ----------
+    frozen : Frozen
+    tokens : sequence of int
+        The text.
+    adapters : mapping
+        By linear.
+    layers, head : see :class:`~gradloom.rtl.plan.transformer.Step`. Without a head, ``inputs`` has ``gradient``.
+    inputs : mapping, optional
+        ``x``, instead of the embeddings, and ``gradient``.
+    """
+
+    frozen: Frozen
+    tokens: Sequence[int]
+    adapters: Mapping[str, Adapter]
+    layers: Sequence[int]
+    head: bool = True
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        model = self.frozen.model
+        ranks = {name: each.rank for name, each in self.adapters.items()}
+        self.step = Step(model, len(self.tokens), ranks, self.layers, self.head)
+        self.operations = self.step.operations()
+        self.frozen.load(self.operations)
+        ids = np.asarray(self.tokens)
+        self.starts: dict[str, tuple[Tensor, np.ndarray]] = {}
+        x = self.inputs["x"] if "x" in self.inputs else self.frozen.tensor(EMBEDDING)[ids]
+        for tensor, values in ((self.step.input, x), (Tensor(IDENTITY, len(ids), EDGE), np.eye(len(ids), EDGE))):
+            self.starts[tensor.name] = tensor, np.asarray(values, np.float64)
+        if not self.head:
+            self.starts[self.step.gradient.name] = self.step.gradient, np.asarray(self.inputs["gradient"], np.float64)
+        self.targets = np.append(ids[1:], -1)
+
+    # ---- in floating point
+
+    def exact(self) -> FloatStep:
+        """The step in float64."""
+        tables: dict[str, np.ndarray] = {name: self._norm(name) for name in self._norms()}
+        for name, each in self.adapters.items():
+            tables |= {f"{name}.a": each.a.astype(np.float64), f"{name}.b": each.b * np.float64(each.scale)}
+        model = self.frozen.model
+        made = FloatStep({name: values for name, (_, values) in self.starts.items()}, tables | {TARGETS: self.targets},
+                         self.frozen.exact, angles=rope_angles(len(self.tokens), EDGE, model.rope_theta, np.float64))
+        made.run(self.operations)
+        return made
+
+    def _norms(self) -> list[str]:
+        ends = ["norm", "norm.back"] if self.head else []
+        return [f"{layer}.norm{n}" for layer in self.layers for n in (1, 2)] + ends
+
+    def _norm(self, name: str) -> np.ndarray:
+        if name.startswith("norm"):
+            return self.frozen.tensor(NORM).astype(np.float64) * norm_gains(len(self.tokens))[name]
+        layer, which = name.split(".")
+        named = {"norm1": "input_layernorm", "norm2": "post_attention_layernorm"}[which]
+        return self.frozen.tensor(f"model.layers.{layer}.{named}.weight").astype(np.float64)
+
+    # ---- in integers
+
+    def fracs(self, largest: Mapping[str, float], *, headroom: int) -> dict[str, int]:
+        """Fraction bits of all tensors, which reach ``largest``."""
+        given = dict(self.frozen.frac)
+        for name in self._norms():
+            given[name] = norm_weight(self._norm(name))[1]
+        for name, each in self.adapters.items():
+            for which, values in (("a", each.a), ("b", each.b * each.scale)):
+                given[f"{name}.{which}"] = fraction_bits(values, WEIGHT.width, headroom=1)
+        for name, (tensor, values) in self.starts.items():
+            given[name] = frac_of(float(np.abs(values).max()), tensor.form)
+        return choose(self.operations, largest, given, headroom=headroom)
+
+    def tables(self, frac: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """Words that the step does not make: norms, angles, targets, adapters."""
+        made = {name: norm_weight(self._norm(name))[0] for name in self._norms()}
+        angles = np.concatenate(rope_angles(len(self.tokens), EDGE, self.frozen.model.rope_theta, np.float64), axis=1)
+        for operation in self.operations:
+            if isinstance(operation, Rope):
+                made[operation.angles.name] = np.rint(
+                    angles * operation.angles.gain * 2.0**FACTOR_FRAC).astype(np.int64)
+        made[TARGETS] = self.targets
+        for name, each in self.adapters.items():
+            for which, values in (("a", each.a), ("b", each.b * each.scale)):
+                made[f"{name}.{which}"] = _encoded(values, frac[f"{name}.{which}"] + _SPARE, MASTER)
+        return made
+
+    def integers(self, frac: Mapping[str, int]) -> IntegerStep:
+        """The step by the bit-exact reference."""
+        values = {name: _encoded(each, frac[name], tensor.form) for name, (tensor, each) in self.starts.items()}
+        made = IntegerStep(values, self.tables(frac), self.frozen.matrix, frac=frac)
+        made.run(self.operations)
+        return made
+
+    # ---- in memory
+
+    def memory(self, frac: Mapping[str, int], layout: Layout, config: LinearConfig) -> dict[int, bytes]:
+        """What must be in memory, but for the frozen matrices, by offset; those of ``layout``'s names."""
+        made = {}
+        for name, (tensor, values) in self.starts.items():
+            made[layout.tensor(tensor)] = tile_rows(_encoded(values, frac[name], tensor.form), EDGE)
+        for name, words in self.tables(frac).items():
+            if name not in layout.offsets:
+                continue
+            if words.ndim == 1:
+                data = np.where(words < 0, 1 << 31, words) if name == TARGETS else words
+                data = data.astype(np.int64).astype("<u4").tobytes()
+            elif name.endswith(".b"):
+                data = tile_rows(words.T, EDGE)
+            else:
+                data = tile_rows(words, EDGE)
+            made[layout[name]] = data
+        for name in self.adapters:
+            for which in ("ma", "mb"):
+                if f"{name}.{which}" in layout.offsets:
+                    made[layout[f"{name}.{which}"]] = bytes(layout.sizes[f"{name}.{which}"])
+        return made
+
+
+def largest(made: FloatStep) -> dict[str, float]:
+    """What every tensor of a step reaches."""
+    return {name: float(np.abs(values).max(initial=0.0)) for name, values in made.values.items()}
+
+
+def _encoded(values: np.ndarray, frac: int, form: Any) -> np.ndarray:
+    return saturate(np.rint(np.asarray(values, np.float64) * 2.0**frac), form.lo, form.hi)[0]
