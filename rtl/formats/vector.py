@@ -8,7 +8,9 @@ from .fixed import Fixed
 from .interpolation import Interpolation
 
 __all__ = ["VectorOpcode", "VectorOperands", "TERM", "GUARD", "LIFT", "GATE_INT", "GATE_FRAC", "GATE_LIFT",
-           "FACTOR_FRAC", "SIGMOID", "SILU_SLOPE", "SUM", "ROOT_FRAC", "ROOTS", "MANTISSA", "EPS_SHIFT"]
+           "FACTOR_FRAC", "SIGMOID", "SILU_SLOPE", "SUM", "ROOT_FRAC", "ROOTS", "MANTISSA", "EPS_SHIFT", "EXPONENT_FRAC",
+           "EXPONENT", "LEVEL", "LEAST_GATE", "POWER_FRAC", "EXP2", "LOG2", "PROBABILITY_FRAC", "ELEMENTS", "PULLED",
+           "FINE", "FINE_FROM", "ROW_SUM", "TargetWord", "LossWord"]
 
 
 class VectorOpcode(IntEnum):
@@ -23,14 +25,20 @@ class VectorOpcode(IntEnum):
     NORM_BACKWARD = 6           # a: x, b: dy
     ADD = 7                     # a, b
     ROPE = 8                    # a: x, b: half a row of cosines, then of sines
+    SOFTMAX_SUMS = 9            # a: s; no result
+    SOFTMAX = 10                # a: s; o: p; with targets, q: one beat, :data:`LossWord`
+    SOFTMAX_BACKWARD_SUMS = 11  # a: p, b: dp; no result
+    SOFTMAX_BACKWARD = 12       # a: p, b: dp; o: ds
+    TARGETS = 13                # a: 32-bit words, one a token (:data:`TargetWord`), into the engine
 
 
 #: A tensor is ``tiles`` x ``tokens`` x ``row`` beats in that order. Shifts, ``gate`` (the reference's ``gate_shift``)
 #: among them: see the reference. ``eps << eps_shift`` is added to sums of squares; ``turn``: ROPE turns backward;
-#: ``wide``: results of ADD have the 25 bits of an operand, not 24.
+#: ``wide``: results of ADD have the 25 bits of an operand, not 24. Of a softmax: ``gate`` makes 20 fraction bits of s's,
+#: elements beyond ``limit`` (``causal``: beyond ``limit`` plus the token's index) do not count, ``targets``: see TARGETS.
 VectorOperands = data.StructLayout({
     "row": 9, "tiles": 10, "tokens": 13, "left": 6, "right": 6, "shift": signed(7), "second_shift": signed(7),
-    "gate": 6, "eps": 16, "eps_shift": 6, "turn": 1, "wide": 1, "_reserved": 72,
+    "gate": 6, "eps": 16, "eps_shift": 6, "turn": 1, "wide": 1, "limit": 17, "causal": 1, "targets": 1, "_reserved": 53,
 })
 
 #: What leaves the first products and enters the second; operands too, so that a residual stream, which is read by this
@@ -56,3 +64,26 @@ ROOTS = tuple(Interpolation(function=name, index=7, frac_in=16, frac_out=ROOT_FR
 MANTISSA = 17
 #: Largest ``eps_shift``.
 EPS_SHIFT = 44
+
+#: A softmax's argument, and what the elements of a row have in common: the logarithm of its sum, to base 2. Arguments
+#: reach from -4096 to 4095, which a word of :data:`TERM` with a ``gate`` of :data:`LEAST_GATE` cannot leave.
+EXPONENT_FRAC = 20
+EXPONENT = 13 + EXPONENT_FRAC
+LEVEL = signed(EXPONENT + 1)
+LEAST_GATE = 4
+#: Fraction bits of a power of two within [1, 2], and of a probability: a term then has room for the sum of both.
+POWER_FRAC = 17
+PROBABILITY_FRAC = 22
+EXP2 = Interpolation(function="exp2", index=9, frac_in=EXPONENT_FRAC, frac_out=POWER_FRAC)
+LOG2 = Interpolation(function="log2", index=8, frac_in=20, frac_out=EXPONENT_FRAC)
+#: Bits of an element's index in a row of a softmax, and of a row whose gradient is taken (its sum is of 25-bit words).
+ELEMENTS = 17
+PULLED = 12
+#: Where a row is summed, powers that are shifted by :data:`FINE_FROM` or more, guard bits included, keep this many bits
+#: more than a probability has: a vocabulary's tail is long. Bits of the sum: of twice 2**17 powers.
+FINE, FINE_FROM = 8, 12
+ROW_SUM = PROBABILITY_FRAC + FINE + ELEMENTS + 2
+#: A token's target; any bit of ``none`` tells that it has none.
+TargetWord = data.StructLayout({"index": ELEMENTS, "none": 32 - ELEMENTS})
+#: Base-2 cross entropy, 16 fraction bits, over tokens that had their target in their row, and how many had.
+LossWord = data.StructLayout({"loss": 64, "tokens": 32, "_reserved": 32})

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 
 from ..formats.fixed import Fixed
 from ..formats.linear import ACTIVATION, WEIGHT
-from ..formats.vector import EPS_SHIFT, FACTOR_FRAC
+from ..formats.vector import EPS_SHIFT, FACTOR_FRAC, LEAST_GATE, PROBABILITY_FRAC
 
-__all__ = ["add", "epsilon", "frac_of", "norm_weight", "rms_norm", "rms_norm_backward", "rope", "swiglu",
-           "swiglu_backward"]
+__all__ = ["add", "epsilon", "frac_of", "norm_weight", "rms_norm", "rms_norm_backward", "rope", "softmax",
+           "softmax_backward", "swiglu", "swiglu_backward"]
 
 #: A shift of 7 leaves a product as it is.
 _UNIT = 7
@@ -86,3 +86,19 @@ def rope(x: int, y: int) -> dict[str, int]:
     """Shifts from fractions."""
     left = x + FACTOR_FRAC + _UNIT - y
     return _checked(left=left, right=left, shift=0)
+
+
+def softmax(s: int) -> dict[str, int]:
+    """Operands from the fraction of s; of SOFTMAX_SUMS too. A row is the softmax of ``2**s``, which is why s must stay
+    within ±4096: at least 12 fraction bits. Probabilities have 22."""
+    shifts = _checked(gate_shift=s - 8, shift=0)
+    if s - 8 < LEAST_GATE:
+        raise ValueError(f"s={s}: a softmax needs at least {LEAST_GATE + 8} fraction bits")
+    return shifts
+
+
+def softmax_backward(dp: int, ds: int) -> Mapping[str, Mapping[str, int]]:
+    """Shifts of ``sums`` and of ``result`` from fractions; dp has 24 bits. ``ds`` is what base e would give, since
+    ln(2) belongs to what made s."""
+    return {"sums": _checked(left=_UNIT),
+            "result": _checked(left=_UNIT, right=_UNIT, shift=dp + PROBABILITY_FRAC - ds)}

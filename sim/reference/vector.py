@@ -34,7 +34,7 @@ from gradloom.rtl.formats.vector import (
 )
 
 __all__ = ["Root", "Tensor", "add", "backward_roots", "gate_factor", "rms_norm", "rms_norm_backward", "roots", "rope",
-           "swiglu", "swiglu_backward"]
+           "swiglu", "swiglu_backward", "term_of", "word_of"]
 
 Words = NDArray[np.int64]
 
@@ -64,15 +64,17 @@ def _integers(x: ArrayLike) -> Words:
     return np.asarray(x, np.int64)
 
 
-def _term(a1: ArrayLike, b1: ArrayLike, left: ArrayLike, a0: ArrayLike = 0, b0: ArrayLike = 0, right: ArrayLike = 0, *,
-          subtract: ArrayLike = False) -> tuple[Words, int]:
+def term_of(a1: ArrayLike, b1: ArrayLike, left: ArrayLike, a0: ArrayLike = 0, b0: ArrayLike = 0, right: ArrayLike = 0, *,
+            subtract: ArrayLike = False) -> tuple[Words, int]:
+    """``(terms, how many were clipped)``."""
     first = _integers(a1) * _integers(b1) << LIFT >> _integers(left)
     other = _integers(a0) * _integers(b0) << LIFT >> _integers(right)
     total = first + np.where(subtract, -other, other) + (1 << (GUARD - 1))
     return saturate(total >> GUARD, TERM.lo, TERM.hi)
 
 
-def _word(term: Words, v: ArrayLike, shift: ArrayLike, clipped: int, form: Fixed = ACTIVATION) -> Tensor:
+def word_of(term: Words, v: ArrayLike, shift: ArrayLike, clipped: int, form: Fixed = ACTIVATION) -> Tensor:
+    """Words of terms, of which ``clipped`` were clipped."""
     rounded = half_up(term * _integers(v), np.clip(shift, 0, 63))
     words, lost = saturate(rounded, form.lo, form.hi)
     magnitude = int(np.max(rounded ^ (rounded >> 63), initial=0)).bit_length()
@@ -89,17 +91,17 @@ def gate_factor(gate: ArrayLike, table: Interpolation, shift: int) -> Words:
 
 def swiglu(gate: ArrayLike, up: ArrayLike, *, gate_shift: int, left: int, shift: int) -> Tensor:
     """``silu(gate) · up``."""
-    term, clipped = _term(gate, gate_factor(gate, SIGMOID, gate_shift), left)
-    return _word(term, up, shift, clipped)
+    term, clipped = term_of(gate, gate_factor(gate, SIGMOID, gate_shift), left)
+    return word_of(term, up, shift, clipped)
 
 
 def swiglu_backward(dy: ArrayLike, gate: ArrayLike, up: ArrayLike, *, gate_shift: int, left: int, right: int,
                     shift: int, second_shift: int) -> tuple[Tensor, Tensor]:
     """``(dgate, dup)``; ``right`` and ``shift`` are of dgate, ``left`` and ``second_shift`` of dup."""
-    term, clipped = _term(gate, gate_factor(gate, SIGMOID, gate_shift), left)
-    dup = _word(term, dy, second_shift, clipped)
-    term, clipped = _term(up, gate_factor(gate, SILU_SLOPE, gate_shift), right)
-    return _word(term, dy, shift, clipped), dup
+    term, clipped = term_of(gate, gate_factor(gate, SIGMOID, gate_shift), left)
+    dup = word_of(term, dy, second_shift, clipped)
+    term, clipped = term_of(up, gate_factor(gate, SILU_SLOPE, gate_shift), right)
+    return word_of(term, dy, shift, clipped), dup
 
 
 def _normalised(value: Words) -> tuple[Words, Words]:
@@ -128,7 +130,7 @@ def backward_roots(dy: ArrayLike, x: ArrayLike, weight: ArrayLike, *, right: int
     """:func:`roots`, and how far ``dy · weight``, as terms, goes along x: ``Σ dy w x / Σ x²``."""
     x = _integers(x)
     root = roots(x, eps=eps, eps_shift=eps_shift)
-    term, clipped = _term(dy, weight, right)
+    term, clipped = term_of(dy, weight, right)
     along = (term * x).sum(axis=-1)
     top, bit = _normalised(np.abs(along))
     square = root.mantissa * root.mantissa >> ROOT_FRAC
@@ -139,20 +141,20 @@ def backward_roots(dy: ArrayLike, x: ArrayLike, weight: ArrayLike, *, right: int
 
 def rms_norm(x: ArrayLike, weight: ArrayLike, root: Root, *, shift: int) -> Tensor:
     """``weight · x · root``; ``weight`` has 18 bits and sqrt(d) in it, since the root is of a sum, not of a mean."""
-    term, clipped = _term(x, root.mantissa[..., None], root.exponent[..., None])
-    return _word(term, weight, shift, clipped)
+    term, clipped = term_of(x, root.mantissa[..., None], root.exponent[..., None])
+    return word_of(term, weight, shift, clipped)
 
 
 def rms_norm_backward(dy: ArrayLike, x: ArrayLike, weight: ArrayLike, root: Root, *, left: int, shift: int) -> Tensor:
     """Gradient of x; ``left`` as :func:`backward_roots` had it."""
-    term, clipped = _term(dy, weight, left, x, root.pull[..., None], root.pull_shift[..., None], subtract=True)
-    return _word(term, root.mantissa[..., None], shift + root.exponent[..., None], clipped)
+    term, clipped = term_of(dy, weight, left, x, root.pull[..., None], root.pull_shift[..., None], subtract=True)
+    return word_of(term, root.mantissa[..., None], shift + root.exponent[..., None], clipped)
 
 
 def add(a: ArrayLike, b: ArrayLike, *, left: int, right: int, shift: int = 0, wide: bool = False) -> Tensor:
     """``a · 2**(7 - left) + b · 2**(7 - right)``, of 25 bits where ``wide``."""
-    term, clipped = _term(a, 1, left, b, 1, right)
-    return _word(term, 1, shift, clipped, TERM if wide else ACTIVATION)
+    term, clipped = term_of(a, 1, left, b, 1, right)
+    return word_of(term, 1, shift, clipped, TERM if wide else ACTIVATION)
 
 
 def rope(x: ArrayLike, cos: ArrayLike, sin: ArrayLike, *, left: int, right: int, shift: int = 0,
@@ -162,5 +164,5 @@ def rope(x: ArrayLike, cos: ArrayLike, sin: ArrayLike, *, left: int, right: int,
     half = x.shape[-1] // 2
     other = np.concatenate([x[..., half:], x[..., :half]], axis=-1)
     cos, sin = (np.concatenate([each, each], axis=-1) for each in (cos, sin))
-    term, clipped = _term(x, cos, left, other, sin, right, subtract=(np.arange(x.shape[-1]) < half) != turn)
-    return _word(term, 1, shift, clipped)
+    term, clipped = term_of(x, cos, left, other, sin, right, subtract=(np.arange(x.shape[-1]) < half) != turn)
+    return word_of(term, 1, shift, clipped)

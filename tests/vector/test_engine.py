@@ -147,7 +147,7 @@ def test_an_operand_out_of_bounds_is_refused(vector_bench, opcode, operands):
 
 
 def test_an_unknown_opcode_is_refused(vector_bench):
-    found = vector_bench(make(2), ROW)([(9, {}, {"a": np.zeros(SHAPE, int)}, {})])
+    found = vector_bench(make(2), ROW)([(len(VectorOpcode), {}, {"a": np.zeros(SHAPE, int)}, {})])
     assert found[0]["error"] == Error.UNKNOWN_OPCODE
 
 
