@@ -25,7 +25,7 @@ from .reference import linear as reference
 from .reference.llama import rope_angles
 from .reference.step import FloatStep, IntegerStep
 
-__all__ = ["Frozen", "Training", "store_step"]
+__all__ = ["Frozen", "Training", "largest"]
 
 _SPARE = MASTER.width - WEIGHT.width
 #: A word of the head has so many bits less than a weight.

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from ..formats.fixed import Fixed
 from ..formats.linear import ACTIVATION, DOT_GUARD, WEIGHT
-from ..formats.vector import FACTOR_FRAC, TERM
-
-PROBABILITY_FRAC = 22
+from ..formats.vector import FACTOR_FRAC, PROBABILITY_FRAC, TERM
 from . import vector
 
 __all__ = ["EDGE", "Adapter", "Add", "Angles", "Codes", "Fracs", "Gradient", "Halves", "Loss", "Norm", "NormBackward",
@@ -300,7 +298,8 @@ class SwigluBackward:
         return {self.dgate.name: _within(up + dy), self.dup.name: _within(gate + 1 + dy)}
 
     def shifts(self, frac: Fracs) -> dict[str, int]:
-        return vector.swiglu_backward(*(frac[each.name] for each in (self.dy, self.gate, self.up, self.dgate, self.dup)))
+        parts = (self.dy, self.gate, self.up, self.dgate, self.dup)
+        return vector.swiglu_backward(*(frac[each.name] for each in parts))
 
 
 @dataclass(frozen=True)
@@ -329,7 +328,7 @@ class SoftmaxBackward:
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {self.ds.name: _within(PROBABILITY_FRAC + frac[self.dp.name])}
 
-    def shifts(self, frac: Fracs) -> dict[str, int]:
+    def shifts(self, frac: Fracs) -> Mapping[str, Mapping[str, int]]:
         return vector.softmax_backward(frac[self.dp.name], frac[self.ds.name])
 
 

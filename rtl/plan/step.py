@@ -11,15 +11,11 @@ from ..formats.weight_stream import StreamShape
 from ..linear.hidden import HIDDEN_ARG
 from ..linear.machine import Destination
 from ..linear.update import UpdateOpcode
-from ..linear.weights import TABLE_ARG, TILE_ARG
-
-class TileKind:
-    WORDS = 1
-    HALVES = 2
+from ..linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from . import side
 from .assembler import Assembler, pack
 from .descent import AdamW, learning_rate
-from .linear import ProductJob, Transfer
+from .linear import ProductJob, Transfer, dense_tile
 from .operations import (
     EDGE,
     Adapter,
@@ -164,17 +160,15 @@ class _Lowering:
         """Tables and tiles in the order of their use."""
         weight, layout = operation.weight, self.layout
         if isinstance(weight, Words):
-            return None, tuple(Transfer(layout.part(part), part.rows * self.row, pack(TILE_ARG, {"kind": TileKind.WORDS}))
-                               for part in weight.tiles)
+            return None, tuple(dense_tile(layout.part(part), self.config, rows=part.rows) for part in weight.tiles)
         columns = weight.inputs // EDGE
         places = [(inner, outer) if operation.backward else (outer, inner)
                   for outer in range(operation.y.count) for inner in range(operation.x.count)]
         if isinstance(weight, Halves):
-            beats = EDGE * EDGE * 2 // self.beat
-            first = weight.first // EDGE
+            first, size = weight.first // EDGE, 2 * EDGE * EDGE
             return None, tuple(
-                Transfer(layout[weight.name] + ((first + row) * columns + column) * beats * self.beat, beats,
-                         pack(TILE_ARG, {"kind": TileKind.HALVES})) for row, column in places)
+                dense_tile(layout[weight.name] + ((first + row) * columns + column) * size, self.config, rows=EDGE,
+                           kind=TileKind.HALVES) for row, column in places)
         shape = StreamShape(outputs=weight.outputs, inputs=weight.inputs)
         start = layout.codes(weight)
         tables = Transfer(start, shape.header_bytes // self.beat, pack(TABLE_ARG, {
@@ -273,7 +267,7 @@ class _Lowering:
                             o=self._at(operation.dgate), q=self._at(operation.dup))
 
     def _softmax(self, operation: Softmax) -> list[Piece]:
-        operands = {**operation.shifts(self.frac), "limit": operation.limit, "causal": 1}
+        operands = {**_gate(operation.shifts(self.frac)), "limit": operation.limit, "causal": 1}
         return (self._vector(VectorOpcode.SOFTMAX_SUMS, operation.s, operands, a=self._at(operation.s))
                 + self._vector(VectorOpcode.SOFTMAX, operation.s, operands, a=self._at(operation.s),
                                o=self._at(operation.p)))
@@ -281,14 +275,15 @@ class _Lowering:
     def _softmaxbackward(self, operation: SoftmaxBackward) -> list[Piece]:
         shifts = operation.shifts(self.frac)
         both = {"a": self._at(operation.p), "b": self._at(operation.dp)}
-        return (self._vector(VectorOpcode.SOFTMAX_BACKWARD_SUMS, operation.p, shifts, **both)
-                + self._vector(VectorOpcode.SOFTMAX_BACKWARD, operation.p, shifts, **both, o=self._at(operation.ds)))
+        return (self._vector(VectorOpcode.SOFTMAX_BACKWARD_SUMS, operation.p, shifts["sums"], **both)
+                + self._vector(VectorOpcode.SOFTMAX_BACKWARD, operation.p, shifts["result"], **both,
+                               o=self._at(operation.ds)))
 
     def _loss(self, operation: Loss) -> list[Piece]:
         rows = operation.logits.rows
         targets = self.layout.place(operation.targets, 4 * rows)
         loss = self.layout.place(operation.loss, self.beat)
-        operands = {**operation.shifts(self.frac), "limit": operation.vocab - 1}
+        operands = {**_gate(operation.shifts(self.frac)), "limit": operation.vocab - 1}
         return (side.vector(VectorOpcode.TARGETS, {"row": -(-rows // self.config.beat_words), "tiles": 1},
                             self.config, limit=self.limit, a=side.Tensor(offset=targets))
                 + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._at(operation.logits))

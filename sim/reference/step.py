@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.formats.fixed import saturate
 from gradloom.rtl.formats.linear import WEIGHT, half_up
-from gradloom.rtl.formats.vector import FACTOR_FRAC
 from gradloom.rtl.plan.operations import (
     DROP,
     EDGE,
@@ -35,10 +33,12 @@ from gradloom.rtl.plan.operations import (
     Words,
 )
 
-from . import linear, llama, vector
+from . import linear, llama, vector, vector_softmax
 
 __all__ = ["Execution", "FloatStep", "IntegerStep"]
 
+#: Elements that the machine's vector engine sums at a time.
+LANES = 8
 Array = NDArray
 #: ``[outputs, inputs]`` of a matrix; of a whole one by its name, of some rows of it.
 Matrix = Callable[[Codes | Halves], Array]
@@ -233,3 +233,24 @@ class IntegerStep(Execution):
                                       **operation.shifts(self.frac))
         for part, each in zip((operation.dgate, operation.dup), made):
             self._kept(part, each)
+
+    def _softmax(self, operation: Softmax) -> None:
+        shifts = operation.shifts(self.frac)
+        masks = {"gate_shift": shifts["gate_shift"], "limit": operation.limit, "causal": True}
+        level = vector_softmax.levels(self[operation.s], lanes=LANES, **masks)
+        self._kept(operation.p, vector_softmax.softmax(self[operation.s], level, shift=shifts["shift"], **masks))
+
+    def _softmaxbackward(self, operation: SoftmaxBackward) -> None:
+        p, dp, shifts = self[operation.p], self[operation.dp], operation.shifts(self.frac)
+        pull = vector_softmax.pulled(p, dp, **shifts["sums"])
+        self.saturated += pull.saturated
+        self._kept(operation.ds, vector_softmax.softmax_backward(p, dp, pull.words, **shifts["result"]))
+
+    def _loss(self, operation: Loss) -> None:
+        shifts = operation.shifts(self.frac)
+        masks = {"gate_shift": shifts["gate_shift"], "limit": operation.vocab - 1}
+        logits, targets = self[operation.logits], self.tables[operation.targets]
+        level = vector_softmax.levels(logits, lanes=LANES, **masks)
+        made = vector_softmax.softmax(logits, level, targets=targets, shift=shifts["shift"], **masks)
+        self._kept(operation.d, made)
+        self.loss, self.foretold = made.loss * 2.0**-16 * math.log(2), made.counted
