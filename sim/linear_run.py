@@ -8,9 +8,10 @@ import numpy as np
 from gradloom.firmware.host import Accelerator
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.control.signature import ControlOpcode, Engine
-from gradloom.rtl.formats.blocks import dequantize_scales, pack_nibbles
+from gradloom.rtl.formats.blocks import dequantize_scales
 from gradloom.rtl.formats.codebook import NF4
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER, WEIGHT
+from gradloom.rtl.formats.weight_stream import pack_stream
 from gradloom.rtl.plan.assembler import Assembler, Instruction
 from gradloom.rtl.plan.descent import AdamW, learning_rate
 from gradloom.rtl.plan.linear import (
@@ -31,8 +32,8 @@ from .device import SimulatedDevice, build_device
 from .reference import linear as reference
 from .reference.adamw import adamw
 
-__all__ = ["Chain", "Layer", "LinearMachine", "Step", "choose_exponents", "errors", "mathematics", "pack_tiles",
-           "reference_step", "values"]
+__all__ = ["Chain", "Layer", "LinearMachine", "Step", "choose_exponents", "errors", "mathematics", "reference_step",
+           "values"]
 
 _SPARE = MASTER.width - WEIGHT.width
 #: Bits that a result may grow by before its exponent, chosen from float, would clip it.
@@ -228,9 +229,11 @@ class LinearMachine:
 
     def _store(self, layer: Layer, e: Exponents, place: LayerMap) -> None:
         edge, start = self.config.edge, _start(layer, e)
-        tables = np.append(layer.absmax2, np.float32(layer.offset)).astype("<f4").tobytes()
-        self.host.store(place.tables, tables)
-        self.host.store(place.tiles, pack_tiles(layer.codes, layer.scale_codes, edge))
+        shape = layer.shape.stream(self.config)
+        stream = pack_stream(shape, np.asarray(layer.codes, np.uint8), np.asarray(layer.scale_codes, np.uint8),
+                             layer.absmax2, layer.offset)
+        self.host.store(place.tables, stream[:shape.header_bytes].tobytes())
+        self.host.store(place.tiles, stream[shape.header_bytes:].tobytes())
         for name, words in (("x", start["x"]), ("dy", start["dy"]), ("a", start["a"]), ("b", start["b"].T)):
             self.host.store(getattr(place, name), tile_rows(words, edge))
 
@@ -299,14 +302,6 @@ class LinearMachine:
 def _adapters(shape: LayerShape) -> dict[str, tuple[int, int]]:
     """Rows and features of the adapter's tensors as they lie in memory."""
     return {"a": (shape.rank, shape.inputs), "b": (shape.rank, shape.outputs)}
-
-
-def pack_tiles(codes: np.ndarray, scale_codes: np.ndarray, edge: int) -> bytes:
-    """Tiles of ``edge`` x ``edge`` codes with their scales, outputs outermost."""
-    rows, columns = codes.shape[0] // edge, codes.shape[1] // edge
-    scales = np.asarray(scale_codes, np.uint8).reshape(rows, edge, columns).swapaxes(1, 2)
-    blocks = pack_nibbles(np.asarray(codes, np.uint8).reshape(rows, edge, columns, edge).swapaxes(1, 2))
-    return np.concatenate([scales, blocks.reshape(rows, columns, -1)], axis=2).tobytes()
 
 
 def errors(found: Mapping[str, np.ndarray], exact: Step) -> dict[str, Any]:
