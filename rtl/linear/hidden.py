@@ -4,7 +4,8 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..formats.linear import ACTIVATION, MASTER, WEIGHT
+from ..formats.fixed import saturate_hdl
+from ..formats.linear import ACTIVATION, MASTER, WEIGHT, half_up_hdl
 from ..hierarchy import place
 from ..stream.delay import delay
 from .beats import BeatQueue
@@ -60,13 +61,11 @@ class HiddenMemory(wiring.Component):
             "valid": 1, "slot": 1, "token": range(config.tokens), "pair": range(pairs)})
 
         # ---- words in: from a product, else from memory
-        drop = ACTIVATION.width - WEIGHT.width
-        rounded = Signal(signed(WEIGHT.width + 1))
-        m.d.comb += rounded.eq(((self.hidden.value >> (drop - 1)) + 1) >> 1)
-        over = rounded > WEIGHT.hi
+        rounded = half_up_hdl(self.hidden.value, ACTIVATION.width - WEIGHT.width)
+        clipped, over = saturate_hdl(rounded, WEIGHT.shape)
         m.d.comb += self.saturated.eq(self.hidden.valid & over)
         word = Signal(signed(WEIGHT.width), reset_less=True)
-        m.d.sync += word.eq(Mux(over, WEIGHT.hi, rounded))
+        m.d.sync += word.eq(clipped)
         made = delay(m, self.hidden, 1, reset_less=False)
 
         held, left = Signal(config.beat_bits, reset_less=True), Signal(range(steps + 1))

@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 from ..config import LinearConfig
 from ..control.errors import Error
 from ..control.signature import EngineSignature
+from ..formats.fixed import saturate_hdl
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
@@ -300,11 +301,10 @@ class Descent(wiring.Component):
         base = self._base(m, p)
         negative = delay(m, self.negative, 3 + Requantize.latency)
         exact = Signal(signed(MASTER.width + 2), reset_less=True)
-        spill = exact[MASTER.width - 1:]
-        over = ~(spill.all() | ~spill.any())
+        clipped, over = saturate_hdl(exact, MASTER.shape)
         m.d.sync += [
             exact.eq(plus_or_minus(base, requantize.o, ~negative) if self.adaptive else base - requantize.o),
-            self.o.eq(Mux(over, Mux(exact[-1], MASTER.lo, MASTER.hi), exact[:MASTER.width].as_signed())),
+            self.o.eq(clipped),
             self.saturated.eq(over | delay(m, requantize.saturated, 1)),
         ]
         return m
