@@ -5,7 +5,6 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from ..config import LinearConfig
-from ..control.errors import Error
 from ..control.signature import EngineSignature
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
@@ -13,7 +12,7 @@ from ..stream.delay import delay
 from .beats import BeatQueue
 from .feet import HiddenWord
 from .hidden import HIDDEN_ARG, HiddenMemory, RestoreBeat
-from .words import PRECISION, Requantize, sign_extended
+from .words import PRECISION, Requantize, judge, sign_extended
 
 __all__ = ["GradientOperands", "GradientEngine"]
 
@@ -71,13 +70,8 @@ class GradientEngine(wiring.Component):
         token, tile = Signal(range(config.tokens)), Signal(8)
         with m.If(port.command.valid & port.command.ready):
             m.d.sync += [args.eq(port.command.payload.args), known.eq(port.command.payload.opcode == 0), judged.eq(1)]
-        with m.If(judged):
-            m.d.sync += judged.eq(0)
-            with m.If(~known | bad):
-                m.d.sync += [port.error.valid.eq(1),
-                             port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE))]
-            with m.Else():
-                m.d.sync += [running.eq(1), tile.eq(0)]
+        with m.If(judge(m, port, judged, known=known, bad=bad)):
+            m.d.sync += [running.eq(1), tile.eq(0)]
 
         kept = place(m, "hidden_memory", HiddenMemory(config), platform)
         connect(m, flipped(self.restore), kept.restore)

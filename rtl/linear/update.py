@@ -8,7 +8,6 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from ..config import LinearConfig
-from ..control.errors import Error
 from ..control.signature import EngineSignature
 from ..formats.fixed import saturate_hdl
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
@@ -16,7 +15,7 @@ from ..hierarchy import place
 from ..stream.delay import delay
 from .adamw import AdamLane, plus_or_minus
 from .pairs import PairQueue
-from .words import Requantize
+from .words import Requantize, judge
 
 __all__ = ["UpdateOpcode", "UpdateOperands", "UpdateEngine"]
 
@@ -128,13 +127,8 @@ class UpdateEngine(wiring.Component):
                          known.eq(opcode <= max(UpdateOpcode)), judged.eq(1)]
         bad = ((args.beats == 0)
                | (adam & (~args.beta2[-1] | (args.eps.any() & ~args.eps[-1]))))
-        with m.If(judged):
-            m.d.sync += judged.eq(0)
-            with m.If(~known | bad):
-                m.d.sync += [port.error.valid.eq(1),
-                             port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE))]
-            with m.Else():
-                m.d.sync += left.eq(args.beats)
+        with m.If(judge(m, port, judged, known=known, bad=bad)):
+            m.d.sync += left.eq(args.beats)
 
     def _issue(self, m, adam, left, held, roomy):
         """Beats of all streams into ``held``; the tag of the part that leaves there, and whether none is begun."""
