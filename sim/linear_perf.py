@@ -21,8 +21,8 @@ from gradloom.rtl.linear.words import Requantize
 from gradloom.rtl.plan.assembler import Assembler, Instruction
 from gradloom.rtl.plan.linear import ProductJob, chain
 
-from .perf_memory import FIFO, OneAtATime, Queue, Transfer
-from .perf_shell import ShellMachine, Timing
+from .perf_shell import FIFO, OneAtATime, Queue, ShellMachine, Transfer
+from .perf_timing import Timing
 
 __all__ = ["PHASES", "LinearForecast", "forecast_linear", "forecast_products"]
 

@@ -1,17 +1,15 @@
-"""Timing of the ways to memory: LOAD and the program's fetch on the read side of the bus, STORE on the other."""
+"""Timing of the shell: the sequencer; LOAD and the program's fetch on the read side of the bus, STORE on the other."""
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gradloom.rtl.control.signature import Engine
+from gradloom.rtl.plan.assembler import Instruction
 
-from .perf_sequencer import BURST
+from .perf_sequencer import BURST, SequencedMachine
 
-if TYPE_CHECKING:
-    from .perf_shell import ShellMachine
-
-__all__ = ["FIFO", "Bus", "OneAtATime", "Queue", "Sink", "Store", "Transfer"]
+__all__ = ["FIFO", "OneAtATime", "Queue", "ShellMachine", "Sink", "Transfer"]
 
 FIFO = 2                # cycles from a write to a buffered FIFO to its word at the output
 
@@ -333,3 +331,26 @@ class Store(OneAtATime):
             self.machine.scheduler.done(Engine.STORE, command, answer + 1)
             self.free_at = issue + 1
             self._start(issue + 1)
+
+
+class ShellMachine(SequencedMachine):
+    """Sequencer, LOAD and STORE; a machine adds its ``engines``, the ``queues`` that STORE asks and the ``sinks`` that
+    do not take every beat of a LOAD as it comes."""
+
+    def __init__(self, commands: Sequence[Instruction], shell: Mapping[str, int], program_offset: int,
+                 read_latency: int, write_latency: int) -> None:
+        for name, value in (("read_latency", read_latency), ("write_latency", write_latency)):
+            if value < 1:
+                raise ValueError(f"{name}={value}: must be at least 1")
+        super().__init__(commands, shell, program_offset)
+        self.outstanding = shell["outstanding"]
+        self.read_latency = read_latency
+        self.write_latency = write_latency
+        self.bus = Bus(self)
+        self.store = Store(self)
+        self.engines |= {Engine.LOAD: self.bus, Engine.STORE: self.store}
+        self.queues: dict[int, Queue] = {}
+        self.sinks: dict[int, Sink] = {}
+
+    def fetch(self, beats: int, cycle: int) -> None:
+        self.bus.fetch(beats, cycle)

@@ -1,18 +1,15 @@
-"""What the forecasts of all machines share: the shell around the engines in time, and a comparison with a trace."""
-from collections.abc import Mapping, Sequence
+"""What the forecasts of all machines say, and a comparison with a trace."""
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradloom.rtl.control.signature import PHASES, Engine
+from gradloom.rtl.control.signature import Engine
 from gradloom.rtl.plan.assembler import Instruction
 
-from .perf_memory import Bus, Queue, Sink, Store
-from .perf_sequencer import Agenda, Dispatch, EngineModel, Scheduler, Valid
+from .perf_sequencer import Times
 
-__all__ = ["Comparison", "ShellMachine", "Times", "Timing", "compare", "observed"]
-
-Times = tuple[int, int]
+__all__ = ["Comparison", "Timing", "compare", "observed"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,76 +30,6 @@ class Timing:
     def seconds(self) -> float:
         """Time at the design's clock."""
         return self.total / (self.clock_mhz * 1e6)
-
-
-class ShellMachine:
-    """Sequencer, LOAD and STORE; a machine adds its ``engines``, the ``queues`` that STORE asks and the ``sinks`` that
-    do not take every beat of a LOAD as it comes."""
-
-    def __init__(self, commands: Sequence[Instruction], shell: Mapping[str, int], program_offset: int,
-                 read_latency: int, write_latency: int) -> None:
-        for name, value in (("read_latency", read_latency), ("write_latency", write_latency)):
-            if value < 1:
-                raise ValueError(f"{name}={value}: must be at least 1")
-        self.commands = commands
-        self.beat_bytes = shell["data_bits"] // 8
-        self.outstanding, self.queue_depth, self.slots = (shell[name] for name in ("outstanding", "depth", "slots"))
-        self.program_offset = program_offset
-        self.read_latency = read_latency
-        self.write_latency = write_latency
-        self.times: list[list[int] | None] = [None] * len(commands)
-        self.now = 0
-        self.agenda = Agenda()
-        self.valid = Valid()
-        self.scheduler = Scheduler(self)
-        self.dispatch = Dispatch(self)
-        self.bus = Bus(self)
-        self.store = Store(self)
-        self.engines: dict[int, EngineModel] = {Engine.LOAD: self.bus, Engine.STORE: self.store}
-        self.queues: dict[int, Queue] = {}
-        self.sinks: dict[int, Sink] = {}
-        self.phase_since = 0
-        self.phase = 0
-        self.phase_cycles = [0] * PHASES
-
-    def started(self, command: int, cycle: int) -> None:
-        self.times[command] = [cycle, -1]
-
-    def finished(self, command: int, cycle: int) -> None:
-        times = self.times[command]
-        assert times is not None
-        times[1] = cycle
-
-    def executing(self, e: int, cycle: int) -> None:
-        """What ``e`` executes has changed; the phase is a register behind it."""
-        if e not in (Engine.ARRAY, Engine.HEAD):
-            return
-        under_way = self.scheduler.under_way
-        phase = 0
-        for engine in (Engine.ARRAY, Engine.HEAD):
-            if under_way[engine]:
-                phase = self.commands[under_way[engine][0]].phase
-                break
-        if phase != self.phase:
-            self.phase_cycles[self.phase] += cycle + 1 - self.phase_since
-            self.phase, self.phase_since = phase, cycle + 1
-
-    def run(self) -> int:
-        """Cycles from the bell to the interrupt."""
-        # Three cycles of checks come before the first fetch.
-        self.agenda.visible(3, self.dispatch.begin)
-        while (todo := self.agenda.next()) is not None:
-            self.now, action = todo
-            action(self.now)
-        if self.dispatch.ended is None:
-            raise ValueError(f"command {self.dispatch.at}: the program does not get beyond it")
-        total = self.dispatch.ended + 3
-        self.phase_cycles[self.phase] += total - self.phase_since
-        return total
-
-    def command_times(self) -> list[Times | None]:
-        """``(started, done)`` of each command."""
-        return [None if t is None else (t[0], t[1]) for t in self.times]
 
 
 def observed(forecast: Timing, trace: np.ndarray) -> list[Times | None]:
