@@ -6,7 +6,7 @@ from types import ModuleType
 from . import genesys2, kv260
 from .board import Board
 
-# A board is a package that offers BOARD, write_project, build and flash.
+# A board is a package that offers BOARD, project_files, build and flash.
 _BOARDS: dict[str, ModuleType] = {package.BOARD.name: package for package in (genesys2, kv260)}
 
 
@@ -26,7 +26,14 @@ def write_project(board: Board, directory: Path | str, report: dict) -> list[Pat
     ``report`` is what ``generate`` puts in ``report.json``: ``module``, ``ports``, and optionally ``name``
     and ``window_bytes``. Returns the files written, relative to ``directory``, sorted.
     """
-    return _package(board.name).write_project(board, directory, report)
+    directory = Path(directory)
+    # Everything is checked before anything is written.
+    files = _package(board.name).project_files(board, report)
+    for path, text in files.items():
+        target = directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", newline="\n")
+    return sorted(Path(path) for path in files)
 
 
 def build(board: Board, directory: Path | str, *, dry_run: bool = False,

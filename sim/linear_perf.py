@@ -19,8 +19,8 @@ from gradloom.rtl.plan.linear import ProductJob, chain
 
 from .linear_perf_queues import Output, Taken
 from .linear_perf_side import Gradient, Kept, Update
-from .perf_memory import FIFO, OneAtATime, Transfer
-from .perf_shell import ShellMachine, Timing
+from .perf_shell import FIFO, OneAtATime, ShellMachine, Transfer
+from .perf_timing import Timing
 
 __all__ = ["PHASES", "LinearForecast", "forecast_linear", "forecast_products"]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gradloom.rtl.control.signature import Engine
 
-from .perf_memory import FIFO, Queue
+from .perf_shell import FIFO, Queue
 
 if TYPE_CHECKING:
     from .linear_perf import Machine

@@ -12,7 +12,7 @@ from gradloom.rtl.linear.update import Descent, UpdateEngine, UpdateOpcode
 from gradloom.rtl.linear.words import Requantize
 
 from .linear_perf_queues import Operands, Output, Taken
-from .perf_memory import OneAtATime, Transfer
+from .perf_shell import OneAtATime, Transfer
 
 if TYPE_CHECKING:
     from .linear_perf import Machine

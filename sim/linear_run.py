@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator
+from gradloom.firmware.host import Accelerator, Counters
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.control.signature import ControlOpcode, Engine
-from gradloom.rtl.formats.blocks import dequantize_scales, pack_nibbles
+from gradloom.rtl.formats.blocks import dequantize_scales
 from gradloom.rtl.formats.codebook import NF4
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER, WEIGHT
+from gradloom.rtl.formats.weight_stream import pack_stream
 from gradloom.rtl.plan.assembler import Assembler, Instruction
 from gradloom.rtl.plan.descent import AdamW, learning_rate
 from gradloom.rtl.plan.linear import (
@@ -31,8 +32,8 @@ from .device import SimulatedDevice, build_device
 from .reference import linear as reference
 from .reference.adamw import adamw
 
-__all__ = ["Chain", "Layer", "LinearMachine", "Step", "choose_exponents", "errors", "mathematics", "pack_tiles",
-           "reference_step", "values"]
+__all__ = ["Chain", "Layer", "LinearMachine", "Step", "choose_exponents", "errors", "mathematics", "reference_step",
+           "values"]
 
 _SPARE = MASTER.width - WEIGHT.width
 #: Bits that a result may grow by before its exponent, chosen from float, would clip it.
@@ -201,59 +202,48 @@ class LinearMachine:
     def products(self, layers: Sequence[Layer], *, exponents: Sequence[Exponents], backward: bool = False,
                  with_adapter: bool = True) -> "Chain":
         """``y``, or ``dx``, of each layer, in one program."""
-        edge, plans = self.config.edge, []
-        start = 1 << 18
-        for layer, e in zip(layers, exponents, strict=True):
-            place = LayerMap.place(layer.shape, self.config, start)
-            start = place.end
-            plans.append(LayerPlan(shape=layer.shape, exponents=e, place=place, config=self.config))
-            self._store(layer, e, place)
+        plans = self._plans(layers, exponents, 1 << 18)
         jobs = [plan.job(backward=backward) for plan in plans]
         if not with_adapter:
             jobs = [replace(job, rank=0, lanes=()) for job in jobs]
         program = Assembler()
         chain(program, jobs, self.config)
-        program.add(Engine.CONTROL, ControlOpcode.END)
-        self.host.store(0, program.code)
-        counters = self.host.run(0, len(program), timeout=3600)
+        counters = self._run(program)
         name = "dx" if backward else "y"
-        words = []
-        for plan in plans:
-            shape = plan.shape
-            features = shape.inputs if backward else shape.outputs
-            data = self.host.fetch(getattr(plan.place, name), 4 * shape.tokens * features)
-            words.append(untile_rows(data, shape.tokens, features, edge))
-        return Chain(words=words, cycles=counters.cycles, read_beats=counters.read_beats,
-                     instructions=program.instructions)
+        return Chain(words=[self._fetch(plan, name) for plan in plans], cycles=counters.cycles,
+                     read_beats=counters.read_beats, instructions=program.instructions)
 
     def _store(self, layer: Layer, e: Exponents, place: LayerMap) -> None:
         edge, start = self.config.edge, _start(layer, e)
-        tables = np.append(layer.absmax2, np.float32(layer.offset)).astype("<f4").tobytes()
-        self.host.store(place.tables, tables)
-        self.host.store(place.tiles, pack_tiles(layer.codes, layer.scale_codes, edge))
+        shape = layer.shape.stream(self.config)
+        stream = pack_stream(shape, np.asarray(layer.codes, np.uint8), np.asarray(layer.scale_codes, np.uint8),
+                             layer.absmax2, layer.offset)
+        self.host.store(place.tables, stream[:shape.header_bytes].tobytes())
+        self.host.store(place.tiles, stream[shape.header_bytes:].tobytes())
         for name, words in (("x", start["x"]), ("dy", start["dy"]), ("a", start["a"]), ("b", start["b"].T)):
             self.host.store(getattr(place, name), tile_rows(words, edge))
 
     def step(self, layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1,
              moments: Mapping[str, np.ndarray] | None = None) -> Step:
         """What :func:`reference_step` tells, in RTL; ``cycles`` from bell to interrupt."""
-        plan = self._plan(layer, e, 1 << 16, moments)
+        plan, = self._plans([layer], [e], 1 << 16)
+        self._store_moments(plan, moments)
         program = Assembler()
         plan.product(program)
         plan.product(program, backward=True)
         plan.gradients(program)
         plan.update(program, rule, step=number)
-        saturated, cycles = self._run(program)
-        return Step(tensors=self._results(plan, rule), saturated=saturated, cycles=cycles)
+        counters = self._run(program)
+        return Step(tensors=self._results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
 
     def stack(self, layers: Sequence[Layer], exponents: Sequence[Exponents], rule: float | AdamW) -> list[Step]:
         """The same for layers one behind the other: all forward, then all backward from the last on, in one program.
 
         What gradients need of a forward product waits in memory. Cycles and clipped words are those of all.
         """
-        plans: list[LayerPlan] = []
-        for layer, e in zip(layers, exponents, strict=True):
-            plans.append(self._plan(layer, e, plans[-1].place.end if plans else 1 << 18, None))
+        plans = self._plans(layers, exponents, 1 << 18)
+        for plan in plans:
+            self._store_moments(plan, None)
         program = Assembler()
         for plan in plans:
             plan.product(program)
@@ -263,36 +253,43 @@ class LinearMachine:
             plan.restore_hidden(program)
             plan.gradients(program)
             plan.update(program, rule)
-        saturated, cycles = self._run(program)
-        return [Step(tensors=self._results(plan, rule), saturated=saturated, cycles=cycles) for plan in plans]
+        counters = self._run(program)
+        return [Step(tensors=self._results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
+                for plan in plans]
 
-    def _plan(self, layer: Layer, e: Exponents, start: int, moments: Mapping[str, np.ndarray] | None) -> LayerPlan:
-        place = LayerMap.place(layer.shape, self.config, start)
-        plan = LayerPlan(shape=layer.shape, exponents=e, place=place, config=self.config)
-        self._store(layer, e, place)
-        for name, size in _adapters(layer.shape).items():
+    def _plans(self, layers: Sequence[Layer], exponents: Sequence[Exponents], start: int) -> list[LayerPlan]:
+        """Layers one behind the other from ``start`` of the window on, in memory but for their moments."""
+        plans = []
+        for layer, e in zip(layers, exponents, strict=True):
+            place = LayerMap.place(layer.shape, self.config, start)
+            start = place.end
+            plans.append(LayerPlan(shape=layer.shape, exponents=e, place=place, config=self.config))
+            self._store(layer, e, place)
+        return plans
+
+    def _store_moments(self, plan: LayerPlan, moments: Mapping[str, np.ndarray] | None) -> None:
+        for name, size in _adapters(plan.shape).items():
             m, v = np.zeros((2, *size), np.int64) if moments is None else moments[f"m{name}"]
-            self.host.store(getattr(place, f"m{name}"), tile_moments(m, v, self.config.edge))
-        return plan
+            self.host.store(getattr(plan.place, f"m{name}"), tile_moments(m, v, self.config.edge))
 
-    def _run(self, program: Assembler) -> tuple[int, int]:
+    def _run(self, program: Assembler) -> Counters:
         program.add(Engine.CONTROL, ControlOpcode.END)
         self.host.store(0, program.code)
-        counters = self.host.run(0, len(program), timeout=3600)
-        return counters.saturated, counters.cycles
+        return self.host.run(0, len(program), timeout=3600)
+
+    def _fetch(self, plan: LayerPlan, name: str) -> np.ndarray:
+        """A tensor of words, ``[rows, features]`` as it lies in memory."""
+        rows, features = _sizes(plan.shape)[name]
+        data = self.host.fetch(getattr(plan.place, name), 4 * rows * features)
+        return untile_rows(data, rows, features, self.config.edge)
 
     def _results(self, plan: LayerPlan, rule: float | AdamW) -> dict[str, np.ndarray]:
-        shape, host, edge = plan.shape, self.host, self.config.edge
-        adapters = _adapters(shape)
-        sizes = {"y": (shape.tokens, shape.outputs), "dx": (shape.tokens, shape.inputs),
-                 "ga": adapters["a"], "gb": adapters["b"], **adapters}
-        found = {name: untile_rows(host.fetch(getattr(plan.place, name), 4 * rows * features), rows, features, edge)
-                 for name, (rows, features) in sizes.items()}
+        found = {name: self._fetch(plan, name) for name in _sizes(plan.shape)}
         found["b"] = found["b"].T
         if isinstance(rule, AdamW):
-            for name, (rows, features) in adapters.items():
-                data = host.fetch(getattr(plan.place, f"m{name}"), 8 * rows * features)
-                found[f"m{name}"] = np.stack(untile_moments(data, rows, features, edge))
+            for name, (rows, features) in _adapters(plan.shape).items():
+                data = self.host.fetch(getattr(plan.place, f"m{name}"), 8 * rows * features)
+                found[f"m{name}"] = np.stack(untile_moments(data, rows, features, self.config.edge))
         return found
 
 
@@ -301,12 +298,11 @@ def _adapters(shape: LayerShape) -> dict[str, tuple[int, int]]:
     return {"a": (shape.rank, shape.inputs), "b": (shape.rank, shape.outputs)}
 
 
-def pack_tiles(codes: np.ndarray, scale_codes: np.ndarray, edge: int) -> bytes:
-    """Tiles of ``edge`` x ``edge`` codes with their scales, outputs outermost."""
-    rows, columns = codes.shape[0] // edge, codes.shape[1] // edge
-    scales = np.asarray(scale_codes, np.uint8).reshape(rows, edge, columns).swapaxes(1, 2)
-    blocks = pack_nibbles(np.asarray(codes, np.uint8).reshape(rows, edge, columns, edge).swapaxes(1, 2))
-    return np.concatenate([scales, blocks.reshape(rows, columns, -1)], axis=2).tobytes()
+def _sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
+    """Rows and features of each result as it lies in memory."""
+    adapters = _adapters(shape)
+    return {"y": (shape.tokens, shape.outputs), "dx": (shape.tokens, shape.inputs),
+            "ga": adapters["a"], "gb": adapters["b"], **adapters}
 
 
 def errors(found: Mapping[str, np.ndarray], exact: Step) -> dict[str, Any]:

@@ -25,8 +25,9 @@ from gradloom.rtl.nn.window import WindowGenerator, WindowRun
 from gradloom.rtl.plan.assembler import Instruction
 from gradloom.rtl.plan.program import Plan
 
-from .perf_memory import FIFO, OneAtATime, Queue, Transfer
-from .perf_shell import Comparison, ShellMachine, Times, Timing, compare, observed
+from .perf_sequencer import Times
+from .perf_shell import FIFO, OneAtATime, Queue, ShellMachine, Transfer
+from .perf_timing import Comparison, Timing, compare, observed
 
 __all__ = ["PHASES", "Forecast", "Comparison", "forecast", "compare", "observed"]
 

@@ -1,16 +1,18 @@
 """Timing of the sequencer: fetch and dispatch of a program, queues, tokens, starts and ends."""
 import heapq
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from gradloom.rtl.control.signature import COMMAND_BYTES, ControlOpcode, Engine
+from gradloom.rtl.control.signature import COMMAND_BYTES, PHASES, ControlOpcode, Engine
+from gradloom.rtl.plan.assembler import Instruction
 
-if TYPE_CHECKING:
-    from .perf_shell import ShellMachine
+__all__ = ["BURST", "EngineModel", "SequencedMachine", "Times"]
 
-__all__ = ["BURST", "Agenda", "Dispatch", "EngineModel", "Scheduler", "Valid"]
+#: When a command started, and when it was done.
+Times = tuple[int, int]
 
 BURST = 16              # beats of the longest burst
 
@@ -68,7 +70,7 @@ class Valid:
 class Scheduler:
     """Queues, tokens, starts and ends: a start every second cycle, an end a cycle, the lowest engine first."""
 
-    def __init__(self, machine: "ShellMachine") -> None:
+    def __init__(self, machine: "SequencedMachine") -> None:
         self.machine = machine
         self.agenda = machine.agenda
         self.depth = machine.queue_depth
@@ -190,7 +192,7 @@ class Scheduler:
 class Dispatch:
     """Fetch and dispatch of the program."""
 
-    def __init__(self, machine: "ShellMachine") -> None:
+    def __init__(self, machine: "SequencedMachine") -> None:
         self.machine = machine
         self.agenda = machine.agenda
         self.beats: deque[int] = deque()        # cycles from which fetched beats may be popped
@@ -228,7 +230,7 @@ class Dispatch:
         self.next_beat += beats
         self.credit -= room
         self.wanted = True
-        self.agenda.visible(cycle + 1, lambda now: self.machine.bus.fetch(beats, now))
+        self.agenda.visible(cycle + 1, lambda now: self.machine.fetch(beats, now))
 
     def accepted(self, cycle: int) -> None:
         """The request left in ``cycle``."""
@@ -348,3 +350,66 @@ class Dispatch:
             return True
         if not idle(cycle):
             self.waiting = idle
+
+
+class SequencedMachine(ABC):
+    """Commands in time, whatever ``engines`` run them and whatever memory they come from."""
+
+    def __init__(self, commands: Sequence[Instruction], shell: Mapping[str, int], program_offset: int) -> None:
+        self.commands = commands
+        self.beat_bytes = shell["data_bits"] // 8
+        self.queue_depth, self.slots = shell["depth"], shell["slots"]
+        self.program_offset = program_offset
+        self.times: list[list[int] | None] = [None] * len(commands)
+        self.now = 0
+        self.agenda = Agenda()
+        self.valid = Valid()
+        self.scheduler = Scheduler(self)
+        self.dispatch = Dispatch(self)
+        self.engines: dict[int, EngineModel] = {}
+        self.phase_since = 0
+        self.phase = 0
+        self.phase_cycles = [0] * PHASES
+
+    @abstractmethod
+    def fetch(self, beats: int, cycle: int) -> None:
+        """Asks memory for the next beats of the program, in one burst."""
+
+    def started(self, command: int, cycle: int) -> None:
+        self.times[command] = [cycle, -1]
+
+    def finished(self, command: int, cycle: int) -> None:
+        times = self.times[command]
+        assert times is not None
+        times[1] = cycle
+
+    def executing(self, e: int, cycle: int) -> None:
+        """What ``e`` executes has changed; the phase is a register behind it."""
+        if e not in (Engine.ARRAY, Engine.HEAD):
+            return
+        under_way = self.scheduler.under_way
+        phase = 0
+        for engine in (Engine.ARRAY, Engine.HEAD):
+            if under_way[engine]:
+                phase = self.commands[under_way[engine][0]].phase
+                break
+        if phase != self.phase:
+            self.phase_cycles[self.phase] += cycle + 1 - self.phase_since
+            self.phase, self.phase_since = phase, cycle + 1
+
+    def run(self) -> int:
+        """Cycles from the bell to the interrupt."""
+        # Three cycles of checks come before the first fetch.
+        self.agenda.visible(3, self.dispatch.begin)
+        while (todo := self.agenda.next()) is not None:
+            self.now, action = todo
+            action(self.now)
+        if self.dispatch.ended is None:
+            raise ValueError(f"command {self.dispatch.at}: the program does not get beyond it")
+        total = self.dispatch.ended + 3
+        self.phase_cycles[self.phase] += total - self.phase_since
+        return total
+
+    def command_times(self) -> list[Times | None]:
+        """``(started, done)`` of each command."""
+        return [None if t is None else (t[0], t[1]) for t in self.times]

@@ -1,4 +1,4 @@
-"""Writes the Genesys 2 project of a generated design: Vivado Tcl, memory controller, processor, firmware.
+"""The Genesys 2 project of a generated design: Vivado Tcl, memory controller, processor, firmware.
 
 The board has no processor, so the design brings one: ``gradloom_soc`` (``rtl/soc``), the module that is simulated with
 the accelerator. Only the memory controller and the interconnect are the vendor's.
@@ -64,14 +64,3 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
               "board/soc/soc_image.mem": firmware["soc_image.mem"]}
     files |= {f"firmware/gradloom_soc/{path}": text for path, text in firmware.items()}
     return files
-
-
-def write_project(board: Board, directory: Path | str, report: Mapping) -> list[Path]:
-    """Writes :func:`project_files` under ``directory``; see :func:`gradloom.boards.write_project`."""
-    directory = Path(directory)
-    files = project_files(board, report)  # everything is checked before anything is written
-    for path, text in files.items():
-        target = directory / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8", newline="\n")
-    return sorted(Path(path) for path in files)

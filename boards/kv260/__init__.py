@@ -1,6 +1,6 @@
 """AMD Kria KV260: Vivado project, firmware bundle for xmutil, flashing over ssh."""
 from .facts import KV260 as BOARD
 from .flash import build, flash
-from .project import write_project
+from .project import project_files
 
-__all__ = ["BOARD", "build", "flash", "write_project"]
+__all__ = ["BOARD", "build", "flash", "project_files"]

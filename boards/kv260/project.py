@@ -1,4 +1,4 @@
-"""Writes the KV260 project of a generated design: Vivado Tcl, firmware bundle sources, driver, host.
+"""The KV260 project of a generated design: Vivado Tcl, firmware bundle sources, driver, host.
 
 Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock. ``HPC0``
 would be coherent with the CPU's caches, but only if the boot firmware broadcasts inner-shareable traffic (a
@@ -64,14 +64,3 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     files["board/shell.json"] = overlay.shell_json()
     files |= {f"firmware/{path}": text for path, text in firmware_files().items()}
     return files
-
-
-def write_project(board: Board, directory: Path | str, report: Mapping) -> list[Path]:
-    """Writes :func:`project_files` under ``directory``; see :func:`gradloom.boards.write_project`."""
-    directory = Path(directory)
-    files = project_files(board, report)  # everything is checked before anything is written
-    for path, text in files.items():
-        target = directory / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8", newline="\n")
-    return sorted(Path(path) for path in files)

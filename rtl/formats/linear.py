@@ -6,7 +6,7 @@ from .codebook import NF4, Codebook
 from .fixed import Fixed
 
 __all__ = ["ACTIVATION", "WEIGHT", "MASTER", "LEVEL", "SCALE", "SCALE_GUARD", "SCALE_MAX", "DOT_GUARD", "SUM",
-           "half_up", "map_table", "level_table"]
+           "half_up", "half_up_hdl", "map_table", "level_table"]
 
 #: Operands that stream: activations and gradients. The exponent is a tensor's own and the program's business.
 ACTIVATION = Fixed(width=24, frac=0)
@@ -31,6 +31,11 @@ def half_up(x, shift) -> np.ndarray:
     """``x * 2**-shift`` to the nearest integer, ties up: one guard bit, and an increment."""
     x = np.asarray(x, np.int64)
     return ((x << 1 >> shift) + 1) >> 1
+
+
+def half_up_hdl(x, shift):
+    """Expression of ``x`` (signed) that :func:`half_up` models, of a constant shift of at least 1."""
+    return ((x >> (shift - 1)) + 1) >> 1
 
 
 def map_table() -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The order of a frozen linear's bytes in memory: one stream of 64 x 64 tiles, scales beside their codes.
+"""The order of a frozen linear's bytes in memory: one stream of square tiles, scales beside their codes.
 
 ``docs/weight-stream.md`` is the description; this is the only code that knows it.
 """
@@ -10,12 +10,12 @@ import numpy as np
 from .blocks import GROUP, pack_nibbles, unpack_nibbles
 from .codebook import NF2, NF3, NF4, Codebook
 
-__all__ = ["BEAT", "BOOKS", "TILE", "StreamShape", "pack_codes", "pack_stream", "unpack_codes", "unpack_stream"]
+__all__ = ["BOOKS", "TILE", "StreamShape", "pack_codes", "pack_stream", "unpack_codes", "unpack_stream"]
 
-#: Rows and columns of a tile; a row of it is a block of codes with one scale.
+#: Rows and columns of a tile, unless others are asked for; a row of it is a block of codes with one scale.
 TILE = 64
-#: Header and tiles are multiples of so many bytes: a beat of a 256-bit port.
-BEAT = 32
+#: Edges that a tile may have: those of the machine's array.
+TILES = (16, 32, 64)
 #: The codebook of each width of code.
 BOOKS: dict[int, Codebook] = {4: NF4, 3: NF3, 2: NF2}
 
@@ -24,31 +24,39 @@ BOOKS: dict[int, Codebook] = {4: NF4, 3: NF3, 2: NF2}
 class StreamShape:
     """Sizes of the stream of a linear ``W [outputs, inputs]`` in codes of ``bits``.
 
-    ``inputs`` must be a multiple of 64, so that no block of 64 along the flattened tensor crosses rows;
+    ``inputs`` must be a multiple of ``tile``, so that no block of ``tile`` along the flattened tensor crosses rows;
     ``outputs`` is padded with rows of zeros.
     """
 
     outputs: int
     inputs: int
     bits: int = 4
+    tile: int = TILE
 
     def __post_init__(self) -> None:
         if self.bits not in BOOKS:
             raise ValueError(f"bits={self.bits}: must be one of {', '.join(map(str, BOOKS))}")
+        if self.tile not in TILES:
+            raise ValueError(f"tile={self.tile}: must be one of {', '.join(map(str, TILES))}")
         if self.outputs < 1:
             raise ValueError(f"outputs={self.outputs}: must be at least 1")
-        if self.inputs < 1 or self.inputs % TILE:
-            raise ValueError(f"inputs={self.inputs}: K must be a multiple of {TILE}, or blocks would cross rows")
+        if self.inputs < 1 or self.inputs % self.tile:
+            raise ValueError(f"inputs={self.inputs}: K must be a multiple of {self.tile}, or blocks would cross rows")
 
     @property
     def tiles(self) -> tuple[int, int]:
         """Tiles along the outputs, and along the inputs."""
-        return -(-self.outputs // TILE), self.inputs // TILE
+        return -(-self.outputs // self.tile), self.inputs // self.tile
+
+    @property
+    def beat(self) -> int:
+        """Header and tiles are multiples of so many bytes: a row of 4-bit codes, a beat of the machine's port."""
+        return self.tile // 2
 
     @property
     def blocks(self) -> int:
         """Scales of the linear itself, without padding."""
-        return self.outputs * self.inputs // TILE
+        return self.outputs * self.inputs // self.tile
 
     @property
     def groups(self) -> int:
@@ -58,17 +66,17 @@ class StreamShape:
     @property
     def header_bytes(self) -> int:
         """Second-level scales and offset, padded to a beat."""
-        return _whole(4 * (self.groups + 1))
+        return self._whole(4 * (self.groups + 1))
 
     @property
     def row_bytes(self) -> int:
         """Codes of a tile's row."""
-        return TILE * self.bits // 8
+        return self.tile * self.bits // 8
 
     @property
     def tile_bytes(self) -> int:
         """Scales and codes of a tile, padded to a beat."""
-        return _whole(TILE + TILE * self.row_bytes)
+        return self._whole(self.tile + self.tile * self.row_bytes)
 
     @property
     def bytes(self) -> int:
@@ -80,9 +88,8 @@ class StreamShape:
         """Codes and scales alone: what bitsandbytes keeps of the linear, without any padding."""
         return -(-self.outputs * self.inputs * self.bits // 8) + self.blocks + 4 * (self.groups + 1)
 
-
-def _whole(count: int) -> int:
-    return -(-count // BEAT) * BEAT
+    def _whole(self, count: int) -> int:
+        return -(-count // self.beat) * self.beat
 
 
 def pack_stream(shape: StreamShape, codes, scale_codes, absmax2, offset) -> np.ndarray:
@@ -91,13 +98,13 @@ def pack_stream(shape: StreamShape, codes, scale_codes, absmax2, offset) -> np.n
     Parameters
     ----------
     codes : uint8, ``outputs * inputs`` of them, row-major
-    scale_codes : uint8, one a block of 64, in order
+    scale_codes : uint8, one a block of ``shape.tile``, in order
     absmax2 : float32, one a group of 256 blocks
     offset : float32
     """
-    zero = BOOKS[shape.bits].zero_code
+    zero, tile = BOOKS[shape.bits].zero_code, shape.tile
     rows, cols = shape.tiles
-    missing = rows * TILE - shape.outputs
+    missing = rows * tile - shape.outputs
     codes = _sized("codes", codes, shape.outputs * shape.inputs, np.uint8).reshape(shape.outputs, shape.inputs)
     if codes.max() >= 1 << shape.bits:
         raise ValueError(f"codes: {codes.max()} is among them, {shape.bits} bits hold up to {(1 << shape.bits) - 1}")
@@ -109,26 +116,26 @@ def pack_stream(shape: StreamShape, codes, scale_codes, absmax2, offset) -> np.n
     stream = np.zeros(shape.bytes, np.uint8)
     stream[:4 * second.size] = second.view(np.uint8)
     tiles = stream[shape.header_bytes:].reshape(rows, cols, shape.tile_bytes)
-    tiles[:, :, :TILE] = scales.reshape(rows, TILE, cols).swapaxes(1, 2)
-    held = tiles[:, :, TILE:TILE + TILE * shape.row_bytes].reshape(rows, cols, TILE, shape.row_bytes)
+    tiles[:, :, :tile] = scales.reshape(rows, tile, cols).swapaxes(1, 2)
+    held = tiles[:, :, tile:tile + tile * shape.row_bytes].reshape(rows, cols, tile, shape.row_bytes)
     for row in range(rows):  # a tile's row of rows at a time: bits take eight times the memory of bytes
-        block = codes[row * TILE:(row + 1) * TILE].reshape(TILE, cols, TILE).swapaxes(0, 1)
+        block = codes[row * tile:(row + 1) * tile].reshape(tile, cols, tile).swapaxes(0, 1)
         held[row] = pack_codes(block, shape.bits)
-    tiles[:, :, TILE:TILE + TILE * shape.row_bytes] = held.reshape(rows, cols, -1)
+    tiles[:, :, tile:tile + tile * shape.row_bytes] = held.reshape(rows, cols, -1)
     return stream
 
 
 def unpack_stream(shape: StreamShape, stream) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.float32]:
     """``(codes [outputs, inputs], scale_codes, absmax2, offset)``: what :func:`pack_stream` took."""
     stream = _sized("stream", stream, shape.bytes, np.uint8)
-    rows, cols = shape.tiles
+    (rows, cols), tile = shape.tiles, shape.tile
     second = stream[:4 * (shape.groups + 1)].view("<f4").astype(np.float32)
     tiles = stream[shape.header_bytes:].reshape(rows, cols, shape.tile_bytes)
-    scales = tiles[:, :, :TILE].swapaxes(1, 2).reshape(rows * TILE, cols)
-    codes = np.empty((rows * TILE, shape.inputs), np.uint8)
+    scales = tiles[:, :, :tile].swapaxes(1, 2).reshape(rows * tile, cols)
+    codes = np.empty((rows * tile, shape.inputs), np.uint8)
     for row in range(rows):
-        held = tiles[row, :, TILE:TILE + TILE * shape.row_bytes].reshape(cols, TILE, shape.row_bytes)
-        codes[row * TILE:(row + 1) * TILE] = unpack_codes(held, shape.bits).swapaxes(0, 1).reshape(TILE, -1)
+        held = tiles[row, :, tile:tile + tile * shape.row_bytes].reshape(cols, tile, shape.row_bytes)
+        codes[row * tile:(row + 1) * tile] = unpack_codes(held, shape.bits).swapaxes(0, 1).reshape(tile, -1)
     return (codes[:shape.outputs], np.ascontiguousarray(scales[:shape.outputs]).reshape(-1), second[:-1],
             second[-1])
 

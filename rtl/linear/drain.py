@@ -1,13 +1,13 @@
 """Finished sums become outputs: the adapter's part is added, and the result is requantised."""
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2, exact_log2
 
 from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, SUM, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
+from .beats import BeatQueue
 from .feet import HiddenWord, address_bits
 from .words import PRECISION, Requantize, sign_extended
 
@@ -62,16 +62,15 @@ class Drain(wiring.Component):
         steps = config.beat_words // together
         row, token = Signal(range(config.edge)), Signal(range(config.tokens))
         last_row = Signal()
-        fifo = SyncFIFOBuffered(width=config.beat_bits + 1, depth=64)
-        m.submodules.fifo = fifo
+        # Room for all that is under way: a beat takes `steps` cycles, the way some 30 cycles.
+        queue = place(m, "queue", BeatQueue(bits=config.beat_bits, word_bits=together * MASTER.width, depth=64,
+                                            spare=40 // steps + 2), platform)
+        connect(m, queue.o, flipped(self.o))
         job = self.job.p
         go, ends = Signal(), Signal()
-        roomy = Signal()
-        # Room for all that is under way: a beat takes `steps` cycles, the way some 30 cycles.
-        m.d.sync += roomy.eq(fifo.w_level < 64 - (40 // steps + 2))
         m.d.comb += [
             last_row.eq(row == config.edge - together),
-            go.eq(self.job.valid & roomy), ends.eq(last_row & (token == job.tokens - 1)),
+            go.eq(self.job.valid & queue.roomy), ends.eq(last_row & (token == job.tokens - 1)),
             self.job.ready.eq(go & ends),
             self.read.valid.eq(self.job.valid), self.read.bank.eq(job.bank),
             self.read.column.eq(row[:ceil_log2(config.columns)]),
@@ -123,20 +122,10 @@ class Drain(wiring.Component):
         tag = Signal(data.StructLayout({"valid": 1, "last": 1}))
         m.d.comb += [tag.valid.eq(go), tag.last.eq(ends & job.last)]
         out = delay(m, tag, at_dot + 3 + Requantize.latency, reset_less=False)
-        m.d.comb += self.saturated.eq(sum(out.valid & clipped for _, clipped in results))
-
-        step = Signal(range(steps))
-        beat = Signal(config.beat_bits)
-        push, last = Signal(), Signal()
-        m.d.sync += push.eq(0)
-        with m.If(out.valid):
-            m.d.sync += [
-                beat.eq(Cat(beat[together * MASTER.width:], *(sign_extended(word) for word, _ in results))),
-                step.eq(step + 1), push.eq(step == steps - 1), last.eq(out.last),
-            ]
         m.d.comb += [
-            fifo.w_data.eq(Cat(beat, last)), fifo.w_en.eq(push),
-            self.o.valid.eq(fifo.r_rdy), self.o.p.eq(fifo.r_data), fifo.r_en.eq(self.o.ready),
+            self.saturated.eq(sum(out.valid & clipped for _, clipped in results)),
+            queue.i.valid.eq(out.valid), queue.i.last.eq(out.last),
+            queue.i.data.eq(Cat(sign_extended(word) for word, _ in results)),
         ]
         return m
 

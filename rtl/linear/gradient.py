@@ -1,19 +1,18 @@
 """Adapter gradients: the outer product of what entered a layer and what its adapter's other side saw."""
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from ..config import LinearConfig
-from ..control.errors import Error
 from ..control.signature import EngineSignature
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
+from .beats import BeatQueue
 from .feet import HiddenWord
 from .hidden import HIDDEN_ARG, HiddenMemory, RestoreBeat
-from .words import PRECISION, Requantize, sign_extended
+from .words import PRECISION, Requantize, judge, sign_extended
 
 __all__ = ["GradientOperands", "GradientEngine"]
 
@@ -71,13 +70,8 @@ class GradientEngine(wiring.Component):
         token, tile = Signal(range(config.tokens)), Signal(8)
         with m.If(port.command.valid & port.command.ready):
             m.d.sync += [args.eq(port.command.payload.args), known.eq(port.command.payload.opcode == 0), judged.eq(1)]
-        with m.If(judged):
-            m.d.sync += judged.eq(0)
-            with m.If(~known | bad):
-                m.d.sync += [port.error.valid.eq(1),
-                             port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE))]
-            with m.Else():
-                m.d.sync += [running.eq(1), tile.eq(0)]
+        with m.If(judge(m, port, judged, known=known, bad=bad)):
+            m.d.sync += [running.eq(1), tile.eq(0)]
 
         kept = place(m, "hidden_memory", HiddenMemory(config), platform)
         connect(m, flipped(self.restore), kept.restore)
@@ -129,18 +123,16 @@ class GradientEngine(wiring.Component):
                              write.addr.eq(at_sum.address), write.data.eq(sum_), write.en.eq(at_sum.valid)]
                 results.append(read.data)
 
-        fifo = SyncFIFOBuffered(width=config.beat_bits + 1, depth=16)
-        m.submodules.fifo = fifo
+        queue = place(m, "queue", BeatQueue(bits=config.beat_bits, word_bits=MASTER.width, depth=16,
+                                            spare=12 // words + 2), platform)
         with m.If(settle != 0):
             m.d.sync += settle.eq(settle - 1)
             with m.If(settle == 1):
                 m.d.sync += [reading.eq(1), word.eq(0), side.eq(0), row.eq(0)]
-        roomy = Signal()
-        m.d.sync += roomy.eq(fifo.w_level < 16 - (12 // words + 2))
         step, ends = Signal(), Signal()
         part_read, pair_read = row[:ceil_log2(parts)], row[ceil_log2(parts):]
         last_pair_read = (pair_read == args.rank[1:] - 1) if pairs > 1 else 1
-        m.d.comb += [step.eq(reading & roomy),
+        m.d.comb += [step.eq(reading & queue.roomy),
                      ends.eq((word == words - 1) & side & (part_read == parts - 1) & last_pair_read)]
         with m.If(step):
             m.d.sync += word.eq(word + 1)
@@ -161,15 +153,12 @@ class GradientEngine(wiring.Component):
         m.d.comb += [out_tag.valid.eq(step), out_tag.last.eq(ends & (tile == args.tiles - 1)),
                      requantize.i.eq(half_way), requantize.shift.eq(args.shift)]
         out = delay(m, out_tag, 1 + Requantize.latency, reset_less=False)
-        count, beat, push, last = Signal(range(words)), Signal(config.beat_bits), Signal(), Signal()
-        m.d.sync += push.eq(0)
-        with m.If(out.valid):
-            m.d.sync += [beat.eq(Cat(beat[MASTER.width:], sign_extended(requantize.o))), count.eq(count + 1),
-                         push.eq(count == words - 1), last.eq(out.last)]
-        m.d.comb += [fifo.w_data.eq(Cat(beat, last)), fifo.w_en.eq(push),
-                     self.o.valid.eq(fifo.r_rdy), self.o.p.eq(fifo.r_data), fifo.r_en.eq(self.o.ready)]
+        m.d.comb += [
+            queue.i.valid.eq(out.valid), queue.i.last.eq(out.last), queue.i.data.eq(sign_extended(requantize.o)),
+            self.o.valid.eq(queue.o.valid), self.o.p.eq(queue.o.p.data), queue.o.ready.eq(self.o.ready),
+        ]
         m.d.sync += [
-            port.done.eq(fifo.r_rdy & self.o.ready & fifo.r_data[-1]),
+            port.done.eq(queue.o.valid & self.o.ready & queue.o.p.last),
             self.saturated.eq((out.valid & requantize.saturated) + kept.saturated),
         ]
         return m

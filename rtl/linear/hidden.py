@@ -1,12 +1,14 @@
 """The words of h that gradients are made of: as they come from a product, or back from memory."""
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..formats.linear import ACTIVATION, MASTER, WEIGHT
+from ..formats.fixed import saturate_hdl
+from ..formats.linear import ACTIVATION, MASTER, WEIGHT, half_up_hdl
+from ..hierarchy import place
 from ..stream.delay import delay
+from .beats import BeatQueue
 from .feet import HiddenWord
 from .words import sign_extended
 
@@ -55,21 +57,19 @@ class HiddenMemory(wiring.Component):
         config = self.config
         pairs = config.rank // 2
         steps = config.beat_words // 2
-        place = data.StructLayout({
+        where = data.StructLayout({
             "valid": 1, "slot": 1, "token": range(config.tokens), "pair": range(pairs)})
 
         # ---- words in: from a product, else from memory
-        drop = ACTIVATION.width - WEIGHT.width
-        rounded = Signal(signed(WEIGHT.width + 1))
-        m.d.comb += rounded.eq(((self.hidden.value >> (drop - 1)) + 1) >> 1)
-        over = rounded > WEIGHT.hi
+        rounded = half_up_hdl(self.hidden.value, ACTIVATION.width - WEIGHT.width)
+        clipped, over = saturate_hdl(rounded, WEIGHT.shape)
         m.d.comb += self.saturated.eq(self.hidden.valid & over)
         word = Signal(signed(WEIGHT.width), reset_less=True)
-        m.d.sync += word.eq(Mux(over, WEIGHT.hi, rounded))
+        m.d.sync += word.eq(clipped)
         made = delay(m, self.hidden, 1, reset_less=False)
 
         held, left = Signal(config.beat_bits, reset_less=True), Signal(range(steps + 1))
-        at = Signal(place)
+        at = Signal(where)
         size = Signal(HIDDEN_ARG)
         back = Signal()
         m.d.comb += [back.eq((left != 0) & ~made.valid), self.restore.ready.eq((left == 0) | (back & (left == 1)))]
@@ -85,17 +85,16 @@ class HiddenMemory(wiring.Component):
         # ---- words out: to the gradients, else to memory
         asked = Signal(HIDDEN_ARG)
         sending = Signal()
-        send = Signal(place)
-        fifo = SyncFIFOBuffered(width=config.beat_bits, depth=8)
-        m.submodules.fifo = fifo
+        send = Signal(where)
+        queue = place(m, "queue", BeatQueue(bits=config.beat_bits, word_bits=2 * MASTER.width, depth=8, spare=4),
+                      platform)
         m.d.comb += self.request.ready.eq(~sending)
         with m.If(self.request.valid & self.request.ready):
             m.d.sync += [asked.eq(self.request.p), sending.eq(1), send.eq(0), send.valid.eq(1),
                          send.slot.eq(self.request.p.slot)]
-        roomy, issue = Signal(), Signal()
+        issue = Signal()
         step, steps_end = Signal(range(steps)), Signal()
-        m.d.sync += roomy.eq(fifo.w_level < 4)
-        m.d.comb += [issue.eq(sending & roomy & ~self.read.valid), steps_end.eq(step == steps - 1)]
+        m.d.comb += [issue.eq(sending & queue.roomy & ~self.read.valid), steps_end.eq(step == steps - 1)]
         with m.If(issue):
             m.d.sync += step.eq(Mux(steps_end, 0, step + 1))
             ends = self._advance(m, send, asked)
@@ -116,13 +115,10 @@ class HiddenMemory(wiring.Component):
                 write.data.eq(Mux(made.valid, word, held.word_select(side, MASTER.width)[:WEIGHT.width].as_signed())),
                 read.addr.eq(address), self.words[side].eq(read.data),
             ]
-        beat = Signal(config.beat_bits, reset_less=True)
-        with m.If(delay(m, issue, 1, reset_less=False)):
-            pair = Cat(sign_extended(self.words[0]), sign_extended(self.words[1]))
-            m.d.sync += beat.eq(Cat(beat, pair)[len(pair):])
         m.d.comb += [
-            fifo.w_data.eq(beat), fifo.w_en.eq(delay(m, issue & steps_end, 2, reset_less=False)),
-            self.o.valid.eq(fifo.r_rdy), self.o.p.eq(fifo.r_data), fifo.r_en.eq(self.o.ready),
+            queue.i.valid.eq(delay(m, issue, 1, reset_less=False)),
+            queue.i.data.eq(Cat(sign_extended(self.words[0]), sign_extended(self.words[1]))),
+            self.o.valid.eq(queue.o.valid), self.o.p.eq(queue.o.p.data), queue.o.ready.eq(self.o.ready),
         ]
         return m
 

@@ -1,13 +1,14 @@
 """A machine that fine-tunes quantised linear layers: the shell and the engines of this room, wired."""
 from enum import IntEnum
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..config import LinearConfig
 from ..control.signature import EngineSignature, Health, LoadBeat, StoreRequest
-from ..formats.linear import ACTIVATION, MASTER, WEIGHT
+from ..formats.fixed import saturate_hdl
+from ..formats.linear import ACTIVATION, MASTER, WEIGHT, half_up_hdl
 from ..formats.vector import TERM
 from ..hierarchy import place
 from ..vector.engine import VectorEngine
@@ -129,14 +130,13 @@ class LinearEngines(wiring.Component):
             with m.Default():
                 m.d.comb += self.load.ready.eq(1)
         operand, rounding, lane = (Signal(OperandWrite(config)), Signal(LaneWrite(config)), Signal(LaneWrite(config)))
-        drop = MASTER.width - WEIGHT.width
         for index in range(config.beat_words):
             word = beat.data.word_select(index, MASTER.width).as_signed()
             m.d.sync += operand.data[index].eq(word)
-            # Rounded half up, then clipped: one word above the largest is possible.
+            # One word above the largest is possible.
             rounded = Signal(signed(WEIGHT.width + 1), reset_less=True)
-            m.d.sync += rounded.eq(((word >> (drop - 1)) + 1) >> 1)
-            m.d.sync += lane.data[index].eq(Mux(rounded > WEIGHT.hi, WEIGHT.hi, rounded))
+            m.d.sync += [rounded.eq(half_up_hdl(word, MASTER.width - WEIGHT.width)),
+                         lane.data[index].eq(saturate_hdl(rounded, WEIGHT.shape)[0])]
         for port, destination in ((operand, Destination.OPERANDS), (rounding, Destination.LANES)):
             m.d.sync += [
                 port.valid.eq(self.load.valid & (beat.dest == destination)),

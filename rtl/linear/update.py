@@ -8,14 +8,14 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from ..config import LinearConfig
-from ..control.errors import Error
 from ..control.signature import EngineSignature
+from ..formats.fixed import saturate_hdl
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
 from .adamw import AdamLane, plus_or_minus
 from .pairs import PairQueue
-from .words import Requantize
+from .words import Requantize, judge
 
 __all__ = ["UpdateOpcode", "UpdateOperands", "UpdateEngine"]
 
@@ -127,13 +127,8 @@ class UpdateEngine(wiring.Component):
                          known.eq(opcode <= max(UpdateOpcode)), judged.eq(1)]
         bad = ((args.beats == 0)
                | (adam & (~args.beta2[-1] | (args.eps.any() & ~args.eps[-1]))))
-        with m.If(judged):
-            m.d.sync += judged.eq(0)
-            with m.If(~known | bad):
-                m.d.sync += [port.error.valid.eq(1),
-                             port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE))]
-            with m.Else():
-                m.d.sync += left.eq(args.beats)
+        with m.If(judge(m, port, judged, known=known, bad=bad)):
+            m.d.sync += left.eq(args.beats)
 
     def _issue(self, m, adam, left, held, roomy):
         """Beats of all streams into ``held``; the tag of the part that leaves there, and whether none is begun."""
@@ -300,11 +295,10 @@ class Descent(wiring.Component):
         base = self._base(m, p)
         negative = delay(m, self.negative, 3 + Requantize.latency)
         exact = Signal(signed(MASTER.width + 2), reset_less=True)
-        spill = exact[MASTER.width - 1:]
-        over = ~(spill.all() | ~spill.any())
+        clipped, over = saturate_hdl(exact, MASTER.shape)
         m.d.sync += [
             exact.eq(plus_or_minus(base, requantize.o, ~negative) if self.adaptive else base - requantize.o),
-            self.o.eq(Mux(over, Mux(exact[-1], MASTER.lo, MASTER.hi), exact[:MASTER.width].as_signed())),
+            self.o.eq(clipped),
             self.saturated.eq(over | delay(m, requantize.saturated, 1)),
         ]
         return m

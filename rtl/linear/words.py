@@ -1,13 +1,14 @@
-"""What the engines of this room share: how words are widened, requantised, and multiplied."""
-from amaranth.hdl import Cat, Module, Signal, Value, signed
+"""What the engines of this room share: how words are widened, requantised, multiplied; how commands are judged."""
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..array.pe import Precision
+from ..control.errors import Error
 from ..formats.fixed import saturate_hdl
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 
-__all__ = ["PRECISION", "Requantize", "sign_extended"]
+__all__ = ["PRECISION", "Requantize", "judge", "sign_extended"]
 
 #: Of the array.
 PRECISION = Precision(x=ACTIVATION.width, w=WEIGHT.width)
@@ -17,6 +18,20 @@ def sign_extended(word):
     """``word`` as it lies in memory."""
     word = Value.cast(word)
     return Cat(word, word[-1].replicate(MASTER.width - len(word)))
+
+
+def judge(m, port, judged, *, known, bad):
+    """Whether the command that is looked at, while ``judged``, may begin; else ``port`` tells its error.
+
+    ``known``: its opcode is. ``bad``: an operand is. ``judged`` ends after a cycle.
+    """
+    refused = ~known | bad
+    with m.If(judged):
+        m.d.sync += judged.eq(0)
+        with m.If(refused):
+            m.d.sync += [port.error.valid.eq(1),
+                         port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE))]
+    return judged & ~refused
 
 
 class Requantize(wiring.Component):

@@ -9,6 +9,7 @@ import numpy as np
 from ..config import LinearConfig
 from ..control.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
 from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT
+from ..formats.weight_stream import StreamShape
 from ..linear.gradient import GradientOperands
 from ..linear.hidden import HIDDEN_ARG
 from ..linear.machine import Destination, Source
@@ -93,10 +94,14 @@ class LayerShape:
         if sum(tiles) * self.rank > config.lane_depth:
             raise ValueError(f"rank={self.rank}: adapters of {sum(tiles)} tiles need {sum(tiles) * self.rank} words "
                              f"of adapter memory, there are {config.lane_depth}")
-        groups = -(-self.outputs * tiles[1] // 256)
+        groups = self.stream(config).groups
         if groups > config.groups:
             raise ValueError(f"outputs={self.outputs}: with inputs={self.inputs} there are {groups} second-level "
                              f"scales, the machine holds {config.groups}")
+
+    def stream(self, config: LinearConfig) -> StreamShape:
+        """Its weights as they lie in memory."""
+        return StreamShape(outputs=self.outputs, inputs=self.inputs, tile=config.edge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +168,9 @@ class LayerMap:
     @classmethod
     def place(cls, shape: LayerShape, config: LinearConfig, start: int = 0) -> "LayerMap":
         """One tensor after the other from ``start`` on, each from a multiple of 4 KB."""
-        edge, beat = config.edge, config.beat_bits // 8
-        rows, columns = shape.outputs // edge, shape.inputs // edge
-        groups = -(-shape.outputs * columns // 256)
+        beat, stream = config.beat_bits // 8, shape.stream(config)
         sizes = {
-            "tables": -(-4 * (groups + 1) // beat) * beat, "tiles": rows * columns * (edge + 2) * beat,
+            "tables": stream.header_bytes, "tiles": stream.bytes - stream.header_bytes,
             "a": 4 * shape.rank * shape.inputs, "b": 4 * shape.rank * shape.outputs,
             "x": 4 * shape.tokens * shape.inputs, "y": 4 * shape.tokens * shape.outputs,
             "dy": 4 * shape.tokens * shape.outputs, "dx": 4 * shape.tokens * shape.inputs,
@@ -199,12 +202,8 @@ class LayerPlan:
         shape.check(config)
         self.shape, self.exponents, self.place, self.config = shape, exponents, place, config
         self.beat = config.beat_bits // 8
-        self.rows, self.columns = shape.outputs // config.edge, shape.inputs // config.edge
-
-    @property
-    def groups(self) -> int:
-        """Second-level scales."""
-        return -(-self.shape.outputs * self.columns // 256)
+        self.stream = shape.stream(config)
+        self.rows, self.columns = self.stream.tiles
 
     def job(self, *, backward: bool = False) -> "ProductJob":
         """The product that makes ``y`` from ``x``, or ``dx`` from ``dy``; h stays under slot 0, or 1 backward."""
@@ -214,8 +213,8 @@ class LayerPlan:
         first, second = (at.b, at.a) if backward else (at.a, at.b)
         bias = 150 - self.exponents.w - SCALE_GUARD
         return ProductJob(
-            tables=Transfer(at.tables, -(-4 * (self.groups + 1) // self.beat),
-                            pack(TABLE_ARG, {"groups": self.groups, "bias": bias})),
+            tables=Transfer(at.tables, self.stream.header_bytes // self.beat,
+                            pack(TABLE_ARG, {"groups": self.stream.groups, "bias": bias})),
             operands=Transfer(source, self._beats(inner, shape.tokens), 0),
             lanes=(Transfer(first, self._beats(inner, shape.rank), 0),
                    Transfer(second, self._beats(outer, shape.rank), inner * shape.rank)) if shape.rank else (),
@@ -290,12 +289,11 @@ class LayerPlan:
 
     def _tiles(self, backward: bool) -> "Iterator[Transfer]":
         """A load of each tile, in the order of their use."""
-        edge = self.config.edge
-        beats = edge + 2
+        edge, size = self.config.edge, self.stream.tile_bytes
         order = (((row, column) for column in range(self.columns) for row in range(self.rows)) if backward else
                  ((row, column) for row in range(self.rows) for column in range(self.columns)))
         for row, column in order:
-            yield Transfer(self.place.tiles + (row * self.columns + column) * beats * self.beat, beats,
+            yield Transfer(self.place.tiles + (row * self.columns + column) * size, size // self.beat,
                            pack(TILE_ARG, {"block": row * edge * self.columns + column,
                                            "blocks_per_row": self.columns}))
 
@@ -334,7 +332,7 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
     """
     # What the array leaves of the bus while it works on a tile, with a quarter to spare. If it leaves nothing, the bus
     # is what counts, and long transfers use it best.
-    spare = config.subtiles * max(jobs[0].tokens, config.columns) - (config.edge + 2)
+    spare = config.subtiles * max(jobs[0].tokens, config.columns) - jobs[0].tiles[0].beats
     piece = spare * 3 // 4 if spare > 16 else 1 << 23
     ahead: list[Instruction] = []
     for index, job in enumerate(jobs):

@@ -1,7 +1,7 @@
 """Delay lines: values that arrive together leave in step with what they meet later."""
 from amaranth.hdl import Signal, Value
 
-__all__ = ["delay"]
+__all__ = ["delay", "registered"]
 
 
 def delay(m, value, cycles, *, reset_less=True):
@@ -15,3 +15,10 @@ def delay(m, value, cycles, *, reset_less=True):
         m.d.sync += later.eq(value)
         value = later
     return value
+
+
+def registered(m, value, shape=None):
+    """``value`` a cycle later, in ``shape`` if one is given; without reset, as data lines are."""
+    q = Signal(value.shape() if shape is None else shape, reset_less=True)
+    m.d.sync += q.eq(value)
+    return q

@@ -1,5 +1,6 @@
 """One lane of the vector engine: an element a cycle through four multipliers."""
 from enum import IntEnum
+from functools import partial
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
@@ -18,7 +19,7 @@ from ..formats.vector import (
     SILU_SLOPE,
     TERM,
 )
-from ..stream.delay import delay
+from ..stream.delay import delay, registered
 
 __all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "Other", "Scale", "Fold", "Factor", "Lane"]
 
@@ -107,11 +108,7 @@ class Lane(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-
-        def register(value, shape=None):
-            q = Signal(value.shape() if shape is None else shape, reset_less=True)
-            m.d.sync += q.eq(value)
-            return q
+        register = partial(registered, m)
 
         # Stage 2: operands of all products, of which the table may replace some on their way.
         a1, b1, c1, d1 = (register(each) for each in (self.a, self.b, self.c, self.d))

@@ -1,4 +1,6 @@
 """Sums over rows, and the reciprocal roots that follow from them."""
+from functools import partial
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
@@ -6,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..formats.linear import WEIGHT
 from ..formats.vector import MANTISSA, ROOT_FRAC, ROOTS, SUM
-from ..stream.delay import delay
+from ..stream.delay import delay, registered
 from .lane import PRODUCT
 
 __all__ = ["RootWord", "RowSums", "Roots"]
@@ -97,11 +99,7 @@ class Roots(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-
-        def register(value, shape=None):
-            q = Signal(value.shape() if shape is None else shape, reset_less=True)
-            m.d.sync += q.eq(value)
-            return q
+        register = partial(registered, m)
 
         # Stages 1 and 2: what is normalised; 3 to 8: a power of two a stage.
         eps = register(self.eps << self.eps_shift, unsigned(SUM))

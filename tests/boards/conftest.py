@@ -1,12 +1,26 @@
 """A generated design to write projects for, and a Tcl interpreter that plays Vivado."""
 import json
+import os
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from gradloom import boards
+
 STUB = Path(__file__).with_name("vivado_stub.tcl")
+
+# Every command of Vivado that a build may use: a misspelt one is not in the list.
+VIVADO = set("""
+    add_files apply_bd_automation assign_bd_address close_project connect_bd_intf_net connect_bd_net create_bd_cell
+    create_bd_design create_bd_intf_port create_bd_port create_project exclude_bd_addr_seg generate_target
+    get_board_parts launch_runs make_wrapper open_run report_drc report_power report_timing_summary report_utilization
+    save_bd_design set_property update_compile_order update_ip_catalog validate_bd_design wait_on_run write_hw_platform
+    ipx::add_bus_parameter ipx::associate_bus_interfaces ipx::check_integrity ipx::create_xgui_files
+    ipx::infer_bus_interface ipx::package_project ipx::remove_bus_parameter ipx::save_core ipx::update_checksums
+""".split())
 
 
 def axi_ports(prefix, *, address_bits, data_bits, lite):
@@ -93,12 +107,37 @@ def design(tmp_path):
 
 @pytest.fixture
 def vivado(tcl, tmp_path):
-    """Runs a project's build.tcl: gives the recorded commands, and the error if there was one."""
+    """Runs a project's build.tcl: gives the recorded commands, all of them Vivado's, and the error if there was one."""
 
     def run(folder, *, board_parts="xilinx.com:kv260_som:part0:1.4", slack="0.123",
             inferred="m_axi s_axi m_axi_bus s_axi_bus"):
         (tmp_path / "ip of mig").mkdir(exist_ok=True)
         scenario = (f"board_parts {{{board_parts}}} inferred {{{inferred}}} properties {{PROGRESS 100% "
                     f"STATS.WNS {slack} STATS.WHS 0.02 IP_DIR {{{tmp_path / 'ip of mig'}}}}}")
-        return tcl(folder / "board" / "build.tcl", scenario, tmp_path / "journal.json")
+        commands, error = tcl(folder / "board" / "build.tcl", scenario, tmp_path / "journal.json")
+        assert {line[0] for line in commands} <= VIVADO
+        return commands, error
     return run
+
+
+@pytest.fixture
+def journal(request, design, report, vivado):
+    """Commands that build a project of the test module's ``BOARD``."""
+    boards.write_project(request.module.BOARD, design, report)
+    commands, error = vivado(design)
+    assert error is None
+    return commands
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """A folder in front of PATH: ``tools(name, script)`` puts a shell script there."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def put(name, script):
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return put

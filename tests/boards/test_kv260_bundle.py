@@ -1,8 +1,6 @@
 """The bundle that xmutil loads, made by the real bootgen and dtc where found; a script plays Vivado."""
 import json
-import os
 import shutil
-import stat
 import struct
 import subprocess
 
@@ -42,20 +40,6 @@ def made_up_bitstream():
 def project(design, report):
     boards.write_project(BOARD, design, report)
     return design
-
-
-@pytest.fixture
-def tools(tmp_path, monkeypatch):
-    """A folder in front of PATH: ``tools(name, script)`` puts a shell script there."""
-    folder = tmp_path / "tools"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-    def put(name, script):
-        path = folder / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return put
 
 
 def play_vivado(tools, tmp_path):

@@ -9,18 +9,6 @@ from gradloom import boards
 
 BOARD = boards.find("kv260")
 
-# Every command of Vivado that the scripts may use: a misspelt one is not in the list.
-VIVADO = set("""
-    add_files apply_bd_automation assign_bd_address close_project connect_bd_intf_net connect_bd_net
-    create_bd_cell create_bd_design create_project exclude_bd_addr_seg generate_target
-    get_board_parts launch_runs make_wrapper open_run report_drc report_power report_timing_summary
-    report_utilization save_bd_design set_property update_compile_order update_ip_catalog
-    validate_bd_design wait_on_run write_hw_platform ipx::add_bus_parameter
-    ipx::associate_bus_interfaces ipx::check_integrity ipx::create_xgui_files
-    ipx::infer_bus_interface ipx::package_project ipx::remove_bus_parameter ipx::save_core
-    ipx::update_checksums
-""".split())
-
 
 def ps_config(journal):
     """Settings of the processing system."""
@@ -30,18 +18,6 @@ def ps_config(journal):
             words = args[1].split()
             settings |= dict(zip(words[::2], words[1::2]))
     return settings
-
-
-@pytest.fixture
-def journal(design, report, vivado):
-    boards.write_project(BOARD, design, report)
-    commands, error = vivado(design)
-    assert error is None
-    return commands
-
-
-def test_only_commands_of_vivado_are_used(journal):
-    assert {line[0] for line in journal} <= VIVADO
 
 
 def test_every_added_file_exists_and_primitives_stand_in_for_their_namesakes(journal, design):

@@ -46,9 +46,10 @@ def test_golden_cases_are_there():
 
 
 @settings(deadline=None, max_examples=40)
-@given(outputs=st.integers(1, 200), blocks=st.integers(1, 6), bits=st.sampled_from([2, 3, 4]), seed=st.integers(0, 99))
-def test_whatever_goes_in_comes_out(outputs, blocks, bits, seed):
-    shape = StreamShape(outputs=outputs, inputs=64 * blocks, bits=bits)
+@given(outputs=st.integers(1, 200), blocks=st.integers(1, 6), bits=st.sampled_from([2, 3, 4]),
+       tile=st.sampled_from([16, 32, 64]), seed=st.integers(0, 99))
+def test_whatever_goes_in_comes_out(outputs, blocks, bits, tile, seed):
+    shape = StreamShape(outputs=outputs, inputs=tile * blocks, bits=bits, tile=tile)
     stream = pack_stream(shape, *made(shape, seed))
     assert stream.dtype == np.uint8 and stream.size == shape.bytes
     for found, wanted in zip(unpack_stream(shape, stream), made(shape, seed)):
@@ -75,9 +76,10 @@ def test_the_stream_lies_as_its_page_says():
     assert (padding[:, 64 + 2 * 32:] == NF4.zero_code * 17).all()
 
 
-@pytest.mark.parametrize("bits, size", [(4, 2112), (3, 1600), (2, 1088)])
-def test_a_tile_is_whole_beats(bits, size):
-    assert StreamShape(outputs=64, inputs=64, bits=bits).tile_bytes == size
+@pytest.mark.parametrize("bits, tile, size", [(4, 64, 2112), (3, 64, 1600), (2, 64, 1088), (4, 32, 544), (4, 16, 144)])
+def test_a_tile_is_whole_beats(bits, tile, size):
+    shape = StreamShape(outputs=64, inputs=64, bits=bits, tile=tile)
+    assert shape.tile_bytes == size and size % shape.beat == 0
 
 
 def test_three_bits_are_packed_first_element_highest():
@@ -102,7 +104,8 @@ def test_frozen_bytes_count_codes_and_scales_alone(bits, frozen):
 
 @pytest.mark.parametrize("change, message", [
     (dict(inputs=100), "inputs=100: K must be a multiple of 64"), (dict(inputs=0), "inputs=0"),
-    (dict(outputs=0), "outputs=0"), (dict(bits=5), "bits=5: must be one of 4, 3, 2")])
+    (dict(outputs=0), "outputs=0"), (dict(bits=5), "bits=5: must be one of 4, 3, 2"),
+    (dict(tile=8), "tile=8: must be one of 16, 32, 64")])
 def test_shapes_that_do_not_fit_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         StreamShape(**dict(outputs=64, inputs=64) | change)

@@ -17,7 +17,7 @@ from gradloom.rtl.plan.assembler import Assembler, Instruction, pack
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
 from gradloom.sim.linear_perf import forecast_linear, forecast_products
-from gradloom.sim.perf_shell import compare
+from gradloom.sim.perf_timing import compare
 
 from .conftest import SMALL
 
