@@ -12,7 +12,8 @@ from gradloom.rtl.control.signature import ControlOpcode, Engine
 from gradloom.rtl.linear.core import LinearArray
 from gradloom.rtl.linear.feet import HiddenFoot
 from gradloom.rtl.linear.machine import Destination, Source
-from gradloom.rtl.linear.weights import Dequantizer, TileBuffer
+from gradloom.rtl.linear.parts import PartSequencer
+from gradloom.rtl.linear.weights import TILE_ARG, Dequantizer, TileKind
 from gradloom.rtl.linear.words import Requantize
 from gradloom.rtl.plan.assembler import Assembler, Instruction
 from gradloom.rtl.plan.linear import ProductJob, chain
@@ -55,9 +56,10 @@ class _Weights:
     def __init__(self, machine: "Machine") -> None:
         self.machine = machine
         config = machine.config
-        self.beats = config.edge + 2
+        self.edge = config.edge
         self.words = config.beat_words
-        self.place = 0                          # beats of the tile that were taken
+        self.left = 0                           # beats of the tile that were not taken yet ...
+        self.fill = 0                           # ... and rows that complete it
         self.began = 0                          # tiles
         self.tables_at = self.tiles_at = 0      # from when on the next beat of each may be taken
         #: From when on a tile after the first two may begin; from when on a tile may be used.
@@ -69,7 +71,7 @@ class _Weights:
         at = max(at, self.tables_at)
         times = range(at, at + count * (self.words + 1), self.words + 1)
         self.tables_at = times[-1] + self.words + 1
-        self.tiles_at = times[-1] + self.words + 5
+        self.tiles_at = max(self.tiles_at, times[-1] + self.words + 5)
         return times
 
     def tiles(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
@@ -77,21 +79,33 @@ class _Weights:
         times: list[int] = []
         at = max(at, self.tiles_at)
         while len(times) < count:
-            if not self.place:
+            if not self.left:
                 if self.began >= 2:
                     if self.began - 2 >= len(self.free):
                         break
                     at = max(at, self.free[self.began - 2])
                 self.began += 1
-            step = min(self.beats - self.place, count - len(times))
+                self._begin(transfer, transfer.taken + len(times))
+            step = min(self.left, count - len(times))
             times.extend(range(at, at + step))
             at += step
-            self.place += step
-            if self.place == self.beats:
-                self.place = 0
-                self.full.append(at - 1 + Dequantizer.latency + TileBuffer.latency(self.machine.config) - 2 + 1)
+            self.left -= step
+            if not self.left:
+                at += self.fill
+                self.full.append(at - 1 + Dequantizer.latency + 1)
                 self.machine.linear.wake(self.machine.now)
+        if times:
+            self.tiles_at = max(self.tiles_at, at)
         return times
+
+    def _begin(self, transfer: Transfer, taken: int) -> None:
+        """A tile begins behind ``taken`` beats of its command."""
+        kind = TileKind(TILE_ARG.from_bits(transfer.operands["arg"]).kind)
+        if kind == TileKind.CODES:
+            self.left, self.fill = self.edge + 2, 0
+            return
+        self.left = min(self.edge * kind.row_beats, transfer.beats - taken)
+        self.fill = self.edge - self.left // kind.row_beats
 
 
 class _Stager:
@@ -161,9 +175,8 @@ class _Linear(OneAtATime):
         behind = TileBuffer.latency(config) - 1
         #: From the start of a tile's last part, and the tokens after it, until its sums are known to be complete.
         self.completing = behind + LinearArray.latency(config) + config.columns + HiddenFoot.latency + 1 + 1
-        # See `reuse` of PartSequencer.
-        lead = 2 + Dequantizer.latency + TileBuffer.latency(config) - 2
-        self.early = config.subtiles > 1 and 2 * config.columns <= lead + 2
+        part, wait = PartSequencer.reuse_delay(config)
+        self.early = config.subtiles - 1 - part, wait
         self.weights = _Weights(machine)
         self.stager = _Stager(self)
         steps = config.beat_words // config.outputs
@@ -222,7 +235,8 @@ class _Linear(OneAtATime):
         self.tiles += 1
         self.next_part = last + part
         self.cycles += config.subtiles * part
-        self.weights.free.append((last - part if self.early and tokens <= config.columns else last) + 2)
+        parts, wait = self.early
+        self.weights.free.append((last - parts * part + wait if tokens <= config.columns else last) + 2)
         if self.inner == operands["inner"] - 1:
             for start in range(cycle, last + 1, part)[:max(rank - self.outer * config.subtiles, 0)]:
                 self.machine.kept.made.add(start + self.completing, start + self.completing + tokens - 1)

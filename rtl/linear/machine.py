@@ -112,7 +112,8 @@ class LinearEngines(wiring.Component):
         tables, tiles, hidden = (data.View(layout, beat.arg) for layout in (TABLE_ARG, TILE_ARG, HIDDEN_ARG))
         m.d.comb += [
             linear.tables.p.data.eq(beat.data), linear.tables.p.index.eq(beat.index), linear.tables.p.arg.eq(tables),
-            linear.tiles.p.data.eq(beat.data), linear.tiles.p.first.eq(beat.first), linear.tiles.p.arg.eq(tiles),
+            linear.tiles.p.data.eq(beat.data), linear.tiles.p.first.eq(beat.first),
+            linear.tiles.p.last.eq(beat.last), linear.tiles.p.arg.eq(tiles),
             update.gradient.p.eq(beat.data), update.parameter.p.eq(beat.data), update.moment.p.eq(beat.data),
             vector.c.p.eq(beat.data),
             gradient.restore.p.data.eq(beat.data), gradient.restore.p.first.eq(beat.first),

@@ -62,6 +62,17 @@ class PartSequencer(wiring.Component):
             "row": Out(RowCommand(config)), "sums": Out(Sums(config)), "tile": Out(OutputTile(config)),
         })
 
+    @staticmethod
+    def reuse_delay(config):
+        """``(part, cycles)``: with parts as short as can be, :attr:`reuse` goes so many cycles behind the start of this
+        part, and a register. Other parts are long enough for it to go with the last one.
+
+        The first words of a tile, if it is a dense one, are written so many cycles after `reuse` and a register that
+        all reads, of the last two parts if they follow at once, come before.
+        """
+        parts = 2 if config.subtiles > 1 else 1
+        return config.subtiles - parts, max(parts * config.columns - (Dequantizer.latency + 2), 0)
+
     def elaborate(self, platform):
         m = Module()
         config = self.config
@@ -101,22 +112,21 @@ class PartSequencer(wiring.Component):
                         m.d.sync += running.eq(0)
 
         # ---- columns of weights: one a cycle from the start of a part
-        reading, part_read, releasing = Signal(range(config.columns)), Signal.like(part), Signal()
+        # The next command is taken while those of the last part are read.
+        reading, part_read, by_column, releasing = Signal(range(config.columns)), Signal.like(part), Signal(), Signal()
         with m.If(starts):
-            m.d.sync += [reading.eq(1), part_read.eq(part), releasing.eq(last_part)]
+            m.d.sync += [reading.eq(1), part_read.eq(part), by_column.eq(args.by_column), releasing.eq(last_part)]
         with m.Elif(reading != 0):
             m.d.sync += reading.eq(reading + 1)
         m.d.comb += [
             self.index.eq(Cat(Mux(starts, 0, reading), Mux(starts, part, part_read))),
-            self.by_column.eq(args.by_column),
+            self.by_column.eq(Mux(starts, args.by_column, by_column)),
             self.release.eq((reading == config.columns - 1) & releasing & ~starts),
         ]
-        # A row is written so many cycles after the first beat of its tile, which comes a cycle after `reuse` at the
-        # earliest. All reads of the last part, or of the last two if they follow at once, come before.
-        lead = 2 + Dequantizer.latency + TileBuffer.latency(config) - 2
-        early = config.subtiles > 1 and 2 * config.columns <= lead + 2
+        early, wait = self.reuse_delay(config)
         is_short = args.tokens <= config.columns
-        m.d.sync += self.reuse.eq(starts & Mux(is_short & early, part == config.subtiles - 2, last_part))
+        m.d.sync += self.reuse.eq(
+            (starts & ~is_short & last_part) | delay(m, starts & is_short & (part == early), wait, reset_less=False))
 
         # ---- operands: a token a cycle, with what their sums are
         bank, closing = Signal(), Signal()

@@ -1,20 +1,46 @@
-"""Frozen weights: a stream of packed codes and double-quantised scales becomes words of the array."""
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+"""Weights: a stream of packed codes and double-quantised scales, or of dense words, becomes words of the array."""
+from enum import IntEnum
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
+from amaranth.utils import ceil_log2, exact_log2
 
-from ..formats.linear import LEVEL, SCALE, SCALE_GUARD, SCALE_MAX, WEIGHT, level_table, map_table
+from ..formats.linear import (
+    ACTIVATION,
+    LEVEL,
+    MASTER,
+    SCALE,
+    SCALE_GUARD,
+    SCALE_MAX,
+    WEIGHT,
+    level_table,
+    map_table,
+)
 from ..stream.delay import delay
 
-__all__ = ["TABLE_LEVELS", "TableBeat", "TileBeat", "WeightRow", "TableLoader", "Dequantizer", "TileBuffer"]
+__all__ = ["BankWords", "DenseWords", "Dequantizer", "TableBeat", "TableLoader", "TileBeat", "TileBuffer", "TileKind"]
+
+
+class TileKind(IntEnum):
+    """What the rows of a tile are."""
+
+    CODES = 0       #: a row of 4-bit codes a beat, behind two beats of their scales
+    WORDS = 1       #: words of 32 bits as activations lie in memory, a row in 8 beats
+    HALVES = 2      #: signed words of 16 bits, a row in 4 beats
+
+    @property
+    def row_beats(self):
+        """Beats of a row."""
+        return {TileKind.CODES: 1, TileKind.WORDS: 8, TileKind.HALVES: 4}[self]
+
 
 #: ``arg`` of a beat of tables: ``groups`` scales and then the offset, whose exponents ``bias`` counts from; or,
 #: with ``levels``, the codebook.
 TABLE_ARG = data.StructLayout({"groups": 16, "bias": 9, "levels": 1, "_reserved": 6})
-TABLE_LEVELS = 1 << 25
-#: ``arg`` of a command that loads tiles: number of the first tile's first block, blocks in a row of the tensor.
-TILE_ARG = data.StructLayout({"block": 20, "blocks_per_row": 12})
+#: ``arg`` of a command that loads tiles: number of the first tile's first block, blocks in a row of the tensor (both
+#: of codes alone), :class:`TileKind`.
+TILE_ARG = data.StructLayout({"block": 20, "blocks_per_row": 10, "kind": 2})
 
 
 def TableBeat(config):
@@ -23,14 +49,18 @@ def TableBeat(config):
 
 
 def TileBeat(config):
-    """A beat of tiles; ``first`` of its command."""
-    return data.StructLayout({"data": config.beat_bits, "first": 1, "arg": TILE_ARG})
+    """A beat of tiles; ``first`` and ``last`` of its command."""
+    return data.StructLayout({"data": config.beat_bits, "first": 1, "last": 1, "arg": TILE_ARG})
 
 
-def WeightRow(config):
-    """A row of a tile, decoded."""
+def BankWords(config):
+    """Words of a row of a tile, each for its bank: word c of row n for bank ``(c + n) % edge``.
+
+    ``enable``: banks that have one. ``last`` of a tile.
+    """
     return data.StructLayout({
-        "valid": 1, "row": range(config.edge), "half": 1, "w": data.ArrayLayout(signed(WEIGHT.width), config.edge)})
+        "enable": config.edge, "row": range(config.edge), "half": 1, "last": 1,
+        "w": data.ArrayLayout(signed(WEIGHT.width), config.edge)})
 
 
 class TableLoader(wiring.Component):
@@ -112,22 +142,25 @@ class TableLoader(wiring.Component):
 
 
 class Dequantizer(wiring.Component):
-    """Decodes tiles, a row a cycle.
+    """Decodes tiles, a row of codes or a beat of dense words a cycle, each word for the bank that it is kept in.
 
-    A tile is two beats of scale codes and ``edge`` beats of a row's codes each, the first element in the high
-    nibble of the first byte. Row n's scale is ``map[code] * scale2[block // 256] + offset`` with block =
+    A tile of codes is two beats of scale codes and ``edge`` beats of a row's codes each, the first element in the
+    high nibble of the first byte. Row n's scale is ``map[code] * scale2[block // 256] + offset`` with block =
     ``arg.block + n * arg.blocks_per_row``, clipped to +-SCALE_MAX; a weight is level times scale, rounded half
     up. Tiles of one command follow each other along a row of the tensor.
 
-    Takes a beat a cycle; a tile begins only if a half of the buffer is free. A row leaves :attr:`latency` cycles
-    after its beat.
+    A dense tile (:class:`TileKind`) is up to ``edge`` rows, 8 or 4 beats each. The last beat of a command ends its
+    tile: rows of 0, one a cycle, complete it.
+
+    Takes a beat a cycle; a tile begins only if a half of the buffer is free. What it makes of a beat leaves
+    :attr:`latency` cycles later.
 
     Members
     -------
     i : stream of :func:`TileBeat`.
     scale, level, offset : from :class:`TableLoader`.
     free : a half of the buffer is about to be free.
-    o : rows. saturated : a scale was clipped.
+    o : words. saturated : a scale was clipped.
     """
 
     latency = 9
@@ -141,7 +174,7 @@ class Dequantizer(wiring.Component):
             "level": In(data.StructLayout({"valid": 1, "index": 4, "value": signed(LEVEL.width)})),
             "offset": In(signed(SCALE.width)),
             "free": In(1),
-            "o": Out(WeightRow(config)),
+            "o": Out(BankWords(config)),
             "saturated": Out(1),
         })
 
@@ -149,113 +182,207 @@ class Dequantizer(wiring.Component):
         m = Module()
         config = self.config
         edge = config.edge
-        taken = Signal()
-        place_in_tile = Signal(range(edge + 2))
-        halves = Signal(2, init=2)
-        half = Signal()
-        begins = Signal()
-        m.d.comb += [
-            self.i.ready.eq((place_in_tile != 0) | (halves != 0)),
-            taken.eq(self.i.valid & self.i.ready), begins.eq(taken & (place_in_tile == 0)),
-        ]
-        m.d.sync += halves.eq(halves + self.free - begins)
+        tag, scale_codes, row_block = self._take(m)
 
-        is_row = place_in_tile >= 2
-        block, row_block = Signal(20), Signal(20)
-        row = Signal(range(edge))
-        codes = Signal(8 * edge, reset_less=True)
-        with m.If(taken):
-            m.d.sync += place_in_tile.eq(place_in_tile + 1)
-            with m.If(~is_row):
-                m.d.sync += codes.eq(Cat(codes[config.beat_bits:], self.i.p.data))
-            with m.If(place_in_tile == 0):
-                m.d.sync += block.eq(Mux(self.i.p.first, self.i.p.arg.block, block))
-            with m.If(place_in_tile == 1):
-                m.d.sync += [row_block.eq(block), row.eq(0)]
-            with m.If(is_row):
-                m.d.sync += [codes.eq(codes >> 8), row.eq(row + 1),
-                             row_block.eq(row_block + self.i.p.arg.blocks_per_row)]
-            with m.If(place_in_tile == edge + 1):
-                m.d.sync += [place_in_tile.eq(0), block.eq(block + 1), half.eq(~half)]
-
+        # ---- scale of a row of codes
         m.submodules.map = table = memory.Memory(
             shape=signed(LEVEL.width), depth=256, init=[int(v) for v in map_table()])
         m.submodules.scales = scales = memory.Memory(
             shape=signed(SCALE.width), depth=config.groups, init=[])
         map_port, scale_port, write = table.read_port(), scales.read_port(), scales.write_port()
         m.d.comb += [
-            map_port.addr.eq(codes[:8]), scale_port.addr.eq(row_block[8:]),
+            map_port.addr.eq(scale_codes[:8]), scale_port.addr.eq(row_block[8:]),
             write.en.eq(self.scale.valid), write.addr.eq(self.scale.index), write.data.eq(self.scale.value),
         ]
         value, second = Signal(signed(LEVEL.width), reset_less=True), Signal(signed(SCALE.width), reset_less=True)
         product = Signal(signed(LEVEL.width + SCALE.width), reset_less=True)
         rounded = Signal(signed(SCALE.width + 2), reset_less=True)
         total = Signal(signed(SCALE.width + 3), reset_less=True)
-        scale = Signal(signed(SCALE.width), reset_less=True)
+        scale, together = (Signal(signed(SCALE.width), reset_less=True, name=name) for name in ("scale", "together"))
         over = (total > SCALE_MAX) | (total < -SCALE_MAX)
+        tags = [tag]
+        for _ in range(self.latency):
+            tags.append(delay(m, tags[-1], 1, reset_less=False))
         m.d.sync += [
             value.eq(map_port.data), second.eq(scale_port.data),
             product.eq(value * second),
             rounded.eq((product + (1 << (LEVEL.frac - 1))) >> LEVEL.frac),
             total.eq(rounded + self.offset),
             scale.eq(Mux(over, Mux(total < 0, -SCALE_MAX, SCALE_MAX), total)),
+            # Dense words are added to products, which are then 0.
+            together.eq(Mux(tags[6].is_codes, scale, 0)),
+            self.saturated.eq(tags[5].valid & tags[5].is_codes & over),
         ]
-        tag = Signal(data.StructLayout({"valid": 1, "row": range(edge), "half": 1}))
-        m.d.comb += [tag.valid.eq(taken & is_row), tag.row.eq(row), tag.half.eq(half)]
-        at_total = delay(m, tag, 5, reset_less=False)
-        at_scale = delay(m, at_total, 1, reset_less=False)
-        m.d.sync += self.saturated.eq(at_total.valid & over)
-        row_codes = delay(m, self.i.p.data, 6)
-        at_word = delay(m, at_scale, 3, reset_less=False)
-        m.d.comb += [self.o.valid.eq(at_word.valid), self.o.row.eq(at_word.row), self.o.half.eq(at_word.half)]
 
-        together = Signal(signed(SCALE.width), reset_less=True)
-        m.d.sync += together.eq(scale)
+        # ---- codes, turned while they are codes, and dense words, which are as many as a beat brings
+        turning = 6 - _turns(edge)
+        raw, turn = delay(m, self.i.p.data, turning), tags[turning]
+        codes = _rotate(m, [raw.word_select(lane ^ 1, 4) for lane in range(edge)], turn.row, left=True)
+        # A rotation of a quarter of the lanes takes a cycle less.
+        m.submodules.dense = dense = DenseWords(config)
+        m.d.comb += [dense.i.eq(raw), dense.halves.eq(turn.halves), dense.turn.eq(turn.row),
+                     dense.valid.eq(turn.valid & turn.is_dense)]
         down = LEVEL.frac + SCALE_GUARD
-        for lane in range(edge):
-            # High nibble first.
-            code = row_codes.word_select(lane ^ 1, 4)
-            m.submodules[f"levels_{lane}"] = levels = memory.Memory(
+        half = Const(1 << (down - 1), down)
+        for bank in range(edge):
+            m.submodules[f"levels_{bank}"] = levels = memory.Memory(
                 shape=signed(LEVEL.width), depth=16, init=[int(v) for v in level_table()])
             read, fill = levels.read_port(domain="comb"), levels.write_port()
             level = Signal(signed(LEVEL.width), reset_less=True)
             scaled = Signal(signed(LEVEL.width + SCALE.width), reset_less=True)
             word = Signal(signed(LEVEL.width + SCALE.width), reset_less=True)
-            m.d.comb += [read.addr.eq(code), fill.en.eq(self.level.valid), fill.addr.eq(self.level.index),
-                         fill.data.eq(self.level.value), self.o.w[lane].eq(word >> down)]
-            m.d.sync += [level.eq(read.data), scaled.eq(level * together), word.eq(scaled + (1 << (down - 1)))]
+            m.d.comb += [read.addr.eq(codes[bank]), fill.en.eq(self.level.valid), fill.addr.eq(self.level.index),
+                         fill.data.eq(self.level.value), self.o.w[bank].eq(word >> down)]
+            m.d.sync += [level.eq(read.data), scaled.eq(level * together),
+                         word.eq(scaled + Cat(half, dense.o[bank % len(dense.o)]).as_signed())]
+
+        m.d.comb += [self.o.row.eq(tags[9].row), self.o.half.eq(tags[9].half), self.o.last.eq(tags[9].last),
+                     self.o.enable.eq(self._enables(m, tags[7]))]
+        return m
+
+    def _take(self, m):
+        """Takes beats: ``(tag, scale codes, block)``, the tag of what is taken in this cycle, the others a cycle
+        later."""
+        config = self.config
+        edge = config.edge
+        beat = self.i.p
+        is_dense, halves = Signal(), Signal()
+        m.d.comb += [is_dense.eq(beat.arg.kind != TileKind.CODES), halves.eq(beat.arg.kind == TileKind.HALVES)]
+        begun, filling = Signal(), Signal()
+        scale_beats, row, part = Signal(range(3)), Signal(range(edge)), Signal(range(8))
+        free_halves, half = Signal(2, init=2), Signal()
+        taken, is_row, row_ends, ends = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.i.ready.eq(~filling & (begun | (free_halves != 0))),
+            taken.eq(self.i.valid & self.i.ready), is_row.eq(taken & (is_dense | (scale_beats == 2))),
+            row_ends.eq(filling | (is_row & (
+                ~is_dense | (part == Mux(halves, TileKind.HALVES.row_beats, TileKind.WORDS.row_beats) - 1)))),
+            ends.eq(row_ends & (row == edge - 1)),
+        ]
+        m.d.sync += [free_halves.eq(free_halves + self.free - (taken & ~begun)), row.eq(row + row_ends)]
+
+        block, row_block = Signal(20), Signal(20)
+        codes = Signal(8 * edge, reset_less=True)
+        with m.If(taken):
+            m.d.sync += begun.eq(1)
+            with m.If(~begun & beat.first):
+                m.d.sync += block.eq(beat.arg.block)
+            with m.If(is_row):
+                m.d.sync += [codes.eq(codes >> 8), part.eq(part + 1),
+                             row_block.eq(row_block + beat.arg.blocks_per_row)]
+            with m.Else():
+                m.d.sync += [codes.eq(Cat(codes[config.beat_bits:], beat.data)), scale_beats.eq(scale_beats + 1),
+                             row_block.eq(block)]
+            with m.If(beat.last & is_dense):
+                m.d.sync += filling.eq(1)
+        with m.If(row_ends):
+            m.d.sync += part.eq(0)
+        with m.If(ends):
+            m.d.sync += [begun.eq(0), filling.eq(0), scale_beats.eq(0), block.eq(block + 1), half.eq(~half)]
+
+        tag = Signal(data.StructLayout({
+            "valid": 1, "is_codes": 1, "is_dense": 1, "halves": 1, "part": 3, "row": range(edge), "half": 1,
+            "last": 1}))
+        m.d.comb += [
+            tag.valid.eq(is_row | filling), tag.is_codes.eq(~filling & ~is_dense), tag.is_dense.eq(~filling & is_dense),
+            tag.halves.eq(halves), tag.part.eq(part), tag.row.eq(row), tag.half.eq(half), tag.last.eq(ends),
+        ]
+        return tag, codes, row_block
+
+    def _enables(self, m, tag):
+        """Banks in which the words of ``tag`` are written, 2 cycles later.
+
+        A beat's words lie in banks next to each other, from place ``row % lanes`` of one group of lanes to the
+        place before in the next.
+        """
+        few = self.config.beat_words
+        lanes = 2 * few
+        low = exact_log2(few)
+        # Groups of `few` banks: halves fill two at a time. Words come twice, so that there is one place of both.
+        start = Signal(3)
+        m.d.comb += start.eq(
+            Mux(tag.halves, Cat(Const(0, 1), tag.part[:2] + tag.row[low + 1:]), tag.part + tag.row[low:]))
+        whole, width = ~tag.is_dense, Mux(tag.halves, 0b11, 0b01)
+        here, there, behind = Signal(8), Signal(8), Signal(lanes)
+        after = start + Mux(tag.halves, 2, 1)
+        for signal, first in ((here, start), (there, after[:3])):
+            m.d.sync += signal.eq(Mux(tag.valid, Mux(whole, 0xFF, width << first), 0))
+        for lane in range(lanes):
+            m.d.sync += behind[lane].eq(
+                Mux(tag.halves, lane >= tag.row[:low + 1], lane % few >= tag.row[:low]))
+        enable = Signal(self.config.edge)
+        m.d.sync += enable.eq(Cat(
+            Mux(behind[bank % lanes], here[bank // few], there[bank // few]) for bank in range(self.config.edge)))
+        return enable
+
+
+class DenseWords(wiring.Component):
+    """Words of a beat of a dense tile as the array takes them, in the lanes of their banks.
+
+    :attr:`TileKind.WORDS`: 24 bits count of each 32, 6 are dropped, half up; the one word above the largest becomes
+    it. :attr:`TileKind.HALVES`: 16 bits, shifted left by 2. Bank b takes lane ``b % (edge / 4)``; words come twice.
+
+    Members
+    -------
+    i : a beat. halves : its kind. turn : number of its row. valid : its words are wanted.
+    o : words, 0 if they are not wanted; 3 cycles and those of the rotation later.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        lanes = 2 * config.beat_words
+        super().__init__({
+            "i": In(config.beat_bits), "halves": In(1), "turn": In(ceil_log2(lanes)), "valid": In(1),
+            "o": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        few = self.config.beat_words
+        drop = ACTIVATION.width - WEIGHT.width
+        words = []
+        for index in range(few):
+            word = self.i.word_select(index, MASTER.width)[:ACTIVATION.width].as_signed()
+            rounded, clipped = Signal(signed(WEIGHT.width + 1)), Signal(signed(WEIGHT.width))
+            m.d.sync += [rounded.eq(((word >> (drop - 1)) + 1) >> 1),
+                         clipped.eq(Mux(rounded > WEIGHT.hi, WEIGHT.hi, rounded))]
+            words.append(clipped)
+        beat, halves = delay(m, self.i, 2), delay(m, self.halves, 2)
+        lanes = [Mux(halves, Cat(Const(0, 2), beat.word_select(lane, 16)), words[lane % few]).as_signed()
+                 for lane in range(2 * few)]
+        turned = _rotate(m, lanes, delay(m, self.turn, 2), left=True)
+        valid = delay(m, self.valid, 2 + _turns(len(turned)))
+        for lane, word in enumerate(turned):
+            m.d.sync += self.o[lane].eq(Mux(valid, word, 0))
         return m
 
 
 def _rotate(m, words, amount, *, left):
     """``words`` rotated by ``amount`` places, a register behind every second bit of ``amount``."""
-    bits = len(amount)
-    for low in range(0, bits, 2):
-        for bit in range(low, min(low + 2, bits)):
+    for low in range(0, len(amount), 2):
+        for bit in range(low, min(low + 2, len(amount))):
             step = (1 << bit) % len(words)
             turned = [words[(k - step if left else k + step) % len(words)] for k in range(len(words))]
             words = [Mux(amount[bit], ours, word) for ours, word in zip(turned, words)]
-        stage = [Signal(signed(WEIGHT.width), reset_less=True) for _ in words]
-        m.d.sync += [ours.eq(word) for ours, word in zip(stage, words)]
-        words = stage
+        words = [delay(m, word, 1) for word in words]
         amount = delay(m, amount, 1)
     return words
 
 
-def _turns(config):
-    """Cycles of a rotation."""
-    return -(-ceil_log2(config.edge) // 2)
+def _turns(places):
+    """Cycles of a rotation by up to so many places."""
+    return -(-ceil_log2(places) // 2)
 
 
 class TileBuffer(wiring.Component):
-    """Two tiles of weights, written row by row and read by rows or by columns.
+    """Two tiles of weights, written by rows and read by rows or by columns.
 
     Row n is stored turned by n places, so that a row and a column alike lie in ``edge`` different banks: the
     corner turn that lets the same bytes serve W x and W' dy.
 
     Members
     -------
-    i : rows.
+    i : words, each for its bank; a dense row may come in pieces.
     full : the half that is next to be read is complete. release : it was read.
     index, by_column : row or column of that half to read, any cycle; ``w`` holds it :meth:`latency` cycles later.
     """
@@ -263,7 +390,7 @@ class TileBuffer(wiring.Component):
     def __init__(self, config):
         self.config = config
         super().__init__({
-            "i": In(WeightRow(config)),
+            "i": In(BankWords(config)),
             "full": Out(1), "release": In(1),
             "index": In(range(config.edge)), "by_column": In(1),
             "w": Out(data.ArrayLayout(signed(WEIGHT.width), config.edge)),
@@ -272,22 +399,17 @@ class TileBuffer(wiring.Component):
     @staticmethod
     def latency(config):
         """Cycles from index to words."""
-        return 2 + _turns(config)
+        return 2 + _turns(config.edge)
 
     def elaborate(self, platform):
         m = Module()
         edge = self.config.edge
-        turned = _rotate(m, [self.i.w[k] for k in range(edge)], self.i.row, left=True)
-        tag = Signal(data.StructLayout({"valid": 1, "row": range(edge), "half": 1}))
-        m.d.comb += [tag.valid.eq(self.i.valid), tag.row.eq(self.i.row), tag.half.eq(self.i.half)]
-        write = delay(m, tag, _turns(self.config), reset_less=False)
-
+        write = self.i
         half = Signal()
         complete = Signal(2)
         m.d.comb += self.full.eq(complete.bit_select(half, 1))
-        ends = write.valid & (write.row == edge - 1)
         for number in range(2):
-            with m.If(ends & (write.half == number)):
+            with m.If(write.last & (write.half == number)):
                 m.d.sync += complete[number].eq(1)
             with m.If(self.release & (half == number)):
                 m.d.sync += complete[number].eq(0)
@@ -305,8 +427,8 @@ class TileBuffer(wiring.Component):
             word = Signal(signed(WEIGHT.width), reset_less=True)
             place_in_half = Mux(self.by_column, (bank - self.index)[:ceil_log2(edge)], self.index)
             m.d.sync += [address.eq(Cat(place_in_half, half)), word.eq(read.data)]
-            m.d.comb += [fill.en.eq(write.valid), fill.addr.eq(Cat(write.row, write.half)),
-                         fill.data.eq(turned[bank]), read.addr.eq(address)]
+            m.d.comb += [fill.en.eq(write.enable[bank]), fill.addr.eq(Cat(write.row, write.half)),
+                         fill.data.eq(write.w[bank]), read.addr.eq(address)]
             words.append(word)
         back = _rotate(m, words, delay(m, index, 1), left=False)
         m.d.comb += [ours.eq(theirs) for ours, theirs in zip(self.w, back)]

@@ -15,12 +15,12 @@ from ..linear.hidden import HIDDEN_ARG
 from ..linear.machine import Destination, Source
 from ..linear.parts import LinearOperands
 from ..linear.update import UpdateEngine, UpdateOpcode, UpdateOperands
-from ..linear.weights import TABLE_ARG, TILE_ARG
+from ..linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from .assembler import Assembler, Instruction, pack
 from .descent import AdamW, learning_rate
 
-__all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "fraction_bits",
-           "tile_moments", "tile_rows", "untile_moments", "untile_rows"]
+__all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "dense_tile",
+           "fraction_bits", "tile_moments", "tile_rows", "untile_moments", "untile_rows"]
 
 
 class Phase:
@@ -307,11 +307,27 @@ class Transfer:
     argument: int
 
 
+def dense_tile(offset: int, config: LinearConfig, *, rows: int, kind: TileKind = TileKind.WORDS) -> Transfer:
+    """A tile of dense words from ``offset`` on: ``rows`` rows of ``edge`` words, the others are 0.
+
+    Activations as :func:`tile_rows` lays them, ``rows`` tokens of a tile of features, are :attr:`TileKind.WORDS`.
+    Raises :class:`ValueError` that names field, value and bound.
+    """
+    if not 1 <= rows <= config.edge:
+        raise ValueError(f"rows={rows}: a tile has 1 to {config.edge}")
+    if kind == TileKind.CODES:
+        raise ValueError(f"kind={kind.name}: must be WORDS or HALVES")
+    return Transfer(offset, rows * kind.row_beats, pack(TILE_ARG, {"kind": kind}))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProductJob:
-    """A product and what it needs on chip: ``operands`` and ``lanes`` before it starts, ``tables`` before ``tiles``."""
+    """A product and what it needs on chip: ``operands`` and ``lanes`` before it starts, ``tables`` before ``tiles``.
 
-    tables: Transfer
+    Only tiles of codes need tables.
+    """
+
+    tables: Transfer | None
     operands: Transfer
     lanes: tuple[Transfer, ...]
     tiles: tuple[Transfer, ...]
@@ -351,7 +367,8 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
                     hidden_shift=job.shifts["hidden_shift"], dot_shift=job.shifts["dot_shift"],
                     shift=job.shifts["shift"])
         _store(program, job.result.offset, job.result.beats, Source.OUTPUTS)
-        _emit(program, [_load(job.tables, Destination.TABLES)])
+        if job.tables is not None:
+            _emit(program, [_load(job.tables, Destination.TABLES)])
         if follows:
             assert following is not None
             wait = (FREE,) if index and _fit(jobs[index - 1], job, config) else ()

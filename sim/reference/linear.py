@@ -22,8 +22,8 @@ from gradloom.rtl.formats.linear import (
 
 from .exact import matmul
 
-__all__ = ["Product", "bias_of", "decoded", "table_words", "scales", "weights", "lanes", "product", "gradient",
-           "update"]
+__all__ = ["Product", "bias_of", "decoded", "dense_words", "table_words", "scales", "weights", "lanes", "product",
+           "gradient", "update"]
 
 Words = NDArray[np.int64]
 
@@ -75,6 +75,14 @@ def decoded(codes: ArrayLike, scale_codes: ArrayLike, absmax2: ArrayLike, offset
 def lanes(master: ArrayLike) -> Words:
     """Adapter words as the array takes them, from the words in memory."""
     return np.minimum(half_up(master, MASTER.width - WEIGHT.width), WEIGHT.hi)
+
+
+def dense_words(words: ArrayLike, *, halves: bool = False) -> Words:
+    """Words of a dense tile as the array takes them: from activations, or with ``halves`` from words of 16 bits."""
+    words = np.asarray(words, np.int64)
+    if halves:
+        return words << WEIGHT.width - 16
+    return np.minimum(half_up(words, ACTIVATION.width - WEIGHT.width), WEIGHT.hi)
 
 
 @dataclass(frozen=True, kw_only=True)

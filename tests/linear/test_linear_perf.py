@@ -13,6 +13,7 @@ from gradloom.rtl.linear.hidden import HIDDEN_ARG
 from gradloom.rtl.linear.machine import Destination, Source
 from gradloom.rtl.linear.parts import LinearOperands
 from gradloom.rtl.linear.update import UpdateEngine, UpdateOpcode, UpdateOperands
+from gradloom.rtl.linear.weights import TILE_ARG, TileKind
 from gradloom.rtl.plan.assembler import Assembler, Instruction, pack
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
@@ -165,8 +166,12 @@ def _any_product(program, draw, late):
                 rank=draw.choice((0, 2, 4)), by_column=draw.randint(0, 1))
     load(program, Destination.TABLES, draw.randint(1, 5))
     store(program, Source.OUTPUTS, outer * tokens * 8, offset=RESULT + 8 * draw.randint(0, 40), wait=late)
-    for beats in _pieces(draw, inner * outer):
-        load(program, Destination.TILES, 18 * beats, offset=SOURCE + 8 * draw.randint(0, 40))
+    for tiles in _pieces(draw, inner * outer):
+        kind, beats = draw.choice(list(TileKind)), 18 * tiles
+        if kind != TileKind.CODES:
+            beats = kind.row_beats * (SMALL.edge * (tiles - 1) + draw.randint(1, SMALL.edge))
+        load(program, Destination.TILES, beats, offset=SOURCE + 8 * draw.randint(0, 40),
+             arg=pack(TILE_ARG, {"kind": kind}))
         if draw.random() < 0.3:         # adapter rows are read between writes
             load(program, Destination.LANES, draw.randint(1, 40))
 
