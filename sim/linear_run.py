@@ -237,14 +237,14 @@ class LinearMachine:
     def step(self, layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1,
              moments: Mapping[str, np.ndarray] | None = None) -> Step:
         """What :func:`reference_step` tells, in RTL; ``cycles`` from bell to interrupt."""
-        plan = self._plan(layer, e, 1 << 16, moments)
+        plan = self.plan(layer, e, 1 << 16, moments)
         program = Assembler()
         plan.product(program)
         plan.product(program, backward=True)
         plan.gradients(program)
         plan.update(program, rule, step=number)
         saturated, cycles = self._run(program)
-        return Step(tensors=self._results(plan, rule), saturated=saturated, cycles=cycles)
+        return Step(tensors=self.results(plan, rule), saturated=saturated, cycles=cycles)
 
     def stack(self, layers: Sequence[Layer], exponents: Sequence[Exponents], rule: float | AdamW) -> list[Step]:
         """The same for layers one behind the other: all forward, then all backward from the last on, in one program.
@@ -253,7 +253,7 @@ class LinearMachine:
         """
         plans: list[LayerPlan] = []
         for layer, e in zip(layers, exponents, strict=True):
-            plans.append(self._plan(layer, e, plans[-1].place.end if plans else 1 << 18, None))
+            plans.append(self.plan(layer, e, plans[-1].place.end if plans else 1 << 18, None))
         program = Assembler()
         for plan in plans:
             plan.product(program)
@@ -264,9 +264,10 @@ class LinearMachine:
             plan.gradients(program)
             plan.update(program, rule)
         saturated, cycles = self._run(program)
-        return [Step(tensors=self._results(plan, rule), saturated=saturated, cycles=cycles) for plan in plans]
+        return [Step(tensors=self.results(plan, rule), saturated=saturated, cycles=cycles) for plan in plans]
 
-    def _plan(self, layer: Layer, e: Exponents, start: int, moments: Mapping[str, np.ndarray] | None) -> LayerPlan:
+    def plan(self, layer: Layer, e: Exponents, start: int, moments: Mapping[str, np.ndarray] | None) -> LayerPlan:
+        """A layer's tensors in memory from byte ``start`` on, and its plan; AdamW's moments are 0 unless given."""
         place = LayerMap.place(layer.shape, self.config, start)
         plan = LayerPlan(shape=layer.shape, exponents=e, place=place, config=self.config)
         self._store(layer, e, place)
@@ -281,7 +282,8 @@ class LinearMachine:
         counters = self.host.run(0, len(program), timeout=3600)
         return counters.saturated, counters.cycles
 
-    def _results(self, plan: LayerPlan, rule: float | AdamW) -> dict[str, np.ndarray]:
+    def results(self, plan: LayerPlan, rule: float | AdamW) -> dict[str, np.ndarray]:
+        """What a step of :meth:`plan` left in memory, by tensor name."""
         shape, host, edge = plan.shape, self.host, self.config.edge
         adapters = _adapters(shape)
         sizes = {"y": (shape.tokens, shape.outputs), "dx": (shape.tokens, shape.inputs),
