@@ -13,7 +13,7 @@ from gradloom.rtl.linear.core import LinearArray
 from gradloom.rtl.linear.feet import HiddenFoot
 from gradloom.rtl.linear.machine import Destination, Source
 from gradloom.rtl.linear.parts import PartSequencer
-from gradloom.rtl.linear.weights import TILE_ARG, Dequantizer, TileKind
+from gradloom.rtl.linear.weights import TILE_ARG, Dequantizer, TileBuffer, TileKind
 from gradloom.rtl.linear.words import Requantize
 from gradloom.rtl.plan.assembler import Assembler, Instruction
 from gradloom.rtl.plan.linear import ProductJob, chain

@@ -202,7 +202,7 @@ class LinearMachine:
     def products(self, layers: Sequence[Layer], *, exponents: Sequence[Exponents], backward: bool = False,
                  with_adapter: bool = True) -> "Chain":
         """``y``, or ``dx``, of each layer, in one program."""
-        plans = self._plans(layers, exponents, 1 << 18)
+        plans = self._plans(layers, exponents)
         jobs = [plan.job(backward=backward) for plan in plans]
         if not with_adapter:
             jobs = [replace(job, rank=0, lanes=()) for job in jobs]
@@ -226,24 +226,21 @@ class LinearMachine:
     def step(self, layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1,
              moments: Mapping[str, np.ndarray] | None = None) -> Step:
         """What :func:`reference_step` tells, in RTL; ``cycles`` from bell to interrupt."""
-        plan, = self._plans([layer], [e], 1 << 16)
-        self._store_moments(plan, moments)
+        plan = self.plan(layer, e, 1 << 16, moments)
         program = Assembler()
         plan.product(program)
         plan.product(program, backward=True)
         plan.gradients(program)
         plan.update(program, rule, step=number)
         counters = self._run(program)
-        return Step(tensors=self._results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
+        return Step(tensors=self.results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
 
     def stack(self, layers: Sequence[Layer], exponents: Sequence[Exponents], rule: float | AdamW) -> list[Step]:
         """The same for layers one behind the other: all forward, then all backward from the last on, in one program.
 
         What gradients need of a forward product waits in memory. Cycles and clipped words are those of all.
         """
-        plans = self._plans(layers, exponents, 1 << 18)
-        for plan in plans:
-            self._store_moments(plan, None)
+        plans = self._plans(layers, exponents)
         program = Assembler()
         for plan in plans:
             plan.product(program)
@@ -254,21 +251,23 @@ class LinearMachine:
             plan.gradients(program)
             plan.update(program, rule)
         counters = self._run(program)
-        return [Step(tensors=self._results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
+        return [Step(tensors=self.results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
                 for plan in plans]
 
-    def _plans(self, layers: Sequence[Layer], exponents: Sequence[Exponents], start: int) -> list[LayerPlan]:
-        """Layers one behind the other from ``start`` of the window on, in memory but for their moments."""
-        plans = []
+    def _plans(self, layers: Sequence[Layer], exponents: Sequence[Exponents]) -> list[LayerPlan]:
+        """Of layers one behind the other."""
+        plans: list[LayerPlan] = []
         for layer, e in zip(layers, exponents, strict=True):
-            place = LayerMap.place(layer.shape, self.config, start)
-            start = place.end
-            plans.append(LayerPlan(shape=layer.shape, exponents=e, place=place, config=self.config))
-            self._store(layer, e, place)
+            plans.append(self.plan(layer, e, plans[-1].place.end if plans else 1 << 18))
         return plans
 
-    def _store_moments(self, plan: LayerPlan, moments: Mapping[str, np.ndarray] | None) -> None:
-        for name, size in _adapters(plan.shape).items():
+    def plan(self, layer: Layer, e: Exponents, start: int, moments: Mapping[str, np.ndarray] | None = None,
+             ) -> LayerPlan:
+        """A layer's tensors in memory from byte ``start`` on, and its plan; AdamW's moments are 0 unless given."""
+        place = LayerMap.place(layer.shape, self.config, start)
+        plan = LayerPlan(shape=layer.shape, exponents=e, place=place, config=self.config)
+        self._store(layer, e, place)
+        for name, size in _adapters(layer.shape).items():
             m, v = np.zeros((2, *size), np.int64) if moments is None else moments[f"m{name}"]
             self.host.store(getattr(plan.place, f"m{name}"), tile_moments(m, v, self.config.edge))
 
@@ -283,7 +282,8 @@ class LinearMachine:
         data = self.host.fetch(getattr(plan.place, name), 4 * rows * features)
         return untile_rows(data, rows, features, self.config.edge)
 
-    def _results(self, plan: LayerPlan, rule: float | AdamW) -> dict[str, np.ndarray]:
+    def results(self, plan: LayerPlan, rule: float | AdamW) -> dict[str, np.ndarray]:
+        """What a step of :meth:`plan` left in memory, by tensor name."""
         found = {name: self._fetch(plan, name) for name in _sizes(plan.shape)}
         found["b"] = found["b"].T
         if isinstance(rule, AdamW):

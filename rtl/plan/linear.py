@@ -7,26 +7,20 @@ from typing import Any
 import numpy as np
 
 from ..config import LinearConfig
-from ..control.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
+from ..control.signature import ControlOpcode, Engine
 from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT
 from ..formats.weight_stream import StreamShape
-from ..linear.gradient import GradientOperands
 from ..linear.hidden import HIDDEN_ARG
 from ..linear.machine import Destination, Source
 from ..linear.parts import LinearOperands
-from ..linear.update import UpdateEngine, UpdateOpcode, UpdateOperands
+from ..linear.update import UpdateEngine, UpdateOpcode
 from ..linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from .assembler import Assembler, Instruction, pack
 from .descent import AdamW, learning_rate
+from .side import PIECE, Phase, Piece, append, gradient, load, store, update
 
 __all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "dense_tile",
            "fraction_bits", "tile_moments", "tile_rows", "untile_moments", "untile_rows"]
-
-
-class Phase:
-    """What cycles are counted as."""
-
-    LOAD, FORWARD, BACKWARD, UPDATE, GRADIENT, STORE = 1, 2, 3, 5, 6, 7
 
 
 #: Tokens: operands and adapter of the next product are on chip; those of the one before the last are not needed.
@@ -228,13 +222,12 @@ class LayerPlan:
 
     def keep_hidden(self, program: Assembler) -> None:
         """h of the forward product to memory, where it waits for the gradients while other layers have their turn."""
-        program.add(Engine.STORE, 0, StoreOperands, phase=Phase.STORE, offset=self.place.h, beats=self._hidden_beats,
-                    source=Source.HIDDEN, arg=self._hidden)
+        append(program, [store(self.place.h, self._hidden_beats, Source.HIDDEN, self._hidden)])
         program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
     def restore_hidden(self, program: Assembler) -> None:
         """That h back."""
-        _emit(program, [_load(Transfer(self.place.h, self._hidden_beats, self._hidden), Destination.HIDDEN)])
+        append(program, [_load(Transfer(self.place.h, self._hidden_beats, self._hidden), Destination.HIDDEN)])
         program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
     @property
@@ -247,22 +240,31 @@ class LayerPlan:
 
     def gradients(self, program: Assembler) -> None:
         """``ga = dh' x`` and ``gb = h' dy``, in memory."""
+        append(program, self.gradient_pieces())
+        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+
+    def gradient_pieces(self, *, limit: int = PIECE) -> list[Piece]:
+        """The same in pieces."""
+        pieces = []
         for which, source, result, tiles, slot in (
                 ("gb", self.place.dy, self.place.gb, self.rows, 0),
                 ("ga", self.place.x, self.place.ga, self.columns, 1)):
-            program.add(Engine.HEAD, 0, GradientOperands, phase=Phase.GRADIENT, tiles=tiles,
-                        tokens=self.shape.tokens, rank=self.shape.rank, slot=slot,
-                        shift=self.exponents.gradient(which))
-            _store(program, result, self._beats(tiles, self.shape.rank), Source.GRADIENTS)
-            _emit(program, [_load(Transfer(source, self._beats(tiles, self.shape.tokens), 0), Destination.GRADIENT)])
-        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+            pieces += gradient(self.config, source=source, result=result, tiles=tiles, tokens=self.shape.tokens,
+                               rank=self.shape.rank, slot=slot, shift=self.exponents.gradient(which), limit=limit)
+        return pieces
 
     def update(self, program: Assembler, rule: float | AdamW, *, step: int = 1) -> None:
         """New ``a`` and ``b`` by their gradients: by SGD with a learning rate, or by update ``step`` of AdamW."""
+        append(program, self.update_pieces(rule, step=step, limit=4 * UpdateEngine.depth))
+        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+
+    def update_pieces(self, rule: float | AdamW, *, step: int = 1, limit: int = PIECE) -> list[Piece]:
+        """The same in pieces."""
         spare = MASTER.width - WEIGHT.width
         at, e = self.place, self.exponents
         operands: dict[str, Any]
-        for words, gradient, moments, tiles, frac, gradient_frac in (
+        pieces = []
+        for words, directions, moments, tiles, frac, gradient_frac in (
                 (at.a, at.ga, at.ma, self.columns, e.a + spare, e.ga),
                 (at.b, at.gb, at.mb, self.rows, e.b + spare, e.gb)):
             if isinstance(rule, AdamW):
@@ -270,19 +272,9 @@ class LayerPlan:
             else:
                 word, shift = learning_rate(rule, gradient_frac, frac)
                 opcode, operands = UpdateOpcode.SGD, {"rate": word, "shift": shift}
-            total = self._beats(tiles, self.shape.rank)
-            for start in range(0, total, UpdateEngine.depth):
-                beats, offset = min(total - start, UpdateEngine.depth), start * self.beat
-                program.add(Engine.ENCODE, opcode, UpdateOperands, phase=Phase.UPDATE, beats=beats, **operands)
-                _emit(program, [_load(Transfer(gradient + offset, beats, 0), Destination.DIRECTIONS),
-                                _load(Transfer(words + offset, beats, 0), Destination.WORDS)])
-                # The engine keeps new words until their turn, but no moments.
-                if opcode == UpdateOpcode.ADAMW:
-                    _store(program, moments + 2 * offset, 2 * beats, Source.MOMENTS)
-                _store(program, words + offset, beats, Source.WORDS)
-                if opcode == UpdateOpcode.ADAMW:
-                    _emit(program, [_load(Transfer(moments + 2 * offset, 2 * beats, 0), Destination.MOMENTS)])
-        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+            pieces += update(opcode, operands, self.config, words=words, directions=directions, moments=moments,
+                             beats=self._beats(tiles, self.shape.rank), limit=limit)
+        return pieces
 
     def _beats(self, tiles: int, rows: int) -> int:
         return tiles * rows * self.config.edge // self.config.beat_words
@@ -356,7 +348,7 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
         if index == 0 or not _fit(jobs[index - 1], job, config):
             if index:
                 program.add(Engine.CONTROL, ControlOpcode.FENCE)
-            _emit(program, _inputs(job, index, config, 1 << 23, wait=()))
+            append(program, _inputs(job, index, config, 1 << 23, wait=()))
         x_base, lane_base = _bases(job, index, config)
         follows = following is not None and _fit(job, following, config)
         frees = index + 2 < len(jobs) and follows and _fit(jobs[index + 1], jobs[index + 2], config)
@@ -366,19 +358,19 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
                     slot=job.backward, x_base=x_base, a_base=lane_base, b_base=lane_base + job.inner * job.rank,
                     hidden_shift=job.shifts["hidden_shift"], dot_shift=job.shifts["dot_shift"],
                     shift=job.shifts["shift"])
-        _store(program, job.result.offset, job.result.beats, Source.OUTPUTS)
+        append(program, [store(job.result.offset, job.result.beats, Source.OUTPUTS)])
         if job.tables is not None:
-            _emit(program, [_load(job.tables, Destination.TABLES)])
+            append(program, [_load(job.tables, Destination.TABLES)])
         if follows:
             assert following is not None
             wait = (FREE,) if index and _fit(jobs[index - 1], job, config) else ()
             ahead = _inputs(following, index + 1, config, piece, wait=wait)
         for number, tile in enumerate(job.tiles):
-            _emit(program, [_load(tile, Destination.TILES)])
+            append(program, [_load(tile, Destination.TILES)])
             # While this product's first outputs are made, the one before it is still read.
             if number >= job.inner - 1 and ahead:
-                _emit(program, [ahead.pop(0)])
-        _emit(program, ahead)
+                append(program, [ahead.pop(0)])
+        append(program, ahead)
         ahead = []
     program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
@@ -418,16 +410,4 @@ def _inputs(job: ProductJob, index: int, config: LinearConfig, piece: int, *, wa
 
 
 def _load(transfer: Transfer, destination: Destination) -> Instruction:
-    return Instruction(Engine.LOAD, 0, {"offset": transfer.offset, "beats": transfer.beats, "dest": destination,
-                                        "arg": transfer.argument}, phase=Phase.LOAD)
-
-
-def _emit(program: Assembler, loads: Sequence[Instruction]) -> None:
-    for load in loads:
-        program.add(load.engine, load.opcode, LoadOperands, wait=load.wait, post=load.post, phase=load.phase,
-                    offset=load.operands["offset"], beats=load.operands["beats"], dest=load.operands["dest"],
-                    arg=load.operands["arg"])
-
-
-def _store(program: Assembler, offset: int, beats: int, source: Source) -> None:
-    program.add(Engine.STORE, 0, StoreOperands, phase=Phase.STORE, offset=offset, beats=beats, source=source, arg=0)
+    return load(transfer.offset, transfer.beats, destination, transfer.argument)

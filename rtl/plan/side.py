@@ -33,7 +33,9 @@ class Piece:
 
     ``instructions`` stay in this order without a LOAD or STORE of others between them. ``stores`` come later, but
     before the next piece of any side work; what they need is loaded by then. With every STORE of a product behind the
-    loads that it needs, no program of such pieces blocks, since what a piece loads has room on chip.
+    loads that it needs, no program of such pieces blocks, since what a piece loads has room on chip. Pieces of one
+    command stay in order, and between those of a vector's command comes no other command of its queue, which updates
+    share.
 
     ``read``, ``written``: beats over the bus.
     """
