@@ -270,6 +270,7 @@ class LinearMachine:
         for name, size in _adapters(layer.shape).items():
             m, v = np.zeros((2, *size), np.int64) if moments is None else moments[f"m{name}"]
             self.host.store(getattr(plan.place, f"m{name}"), tile_moments(m, v, self.config.edge))
+        return plan
 
     def _run(self, program: Assembler) -> Counters:
         program.add(Engine.CONTROL, ControlOpcode.END)

@@ -1,10 +1,12 @@
 """A language model's training step: its words, and the step in floating point, in integers, and in RTL."""
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from gradloom.firmware.host import Accelerator, Counters
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.formats.blocks import dequantize_scales
 from gradloom.rtl.formats.fixed import saturate
@@ -14,18 +16,22 @@ from gradloom.rtl.formats.weight_stream import BOOKS, pack_stream
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, LanguageModel
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.pack import QuantizedLinear
+from gradloom.rtl.plan.assembler import Instruction
+from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.exponents import choose
-from gradloom.rtl.plan.linear import fraction_bits, tile_rows
-from gradloom.rtl.plan.operations import EDGE, Codes, Halves, Operation, Product, Rope, Tensor
-from gradloom.rtl.plan.step import Layout
-from gradloom.rtl.plan.transformer import HEAD_MATRIX, IDENTITY, TARGETS, Step, norm_gains
+from gradloom.rtl.plan.linear import fraction_bits, tile_rows, untile_rows
+from gradloom.rtl.plan.operations import EDGE, Codes, Gradient, Halves, Operation, Product, Rope, Tensor, results
+from gradloom.rtl.plan.step import Layout, lower
+from gradloom.rtl.plan.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step, norm_gains
 from gradloom.rtl.plan.vector import frac_of, norm_weight
 
+from .designs import design
+from .device import SimulatedDevice, build_device
 from .reference import linear as reference
 from .reference.llama import rope_angles
 from .reference.step import FloatStep, IntegerStep
 
-__all__ = ["Frozen", "Training", "largest"]
+__all__ = ["Frozen", "StepMachine", "StepRun", "Training", "largest"]
 
 _SPARE = MASTER.width - WEIGHT.width
 #: A word of the head has so many bits less than a weight.
@@ -226,6 +232,82 @@ class Training:
                 if f"{name}.{which}" in layout.offsets:
                     made[layout[f"{name}.{which}"]] = bytes(layout.sizes[f"{name}.{which}"])
         return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRun:
+    """A step that ran in RTL: words of every tensor by name, ``[tokens, features]``, and of adapters as they lie in
+    memory; the counters; the program."""
+
+    values: dict[str, np.ndarray]
+    loss: float
+    counters: Counters
+    instructions: Sequence[Instruction]
+
+
+class StepMachine:
+    """A generated machine in simulation, asked for training steps.
+
+    Parameters
+    ----------
+    config : LinearConfig
+    memory_bytes : int
+    tell : callable, optional
+        Told what takes long.
+    """
+
+    def __init__(self, config: LinearConfig, *, memory_bytes: int = 1 << 28,
+                 tell: Callable[[str], None] | None = None) -> None:
+        self.config = config
+        if tell is not None:
+            tell("generating the Verilog")
+        program = build_device(design(config), memory_bytes=memory_bytes, data_bits=config.beat_bits,
+                               address_bits=config.address_bits, tell=tell)
+        self.device = SimulatedDevice(program, memory_bytes=memory_bytes)
+        self.host = Accelerator(self.device)
+        self.layout = Layout()
+        self.held: set[str] = set()
+
+    def close(self) -> None:
+        """Ends the simulation."""
+        self.device.close()
+
+    def run(self, training: Training, frac: Mapping[str, int], *, rule: float | AdamW | None = None,
+            number: int = 1) -> StepRun:
+        """A step; the frozen matrices stay in memory from step to step."""
+        layout, frozen = self.layout, training.frozen
+        if training.head:
+            layout.place(HEAD_MATRIX, 2 * frozen.words[HEAD_MATRIX].size)
+        program = lower(training.operations, frac, layout, self.config, rule=rule, number=number)
+        for name in frozen.words:
+            if name in layout.offsets and name not in self.held:
+                self.host.store(layout[name], frozen.stream(name))
+                self.held.add(name)
+        for offset, data in training.memory(frac, layout, self.config).items():
+            self.host.store(offset, data)
+        start = -(-layout.end // 4096) * 4096
+        self.host.store(start, program.code)
+        counters = self.host.run(start, len(program), timeout=36000)
+        return StepRun(values=self._values(training), loss=self._loss(training), counters=counters,
+                       instructions=program.instructions)
+
+    def _values(self, training: Training) -> dict[str, np.ndarray]:
+        sizes = {part.name: (part.rows, part.tensor.features) for operation in training.operations
+                 for part in results(operation)}
+        for operation in training.operations:
+            if isinstance(operation, Gradient):
+                name, rank = operation.adapter.name, operation.adapter.rank
+                for kind in ("", "g"):
+                    sizes[f"{name}.{kind}a"] = rank, operation.x.tensor.features
+                    sizes[f"{name}.{kind}b"] = rank, operation.dy.tensor.features
+        return {name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
+                for name, (rows, features) in sizes.items()}
+
+    def _loss(self, training: Training) -> float:
+        if not training.head:
+            return 0.0
+        total, count = np.frombuffer(self.host.fetch(self.layout[LOSS], 16), "<u8")
+        return float(total) * 2.0**-16 * math.log(2) / max(int(count & 0xFFFFFFFF), 1)
 
 
 def largest(made: FloatStep) -> dict[str, float]:

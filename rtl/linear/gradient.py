@@ -18,7 +18,7 @@ __all__ = ["GradientOperands", "GradientEngine"]
 
 #: Operands of the one command: ``tiles`` of the streamed tensor, shift of the results.
 GradientOperands = data.StructLayout({
-    "tiles": 8, "tokens": 8, "rank": 6, "slot": 1, "shift": 6, "_pad": 3, "_reserved": 128})
+    "tiles": 8, "tokens": 8, "rank": 6, "slot": 2, "shift": 6, "_pad": 2, "_reserved": 128})
 
 
 class GradientEngine(wiring.Component):

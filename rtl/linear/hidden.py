@@ -1,5 +1,5 @@
 """The words of h that gradients are made of: as they come from a product, or back from memory."""
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -12,7 +12,10 @@ from .beats import BeatQueue
 from .feet import HiddenWord
 from .words import sign_extended
 
-__all__ = ["HIDDEN_ARG", "HiddenMemory", "RestoreBeat"]
+__all__ = ["HIDDEN_ARG", "SLOTS", "HiddenMemory", "RestoreBeat"]
+
+#: Products write the first two; what comes back from memory may go to the others, while products go on.
+SLOTS = 4
 
 #: Which h a transfer is of: ``slot``, and its size.
 HIDDEN_ARG = data.StructLayout({"slot": 8, "tokens": 8, "rank": 8, "_reserved": 8})
@@ -24,7 +27,7 @@ def RestoreBeat(config):
 
 
 class HiddenMemory(wiring.Component):
-    """h of two slots, rounded to 18 bits: 6 bits dropped, half up.
+    """h of :data:`SLOTS` slots, rounded to 18 bits: 6 bits dropped, half up.
 
     In memory, h is pairs of rank indices outermost, then tokens, two words of 32 bits each; the last beat may hold
     more, which is not looked at. A beat of either direction takes ``edge / 16`` cycles, and more while the gradient
@@ -45,7 +48,7 @@ class HiddenMemory(wiring.Component):
         super().__init__({
             "hidden": In(HiddenWord(config)),
             "read": In(data.StructLayout({
-                "valid": 1, "slot": 1, "token": range(config.tokens), "pair": range(pairs)})),
+                "valid": 1, "slot": range(SLOTS), "token": range(config.tokens), "pair": range(pairs)})),
             "words": Out(data.ArrayLayout(signed(WEIGHT.width), 2)),
             "request": In(stream.Signature(HIDDEN_ARG)), "o": Out(stream.Signature(config.beat_bits)),
             "restore": In(stream.Signature(RestoreBeat(config))),
@@ -58,7 +61,7 @@ class HiddenMemory(wiring.Component):
         pairs = config.rank // 2
         steps = config.beat_words // 2
         where = data.StructLayout({
-            "valid": 1, "slot": 1, "token": range(config.tokens), "pair": range(pairs)})
+            "valid": 1, "slot": range(SLOTS), "token": range(config.tokens), "pair": range(pairs)})
 
         # ---- words in: from a product, else from memory
         rounded = half_up_hdl(self.hidden.value, ACTIVATION.width - WEIGHT.width)
@@ -106,11 +109,11 @@ class HiddenMemory(wiring.Component):
                       Cat(send.token, send.slot, send.pair))
         for side in range(2):
             m.submodules[f"side_{side}"] = side_memory = memory.Memory(
-                shape=signed(WEIGHT.width), depth=2 * config.tokens << ceil_log2(pairs), init=[])
+                shape=signed(WEIGHT.width), depth=SLOTS * config.tokens << ceil_log2(pairs), init=[])
             write, read = side_memory.write_port(), side_memory.read_port()
             m.d.comb += [
                 write.en.eq(Mux(made.valid, made.rank[0] == side, back & at.valid)),
-                write.addr.eq(Mux(made.valid, Cat(made.token, made.slot, made.rank[1:]),
+                write.addr.eq(Mux(made.valid, Cat(made.token, made.slot, Const(0, ceil_log2(SLOTS) - 1), made.rank[1:]),
                                   Cat(at.token, at.slot, at.pair))),
                 write.data.eq(Mux(made.valid, word, held.word_select(side, MASTER.width)[:WEIGHT.width].as_signed())),
                 read.addr.eq(address), self.words[side].eq(read.data),

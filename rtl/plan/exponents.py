@@ -1,7 +1,7 @@
 """Fraction bits of every tensor of a step, from what the tensors are known to reach."""
 from collections.abc import Iterable, Mapping
 
-from .operations import Add, Fracs, Norm, NormBackward, Operation, Product, Rope, Slice, Swiglu, SwigluBackward
+from .operations import Fracs, Operation, results
 from .vector import frac_of
 
 __all__ = ["HEADROOM", "choose"]
@@ -19,7 +19,7 @@ def choose(operations: Iterable[Operation], largest: Mapping[str, float], given:
     """
     frac = dict(given)
     for operation in operations:
-        forms = {part.name: part.tensor.form for part in _results(operation)}
+        forms = {part.name: part.tensor.form for part in results(operation)}
         for name, (low, high) in operation.limits(frac).items():
             if name in frac:
                 chosen = frac[name]
@@ -30,15 +30,3 @@ def choose(operations: Iterable[Operation], largest: Mapping[str, float], given:
             if not low <= chosen <= high:
                 raise ValueError(f"{name}: {chosen} fraction bits, its operation can make {low} to {high}")
     return frac
-
-
-def _results(operation: Operation) -> tuple[Slice, ...]:
-    match operation:
-        case Product() | Norm() | Add() | Rope() | Swiglu():
-            return (operation.y,)
-        case NormBackward():
-            return (operation.dx,)
-        case SwigluBackward():
-            return operation.dgate, operation.dup
-        case _:
-            return ()

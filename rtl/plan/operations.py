@@ -15,7 +15,7 @@ from . import vector
 
 __all__ = ["EDGE", "Adapter", "Add", "Angles", "Codes", "Fracs", "Gradient", "Halves", "Loss", "Norm", "NormBackward",
            "Operation", "Product", "Rope", "Slice", "Softmax", "SoftmaxBackward", "Swiglu", "SwigluBackward", "Tensor",
-           "Words"]
+           "Words", "results"]
 
 #: Features of a tile.
 EDGE = 64
@@ -352,6 +352,25 @@ class Loss:
 
 Operation = (Product | Gradient | Norm | NormBackward | Add | Rope | Swiglu | SwigluBackward | Softmax
              | SoftmaxBackward | Loss)
+
+
+def results(operation: Operation) -> tuple[Slice, ...]:
+    """What an operation makes, gradients and losses aside."""
+    match operation:
+        case Product() | Norm() | Add() | Rope() | Swiglu():
+            return (operation.y,)
+        case NormBackward():
+            return (operation.dx,)
+        case SwigluBackward():
+            return operation.dgate, operation.dup
+        case Softmax():
+            return (operation.p,)
+        case SoftmaxBackward():
+            return (operation.ds,)
+        case Loss():
+            return (operation.d,)
+        case _:
+            return ()
 
 
 def _within(top: int) -> tuple[int, int]:

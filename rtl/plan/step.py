@@ -1,7 +1,7 @@
 """The program of a training step: where its tensors lie in memory, and the commands of its operations."""
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..config import LinearConfig
 from ..control.signature import Engine
@@ -40,6 +40,7 @@ from .operations import (
     Words,
 )
 from .side import Piece
+from .vector import UNIT
 from .weave import Main, Side, gap, weave
 
 __all__ = ["Layout", "lower"]
@@ -189,11 +190,12 @@ class _Lowering:
             back = self._hidden(f"{name}.{hidden}", source.rows, adapter.rank, slot=slot)
             restore = side.load(back.offset, back.beats, Destination.HIDDEN, back.argument)
             if which == "gb" and self.graded:
-                restore = side.waiting(restore, _GRADED)
-            made = side.gradient(self.config, source=self.layout.part(source), result=self.layout[f"{name}.{which}"],
-                                 tiles=source.count, tokens=source.rows, rank=adapter.rank, slot=slot,
-                                 shift=shifts[which], limit=self.limit)
-            pieces += side.behind(restore, made, post=(_GRADED,) if which == "ga" else ())
+                restore = replace(restore, wait=(_GRADED,))
+            first, *others = side.gradient(
+                self.config, source=self.layout.part(source), result=self.layout[f"{name}.{which}"],
+                tiles=source.count, tokens=source.rows, rank=adapter.rank, slot=slot, shift=shifts[which],
+                limit=self.limit, post=(_GRADED,) if which == "ga" else ())
+            pieces += [replace(first, instructions=(restore, *first.instructions)), *others]
         self.graded += 1
         return pieces
 
@@ -233,7 +235,7 @@ class _Lowering:
     def _norm(self, operation: Norm) -> list[Piece]:
         x, y = operation.x, operation.y
         return (self._weights(operation.weight, x.count)
-                + self._vector(VectorOpcode.NORM_SUMS, x, operation.epsilon(self.frac), a=self._at(x))
+                + self._vector(VectorOpcode.NORM_SUMS, x, {"left": UNIT, **operation.epsilon(self.frac)}, a=self._at(x))
                 + self._vector(VectorOpcode.NORM, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y)))
 
     def _normbackward(self, operation: NormBackward) -> list[Piece]:

@@ -13,11 +13,11 @@ from ..formats.fixed import Fixed
 from ..formats.linear import ACTIVATION, WEIGHT
 from ..formats.vector import EPS_SHIFT, FACTOR_FRAC, LEAST_GATE, PROBABILITY_FRAC
 
-__all__ = ["add", "epsilon", "frac_of", "norm_weight", "rms_norm", "rms_norm_backward", "rope", "softmax",
+__all__ = ["UNIT", "add", "epsilon", "frac_of", "norm_weight", "rms_norm", "rms_norm_backward", "rope", "softmax",
            "softmax_backward", "swiglu", "swiglu_backward"]
 
 #: A shift of 7 leaves a product as it is.
-_UNIT = 7
+UNIT = 7
 
 
 def frac_of(magnitude: float, form: Fixed = ACTIVATION) -> int:
@@ -39,12 +39,12 @@ def _checked(**shifts: int) -> dict[str, int]:
 def swiglu(gate: int, up: int, y: int) -> dict[str, int]:
     """Shifts from the fractions of gate, up and y."""
     # A term may have a bit more than the gate.
-    return _checked(gate_shift=gate - 4, left=FACTOR_FRAC + _UNIT - 1, shift=gate + 1 + up - y)
+    return _checked(gate_shift=gate - 4, left=FACTOR_FRAC + UNIT - 1, shift=gate + 1 + up - y)
 
 
 def swiglu_backward(dy: int, gate: int, up: int, dgate: int, dup: int) -> dict[str, int]:
     """Shifts from fractions. SiLU is as steep as 1.1, so the term of dgate gets no bit more than up."""
-    return _checked(gate_shift=gate - 4, left=FACTOR_FRAC + _UNIT - 1, right=FACTOR_FRAC + _UNIT,
+    return _checked(gate_shift=gate - 4, left=FACTOR_FRAC + UNIT - 1, right=FACTOR_FRAC + UNIT,
                     shift=up + dy - dgate, second_shift=gate + 1 + dy - dup)
 
 
@@ -72,19 +72,19 @@ def rms_norm(weight: int, y: int) -> dict[str, int]:
 
 def rms_norm_backward(dy: int, x: int, weight: int, dx: int) -> Mapping[str, Mapping[str, int]]:
     """Shifts of ``sums`` and of ``result``. The term of ``dy · weight`` never clips."""
-    left = WEIGHT.width - 1 + _UNIT - 1
-    term = dy + weight + _UNIT - left
-    return {"sums": _checked(left=_UNIT, right=left), "result": _checked(left=left, shift_base=term + 17 - x - dx)}
+    left = WEIGHT.width - 1 + UNIT - 1
+    term = dy + weight + UNIT - left
+    return {"sums": _checked(left=UNIT, right=left), "result": _checked(left=left, shift_base=term + 17 - x - dx)}
 
 
 def add(a: int, b: int, y: int) -> dict[str, int]:
     """Shifts from fractions."""
-    return _checked(left=a + _UNIT - y, right=b + _UNIT - y, shift=0)
+    return _checked(left=a + UNIT - y, right=b + UNIT - y, shift=0)
 
 
 def rope(x: int, y: int) -> dict[str, int]:
     """Shifts from fractions."""
-    left = x + FACTOR_FRAC + _UNIT - y
+    left = x + FACTOR_FRAC + UNIT - y
     return _checked(left=left, right=left, shift=0)
 
 
@@ -100,5 +100,5 @@ def softmax(s: int) -> dict[str, int]:
 def softmax_backward(dp: int, ds: int) -> Mapping[str, Mapping[str, int]]:
     """Shifts of ``sums`` and of ``result`` from fractions; dp has 24 bits. ``ds`` is what base e would give, since
     ln(2) belongs to what made s."""
-    return {"sums": _checked(left=_UNIT),
-            "result": _checked(left=_UNIT, right=_UNIT, shift=dp + PROBABILITY_FRAC - ds)}
+    return {"sums": _checked(left=UNIT),
+            "result": _checked(left=UNIT, right=UNIT, shift=dp + PROBABILITY_FRAC - ds)}
