@@ -20,13 +20,14 @@ from gradloom.rtl.plan.linear import ProductJob, chain
 
 from .linear_perf_queues import Output, Taken
 from .linear_perf_side import Gradient, Kept, Update
+from .linear_perf_vector import Shared, Vector
 from .perf_shell import FIFO, OneAtATime, ShellMachine, Transfer
 from .perf_timing import Timing
 
 __all__ = ["PHASES", "LinearForecast", "forecast_linear", "forecast_products"]
 
-#: Names of the phase counters of such a program. Nothing counts as the empty one; UPDATE counts as no engine's.
-PHASES = ("wait", "load", "forward", "backward", "", "update", "gradient", "store")
+#: Names of the phase counters of such a program. Those of ENCODE count nothing.
+PHASES = ("wait", "load", "forward", "backward", "vector", "update", "gradient", "store")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -315,15 +316,24 @@ class Machine(ShellMachine):
         self.linear = _Linear(self)
         self.gradient = Gradient(self)
         self.update = Update(self)
-        self.engines |= {Engine.ARRAY: self.linear, Engine.HEAD: self.gradient, Engine.ENCODE: self.update}
+        self.vector = Vector(self)
+        self.shared = Shared(self.update, self.vector, self)
+        self.engines |= {Engine.ARRAY: self.linear, Engine.HEAD: self.gradient, Engine.ENCODE: self.shared}
         self.queues = {Source.OUTPUTS: self.linear.output, Source.GRADIENTS: self.gradient.output,
                        Source.WORDS: self.update.words, Source.MOMENTS: self.update.moments,
-                       Source.HIDDEN: self.kept}
+                       Source.HIDDEN: self.kept, Source.VECTOR: self.vector.o, Source.VECTOR_SECOND: self.vector.q}
         self.sinks = {
             Destination.TABLES: self.linear.weights.tables, Destination.TILES: self.linear.weights.tiles,
             Destination.LANES: self.linear.stager.lanes, Destination.GRADIENT: self.gradient.take,
             Destination.DIRECTIONS: self.update.take_gradients, Destination.WORDS: self.update.take_words,
-            Destination.MOMENTS: self.update.take_moments, Destination.HIDDEN: self.kept.restore}
+            Destination.MOMENTS: self.update.take_moments, Destination.HIDDEN: self.kept.restore,
+            Destination.VECTOR_A: self.vector.take_a, Destination.VECTOR_B: self.vector.take_b,
+            Destination.VECTOR_C: self.vector.take_c}
+
+    def finished(self, command: int, cycle: int) -> None:
+        super().finished(command, cycle)
+        if self.commands[command].engine is Engine.ENCODE:
+            self.shared.done(cycle)
 
 
 def forecast_linear(program: Assembler | Sequence[Instruction], *, config: LinearConfig | None = None,

@@ -14,8 +14,8 @@ VECTOR = 8
 class SharedQueue(wiring.Component):
     """Passes commands below :data:`VECTOR` to one engine, all others to a second one, in order.
 
-    A command goes to the other engine only when the one before is done, and a cycle later; commands for the same
-    engine follow each other as that engine takes them.
+    A command goes to the other engine from the cycle after the one before was done; commands for the same engine follow
+    each other as that engine takes them.
 
     Members
     -------
@@ -29,24 +29,24 @@ class SharedQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         command, ports = self.i.command, (self.first, self.second)
-        owner, under_way, ours = Signal(), Signal(6), Signal()
+        owner, wanted, under_way, allowed = Signal(), Signal(), Signal(6), Signal()
         taken = Signal()
         m.d.comb += [
-            ours.eq(command.p.opcode[3:].any() == owner),
-            command.ready.eq(ours & Mux(owner, self.second.command.ready, self.first.command.ready)),
+            wanted.eq(command.p.opcode[3:].any()), allowed.eq((under_way == 0) | (wanted == owner)),
+            command.ready.eq(allowed & Mux(wanted, self.second.command.ready, self.first.command.ready)),
             taken.eq(command.valid & command.ready),
             self.i.done.eq(self.first.done | self.second.done),
             self.i.error.valid.eq(self.first.error.valid | self.second.error.valid),
             self.i.error.code.eq(Mux(owner, self.second.error.code, self.first.error.code)),
         ]
         for n, port in enumerate(ports):
-            m.d.comb += [port.command.valid.eq(command.valid & ours & (owner == n)),
+            m.d.comb += [port.command.valid.eq(command.valid & allowed & (wanted == n)),
                          port.command.p.args.eq(command.p.args)]
         m.d.comb += [
             self.first.command.p.opcode.eq(command.p.opcode),
             self.second.command.p.opcode.eq(Cat(command.p.opcode[:3], (command.p.opcode[3:] - 1)[:5])),
         ]
         m.d.sync += under_way.eq(under_way + taken - self.i.done)
-        with m.If(command.valid & ~ours & (under_way == 0)):
-            m.d.sync += owner.eq(~owner)
+        with m.If(taken):
+            m.d.sync += owner.eq(wanted)
         return m

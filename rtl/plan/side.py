@@ -98,7 +98,7 @@ def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LinearConf
     The first load waits for the tokens ``wait``; the last store, or the command if it has no result, posts ``post``.
     """
     row = operands.get("row", config.edge // config.beat_words)
-    tile = row * max(operands.get("tokens", 1), 1)
+    tile = row if opcode == VectorOpcode.WEIGHTS else row * operands["tokens"]
     total = tile * operands["tiles"]
     streams = [(each, destination) for each, destination in (
         (a, Destination.VECTOR_A), (b, Destination.VECTOR_B), (c, Destination.VECTOR_C)) if each is not None]

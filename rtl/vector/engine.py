@@ -319,7 +319,7 @@ class VectorEngine(wiring.Component):
         m.d.sync += [is_sums.eq(sum(op == each for each in _SUMS).any()),
                      both.eq(op == VectorOpcode.NORM_BACKWARD_SUMS)]
         # From the last operands to the last sum; then to the last root, or to the magnitude.
-        settle = Lane.latency + sums.latency + 4
+        settle = Lane.latency + RowSums.latency(self.lanes) + 4
         rest = Signal(range(settle + 1), init=settle)
         asking = Signal()
         along, token = Signal(), Signal(range(self.tokens))

@@ -20,7 +20,7 @@ RootWord = data.StructLayout({"mantissa": ROOT_FRAC, "exponent": 5, "pull": sign
 class RowSums(wiring.Component):
     """Sums of products over the rows of a tensor that comes tile by tile, a row of each token in a tile.
 
-    Two sums a token: ``along`` chooses. :attr:`latency` cycles pass from a row's last beat to its sum in memory.
+    Two sums a token: ``along`` chooses. :meth:`latency` cycles pass from a row's last beat to its sum in memory.
 
     Parameters
     ----------
@@ -44,10 +44,10 @@ class RowSums(wiring.Component):
             "address": In(range(2 * tokens)), "sum": Out(signed(SUM)),
         })
 
-    @property
-    def latency(self):
+    @staticmethod
+    def latency(lanes):
         """Cycles from a beat to its sum."""
-        return (self.lanes - 1).bit_length() + 2
+        return (lanes - 1).bit_length() + 2
 
     def elaborate(self, platform):
         m = Module()

@@ -8,6 +8,7 @@ import pytest
 
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.control.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
+from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.linear.gradient import GradientOperands
 from gradloom.rtl.linear.hidden import HIDDEN_ARG
 from gradloom.rtl.linear.machine import Destination, Source
@@ -17,16 +18,23 @@ from gradloom.rtl.linear.weights import TILE_ARG, TileKind
 from gradloom.rtl.plan.assembler import Assembler, Instruction, pack
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
+from gradloom.rtl.plan.side import Tensor, append, vector
 from gradloom.sim.linear_perf import forecast_linear, forecast_products
 from gradloom.sim.perf_timing import compare
 
 from .conftest import SMALL
+from .side import weave
 
 #: Any will do: no cycle depends on a value.
 EXPONENTS = Exponents(x=20, w=17, a=17, b=17, h=15, y=15, dy=20, dh=15, dx=15, ga=15, gb=15)
 LATENCIES = [(1, 1), (3, 2), (40, 10), (120, 300)]
 START = 1 << 17         # of what programs load; they lie before it
 SOURCE, RESULT = 1 << 18, 1 << 19
+#: Operands of the vector engine's operations, and results.
+OPERANDS = {
+    VectorOpcode.WEIGHTS: "a -", VectorOpcode.SWIGLU: "ab o", VectorOpcode.SWIGLU_BACKWARD: "abc oq",
+    VectorOpcode.NORM_SUMS: "a -", VectorOpcode.NORM: "a o", VectorOpcode.NORM_BACKWARD_SUMS: "ab -",
+    VectorOpcode.NORM_BACKWARD: "ab o", VectorOpcode.ADD: "ab o", VectorOpcode.ROPE: "ab o"}
 
 
 def agree(machine, program, latency=(40, 10), offset=0):
@@ -126,6 +134,37 @@ def update(program, opcode, beats, *, late=(), shift=lambda: 0):
         load(program, Destination.MOMENTS, 2 * beats, offset=SOURCE + shift())
 
 
+@pytest.mark.parametrize("latency", LATENCIES, ids=str)
+@pytest.mark.parametrize("tiles, tokens, limit", [(1, 1, 384), (3, 5, 24), (13, 8, 384), (15, 8, 1500)])
+@pytest.mark.parametrize("opcode", OPERANDS, ids=lambda opcode: opcode.name)
+def test_a_vector_operation(machine, opcode, tiles, tokens, limit, latency):
+    """The last of them fills both queues of results."""
+    program = Assembler()
+    append(program, operation(opcode, tiles, tokens, limit))
+    agree(machine, program, latency)
+
+
+@pytest.mark.parametrize("latency", LATENCIES, ids=str)
+@pytest.mark.parametrize("opcode", [VectorOpcode.NORM, VectorOpcode.ROPE], ids=lambda opcode: opcode.name)
+def test_results_that_wait_for_a_store_of_others(machine, opcode, latency):
+    """The vector engine stands still when its results have no room, and its operands queue up."""
+    program, pieces = Assembler(), operation(opcode, 14, 8, 1500)
+    append(program, [each for piece in pieces for each in piece.instructions])
+    program.add(Engine.HEAD, 0, GradientOperands, phase=6, tiles=2, tokens=8, rank=4)
+    store(program, Source.GRADIENTS, 2 * 4 * 8, offset=RESULT + (1 << 18))
+    append(program, [each for piece in pieces for each in piece.stores])
+    load(program, Destination.GRADIENT, 2 * 8 * 8)
+    agree(machine, program, latency)
+
+
+def operation(opcode, tiles, tokens, limit, shift=lambda: 0):
+    streams, results = OPERANDS[opcode].split()
+    tensors = {name: Tensor(offset=SOURCE + shift(), repeated=opcode is VectorOpcode.ROPE and name == "b")
+               for name in streams}
+    tensors |= {name: Tensor(offset=RESULT + (n << 17) + shift()) for n, name in enumerate(results.strip("-"))}
+    return vector(opcode, {"tiles": tiles, "tokens": tokens}, SMALL, limit=limit, **tensors)
+
+
 # -- programs
 
 
@@ -195,6 +234,13 @@ def _any_hidden(program, draw, late):
         load(program, Destination.HIDDEN, beats, offset=SOURCE + 8 * draw.randint(0, 40), arg=argument)
 
 
+def _any_vector(program, draw, late):
+    """Its stores cannot wait long: all pieces of a command come in turns."""
+    pieces = operation(draw.choice(list(OPERANDS)), draw.randint(1, 6), draw.randint(1, SMALL.tokens),
+                       draw.choice((48, 100, 384, 1500)), shift=lambda: 8 * draw.randint(0, 40))
+    append(program, pieces)
+
+
 def _any_update(program, draw, late):
     update(program, draw.choice(list(UpdateOpcode)), draw.randint(1, UpdateEngine.depth), late=late,
            shift=lambda: 8 * draw.randint(0, 40))
@@ -215,11 +261,33 @@ def test_any_commands_in_any_order(machine, seed):
         late = draw.choice(((), (5,)))
         if late:
             load(program, Destination.OPERANDS, draw.randint(1, 600), post=late)
-        draw.choice((_any_product, _any_gradient, _any_update, _any_hidden))(program, draw, late)
+        draw.choice((_any_product, _any_gradient, _any_update, _any_hidden, _any_vector))(program, draw, late)
         if draw.random() < 0.3:
             program.add(Engine.CONTROL, ControlOpcode.FENCE)
     latency = draw.choice((*LATENCIES, (17, 4), (41, 60), (90, 900)))
     agree(machine, program, latency, offset=draw.choice((0, 32, 160, 224)))
+
+
+@pytest.mark.parametrize("latency", LATENCIES, ids=str)
+@pytest.mark.parametrize("rule", [0.3, AdamW(lr=1e-3)], ids=["sgd", "adamw"])
+@pytest.mark.parametrize("seed, limit", [(0, 384), (1, 96), (2, 60), (3, 240)])
+def test_work_between_the_tiles_of_a_product(machine, rule, seed, limit, latency):
+    """Vectors, gradients and updates in any order of their commands, with pieces of gradients amid those of vectors."""
+    draw = random.Random(seed)
+    plan = layer_plan((draw.choice((32, 64)), 48, draw.randint(1, 8), 4))
+    beside = layer_plan((96, 112, draw.randint(1, 8), 4), plan.place.end)
+    gradients, updates = plan.gradient_pieces(limit=limit), plan.update_pieces(rule, limit=limit)
+    others = [operation(opcode, draw.randint(1, 6), draw.randint(1, 8), limit, shift=lambda: 8 * draw.randint(0, 40))
+              for opcode in OPERANDS]
+    others += [[update] for update in updates]
+    draw.shuffle(others)
+    pieces = [piece for command in others for piece in command]
+    for place, piece in zip(sorted(draw.sample(range(len(pieces) + len(gradients)), len(gradients))), gradients):
+        pieces.insert(place, piece)
+    programs = [Assembler() for _ in range(2)]
+    chain(programs[0], [beside.job()], SMALL)
+    append(programs[1], weave(programs[0].instructions, pieces, SMALL.beat_bits // 8))
+    agree(machine, programs[1], latency)
 
 
 def test_refuses_what_never_ends():

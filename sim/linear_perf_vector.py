@@ -1,0 +1,279 @@
+"""The vector engine of the machine for quantised linear layers in time, and the queue that it shares."""
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gradloom.rtl.control.signature import Engine
+from gradloom.rtl.formats.vector import VectorOpcode
+from gradloom.rtl.linear.operands import OperandQueue
+from gradloom.rtl.linear.share import VECTOR
+from gradloom.rtl.vector.lane import Lane
+from gradloom.rtl.vector.roots import RowSums
+
+from .linear_perf_queues import Operands, Output
+from .perf_shell import FIFO, OneAtATime, Transfer
+from .perf_sequencer import EngineModel
+
+if TYPE_CHECKING:
+    from .linear_perf import Machine
+
+__all__ = ["Shared", "Vector"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Operation:
+    """What matters of an opcode: its operand streams, cycles a beat, and in which of them each result is made; whether
+    roots follow, and how many cycles they take a token."""
+
+    streams: str = "a"
+    cycles: int = 1
+    o: int | None = None
+    q: int | None = None
+    roots: int = 0
+
+
+_OPERATIONS = {
+    VectorOpcode.WEIGHTS: _Operation(),
+    VectorOpcode.SWIGLU: _Operation(streams="ab", o=0),
+    VectorOpcode.SWIGLU_BACKWARD: _Operation(streams="abc", cycles=2, q=0, o=1),
+    VectorOpcode.NORM_SUMS: _Operation(roots=1),
+    VectorOpcode.NORM: _Operation(o=0),
+    VectorOpcode.NORM_BACKWARD_SUMS: _Operation(streams="ab", cycles=2, roots=2),
+    VectorOpcode.NORM_BACKWARD: _Operation(streams="ab", o=0),
+    VectorOpcode.ADD: _Operation(streams="ab", o=0),
+    VectorOpcode.ROPE: _Operation(streams="ab", o=0),
+}
+
+
+class Shared:
+    """One queue for two engines: a command goes to the other one when the last is known to be done."""
+
+    def __init__(self, first: EngineModel, second: EngineModel, machine: "Machine") -> None:
+        self.engines = first, second
+        self.machine = machine
+        self.owner = 0
+        self.under_way = 0
+        self.done_at = -1
+        self.waiting: tuple[int, int] | None = None
+
+    def offer(self, command: int, cycle: int) -> None:
+        self.waiting = command, cycle
+        self._turn()
+
+    def done(self, cycle: int) -> None:
+        """A command's ``done`` is high in ``cycle``."""
+        self.under_way -= 1
+        self.done_at = cycle
+        self._turn()
+
+    def _turn(self) -> None:
+        if self.waiting is None:
+            return
+        command, cycle = self.waiting
+        wanted = int(self.machine.commands[command].opcode >= VECTOR)
+        if wanted == self.owner or not self.under_way:
+            self.waiting = None
+            if wanted != self.owner:
+                cycle = max(cycle, self.done_at + 1)
+            self.owner = wanted
+            self.under_way += 1
+            self.engines[wanted].offer(command, cycle)
+
+
+class _Results(Output):
+    """Results of the vector engine: room is counted from the operands on."""
+
+    def __init__(self, vector: "Vector") -> None:
+        # Two short of full, of which the engine takes one more.
+        super().__init__(vector.machine, Engine.ENCODE, steps=1, limit=OperandQueue.depth - 3, delay=Lane.latency)
+        self.vector = vector
+
+    def issue(self, lasts: Sequence[int]) -> None:
+        self.issued += len(lasts)
+        self.writes.extend(lasts)
+        self.add([last + self.delay + FIFO for last in lasts])
+
+    def end(self, command: int, cycle: int) -> None:
+        self.vector.emptied(cycle)
+
+
+class Vector(OneAtATime):
+    """The engine VECTOR: a beat in one or two cycles."""
+
+    def __init__(self, machine: "Machine") -> None:
+        self.machine: Machine = machine
+        self.offered = None
+        self.command = None
+        self.free_at = 0
+        config = machine.config
+        self.a, self.b = (Operands(OperandQueue.depth) for _ in range(2))
+        self.o, self.q = (_Results(self) for _ in range(2))
+        #: Cycles from the last operands to the last sum, and from there to the last root.
+        self.settle = Lane.latency + RowSums.latency(config.beat_words) + 4
+        self.operation = _Operation()
+        self.rope = False
+        self.left = 0                           # beats
+        self.phase = 0                          # of the next beat
+        self.next = 0                           # it may enter
+        self.full = 0                           # queues of results that are to be emptied
+        self.waking = -1
+        # Rows of ROPE.
+        self.row = self.tokens = 0
+        self.free: deque[int] = deque()         # from when on each bank may be filled
+        self.rows: deque[int] = deque()         # from when on each row that is there may be read
+        self.put_left = self.put_at = self.put_next = self.place = 0
+
+    def _begin(self, command: int, at: int) -> None:
+        what = self.machine.commands[command]
+        opcode = VectorOpcode(what.opcode - VECTOR)
+        operands = what.operands
+        self.operation = _OPERATIONS[opcode]
+        self.rope = opcode == VectorOpcode.ROPE
+        self.row = operands["row"]
+        self.tokens = 1 if opcode == VectorOpcode.WEIGHTS else operands["tokens"]
+        self.left = self.put_left = self.row * self.tokens * operands["tiles"]
+        self.next = self.put_next = at + 4
+        self.phase = self.put_at = self.place = self.full = 0
+        self.free = deque([self.next] * 2)
+        for queue, made in ((self.o, self.operation.o), (self.q, self.operation.q)):
+            if made is not None:
+                queue.expect(self.left, command)
+                self.full += 1
+        self._wake(self.machine.now)
+
+    # sinks
+
+    def take_a(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Beats of a."""
+        return self._put(self.a, at, count)
+
+    def take_b(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Beats of b."""
+        return self._put(self.b, at, count)
+
+    def _put(self, queue: Operands, at: int, count: int) -> Sequence[int]:
+        times: list[int] = []
+        while more := queue.write(at, count - len(times)):
+            times += more
+            at = more[-1] + 1
+            self._advance()
+        return times
+
+    def take_c(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Beats of c, for which nothing waits."""
+        times: list[int] = []
+        while len(times) < count and "c" in self.operation.streams and (cycle := self._beat(at)) is not None:
+            times.append(cycle)
+            at = cycle + 1
+        return times
+
+    # beats
+
+    def _advance(self) -> None:
+        """Takes what is there, as far as there is known to be room for its results."""
+        if "c" not in self.operation.streams:
+            while self._beat(0) is not None:
+                pass
+
+    def _beat(self, at: int) -> int | None:
+        """Takes the next beat, from ``at`` on; the cycle in which its operands go, or None if that is not known."""
+        if not self.left:
+            return None
+        if self.rope:
+            self._rows()
+            since = self.rows[0] if self.rows else None
+        else:
+            since = self.a.head
+            if since is not None and "b" in self.operation.streams:
+                since = None if self.b.head is None else max(since, self.b.head)
+        if since is None:
+            return None
+        cycle = max(at, since)
+        for phase in range(self.phase, self.operation.cycles):
+            cycle = max(cycle, self.next)
+            if not self._room(cycle):
+                return None
+            self.next, self.phase = cycle + 1, phase + 1
+            for queue, made in ((self.o, self.operation.o), (self.q, self.operation.q)):
+                if made == phase:
+                    queue.issue([cycle])
+        self.phase = 0
+        self._taken(cycle)
+        return cycle
+
+    def _room(self, cycle: int) -> bool:
+        """Whether results of ``cycle`` find room; otherwise comes back."""
+        if self.o.sure() > 0 and self.q.sure() > 0:
+            return True
+        now = self.machine.now
+        if cycle > now:
+            self._wake(cycle)
+            return False
+        for queue in (self.o, self.q):
+            if not queue.roomy(now):
+                queue.wait(now, self._wake)
+                return False
+        return True
+
+    def _taken(self, cycle: int) -> None:
+        """A beat's last cycle."""
+        if self.rope:
+            self.place += 1
+            if self.place == self.row:
+                self.place = 0
+                self.rows.popleft()
+                self.free.append(cycle + 1)
+        else:
+            self.a.take(cycle)
+            if "b" in self.operation.streams:
+                self.b.take(cycle)
+        self.left -= 1
+        if self.left:
+            return
+        if self.operation.roots:
+            asked = cycle + 1 + self.settle + 1 + self.operation.roots * self.tokens
+            self._end(asked + self.settle + 1)
+        elif not self.full:
+            self._end(cycle + 10)
+
+    def _rows(self) -> None:
+        """Fills banks."""
+        while self.put_left and self.free and self.a.head is not None and self.b.head is not None:
+            cycle = max(self.put_next, self.free[0], self.a.head, self.b.head)
+            self.a.take(cycle)
+            self.b.take(cycle)
+            self.put_next = cycle + 1
+            self.put_left -= 1
+            self.put_at += 1
+            if self.put_at == self.row:
+                self.put_at = 0
+                self.free.popleft()
+                self.rows.append(cycle + 1)
+
+    def emptied(self, cycle: int) -> None:
+        """STORE takes the last result of a kind in ``cycle``."""
+        self.full -= 1
+        if not self.full:
+            self._end(cycle + 10)
+
+    def _end(self, cycle: int) -> None:
+        """Done in ``cycle``."""
+        command, self.command = self.command, None
+        assert command is not None
+        self.free_at = cycle
+        self.machine.scheduler.done(Engine.ENCODE, command, cycle)
+        self._start(self.machine.now)
+
+    def _wake(self, cycle: int) -> None:
+        """Something that a beat may wait for is there from ``cycle`` on."""
+        if self.waking != cycle:
+            self.waking = cycle
+            self.machine.agenda.decide(cycle, self._go)
+
+    def _go(self, cycle: int) -> None:
+        if self.waking == cycle:
+            self.waking = -1
+        self._advance()
+        # What waits on the bus may be c, or find room.
+        self.machine.bus.pump()
