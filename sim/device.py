@@ -34,7 +34,7 @@ def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str
     """
     files = [*sorted(sources, key=lambda p: p.name), _BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
     digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()))).encode())
-    for path in (*files, _BENCH / f"{name}.cpp"):
+    for path in (*files, _BENCH / "harness.h", _BENCH / f"{name}.cpp"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     where = cache_directory() / name / digest.hexdigest()[:20]
     where.parent.mkdir(parents=True, exist_ok=True)
@@ -124,6 +124,11 @@ class Harness:
         self._ask(f"l {offset:x} {len(data):x}", data)
         self._answer()
 
+    def set(self, name: str, value: int) -> None:
+        """An input: ``read_latency``, ``write_latency``, ``stall``, ``seed``, ``rst``, or one of the bench's own."""
+        self._ask(f"s {name} {value:x}")
+        self._answer()
+
     def close(self) -> None:
         """Ends the simulation."""
         if self._process.poll() is None:
@@ -139,6 +144,8 @@ class Harness:
 
 class SimulatedDevice(Harness, Transport):
     """A simulated accelerator with its memory.
+
+    Its bench has inputs of its own: ``fail_enable``, ``fail_address``, ``fail_resp``, and ``trace`` to record.
 
     Parameters
     ----------
@@ -169,12 +176,6 @@ class SimulatedDevice(Harness, Transport):
         (response,) = self._answer()
         if response:
             raise SimulationError(f"writing register 0x{offset:X}: bus response {response}")
-
-    def set(self, name: str, value: int) -> None:
-        """An input of the bench: ``read_latency``, ``write_latency``, ``stall``, ``seed``, ``fail_enable``,
-        ``fail_address``, ``fail_resp``, ``rst``, or ``trace`` to record."""
-        self._ask(f"s {name} {value:x}")
-        self._answer()
 
     def advance(self, cycles: int) -> bool:
         """Runs until the interrupt, or ``cycles``; true if the interrupt is high."""

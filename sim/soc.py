@@ -58,11 +58,6 @@ class SimulatedSoC(Harness):
         self.lines: list[str] = []
         self._tell = tell
 
-    def set(self, name: str, value: int) -> None:
-        """An input of the bench: ``read_latency``, ``write_latency``, ``stall``, ``seed``, ``rst``."""
-        self._ask(f"s {name} {value:x}")
-        self._answer()
-
     def hear(self, cycles: int = 1 << 24) -> str:
         """The next line of the UART; :class:`SimulationError` if there is none in so many cycles."""
         text = b""
