@@ -43,6 +43,8 @@ class Shell(wiring.Component):
         The engines that are not in the shell.
     o_load : ``Out(stream.Signature(LoadBeat(data_bits)))``
         What LOAD read.
+    refuse_load : ``In(1)``
+        With a beat that is taken: it has no place; see ``refuse`` of :class:`~.memory.read_dma.ReadDMA`.
     o_request : ``Out(stream.Signature(StoreRequest))``
         Which source STORE wants beats of.
     i_store : ``In(stream.Signature(data_bits))``
@@ -91,6 +93,7 @@ class Shell(wiring.Component):
                 "head": Out(EngineSignature()),
                 "encode": Out(EngineSignature()),
                 "o_load": Out(stream.Signature(LoadBeat(data_bits))),
+                "refuse_load": In(1),
                 "o_request": Out(stream.Signature(StoreRequest)),
                 "i_store": In(stream.Signature(data_bits)),
                 "health": In(Health),
@@ -116,6 +119,7 @@ class Shell(wiring.Component):
         connect(m, seq.o_fetch, read.i_fetch)
         connect(m, read.o_fetch, seq.i_fetch)
         connect(m, read.o, flipped(self.o_load))
+        m.d.comb += read.refuse.eq(self.refuse_load)
         connect(m, write.o_request, flipped(self.o_request))
         connect(m, flipped(self.i_store), write.i)
 

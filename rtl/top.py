@@ -158,4 +158,6 @@ class Accelerator(wiring.Component):
         connect(m, shell.o_request, engines.request)
         connect(m, engines.store, shell.i_store)
         m.d.comb += shell.health.eq(engines.health)
+        if isinstance(engines, LinearEngines):
+            m.d.comb += shell.refuse_load.eq(engines.refuse)
         return m

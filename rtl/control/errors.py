@@ -8,7 +8,8 @@ class Error(IntEnum):
     """Value of the register ``ERROR_CODE``; engines report the same codes on their error port.
 
     The register ``ERROR_COMMAND`` names the command, so one code serves every engine; ``ERROR_ADDRESS``
-    is set for the codes that have an address (see :data:`DESCRIPTIONS`) and is 0 for the others.
+    is set for the codes that have an address (see :data:`DESCRIPTIONS`) and is 0 for the others, but with
+    BAD_OPERAND of a LOAD it is that of the beat that has no place.
     """
     NONE = 0x00
     ABORTED = 0x01

@@ -41,6 +41,7 @@ class LinearEngine(wiring.Component):
     -------
     engine : see :class:`EngineSignature`; operands are :data:`~.parts.LinearOperands`.
     tables, tiles : streams of the weights' parts. operand_write, lane_write : beats into memories.
+    refuse : with a beat of tiles, see :class:`Dequantizer`.
     o : stream of beats of Y. hidden : words of h, as they are made.
     saturated : values clipped in this cycle.
     """
@@ -51,7 +52,7 @@ class LinearEngine(wiring.Component):
             "engine": In(EngineSignature()),
             "tables": In(stream.Signature(TableBeat(config))), "tiles": In(stream.Signature(TileBeat(config))),
             "operand_write": In(OperandWrite(config)), "lane_write": In(LaneWrite(config)),
-            "o": Out(stream.Signature(config.beat_bits)),
+            "refuse": Out(1), "o": Out(stream.Signature(config.beat_bits)),
             "hidden": Out(HiddenWord(config)),
             "saturated": Out(3),
         })
@@ -70,7 +71,7 @@ class LinearEngine(wiring.Component):
         connect(m, flipped(self.engine.command), parts.command)
         m.d.comb += [
             dequantizer.i.valid.eq(self.tiles.valid & ~loader.busy), dequantizer.i.p.eq(self.tiles.p),
-            self.tiles.ready.eq(dequantizer.i.ready & ~loader.busy),
+            self.tiles.ready.eq(dequantizer.i.ready & ~loader.busy), self.refuse.eq(dequantizer.refuse),
             self.engine.error.valid.eq(parts.error != 0), self.engine.error.code.eq(parts.error),
             dequantizer.scale.eq(loader.scale), dequantizer.level.eq(loader.level),
             dequantizer.offset.eq(loader.offset), dequantizer.free.eq(parts.reuse),

@@ -1,21 +1,22 @@
 """A machine that fine-tunes quantised linear layers: the shell and the engines of this room, wired."""
 from enum import IntEnum
 
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
 
 from ..config import LinearConfig
 from ..control.signature import EngineSignature, Health, LoadBeat, StoreRequest
 from ..formats.fixed import saturate_hdl
-from ..formats.linear import ACTIVATION, MASTER, WEIGHT, half_up_hdl
+from ..formats.linear import ACTIVATION, LEVEL, MASTER, WEIGHT, half_up_hdl
 from ..formats.vector import TERM
 from ..hierarchy import place
 from ..vector.engine import VectorEngine
 from .core import LaneWrite, OperandWrite
 from .engine import LinearEngine
 from .gradient import GradientEngine
-from .hidden import HIDDEN_ARG
+from .hidden import HIDDEN_ARG, SLOTS
 from .operands import OperandQueue
 from .share import SharedQueue
 from .update import UpdateEngine
@@ -62,13 +63,15 @@ class LinearEngines(wiring.Component):
     Members
     -------
     array, head, encode : commands of each. load, request, store : the shell's DMA. health : events of this cycle.
+    refuse : the beat of ``load`` has no place: it is beyond its memory's end, or one whose argument names what is not
+        there, or a command ends with it within a tile.
     """
 
     def __init__(self, config=LinearConfig()):
         self.config = config
         super().__init__({
             "array": In(EngineSignature()), "head": In(EngineSignature()), "encode": In(EngineSignature()),
-            "load": In(stream.Signature(LoadBeat(config.beat_bits))),
+            "load": In(stream.Signature(LoadBeat(config.beat_bits))), "refuse": Out(1),
             "request": In(stream.Signature(StoreRequest)),
             "store": Out(stream.Signature(config.beat_bits)),
             "health": Out(Health),
@@ -128,8 +131,11 @@ class LinearEngines(wiring.Component):
                     (Destination.HIDDEN, gradient.restore)):
                 with m.Case(destination):
                     m.d.comb += [port.valid.eq(self.load.valid), self.load.ready.eq(port.ready)]
-            with m.Default():
+            with m.Case(Destination.OPERANDS, Destination.LANES):
                 m.d.comb += self.load.ready.eq(1)
+            with m.Default():
+                m.d.comb += [self.load.ready.eq(1), self.refuse.eq(1)]
+        self._refuse(m, tables, hidden, linear)
         operand, rounding, lane = (Signal(OperandWrite(config)), Signal(LaneWrite(config)), Signal(LaneWrite(config)))
         for index in range(config.beat_words):
             word = beat.data.word_select(index, MASTER.width).as_signed()
@@ -140,11 +146,42 @@ class LinearEngines(wiring.Component):
                          lane.data[index].eq(saturate_hdl(rounded, WEIGHT.shape)[0])]
         for port, destination in ((operand, Destination.OPERANDS), (rounding, Destination.LANES)):
             m.d.sync += [
-                port.valid.eq(self.load.valid & (beat.dest == destination)),
+                port.valid.eq(self.load.valid & (beat.dest == destination) & ~self.refuse),
                 port.part.eq(beat.index[:3]), port.address.eq(beat.arg[:16] + beat.index[3:]),
             ]
         m.d.sync += [lane.valid.eq(rounding.valid), lane.part.eq(rounding.part), lane.address.eq(rounding.address)]
         m.d.comb += [linear.operand_write.eq(operand), linear.lane_write.eq(lane)]
+
+    def _refuse(self, m, tables, hidden, linear):
+        """Judges a beat by its argument and number."""
+        config, beat = self.config, self.load.p
+        word = Signal(33)
+        m.d.comb += word.eq(beat.arg + beat.index[3:])
+        with m.Switch(beat.dest):
+            with m.Case(Destination.TABLES):
+                # Words behind the last are not looked at, as far as they are counted.
+                m.d.comb += self.refuse.eq(beat.index[len(linear.tables.p.index):].any() | Mux(
+                    tables.levels, (beat.index < 16 // config.beat_words) & ~self._within_one(beat.data),
+                    tables.groups > config.groups))
+            with m.Case(Destination.TILES):
+                m.d.comb += self.refuse.eq(linear.refuse)
+            with m.Case(Destination.OPERANDS):
+                m.d.comb += self.refuse.eq(word[exact_log2(config.depth):].any())
+            with m.Case(Destination.LANES):
+                m.d.comb += self.refuse.eq(word[exact_log2(config.lane_depth):].any())
+            with m.Case(Destination.HIDDEN):
+                m.d.comb += self.refuse.eq(
+                    (hidden.slot >= SLOTS) | (hidden.tokens == 0) | (hidden.tokens > config.tokens)
+                    | (hidden.rank == 0) | hidden.rank[0] | (hidden.rank > config.rank))
+
+    @staticmethod
+    def _within_one(beat):
+        """All words are levels: none may make a weight larger than its block's scale."""
+        good = []
+        for word in (beat.word_select(index, 32) for index in range(len(beat) // 32)):
+            top = word[LEVEL.frac:]
+            good.append((top == 0) | top.all() | ((top == 1) & (word[:LEVEL.frac] == 0)))
+        return Cat(good).all()
 
     def _store(self, m, linear, gradient, update, vector):
         source, left = Signal(8), Signal(24)

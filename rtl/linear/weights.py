@@ -160,6 +160,8 @@ class Dequantizer(wiring.Component):
     i : stream of :func:`TileBeat`.
     scale, level, offset : from :class:`TableLoader`.
     free : a half of the buffer is about to be free.
+    refuse : this beat is of no :class:`TileKind`, of a block beyond the table of scales, or the last of its command
+        within a tile of codes or a dense row.
     o : words. saturated : a scale was clipped.
     """
 
@@ -173,7 +175,7 @@ class Dequantizer(wiring.Component):
                 "valid": 1, "index": ceil_log2(config.groups), "value": signed(SCALE.width)})),
             "level": In(data.StructLayout({"valid": 1, "index": 4, "value": signed(LEVEL.width)})),
             "offset": In(signed(SCALE.width)),
-            "free": In(1),
+            "free": In(1), "refuse": Out(1),
             "o": Out(BankWords(config)),
             "saturated": Out(1),
         })
@@ -261,7 +263,7 @@ class Dequantizer(wiring.Component):
         ]
         m.d.sync += [free_halves.eq(free_halves + self.free - (taken & ~begun)), row.eq(row + row_ends)]
 
-        block, row_block = Signal(20), Signal(20)
+        block, row_block = Signal(20), Signal(21)
         codes = Signal(8 * edge, reset_less=True)
         with m.If(taken):
             m.d.sync += begun.eq(1)
@@ -279,6 +281,11 @@ class Dequantizer(wiring.Component):
             m.d.sync += part.eq(0)
         with m.If(ends):
             m.d.sync += [begun.eq(0), filling.eq(0), scale_beats.eq(0), block.eq(block + 1), half.eq(~half)]
+
+        no_block = row_block[8 + exact_log2(config.groups):].any()
+        m.d.comb += self.refuse.eq(
+            (beat.arg.kind == 3) | (is_row & ~is_dense & no_block)
+            | (beat.last & ~Mux(is_dense, row_ends, ends)))
 
         tag = Signal(data.StructLayout({
             "valid": 1, "is_codes": 1, "is_dense": 1, "halves": 1, "part": 3, "row": range(edge), "half": 1,

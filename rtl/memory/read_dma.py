@@ -50,6 +50,8 @@ class ReadDMA(wiring.Component):
     port : ``In(EngineSignature())``
     o : ``Out(stream.Signature(LoadBeat(data_bits)))``
         What was read. A consumer must take it in the end without a further command having to be fetched.
+    refuse : ``In(1)``
+        With a beat that is taken: it has no place where it goes. LOAD stops with BAD_OPERAND and the beat's offset.
     i_fetch : ``In(stream.Signature(FetchRequest))``
         Has priority over LOAD.
     o_fetch : ``Out(stream.Signature(FetchBeat(data_bits)))``
@@ -80,6 +82,7 @@ class ReadDMA(wiring.Component):
             {
                 "port": In(EngineSignature()),
                 "o": Out(stream.Signature(LoadBeat(data_bits))),
+                "refuse": In(1),
                 "i_fetch": In(stream.Signature(FetchRequest)),
                 "o_fetch": Out(stream.Signature(FetchBeat(data_bits))),
                 "axi": Out(AXI4ReadSignature(addr_bits=addr_bits, data_bits=data_bits, id_bits=id_bits)),
@@ -253,20 +256,23 @@ class ReadDMA(wiring.Component):
             m.d.sync += in_burst.eq(Mux(head.last, 0, in_burst + 1))
 
         m.d.sync += port.done.eq(0)
+        refused_beat = Signal()
+        m.d.comb += refused_beat.eq(self.o.valid & self.o.ready & self.refuse)
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += index.eq(index + 1)
             with m.If(self.o.payload.last):
                 m.d.comb += contexts.r_en.eq(1)
-                m.d.sync += [port.done.eq(1), index.eq(0)]
+                m.d.sync += [port.done.eq(~self.refuse), index.eq(0)]
 
         # The first error sticks until the sequencer aborts.
         low = Signal(4)
         m.d.comb += low.eq(burst_o.offset[shift : shift + 4] + in_burst)
-        with m.If(mine & bad):
+        with m.If((mine & bad) | refused_beat):
             m.d.sync += [
                 failed.eq(1),
                 port.error.valid.eq(1),
-                port.error.code.eq(Mux(head.resp[0], Error.READ_DECERR, Error.READ_SLVERR)),
+                port.error.code.eq(
+                    Mux(bad, Mux(head.resp[0], Error.READ_DECERR, Error.READ_SLVERR), Error.BAD_OPERAND)),
                 self.error_offset.eq(Cat(Const(0, shift), low, burst_o.offset[shift + 4 :])),
             ]
         with m.Elif(fsm.ongoing("REFUSE") & ~contexts.r_rdy & ~failed):

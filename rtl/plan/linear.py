@@ -8,7 +8,8 @@ import numpy as np
 
 from ..config import LinearConfig
 from ..control.signature import ControlOpcode, Engine
-from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT
+from ..formats.codebook import Codebook
+from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT, level_table
 from ..formats.weight_stream import StreamShape
 from ..linear.hidden import HIDDEN_ARG
 from ..linear.machine import Destination, Source
@@ -19,8 +20,9 @@ from .assembler import Assembler, Instruction, pack
 from .descent import AdamW, learning_rate
 from .side import PIECE, Phase, Piece, append, gradient, load, store, update
 
-__all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "dense_tile",
-           "fraction_bits", "tile_moments", "tile_rows", "untile_moments", "untile_rows"]
+__all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "codebook_table",
+           "codebook_words", "dense_tile", "fraction_bits", "tile_moments", "tile_rows", "untile_moments",
+           "untile_rows"]
 
 
 #: Tokens: operands and adapter of the next product are on chip; those of the one before the last are not needed.
@@ -297,6 +299,16 @@ class Transfer:
     offset: int
     beats: int
     argument: int
+
+
+def codebook_table(offset: int, config: LinearConfig) -> Transfer:
+    """The load that changes the codebook of all tiles behind it: :func:`codebook_words` from ``offset`` on."""
+    return Transfer(offset, -(-16 * MASTER.width // config.beat_bits), pack(TABLE_ARG, {"levels": 1}))
+
+
+def codebook_words(book: Codebook) -> bytes:
+    """A codebook's levels as they lie in memory; none is beyond +-1, which the machine would refuse."""
+    return level_table(book).astype("<i4").tobytes()
 
 
 def dense_tile(offset: int, config: LinearConfig, *, rows: int, kind: TileKind = TileKind.WORDS) -> Transfer:
