@@ -8,9 +8,9 @@ from .fixed import Fixed
 from .interpolation import Interpolation
 
 __all__ = ["VectorOpcode", "VectorOperands", "TERM", "GUARD", "LIFT", "GATE_INT", "GATE_FRAC", "GATE_LIFT",
-           "FACTOR_FRAC", "SIGMOID", "SILU_SLOPE", "SUM", "ROOT_FRAC", "ROOTS", "MANTISSA", "EPS_SHIFT", "EXPONENT_FRAC",
-           "EXPONENT", "LEVEL", "LEAST_GATE", "POWER_FRAC", "EXP2", "LOG2", "PROBABILITY_FRAC", "ELEMENTS", "PULLED",
-           "FINE", "FINE_FROM", "ROW_SUM", "TargetWord", "LossWord"]
+           "FACTOR_FRAC", "SIGMOID", "SILU_SLOPE", "SUM", "ROOT_FRAC", "ROOTS", "MANTISSA", "EPS_SHIFT",
+           "EXPONENT_FRAC", "EXPONENT", "LEVEL", "LEAST_GATE", "POWER_FRAC", "EXP2", "LOG2", "PROBABILITY_FRAC",
+           "ELEMENTS", "PULLED", "FINE", "FINE_FROM", "ROW_SUM", "TargetWord", "LossWord"]
 
 
 class VectorOpcode(IntEnum):
@@ -34,8 +34,9 @@ class VectorOpcode(IntEnum):
 
 #: A tensor is ``tiles`` x ``tokens`` x ``row`` beats in that order. Shifts, ``gate`` (the reference's ``gate_shift``)
 #: among them: see the reference. ``eps << eps_shift`` is added to sums of squares; ``turn``: ROPE turns backward;
-#: ``wide``: results of ADD have the 25 bits of an operand, not 24. Of a softmax: ``gate`` makes 20 fraction bits of s's,
-#: elements beyond ``limit`` (``causal``: beyond ``limit`` plus the token's index) do not count, ``targets``: see TARGETS.
+#: ``wide``: results of ADD have the 25 bits of an operand, not 24. Of a softmax: ``gate`` is the fraction bits of s,
+#: less 8; elements beyond ``limit`` (``causal``: beyond ``limit`` plus the token's index) do not count; ``targets``: p
+#: is less 1 at each token's target, and there is a loss.
 VectorOperands = data.StructLayout({
     "row": 9, "tiles": 10, "tokens": 13, "left": 6, "right": 6, "shift": signed(7), "second_shift": signed(7),
     "gate": 6, "eps": 16, "eps_shift": 6, "turn": 1, "wide": 1, "limit": 17, "causal": 1, "targets": 1, "_reserved": 53,

@@ -1,7 +1,7 @@
 """A machine that fine-tunes quantised linear layers: the shell and the engines of this room, wired."""
 from enum import IntEnum
 
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2

@@ -10,11 +10,23 @@ from amaranth.lib.wiring import In, Out
 from ..control.errors import Error
 from ..control.signature import EngineSignature
 from ..formats.linear import MASTER, WEIGHT
-from ..formats.vector import EPS_SHIFT, SIGMOID, SILU_SLOPE, TERM, VectorOpcode, VectorOperands
+from ..formats.vector import (
+    ELEMENTS,
+    EPS_SHIFT,
+    EXPONENT_FRAC,
+    LEAST_GATE,
+    LEVEL,
+    PULLED,
+    TERM,
+    LossWord,
+    VectorOpcode,
+    VectorOperands,
+)
 from ..hierarchy import place
 from ..stream.delay import delay
 from .halves import Halves
-from .lane import BASE, PIECE, PRODUCT, Factor, Fold, Lane, Other, Scale
+from .lane import BASE, PIECE, PRODUCT, TABLE, Factor, Fold, Lane, Other, Scale
+from .maxima import Maxima
 from .roots import Roots, RootWord, RowSums
 from .walk import Walk
 
@@ -47,9 +59,19 @@ _ACTIONS = {
     VectorOpcode.ADD: (_Action(other=Other.WORD, fold=Fold.PLUS, o=1),),
     # Where rows turn backward or in their second half, the engine changes the sign.
     VectorOpcode.ROPE: (_Action(Scale.COSINE, other=Other.TURN, fold=Fold.MINUS, o=1),),
+    VectorOpcode.SOFTMAX_SUMS: (_Action(other=Other.TABLE, sums=1),),
+    VectorOpcode.SOFTMAX: (_Action(other=Other.TABLE, o=1),),
+    VectorOpcode.SOFTMAX_BACKWARD_SUMS: (_Action(factor=Factor.B, sums=1),),
+    VectorOpcode.SOFTMAX_BACKWARD: (_Action(factor=Factor.A, other=Other.ROW, fold=Fold.MINUS, second=1, o=1),),
 }
 _NORMS = (VectorOpcode.NORM_SUMS, VectorOpcode.NORM, VectorOpcode.NORM_BACKWARD_SUMS, VectorOpcode.NORM_BACKWARD)
-_SUMS = (VectorOpcode.NORM_SUMS, VectorOpcode.NORM_BACKWARD_SUMS)
+_POWERS = (VectorOpcode.SOFTMAX_SUMS, VectorOpcode.SOFTMAX)
+_PULLS = (VectorOpcode.SOFTMAX_BACKWARD_SUMS, VectorOpcode.SOFTMAX_BACKWARD)
+_PLAIN = (VectorOpcode.WEIGHTS, VectorOpcode.TARGETS)
+_SUMS = (VectorOpcode.NORM_SUMS, VectorOpcode.NORM_BACKWARD_SUMS, VectorOpcode.SOFTMAX_SUMS,
+         VectorOpcode.SOFTMAX_BACKWARD_SUMS)
+_USES_B = (VectorOpcode.SWIGLU, VectorOpcode.SWIGLU_BACKWARD, VectorOpcode.ADD, VectorOpcode.NORM_BACKWARD_SUMS,
+           VectorOpcode.NORM_BACKWARD, *_PULLS)
 _TAG = data.StructLayout({
     "valid": 1, "phase": 1, "first": 1, "last": 1, "opening": 1, "later": 1,
     "scale": Scale, "factor": Factor, "other": Other, "fold": Fold,
@@ -117,21 +139,24 @@ class VectorEngine(wiring.Component):
         opcode, args, begin, running = self._commands(m, finished)
         op = Signal(range(len(VectorOpcode)))
         m.d.comb += op.eq(opcode)
-        depth = self.features // self.lanes
-        walk = Walk(row=9, tokens=13, tiles=10, weights=(depth - 1).bit_length())
+        depth, side = self.features // self.lanes, (self.lanes - 1).bit_length()
+        walk = Walk(row=9, tokens=13, tiles=10, weights=ELEMENTS - side)
         m.submodules.walk = walk
 
         # Operands of this cycle.
         halves = Halves(depth=self.head // self.lanes, turned=self.lanes * TERM.width,
                         angle=self.lanes * WEIGHT.width)
-        rope = Signal()
+        rope, plain, power, sharp, single = Signal(), Signal(), Signal(), Signal(), Signal()
         m.submodules.halves = halves
         m.submodules.arrivals = arrivals = Walk(row=9, tokens=13, tiles=10, weights=1)
-        m.d.sync += rope.eq(op == VectorOpcode.ROPE)
+        m.d.sync += [
+            rope.eq(op == VectorOpcode.ROPE), plain.eq(_any(op, _PLAIN)), power.eq(_any(op, _POWERS)),
+            sharp.eq(op == VectorOpcode.SOFTMAX_SUMS), single.eq(args.tokens == 1),
+        ]
         for each in (walk, arrivals):
             m.d.comb += [
                 each.row.eq(args.row - 1), each.tiles.eq(args.tiles - 1),
-                each.tokens.eq(Mux(op == VectorOpcode.WEIGHTS, 0, args.tokens - 1)), each.start.eq(begin),
+                each.tokens.eq(Mux(plain, 0, args.tokens - 1)), each.start.eq(begin),
             ]
         m.d.comb += [
             halves.start.eq(begin), halves.row.eq(args.row),
@@ -144,8 +169,7 @@ class VectorEngine(wiring.Component):
         m.d.sync += [
             wide.eq(args.wide & (op == VectorOpcode.ADD)),
             two.eq((op == VectorOpcode.SWIGLU_BACKWARD) | (op == VectorOpcode.NORM_BACKWARD_SUMS)),
-            uses_b.eq((op == VectorOpcode.SWIGLU) | (op == VectorOpcode.SWIGLU_BACKWARD) | (op == VectorOpcode.ADD)
-                      | (op == VectorOpcode.NORM_BACKWARD_SUMS) | (op == VectorOpcode.NORM_BACKWARD)),
+            uses_b.eq(_any(op, _USES_B)),
             uses_c.eq(op == VectorOpcode.SWIGLU_BACKWARD),
         ]
         phase, room, go = Signal(), Signal(), Signal()
@@ -169,7 +193,7 @@ class VectorEngine(wiring.Component):
                     with m.Case(name | n << len(op)):
                         m.d.comb += [tag[field].eq(value) for field, value in action._asdict().items()]
         later = Signal()        # the second half of a row of ROPE
-        m.d.comb += [tag.valid.eq(go & (op != VectorOpcode.WEIGHTS)), tag.phase.eq(phase), tag.first.eq(walk.first),
+        m.d.comb += [tag.valid.eq(go & ~plain), tag.phase.eq(phase), tag.first.eq(walk.first),
                      tag.last.eq(walk.last), tag.opening.eq(walk.opening),
                      later.eq((walk.at & (args.row >> 1)).any()), tag.later.eq(later ^ args.turn)]
         line = [tag]
@@ -177,15 +201,27 @@ class VectorEngine(wiring.Component):
             line.append(Signal(_TAG, name=f"tag_{n + 1}"))
             m.d.sync += line[-1].eq(line[-2])
 
-        # Weights and roots of this cycle's beat, a cycle later.
-        m.submodules.weights = weights = Memory(shape=self.lanes * WEIGHT.width, depth=depth, init=[])
+        # Weights and what is known of rows, of this cycle's beat, a cycle later. Targets lie behind the weights.
+        behind = max(depth, self.tokens // self.lanes, 1)
+        m.submodules.weights = weights = Memory(
+            shape=self.lanes * WEIGHT.width, depth=behind + max(self.tokens // self.lanes, 1), init=[])
         write, weight = weights.write_port(), weights.read_port()
-        m.d.comb += [write.addr.eq(walk.weight), write.data.eq(self._cut(self.a.p, WEIGHT.width)),
-                     write.en.eq(go & (op == VectorOpcode.WEIGHTS)), weight.addr.eq(walk.weight)]
-        m.submodules.rows = rows = Memory(shape=RootWord, depth=self.tokens, init=[])
+        own, aims = Signal((behind - 1).bit_length()), Signal()
+        m.d.sync += aims.eq(op == VectorOpcode.TARGETS)
+        m.d.comb += [
+            own.eq(Mux(power, walk.token >> side, walk.weight)),
+            write.addr.eq(Cat(own, aims)), write.en.eq(go & plain),
+            write.data.eq(Cat(*(Cat(word[:ELEMENTS], word[ELEMENTS] | (aims & word[ELEMENTS:].any()))
+                                for word in self._words(self.a.p)))),
+            weight.addr.eq(Cat(own, power)),
+        ]
+        m.submodules.rows = rows = Memory(shape=RootWord.size, depth=self.tokens, init=[])
         write_row, read_row = rows.write_port(), rows.read_port()
-        root = read_row.data
-        m.d.comb += read_row.addr.eq(walk.token)
+        root = Signal(RootWord)
+        m.d.comb += [read_row.addr.eq(walk.token), root.eq(read_row.data)]
+        level = Signal(LEVEL, reset_less=True)
+        m.d.sync += level.eq(Mux(power & ~sharp, read_row.data[:LEVEL.width], 0))
+        level = delay(m, level, 2)
 
         pull8, exponent12 = delay(m, root.pull_shift, 7), delay(m, root.exponent, 11)
         # A stage early, and registered.
@@ -202,20 +238,29 @@ class VectorEngine(wiring.Component):
             shift.eq(Mux(moved < 0, 0, moved[:6] | moved[6].replicate(6))),
         ]
 
+        maxima = Maxima(lanes=self.lanes, tokens=self.tokens)
+        m.submodules.maxima = maxima
+        token5 = delay(m, walk.token[:len(maxima.tag.token)], 5)
+        m.d.comb += [
+            maxima.active.eq(sharp), maxima.single.eq(single), maxima.tag.valid.eq(line[5].valid),
+            maxima.tag.first.eq(line[5].first), maxima.tag.last.eq(line[5].last),
+            maxima.tag.start.eq(line[5].opening), maxima.tag.token.eq(token5),
+        ]
+        masked, hit = self._masks(m, op, args, walk, weight.data, line)
+
         sums = RowSums(lanes=self.lanes, tokens=self.tokens)
         m.submodules.sums = sums
         m.d.comb += [
             sums.tag.valid.eq(line[20].valid & line[20].sums), sums.tag.along.eq(line[20].phase),
             sums.tag.first.eq(line[20].first), sums.tag.last.eq(line[20].last), sums.tag.start.eq(line[20].opening),
-            sums.tag.token.eq(delay(m, walk.token[:len(sums.tag.token)], 20)),
+            sums.tag.token.eq(delay(m, token5, 15)),
+            sums.single.eq(single), sums.two.eq(two), sums.fall.eq(delay(m, maxima.fall, 9 + sums.fall_latency(self.lanes))),
         ]
-        words, clipped, sizes = [], [], []
+        words, clipped, sizes, exponents = [], [], [], []
         for n in range(self.lanes):
             lane = place(m, f"lane_{n}", Lane(), platform)
             if n % 2 == 0:
-                m.submodules[f"table_{n}"] = table = Memory(shape=BASE + 12, depth=2 << PIECE, init=[
-                    int(base) | (int(slope) & 0xFFF) << BASE for each in (SIGMOID, SILU_SLOPE)
-                    for base, slope in zip(*each.table)])
+                m.submodules[f"table_{n}"] = table = Memory(shape=BASE + 12, depth=3 << PIECE, init=TABLE)
             piece = table.read_port()
             own = self.a.p.word_select(n, MASTER.width)[:TERM.width]
             turned = halves.own.word_select(n, TERM.width)
@@ -227,27 +272,75 @@ class VectorEngine(wiring.Component):
                 lane.c.eq(Mux(rope, sine, self.c.p.word_select(n, MASTER.width)[:TERM.width].as_signed())),
                 lane.d.eq(halves.other.word_select(n, TERM.width)),
                 lane.weight.eq(weight.data.word_select(n, WEIGHT.width)),
-                lane.gate.eq(args.gate), lane.wide.eq(wide), piece.addr.eq(Cat(lane.piece, line[5].slope)),
+                lane.gate.eq(args.gate), lane.wide.eq(wide), piece.addr.eq(Cat(lane.piece, line[5].slope, power)),
                 lane.base.eq(piece.data[:BASE]), lane.slope.eq(piece.data[BASE:]),
                 lane.other.eq(line[1].other), lane.second.eq(line[1].second), lane.scale.eq(line[1].scale),
                 lane.factor.eq(line[1].factor), lane.pull.eq(root.pull), lane.root.eq(root.mantissa),
+                lane.row.eq(read_row.data[:TERM.width].as_signed()), lane.power.eq(power), lane.sharp.eq(sharp),
+                lane.level.eq(level), lane.masked.eq(masked[n]), lane.hit.eq(delay(m, hit[n], 7)),
+                lane.top.eq(maxima.top), maxima.wholes[n].eq(lane.whole),
                 lane.right.eq(right), lane.fold.eq(fold), lane.left.eq(left), lane.shift.eq(shift),
                 sums.products[n].eq(lane.product),
             ]
             words.append(lane.word)
             clipped += [lane.clipped & (line[24].o | line[24].q), lane.term_clipped]
             sizes.append(lane.size)
+            exponents.append(Mux(delay(m, hit[n], 1), lane.exponent, 0))
 
-        counts = Signal.like(self.saturated)
+        roots = place(m, "roots", Roots(), platform)
+        counts, lost = Signal.like(self.saturated), Signal()
         m.d.comb += counts.eq(sum(clipped))
-        m.d.sync += self.saturated.eq(Mux(line[24].valid, counts, 0))
-        empty = self._results(m, line, words, sizes, begin, room, go)
-        m.d.comb += finished.eq(self._finish(m, op, args, walk, sums, write_row, platform, running, empty))
+        m.d.sync += self.saturated.eq(Mux(line[24].valid, counts, lost))
+        report, telling = self._losses(m, exponents, delay(m, hit.any(), 2), begin), Signal()
+        empty = self._results(m, line, words, sizes, begin, room, go, report, telling)
+        m.d.comb += finished.eq(
+            self._finish(m, op, args, walk, sums, maxima, roots, write_row, running, empty, lost, telling))
         return m
+
+    def _words(self, beat):
+        return [beat.word_select(n, MASTER.width) for n in range(self.lanes)]
 
     def _cut(self, beat, width):
         """The low ``width`` bits of each word of a beat."""
-        return Cat(*(beat.word_select(n, MASTER.width)[:width] for n in range(self.lanes)))
+        return Cat(*(word[:width] for word in self._words(beat)))
+
+    def _masks(self, m, op, args, walk, targets, line):
+        """``(masked, hit)``, a bit a lane, stage 4: the elements that do not count, and the one that is the target."""
+        side = (self.lanes - 1).bit_length()
+        active = Signal()
+        m.d.sync += active.eq((op == VectorOpcode.SOFTMAX) & args.targets)
+        # Stage 1: place of the beat; 2: the last element that counts, and the target; 3: where they are in this beat.
+        last, target = Signal(ELEMENTS + 1, reset_less=True), Signal(WEIGHT.width, reset_less=True)
+        token = delay(m, walk.token, 1)
+        m.d.sync += [last.eq(args.limit + Mux(args.causal, token, 0)),
+                     target.eq(targets.word_select(token[:side], WEIGHT.width))]
+        beat = delay(m, walk.weight, 2)
+        none = target[ELEMENTS]
+        beyond, ends, meets, empty = (Signal(reset_less=True) for _ in range(4))
+        m.d.sync += [
+            beyond.eq(beat > last[side:]), ends.eq(beat == last[side:]), empty.eq(active & none),
+            meets.eq(active & ~none & line[2].valid & (beat == target[side:ELEMENTS])),
+        ]
+        end, at = delay(m, last[:side], 1), delay(m, target[:side], 1)
+        masked, hit = Signal(self.lanes, reset_less=True), Signal(self.lanes, reset_less=True)
+        for n in range(self.lanes):
+            over = beyond | (ends & (n > end))
+            m.d.sync += [masked[n].eq(over | empty), hit[n].eq(~over & meets & (at == n))]
+        return masked, hit
+
+    def _losses(self, m, exponents, hit, begin):
+        """The beat that tells of the targets, from their exponents (stage 5)."""
+        exponent = Signal.like(exponents[0], reset_less=True)
+        m.d.sync += exponent.eq(_either(exponents))
+        tokens = Signal(range(self.tokens + 1))
+        loss = Signal(len(exponent) + len(tokens))
+        with m.If(begin):
+            m.d.sync += [loss.eq(0), tokens.eq(0)]
+        with m.Elif(hit):
+            m.d.sync += [loss.eq(loss - Mux(exponent[-1], exponent, 0)), tokens.eq(tokens + 1)]
+        report = Signal(LossWord)
+        m.d.comb += [report.loss.eq(loss[EXPONENT_FRAC - 16:]), report.tokens.eq(tokens)]
+        return report
 
     def _commands(self, m, finished):
         """``(opcode, args, begin, running)``: the checked command, a pulse when it starts, and while it runs."""
@@ -255,8 +348,8 @@ class VectorEngine(wiring.Component):
         opcode, args = Signal(8), Signal(VectorOperands)
         idle = Signal(init=1)
         measuring, judging, begin, running = Signal(), Signal(), Signal(), Signal()
-        beats, bad, known = Signal(19), Signal(), Signal()
-        norm, rope, plain = Signal(), Signal(), Signal()
+        beats, most, bad, known = Signal(19), Signal(19), Signal(), Signal()
+        rows, rope, plain, powers = Signal(), Signal(), Signal(), Signal()
         m.d.comb += port.command.ready.eq(idle & ~port.error.valid)
         with m.If(port.command.valid & port.command.ready):
             m.d.sync += [opcode.eq(port.command.payload.opcode), args.eq(port.command.payload.args),
@@ -264,15 +357,21 @@ class VectorEngine(wiring.Component):
         with m.If(measuring):
             m.d.sync += [
                 measuring.eq(0), judging.eq(1), beats.eq(args.row * args.tiles),
-                known.eq(opcode <= max(VectorOpcode)), norm.eq(sum(opcode == each for each in _NORMS).any()),
-                rope.eq(opcode == VectorOpcode.ROPE), plain.eq(opcode == VectorOpcode.WEIGHTS),
+                known.eq(opcode <= max(VectorOpcode)), rope.eq(opcode == VectorOpcode.ROPE),
+                plain.eq(_any(opcode, _PLAIN)), powers.eq(_any(opcode, _POWERS)),
+                rows.eq(_any(opcode, _NORMS + _POWERS + _PULLS)), most.eq((1 << len(most)) - 1),
             ]
-        weights, half = self.features // self.lanes, self.head // self.lanes
+            for opcodes, elements in ((_NORMS, self.features), ((VectorOpcode.WEIGHTS,), self.features),
+                                      ((VectorOpcode.TARGETS,), max(self.tokens, self.lanes)),
+                                      (_POWERS, 1 << ELEMENTS), (_PULLS, 1 << PULLED)):
+                with m.If(_any(opcode, opcodes)):
+                    m.d.sync += most.eq(elements // self.lanes)
+        half = self.head // self.lanes
         uneven = (args.row & (args.row - 1)).any() | (args.row < 2) | (args.row > half)
         m.d.comb += bad.eq(
             (args.row == 0) | (args.tiles == 0) | (~plain & (args.tokens == 0)) | (args.eps_shift > EPS_SHIFT)
-            | ((norm | plain) & (beats > weights)) | (norm & ((args.row < 2) | (args.tokens > self.tokens)))
-            | (rope & uneven))
+            | (beats > most) | (rows & ((args.row < 2) | (args.tokens > self.tokens)))
+            | (powers & (args.gate < LEAST_GATE)) | (rope & uneven))
         with m.If(judging):
             m.d.sync += [judging.eq(0), port.error.valid.eq(~known | bad),
                          port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE)),
@@ -284,7 +383,7 @@ class VectorEngine(wiring.Component):
         m.d.sync += port.done.eq(finished)
         return opcode, args, begin, running
 
-    def _results(self, m, line, words, sizes, begin, room, go):
+    def _results(self, m, line, words, sizes, begin, room, go, report, telling):
         """Queues of results, and the bits of the largest; returns whether nothing is under way."""
         pendings = []
         beat = Cat(*words)
@@ -301,6 +400,9 @@ class VectorEngine(wiring.Component):
                                 for lane in range(self.lanes)))),
             ]
             m.d.sync += pending.eq(pending + (go & line[0][name]) - (fifo.r_rdy & port.ready))
+            if name == "q":
+                with m.If(telling):
+                    m.d.comb += [port.valid.eq(1), port.p.eq(report)]
             pendings.append(pending)
             peak = Signal(PRODUCT, name=f"peak_{name}")
             with m.If(begin):
@@ -312,24 +414,29 @@ class VectorEngine(wiring.Component):
         m.d.sync += room.eq((pendings[0] < self.depth - 3) & (pendings[1] < self.depth - 3))
         return (pendings[0] == 0) & (pendings[1] == 0)
 
-    def _finish(self, m, op, args, walk, sums, write_row, platform, running, empty):
-        """Waits until all results have left; after sums of rows, takes their roots. Returns when it is done."""
-        roots = place(m, "roots", Roots(), platform)
-        is_sums, both = Signal(), Signal()
-        m.d.sync += [is_sums.eq(sum(op == each for each in _SUMS).any()),
-                     both.eq(op == VectorOpcode.NORM_BACKWARD_SUMS)]
+    def _finish(self, m, op, args, walk, sums, maxima, roots, write_row, running, empty, lost, telling):
+        """Waits until all results have left; after sums of rows, takes what follows from them; with targets, tells of
+        them. Returns when it is done."""
+        is_sums, both, squares, tells = Signal(), Signal(), Signal(), Signal()
+        m.d.sync += [
+            is_sums.eq(_any(op, _SUMS)), both.eq(op == VectorOpcode.NORM_BACKWARD_SUMS), squares.eq(_any(op, _NORMS)),
+            tells.eq((op == VectorOpcode.SOFTMAX) & args.targets),
+            roots.log.eq(op == VectorOpcode.SOFTMAX_SUMS), roots.pulled.eq(op == VectorOpcode.SOFTMAX_BACKWARD_SUMS),
+        ]
         # From the last operands to the last sum; then to the last root, or to the magnitude.
         settle = Lane.latency + RowSums.latency(self.lanes) + 4
         rest = Signal(range(settle + 1), init=settle)
         asking = Signal()
         along, token = Signal(), Signal(range(self.tokens))
-        m.d.comb += [sums.address.eq(Cat(along, token)), roots.eps.eq(args.eps), roots.eps_shift.eq(args.eps_shift)]
+        m.d.comb += [sums.address.eq(Cat(along, token)), sums.ask.eq(asking), maxima.address.eq(token),
+                     maxima.ask.eq(asking), roots.eps.eq(args.eps), roots.eps_shift.eq(args.eps_shift)]
         ask = Signal(data.StructLayout({"valid": 1, "along": 1, "token": range(self.tokens)}))
         m.d.comb += [ask.valid.eq(asking & (along | ~both)), ask.along.eq(along), ask.token.eq(token)]
         answer = delay(m, ask, 1 + Roots.latency, reset_less=False)
         m.d.comb += [
-            roots.sum.eq(sums.sum), roots.along.eq(delay(m, along, 1)),
-            write_row.addr.eq(answer.token), write_row.data.eq(roots.root), write_row.en.eq(answer.valid),
+            roots.sum.eq(sums.sum), roots.along.eq(delay(m, along, 1) | ~squares), roots.largest.eq(maxima.largest),
+            write_row.addr.eq(answer.token), write_row.data.eq(roots.row), write_row.en.eq(answer.valid),
+            lost.eq(answer.valid & roots.clipped),
         ]
         asked = Signal()
         with m.If(~running):
@@ -347,7 +454,16 @@ class VectorEngine(wiring.Component):
             m.d.sync += rest.eq(Mux(is_sums | (rest < 8), rest - 1, 7))
         with m.Elif(is_sums & ~asked):
             m.d.sync += asking.eq(1)
-        return running & (rest == 0) & (~is_sums | asked) & ~asking
+        still = running & (rest == 0) & (~is_sums | asked) & ~asking
+        told = Signal()
+        m.d.comb += telling.eq(still & tells & ~told)
+        m.d.sync += told.eq(running & (told | (telling & self.q.ready)))
+        return still & (~tells | told)
+
+
+def _any(op, opcodes):
+    """Whether ``op`` is one of them."""
+    return Cat(op == each for each in opcodes).any()
 
 
 def _extended(word):

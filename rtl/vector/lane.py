@@ -9,19 +9,24 @@ from amaranth.lib.wiring import In, Out
 from ..formats.fixed import saturate_hdl
 from ..formats.linear import ACTIVATION, WEIGHT
 from ..formats.vector import (
+    EXP2,
+    EXPONENT_FRAC,
     FACTOR_FRAC,
-    GATE_FRAC,
-    GATE_INT,
+    FINE,
+    FINE_FROM,
     GATE_LIFT,
     GUARD,
+    LEVEL,
     LIFT,
+    POWER_FRAC,
+    PROBABILITY_FRAC,
     SIGMOID,
     SILU_SLOPE,
     TERM,
 )
 from ..stream.delay import delay, registered
 
-__all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "Other", "Scale", "Fold", "Factor", "Lane"]
+__all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "WHOLE", "TOP", "TABLE", "Other", "Scale", "Fold", "Factor", "Lane"]
 
 #: Bits of a term times an operand.
 PRODUCT = 2 * TERM.width
@@ -29,9 +34,18 @@ PRODUCT = 2 * TERM.width
 PIECE = SIGMOID.index
 BASE = 17
 SLOPE = signed(12)
-_BASES, _SLOPES = (sum((list(table.table[n]) for table in (SIGMOID, SILU_SLOPE)), []) for n in range(2))
-assert 0 <= min(_BASES) and max(_BASES) < 1 << BASE
-assert -1 << 11 <= min(_SLOPES) and max(_SLOPES) < 1 << 11
+#: The tables: sigmoid, slope of SiLU, powers.
+_TABLES = (SIGMOID, SILU_SLOPE, EXP2)
+assert all(0 <= min(each.table[0]) and max(each.table[0]) < 1 << BASE for each in _TABLES)
+assert all(-1 << 11 <= min(each.table[1]) and max(each.table[1]) < 1 << 11 for each in _TABLES)
+assert len({each.rest for each in _TABLES}) == 1
+TABLE = [int(base) | (int(slope) & 0xFFF) << BASE for each in _TABLES for base, slope in zip(*each.table)]
+#: The whole part of an exponent, less a row's level, and one that is below all others.
+WHOLE = signed(LEVEL.width + 1 - EXPONENT_FRAC)
+#: What a whole part is subtracted from: by so much, and what it has of 2, is a power of two shifted right.
+TOP = signed(WHOLE.width + 1)
+_LEAST = LIFT - GUARD + POWER_FRAC - PROBABILITY_FRAC
+assert _LEAST == 2 and FINE == 8 and FINE_FROM == 12
 
 
 class Other(IntEnum):
@@ -42,6 +56,7 @@ class Other(IntEnum):
     WORD = 2        # b, 1
     TURN = 3        # d, c
     NONE = 4
+    ROW = 5         # row, 1
 
 
 class Scale(IntEnum):
@@ -81,11 +96,16 @@ class Lane(wiring.Component):
     Members
     -------
     a, b, c, d : operands, stage 0.
-    weight, root, pull : what goes with them, stage 1.
+    weight, root, pull, row : what goes with them, stage 1.
     other, second, scale, factor : which operands are multiplied, stage 1; ``second``: the first product is of b, not of
         a. With ``Other.TABLE`` the table gives what the first one is multiplied with.
     gate, wide : shift of the sigmoid's argument, whether words have 25 bits; held during a command.
     piece : index into the table, stage 5; ``base``, ``slope`` : what stands there, stage 6.
+    power, sharp : of a softmax, held. The table gives powers of two of what the operand is above ``level`` (stage 4);
+        one that is ``masked`` (stage 4) counts as nothing. ``sharp``: small powers have more bits, in the product.
+    exponent : what the power is of, stage 5; ``whole`` : its whole part, the least of all where it is masked.
+    top : of which ``whole``, subtracted, is how far the power is shifted right, stage 11.
+    hit : the term loses 1, stage 11.
     right : stage 9. fold : stage 11. left : stage 13. shift : stage 20.
     product : term times factor, stage 20.
     word, size : result and the bits of it, sign folded in, before it was clipped; clipped, term_clipped : stage 24.
@@ -100,7 +120,9 @@ class Lane(wiring.Component):
             "gate": In(6), "wide": In(1),
             "piece": Out(PIECE), "base": In(BASE), "slope": In(SLOPE),
             "second": In(1), "scale": In(Scale), "root": In(factor), "factor": In(Factor),
-            "other": In(Other), "pull": In(factor),
+            "other": In(Other), "pull": In(factor), "row": In(word),
+            "power": In(1), "sharp": In(1), "level": In(LEVEL), "masked": In(1), "hit": In(1), "top": In(TOP),
+            "exponent": Out(signed(WHOLE.width + EXPONENT_FRAC)), "whole": Out(WHOLE),
             "right": In(6), "fold": In(Fold), "left": In(6), "shift": In(6),
             "product": Out(signed(PRODUCT)),
             "word": Out(word), "size": Out(PRODUCT), "clipped": Out(1), "term_clipped": Out(1),
@@ -115,7 +137,8 @@ class Lane(wiring.Component):
         x0, y0, x1, y1, v = (Signal(shape, reset_less=True) for shape in (
             signed(TERM.width), signed(WEIGHT.width), signed(TERM.width), signed(WEIGHT.width), signed(TERM.width)))
         for select, outputs, choices in (
-            (self.other, (x0, y0), {Other.PULL: (a1, self.pull), Other.WORD: (b1, 1), Other.TURN: (d1, c1)}),
+            (self.other, (x0, y0), {Other.PULL: (a1, self.pull), Other.WORD: (b1, 1), Other.TURN: (d1, c1),
+                                      Other.ROW: (self.row, 1)}),
             (self.scale, (y1,), {Scale.UNIT: (1,), Scale.ROOT: (self.root,), Scale.WEIGHT: (self.weight,),
                                  Scale.COSINE: (b1,)}),
             (self.factor, (v,), {Factor.UNIT: (1,), Factor.A: (a1,), Factor.B: (b1,), Factor.C: (c1,),
@@ -125,20 +148,28 @@ class Lane(wiring.Component):
                 for name, values in choices.items():
                     with m.Case(name):
                         m.d.sync += [output.eq(value) for output, value in zip(outputs, values)]
-        m.d.sync += x1.eq(Mux(self.second, b1, a1))
-        x0, y0, x1, y1, v = (delay(m, each, count) for each, count in ((x0, 4), (y0, 4), (x1, 9), (y1, 8), (v, 15)))
-        negative = delay(m, a1[-1], 9)
+        power, sharp = register(self.power), register(self.sharp)
+        m.d.sync += x1.eq(Mux(power, 1, Mux(self.second, b1, a1)))
+        x0, y0, x1, y1, v = (delay(m, each, count) for each, count in ((x0, 4), (y0, 4), (x1, 9), (y1, 8), (v, 14)))
+        negative = delay(m, a1[-1] & ~power, 9)
         interpolated6 = delay(m, self.other == Other.TABLE, 5)
         interpolated10 = delay(m, interpolated6, 4)
 
-        # Stages 2 to 5: argument of the sigmoid.
-        size = register(Mux(a1 < 0, -a1, a1), TERM.width)
-        coarse = register((size << GATE_LIFT) >> (self.gate & 0b111000), TERM.width + GATE_LIFT)
-        fine = register(coarse >> self.gate[:3], TERM.width + GATE_LIFT)
-        width = GATE_INT + GATE_FRAC
-        argument = register(fine[:width] | fine[width:].any().replicate(width), width)
+        # Stages 2 to 5: argument of the table. A sigmoid's has no sign and ends at 16, a power's is a fraction.
+        shape = signed(TERM.width + GATE_LIFT + 1)
+        size = register(Mux(a1[-1] & ~power, -a1, a1), signed(TERM.width + 1))
+        coarse = register((size << GATE_LIFT) >> (self.gate & 0b111000), shape)
+        fine = register(coarse >> self.gate[:3], shape)
+        above = fine[:len(self.exponent)].as_signed() - self.level
+        argument = register(above[:EXPONENT_FRAC] | (fine[EXPONENT_FRAC:].any() & ~power).replicate(EXPONENT_FRAC),
+                            EXPONENT_FRAC)
+        whole = register(above[EXPONENT_FRAC:], WHOLE)
+        masked = register(self.masked)
         rest = SIGMOID.rest
-        m.d.comb += self.piece.eq(argument[rest:])
+        m.d.comb += [
+            self.piece.eq(argument[rest:]), self.exponent.eq(Cat(argument, whole)),
+            self.whole.eq(Cat(whole[:-2], whole[-2] & ~masked, whole[-1] | masked)),
+        ]
         rest6, base9 = register(argument[:rest]), delay(m, self.base, 3)
 
         # Stages 7 to 9: the other product; 10 to 12: what enters the term of it, and the half that rounds.
@@ -148,18 +179,30 @@ class Lane(wiring.Component):
         shifted0 = _shift(m, product0, self.right)
         half = 1 << (GUARD - 1)
         folded = Signal(signed(len(shifted0) + 1), reset_less=True)
-        m.d.sync += folded.eq(half)
+        m.d.sync += folded.eq(Mux(self.hit, half - (1 << (PROBABILITY_FRAC + GUARD)), half))
         with m.If(self.fold == Fold.PLUS):
             m.d.sync += folded.eq(half + shifted0)
         with m.If(self.fold == Fold.MINUS):
             m.d.sync += folded.eq(half - shifted0)
 
-        # Stages 10 and 11: what the table gives; 12 to 15: the product, shifted.
-        table = register((base9 << rest) + product0[:30].as_signed() + (1 << (rest - 1)), signed(BASE + rest + 1))
+        # Stages 10 and 11: what the table gives, of a power, which is from 1 to 2, less 2; 12 to 15: its product.
+        base = Cat(base9, power).as_signed()
+        table = register((base << rest) + product0[:30].as_signed() + (1 << (rest - 1)), signed(BASE + rest + 1))
         table = table[rest:].as_signed()
         factor = Mux(negative, (1 << FACTOR_FRAC) - table, table)
         y1 = register(Mux(interpolated10, factor, y1), signed(WEIGHT.width))
-        shifted1 = _shift(m, register(register(x1 * y1)), self.left)
+        # A DSP slice adds these 2 on its way.
+        product1 = register(register(x1 * y1) + Cat(Const(0, POWER_FRAC + 1), power), signed(TERM.width + WEIGHT.width))
+
+        # Stages 12 and 13: by how much, where it is a power.
+        distance = register(self.top - delay(m, self.whole, 6))
+        over = distance[6:].any()
+        near = sharp & ~over & (distance[:6] < FINE_FROM)
+        # FINE is 8.
+        left = register(Mux(over, 63, Cat(distance[:3], distance[3:6] - (sharp & ~near))), 6)
+        shifted1 = _shift(m, product1, Mux(power, left, self.left))
+        near16 = delay(m, near, 4)
+        v = register(Cat(v[0] & ~near16, v[1:FINE], v[FINE] | near16, v[FINE + 1:]).as_signed())
 
         # Stages 16 and 17: the term.
         total = register(shifted1 + delay(m, folded, 3))

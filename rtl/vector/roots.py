@@ -1,4 +1,4 @@
-"""Sums over rows, and the reciprocal roots that follow from them."""
+"""Sums over rows, and what follows from them: reciprocal roots, logarithms."""
 from functools import partial
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
@@ -6,10 +6,23 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from ..formats.fixed import saturate_hdl
 from ..formats.linear import WEIGHT
-from ..formats.vector import MANTISSA, ROOT_FRAC, ROOTS, SUM
+from ..formats.vector import (
+    EXPONENT_FRAC,
+    FINE,
+    LEVEL,
+    LOG2,
+    MANTISSA,
+    PROBABILITY_FRAC,
+    ROOT_FRAC,
+    ROOTS,
+    ROW_SUM,
+    SUM,
+    TERM,
+)
 from ..stream.delay import delay, registered
-from .lane import PRODUCT
+from .lane import PRODUCT, WHOLE
 
 __all__ = ["RootWord", "RowSums", "Roots"]
 
@@ -31,8 +44,10 @@ class RowSums(wiring.Component):
     Members
     -------
     products : a beat of them, with ``valid``, ``along``, ``token`` and whether it is the first or last of a row, and of
-        the first tile. Rows of a token lie at least two beats apart.
-    address : which sum to read: token, and the bit ``along`` below it. sum : it, a cycle later.
+        the first tile. Where rows have a single token they are not looked up, else a token's lie 3 beats apart.
+    fall : by how much the sum so far is shifted right, as if unsigned, :meth:`fall_latency` cycles after products.
+    single, two : there is one token; each beat comes twice, for either sum. Held.
+    ask, address : reads a sum, while no beats come: token, and the bit ``along`` below it. sum : it, a cycle later.
     """
 
     def __init__(self, *, lanes, tokens):
@@ -41,60 +56,69 @@ class RowSums(wiring.Component):
             "products": In(data.ArrayLayout(signed(PRODUCT), lanes)),
             "tag": In(data.StructLayout({"valid": 1, "along": 1, "first": 1, "last": 1, "start": 1,
                                          "token": range(tokens)})),
-            "address": In(range(2 * tokens)), "sum": Out(signed(SUM)),
+            "fall": In(6), "single": In(1), "two": In(1),
+            "ask": In(1), "address": In(range(2 * tokens)), "sum": Out(signed(SUM)),
         })
 
     @staticmethod
-    def latency(lanes):
-        """Cycles from a beat to its sum."""
-        return (lanes - 1).bit_length() + 2
+    def fall_latency(lanes):
+        """Cycles from a beat to its sum, and to the shift of what it is added to."""
+        return (lanes - 1).bit_length() + 1
+
+    @classmethod
+    def latency(cls, lanes):
+        """Cycles from a beat to the sum in memory."""
+        return cls.fall_latency(lanes) + 2
 
     def elaborate(self, platform):
         m = Module()
         level = [self.products[lane] for lane in range(self.lanes)]
-        depth = 0
         while len(level) > 1:
             pairs = [level[n:n + 2] for n in range(0, len(level), 2)]
             level = [delay(m, sum(pair[1:], pair[0]), 1) for pair in pairs]
-            depth += 1
-        beat, tag = level[0], delay(m, self.tag, depth, reset_less=False)
+        beat = delay(m, level[0], 1)
+        tag = delay(m, self.tag, self.fall_latency(self.lanes) - 1, reset_less=False)
+        now = delay(m, tag, 1, reset_less=False)
+        after = delay(m, now, 1, reset_less=False)
 
         m.submodules.memory = memory = Memory(shape=signed(SUM), depth=2 * self.tokens, init=[])
-        write, before, read = memory.write_port(), memory.read_port(domain="comb"), memory.read_port()
-        address = Cat(tag.along, tag.token)
-        m.d.comb += before.addr.eq(address)
-        now = delay(m, tag, 1, reset_less=False)
-        sums = []
-        for along in range(2):
-            total = Signal(signed(SUM), reset_less=True, name=f"total_{along}")
-            with m.If(tag.valid & (tag.along == along)):
-                m.d.sync += total.eq(Mux(tag.first, 0, total) + beat)
-            sums.append(total)
-        held = delay(m, Mux(tag.start, 0, before.data), 1)
+        memory.attrs["ram_style"] = "block"
+        write, read = memory.write_port(), memory.read_port()
+        total, other = Signal(signed(SUM), reset_less=True), Signal(signed(SUM), reset_less=True)
+        before, shifted = Signal(signed(SUM)), Signal(signed(SUM))
         m.d.comb += [
-            write.addr.eq(Cat(now.along, now.token)), write.en.eq(now.valid & now.last),
-            write.data.eq(held + Mux(now.along, sums[1], sums[0])),
-            read.addr.eq(self.address), self.sum.eq(read.data),
+            read.addr.eq(Mux(self.ask, self.address, Cat(tag.along, tag.token))), self.sum.eq(read.data),
+            # Sums of either kind take turns, so that the one before the last is of this beat's kind.
+            before.eq(Mux(now.first & (now.start | ~self.single), Mux(now.start, 0, read.data),
+                          Mux(self.two, other, total))),
+            shifted.eq(Cat(before[:ROW_SUM] >> self.fall, before[ROW_SUM:])),
+            write.addr.eq(Cat(after.along, after.token)), write.en.eq(after.valid & after.last), write.data.eq(total),
         ]
+        with m.If(now.valid):
+            m.d.sync += [other.eq(total), total.eq(shifted + beat)]
         return m
 
 
 class Roots(wiring.Component):
-    """Reciprocal roots of sums, a sum a cycle, :attr:`latency` cycles later. Three multipliers.
+    """What rows are known by, from their sums, a sum a cycle, :attr:`latency` cycles later. Three multipliers.
 
-    A sum of products along x comes a cycle after the sum of squares that it belongs to; ``root`` then tells of both.
+    Reciprocal roots of sums of squares: a sum of products along x comes a cycle after the sum of squares that it
+    belongs to; ``row`` then is a :data:`RootWord` of both. Or, ``log``, the logarithm of a sum of powers in units of
+    2**``largest``; or, ``pulled``, the sum itself in units of what probabilities were multiplied with.
 
     Members
     -------
-    sum, along : what :class:`RowSums` gives. eps, eps_shift : added to sums of squares, held.
-    root : :data:`RootWord`.
+    sum, along : what :class:`RowSums` gives; ``along`` of all that is not squares. largest : with it.
+    eps, eps_shift : added to sums of squares. log, pulled : which kind. All held.
+    row : the bits of a :data:`RootWord`, a level, a sum. clipped : this last one was.
     """
 
     latency = 14
 
     def __init__(self):
         super().__init__({
-            "sum": In(signed(SUM)), "along": In(1), "eps": In(16), "eps_shift": In(6), "root": Out(RootWord),
+            "sum": In(signed(SUM)), "along": In(1), "eps": In(16), "eps_shift": In(6),
+            "log": In(1), "pulled": In(1), "largest": In(WHOLE), "row": Out(RootWord.size), "clipped": Out(1),
         })
 
     def elaborate(self, platform):
@@ -116,20 +140,30 @@ class Roots(wiring.Component):
         m.d.comb += bit8.eq(Mux(missing >= SUM - 1, 0, SUM - 1 - missing))
 
         # Stages 9 to 11: the root.
-        m.submodules.table = table = Memory(shape=unsigned(31), depth=256, init=[
-            int(base) | (int(slope) & 0xFFF) << 18 for each in ROOTS for base, slope in zip(*each.table)])
+        m.submodules.table = table = Memory(shape=unsigned(34), depth=512, init=[
+            int(base) | (int(slope) & 0x3FFF) << 20 for each in (*ROOTS, LOG2) for base, slope in zip(*each.table)])
         read = table.read_port()
-        m.d.comb += read.addr.eq(Cat(top[SUM - 8:SUM - 1], bit8[0]))
-        rest9 = register(top[SUM - 17:SUM - 8])
-        rest = ROOTS[0].rest
-        rise = register(read.data[18:30].as_signed() * rest9)
-        base10 = register(read.data[:18])
+        m.d.comb += read.addr.eq(Mux(self.log, Cat(top[SUM - 9:SUM - 1], 1), Cat(top[SUM - 8:SUM - 1], bit8[0], 0)))
+        # A logarithm has one bit more of the piece and two more below.
+        rest = LOG2.rest
+        rest9 = register(Mux(self.log, top[SUM - 21:SUM - 9], Cat(Const(0, 3), top[SUM - 17:SUM - 8])))
+        rise = register(read.data[20:].as_signed() * rest9)
+        base10 = register(read.data[:20])
         total = (base10 << rest) + rise + (1 << (rest - 1))
         mantissa = Signal(ROOT_FRAC, reset_less=True)
-        root = Signal(signed(20))
+        root = Signal(signed(22))
         m.d.comb += root.eq(total >> rest)
         m.d.sync += mantissa.eq(root[:ROOT_FRAC] | root[ROOT_FRAC].replicate(ROOT_FRAC))
         exponent = delay(m, bit8[1:], 3)
+        # Stage 11: fraction and whole part of the level; 12: the level.
+        whole = register(delay(m, self.largest, 10) + delay(m, bit8, 2) - (PROBABILITY_FRAC + FINE),
+                         signed(LEVEL.width - EXPONENT_FRAC))
+        level = register((whole << EXPONENT_FRAC) + register(root[:EXPONENT_FRAC + 1]), LEVEL)
+        # Stages 2 and 3: the rounded sum.
+        rounded = register(value[PROBABILITY_FRAC:].as_signed() + value[PROBABILITY_FRAC - 1])
+        fitting, over = saturate_hdl(rounded, TERM.shape)
+        pulled = delay(m, register(fitting), 10)
+        m.d.comb += self.clipped.eq(delay(m, register(over & self.pulled), 11))
 
         # Stages 12 to 14: of a sum along x, with what the sum of squares before it gave.
         square = register(register(mantissa * mantissa)[ROOT_FRAC:])
@@ -140,10 +174,12 @@ class Roots(wiring.Component):
         before = delay(m, exponent, 2)
         distance = register(MANTISSA + 6 - delay(m, bit8, 4) + (before << 1), signed(8))
         held, exponents = delay(m, mantissa, 2), delay(m, exponent, 2)
-        m.d.sync += [
-            self.root.mantissa.eq(Mux(along, delay(m, held, 1), held)),
-            self.root.exponent.eq(Mux(along, delay(m, exponents, 1), exponents)),
-            self.root.pull.eq(Mux(~along, 0, Mux(delay(m, negative, 12), -pull, pull))),
-            self.root.pull_shift.eq(Mux(distance < 0, 0, distance[:6] | distance[6].replicate(6))),
+        row = Signal(RootWord)
+        m.d.comb += [
+            row.mantissa.eq(Mux(along, delay(m, held, 1), held)),
+            row.exponent.eq(Mux(along, delay(m, exponents, 1), exponents)),
+            row.pull.eq(Mux(~along, 0, Mux(delay(m, negative, 12), -pull, pull))),
+            row.pull_shift.eq(Mux(distance < 0, 0, distance[:6] | distance[6].replicate(6))),
         ]
+        m.d.sync += self.row.eq(Mux(self.log, delay(m, level, 1), Mux(self.pulled, pulled, row)))
         return m

@@ -64,8 +64,8 @@ def _integers(x: ArrayLike) -> Words:
     return np.asarray(x, np.int64)
 
 
-def term_of(a1: ArrayLike, b1: ArrayLike, left: ArrayLike, a0: ArrayLike = 0, b0: ArrayLike = 0, right: ArrayLike = 0, *,
-            subtract: ArrayLike = False) -> tuple[Words, int]:
+def term_of(a1: ArrayLike, b1: ArrayLike, left: ArrayLike, a0: ArrayLike = 0, b0: ArrayLike = 0,
+            right: ArrayLike = 0, *, subtract: ArrayLike = False) -> tuple[Words, int]:
     """``(terms, how many were clipped)``."""
     first = _integers(a1) * _integers(b1) << LIFT >> _integers(left)
     other = _integers(a0) * _integers(b0) << LIFT >> _integers(right)

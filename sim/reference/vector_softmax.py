@@ -61,10 +61,10 @@ def _counts(shape: tuple[int, ...], limit: int, causal: bool) -> NDArray[np.bool
     return elements <= limit + causal * tokens[:, None]
 
 
-def _shifts(t: Words, whole: ArrayLike, counts: ArrayLike) -> Words:
+def _shifts(t: Words, whole: int | Words, counts: NDArray[np.bool_]) -> Words:
     """By how much a power at t is shifted for its term to be ``2**(t - whole)``; far enough where nothing counts."""
     left = LIFT - GUARD + POWER_FRAC - PROBABILITY_FRAC + whole - t // _ONE
-    return np.where(np.asarray(counts) & (left >= 0) & (left < 64), left, 63)
+    return np.where(counts & (left >= 0) & (left < 64), left, 63)
 
 
 def _powers(t: Words) -> Words:
@@ -72,8 +72,8 @@ def _powers(t: Words) -> Words:
 
 
 def levels(s: ArrayLike, *, gate_shift: int, lanes: int, limit: int, causal: bool = False) -> Words:
-    """Logarithm to base 2 of each row's sum of ``2**t``, 20 fraction bits; ``limit`` is the last element that counts,
-    with ``causal`` of the first token, and one more of each that follows. ``gate_shift``: fraction bits of s, less 8."""
+    """Logarithm to base 2 of each row's sum of ``2**t``, 20 fraction bits. ``limit`` is the last element that counts,
+    with ``causal`` of the first token, and one more of each that follows; ``gate_shift`` is s's fraction less 8."""
     t = _arguments(s, gate_shift)
     counts = _counts(t.shape, limit, causal)
     largest = np.full(len(t), _NEVER)
@@ -94,7 +94,7 @@ def levels(s: ArrayLike, *, gate_shift: int, lanes: int, limit: int, causal: boo
 def softmax(s: ArrayLike, level: ArrayLike, *, gate_shift: int, limit: int, causal: bool = False,
             targets: ArrayLike | None = None, shift: int = 0) -> SoftmaxTensor:
     """``2**(t - level)`` with 22 fraction bits. ``targets``: an index a token, which loses 1 there; a token whose index
-    is negative gives nothing but 0, one whose index lies beyond its row has no target."""
+    is negative gives nothing but 0; one whose index does not count, or lies beyond its row, has no target."""
     v = _arguments(s, gate_shift) - np.asarray(level, np.int64)[:, None]
     counts = _counts(v.shape, limit, causal)
     if targets is None:
@@ -102,7 +102,7 @@ def softmax(s: ArrayLike, level: ArrayLike, *, gate_shift: int, limit: int, caus
         hit = np.zeros(v.shape, bool)
     else:
         target = np.asarray(targets, np.int64)[:, None]
-        hit = np.arange(v.shape[1]) == target
+        hit = counts & (np.arange(v.shape[1]) == target)
         term, clipped = term_of(1, _powers(v), _shifts(v, 0, counts & (target >= 0)))
     word = word_of(term - (hit.astype(np.int64) << PROBABILITY_FRAC), 1, shift, clipped)
     loss = int(np.maximum(-v[hit], 0).sum()) >> (EXPONENT_FRAC - 16)

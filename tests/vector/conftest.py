@@ -16,8 +16,9 @@ class VectorBench:
         """A tensor's beats in the engine's order."""
         tensor = np.asarray(tensor, np.int64)
         tokens, features = tensor.shape
-        words = tensor.reshape(tokens, features // self.row, -1, self.dut.lanes).swapaxes(0, 1).reshape(
-            -1, self.dut.lanes)
+        if tokens > 1:
+            tensor = tensor.reshape(tokens, features // self.row, -1, self.dut.lanes).swapaxes(0, 1)
+        words = tensor.reshape(-1, self.dut.lanes)
         return [int.from_bytes((beat & 0xFFFFFFFF).astype("<u4").tobytes(), "little") for beat in words]
 
     def tensor(self, beats, shape):
@@ -27,7 +28,8 @@ class VectorBench:
         return words.reshape(features // self.row, tokens, self.row).swapaxes(0, 1).reshape(shape)
 
     def __call__(self, commands, *, stall=0.0, seed=0, limit=4000):
-        """``commands``: opcode, operands, operand tensors by port, shapes of results by port.
+        """``commands``: opcode, operands, operand tensors by port, shapes of results by port; with ``report`` among
+        them what leaves at q as it is.
 
         Returns of each command its results, its saturated count, both magnitudes and the cycles in which results left.
         """
@@ -43,7 +45,7 @@ class VectorBench:
                 ctx.set(dut.engine.command.payload.args, VectorOperands.const(layout).as_value().value)
                 ctx.set(dut.engine.command.valid, 1)
                 pending = {name: self.beats(tensor) for name, tensor in inputs.items()}
-                got, times, saturated = {name: [] for name in outputs}, {name: [] for name in outputs}, 0
+                got, times, saturated = {name: [] for name in "oq"}, {name: [] for name in "oq"}, 0
                 taken = {name: [] for name in inputs}
                 for cycle in range(limit):
                     for name in "abc":
@@ -78,7 +80,8 @@ class VectorBench:
                     "error": error and ctx.get(dut.engine.error.code), "cycles": cycle, "saturated": saturated,
                     "times": times, "taken": taken,
                     "magnitude": {"o": ctx.get(dut.o_magnitude), "q": ctx.get(dut.q_magnitude)},
-                    **({} if error else {name: self.tensor(got[name], shape) for name, shape in outputs.items()}),
+                    **({} if error else {name: self.tensor(got[name], shape) if shape else got["q"]
+                                         for name, shape in outputs.items()}),
                 })
                 if error:
                     return
