@@ -12,8 +12,8 @@ from gradloom.rtl.vector.lane import Lane
 from gradloom.rtl.vector.roots import RowSums
 
 from .linear_perf_queues import Operands, Output
-from .perf_shell import FIFO, OneAtATime, Transfer
 from .perf_sequencer import EngineModel
+from .perf_shell import FIFO, OneAtATime, Transfer
 
 if TYPE_CHECKING:
     from .linear_perf import Machine

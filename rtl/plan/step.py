@@ -286,7 +286,7 @@ class _Lowering:
         targets = self.layout.place(operation.targets, 4 * rows)
         loss = self.layout.place(operation.loss, self.beat)
         operands = {**_gate(operation.shifts(self.frac)), "limit": operation.vocab - 1}
-        return (side.vector(VectorOpcode.TARGETS, {"row": -(-rows // self.config.beat_words), "tiles": 1},
+        return (side.vector(VectorOpcode.TARGETS, {"row": -(-rows // self.config.beat_words), "tiles": 1, "tokens": 1},
                             self.config, limit=self.limit, a=side.Tensor(offset=targets))
                 + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._at(operation.logits))
                 + self._vector(VectorOpcode.SOFTMAX, operation.logits, {**operands, "targets": 1},

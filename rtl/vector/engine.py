@@ -254,7 +254,8 @@ class VectorEngine(wiring.Component):
             sums.tag.valid.eq(line[20].valid & line[20].sums), sums.tag.along.eq(line[20].phase),
             sums.tag.first.eq(line[20].first), sums.tag.last.eq(line[20].last), sums.tag.start.eq(line[20].opening),
             sums.tag.token.eq(delay(m, token5, 15)),
-            sums.single.eq(single), sums.two.eq(two), sums.fall.eq(delay(m, maxima.fall, 9 + sums.fall_latency(self.lanes))),
+            sums.single.eq(single), sums.two.eq(two),
+            sums.fall.eq(delay(m, maxima.fall, 9 + sums.fall_latency(self.lanes))),
         ]
         words, clipped, sizes, exponents = [], [], [], []
         for n in range(self.lanes):
