@@ -153,12 +153,14 @@ class Step:
         gate, up, act, down = t("gate", "inter"), t("up", "inter"), t("act", "inter"), t("down", "hidden")
         made: list[Operation] = [
             Norm(x.all(), f"{layer}.norm1", attended.all(), eps),
-            through("q_proj", attended, raw_q), through("k_proj", attended, raw_k), through("v_proj", attended, v),
-            Rope(raw_q.all(), self.angles("q"), q.all()), Rope(raw_k.all(), self.angles("k"), k.all()),
+            through("k_proj", attended, raw_k), Rope(raw_k.all(), self.angles("k"), k.all()),
+            through("q_proj", attended, raw_q), Rope(raw_q.all(), self.angles("q"), q.all()),
         ]
         for head in range(model.heads):
             made.append(Product(q.part(head), Words((k.part(self._group(head)),)), scores.part(head), lift=self.lift))
             made.append(Softmax(scores.part(head), p.part(head)))
+        # Under it, the last softmaxes are made.
+        made.append(through("v_proj", attended, v))
         for head in range(model.heads):
             made.append(Product(p.part(head), Words((v.part(self._group(head)),)), context.part(head), backward=True))
         return made + [
@@ -208,27 +210,38 @@ class Step:
         for head in range(model.heads):
             made.append(Product(dcontext.part(head), Words((v.part(self._group(head)),)), dp.part(head)))
             made.append(SoftmaxBackward(p.part(head), dp.part(head), ds.part(head)))
+
+        def turned(source: Tensor, result: Tensor) -> None:
+            for _, heads in self._groups():
+                made.append(Product(identity.all(), Words(tuple(source.part(head) for head in heads)),
+                                    result.part(heads[0], len(heads))))
+
+        def gathered(rows: Tensor, against: Tensor, result: Tensor, lift: int) -> None:
+            for group, heads in self._groups():
+                made.append(Product(rows.part(heads[0], len(heads)),
+                                    Words(tuple(against.part(head) for head in heads)), result.part(group),
+                                    backward=True, lift=lift))
+
+        attended = t("attended", hidden)
+        raw_dq, raw_dk = t("raw_dq", wide), t("raw_dk", kv)
+        by_q, by_k, by_v, by_kv, dattended = (t(name, hidden) for name in (
+            "dattended.q", "dattended.k", "dattended.v", "dattended.kv", "dattended"))
+        turned(p, turned_p)
+        gathered(turned_p, dcontext, dv, 0)
+        # Under it, the gradients of the last softmaxes are made.
+        back("v_proj", dv.all(), attended.all(), by_v.all())
+        turned(ds, turned_ds)
+        gathered(turned_ds, q, dk, self.lift)
+        made.append(Rope(dk.all(), self.angles("dk"), raw_dk.all(), turn=True))
         for head in range(model.heads):
             made.append(Product(ds.part(head), Words((k.part(self._group(head)),)), dq.part(head), backward=True,
                                 lift=self.lift))
-        for group, heads in self._groups():
-            for source, turned, against, result, lift in ((p, turned_p, dcontext, dv, 0),
-                                                          (ds, turned_ds, q, dk, self.lift)):
-                rows = turned.part(heads[0], len(heads))
-                made.append(Product(identity.all(), Words(tuple(source.part(head) for head in heads)), rows))
-                made.append(Product(rows, Words(tuple(against.part(head) for head in heads)), result.part(group),
-                                    backward=True, lift=lift))
-        raw_dq, raw_dk = t("raw_dq", wide), t("raw_dk", kv)
-        made += [Rope(dq.all(), self.angles("dq"), raw_dq.all(), turn=True),
-                 Rope(dk.all(), self.angles("dk"), raw_dk.all(), turn=True)]
-        attended = t("attended", hidden)
-        by_q, by_k, by_v, by_qk, dattended = (t(name, hidden) for name in (
-            "dattended.q", "dattended.k", "dattended.v", "dattended.qk", "dattended"))
-        back("q_proj", raw_dq.all(), attended.all(), by_q.all())
+        made.append(Rope(dq.all(), self.angles("dq"), raw_dq.all(), turn=True))
         back("k_proj", raw_dk.all(), attended.all(), by_k.all())
-        back("v_proj", dv.all(), attended.all(), by_v.all())
+        made.append(Add(by_v.all(), by_k.all(), by_kv.all()))
+        back("q_proj", raw_dq.all(), attended.all(), by_q.all())
         entry = t("dx.norm", hidden)
-        made += [Add(by_q.all(), by_k.all(), by_qk.all()), Add(by_qk.all(), by_v.all(), dattended.all()),
+        made += [Add(by_kv.all(), by_q.all(), dattended.all()),
                  NormBackward(self._residual(layer).all(), dattended.all(), f"{layer}.norm1", entry.all(), eps),
                  Add(dmiddle.all(), entry.all(), t("dx", hidden).all())]
         return made

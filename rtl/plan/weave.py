@@ -112,12 +112,14 @@ class _Weaver:
         self.writes = _Writes(
             [(*_range(step, config), each.order) for each in sides for piece in each.pieces
              for step in (*piece.instructions, *piece.stores) if step.engine == Engine.STORE]
-            + [(*_range(step, config), each.order) for each in self.main for step in self._stores(each)])
+            + [(*_range(step, config), each.order) for each in self.main for step in self._stores(each)]
+            + [(*_range(_store(each.hidden, Source.HIDDEN), config), each.order) for each in self.main if each.hidden])
         # The clock: when the bus, STORE, the array, the reading of its sums, and engines have done what is emitted.
         self.bus = self.stored = self.array = self.sums = 0.0
         self.engines: dict[Engine, float] = {}
         self.waiting: deque[tuple[float, int]] = deque()
         self.tile_ends: deque[float] = deque([0.0, 0.0], maxlen=2)
+        self.read: deque[float] = deque([0.0, 0.0], maxlen=2)
         self.ends: list[float] = []
         self.inputs: dict[int, deque[Instruction]] = {}
         self.freed = self.kept = 0
@@ -168,25 +170,31 @@ class _Weaver:
         for number, tile in enumerate(job.tiles, start=1):
             self.bus = max(self.bus, self.tile_ends[0])
             self._load(_load(tile, Destination.TILES))
+            if (number - 1) % job.inner == 0:
+                # Sums of two tiles of outputs are kept: the last but one must have been read.
+                self.array = max(self.array, self.read[0])
             self.array = max(self.array, self.bus + _WAY) + span
             self.tile_ends.append(self.array)
             if number % job.inner == 0:
                 self.sums = max(self.sums, self.array) + drain
+                self.read.append(self.sums)
                 self._store(stores.popleft(), self.sums + _WAY)
+                if number == 2 * job.inner or job.outer == 1:
+                    self._keep(product)
             self._fill(index, self.tile_ends[0])
-        for each in stores:
-            self._store(each, self.sums + _WAY)
         self.ends.append(self.sums + _WAY)
 
     def _stores(self, product: Main) -> list[Instruction]:
-        """Of a product's outputs, a tile each, and of its h."""
+        """Of a product's outputs, a tile each."""
         job = product.job
         beats = job.result.beats // job.outer
-        made = [_store(Transfer(job.result.offset + tile * beats * self.config.beat_bits // 8, beats, 0),
+        return [_store(Transfer(job.result.offset + tile * beats * self.config.beat_bits // 8, beats, 0),
                        Source.OUTPUTS) for tile in range(job.outer)]
+
+    def _keep(self, product: Main) -> None:
+        """h to memory, behind the second tile of outputs at the latest: it is complete before that is read."""
         if product.hidden is not None:
-            made.append(replace(_store(product.hidden, Source.HIDDEN), post=(KEPT,)))
-        return made
+            self._store(replace(_store(product.hidden, Source.HIDDEN), post=(KEPT,)), self.sums + _WAY)
 
     def _sizes(self, index: int) -> tuple[int, int]:
         """Words of operand and of adapter memory."""
