@@ -43,6 +43,11 @@ _OPERATIONS = {
     VectorOpcode.NORM_BACKWARD: _Operation(streams="ab", o=0),
     VectorOpcode.ADD: _Operation(streams="ab", o=0),
     VectorOpcode.ROPE: _Operation(streams="ab", o=0),
+    VectorOpcode.SOFTMAX_SUMS: _Operation(roots=1),
+    VectorOpcode.SOFTMAX: _Operation(o=0),
+    VectorOpcode.SOFTMAX_BACKWARD_SUMS: _Operation(streams="ab", roots=1),
+    VectorOpcode.SOFTMAX_BACKWARD: _Operation(streams="ab", o=0),
+    VectorOpcode.TARGETS: _Operation(),
 }
 
 

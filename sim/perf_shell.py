@@ -109,6 +109,8 @@ class Bus:
             self.agenda.decide(cycle, self._try)
 
     def _try(self, cycle: int) -> None:
+        if self.trying == cycle:
+            self.trying = -1
         if self.in_flight >= self.outstanding:
             return
         if self.wanted:
@@ -170,8 +172,11 @@ class Bus:
 
     def _release(self, cycle: int) -> None:
         self.in_flight -= 1
-        if self.wanted or self.burst_at is not None:
+        if self.wanted:
             self._try_at(cycle)
+        elif self.burst_at is not None:
+            # A sink may tell late that it took beats long ago.
+            self._try_at(max(cycle, self.burst_at))
 
 
 class Queue:

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from ..config import LinearConfig
 from ..control.signature import ControlOpcode, Engine
@@ -118,6 +119,8 @@ class _Weaver:
         self.bus = self.stored = self.array = self.sums = 0.0
         self.engines: dict[Engine, float] = {}
         self.waiting: deque[tuple[float, int]] = deque()
+        #: STOREs of a product that are not emitted yet: when they begin, when they are done.
+        self.due: list[tuple[float, float, Instruction]] = []
         self.tile_ends: deque[float] = deque([0.0, 0.0], maxlen=2)
         self.read: deque[float] = deque([0.0, 0.0], maxlen=2)
         self.ends: list[float] = []
@@ -132,8 +135,11 @@ class _Weaver:
             for each in self.inputs[index]:
                 self._load(each)
             self._product(index)
+        self._drain(inf)
         while self.urgent or self.lazy:
-            self._piece(self.urgent if self.urgent else self.lazy)
+            both = [queue for queue in (self.lazy, self.urgent) if queue]
+            # Lazy work goes first where its engine is free, since other work is all that hides it now.
+            self._piece(next((queue for queue in both if self._suits(queue[0], inf)), both[-1]))
         return self.made
 
     # ---- products
@@ -178,10 +184,12 @@ class _Weaver:
             if number % job.inner == 0:
                 self.sums = max(self.sums, self.array) + drain
                 self.read.append(self.sums)
-                self._store(stores.popleft(), self.sums + _WAY)
+                self._drain(inf)
+                self.due = [(self.array, self.sums + _WAY, stores.popleft())]
                 if number == 2 * job.inner or job.outer == 1:
-                    self._keep(product)
+                    self.due += self._keep(product)
             self._fill(index, self.tile_ends[0])
+        self._drain(inf)
         self.ends.append(self.sums + _WAY)
 
     def _stores(self, product: Main) -> list[Instruction]:
@@ -191,10 +199,18 @@ class _Weaver:
         return [_store(Transfer(job.result.offset + tile * beats * self.config.beat_bits // 8, beats, 0),
                        Source.OUTPUTS) for tile in range(job.outer)]
 
-    def _keep(self, product: Main) -> None:
+    def _keep(self, product: Main) -> list[tuple[float, float, Instruction]]:
         """h to memory, behind the second tile of outputs at the latest: it is complete before that is read."""
-        if product.hidden is not None:
-            self._store(replace(_store(product.hidden, Source.HIDDEN), post=(KEPT,)), self.sums + _WAY)
+        if product.hidden is None:
+            return []
+        return [(self.array, self.sums + _WAY, replace(_store(product.hidden, Source.HIDDEN), post=(KEPT,)))]
+
+    def _drain(self, until: float) -> None:
+        """Emits the STORE of the last tile of outputs, if its sums are complete by then. Until they are, STORE has time
+        for others; but the next tile's must not be emitted before."""
+        while self.due and self.due[0][0] <= until:
+            _, ready, step = self.due.pop(0)
+            self._store(step, ready)
 
     def _sizes(self, index: int) -> tuple[int, int]:
         """Words of operand and of adapter memory."""
@@ -239,6 +255,7 @@ class _Weaver:
         """Emits what the bus can carry until the array wants the next tile."""
         following = index + 1
         while True:
+            self._drain(self.bus)
             if following < len(self.main) and following not in self.inputs and self._may_load(following):
                 self.inputs[following] = self._inputs(following)
             ahead = self.inputs.get(following)
