@@ -29,8 +29,8 @@ __all__ = ["Main", "Side", "gap", "weave"]
 READY, FREE, KEPT, STORED = 0, 1, 2, 3
 #: Cycles from a load's last beat to the array, and from the array or an engine to memory, about.
 _WAY = 80
-#: Results of side work that wait for STORE at most: its queue of 512 less what is on the way.
-_WAITING = 448
+#: Results of side work that wait for STORE at most: its queue of 512 less what the engine spares.
+_WAITING = 500
 
 
 @dataclass
