@@ -17,10 +17,22 @@ from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, LanguageModel
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.pack import QuantizedLinear
 from gradloom.rtl.plan.assembler import Instruction
-from gradloom.rtl.plan.descent import AdamW
+from gradloom.rtl.plan.descent import AdamW, scaled
 from gradloom.rtl.plan.exponents import choose
-from gradloom.rtl.plan.linear import fraction_bits, tile_rows, untile_rows
-from gradloom.rtl.plan.operations import EDGE, Codes, Gradient, Halves, Operation, Product, Rope, Tensor, results
+from gradloom.rtl.plan.linear import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
+from gradloom.rtl.plan.operations import (
+    EDGE,
+    SPARE,
+    Codes,
+    Gradient,
+    Halves,
+    Operation,
+    Product,
+    Rope,
+    Tensor,
+    Update,
+    results,
+)
 from gradloom.rtl.plan.step import Layout, lower
 from gradloom.rtl.plan.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step, norm_gains
 from gradloom.rtl.plan.vector import frac_of, norm_weight
@@ -33,7 +45,6 @@ from .reference.step import FloatStep, IntegerStep
 
 __all__ = ["Frozen", "StepMachine", "StepRun", "Training", "largest"]
 
-_SPARE = MASTER.width - WEIGHT.width
 #: A word of the head has so many bits less than a weight.
 _HALF = WEIGHT.width - 16
 
@@ -126,6 +137,12 @@ class Training:
     layers, head : see :class:`~gradloom.rtl.plan.transformer.Step`. Without a head, ``inputs`` has ``gradient``.
     inputs : mapping, optional
         ``x``, instead of the embeddings, and ``gradient``.
+    rule : optional
+        SGD's rate, or AdamW; without, adapters stay.
+    number : int
+        Of the update, from 1 on.
+    moments : mapping, optional
+        AdamW's, float32's bits, ``NAME.ma`` and ``NAME.mb``; zeros unless given.
     """
 
     frozen: Frozen
@@ -134,12 +151,21 @@ class Training:
     layers: Sequence[int]
     head: bool = True
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    rule: float | AdamW | None = None
+    number: int = 1
+    moments: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         model = self.frozen.model
         ranks = {name: each.rank for name, each in self.adapters.items()}
         self.step = Step(model, len(self.tokens), ranks, self.layers, self.head)
-        self.operations = self.step.operations()
+        self.operations: list[Operation] = self.step.operations()
+        if self.rule is not None:
+            rule = self.rule
+            self.operations += [
+                Update(each.adapter, self.step.codes(each.adapter.name),
+                       (rule, scaled(rule, self.adapters[each.adapter.name].scale)), self.number)
+                for each in self.operations if isinstance(each, Gradient)]
         self.frozen.load(self.operations)
         ids = np.asarray(self.tokens)
         self.starts: dict[str, tuple[Tensor, np.ndarray]] = {}
@@ -199,7 +225,9 @@ class Training:
         made[TARGETS] = self.targets
         for name, each in self.adapters.items():
             for which, values in (("a", each.a), ("b", each.b * each.scale)):
-                made[f"{name}.{which}"] = _encoded(values, frac[f"{name}.{which}"] + _SPARE, MASTER)
+                made[f"{name}.{which}"] = _encoded(values, frac[f"{name}.{which}"] + SPARE, MASTER)
+                size = values.shape if which == "a" else values.shape[::-1]
+                made[f"{name}.m{which}"] = self.moments.get(f"{name}.m{which}", np.zeros((2, *size), np.int64))
         return made
 
     def integers(self, frac: Mapping[str, int]) -> IntegerStep:
@@ -219,7 +247,9 @@ class Training:
         for name, words in self.tables(frac).items():
             if name not in layout.offsets:
                 continue
-            if words.ndim == 1:
+            if words.ndim == 3:
+                data = tile_moments(*words, EDGE)
+            elif words.ndim == 1:
                 data = np.where(words < 0, 1 << 31, words) if name == TARGETS else words
                 data = data.astype(np.int64).astype("<u4").tobytes()
             elif name.endswith(".b"):
@@ -227,10 +257,6 @@ class Training:
             else:
                 data = tile_rows(words, EDGE)
             made[layout[name]] = data
-        for name in self.adapters:
-            for which in ("ma", "mb"):
-                if f"{name}.{which}" in layout.offsets:
-                    made[layout[f"{name}.{which}"]] = bytes(layout.sizes[f"{name}.{which}"])
         return made
 
 
@@ -272,13 +298,12 @@ class StepMachine:
         """Ends the simulation."""
         self.device.close()
 
-    def run(self, training: Training, frac: Mapping[str, int], *, rule: float | AdamW | None = None,
-            number: int = 1) -> StepRun:
+    def run(self, training: Training, frac: Mapping[str, int]) -> StepRun:
         """A step; the frozen matrices stay in memory from step to step."""
         layout, frozen = self.layout, training.frozen
         if training.head:
             layout.place(HEAD_MATRIX, 2 * frozen.words[HEAD_MATRIX].size)
-        program = lower(training.operations, frac, layout, self.config, rule=rule, number=number)
+        program = lower(training.operations, frac, layout, self.config)
         for name in frozen.words:
             if name in layout.offsets and name not in self.held:
                 self.host.store(layout[name], frozen.stream(name))
@@ -300,8 +325,15 @@ class StepMachine:
                 for kind in ("", "g"):
                     sizes[f"{name}.{kind}a"] = rank, operation.x.tensor.features
                     sizes[f"{name}.{kind}b"] = rank, operation.dy.tensor.features
-        return {name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
-                for name, (rows, features) in sizes.items()}
+        found = {name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
+                 for name, (rows, features) in sizes.items()}
+        if isinstance(training.rule, AdamW):
+            for name in training.adapters:
+                for which in "ab":
+                    rows, features = sizes[f"{name}.{which}"]
+                    data = self.host.fetch(self.layout[f"{name}.m{which}"], 8 * rows * features)
+                    found[f"{name}.m{which}"] = np.stack(untile_moments(data, rows, features, EDGE))
+        return found
 
     def _loss(self, training: Training) -> float:
         if not training.head:

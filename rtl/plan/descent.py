@@ -1,10 +1,10 @@
 """Operands of the optimisers' commands, from what torch calls them."""
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..formats.adamw import BETA, BIAS, EPS
 
-__all__ = ["AdamW", "learning_rate"]
+__all__ = ["AdamW", "learning_rate", "scaled"]
 
 
 def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int, int]:
@@ -79,6 +79,17 @@ class AdamW:
                 "eps": eps_word, "eps_exponent": _fitting("eps", eps_exponent, 10) if eps_word else -512,
                 "gradient": _fitting("gradient_frac", BIAS - gradient_frac, 10), "decay": decay,
                 "decay_shift": decay_shift}
+
+
+def scaled(rule: float | AdamW, factor: float) -> float | AdamW:
+    """The rule of ``factor * w``, kept in place of w, such that w goes as by ``rule``.
+
+    Its gradient is that of w over ``factor``: SGD's step is ``factor**2`` times that, AdamW's ``factor`` times, for its
+    direction knows no scale but that of eps.
+    """
+    if isinstance(rule, AdamW):
+        return replace(rule, lr=rule.lr * factor, eps=rule.eps / factor, weight_decay=rule.weight_decay / factor)
+    return rule * factor**2
 
 
 def _float(value: float, bits: int) -> tuple[int, int]:

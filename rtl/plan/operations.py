@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..formats.fixed import Fixed
-from ..formats.linear import ACTIVATION, DOT_GUARD, WEIGHT
+from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, WEIGHT
 from ..formats.vector import FACTOR_FRAC, PROBABILITY_FRAC, TERM
+from ..linear.update import UpdateOpcode
 from . import vector
+from .descent import AdamW, learning_rate
 
 __all__ = ["EDGE", "Adapter", "Add", "Angles", "Codes", "Fracs", "Gradient", "Halves", "Loss", "Norm", "NormBackward",
            "Operation", "Product", "Rope", "Slice", "Softmax", "SoftmaxBackward", "Swiglu", "SwigluBackward", "Tensor",
-           "Words", "results"]
+           "Update", "Words", "results"]
 
 #: Features of a tile.
 EDGE = 64
@@ -23,6 +25,8 @@ EDGE = 64
 Fracs = Mapping[str, int]
 #: Fraction bits that a word loses on its way to being a weight.
 DROP = ACTIVATION.width - WEIGHT.width
+#: Fraction bits that an adapter's word in memory has more than the one in the array.
+SPARE = MASTER.width - WEIGHT.width
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,33 @@ class Gradient:
         name = self.adapter.name
         return {"ga": frac[self.x.name] + frac[f"{name}.dh"] - DROP,
                 "gb": frac[self.dy.name] + frac[f"{name}.h"] - DROP}
+
+
+@dataclass(frozen=True)
+class Update:
+    """New words of an adapter, with ``number`` updates made so far and this one: SGD with a rate, or AdamW, of A and of
+    B, whose factor makes its rule another one."""
+
+    adapter: Adapter
+    linear: Codes
+    rules: tuple[float | AdamW, float | AdamW]
+    number: int
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {}
+
+    def parts(self, frac: Fracs) -> list[tuple[str, int, UpdateOpcode, dict[str, int]]]:
+        """``a`` and ``b``, their features, and opcode and operands of their commands."""
+        made: list[tuple[str, int, UpdateOpcode, dict[str, int]]] = []
+        for which, features, rule in zip("ab", (self.linear.inputs, self.linear.outputs), self.rules):
+            words = frac[f"{self.adapter.name}.{which}"] + SPARE
+            gradient = frac[f"{self.adapter.name}.g{which}"]
+            if isinstance(rule, AdamW):
+                made.append((which, features, UpdateOpcode.ADAMW, rule.operands(self.number, gradient, words)))
+            else:
+                rate, shift = learning_rate(rule, gradient, words)
+                made.append((which, features, UpdateOpcode.SGD, {"rate": rate, "shift": shift}))
+        return made
 
 
 @dataclass(frozen=True)
@@ -351,7 +382,7 @@ class Loss:
 
 
 Operation = (Product | Gradient | Norm | NormBackward | Add | Rope | Swiglu | SwigluBackward | Softmax
-             | SoftmaxBackward | Loss)
+             | SoftmaxBackward | Loss | Update)
 
 
 def results(operation: Operation) -> tuple[Slice, ...]:

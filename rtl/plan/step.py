@@ -5,16 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from ..config import LinearConfig
 from ..control.signature import Engine
-from ..formats.linear import MASTER, SCALE_GUARD, WEIGHT
+from ..formats.linear import SCALE_GUARD
 from ..formats.vector import VectorOpcode
 from ..formats.weight_stream import StreamShape
 from ..linear.hidden import HIDDEN_ARG
 from ..linear.machine import Destination
-from ..linear.update import UpdateOpcode
 from ..linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from . import side
 from .assembler import Assembler, pack
-from .descent import AdamW, learning_rate
 from .linear import ProductJob, Transfer, dense_tile
 from .operations import (
     EDGE,
@@ -37,6 +35,7 @@ from .operations import (
     Swiglu,
     SwigluBackward,
     Tensor,
+    Update,
     Words,
 )
 from .side import Piece
@@ -95,47 +94,41 @@ class Layout:
             self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
 
 
-def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LinearConfig, *,
-          rule: float | AdamW | None = None, number: int = 1) -> Assembler:
-    """The program; ``layout`` learns where everything is. With a ``rule``, SGD's rate or AdamW, adapters are updated
-    at the end, as update ``number``. Matrices of 16-bit words must be in the layout."""
-    return _Lowering(frac, layout, config, rule, number).program(operations)
+def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LinearConfig) -> Assembler:
+    """The program; ``layout`` learns where everything is. Matrices of 16-bit words must be in it."""
+    return _Lowering(frac, layout, config).program(operations)
 
 
 class _Lowering:
-    def __init__(self, frac: Fracs, layout: Layout, config: LinearConfig, rule: float | AdamW | None, number: int):
-        self.frac, self.layout, self.config, self.rule, self.number = frac, layout, config, rule, number
+    def __init__(self, frac: Fracs, layout: Layout, config: LinearConfig) -> None:
+        self.frac, self.layout, self.config = frac, layout, config
         self.beat = config.beat_bits // 8
         self.row = config.edge // config.beat_words
-        self.linears: dict[str, Codes] = {}
-        self.graded = 0
+        self.kept = self.graded = 0
 
     def program(self, operations: Sequence[Operation]) -> Assembler:
         main: list[Main] = []
         sides: list[Side] = []
-        adapters: dict[str, Gradient] = {}
         tokens = next(each.x.rows for each in operations if isinstance(each, Product))
         self.limit = gap(tokens, self.config)
         for order, operation in enumerate(operations):
             if isinstance(operation, Product):
                 main.append(self._product(order, operation))
             elif isinstance(operation, Gradient):
-                adapters[operation.adapter.name] = operation
                 sides.append(Side(order, Engine.HEAD, deque(self._gradient(operation)), lazy=True,
                                   pace=operation.adapter.rank // 2))
+            elif isinstance(operation, Update):
+                sides.append(Side(order, Engine.ENCODE, deque(self._update(operation)), lazy=True))
             else:
                 method = getattr(self, f"_{type(operation).__name__.lower()}")
                 sides.append(Side(order, Engine.ENCODE, deque(method(operation))))
-        for order, operation in enumerate(adapters.values(), start=len(operations)):
-            if self.rule is not None:
-                sides.append(Side(order, Engine.ENCODE, deque(self._update(operation)), lazy=True))
         return weave(main, sides, self.config)
 
     # ---- products
 
     def _product(self, order: int, operation: Product) -> Main:
         layout, x, y, adapter = self.layout, operation.x, operation.y, operation.adapter
-        rank, hidden, slot = 0, None, len(self.linears) % 2
+        rank, hidden, slot = 0, None, self.kept % 2
         lanes: tuple[Transfer, ...] = ()
         if adapter is not None:
             assert isinstance(operation.weight, Codes)
@@ -145,7 +138,7 @@ class _Lowering:
             lanes = (Transfer(layout[f"{adapter.name}.{first}"], x.count * rank * self.row, 0),
                      Transfer(layout[f"{adapter.name}.{second}"], y.count * rank * self.row, x.count * rank))
             hidden = self._hidden(operation.hidden, x.rows, rank, slot=slot)
-            self.linears[operation.hidden] = operation.weight
+            self.kept += 1
         tables, tiles = self._tiles(operation)
         job = ProductJob(
             tables=tables, operands=Transfer(layout.part(x), x.count * x.rows * self.row, 0), lanes=lanes, tiles=tiles,
@@ -199,18 +192,9 @@ class _Lowering:
         self.graded += 1
         return pieces
 
-    def _update(self, operation: Gradient) -> list[Piece]:
-        spare = MASTER.width - WEIGHT.width
+    def _update(self, operation: Update) -> list[Piece]:
         name, pieces = operation.adapter.name, []
-        linear = self.linears[f"{name}.h"]
-        for which, features in (("a", linear.inputs), ("b", linear.outputs)):
-            frac, gradient = self.frac[f"{name}.{which}"] + spare, self.frac[f"{name}.g{which}"]
-            if isinstance(self.rule, AdamW):
-                opcode, operands = UpdateOpcode.ADAMW, self.rule.operands(self.number, gradient, frac)
-            else:
-                assert self.rule is not None
-                rate, shift = learning_rate(self.rule, gradient, frac)
-                opcode, operands = UpdateOpcode.SGD, {"rate": rate, "shift": shift}
+        for which, features, opcode, operands in operation.parts(self.frac):
             pieces += side.update(
                 opcode, operands, self.config, words=self.layout[f"{name}.{which}"],
                 directions=self.layout[f"{name}.g{which}"], moments=self.layout[f"{name}.m{which}"],

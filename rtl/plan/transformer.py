@@ -113,9 +113,13 @@ class Step:
     def linear(self, layer: int, projection: str) -> tuple[Codes, Adapter | None]:
         """The frozen matrix and its adapter."""
         name = f"model.layers.{layer}.{PROJECTIONS[projection]}.{projection}"
-        held = next(each for each in self.model.linears if each.name == name)
         rank = self.ranks.get(name, 0)
-        return Codes(name, held.outputs, held.inputs), Adapter(name, rank) if rank else None
+        return self.codes(name), Adapter(name, rank) if rank else None
+
+    def codes(self, name: str) -> Codes:
+        """A frozen matrix by the linear's name."""
+        held = next(each for each in self.model.linears if each.name == name)
+        return Codes(name, held.outputs, held.inputs)
 
     def _residual(self, layer: int) -> Tensor:
         return self.tensor(layer, "x", self.model.hidden, wide=True)

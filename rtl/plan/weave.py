@@ -343,7 +343,9 @@ def _with_tokens(steps: Sequence[Instruction], config: LinearConfig) -> list[Ins
     waited = -1
     for place, step in enumerate(steps):
         if step.engine == Engine.STORE:
-            writes.emitted(*_range(step, config), place)
+            # Moments leave while they come, by commands that stand in that order.
+            if step.operands["source"] != Source.MOMENTS:
+                writes.emitted(*_range(step, config), place)
         elif step.engine == Engine.LOAD:
             start, end = _range(step, config)
             # What is not written yet is what a later STORE changes in place.

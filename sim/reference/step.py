@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradloom.rtl.formats.linear import WEIGHT, half_up
+from gradloom.rtl.linear.update import UpdateOpcode
 from gradloom.rtl.plan.operations import (
     DROP,
     EDGE,
@@ -30,10 +31,12 @@ from gradloom.rtl.plan.operations import (
     SoftmaxBackward,
     Swiglu,
     SwigluBackward,
+    Update,
     Words,
 )
 
 from . import linear, llama, vector, vector_softmax
+from .adamw import adamw
 
 __all__ = ["Execution", "FloatStep", "IntegerStep"]
 
@@ -50,7 +53,8 @@ class Execution:
 
     #: Tensors, h and dh as ``NAME.h``, gradients as ``NAME.ga`` and ``NAME.gb`` (``[rank, features]``).
     values: dict[str, Array]
-    #: Norms' weights and targets; adapters as ``NAME.a`` and ``NAME.b`` (``[rank, inputs]``, ``[outputs, rank]``).
+    #: Norms' weights and targets; adapters as ``NAME.a`` and ``NAME.b`` (``[rank, inputs]``, ``[outputs, rank]``), with
+    #: AdamW's moments as ``NAME.ma`` and ``NAME.mb`` (``[2, rank, features]``).
     tables: Mapping[str, Array]
     matrix: Matrix
     #: Sum of the losses, in nats, and how many tokens had one.
@@ -114,6 +118,9 @@ class FloatStep(Execution):
         name = operation.adapter.name
         self.values[f"{name}.ga"] = self.values[f"{name}.dh"].T @ self[operation.x]
         self.values[f"{name}.gb"] = self.values[f"{name}.h"].T @ self[operation.dy]
+
+    def _update(self, operation: Update) -> None:
+        """Left to who asks: nothing of a step needs it."""
 
     def _norm(self, operation: Norm) -> None:
         self[operation.y] = llama.rms_norm(self[operation.x], self.tables[operation.weight], operation.eps)
@@ -195,6 +202,19 @@ class IntegerStep(Execution):
         for which, x, h in (("ga", operation.x, "dh"), ("gb", operation.dy, "h")):
             made, lost = linear.gradient(self[x], self.values[f"{name}.{h}"], shift=shifts[which])
             self.values[f"{name}.{which}"] = made
+            self.saturated += lost
+
+    def _update(self, operation: Update) -> None:
+        name = operation.adapter.name
+        for which, _, opcode, operands in operation.parts(self.frac):
+            words, g = self.tables[f"{name}.{which}"], self.values[f"{name}.g{which}"]
+            words = words.T if which == "b" else words
+            if opcode == UpdateOpcode.ADAMW:
+                words, m, v, lost = adamw(words, g, *self.tables[f"{name}.m{which}"], **operands)
+                self.values[f"{name}.m{which}"] = np.stack([m, v])
+            else:
+                words, lost = linear.update(words, g, **operands)
+            self.values[f"{name}.{which}"] = words
             self.saturated += lost
 
     def _kept(self, part: Slice, made: vector.Tensor) -> None:
