@@ -86,9 +86,10 @@ def say_tuned(metrics: dict[str, Any], output: Path) -> None:
         f"loss {metrics['loss_before']:.4f} before, [bold]{metrics['loss_after']:.4f}[/bold] after "
         f"{metrics['steps']} steps; results are in {output}"
     )
-    if metrics["engine"] == "reference":
-        say(f"linears in the machine's integers ({metrics['saturated']:,} words clipped), all else in float: only "
-             f"linears have RTL so far")
+    if metrics["engine"] != "float":
+        say(f"in the machine's integers, {metrics['saturated']:,} words clipped")
+    if metrics["cycles"]:
+        say(f"{sum(metrics['cycles']):,} cycles of simulated RTL, {metrics['cycles'][-1]:,} in the last step")
 
 
 def plan(

@@ -14,13 +14,16 @@ from gradloom.rtl.models.language import Checkpoint, LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
 from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.models.tokenizer import open_tokenizer
+from gradloom.rtl.plan.descent import AdamW as MachineAdamW
 from gradloom.rtl.plan.language import MAX_RANK, parse_targets
 from gradloom.rtl.plan.linear import LayerShape
+from gradloom.rtl.plan.transformer import Step
 from gradloom.rtl.presets import Preset
 
 from .reference.descent import AdamW, Optimizer, Sgd
-from .reference.linears import IntegerLinears
 from .reference.llama import Cache, Llama
+from .step_run import Frozen, StepMachine, Training, memory_needed
+from .trainer import StepResult, Trainer
 
 __all__ = ["Quantized", "build", "fine_tune", "finetune", "generate_text", "greedy"]
 
@@ -28,6 +31,7 @@ Progress = Callable[[int, int, str], None]
 #: Optimisers, each with the rate that it has unless another is given.
 OPTIMIZERS: Mapping[str, tuple[type[AdamW] | type[Sgd], float]] = {"adamw": (AdamW, 1e-3), "sgd": (Sgd, 0.1)}
 MAX_STEPS = 100_000
+ENGINES = ("rtl", "reference", "float")
 #: So that no part of a text, halved, has less than the two tokens that a loss needs.
 MIN_SEQ = 4
 
@@ -60,19 +64,29 @@ def _silent(done: int, total: int, text: str) -> None:
     pass
 
 
-def build(checkpoint: Quantized, engine: str, *, layers: int | None = None, progress: Progress | None = None) -> Llama:
-    """The model with its linears in float (``"float"``) or in the machine's integers (``"reference"``)."""
-    tell, model = progress or _silent, checkpoint.model
-    if engine == "float":
-        tell(0, 0, "reading the weights")
-        return Llama(model, checkpoint.tensor, layers=layers)
-    names = [each.name for each in model.linears if layers is None or int(each.name.split(".")[2]) < layers]
+def build(checkpoint: Quantized, *, layers: int | None = None, progress: Progress | None = None) -> Llama:
+    """The model in floating point."""
+    (progress or _silent)(0, 0, "reading the weights")
+    return Llama(checkpoint.model, checkpoint.tensor, layers=layers)
 
-    def decode(name: str) -> QuantizedLinear:
-        tell(names.index(name), len(names), "encoding the weights")
-        return checkpoint.linear(name)
 
-    return Llama(model, checkpoint.tensor, layers=layers, linears=IntegerLinears(names, decode))
+def on_machine(trainer: Trainer, texts: Sequence[Sequence[int]], steps: int, config: LinearConfig | None,
+               progress: Progress) -> list[StepResult]:
+    """``steps`` updates, each from one of ``texts`` in turn, by the reference or, with a ``config``, in RTL."""
+    if config is not None:
+        progress(0, steps, "a step in floating point")
+        longest = max(texts, key=len)
+        needed = memory_needed(Training(trainer.frozen, longest, trainer.adapters, trainer.layers), config)
+        trainer.machine = StepMachine(config, memory_bytes=needed, tell=lambda text: progress(0, steps, text))
+    try:
+        found = []
+        for step in range(steps):
+            progress(step, steps, "fine-tuning")
+            found.append(trainer.step(texts[step % len(texts)]))
+        return found
+    finally:
+        if trainer.machine is not None:
+            trainer.machine.close()
 
 
 def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], optimizer: Optimizer,
@@ -102,8 +116,8 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
 
     ``text`` is learnt from in parts of at most ``seq`` tokens, one a step, in turn. ``adapter``: start from
     this one, else from a fresh one of ``rank`` (8) on ``targets`` ("q,v"). ``layers``: use the first ones only.
-    ``engine="reference"`` computes each linear's y, dX, dA and dB in the machine's integers and takes only what the
-    preset's machine can hold; all else, the optimiser included, is float32.
+    ``engine="reference"`` computes the whole step, optimiser included, in the machine's integers, ``"rtl"`` runs it on
+    the simulated machine; both take only what the preset's machine can hold. ``"float"`` is float32.
     """
     tell = progress or _silent
     text_path = _check(preset, text, Path(output), optimizer, lr, steps, rank, seed, engine)
@@ -115,20 +129,32 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
     _check_sizes(preset.config, shapes, adapters, seq, engine)
     windows, tokens = _windows(checkpoint, text_path, seq)
 
-    llama = build(checkpoint, engine, layers=layers, progress=tell)
     kind, usual = OPTIMIZERS[optimizer]
     rate = usual if lr is None else lr
-    losses = fine_tune(llama, windows, adapters, kind(lr=rate), steps, tell)
+    count = shapes.layers if layers is None else layers
+    cycles: list[int] | None = None
+    saturated: int | None = None
+    if engine == "float":
+        llama = build(checkpoint, layers=layers, progress=tell)
+        losses = fine_tune(llama, windows, adapters, kind(lr=rate), steps, tell)
+        after = llama.loss(windows[0], adapters)
+    else:
+        rule = MachineAdamW(lr=rate) if optimizer == "adamw" else rate
+        trainer = Trainer(Frozen(shapes, checkpoint.tensor, checkpoint.linear), adapters, range(count), rule)
+        found = on_machine(trainer, windows, steps, preset.config if engine == "rtl" else None, tell)
+        losses, saturated = [each.loss for each in found], sum(each.saturated for each in found)
+        cycles = [each.cycles for each in found if each.cycles is not None] or None
+        adapters = {name: Adapter(each.a.astype(np.float32), each.b.astype(np.float32), each.scale)
+                    for name, each in trainer.adapters.items()}
+        after = trainer.loss(windows[0])
     tell(steps, steps, "fine-tuning")
     first = next(iter(adapters.values()))
     metrics = {
-        "preset": preset.name, "engine": engine, "model": shapes.name, "layers": llama.layers, "text": text_path.name,
+        "preset": preset.name, "engine": engine, "model": shapes.name, "layers": count, "text": text_path.name,
         "tokens": tokens, "seq": seq, "rank": first.rank, "alpha": first.scale * first.rank,
         "targets": sorted({name.rsplit(".", 1)[-1] for name in adapters}),
         "optimizer": optimizer, "lr": rate, "steps": steps, "seed": seed, "loss": losses,
-        "loss_before": losses[0], "loss_after": llama.loss(windows[0], adapters),
-        "saturated": llama.linears.saturated if isinstance(llama.linears, IntegerLinears) else None,
-        "in_integers": ["linears"] if engine == "reference" else [], "cycles": None,
+        "loss_before": losses[0], "loss_after": after, "saturated": saturated, "cycles": cycles,
     }
     _write(Path(output), shapes, adapters, metrics)
     return metrics
@@ -137,10 +163,8 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
 def _check(preset: Preset, text: Path | str | None, output: Path, optimizer: str, lr: float | None, steps: int,
            rank: int | None, seed: int, engine: str) -> Path:
     """Refuses what can be refused before anything is read; the text's path."""
-    if engine == "rtl":
-        raise ValueError(f"engine=rtl: {preset.name} has RTL for linear layers only so far; take reference or float")
-    if engine not in ("reference", "float"):
-        raise ValueError(f"engine={engine}: must be reference or float")
+    if engine not in ENGINES:
+        raise ValueError(f"engine={engine}: must be one of {', '.join(ENGINES)}")
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer={optimizer}: must be one of {', '.join(OPTIMIZERS)}")
     if lr is not None and not (math.isfinite(lr) and 0 < lr <= 16):
@@ -178,11 +202,13 @@ def _check_sizes(config: LinearConfig, model: LanguageModel, adapters: Mapping[s
                  engine: str) -> None:
     """Refuses texts that the model, or shapes that the machine, cannot take."""
     at_most, bound = model.context, "the model's context"
-    if engine == "reference" and config.tokens < at_most:
+    if engine != "float" and config.tokens < at_most:
         at_most, bound = config.tokens, "tokens of the preset's machine; --engine float takes more"
     if not MIN_SEQ <= seq <= at_most:
         raise ValueError(f"seq={seq}: must be from {MIN_SEQ} to {at_most} ({bound})")
-    if engine == "reference":
+    if engine != "float":
+        ranks = {name: each.rank for name, each in adapters.items()}
+        Step(model, seq, ranks, range(model.layers)).check(config)
         for linear in model.linears:
             rank = adapters[linear.name].rank if linear.name in adapters else 2
             try:
@@ -246,7 +272,7 @@ def generate_text(preset: Preset, *, prompt: str, model: Path | str = "smollm2-1
     if len(given) + tokens > checkpoint.model.context:
         raise ValueError(f"tokens={tokens}: with the prompt's {len(given)} there are more than "
                          f"{checkpoint.model.context} (the model's context)")
-    llama = build(checkpoint, "float", progress=tell)
+    llama = build(checkpoint, progress=tell)
     said: list[int] = []
     for token in greedy(llama, given, tokens, adapters=adapters, ends=tokenizer.control):
         said.append(token)

@@ -21,6 +21,7 @@ from gradloom.rtl.plan.descent import AdamW, scaled
 from gradloom.rtl.plan.exponents import choose
 from gradloom.rtl.plan.linear import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
 from gradloom.rtl.plan.operations import (
+    DROP,
     EDGE,
     SPARE,
     Codes,
@@ -43,7 +44,7 @@ from .reference import linear as reference
 from .reference.llama import rope_angles
 from .reference.step import FloatStep, IntegerStep
 
-__all__ = ["Frozen", "StepMachine", "StepRun", "Training", "largest"]
+__all__ = ["Frozen", "StepMachine", "StepRun", "Training", "largest", "memory_needed"]
 
 #: A word of the head has so many bits less than a weight.
 _HALF = WEIGHT.width - 16
@@ -178,15 +179,16 @@ class Training:
 
     # ---- in floating point
 
-    def exact(self) -> FloatStep:
-        """The step in float64."""
+    def exact(self, *, until: type | None = None) -> FloatStep:
+        """The step in float64, or what of it comes up to the first operation of a kind."""
         tables: dict[str, np.ndarray] = {name: self._norm(name) for name in self._norms()}
         for name, each in self.adapters.items():
             tables |= {f"{name}.a": each.a.astype(np.float64), f"{name}.b": each.b * np.float64(each.scale)}
         model = self.frozen.model
         made = FloatStep({name: values for name, (_, values) in self.starts.items()}, tables | {TARGETS: self.targets},
                          self.frozen.exact, angles=rope_angles(len(self.tokens), EDGE, model.rope_theta, np.float64))
-        made.run(self.operations)
+        ends = (n for n, each in enumerate(self.operations, start=1) if until is not None and isinstance(each, until))
+        made.run(self.operations[:next(ends, None)])
         return made
 
     def _norms(self) -> list[str]:
@@ -230,11 +232,11 @@ class Training:
                 made[f"{name}.m{which}"] = self.moments.get(f"{name}.m{which}", np.zeros((2, *size), np.int64))
         return made
 
-    def integers(self, frac: Mapping[str, int]) -> IntegerStep:
+    def integers(self, frac: Mapping[str, int], tell: Callable[[str], None] | None = None) -> IntegerStep:
         """The step by the bit-exact reference."""
         values = {name: _encoded(each, frac[name], tensor.form) for name, (tensor, each) in self.starts.items()}
         made = IntegerStep(values, self.tables(frac), self.frozen.matrix, frac=frac)
-        made.run(self.operations)
+        made.run(self.operations, tell)
         return made
 
     # ---- in memory
@@ -263,9 +265,10 @@ class Training:
 @dataclass(frozen=True, kw_only=True)
 class StepRun:
     """A step that ran in RTL: words of every tensor by name, ``[tokens, features]``, and of adapters as they lie in
-    memory; the counters; the program."""
+    memory; ``hidden``: the largest word of every h, rounded to what gradients see; the counters; the program."""
 
     values: dict[str, np.ndarray]
+    hidden: dict[str, int]
     loss: float
     counters: Counters
     instructions: Sequence[Instruction]
@@ -313,8 +316,8 @@ class StepMachine:
         start = -(-layout.end // 4096) * 4096
         self.host.store(start, program.code)
         counters = self.host.run(start, len(program), timeout=36000)
-        return StepRun(values=self._values(training), loss=self._loss(training), counters=counters,
-                       instructions=program.instructions)
+        return StepRun(values=self._values(training), hidden=self._hidden(training), loss=self._loss(training),
+                       counters=counters, instructions=program.instructions)
 
     def _values(self, training: Training) -> dict[str, np.ndarray]:
         sizes = {part.name: (part.rows, part.tensor.features) for operation in training.operations
@@ -335,11 +338,32 @@ class StepMachine:
                     found[f"{name}.m{which}"] = np.stack(untile_moments(data, rows, features, EDGE))
         return found
 
+    def _hidden(self, training: Training) -> dict[str, int]:
+        """In memory, h has lost the bits that a weight has not."""
+        made = {}
+        for operation in training.operations:
+            if isinstance(operation, Gradient):
+                for which in ("h", "dh"):
+                    name = f"{operation.adapter.name}.{which}"
+                    data = self.host.fetch(self.layout[name], 4 * operation.x.rows * operation.adapter.rank)
+                    made[name] = int(np.abs(np.frombuffer(data, "<i4").astype(np.int64)).max()) << DROP
+        return made
+
     def _loss(self, training: Training) -> float:
         if not training.head:
             return 0.0
         total, count = np.frombuffer(self.host.fetch(self.layout[LOSS], 16), "<u8")
         return float(total) * 2.0**-16 * math.log(2) / max(int(count & 0xFFFFFFFF), 1)
+
+
+def memory_needed(training: Training, config: LinearConfig) -> int:
+    """Bytes of the window that a step takes, its program included: a power of two."""
+    layout = Layout()
+    if training.head:
+        layout.place(HEAD_MATRIX, 2 * training.frozen.words[HEAD_MATRIX].size)
+    frac = training.fracs(largest(training.exact()), headroom=0)
+    program = lower(training.operations, frac, layout, config)
+    return 1 << (layout.end + 4096 + len(program.code)).bit_length()
 
 
 def largest(made: FloatStep) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Fraction bits of every tensor of a step, from what the tensors are known to reach."""
 from collections.abc import Iterable, Mapping
 
+from ..formats.linear import ACTIVATION
 from .operations import Fracs, Operation, results
 from .vector import frac_of
 
@@ -25,7 +26,8 @@ def choose(operations: Iterable[Operation], largest: Mapping[str, float], given:
                 chosen = frac[name]
             else:
                 form = forms.get(name)
-                bits = frac_of(largest[name]) if form is None else frac_of(largest[name], form)
+                # Nothing at all counts as 1.
+                bits = frac_of(largest[name] or 1.0, form or ACTIVATION)
                 chosen = frac[name] = max(low, min(bits - headroom, high))
             if not low <= chosen <= high:
                 raise ValueError(f"{name}: {chosen} fraction bits, its operation can make {low} to {high}")

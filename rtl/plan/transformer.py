@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..config import LinearConfig
 from ..models.language import PROJECTIONS, LanguageModel
 from .operations import (
     EDGE,
@@ -42,6 +43,8 @@ TARGETS, LOSS = "targets", "loss"
 HEAD_MATRIX = "head"
 #: Tiles of logits whose gradient is an operand at a time: two such products are on chip.
 _CHUNK = 16
+#: Logits of a token: 10 bits count their tiles.
+_VOCAB = 1023 * EDGE
 #: Tiles of logits that a command makes: a field of 8 bits counts them.
 _MOST = 128
 
@@ -81,6 +84,16 @@ class Step:
                 raise ValueError(f"{field}={getattr(self.model, field)}: must be a multiple of {EDGE}")
         if self.model.head_dim != EDGE:
             raise ValueError(f"head_dim={self.model.head_dim}: must be {EDGE}")
+
+    def check(self, config: LinearConfig) -> None:
+        """Refuses what a machine cannot run, its linears aside."""
+        model = self.model
+        if model.hidden > config.features:
+            raise ValueError(f"hidden={model.hidden}: the machine normalises rows of at most {config.features}")
+        if self.tokens > config.tokens:
+            raise ValueError(f"tokens={self.tokens}: must be at most {config.tokens}")
+        if model.vocab > _VOCAB:
+            raise ValueError(f"vocab={model.vocab}: the machine's softmax takes at most {_VOCAB}")
 
     # names
 

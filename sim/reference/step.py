@@ -61,12 +61,17 @@ class Execution:
     loss: float = 0.0
     foretold: int = 0
 
-    def run(self, operations: Iterable[Operation], progress: Callable[[Operation], None] | None = None) -> None:
-        """All of them in order."""
+    def run(self, operations: Iterable[Operation], tell: Callable[[str], None] | None = None) -> None:
+        """All of them in order; ``tell`` hears of each."""
         for operation in operations:
-            if progress is not None:
-                progress(operation)
+            if tell is not None:
+                tell(type(operation).__name__)
             getattr(self, f"_{type(operation).__name__.lower()}")(operation)
+
+    @property
+    def mean_loss(self) -> float:
+        """Nats a token."""
+        return self.loss / max(self.foretold, 1)
 
     def __getitem__(self, part: Slice) -> Array:
         return self.values[part.name][:, part.first * EDGE:(part.first + part.count) * EDGE]

@@ -12,10 +12,10 @@ from gradloom.rtl.models.lora import load_lora
 from gradloom.sim import language
 
 PRESET = "edge-qlora-genesys2"
-MODEL = LanguageModel(name="small", hidden=64, inter=128, layers=2, heads=2, kv_heads=2, head_dim=32, vocab=96,
+MODEL = LanguageModel(name="small", hidden=128, inter=128, layers=2, heads=2, kv_heads=1, head_dim=64, vocab=96,
                       context=128, rope_theta=10000.0, norm_eps=1e-5, tied=True)
-CONFIG = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-          "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 128,
+CONFIG = {"model_type": "llama", "hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2,
+          "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 96, "max_position_embeddings": 128,
           "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 10000.0}
 TEXT = "the warp is strung once and stays; the weft is thrown across it, a little at a time."
 
@@ -49,7 +49,7 @@ def here(tmp_path, monkeypatch):
 def tuned(run, *options, output="out"):
     code, out, err = run("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", output, "--json",
                          *options)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, ""), err
     return json.loads(out)
 
 
@@ -71,7 +71,7 @@ def test_a_fine_tune_leaves_metrics_a_plot_and_an_adapter_for_peft(run, here):
 def test_integers_learn_as_float_does(run, here, optimizer):
     options = ("--optimizer", optimizer, "--steps", "5")
     integers, exact = (tuned(run, "--engine", engine, *options, output=engine) for engine in ("reference", "float"))
-    assert exact["saturated"] is None and integers["in_integers"] == ["linears"] and exact["in_integers"] == []
+    assert exact["saturated"] is None and integers["saturated"] == 0 and integers["cycles"] is None
     assert exact["lr"] == {"adamw": 0.001, "sgd": 0.1}[optimizer]
     np.testing.assert_allclose(integers["loss"], exact["loss"], rtol=2e-3)
     assert integers["loss"] != exact["loss"]
@@ -120,7 +120,6 @@ def test_text_before_and_after_a_fine_tune(run, here):
 TUNE = ("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", "out")
 SAY = ("generate-text", PRESET, "--model", "small", "--prompt", "the")
 BAD = {
-    "RTL of a whole model": ((*TUNE, "--engine", "rtl"), "engine=rtl: edge-qlora-genesys2 has RTL for linear layers"),
     "an option of images": ((*TUNE, "--angle", "90"), "angle=90.0: is for presets for images only"),
     "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: is for presets for images only"),
     "an option of language models": (
