@@ -294,7 +294,8 @@ class StepMachine:
                                address_bits=config.address_bits, tell=tell)
         self.device = SimulatedDevice(program, memory_bytes=memory_bytes)
         self.host = Accelerator(self.device)
-        self.layout = Layout()
+        #: Of what stays, and of that with the last step's tensors behind it.
+        self.frozen = self.layout = Layout()
         self.held: set[str] = set()
 
     def close(self) -> None:
@@ -303,14 +304,14 @@ class StepMachine:
 
     def run(self, training: Training, frac: Mapping[str, int]) -> StepRun:
         """A step; the frozen matrices stay in memory from step to step."""
-        layout, frozen = self.layout, training.frozen
-        if training.head:
-            layout.place(HEAD_MATRIX, 2 * frozen.words[HEAD_MATRIX].size)
-        program = lower(training.operations, frac, layout, self.config)
-        for name in frozen.words:
-            if name in layout.offsets and name not in self.held:
-                self.host.store(layout[name], frozen.stream(name))
+        frozen = training.frozen
+        place_frozen(training, self.frozen)
+        for name, offset in self.frozen.offsets.items():
+            if name not in self.held:
+                self.host.store(offset, frozen.stream(name))
                 self.held.add(name)
+        layout = self.layout = self.frozen.copy()
+        program = lower(training.operations, frac, layout, self.config)
         for offset, data in training.memory(frac, layout, self.config).items():
             self.host.store(offset, data)
         start = -(-layout.end // 4096) * 4096
@@ -325,7 +326,7 @@ class StepMachine:
         for operation in training.operations:
             if isinstance(operation, Gradient):
                 name, rank = operation.adapter.name, operation.adapter.rank
-                for kind in ("", "g"):
+                for kind in ("g",) if training.rule is None else ("", "g"):
                     sizes[f"{name}.{kind}a"] = rank, operation.x.tensor.features
                     sizes[f"{name}.{kind}b"] = rank, operation.dy.tensor.features
         found = {name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
@@ -356,11 +357,19 @@ class StepMachine:
         return float(total) * 2.0**-16 * math.log(2) / max(int(count & 0xFFFFFFFF), 1)
 
 
+def place_frozen(training: Training, layout: Layout) -> None:
+    """The matrices that a step uses."""
+    for operation in training.operations:
+        if isinstance(operation, Product) and isinstance(operation.weight, Codes):
+            layout.codes(operation.weight)
+        elif isinstance(operation, Product) and isinstance(operation.weight, Halves):
+            layout.place(HEAD_MATRIX, 2 * training.frozen.words[HEAD_MATRIX].size)
+
+
 def memory_needed(training: Training, config: LinearConfig) -> int:
     """Bytes of the window that a step takes, its program included: a power of two."""
     layout = Layout()
-    if training.head:
-        layout.place(HEAD_MATRIX, 2 * training.frozen.words[HEAD_MATRIX].size)
+    place_frozen(training, layout)
     frac = training.fracs(largest(training.exact()), headroom=0)
     program = lower(training.operations, frac, layout, config)
     return 1 << (layout.end + 4096 + len(program.code)).bit_length()

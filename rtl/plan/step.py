@@ -65,6 +65,10 @@ class Layout:
     def __getitem__(self, name: str) -> int:
         return self.offsets[name]
 
+    def copy(self) -> "Layout":
+        """Another one, for more behind what there is."""
+        return Layout(self.end, dict(self.offsets), dict(self.sizes))
+
     def place(self, name: str, size: int) -> int:
         """The offset of ``name``, which is placed if it is not yet."""
         if name not in self.offsets:

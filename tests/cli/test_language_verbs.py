@@ -186,14 +186,14 @@ def test_a_text_that_teaches_nothing_is_refused(run, here, content, named):
 
 
 def test_shapes_that_the_machine_cannot_take_are_named(run, here):
-    odd = CONFIG | {"num_key_value_heads": 1}
+    odd = CONFIG | {"intermediate_size": 96}
     (here / "small" / "config.json").write_text(json.dumps(odd))
     random = np.random.default_rng(5)
-    shapes = LanguageModel(**{**vars(MODEL), "kv_heads": 1}).tensors
+    shapes = LanguageModel(**{**vars(MODEL), "inter": 96}).tensors
     save_file({name: random.normal(1, 0.1, shape).astype(np.float32) for name, shape in shapes.items()},
               here / "small" / "model.safetensors")
     code, _, err = run(*TUNE)
-    assert code == 2 and "outputs=32: must be a multiple of 64" in err and "k_proj" in err
+    assert code == 2 and "inter=96: must be a multiple of 64" in err
     assert tuned(run, "--engine", "float", "--steps", "1")["loss"]
 
 
