@@ -152,10 +152,9 @@ class VectorEngine(wiring.Component):
             sharp.eq(op == VectorOpcode.SOFTMAX_SUMS), single.eq(args.tokens == 1),
         ]
         for each in (walk, arrivals):
-            m.d.comb += [
-                each.row.eq(args.row - 1), each.tiles.eq(args.tiles - 1),
-                each.tokens.eq(Mux(plain, 0, args.tokens - 1)), each.start.eq(begin),
-            ]
+            m.d.comb += each.start.eq(begin)
+            m.d.sync += [each.row.eq(args.row - 1), each.tiles.eq(args.tiles - 1),
+                         each.tokens.eq(Mux(plain, 0, args.tokens - 1))]
         m.d.comb += [
             halves.start.eq(begin), halves.row.eq(args.row),
             halves.i_turned.eq(self._cut(self.a.p, TERM.width)),
@@ -221,16 +220,16 @@ class VectorEngine(wiring.Component):
         m.d.sync += level.eq(Mux(power & ~sharp, read_row.data[:LEVEL.width], 0))
         level = delay(m, level, 2)
 
-        pull8, exponent12 = delay(m, root.pull_shift, 7), delay(m, root.exponent, 11)
+        pull11, exponent12 = delay(m, root.pull_shift, 10), delay(m, root.exponent, 11)
         # A stage early, and registered.
         right = Signal(6, reset_less=True)
         left, shift, moved = Signal(6, reset_less=True), Signal(6, reset_less=True), Signal(signed(8), reset_less=True)
         fold = Signal(Fold, reset_less=True)
         m.d.sync += [
-            right.eq(Mux(line[8].other == Other.PULL, pull8, args.right)),
+            right.eq(Mux(line[11].other == Other.PULL, pull11, args.right)),
             left.eq(Mux(line[12].scale == Scale.ROOT, exponent12,
                         Mux(line[12].phase, args.right, args.left))),
-            fold.eq(Mux(rope, Mux(line[10].later, Fold.PLUS, Fold.MINUS), line[10].fold)),
+            fold.eq(Mux(rope, Mux(line[13].later, Fold.PLUS, Fold.MINUS), line[13].fold)),
             moved.eq(Mux(two & ~line[18].phase, args.second_shift, args.shift)
                      + Mux(line[18].factor == Factor.ROOT, delay(m, exponent12, 6), 0)),
             shift.eq(Mux(moved < 0, 0, moved[:6] | moved[6].replicate(6))),
@@ -252,7 +251,8 @@ class VectorEngine(wiring.Component):
             sums.tag.valid.eq(line[20].valid & line[20].sums), sums.tag.along.eq(line[20].phase),
             sums.tag.first.eq(line[20].first), sums.tag.last.eq(line[20].last), sums.tag.start.eq(line[20].opening),
             sums.tag.token.eq(delay(m, token5, 15)),
-            sums.single.eq(single), sums.two.eq(two), sums.fall.eq(delay(m, maxima.fall, 9 + sums.fall_latency)),
+            sums.single.eq(single), sums.two.eq(two), sums.power.eq(sharp),
+            sums.fall.eq(delay(m, maxima.fall, 9 + sums.fall_latency)),
         ]
         words, clipped, sizes, exponents = [], [], [], []
         for n in range(self.lanes):
@@ -275,14 +275,14 @@ class VectorEngine(wiring.Component):
                 lane.other.eq(line[1].other), lane.second.eq(line[1].second), lane.scale.eq(line[1].scale),
                 lane.factor.eq(line[1].factor), lane.pull.eq(root.pull), lane.root.eq(root.mantissa),
                 lane.row.eq(read_row.data[:TERM.width].as_signed()), lane.power.eq(power), lane.sharp.eq(sharp),
-                lane.level.eq(level), lane.masked.eq(masked[n]), lane.hit.eq(delay(m, hit[n], 7)),
+                lane.level.eq(level), lane.masked.eq(masked[n]), lane.hit.eq(delay(m, hit[n], 10)),
                 lane.top.eq(maxima.top), maxima.wholes[n].eq(lane.whole),
                 lane.right.eq(right), lane.fold.eq(fold), lane.left.eq(left), lane.shift.eq(shift),
                 sums.products[n].eq(lane.product),
             ]
             words.append(lane.word)
             clipped += [lane.clipped & (line[24].o | line[24].q), lane.term_clipped]
-            sizes.append(lane.size)
+            sizes.append(lane.rounded[:-1] ^ lane.rounded[-1].replicate(PRODUCT))
             exponents.append(Mux(delay(m, hit[n], 1), lane.exponent, 0))
 
         roots = place(m, "roots", Roots(), platform)
@@ -432,7 +432,7 @@ class VectorEngine(wiring.Component):
         m.d.comb += [ask.valid.eq(asking & (along | ~both)), ask.along.eq(along), ask.token.eq(token)]
         answer = delay(m, ask, 1 + Roots.latency, reset_less=False)
         m.d.comb += [
-            roots.sum.eq(sums.sum), roots.along.eq(delay(m, along, 1) | ~squares), roots.largest.eq(maxima.largest),
+            roots.sum.eq(sums.sum), roots.along.eq(delay(m, along, 1) | ~squares), roots.unit.eq(maxima.unit),
             write_row.addr.eq(answer.token), write_row.data.eq(roots.row), write_row.en.eq(answer.valid),
             lost.eq(answer.valid & roots.clipped),
         ]
