@@ -30,6 +30,9 @@ __all__ = ["RootWord", "RowSums", "Roots"]
 RootWord = data.StructLayout({"mantissa": ROOT_FRAC, "exponent": 5, "pull": signed(WEIGHT.width), "pull_shift": 6})
 
 
+assert 3 * 4 * UNIT >= ROW_SUM
+
+
 class RowSums(wiring.Component):
     """Sums of products over the rows of a tensor that comes tile by tile, a row of each token in a tile.
 
@@ -88,7 +91,11 @@ class RowSums(wiring.Component):
         powers = Signal(ROW_SUM, reset_less=True)
         fresh = delay(m, tag.first & tag.start, 1)
         again = delay(m, tag.first & ~tag.start & ~self.single, 1)
-        kept = Mux(fresh, 0, Mux(again, read.data[:ROW_SUM], powers))
+        # The longest way of all: a choice of four, and one of three beside the addition. A row's first beat, which has
+        # nothing before it, falls by the most, which leaves nothing either.
+        kept = Mux(again, read.data[:ROW_SUM], powers)
+        near = _chosen(self.fall[:2], [kept >> UNIT * n for n in range(4)])
+        shifted = _chosen(self.fall[2:], [near >> 4 * UNIT * n for n in range(4)])
         m.d.comb += [
             read.addr.eq(Mux(self.ask, self.address, Cat(tag.along, tag.token))), self.sum.eq(read.data),
             write.addr.eq(Cat(after.along, after.token)), write.en.eq(after.valid & after.last),
@@ -98,9 +105,14 @@ class RowSums(wiring.Component):
             m.d.sync += [
                 # Sums of either kind take turns, so that the one before the last is of this beat's kind.
                 other.eq(total), total.eq(Mux(fresh, 0, Mux(again, read.data, Mux(self.two, other, total))) + beat),
-                powers.eq((kept >> Cat(Const(0, 2), self.fall)) + beat[:ROW_SUM]),
+                powers.eq(shifted + beat[:ROW_SUM]),
             ]
         return m
+
+
+def _chosen(index, four):
+    """The value of that index; no decoder stands before it."""
+    return Mux(index[1], Mux(index[0], four[3], four[2]), Mux(index[0], four[1], four[0]))
 
 
 class Roots(wiring.Component):

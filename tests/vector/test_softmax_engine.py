@@ -92,6 +92,34 @@ def test_any_softmax(vector_bench, data):
           causal=data.draw(st.booleans()), aim=data.draw(st.booleans()), stall=data.draw(st.sampled_from([0, 0.5])))
 
 
+@pytest.mark.parametrize("lanes, tokens", [(4, 5), (8, 1)])
+def test_cycles(vector_bench, lanes, tokens):
+    """What the engine's docstring says of commands that nothing holds up."""
+    engine, shape = make(lanes), (tokens, 64)
+    inputs = {name: np.ones(shape, int) for name in "abc"}
+    a, b = ({key: inputs[key] for key in keys} for keys in ("a", "ab"))
+    plain = {"a": np.ones((1, 4 * lanes), int)}, {}, 1, 0, engine.finish
+    whole, sums = (1, 0, engine.latency + engine.finish), (1, 0, engine.settled + tokens)
+    cases = {
+        VectorOpcode.WEIGHTS: plain, VectorOpcode.SWIGLU: (b, {"o": shape}, *whole),
+        VectorOpcode.SWIGLU_BACKWARD: (inputs, {"o": shape, "q": shape}, 2, 1, engine.latency + engine.finish),
+        VectorOpcode.NORM_SUMS: (a, {}, *sums), VectorOpcode.NORM: (a, {"o": shape}, *whole),
+        VectorOpcode.NORM_BACKWARD_SUMS: (b, {}, 2, 1, engine.settled + 2 * tokens),
+        VectorOpcode.NORM_BACKWARD: (b, {"o": shape}, *whole), VectorOpcode.ADD: (b, {"o": shape}, *whole),
+        VectorOpcode.ROPE: (b, {"o": shape}, 1, 0, 16 // lanes + engine.latency + engine.finish),
+        VectorOpcode.SOFTMAX_SUMS: (a, {}, *sums), VectorOpcode.SOFTMAX_BACKWARD_SUMS: (b, {}, *sums),
+        VectorOpcode.SOFTMAX: (a, {"o": shape, "report": None}, 1, 0,
+                               engine.latency + engine.finish - 1 + engine.tell),
+        VectorOpcode.SOFTMAX_BACKWARD: (b, {"o": shape}, *whole),
+    }
+    found = vector_bench(engine, 16)([(opcode, {"gate": 8, "targets": 1}, *case[:2]) for opcode, case in cases.items()])
+    for (opcode, (inputs, _, pace, first, after)), got in zip(cases.items(), found):
+        beats = inputs["a"].size // lanes
+        last = engine.start + first + pace * (beats - 1)
+        assert got["taken"]["a"] == list(range(engine.start + first, last + 1, pace)), opcode
+        assert got["cycles"] == last + after, opcode
+
+
 @pytest.mark.parametrize("opcode, operands", [
     *((opcode, operands) for opcode in (VectorOpcode.SOFTMAX_SUMS, VectorOpcode.SOFTMAX)
       for operands in ({"row": 1}, {"gate": 3}, {"row": 33, "tiles": 993}, {"tokens": 9}, {"tiles": 0})),
