@@ -278,7 +278,8 @@ class VectorEngine(wiring.Component):
             sums.tag.first.eq(line[20].first), sums.tag.last.eq(line[20].last), sums.tag.start.eq(line[20].opening),
             sums.tag.token.eq(delay(m, token5, 15)),
             sums.single.eq(single), sums.two.eq(two), sums.power.eq(sharp),
-            sums.fall.eq(delay(m, maxima.fall, 9 + sums.fall_latency)),
+            # Last a register that can be reset, which no shift register takes in: the longest way begins there.
+            sums.fall.eq(delay(m, delay(m, maxima.fall, 8 + sums.fall_latency), 1, reset_less=False)),
         ]
         words, clipped, sizes, exponents = [], [], [], []
         for n in range(self.lanes):

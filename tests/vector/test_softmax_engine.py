@@ -82,7 +82,7 @@ def test_softmax(vector_bench, lanes, row, tokens, tiles, gate, spread, limit, c
           spread=spread, limit=limit, causal=causal, aim=aim, stall=stall)
 
 
-@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_softmax(vector_bench, data):
     row, tiles = data.draw(st.integers(2, 6)) * LANES, data.draw(st.integers(1, 4))
