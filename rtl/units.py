@@ -210,7 +210,7 @@ UNITS: dict[str, Unit] = {
         ),
         Unit(
             name="vector",
-            summary="SwiGLU, RMSNorm, residual sums and RoPE, forward and backward",
+            summary="SwiGLU, RMSNorm, residual sums, RoPE and softmax, forward and backward",
             parameters=(
                 _integer("lanes", 8, 2, 16, "elements in a beat, a power of two"),
                 _integer("tokens", 64, 2, 4096, "most rows of a norm, a power of two"),

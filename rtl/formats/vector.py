@@ -10,7 +10,7 @@ from .interpolation import Interpolation
 __all__ = ["VectorOpcode", "VectorOperands", "TERM", "GUARD", "LIFT", "GATE_INT", "GATE_FRAC", "GATE_LIFT",
            "FACTOR_FRAC", "SIGMOID", "SILU_SLOPE", "SUM", "ROOT_FRAC", "ROOTS", "MANTISSA", "EPS_SHIFT",
            "EXPONENT_FRAC", "EXPONENT", "LEVEL", "LEAST_GATE", "POWER_FRAC", "EXP2", "LOG2", "PROBABILITY_FRAC",
-           "ELEMENTS", "PULLED", "FINE", "FINE_FROM", "ROW_SUM", "TargetWord", "LossWord"]
+           "ELEMENTS", "PULLED", "FINE", "FINE_FROM", "UNIT", "ROW_SUM", "TargetWord", "LossWord"]
 
 
 class VectorOpcode(IntEnum):
@@ -81,9 +81,11 @@ LOG2 = Interpolation(function="log2", index=8, frac_in=20, frac_out=EXPONENT_FRA
 ELEMENTS = 17
 PULLED = 12
 #: Where a row is summed, powers that are shifted by :data:`FINE_FROM` or more, guard bits included, keep this many bits
-#: more than a probability has: a vocabulary's tail is long. Bits of the sum: of twice 2**17 powers.
+#: more than a probability has: a vocabulary's tail is long. The unit of the sum follows the largest power in steps of
+#: 2**4, which leaves a shift of few choices in the loop that adds up. Bits of the sum of 2**17 powers below 2.
 FINE, FINE_FROM = 8, 12
-ROW_SUM = PROBABILITY_FRAC + FINE + ELEMENTS + 2
+UNIT = 4
+ROW_SUM = PROBABILITY_FRAC + FINE + ELEMENTS + 1
 #: A token's target; any bit of ``none`` tells that it has none.
 TargetWord = data.StructLayout({"index": ELEMENTS, "none": 32 - ELEMENTS})
 #: Base-2 cross entropy, 16 fraction bits, over tokens that had their target in their row, and how many had.

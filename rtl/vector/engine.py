@@ -86,11 +86,23 @@ class VectorEngine(wiring.Component):
     A tensor is ``tiles`` of features, in each a row of ``row`` beats of each of ``tokens`` tokens: the layout of the
     linear engines' tensors with ``row = edge / lanes``, or whole rows with ``tiles = 1``.
 
-    A beat of results a cycle, except SWIGLU_BACKWARD and NORM_BACKWARD_SUMS, which take two cycles for the two
-    results of a beat: both need more operand beats than that from memory. The first result leaves
-    :attr:`latency` cycles after its operands were taken (ROPE: after its row was). Norms read a tensor twice, first for
-    the sums of rows, then for results, because the rows of all tokens are spread over all tiles: to keep them would
-    take ``tokens`` rows on chip. Between both, roots take ``tokens`` cycles (backward: twice that), and about 40.
+    Norms and softmaxes read a tensor twice, first for the sums of rows, then for results, because the rows of all
+    tokens are spread over all tiles: to keep them would take ``tokens`` rows on chip. TARGETS brings ``row * tiles``
+    beats with a target a token; SOFTMAX with ``targets`` then gives 0 for tokens without one, p less 1 at a target that
+    is in the row and counts, and last a beat at q: :data:`LossWord`, of whose words only as many as there are lanes.
+
+    Cycles, of a command that is taken in cycle 0:
+
+    - From cycle :attr:`start` on, a beat of operands is taken in each cycle in which all that it needs are there and
+      fewer than :attr:`under_way` results had yet to leave two cycles ago, those of a beat taken then not among them.
+      SWIGLU_BACKWARD and NORM_BACKWARD_SUMS take two cycles a beat, and its operands in the second: both need more
+      operand beats than that from memory.
+    - A result is offered :attr:`latency` cycles after its operands were taken, q of SWIGLU_BACKWARD one earlier. ROPE
+      takes up to two rows in advance; a row goes through the lanes, a beat a cycle, from the cycle after its last beat.
+    - ``done`` comes :attr:`finish` cycles after the last result left, or the last beat of WEIGHTS or TARGETS was taken.
+      With ``targets`` the beat at q is offered one cycle before that, ``done`` :attr:`tell` cycles after it was taken.
+    - Of sums, it comes :attr:`settled` cycles after the last operands were taken, and one a token more
+      (NORM_BACKWARD_SUMS: two).
 
     Parameters
     ----------
@@ -107,16 +119,19 @@ class VectorEngine(wiring.Component):
 
     Members
     -------
-    engine : see :class:`EngineSignature`. ``BAD_OPERAND``: a size that is 0 or too large; rows of a norm below 2
-        beats; rows of ROPE that are no power of two from 2; ``eps_shift`` above 44.
-    a, b, c : operands, beats of 32-bit words of which 25 count, of WEIGHTS and of angles 18. o, q : results.
-    saturated : how many words and terms were clipped, cycle by cycle.
+    engine : see :class:`EngineSignature`. ``BAD_OPERAND``: a size that is 0 or too large (a row of SOFTMAX has up to
+        2**17 elements, of its gradient 2**12); rows of a norm or a softmax below 2 beats; rows of ROPE that are no
+        power of two from 2; ``eps_shift`` above 44; ``gate`` of SOFTMAX below 4.
+    a, b, c : operands, beats of 32-bit words of which 25 count, of WEIGHTS and of angles 18, of TARGETS all. o, q :
+        results.
+    saturated : how many words, terms and sums of a softmax's gradient were clipped, cycle by cycle.
     o_magnitude, q_magnitude : bits of the largest result of the last command before it was clipped, without its sign;
         right from ``done`` to the next command.
     """
 
-    #: Cycles from operands taken to their result offered.
-    latency = Lane.latency + 2
+    #: Cycles from a command taken to the first operands, from operands to their result, from the last result to
+    #: ``done``, and from the beat that tells of targets to ``done``.
+    start, latency, finish, tell = 4, Lane.latency + 2, 10, 2
 
     def __init__(self, *, lanes=8, tokens=64, features=2048, head=128, depth=64):
         for name, value, low, high in (("lanes", lanes, 2, 16), ("tokens", tokens, 2, 4096),
@@ -132,6 +147,21 @@ class VectorEngine(wiring.Component):
             "saturated": Out(range(2 * lanes + 1)),
             "o_magnitude": Out(range(PRODUCT + 1)), "q_magnitude": Out(range(PRODUCT + 1)),
         })
+
+    @property
+    def settled(self):
+        """Cycles from the last operands of sums to ``done``, less those that each token takes."""
+        return 2 * self._settle + 3
+
+    @property
+    def under_way(self):
+        """Results that may be on their way when more operands are taken."""
+        return self.depth - 3
+
+    @property
+    def _settle(self):
+        """Cycles, and some, from the last operands to the last sum, or from that to what follows from it."""
+        return Lane.latency + RowSums.latency(self.lanes) + 4
 
     def elaborate(self, platform):
         m = Module()
@@ -154,10 +184,9 @@ class VectorEngine(wiring.Component):
             sharp.eq(op == VectorOpcode.SOFTMAX_SUMS), single.eq(args.tokens == 1),
         ]
         for each in (walk, arrivals):
-            m.d.comb += [
-                each.row.eq(args.row - 1), each.tiles.eq(args.tiles - 1),
-                each.tokens.eq(Mux(plain, 0, args.tokens - 1)), each.start.eq(begin),
-            ]
+            m.d.comb += each.start.eq(begin)
+            m.d.sync += [each.row.eq(args.row - 1), each.tiles.eq(args.tiles - 1),
+                         each.tokens.eq(Mux(plain, 0, args.tokens - 1))]
         m.d.comb += [
             halves.start.eq(begin), halves.row.eq(args.row),
             halves.i_turned.eq(self._cut(self.a.p, TERM.width)),
@@ -223,16 +252,16 @@ class VectorEngine(wiring.Component):
         m.d.sync += level.eq(Mux(power & ~sharp, read_row.data[:LEVEL.width], 0))
         level = delay(m, level, 2)
 
-        pull8, exponent12 = delay(m, root.pull_shift, 7), delay(m, root.exponent, 11)
+        pull11, exponent12 = delay(m, root.pull_shift, 10), delay(m, root.exponent, 11)
         # A stage early, and registered.
         right = Signal(6, reset_less=True)
         left, shift, moved = Signal(6, reset_less=True), Signal(6, reset_less=True), Signal(signed(8), reset_less=True)
         fold = Signal(Fold, reset_less=True)
         m.d.sync += [
-            right.eq(Mux(line[8].other == Other.PULL, pull8, args.right)),
+            right.eq(Mux(line[11].other == Other.PULL, pull11, args.right)),
             left.eq(Mux(line[12].scale == Scale.ROOT, exponent12,
                         Mux(line[12].phase, args.right, args.left))),
-            fold.eq(Mux(rope, Mux(line[10].later, Fold.PLUS, Fold.MINUS), line[10].fold)),
+            fold.eq(Mux(rope, Mux(line[13].later, Fold.PLUS, Fold.MINUS), line[13].fold)),
             moved.eq(Mux(two & ~line[18].phase, args.second_shift, args.shift)
                      + Mux(line[18].factor == Factor.ROOT, delay(m, exponent12, 6), 0)),
             shift.eq(Mux(moved < 0, 0, moved[:6] | moved[6].replicate(6))),
@@ -248,14 +277,14 @@ class VectorEngine(wiring.Component):
         ]
         masked, hit = self._masks(m, op, args, walk, weight.data, line)
 
-        sums = RowSums(lanes=self.lanes, tokens=self.tokens)
-        m.submodules.sums = sums
+        sums = place(m, "sums", RowSums(lanes=self.lanes, tokens=self.tokens), platform)
         m.d.comb += [
             sums.tag.valid.eq(line[20].valid & line[20].sums), sums.tag.along.eq(line[20].phase),
             sums.tag.first.eq(line[20].first), sums.tag.last.eq(line[20].last), sums.tag.start.eq(line[20].opening),
             sums.tag.token.eq(delay(m, token5, 15)),
-            sums.single.eq(single), sums.two.eq(two),
-            sums.fall.eq(delay(m, maxima.fall, 9 + sums.fall_latency(self.lanes))),
+            sums.single.eq(single), sums.two.eq(two), sums.power.eq(sharp),
+            # Last a register that can be reset, which no shift register takes in: the longest way begins there.
+            sums.fall.eq(delay(m, delay(m, maxima.fall, 8 + sums.fall_latency(self.lanes)), 1, reset_less=False)),
         ]
         words, clipped, sizes, exponents = [], [], [], []
         for n in range(self.lanes):
@@ -278,14 +307,14 @@ class VectorEngine(wiring.Component):
                 lane.other.eq(line[1].other), lane.second.eq(line[1].second), lane.scale.eq(line[1].scale),
                 lane.factor.eq(line[1].factor), lane.pull.eq(root.pull), lane.root.eq(root.mantissa),
                 lane.row.eq(read_row.data[:TERM.width].as_signed()), lane.power.eq(power), lane.sharp.eq(sharp),
-                lane.level.eq(level), lane.masked.eq(masked[n]), lane.hit.eq(delay(m, hit[n], 7)),
+                lane.level.eq(level), lane.masked.eq(masked[n]), lane.hit.eq(delay(m, hit[n], 10)),
                 lane.top.eq(maxima.top), maxima.wholes[n].eq(lane.whole),
                 lane.right.eq(right), lane.fold.eq(fold), lane.left.eq(left), lane.shift.eq(shift),
                 sums.products[n].eq(lane.product),
             ]
             words.append(lane.word)
             clipped += [lane.clipped & (line[24].o | line[24].q), lane.term_clipped]
-            sizes.append(lane.size)
+            sizes.append(lane.rounded[:-1] ^ lane.rounded[-1].replicate(PRODUCT))
             exponents.append(Mux(delay(m, hit[n], 1), lane.exponent, 0))
 
         roots = place(m, "roots", Roots(), platform)
@@ -412,7 +441,7 @@ class VectorEngine(wiring.Component):
                 m.d.sync += peak.eq(peak | size)
             m.d.sync += magnitude.eq(_bits(m, peak))
         # Two short of full, since the answer is a register and so is what it looks at.
-        m.d.sync += room.eq((pendings[0] < self.depth - 3) & (pendings[1] < self.depth - 3))
+        m.d.sync += room.eq((pendings[0] < self.under_way) & (pendings[1] < self.under_way))
         return (pendings[0] == 0) & (pendings[1] == 0)
 
     def _finish(self, m, op, args, walk, sums, maxima, roots, write_row, running, empty, lost, telling):
@@ -424,8 +453,7 @@ class VectorEngine(wiring.Component):
             tells.eq((op == VectorOpcode.SOFTMAX) & args.targets),
             roots.log.eq(op == VectorOpcode.SOFTMAX_SUMS), roots.pulled.eq(op == VectorOpcode.SOFTMAX_BACKWARD_SUMS),
         ]
-        # From the last operands to the last sum; then to the last root, or to the magnitude.
-        settle = Lane.latency + RowSums.latency(self.lanes) + 4
+        settle = self._settle
         rest = Signal(range(settle + 1), init=settle)
         asking = Signal()
         along, token = Signal(), Signal(range(self.tokens))
@@ -435,7 +463,7 @@ class VectorEngine(wiring.Component):
         m.d.comb += [ask.valid.eq(asking & (along | ~both)), ask.along.eq(along), ask.token.eq(token)]
         answer = delay(m, ask, 1 + Roots.latency, reset_less=False)
         m.d.comb += [
-            roots.sum.eq(sums.sum), roots.along.eq(delay(m, along, 1) | ~squares), roots.largest.eq(maxima.largest),
+            roots.sum.eq(sums.sum), roots.along.eq(delay(m, along, 1) | ~squares), roots.unit.eq(maxima.unit),
             write_row.addr.eq(answer.token), write_row.data.eq(roots.row), write_row.en.eq(answer.valid),
             lost.eq(answer.valid & roots.clipped),
         ]

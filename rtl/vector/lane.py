@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats.fixed import saturate_hdl
-from ..formats.linear import ACTIVATION, WEIGHT
+from ..formats.linear import WEIGHT
 from ..formats.vector import (
     EXP2,
     EXPONENT_FRAC,
@@ -45,6 +45,9 @@ WHOLE = signed(LEVEL.width + 1 - EXPONENT_FRAC)
 #: What a whole part is subtracted from: by so much, and what it has of 2, is a power of two shifted right.
 TOP = signed(WHOLE.width + 1)
 _LEAST = LIFT - GUARD + POWER_FRAC - PROBABILITY_FRAC
+#: A shift in two cycles, by its upper bits and by its lower ones: of four choices each a LUT of six inputs takes two.
+_FINE = 2
+_COARSE = 0b111100
 assert _LEAST == 2 and FINE == 8 and FINE_FROM == 12
 
 
@@ -105,10 +108,10 @@ class Lane(wiring.Component):
         one that is ``masked`` (stage 4) counts as nothing. ``sharp``: small powers have more bits, in the product.
     exponent : what the power is of, stage 5; ``whole`` : its whole part, the least of all where it is masked.
     top : of which ``whole``, subtracted, is how far the power is shifted right, stage 11.
-    hit : the term loses 1, stage 11.
-    right : stage 9. fold : stage 11. left : stage 13. shift : stage 20.
+    hit : the term loses 1, stage 14.
+    right : stage 12. fold : stage 14. left : stage 13. shift : stage 20.
     product : term times factor, stage 20.
-    word, size : result and the bits of it, sign folded in, before it was clipped; clipped, term_clipped : stage 24.
+    word, rounded : result and what it was before it was clipped; clipped, term_clipped : stage 24.
     """
 
     latency = 24
@@ -125,7 +128,7 @@ class Lane(wiring.Component):
             "exponent": Out(signed(WHOLE.width + EXPONENT_FRAC)), "whole": Out(WHOLE),
             "right": In(6), "fold": In(Fold), "left": In(6), "shift": In(6),
             "product": Out(signed(PRODUCT)),
-            "word": Out(word), "size": Out(PRODUCT), "clipped": Out(1), "term_clipped": Out(1),
+            "word": Out(word), "rounded": Out(signed(PRODUCT + 1)), "clipped": Out(1), "term_clipped": Out(1),
         })
 
     def elaborate(self, platform):
@@ -150,16 +153,16 @@ class Lane(wiring.Component):
                         m.d.sync += [output.eq(value) for output, value in zip(outputs, values)]
         power, sharp = register(self.power), register(self.sharp)
         m.d.sync += x1.eq(Mux(power, 1, Mux(self.second, b1, a1)))
-        x0, y0, x1, y1, v = (delay(m, each, count) for each, count in ((x0, 4), (y0, 4), (x1, 9), (y1, 8), (v, 14)))
+        x0, y0, x1, y1, v = (delay(m, each, count) for each, count in ((x0, 7), (y0, 7), (x1, 9), (y1, 8), (v, 14)))
         negative = delay(m, a1[-1] & ~power, 9)
         interpolated6 = delay(m, self.other == Other.TABLE, 5)
         interpolated10 = delay(m, interpolated6, 4)
 
         # Stages 2 to 5: argument of the table. A sigmoid's has no sign and ends at 16, a power's is a fraction.
         shape = signed(TERM.width + GATE_LIFT + 1)
-        size = register(Mux(a1[-1] & ~power, -a1, a1), signed(TERM.width + 1))
-        coarse = register((size << GATE_LIFT) >> (self.gate & 0b111000), shape)
-        fine = register(coarse >> self.gate[:3], shape)
+        size = register(_negated(a1, a1[-1] & ~power), signed(TERM.width + 1))
+        coarse = register((size << GATE_LIFT) >> (self.gate & _COARSE), shape)
+        fine = register(coarse >> self.gate[:_FINE], shape)
         above = fine[:len(self.exponent)].as_signed() - self.level
         argument = register(above[:EXPONENT_FRAC] | (fine[EXPONENT_FRAC:].any() & ~power).replicate(EXPONENT_FRAC),
                             EXPONENT_FRAC)
@@ -172,24 +175,24 @@ class Lane(wiring.Component):
         ]
         rest6, base9 = register(argument[:rest]), delay(m, self.base, 3)
 
-        # Stages 7 to 9: the other product; 10 to 12: what enters the term of it, and the half that rounds.
+        # Stages 7 to 9: what a piece of the table rises by. Three later, where there is no table: the other product;
+        # 13 to 15: what enters the term of it, and the half that rounds.
         x0 = register(Mux(interpolated6, self.slope, x0))
         y0 = register(Mux(interpolated6, Cat(rest6, Const(0, 1)).as_signed(), y0))
         product0 = register(register(x0 * y0))
         shifted0 = _shift(m, product0, self.right)
         half = 1 << (GUARD - 1)
-        folded = Signal(signed(len(shifted0) + 1), reset_less=True)
-        m.d.sync += folded.eq(Mux(self.hit, half - (1 << (PROBABILITY_FRAC + GUARD)), half))
-        with m.If(self.fold == Fold.PLUS):
-            m.d.sync += folded.eq(half + shifted0)
-        with m.If(self.fold == Fold.MINUS):
-            m.d.sync += folded.eq(half - shifted0)
+        minus = self.fold == Fold.MINUS
+        bits = len(shifted0)
+        other = (shifted0.as_unsigned() ^ minus.replicate(bits)) & (self.fold != Fold.NONE).replicate(bits)
+        alone = Mux(self.hit, half - (1 << (PROBABILITY_FRAC + GUARD)), half)
+        folded = register(other.as_signed() + Cat(minus, alone[1:]).as_signed(), signed(len(shifted0) + 1))
 
         # Stages 10 and 11: what the table gives, of a power, which is from 1 to 2, less 2; 12 to 15: its product.
         base = Cat(base9, power).as_signed()
         table = register((base << rest) + product0[:30].as_signed() + (1 << (rest - 1)), signed(BASE + rest + 1))
         table = table[rest:].as_signed()
-        factor = Mux(negative, (1 << FACTOR_FRAC) - table, table)
+        factor = (_negated(table, negative) + (negative << FACTOR_FRAC))[:WEIGHT.width].as_signed()
         y1 = register(Mux(interpolated10, factor, y1), signed(WEIGHT.width))
         # A DSP slice adds these 2 on its way.
         product1 = register(register(x1 * y1) + Cat(Const(0, POWER_FRAC + 1), power), signed(TERM.width + WEIGHT.width))
@@ -205,7 +208,7 @@ class Lane(wiring.Component):
         v = register(Cat(v[0] & ~near16, v[1:FINE], v[FINE] | near16, v[FINE + 1:]).as_signed())
 
         # Stages 16 and 17: the term.
-        total = register(shifted1 + delay(m, folded, 3))
+        total = register(shifted1 + folded)
         clipped, over = saturate_hdl(total[GUARD:].as_signed(), TERM.shape)
         term, term_over = register(clipped), register(over)
 
@@ -216,22 +219,29 @@ class Lane(wiring.Component):
         m.d.sync += self.product.eq(low + (high << split))
 
         # Stages 21 to 24: the word.
-        coarse = register((self.product << 1) >> (self.shift & 0b111000), signed(PRODUCT + 1))
-        fine = register(coarse >> register(self.shift[:3]), signed(PRODUCT + 1))
+        coarse = register((self.product << 1) >> (self.shift & _COARSE), signed(PRODUCT + 1))
+        fine = register(coarse >> register(self.shift[:_FINE]), signed(PRODUCT + 1))
         rounded = register((fine + 1) >> 1, signed(PRODUCT + 1))
-        word, over = saturate_hdl(rounded, ACTIVATION.shape)
-        wide, wide_over = saturate_hdl(rounded, TERM.shape)
+        # A word has 24 bits or, wide, one more, which otherwise is the sign again.
+        top, sign = TERM.width - 1, rounded[-1]
+        spill = rounded[top:]
+        over = (spill.any() & ~spill.all()) | (~self.wide & (rounded[top - 1] ^ rounded[top]))
         m.d.sync += [
-            self.word.eq(Mux(self.wide, wide, word)), self.clipped.eq(Mux(self.wide, wide_over, over)),
-            self.term_clipped.eq(delay(m, term_over, 6)),
-            self.size.eq(rounded[:-1] ^ rounded[-1].replicate(PRODUCT)),
+            self.word.eq(Cat(Mux(over, ~sign.replicate(top - 1), rounded[:top - 1]),
+                             Mux(self.wide, Mux(over, ~sign, rounded[top - 1]), sign), sign)),
+            self.clipped.eq(over), self.term_clipped.eq(delay(m, term_over, 6)), self.rounded.eq(rounded),
         ]
         return m
+
+
+def _negated(value, negative):
+    """``-value`` if it is ``negative``, by one adder."""
+    return (value.as_unsigned() ^ negative.replicate(len(value))).as_signed() + negative
 
 
 def _shift(m, product, shift):
     """``product << LIFT >> shift``, two cycles later."""
     shape = signed(len(product) + LIFT)
-    coarse, fine, small = Signal(shape, reset_less=True), Signal(shape, reset_less=True), Signal(3, reset_less=True)
-    m.d.sync += [coarse.eq((product << LIFT) >> (shift & 0b111000)), small.eq(shift[:3]), fine.eq(coarse >> small)]
+    coarse, fine, small = Signal(shape, reset_less=True), Signal(shape, reset_less=True), Signal(_FINE, reset_less=True)
+    m.d.sync += [coarse.eq((product << LIFT) >> (shift & _COARSE)), small.eq(shift[:_FINE]), fine.eq(coarse >> small)]
     return fine

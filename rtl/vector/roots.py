@@ -20,14 +20,19 @@ from ..formats.vector import (
     ROW_SUM,
     SUM,
     TERM,
+    UNIT,
 )
 from ..stream.delay import delay, registered
-from .lane import PRODUCT, WHOLE
+from .lane import PRODUCT
+from .maxima import STEPS
 
 __all__ = ["RootWord", "RowSums", "Roots"]
 
 #: What a row is known by: see ``Root`` of the reference.
 RootWord = data.StructLayout({"mantissa": ROOT_FRAC, "exponent": 5, "pull": signed(WEIGHT.width), "pull_shift": 6})
+
+
+assert 3 * 4 * UNIT >= ROW_SUM
 
 
 class RowSums(wiring.Component):
@@ -45,8 +50,8 @@ class RowSums(wiring.Component):
     -------
     products : a beat of them, with ``valid``, ``along``, ``token`` and whether it is the first or last of a row, and of
         the first tile. Where rows have a single token they are not looked up, else a token's lie 3 beats apart.
-    fall : by how much the sum so far is shifted right, as if unsigned, :meth:`fall_latency` cycles after products.
-    single, two : there is one token; each beat comes twice, for either sum. Held.
+    power : these are powers of two; ``fall``, :meth:`fall_latency` cycles after products, shifts their sum right by
+        steps of its unit before more is added. single, two : there is one token; each beat comes for either sum. Held.
     ask, address : reads a sum, while no beats come: token, and the bit ``along`` below it. sum : it, a cycle later.
     """
 
@@ -56,7 +61,7 @@ class RowSums(wiring.Component):
             "products": In(data.ArrayLayout(signed(PRODUCT), lanes)),
             "tag": In(data.StructLayout({"valid": 1, "along": 1, "first": 1, "last": 1, "start": 1,
                                          "token": range(tokens)})),
-            "fall": In(6), "single": In(1), "two": In(1),
+            "power": In(1), "fall": In(4), "single": In(1), "two": In(1),
             "ask": In(1), "address": In(range(2 * tokens)), "sum": Out(signed(SUM)),
         })
 
@@ -85,18 +90,31 @@ class RowSums(wiring.Component):
         memory.attrs["ram_style"] = "block"
         write, read = memory.write_port(), memory.read_port()
         total, other = Signal(signed(SUM), reset_less=True), Signal(signed(SUM), reset_less=True)
-        before, shifted = Signal(signed(SUM)), Signal(signed(SUM))
+        powers = Signal(ROW_SUM, reset_less=True)
+        fresh = delay(m, tag.first & tag.start, 1)
+        again = delay(m, tag.first & ~tag.start & ~self.single, 1)
+        # The longest way of all: a choice of four, and one of three beside the addition. A row's first beat, which has
+        # nothing before it, falls by the most, which leaves nothing either.
+        kept = Mux(again, read.data[:ROW_SUM], powers)
+        near = _chosen(self.fall[:2], [kept >> UNIT * n for n in range(4)])
+        shifted = _chosen(self.fall[2:], [near >> 4 * UNIT * n for n in range(4)])
         m.d.comb += [
             read.addr.eq(Mux(self.ask, self.address, Cat(tag.along, tag.token))), self.sum.eq(read.data),
-            # Sums of either kind take turns, so that the one before the last is of this beat's kind.
-            before.eq(Mux(now.first & (now.start | ~self.single), Mux(now.start, 0, read.data),
-                          Mux(self.two, other, total))),
-            shifted.eq(Cat(before[:ROW_SUM] >> self.fall, before[ROW_SUM:])),
-            write.addr.eq(Cat(after.along, after.token)), write.en.eq(after.valid & after.last), write.data.eq(total),
+            write.addr.eq(Cat(after.along, after.token)), write.en.eq(after.valid & after.last),
+            write.data.eq(Mux(self.power, powers, total)),
         ]
         with m.If(now.valid):
-            m.d.sync += [other.eq(total), total.eq(shifted + beat)]
+            m.d.sync += [
+                # Sums of either kind take turns, so that the one before the last is of this beat's kind.
+                other.eq(total), total.eq(Mux(fresh, 0, Mux(again, read.data, Mux(self.two, other, total))) + beat),
+                powers.eq(shifted + beat[:ROW_SUM]),
+            ]
         return m
+
+
+def _chosen(index, four):
+    """The value of that index; no decoder stands before it."""
+    return Mux(index[1], Mux(index[0], four[3], four[2]), Mux(index[0], four[1], four[0]))
 
 
 class Roots(wiring.Component):
@@ -104,11 +122,11 @@ class Roots(wiring.Component):
 
     Reciprocal roots of sums of squares: a sum of products along x comes a cycle after the sum of squares that it
     belongs to; ``row`` then is a :data:`RootWord` of both. Or, ``log``, the logarithm of a sum of powers in units of
-    2**``largest``; or, ``pulled``, the sum itself in units of what probabilities were multiplied with.
+    2**(4 ``unit`` + 3); or, ``pulled``, the sum itself in units of what probabilities were multiplied with.
 
     Members
     -------
-    sum, along : what :class:`RowSums` gives; ``along`` of all that is not squares. largest : with it.
+    sum, along : what :class:`RowSums` gives; ``along`` of all that is not squares. unit : with it.
     eps, eps_shift : added to sums of squares. log, pulled : which kind. All held.
     row : the bits of a :data:`RootWord`, a level, a sum. clipped : this last one was.
     """
@@ -118,7 +136,7 @@ class Roots(wiring.Component):
     def __init__(self):
         super().__init__({
             "sum": In(signed(SUM)), "along": In(1), "eps": In(16), "eps_shift": In(6),
-            "log": In(1), "pulled": In(1), "largest": In(WHOLE), "row": Out(RootWord.size), "clipped": Out(1),
+            "log": In(1), "pulled": In(1), "unit": In(STEPS), "row": Out(RootWord.size), "clipped": Out(1),
         })
 
     def elaborate(self, platform):
@@ -156,7 +174,7 @@ class Roots(wiring.Component):
         m.d.sync += mantissa.eq(root[:ROOT_FRAC] | root[ROOT_FRAC].replicate(ROOT_FRAC))
         exponent = delay(m, bit8[1:], 3)
         # Stage 11: fraction and whole part of the level; 12: the level.
-        whole = register(delay(m, self.largest, 10) + delay(m, bit8, 2) - (PROBABILITY_FRAC + FINE),
+        whole = register((delay(m, self.unit, 10) << 2) + delay(m, bit8, 2) - (PROBABILITY_FRAC + FINE - UNIT + 1),
                          signed(LEVEL.width - EXPONENT_FRAC))
         level = register((whole << EXPONENT_FRAC) + register(root[:EXPONENT_FRAC + 1]), LEVEL)
         # Stages 2 and 3: the rounded sum.

@@ -2,7 +2,7 @@
 
 To base 2: ``p = 2**(t - level)``, ``level = log2(sum of 2**t)``, where ``t = s * 2**-frac``. Whoever wants base e puts
 log2(e) into what makes s. A row is summed in the order in which it streams, a beat of ``lanes`` elements at a time, in
-units of a power of two that follows the largest whole part of t so far, so that a change of unit is a shift.
+units of a power of 16 that follows the largest t so far, so that a change of unit is a shift by few choices.
 """
 from dataclasses import dataclass
 
@@ -23,6 +23,7 @@ from gradloom.rtl.formats.vector import (
     POWER_FRAC,
     PROBABILITY_FRAC,
     TERM,
+    UNIT,
 )
 
 from .vector import Tensor, term_of, word_of
@@ -81,11 +82,11 @@ def levels(s: ArrayLike, *, gate_shift: int, lanes: int, limit: int, causal: boo
     for start in range(0, t.shape[1], lanes):
         beat = np.s_[:, start:start + lanes]
         whole = np.where(counts[beat], t[beat] // _ONE, _NEVER)
-        before, largest = largest, np.maximum(largest, whole.max(axis=1))
+        before, largest = largest, np.maximum(largest, whole.max(axis=1) // UNIT * UNIT + UNIT - 1)
         shift = _shifts(t[beat], largest[:, None], counts[beat])
         near = shift < FINE_FROM
         term, _ = term_of(1, _powers(t[beat]), np.where(near, shift, shift - FINE))
-        total = (total >> np.minimum(largest - before, 63)) + np.where(near, term << FINE, term).sum(axis=1)
+        total = (total >> np.minimum(largest - before, 15 * UNIT)) + np.where(near, term << FINE, term).sum(axis=1)
     bit = np.frexp(total.astype(np.float64))[1].astype(np.int64) - 1
     fraction = (total >> (bit - EXPONENT_FRAC)) - _ONE
     return (largest + bit - PROBABILITY_FRAC - FINE) * _ONE + LOG2(fraction)

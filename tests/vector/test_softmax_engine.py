@@ -1,7 +1,7 @@
 """A softmax in the vector engine: RTL equals the reference word for word."""
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gradloom.rtl.control.errors import Error
@@ -75,14 +75,14 @@ def check(bench, rng, *, lanes, row, tokens, tiles, gate, spread, limit, causal,
 @pytest.mark.parametrize("lanes, row, tokens, tiles, gate, spread, limit, causal, aim, stall", [
     (4, 16, 5, 3, 8, 30, 40, False, True, 0.0), (4, 16, 5, 3, 6, 300, 0, True, False, 0.4),
     (2, 4, 2, 7, 14, 3, 27, False, True, 0.3), (8, 16, 1, 4, 11, 20, 50, True, True, 0.0),
-    (4, 64, 8, 2, 4, 1500, 127, False, True, 0.1), (16, 32, 3, 2, 20, 0.01, 5, True, True, 0.2),
+    (4, 16, 8, 3, 4, 1500, 47, False, True, 0.1), (16, 32, 3, 2, 20, 0.01, 5, True, True, 0.0),
 ], ids=str)
 def test_softmax(vector_bench, lanes, row, tokens, tiles, gate, spread, limit, causal, aim, stall):
     check(vector_bench, np.random.default_rng(row * tiles), lanes=lanes, row=row, tokens=tokens, tiles=tiles, gate=gate,
           spread=spread, limit=limit, causal=causal, aim=aim, stall=stall)
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_softmax(vector_bench, data):
     row, tiles = data.draw(st.integers(2, 6)) * LANES, data.draw(st.integers(1, 4))
@@ -90,6 +90,34 @@ def test_any_softmax(vector_bench, data):
           tokens=data.draw(st.integers(1, 8)), gate=data.draw(st.integers(4, 20)),
           spread=data.draw(st.sampled_from([0.1, 3, 30, 1000])), limit=data.draw(st.integers(0, row * tiles + 3)),
           causal=data.draw(st.booleans()), aim=data.draw(st.booleans()), stall=data.draw(st.sampled_from([0, 0.5])))
+
+
+@pytest.mark.parametrize("lanes, tokens", [(4, 5), (8, 1)])
+def test_cycles(vector_bench, lanes, tokens):
+    """What the engine's docstring says of commands that nothing holds up."""
+    engine, shape = make(lanes), (tokens, 64)
+    inputs = {name: np.ones(shape, int) for name in "abc"}
+    a, b = ({key: inputs[key] for key in keys} for keys in ("a", "ab"))
+    plain = {"a": np.ones((1, 4 * lanes), int)}, {}, 1, 0, engine.finish
+    whole, sums = (1, 0, engine.latency + engine.finish), (1, 0, engine.settled + tokens)
+    cases = {
+        VectorOpcode.WEIGHTS: plain, VectorOpcode.SWIGLU: (b, {"o": shape}, *whole),
+        VectorOpcode.SWIGLU_BACKWARD: (inputs, {"o": shape, "q": shape}, 2, 1, engine.latency + engine.finish),
+        VectorOpcode.NORM_SUMS: (a, {}, *sums), VectorOpcode.NORM: (a, {"o": shape}, *whole),
+        VectorOpcode.NORM_BACKWARD_SUMS: (b, {}, 2, 1, engine.settled + 2 * tokens),
+        VectorOpcode.NORM_BACKWARD: (b, {"o": shape}, *whole), VectorOpcode.ADD: (b, {"o": shape}, *whole),
+        VectorOpcode.ROPE: (b, {"o": shape}, 1, 0, 16 // lanes + engine.latency + engine.finish),
+        VectorOpcode.SOFTMAX_SUMS: (a, {}, *sums), VectorOpcode.SOFTMAX_BACKWARD_SUMS: (b, {}, *sums),
+        VectorOpcode.SOFTMAX: (a, {"o": shape, "report": None}, 1, 0,
+                               engine.latency + engine.finish - 1 + engine.tell),
+        VectorOpcode.SOFTMAX_BACKWARD: (b, {"o": shape}, *whole),
+    }
+    found = vector_bench(engine, 16)([(opcode, {"gate": 8, "targets": 1}, *case[:2]) for opcode, case in cases.items()])
+    for (opcode, (inputs, _, pace, first, after)), got in zip(cases.items(), found):
+        beats = inputs["a"].size // lanes
+        last = engine.start + first + pace * (beats - 1)
+        assert got["taken"]["a"] == list(range(engine.start + first, last + 1, pace)), opcode
+        assert got["cycles"] == last + after, opcode
 
 
 @pytest.mark.parametrize("opcode, operands", [
