@@ -1,7 +1,7 @@
 """Weights: a stream of packed codes and double-quantised scales, or of dense words, becomes words of the array."""
 from enum import IntEnum
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2, exact_log2
@@ -366,12 +366,19 @@ class DenseWords(wiring.Component):
 
 def _rotate(m, words, amount, *, left):
     """``words`` rotated by ``amount`` places, a register behind every second bit of ``amount``."""
+    words = [Value.cast(word) for word in words]
     for low in range(0, len(amount), 2):
-        for bit in range(low, min(low + 2, len(amount))):
-            step = (1 << bit) % len(words)
-            turned = [words[(k - step if left else k + step) % len(words)] for k in range(len(words))]
-            words = [Mux(amount[bit], ours, word) for ours, word in zip(turned, words)]
-        words = [delay(m, word, 1) for word in words]
+        some = amount[low:low + 2]
+        turned = []
+        for place in range(len(words)):
+            # Gates, not a tree of multiplexers: mapping would share its lower ones, and take two LUTs for one.
+            value = 0
+            for number in range(1 << len(some)):
+                step = number << low
+                word = words[(place - step if left else place + step) % len(words)]
+                value = value | (word & (some == number).replicate(len(word)))
+            turned.append(value)
+        words = [delay(m, word, 1) for word in turned]
         amount = delay(m, amount, 1)
     return words
 
