@@ -1,7 +1,7 @@
 """Weights: a stream of packed codes and double-quantised scales, or of dense words, becomes words of the array."""
 from enum import IntEnum
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2, exact_log2
@@ -366,12 +366,21 @@ class DenseWords(wiring.Component):
 
 def _rotate(m, words, amount, *, left):
     """``words`` rotated by ``amount`` places, a register behind every second bit of ``amount``."""
+    words = [Value.cast(word) for word in words]
     for low in range(0, len(amount), 2):
-        for bit in range(low, min(low + 2, len(amount))):
-            step = (1 << bit) % len(words)
-            turned = [words[(k - step if left else k + step) % len(words)] for k in range(len(words))]
-            words = [Mux(amount[bit], ours, word) for ours, word in zip(turned, words)]
-        words = [delay(m, word, 1) for word in words]
+        # Gates, not a tree of multiplexers: mapping would share its lower ones, and take two LUTs for one.
+        chosen = [amount[low:low + 2] == number for number in range(1 << len(amount[low:low + 2]))]
+        one_hot = Signal(len(chosen))
+        m.d.comb += one_hot.eq(Cat(chosen))
+        turned = []
+        for place in range(len(words)):
+            value = 0
+            for number in range(len(chosen)):
+                step = number << low
+                word = words[(place - step if left else place + step) % len(words)]
+                value = value | Mux(one_hot[number], word, 0)
+            turned.append(value)
+        words = [delay(m, word, 1) for word in turned]
         amount = delay(m, amount, 1)
     return words
 
@@ -385,7 +394,8 @@ class TileBuffer(wiring.Component):
     """Two tiles of weights, written by rows and read by rows or by columns.
 
     Row n is stored turned by n places, so that a row and a column alike lie in ``edge`` different banks: the
-    corner turn that lets the same bytes serve W x and W' dy.
+    corner turn that lets the same bytes serve W x and W' dy. A bank is half a block RAM: in LUTs, the two tiles would
+    take four thousand of them.
 
     Members
     -------
@@ -428,15 +438,14 @@ class TileBuffer(wiring.Component):
         words = []
         for bank in range(edge):
             m.submodules[f"bank_{bank}"] = bank_memory = memory.Memory(
-                shape=signed(WEIGHT.width), depth=2 * edge, init=[])
-            fill, read = bank_memory.write_port(), bank_memory.read_port(domain="comb")
+                shape=signed(WEIGHT.width), depth=2 * edge, init=[], attrs={"ram_style": "block"})
+            fill, read = bank_memory.write_port(), bank_memory.read_port()
             address = Signal(range(2 * edge), reset_less=True)
-            word = Signal(signed(WEIGHT.width), reset_less=True)
             place_in_half = Mux(self.by_column, (bank - self.index)[:ceil_log2(edge)], self.index)
-            m.d.sync += [address.eq(Cat(place_in_half, half)), word.eq(read.data)]
+            m.d.sync += address.eq(Cat(place_in_half, half))
             m.d.comb += [fill.en.eq(write.enable[bank]), fill.addr.eq(Cat(write.row, write.half)),
                          fill.data.eq(write.w[bank]), read.addr.eq(address)]
-            words.append(word)
+            words.append(read.data)
         back = _rotate(m, words, delay(m, index, 1), left=False)
         m.d.comb += [ours.eq(theirs) for ours, theirs in zip(self.w, back)]
         return m
