@@ -250,10 +250,10 @@ class Training:
             if name not in layout.offsets:
                 continue
             if words.ndim == 3:
-                data = tile_moments(*words, EDGE)
+                data = tile_moments(words[0], words[1], EDGE)
             elif words.ndim == 1:
-                data = np.where(words < 0, 1 << 31, words) if name == TARGETS else words
-                data = data.astype(np.int64).astype("<u4").tobytes()
+                whole = np.where(words < 0, 1 << 31, words) if name == TARGETS else words
+                data = whole.astype(np.int64).astype("<u4").tobytes()
             elif name.endswith(".b"):
                 data = tile_rows(words.T, EDGE)
             else:

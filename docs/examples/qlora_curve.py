@@ -1,8 +1,8 @@
 """Eight AdamW steps on SmolLM2-135M in NF4, beside PEFT's own losses: ``python docs/examples/qlora_curve.py``.
 
 Needs the weights that ``make llm`` installs. ``--json`` prints figures; ``--adapter DIR`` keeps the result for PEFT;
-``--bits 3`` and ``2`` take narrower codes than PEFT did; ``--engine reference`` computes every linear in the machine's
-integers.
+``--bits 3`` and ``2`` take narrower codes than PEFT did; ``--engine reference`` computes the whole step, optimiser
+included, in the machine's integers.
 """
 import argparse
 import json
@@ -13,8 +13,11 @@ import numpy as np
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.lora import load_lora, save_lora
 from gradloom.rtl.models.peft import key
+from gradloom.rtl.plan.descent import AdamW as MachineAdamW
 from gradloom.sim.language import Quantized, build, fine_tune
 from gradloom.sim.reference.descent import AdamW
+from gradloom.sim.step_run import Frozen
+from gradloom.sim.trainer import Trainer
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 
@@ -29,15 +32,22 @@ def main() -> None:
     options = parser.parse_args()
     golden = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))
     checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")), bits=options.bits)
-    llama = build(checkpoint, options.engine)
     adapters = load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"])
-    _, gradients = llama.gradients(golden["tokens"], adapters)
-    losses = fine_tune(llama, [golden["tokens"]], adapters, AdamW(lr=golden["lr"]), len(golden["loss"]))
+    steps, norms = len(golden["loss"]), {}
+    if options.engine == "float":
+        llama = build(checkpoint)
+        _, gradients = llama.gradients(golden["tokens"], adapters)
+        norms = {key(name, which): float(np.linalg.norm(g)) for name, pair in gradients.items()
+                 for which, g in zip("AB", pair)}
+        losses = fine_tune(llama, [golden["tokens"]], adapters, AdamW(lr=golden["lr"]), steps)
+    else:
+        frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
+        trainer = Trainer(frozen, adapters, range(checkpoint.model.layers), MachineAdamW(lr=golden["lr"]))
+        losses = [trainer.step(golden["tokens"]).loss for _ in range(steps)]
+        adapters = trainer.adapters
     if options.adapter is not None:
         save_lora(options.adapter, checkpoint.model, adapters, base="SmolLM2-135M-Instruct")
     if options.json:
-        norms = {key(name, which): float(np.linalg.norm(g)) for name, pair in gradients.items()
-                 for which, g in zip("AB", pair)}
         print(json.dumps({"loss": losses, "grad_norm_step0": norms}))
         return
     print("step  loss      PEFT      difference")

@@ -2,6 +2,7 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..config import LinearConfig
 from ..control.signature import Engine
@@ -207,8 +208,7 @@ class _Lowering:
 
     # ---- the vector engine
 
-    def _vector(self, opcode: VectorOpcode, part: Slice, operands: Mapping[str, int], **streams: side.Tensor,
-                ) -> list[Piece]:
+    def _vector(self, opcode: VectorOpcode, part: Slice, operands: Mapping[str, int], **streams: Any) -> list[Piece]:
         return side.vector(opcode, {"row": self.row, "tiles": part.count, "tokens": part.rows, **operands}, self.config,
                            limit=self.limit, **streams)
 

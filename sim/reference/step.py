@@ -6,6 +6,7 @@ step does not make: matrices, norms' weights, angles, targets, adapters.
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,7 +216,8 @@ class IntegerStep(Execution):
             words, g = self.tables[f"{name}.{which}"], self.values[f"{name}.g{which}"]
             words = words.T if which == "b" else words
             if opcode == UpdateOpcode.ADAMW:
-                words, m, v, lost = adamw(words, g, *self.tables[f"{name}.m{which}"], **operands)
+                first, second = self.tables[f"{name}.m{which}"]
+                words, m, v, lost = adamw(words, g, first, second, **operands)
                 self.values[f"{name}.m{which}"] = np.stack([m, v])
             else:
                 words, lost = linear.update(words, g, **operands)
@@ -261,7 +263,7 @@ class IntegerStep(Execution):
 
     def _softmax(self, operation: Softmax) -> None:
         shifts = operation.shifts(self.frac)
-        masks = {"gate_shift": shifts["gate_shift"], "limit": operation.limit, "causal": True}
+        masks: dict[str, Any] = {"gate_shift": shifts["gate_shift"], "limit": operation.limit, "causal": True}
         level = vector_softmax.levels(self[operation.s], lanes=LANES, **masks)
         self._kept(operation.p, vector_softmax.softmax(self[operation.s], level, shift=shifts["shift"], **masks))
 
@@ -273,7 +275,7 @@ class IntegerStep(Execution):
 
     def _loss(self, operation: Loss) -> None:
         shifts = operation.shifts(self.frac)
-        masks = {"gate_shift": shifts["gate_shift"], "limit": operation.vocab - 1}
+        masks: dict[str, Any] = {"gate_shift": shifts["gate_shift"], "limit": operation.vocab - 1}
         logits, targets = self[operation.logits], self.tables[operation.targets]
         level = vector_softmax.levels(logits, lanes=LANES, **masks)
         made = vector_softmax.softmax(logits, level, targets=targets, shift=shifts["shift"], **masks)
