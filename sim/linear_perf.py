@@ -171,6 +171,7 @@ class _Linear(OneAtATime):
         self.agenda = machine.agenda
         self.offered = None
         self.command = None
+        self.operands: dict[str, int] = {}
         self.free_at = 0
         config = self.config = machine.config
         behind = TileBuffer.latency(config) - 1
@@ -194,12 +195,16 @@ class _Linear(OneAtATime):
 
     def _begin(self, command: int, at: int) -> None:
         operands = self.machine.commands[command].operands
-        self.operands = operands
+        self.h_before, self.operands = self._h(), operands
         self.inner = self.outer = 0
         self.running_at = at + 4
         beats = operands["outer"] * operands["tokens"] * self.config.edge // self.config.beat_words
         self.output.expect(beats, command)
         self.wake(self.machine.now)
+
+    def _h(self) -> int | None:
+        """The slot of h that the command uses."""
+        return self.operands.get("slot", 0) if self.operands.get("rank", 0) else None
 
     # parts
 
@@ -221,7 +226,7 @@ class _Linear(OneAtATime):
         rank = self.operands.get("rank", 0)
         if not self.inner and self.pending == 2:
             return
-        if self.inner == self.operands["inner"] - 1 and not self.outer and rank:
+        if self.inner == self.operands["inner"] - 1 and not self.outer and rank and self.h_before == self._h():
             if self.pending > (1 if self.inner else 0):
                 return
         self._tile(cycle, rank)
@@ -289,7 +294,8 @@ class _Linear(OneAtATime):
 
         def over(last: int) -> None:
             self.agenda.visible(last + 1, lambda now: self._was_read(now, job))
-        self.output.produce(cycle, beats, over)
+        self.output.produce(
+            cycle, beats, over, steps=self.config.beat_words // self.config.dots if job.rank else None)
 
     def _was_read(self, cycle: int, job: _Reading) -> None:
         self.reading = False

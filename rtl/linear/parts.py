@@ -77,7 +77,7 @@ class PartSequencer(wiring.Component):
         m = Module()
         config = self.config
         args = Signal(LinearOperands)
-        running, judged = self._take(m, args)
+        running, judged, in_the_way = self._take(m, args)
 
         # ---- starts of parts
         inner, outer, part = Signal(8), Signal(8), Signal(range(config.subtiles))
@@ -90,10 +90,11 @@ class PartSequencer(wiring.Component):
             last_outer.eq(outer == args.outer - 1),
             starts.eq(running & (timer == 0) & ((part != 0) | may)),
         ]
-        # The first tile of outputs ends with new words of h: those of the command before must have been read.
+        # The first tile of outputs ends with new words of h: those that the command before left in the same slot must
+        # have been read.
         others = Mux(inner != 0, self.pending > 1, self.pending != 0)
         m.d.comb += may.eq(self.full & ((inner != 0) | (self.pending != 2))
-                           & ~(others & last_inner & (outer == 0) & (args.rank != 0)))
+                           & ~(others & last_inner & (outer == 0) & in_the_way))
         m.d.sync += span.eq(Mux(args.tokens > config.columns, args.tokens, config.columns) - 1)
         with m.If(timer != 0):
             m.d.sync += timer.eq(timer - 1)
@@ -170,18 +171,21 @@ class PartSequencer(wiring.Component):
         return m
 
     def _take(self, m, args):
-        """Takes and judges commands; ``running`` from the cycle after ``judged`` until the last part has begun."""
+        """Takes and judges commands; ``running`` from the cycle after ``judged`` until the last part has begun.
+        ``in_the_way``: its h goes where that of the command before is."""
         config = self.config
-        running, known = Signal(), Signal()
+        running, known, slot, had_h = Signal(), Signal(), Signal(), Signal()
         steps = Signal(3)  # taken, products known, judged
         m.d.comb += self.command.ready.eq(~running & (steps == 0) & (self.error == 0))
         m.d.sync += steps.eq(steps << 1)
         with m.If(self.command.valid & self.command.ready):
-            m.d.sync += [args.eq(self.command.p.args), known.eq(self.command.p.opcode == 0), steps.eq(1)]
+            m.d.sync += [args.eq(self.command.p.args), known.eq(self.command.p.opcode == 0), steps.eq(1),
+                         slot.eq(args.slot), had_h.eq(args.rank != 0)]
         x_words, a_words, b_words = Signal(16), Signal(14), Signal(14)
         m.d.sync += [x_words.eq(args.inner * args.tokens), a_words.eq(args.inner * args.rank),
                      b_words.eq(args.outer * args.rank)]
-        bad = Signal()
+        bad, in_the_way = Signal(), Signal()
+        m.d.sync += in_the_way.eq(had_h & (args.rank != 0) & (args.slot == slot))
         m.d.sync += bad.eq(
             (args.inner == 0) | (args.outer == 0) | (args.tokens == 0) | (args.tokens > config.tokens)
             | (args.rank > config.rank) | (args.rank > args.outer * config.subtiles)
@@ -195,4 +199,4 @@ class PartSequencer(wiring.Component):
                 m.d.sync += self.error.eq(Error.BAD_OPERAND)
             with m.Else():
                 m.d.sync += running.eq(1)
-        return running, steps[2]
+        return running, steps[2], in_the_way

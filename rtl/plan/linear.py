@@ -367,9 +367,9 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
         program.add(Engine.ARRAY, 0, LinearOperands, wait=(READY,), post=(FREE,) if frees else (),
                     phase=Phase.BACKWARD if job.backward else Phase.FORWARD,
                     inner=job.inner, outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward,
-                    slot=job.backward, x_base=x_base, a_base=lane_base, b_base=lane_base + job.inner * job.rank,
-                    hidden_shift=job.shifts["hidden_shift"], dot_shift=job.shifts["dot_shift"],
-                    shift=job.shifts["shift"])
+                    slot=(job.backward + index) % 2, x_base=x_base, a_base=lane_base,
+                    b_base=lane_base + job.inner * job.rank, hidden_shift=job.shifts["hidden_shift"],
+                    dot_shift=job.shifts["dot_shift"], shift=job.shifts["shift"])
         append(program, [store(job.result.offset, job.result.beats, Source.OUTPUTS)])
         if job.tables is not None:
             append(program, [_load(job.tables, Destination.TABLES)])
