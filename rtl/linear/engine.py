@@ -79,6 +79,7 @@ class LinearEngine(wiring.Component):
             buffer.i.eq(dequantizer.o), buffer.index.eq(parts.index), buffer.by_column.eq(parts.by_column),
             buffer.release.eq(parts.release), parts.full.eq(buffer.full),
             array.w.eq(buffer.w), array.command.eq(parts.row),
+            parts.counts.eq(self.operand_write.valid & self.operand_write.counts),
             array.operand_write.eq(self.operand_write), array.lane_write.eq(self.lane_write),
             drain.hidden.eq(hidden_foot.o), self.hidden.eq(hidden_foot.o),
         ]
