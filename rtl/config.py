@@ -144,7 +144,10 @@ class LinearConfig:
     columns : int
         Columns of the array; a divisor of ``edge``, at most 8. One more computes the adapter's product.
     outputs : int
-        Results that leave the array's sums a cycle; 1, 2 or 4, at most ``columns``.
+        Results that leave the array's sums a cycle; 1, 2, 4 or 8, at most ``columns`` and a beat's words.
+    dots : int
+        As many of them a cycle if they have an adapter's part, for which each takes ``rank`` multipliers; a power of
+        two, at most ``outputs``.
     rank : int
         Largest rank; even, at most ``2 * edge / columns`` so that h is complete after two tiles of outputs.
     tokens : int
@@ -164,7 +167,8 @@ class LinearConfig:
 
     edge: int = 64
     columns: int = 8
-    outputs: int = 2
+    outputs: int = 4
+    dots: int = 2
     rank: int = 8
     tokens: int = 64
     depth: int = 2048
@@ -182,8 +186,11 @@ class LinearConfig:
             raise ValueError(f"edge={self.edge}: must be 16, 32 or 64")
         if not 2 <= self.columns <= 8 or self.edge % self.columns:
             raise ValueError(f"columns={self.columns}: must be a divisor of edge={self.edge} from 2 to 8")
-        if self.outputs not in (1, 2, 4) or self.outputs > min(self.columns, self.beat_words):
-            raise ValueError(f"outputs={self.outputs}: must be 1, 2 or 4, at most {min(self.columns, self.beat_words)}")
+        if self.outputs not in (1, 2, 4, 8) or self.outputs > min(self.columns, self.beat_words):
+            raise ValueError(f"outputs={self.outputs}: must be 1, 2, 4 or 8, at most "
+                             f"{min(self.columns, self.beat_words)}")
+        if self.dots not in (1, 2, 4, 8) or self.dots > self.outputs:
+            raise ValueError(f"dots={self.dots}: must be 1, 2, 4 or 8, at most outputs={self.outputs}")
         if self.rank < 2 or self.rank % 2 or self.rank > 2 * self.subtiles:
             raise ValueError(f"rank={self.rank}: must be even, 2 to {2 * self.subtiles}")
         for field in ("address_bits", "outstanding", "queue_depth", "clock_mhz"):

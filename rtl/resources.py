@@ -40,7 +40,7 @@ def _dsp_of_linears(config: LinearConfig) -> dict[str, int]:
     return {
         "array": config.edge * (config.columns + 1),
         "weight decoder": config.edge + 1,
-        "adapter products": config.outputs * config.rank,
+        "adapter products": config.dots * config.rank,
         "adapter gradients": 2 * config.beat_words,
         "updates": 9 * max(config.beat_words // 4, 1),
         "vector engine": 4 * config.beat_words + 3,
@@ -77,7 +77,7 @@ def check_fit(config: Config | LinearConfig, board: Any) -> dict[str, Any]:
     has = board.bram36 * 36 * 1024 + board.uram * 288 * 1024
     for what, needs, there, keys in (
             ("DSP slices", sum(slices.values()), board.dsp,
-             "edge, columns or outputs" if isinstance(config, LinearConfig) else "rows, panels or rank"),
+             "edge, columns or dots" if isinstance(config, LinearConfig) else "rows, panels or rank"),
             ("bits of block RAM and URAM", sum(bits.values()), has, "the depths")):
         if needs > there:
             largest = max(slices if what == "DSP slices" else bits, key=(slices | bits).__getitem__)

@@ -11,7 +11,7 @@ from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.control.signature import ControlOpcode, Engine
 from gradloom.rtl.linear.core import LinearArray
 from gradloom.rtl.linear.feet import HiddenFoot
-from gradloom.rtl.linear.machine import Destination, Source
+from gradloom.rtl.linear.machine import OPERAND_ARG, Destination, Source
 from gradloom.rtl.linear.parts import PartSequencer
 from gradloom.rtl.linear.weights import TILE_ARG, Dequantizer, TileBuffer, TileKind
 from gradloom.rtl.linear.words import Requantize
@@ -171,6 +171,7 @@ class _Linear(OneAtATime):
         self.agenda = machine.agenda
         self.offered = None
         self.command = None
+        self.operands: dict[str, int] = {}
         self.free_at = 0
         config = self.config = machine.config
         behind = TileBuffer.latency(config) - 1
@@ -184,6 +185,8 @@ class _Linear(OneAtATime):
         self.output = Output(machine, Engine.ARRAY, steps=steps, limit=64 - (40 // steps + 2),
                               delay=config.rank + 2 + 3 + Requantize.latency + 1)
         self.tiles = 0                          # begun
+        self.counted: list[int] = []            # when words of operands let a tile begin
+        self.used = 0                           # of these
         self.next_part = 0                      # the array takes the next part
         self.waking = -1
         self.cycles = 0
@@ -194,12 +197,16 @@ class _Linear(OneAtATime):
 
     def _begin(self, command: int, at: int) -> None:
         operands = self.machine.commands[command].operands
-        self.operands = operands
+        self.h_before, self.operands = self._h(), operands
         self.inner = self.outer = 0
         self.running_at = at + 4
         beats = operands["outer"] * operands["tokens"] * self.config.edge // self.config.beat_words
         self.output.expect(beats, command)
         self.wake(self.machine.now)
+
+    def _h(self) -> int | None:
+        """The slot of h that the command uses."""
+        return self.operands.get("slot", 0) if self.operands.get("rank", 0) else None
 
     # parts
 
@@ -209,19 +216,36 @@ class _Linear(OneAtATime):
             self.waking = cycle
             self.agenda.decide(cycle, self._consider)
 
+    def words(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Operands that are written."""
+        if OPERAND_ARG.from_bits(transfer.operands["arg"]).early:
+            # A word is complete with the last of its eight beats.
+            self.counted += range(at + 7 - transfer.taken % 8 + 3, at + count + 3, 8)
+            self.wake(self.machine.now)
+        return range(at, at + count)
+
+    def _early(self) -> bool:
+        """Whether the next tile waits for its operands."""
+        return bool(self.operands.get("early")) and not self.outer
+
     def _consider(self, cycle: int) -> None:
         if self.waking == cycle:
             self.waking = -1
         if self.command is None or self.tiles >= len(self.weights.full):
             return
         at = max(self.running_at, self.next_part, self.weights.full[self.tiles])
+        if self._early():
+            last = self.used + self.operands["tokens"] - 1
+            if last >= len(self.counted):
+                return
+            at = max(at, self.counted[last])
         if at > cycle:
             self.wake(at)
             return
         rank = self.operands.get("rank", 0)
         if not self.inner and self.pending == 2:
             return
-        if self.inner == self.operands["inner"] - 1 and not self.outer and rank:
+        if self.inner == self.operands["inner"] - 1 and not self.outer and rank and self.h_before == self._h():
             if self.pending > (1 if self.inner else 0):
                 return
         self._tile(cycle, rank)
@@ -234,6 +258,7 @@ class _Linear(OneAtATime):
         part = max(tokens, config.columns)
         last = cycle + (config.subtiles - 1) * part
         self.tiles += 1
+        self.used += tokens * self._early()
         self.next_part = last + part
         self.cycles += config.subtiles * part
         parts, wait = self.early
@@ -289,7 +314,8 @@ class _Linear(OneAtATime):
 
         def over(last: int) -> None:
             self.agenda.visible(last + 1, lambda now: self._was_read(now, job))
-        self.output.produce(cycle, beats, over)
+        self.output.produce(
+            cycle, beats, over, steps=self.config.beat_words // self.config.dots if job.rank else None)
 
     def _was_read(self, cycle: int, job: _Reading) -> None:
         self.reading = False
@@ -324,7 +350,8 @@ class Machine(ShellMachine):
                        Source.HIDDEN: self.kept, Source.VECTOR: self.vector.o, Source.VECTOR_SECOND: self.vector.q}
         self.sinks = {
             Destination.TABLES: self.linear.weights.tables, Destination.TILES: self.linear.weights.tiles,
-            Destination.LANES: self.linear.stager.lanes, Destination.GRADIENT: self.gradient.take,
+            Destination.OPERANDS: self.linear.words, Destination.LANES: self.linear.stager.lanes,
+            Destination.GRADIENT: self.gradient.take,
             Destination.DIRECTIONS: self.update.take_gradients, Destination.WORDS: self.update.take_words,
             Destination.MOMENTS: self.update.take_moments, Destination.HIDDEN: self.kept.restore,
             Destination.VECTOR_A: self.vector.take_a, Destination.VECTOR_B: self.vector.take_b,

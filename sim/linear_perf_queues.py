@@ -16,8 +16,8 @@ __all__ = ["Operands", "Output", "Taken"]
 class Output(Queue):
     """Results of an engine in the FIFO before STORE: a beat takes ``steps`` steps, one a cycle while there is room.
 
-    Room is a register: a step is made in a cycle if a cycle earlier fewer than ``limit`` beats were in the FIFO.
-    A beat is written ``delay`` cycles after its last step.
+    A job may take another number of them. Room is a register: a step is made in a cycle if a cycle earlier fewer than
+    ``limit`` beats were in the FIFO. A beat is written ``delay`` cycles after its last step.
     """
 
     machine: "Machine"
@@ -25,7 +25,8 @@ class Output(Queue):
     def __init__(self, machine: "Machine", engine: Engine, *, steps: int, limit: int, delay: int) -> None:
         super().__init__(machine)
         self.engine = engine
-        self.steps, self.limit, self.delay = steps, limit, delay
+        self.usual = self.steps = steps
+        self.limit, self.delay = limit, delay
         self.issued = 0                         # beats whose last step is known
         self.taken = 0
         self.ends: deque[tuple[int, int]] = deque()     # beat with which a command ends, command
@@ -87,8 +88,9 @@ class Output(Queue):
 
     # jobs
 
-    def produce(self, cycle: int, beats: int, finish: Callable[[int], None]) -> None:
+    def produce(self, cycle: int, beats: int, finish: Callable[[int], None], *, steps: int | None = None) -> None:
         """Makes ``beats`` beats, their first step in ``cycle`` at the earliest; ``finish`` is told the last step."""
+        self.steps = steps or self.usual
         self.left, self.finish = beats, finish
         self._step(cycle)
 

@@ -27,9 +27,10 @@ def RowCommand(config):
 
 
 def OperandWrite(config):
-    """A beat of operands: ``part`` says which rows it is for."""
+    """A beat of operands: ``part`` says which rows it is for, ``counts`` that it completes a word for which an early
+    command waits."""
     return data.StructLayout({
-        "valid": 1, "address": ceil_log2(config.depth), "part": 3,
+        "valid": 1, "counts": 1, "address": ceil_log2(config.depth), "part": 3,
         "data": data.ArrayLayout(signed(ACTIVATION.width), config.beat_words)})
 
 

@@ -29,7 +29,8 @@ def RowWord(config):
 
 
 class Drain(wiring.Component):
-    """``config.outputs`` outputs a cycle: ``y = requantise(sum + align(h . b))``, tokens outermost.
+    """``config.outputs`` outputs a cycle: ``y = requantise(sum + align(h . b))``, tokens outermost. With an adapter
+    they are made in phases, ``config.dots`` a cycle.
 
     The dot product of a token's h with an output's adapter row has DOT_GUARD more fraction bits and is shifted
     right by ``dot_shift`` (floor) before it is added. ``edge`` words of 32 bits a token leave in beats.
@@ -37,7 +38,8 @@ class Drain(wiring.Component):
     Members
     -------
     job : stream of :func:`DrainJob`; taken when it is done.
-    read : bank and address of sums, and the first of their columns; ``sums`` are there 3 cycles later.
+    read : bank and address of sums, and the first of their columns; ``sums`` are there 3 cycles later, those from
+        ``dots`` on only if the column is a multiple of ``outputs``.
     row : adapter words. hidden : words of h.
     o : stream of beats; ``last`` marks the last beat of a command.
     saturated : how many outputs were clipped.
@@ -58,18 +60,20 @@ class Drain(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        together = config.outputs
+        together, few = config.outputs, config.dots
         steps = config.beat_words // together
         row, token = Signal(range(config.edge)), Signal(range(config.tokens))
-        last_row = Signal()
+        last_row, last_phase = Signal(), Signal()
         # Room for all that is under way: a beat takes `steps` cycles, the way some 30 cycles.
         queue = place(m, "queue", BeatQueue(bits=config.beat_bits, word_bits=together * MASTER.width, depth=64,
                                             spare=40 // steps + 2), platform)
         connect(m, queue.o, flipped(self.o))
         job = self.job.p
-        go, ends = Signal(), Signal()
+        go, ends, all_at_once = Signal(), Signal(), Signal()
+        low, phases = exact_log2(few), row[exact_log2(few):exact_log2(together)]
         m.d.comb += [
-            last_row.eq(row == config.edge - together),
+            all_at_once.eq(job.rank == 0), last_phase.eq(all_at_once | (phases.all() if together > few else 1)),
+            last_row.eq(last_phase & row[exact_log2(together):].all()),
             go.eq(self.job.valid & queue.roomy), ends.eq(last_row & (token == job.tokens - 1)),
             self.job.ready.eq(go & ends),
             self.read.valid.eq(self.job.valid), self.read.bank.eq(job.bank),
@@ -77,7 +81,7 @@ class Drain(wiring.Component):
             self.read.address.eq(Cat(token, row[ceil_log2(config.columns):])),
         ]
         with m.If(go):
-            m.d.sync += row.eq(row + together)
+            m.d.sync += row.eq(row + Mux(all_at_once, together, few))
             with m.If(last_row):
                 m.d.sync += token.eq(Mux(ends, 0, token + 1))
 
@@ -87,8 +91,7 @@ class Drain(wiring.Component):
             "token": range(config.tokens), "row": range(config.edge)}))
         m.d.comb += [where.slot.eq(job.slot), where.half.eq(job.half), where.rank.eq(job.rank),
                      where.token.eq(token), where.row.eq(row)]
-        low = exact_log2(together)
-        dots = [None] * together
+        dots = [None] * few
         for index in range(config.rank):
             m.submodules[f"h_{index}"] = h = memory.Memory(
                 shape=signed(ACTIVATION.width), depth=2 * config.tokens, init=[])
@@ -100,9 +103,9 @@ class Drain(wiring.Component):
                 h_read.addr.eq(Cat(where.token, where.slot)),
             ]
             m.d.sync += a.eq(h_read.data)
-            for side in range(together):
+            for side in range(few):
                 m.submodules[f"rows_{index}_{side}"] = rows = memory.Memory(
-                    shape=signed(WEIGHT.width), depth=2 * config.edge // together, init=[])
+                    shape=signed(WEIGHT.width), depth=2 * config.edge // few, init=[])
                 row_write, row_read = rows.write_port(), rows.read_port(domain="comb")
                 b = Signal(signed(WEIGHT.width), reset_less=True)
                 product = Signal(signed(ACTIVATION.width + WEIGHT.width), reset_less=True)
@@ -118,28 +121,43 @@ class Drain(wiring.Component):
                 dots[side] = partial
             where = delay(m, where, 1)
         at_dot = config.rank + 2
+        dots += [None] * (together - few)
         results = [self._finish(m, platform, side, dot, at_dot) for side, dot in enumerate(dots)]
-        tag = Signal(data.StructLayout({"valid": 1, "last": 1}))
-        m.d.comb += [tag.valid.eq(go), tag.last.eq(ends & job.last)]
+        tag = Signal(data.StructLayout({"valid": 1, "all": 1, "phase": max(len(phases), 1), "whole": 1, "last": 1}))
+        m.d.comb += [tag.valid.eq(go), tag.all.eq(all_at_once), tag.phase.eq(phases), tag.whole.eq(last_phase),
+                     tag.last.eq(ends & job.last)]
         out = delay(m, tag, at_dot + 3 + Requantize.latency, reset_less=False)
+        counted = [out.valid & clipped & (1 if side < few else out.all) for side, (_, clipped) in enumerate(results)]
         m.d.comb += [
-            self.saturated.eq(sum(out.valid & clipped for _, clipped in results)),
-            queue.i.valid.eq(out.valid), queue.i.last.eq(out.last),
-            queue.i.data.eq(Cat(sign_extended(word) for word, _ in results)),
+            self.saturated.eq(sum(counted)), queue.i.valid.eq(out.valid & out.whole), queue.i.last.eq(out.last),
+            queue.i.data.eq(self._gathered(m, Cat(sign_extended(word) for word, _ in results), out)),
         ]
         return m
 
+    def _gathered(self, m, words, out):
+        """``words``, of which those of all phases but the last came before, unless ``out.all``."""
+        few = self.config.dots
+        size = few * MASTER.width
+        now, made = words[:size], []
+        for phase in range(self.config.outputs // few - 1):
+            kept = Signal(size, reset_less=True)
+            with m.If(out.valid & (out.phase == phase)):
+                m.d.sync += kept.eq(now)
+            made.append(Mux(out.all, words.word_select(phase, size), kept))
+        last = words[-size:]
+        return Cat(*made, Mux(out.all, last, now))
+
     def _finish(self, m, platform, side, dot, at_dot):
-        """``(word, clipped)``: ``dot``, there ``at_dot`` cycles after its address, aligned, added and requantised."""
+        """``(word, clipped)``: ``dot``, if any, there ``at_dot`` cycles after its address, aligned, added and
+        requantised."""
         job = self.job.p
-        coarse, aligned = Signal(signed(SUM), reset_less=True), Signal(signed(SUM), reset_less=True)
-        total = Signal(signed(SUM + 1), reset_less=True)
-        shift = delay(m, job.dot_shift, at_dot)
-        m.d.sync += [
-            coarse.eq((dot << DOT_GUARD) >> (shift & 0b111000)),
-            aligned.eq(coarse >> delay(m, shift[:3], 1)),
-            total.eq(aligned + delay(m, self.sums[side], at_dot + 2 - 3)),
-        ]
+        aligned, total = Signal(signed(SUM), reset_less=True), Signal(signed(SUM + 1), reset_less=True)
+        if dot is not None:
+            coarse = Signal(signed(SUM), reset_less=True)
+            shift = delay(m, job.dot_shift, at_dot)
+            m.d.sync += [coarse.eq((dot << DOT_GUARD) >> (shift & 0b111000)),
+                         aligned.eq(coarse >> delay(m, shift[:3], 1))]
+        m.d.sync += total.eq(aligned + delay(m, self.sums[side], at_dot + 2 - 3))
         requantize = place(m, f"requantize_{side}", Requantize(width=SUM + 1, result=ACTIVATION.width), platform)
         m.d.comb += [requantize.i.eq(total), requantize.shift.eq(delay(m, job.shift, at_dot + 3))]
         return requantize.o, requantize.saturated

@@ -30,9 +30,10 @@ class LinearEngine(wiring.Component):
     A part of a tile, ``columns`` of its outputs, takes max(tokens, columns) cycles, and the next follows without
     a bubble while weights keep coming. While the sums of a tile of outputs are read, the next are made: a
     command of ``inner`` tiles of input is bound by its reading, ``edge * tokens / outputs`` cycles a tile of
-    outputs, only if ``inner < columns / outputs``. h is made in the shadow of the first tiles of outputs, a rank
-    index a part, and added as these are read, so the adapter takes no cycle of the array; with more than
-    ``subtiles`` rank indices the first reading waits for the second tile.
+    outputs, only if ``inner < columns / outputs``; with an adapter ``dots`` counts in place of ``outputs``. h is
+    made in the shadow of the first tiles of outputs, a rank index a part, and added as these are read, so the
+    adapter takes no cycle of the array; with more than ``subtiles`` rank indices the first reading waits for the
+    second tile. h of neighbours in one slot makes the second wait until the first was read.
 
     The engine takes the next command when the last part of a tile has begun. ``done``: the last beat of the
     command has left.
@@ -78,6 +79,7 @@ class LinearEngine(wiring.Component):
             buffer.i.eq(dequantizer.o), buffer.index.eq(parts.index), buffer.by_column.eq(parts.by_column),
             buffer.release.eq(parts.release), parts.full.eq(buffer.full),
             array.w.eq(buffer.w), array.command.eq(parts.row),
+            parts.counts.eq(self.operand_write.valid & self.operand_write.counts),
             array.operand_write.eq(self.operand_write), array.lane_write.eq(self.lane_write),
             drain.hidden.eq(hidden_foot.o), self.hidden.eq(hidden_foot.o),
         ]
@@ -92,9 +94,13 @@ class LinearEngine(wiring.Component):
             columns.append(foot.o)
             sums = delay(m, sums, 1, reset_less=False)
         m.d.comb += [hidden_foot.tag.eq(sums.tag), hidden_foot.p.eq(array.p[config.columns])]
-        group = delay(m, drain.read.column, 2)[exact_log2(config.outputs):]
+        # Outputs with an adapter's part may be of any group of `dots` columns, the others are of their own.
+        column = delay(m, drain.read.column, 2)
         chosen = Signal(drain.sums.shape(), reset_less=True)
-        m.d.sync += chosen.eq(Cat(*columns).word_select(group, config.outputs * SUM))
+        for side in range(config.outputs):
+            span = config.dots if side < config.dots else config.outputs
+            m.d.sync += chosen[side].eq(
+                Cat(*columns[side % span::span]).word_select(column[exact_log2(span):], SUM).as_signed())
         m.d.comb += drain.sums.eq(chosen)
 
         complete = delay(m, sums.complete, HiddenFoot.latency + 1, reset_less=False)

@@ -22,7 +22,10 @@ from .share import SharedQueue
 from .update import UpdateEngine
 from .weights import TABLE_ARG, TILE_ARG
 
-__all__ = ["Destination", "Source", "LinearEngines"]
+__all__ = ["Destination", "OPERAND_ARG", "Source", "LinearEngines"]
+
+#: ``arg`` of a command that loads operands: the first word; ``early``: its words are counted for an early product.
+OPERAND_ARG = data.StructLayout({"word": 31, "early": 1})
 
 
 class Destination(IntEnum):
@@ -30,7 +33,7 @@ class Destination(IntEnum):
 
     TABLES = 0      #: second-level scales and offset of a weight tensor, or the codebook
     TILES = 1       #: tiles of weights, in the order of their use
-    OPERANDS = 2    #: what enters a layer: ``edge`` words a tile and token, from word ``arg`` on
+    OPERANDS = 2    #: what enters a layer: ``edge`` words a tile and token; ``arg`` is :data:`OPERAND_ARG`
     LANES = 3       #: adapter words: ``edge`` words a tile and rank index, from word ``arg`` on
     GRADIENT = 4    #: what the gradient engine streams
     DIRECTIONS = 5  #: gradients for the update
@@ -149,14 +152,15 @@ class LinearEngines(wiring.Component):
                 port.valid.eq(self.load.valid & (beat.dest == destination) & ~self.refuse),
                 port.part.eq(beat.index[:3]), port.address.eq(beat.arg[:16] + beat.index[3:]),
             ]
+        m.d.sync += operand.counts.eq(data.View(OPERAND_ARG, beat.arg).early & beat.index[:3].all())
         m.d.sync += [lane.valid.eq(rounding.valid), lane.part.eq(rounding.part), lane.address.eq(rounding.address)]
         m.d.comb += [linear.operand_write.eq(operand), linear.lane_write.eq(lane)]
 
     def _refuse(self, m, tables, hidden, linear):
         """Judges a beat by its argument and number."""
         config, beat = self.config, self.load.p
-        word = Signal(33)
-        m.d.comb += word.eq(beat.arg + beat.index[3:])
+        word, first = Signal(32), data.View(OPERAND_ARG, beat.arg)
+        m.d.comb += word.eq(first.word + beat.index[3:])
         with m.Switch(beat.dest):
             with m.Case(Destination.TABLES):
                 # Words behind the last are not looked at, as far as they are counted.
@@ -168,7 +172,7 @@ class LinearEngines(wiring.Component):
             with m.Case(Destination.OPERANDS):
                 m.d.comb += self.refuse.eq(word[exact_log2(config.depth):].any())
             with m.Case(Destination.LANES):
-                m.d.comb += self.refuse.eq(word[exact_log2(config.lane_depth):].any())
+                m.d.comb += self.refuse.eq(word[exact_log2(config.lane_depth):].any() | first.early)
             with m.Case(Destination.HIDDEN):
                 m.d.comb += self.refuse.eq(
                     (hidden.slot >= SLOTS) | (hidden.tokens == 0) | (hidden.tokens > config.tokens)

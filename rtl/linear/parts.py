@@ -15,11 +15,12 @@ __all__ = ["LinearOperands", "OutputTile", "Sums", "PartSequencer"]
 
 #: Operands of the one command. ``inner``, ``outer``: tiles along the input and the output. ``by_column``: the
 #: product with the transposed weights. ``a_base``: adapter words that multiply the input, ``inner * rank`` words
-#: a row from here; ``b_base``: those that multiply h.
+#: a row from here; ``b_base``: those that multiply h. ``early``: a tile of the input waits for its words, which are
+#: counted as they are written in this order, and may go on at the start of operand memory.
 LinearOperands = data.StructLayout({
     "inner": 8, "outer": 8, "tokens": 8, "rank": 6, "by_column": 1, "slot": 1,
     "x_base": 16, "a_base": 16,
-    "b_base": 16, "hidden_shift": 6, "dot_shift": 6, "_pad": 4,
+    "b_base": 16, "hidden_shift": 6, "dot_shift": 6, "early": 1, "_pad": 3,
     "shift": 6, "_reserved": 58})
 
 
@@ -42,9 +43,13 @@ class PartSequencer(wiring.Component):
     column a cycle, and its operands enter the array right behind the first of them, a token a cycle. The next
     command is taken when the last part has begun and its operands are judged 3 cycles later.
 
+    An ``early`` command takes ``tokens`` of the words counted by ``counts`` for each tile of its first tile of outputs,
+    which begins when there are so many, 2 cycles behind the last of them.
+
     Members
     -------
     command : stream of commands. error : code of one that was refused.
+    counts : a word of operands, which an early command waits for, is written in the next cycle.
     full : of the tile buffer. index, by_column, release : to it.
     reuse : rows of a further tile may be sent to the half that is being read: they arrive when it has been.
     pending : tiles of outputs that have begun and were not read yet; at most 2.
@@ -56,7 +61,7 @@ class PartSequencer(wiring.Component):
         self.config = config
         super().__init__({
             "command": In(stream.Signature(EngineCommand)),
-            "error": Out(8),
+            "error": Out(8), "counts": In(1),
             "full": In(1), "index": Out(range(config.edge)), "by_column": Out(1), "release": Out(1),
             "reuse": Out(1), "pending": In(range(3)),
             "row": Out(RowCommand(config)), "sums": Out(Sums(config)), "tile": Out(OutputTile(config)),
@@ -77,7 +82,7 @@ class PartSequencer(wiring.Component):
         m = Module()
         config = self.config
         args = Signal(LinearOperands)
-        running, judged = self._take(m, args)
+        running, judged, in_the_way = self._take(m, args)
 
         # ---- starts of parts
         inner, outer, part = Signal(8), Signal(8), Signal(range(config.subtiles))
@@ -90,10 +95,12 @@ class PartSequencer(wiring.Component):
             last_outer.eq(outer == args.outer - 1),
             starts.eq(running & (timer == 0) & ((part != 0) | may)),
         ]
-        # The first tile of outputs ends with new words of h: those of the command before must have been read.
+        # The first tile of outputs ends with new words of h: those that the command before left in the same slot must
+        # have been read.
+        is_here = self._guard(m, args, starts & (part == 0) & (outer == 0))
         others = Mux(inner != 0, self.pending > 1, self.pending != 0)
-        m.d.comb += may.eq(self.full & ((inner != 0) | (self.pending != 2))
-                           & ~(others & last_inner & (outer == 0) & (args.rank != 0)))
+        m.d.comb += may.eq(self.full & ((inner != 0) | (self.pending != 2)) & (is_here | (outer != 0))
+                           & ~(others & last_inner & (outer == 0) & in_the_way))
         m.d.sync += span.eq(Mux(args.tokens > config.columns, args.tokens, config.columns) - 1)
         with m.If(timer != 0):
             m.d.sync += timer.eq(timer - 1)
@@ -169,23 +176,34 @@ class PartSequencer(wiring.Component):
         ]
         return m
 
+    def _guard(self, m, args, begins):
+        """Whether the operands of a tile are here, which, if it ``begins``, are taken from what is counted."""
+        words, is_here = Signal(range(self.config.depth + 1)), Signal()
+        m.d.sync += [words.eq(words + self.counts - Mux(begins & args.early, args.tokens, 0)),
+                     is_here.eq(~args.early | (words >= args.tokens))]
+        return is_here
+
     def _take(self, m, args):
-        """Takes and judges commands; ``running`` from the cycle after ``judged`` until the last part has begun."""
+        """Takes and judges commands; ``running`` from the cycle after ``judged`` until the last part has begun.
+        ``in_the_way``: its h goes where that of the command before is."""
         config = self.config
-        running, known = Signal(), Signal()
+        running, known, slot, had_h = Signal(), Signal(), Signal(), Signal()
         steps = Signal(3)  # taken, products known, judged
         m.d.comb += self.command.ready.eq(~running & (steps == 0) & (self.error == 0))
         m.d.sync += steps.eq(steps << 1)
         with m.If(self.command.valid & self.command.ready):
-            m.d.sync += [args.eq(self.command.p.args), known.eq(self.command.p.opcode == 0), steps.eq(1)]
+            m.d.sync += [args.eq(self.command.p.args), known.eq(self.command.p.opcode == 0), steps.eq(1),
+                         slot.eq(args.slot), had_h.eq(args.rank != 0)]
         x_words, a_words, b_words = Signal(16), Signal(14), Signal(14)
         m.d.sync += [x_words.eq(args.inner * args.tokens), a_words.eq(args.inner * args.rank),
                      b_words.eq(args.outer * args.rank)]
-        bad = Signal()
+        bad, in_the_way = Signal(), Signal()
+        m.d.sync += in_the_way.eq(had_h & (args.rank != 0) & (args.slot == slot))
         m.d.sync += bad.eq(
             (args.inner == 0) | (args.outer == 0) | (args.tokens == 0) | (args.tokens > config.tokens)
             | (args.rank > config.rank) | (args.rank > args.outer * config.subtiles)
-            | (args.x_base + x_words > config.depth)
+            | (x_words > config.depth) | (args.x_base >= config.depth)
+            | (~args.early & (args.x_base + x_words > config.depth))
             | ((args.rank != 0) & ((args.a_base + a_words > config.lane_depth)
                                    | (args.b_base + b_words > config.lane_depth))))
         with m.If(steps[2]):
@@ -195,4 +213,4 @@ class PartSequencer(wiring.Component):
                 m.d.sync += self.error.eq(Error.BAD_OPERAND)
             with m.Else():
                 m.d.sync += running.eq(1)
-        return running, steps[2]
+        return running, steps[2], in_the_way

@@ -1,7 +1,8 @@
 """Programs for a quantised linear layer: where its tensors lie, and the commands of a training step."""
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,13 @@ from ..linear.update import UpdateEngine, UpdateOpcode
 from ..linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from .assembler import Assembler, Instruction, pack
 from .descent import AdamW, learning_rate
+from .inputs import FREE, READY, Input, Inputs, wait_for
 from .side import PIECE, Phase, Piece, append, gradient, load, store, update
 
 __all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "codebook_table",
            "codebook_words", "dense_tile", "fraction_bits", "tile_moments", "tile_rows", "untile_moments",
            "untile_rows"]
 
-
-#: Tokens: operands and adapter of the next product are on chip; those of the one before the last are not needed.
-READY, FREE = 0, 1
 
 
 def fraction_bits(values: np.ndarray, width: int, *, headroom: int = 0) -> int:
@@ -347,78 +346,58 @@ class ProductJob:
 def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) -> None:
     """Products back to back; the results are in memory when the program goes on.
 
-    What the next product needs is loaded between the tiles of this one, where operand and adapter memory hold both.
-    Inputs must be in memory before the chain: no product may use the result of another.
+    Inputs are loaded between the tiles of products before, as far as operand and adapter memory have room, and the rest
+    between the first tiles of their own product. They must be in memory before the chain: no product may use the
+    result of another.
     """
     # What the array leaves of the bus while it works on a tile, with a quarter to spare. If it leaves nothing, the bus
     # is what counts, and long transfers use it best.
     spare = config.subtiles * max(jobs[0].tokens, config.columns) - jobs[0].tiles[0].beats
     piece = spare * 3 // 4 if spare > 16 else 1 << 23
-    ahead: list[Instruction] = []
+    inputs = Inputs(jobs, config)
+    loads = [deque(inputs.loads(index, piece)) for index in range(len(jobs))]
+    needed = max(each.freed for of_one in loads for each in of_one)
+    freed = 0
+
+    def bring(index: int) -> Input:
+        nonlocal freed
+        each = loads[index].popleft()
+        steps = wait_for(each, freed)
+        freed = max(freed, each.freed)
+        append(program, steps)
+        return each
+
     for index, job in enumerate(jobs):
-        following = jobs[index + 1] if index + 1 < len(jobs) else None
-        if index == 0 or not _fit(jobs[index - 1], job, config):
-            if index:
-                program.add(Engine.CONTROL, ControlOpcode.FENCE)
-            append(program, _inputs(job, index, config, 1 << 23, wait=()))
-        x_base, lane_base = _bases(job, index, config)
-        follows = following is not None and _fit(job, following, config)
-        frees = index + 2 < len(jobs) and follows and _fit(jobs[index + 1], jobs[index + 2], config)
-        program.add(Engine.ARRAY, 0, LinearOperands, wait=(READY,), post=(FREE,) if frees else (),
-                    phase=Phase.BACKWARD if job.backward else Phase.FORWARD,
+        x_base, lane_base = inputs.bases(index)
+        while loads[index] and not loads[index][0].words:
+            bring(index)
+        program.add(Engine.ARRAY, 0, LinearOperands, wait=(READY,) if job.lanes else (),
+                    post=(FREE,) if index < needed else (), phase=Phase.BACKWARD if job.backward else Phase.FORWARD,
                     inner=job.inner, outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward,
-                    slot=job.backward, x_base=x_base, a_base=lane_base, b_base=lane_base + job.inner * job.rank,
-                    hidden_shift=job.shifts["hidden_shift"], dot_shift=job.shifts["dot_shift"],
-                    shift=job.shifts["shift"])
+                    slot=(job.backward + index) % 2, x_base=x_base, a_base=lane_base,
+                    b_base=lane_base + job.inner * job.rank, hidden_shift=job.shifts["hidden_shift"],
+                    dot_shift=job.shifts["dot_shift"], shift=job.shifts["shift"], early=1)
         append(program, [store(job.result.offset, job.result.beats, Source.OUTPUTS)])
         if job.tables is not None:
             append(program, [_load(job.tables, Destination.TABLES)])
-        if follows:
-            assert following is not None
-            wait = (FREE,) if index and _fit(jobs[index - 1], job, config) else ()
-            ahead = _inputs(following, index + 1, config, piece, wait=wait)
+        settled = _settled(jobs[index - 1], job, config) if index else 0
         for number, tile in enumerate(job.tiles):
+            # Two tiles are on chip: if the operands of one came behind the next but one, none would go on.
+            while loads[index] and loads[index][0].words - loads[index][0].size < (number + 1) * job.tokens:
+                bring(index)
             append(program, [_load(tile, Destination.TILES)])
-            # While this product's first outputs are made, the one before it is still read.
-            if number >= job.inner - 1 and ahead:
-                append(program, [ahead.pop(0)])
-        append(program, ahead)
-        ahead = []
+            ahead = next((n for n in range(index, len(jobs)) if loads[n]), None)
+            if ahead is not None and loads[ahead][0].freed < index + (number >= settled):
+                bring(ahead)
     program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
 
-def _sizes(job: ProductJob) -> tuple[int, int]:
-    """Words of operand and of adapter memory."""
-    return job.inner * job.tokens, (job.inner + job.outer) * job.rank
-
-
-def _fit(one: ProductJob, other: ProductJob, config: LinearConfig) -> bool:
-    """Whether both are on chip at a time."""
-    return all(a + b <= room for a, b, room in zip(_sizes(one), _sizes(other), (config.depth, config.lane_depth)))
-
-
-def _bases(job: ProductJob, index: int, config: LinearConfig) -> tuple[int, int]:
-    """First words of operands and adapter: neighbours use opposite ends."""
-    operands, lanes = _sizes(job)
-    return (config.depth - operands, config.lane_depth - lanes) if index % 2 else (0, 0)
-
-
-def _inputs(job: ProductJob, index: int, config: LinearConfig, piece: int, *, wait: tuple[int, ...]
-            ) -> list[Instruction]:
-    """Loads of operands and adapter in pieces; the first waits, the last posts READY."""
-    x_base, lane_base = _bases(job, index, config)
-    loads = []
-    lanes = ((lane, Destination.LANES, lane_base) for lane in job.lanes)
-    for transfer, destination, base in ((job.operands, Destination.OPERANDS, x_base), *lanes):
-        # Whole words of a row's memory: 8 beats each.
-        step = max(piece // 8, 1) * 8
-        for start in range(0, transfer.beats, step):
-            part = Transfer(transfer.offset + start * config.beat_bits // 8, min(step, transfer.beats - start),
-                            transfer.argument + base + start // 8)
-            loads.append(_load(part, destination))
-    loads[0] = replace(loads[0], wait=wait)
-    loads[-1] = replace(loads[-1], post=(READY,))
-    return loads
+def _settled(before: ProductJob, job: ProductJob, config: LinearConfig) -> int:
+    """Tiles of a product until the last sums of the one before are in memory, about."""
+    reading = before.tokens * config.edge // (config.dots if before.rank else config.outputs)
+    if before.inner * config.subtiles * before.tokens < reading:
+        reading *= 2
+    return -(-(reading + 4 * config.edge) // (config.subtiles * max(job.tokens, config.columns)))
 
 
 def _load(transfer: Transfer, destination: Destination) -> Instruction:

@@ -172,7 +172,7 @@ class _Weaver:
         self.array = max(self.array, self.bus + _WAY)
         stores = deque(self._stores(product))
         span = config.subtiles * max(job.tokens, config.columns)
-        drain = job.tokens * config.edge // config.outputs
+        drain = job.tokens * config.edge // (config.dots if job.rank else config.outputs)
         for number, tile in enumerate(job.tiles, start=1):
             self.bus = max(self.bus, self.tile_ends[0])
             self._load(_load(tile, Destination.TILES))

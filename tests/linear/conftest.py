@@ -6,7 +6,8 @@ from gradloom.rtl.config import LinearConfig
 from gradloom.sim.linear_run import Layer, LinearMachine
 
 #: Builds in seconds, with every engine there is.
-SMALL = LinearConfig(edge=16, columns=4, rank=4, tokens=8, depth=128, lane_depth=64, groups=4, features=256, head=16)
+SMALL = LinearConfig(edge=16, columns=4, outputs=2, dots=1, rank=4, tokens=8, depth=128, lane_depth=64, groups=4,
+                     features=256, head=16)
 
 
 def make_layer(outputs, inputs, tokens, rank, *, edge=SMALL.edge, seed=0):

@@ -202,7 +202,7 @@ def test_a_chain(machine, tokens, rank, backward, latency):
 def _any_product(program, draw, late):
     tokens, inner, outer = draw.randint(1, SMALL.tokens), draw.randint(1, 3), draw.randint(1, 3)
     program.add(Engine.ARRAY, 0, LinearOperands, phase=2, inner=inner, outer=outer, tokens=tokens,
-                rank=draw.choice((0, 2, 4)), by_column=draw.randint(0, 1))
+                rank=draw.choice((0, 2, 4)), by_column=draw.randint(0, 1), slot=inner % 2)
     load(program, Destination.TABLES, draw.randint(1, 5))
     store(program, Source.OUTPUTS, outer * tokens * 8, offset=RESULT + 8 * draw.randint(0, 40), wait=late)
     for tiles in _pieces(draw, inner * outer):

@@ -164,7 +164,7 @@ def check(config, commands, **options):
     return done, started
 
 
-SMALL, LARGE = LinearConfig(edge=16, columns=4, rank=4), LinearConfig()
+SMALL, LARGE = LinearConfig(edge=16, columns=4, outputs=2, rank=4), LinearConfig()
 
 
 @pytest.mark.parametrize("config, stalls", [(SMALL, 0.0), (SMALL, 0.5), (LinearConfig(edge=32), 0.2), (LARGE, 0.3)],
