@@ -8,6 +8,7 @@ from gradloom.rtl.control.signature import Engine
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.linear.operands import OperandQueue
 from gradloom.rtl.linear.share import VECTOR
+from gradloom.rtl.vector.engine import VectorEngine
 from gradloom.rtl.vector.lane import Lane
 from gradloom.rtl.vector.roots import RowSums
 
@@ -99,6 +100,12 @@ class _Results(Output):
         self.writes.extend(lasts)
         self.add([last + self.delay + FIFO for last in lasts])
 
+    def tell(self, cycle: int) -> None:
+        """A beat behind all results, which STORE may take from ``cycle`` on."""
+        self.issued += 1
+        self.writes.append(cycle)
+        self.add([cycle])
+
     def end(self, command: int, cycle: int) -> None:
         self.vector.emptied(cycle)
 
@@ -123,6 +130,7 @@ class Vector(OneAtATime):
         self.next = 0                           # it may enter
         self.full = 0                           # queues of results that are to be emptied
         self.waking = -1
+        self.tells = ""                         # a beat behind all results
         # Rows of ROPE.
         self.row = self.tokens = 0
         self.free: deque[int] = deque()         # from when on each bank may be filled
@@ -138,8 +146,9 @@ class Vector(OneAtATime):
         self.row = operands["row"]
         self.tokens = 1 if opcode == VectorOpcode.WEIGHTS else operands["tokens"]
         self.left = self.put_left = self.row * self.tokens * operands["tiles"]
-        self.next = self.put_next = at + 4
+        self.next = self.put_next = at + VectorEngine.start
         self.phase = self.put_at = self.place = self.full = 0
+        self.tells = "to come" if opcode == VectorOpcode.SOFTMAX and operands.get("targets") else ""
         self.free = deque([self.next] * 2)
         for queue, made in ((self.o, self.operation.o), (self.q, self.operation.q)):
             if made is not None:
@@ -240,7 +249,7 @@ class Vector(OneAtATime):
             asked = cycle + 1 + self.settle + 1 + self.operation.roots * self.tokens
             self._end(asked + self.settle + 1)
         elif not self.full:
-            self._end(cycle + 10)
+            self._end(cycle + VectorEngine.finish)
 
     def _rows(self) -> None:
         """Fills banks."""
@@ -259,8 +268,15 @@ class Vector(OneAtATime):
     def emptied(self, cycle: int) -> None:
         """STORE takes the last result of a kind in ``cycle``."""
         self.full -= 1
-        if not self.full:
-            self._end(cycle + 10)
+        if self.full:
+            return
+        if self.tells == "to come":
+            assert self.command is not None
+            self.tells, self.full = "there", 1
+            self.q.expect(1, self.command)
+            self.q.tell(cycle + VectorEngine.finish - 1)
+        else:
+            self._end(cycle + (VectorEngine.tell if self.tells else VectorEngine.finish))
 
     def _end(self, cycle: int) -> None:
         """Done in ``cycle``."""
