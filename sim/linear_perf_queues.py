@@ -154,6 +154,7 @@ class Operands:
         self.waiting: deque[int] = deque()      # when each was written
         self.reads: deque[int] = deque()        # when beats left the memory whose places are not taken again
         self.head: int | None = None            # from when on the engine may take the next
+        self.taken = 0                          # when it takes the last that it has taken, perhaps later than now
 
     def write(self, at: int, count: int) -> list[int]:
         """When the next ``count`` beats are written, as far as there is known to be room; ``at`` as of a sink."""
@@ -167,7 +168,7 @@ class Operands:
                 break
             times.append(at)
             if self.head is None:
-                self._read(at + 1)
+                self._read(max(at + 1, self.taken))
             else:
                 self.waiting.append(at)
             at += 1
@@ -175,7 +176,7 @@ class Operands:
 
     def take(self, cycle: int) -> None:
         """The engine takes the next beat."""
-        self.head = None
+        self.head, self.taken = None, cycle
         if self.waiting:
             self._read(max(self.waiting.popleft() + 1, cycle))
 

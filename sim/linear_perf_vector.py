@@ -120,6 +120,7 @@ class Vector(OneAtATime):
         self.free_at = 0
         config = machine.config
         self.a, self.b = (Operands(OperandQueue.depth) for _ in range(2))
+        self.c = Operands(OperandQueue.few)
         self.o, self.q = (_Results(self) for _ in range(2))
         #: Cycles from the last operands to the last sum, and from there to the last root.
         self.settle = Lane.latency + RowSums.latency(config.beat_words) + 4
@@ -175,46 +176,45 @@ class Vector(OneAtATime):
         return times
 
     def take_c(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
-        """Beats of c, for which nothing waits."""
-        times: list[int] = []
-        while len(times) < count and "c" in self.operation.streams and (cycle := self._beat(at)) is not None:
-            times.append(cycle)
-            at = cycle + 1
-        return times
+        """Beats of c."""
+        return self._put(self.c, at, count)
 
     # beats
 
     def _advance(self) -> None:
         """Takes what is there, as far as there is known to be room for its results."""
-        if "c" not in self.operation.streams:
-            while self._beat(0) is not None:
-                pass
+        while self._beat():
+            pass
 
-    def _beat(self, at: int) -> int | None:
-        """Takes the next beat, from ``at`` on; the cycle in which its operands go, or None if that is not known."""
+    def _beat(self) -> bool:
+        """Takes the next beat, if it is known when."""
         if not self.left:
-            return None
+            return False
+        cycle = 0
         if self.rope:
             self._rows()
-            since = self.rows[0] if self.rows else None
+            if not self.rows:
+                return False
+            cycle = self.rows[0]
         else:
-            since = self.a.head
-            if since is not None and "b" in self.operation.streams:
-                since = None if self.b.head is None else max(since, self.b.head)
-        if since is None:
-            return None
-        cycle = max(at, since)
+            for stream in self._streams():
+                if stream.head is None:
+                    return False
+                cycle = max(cycle, stream.head)
         for phase in range(self.phase, self.operation.cycles):
             cycle = max(cycle, self.next)
             if not self._room(cycle):
-                return None
+                return False
             self.next, self.phase = cycle + 1, phase + 1
             for queue, made in ((self.o, self.operation.o), (self.q, self.operation.q)):
                 if made == phase:
                     queue.issue([cycle])
         self.phase = 0
         self._taken(cycle)
-        return cycle
+        return True
+
+    def _streams(self) -> Sequence[Operands]:
+        return (self.a, self.b, self.c)[:len(self.operation.streams)]
 
     def _room(self, cycle: int) -> bool:
         """Whether results of ``cycle`` find room; otherwise comes back."""
@@ -239,9 +239,8 @@ class Vector(OneAtATime):
                 self.rows.popleft()
                 self.free.append(cycle + 1)
         else:
-            self.a.take(cycle)
-            if "b" in self.operation.streams:
-                self.b.take(cycle)
+            for stream in self._streams():
+                stream.take(cycle)
         self.left -= 1
         if self.left:
             return
@@ -296,5 +295,5 @@ class Vector(OneAtATime):
         if self.waking == cycle:
             self.waking = -1
         self._advance()
-        # What waits on the bus may be c, or find room.
+        # What waits on the bus may find room.
         self.machine.bus.pump()

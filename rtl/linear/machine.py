@@ -42,7 +42,7 @@ class Destination(IntEnum):
     HIDDEN = 8      #: h, back from memory; ``arg`` is :data:`~.hidden.HIDDEN_ARG`
     VECTOR_A = 9    #: the vector engine's operand streams
     VECTOR_B = 10
-    VECTOR_C = 11   #: nothing waits here: a, b and c of a piece in this order
+    VECTOR_C = 11   #: few beats wait here: a, b and c of a piece in this order
 
 
 class Source(IntEnum):
@@ -103,11 +103,14 @@ class LinearEngines(wiring.Component):
         return m
 
     def _queues(self, m, gradient, vector, platform):
-        """Queues before the gradient engine and the vector engine's a and b."""
+        """Queues before the gradient engine and the vector engine."""
         queues = []
-        for name, bits, port in (("gradient", ACTIVATION.width, gradient.i), ("a", TERM.width, vector.a),
-                                 ("b", TERM.width, vector.b)):
-            queue = place(m, f"queue_{name}", OperandQueue(words=self.config.beat_words, bits=bits), platform)
+        for name, bits, port, depth in (
+                ("gradient", ACTIVATION.width, gradient.i, OperandQueue.depth),
+                ("a", TERM.width, vector.a, OperandQueue.depth), ("b", TERM.width, vector.b, OperandQueue.depth),
+                ("c", TERM.width, vector.c, OperandQueue.few)):
+            queue = place(m, f"queue_{name}", OperandQueue(words=self.config.beat_words, bits=bits, depth=depth),
+                          platform)
             connect(m, queue.o, port)
             m.d.comb += queue.i.p.eq(self.load.p.data)
             queues.append(queue.i)
@@ -121,15 +124,14 @@ class LinearEngines(wiring.Component):
             linear.tiles.p.data.eq(beat.data), linear.tiles.p.first.eq(beat.first),
             linear.tiles.p.last.eq(beat.last), linear.tiles.p.arg.eq(tiles),
             update.gradient.p.eq(beat.data), update.parameter.p.eq(beat.data), update.moment.p.eq(beat.data),
-            vector.c.p.eq(beat.data),
             gradient.restore.p.data.eq(beat.data), gradient.restore.p.first.eq(beat.first),
             gradient.restore.p.arg.eq(hidden),
         ]
         with m.Switch(beat.dest):
             for destination, port in (
                     (Destination.TABLES, linear.tables), (Destination.TILES, linear.tiles),
-                    *zip((Destination.GRADIENT, Destination.VECTOR_A, Destination.VECTOR_B), queues),
-                    (Destination.VECTOR_C, vector.c), (Destination.DIRECTIONS, update.gradient),
+                    *zip((Destination.GRADIENT, Destination.VECTOR_A, Destination.VECTOR_B, Destination.VECTOR_C),
+                         queues), (Destination.DIRECTIONS, update.gradient),
                     (Destination.WORDS, update.parameter), (Destination.MOMENTS, update.moment),
                     (Destination.HIDDEN, gradient.restore)):
                 with m.Case(destination):

@@ -5,6 +5,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from ..formats.linear import MASTER
+from ..stream.queue import ShortQueue
 
 __all__ = ["OperandQueue"]
 
@@ -28,6 +29,8 @@ class OperandQueue(wiring.Component):
 
     #: Beats of which a program may count on that they are taken before the engine has a command for them.
     depth = 512
+    #: Enough for a beat a cycle where the engine's answer need only start from a register.
+    few = 4
 
     def __init__(self, *, words, bits, depth=depth):
         self.words, self.bits, self.depth = words, bits, depth
@@ -36,7 +39,8 @@ class OperandQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=self.words * self.bits, depth=self.depth)
+        kind = ShortQueue if self.depth == self.few else SyncFIFOBuffered
+        m.submodules.fifo = fifo = kind(width=self.words * self.bits, depth=self.depth)
         m.d.comb += [
             fifo.w_en.eq(self.i.valid), self.i.ready.eq(fifo.w_rdy),
             self.o.valid.eq(fifo.r_rdy), fifo.r_en.eq(self.o.ready),

@@ -1,0 +1,87 @@
+"""A training step of SmolLM2-135M's first layers in RTL: ``python docs/examples/qlora_step.py [--head] [--json]``.
+
+The machine of the preset edge-qlora-genesys2, the model's own weights, the text and adapter of the golden files.
+Without ``--head``, ``--layers`` decoder blocks forward and backward with all gradients, from the tokens' embeddings and
+a random gradient; with it, the last norm, all 49,152 logits, the loss, and AdamW's update too. ``--forecast`` only
+plans and forecasts. *Busy*: share of all cycles in which an operand of a product that the step wants enters the array;
+what is spent on turning tiles is not among them.
+"""
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
+from gradloom.rtl.models.lora import load_lora
+from gradloom.rtl.plan.descent import AdamW
+from gradloom.rtl.plan.operations import Product
+from gradloom.rtl.plan.step import Layout, lower
+from gradloom.rtl.plan.transformer import IDENTITY
+from gradloom.rtl.presets import PRESETS
+from gradloom.sim.language import Quantized
+from gradloom.sim.linear_perf import forecast_linear
+from gradloom.sim.step_run import Frozen, StepMachine, Training, largest, memory_needed, place_frozen
+
+GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
+PRESET = "edge-qlora-genesys2"
+
+
+def prepared(tokens: int, layers: int, head: bool) -> Training:
+    """The step; the golden adapter as far as it is on those layers."""
+    golden = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))
+    checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")))
+    adapters = {name: each for name, each in load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"]).items()
+                if int(name.split(".")[2]) < layers}
+    frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
+    gradient = np.random.default_rng(0).normal(0, 1e-3, (tokens, checkpoint.model.hidden))
+    return Training(frozen, golden["tokens"][:tokens], adapters, range(layers), head=head,
+                    inputs={} if head else {"gradient": gradient}, rule=AdamW(lr=golden["lr"]) if head else None)
+
+
+def wanted_cycles(training: Training, subtiles: int, columns: int) -> int:
+    """Cycles of the array on products that the step wants."""
+    return sum(each.x.count * each.y.count * subtiles * max(each.x.rows, columns) for each in training.operations
+               if isinstance(each, Product) and each.x.name != IDENTITY)
+
+
+def main() -> None:
+    """Runs and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
+    for flag in ("head", "forecast", "json"):
+        parser.add_argument(f"--{flag}", action="store_true")
+    asked = parser.parse_args()
+    config = PRESETS[PRESET].config
+    training = prepared(asked.tokens, asked.layers, asked.head)
+    frac = training.fracs(largest(training.exact()), headroom=1)
+    layout = Layout()
+    place_frozen(training, layout)
+    told = forecast_linear(lower(training.operations, frac, layout, config).instructions, config=config,
+                           read_latency=asked.latency)
+    wanted = wanted_cycles(training, config.subtiles, config.columns)
+    said = {"tokens": asked.tokens, "layers": asked.layers, "head": asked.head, "forecast": told.total,
+            "busy": wanted / told.total, "read_beats": told.read_beats, "write_beats": told.write_beats}
+    if not asked.forecast:
+        reference = training.integers(frac)
+        machine = StepMachine(config, memory_bytes=memory_needed(training, config),
+                              tell=lambda text: print(text, file=sys.stderr))
+        machine.device.set("read_latency", asked.latency)
+        run = machine.run(training, frac)
+        machine.close()
+        said |= {"cycles": run.counters.cycles, "busy": wanted / run.counters.cycles, "tensors": len(run.values),
+                 "words": sum(words.size for words in run.values.values()),
+                 "equal": all(np.array_equal(words, reference.values[name]) for name, words in run.values.items()),
+                 "loss": run.loss, "loss_of_reference": reference.mean_loss, "saturated": run.counters.saturated}
+    if asked.json:
+        print(json.dumps(said, indent=2))
+        return
+    for name, value in said.items():
+        print(f"{name:18} {value:,}" if type(value) is int else f"{name:18} {value}")
+
+
+if __name__ == "__main__":
+    main()
