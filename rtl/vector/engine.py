@@ -156,7 +156,7 @@ class VectorEngine(wiring.Component):
     @property
     def _settle(self):
         """Cycles, and some, from the last operands to the last sum, or from that to what follows from it."""
-        return Lane.latency + RowSums(lanes=self.lanes, tokens=self.tokens).latency + 4
+        return Lane.latency + RowSums.latency_of(self.lanes) + 4
 
     def elaborate(self, platform):
         m = Module()
@@ -349,7 +349,7 @@ class VectorEngine(wiring.Component):
         end, at = delay(m, last[:side], 1), delay(m, target[:side], 1)
         masked, hit = Signal(self.lanes, reset_less=True), Signal(self.lanes, reset_less=True)
         for n in range(self.lanes):
-            over = beyond | (ends & (n > end))
+            over = beyond | (ends & (n > end)) if n else beyond
             m.d.sync += [masked[n].eq(over | empty), hit[n].eq(~over & meets & (at == n))]
         return masked, hit
 

@@ -36,7 +36,7 @@ assert 3 * 4 * UNIT >= ROW_SUM
 class RowSums(wiring.Component):
     """Sums of products over the rows of a tensor that comes tile by tile, a row of each token in a tile.
 
-    Two sums a token: ``along`` chooses. :attr:`latency` cycles pass from a row's last beat to its sum in memory.
+    Two sums a token: ``along`` chooses. :meth:`latency_of`: cycles from a row's last beat to its sum in memory.
 
     Parameters
     ----------
@@ -68,10 +68,10 @@ class RowSums(wiring.Component):
         """Cycles from a beat to its sum, and to the shift of what it is added to."""
         return (self.lanes - 1).bit_length() + 1
 
-    @property
-    def latency(self):
-        """Cycles from a beat to the sum in memory."""
-        return self.fall_latency + 2
+    @staticmethod
+    def latency_of(lanes):
+        """Cycles from a beat of so many lanes to the sum in memory."""
+        return (lanes - 1).bit_length() + 3
 
     def elaborate(self, platform):
         m = Module()
