@@ -354,7 +354,7 @@ class VectorEngine(wiring.Component):
         end, at = delay(m, last[:side], 1), delay(m, target[:side], 1)
         masked, hit = Signal(self.lanes, reset_less=True), Signal(self.lanes, reset_less=True)
         for n in range(self.lanes):
-            over = beyond | (ends & (n > end))
+            over = beyond | (ends & (n > end)) if n else beyond
             m.d.sync += [masked[n].eq(over | empty), hit[n].eq(~over & meets & (at == n))]
         return masked, hit
 
@@ -463,7 +463,7 @@ class VectorEngine(wiring.Component):
         m.d.comb += [ask.valid.eq(asking & (along | ~both)), ask.along.eq(along), ask.token.eq(token)]
         answer = delay(m, ask, 1 + Roots.latency, reset_less=False)
         m.d.comb += [
-            roots.sum.eq(sums.sum), roots.along.eq(delay(m, along, 1) | ~squares), roots.unit.eq(maxima.unit),
+            roots.sum.eq(sums.sum), roots.along.eq(delay(m, along, 1) | ~squares), roots.reach.eq(maxima.reach),
             write_row.addr.eq(answer.token), write_row.data.eq(roots.row), write_row.en.eq(answer.valid),
             lost.eq(answer.valid & roots.clipped),
         ]

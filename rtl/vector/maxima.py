@@ -31,7 +31,7 @@ class Maxima(wiring.Component):
     active : a row's sum is taken; else the unit is 0. single : there is one token. Both are held.
     top : the unit and 2, this beat regarded, 6 cycles after it. fall : by how many steps it rose with this beat, at the
         same time; 15 are enough for nothing to be left.
-    ask, address : reads a token's unit, in steps, a cycle later at ``unit``, while no beats come.
+    ask, address : reads a token's unit, in steps, a cycle later at ``reach``, while no beats come.
     """
 
     def __init__(self, *, lanes, tokens):
@@ -40,7 +40,7 @@ class Maxima(wiring.Component):
             "wholes": In(data.ArrayLayout(WHOLE, lanes)),
             "tag": In(data.StructLayout({"valid": 1, "first": 1, "last": 1, "start": 1, "token": range(tokens)})),
             "active": In(1), "single": In(1), "top": Out(TOP), "fall": Out(4),
-            "ask": In(1), "address": In(range(tokens)), "unit": Out(STEPS),
+            "ask": In(1), "address": In(range(tokens)), "reach": Out(STEPS),
         })
 
     def elaborate(self, platform):
@@ -64,7 +64,7 @@ class Maxima(wiring.Component):
         with m.If(now.valid):
             m.d.sync += [largest.eq(Mux(old > beat, old, beat)), base.eq(old)]
         m.d.comb += [write.addr.eq(after.token), write.data.eq(largest), write.en.eq(after.valid & after.last),
-                     self.unit.eq(held)]
+                     self.reach.eq(held)]
         rise = Signal(STEPS.width)
         m.d.comb += rise.eq(largest - base)
         m.d.sync += [

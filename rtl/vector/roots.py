@@ -122,11 +122,11 @@ class Roots(wiring.Component):
 
     Reciprocal roots of sums of squares: a sum of products along x comes a cycle after the sum of squares that it
     belongs to; ``row`` then is a :data:`RootWord` of both. Or, ``log``, the logarithm of a sum of powers in units of
-    2**(4 ``unit`` + 3); or, ``pulled``, the sum itself in units of what probabilities were multiplied with.
+    2**(4 ``reach`` + 3); or, ``pulled``, the sum itself in units of what probabilities were multiplied with.
 
     Members
     -------
-    sum, along : what :class:`RowSums` gives; ``along`` of all that is not squares. unit : with it.
+    sum, along : what :class:`RowSums` gives; ``along`` of all that is not squares. reach : with it.
     eps, eps_shift : added to sums of squares. log, pulled : which kind. All held.
     row : the bits of a :data:`RootWord`, a level, a sum. clipped : this last one was.
     """
@@ -136,7 +136,7 @@ class Roots(wiring.Component):
     def __init__(self):
         super().__init__({
             "sum": In(signed(SUM)), "along": In(1), "eps": In(16), "eps_shift": In(6),
-            "log": In(1), "pulled": In(1), "unit": In(STEPS), "row": Out(RootWord.size), "clipped": Out(1),
+            "log": In(1), "pulled": In(1), "reach": In(STEPS), "row": Out(RootWord.size), "clipped": Out(1),
         })
 
     def elaborate(self, platform):
@@ -174,7 +174,7 @@ class Roots(wiring.Component):
         m.d.sync += mantissa.eq(root[:ROOT_FRAC] | root[ROOT_FRAC].replicate(ROOT_FRAC))
         exponent = delay(m, bit8[1:], 3)
         # Stage 11: fraction and whole part of the level; 12: the level.
-        whole = register((delay(m, self.unit, 10) << 2) + delay(m, bit8, 2) - (PROBABILITY_FRAC + FINE - UNIT + 1),
+        whole = register((delay(m, self.reach, 10) << 2) + delay(m, bit8, 2) - (PROBABILITY_FRAC + FINE - UNIT + 1),
                          signed(LEVEL.width - EXPONENT_FRAC))
         level = register((whole << EXPONENT_FRAC) + register(root[:EXPONENT_FRAC + 1]), LEVEL)
         # Stages 2 and 3: the rounded sum.
