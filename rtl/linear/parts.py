@@ -179,7 +179,7 @@ class PartSequencer(wiring.Component):
     def _guard(self, m, args, begins):
         """Whether the operands of a tile are here, which, if it ``begins``, are taken from what is counted."""
         words, begun, is_here = Signal(range(self.config.depth + 1)), Signal(), Signal()
-        # Three cycles until the next tile is looked at, but no tile is that short.
+        # What a tile took is gone three cycles later, before another can begin.
         m.d.sync += [begun.eq(begins & args.early), words.eq(words + self.counts - Mux(begun, args.tokens, 0)),
                      is_here.eq(~args.early | (words >= args.tokens))]
         return is_here
