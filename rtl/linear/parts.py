@@ -178,8 +178,9 @@ class PartSequencer(wiring.Component):
 
     def _guard(self, m, args, begins):
         """Whether the operands of a tile are here, which, if it ``begins``, are taken from what is counted."""
-        words, is_here = Signal(range(self.config.depth + 1)), Signal()
-        m.d.sync += [words.eq(words + self.counts - Mux(begins & args.early, args.tokens, 0)),
+        words, begun, is_here = Signal(range(self.config.depth + 1)), Signal(), Signal()
+        # What a tile took is gone three cycles later, before another can begin.
+        m.d.sync += [begun.eq(begins & args.early), words.eq(words + self.counts - Mux(begun, args.tokens, 0)),
                      is_here.eq(~args.early | (words >= args.tokens))]
         return is_here
 
@@ -195,6 +196,9 @@ class PartSequencer(wiring.Component):
             m.d.sync += [args.eq(self.command.p.args), known.eq(self.command.p.opcode == 0), steps.eq(1),
                          slot.eq(args.slot), had_h.eq(args.rank != 0)]
         x_words, a_words, b_words = Signal(16), Signal(14), Signal(14)
+        # Those of an early command may go on at the start.
+        x_from, outside = Signal(16), Signal()
+        m.d.sync += [x_from.eq(Mux(args.early, 0, args.x_base)), outside.eq(args.x_base >= config.depth)]
         m.d.sync += [x_words.eq(args.inner * args.tokens), a_words.eq(args.inner * args.rank),
                      b_words.eq(args.outer * args.rank)]
         bad, in_the_way = Signal(), Signal()
@@ -202,8 +206,7 @@ class PartSequencer(wiring.Component):
         m.d.sync += bad.eq(
             (args.inner == 0) | (args.outer == 0) | (args.tokens == 0) | (args.tokens > config.tokens)
             | (args.rank > config.rank) | (args.rank > args.outer * config.subtiles)
-            | (x_words > config.depth) | (args.x_base >= config.depth)
-            | (~args.early & (args.x_base + x_words > config.depth))
+            | (x_from + x_words > config.depth) | outside
             | ((args.rank != 0) & ((args.a_base + a_words > config.lane_depth)
                                    | (args.b_base + b_words > config.lane_depth))))
         with m.If(steps[2]):

@@ -2,8 +2,9 @@
 
 There is one LOAD and one STORE, both in order. A product leaves most of the bus idle: while the array works on a tile,
 the next one is loaded in a fraction of that time. Into these gaps go *pieces* of side work, loads and the stores of
-what they make, and the operands of the product that follows. Every STORE comes behind the loads that it needs, so
-whatever the order of pieces, a program is a valid sequence and cannot deadlock.
+what they make, and the operands of the products that follow. What of a product's own is not there yet when it begins
+comes between its first tiles. Every STORE comes behind the loads that it needs, so whatever the order of pieces, a
+program is a valid sequence and cannot deadlock.
 
 What goes where is decided with a rough clock of bus, array and engines: a wrong guess costs cycles, never words. What
 keeps words right is exact: products and pieces are only emitted behind those that make their operands, and a load that
@@ -19,14 +20,14 @@ from ..config import LinearConfig
 from ..control.signature import ControlOpcode, Engine
 from ..linear.machine import Destination, Source
 from .assembler import Assembler, Instruction
+from .inputs import FREE, READY, Input, Inputs, wait_for
 from .linear import ProductJob, Transfer
 from .side import Phase, Piece, append, load, store
 
 __all__ = ["Main", "Side", "gap", "weave"]
 
-#: Tokens. Operands and adapter of a product are on chip; a product is done; h is in memory; STORE wrote what a load
-#: reads.
-READY, FREE, KEPT, STORED = 0, 1, 2, 3
+#: Tokens besides those of inputs. h is in memory; STORE wrote what a load reads.
+KEPT, STORED = 2, 3
 #: Cycles from a load's last beat to the array, and from the array or an engine to memory, about.
 _WAY = 80
 #: Results of side work that wait for STORE at most: its queue of 512 less what the engine spares.
@@ -124,16 +125,16 @@ class _Weaver:
         self.tile_ends: deque[float] = deque([0.0, 0.0], maxlen=2)
         self.read: deque[float] = deque([0.0, 0.0], maxlen=2)
         self.ends: list[float] = []
-        self.inputs: dict[int, deque[Instruction]] = {}
+        self.placed = Inputs([each.job for each in self.main], config)
+        self.inputs = [deque(self.placed.loads(index, gap(each.job.tokens, config)))
+                       for index, each in enumerate(self.main)]
         self.freed = self.kept = 0
 
     def run(self) -> list[Instruction]:
         for index in range(len(self.main)):
             self._force(index)
-            if index not in self.inputs:
-                self.inputs[index] = self._inputs(index)
-            for each in self.inputs[index]:
-                self._load(each)
+            while self.inputs[index] and not self.inputs[index][0].words:
+                self._bring(index)
             self._product(index)
         self._drain(inf)
         while self.urgent or self.lazy:
@@ -158,13 +159,13 @@ class _Weaver:
     def _product(self, index: int) -> None:
         product, config = self.main[index], self.config
         job = product.job
-        x_base, lane_base = self._bases(index)
+        x_base, lane_base = self.placed.bases(index)
         keeps = product.hidden is not None
         self.made.append(Instruction(Engine.ARRAY, 0, {
             "inner": job.inner, "outer": job.outer, "tokens": job.tokens, "rank": job.rank, "by_column": job.backward,
             "slot": product.slot, "x_base": x_base, "a_base": lane_base,
-            "b_base": lane_base + job.inner * job.rank, **job.shifts,
-        }, wait=(READY, KEPT) if keeps and self.kept > 1 else (READY,), post=(FREE,),
+            "b_base": lane_base + job.inner * job.rank, "early": 1, **job.shifts,
+        }, wait=(READY,) * bool(job.lanes) + (KEPT,) * (keeps and self.kept > 1), post=(FREE,),
             phase=Phase.BACKWARD if job.backward else Phase.FORWARD))
         self.kept += keeps
         if job.tables is not None:
@@ -174,6 +175,8 @@ class _Weaver:
         span = config.subtiles * max(job.tokens, config.columns)
         drain = job.tokens * config.edge // (config.dots if job.rank else config.outputs)
         for number, tile in enumerate(job.tiles, start=1):
+            while self.inputs[index] and self.inputs[index][0].words - self.inputs[index][0].size < number * job.tokens:
+                self._bring(index)
             self.bus = max(self.bus, self.tile_ends[0])
             self._load(_load(tile, Destination.TILES))
             if (number - 1) % job.inner == 0:
@@ -212,55 +215,33 @@ class _Weaver:
             _, ready, step = self.due.pop(0)
             self._store(step, ready)
 
-    def _sizes(self, index: int) -> tuple[int, int]:
-        """Words of operand and of adapter memory."""
-        job = self.main[index].job
-        return job.inner * job.tokens, (job.inner + job.outer) * job.rank
+    def _bring(self, index: int) -> None:
+        """The next load of a product's inputs."""
+        each = self.inputs[index].popleft()
+        if each.freed > self.freed:
+            self.bus = max(self.bus, self.ends[each.freed - 1])
+        written = self._written(each, index)
+        assert written is not None
+        self.bus = max(self.bus, written)
+        *waits, step = wait_for(each, self.freed)
+        self.freed = max(self.freed, each.freed)
+        self.made += waits
+        self._load(step)
 
-    def _fits(self, index: int) -> bool:
-        """Whether a product is on chip together with the one before."""
-        room = self.config.depth, self.config.lane_depth
-        return all(a + b <= most for a, b, most in zip(self._sizes(index - 1), self._sizes(index), room))
-
-    def _bases(self, index: int) -> tuple[int, int]:
-        """First words of operands and adapter: neighbours use opposite ends."""
-        operands, lanes = self._sizes(index)
-        return (self.config.depth - operands, self.config.lane_depth - lanes) if index % 2 else (0, 0)
-
-    def _inputs(self, index: int) -> deque[Instruction]:
-        """Loads of operands and adapter; the first waits until the memory is free, the last posts READY."""
-        job, beat = self.main[index].job, self.config.beat_bits // 8
-        x_base, lane_base = self._bases(index)
-        made = []
-        for transfer, destination, base in ((job.operands, Destination.OPERANDS, x_base),
-                                            *((lane, Destination.LANES, lane_base) for lane in job.lanes)):
-            # Whole words of a row's memory: 8 beats each.
-            step = max(gap(job.tokens, self.config) // 8, 1) * 8
-            for start in range(0, transfer.beats, step):
-                made.append(_load(Transfer(transfer.offset + start * beat, min(step, transfer.beats - start),
-                                           transfer.argument + base + start // 8), destination))
-        needed = index if index == 0 or not self._fits(index) else index - 1
-        while needed - self.freed > 1:
-            self.freed += 1
-            self.made.append(Instruction(Engine.CONTROL, ControlOpcode.LOOKUP, {}, wait=(FREE,)))
-        if needed > self.freed:
-            self.freed += 1
-            made[0] = replace(made[0], wait=(FREE,))
-        made[-1] = replace(made[-1], post=(READY,))
-        return deque(made)
+    def _written(self, each: Input, index: int) -> float | None:
+        """When what a load reads is in memory."""
+        return self.writes.latest(*_range(each.step, self.config), self.main[index].order)
 
     # ---- gaps
 
     def _fill(self, index: int, until: float) -> None:
         """Emits what the bus can carry until the array wants the next tile."""
-        following = index + 1
         while True:
             self._drain(self.bus)
-            if following < len(self.main) and following not in self.inputs and self._may_load(following):
-                self.inputs[following] = self._inputs(following)
-            ahead = self.inputs.get(following)
-            if ahead and self.bus + ahead[0].operands["beats"] <= until:
-                self._load(ahead.popleft())
+            # Words are counted in the order of products.
+            ahead = next((each for each in range(index, len(self.main)) if self.inputs[each]), None)
+            if ahead is not None and self._may_load(ahead, until):
+                self._bring(ahead)
                 continue
             for queue in (self.urgent, self.lazy):
                 if queue and self._suits(queue[0], until):
@@ -269,13 +250,15 @@ class _Weaver:
             else:
                 return
 
-    def _may_load(self, index: int) -> bool:
-        """Whether operands of a product can be loaded while the one before is under way."""
-        product = self.main[index]
-        if not self._fits(index) or index >= 2 and self.ends[index - 2] > self.bus:
+    def _may_load(self, index: int, until: float) -> bool:
+        """Whether a product's next load finds what it reads and room on chip, and leaves the bus in time."""
+        each = self.inputs[index][0]
+        if self.bus + 8 * each.size > until or each.freed > len(self.ends):
             return False
-        times = [self._ready(each, product.order) for each in (product.job.operands, *product.job.lanes)]
-        return all(time is not None and time <= self.bus for time in times)
+        if each.freed and self.ends[each.freed - 1] > self.bus:
+            return False
+        written = self._written(each, index)
+        return written is not None and written <= self.bus
 
     def _suits(self, side: Side, until: float) -> bool:
         """Whether the next piece finds its operands, has room for its results, and leaves the bus in time."""
