@@ -32,6 +32,8 @@ KEPT, STORED = 2, 3
 _WAY = 80
 #: Results of side work that wait for STORE at most: its queue of 512 less what the engine spares.
 _WAITING = 500
+#: Steps of a program after which a STORE is long done.
+_LONG = 128
 
 
 @dataclass
@@ -320,26 +322,36 @@ def _range(step: Instruction, config: LinearConfig) -> tuple[int, int]:
 
 def _with_tokens(steps: Sequence[Instruction], config: LinearConfig) -> list[Instruction]:
     """Lets each load wait for the last STORE that wrote what it reads. STOREs end in order and loads begin in order,
-    so one token serves all: the n-th load that waits takes what the n-th STORE that posts gave."""
+    so one token serves all: the n-th load that waits takes what the n-th STORE that posts gave.
+
+    Of a STORE that stands :data:`_LONG` steps before a load, the load may as well be sure: so no more tokens than
+    that are ever posted and not taken.
+    """
     made = list(steps)
+    stores = [place for place, step in enumerate(steps) if _settles(step)]
     writes = _Writes((*_range(step, config), 0) for step in steps if step.engine == Engine.STORE)
     waited = -1
     for place, step in enumerate(steps):
-        if step.engine == Engine.STORE:
-            # Moments leave while they come, by commands that stand in that order.
-            if step.operands["source"] != Source.MOMENTS:
-                writes.emitted(*_range(step, config), place)
+        if _settles(step):
+            writes.emitted(*_range(step, config), place)
         elif step.engine == Engine.LOAD:
             start, end = _range(step, config)
             # What is not written yet is what a later STORE changes in place.
             last = max((int(value) for index in writes._over(start, end)
                         if (value := writes.values[index]) is not None), default=-1)
             if last > waited:
+                early = bisect_right(stores, place - _LONG)
+                last = max(last, stores[early - 1] if early else -1)
                 made[last] = replace(made[last], post=(*made[last].post, STORED))
                 made[place] = replace(made[place], wait=(*step.wait, STORED))
                 waited = last
     return made
 
+
+
+def _settles(step: Instruction) -> bool:
+    """Whether a load may wait for it. Moments leave while they come, by commands that stand in that order."""
+    return step.engine == Engine.STORE and step.operands["source"] != Source.MOMENTS
 
 
 def _load(transfer: Transfer, destination: Destination) -> Instruction:

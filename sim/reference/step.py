@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradloom.rtl.formats.linear import WEIGHT, half_up
-from gradloom.rtl.linear.update import UpdateOpcode
+from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.operations import (
     DROP,
     EDGE,
@@ -212,10 +212,10 @@ class IntegerStep(Execution):
 
     def _update(self, operation: Update) -> None:
         name = operation.adapter.name
-        for which, _, opcode, operands in operation.parts(self.frac):
+        for rule, (which, _, _, operands) in zip(operation.rules, operation.parts(self.frac)):
             words, g = self.tables[f"{name}.{which}"], self.values[f"{name}.g{which}"]
             words = words.T if which == "b" else words
-            if opcode == UpdateOpcode.ADAMW:
+            if isinstance(rule, AdamW):
                 first, second = self.tables[f"{name}.m{which}"]
                 words, m, v, lost = adamw(words, g, first, second, **operands)
                 self.values[f"{name}.m{which}"] = np.stack([m, v])

@@ -186,14 +186,14 @@ def test_a_text_that_teaches_nothing_is_refused(run, here, content, named):
 
 
 def test_shapes_that_the_machine_cannot_take_are_named(run, here):
-    odd = CONFIG | {"intermediate_size": 96}
+    odd = CONFIG | {"num_attention_heads": 4, "num_key_value_heads": 2}
     (here / "small" / "config.json").write_text(json.dumps(odd))
     random = np.random.default_rng(5)
-    shapes = LanguageModel(**{**vars(MODEL), "inter": 96}).tensors
+    shapes = LanguageModel(**{**vars(MODEL), "heads": 4, "kv_heads": 2, "head_dim": 32}).tensors
     save_file({name: random.normal(1, 0.1, shape).astype(np.float32) for name, shape in shapes.items()},
               here / "small" / "model.safetensors")
     code, _, err = run(*TUNE)
-    assert code == 2 and "inter=96: must be a multiple of 64" in err
+    assert code == 2 and "head_dim=32: must be 64" in err
     assert tuned(run, "--engine", "float", "--steps", "1")["loss"]
 
 
@@ -210,7 +210,7 @@ def test_presets_are_listed(run):
 
 def test_the_preset_is_generated_with_its_project(run, tmp_path, monkeypatch):
     small = [f"{key}={value}" for key, value in (("edge", 16), ("columns", 4), ("rank", 4), ("tokens", 8),
-                                                 ("depth", 128), ("lane_depth", 64), ("groups", 4))]
+                                                 ("depth", 128), ("lane_depth", 64), ("groups", 4), ("outputs", 2))]
     code, out, _ = run("generate", PRESET, "-o", tmp_path / "out", "--json",
                        *(word for each in small for word in ("--set", each)))
     report = json.loads(out)
