@@ -6,6 +6,7 @@
  * often as asked, and at last replaces the first word by DONE or FAILED. Needs no C library and no interrupt.
  */
 #include "gradloom.h"
+#include "gradloom_sum.h"
 
 #ifdef GL_BOARD_HEADER
 #include GL_BOARD_HEADER
@@ -100,19 +101,12 @@ static void put_fixed(uint32_t word, uint32_t fraction)
     }
 }
 
-/* CRC-32 as zlib's, four bits at a time. */
 static uint32_t sum_of(volatile const uint32_t *words, uint32_t count)
 {
-    static const uint32_t table[16] = {
-        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
-        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
-    uint32_t sum = 0xffffffff, i, n;
+    uint32_t sum = GL_SUM_START, i;
 
-    for (i = 0; i < count; i++) {
-        sum ^= words[i];
-        for (n = 0; n < 8; n++)
-            sum = sum >> 4 ^ table[sum & 15];
-    }
+    for (i = 0; i < count; i++)
+        sum = gl_sum_word(sum, words[i]);
     return ~sum;
 }
 
