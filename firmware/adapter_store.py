@@ -4,7 +4,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["HEADER_BYTES", "AdapterStore", "Memory", "Stored", "place_image"]
+__all__ = ["HEADER_BYTES", "AdapterStore", "Memory", "Stored"]
 
 _MAGIC = b"GLAD"
 _LAYOUT = 1
@@ -67,7 +67,7 @@ class AdapterStore:
         at = self._place(spare)
         self.memory.store(at, bytes(4))
         self.memory.store(at + HEADER_BYTES, data)
-        header = place_image(data, 1 if newest is None else self._header(newest)[0] + 1 & 0xFFFFFFFF)[:_FIELDS.size]
+        header = _place_image(data, 1 if newest is None else self._header(newest)[0] + 1 & 0xFFFFFFFF)[:_FIELDS.size]
         self.memory.store(at + 4, header[4:])
         self.memory.store(at, header[:4])
         return Stored(int.from_bytes(header[8:12], "little"), at + HEADER_BYTES, data)
@@ -100,7 +100,7 @@ class AdapterStore:
         return there[0] if there else None
 
 
-def place_image(data: bytes, sequence: int = 1) -> bytes:
+def _place_image(data: bytes, sequence: int = 1) -> bytes:
     """A place that holds ``data``, from its header on."""
     body = struct.pack("<4I", _LAYOUT, sequence, len(data), zlib.crc32(data))
     return (_MAGIC + body + struct.pack("<I", zlib.crc32(body))).ljust(HEADER_BYTES, b"\0") + data

@@ -50,6 +50,8 @@ struct header {
     struct section section[MAX_SECTIONS];
 };
 
+typedef char header_is_a_block[sizeof(struct header) == 4 * SD_BLOCK_WORDS ? 1 : -1];
+
 static uint32_t blocks_of(const struct section *section)
 {
     return section->bytes / (4 * SD_BLOCK_WORDS) + (section->bytes % (4 * SD_BLOCK_WORDS) != 0);

@@ -9,6 +9,7 @@ import pytest
 
 import gradloom.firmware
 from gradloom.firmware.adapter_store import HEADER_BYTES, AdapterStore
+from gradloom.firmware.host import Accelerator
 
 FOLDER = Path(gradloom.firmware.__file__).parent
 OFFSET, CAPACITY = 128, 192
@@ -199,6 +200,13 @@ def test_sequence_numbers_go_round(make):
     assert make(ram).find() == (0, NEW)
     make(ram).write(NEWER)
     assert make(ram).find() == (1, NEWER)
+
+
+def test_an_accelerators_window_is_such_a_memory(machine):
+    store = AdapterStore(Accelerator(machine), OFFSET, CAPACITY)
+    for number, data in enumerate((OLD, NEW), 1):
+        assert store.write(data) == store.find() and store.find().sequence == number
+    assert store.find().data == machine.read_memory(store.find().offset, len(NEW)) == NEW
 
 
 def test_what_does_not_fit_is_refused(library):
