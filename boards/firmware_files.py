@@ -1,11 +1,14 @@
 """The sources that go to a board with a design: the C driver and the Python host."""
 from importlib.resources import files
 
-_DRIVER = ("gradloom.c", "gradloom.h", "gradloom_regs.h", "linux_main.c")
-_HOST = ("__init__.py", "energy.py", "host.py", "program.py", "pynq_transport.py", "registers.py",
+_DRIVER = ("gradloom.c", "gradloom.h", "gradloom_regs.h", "gradloom_store.c", "gradloom_store.h", "gradloom_sum.c",
+           "gradloom_sum.h", "linux_main.c")
+_HOST = ("__init__.py", "adapter_store.py", "energy.py", "host.py", "program.py", "pynq_transport.py", "registers.py",
          "selftest.py", "transport.py", "uio_transport.py")
-_SOC = ("__init__.py", "gradloom.c", "gradloom.h", "gradloom_regs.h", "registers.py", "soc.ld", "soc.py", "soc_board.h",
-        "soc_image.mem", "soc_image.py", "soc_main.c", "soc_start.S")
+_SOC = ("__init__.py", "adapter_store.py", "card.py", "gradloom.c", "gradloom.h", "gradloom_regs.h",
+        "gradloom_store.c", "gradloom_store.h", "gradloom_sum.c", "gradloom_sum.h", "registers.py", "soc.ld", "soc.py",
+        "soc_board.h", "soc_card.c", "soc_card.h", "soc_image.mem", "soc_image.py", "soc_main.c", "soc_sd.c",
+        "soc_sd.h", "soc_start.S", "soc_text.c", "soc_text.h")
 
 
 def firmware_files() -> dict[str, str]:

@@ -5,21 +5,12 @@
 #define FIELD(value, reg, field) \
     (((value) & GRADLOOM__##reg##__##field##_bm) >> GRADLOOM__##reg##__##field##_bp)
 
-/* Data written to the window must have left the CPU before the bell rings. */
-#if defined(__aarch64__)
-#define BARRIER() __asm__ volatile("dsb sy" ::: "memory")
-#elif defined(__riscv)
-#define BARRIER() __asm__ volatile("fence iorw, iorw" ::: "memory")
-#else
-#define BARRIER() __sync_synchronize()
-#endif
-
-static uint32_t get(const gl_device *device, uint32_t offset)
+uint32_t gl_read(const gl_device *device, uint32_t offset)
 {
     return device->read ? device->read(device->context, offset) : device->base[offset / 4];
 }
 
-static void put(const gl_device *device, uint32_t offset, uint32_t value)
+void gl_write(const gl_device *device, uint32_t offset, uint32_t value)
 {
     if (device->write)
         device->write(device->context, offset, value);
@@ -29,12 +20,12 @@ static void put(const gl_device *device, uint32_t offset, uint32_t value)
 
 static uint64_t get_pair(const gl_device *device, uint32_t low)
 {
-    return (uint64_t)get(device, low + 4) << 32 | get(device, low);
+    return (uint64_t)gl_read(device, low + 4) << 32 | gl_read(device, low);
 }
 
 static int busy(const gl_device *device)
 {
-    return (get(device, REGISTER(STATUS)) & GRADLOOM__STATUS__BUSY_bm) != 0;
+    return (gl_read(device, REGISTER(STATUS)) & GRADLOOM__STATUS__BUSY_bm) != 0;
 }
 
 static int wait_idle(const gl_device *device, uint32_t polls)
@@ -66,14 +57,14 @@ int gl_probe(const gl_device *device, gl_config *config)
 {
     uint32_t version, array, memory;
 
-    if (get(device, REGISTER(ID)) != GRADLOOM__ID__MAGIC_reset)
+    if (gl_read(device, REGISTER(ID)) != GRADLOOM__ID__MAGIC_reset)
         return GL_NOT_FOUND;
-    version = get(device, REGISTER(VERSION));
+    version = gl_read(device, REGISTER(VERSION));
     if (FIELD(version, VERSION, MAJOR) != GRADLOOM__VERSION__MAJOR_reset)
         return GL_VERSION;
     if (config) {
-        array = get(device, REGISTER(CONFIG_ARRAY));
-        memory = get(device, REGISTER(CONFIG_MEMORY));
+        array = gl_read(device, REGISTER(CONFIG_ARRAY));
+        memory = gl_read(device, REGISTER(CONFIG_MEMORY));
         config->version = version;
         config->rows = FIELD(array, CONFIG_ARRAY, ROWS);
         config->panels = FIELD(array, CONFIG_ARRAY, PANELS);
@@ -91,9 +82,9 @@ int gl_set_window(const gl_device *device, uint64_t base, uint32_t size)
         return GL_ARGUMENT;
     if (busy(device))
         return GL_BUSY;
-    put(device, REGISTER(WINDOW_BASE_LO), (uint32_t)base);
-    put(device, REGISTER(WINDOW_BASE_HI), (uint32_t)(base >> 32));
-    put(device, REGISTER(WINDOW_SIZE), size);
+    gl_write(device, REGISTER(WINDOW_BASE_LO), (uint32_t)base);
+    gl_write(device, REGISTER(WINDOW_BASE_HI), (uint32_t)(base >> 32));
+    gl_write(device, REGISTER(WINDOW_SIZE), size);
     return GL_OK;
 }
 
@@ -101,7 +92,7 @@ int gl_set_watchdog(const gl_device *device, uint32_t cycles)
 {
     if (busy(device))
         return GL_BUSY;
-    put(device, REGISTER(WATCHDOG), cycles);
+    gl_write(device, REGISTER(WATCHDOG), cycles);
     return GL_OK;
 }
 
@@ -109,7 +100,7 @@ int gl_set_base_id(const gl_device *device, uint32_t identity, uint32_t polls)
 {
     if (busy(device))
         return GL_BUSY;
-    put(device, REGISTER(BASE_ID), identity);
+    gl_write(device, REGISTER(BASE_ID), identity);
     return wait_idle(device, polls);
 }
 
@@ -117,21 +108,21 @@ int gl_clear_cache(const gl_device *device, uint32_t polls)
 {
     if (busy(device))
         return GL_BUSY;
-    put(device, REGISTER(CACHE_CLEAR), GRADLOOM__CACHE_CLEAR__CLEAR_bm);
+    gl_write(device, REGISTER(CACHE_CLEAR), GRADLOOM__CACHE_CLEAR__CLEAR_bm);
     return wait_idle(device, polls);
 }
 
 void gl_enable_interrupt(const gl_device *device, int enable)
 {
-    put(device, REGISTER(IRQ_ENABLE),
+    gl_write(device, REGISTER(IRQ_ENABLE),
         enable ? GRADLOOM__IRQ_ENABLE__DONE_bm | GRADLOOM__IRQ_ENABLE__ERROR_bm : 0);
 }
 
 int gl_acknowledge(const gl_device *device)
 {
-    uint32_t pending = get(device, REGISTER(IRQ_STATUS));
+    uint32_t pending = gl_read(device, REGISTER(IRQ_STATUS));
 
-    put(device, REGISTER(IRQ_STATUS), pending);
+    gl_write(device, REGISTER(IRQ_STATUS), pending);
     return pending != 0;
 }
 
@@ -141,20 +132,20 @@ int gl_start(const gl_device *device, uint32_t program_offset, uint32_t commands
         return GL_ARGUMENT;
     if (busy(device))
         return GL_BUSY;
-    put(device, REGISTER(PROGRAM_OFFSET), program_offset);
-    put(device, REGISTER(PROGRAM_COMMANDS), commands);
-    BARRIER();
-    put(device, REGISTER(CONTROL), GRADLOOM__CONTROL__BELL_bm);
+    gl_write(device, REGISTER(PROGRAM_OFFSET), program_offset);
+    gl_write(device, REGISTER(PROGRAM_COMMANDS), commands);
+    GL_BARRIER();
+    gl_write(device, REGISTER(CONTROL), GRADLOOM__CONTROL__BELL_bm);
     return GL_OK;
 }
 
 int gl_poll(const gl_device *device)
 {
-    uint32_t status = get(device, REGISTER(STATUS));
+    uint32_t status = gl_read(device, REGISTER(STATUS));
 
     if (status & GRADLOOM__STATUS__BUSY_bm)
         return GL_RUNNING;
-    BARRIER();
+    GL_BARRIER();
     return status & GRADLOOM__STATUS__ERROR_bm ? GL_FAILED : GL_OK;
 }
 
@@ -179,14 +170,14 @@ int gl_run(const gl_device *device, uint32_t program_offset, uint32_t commands, 
 
 int gl_reset(const gl_device *device, uint32_t polls)
 {
-    put(device, REGISTER(CONTROL), GRADLOOM__CONTROL__RESET_bm);
+    gl_write(device, REGISTER(CONTROL), GRADLOOM__CONTROL__RESET_bm);
     return wait_idle(device, polls);
 }
 
 void gl_get_error(const gl_device *device, gl_error *error)
 {
-    error->code = get(device, REGISTER(ERROR_CODE)) & GRADLOOM__ERROR_CODE__CODE_bm;
-    error->command = get(device, REGISTER(ERROR_COMMAND)) & GRADLOOM__ERROR_COMMAND__INDEX_bm;
+    error->code = gl_read(device, REGISTER(ERROR_CODE)) & GRADLOOM__ERROR_CODE__CODE_bm;
+    error->command = gl_read(device, REGISTER(ERROR_COMMAND)) & GRADLOOM__ERROR_COMMAND__INDEX_bm;
     error->address = get_pair(device, REGISTER(ERROR_ADDRESS_LO));
 }
 
@@ -196,19 +187,19 @@ void gl_get_counters(const gl_device *device, gl_counters *counters)
 
     counters->cycles = get_pair(device, REGISTER(CYCLES_LO));
     for (phase = 0; phase < GL_PHASES; phase++)
-        counters->phase_cycles[phase] = get(device, REGISTER(PHASE_CYCLES) + 4 * phase);
-    counters->commands_done = get(device, REGISTER(COMMANDS_DONE));
-    counters->commands_dropped = get(device, REGISTER(COMMANDS_DROPPED));
-    counters->cache_hits = get(device, REGISTER(CACHE_HITS));
-    counters->cache_misses = get(device, REGISTER(CACHE_MISSES));
-    counters->read_beats = get(device, REGISTER(READ_BEATS));
-    counters->write_beats = get(device, REGISTER(WRITE_BEATS));
+        counters->phase_cycles[phase] = gl_read(device, REGISTER(PHASE_CYCLES) + 4 * phase);
+    counters->commands_done = gl_read(device, REGISTER(COMMANDS_DONE));
+    counters->commands_dropped = gl_read(device, REGISTER(COMMANDS_DROPPED));
+    counters->cache_hits = gl_read(device, REGISTER(CACHE_HITS));
+    counters->cache_misses = gl_read(device, REGISTER(CACHE_MISSES));
+    counters->read_beats = gl_read(device, REGISTER(READ_BEATS));
+    counters->write_beats = gl_read(device, REGISTER(WRITE_BEATS));
 }
 
 void gl_get_health(const gl_device *device, gl_health *health)
 {
-    health->saturated = get(device, REGISTER(SATURATED));
-    health->underflowed = get(device, REGISTER(UNDERFLOWED));
+    health->saturated = gl_read(device, REGISTER(SATURATED));
+    health->underflowed = gl_read(device, REGISTER(UNDERFLOWED));
     health->gradient_norm = get_pair(device, REGISTER(GRADIENT_NORM_LO));
 }
 

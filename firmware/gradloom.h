@@ -19,10 +19,19 @@
 extern "C" {
 #endif
 
+/* What was written to memory before has left the CPU, as it must before the bell rings. */
+#if defined(__aarch64__)
+#define GL_BARRIER() __asm__ volatile("dsb sy" ::: "memory")
+#elif defined(__riscv)
+#define GL_BARRIER() __asm__ volatile("fence iorw, iorw" ::: "memory")
+#else
+#define GL_BARRIER() __sync_synchronize()
+#endif
+
 enum gl_status {
     GL_OK = 0,
     GL_RUNNING = 1,    /* gl_poll: the program has not ended */
-    GL_NOT_FOUND = -1, /* gl_probe: no gradloom accelerator at this address */
+    GL_NOT_FOUND = -1, /* nothing of the kind at this address */
     GL_VERSION = -2,   /* gl_probe: register map of another major version */
     GL_ARGUMENT = -3,  /* an argument that the hardware would refuse */
     GL_BUSY = -4,      /* a program runs */
@@ -75,6 +84,10 @@ void gl_init_mmio(gl_device *device, volatile void *base);
 /* Registers behind functions: a simulator, a debug bridge. */
 void gl_init_access(gl_device *device, uint32_t (*read)(void *, uint32_t),
                     void (*write)(void *, uint32_t, uint32_t), void *context);
+
+/* A word at a byte offset. */
+uint32_t gl_read(const gl_device *device, uint32_t offset);
+void gl_write(const gl_device *device, uint32_t offset, uint32_t value);
 
 /* GL_OK, GL_NOT_FOUND or GL_VERSION. `config` may be NULL. Call it before anything else. */
 int gl_probe(const gl_device *device, gl_config *config);

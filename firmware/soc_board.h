@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Where soc_main.c finds things on the open system on chip (rtl/soc/soc.v). Another system brings a header of its
- * own, named by -DGL_BOARD_HEADER='"..."': the same three addresses and two functions.
+ * own, named by -DGL_BOARD_HEADER='"..."': the same three addresses and two functions, and where it has a memory card
+ * GL_BOARD_CARD with its functions.
  */
 #ifndef GRADLOOM_SOC_BOARD_H
 #define GRADLOOM_SOC_BOARD_H
@@ -21,6 +22,39 @@ static inline void gl_board_put(char character)
     while (uart[1] & 1)
         ;
     uart[0] = (uint8_t)character;
+}
+
+/* The memory card's line: soc_sd.h says what each is for. */
+#define GL_BOARD_CARD ((volatile uint32_t *)0x11000000u)
+
+static inline void gl_board_card(uint32_t selected, uint32_t fast)
+{
+    GL_BOARD_CARD[2] = fast << 1 | selected;
+}
+
+static inline void gl_board_card_send(uint32_t byte)
+{
+    GL_BOARD_CARD[0] = byte;
+}
+
+static inline uint32_t gl_board_card_got(void)
+{
+    return GL_BOARD_CARD[0];
+}
+
+static inline void gl_board_card_fetch(void)
+{
+    GL_BOARD_CARD[1] = 0;
+}
+
+static inline uint32_t gl_board_card_word(void)
+{
+    return GL_BOARD_CARD[1];
+}
+
+static inline uint32_t gl_board_card_sum(void)
+{
+    return GL_BOARD_CARD[2];
 }
 
 /* Before the first look at the shared memory: what must be done so that the processor's caches do not hold it. */

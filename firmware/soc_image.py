@@ -22,9 +22,11 @@ __all__ = ["IMAGE", "SOURCES", "Compiler", "build", "compilers", "image_bytes", 
 
 _HERE = Path(__file__).parent
 IMAGE = _HERE / "soc_image.mem"
-_UNITS = ("soc_start.S", "soc_main.c", "gradloom.c")
+_UNITS = ("soc_start.S", "soc_main.c", "soc_card.c", "soc_sd.c", "soc_text.c", "gradloom.c", "gradloom_store.c",
+          "gradloom_sum.c")
 #: Everything that the image is made of.
-SOURCES = (*_UNITS, "gradloom.h", "gradloom_regs.h", "soc_board.h", "soc.ld")
+SOURCES = (*_UNITS, "gradloom.h", "gradloom_store.h", "gradloom_sum.h", "soc_card.h", "soc_sd.h", "soc_text.h",
+           "gradloom_regs.h", "soc_board.h", "soc.ld")
 _GCC = ("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc")
 _OPTIONS = ("-Os", "-std=c99", "-ffreestanding", "-fno-builtin", "-ffunction-sections", "-fdata-sections",
             "-fno-asynchronous-unwind-tables", "-g0", "-Wall", "-Wextra", "-Werror")

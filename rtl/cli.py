@@ -541,6 +541,27 @@ def flash(
     room.flash(room.find(board), _design(directory), host=host, dry_run=dry_run, echo=print)
 
 
+@app.command(epilog="Example: gradloom monitor --port /dev/ttyUSB0")
+def monitor(
+    port: Annotated[
+        str | None, _usual(metavar="TTY", help="Serial port of the board.", usual="the only one on USB")
+    ] = None,
+    baud: Annotated[int, typer.Option(metavar="N", help="Bits a second.")] = 115_200,
+) -> None:
+    """Show what the board says on its UART, until Ctrl-C."""
+    from gradloom.boards.monitor import monitor as listen
+
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    try:
+        listen(port, baud=baud, write=write)
+    except KeyboardInterrupt:
+        # How it is meant to end.
+        print()
+
+
 cli_language.register(app)
 
 

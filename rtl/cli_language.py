@@ -26,6 +26,10 @@ def register(app: typer.Typer) -> None:
     )(plan)
     app.command(epilog="Example: gradloom pack SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2-nf4")(pack)
     app.command(
+        epilog="Example: gradloom load smollm2-nf4 -o card.img\n\n"
+        "Example: gradloom load smollm2-nf4 -o card.img --adapter run --json"
+    )(load)
+    app.command(
         "generate-text",
         epilog="Example: gradloom generate-text edge-qlora-genesys2 --prompt 'A loom weaves'\n\n"
         "Example: gradloom generate-text edge-qlora-genesys2 --prompt 'A loom weaves' --adapter run --tokens 20",
@@ -52,6 +56,28 @@ def pack(
         f"{result['frozen_bytes']:,} bytes ({result['bits_per_parameter']} bits a parameter), {result['bytes']:,} "
         f"bytes with embedding, norms and head"
     )
+
+
+def load(
+    model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="What gradloom pack wrote.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="CARD.img", help="Where to write.")],
+    adapter: Annotated[
+        list[Path], typer.Option(metavar="DIR", help="An adapter, as PEFT writes them; repeatable.")
+    ] = [],  # noqa: B006
+    offset: Annotated[int, typer.Option(help="Where in the board's memory the first byte goes.")] = 1 << 20,
+    as_json: Json = False,
+) -> None:
+    """Write an image for the memory card that the Genesys 2's firmware reads: weights and adapters, with sums."""
+    import gradloom
+
+    with progress_bar(as_json) as progress:
+        result = gradloom.load(model, output, adapters=adapter, offset=offset, progress=progress)
+    if as_json:
+        print_json(result)
+        return
+    table(result["sections"], ("name", "kind", "offset", "bytes", "capacity", "crc32"), False,
+          title=f"{result['model']} on {output}, {result['bytes']:,} bytes")
+    say(f"to a card: dd if={output} of=/dev/CARD bs=1M conv=fsync, which overwrites what is on it")
 
 
 def generate_text(

@@ -7,14 +7,14 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from .units import UNITS, find_unit
 
-__all__ = ["check_options", "find_preset", "finetune", "generate", "generate_text", "pack", "plan", "predict",
+__all__ = ["check_options", "find_preset", "finetune", "generate", "generate_text", "load", "pack", "plan", "predict",
            "presets", "quantize", "report"]
 
 REPORT = "report.json"
@@ -291,6 +291,50 @@ def pack(
         "frozen_bytes": manifest["frozen_bytes"],
         "bits_per_parameter": round(8 * manifest["frozen_bytes"] / parameters, 3),
         "bytes": manifest["bytes"],
+    }
+
+
+def load(
+    source: Path | str,
+    output: Path | str,
+    *,
+    adapters: Sequence[Path | str] = (),
+    offset: int = 1 << 20,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, Any]:
+    """Writes an image for a memory card: what :func:`pack` wrote, and adapters as PEFT has them, for the memory of
+    a system on chip from ``offset`` on. Returns where each section comes to lie."""
+    from gradloom import boards
+    from gradloom.firmware import card
+
+    from .emit import staged_file
+    from .models.adapter_words import pack_adapters
+    from .models.lora import load_lora
+    from .models.pack import PackedModel
+
+    board = boards.find("genesys2")
+    if offset < 4096 or offset % 4096 or offset >= board.memory_bytes:
+        raise ValueError(f"offset={offset}: must be a multiple of 4096 below {board.memory_bytes}, at least 4096")
+    if len(adapters) >= card.MAX_SECTIONS:
+        raise ValueError(f"adapter: at most {card.MAX_SECTIONS - 1}, not {len(adapters)}")
+    packed = PackedModel(source)
+    blocks = [pack_adapters(packed.model, load_lora(each, packed.model)) for each in adapters]
+    sections = [card.place("weights", [packed.weights], offset)]
+    for number, block in enumerate(blocks):
+        sections.append(card.place(f"adapter {number}", [block], sections[-1].end, kind=card.ADAPTER))
+    with staged_file(output) as file:
+        packed.check(progress)
+        sums = card.write_card(file, sections, memory_bytes=board.memory_bytes)
+        size = file.seek(0, 2)
+    return {
+        "model": packed.model.name,
+        "bytes": size,
+        "memory_end": sections[-1].end,
+        "sections": [
+            {"name": each.name, "kind": "adapter" if each.kind == card.ADAPTER else "plain", "offset": each.offset,
+             "bytes": each.size, "capacity": each.capacity, "crc32": f"{sums[each.name]:08x}"}
+            for each in sections
+        ],
     }
 
 

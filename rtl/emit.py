@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from amaranth.hdl import Value
 from amaranth.lib import wiring
@@ -165,6 +165,26 @@ def staged(directory: Path | str) -> Iterator[Path]:
             os.replace(stage / entry, target / entry)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def staged_file(path: Path | str) -> Iterator[BinaryIO]:
+    """A fresh file that takes the place of ``path`` when the block ends well, and vanishes otherwise.
+
+    Anything but a file there, such as a device, is refused with :class:`EmitError`.
+    """
+    target = Path(path).absolute()
+    if target.exists() and not target.is_file():
+        raise EmitError(f"{path} is no file: name one")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(number, "w+b") as file:
+            yield file
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, target)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -34,7 +34,7 @@ def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str
     """
     files = [*sorted(sources, key=lambda p: p.name), _BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
     digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()))).encode())
-    for path in (*files, _BENCH / "harness.h", _BENCH / f"{name}.cpp"):
+    for path in (*files, *sorted(_BENCH.glob("*.h")), _BENCH / f"{name}.cpp"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     where = cache_directory() / name / digest.hexdigest()[:20]
     where.parent.mkdir(parents=True, exist_ok=True)

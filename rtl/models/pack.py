@@ -165,6 +165,18 @@ class PackedModel:
         if found != size:
             raise ValueError(f"{self._file}: has {found} bytes: its manifest says {size}")
 
+    @property
+    def weights(self) -> Path:
+        """The file with all sections, as a board's memory holds them."""
+        return self._file
+
+    def check(self, progress: Progress | None = None) -> None:
+        """Reads every section; :class:`ValueError` names the first that is damaged."""
+        for done, name in enumerate(self._sections):
+            if progress is not None:
+                progress(done, len(self._sections), "checking")
+            self.read(name)
+
     def read(self, name: str) -> bytes:
         """The bytes of a section."""
         if name not in self._sections:

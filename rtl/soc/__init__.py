@@ -1,5 +1,5 @@
-"""An open system on chip around an accelerator: processor, firmware memory, UART. Plain Verilog, whose address map
-``soc.v`` tells; the processor is a core from a package of its own."""
+"""An open system on chip around an accelerator: processor, firmware memory, UART, a memory card's line. Plain Verilog,
+whose address map ``soc.v`` tells; the processor is a core from a package of its own."""
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,4 +37,5 @@ def soc_sources(core: str = "picorv32") -> list[Path]:
     spec = find_spec(chosen.package)
     if spec is None or spec.origin is None:
         raise ValueError(f"core={core}: its Verilog is not installed: pip install {chosen.distribution}")
-    return [_HERE / "soc.v", _HERE / "uart.v", _HERE / chosen.wrapper, Path(spec.origin).parent / chosen.file]
+    own = ("soc.v", "uart.v", "spi.v", chosen.wrapper)
+    return [*(_HERE / name for name in own), Path(spec.origin).parent / chosen.file]

@@ -1,8 +1,12 @@
-// Processor, its memory with the firmware, and a UART; accelerator and large memory are reached by two AXI4-Lite
-// managers. One access is under way at a time.
+// Processor, its memory with the firmware, a UART and a memory card's line; accelerator and large memory are reached by
+// two AXI4-Lite managers. One access is under way at a time.
 //
 //   0x0000_0000  firmware and stack, RAM_WORDS words, filled from IMAGE
 //   0x1000_0000  UART: write +0 sends a byte; read +4: bit 0 says that a byte written now would be lost
+//   0x1100_0000  memory card. An access waits until the transfer under way has ended.
+//                write +0 sends a byte, read +0: what arrived meanwhile
+//                write +4 sends four bytes of ones, read +4: what arrived meanwhile, the first byte lowest
+//                write +8: bit 0 selects the card, bit 1 is fast; read +8: CRC-16 of all that arrived since
 //   0x2000_0000  registers of the accelerator, 4 KB
 //   0x8000_0000  large memory, 1 GB
 //
@@ -12,6 +16,8 @@
 module gradloom_soc #(
     parameter integer RAM_WORDS = 8192,
     parameter integer DIVISOR = 1736,
+    parameter integer CARD_SLOW = 250,
+    parameter integer CARD_FAST = 5,
     parameter IMAGE = "soc_image.mem"
 ) (
     (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk CLK" *)
@@ -21,6 +27,11 @@ module gradloom_soc #(
     (* X_INTERFACE_PARAMETER = "POLARITY ACTIVE_HIGH" *)
     input  wire        rst,
     output wire        uart_txd,
+    output wire        sd_reset,
+    output wire        sd_sclk,
+    output wire        sd_mosi,
+    output wire        sd_cs_n,
+    input  wire        sd_miso,
     output wire        trap,
     output reg         fault,
 
@@ -87,6 +98,7 @@ module gradloom_soc #(
 
     wire in_ram = address[31:RAM_BITS+2] == 0;
     wire in_uart = address[31:3] == 29'h0200_0000;
+    wire in_card = address[31:4] == 28'h110_0000;
     wire in_registers = address[31:12] == 20'h2_0000;
     wire in_memory = address[31:30] == 2'b10;
 
@@ -117,6 +129,22 @@ module gradloom_soc #(
     gradloom_uart #(.DIVISOR(DIVISOR)) uart (
         .clk(clk), .rst(rst), .data(data[7:0]), .valid(uart_write), .full(uart_full), .txd(uart_txd)
     );
+
+    // ---- memory card: the slot has power while its reset is low
+    assign sd_reset = 1'b0;
+    wire card_busy;
+    wire [31:0] card_data;
+    wire [15:0] card_sum;
+    wire card_write = state == HERE && in_card && writes && strobe[0] && !card_busy;
+    gradloom_spi #(.SLOW(CARD_SLOW), .FAST(CARD_FAST)) card (
+        .clk(clk), .rst(rst),
+        .set(card_write && address[3]), .selects(data[0]), .hurries(data[1]),
+        .sends(card_write && address[3:2] == 2'd0), .fetches(card_write && address[3:2] == 2'd1), .data(data[7:0]),
+        .busy(card_busy), .arrived(card_data), .sum(card_sum),
+        .sclk(sd_sclk), .mosi(sd_mosi), .cs_n(sd_cs_n), .miso(sd_miso)
+    );
+    wire [31:0] card_result = address[3] ? {16'd0, card_sum}
+        : address[2] ? {card_data[7:0], card_data[15:8], card_data[23:16], card_data[31:24]} : {24'd0, card_data[7:0]};
 
     // ---- the two managers
     assign m_axi_reg_awaddr = address[11:0];
@@ -162,9 +190,9 @@ module gradloom_soc #(
                 gives <= 1'b1;
                 state <= first[31:30] == 2'b10 || first[31:12] == 20'h2_0000 ? THERE : HERE;
             end
-            HERE: begin
-                result <= {31'd0, in_uart && address[2] && uart_full};
-                if (!in_ram && !in_uart || uart_write && uart_full) fault <= 1'b1;
+            HERE: if (!in_card || !card_busy) begin
+                result <= in_card ? card_result : {31'd0, in_uart && address[2] && uart_full};
+                if (!in_ram && !in_uart && !in_card || uart_write && uart_full) fault <= 1'b1;
                 state <= ANSWER;
             end
             THERE: begin

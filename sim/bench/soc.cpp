@@ -1,23 +1,45 @@
-// Serves a simulated system on chip to sim/soc.py: the requests of harness.h, and one of its own.
+// Serves a simulated system on chip to sim/soc.py: the requests of harness.h, and three of its own.
 //   g CYCLES             -> "SPENT STATE COUNT"    runs so long, or to the end of a line on the UART, or till something
 //                                                  is wrong; COUNT bytes of the UART follow. STATE: 1 the processor has
 //                                                  stopped, 2 an access failed, 4 a rule of AXI4 is broken, 8 a frame is
+//   c LENGTH             -> "ok"                   LENGTH bytes follow: what the memory card holds
+//   k                    -> "COMMANDS BLOCKS VIOLATIONS"   the card has been asked, has sent, has had to bear
 #include <string>
 
 #include "Vsoc.h"
 #include "Vsoc___024root.h"
 #include "harness.h"
+#include "sd_card.h"
 
 static Vsoc *top;
+static SdCard card;
+
+static void tick() {
+    cycle(top);
+    top->sd_miso = card.step(top->sd_sclk, top->sd_mosi, top->sd_cs_n);
+}
 
 static bool answer(const char *line) {
+    if (line[0] == 'k') {
+        printf("%llx %llx %llx\n", (unsigned long long)card.commands, (unsigned long long)card.blocks,
+               (unsigned long long)card.violations);
+        return true;
+    }
+    if (line[0] == 'c') {
+        unsigned long long length = 0;
+        sscanf(line + 1, "%llx", &length);
+        card.content.resize(length);
+        if (fread(card.content.data(), 1, length, stdin) != length) return false;
+        printf("ok\n");
+        return true;
+    }
     if (line[0] != 'g') return false;
     unsigned long long limit = 0, spent = 0;
     sscanf(line + 1, "%llx", &limit);
     std::string text;
     unsigned state = 0;
     while (spent < limit && !state && (text.empty() || text.back() != '\n')) {
-        cycle(top);
+        tick();
         ++spent;
         if (top->heard) text.push_back(static_cast<char>(top->byte_heard));
         state = top->trap | top->fault << 1 | top->protocol_error << 2 | top->broken << 3;
@@ -30,8 +52,10 @@ static bool answer(const char *line) {
 int main(int argc, char **argv) {
     Verilated::commandArgs(argc, argv);
     top = new Vsoc;
-    reset(top, [] { cycle(top); });
-    int code = serve(top, top->rootp->soc__DOT__ram__DOT__memory, answer, [](const char *, uint64_t) { return false; });
+    top->sd_miso = 1;
+    reset(top, tick);
+    int code = serve(top, top->rootp->soc__DOT__ram__DOT__memory, answer,
+                     [](const char *name, uint64_t value) { return card.set(name, value); });
     delete top;
     return code;
 }

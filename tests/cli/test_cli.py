@@ -16,8 +16,8 @@ VERBS = sorted(command.name or command.callback.__name__ for command in app.regi
 
 def test_the_verbs_are_those_of_the_manual():
     assert VERBS == ["boards", "build", "compare", "doctor", "fetch", "finetune", "flash", "generate",
-                     "generate-text", "pack", "plan", "predict", "presets", "quantize", "report", "run",
-                     "selftest", "units"]
+                     "generate-text", "load", "monitor", "pack", "plan", "predict", "presets", "quantize", "report",
+                     "run", "selftest", "units"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -87,6 +87,11 @@ BAD = {
     "a report of nothing": (("report", "nowhere"), "report.json"),
     "an unknown board": (("build", "zx81", "."), "zx81"),
     "a build of nothing": (("build", "kv260", "nowhere"), "nowhere"),
+    "a card of nothing": (("load", "nowhere", "-o", "card.img"), "nowhere/manifest.json: no such file"),
+    "a card outside memory": (("load", "d", "-o", "card.img", "--offset", "100"), "offset=100: must be a multiple"),
+    "a port that is not there": (("monitor", "--port", "no-port"), "port=no-port: no such port"),
+    "a port that is a directory": (("monitor", "--port", "."), "port=.: "),
+    "a monitor at no rate": (("monitor", "--port", "p", "--baud", "0"), "baud=0: must be from 300 to 4000000"),
     "a flash of nothing": (("flash", "kv260", "nowhere"), "nowhere"),
     "a file to quantise that is not there": (("quantize", "no.npz", "-o", "out.safetensors"), "no.npz"),
 }

@@ -1,11 +1,13 @@
 """The firmware on a processor in simulated RTL: it finds jobs in memory, runs them, and tells the UART."""
 import dataclasses
+import io
 import struct
 import zlib
 
 import numpy as np
 import pytest
 
+from gradloom.firmware.card import Section, write_card
 from gradloom.firmware.host import ProgramError
 from gradloom.firmware.soc import FAILED, Job, Result
 from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
@@ -70,12 +72,43 @@ def test_a_training_step_leaves_the_words_of_the_reference(soc, stall):
     for name, words in found.tensors.items():
         assert np.array_equal(words, expected.tensors[name]), name
     y, dx = expected.tensors["y"][0, 0], expected.tensors["dx"][0, 0]
-    assert soc.lines[:2] == ["gradloom: 16 rows, rank 4, 64 bits", "ready"]
+    assert soc.lines[:3] == ["gradloom: 16 rows, rank 4, 64 bits", "card: none", "ready"]
     assert host.lines[0].startswith("program: ") and host.lines[0].endswith(" commands")
     assert host.lines[2:] == [f"y[0,0] = {fixed(int(y), e.y)}", f"dx[0,0] = {fixed(int(dx), 31)}",
                               f"adapterA: 192 words, sum 0x{zlib.crc32(host.fetch(place.a, 4 * 192)):08x}", "done"]
     assert found.cycles == host.last.cycles > 0
     assert host.last.read_beats > 0 and host.last.write_beats > 0
+
+
+class CardHost(SoCHost):
+    """Leaves to a memory card what it would put in memory itself, where ``sections`` have a place for it."""
+
+    def __init__(self, soc, results=()):
+        super().__init__(soc, results)
+        self.sections = []
+
+    def store(self, offset, values):
+        if len(values) >= 512 and len(self.sections) < 4:
+            self.sections.append(Section(name=f"tensor {len(self.sections)}", parts=(bytes(values),),
+                                         offset=self.window_offset + offset))
+        else:
+            super().store(offset, values)
+
+    def run(self, offset, commands, *, timeout=None):
+        image = io.BytesIO()
+        write_card(image, self.sections, memory_bytes=self.soc.memory_bytes)
+        self.soc.insert(image.getvalue())
+        return super().run(offset, commands, timeout=timeout)
+
+
+def test_weights_and_operands_come_from_a_memory_card(soc):
+    layer = make_layer(32, 48, 8, 4, seed=3)
+    e = choose_exponents(layer, mathematics(layer, RATE))
+    host = CardHost(soc)
+    found, expected = LinearMachine(SMALL, host=host).step(layer, e, RATE), reference_step(layer, e, RATE)
+    assert len(host.sections) == 4 and soc.lines[1] == "card: 4 sections" and soc.lines[6] == "card: loaded"
+    for name, words in found.tensors.items():
+        assert np.array_equal(words, expected.tensors[name]), name
 
 
 def test_the_processor_costs_the_accelerator_no_cycle(soc, machine):

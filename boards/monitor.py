@@ -1,0 +1,64 @@
+"""Shows what a board says on its UART."""
+import errno
+from collections.abc import Callable
+
+__all__ = ["BAUD", "monitor"]
+
+#: What every board's project sets.
+BAUD = 115_200
+_BAUDS = (300, 4_000_000)
+#: Seconds that a read waits for a first byte, so that an interrupt is not kept waiting.
+_WAIT = 0.1
+_SHOWN = {*range(0x20, 0x7F), 0x09, 0x0A}
+
+
+def monitor(port: str | None = None, *, baud: int = BAUD, write: Callable[[str], object]) -> None:
+    """Gives ``write`` all that arrives at ``port`` until the port is gone or somebody interrupts.
+
+    Without ``port``: the machine's only USB serial port. What is no printable ASCII comes as ``?``, so that a wrong
+    rate spoils no terminal. :class:`ValueError` says what is wrong with the port.
+    """
+    import serial
+
+    if not _BAUDS[0] <= baud <= _BAUDS[1]:
+        raise ValueError(f"baud={baud}: must be from {_BAUDS[0]} to {_BAUDS[1]}")
+    name = _only() if port is None else port
+    try:
+        line = serial.Serial(name, baud, timeout=_WAIT, exclusive=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"port={name}: {_why(error)}") from None
+    with line:
+        while True:
+            try:
+                data = line.read(max(line.in_waiting, 1))
+            except OSError:
+                raise ValueError(f"port={name}: is gone; was it unplugged?") from None
+            if data:
+                write("".join(chr(byte) if byte in _SHOWN else "?" for byte in data if byte != 0x0D))
+
+
+def _usb() -> list[str]:
+    from serial.tools import list_ports
+
+    return sorted(each.device for each in list_ports.comports() if each.vid is not None)
+
+
+def _only() -> str:
+    found = _usb()
+    if len(found) == 1:
+        return found[0]
+    there = f"there are {', '.join(found)}" if found else "there is no USB serial port"
+    raise ValueError(f"port: {there}; name one with --port")
+
+
+def _why(error: Exception) -> str:
+    number = getattr(error, "errno", None)
+    if number == errno.ENOENT:
+        return f"no such port; USB serial ports here: {', '.join(_usb()) or 'none'}"
+    if number == errno.EACCES:
+        return "may not be opened; its group, often dialout, may"
+    if number in (errno.EBUSY, errno.EAGAIN) or "exclusively lock" in str(error):
+        return "is in use by another program"
+    if number in (errno.EISDIR, errno.ENXIO, errno.ENOTTY, errno.ENODEV) or "configure port" in str(error):
+        return "is no serial port"
+    return " ".join(str(error).split())

@@ -1,0 +1,138 @@
+"""What goes on a memory card for a system on chip: sections that its firmware (``soc_card.c``) brings into memory."""
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from .adapter_store import HEADER_BYTES
+from .soc import HEADER_BYTES as RESERVED
+
+__all__ = ["ADAPTER", "BLOCK", "MAX_SECTIONS", "PLAIN", "CardError", "Section", "place", "read_card", "write_card"]
+
+_MAGIC = b"GLCD"
+_LAYOUT = 1
+#: Bytes of a card's block, and the unit of every section.
+BLOCK = 512
+MAX_SECTIONS = 12
+#: Kinds of section: bytes at an offset of memory, or the next adapter of a store there.
+PLAIN, ADAPTER = 0, 1
+_UNIT = 64
+_ENTRY = struct.Struct("<16s6I")
+_CHUNK = 1 << 20
+
+
+class CardError(ValueError):
+    """An image that is not whole."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Bytes for memory: ``parts``, files or bytes one after the other, padded with zeros to a multiple of 64.
+
+    ``offset`` counts from the shared memory's first byte. ``capacity``, of an adapter's store: room in each place.
+    """
+
+    name: str
+    parts: tuple[Path | bytes, ...]
+    offset: int
+    kind: int = PLAIN
+    capacity: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes on the card."""
+        size = sum(part.stat().st_size if isinstance(part, Path) else len(part) for part in self.parts)
+        return -(-size // _UNIT) * _UNIT
+
+    @property
+    def end(self) -> int:
+        """Where its memory ends."""
+        return self.offset + (2 * (HEADER_BYTES + self.capacity) if self.kind == ADAPTER else self.size)
+
+    def check(self, memory_bytes: int) -> None:
+        """Refuses what the firmware would refuse."""
+        if not self.name.isascii() or not self.name.isprintable() or not 1 <= len(self.name) <= 16:
+            raise ValueError(f"name={self.name!r}: must be 1 to 16 printable ASCII characters")
+        if self.offset < RESERVED or self.offset % _UNIT:
+            raise ValueError(f"offset={self.offset} of {self.name}: must be a multiple of {_UNIT}, at least {RESERVED}")
+        if self.kind == ADAPTER and (self.capacity % _UNIT or self.capacity < self.size):
+            raise ValueError(f"capacity={self.capacity} of {self.name}: must be a multiple of {_UNIT}, at least "
+                             f"{self.size}")
+        if self.end > memory_bytes:
+            raise ValueError(f"{self.name} ends at byte {self.end:,} of memory: there are {memory_bytes:,}")
+
+
+def place(name: str, parts: Sequence[Path | bytes], start: int, *, kind: int = PLAIN) -> Section:
+    """A section from the next multiple of 4 KB on; an adapter's store has exactly the room that this one needs."""
+    section = Section(name=name, parts=tuple(parts), offset=-(-start // 4096) * 4096, kind=kind)
+    if kind == PLAIN:
+        return section
+    return Section(name=name, parts=section.parts, offset=section.offset, kind=kind, capacity=max(section.size, _UNIT))
+
+
+def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int) -> dict[str, int]:
+    """Writes an image into ``file``, which can be sought; returns the CRC-32 of each section by name.
+
+    :class:`ValueError` says which section has no place.
+    """
+    if len(sections) > MAX_SECTIONS:
+        raise ValueError(f"sections: at most {MAX_SECTIONS}, not {len(sections)}")
+    taken: list[Section] = []
+    for section in sections:
+        section.check(memory_bytes)
+        for other in taken:
+            if section.offset < other.end and other.offset < section.end:
+                raise ValueError(f"{section.name} and {other.name} overlap in memory")
+        taken.append(section)
+    block, entries, sums = 1, b"", {}
+    for section in sections:
+        file.seek(block * BLOCK)
+        total = 0
+        for data in _pieces(section):
+            total = zlib.crc32(data, total)
+            file.write(data)
+        size = section.size
+        entries += _ENTRY.pack(section.name.encode("ascii"), section.kind, block, size, total, section.offset,
+                               section.capacity)
+        sums[section.name] = total
+        block += -(-size // BLOCK)
+        file.write(bytes(-size % BLOCK))
+    body = (struct.pack("<5I", len(sections), block, 0, 0, 0) + entries).ljust(BLOCK - 12, b"\0")
+    file.seek(0)
+    file.write(_MAGIC + struct.pack("<2I", _LAYOUT, zlib.crc32(body)) + body)
+    return sums
+
+
+def _pieces(section: Section) -> Iterable[bytes]:
+    given = 0
+    for part in section.parts:
+        if isinstance(part, bytes):
+            given += len(part)
+            yield part
+            continue
+        with part.open("rb") as source:
+            while data := source.read(_CHUNK):
+                given += len(data)
+                yield data
+    if section.size - given:
+        yield bytes(section.size - given)
+
+
+def read_card(image: bytes) -> list[Section]:
+    """The sections of an image, their bytes as the only part; :class:`CardError` says what is damaged."""
+    if len(image) < BLOCK or image[:4] != _MAGIC:
+        raise CardError("not an image that gradloom load wrote")
+    layout, total, count, blocks = struct.unpack_from("<4I", image, 4)
+    if layout != _LAYOUT or zlib.crc32(image[12:BLOCK]) != total:
+        raise CardError("the header is damaged")
+    sections = []
+    for index in range(count):
+        raw, kind, block, size, check, offset, capacity = _ENTRY.unpack_from(image, 32 + index * _ENTRY.size)
+        name = raw.rstrip(b"\0").decode("ascii")
+        data = image[block * BLOCK:block * BLOCK + size]
+        if len(data) != size or block * BLOCK + size > blocks * BLOCK or zlib.crc32(data) != check:
+            raise CardError(f"section {name} is damaged")
+        sections.append(Section(name=name, parts=(data,), offset=offset, kind=kind, capacity=capacity))
+    return sections

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "soc_text.h"
+
+#ifdef GL_BOARD_HEADER
+#include GL_BOARD_HEADER
+#else
+#include "soc_board.h"
+#endif
+
+void put_text(const char *text)
+{
+    while (*text)
+        gl_board_put(*text++);
+}
+
+void put_hex(uint32_t value)
+{
+    int shift;
+
+    put_text("0x");
+    for (shift = 28; shift >= 0; shift -= 4)
+        gl_board_put("0123456789abcdef"[value >> shift & 15]);
+}
+
+/* Decimal, by long division in steps of 16 bits: 64-bit division and shifts by a variable would need a library. */
+void put_number(uint64_t value)
+{
+    uint32_t high = (uint32_t)(value >> 32), low = (uint32_t)value, rest;
+    uint32_t limb[4] = {high >> 16, high & 0xffff, low >> 16, low & 0xffff};
+    char digit[20];
+    int count = 0, i;
+
+    do {
+        rest = 0;
+        for (i = 0; i < 4; i++) {
+            rest = rest << 16 | limb[i];
+            limb[i] = rest / 10;
+            rest %= 10;
+        }
+        digit[count++] = (char)('0' + rest);
+    } while (limb[0] | limb[1] | limb[2] | limb[3]);
+    while (count)
+        gl_board_put(digit[--count]);
+}
+
+void put_fixed(uint32_t word, uint32_t fraction)
+{
+    uint32_t size = word, rest;
+    uint64_t digits;
+    int count;
+
+    if (word >> 31) {
+        gl_board_put('-');
+        size = 0u - word;
+    }
+    put_number(size >> fraction);
+    gl_board_put('.');
+    rest = fraction ? size << (32 - fraction) : 0;
+    for (count = 0; count < 6; count++) {
+        digits = (uint64_t)rest * 10;
+        gl_board_put((char)('0' + (uint32_t)(digits >> 32)));
+        rest = (uint32_t)digits;
+    }
+}
+
+void put_name(volatile const uint32_t *words, uint32_t size)
+{
+    uint32_t i;
+    char character;
+
+    for (i = 0; i < size; i++) {
+        character = (char)(words[i / 4] >> i % 4 * 8);
+        if (!character)
+            break;
+        gl_board_put(character);
+    }
+}

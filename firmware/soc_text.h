@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Text on the board's UART. */
+#ifndef GRADLOOM_SOC_TEXT_H
+#define GRADLOOM_SOC_TEXT_H
+
+#include <stdint.h>
+
+void put_text(const char *text);
+void put_hex(uint32_t value);
+void put_number(uint64_t value);
+
+/* A word with `fraction` bits behind the point, six digits, the rest cut off. */
+void put_fixed(uint32_t word, uint32_t fraction);
+
+/* Up to `size` characters that lie in words, lowest byte first, up to a zero. */
+void put_name(volatile const uint32_t *words, uint32_t size);
+
+#endif
