@@ -6,7 +6,7 @@ import pytest
 from gradloom.firmware.host import ProgramError
 from gradloom.rtl.control.signature import ControlOpcode, Engine
 from gradloom.rtl.formats.codebook import FP4, NF2, NF3, NF4
-from gradloom.rtl.linear.hidden import HIDDEN_ARG
+from gradloom.rtl.linear.hidden import HIDDEN_ARG, SLOTS
 from gradloom.rtl.linear.machine import Destination
 from gradloom.rtl.linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from gradloom.rtl.plan.assembler import Assembler, pack
@@ -76,7 +76,7 @@ def tile(**fields):
     (Destination.LANES, 9, LANES - 1, 8), (Destination.LANES, 1, LANES, 0), (Destination.LANES, 1, 1 << 31, 0),
     (Destination.TABLES, 1, pack(TABLE_ARG, {"groups": SMALL.groups + 1}), 0),
     (Destination.TABLES, 4097, pack(TABLE_ARG, {"groups": SMALL.groups}), 4096),
-    (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"slot": 2}), 0),
+    (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"slot": SLOTS}), 0),
     (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"tokens": 0}), 0),
     (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"tokens": SMALL.tokens + 1}), 0),
     (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"rank": 0}), 0),
