@@ -211,6 +211,8 @@ class _Memory:
         else:
             self.place = claim.fixed(max(ceil_log2(memory.depth), 1), f"{name}_place")
             self.word = Signal(width, name=f"{name}_word")
+        #: What each of its readers sees.
+        self.seen = [Value.cast(port.data) for port in memory.read_ports]
         for number, port in enumerate(memory.read_ports):
             if kind == "words":
                 value = Array(self.words)[port.addr]
