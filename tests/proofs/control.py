@@ -3,7 +3,6 @@ from amaranth.hdl import Cat, Mux, Signal, Value
 from claim import Claim
 
 from gradloom.rtl.control.scheduler import Scheduler
-from gradloom.rtl.control.sequencer import Sequencer
 from gradloom.rtl.control.signature import ENGINES, Engine
 from gradloom.rtl.control.valid import ValidBits
 

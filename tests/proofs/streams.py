@@ -1,6 +1,5 @@
 """Streams: what is offered stays, and stays the same, until it is taken."""
-from amaranth.hdl import Signal
-from claim import Claim, streams_of
+from claim import Claim
 
 __all__ = ["stream_rules"]
 
