@@ -8,7 +8,8 @@ from gradloom.rtl.memory.axi import BOUNDARY, BURST_BEATS
 from gradloom.rtl.memory.read_dma import ReadDMA
 from gradloom.rtl.memory.write_dma import WriteDMA
 
-__all__ = ["register_file", "read_window", "read_protocol", "write_window", "write_protocol"]
+__all__ = ["register_file", "read_window", "read_protocol", "write_window", "write_protocol",
+           "load_returns", "store_returns"]
 
 
 class Channel:
@@ -22,7 +23,7 @@ class Channel:
 
 
 def register_file(unit=RegisterFile):
-    """AXI4-Lite: each write and each read has one answer, 2 cycles after it came, and one that is refused does nothing."""
+    """AXI4-Lite: each write and each read has one answer, after 2 cycles; one that is refused does nothing."""
     claim = Claim()
     m = claim.m
     registers = unit()
@@ -231,7 +232,7 @@ def _buffered(claim, inside, dma):
 
 
 def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
-    """Each burst of STORE has as many beats as its address said, the last one marked; ``idle`` means that none flies."""
+    """A burst of STORE has as many beats as its address said, the last one marked; ``idle``: none flies."""
     claim = Claim()
     m = claim.m
     dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
@@ -303,3 +304,47 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     claim.check("buffer_fits", inside["beats.level"] <= 2 * BURST_BEATS)
     claim.check("loose_is_buffered", inside["loose"] + total <= inside["beats.level"])
     return claim
+
+
+def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
+    """Whatever went wrong: ``abort``, held for 4 cycles, ends it, and LOAD is as after power-up once none flies."""
+    claim = Claim()
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    inside = claim.place(dma, memories=lambda memory: "any")
+    claim.drive(dma)
+    long = _held(claim, dma.abort)
+    claim.check("in_its_first_state", ~long | inside.state("IDLE"))
+    claim.check("without_error", ~long | (~dma.port.error.valid & ~inside["failed"]))
+    claim.check("silent", ~long | (~dma.o.valid & ~dma.o_fetch.valid & ~dma.port.done))
+    claim.check("from_the_first_beat", ~long | ((inside["index"] == 0) & ~inside["contexts.r_rdy"]))
+    claim.check("asks_nothing", ~long | ~dma.axi.arvalid | claim.past(dma.axi.arvalid, "arvalid"))
+    # And takes a command again as soon as it may.
+    free = claim.past(long & dma.idle, "free") & ~dma.abort
+    claim.check("takes_commands", ~free | dma.port.command.ready)
+    claim.cover("after_an_error", long & claim.past(dma.port.error.valid, "error") | free)
+    return claim
+
+
+def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
+    """Whatever went wrong: ``abort``, held for 4 cycles, ends it, and STORE is as after power-up once none flies."""
+    claim = Claim()
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    inside = claim.place(dma, memories=lambda memory: "any")
+    claim.drive(dma)
+    long = _held(claim, dma.abort)
+    claim.check("in_its_first_state", ~long | inside.state("IDLE"))
+    claim.check("without_error", ~long | (~dma.port.error.valid & ~inside["failed"]))
+    claim.check("silent", ~long | (~dma.o_request.valid & ~dma.port.done & ~dma.i.ready))
+    claim.check("nothing_loose", ~long | (inside["loose"] == 0))
+    free = claim.past(long & dma.idle, "free") & ~dma.abort
+    claim.check("buffer_empty", ~free | (inside["beats.level"] == 0))
+    claim.check("takes_commands", ~free | dma.port.command.ready)
+    claim.cover("free", free)
+    return claim
+
+
+def _held(claim, signal):
+    """High while ``signal`` has been for 4 cycles."""
+    count = Signal(3, name="held_for")
+    claim.m.d.sync += count.eq(Mux(signal, Mux(count == 4, 4, count + 1), 0))
+    return (count == 4) & signal

@@ -116,6 +116,13 @@ for _preset, _bits, _address, _outstanding, _depth in (
               method="bounded", depth=24, found_within=20,
               **_pair(axi.write_window, WriteDMA, "check.misaligned | check.outside):", "check.misaligned):",
                       **_widths)),
+        Proof(name=f"load-returns-{_bits}", rule="after any error back to idle", preset=_preset, method="induction",
+              depth=5, found_within=30,
+              **_pair(axi.load_returns, ReadDMA, "m.d.sync += [failed.eq(0), port.error.valid.eq(0), port.done.eq(0), "
+                      "index.eq(0)]", "m.d.sync += [failed.eq(0), port.done.eq(0), index.eq(0)]", **_widths)),
+        Proof(name=f"store-returns-{_bits}", rule="after any error back to idle", preset=_preset, method="induction",
+              depth=5, found_within=30,
+              **_pair(axi.store_returns, WriteDMA, "                more.eq(0),\n", "", **_widths)),
         Proof(name=f"store-answers-{_bits}", rule="AXI4 manager: every burst is answered, idle means idle",
               preset=_preset, method="bounded", depth=24, found_within=30,
               **_pair(axi.write_protocol, WriteDMA, "lengths.w_data.eq(length - 1)", "lengths.w_data.eq(length)",
@@ -141,7 +148,8 @@ PROOFS += [
                     precision=_precision))
       for _name, _preset, _precision in (("mesh", _KV260, Precision()), ("linear", _GENESYS2, PRECISION))),
     *(Proof(name=f"streams-{_name}", rule="streams: what is offered stays", preset=_preset, method="reach", cut=_FREE,
-            cover_depth=0, quick=_name in ("nf4-decode", "lora-forward", "optimizer"), make=functools.partial(streams.stream_rules, _make))
+            cover_depth=0, quick=_name in ("nf4-decode", "lora-forward", "optimizer"),
+            make=functools.partial(streams.stream_rules, _make))
       for _name, _preset, _make in _STREAMS),
     *(Proof(name=f"streams-{_name}", rule="streams: what is offered stays", preset=_preset, method="bounded",
             depth=_cycles, cut=_FREE, cover_depth=0, make=functools.partial(streams.stream_rules, _make))

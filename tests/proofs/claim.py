@@ -142,8 +142,9 @@ class Inside:
     """A look at the registers of a unit, for invariants, by their names in its source.
 
     ``memories`` is asked, for each memory, what stands in for it: None for its words as they are, ``"any"`` for one
-    whose every reading may be anything (but a word that is looked at stays the same until it is written), ``"one"`` for one that keeps a single word, at an address that may be any
-    and stays, while all others read as anything, ``"words"`` for registers. What holds with a stand-in holds with the memory.
+    whose every reading may be anything (but a word that is looked at stays the same until it is written), ``"one"``
+    for one that keeps a single word, at an address that may be any and stays, while all others read as anything,
+    ``"words"`` for registers. What holds with a stand-in holds with the memory.
     """
 
     def __init__(self, claim, component, name, memories=None):

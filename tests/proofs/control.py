@@ -1,12 +1,11 @@
-"""The shell's control: queues and tokens, valid bits, from any error back to idle."""
-from amaranth.hdl import Cat, Mux, Signal, Value
+"""The shell's control: queues and tokens."""
+from amaranth.hdl import Cat, Mux, Signal
 from claim import Claim
 
 from gradloom.rtl.control.scheduler import Scheduler
 from gradloom.rtl.control.signature import ENGINES, Engine
-from gradloom.rtl.control.valid import ValidBits
 
-__all__ = ["scheduler_order", "scheduler_turns", "valid_bits", "sequencer_ends"]
+__all__ = ["scheduler_order", "scheduler_turns"]
 
 
 def scheduler_order(unit=Scheduler, *, engine, depth=16):
@@ -122,33 +121,3 @@ def scheduler_turns(unit=Scheduler, *, depth=16, every=3):
 def _wait(inside, e):
     """The tokens that the next command of an engine waits for: the second of its three memories."""
     return inside.kept[3 * ENGINES.index(e) + 1].seen[0]
-
-
-def valid_bits(unit=ValidBits, *, slots):
-    """A slot is valid from the MARK that covers it to the next clear, and LOOKUP sees no slot that is not; all by one
-    slot, any one, and its word."""
-    claim = Claim()
-    m = claim.m
-    valid = unit(slots=slots)
-    inside = claim.place(valid, memories=lambda memory: "one")
-    claim.drive(valid, without=("slot", "count", "mark"))
-    memory, = inside.kept
-    words = slots // 32
-    slot, count, mark = (claim.free(len(Value.cast(getattr(valid, name))), name) for name in ("slot", "count", "mark"))
-    m.d.comb += [valid.slot.eq(slot), valid.count.eq(count), valid.mark.eq(mark)]
-    going = claim.past((valid.start | valid.busy) & ~valid.done, "going")
-    claim.assume("held", ~going | ((slot == claim.past(slot, "slot")) & (count == claim.past(count, "count")) &
-                                   (mark == claim.past(mark, "mark"))))
-    which = claim.fixed(5, "which")
-    claim.assume("a_word", memory.place < words)
-    mine = Cat(which, memory.place)
-    # What the slot should be.
-    taken = valid.start & ~valid.busy & ~valid.clear
-    known = Signal(name="known")
-    covered = (mine >= slot) & (mine < slot + count) & (slot + count <= slots)
-    with m.If(valid.done & mark & covered & ~valid.outside):
-        m.d.sync += known.eq(1)
-    clearing = inside.state("CLEAR")
-    with m.If(clearing & (inside["address"] == memory.place)):
-        m.d.sync += known.eq(0)
-    return claim, known, taken, which, memory, covered

