@@ -57,7 +57,7 @@ $(FIRMWARE_READY): $(READY)
 	fi; $$install -c requirements.lock -e '.[dev,firmware]'
 	@touch $@
 
-# Half an hour of one core, shared by both; every proof, and a unit broken on purpose that it finds.
+# Every proof, and for the rules a unit broken on purpose that the proof finds out.
 proofs: $(PROOFS_READY)
 	$(BIN)/python tests/proofs/run.py --jobs $(JOBS) -o build/proofs.json
 
@@ -103,6 +103,7 @@ evidence: $(READY) $(LLM_READY)
 	time $(BIN)/python docs/examples/qlora_linears.py
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2
 	time $(MAKE) proofs
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/fuzz
 	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py tests/mathematics/test_linears.py
 
 # Rewrites the pins; no host name is kept.
