@@ -3,6 +3,7 @@
 #   make test    style, types, all tests (two cores)
 #   make llm     setup, a tokenizer and the weights of a small language model (93 MB) for the tests that use them
 #   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
+#   make proofs  setup, an SMT solver, and all proofs that are not open (long)
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv
@@ -10,9 +11,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LLM_READY := $(VENV)/.ready-llm
 FIRMWARE_READY := $(VENV)/.ready-firmware
+PROOFS_READY := $(VENV)/.ready-proofs
 JOBS ?= 2
 
-.PHONY: setup llm firmware test lint typing types unit demo evidence lock clean
+.PHONY: setup llm firmware proofs test lint typing types unit demo evidence lock clean
 
 setup: $(READY)
 
@@ -55,6 +57,18 @@ $(FIRMWARE_READY): $(READY)
 	fi; $$install -c requirements.lock -e '.[dev,firmware]'
 	@touch $@
 
+# Every proof that is not open, and for the rules a unit broken on purpose that the proof finds out.
+proofs: $(PROOFS_READY)
+	$(BIN)/python tests/proofs/run.py --jobs $(JOBS) -o build/proofs.json
+
+$(PROOFS_READY): $(READY)
+	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
+	    install="$(BIN)/python -m uv pip install --quiet --python $(BIN)/python"; \
+	else \
+	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
+	fi; $$install -c requirements.lock -e '.[dev,proofs]'
+	@touch $@
+
 test: lint types unit
 
 lint: $(READY)
@@ -88,11 +102,13 @@ evidence: $(READY) $(LLM_READY)
 	time $(BIN)/python docs/examples/qlora_curve.py --engine reference
 	time $(BIN)/python docs/examples/qlora_linears.py
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2
+	time $(MAKE) proofs
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/fuzz
 	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py tests/mathematics/test_linears.py
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
-	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --no-header --no-annotate \
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --no-header --no-annotate \
 	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
 
 clean:

@@ -182,6 +182,10 @@ class LinearConfig:
     clock_mhz: int = 200
 
     def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ValueError(f"{field.name}={value!r}: must be an integer")
         if self.edge not in (16, 32, 64):
             raise ValueError(f"edge={self.edge}: must be 16, 32 or 64")
         if not 2 <= self.columns <= 8 or self.edge % self.columns:

@@ -87,3 +87,22 @@ def run(capsys):
         return ended.value.code, said.out, said.err
 
     return call
+
+
+def _vectors(arrays, rng):
+    """Random arrays within what a unit's description says."""
+    sizes = {}
+    found = {}
+    for array in arrays:
+        if array.optional:
+            continue
+        shape = [extent if isinstance(extent, int) else sizes.setdefault(extent, int(rng.integers(3, 9)))
+                 for extent in array.shape]
+        found[array.name] = rng.integers(array.low, array.high + 1, shape)
+    return found
+
+
+@pytest.fixture
+def vectors():
+    """Arrays that fit what a unit asks for: ``vectors(arrays, rng)``."""
+    return _vectors

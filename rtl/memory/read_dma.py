@@ -114,7 +114,8 @@ class ReadDMA(wiring.Component):
 
         # Address side. The command waits in registers while the check runs, then goes out in bursts.
         args = data.View(LoadOperands, port.command.payload.args)
-        offset, beats = Signal(32), Signal(24)
+        offset = Signal(32)
+        beats = Signal(24)
         known = Signal()
         failed = Signal()
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
@@ -208,8 +209,10 @@ class ReadDMA(wiring.Component):
 
         # Data side: a skid buffer, so that rready is a register.
         beat = data.StructLayout({"data": self.data_bits, "resp": 2, "last": 1})
-        head, skid = Signal(beat), Signal(beat)
-        head_valid, skid_valid = Signal(), Signal()
+        head = Signal(beat)
+        skid = Signal(beat)
+        head_valid = Signal()
+        skid_valid = Signal()
         take = Signal()
         come = Cat(axi.rdata, axi.rresp, axi.rlast)
         # What nobody asked for was asked for before a reset: it is taken and dropped.

@@ -103,7 +103,8 @@ class WriteDMA(wiring.Component):
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
 
         args = data.View(StoreOperands, port.command.payload.args)
-        offset, beats = Signal(32), Signal(24)
+        offset = Signal(32)
+        beats = Signal(24)
         pull = Signal(24)  # beats of this command that are still to come
         known = Signal()
         failed = Signal()

@@ -8,7 +8,6 @@ import pytest
 
 from gradloom.rtl.cli import app, main
 from gradloom.rtl.units import UNITS
-from gradloom.sim.runner import find_icarus
 from gradloom.sim.unit_run import ADAPTERS
 
 VERBS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
@@ -169,22 +168,9 @@ def test_bounds_of_a_parameter_hold(unit):
                 parameter.parse(str(parameter.high + 1))
 
 
-def vectors(arrays, rng):
-    """Random arrays within what a unit's description says."""
-    sizes = {}
-    found = {}
-    for array in arrays:
-        if array.optional:
-            continue
-        shape = [extent if isinstance(extent, int) else sizes.setdefault(extent, int(rng.integers(3, 9)))
-                 for extent in array.shape]
-        found[array.name] = rng.integers(array.low, array.high + 1, shape)
-    return found
-
-
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_unit_equals_its_reference_on_vectors_from_a_file(run, tmp_path, name, seed):
+def test_a_unit_equals_its_reference_on_vectors_from_a_file(run, vectors, tmp_path, name, seed):
     arrays = vectors(ADAPTERS[name].inputs(UNITS[name].settings({})), np.random.default_rng(seed))
     np.savez(tmp_path / "in.npz", **arrays)
     code, out, err = run("run", name, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz",
@@ -215,16 +201,6 @@ def test_a_mesh_of_256_is_95_percent_busy_in_rtl(run, tmp_path):
     with np.load(tmp_path / "out.npz") as found:
         assert found["utilisation"] == result["utilisation"] and found["cycles"] == result["cycles"]
     assert result["cycles"] == UNITS["mesh"].build(rows=16, cols=16).cycles(64, 16)
-
-
-@pytest.mark.skipif(find_icarus() is None, reason="Icarus Verilog, the second simulator, is not installed")
-@pytest.mark.parametrize("name", ADAPTERS)
-def test_a_unit_equals_its_reference_on_icarus(run, tmp_path, name):
-    arrays = vectors(ADAPTERS[name].inputs(UNITS[name].settings({})), np.random.default_rng(2))
-    np.savez(tmp_path / "in.npz", **arrays)
-    code, out, err = run("run", name, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz",
-                         "--simulator", "icarus", "--json")
-    assert (code, err) == (0, "") and json.loads(out)["equal"]
 
 
 @pytest.mark.parametrize("name", ADAPTERS)

@@ -1,0 +1,62 @@
+"""Every configuration is either refused, with field, value and bound in the message, or it is made."""
+import dataclasses
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from looks import looks  # noqa: E402
+
+from gradloom.rtl.config import Config, LinearConfig  # noqa: E402
+from gradloom.rtl.units import UNITS  # noqa: E402
+
+#: Values around bounds and powers of two, and what is no number at all.
+ODD = st.one_of(st.integers(-2, 70), st.integers(0, 17).map(lambda n: 1 << n),
+                st.integers(1, 17).map(lambda n: (1 << n) - 1),
+                st.sampled_from([True, None, "7", 2.0, float("nan"), ()]))
+
+
+def field_values(kind):
+    names = [field.name for field in dataclasses.fields(kind)]
+    return st.dictionaries(st.sampled_from(names), ODD, min_size=1, max_size=4)
+
+
+def check_refusal(error, given_values):
+    """``FIELD=VALUE: ...`` names what was given, or what it does not go together with, and the bound."""
+    said = re.match(r"(\w+)=(\S+?)[,:] ", str(error))
+    assert said, error
+    if said[1] in given_values:
+        assert f"{said[1]}={given_values[said[1]]!r}" in str(error)
+    assert re.search(r": .*(\d|integer|power of two)", str(error)), error
+
+
+@pytest.mark.parametrize("kind", [Config, LinearConfig])
+@looks(300, 20_000)
+@given(st.data())
+def test_a_configuration_is_made_or_refused_by_name(kind, data):
+    values = data.draw(field_values(kind))
+    try:
+        config = kind(**values)
+    except ValueError as error:
+        check_refusal(error, values)
+    else:
+        assert all(isinstance(value, int) and not isinstance(value, bool) for value in vars(config).values())
+        assert config.shell["data_bits"] in (64, 128, 256)
+
+
+@pytest.mark.parametrize("unit", UNITS.values(), ids=lambda unit: unit.name)
+@looks(30, 1000)
+@given(st.data())
+def test_a_setting_of_a_unit_is_taken_or_refused_by_name(unit, data):
+    names = [parameter.name for parameter in unit.parameters]
+    values = data.draw(st.dictionaries(st.sampled_from([*names, "nonsense"]), st.one_of(
+        st.integers(-2, 70).map(str), st.text(max_size=6)), min_size=1, max_size=3))
+    try:
+        unit.settings(values)
+    except ValueError as error:
+        assert any(name in str(error) for name in values), error

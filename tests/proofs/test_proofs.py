@@ -1,0 +1,50 @@
+"""The quick proofs, each with a unit that is broken on purpose; ``make proofs`` makes all."""
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from catalog import OPEN, PROOFS  # noqa: E402
+from claim import Claim  # noqa: E402
+from mutants import mutant  # noqa: E402
+from prover import Circuit, tools_missing  # noqa: E402
+from run import outcome  # noqa: E402
+
+from gradloom.rtl.stream.queue import ShortQueue  # noqa: E402
+
+
+@pytest.mark.parametrize("proof", [proof for proof in PROOFS if proof.quick], ids=lambda proof: proof.name)
+def test_a_quick_proof_holds_and_finds_the_broken_unit(proof, tmp_path):
+    if proof.method == "induction" and tools_missing():
+        # What k-induction proves ABC proves as well, by an invariant of its own; that takes longer.
+        proof = dataclasses.replace(proof, method="reach")
+    row = outcome(proof, tmp_path)
+    assert row["shown"], row
+
+
+def test_every_rule_has_a_broken_unit():
+    assert {proof.rule for proof in PROOFS} == {proof.rule for proof in PROOFS if proof.broken}
+
+
+def test_what_is_open_is_in_the_catalogue_and_in_no_test_run():
+    assert {proof.name for proof in PROOFS} >= OPEN
+    assert not [proof.name for proof in PROOFS if proof.quick and proof.name in OPEN]
+
+
+def test_a_claim_that_is_wrong_is_refuted_and_an_assumption_that_leaves_nothing_is_seen(tmp_path):
+    claim = Claim()
+    value = claim.past(claim.free(4, "value"), "value")  # ABC refuses what has no register
+    claim.assume("small", value < 3)
+    claim.check("smaller", value < 2)
+    claim.cover("large", value > 5)
+    circuit = Circuit(claim, tmp_path / "claim")
+    assert circuit.prove("bounded", 3).detail == "smaller"
+    assert circuit.uncovered(3) == ["large"]
+
+
+def test_a_mutant_changes_one_place_only():
+    with pytest.raises(ValueError, match="stands there 0 times"):
+        mutant(ShortQueue, "nowhere", "there")
