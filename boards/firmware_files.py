@@ -4,8 +4,8 @@ from importlib.resources import files
 _DRIVER = ("gradloom.c", "gradloom.h", "gradloom_regs.h", "linux_main.c")
 _HOST = ("__init__.py", "energy.py", "host.py", "program.py", "pynq_transport.py", "registers.py",
          "selftest.py", "transport.py", "uio_transport.py")
-_SOC = ("__init__.py", "gradloom.c", "gradloom.h", "gradloom_regs.h", "registers.py", "soc.ld", "soc.py", "soc_board.h",
-        "soc_image.mem", "soc_image.py", "soc_main.c", "soc_start.S")
+_SOC = ("__init__.py", "gradloom.c", "gradloom.h", "gradloom_regs.h", "print.h", "registers.py", "soc.ld", "soc.py",
+        "soc_board.h", "soc_image.py", "soc_start.S")
 
 
 def firmware_files() -> dict[str, str]:
@@ -19,8 +19,9 @@ def firmware_files() -> dict[str, str]:
     return texts
 
 
-def soc_files() -> dict[str, str]:
+def soc_files(main: str = "soc") -> dict[str, str]:
     """Content of every file of the firmware of a system on chip: a Python package that builds it again
-    (``python -m gradloom_soc.soc_image``) and writes jobs for it."""
+    (``python -m gradloom_soc.soc_image --main MAIN``) and writes jobs for it. ``main``: ``soc`` or ``tuner``."""
     folder = files("gradloom.firmware")
-    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in _SOC}
+    return {name: folder.joinpath(name).read_text(encoding="utf-8")
+            for name in sorted((*_SOC, f"{main}_main.c", f"{main}_image.mem"))}

@@ -212,7 +212,7 @@ def _integer(config, network, dataset, rank, lr, batch, epochs, seed, cache, mom
                         seed=seed, slots=0 if cache == "none" else 1 << 30)
     start = initial_adapters(network.taps, network.classes, rank, seed)
     a, b = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
-    images = pixels(dataset.x_train)
+    images = pixels(dataset.x_train, config.activation)
     plan = plan_finetune(lowered, settings, images, dataset.y_train, a, b)
 
     metrics: dict[str, Any] = {}
@@ -233,7 +233,7 @@ def _integer(config, network, dataset, rank, lr, batch, epochs, seed, cache, mom
             "saturated": health.saturated, "underflowed": health.underflowed, "gradient_norm": health.gradient_norm}}
     metrics["forecast"] = {"total": expected.total} | dict(expected.phases)
     tell(0, 0, "judging on other images")
-    test = fill_cache(lowered, pixels(dataset.x_test))
+    test = fill_cache(lowered, pixels(dataset.x_test, config.activation))
     words = reference.adapters()
     adapters = [(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in words]
     return {"loss": reference.mean_losses,
@@ -272,11 +272,11 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
         z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
     elif engine == "reference":
         lowered = lower(network, preset.config, len(adapters[0][0]) if adapters else 1, wide=codes == "int8")
-        held = fill_cache(lowered, pixels(dataset.x_test))
+        fmt = preset.config.activation
+        held = fill_cache(lowered, pixels(dataset.x_test, fmt))
         words = None if adapters is None else [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in adapters]
-        z = held.logits if words is None else logits(
-            lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words])
-        z = z / 65536
+        z = fmt.decode(held.logits) if words is None else logits(
+            lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words]) / 65536
     else:
         raise ValueError(f"engine={engine}: labels come from reference or float")
     labels = z.argmax(axis=1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["CORES", "Core", "soc_sources"]
+__all__ = ["CORES", "Core", "soc_sources", "tuner_sources"]
 
 _HERE = Path(__file__).parent
 
@@ -38,3 +38,8 @@ def soc_sources(core: str = "picorv32") -> list[Path]:
     if spec is None or spec.origin is None:
         raise ValueError(f"core={core}: its Verilog is not installed: pip install {chosen.distribution}")
     return [_HERE / "soc.v", _HERE / "uart.v", _HERE / chosen.wrapper, Path(spec.origin).parent / chosen.file]
+
+
+def tuner_sources(core: str = "picorv32") -> list[Path]:
+    """The Verilog of ``gradloom_tuner``: that of ``gradloom_soc``, and memory in block RAM."""
+    return [_HERE / "tuner.v", _HERE / "onchip_memory.v", *soc_sources(core)]

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How firmware tells things by gl_board_put, and sums words up. To be included once, behind the board's header.
+ */
+#ifndef GRADLOOM_PRINT_H
+#define GRADLOOM_PRINT_H
+
+#include "gradloom.h"
+
+static void put_text(const char *text)
+{
+    while (*text)
+        gl_board_put(*text++);
+}
+
+static void put_hex(uint32_t value)
+{
+    int shift;
+
+    put_text("0x");
+    for (shift = 28; shift >= 0; shift -= 4)
+        gl_board_put("0123456789abcdef"[value >> shift & 15]);
+}
+
+/* Decimal, by long division in steps of 16 bits: 64-bit division and shifts by a variable would need a library. */
+static void put_number(uint64_t value)
+{
+    uint32_t high = (uint32_t)(value >> 32), low = (uint32_t)value, rest;
+    uint32_t limb[4] = {high >> 16, high & 0xffff, low >> 16, low & 0xffff};
+    char digit[20];
+    int count = 0, i;
+
+    do {
+        rest = 0;
+        for (i = 0; i < 4; i++) {
+            rest = rest << 16 | limb[i];
+            limb[i] = rest / 10;
+            rest %= 10;
+        }
+        digit[count++] = (char)('0' + rest);
+    } while (limb[0] | limb[1] | limb[2] | limb[3]);
+    while (count)
+        gl_board_put(digit[--count]);
+}
+
+/* A word with `fraction` bits behind the point, six digits, the rest cut off. */
+static void put_fixed(uint32_t word, uint32_t fraction)
+{
+    uint32_t size = word, rest;
+    uint64_t digits;
+    int count;
+
+    if (word >> 31) {
+        gl_board_put('-');
+        size = 0u - word;
+    }
+    put_number(size >> fraction);
+    gl_board_put('.');
+    rest = fraction ? size << (32 - fraction) : 0;
+    for (count = 0; count < 6; count++) {
+        digits = (uint64_t)rest * 10;
+        gl_board_put((char)('0' + (uint32_t)(digits >> 32)));
+        rest = (uint32_t)digits;
+    }
+}
+
+/* CRC-32 as zlib's, four bits at a time. */
+static uint32_t sum_of(volatile const uint32_t *words, uint32_t count)
+{
+    static const uint32_t table[16] = {
+        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
+    uint32_t sum = 0xffffffff, i, n;
+
+    for (i = 0; i < count; i++) {
+        sum ^= words[i];
+        for (n = 0; n < 8; n++)
+            sum = sum >> 4 ^ table[sum & 15];
+    }
+    return ~sum;
+}
+
+/* Eight characters, lowest byte first, up to the first that is 0. */
+static void put_name(volatile const uint32_t *name)
+{
+    uint32_t i;
+    char character;
+
+    for (i = 0; i < 8; i++) {
+        character = (char)(name[i / 4] >> i % 4 * 8);
+        if (!character)
+            break;
+        gl_board_put(character);
+    }
+}
+
+static void put_error(const gl_device *device)
+{
+    gl_error error;
+
+    gl_get_error(device, &error);
+    put_text("error: ");
+    put_text(gl_error_name(error.code));
+    put_text(" ");
+    put_hex(error.code);
+    put_text(" at command ");
+    put_number(error.command);
+    put_text(", address ");
+    put_hex((uint32_t)error.address);
+    put_text(": ");
+    put_text(gl_error_text(error.code));
+    put_text("\n");
+}
+
+#endif
