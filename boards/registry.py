@@ -3,11 +3,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from . import genesys2, kv260
+from . import genesys2, kv260, ulx3s
 from .board import Board
 
 # A board is a package that offers BOARD, write_project, build and flash.
-_BOARDS: dict[str, ModuleType] = {package.BOARD.name: package for package in (genesys2, kv260)}
+_BOARDS: dict[str, ModuleType] = {package.BOARD.name: package for package in (genesys2, kv260, ulx3s)}
 
 
 def all_boards() -> tuple[Board, ...]:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How firmware tells things by gl_board_put, and sums words up. To be included once, behind the board's header.
+ * How firmware tells things by gl_board_put. To be included once, behind the board's header.
  */
 #ifndef GRADLOOM_PRINT_H
 #define GRADLOOM_PRINT_H
@@ -61,22 +61,6 @@ static void put_fixed(uint32_t word, uint32_t fraction)
         gl_board_put((char)('0' + (uint32_t)(digits >> 32)));
         rest = (uint32_t)digits;
     }
-}
-
-/* CRC-32 as zlib's, four bits at a time. */
-static uint32_t sum_of(volatile const uint32_t *words, uint32_t count)
-{
-    static const uint32_t table[16] = {
-        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
-        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
-    uint32_t sum = 0xffffffff, i, n;
-
-    for (i = 0; i < count; i++) {
-        sum ^= words[i];
-        for (n = 0; n < 8; n++)
-            sum = sum >> 4 ^ table[sum & 15];
-    }
-    return ~sum;
 }
 
 /* Eight characters, lowest byte first, up to the first that is 0. */

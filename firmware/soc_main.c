@@ -45,6 +45,22 @@ struct job {
     struct result result[MAX_RESULTS];
 };
 
+/* CRC-32 as zlib's, four bits at a time. */
+static uint32_t sum_of(volatile const uint32_t *words, uint32_t count)
+{
+    static const uint32_t table[16] = {
+        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
+    uint32_t sum = 0xffffffff, i, n;
+
+    for (i = 0; i < count; i++) {
+        sum ^= words[i];
+        for (n = 0; n < 8; n++)
+            sum = sum >> 4 ^ table[sum & 15];
+    }
+    return ~sum;
+}
+
 static volatile const uint32_t *in_window(volatile const struct job *job, uint32_t offset)
 {
     return (volatile const uint32_t *)(GL_MEMORY + job->window_offset + offset);

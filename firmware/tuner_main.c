@@ -55,6 +55,16 @@ static uint32_t quotient(uint32_t high, uint32_t low, uint32_t by)
     return upper << 16 | rest / by;
 }
 
+/* FNV-1a, a word at a time: a fifth of the time of a CRC. */
+static uint32_t mix(volatile const uint32_t *words, uint32_t count)
+{
+    uint32_t sum = 2166136261u, i;
+
+    for (i = 0; i < count; i++)
+        sum = (sum ^ words[i]) * 16777619u;
+    return sum;
+}
+
 static void put_losses(uint64_t loss, uint32_t samples, uint32_t right)
 {
     put_text(": loss ");
@@ -147,7 +157,7 @@ int main(void)
         put_text("adapter: ");
         put_number(header->words);
         put_text(" words, sum ");
-        put_hex(sum_of(at(header->result), header->words));
+        put_hex(mix(at(header->result), header->words));
         put_text("\ncycles: ");
         put_number(cycles);
         put_text("\n");

@@ -1,5 +1,4 @@
 """A simulated tuner that runs on its own: what its UART says, and what the bit-exact reference makes it say."""
-import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -93,8 +92,15 @@ def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
                              sum(reference.correct[part]), sum(reference.counts[part])))
     lines.append(judged("after", reference.a, reference.b))
     words = adapter_words(plan, reference)
-    lines.append(f"adapter: {len(words) // 4} words, sum 0x{zlib.crc32(words):08x}")
+    lines.append(f"adapter: {len(words) // 4} words, sum 0x{_mix(words):08x}")
     return [*lines, "done"]
+
+
+def _mix(content: bytes) -> int:
+    total = 2166136261
+    for word in np.frombuffer(content, "<u4"):
+        total = (total ^ int(word)) * 16777619 & 0xffffffff
+    return total
 
 
 def adapter_words(plan: OnChip, reference: FineTune) -> bytes:

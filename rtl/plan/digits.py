@@ -14,7 +14,7 @@ __all__ = ["MEMORY_BYTES", "digits_data", "digits_plan"]
 MEMORY_BYTES = 1 << 18
 RANK, RATE, EPOCHS, DEGREES = 4, 0.03, 20, 90
 #: Blocks of samples to learn from and to judge by.
-TRAIN_BLOCKS, TEST_BLOCKS = 40, 16
+TRAIN_BLOCKS, TEST_BLOCKS = 35, 14
 
 
 def digits_data(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS) -> Dataset:
