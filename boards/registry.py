@@ -6,7 +6,7 @@ from types import ModuleType
 from . import genesys2, kv260, ulx3s
 from .board import Board
 
-# A board is a package that offers BOARD, write_project, build and flash.
+# A board is a package that offers BOARD, write_project, build and flash; and check, where configurations are bound.
 _BOARDS: dict[str, ModuleType] = {package.BOARD.name: package for package in (genesys2, kv260, ulx3s)}
 
 
@@ -27,6 +27,13 @@ def write_project(board: Board, directory: Path | str, report: dict) -> list[Pat
     and ``window_bytes``. Returns the files written, relative to ``directory``, sorted.
     """
     return _package(board.name).write_project(board, directory, report)
+
+
+def check(board: Board, config: object) -> None:
+    """Refuses (:class:`ValueError`) a configuration that the board's project cannot hold, before anything is made."""
+    package = _package(board.name)
+    if hasattr(package, "check"):
+        package.check(board, config)
 
 
 def build(board: Board, directory: Path | str, *, dry_run: bool = False,

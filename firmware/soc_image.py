@@ -18,8 +18,8 @@ from pathlib import Path
 
 from .soc import RAM_BYTES
 
-__all__ = ["IMAGE", "IMAGES", "TUNER_IMAGE", "Compiler", "build", "compilers", "image_bytes", "image_text", "read_image",
-           "sources", "sources_sum"]
+__all__ = ["IMAGE", "IMAGES", "TUNER_IMAGE", "Compiler", "build", "compilers", "image_bytes", "image_text",
+           "read_image", "sources", "sources_sum"]
 
 _HERE = Path(__file__).parent
 IMAGE = _HERE / "soc_image.mem"
@@ -73,8 +73,8 @@ def sources(main: str = "soc") -> tuple[str, ...]:
 def build(compiler: Compiler, *, main: str = "soc", board_header: Path | None = None, ram_base: int = 0) -> bytes:
     """The image, from the first byte of the processor's memory on, whole words.
 
-    ``main``: a key of :data:`IMAGES`. ``board_header`` stands in for ``soc_board.h``. :class:`ValueError` if the compiler refuses, or if code and
-    variables do not fit.
+    ``main``: a key of :data:`IMAGES`. ``board_header`` stands in for ``soc_board.h``. :class:`ValueError` if the
+    compiler refuses, or if code and variables do not fit.
     """
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "firmware.elf"

@@ -79,6 +79,7 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     config = _configured(preset.config, settings)
     # What is wrong with the request is said before the long part.
     counted = check_fit(config, board)
+    boards.check(board, config)
     # Only images have a workload of the preset's own.
     with contextlib.nullcontext() if preset.language else _Expectation(config, preset.workload) as expected:
         emission = convert(Accelerator(config), name="gradloom", family=board.family)
@@ -102,7 +103,8 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     return summary
 
 
-# Reads a configuration and the name of its workload, writes what is expected of it, both as pickles; an interrupt ends it without a word.
+# Reads a configuration and the name of its workload, writes what is expected of it, as pickles; an interrupt ends it
+# without a word.
 _EXPECTATION = """\
 import pickle, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -31,7 +31,8 @@ _BOUNDS = {
     "adapter_depth": (16, 8192), "weight_depth": (64, 65536), "bias_depth": (2, 1024), "feature_depth": (16, 65536),
     "image_depth": (16, 65536), "dense_depth": (32, 65536), "blocks": (2, 1024), "kernel": (1, 7),
     "width": (4, 256), "positions": (4, 65536), "axi_bits": (128, 128), "address_bits": (32, 64),
-    "cache_slots": (64, 32768), "activation_bits": (18, 24), "queue_depth": (2, 16), "outstanding": (1, 16), "clock_mhz": (1, 1000),
+    "cache_slots": (64, 32768), "activation_bits": (18, 24),
+    "queue_depth": (2, 16), "outstanding": (1, 16), "clock_mhz": (1, 1000),
 }
 
 

@@ -35,8 +35,10 @@ def expectation(config: Config, workload: str = "lenet5") -> dict[str, Any]:
 
     Where the design cannot run the workload, ``forecast`` and ``memory_map`` are None and ``reason`` says why.
     """
-    if workload == "digits":
-        return _alone(config)
+    return _alone(config) if workload == "digits" else _lenet5(config)
+
+
+def _lenet5(config: Config) -> dict[str, Any]:
     network = load_pretrained()
     settings = Settings(samples=SAMPLES)
     workload = {"network": network.name, "samples": settings.samples, "epochs": settings.epochs,

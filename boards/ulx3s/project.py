@@ -13,7 +13,7 @@ from ..board import Board
 from ..firmware_files import soc_files
 from ..flow import NoProjectError
 
-__all__ = ["BAUD", "project_files", "pll", "top_verilog", "tuner_files"]
+__all__ = ["BAUD", "check", "project_files", "pll", "top_verilog", "tuner_files"]
 
 _HERE = Path(__file__).parent
 BAUD = 115_200
@@ -47,6 +47,15 @@ def tuner_files(plan: OnChip, *, mhz: int, memory_bytes: int) -> dict[str, str]:
     files["memory.mem"] = plan.text()
     files["tuner_image.mem"] = soc_files("tuner")["tuner_image.mem"]
     return files
+
+
+def check(board: Board, config: object) -> None:
+    """Refuses a configuration whose clock the PLL does not make, or whose data do not fit; see
+    :func:`gradloom.boards.check`."""
+    if not isinstance(config, Config):
+        raise ValueError(f"board={board.name}: takes accelerators for images only")
+    pll(config.clock_mhz)
+    digits_plan(config, memory=board.memory_bytes)
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from gradloom.boards import find
-from gradloom.boards.ulx3s.flash import route_command, summary, synthesise, tool
+from gradloom.boards.ulx3s.tools import route_command, summary, synthesise, tool
 from gradloom.rtl.array.mesh import Mesh
 from gradloom.rtl.array.pe import Precision
 from gradloom.rtl.emit import convert

@@ -1,8 +1,8 @@
 """What a ULX3S says at power-up, three times: ``python docs/examples/ulx3s_lines.py DIR``.
 
 By the bit-exact reference, by the simulated RTL, and by the netlist that synthesis made of the design in DIR (of
-``gradloom generate`` and ``gradloom build``; without ``board/build/netlist.v`` it is left out). All lines must be equal;
-the reference does not tell of cycles. The netlist takes minutes: its UART is as slow as on the board.
+``gradloom generate`` and ``gradloom build``; without ``board/build/netlist.v`` it is left out). All lines must be
+equal; the reference does not tell of cycles. The netlist takes minutes: its UART is as slow as on the board.
 """
 import argparse
 import json

@@ -5,7 +5,6 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ACTIVATION
 from ..hierarchy import place
 from ..nn.window import WindowGenerator, WindowRun
 from .commands import ConvolveOperands

@@ -5,7 +5,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ACTIVATION, LEVEL, PARAMETER, SCALE
+from ..config import LEVEL, PARAMETER, SCALE
 from ..control.errors import Error
 from ..control.signature import EngineSignature
 from ..formats.codebook import INT8_HIGH, INT8_LOW, NF4

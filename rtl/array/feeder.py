@@ -4,7 +4,7 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ACTIVATION, LEVEL, SCALE
+from ..config import LEVEL, SCALE
 from ..hierarchy import place
 from ..quant.decoder import RowDecoder
 from ..stream.delay import delay
@@ -78,8 +78,8 @@ class RowFeeder(wiring.Component):
         m.d.sync += self.control_o.eq(control)
 
         # Two halves; four words a block hold codes of 8 bits, of which a beat reads one nibble, then the other.
-        m.submodules.bank = bank = memory.Memory(shape=unsigned(128), depth=8 * self.config.blocks, init=[])
-        m.submodules.dense = dense = memory.Memory(shape=config.activation.shape, depth=self.config.dense_depth, init=[])
+        m.submodules.bank = bank = memory.Memory(shape=unsigned(128), depth=8 * config.blocks, init=[])
+        m.submodules.dense = dense = memory.Memory(shape=config.activation.shape, depth=config.dense_depth, init=[])
         for store, port in ((bank, self.codes), (dense, self.dense_write)):
             write = store.write_port()
             m.d.comb += [write.en.eq(port.valid), write.addr.eq(port.address), write.data.eq(port.data)]

@@ -5,7 +5,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ACTIVATION, DECODED, PARAMETER
+from ..config import DECODED, PARAMETER
 from ..formats.fixed import Fixed, round_shift_hdl, saturate_hdl
 from ..hierarchy import place
 from ..nn.post import PostProcess

@@ -193,5 +193,5 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
                               stage.runs, losses_at if stage.told else 0)
     image[:len(header)] = header
     return OnChip(lowered=lowered, stages=stages, rows=rows, train_blocks=train_blocks,
-                  test_blocks=blocks - train_blocks, epochs=epochs, scale=scale, image=bytes(image), lanes=lanes, b=head,
-                  programs=programs, adapters=(a, b), sizes=sizes)
+                  test_blocks=blocks - train_blocks, epochs=epochs, scale=scale, image=bytes(image), lanes=lanes,
+                  b=head, programs=programs, adapters=(a, b), sizes=sizes)

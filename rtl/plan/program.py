@@ -22,7 +22,8 @@ from .assembler import Assembler, pack
 from .lowering import Lowered
 from .schedule import batches, epoch_order
 
-__all__ = ["BEAT", "Settings", "Step", "Plan", "Token", "Writer", "head_words", "words16", "words32", "plan_finetune", "learning_scale", "plan_steps", "memory_map"]
+__all__ = ["BEAT", "Settings", "Step", "Plan", "Token", "Writer", "head_words", "words16", "words32",
+           "plan_finetune", "learning_scale", "plan_steps", "memory_map"]
 
 BEAT = 16
 PAGE = 4096

@@ -67,7 +67,7 @@ def head_step(h, base, labels, b, v, *, scale: int, q: int, v_mode: int, apply: 
         Of the unit.
     """
     h, base, b, v = (np.asarray(x, dtype=np.int64) for x in (h, base, b, v))
-    z, over_z = saturate(round_shift(h @ b.T + (base << 12), activation.frac + 12 - ACTIVATION.frac), ACTIVATION.lo, ACTIVATION.hi)
+    z, over_z = ACTIVATION.requantize(h @ b.T + (base << 12), activation.frac + 12)
     entropy = softmax_cross_entropy(z, labels, max_length=max_classes)
     d_scaled, over_d = output_gradient(entropy.d, scale)
     dh, db, over_h = adapter_gradients(d_scaled, b, h)

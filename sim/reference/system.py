@@ -73,10 +73,8 @@ def fill_cache(lowered: Lowered, images: np.ndarray, health: Health | None = Non
     taps, base, saturated = forward_base(lowered, images)
     if health is not None:
         health.saturated += saturated
-    if lowered.wide:
-        decode, encoded = decode_int8, [encode_int8(tap) for tap in taps]
-    else:
-        decode, encoded = decode_fixed, [encode_fixed(tap, fmt=lowered.config.activation) for tap in taps]
+    decode = decode_int8 if lowered.wide else decode_fixed
+    encoded = [encode_int8(tap) if lowered.wide else encode_fixed(tap, fmt=lowered.config.activation) for tap in taps]
     decoded = [decode(codes, scales)[:, :tap.shape[1]] for (codes, scales), tap in zip(encoded, taps)]
     return Cache(codes=[codes for codes, _ in encoded], scales=[scales for _, scales in encoded], decoded=decoded,
                  logits=base)

@@ -31,6 +31,11 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
         "# Memories have the names of the other vendor's blocks for Vivado. A row's codes fit LUTs.",
         "setattr -unset ram_style */m:*",
         'setattr -set ram_style "distributed" */m:bank',
+        "# Constants pass a delay line a register at a time: cheap passes get them through before the thorough ones.",
+        "proc",
+        "flatten",
+        "opt_clean",
+        "opt -fast",
         "# Without the last part of the last label: naming every net takes as long as all the rest.",
         f"synth_ecp5 -top {top} -run coarse:check",
         "hierarchy -check",
@@ -88,8 +93,8 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
         found = summary(json.loads((made / "report.json").read_text(encoding="utf-8")), board, settings)
         _update(directory / "report.json", {"place_and_route": found})
         if found["fmax_mhz"] < settings["mhz"]:
-            raise FlowError(f"clock_mhz={settings['mhz']}: the design reaches {found['fmax_mhz']} MHz; generate it with "
-                            f"another --set clock_mhz, or place it with another seed in board/settings.json")
+            raise FlowError(f"clock_mhz={settings['mhz']}: the design reaches {found['fmax_mhz']} MHz; generate it "
+                            f"with another --set clock_mhz, or place it with another seed in board/settings.json")
 
     pack = ("ecppack", "--compress", "build/placed.config", "build/gradloom.bit")
     steps: list[Command | Step] = [
