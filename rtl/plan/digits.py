@@ -12,7 +12,7 @@ __all__ = ["MEMORY_BYTES", "digits_data", "digits_plan"]
 
 #: Memory in block RAM of the ULX3S's design.
 MEMORY_BYTES = 1 << 18
-RANK, RATE, EPOCHS, DEGREES = 4, 0.03, 20, 90
+RANK, RATE, EPOCHS, DEGREES = 4, 0.05, 20, 90
 #: Blocks of samples to learn from and to judge by.
 TRAIN_BLOCKS, TEST_BLOCKS = 35, 14
 
