@@ -335,7 +335,11 @@ def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]
         summary = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise ValueError(f"{path}: is not JSON; generate the design again") from None
-    return area(directory, boards.find(board or summary.get("board") or "kv260"))
+    found = boards.find(board or summary.get("board") or "kv260")
+    if found.family == "ecp5":
+        raise ValueError(f"board={found.name}: gradloom build {found.name} {directory} tells its area, by "
+                         f"place-and-route")
+    return area(directory, found)
 
 
 def _version() -> str:

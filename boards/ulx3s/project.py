@@ -12,6 +12,7 @@ from gradloom.rtl.soc import tuner_sources
 from ..board import Board
 from ..firmware_files import soc_files
 from ..flow import NoProjectError
+from .ram import WORDS, ram_verilog
 
 __all__ = ["BAUD", "check", "project_files", "pll", "top_verilog", "tuner_files"]
 
@@ -55,6 +56,7 @@ def check(board: Board, config: object) -> None:
     if not isinstance(config, Config):
         raise ValueError(f"board={board.name}: takes accelerators for images only")
     pll(config.clock_mhz)
+    assert board.memory_bytes == 16 * WORDS
     digits_plan(config, memory=board.memory_bytes)
 
 
@@ -76,6 +78,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         **{f"board/{name}": text for name, text in files.items()},
         "board/pins.lpf": (_HERE / "pins.lpf").read_text(encoding="utf-8"),
         "board/settings.json": json.dumps(settings, indent=2) + "\n",
+        "board/synth/onchip_ram.v": ram_verilog(plan.image),
         **{f"firmware/gradloom_soc/{path}": text for path, text in soc_files("tuner").items()},
     }
 

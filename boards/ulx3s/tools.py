@@ -40,6 +40,8 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
         f"synth_ecp5 -top {top} -run coarse:check",
         "hierarchy -check",
         "check -noinit",
+        f"tee -q -o build/cells.json stat -json -top {top}",
+        "blackbox =A:whitebox",
         "write_json build/netlist.json",
         "write_verilog -noattr -defparam build/netlist.v",
         "",
@@ -83,7 +85,8 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
     # What stands in for a module in synthesis, where there is such.
     sources = [f"../{'synth' if (directory / 'synth' / path.name).is_file() else 'rtl'}/{path.name}"
                for path in sorted((directory / "rtl").glob("*.v"))]
-    sources += [path.name for path in sorted(folder.glob("*.v"))]
+    sources += [f"synth/{path.name}" if (folder / "synth" / path.name).is_file() else path.name
+                for path in sorted(folder.glob("*.v"))]
 
     def begin() -> None:
         bitstream.unlink(missing_ok=True)

@@ -28,9 +28,9 @@ module wrapper (input clk, input rst, input d, output q);
     operands <= {{operands, d}};
     results <= valid ? o : results >> 1;
   end
-  mesh mesh (.clk(clk), .rst(rst), .i__payload(operands[{x}:0]), .i__valid(operands[{x} + 1]), .i__ready(),
-    .w__payload(operands[{inputs}:{x} + 3]), .w__valid(operands[{x} + 2]), .w__ready(),
-    .o__payload(o), .o__valid(valid), .o__ready(1'b1));
+  mesh mesh (.clk(clk), .rst(rst), .i_payload(operands[{x}:0]), .i_valid(operands[{x} + 1]), .i_ready(),
+    .w_payload(operands[{inputs}:{x} + 3]), .w_valid(operands[{x} + 2]), .w_ready(),
+    .o_payload(o), .o_valid(valid), .o_ready(1'b1));
 endmodule
 """
 

@@ -42,4 +42,4 @@ def soc_sources(core: str = "picorv32") -> list[Path]:
 
 def tuner_sources(core: str = "picorv32") -> list[Path]:
     """The Verilog of ``gradloom_tuner``: that of ``gradloom_soc``, and memory in block RAM."""
-    return [_HERE / "tuner.v", _HERE / "onchip_memory.v", *soc_sources(core)]
+    return [_HERE / "tuner.v", _HERE / "onchip_memory.v", _HERE / "onchip_ram.v", *soc_sources(core)]

@@ -56,9 +56,6 @@ module gradloom_memory #(
     localparam BITS = $clog2(WORDS);
     localparam [1:0] OKAY = 2'd0, SLVERR = 2'd2;
 
-    reg [127:0] memory [0:WORDS-1];
-    initial $readmemh(IMAGE, memory);
-
     function outside(input [31:0] address);
         outside = address[31:4] - BASE[31:4] >= WORDS;
     endfunction
@@ -107,7 +104,8 @@ module gradloom_memory #(
     // What is told of a beat: id, last, outside.
     reg [1:0] due;
     reg [ID_BITS+1:0] told, told_later;
-    reg [127:0] fetched, held;
+    wire [127:0] fetched;
+    reg [127:0] held;
 
     always @(posedge clk) begin
         if (s_arvalid && s_arready) begin
@@ -133,11 +131,12 @@ module gradloom_memory #(
         end
     end
 
-    wire [BITS-1:0] port_word = write_now ? write_word[BITS-1:0] : read_word[BITS-1:0];
-    always @(posedge clk) begin
-        if (write_now && !write_outside) memory[port_word] <= s_wdata;
-        else fetched <= memory[port_word];
-    end
+    wire [127:0] looked_up;
+    gradloom_ram #(.WORDS(WORDS), .IMAGE(IMAGE)) ram (
+        .clk(clk), .a_word(write_now ? write_word[BITS-1:0] : read_word[BITS-1:0]),
+        .a_write(write_now && !write_outside), .a_data(s_wdata), .a_read(fetched),
+        .b_word(c_araddr[BITS+3:4]), .b_read(looked_up)
+    );
 
     // A queue of eight beats.
     reg [127+ID_BITS+2:0] queue [0:7];
@@ -158,11 +157,9 @@ module gradloom_memory #(
     // ---- the processor's port
     reg [1:0] wait_read;
     reg [1:0] lane;
-    reg [127:0] looked_up;
     reg [31:0] answer;
     assign c_arready = wait_read == 0 && !c_rvalid;
     assign c_rdata = answer;
-    always @(posedge clk) looked_up <= memory[c_araddr[BITS+3:4]];
     always @(posedge clk) begin
         wait_read <= {wait_read[0], c_arvalid && c_arready};
         if (c_arvalid && c_arready) begin

@@ -36,7 +36,8 @@ def test_the_ulx3s_is_what_its_data_sheet_says():
 
 def test_a_design_comes_with_all_that_its_build_reads(design):
     files = {str(path.relative_to(design)) for path in design.rglob("*") if path.is_file()}
-    assert {"board/top.v", "board/tuner.v", "board/onchip_memory.v", "board/soc.v", "board/uart.v", "board/picorv32.v",
+    assert {"board/top.v", "board/tuner.v", "board/onchip_memory.v", "board/onchip_ram.v",
+            "board/synth/onchip_ram.v", "board/soc.v", "board/uart.v", "board/picorv32.v",
             "board/cpu_picorv32.v", "board/memory.mem", "board/tuner_image.mem", "board/pins.lpf",
             "board/settings.json", "firmware/gradloom_soc/tuner_main.c", "registers/registers.md"} <= files
     report = json.loads((design / "report.json").read_text())
@@ -114,6 +115,21 @@ def test_without_place_and_route_build_says_how_to_get_it(design, run, monkeypat
     assert not (design / "board" / "build").exists()
     code, _, err = run("flash", "ulx3s", str(design))
     assert code == 2 and "run gradloom build ulx3s first" in " ".join(err.split())
+
+
+def test_a_report_is_that_of_place_and_route(design, run):
+    code, _, err = run("report", str(design))
+    assert code == 2 and "board=ulx3s: gradloom build ulx3s" in " ".join(err.split())
+
+
+def test_the_preset_fine_tunes_its_own_network(run, tmp_path):
+    code, out, _ = run("finetune", "digits-ulx3s", "--engine", "reference", "--epochs", "2", "--limit", "60", "-o",
+                       str(tmp_path / "run"))
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert code == 0 and metrics["model"] == "digits" and metrics["loss"][-1] < metrics["loss"][0]
+    code, _, err = run("finetune", "digits-ulx3s", "--engine", "reference", "--cache", "int8", "-o",
+                       str(tmp_path / "no"))
+    assert code == 2 and "activation_bits=18: codes of 8 bits need 24" in " ".join(err.split())
 
 
 def test_settings_that_somebody_broke_are_named(design, run):
