@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from .soc import RAM_BYTES
+from .soc import RAM_BYTES, TUNER_RAM_BYTES
 
 __all__ = ["IMAGE", "IMAGES", "TUNER_IMAGE", "Compiler", "build", "compilers", "image_bytes", "image_text",
            "read_image", "sources", "sources_sum"]
@@ -26,6 +26,7 @@ IMAGE = _HERE / "soc_image.mem"
 TUNER_IMAGE = _HERE / "tuner_image.mem"
 #: The file of each image, by what is called main there: ``MAIN_main.c``.
 IMAGES = {"soc": IMAGE, "tuner": TUNER_IMAGE}
+_RAM_BYTES = {"soc": RAM_BYTES, "tuner": TUNER_RAM_BYTES}
 _GCC = ("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc")
 _OPTIONS = ("-Os", "-std=c99", "-ffreestanding", "-fno-builtin", "-ffunction-sections", "-fdata-sections",
             "-fno-asynchronous-unwind-tables", "-g0", "-Wall", "-Wextra", "-Werror")
@@ -81,15 +82,15 @@ def build(compiler: Compiler, *, main: str = "soc", board_header: Path | None = 
         more = [] if board_header is None else [f'-DGL_BOARD_HEADER="{board_header.resolve()}"']
         script = Path(folder) / "soc.ld"
         layout = (_HERE / "soc.ld").read_text(encoding="ascii")
-        script.write_text(f"GL_RAM = {ram_base:#x};\n{layout}", encoding="ascii")
+        script.write_text(f"GL_RAM = {ram_base:#x};\nGL_RAM_BYTES = {_RAM_BYTES[main]};\n{layout}", encoding="ascii")
         command = [*compiler.command, *_OPTIONS, *_LINKING, *more, "-T", str(script), "-o", str(target), *_units(main)]
         done = subprocess.run(command, cwd=_HERE, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ValueError(f"{compiler.name} does not build the firmware:\n{done.stderr[-4000:]}")
-        return image_bytes(target.read_bytes(), ram_base)
+        return image_bytes(target.read_bytes(), ram_base, _RAM_BYTES[main])
 
 
-def image_bytes(elf: bytes, ram_base: int = 0) -> bytes:
+def image_bytes(elf: bytes, ram_base: int = 0, ram_bytes: int = RAM_BYTES) -> bytes:
     """What a 32-bit little-endian ELF file puts in memory from ``ram_base`` on."""
     if elf[:6] != b"\x7fELF\x01\x01":
         raise ValueError("not a 32-bit little-endian ELF file")
@@ -101,8 +102,8 @@ def image_bytes(elf: bytes, ram_base: int = 0) -> bytes:
         if kind != 1 or not used:
             continue
         at = address - ram_base
-        if at < 0 or at + used > RAM_BYTES:
-            raise ValueError(f"the firmware reaches from {address:#x} over {used} bytes, the memory has {RAM_BYTES}")
+        if at < 0 or at + used > ram_bytes:
+            raise ValueError(f"the firmware reaches from {address:#x} over {used} bytes, the memory has {ram_bytes}")
         image.extend(bytes(max(at + length - len(image), 0)))
         image[at:at + length] = elf[offset:offset + length]
     image.extend(bytes(-len(image) % 4))
@@ -151,7 +152,7 @@ def main() -> None:
         parser.error(str(error))
     output = options.output or IMAGES[options.main]
     output.write_text(image_text(image, found[0].name, sources_sum(options.main)), encoding="ascii", newline="\n")
-    print(f"{len(image)} bytes of {RAM_BYTES}, {found[0].name}")
+    print(f"{len(image)} bytes of {_RAM_BYTES[options.main]}, {found[0].name}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 // RAM. Nothing goes out but what it tells by UART.
 module gradloom_tuner #(
     parameter integer WORDS = 8192,
-    parameter integer RAM_WORDS = 8192,
+    parameter integer RAM_WORDS = 4096,
     parameter integer DIVISOR = 651,
     parameter FIRMWARE = "tuner_image.mem",
     parameter MEMORY = "memory.mem"
