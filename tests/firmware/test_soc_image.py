@@ -12,20 +12,22 @@ from gradloom.firmware.soc import RAM_BYTES
 from gradloom.rtl.soc.slot import Slot, firmware_header
 
 
-def test_the_image_is_of_these_sources_and_small():
-    notes, image = soc_image.read_image()
-    assert notes["sources"] == soc_image.sources_sum(), "python -m gradloom.firmware.soc_image"
+@pytest.mark.parametrize("main", soc_image.IMAGES)
+def test_the_image_is_of_these_sources_and_small(main):
+    notes, image = soc_image.read_image(soc_image.IMAGES[main])
+    assert notes["sources"] == soc_image.sources_sum(main), f"python -m gradloom.firmware.soc_image --main {main}"
     assert int(notes["bytes"]) == len(image) <= RAM_BYTES
     assert len(image) < 16 << 10
 
 
-def test_the_image_is_what_its_compiler_makes():
-    notes, image = soc_image.read_image()
+@pytest.mark.parametrize("main", soc_image.IMAGES)
+def test_the_image_is_what_its_compiler_makes(main):
+    notes, image = soc_image.read_image(soc_image.IMAGES[main])
     found = {compiler.name: compiler for compiler in soc_image.compilers()}
     if not found:
         pytest.skip("no RISC-V compiler is installed")
     for name, compiler in found.items():
-        again = soc_image.build(compiler)
+        again = soc_image.build(compiler, main=main)
         assert len(again) <= RAM_BYTES
         if name == notes["compiler"]:
             assert again == image
