@@ -4,6 +4,7 @@
 #   make llm     setup, a tokenizer and the weights of a small language model (93 MB) for the tests that use them
 #   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
 #   make proofs  setup, an SMT solver, and all proofs that are not open (long)
+#   make ecp5    setup, and place-and-route for the ULX3S
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv
@@ -12,9 +13,10 @@ READY := $(VENV)/.ready
 LLM_READY := $(VENV)/.ready-llm
 FIRMWARE_READY := $(VENV)/.ready-firmware
 PROOFS_READY := $(VENV)/.ready-proofs
+ECP5_READY := $(VENV)/.ready-ecp5
 JOBS ?= 2
 
-.PHONY: setup llm firmware proofs test lint typing types unit demo evidence lock clean
+.PHONY: setup llm firmware proofs ecp5 test lint typing types unit demo evidence lock clean
 
 setup: $(READY)
 
@@ -48,6 +50,7 @@ $(LLM_READY): $(READY)
 
 firmware: $(FIRMWARE_READY)
 	$(BIN)/python -m gradloom.firmware.soc_image
+	$(BIN)/python -m gradloom.firmware.soc_image --main tuner
 
 $(FIRMWARE_READY): $(READY)
 	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
@@ -67,6 +70,16 @@ $(PROOFS_READY): $(READY)
 	else \
 	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
 	fi; $$install -c requirements.lock -e '.[dev,proofs]'
+	@touch $@
+
+ecp5: $(ECP5_READY)
+
+$(ECP5_READY): $(READY)
+	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
+	    install="$(BIN)/python -m uv pip install --quiet --python $(BIN)/python"; \
+	else \
+	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
+	fi; $$install -c requirements.lock -e '.[dev,ecp5]'
 	@touch $@
 
 test: lint types unit
@@ -92,12 +105,16 @@ demo: $(READY)
 	$(BIN)/gradloom finetune instantft-kv260 --rtl build/demo/design --limit 400 --epochs 4 -o build/demo/finetune
 
 # The figures that the documentation quotes, each by the command that makes it.
-evidence: $(READY) $(LLM_READY)
+evidence: $(READY) $(LLM_READY) $(ECP5_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
 	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/design
 	$(BIN)/python -m gradloom.sim.lint build/evidence/design
 	time $(BIN)/gradloom report build/evidence/design --max-levels 8
 	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
+	$(BIN)/gradloom generate digits-ulx3s -o build/evidence/ulx3s
+	time $(BIN)/gradloom build ulx3s build/evidence/ulx3s
+	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s
+	time $(BIN)/python docs/examples/mesh_ecp5.py
 	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
 	time $(BIN)/python docs/examples/qlora_curve.py --engine reference
 	time $(BIN)/python docs/examples/qlora_linears.py
@@ -108,7 +125,7 @@ evidence: $(READY) $(LLM_READY)
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
-	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --no-header --no-annotate \
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --no-header --no-annotate \
 	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
 
 clean:

@@ -19,7 +19,7 @@ class Board:
     part : :class:`str`
         The vendor's full part number.
     family : :class:`str`
-        Family as open synthesis calls it: ``"xc7"`` (DSP48E1) or ``"xcup"`` (DSP48E2, URAM).
+        Family as open synthesis calls it: ``"xc7"`` (DSP48E1), ``"xcup"`` (DSP48E2, URAM) or ``"ecp5"`` (MULT18X18D).
     lut, ff, dsp, bram36, uram : :class:`int`
         What the part has. A BRAM36 holds 36 Kibit, a URAM 288 Kibit.
     clock_hz : :class:`int`
@@ -52,8 +52,8 @@ class Board:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name must match {_NAME.pattern}, not {self.name!r}")
-        if self.family not in ("xc7", "xcup"):
-            raise ValueError(f"family must be 'xc7' or 'xcup', not {self.family!r}")
+        if self.family not in ("xc7", "xcup", "ecp5"):
+            raise ValueError(f"family must be 'xc7', 'xcup' or 'ecp5', not {self.family!r}")
         for field in ("lut", "ff", "clock_hz", "memory_bytes", "memory_bandwidth",
                       "port_bits"):
             if getattr(self, field) <= 0:

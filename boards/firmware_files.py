@@ -1,14 +1,13 @@
 """The sources that go to a board with a design: the C driver and the Python host."""
 from importlib.resources import files
 
+from gradloom.firmware import soc_image
+
 _DRIVER = ("gradloom.c", "gradloom.h", "gradloom_regs.h", "gradloom_store.c", "gradloom_store.h", "gradloom_sum.c",
            "gradloom_sum.h", "linux_main.c")
 _HOST = ("__init__.py", "adapter_store.py", "energy.py", "host.py", "program.py", "pynq_transport.py", "registers.py",
          "selftest.py", "transport.py", "uio_transport.py")
-_SOC = ("__init__.py", "adapter_store.py", "card.py", "gradloom.c", "gradloom.h", "gradloom_regs.h",
-        "gradloom_store.c", "gradloom_store.h", "gradloom_sum.c", "gradloom_sum.h", "registers.py", "soc.ld", "soc.py",
-        "soc_board.h", "soc_card.c", "soc_card.h", "soc_image.mem", "soc_image.py", "soc_main.c", "soc_sd.c",
-        "soc_sd.h", "soc_start.S", "soc_text.c", "soc_text.h")
+_SOC = ("__init__.py", "adapter_store.py", "card.py", "registers.py", "soc.py", "soc_image.py")
 
 
 def firmware_files() -> dict[str, str]:
@@ -22,8 +21,9 @@ def firmware_files() -> dict[str, str]:
     return texts
 
 
-def soc_files() -> dict[str, str]:
+def soc_files(main: str = "soc") -> dict[str, str]:
     """Content of every file of the firmware of a system on chip: a Python package that builds it again
-    (``python -m gradloom_soc.soc_image``) and writes jobs for it."""
+    (``python -m gradloom_soc.soc_image --main MAIN``) and writes jobs for it. ``main``: ``soc`` or ``tuner``."""
     folder = files("gradloom.firmware")
-    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in _SOC}
+    return {name: folder.joinpath(name).read_text(encoding="utf-8")
+            for name in sorted((*_SOC, *soc_image.sources(main), soc_image.IMAGES[main].name))}

@@ -3,11 +3,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from . import genesys2, kv260
+from . import genesys2, kv260, ulx3s
 from .board import Board
 
-# A board is a package that offers BOARD, project_files, build and flash.
-_BOARDS: dict[str, ModuleType] = {package.BOARD.name: package for package in (genesys2, kv260)}
+# A board is a package that offers BOARD, project_files, build and flash; and check, where configurations are bound.
+_BOARDS: dict[str, ModuleType] = {package.BOARD.name: package for package in (genesys2, kv260, ulx3s)}
 
 
 def all_boards() -> tuple[Board, ...]:
@@ -34,6 +34,13 @@ def write_project(board: Board, directory: Path | str, report: dict) -> list[Pat
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8", newline="\n")
     return sorted(Path(path) for path in files)
+
+
+def check(board: Board, config: object) -> None:
+    """Refuses (:class:`ValueError`) a configuration that the board's project cannot hold, before anything is made."""
+    package = _package(board.name)
+    if hasattr(package, "check"):
+        package.check(board, config)
 
 
 def build(board: Board, directory: Path | str, *, dry_run: bool = False,

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Each byte's share of a CRC-32: the polynomial 0xedb88320, shifted eight times. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "gradloom_sum.h"
 
+/* Each byte's share: the polynomial 0xedb88320, shifted eight times. */
 const uint32_t gl_sum_table[256] = {
     0x00000000, 0x77073096, 0xee0e612c, 0x990951ba, 0x076dc419, 0x706af48f, 0xe963a535, 0x9e6495a3,
     0x0edb8832, 0x79dcb8a4, 0xe0d5e91e, 0x97d2d988, 0x09b64c2b, 0x7eb17cbd, 0xe7b82d07, 0x90bf1d91,
@@ -35,3 +35,12 @@ const uint32_t gl_sum_table[256] = {
     0xaed16a4a, 0xd9d65adc, 0x40df0b66, 0x37d83bf0, 0xa9bcae53, 0xdebb9ec5, 0x47b2cf7f, 0x30b5ffe9,
     0xbdbdf21c, 0xcabac28a, 0x53b39330, 0x24b4a3a6, 0xbad03605, 0xcdd70693, 0x54de5729, 0x23d967bf,
     0xb3667a2e, 0xc4614ab8, 0x5d681b02, 0x2a6f2b94, 0xb40bbe37, 0xc30c8ea1, 0x5a05df1b, 0x2d02ef8d};
+
+uint32_t gl_sum_words(volatile const uint32_t *words, uint32_t count)
+{
+    uint32_t sum = GL_SUM_START, i;
+
+    for (i = 0; i < count; i++)
+        sum = gl_sum_word(sum, words[i]);
+    return ~sum;
+}

@@ -19,4 +19,7 @@ static inline uint32_t gl_sum_word(uint32_t sum, uint32_t word)
     return sum >> 8 ^ gl_sum_table[sum & 255];
 }
 
+/* The whole sum of `count` words. */
+uint32_t gl_sum_words(volatile const uint32_t *words, uint32_t count);
+
 #endif

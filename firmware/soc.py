@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from . import registers
 
-__all__ = ["DONE", "FAILED", "HEADER_BYTES", "RAM_BYTES", "Job", "Result", "Run", "parse_error", "parse_run"]
+__all__ = ["DONE", "FAILED", "HEADER_BYTES", "RAM_BYTES", "TUNER_RAM_BYTES", "Job", "Result", "Run", "parse_error",
+           "parse_run"]
 
 _MAGIC = b"GLRN"
 _LAYOUT = 1
@@ -18,6 +19,8 @@ DONE, FAILED = b"DONE", b"FAIL"
 HEADER_BYTES = 4096
 #: The processor's memory: firmware, variables and stack.
 RAM_BYTES = 32 << 10
+#: That of a tuner, whose block RAM is scarce.
+TUNER_RAM_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
-"""Builds the firmware of the system on chip: ``python -m gradloom.firmware.soc_image``.
+"""Builds the firmware of the system on chip: ``python -m gradloom.firmware.soc_image``, with ``--main tuner`` that of a
+tuner that runs on its own.
 
-The image is committed (``soc_image.mem``, words for Verilog's ``$readmemh``), so that a design needs no compiler. Its
-first lines say which compiler made it, and of which sources; a test builds it again.
+The images are committed (``soc_image.mem``, ``tuner_image.mem``, words for Verilog's ``$readmemh``), so that a design
+needs no compiler. Their first lines say which compiler made them, and of which sources; a test builds them again.
 """
 import argparse
 import hashlib
@@ -15,18 +16,25 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from .soc import RAM_BYTES
+from .soc import RAM_BYTES, TUNER_RAM_BYTES
 
-__all__ = ["IMAGE", "SOURCES", "Compiler", "build", "compilers", "image_bytes", "image_text", "read_image",
-           "sources_sum"]
+__all__ = ["IMAGE", "IMAGES", "TUNER_IMAGE", "Compiler", "build", "compilers", "image_bytes", "image_text",
+           "read_image", "sources", "sources_sum"]
 
 _HERE = Path(__file__).parent
 IMAGE = _HERE / "soc_image.mem"
-_UNITS = ("soc_start.S", "soc_main.c", "soc_card.c", "soc_sd.c", "soc_text.c", "gradloom.c", "gradloom_store.c",
-          "gradloom_sum.c")
-#: Everything that the image is made of.
-SOURCES = (*_UNITS, "gradloom.h", "gradloom_store.h", "gradloom_sum.h", "soc_card.h", "soc_sd.h", "soc_text.h",
-           "gradloom_regs.h", "soc_board.h", "soc.ld")
+TUNER_IMAGE = _HERE / "tuner_image.mem"
+#: The file of each image, by what is called main there: ``MAIN_main.c``.
+IMAGES = {"soc": IMAGE, "tuner": TUNER_IMAGE}
+_RAM_BYTES = {"soc": RAM_BYTES, "tuner": TUNER_RAM_BYTES}
+# What is compiled, and what that includes; a tuner has no memory card.
+_UNITS = {
+    "soc": ("soc_start.S", "soc_main.c", "soc_card.c", "soc_sd.c", "soc_text.c", "gradloom.c", "gradloom_store.c",
+            "gradloom_sum.c"),
+    "tuner": ("soc_start.S", "tuner_main.c", "soc_text.c", "gradloom.c", "gradloom_sum.c"),
+}
+_SHARED = ("gradloom.h", "gradloom_sum.h", "soc_text.h", "gradloom_regs.h", "soc_board.h", "soc.ld")
+_MORE = {"soc": ("gradloom_store.h", "soc_card.h", "soc_sd.h"), "tuner": ()}
 _GCC = ("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc")
 _OPTIONS = ("-Os", "-std=c99", "-ffreestanding", "-fno-builtin", "-ffunction-sections", "-fdata-sections",
             "-fno-asynchronous-unwind-tables", "-g0", "-Wall", "-Wextra", "-Werror")
@@ -62,26 +70,31 @@ def compilers(march: str = "rv32im") -> list[Compiler]:
     return found
 
 
-def build(compiler: Compiler, *, board_header: Path | None = None, ram_base: int = 0) -> bytes:
+def sources(main: str = "soc") -> tuple[str, ...]:
+    """Everything that an image is made of."""
+    return *_UNITS[main], *_MORE[main], *_SHARED
+
+
+def build(compiler: Compiler, *, main: str = "soc", board_header: Path | None = None, ram_base: int = 0) -> bytes:
     """The image, from the first byte of the processor's memory on, whole words.
 
-    ``board_header`` stands in for ``soc_board.h``. :class:`ValueError` if the compiler refuses, or if code and
-    variables do not fit.
+    ``main``: a key of :data:`IMAGES`. ``board_header`` stands in for ``soc_board.h``. :class:`ValueError` if the
+    compiler refuses, or if code and variables do not fit.
     """
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "firmware.elf"
         more = [] if board_header is None else [f'-DGL_BOARD_HEADER="{board_header.resolve()}"']
         script = Path(folder) / "soc.ld"
         layout = (_HERE / "soc.ld").read_text(encoding="ascii")
-        script.write_text(f"GL_RAM = {ram_base:#x};\n{layout}", encoding="ascii")
-        command = [*compiler.command, *_OPTIONS, *_LINKING, *more, "-T", str(script), "-o", str(target), *_UNITS]
+        script.write_text(f"GL_RAM = {ram_base:#x};\nGL_RAM_BYTES = {_RAM_BYTES[main]};\n{layout}", encoding="ascii")
+        command = [*compiler.command, *_OPTIONS, *_LINKING, *more, "-T", str(script), "-o", str(target), *_UNITS[main]]
         done = subprocess.run(command, cwd=_HERE, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ValueError(f"{compiler.name} does not build the firmware:\n{done.stderr[-4000:]}")
-        return image_bytes(target.read_bytes(), ram_base)
+        return image_bytes(target.read_bytes(), ram_base, _RAM_BYTES[main])
 
 
-def image_bytes(elf: bytes, ram_base: int = 0) -> bytes:
+def image_bytes(elf: bytes, ram_base: int = 0, ram_bytes: int = RAM_BYTES) -> bytes:
     """What a 32-bit little-endian ELF file puts in memory from ``ram_base`` on."""
     if elf[:6] != b"\x7fELF\x01\x01":
         raise ValueError("not a 32-bit little-endian ELF file")
@@ -93,18 +106,18 @@ def image_bytes(elf: bytes, ram_base: int = 0) -> bytes:
         if kind != 1 or not used:
             continue
         at = address - ram_base
-        if at < 0 or at + used > RAM_BYTES:
-            raise ValueError(f"the firmware reaches from {address:#x} over {used} bytes, the memory has {RAM_BYTES}")
+        if at < 0 or at + used > ram_bytes:
+            raise ValueError(f"the firmware reaches from {address:#x} over {used} bytes, the memory has {ram_bytes}")
         image.extend(bytes(max(at + length - len(image), 0)))
         image[at:at + length] = elf[offset:offset + length]
     image.extend(bytes(-len(image) % 4))
     return bytes(image)
 
 
-def sources_sum() -> str:
-    """A sum of all that the image is made of."""
+def sources_sum(main: str = "soc") -> str:
+    """A sum of all that an image is made of."""
     digest = hashlib.sha256()
-    for name in SOURCES:
+    for name in sources(main):
         digest.update(name.encode() + b"\0" + (_HERE / name).read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -127,21 +140,23 @@ def read_image(path: Path = IMAGE) -> tuple[dict[str, str], bytes]:
 def main() -> None:
     """Writes the image, or that of another system."""
     parser = argparse.ArgumentParser(description="Builds the firmware of a system on chip.")
+    parser.add_argument("--main", choices=sorted(IMAGES), default="soc", help="which firmware (default: soc)")
     parser.add_argument("--board-header", type=Path, help="stands in for soc_board.h")
     parser.add_argument("--march", default="rv32im", help="instructions that the processor has, such as rv32ima")
     parser.add_argument("--ram-base", type=lambda text: int(text, 0), default=0,
                         help="first address of the processor's memory")
-    parser.add_argument("-o", "--output", type=Path, default=IMAGE)
+    parser.add_argument("-o", "--output", type=Path, help="default: the committed image")
     options = parser.parse_args()
     found = compilers(options.march)
     if not found:
         parser.error("no RISC-V compiler: pip install ziglang, or apt install gcc-riscv64-unknown-elf")
     try:
-        image = build(found[0], board_header=options.board_header, ram_base=options.ram_base)
+        image = build(found[0], main=options.main, board_header=options.board_header, ram_base=options.ram_base)
     except ValueError as error:
         parser.error(str(error))
-    options.output.write_text(image_text(image, found[0].name, sources_sum()), encoding="ascii", newline="\n")
-    print(f"{len(image)} bytes of {RAM_BYTES}, {found[0].name}")
+    output = options.output or IMAGES[options.main]
+    output.write_text(image_text(image, found[0].name, sources_sum(options.main)), encoding="ascii", newline="\n")
+    print(f"{len(image)} bytes of {_RAM_BYTES[options.main]}, {found[0].name}")
 
 
 if __name__ == "__main__":

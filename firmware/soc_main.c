@@ -47,15 +47,6 @@ struct job {
     struct result result[MAX_RESULTS];
 };
 
-static uint32_t sum_of(volatile const uint32_t *words, uint32_t count)
-{
-    uint32_t sum = GL_SUM_START, i;
-
-    for (i = 0; i < count; i++)
-        sum = gl_sum_word(sum, words[i]);
-    return ~sum;
-}
-
 static volatile const uint32_t *in_window(volatile const struct job *job, uint32_t offset)
 {
     return (volatile const uint32_t *)(GL_MEMORY + job->window_offset + offset);
@@ -75,7 +66,7 @@ static const char *refuse(volatile const struct job *job)
         return "the header is of another layout";
     if (length % 4 || length < offsetof(struct job, result) || length > sizeof(struct job))
         return "the header has no such length";
-    if (sum_of(&job->window_offset, (length - offsetof(struct job, window_offset)) / 4) != job->sum)
+    if (gl_sum_words(&job->window_offset, (length - offsetof(struct job, window_offset)) / 4) != job->sum)
         return "the header's sum is wrong";
     if (length != offsetof(struct job, result) + job->results * sizeof(struct result))
         return "the header has another number of results";
@@ -88,7 +79,7 @@ static const char *refuse(volatile const struct job *job)
         if (job->result[i].words > job->window_bytes / 4 || job->result[i].fraction > 31 ||
             !inside(job->result[i].offset, 4 * job->result[i].words, job->window_bytes))
             return "a result is outside the window";
-    if (sum_of(in_window(job, job->program_offset), 8 * job->commands) != job->program_sum)
+    if (gl_sum_words(in_window(job, job->program_offset), 8 * job->commands) != job->program_sum)
         return "the program's sum is wrong";
     return NULL;
 }
@@ -105,26 +96,8 @@ static void put_result(volatile const struct job *job, volatile const struct res
         put_text(": ");
         put_number(result->words);
         put_text(" words, sum ");
-        put_hex(sum_of(words, result->words));
+        put_hex(gl_sum_words(words, result->words));
     }
-    put_text("\n");
-}
-
-static void put_error(const gl_device *device)
-{
-    gl_error error;
-
-    gl_get_error(device, &error);
-    put_text("error: ");
-    put_text(gl_error_name(error.code));
-    put_text(" ");
-    put_hex(error.code);
-    put_text(" at command ");
-    put_number(error.command);
-    put_text(", address ");
-    put_hex((uint32_t)error.address);
-    put_text(": ");
-    put_text(gl_error_text(error.code));
     put_text("\n");
 }
 

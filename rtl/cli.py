@@ -127,7 +127,8 @@ def generate(
         say(
             f"by count: {slices} DSP slices ({100 * slices / board.dsp:.1f} % of {board.name}), "
             f"{bits / 1e6:.1f} Mbit of memory ({100 * bits / board.memory_bits:.1f} %); "
-            f"gradloom report {output} synthesises it"
+            + (f"gradloom build {board.name} {output} places it" if board.family == "ecp5"
+               else f"gradloom report {output} synthesises it")
         )
     if "workload" in report:
         work, forecast = report["workload"], report["forecast"]

@@ -79,8 +79,9 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     config = _configured(preset.config, settings)
     # What is wrong with the request is said before the long part.
     counted = check_fit(config, board)
+    boards.check(board, config)
     # Only images have a workload of the preset's own.
-    with contextlib.nullcontext() if preset.language else _Expectation(config) as expected:
+    with contextlib.nullcontext() if preset.language else _Expectation(config, preset.workload) as expected:
         emission = convert(Accelerator(config), name="gradloom", family=board.family)
         emission.write(stage)
     described = _described(emission)
@@ -102,27 +103,28 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     return summary
 
 
-# Reads a configuration, writes what is expected of it, both as pickles; an interrupt ends it without a word.
+# Reads a configuration and the name of its workload, writes what is expected of it, as pickles; an interrupt ends it
+# without a word.
 _EXPECTATION = """\
 import pickle, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 from gradloom.sim.workload import expectation
-pickle.dump(expectation(pickle.load(sys.stdin.buffer)), sys.stdout.buffer)
+pickle.dump(expectation(*pickle.load(sys.stdin.buffer)), sys.stdout.buffer)
 """
 
 
 class _Expectation:
     """:func:`gradloom.sim.workload.expectation` in a process of its own, while the block makes the Verilog."""
 
-    def __init__(self, config: Any) -> None:
-        self._config = config
+    def __init__(self, config: Any, workload: str) -> None:
+        self._asked = config, workload
 
     def __enter__(self) -> "_Expectation":
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _EXPECTATION], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self._process.stdin is not None
-        pickle.dump(self._config, self._process.stdin)
+        pickle.dump(self._asked, self._process.stdin)
         self._process.stdin.close()
         return self
 
@@ -377,7 +379,11 @@ def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]
         summary = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise ValueError(f"{path}: is not JSON; generate the design again") from None
-    return area(directory, boards.find(board or summary.get("board") or "kv260"))
+    found = boards.find(board or summary.get("board") or "kv260")
+    if found.family == "ecp5":
+        raise ValueError(f"board={found.name}: gradloom build {found.name} {directory} tells its area, by "
+                         f"place-and-route")
+    return area(directory, found)
 
 
 def _version() -> str:

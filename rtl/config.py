@@ -31,7 +31,8 @@ _BOUNDS = {
     "adapter_depth": (16, 8192), "weight_depth": (64, 65536), "bias_depth": (2, 1024), "feature_depth": (16, 65536),
     "image_depth": (16, 65536), "dense_depth": (32, 65536), "blocks": (2, 1024), "kernel": (2, 7),
     "width": (4, 256), "positions": (4, 65536), "axi_bits": (128, 128), "address_bits": (32, 64),
-    "cache_slots": (64, 32768), "queue_depth": (2, 16), "outstanding": (1, 16), "clock_mhz": (1, 1000),
+    "cache_slots": (64, 32768), "activation_bits": (18, 24),
+    "queue_depth": (2, 16), "outstanding": (1, 16), "clock_mhz": (1, 1000),
 }
 
 
@@ -74,6 +75,9 @@ class Config:
         Commands that wait at an engine; bursts in flight.
     clock_mhz : int
         Clock for which forecasts in seconds are made.
+    activation_bits : int
+        Of a word between layers, and of h: 24 (Q8.16), or 18 (Q8.10), with which every product of the array and of the
+        head is one of 18 x 18 bits. Codes of 8 bits need 24.
     """
 
     rows: int = 25
@@ -97,6 +101,7 @@ class Config:
     queue_depth: int = 16
     outstanding: int = 8
     clock_mhz: int = 200
+    activation_bits: int = 24
 
     def __post_init__(self):
         for field, (low, high) in _BOUNDS.items():
@@ -107,6 +112,8 @@ class Config:
                       "dense_depth", "bias_depth", "positions"):
             if getattr(self, field) & (getattr(self, field) - 1):
                 raise ValueError(f"{field}={getattr(self, field)}: must be a power of two")
+        if self.activation_bits not in (18, 24):
+            raise ValueError(f"activation_bits={self.activation_bits}: must be 18 or 24")
         if not 4 <= self.columns <= 16:
             raise ValueError(f"panels={self.panels}, rank={self.rank}: their product is {self.columns}, "
                              f"must be 4 to 16")
@@ -126,6 +133,11 @@ class Config:
     def columns(self):
         """Columns of the array."""
         return self.panels * self.rank
+
+    @property
+    def activation(self):
+        """Format of a word between layers, and of h."""
+        return Fixed(width=self.activation_bits, frac=self.activation_bits - 8)
 
     def replace(self, **changes):
         """A copy with other values."""

@@ -90,8 +90,8 @@ def convert(
 ) -> Emission:
     """Verilog of ``component`` as module ``name``; other modules are called ``prefix`` and their class.
 
-    A component that stands for a primitive of the chip offers ``primitive(*, family, name)``, which returns
-    the Verilog of a module of the same ports for synthesis (``family`` is ``"xc7"`` or ``"xcup"``), or None.
+    A component that stands for a primitive of the chip offers ``primitive(*, family, name)``, which returns the
+    Verilog of a module of the same ports for synthesis (``family`` is ``"xc7"``, ``"xcup"`` or ``"ecp5"``), or None.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise EmitError(f"name is {name!r}, must be lower-case letters, digits and underscores")

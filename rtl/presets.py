@@ -14,6 +14,8 @@ class Preset:
     Parameters
     ----------
     name, board, summary : str
+    workload : str
+        What is forecast for images: ``lenet5``, or ``digits`` of a tuner that runs on its own.
     config : Config or LinearConfig
         Of an accelerator for images, or for a language model's linear layers.
     """
@@ -22,6 +24,7 @@ class Preset:
     board: str
     summary: str
     config: Any = field(default_factory=Config)
+    workload: str = "lenet5"
 
     @property
     def language(self) -> bool:
@@ -42,6 +45,16 @@ PRESETS = {
             board="genesys2",
             summary="QLoRA: a language model's NF4 linear layers with adapters; RTL of linear layers only so far",
             config=LinearConfig(),
+        ),
+        Preset(
+            name="digits-ulx3s",
+            board="ulx3s",
+            workload="digits",
+            summary="InstantFT, small and alone on the chip: at power-up an adapter learns 8x8 digits that lie in it",
+            config=Config(
+                rows=15, panels=2, rank=2, kernel=3, width=8, positions=64, taps=8, adapter_depth=256,
+                weight_depth=2048, bias_depth=16, feature_depth=64, image_depth=128, dense_depth=256, blocks=4,
+                cache_slots=64, queue_depth=4, outstanding=2, address_bits=32, clock_mhz=75, activation_bits=18),
         ),
     )
 }

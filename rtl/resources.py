@@ -1,7 +1,7 @@
 """What a configuration takes of a chip, by count: enough to refuse what cannot fit before anything is made."""
 from typing import Any
 
-from .config import ACTIVATION, PARAMETER, VELOCITY, Config, LinearConfig
+from .config import PARAMETER, VELOCITY, Config, LinearConfig
 from .formats import linear
 from .formats.vector import TERM
 
@@ -25,10 +25,10 @@ def _bits_of_images(config: Config) -> dict[str, int]:
     return {
         "weights": config.weight_depth * config.columns * PARAMETER.width,
         "partial sums": config.positions * config.columns * 48,
-        "feature maps": config.feature_depth * config.columns * ACTIVATION.width,
-        "images": config.image_depth * ACTIVATION.width,
+        "feature maps": config.feature_depth * config.columns * config.activation_bits,
+        "images": config.image_depth * config.activation_bits,
         "cached activations": config.rows * 8 * config.blocks * 128,
-        "dense activations": config.rows * config.dense_depth * ACTIVATION.width,
+        "dense activations": config.rows * config.dense_depth * config.activation_bits,
         "adapters": config.columns * config.adapter_depth * (PARAMETER.width + VELOCITY.width),
     }
 

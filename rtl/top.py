@@ -42,7 +42,8 @@ class Engines(wiring.Component):
         router = place(m, "router", Router(config), platform)
         array = place(m, "array", ArrayEngine(config), platform)
         head = place(m, "head", Head(
-            rows=config.rows, rank=config.rank, max_taps=config.taps, max_classes=config.classes), platform)
+            rows=config.rows, rank=config.rank, max_taps=config.taps, max_classes=config.classes,
+            activation=config.activation), platform)
         encode = place(m, "encode", EncodeEngine(config), platform)
         collector = place(m, "collector", Collector(config), platform)
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
 
 __all__ = ["Yosys", "YosysError", "run_yosys"]
@@ -25,14 +26,16 @@ class YosysError(ValueError):
 class Yosys:
     """A Yosys process with one design. Use it in a ``with``: the end of the block waits for the last command.
 
-    :meth:`run` only sends; a command that fails is a :class:`YosysError` at the end of the block.
+    :meth:`run` only sends; a command that fails is a :class:`YosysError` at the end of the block. ``folder``: what
+    relative paths are relative to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         # A file, not a pipe: nobody reads while commands are sent.
         self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, text=True
+            [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=self._log, stderr=self._log,
+            text=True, cwd=folder,
         )
 
     def run(self, commands: Iterable[str]) -> None:
@@ -70,7 +73,7 @@ def _reason(lines: list[str]) -> list[str]:
     return [line.strip().removeprefix("Warning: ") for line in first]
 
 
-def run_yosys(commands: Iterable[str]) -> None:
+def run_yosys(commands: Iterable[str], folder: Path | None = None) -> None:
     """Runs Yosys commands and waits for them; :class:`YosysError` with its message if one fails."""
-    with Yosys() as yosys:
+    with Yosys(folder) as yosys:
         yosys.run(commands)

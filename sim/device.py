@@ -27,13 +27,14 @@ class SimulationError(RuntimeError):
 
 
 def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str, int | str],
-                  tell: Callable[[str], None] | None = None) -> Path:
+                  defines: Iterable[str] = (), tell: Callable[[str], None] | None = None) -> Path:
     """Builds ``bench/NAME.sv`` and ``sources`` behind ``bench/NAME.cpp``, and returns the program.
 
-    What was built before from the same text is used again.
+    ``defines``: macros that are defined. What was built before from the same text is used again.
     """
+    defines = tuple(defines)
     files = [*sorted(sources, key=lambda p: p.name), _BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
-    digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()))).encode())
+    digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()), *defines)).encode())
     for path in (*files, *sorted(_BENCH.glob("*.h")), _BENCH / f"{name}.cpp"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     where = cache_directory() / name / digest.hexdigest()[:20]
@@ -54,6 +55,7 @@ def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str
                    "--x-initial", "fast",
                    "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", name,
                    *(f"-G{key}={value}" for key, value in parameters.items()),
+                   *(f"+define+{name}" for name in defines),
                    *map(str, files), str(_BENCH / f"{name}.cpp")]
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               check=False)

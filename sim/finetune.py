@@ -9,7 +9,7 @@ import numpy as np
 
 from gradloom.firmware.host import Accelerator
 from gradloom.rtl.config import PARAMETER, Config
-from gradloom.rtl.models.datasets import Dataset, default_split, load_npz
+from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, load_npz
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.models.peft import load_adapters, save_adapters
@@ -24,6 +24,8 @@ from .reference.system import Cache, FineTune, Health, fill_cache, fine_tune, lo
 
 __all__ = ["MismatchError", "Result", "finetune", "predict", "run_rtl", "verilog_of"]
 
+#: Images of 8 x 8 to learn from and to judge by, as on the ULX3S.
+DIGITS = 525, 210
 Progress = Callable[[int, int, str], None]
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 
@@ -51,10 +53,12 @@ def _silent(done: int, total: int, text: str) -> None:
 
 
 def _load(model: Path | None, data: Path | None, angle: float | None, limit: int | None,
-          seed: int) -> tuple[Network, Dataset]:
-    network = load_pretrained() if model is None else load_onnx(model)
+          seed: int, workload: str) -> tuple[Network, Dataset]:
+    network = load_pretrained(workload) if model is None else load_onnx(model)
     if data is None:
-        dataset = default_split(seed, degrees=90 if angle is None else angle)
+        degrees = 90 if angle is None else angle
+        dataset = digits_split(*DIGITS, degrees=degrees) if workload == "digits" else \
+            default_split(seed, degrees=degrees)
     else:
         dataset = load_npz(data, classes=network.classes)
         if angle:
@@ -174,7 +178,8 @@ def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, 
     if Path(output).exists() and not Path(output).is_dir():
         # Said before the long part.
         raise ValueError(f"output={output}: is a file, a directory is needed")
-    network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, limit, seed)
+    network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, limit, seed,
+                             preset.workload)
     if cache not in ("nf4", "int8", "none"):
         raise ValueError(f"cache={cache}: must be nf4, int8 or none")
     if engine == "float":
@@ -212,7 +217,7 @@ def _integer(config, network, dataset, rank, lr, batch, epochs, seed, cache, mom
                         seed=seed, slots=0 if cache == "none" else 1 << 30)
     start = initial_adapters(network.taps, network.classes, rank, seed)
     a, b = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
-    images = pixels(dataset.x_train)
+    images = pixels(dataset.x_train, config.activation)
     plan = plan_finetune(lowered, settings, images, dataset.y_train, a, b)
 
     metrics: dict[str, Any] = {}
@@ -233,7 +238,7 @@ def _integer(config, network, dataset, rank, lr, batch, epochs, seed, cache, mom
             "saturated": health.saturated, "underflowed": health.underflowed, "gradient_norm": health.gradient_norm}}
     metrics["forecast"] = {"total": expected.total} | dict(expected.phases)
     tell(0, 0, "judging on other images")
-    test = fill_cache(lowered, pixels(dataset.x_test))
+    test = fill_cache(lowered, pixels(dataset.x_test, config.activation))
     words = reference.adapters()
     adapters = [(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in words]
     return {"loss": reference.mean_losses,
@@ -261,7 +266,8 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
     """
     if output is not None and (Path(output).is_dir() or Path(output).suffix != ".npz"):
         raise ValueError(f"output={output}: must name a file that ends in .npz")
-    network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, None, 0)
+    network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, None, 0,
+                             preset.workload)
     if limit is not None:
         dataset = dataset.limited(test=limit)
     adapters, codes = load_adapters(Path(adapter), network) if adapter is not None else (None, "nf4")
@@ -272,11 +278,11 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
         z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
     elif engine == "reference":
         lowered = lower(network, preset.config, len(adapters[0][0]) if adapters else 1, wide=codes == "int8")
-        held = fill_cache(lowered, pixels(dataset.x_test))
+        fmt = preset.config.activation
+        held = fill_cache(lowered, pixels(dataset.x_test, fmt))
         words = None if adapters is None else [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in adapters]
-        z = held.logits if words is None else logits(
-            lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words])
-        z = z / 65536
+        z = fmt.decode(held.logits) if words is None else logits(
+            lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words]) / 65536
     else:
         raise ValueError(f"engine={engine}: labels come from reference or float")
     labels = z.argmax(axis=1)

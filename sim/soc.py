@@ -25,7 +25,8 @@ _TROUBLE = {1: "the processor has stopped", 2: "an access of the processor faile
 def build_soc(config: LinearConfig, *, core: str = "picorv32", memory_bytes: int = 1 << 24,
               tell: Callable[[str], None] | None = None) -> Path:
     """Builds processor, accelerator and memory, and returns the program."""
-    return build_harness("soc", [*design(config), *soc_sources(core), _BENCH / "soc_bus.sv"], tell=tell,
+    return build_harness("soc", [*design(config), *soc_sources(core), _BENCH / "soc_bus.sv",
+                                 _BENCH / "uart_listener.sv"], tell=tell,
                          parameters={"BYTES": memory_bytes, "DATA_BITS": config.beat_bits,
                                      "ADDRESS": config.address_bits})
 

@@ -12,7 +12,9 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.control.signature import ControlOpcode, Engine
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.assembler import Instruction
+from gradloom.rtl.plan.digits import digits_plan
 from gradloom.rtl.plan.lowering import Lowered, lower
+from gradloom.rtl.plan.onchip import BLOCK
 from gradloom.rtl.plan.program import PAGE, Plan, Settings, memory_map, plan_finetune
 
 from .perf import PHASES, forecast
@@ -24,11 +26,19 @@ SAMPLES = 1024
 RANK = 4
 
 
-def expectation(config: Config) -> dict[str, Any]:
-    """``workload``, ``forecast`` and ``memory_map`` of a design, as plain values.
+#: Cycles of the memory in block RAM, as :func:`forecast` counts them.
+_ON_CHIP = {"read_latency": 3, "write_latency": 1}
+
+
+def expectation(config: Config, workload: str = "lenet5") -> dict[str, Any]:
+    """``workload``, ``forecast`` and ``memory_map`` of a design, as plain values. ``workload``: of its preset.
 
     Where the design cannot run the workload, ``forecast`` and ``memory_map`` are None and ``reason`` says why.
     """
+    return _alone(config) if workload == "digits" else _lenet5(config)
+
+
+def _lenet5(config: Config) -> dict[str, Any]:
     network = load_pretrained()
     settings = Settings(samples=SAMPLES)
     workload = {"network": network.name, "samples": settings.samples, "epochs": settings.epochs,
@@ -52,6 +62,30 @@ def expectation(config: Config) -> dict[str, Any]:
             "regions": [{"name": name, "address": offset, "bytes": size}
                         for name, (offset, size) in regions.items()]},
     }
+
+
+def _alone(config: Config) -> dict[str, Any]:
+    """Of a tuner that runs on its own; its memory is asked for by one burst at a time, which is not followed here, so
+    that it takes a little longer."""
+    plan = digits_plan(config)
+    phases = dict.fromkeys(PHASES, 0)
+    commands = 0
+    for stage in plan.stages:
+        at, asm = plan.programs[stage.program]
+        found = forecast(asm.instructions, config=config, program_offset=at - BLOCK * stage.block, **_ON_CHIP)
+        times = stage.runs * stage.blocks
+        commands += times * len(asm)
+        for name, cycles in found.phases.items():
+            phases[name] += times * cycles
+    cycles = sum(phases.values())
+    return {
+        "workload": {"network": plan.lowered.network.name, "samples": plan.train_blocks * plan.rows,
+                     "judged_by": plan.test_blocks * plan.rows, "epochs": plan.epochs, "batch": plan.rows,
+                     "rank": plan.lowered.rank},
+        "forecast": {"cycles": cycles, "phases": phases, "clock_mhz": config.clock_mhz,
+                     "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3), "commands": commands},
+        "memory_map": {"window_bytes": len(plan.image),
+                       "regions": [{"name": name, "bytes": size} for name, size in plan.sizes.items()]}}
 
 
 class _Cost:

@@ -5,7 +5,6 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ACTIVATION
 from ..hierarchy import place
 from ..nn.window import WindowGenerator, WindowRun
 from .commands import ConvolveOperands
@@ -17,7 +16,7 @@ QUEUE = 16
 
 def window_generator(config):
     """The window generator of a design."""
-    return WindowGenerator(shape=ACTIVATION.shape, max_kernel=config.kernel, max_width=config.width,
+    return WindowGenerator(shape=config.activation.shape, max_kernel=config.kernel, max_width=config.width,
                            max_height=config.width, max_channels=255)
 
 
@@ -53,10 +52,10 @@ class ConvolveControl(wiring.Component):
         super().__init__({
             "i": In(stream.Signature(ConvolveOperands)),
             "pixel": Out(data.StructLayout({"valid": 1, "feature": 1, "address": 16, "lane": 4})),
-            "data": In(ACTIVATION.shape),
-            "tap": Out(stream.Signature(data.StructLayout({"x": ACTIVATION.shape, "last": 1, "wide": 1}))),
+            "data": In(config.activation.shape),
+            "tap": Out(stream.Signature(data.StructLayout({"x": config.activation.shape, "last": 1, "wide": 1}))),
             "window": Out(data.StructLayout({
-                "valid": 1, "swap": 1, "p": data.ArrayLayout(ACTIVATION.shape, self.windows)})),
+                "valid": 1, "swap": 1, "p": data.ArrayLayout(config.activation.shape, self.windows)})),
             "sums": Out(data.StructLayout({"first": 1, "last": 1, "position": ceil_log2(config.positions)})),
             "weight": Out(data.StructLayout({
                 "valid": 1, "row": ceil_log2(config.rows), "live": 1, "address": 16})),
@@ -86,7 +85,7 @@ class ConvolveControl(wiring.Component):
         channel, address, base = Signal(8), Signal(16), Signal(16)
         lane = Signal(range(config.columns))
         column, line = Signal(8), Signal(8)
-        m.submodules.queue = queue = SyncFIFOBuffered(width=ACTIVATION.width, depth=QUEUE)
+        m.submodules.queue = queue = SyncFIFOBuffered(width=config.activation.width, depth=QUEUE)
         room = Signal(range(QUEUE + 1), init=QUEUE)
         read, leave = Signal(), Signal()
         line_end, channel_end, all_read = Signal(), Signal(), Signal()

@@ -28,18 +28,21 @@ class TapEncoder(wiring.Component):
     table : rewrites the encoder's thresholds.
     """
 
-    def __init__(self, *, blocks):
+    def __init__(self, *, blocks, fmt=ACTIVATION):
         self.blocks = blocks
+        self.fmt = fmt
         super().__init__({
             "base": In(stream.Signature(unsigned(16))),
-            "i": In(stream.Signature(data.StructLayout({"x": ACTIVATION.shape, "last": 1, "wide": 1}))),
+            "i": In(stream.Signature(data.StructLayout({"x": fmt.shape, "last": 1, "wide": 1}))),
             "o": Out(stream.Signature(unsigned(128))),
             "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
         })
 
     def elaborate(self, platform):
         m = Module()
-        encoder = place(m, "encoder", NF4Encoder(wide=True), platform)
+        # Codes of 8 bits are those of words with as many fraction bits as thresholds have.
+        wide = self.fmt.frac == THRESHOLD_FRAC
+        encoder = place(m, "encoder", NF4Encoder(wide=wide, fmt=self.fmt), platform)
         packer = place(m, "packer", TapPacker(blocks=self.blocks), platform)
         m.submodules.bases = bases = SyncFIFOBuffered(width=16, depth=4)
         m.d.comb += [
@@ -47,9 +50,10 @@ class TapEncoder(wiring.Component):
             packer.base.p.eq(bases.r_data), packer.base.valid.eq(bases.r_rdy), bases.r_en.eq(packer.base.ready),
             encoder.i.valid.eq(self.i.valid), self.i.ready.eq(encoder.i.ready),
             encoder.i.p.x[0].eq(self.i.p.x), encoder.i.p.last.eq(self.i.p.last),
-            encoder.i.p.wide.eq(self.i.p.wide),
+            *([encoder.i.p.wide.eq(self.i.p.wide)] if wide else []),
             packer.i.valid.eq(encoder.o.valid), encoder.o.ready.eq(packer.i.ready),
-            packer.i.p.eq(encoder.o.p),
+            *([packer.i.p.eq(encoder.o.p)] if wide else
+              [getattr(packer.i.p, field).eq(getattr(encoder.o.p, field)) for field in ("codes", "scale", "last")]),
             encoder.table.en.eq(self.table.en), encoder.table.addr.eq(self.table.addr),
             encoder.table.data.eq(self.table.data),
             self.o.valid.eq(packer.o.valid), self.o.p.eq(packer.o.p), packer.o.ready.eq(self.o.ready),
@@ -78,7 +82,7 @@ class EncodeEngine(wiring.Component):
                 "valid": 1, "row": ceil_log2(config.rows), "address": ceil_log2(config.dense_depth)})),
             "grant": In(1),
             "arrives": In(1),
-            "data": In(ACTIVATION.shape),
+            "data": In(config.activation.shape),
             "taps": Out(stream.Signature(unsigned(128))),
             "raw": Out(stream.Signature(unsigned(128))),
             "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
@@ -87,7 +91,7 @@ class EncodeEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        encoder = place(m, "encoder", TapEncoder(blocks=config.blocks), platform)
+        encoder = place(m, "encoder", TapEncoder(blocks=config.blocks, fmt=config.activation), platform)
         command = self.engine.command
         asked = data.View(EncodeOperands, command.p.args)
 
@@ -119,7 +123,7 @@ class EncodeEngine(wiring.Component):
                              last.eq(asked.elements == 1)]
         m.d.comb += encoder.base.p.eq(asked.scale)
 
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=ACTIVATION.width, depth=self.queue)
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=config.activation.width, depth=self.queue)
         room = Signal(range(self.queue + 1), init=self.queue)
         read, leave = Signal(), Signal()
         m.d.comb += [
@@ -134,7 +138,7 @@ class EncodeEngine(wiring.Component):
                 m.d.sync += reading.eq(0)
 
         # A raw beat is complete with its fourth word, or with the last; while it waits for STORE, nothing follows it.
-        element = Signal(ACTIVATION.shape)
+        element = Signal(config.activation.shape)
         words = Signal(data.ArrayLayout(signed(32), 4))
         place_in_beat = Signal(2)
         whole = Signal()

@@ -5,7 +5,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ACTIVATION, LEVEL, PARAMETER, SCALE
+from ..config import LEVEL, PARAMETER, SCALE
 from ..control.errors import Error
 from ..control.signature import EngineSignature
 from ..formats.codebook import INT8_HIGH, INT8_LOW, NF4
@@ -68,7 +68,7 @@ class ArrayEngine(wiring.Component):
                 "valid": 1, "row": sample, "address": ceil_log2(config.dense_depth)})),
             "peek_grant": Out(1),
             "peek_arrives": Out(1),
-            "peek_data": Out(ACTIVATION.shape),
+            "peek_data": Out(config.activation.shape),
             "taps": Out(stream.Signature(unsigned(128))),
             "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
             "saturated": Out(8),
@@ -81,7 +81,7 @@ class ArrayEngine(wiring.Component):
         config = self.config
         rows, rank = config.rows, config.rank
         array = place(m, "array", SystolicArray(
-            rows=rows, panels=config.panels, columns=rank, precision=Precision(x=ACTIVATION.width), pairs=True),
+            rows=rows, panels=config.panels, columns=rank, precision=Precision(x=config.activation.width), pairs=True),
             platform)
         passes = place(m, "passes", PassControl(config), platform)
         convolve = place(m, "convolve", ConvolveControl(config), platform)
@@ -302,16 +302,16 @@ class ArrayEngine(wiring.Component):
         """Image and feature maps, read a pixel at a time; and the encoder that sees the same pixels."""
         config = self.config
         m.submodules.images = images = memory.Memory(
-            shape=data.ArrayLayout(ACTIVATION.shape, 4), depth=config.image_depth // 4, init=[])
+            shape=data.ArrayLayout(config.activation.shape, 4), depth=config.image_depth // 4, init=[])
         m.submodules.features = features = memory.Memory(
-            shape=data.ArrayLayout(ACTIVATION.shape, config.columns), depth=config.feature_depth, init=[],
+            shape=data.ArrayLayout(config.activation.shape, config.columns), depth=config.feature_depth, init=[],
             attrs={"ram_style": "ultra"})
         image_write, image_read = images.write_port(), images.read_port()
         feature_write, feature_read = features.write_port(), features.read_port()
         pixel = convolve.pixel
         m.d.comb += [
             image_write.en.eq(self.image.valid), image_write.addr.eq(self.image.address),
-            *(image_write.data[n].eq(self.image.data[32 * n:32 * n + ACTIVATION.width].as_signed())
+            *(image_write.data[n].eq(self.image.data[32 * n:32 * n + config.activation.width].as_signed())
               for n in range(4)),
             feature_write.en.eq(finish.feature.valid), feature_write.addr.eq(finish.feature.address),
             feature_write.data.eq(finish.feature.data),
@@ -324,7 +324,7 @@ class ArrayEngine(wiring.Component):
         m.d.sync += convolve.data.eq(Mux(which, feature[delay(m, pixel.lane, 2)],
                                          image[delay(m, pixel.address[:2], 2)]))
 
-        encoder = place(m, "encoder", TapEncoder(blocks=config.blocks), platform)
+        encoder = place(m, "encoder", TapEncoder(blocks=config.blocks, fmt=config.activation), platform)
         m.d.comb += [
             encoder.i.valid.eq(convolve.tap.valid), encoder.i.p.eq(convolve.tap.p),
             convolve.tap.ready.eq(encoder.i.ready),
@@ -446,7 +446,7 @@ class ArrayEngine(wiring.Component):
         # One row's word is let through, the rest is zero: an OR in two steps.
         groups = []
         for at in range(0, rows, 5):
-            group = Signal(ACTIVATION.width, reset_less=True)
+            group = Signal(self.config.activation.width, reset_less=True)
             hit = Signal()
             terms = [Mux(row == n, self.peeked[n].as_unsigned(), 0) for n in range(at, min(at + 5, rows))]
             flags = [arrived[n] & (row == n) for n in range(at, min(at + 5, rows))]

@@ -4,7 +4,7 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ACTIVATION, LEVEL, SCALE
+from ..config import LEVEL, SCALE
 from ..hierarchy import place
 from ..quant.decoder import RowDecoder
 from ..stream.delay import delay
@@ -59,10 +59,10 @@ class RowFeeder(wiring.Component):
             "control_o": Out(RowControl(config)),
             "codes": In(data.StructLayout({"valid": 1, "address": bank, "data": 128})),
             "scale": In(SCALE.shape),
-            "dense_write": In(data.StructLayout({"valid": 1, "address": dense, "data": ACTIVATION.shape})),
-            "window": In(ACTIVATION.shape),
-            "x": Out(ACTIVATION.shape).array(config.panels),
-            "dense": Out(ACTIVATION.shape),
+            "dense_write": In(data.StructLayout({"valid": 1, "address": dense, "data": config.activation.shape})),
+            "window": In(config.activation.shape),
+            "x": Out(config.activation.shape).array(config.panels),
+            "dense": Out(config.activation.shape),
         })
 
     @property
@@ -72,13 +72,14 @@ class RowFeeder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        config = self.config
         control = self.control
-        panels = self.config.panels
+        panels = config.panels
         m.d.sync += self.control_o.eq(control)
 
         # Two halves; four words a block hold codes of 8 bits, of which a beat reads one nibble, then the other.
-        m.submodules.bank = bank = memory.Memory(shape=unsigned(128), depth=8 * self.config.blocks, init=[])
-        m.submodules.dense = dense = memory.Memory(shape=ACTIVATION.shape, depth=self.config.dense_depth, init=[])
+        m.submodules.bank = bank = memory.Memory(shape=unsigned(128), depth=8 * config.blocks, init=[])
+        m.submodules.dense = dense = memory.Memory(shape=config.activation.shape, depth=config.dense_depth, init=[])
         for store, port in ((bank, self.codes), (dense, self.dense_write)):
             write = store.write_port()
             m.d.comb += [write.en.eq(port.valid), write.addr.eq(port.address), write.data.eq(port.data)]

@@ -5,17 +5,21 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ..config import ACTIVATION, DECODED, PARAMETER
+from ..config import DECODED, PARAMETER
 from ..formats.fixed import Fixed, round_shift_hdl, saturate_hdl
 from ..hierarchy import place
 from ..nn.post import PostProcess
 from ..stream.delay import delay
 from .slices import Add
 
-__all__ = ["BIAS", "SumsToken", "DrainToken", "RunLayout", "Hidden", "Align", "Accumulate", "Finish"]
+__all__ = ["bias_format", "SumsToken", "DrainToken", "RunLayout", "Hidden", "Align", "Accumulate", "Finish"]
 
-BIAS = Fixed(width=32, frac=16)
 SUM = signed(48)
+
+
+def bias_format(config):
+    """A bias has the fraction bits of an activation."""
+    return Fixed(width=32, frac=config.activation.frac)
 
 
 def SumsToken(config):
@@ -73,7 +77,7 @@ class Hidden(wiring.Component):
             "token": In(DrainToken(config)),
             "h": Out(data.StructLayout({
                 "valid": 1, "tap": ceil_log2(config.taps), "sample": ceil_log2(config.rows),
-                "h": data.ArrayLayout(ACTIVATION.shape, config.rank)})),
+                "h": data.ArrayLayout(config.activation.shape, config.rank)})),
             "saturated": Out(range(config.rank + 1)),
         })
 
@@ -94,8 +98,8 @@ class Hidden(wiring.Component):
                 terms = added
             rounded = Signal(signed(52), reset_less=True)
             # Half to even needs the dropped bits only here: saturation takes a cycle of its own.
-            m.d.sync += rounded.eq(round_shift_hdl(terms[0], DECODED.frac + PARAMETER.frac - ACTIVATION.frac))
-            word, lane_over = saturate_hdl(rounded, ACTIVATION.shape)
+            m.d.sync += rounded.eq(round_shift_hdl(terms[0], DECODED.frac + PARAMETER.frac - config.activation.frac))
+            word, lane_over = saturate_hdl(rounded, config.activation.shape)
             m.d.sync += self.h.h[lane].eq(word)
             over.append(lane_over)
         live = delay(m, self.valid & (self.sample < self.token.samples), 3, reset_less=False)
@@ -178,7 +182,7 @@ class Finish(wiring.Component):
     def __init__(self, config):
         self.config = config
         columns = config.columns
-        words = data.ArrayLayout(ACTIVATION.shape, columns)
+        words = data.ArrayLayout(config.activation.shape, columns)
         super().__init__({
             "run": In(stream.Signature(RunLayout(config))),
             "bias_write": In(data.StructLayout({
@@ -188,7 +192,7 @@ class Finish(wiring.Component):
                 "valid": 1, "address": ceil_log2(config.feature_depth), "data": words})),
             "dense": Out(data.StructLayout({
                 "valid": 1, "row": ceil_log2(config.rows), "address": ceil_log2(config.dense_depth),
-                "data": ACTIVATION.shape})),
+                "data": config.activation.shape})),
             "hold": Out(1),
             "done": Out(1),
             "saturated": Out(range(columns + 1)),
@@ -200,13 +204,15 @@ class Finish(wiring.Component):
         columns = config.columns
         layout = RunLayout(config)
 
+        bias = bias_format(config)
         m.submodules.biases = biases = memory.Memory(
-            shape=data.ArrayLayout(BIAS.shape, columns), depth=config.bias_depth, init=[])
+            shape=data.ArrayLayout(bias.shape, columns), depth=config.bias_depth, init=[])
         bias_write, bias_read = biases.write_port(), biases.read_port()
         post = place(m, "post", PostProcess(
-            lanes=columns, sum_shape=SUM, sum_frac=ACTIVATION.frac + PARAMETER.frac, bias=BIAS, fmt=ACTIVATION,
+            lanes=columns, sum_shape=SUM, sum_frac=config.activation.frac + PARAMETER.frac, bias=bias,
+            fmt=config.activation,
             max_width=max(config.width, config.rows), max_height=config.width), platform)
-        m.submodules.words = words = SyncFIFOBuffered(width=ACTIVATION.width * columns + 1, depth=self.depth)
+        m.submodules.words = words = SyncFIFOBuffered(width=config.activation.width * columns + 1, depth=self.depth)
         m.submodules.runs = runs = SyncFIFOBuffered(width=layout.size, depth=4)
 
         # A run waits for its bias, then for the runs before it to have left the post-processor.
@@ -246,7 +252,7 @@ class Finish(wiring.Component):
         m.d.sync += self.hold.eq(words.level > self.depth - 4 * config.rows - 64)
 
         run = data.View(layout, runs.r_data)
-        word = data.View(data.ArrayLayout(ACTIVATION.shape, columns), words.r_data[:-1])
+        word = data.View(data.ArrayLayout(config.activation.shape, columns), words.r_data[:-1])
         last_word = words.r_data[-1]
         element = Signal(range(columns))
         base = Signal(16)

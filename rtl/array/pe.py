@@ -136,6 +136,7 @@ class PE(wiring.Component):
 
     def primitive(self, *, family, name):
         """Verilog of this module with the slice instantiated, for synthesis."""
-        if self.both and family == "xc7":
+        # Both sums at once: neither the older slice nor the ECP5's stand-in has a second adder.
+        if self.both and family != "xcup":
             return None
         return pe_primitive(self.precision, family=family, name=name)

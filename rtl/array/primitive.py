@@ -32,6 +32,85 @@ def _slice(cell, options, ports):
     ]
 
 
+def _multiplier(a, a_width, b, b_width, product, *, b_enable="1'b1"):
+    """Lines of an instance of the ECP5's multiplier with registers at its inputs and its output, ``b``'s with an
+    enable. Without a name of theirs those registers end up in fabric, and half a cycle on the way."""
+    ports = {port: "1'b0" for port in (
+        "SIGNEDA", "SIGNEDB", "SOURCEA", "SOURCEB", "CLK1", "CLK2", "CLK3", "CE2", "CE3", "RST0", "RST1", "RST2",
+        "RST3")}
+    ports |= {"SIGNEDA": "1'b1", "SIGNEDB": "1'b1", "CLK0": "clk", "CE0": "1'b1", "CE1": b_enable}
+    for letter, signal, width in (("A", a, a_width), ("B", b, b_width)):
+        ports |= {f"{letter}{n}": f"{signal}[{min(n, width - 1)}]" for n in range(18)}
+    ports |= {f"C{n}": "1'b0" for n in range(18)} | {f"P{n}": f"{product}[{n}]" for n in range(36)}
+    options = {"REG_INPUTA_CLK": "CLK0", "REG_INPUTA_CE": "CE0", "REG_INPUTB_CLK": "CLK0", "REG_INPUTB_CE": "CE1",
+               "REG_OUTPUT_CLK": "CLK0", "REG_OUTPUT_CE": "CE0"}
+    return [
+        "  MULT18X18D #(",
+        ",\n".join(f'    .{key}("{value}")' for key, value in options.items()),
+        "  ) multiplier (",
+        ",\n".join(f"    .{port}({value})" for port, value in ports.items()),
+        "  );",
+    ]
+
+
+def _pe_of_multiplier(precision, name):
+    """A PE on an ECP5: multiplier and its registers, the rest in fabric."""
+    x, w, total = precision.x, precision.w, precision.sum
+    if x > 18:
+        return None
+    return "\n".join([
+        f"module {name} (clk, rst, x_i, x_o, tag_i, tag_o, w_i, w_o, p_i, p_o);",
+        "  input clk, rst;",
+        f"  input [{x - 1}:0] x_i;",
+        f"  output reg [{x - 1}:0] x_o = 0;",
+        "  input [4:0] tag_i;",
+        "  output reg [4:0] tag_o = 0;",
+        f"  input [{w - 1}:0] w_i;",
+        f"  output reg [{w - 1}:0] w_o = 0;",
+        f"  input signed [{total - 1}:0] p_i;",
+        f"  output reg signed [{total - 1}:0] p_o = 0;",
+        f"  reg [{w - 1}:0] waiting = 0;",
+        "  reg [4:0] mode = 0;",
+        "  wire signed [35:0] product;",
+        *_multiplier("x_i", x, "waiting", w, "product", b_enable="tag_i[1]"),
+        "  always @(posedge clk) begin",
+        "    if (tag_i[0]) waiting <= w_i;",
+        "    if (rst) begin x_o <= 0; tag_o <= 0; w_o <= 0; mode <= 0; p_o <= 0; end",
+        "    else begin",
+        "      x_o <= x_i; tag_o <= tag_i; w_o <= w_i; mode <= tag_o;",
+        f"      p_o <= (mode[2] ? product : {total}'sd0)"
+        f" + ((mode[3] ? p_i : {total}'sd0) | (mode[4] ? p_o : {total}'sd0));",
+        "    end",
+        "  end",
+        "endmodule",
+    ]) + "\n"
+
+
+def _multiply_add_of_multiplier(unit, name):
+    """A multiply-add on an ECP5, likewise."""
+    if unit.a_width > 18:
+        return None
+    half = "" if unit.half is None else f" + {unit.width}'sd{1 << unit.half}"
+    tie = [] if unit.half is None else ["  output reg tie = 0;"]
+    names = "clk, rst, a, b, c, add, p" + (", tie" if tie else "")
+    return "\n".join([
+        f"module {name} ({names});",
+        "  input clk, rst, add;",
+        f"  input [{unit.a_width - 1}:0] a;",
+        f"  input [{unit.b_width - 1}:0] b;",
+        f"  input signed [{unit.width - 1}:0] c;",
+        f"  output reg signed [{unit.width - 1}:0] p = 0;",
+        *tie,
+        "  wire signed [35:0] product;",
+        *_multiplier("a", unit.a_width, "b", unit.b_width, "product"),
+        f"  wire signed [{unit.width - 1}:0] total = product + (add ? c : {unit.width}'sd0){half};",
+        "  always @(posedge clk)",
+        "    if (rst) begin p <= 0;" + (" tie <= 0;" if tie else "") + " end",
+        "    else begin p <= total;" + (f" tie <= ~|total[{unit.half}:0];" if tie else "") + " end",
+        "endmodule",
+    ]) + "\n"
+
+
 def pe_primitive(precision, *, family, name):
     """Module ``name`` with the ports of :class:`~.pe.PE` around a DSP48E1 (``xc7``) or DSP48E2 (``xcup``).
 
@@ -45,6 +124,8 @@ def pe_primitive(precision, *, family, name):
     On a DSP48E2 the sum from above goes through Z and the PE's own through W, a tag bit each. A DSP48E1 has
     no W; both go through Z, and one LUT tells it that either comes.
     """
+    if family == "ecp5":
+        return _pe_of_multiplier(precision, name)
     if family not in ("xc7", "xcup"):
         return None
     x, w, total = precision.x, precision.w, precision.sum
@@ -100,6 +181,8 @@ def multiply_add_primitive(unit, *, family, name):
     A and B have a register, then M and P. C comes in without one, and ``add`` opens it: Z is C or 0. The
     constant ``half`` needs the slice's W and its RND, which a DSP48E1 does not have.
     """
+    if family == "ecp5":
+        return _multiply_add_of_multiplier(unit, name)
     if family not in ("xc7", "xcup") or (unit.half is not None and family != "xcup"):
         return None
     newer = family == "xcup"

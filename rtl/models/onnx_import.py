@@ -466,6 +466,6 @@ class _Reader:
             raise _Refused("training_mode is set: export the network in evaluation mode (model.eval())")
 
 
-def load_pretrained() -> Network:
-    """The base network in the package: LeNet-5, trained on upright digits."""
-    return load_onnx(Path(__file__).parent / "data" / "lenet5.onnx")
+def load_pretrained(name: str = "lenet5") -> Network:
+    """A base network in the package, trained on upright digits: LeNet-5, or ``digits`` for images of 8 x 8."""
+    return load_onnx(Path(__file__).parent / "data" / f"{name}.onnx")

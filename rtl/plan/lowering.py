@@ -188,6 +188,8 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
     name, columns, window = network.name, config.columns, config.kernel ** 2
     if rank < 1:
         raise ValueError(f"rank={rank}: must be at least 1")
+    if wide and config.activation_bits != 24:
+        raise ValueError(f"activation_bits={config.activation_bits}: codes of 8 bits need 24")
     _need("classes", network.classes, config.classes, "classes", name)
     convs: list[LoweredConv] = []
     denses: list[LoweredDense] = []
@@ -229,7 +231,7 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
             if run.out_height * run.out_width < 4:
                 raise ValueError(f"{label}: {run.out_height * run.out_width} outputs a channel, at least 4 needed")
             weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi, PARAMETER.frac)
-            bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, ACTIVATION.frac)
+            bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, config.activation.frac)
             _check_sums(label, weight)
             shape = layer.output_shape(shape)
             to_dense = not isinstance(layers[index + 1], Conv)
@@ -257,7 +259,7 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
             taps.append((layer.name, flat_order))
             weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi,
                                PARAMETER.frac)[:, flat_order]
-            bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, ACTIVATION.frac)
+            bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, config.activation.frac)
             _check_sums(label, weight)
             denses.append(LoweredDense(
                 name=layer.name, weight=weight, bias=bias, relu=layer.relu, tap=len(taps) - 1,

@@ -22,7 +22,8 @@ from .assembler import Assembler, pack
 from .lowering import Lowered
 from .schedule import batches, epoch_order
 
-__all__ = ["Settings", "Step", "Plan", "plan_finetune", "learning_scale", "plan_steps", "memory_map"]
+__all__ = ["BEAT", "Settings", "Step", "Plan", "Token", "Writer", "head_words", "words16", "words32",
+           "plan_finetune", "learning_scale", "plan_steps", "memory_map"]
 
 BEAT = 16
 PAGE = 4096
@@ -162,28 +163,35 @@ class _Window:
         return offset
 
 
-def _words16(words: np.ndarray) -> bytes:
+def words16(words: np.ndarray) -> bytes:
     """Rows of up to sixteen 16-bit words, two beats each."""
     out = np.zeros((len(words), 16), "<i2")
     out[:, :words.shape[1]] = words
     return out.tobytes()
 
 
-def _words32(words: np.ndarray, per_row: int) -> bytes:
+def words32(words: np.ndarray, per_row: int) -> bytes:
     out = np.zeros((len(words), per_row), "<i4")
     out[:, :words.shape[1]] = words
     return out.tobytes()
 
 
-class _Writer:
-    """Writes the parts of a fine-tune's program."""
+def head_words(lowered: Lowered, b: Sequence[np.ndarray]) -> bytes:
+    """B of all taps as LOAD and STORE have it: two beats a rank index."""
+    words = np.zeros((lowered.k, 16), np.int64)
+    for tap, matrix in enumerate(b):
+        at = tap * lowered.parts * lowered.config.rank
+        words[at:at + lowered.rank, :lowered.classes] = np.asarray(matrix).T
+    return words16(words)
 
-    def __init__(self, lowered: Lowered, asm: Assembler, images: int, records: int, slots: int) -> None:
+
+class Writer:
+    """Writes the parts of a fine-tune's program; ``images``: where each sample's image lies."""
+
+    def __init__(self, lowered: Lowered, asm: Assembler, images: Sequence[int]) -> None:
         self.low = lowered
         self.asm = asm
         self.images = images
-        self.records = records
-        self.slots = slots
         self.image_count = 0
         self.pending: list[Callable[[], None]] = []
 
@@ -240,13 +248,13 @@ class _Writer:
             wait = ()
         self.asm.add(Engine.ENCODE, EncodeOpcode.RAW, EncodeOperands, elements=low.classes, row=row,
                      from_=low.logits_at, wait=wait, post=(Token.ROW_FREE,), slots=slots)
-        self._store(Source.RAW, record + BEAT * (low.record_scales + low.record_codes), low.record_logits, slots,
+        self.store(Source.RAW, record + BEAT * (low.record_scales + low.record_codes), low.record_logits, slots,
                     post=(Token.STORED,) if row == count - 1 else ())
 
     def _image(self, sample: int, slots: tuple[int, int] | None) -> None:
         low = self.low
         half = self.image_count % 2
-        self.asm.add(Engine.LOAD, 0, LoadOperands, offset=self.images + sample * low.image_words * 4,
+        self.asm.add(Engine.LOAD, 0, LoadOperands, offset=self.images[sample],
                      beats=low.image_words // 4, dest=Destination.IMAGE, arg=half * low.config.image_depth // 8,
                      wait=(Token.IMAGE_FREE,), post=(Token.IMAGE,), phase=Phase.LOAD, slots=slots)
 
@@ -326,10 +334,10 @@ class _Writer:
         tap = low.taps[index]
         codes = low.record_scales + low.block_beats * tap.first_block
         scales = sum(t.scale_beats for t in low.taps[:index])
-        self._store(source, record + BEAT * codes, low.block_beats * tap.blocks, slots)
-        self._store(source, record + BEAT * scales, tap.scale_beats, slots)
+        self.store(source, record + BEAT * codes, low.block_beats * tap.blocks, slots)
+        self.store(source, record + BEAT * scales, tap.scale_beats, slots)
 
-    def _store(self, source: int, offset: int, beats: int, slots=None, *, arg: int = 0, **tokens) -> None:
+    def store(self, source: int, offset: int, beats: int, slots=None, *, arg: int = 0, **tokens) -> None:
         self.asm.add(Engine.STORE, 0, StoreOperands, offset=offset, beats=beats, source=source, arg=arg,
                      phase=Phase.STORE, slots=slots, **tokens)
 
@@ -346,8 +354,8 @@ class _Writer:
             asm.add(Engine.LOAD, 0, LoadOperands, offset=record, beats=low.record_beats, dest=Destination.RECORD,
                     arg=arg, post=(Token.RECORDS,) if row == len(where) - 1 else (), phase=Phase.LOAD)
 
-    def forward(self, step: Step, half: int, loss: int | None) -> None:
-        """Adapters' forward and loss of a microbatch."""
+    def forward(self, step: Step, half: int, loss: int | None, *, apply: bool = True) -> None:
+        """Adapters' forward and loss of a microbatch; ``apply``: B learns from it."""
         low, asm = self.low, self.asm
         count = len(step.samples)
         last = len(low.taps) * low.parts - 1
@@ -356,10 +364,11 @@ class _Writer:
                     wait=(Token.RECORDS,) if virtual == 0 else (), post=(Token.HIDDEN,) if virtual == last else (),
                     **self._pass(virtual, count, half))
         asm.add(Engine.HEAD, HeadOpcode.STEP, HeadOperands, wait=(Token.HIDDEN,), post=(Token.GRADIENT,),
-                phase=Phase.LOSS, samples=count, k=low.k, classes=low.classes, v_mode=step.v_mode, apply=step.last,
+                phase=Phase.LOSS, samples=count, k=low.k, classes=low.classes, v_mode=step.v_mode,
+                apply=step.last and apply,
                 first=step.first, last=step.last, half=half, scale=step.scale, q=step.q, mu=step.mu)
         if loss is not None:
-            self._store(Source.LOSSES, loss, 1)
+            self.store(Source.LOSSES, loss, 1)
 
     def backward(self, step: Step, half: int, final: bool) -> None:
         """Gradients and update of a microbatch; ``final``: of the last one."""
@@ -438,20 +447,16 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
     record_bytes = BEAT * lowered.record_beats
     flat = np.zeros((count, lowered.image_words), "<i4")
     flat[:, :images[0].size] = images.reshape(count, -1)
-    weights = _words16(lowered.weight_words)
-    biases = _words32(lowered.bias_words, 16)
+    weights = words16(lowered.weight_words)
+    biases = words32(lowered.bias_words, 16)
     lane_words = np.concatenate([lowered.lanes_of(tap, a[tap]).reshape(-1, config.columns)
                                  for tap in range(len(lowered.taps))])
-    head = np.zeros((lowered.k, 16), np.int64)
-    for tap, matrix in enumerate(b):
-        at = tap * lowered.parts * config.rank
-        head[at:at + lowered.rank, :lowered.classes] = np.asarray(matrix).T
     label_rows = np.zeros((len(steps), 2 * BEAT), np.uint8)
     for row, step in zip(label_rows, steps):
         row[:len(step.samples)] = labels[step.samples]
     offsets = _place(space, lowered, settings, len(steps), slots)
     asm = Assembler()
-    out = _Writer(lowered, asm, offsets["images"], offsets["records"], slots)
+    out = Writer(lowered, asm, range(offsets["images"], offsets["labels"], 4 * lowered.image_words))
 
     def load(name: str, beats: int, dest: int, **tokens) -> None:
         asm.add(Engine.LOAD, 0, LoadOperands, offset=offsets[name], beats=beats, dest=dest, phase=Phase.LOAD, **tokens)
@@ -518,8 +523,8 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
             fetch(index + 1)
         out.backward(step, index % 2, index == len(steps) - 1)
 
-    out._store(Source.LANES, offsets["lanes"], 2 * len(lane_words), wait=(Token.LEARNT,))
-    out._store(Source.HEAD, offsets["head"], 2 * lowered.k)
+    out.store(Source.LANES, offsets["lanes"], 2 * len(lane_words), wait=(Token.LEARNT,))
+    out.store(Source.HEAD, offsets["head"], 2 * lowered.k)
     asm.add(Engine.CONTROL, ControlOpcode.END)
 
     program = space.take("program", len(asm.code))
@@ -527,8 +532,8 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
         raise ValueError(f"samples={count}: the fine-tune needs a window of {space.at} bytes, there are {window}")
     segments = [
         (offsets["weights"], weights), (offsets["biases"], biases), (offsets["images"], flat.tobytes()),
-        (offsets["labels"], label_rows.tobytes()), (offsets["lanes"], _words16(lane_words)),
-        (offsets["head"], head.astype("<i2").tobytes()), (program, asm.code),
+        (offsets["labels"], label_rows.tobytes()), (offsets["lanes"], words16(lane_words)),
+        (offsets["head"], head_words(lowered, b)), (program, asm.code),
     ]
     return Plan(lowered=lowered, settings=settings, steps=steps, assembler=asm, program_offset=program,
                 segments=segments, records=offsets["records"], slots=slots, lanes=offsets["lanes"],

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["CORES", "Core", "soc_sources"]
+__all__ = ["CORES", "Core", "soc_sources", "tuner_sources"]
 
 _HERE = Path(__file__).parent
 
@@ -39,3 +39,8 @@ def soc_sources(core: str = "picorv32") -> list[Path]:
         raise ValueError(f"core={core}: its Verilog is not installed: pip install {chosen.distribution}")
     own = ("soc.v", "uart.v", "spi.v", chosen.wrapper)
     return [*(_HERE / name for name in own), Path(spec.origin).parent / chosen.file]
+
+
+def tuner_sources(core: str = "picorv32") -> list[Path]:
+    """The Verilog of ``gradloom_tuner``: that of ``gradloom_soc``, and memory in block RAM."""
+    return [_HERE / "tuner.v", _HERE / "onchip_memory.v", _HERE / "onchip_ram.v", *soc_sources(core)]

@@ -12,7 +12,6 @@ __all__ = ["GRADIENT", "HeadStep", "head_step", "output_gradient", "adapter_grad
 
 #: d' and dh: 18 bits, the fraction follows from the gradient exponent.
 GRADIENT = Fixed(width=18, frac=0)
-_DB_OFFSET = ACTIVATION.frac
 
 
 class HeadStep(NamedTuple):
@@ -50,13 +49,13 @@ def adapter_gradients(d_scaled, b, h):
 
 def head_step(h, base, labels, b, v, *, scale: int, q: int, v_mode: int, apply: bool, mu: int = 0,
               max_classes: int = 10, rounding: Rounding = Rounding.NEAREST_EVEN,
-              noise: Noise | None = None) -> HeadStep:
+              noise: Noise | None = None, activation: Fixed = ACTIVATION) -> HeadStep:
     """One command STEP.
 
     Parameters
     ----------
-    h : (samples, k) integers of Q8.16
-    base : (samples, classes) integers of 16 fraction bits
+    h : (samples, k) integers of ``activation``
+    base : (samples, classes) integers of its fraction bits
         Logits of the frozen network.
     labels : (samples,) integers
     b, v : (classes, k) integers of Q4.12 and Fixed(27, 23)
@@ -68,11 +67,11 @@ def head_step(h, base, labels, b, v, *, scale: int, q: int, v_mode: int, apply: 
         Of the unit.
     """
     h, base, b, v = (np.asarray(x, dtype=np.int64) for x in (h, base, b, v))
-    z, over_z = saturate(round_shift(h @ b.T + (base << 12), 12), ACTIVATION.lo, ACTIVATION.hi)
+    z, over_z = ACTIVATION.requantize(h @ b.T + (base << 12), activation.frac + 12)
     entropy = softmax_cross_entropy(z, labels, max_length=max_classes)
     d_scaled, over_d = output_gradient(entropy.d, scale)
     dh, db, over_h = adapter_gradients(d_scaled, b, h)
-    update = optimize(b.T, v.T, db.T, q=q, offset=_DB_OFFSET, v_mode=v_mode, apply=apply, mu=mu,
+    update = optimize(b.T, v.T, db.T, q=q, offset=activation.frac, v_mode=v_mode, apply=apply, mu=mu,
                       rounding=rounding, noise=noise)
     return HeadStep(
         z, entropy.d, d_scaled, dh, db, update.w.T.copy(), update.v.T.copy(),

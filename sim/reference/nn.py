@@ -54,7 +54,7 @@ def matmul_exact(weight, x, *, bound_x=None) -> np.ndarray:
     raise ValueError(f"sums may reach {bound}: more than 63 bits")
 
 
-def post_process(sums, bias, *, relu, pool=1, axis=0, sum_frac=28, bias_frac=16, fmt=ACTIVATION):
+def post_process(sums, bias, *, relu, pool=1, axis=0, sum_frac=None, bias_frac=None, fmt=ACTIVATION):
     """``(words, saturated)``: sums to activations.
 
     Parameters
@@ -67,6 +67,9 @@ def post_process(sums, bias, *, relu, pool=1, axis=0, sum_frac=28, bias_frac=16,
     saturated : int
         Words that were clipped, before ReLU and pooling.
     """
+    # Weights have 12 fraction bits, biases as many as activations.
+    sum_frac = fmt.frac + 12 if sum_frac is None else sum_frac
+    bias_frac = fmt.frac if bias_frac is None else bias_frac
     sums = np.asarray(sums, np.int64)
     limit = 1 << (SUM_BITS - 1)
     if sums.size and (sums.min() < -limit or sums.max() >= limit):
@@ -84,7 +87,8 @@ def post_process(sums, bias, *, relu, pool=1, axis=0, sum_frac=28, bias_frac=16,
     return value, saturated
 
 
-def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, pool=1, chunk=64):
+def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, pool=1, chunk=64,
+               fmt=ACTIVATION):
     """``(y, saturated)`` of convolution, bias, ReLU and max-pool.
 
     Parameters
@@ -121,7 +125,7 @@ def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, 
         height, width = view.shape[2:4]
         columns = view.transpose(1, 4, 5, 0, 2, 3).reshape(flat.shape[1], -1)
         sums = matmul_exact(flat, columns, bound_x=bound).reshape(outputs, len(part), height, width)
-        y, count = post_process(sums, bias, relu=relu, pool=pool)
+        y, count = post_process(sums, bias, relu=relu, pool=pool, fmt=fmt)
         out.append(y.transpose(1, 0, 2, 3))
         saturated += count
     if not out:
@@ -129,7 +133,7 @@ def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, 
     return np.concatenate(out), saturated
 
 
-def dense_layer(x, weight, bias, *, relu=True):
+def dense_layer(x, weight, bias, *, relu=True, fmt=ACTIVATION):
     """``(y, saturated)`` of ``x @ weight.T + bias``, then ReLU.
 
     Parameters
@@ -141,5 +145,5 @@ def dense_layer(x, weight, bias, *, relu=True):
     x, weight = np.asarray(x), np.asarray(weight)
     if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
         raise ValueError(f"x {x.shape}, weight {weight.shape}: want [n, in] and [out, in]")
-    y, saturated = post_process(matmul_exact(weight, x.T), bias, relu=relu)
+    y, saturated = post_process(matmul_exact(weight, x.T), bias, relu=relu, fmt=fmt)
     return y.T, saturated

@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.rtl.config import ACTIVATION, DECODED, PARAMETER, SCALES_PER_BEAT
 from gradloom.rtl.formats.blocks import pack_nibbles
-from gradloom.rtl.formats.fixed import round_shift, saturate
+from gradloom.rtl.formats.fixed import Fixed, round_shift, saturate
 from gradloom.rtl.plan.lowering import BLOCK, Lowered
 from gradloom.rtl.plan.program import Settings, Step, plan_steps
 
@@ -18,13 +18,12 @@ from .quant import decode_fixed, decode_int8, encode_fixed, encode_int8
 __all__ = ["Cache", "Health", "FineTune", "pixels", "forward_base", "fill_cache", "records", "fine_tune", "logits"]
 
 BEAT = 16
-_H_DROP = DECODED.frac + PARAMETER.frac - ACTIVATION.frac
 _A_OFFSET = 9       # fraction bits of a dA sum beyond the gradient exponent
 
 
-def pixels(images: np.ndarray) -> np.ndarray:
-    """uint8 images as words of Q8.16: 255 is 1.0."""
-    return ACTIVATION.encode(np.asarray(images, np.float64) / 255.0)
+def pixels(images: np.ndarray, fmt: Fixed = ACTIVATION) -> np.ndarray:
+    """uint8 images as words of ``fmt``: 255 is 1.0."""
+    return fmt.encode(np.asarray(images, np.float64) / 255.0)
 
 
 @dataclass
@@ -51,6 +50,7 @@ def forward_base(lowered: Lowered, images: np.ndarray) -> tuple[list[np.ndarray]
     """``(taps, logits, saturated)`` of words ``[samples, c, h, w]``; taps are in the device's order."""
     taps: list[np.ndarray] = []
     saturated = 0
+    fmt = lowered.config.activation
     x = np.asarray(images, np.int64)
     for conv in lowered.convs:
         if conv.tap is not None:
@@ -58,12 +58,12 @@ def forward_base(lowered: Lowered, images: np.ndarray) -> tuple[list[np.ndarray]
         run = conv.run
         x, over = conv_layer(x, conv.weight, conv.bias, stride=(run.stride_h, run.stride_w),
                              pads=(run.pad_top, run.pad_left, run.pad_bottom, run.pad_right),
-                             relu=conv.relu, pool=conv.pool)
+                             relu=conv.relu, pool=conv.pool, fmt=fmt)
         saturated += over
     x = x.reshape(len(x), -1)[:, lowered.taps[lowered.denses[0].tap].order]
     for dense in lowered.denses:
         taps.append(x)
-        x, over = dense_layer(x, dense.weight, dense.bias, relu=dense.relu)
+        x, over = dense_layer(x, dense.weight, dense.bias, relu=dense.relu, fmt=fmt)
         saturated += over
     return taps, x, saturated
 
@@ -73,8 +73,8 @@ def fill_cache(lowered: Lowered, images: np.ndarray, health: Health | None = Non
     taps, base, saturated = forward_base(lowered, images)
     if health is not None:
         health.saturated += saturated
-    encode, decode = (encode_int8, decode_int8) if lowered.wide else (encode_fixed, decode_fixed)
-    encoded = [encode(tap) for tap in taps]
+    decode = decode_int8 if lowered.wide else decode_fixed
+    encoded = [encode_int8(tap) if lowered.wide else encode_fixed(tap, fmt=lowered.config.activation) for tap in taps]
     decoded = [decode(codes, scales)[:, :tap.shape[1]] for (codes, scales), tap in zip(encoded, taps)]
     return Cache(codes=[codes for codes, _ in encoded], scales=[scales for _, scales in encoded], decoded=decoded,
                  logits=base)
@@ -134,30 +134,32 @@ class FineTune:
         return out
 
 
-def hidden(a: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, int]:
+def hidden(a: np.ndarray, x: np.ndarray, fmt: Fixed = ACTIVATION) -> tuple[np.ndarray, int]:
     """``(h [samples, rank], saturated)`` of decoded words ``x``."""
     sums = (x.astype(np.float64) @ a.T.astype(np.float64)).astype(np.int64)   # below 2**32 * 2**15: exact
-    return saturate(round_shift(sums, _H_DROP), ACTIVATION.lo, ACTIVATION.hi)
+    return fmt.requantize(sums, DECODED.frac + PARAMETER.frac)
 
 
 def logits(lowered: Lowered, cache: Cache, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
     """Logits of base and adapters, Q8.16, as the head forms them."""
+    fmt = lowered.config.activation
     total = cache.logits.astype(np.int64) << PARAMETER.frac
     for x, matrix, out in zip(cache.decoded, a, b):
-        total = total + hidden(matrix, x)[0] @ np.asarray(out).T
-    return saturate(round_shift(total, PARAMETER.frac), ACTIVATION.lo, ACTIVATION.hi)[0]
+        total = total + hidden(matrix, x, fmt)[0] @ np.asarray(out).T
+    return saturate(round_shift(total, fmt.frac + PARAMETER.frac - ACTIVATION.frac), ACTIVATION.lo, ACTIVATION.hi)[0]
 
 
 def fine_tune(lowered: Lowered, settings: Settings, cache: Cache, labels: np.ndarray, a: Sequence[np.ndarray],
               b: Sequence[np.ndarray], *, health: Health | None = None,
-              progress: Callable[[int, int], None] | None = None) -> FineTune:
+              progress: Callable[[int, int], None] | None = None, steps: Sequence[Step] | None = None) -> FineTune:
     """Fine-tunes adapters ``a`` (``[rank, elements]``, NCHW order) and ``b`` (``[classes, rank]``), both Q4.12."""
     result = FineTune(lowered, [np.asarray(m, np.int64)[:, tap.order] for m, tap in zip(a, lowered.taps)],
                       [np.asarray(m, np.int64) for m in b], health=health or Health())
     velocity_a = [np.zeros_like(m) for m in result.a]
     velocity_b = [np.zeros_like(m) for m in result.b]
     x32 = [x.astype(np.int32) for x in cache.decoded]
-    steps = plan_steps(settings, lowered.config.rows)
+    if steps is None:
+        steps = plan_steps(settings, lowered.config.rows)
     loss = correct = count = 0
     for index, step in enumerate(steps):
         if step.first:
@@ -185,12 +187,12 @@ def _step(lowered: Lowered, state: FineTune, step: Step, x32: list[np.ndarray], 
     v = np.zeros_like(b)
     for tap, part in enumerate(x):
         at = tap * wide
-        h[:, at:at + rank], over = hidden(state.a[tap], part)
+        h[:, at:at + rank], over = hidden(state.a[tap], part, config.activation)
         health.saturated += over
         b[:, at:at + rank] = state.b[tap]
         v[:, at:at + rank] = velocity_b[tap]
     out = head_step(h, base[samples], labels[samples], b, v, scale=step.scale, q=step.q, v_mode=step.v_mode,
-                    apply=step.last, mu=step.mu, max_classes=config.classes)
+                    apply=step.last, mu=step.mu, max_classes=config.classes, activation=config.activation)
     health.saturated += out.saturated
     health.underflowed += out.underflowed
     health.gradient_norm += out.norm

@@ -101,6 +101,8 @@ def test_a_pe_is_one_slice(tmp_path, family, slice_name, luts):
 
 
 def test_no_primitive_is_made_up_for_other_chips():
+    assert PE().primitive(family="ice40", name="pe") is None
+    # More than 18 bits are more than one of its multipliers.
     assert PE().primitive(family="ecp5", name="pe") is None
 
 

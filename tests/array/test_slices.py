@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.rtl.array.pe import PE
+from gradloom.rtl.array.pe import PE, Precision
 from gradloom.rtl.array.slices import Add, MultiplyAdd
 from gradloom.rtl.emit import convert
 
@@ -15,6 +15,10 @@ HERE = Path(__file__).parent
 UNITS = {
     "add": Add, "mac": lambda: MultiplyAdd(a=24, b=18, width=45),
     "round": lambda: MultiplyAdd(a=27, b=18, width=45, half=15), "pe": lambda: PE(both=True),
+}
+OF_MULTIPLIERS = {
+    "mac": lambda: MultiplyAdd(a=16, b=18, width=45), "round": lambda: MultiplyAdd(a=18, b=18, width=45, half=15),
+    "pe": lambda: PE(precision=Precision(x=18)),
 }
 ONLY_E2 = {"round", "pe"}
 
@@ -42,10 +46,26 @@ def test_the_slice_does_what_the_unit_does(tmp_path, monkeypatch, family):
     runner.run_cocotb(built, top="slices_bench", module="slices_bench", directory=tmp_path)
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
+def test_the_ecp5s_multiplier_does_what_the_unit_does(tmp_path, monkeypatch):
+    from gradloom.sim import device, runner
+
+    blocks = Path(device.__file__).parent / "bench" / "ecp5_blocks.sv"
+    sources = {"ecp5_blocks.sv": blocks.read_text(), "ecp5_bench.v": (HERE / "ecp5_bench.v").read_text()}
+    for name, make in OF_MULTIPLIERS.items():
+        sources[f"{name}_b.v"] = convert(make(), name=f"{name}_behaviour").files[f"{name}_behaviour"]
+        sources[f"{name}_s.v"] = make().primitive(family="ecp5", name=f"{name}_sliced")
+    built = runner.build(sources, top="ecp5_bench")
+    monkeypatch.setattr(sys, "path", [str(HERE), *sys.path])
+    runner.run_cocotb(built, top="ecp5_bench", module="slices_bench", directory=tmp_path)
+
+
 def test_what_only_a_dsp48e2_can_do_has_no_other_stand_in():
     for name, make in UNITS.items():
         assert (make().primitive(family="xc7", name=name) is None) == (name in ONLY_E2)
+        # An operand is wider than its multiplier.
         assert make().primitive(family="ecp5", name=name) is None
+    assert all(make().primitive(family="ecp5", name=name) for name, make in OF_MULTIPLIERS.items())
 
 
 @pytest.mark.parametrize("bad", [dict(a=28, b=18), dict(a=24, b=19), dict(a=24, b=18, width=49),

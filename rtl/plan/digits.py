@@ -1,0 +1,36 @@
+"""What a tuner on digits of 8 x 8 does at power-up: an adapter learns them turned by 90 degrees."""
+import numpy as np
+
+from ..config import PARAMETER, Config
+from ..models.datasets import Dataset, digits_split
+from ..models.onnx_import import load_pretrained
+from .lowering import lower
+from .onchip import OnChip, plan_onchip
+from .schedule import initial_adapters
+
+__all__ = ["MEMORY_BYTES", "digits_data", "digits_plan"]
+
+#: Memory in block RAM of the ULX3S's design.
+MEMORY_BYTES = 1 << 18
+RANK, RATE, EPOCHS, DEGREES = 4, 0.05, 20, 90
+#: Blocks of samples to learn from and to judge by.
+TRAIN_BLOCKS, TEST_BLOCKS = 35, 14
+
+
+def digits_data(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS) -> Dataset:
+    """The images, a block for each group of the design's rows."""
+    return digits_split(config.rows * train_blocks, config.rows * test_blocks, degrees=DEGREES)
+
+
+def digits_plan(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS,
+                epochs: int = EPOCHS, memory: int = MEMORY_BYTES) -> OnChip:
+    """What the memory of a design holds at power-up; :class:`ValueError` says what does not fit."""
+    network = load_pretrained("digits")
+    lowered = lower(network, config, RANK)
+    data = digits_data(config, train_blocks=train_blocks, test_blocks=test_blocks)
+    start = initial_adapters(network.taps, network.classes, RANK, 0)
+    images = np.concatenate([data.x_train, data.x_test])
+    return plan_onchip(
+        lowered, config.activation.encode(images / 255.0), np.concatenate([data.y_train, data.y_test]),
+        train=len(data.x_train), epochs=epochs, rate=RATE, memory=memory,
+        a=[PARAMETER.encode(m) for m, _ in start], b=[PARAMETER.encode(m) for _, m in start])

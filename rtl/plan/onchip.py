@@ -1,0 +1,197 @@
+"""A fine-tune whose data and programs all lie in block RAM: blocks of samples, and programs that each serve any block.
+
+A program names places by their offset in the window, and the processor moves the window from block to block
+(``firmware/tuner_main.c``). So a program is as long as a group of samples needs it, however many there are; and a
+sample's record takes the place of its image, which is not asked for again.
+"""
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..control.signature import COMMAND_BYTES, ControlOpcode, ControlOperands, Engine, LoadOperands
+from ..memory.collector import Source
+from ..memory.router import Destination
+from .assembler import Assembler
+from .lowering import Lowered
+from .program import BEAT, Step, Token, Writer, head_words, learning_scale, words16, words32
+
+__all__ = ["BLOCK", "OnChip", "Stage", "plan_onchip"]
+
+#: Bytes of a block: a window begins at a multiple of this.
+BLOCK = 4096
+_MAGIC = b"GLTN"
+_LABELS = 2 * BEAT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A program that runs ``runs`` times over ``blocks`` blocks from ``block`` on; ``told``: with loss and hits."""
+
+    name: str
+    program: str
+    block: int
+    blocks: int
+    runs: int = 1
+    told: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OnChip:
+    """What the memory holds at power-up.
+
+    ``image``: its bytes, whole beats. ``stages``: what the firmware runs, in order. ``step``: what each step of the
+    training is, its ``samples`` being those of a block's first. ``lanes``, ``b``: offsets and bytes of the adapter.
+    ``programs``: where each begins, and what it is; ``adapters``: what it starts from; ``sizes``: bytes by what they
+    hold.
+    """
+
+    lowered: Lowered
+    stages: tuple[Stage, ...]
+    rows: int
+    train_blocks: int
+    test_blocks: int
+    epochs: int
+    scale: tuple[int, int]
+    image: bytes = field(repr=False)
+    lanes: tuple[int, int]
+    b: tuple[int, int]
+    programs: dict[str, tuple[int, Assembler]] = field(repr=False)
+    sizes: dict[str, int]
+    adapters: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] = field(repr=False)
+
+    def steps(self) -> list[Step]:
+        """Steps of the training, in order."""
+        return [_step(np.arange(block * self.rows, (block + 1) * self.rows), self.scale)
+                for _ in range(self.epochs) for block in range(self.train_blocks)]
+
+    def text(self) -> str:
+        """The image as ``$readmemh`` reads it, a beat a line."""
+        return "".join(f"{int.from_bytes(self.image[at:at + BEAT], 'little'):032x}\n"
+                       for at in range(0, len(self.image), BEAT))
+
+
+def _step(samples: np.ndarray, scale: tuple[int, int]) -> Step:
+    return Step(samples=samples, scale=scale[0], q=scale[1], v_mode=0, first=True, last=True, mu=0)
+
+
+def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, train: int, epochs: int, rate: float,
+                a: Sequence[np.ndarray], b: Sequence[np.ndarray], memory: int) -> OnChip:
+    """Plans a fine-tune on the first ``train`` images, judged before and after by the others.
+
+    Parameters
+    ----------
+    images, labels : integers of Q8.16 ``[samples, c, h, w]``, and integers ``[samples]``
+        As many as fill whole groups of the design's rows, and so is ``train``.
+    epochs, rate : int, float
+        Plain SGD on the mean loss of a group; groups come in order.
+    a, b : integers of Q4.12
+        Of each tap, ``[rank, elements]`` (NCHW order) and ``[classes, rank]``.
+    memory : int
+        Bytes that there are.
+    """
+    config = lowered.config
+    rows, count = config.rows, len(images)
+    for what, value in (("samples", count), ("train", train)):
+        if value < 1 or value % rows:
+            raise ValueError(f"{what}={value}: must be a positive multiple of rows={rows}, a step takes that many")
+    if train >= count:
+        raise ValueError(f"train={train}: must be below samples={count}, the others judge the result")
+    if epochs < 1:
+        raise ValueError(f"epochs={epochs}: must be at least 1")
+    scale = learning_scale(rate, rows)
+
+    # A block: a place for each sample's image, then record; labels; the losses of its last step.
+    place = max(4 * lowered.image_words, BEAT * lowered.record_beats)
+    labels_at = rows * place
+    losses_at = labels_at + _LABELS
+    if losses_at + BEAT > BLOCK:
+        raise ValueError(f"rows={rows}: samples of {place} bytes with their labels need {losses_at + BEAT} bytes, a "
+                         f"block has {BLOCK}")
+    blocks, train_blocks = count // rows, train // rows
+    image = bytearray(BLOCK * (1 + blocks))
+    pixels = np.zeros((count, lowered.image_words), "<i4")
+    pixels[:, :images[0].size] = images.reshape(count, -1)
+    for sample in range(count):
+        block, row = divmod(sample, rows)
+        at = BLOCK * (1 + block)
+        image[at + row * place:at + row * place + 4 * lowered.image_words] = pixels[sample].tobytes()
+        image[at + labels_at + row] = int(labels[sample])
+
+    def common(content: bytes) -> tuple[int, int]:
+        at = len(image)
+        image.extend(content)
+        return at, len(content)
+
+    # What all blocks share lies behind them: the set-up runs in the window of the header's block.
+    lane_words = np.concatenate([lowered.lanes_of(tap, a[tap]).reshape(-1, config.columns)
+                                 for tap in range(len(lowered.taps))])
+    weights = common(words16(lowered.weight_words))
+    biases = common(words32(lowered.bias_words, 16))
+    lanes = common(words16(lane_words))
+    head = common(head_words(lowered, b))
+
+    programs: dict[str, tuple[int, Assembler]] = {}
+
+    def program(name: str, asm: Assembler) -> None:
+        asm.add(Engine.CONTROL, ControlOpcode.END)
+        # Programs begin at a multiple of a command.
+        image.extend(bytes(-len(image) % COMMAND_BYTES))
+        programs[name] = common(asm.code)[0], asm
+
+    asm = Assembler()
+    for (at, size), destination in ((biases, Destination.BIASES), (weights, Destination.WEIGHTS),
+                                    (lanes, Destination.LANES), (head, Destination.HEAD)):
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=at, beats=size // BEAT, dest=destination)
+    program("setup", asm)
+
+    places = [row * place for row in range(rows)]
+    asm = Assembler()
+    for token, credits in ((Token.IMAGE_FREE, 2), (Token.ROW_FREE, rows)):
+        for _ in range(credits):
+            asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, post=(token,))
+    out = Writer(lowered, asm, places)
+    out.base(range(rows), places, None)
+    out.flush()
+    program("fill", asm)
+
+    for name, rates in (("train", scale), ("judge", None)):
+        asm = Assembler()
+        out = Writer(lowered, asm, places)
+        step = _step(np.arange(rows), rates or (0, 0))
+        out.fetch(places, labels_at, 0, False)
+        out.forward(step, 0, losses_at, apply=rates is not None)
+        if rates:
+            out.backward(step, 0, True)
+        program(name, asm)
+
+    asm = Assembler()
+    out = Writer(lowered, asm, places)
+    out.store(Source.LANES, lanes[0], lanes[1] // BEAT)
+    out.store(Source.HEAD, head[0], head[1] // BEAT)
+    program("keep", asm)
+
+    test = {"block": 1 + train_blocks, "blocks": blocks - train_blocks}
+    stages = (
+        Stage(name="", program="setup", block=0, blocks=1),
+        Stage(name="", program="fill", block=1, blocks=blocks),
+        Stage(name="before", program="judge", told=True, **test),
+        Stage(name="epoch", program="train", told=True, block=1, blocks=train_blocks, runs=epochs),
+        Stage(name="after", program="judge", told=True, **test),
+        Stage(name="", program="keep", block=0, blocks=1),
+    )
+    image.extend(bytes(-len(image) % BEAT))
+    sizes = {"header": BLOCK, "samples": BLOCK * blocks, "weights": weights[1], "biases": biases[1],
+             "adapter": lanes[1] + head[1], "programs": sum(len(asm.code) for _, asm in programs.values())}
+    if len(image) > memory:
+        raise ValueError(f"samples={count}: the fine-tune needs {len(image)} bytes of memory, there are {memory}")
+    header = _MAGIC + struct.pack("<4I", len(image), len(stages), lanes[0], (lanes[1] + head[1]) // 4)
+    for stage in stages:
+        at, asm = programs[stage.program]
+        header += struct.pack("<8s6I", stage.name.encode("ascii"), at, len(asm), stage.block, stage.blocks,
+                              stage.runs, losses_at if stage.told else 0)
+    image[:len(header)] = header
+    return OnChip(lowered=lowered, stages=stages, rows=rows, train_blocks=train_blocks,
+                  test_blocks=blocks - train_blocks, epochs=epochs, scale=scale, image=bytes(image), lanes=lanes,
+                  b=head, programs=programs, adapters=(a, b), sizes=sizes)

@@ -1,0 +1,57 @@
+// Serves a simulated tuner to sim/tuner.py: requests on standard input, answers on standard output. Each request is a
+// line; numbers are hexadecimal without prefix.
+//   g CYCLES             -> "SPENT STATE COUNT"    runs so long, or to the end of a line on the UART, or till something
+//                                                  is wrong; COUNT bytes of the UART follow. STATE: 1 the processor has
+//                                                  stopped, 2 an access failed, 8 a frame is broken
+//   q                                              ends
+#include <cstdio>
+#include <string>
+
+#include "Vtuner.h"
+#include "verilated.h"
+
+static Vtuner *top;
+
+static void tick() {
+    top->clk = 0;
+    top->eval();
+    top->clk = 1;
+    top->eval();
+}
+
+int main(int argc, char **argv) {
+    Verilated::commandArgs(argc, argv);
+    top = new Vtuner;
+    top->rst = 1;
+    for (int n = 0; n < 16; ++n) tick();
+    top->rst = 0;
+
+    char line[256];
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned long long a = 0;
+        switch (line[0]) {
+        case 'g': {
+            sscanf(line + 1, "%llx", &a);
+            std::string text;
+            unsigned long long spent = 0;
+            unsigned state = 0;
+            while (spent < a && !state && (text.empty() || text.back() != '\n')) {
+                tick();
+                ++spent;
+                if (top->heard) text.push_back(static_cast<char>(top->byte_heard));
+                state = top->trap | top->fault << 1 | top->broken << 3;
+            }
+            printf("%llx %x %zx\n", spent, state, text.size());
+            fwrite(text.data(), 1, text.size(), stdout);
+            break;
+        }
+        case 'q':
+            delete top;
+            return 0;
+        default:
+            return 2;
+        }
+        fflush(stdout);
+    }
+    return 0;
+}

@@ -1,0 +1,40 @@
+// A board's design that fine-tunes on its own, and somebody who listens to its UART: what tuner.cpp drives. The PLL is
+// a wire: one cycle of `clk` is one of the design. With NETLIST the design comes as it left synthesis.
+module tuner #(
+    parameter int DIVISOR = 4
+) (
+    input  logic clk,
+    input  logic rst,
+    output logic heard,
+    output logic [7:0] byte_heard,
+    output logic broken,     // a frame without its stop bit
+    output logic trap,
+    output logic fault
+);
+    logic [7:0] led;
+    logic txd;
+
+`ifdef NETLIST
+    gradloom_ulx3s board (.clk_25mhz(clk), .led, .ftdi_rxd(txd), .wifi_gpio0());
+`else
+    gradloom_ulx3s #(.DIVISOR(DIVISOR)) board (.clk_25mhz(clk), .led, .ftdi_rxd(txd), .wifi_gpio0());
+`endif
+    assign trap = led[1];
+    assign fault = led[2];
+
+    uart_listener #(.DIVISOR(DIVISOR)) listener (.clk, .rst, .txd, .heard, .byte_heard, .broken);
+endmodule
+
+// The PLL, locked from the start.
+module EHXPLLL #(
+    parameter PLLRST_ENA = "", parameter INTFB_WAKE = "", parameter STDBY_ENABLE = "", parameter DPHASE_SOURCE = "",
+    parameter OUTDIVIDER_MUXA = "", parameter FEEDBK_PATH = "", parameter CLKOP_ENABLE = "",
+    parameter CLKI_DIV = 1, parameter CLKFB_DIV = 1, parameter CLKOP_DIV = 1, parameter CLKOP_CPHASE = 0,
+    parameter CLKOP_FPHASE = 0
+) (
+    input  logic CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PHASESTEP, PHASELOADREG, PLLWAKESYNC, ENCLKOP,
+    output logic CLKOP, LOCK
+);
+    assign CLKOP = CLKI;
+    assign LOCK = 1'b1;
+endmodule

