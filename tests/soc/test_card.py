@@ -30,7 +30,7 @@ def program():
     """A system whose accelerator only says what it is."""
     bench = Path(gradloom.sim.__file__).parent / "bench"
     quiet = Path(__file__).with_name("quiet_accelerator.sv")
-    return build_harness("soc", [quiet, *soc_sources(), bench / "soc_bus.sv"],
+    return build_harness("soc", [quiet, *soc_sources(), bench / "soc_bus.sv", bench / "uart_listener.sv"],
                          parameters={"BYTES": MEMORY, "DATA_BITS": 64, "ADDRESS": 32})
 
 
