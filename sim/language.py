@@ -22,7 +22,7 @@ from gradloom.rtl.presets import Preset
 
 from .reference.descent import AdamW, Optimizer, Sgd
 from .reference.llama import Cache, Llama
-from .step_run import Frozen, StepMachine, Training, memory_needed
+from .step_run import Frozen, StepMachine, memory_needed
 from .trainer import StepResult, Trainer
 
 __all__ = ["Quantized", "build", "fine_tune", "finetune", "generate_text", "greedy"]
@@ -74,9 +74,9 @@ def on_machine(trainer: Trainer, texts: Sequence[Sequence[int]], steps: int, con
                progress: Progress) -> list[StepResult]:
     """``steps`` updates, each from one of ``texts`` in turn, by the reference or, with a ``config``, in RTL."""
     if config is not None:
-        progress(0, steps, "a step in floating point")
-        longest = max(texts, key=len)
-        needed = memory_needed(Training(trainer.frozen, longest, trainer.adapters, trainer.layers), config)
+        # The first of the texts is the longest.
+        training, frac = trainer.prepared(texts[0], lambda text: progress(0, steps, text))
+        needed = memory_needed(training, frac, config)
         trainer.machine = StepMachine(config, memory_bytes=needed, tell=lambda text: progress(0, steps, text))
     try:
         found = []

@@ -2,6 +2,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -93,15 +94,21 @@ class Frozen:
     def _head(self) -> None:
         if HEAD_MATRIX in self.words:
             return
-        head = self.head()
+        head = self.head
         frac = fraction_bits(head, 16)
         self.frac[HEAD_MATRIX] = frac + _HALF
         words = np.clip(np.rint(head * 2.0**frac), -(1 << 15), (1 << 15) - 1)
         self.words[HEAD_MATRIX] = words.astype(np.int32) << _HALF
 
+    @cached_property
+    def embedding(self) -> np.ndarray:
+        """A row a token; every step takes some."""
+        return self.tensor(EMBEDDING)
+
+    @cached_property
     def head(self) -> np.ndarray:
         """The head's matrix, its rows padded to whole tiles."""
-        head = self.tensor(EMBEDDING if self.model.tied else HEAD)
+        head = self.embedding if self.model.tied else self.tensor(HEAD)
         return np.pad(head, ((0, -len(head) % EDGE), (0, 0)))
 
     def matrix(self, weight: Codes | Halves) -> np.ndarray:
@@ -112,7 +119,7 @@ class Frozen:
     def exact(self, weight: Codes | Halves) -> np.ndarray:
         """The same as floats, as the model means them."""
         if isinstance(weight, Halves):
-            return self.head()[weight.first:weight.first + weight.outputs].astype(np.float64)
+            return self.head[weight.first:weight.first + weight.outputs].astype(np.float64)
         return self.held[weight.name].weight().astype(np.float64)
 
     def stream(self, name: str) -> bytes:
@@ -170,7 +177,7 @@ class Training:
         self.frozen.load(self.operations)
         ids = np.asarray(self.tokens)
         self.starts: dict[str, tuple[Tensor, np.ndarray]] = {}
-        x = self.inputs["x"] if "x" in self.inputs else self.frozen.tensor(EMBEDDING)[ids]
+        x = self.inputs["x"] if "x" in self.inputs else self.frozen.embedding[ids]
         for tensor, values in ((self.step.input, x), (Tensor(IDENTITY, len(ids), EDGE), np.eye(len(ids), EDGE))):
             self.starts[tensor.name] = tensor, np.asarray(values, np.float64)
         if not self.head:
@@ -366,11 +373,10 @@ def place_frozen(training: Training, layout: Layout) -> None:
             layout.place(HEAD_MATRIX, 2 * training.frozen.words[HEAD_MATRIX].size)
 
 
-def memory_needed(training: Training, config: LinearConfig) -> int:
+def memory_needed(training: Training, frac: Mapping[str, int], config: LinearConfig) -> int:
     """Bytes of the window that a step takes, its program included: a power of two."""
     layout = Layout()
     place_frozen(training, layout)
-    frac = training.fracs(largest(training.exact()), headroom=0)
     program = lower(training.operations, frac, layout, config)
     return 1 << (layout.end + 4096 + len(program.code)).bit_length()
 

@@ -56,15 +56,8 @@ class Trainer:
 
     def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:
         """One update from one text."""
+        training, frac = self.prepared(tokens, tell)
         self.number += 1
-        training = Training(self.frozen, tokens, self.adapters, self.layers, rule=self.rule, number=self.number,
-                            moments=self.moments)
-        if not self.reached or not all(self.reached.values()):
-            if tell is not None:
-                tell("a step in floating point")
-            exact = largest(training.exact())
-            self.reached = {name: self.reached.get(name, 0.0) or exact[name] for name in exact}
-        frac = training.fracs(self.reached, headroom=HEADROOM)
         if self.machine is None:
             made = training.integers(frac, tell)
             values, loss, saturated, cycles = made.values, made.mean_loss, made.saturated, None
@@ -77,6 +70,18 @@ class Trainer:
             self.reached[name] = max(reached[name] * 2.0**-frac[name], before / 2) if name in reached else before
         self._learn(values, frac)
         return StepResult(loss=loss, saturated=saturated, cycles=cycles, values=values, frac=frac)
+
+    def prepared(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None,
+                 ) -> tuple[Training, dict[str, int]]:
+        """The next step on a text, and its fraction bits."""
+        training = Training(self.frozen, tokens, self.adapters, self.layers, rule=self.rule, number=self.number + 1,
+                            moments=self.moments)
+        if not self.reached or not all(self.reached.values()):
+            if tell is not None:
+                tell("a step in floating point")
+            exact = largest(training.exact())
+            self.reached = {name: self.reached.get(name, 0.0) or exact[name] for name in exact}
+        return training, training.fracs(self.reached, headroom=HEADROOM)
 
     def _learn(self, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
         """Takes new words of the adapters."""

@@ -67,7 +67,7 @@ def main() -> None:
             "busy": wanted / told.total, "read_beats": told.read_beats, "write_beats": told.write_beats}
     if not asked.forecast:
         reference = training.integers(frac)
-        machine = StepMachine(config, memory_bytes=memory_needed(training, config),
+        machine = StepMachine(config, memory_bytes=memory_needed(training, frac, config),
                               tell=lambda text: print(text, file=sys.stderr))
         machine.device.set("read_latency", asked.latency)
         run = machine.run(training, frac)
