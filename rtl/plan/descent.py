@@ -3,8 +3,9 @@ import math
 from dataclasses import dataclass, replace
 
 from ..formats.adamw import BETA, BIAS, EPS
+from ..linear.update import UpdateOpcode
 
-__all__ = ["AdamW", "learning_rate", "scaled"]
+__all__ = ["AdamW", "command", "learning_rate", "scaled"]
 
 
 def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int, int]:
@@ -90,6 +91,15 @@ def scaled(rule: float | AdamW, factor: float) -> float | AdamW:
     if isinstance(rule, AdamW):
         return replace(rule, lr=rule.lr * factor, eps=rule.eps / factor, weight_decay=rule.weight_decay / factor)
     return rule * factor**2
+
+
+def command(rule: float | AdamW, number: int, gradient_frac: int, word_frac: int,
+            ) -> tuple[UpdateOpcode, dict[str, int]]:
+    """Opcode and operands of update ``number`` by a rule: AdamW, or SGD's rate."""
+    if isinstance(rule, AdamW):
+        return UpdateOpcode.ADAMW, rule.operands(number, gradient_frac, word_frac)
+    word, shift = learning_rate(rule, gradient_frac, word_frac)
+    return UpdateOpcode.SGD, {"rate": word, "shift": shift}
 
 
 def _float(value: float, bits: int) -> tuple[int, int]:

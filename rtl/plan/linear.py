@@ -1,9 +1,8 @@
 """Programs for a quantised linear layer: where its tensors lie, and the commands of a training step."""
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,16 +14,16 @@ from ..formats.weight_stream import StreamShape
 from ..linear.hidden import HIDDEN_ARG
 from ..linear.machine import Destination, Source
 from ..linear.parts import LinearOperands
-from ..linear.update import UpdateEngine, UpdateOpcode
+from ..linear.update import UpdateEngine
 from ..linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from .assembler import Assembler, Instruction, pack
-from .descent import AdamW, learning_rate
+from .descent import AdamW, command
 from .inputs import FREE, READY, Input, Inputs, wait_for
 from .side import PIECE, Phase, Piece, append, gradient, load, store, update
 
 __all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "codebook_table",
-           "codebook_words", "dense_tile", "fraction_bits", "tile_moments", "tile_rows", "untile_moments",
-           "untile_rows"]
+           "codebook_words", "codes", "dense_tile", "fraction_bits", "hidden", "tile_moments", "tile_rows",
+           "untile_moments", "untile_rows"]
 
 
 
@@ -206,14 +205,13 @@ class LayerPlan:
         inner, outer = (self.rows, self.columns) if backward else (self.columns, self.rows)
         source, result = (at.dy, at.dx) if backward else (at.x, at.y)
         first, second = (at.b, at.a) if backward else (at.a, at.b)
-        bias = 150 - self.exponents.w - SCALE_GUARD
+        tables, tiles = codes(self.stream, at.tables, at.tiles, self.exponents.w, self.config, backward=backward)
         return ProductJob(
-            tables=Transfer(at.tables, self.stream.header_bytes // self.beat,
-                            pack(TABLE_ARG, {"groups": self.stream.groups, "bias": bias})),
+            tables=tables,
             operands=Transfer(source, self._beats(inner, shape.tokens), 0),
             lanes=(Transfer(first, self._beats(inner, shape.rank), 0),
                    Transfer(second, self._beats(outer, shape.rank), inner * shape.rank)) if shape.rank else (),
-            tiles=tuple(self._tiles(backward)), result=Transfer(result, self._beats(outer, shape.tokens), 0),
+            tiles=tiles, result=Transfer(result, self._beats(outer, shape.tokens), 0),
             inner=inner, outer=outer, tokens=shape.tokens, rank=shape.rank, backward=backward,
             shifts=self.exponents.product(backward=backward))
 
@@ -223,21 +221,18 @@ class LayerPlan:
 
     def keep_hidden(self, program: Assembler) -> None:
         """h of the forward product to memory, where it waits for the gradients while other layers have their turn."""
-        append(program, [store(self.place.h, self._hidden_beats, Source.HIDDEN, self._hidden)])
+        kept = self._hidden
+        append(program, [store(kept.offset, kept.beats, Source.HIDDEN, kept.argument)])
         program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
     def restore_hidden(self, program: Assembler) -> None:
         """That h back."""
-        append(program, [_load(Transfer(self.place.h, self._hidden_beats, self._hidden), Destination.HIDDEN)])
+        append(program, [_load(self._hidden, Destination.HIDDEN)])
         program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
     @property
-    def _hidden(self) -> int:
-        return pack(HIDDEN_ARG, {"slot": 0, "tokens": self.shape.tokens, "rank": self.shape.rank})
-
-    @property
-    def _hidden_beats(self) -> int:
-        return -(-self.shape.tokens * self.shape.rank // self.config.beat_words)
+    def _hidden(self) -> "Transfer":
+        return hidden(self.place.h, self.config, slot=0, tokens=self.shape.tokens, rank=self.shape.rank)
 
     def gradients(self, program: Assembler) -> None:
         """``ga = dh' x`` and ``gb = h' dy``, in memory."""
@@ -263,32 +258,17 @@ class LayerPlan:
         """The same in pieces."""
         spare = MASTER.width - WEIGHT.width
         at, e = self.place, self.exponents
-        operands: dict[str, Any]
         pieces = []
         for words, directions, moments, tiles, frac, gradient_frac in (
                 (at.a, at.ga, at.ma, self.columns, e.a + spare, e.ga),
                 (at.b, at.gb, at.mb, self.rows, e.b + spare, e.gb)):
-            if isinstance(rule, AdamW):
-                opcode, operands = UpdateOpcode.ADAMW, rule.operands(step, gradient_frac, frac)
-            else:
-                word, shift = learning_rate(rule, gradient_frac, frac)
-                opcode, operands = UpdateOpcode.SGD, {"rate": word, "shift": shift}
+            opcode, operands = command(rule, step, gradient_frac, frac)
             pieces += update(opcode, operands, self.config, words=words, directions=directions, moments=moments,
                              beats=self._beats(tiles, self.shape.rank), limit=limit)
         return pieces
 
     def _beats(self, tiles: int, rows: int) -> int:
         return tiles * rows * self.config.edge // self.config.beat_words
-
-    def _tiles(self, backward: bool) -> "Iterator[Transfer]":
-        """A load of each tile, in the order of their use."""
-        edge, size = self.config.edge, self.stream.tile_bytes
-        order = (((row, column) for column in range(self.columns) for row in range(self.rows)) if backward else
-                 ((row, column) for row in range(self.rows) for column in range(self.columns)))
-        for row, column in order:
-            yield Transfer(self.place.tiles + (row * self.columns + column) * size, size // self.beat,
-                           pack(TILE_ARG, {"block": row * edge * self.columns + column,
-                                           "blocks_per_row": self.columns}))
 
 
 @dataclass(frozen=True)
@@ -298,6 +278,26 @@ class Transfer:
     offset: int
     beats: int
     argument: int
+
+
+def codes(stream: StreamShape, tables: int, tiles: int, frac: int, config: LinearConfig, *,
+          backward: bool) -> tuple[Transfer, tuple[Transfer, ...]]:
+    """Tables of a linear's stream, and its tiles in the order of their use, from those offsets on; ``frac``: fraction
+    bits of its weights."""
+    beat, (rows, columns) = config.beat_bits // 8, stream.tiles
+    order = ([(row, column) for column in range(columns) for row in range(rows)] if backward else
+             [(row, column) for row in range(rows) for column in range(columns)])
+    header = pack(TABLE_ARG, {"groups": stream.groups, "bias": 150 - frac - SCALE_GUARD})
+    return Transfer(tables, stream.header_bytes // beat, header), tuple(
+        Transfer(tiles + (row * columns + column) * stream.tile_bytes, stream.tile_bytes // beat,
+                 pack(TILE_ARG, {"block": row * config.edge * columns + column, "blocks_per_row": columns}))
+        for row, column in order)
+
+
+def hidden(offset: int, config: LinearConfig, *, slot: int, tokens: int, rank: int) -> Transfer:
+    """h of a slot, to or from memory."""
+    return Transfer(offset, -(-tokens * rank // config.beat_words),
+                    pack(HIDDEN_ARG, {"slot": slot, "tokens": tokens, "rank": rank}))
 
 
 def codebook_table(offset: int, config: LinearConfig) -> Transfer:

@@ -13,7 +13,7 @@ from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, WEIGHT
 from ..formats.vector import FACTOR_FRAC, PROBABILITY_FRAC, TERM
 from ..linear.update import UpdateOpcode
 from . import vector
-from .descent import AdamW, learning_rate
+from .descent import AdamW, command
 
 __all__ = ["EDGE", "Adapter", "Add", "Angles", "Codes", "Fracs", "Gradient", "Halves", "Loss", "Norm", "NormBackward",
            "Operation", "Product", "Rope", "Slice", "Softmax", "SoftmaxBackward", "Swiglu", "SwigluBackward", "Tensor",
@@ -206,11 +206,7 @@ class Update:
         for which, features, rule in zip("ab", (self.linear.inputs, self.linear.outputs), self.rules):
             words = frac[f"{self.adapter.name}.{which}"] + SPARE
             gradient = frac[f"{self.adapter.name}.g{which}"]
-            if isinstance(rule, AdamW):
-                made.append((which, features, UpdateOpcode.ADAMW, rule.operands(self.number, gradient, words)))
-            else:
-                rate, shift = learning_rate(rule, gradient, words)
-                made.append((which, features, UpdateOpcode.SGD, {"rate": rate, "shift": shift}))
+            made.append((which, features, *command(rule, self.number, gradient, words)))
         return made
 
 

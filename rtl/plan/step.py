@@ -6,15 +6,13 @@ from typing import Any
 
 from ..config import LinearConfig
 from ..control.signature import Engine
-from ..formats.linear import SCALE_GUARD
 from ..formats.vector import VectorOpcode
 from ..formats.weight_stream import StreamShape
-from ..linear.hidden import HIDDEN_ARG
 from ..linear.machine import Destination
-from ..linear.weights import TABLE_ARG, TILE_ARG, TileKind
+from ..linear.weights import TileKind
 from . import side
-from .assembler import Assembler, pack
-from .linear import ProductJob, Transfer, dense_tile
+from .assembler import Assembler
+from .linear import ProductJob, Transfer, codes, dense_tile, hidden
 from .operations import (
     EDGE,
     Adapter,
@@ -23,7 +21,6 @@ from .operations import (
     Codes,
     Fracs,
     Gradient,
-    Halves,
     Loss,
     Norm,
     NormBackward,
@@ -133,7 +130,7 @@ class _Lowering:
 
     def _product(self, order: int, operation: Product) -> Main:
         layout, x, y, adapter = self.layout, operation.x, operation.y, operation.adapter
-        rank, hidden, slot = 0, None, self.kept % 2
+        rank, kept, slot = 0, None, self.kept % 2
         lanes: tuple[Transfer, ...] = ()
         if adapter is not None:
             assert isinstance(operation.weight, Codes)
@@ -142,50 +139,39 @@ class _Lowering:
             first, second = ("b", "a") if operation.backward else ("a", "b")
             lanes = (Transfer(layout[f"{adapter.name}.{first}"], x.count * rank * self.row, 0),
                      Transfer(layout[f"{adapter.name}.{second}"], y.count * rank * self.row, x.count * rank))
-            hidden = self._hidden(operation.hidden, x.rows, rank, slot=slot)
+            kept = hidden(layout[operation.hidden], self.config, slot=slot, tokens=x.rows, rank=rank)
             self.kept += 1
         tables, tiles = self._tiles(operation)
         job = ProductJob(
             tables=tables, operands=Transfer(layout.part(x), x.count * x.rows * self.row, 0), lanes=lanes, tiles=tiles,
             result=Transfer(layout.part(y), y.count * y.rows * self.row, 0), inner=x.count, outer=y.count,
             tokens=x.rows, rank=rank, backward=operation.backward, shifts=operation.shifts(self.frac))
-        return Main(order=order, job=job, hidden=hidden, slot=slot)
-
-    def _hidden(self, name: str, tokens: int, rank: int, *, slot: int) -> Transfer:
-        return Transfer(self.layout[name], -(-tokens * rank // self.config.beat_words),
-                        pack(HIDDEN_ARG, {"slot": slot, "tokens": tokens, "rank": rank}))
+        return Main(order=order, job=job, hidden=kept, slot=slot)
 
     def _tiles(self, operation: Product) -> tuple[Transfer | None, tuple[Transfer, ...]]:
         """Tables and tiles in the order of their use."""
         weight, layout = operation.weight, self.layout
         if isinstance(weight, Words):
             return None, tuple(dense_tile(layout.part(part), self.config, rows=part.rows) for part in weight.tiles)
-        columns = weight.inputs // EDGE
+        if isinstance(weight, Codes):
+            shape, start = StreamShape(outputs=weight.outputs, inputs=weight.inputs), layout.codes(weight)
+            return codes(shape, start, start + shape.header_bytes, self.frac[weight.name], self.config,
+                         backward=operation.backward)
+        columns, first, size = weight.inputs // EDGE, weight.first // EDGE, 2 * EDGE * EDGE
         places = [(inner, outer) if operation.backward else (outer, inner)
                   for outer in range(operation.y.count) for inner in range(operation.x.count)]
-        if isinstance(weight, Halves):
-            first, size = weight.first // EDGE, 2 * EDGE * EDGE
-            return None, tuple(
-                dense_tile(layout[weight.name] + ((first + row) * columns + column) * size, self.config, rows=EDGE,
-                           kind=TileKind.HALVES) for row, column in places)
-        shape = StreamShape(outputs=weight.outputs, inputs=weight.inputs)
-        start = layout.codes(weight)
-        tables = Transfer(start, shape.header_bytes // self.beat, pack(TABLE_ARG, {
-            "groups": shape.groups, "bias": 150 - self.frac[weight.name] - SCALE_GUARD}))
-        return tables, tuple(
-            Transfer(start + shape.header_bytes + (row * columns + column) * shape.tile_bytes,
-                     shape.tile_bytes // self.beat,
-                     pack(TILE_ARG, {"block": row * EDGE * columns + column, "blocks_per_row": columns}))
-            for row, column in places)
+        return None, tuple(
+            dense_tile(layout[weight.name] + ((first + row) * columns + column) * size, self.config, rows=EDGE,
+                       kind=TileKind.HALVES) for row, column in places)
 
     # ---- gradients and updates
 
     def _gradient(self, operation: Gradient) -> list[Piece]:
         adapter, name, shifts = operation.adapter, operation.adapter.name, operation.shifts(self.frac)
         pieces: list[Piece] = []
-        for which, hidden, source in (("gb", "h", operation.dy), ("ga", "dh", operation.x)):
-            slot = _RESTORED[hidden]
-            back = self._hidden(f"{name}.{hidden}", source.rows, adapter.rank, slot=slot)
+        for which, kept, source in (("gb", "h", operation.dy), ("ga", "dh", operation.x)):
+            slot = _RESTORED[kept]
+            back = hidden(self.layout[f"{name}.{kept}"], self.config, slot=slot, tokens=source.rows, rank=adapter.rank)
             restore = side.load(back.offset, back.beats, Destination.HIDDEN, back.argument)
             if which == "gb" and self.graded:
                 restore = replace(restore, wait=(_GRADED,))

@@ -348,7 +348,6 @@ def _with_tokens(steps: Sequence[Instruction], config: LinearConfig) -> list[Ins
     return made
 
 
-
 def _settles(step: Instruction) -> bool:
     """Whether a load may wait for it. Moments leave while they come, by commands that stand in that order."""
     return step.engine == Engine.STORE and step.operands["source"] != Source.MOMENTS
