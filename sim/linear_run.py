@@ -32,8 +32,8 @@ from .device import SimulatedDevice, build_device
 from .reference import linear as reference
 from .reference.adamw import adamw
 
-__all__ = ["Chain", "Layer", "LinearMachine", "Step", "choose_exponents", "errors", "mathematics", "reference_step",
-           "values"]
+__all__ = ["Chain", "Layer", "LinearMachine", "Step", "choose_exponents", "errors", "linear_device", "mathematics",
+           "reference_step", "values"]
 
 _SPARE = MASTER.width - WEIGHT.width
 #: Bits that a result may grow by before its exponent, chosen from float, would clip it.
@@ -167,6 +167,15 @@ def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
     return {name: words * 2.0 ** -frac[name] for name, words in step.tensors.items() if name in frac}
 
 
+def linear_device(config: LinearConfig, memory_bytes: int, tell: Callable[[str], None] | None) -> SimulatedDevice:
+    """The machine of a configuration, generated and built; ``tell`` hears what takes long."""
+    if tell is not None:
+        tell("generating the Verilog")
+    program = build_device(design(config), memory_bytes=memory_bytes, data_bits=config.beat_bits,
+                           address_bits=config.address_bits, tell=tell)
+    return SimulatedDevice(program, memory_bytes=memory_bytes)
+
+
 class LinearMachine:
     """A generated machine in simulation, asked for steps of layers.
 
@@ -187,11 +196,7 @@ class LinearMachine:
         self.host: Any = host
         if host is not None:
             return
-        if tell is not None:
-            tell("generating the Verilog")
-        program = build_device(design(config), memory_bytes=memory_bytes, data_bits=config.beat_bits,
-                               address_bits=config.address_bits, tell=tell)
-        self.device = SimulatedDevice(program, memory_bytes=memory_bytes)
+        self.device = linear_device(config, memory_bytes, tell)
         self.host = Accelerator(self.device)
 
     def close(self) -> None:

@@ -39,8 +39,7 @@ from gradloom.rtl.plan.step import Layout, lower
 from gradloom.rtl.plan.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step, norm_gains
 from gradloom.rtl.plan.vector import frac_of, norm_weight
 
-from .designs import design
-from .device import SimulatedDevice, build_device
+from .linear_run import linear_device
 from .reference import linear as reference
 from .reference.llama import rope_angles
 from .reference.step import FloatStep, IntegerStep
@@ -295,11 +294,7 @@ class StepMachine:
     def __init__(self, config: LinearConfig, *, memory_bytes: int = 1 << 28,
                  tell: Callable[[str], None] | None = None) -> None:
         self.config = config
-        if tell is not None:
-            tell("generating the Verilog")
-        program = build_device(design(config), memory_bytes=memory_bytes, data_bits=config.beat_bits,
-                               address_bits=config.address_bits, tell=tell)
-        self.device = SimulatedDevice(program, memory_bytes=memory_bytes)
+        self.device = linear_device(config, memory_bytes, tell)
         self.host = Accelerator(self.device)
         #: Of what stays, and of that with the last step's tensors behind it.
         self.frozen = self.layout = Layout()
