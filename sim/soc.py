@@ -9,7 +9,8 @@ from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.soc import soc_sources
 
 from .designs import design
-from .device import Harness, SimulationError, build_harness
+from .device import SimulationError, build_harness
+from .uart import Talker
 
 __all__ = ["CARDS", "SimulatedSoC", "SoCHost", "build_soc"]
 
@@ -18,8 +19,6 @@ _BENCH = Path(__file__).resolve().parent / "bench"
 MEMORY_BASE = 0x8000_0000
 #: Cards that the slot may hold, by their number in ``bench/sd_card.h``.
 CARDS = {"none": 0, "large": 1, "standard": 2, "old": 3, "multimedia": 4, "wrong voltage": 5, "stuck": 6}
-_TROUBLE = {1: "the processor has stopped", 2: "an access of the processor failed",
-            4: "a rule of AXI4 was broken", 8: "the UART sent a broken frame"}
 
 
 def build_soc(config: LinearConfig, *, core: str = "picorv32", memory_bytes: int = 1 << 24,
@@ -31,7 +30,7 @@ def build_soc(config: LinearConfig, *, core: str = "picorv32", memory_bytes: int
                                      "ADDRESS": config.address_bits})
 
 
-class SimulatedSoC(Harness):
+class SimulatedSoC(Talker):
     """A simulated system on chip.
 
     Parameters
@@ -44,41 +43,14 @@ class SimulatedSoC(Harness):
         The firmware; its file must be called ``soc_image.mem``.
     tell : callable, optional
         Told each line of the UART.
-
-    Attributes
-    ----------
-    cycles : int
-        Simulated so far. lines : what the UART has sent, by lines.
     """
 
     def __init__(self, program: Path, *, memory_bytes: int = 1 << 24, image: Path = IMAGE,
                  tell: Callable[[str], None] | None = None) -> None:
         if image.name != IMAGE.name or not image.is_file():
             raise ValueError(f"image must be a file called {IMAGE.name}, not {str(image)!r}")
-        super().__init__(program, directory=image.parent)
+        super().__init__(program, directory=image.parent, tell=tell)
         self.memory_bytes = memory_bytes
-        self.cycles = 0
-        self.lines: list[str] = []
-        self._tell = tell
-
-    def hear(self, cycles: int = 1 << 24) -> str:
-        """The next line of the UART; :class:`SimulationError` if there is none in so many cycles."""
-        text = b""
-        while not text.endswith(b"\n"):
-            self._ask(f"g {cycles:x}")
-            spent, state, count = self._answer()
-            text += self._bytes(count)
-            self.cycles += spent
-            if state:
-                raise SimulationError("; ".join(why for bit, why in _TROUBLE.items() if state & bit))
-            cycles -= spent
-            if cycles <= 0 and not text.endswith(b"\n"):
-                raise SimulationError(f"the UART is silent after {text!r}")
-        line = text.decode("ascii").rstrip("\n")
-        self.lines.append(line)
-        if self._tell is not None:
-            self._tell(line)
-        return line
 
     def insert(self, content: bytes, **settings: int) -> None:
         """Puts a memory card that holds ``content`` into the slot; ``settings`` are those of ``bench/sd_card.h``."""

@@ -13,14 +13,14 @@ from gradloom.rtl.plan.onchip import OnChip
 from gradloom.rtl.plan.program import Settings, head_words, words16
 
 from .designs import design
-from .device import Harness, SimulationError, build_harness
+from .device import build_harness
 from .reference.loss import softmax_cross_entropy
 from .reference.system import FineTune, fill_cache, fine_tune, logits, pixels
+from .uart import Talker
 
 __all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_lines"]
 
 _BENCH = Path(__file__).resolve().parent / "bench"
-_TROUBLE = {1: "the processor has stopped", 2: "an access of the processor failed", 8: "the UART sent a broken frame"}
 _DIVISOR = 4
 
 
@@ -50,32 +50,20 @@ def build_netlist(directory: Path, *, divisor: int, tell: Callable[[str], None] 
                          defines=("NETLIST",), parameters={"DIVISOR": divisor}, tell=tell)
 
 
-class SimulatedTuner(Harness):
+class SimulatedTuner(Talker):
     """A simulated tuner just out of reset.
 
     ``program``: what :func:`build_tuner` made; ``directory``: where ``memory.mem`` and ``tuner_image.mem`` are.
-    ``cycles``: simulated so far.
     """
 
     def __init__(self, program: Path, directory: Path) -> None:
         super().__init__(program, directory=directory)
-        self.cycles = 0
 
-    def lines(self, cycles: int = 1 << 28) -> Iterable[str]:
+    def told(self, cycles: int = 1 << 28) -> Iterable[str]:
         """Lines of the UART up to ``done`` or ``failed``; :class:`SimulationError` if one takes so many cycles."""
         line = ""
         while line not in ("done", "failed"):
-            text = b""
-            while not text.endswith(b"\n"):
-                self._ask(f"g {cycles:x}")
-                spent, state, count = self._answer()
-                text += self._bytes(count)
-                self.cycles += spent
-                if state:
-                    raise SimulationError("; ".join(why for bit, why in _TROUBLE.items() if state & bit))
-                if spent >= cycles and not text.endswith(b"\n"):
-                    raise SimulationError(f"the UART is silent after {text!r}")
-            line = text.decode("ascii").rstrip("\n")
+            line = self.hear(cycles)
             yield line
 
 

@@ -23,7 +23,7 @@ def heard(name: str, program: Path, folder: Path) -> list[str]:
     tuner = SimulatedTuner(program, folder)
     start = time.monotonic()
     lines = []
-    for line in tuner.lines(1 << 26):
+    for line in tuner.told(1 << 26):
         lines.append(line)
         print(f"{name}  {line}", flush=True)
     spent = time.monotonic() - start

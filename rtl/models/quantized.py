@@ -144,7 +144,9 @@ def read_floats(path: Path) -> dict[str, Tensor]:
 def read_npz(path: Path) -> Iterator[tuple[str, np.ndarray, str]]:
     """``(name, array, type)`` of each array of an npz file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here: numpy leaves the file open if its archive is broken.
+        with path.open("rb") as opened:
+            file = np.load(opened, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise ValueError("is a single array, not an archive")
             arrays = {name: file[name] for name in file.files}

@@ -6,7 +6,7 @@ Each operation has its backward beside it, written out, so that an integer versi
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, Lan
 from gradloom.rtl.models.lora import Adapter
 
 __all__ = [
-    "Cache", "FloatLinears", "Linears", "Llama", "attention", "attention_backward", "cross_entropy", "linear",
+    "Cache", "FloatLinears", "Llama", "attention", "attention_backward", "cross_entropy", "linear",
     "linear_backward", "rms_norm", "rms_norm_backward", "rope", "rope_angles", "swiglu", "swiglu_backward",
 ]
 
@@ -137,19 +137,9 @@ def cross_entropy(logits: Array, tokens: Array) -> tuple[float, Array]:
     return loss, gradient / logits.dtype.type(len(rows))
 
 
-class Linears(Protocol):
-    """The linears of a model by Hugging Face's names, and what they compute. ``x [T, in]``, ``dy [T, out]``."""
-
-    def forward(self, name: str, x: Array, adapter: Adapter | None) -> Array:
-        """``y [T, out]``."""
-
-    def backward(self, name: str, dy: Array, x: Array,
-                 adapter: Adapter | None) -> tuple[Array, tuple[Array, Array] | None]:
-        """``(dx, (dA, dB))``, after :meth:`forward` of the same ``x``; the second is None without an adapter."""
-
-
 class FloatLinears:
-    """:class:`Linears` of float matrices."""
+    """The linears of a model by Hugging Face's names, and what they compute, in floating point. ``x [T, in]``,
+    ``dy [T, out]``."""
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self.weights = weights
@@ -209,12 +199,12 @@ class Llama:
         Of all arithmetic.
     layers : int, optional
         Use only so many of the first layers.
-    linears : Linears, optional
-        What computes the linears; by default float, from the same tensors.
+    linears : FloatLinears, optional
+        What computes the linears; by default plain ones of the same tensors.
     """
 
     def __init__(self, model: LanguageModel, tensor: Callable[[str], Array], *, dtype: Any = np.float32,
-                 layers: int | None = None, linears: Linears | None = None) -> None:
+                 layers: int | None = None, linears: FloatLinears | None = None) -> None:
         self.model = model
         self.layers = model.layers if layers is None else layers
         if not 1 <= self.layers <= model.layers:

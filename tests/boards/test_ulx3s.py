@@ -224,7 +224,7 @@ def test_the_uart_says_what_the_reference_says(tmp_path):
     program = build_tuner(CONFIG, plan, tmp_path, memory_bytes=BOARD.memory_bytes)
     tuner = SimulatedTuner(program, tmp_path)
     try:
-        lines = list(tuner.lines(1 << 22))
+        lines = list(tuner.told(1 << 22))
     finally:
         tuner.close()
     told = [line for line in lines if not line.startswith("cycles: ")]

@@ -1,0 +1,51 @@
+"""A simulated design that talks over a UART."""
+from collections.abc import Callable
+from pathlib import Path
+
+from .device import Harness, SimulationError
+
+__all__ = ["Talker"]
+
+_TROUBLE = {1: "the processor has stopped", 2: "an access of the processor failed",
+            4: "a rule of AXI4 was broken", 8: "the UART sent a broken frame"}
+
+
+class Talker(Harness):
+    """A simulated design, heard line by line.
+
+    Parameters
+    ----------
+    program, directory : see :class:`~.device.Harness`.
+    tell : callable, optional
+        Told each line.
+
+    Attributes
+    ----------
+    cycles : int
+        Simulated so far. lines : what the UART has sent, by lines.
+    """
+
+    def __init__(self, program: Path, *, directory: Path, tell: Callable[[str], None] | None = None) -> None:
+        super().__init__(program, directory=directory)
+        self.cycles = 0
+        self.lines: list[str] = []
+        self._tell = tell
+
+    def hear(self, cycles: int = 1 << 24) -> str:
+        """The next line of the UART; :class:`SimulationError` if there is none in so many cycles."""
+        text = b""
+        while not text.endswith(b"\n"):
+            self._ask(f"g {cycles:x}")
+            spent, state, count = self._answer()
+            text += self._bytes(count)
+            self.cycles += spent
+            if state:
+                raise SimulationError("; ".join(why for bit, why in _TROUBLE.items() if state & bit))
+            cycles -= spent
+            if cycles <= 0 and not text.endswith(b"\n"):
+                raise SimulationError(f"the UART is silent after {text!r}")
+        line = text.decode("ascii").rstrip("\n")
+        self.lines.append(line)
+        if self._tell is not None:
+            self._tell(line)
+        return line
