@@ -31,7 +31,8 @@ class CardError(ValueError):
 class Section:
     """Bytes for memory: ``parts``, files or bytes one after the other, padded with zeros to a multiple of 64.
 
-    ``offset`` counts from the shared memory's first byte. ``capacity``, of an adapter's store: room in each place.
+    ``offset`` counts from the shared memory's first byte, where a job's header may be: the last section then, since the
+    job begins with it. ``capacity``, of an adapter's store: room in each place.
     """
 
     name: str
@@ -55,6 +56,10 @@ class Section:
         """Refuses what the firmware would refuse."""
         if not self.name.isascii() or not self.name.isprintable() or not 1 <= len(self.name) <= 16:
             raise ValueError(f"name={self.name!r}: must be 1 to 16 printable ASCII characters")
+        if self.offset == 0 and self.kind == PLAIN:
+            if self.size > RESERVED:
+                raise ValueError(f"{self.name} has {self.size} bytes: a job's header has at most {RESERVED}")
+            return
         if self.offset < RESERVED or self.offset % _UNIT:
             raise ValueError(f"offset={self.offset} of {self.name}: must be a multiple of {_UNIT}, at least {RESERVED}")
         if self.kind == ADAPTER and (self.capacity % _UNIT or self.capacity < self.size):

@@ -4,14 +4,16 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 
 from . import registers
 
-__all__ = ["DONE", "FAILED", "HEADER_BYTES", "RAM_BYTES", "TUNER_RAM_BYTES", "Job", "Result", "Run", "parse_error",
-           "parse_run"]
+__all__ = ["DONE", "FAILED", "HEADER_BYTES", "RAM_BYTES", "TUNER_RAM_BYTES", "Job", "Kept", "Program", "Result",
+           "ResultKind", "Run", "parse_error", "parse_losses", "parse_run"]
 
 _MAGIC = b"GLRN"
-_LAYOUT = 1
+_LAYOUT = 2
+_MAX_PROGRAMS = 180
 _MAX_RESULTS = 16
 #: What the firmware makes of a job's first four bytes.
 DONE, FAILED = b"DONE", b"FAIL"
@@ -23,13 +25,22 @@ RAM_BYTES = 32 << 10
 TUNER_RAM_BYTES = 16 << 10
 
 
+class ResultKind(IntEnum):
+    """How the UART tells a result: a word as a number, words by their CRC-32, the loss in nats a token."""
+
+    NUMBER = 0
+    SUM = 1
+    LOSS = 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Words at ``offset`` of the window that are told after a run: one as a number of ``fraction`` bits behind the
-    point, more by their CRC-32. ``name`` has at most eight ASCII characters."""
+    """Words at ``offset`` of the window that are told after a run: a number of ``fraction`` bits behind the point, a
+    sum, or what the loss's command leaves (four words). ``name`` has at most eight ASCII characters."""
 
     name: str
     offset: int
+    kind: ResultKind = ResultKind.NUMBER
     words: int = 1
     fraction: int = 0
 
@@ -38,56 +49,99 @@ class Result:
             raise ValueError(f"name must be 1 to 8 printable ASCII characters, not {self.name!r}")
         if self.offset < 0 or self.offset % 4:
             raise ValueError(f"offset of {self.name} must be a multiple of 4, not {self.offset}")
-        if self.words < 1:
-            raise ValueError(f"words of {self.name} must be positive, not {self.words}")
+        wanted = {ResultKind.NUMBER: 1, ResultKind.LOSS: 4}.get(self.kind, max(self.words, 1))
+        if self.words != wanted:
+            raise ValueError(f"words of {self.name} must be {wanted}, not {self.words}")
         if not 0 <= self.fraction <= 31:
             raise ValueError(f"fraction of {self.name} must be 0 to 31, not {self.fraction}")
 
 
+@dataclass(frozen=True)
+class Program:
+    """``code`` at ``offset`` of the window, to be run ``runs`` times. ``checked``: the firmware looks at its sum first,
+    120 cycles a word; what comes as a section of a card has been checked already."""
+
+    code: bytes
+    offset: int = 0
+    runs: int = 1
+    checked: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.code or len(self.code) % registers.COMMAND_BYTES:
+            raise ValueError(f"program must be commands of {registers.COMMAND_BYTES} bytes, not {len(self.code)}")
+        if self.offset % registers.COMMAND_BYTES:
+            raise ValueError(f"offset of a program must be a multiple of {registers.COMMAND_BYTES}, not {self.offset}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """An adapter of ``bytes`` bytes, a multiple of 64, at ``offset`` of the window; its store is at ``store`` from the
+    shared memory's first byte on, outside the window, and has that capacity. It is kept after every ``every`` runs, and
+    after the last: 300 cycles a word."""
+
+    offset: int
+    bytes: int
+    store: int
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        for field in ("bytes", "store"):
+            if getattr(self, field) % 64 or getattr(self, field) < 1:
+                raise ValueError(f"{field}={getattr(self, field)} of the adapter: must be a multiple of 64")
+        if self.every < 1:
+            raise ValueError(f"every={self.every} of the adapter: must be at least 1")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A program in the window, to be run ``runs`` times.
+    """Programs in the window, to be run one after the other.
 
     Parameters
     ----------
     window_offset, window_bytes : int
         The window, from the start of the shared memory.
-    program_offset, program : int, bytes
-        Where the program lies in the window, and what it is.
+    programs : tuple of Program
     watchdog : int
         Cycles without progress after which a run is stopped; 0: none.
+    results : tuple of Result
+        Told after each run.
+    kept : Kept, optional
+        An adapter that starts from its store, and is kept there after each run.
     """
 
     window_bytes: int
-    program: bytes
-    program_offset: int = 0
+    programs: tuple[Program, ...]
     window_offset: int = HEADER_BYTES
-    runs: int = 1
     watchdog: int = 0
     results: tuple[Result, ...] = ()
+    kept: Kept | None = None
 
     def __post_init__(self) -> None:
         if self.window_offset % 4096 or self.window_offset < HEADER_BYTES:
             raise ValueError(f"window_offset must be a multiple of 4096 after the header, not {self.window_offset}")
-        if not self.program or len(self.program) % registers.COMMAND_BYTES:
-            raise ValueError(f"program must be commands of {registers.COMMAND_BYTES} bytes, not {len(self.program)}")
-        if self.program_offset % registers.COMMAND_BYTES:
-            raise ValueError(f"program_offset must be a multiple of {registers.COMMAND_BYTES}, not "
-                             f"{self.program_offset}")
+        if not 1 <= len(self.programs) <= _MAX_PROGRAMS:
+            raise ValueError(f"programs: 1 to {_MAX_PROGRAMS}, not {len(self.programs)}")
         if len(self.results) > _MAX_RESULTS:
             raise ValueError(f"results: at most {_MAX_RESULTS}, not {len(self.results)}")
-        ends = [self.program_offset + len(self.program), *(r.offset + 4 * r.words for r in self.results)]
+        ends = [*(each.offset + len(each.code) for each in self.programs),
+                *(each.offset + 4 * each.words for each in self.results)]
+        if self.kept is not None:
+            ends.append(self.kept.offset + self.kept.bytes)
         if max(ends) > self.window_bytes:
             raise ValueError(f"window_bytes={self.window_bytes}: the job needs {max(ends)}")
 
     def header(self) -> bytes:
         """The header as it lies at the start of the shared memory. Write it after all else, its first word last."""
-        fields = [self.window_offset, self.window_bytes, self.program_offset,
-                  len(self.program) // registers.COMMAND_BYTES, zlib.crc32(self.program), self.runs, self.watchdog,
-                  len(self.results)]
-        body = struct.pack(f"<{len(fields)}I", *fields)
+        each = self.kept
+        kept = (0, 0, 0, 0) if each is None else (each.offset, each.bytes, each.store, each.every)
+        body = struct.pack("<9I", self.window_offset, self.window_bytes, self.watchdog, *kept, len(self.programs),
+                           len(self.results))
+        for program in self.programs:
+            body += struct.pack("<5I", program.offset, len(program.code) // registers.COMMAND_BYTES,
+                                zlib.crc32(program.code), program.checked, program.runs)
         for result in self.results:
-            body += struct.pack("<8s3I", result.name.encode("ascii"), result.offset, result.words, result.fraction)
+            body += struct.pack("<8s4I", result.name.encode("ascii"), result.kind, result.offset, result.words,
+                                result.fraction)
         return _MAGIC + struct.pack("<3I", _LAYOUT, 16 + len(body), zlib.crc32(body)) + body
 
 
@@ -103,6 +157,7 @@ class Run:
 
 
 _RUN = re.compile(r"run (\d+): (\d+) cycles, (\d+) beats read, (\d+) written, (\d+) saturated")
+_LOSS = re.compile(r".{1,8} = (\d+\.\d+) nats a token, \d+ tokens")
 _ERROR = re.compile(r"error: (\w+) 0x([0-9a-f]+) at command (\d+), address 0x([0-9a-f]+): .*")
 
 
@@ -111,6 +166,12 @@ def parse_run(lines: Iterable[str]) -> list[Run]:
     found = (_RUN.fullmatch(line) for line in lines)
     return [Run(**dict(zip(("number", "cycles", "read_beats", "write_beats", "saturated"), map(int, match.groups()))))
             for match in found if match]
+
+
+def parse_losses(lines: Iterable[str]) -> list[float]:
+    """The losses, in nats a token, that lines of the UART tell of."""
+    found = (_LOSS.fullmatch(line) for line in lines)
+    return [float(match[1]) for match in found if match]
 
 
 def parse_error(lines: Iterable[str]) -> tuple[int, int, int] | None:

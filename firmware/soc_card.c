@@ -23,7 +23,7 @@ void card_load(void)
 #define MAGIC 0x44434c47u /* "GLCD" */
 #define LAYOUT 1u
 #define MAX_SECTIONS 12u
-/* Here lies the header of a job. */
+/* Here lies the header of a job, which may be a section of its own: the last, so that all it needs is there. */
 #define RESERVED 4096u
 
 enum { PLAIN, ADAPTER };
@@ -66,6 +66,8 @@ static const char *refuse(const struct header *header, const struct section *sec
     if (section->block == 0 || section->block > header->blocks ||
         blocks_of(section) > header->blocks - section->block)
         return "is outside the image";
+    if (section->offset == 0 && section->kind == PLAIN)
+        return section->bytes > RESERVED ? "is outside the memory" : NULL;
     if (section->offset % 64 || section->offset < RESERVED || section->offset > GL_MEMORY_BYTES)
         return "is outside the memory";
     room = GL_MEMORY_BYTES - section->offset;

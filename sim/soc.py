@@ -3,7 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradloom.firmware.host import Counters, ProgramError
-from gradloom.firmware.soc import DONE, Job, Result, Run, parse_error, parse_run
+from gradloom.firmware.soc import DONE, Job, Program, Result, Run, parse_error, parse_run
 from gradloom.firmware.soc_image import IMAGE
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.soc import soc_sources
@@ -70,10 +70,15 @@ class SimulatedSoC(Talker):
 
         ``cycles`` bounds the wait for each line.
         """
-        self.write_memory(job.window_offset + job.program_offset, job.program)
+        for program in job.programs:
+            self.write_memory(job.window_offset + program.offset, program.code)
         header = job.header()
         self.write_memory(4, header[4:])
         self.write_memory(0, header[:4])
+        return self.listen(cycles)
+
+    def listen(self, cycles: int = 1 << 24) -> list[str]:
+        """All lines of the next job, from behind ``ready`` up to ``done`` or ``failed``."""
         while self.hear(cycles) != "ready":
             pass
         lines: list[str] = []
@@ -116,8 +121,8 @@ class SoCHost:
     def run(self, offset: int, commands: int, *, timeout: float | None = None) -> Counters:
         """Runs a program to its end; :class:`ProgramError` if it stops, as the UART tells. What the UART does not
         tell is 0 in the counters."""
-        job = Job(window_bytes=self.window_bytes, program_offset=offset, program=self.fetch(offset, 32 * commands),
-                  results=self.results)
+        job = Job(window_bytes=self.window_bytes, results=self.results,
+                  programs=(Program(self.fetch(offset, 32 * commands), offset),))
         self.lines = self.soc.run(job)
         error = parse_error(self.lines)
         if error is not None:

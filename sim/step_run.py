@@ -247,25 +247,23 @@ class Training:
 
     # ---- in memory
 
-    def memory(self, frac: Mapping[str, int], layout: Layout, config: LinearConfig) -> dict[int, bytes]:
-        """What must be in memory, but for the frozen matrices, by offset; those of ``layout``'s names."""
-        made = {}
-        for name, (tensor, values) in self.starts.items():
-            made[layout.tensor(tensor)] = tile_rows(_encoded(values, frac[name], tensor.form), EDGE)
+    def data(self, frac: Mapping[str, int]) -> dict[str, bytes]:
+        """What the step does not make, as it lies in memory, by name; the frozen matrices aside."""
+        made = {name: tile_rows(_encoded(values, frac[name], tensor.form), EDGE)
+                for name, (tensor, values) in self.starts.items()}
         for name, words in self.tables(frac).items():
-            if name not in layout.offsets:
-                continue
             if words.ndim == 3:
-                data = tile_moments(words[0], words[1], EDGE)
+                made[name] = tile_moments(words[0], words[1], EDGE)
             elif words.ndim == 1:
                 whole = np.where(words < 0, 1 << 31, words) if name == TARGETS else words
-                data = whole.astype(np.int64).astype("<u4").tobytes()
-            elif name.endswith(".b"):
-                data = tile_rows(words.T, EDGE)
+                made[name] = whole.astype(np.int64).astype("<u4").tobytes()
             else:
-                data = tile_rows(words, EDGE)
-            made[layout[name]] = data
+                made[name] = tile_rows(words.T if name.endswith(".b") else words, EDGE)
         return made
+
+    def memory(self, frac: Mapping[str, int], layout: Layout) -> dict[int, bytes]:
+        """The same by offset, as far as ``layout`` has a place for it."""
+        return {layout[name]: data for name, data in self.data(frac).items() if name in layout.offsets}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +312,7 @@ class StepMachine:
                 self.held.add(name)
         layout = self.layout = self.frozen.copy()
         program = lower(training.operations, frac, layout, self.config)
-        for offset, data in training.memory(frac, layout, self.config).items():
+        for offset, data in training.memory(frac, layout).items():
             self.host.store(offset, data)
         start = -(-layout.end // 4096) * 4096
         self.host.store(start, program.code)

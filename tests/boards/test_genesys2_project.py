@@ -11,7 +11,7 @@ from amaranth_boards.genesys2 import Genesys2Platform
 from gradloom import boards
 from gradloom.boards.flow import FlowError, MissingToolError
 from gradloom.boards.genesys2.memory import PINS
-from gradloom.firmware.soc import Job
+from gradloom.firmware.soc import Job, Program
 
 BOARD = boards.find("genesys2")
 
@@ -251,8 +251,9 @@ def load(design, report, tcl, tmp_path):
 
 
 def test_files_reach_memory_and_the_first_word_of_the_header_is_last(load, tmp_path):
-    job = Job(window_bytes=8192, program=bytes(range(32)) * 40)
-    (tmp_path / "window").write_bytes(job.program + b"xyz")
+    program = bytes(range(32)) * 40
+    job = Job(window_bytes=8192, programs=(Program(program),))
+    (tmp_path / "window").write_bytes(program + b"xyz")
     (tmp_path / "header").write_bytes(job.header())
     journal, error = load("4096", tmp_path / "window", "0", tmp_path / "header")
     assert error is None
@@ -267,7 +268,7 @@ def test_files_reach_memory_and_the_first_word_of_the_header_is_last(load, tmp_p
         words = [int(options["-data"][at:at + 8], 16) for at in range(0, 8 * length, 8)][::-1]
         struct.pack_into(f"<{length}I", memory, address - 0x8000_0000, *words)
         order.append(address)
-    assert memory[4096:4096 + len(job.program) + 3] == job.program + b"xyz"
+    assert memory[4096:4096 + len(program) + 3] == program + b"xyz"
     assert memory[:len(job.header())] == job.header()
     assert order[-1] == 0x8000_0000
     assert len(journal.calls("run_hw_axi")) == len(order)

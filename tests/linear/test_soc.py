@@ -7,9 +7,10 @@ import zlib
 import numpy as np
 import pytest
 
+from gradloom.firmware.adapter_store import AdapterStore
 from gradloom.firmware.card import Section, write_card
 from gradloom.firmware.host import ProgramError
-from gradloom.firmware.soc import FAILED, Job, Result
+from gradloom.firmware.soc import FAILED, Job, Kept, Program, Result, ResultKind, parse_losses
 from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
 from gradloom.rtl.control.signature import ControlOpcode, Engine
 from gradloom.rtl.linear.parts import LinearOperands
@@ -64,7 +65,7 @@ def test_a_training_step_leaves_the_words_of_the_reference(soc, stall):
     place = LayerMap.place(layer.shape, SMALL, 1 << 16)
     results = (Result(name="y[0,0]", offset=place.y, fraction=e.y),
                Result(name="dx[0,0]", offset=place.dx, fraction=31),
-               Result(name="adapterA", offset=place.a, words=4 * 48))
+               Result(name="adapterA", offset=place.a, kind=ResultKind.SUM, words=4 * 48))
     host = SoCHost(soc, results)
     expected = reference_step(layer, e, RATE)
     found = LinearMachine(SMALL, host=host).step(layer, e, RATE)
@@ -122,7 +123,7 @@ def test_the_processor_costs_the_accelerator_no_cycle(soc, machine):
 def test_an_error_is_told_and_the_next_program_runs(soc):
     bad = commands((Engine.CONTROL, ControlOpcode.FENCE, None, {}),
                    (Engine.ARRAY, 0, LinearOperands, {"inner": 1, "outer": 1, "tokens": 0}))
-    assert soc.run(Job(window_bytes=WINDOW, program=bad)) == [
+    assert soc.run(Job(window_bytes=WINDOW, programs=(Program(bad),))) == [
         "program: 3 commands",
         "error: BAD_OPERAND 0x00000012 at command 1, address 0x00000000: An operand is outside the engine's bounds.",
         "failed"]
@@ -131,17 +132,18 @@ def test_an_error_is_told_and_the_next_program_runs(soc):
     host.store(0, bad)
     with pytest.raises(ProgramError, match="BAD_OPERAND at command 1"):
         host.run(0, 3)
-    assert soc.run(Job(window_bytes=WINDOW, program=commands(), runs=2))[-1] == "done"
+    assert soc.run(Job(window_bytes=WINDOW, programs=(Program(commands(), runs=2),)))[-1] == "done"
 
 
 def test_a_program_runs_as_often_as_asked(soc):
-    lines = soc.run(Job(window_bytes=WINDOW, program=commands(), runs=3))
+    lines = soc.run(Job(window_bytes=WINDOW, programs=(Program(commands(), runs=3),)))
     assert [line.split(":")[0] for line in lines] == ["program", "run 1", "run 2", "run 3", "done"]
 
 
 def spoilt(change, *, repair=True):
     """Headers that say something wrong, with a right sum if ``repair``."""
-    job = Job(window_bytes=WINDOW, program=commands(), results=(Result(name="r", offset=64, words=2),))
+    job = Job(window_bytes=WINDOW, programs=(Program(commands()),),
+              results=(Result(name="r", offset=64, kind=ResultKind.SUM, words=2),))
     words = bytearray(job.header())
     for index, value in change.items():
         struct.pack_into("<I", words, 4 * index, value)
@@ -152,47 +154,110 @@ def spoilt(change, *, repair=True):
     class Spoilt(Job):
         def header(self):
             return bytes(words)
-    return Spoilt(window_bytes=WINDOW, program=commands())
+    return Spoilt(window_bytes=WINDOW, programs=(Program(commands()),))
 
 
 @pytest.mark.parametrize("change, repair, message", [
-    ({1: 2}, True, "the header is of another layout"),
-    ({2: 1000}, True, "the header has no such length"),
+    ({1: 1}, True, "the header is of another layout"),
+    ({2: 40000}, True, "the header has no such length"),
     ({2: 47}, True, "the header has no such length"),
-    ({9: 77}, False, "the header's sum is wrong"),
-    ({11: 2}, True, "the header has another number of results"),
+    ({14: 77}, False, "the header's sum is wrong"),
+    ({12: 2}, True, "the header has another number of programs or results"),
+    ({11: 2}, True, "the header has another number of programs or results"),
+    ({11: 0x1000_0001}, True, "the header has another number of programs or results"),
     ({4: 0x4000_0000, 5: 4096}, True, "the window is outside the memory"),
     ({5: 0xFFFF_F000}, True, "the window is outside the memory"),
-    ({6: 2}, True, "the program is outside the window"),
-    ({6: WINDOW}, True, "the program is outside the window"),
-    ({7: 1 << 27}, True, "the program is outside the window"),
-    ({8: 1}, True, "the program's sum is wrong"),
-    ({14: WINDOW - 4}, True, "a result is outside the window"),
-    ({15: 1 << 30}, True, "a result is outside the window"),
-    ({16: 32}, True, "a result is outside the window"),
-    ({7: 0, 8: 0}, True, "the driver refused the program"),
-    ({4: 2048}, True, "the driver refused the program"),
+    ({13: 2}, True, "a program is outside the window"),
+    ({13: WINDOW}, True, "a program is outside the window"),
+    ({14: 1 << 27}, True, "a program is outside the window"),
+    ({15: 1}, True, "the program's sum is wrong"),
+    ({20: 3}, True, "a result is outside the window"),
+    ({20: 0}, True, "a result has another number of words"),
+    ({20: 2}, True, "a result has another number of words"),
+    ({21: WINDOW - 4}, True, "a result is outside the window"),
+    ({22: 1 << 30}, True, "a result is outside the window"),
+    ({23: 32}, True, "a result is outside the window"),
+    ({14: 0, 15: 0}, True, "the driver refused the program"),
+    ({4: 2048}, True, "the driver refused the window"),
+    ({8: 32, 9: 1 << 17, 10: 1}, True, "the adapter is outside the window"),
+    ({7: WINDOW, 8: 64, 9: 1 << 17, 10: 1}, True, "the adapter is outside the window"),
+    ({8: 64, 9: (1 << 17) + 4, 10: 1}, True, "the adapter's store is outside the memory"),
+    ({8: 64, 9: (1 << 30) - 192, 10: 1}, True, "the adapter's store is outside the memory"),
+    ({8: 64, 9: WINDOW, 10: 1}, True, "the adapter's store is in the window"),
+    ({8: 64, 9: 1 << 17, 10: 0}, True, "the adapter is outside the window"),
 ])
 def test_a_bad_header_is_refused(soc, change, repair, message):
     soc.write_memory(2048, commands())  # where a window at 2048 looks for it
     lines = soc.run(spoilt(change, repair=repair))
     assert lines[-2:] == [f"error: {message}", "failed"]
-    assert soc.run(Job(window_bytes=WINDOW, program=commands()))[-1] == "done"
+    assert soc.run(Job(window_bytes=WINDOW, programs=(Program(commands()),)))[-1] == "done"
 
 
 @pytest.mark.parametrize("make, message", [
     (lambda: Result(name="", offset=0), "name"), (lambda: Result(name="nine char", offset=0), "name"),
     (lambda: Result(name="a", offset=2), "offset of a"), (lambda: Result(name="a", offset=0, words=0), "words of a"),
     (lambda: Result(name="a", offset=0, fraction=32), "fraction of a"),
-    (lambda: Job(window_bytes=64, program=b"123"), "program must"),
-    (lambda: Job(window_bytes=64, program=bytes(96)), "the job needs 96"),
-    (lambda: Job(window_bytes=64, program=bytes(32), window_offset=64), "window_offset"),
-    (lambda: Job(window_bytes=64, program=bytes(32), program_offset=16), "program_offset"),
-    (lambda: Job(window_bytes=64, program=bytes(32), results=(Result(name="a", offset=0),) * 17), "at most 16"),
+    (lambda: Result(name="a", offset=0, words=2), "words of a must be 1, not 2"),
+    (lambda: Result(name="a", offset=0, kind=ResultKind.LOSS), "words of a must be 4, not 1"),
+    (lambda: Program(b"123"), "program must"), (lambda: Program(bytes(32), 16), "offset of a program"),
+    (lambda: Kept(offset=0, bytes=32, store=64), "bytes=32"), (lambda: Kept(offset=0, bytes=64, store=9), "store=9"),
+    (lambda: Kept(offset=0, bytes=64, store=64, every=0), "every=0"),
+    (lambda: Job(window_bytes=64, programs=(Program(bytes(96)),)), "the job needs 96"),
+    (lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), kept=Kept(offset=0, bytes=128, store=8192)),
+     "the job needs 128"),
+    (lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), window_offset=64), "window_offset"),
+    (lambda: Job(window_bytes=64, programs=()), "1 to 180, not 0"),
+    (lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), results=(Result(name="a", offset=0),) * 17),
+     "at most 16"),
 ])
 def test_a_bad_job_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_an_adapter_is_kept_after_each_run_and_goes_on(soc):
+    """Nothing trains it here: what is kept is what lies in the window."""
+    store = 1 << 18
+    job = Job(window_bytes=WINDOW, programs=(Program(commands(), runs=2),),
+              kept=Kept(offset=4096, bytes=128, store=store))
+    words, other = bytes(range(128)), bytes(128)
+    soc.write_memory(job.window_offset + 4096, words)
+    assert [line for line in soc.run(job) if "adapter" in line] == ["adapter: number 1 kept", "adapter: number 2 kept"]
+    found = AdapterStore(Shared(soc), store, 128).find()
+    assert (found.sequence, found.data) == (2, words)
+    soc.write_memory(job.window_offset + 4096, other)
+    assert [line for line in soc.run(job) if "adapter" in line][0] == "adapter: number 2 goes on"
+    assert soc.read_memory(job.window_offset + 4096, 128) == words
+
+
+class Shared:
+    """The shared memory, from its first byte on."""
+
+    def __init__(self, soc):
+        self.store, self.fetch = soc.write_memory, soc.read_memory
+
+
+@pytest.mark.parametrize("loss, tokens, told", [
+    (0, 0, "loss = 0 tokens"), (3 << 16, 2, "loss = 1.039718 nats a token, 2 tokens"),
+    (5 << 33, 64, "loss = 7097.812500 nats a token, 64 tokens")])
+def test_a_loss_is_told_in_nats_a_token(soc, loss, tokens, told):
+    job = Job(window_bytes=WINDOW, programs=(Program(commands()),),
+              results=(Result(name="loss", offset=4096, kind=ResultKind.LOSS, words=4),))
+    soc.write_memory(job.window_offset + 4096, struct.pack("<QQ", loss, tokens))
+    lines = soc.run(job)
+    assert lines[2] == told
+    if tokens:
+        mean = loss // tokens * 45426 >> 16
+        assert told.split()[2] == fixed(mean, 16) and parse_losses(lines) == [float(fixed(mean, 16))]
+
+
+def test_a_card_may_bring_a_job(soc):
+    job = Job(window_bytes=WINDOW, programs=(Program(commands(), 64),))
+    image = io.BytesIO()
+    write_card(image, [Section(name="programs", parts=(commands(),), offset=job.window_offset + 64),
+                       Section(name="job", parts=(job.header(),), offset=0)], memory_bytes=soc.memory_bytes)
+    soc.insert(image.getvalue())
+    assert soc.listen() == ["program: 1 commands", "run 1: 58 cycles, 4 beats read, 0 written, 0 saturated", "done"]
 
 
 def test_a_silent_uart_is_told(soc):
@@ -230,7 +295,7 @@ def test_what_any_compiler_here_makes_does_the_same(program, tmp_path):
         image.parent.mkdir()
         image.write_text(image_text(build(compiler), compiler.name, sources_sum()))
         soc = SimulatedSoC(program, image=image)
-        assert soc.run(Job(window_bytes=WINDOW, program=commands()))[-1] == "done"
+        assert soc.run(Job(window_bytes=WINDOW, programs=(Program(commands()),)))[-1] == "done"
         soc.close()
 
 
