@@ -59,11 +59,12 @@ def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") ->
 
 
 def route_command(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
-    """nextpnr, to be run where the folder ``build`` is."""
+    """nextpnr, to be run where the folder ``build`` is. Its second router: the first takes hours over two thirds of the
+    chip's LUTs."""
     return ("nextpnr-ecp5", f"--{settings['device']}", "--package", settings["package"], "--speed",
             str(settings["speed"]), "--json", "build/netlist.json", "--textcfg", "build/placed.config", "--report",
             "build/report.json", "--seed", str(settings["seed"]), "--freq", str(settings["mhz"]),
-            "--timing-allow-fail", "--quiet", "--log", "build/place.log", *more)
+            "--timing-allow-fail", "--router", "router2", "--quiet", "--log", "build/place.log", *more)
 
 
 def build(board: Board, directory: Path | str, *, dry_run: bool = False,
