@@ -1,6 +1,7 @@
 # Targets for people. Each sets up what it needs; none needs root.
 #   make setup   .venv with everything, .venv/bin/gradloom in it
 #   make test    style, types, all tests (two cores)
+#   make coverage  the same tests, and which statements of rtl/ they reach
 #   make llm     setup, a tokenizer and the weights of a small language model (93 MB) for the tests that use them
 #   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
 #   make proofs  setup, an SMT solver, and all proofs that are not open (long)
@@ -16,7 +17,7 @@ PROOFS_READY := $(VENV)/.ready-proofs
 ECP5_READY := $(VENV)/.ready-ecp5
 JOBS ?= 2
 
-.PHONY: setup llm firmware proofs ecp5 test lint typing types unit demo evidence lock clean
+.PHONY: setup llm firmware proofs ecp5 test lint typing types unit coverage demo evidence lock clean
 
 setup: $(READY)
 
@@ -99,6 +100,10 @@ types: $(READY) typing
 # Last, so that the run ends with pytest's own closing line.
 unit: $(READY)
 	$(BIN)/python -m pytest -q -n $(JOBS)
+
+# Which statements of rtl/ the tests reach; fails below the bound.
+coverage: $(READY)
+	$(BIN)/python -m pytest -q -n $(JOBS) --cov=rtl --cov-report=term:skip-covered --cov-fail-under=95
 
 demo: $(READY)
 	$(BIN)/gradloom generate instantft-kv260 -o build/demo/design
