@@ -201,6 +201,9 @@ def finetune(
     optimizer: Annotated[str | None, _language(help="adamw or sgd.", usual="adamw")] = None,
     steps: Annotated[int | None, _language(help="Updates of the adapters.", usual="8")] = None,
     seq: Annotated[int | None, _language(help="Tokens of the text in a step.", usual="64")] = None,
+    accumulate: Annotated[
+        int | None, _language(metavar="N", help="Texts whose gradients are summed for an update.", usual="1")
+    ] = None,
     targets: Annotated[
         str | None, _language(help="Linears with an adapter: q,v or all or a list.", usual="q,v")
     ] = None,
@@ -221,7 +224,8 @@ def finetune(
             ("model", model), ("rank", rank), ("lr", lr), ("seed", seed), ("engine", engine), ("data", data),
             ("angle", angle), ("momentum", momentum), ("batch", batch), ("epochs", epochs), ("limit", limit),
             ("cache", cache), ("rtl", rtl), ("text", text), ("adapter", adapter), ("optimizer", optimizer),
-            ("steps", steps), ("seq", seq), ("targets", targets), ("layers", layers),
+            ("steps", steps), ("seq", seq), ("accumulate", accumulate), ("targets", targets),
+            ("layers", layers),
         )
         if value is not None
     }

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ Progress = Callable[[int, int, str], None]
 #: Optimisers, each with the rate that it has unless another is given.
 OPTIMIZERS: Mapping[str, tuple[type[AdamW] | type[Sgd], float]] = {"adamw": (AdamW, 1e-3), "sgd": (Sgd, 0.1)}
 MAX_STEPS = 100_000
+#: Of an update. A sum has a fraction bit less than a gradient each time they double.
+MAX_TEXTS = 256
 ENGINES = ("rtl", "reference", "float")
 #: So that no part of a text, halved, has less than the two tokens that a loss needs.
 MIN_SEQ = 4
@@ -70,19 +73,24 @@ def build(checkpoint: Quantized, *, layers: int | None = None, progress: Progres
     return Llama(checkpoint.model, checkpoint.tensor, layers=layers)
 
 
+def turns(texts: Sequence[Sequence[int]], step: int, count: int) -> list[Sequence[int]]:
+    """The texts of an update made of ``count`` of them: all take turns."""
+    return [texts[(step * count + each) % len(texts)] for each in range(count)]
+
+
 def on_machine(trainer: Trainer, texts: Sequence[Sequence[int]], steps: int, config: LinearConfig | None,
                progress: Progress) -> list[StepResult]:
-    """``steps`` updates, each from one of ``texts`` in turn, by the reference or, with a ``config``, in RTL."""
+    """``steps`` updates, from ``texts`` in turn, by the reference or, with a ``config``, in RTL."""
     if config is not None:
         # The first of the texts is the longest.
         training, frac = trainer.prepared(texts[0], lambda text: progress(0, steps, text))
-        needed = memory_needed(training, frac, config)
+        needed = memory_needed(replace(training, rule=trainer.rule), frac, config)
         trainer.machine = StepMachine(config, memory_bytes=needed, tell=lambda text: progress(0, steps, text))
     try:
         found = []
         for step in range(steps):
             progress(step, steps, "fine-tuning")
-            found.append(trainer.step(texts[step % len(texts)]))
+            found.append(trainer.update(turns(texts, step, trainer.texts)))
         return found
     finally:
         if trainer.machine is not None:
@@ -90,18 +98,21 @@ def on_machine(trainer: Trainer, texts: Sequence[Sequence[int]], steps: int, con
 
 
 def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], optimizer: Optimizer,
-              steps: int, progress: Progress | None = None) -> list[float]:
-    """``steps`` updates of the adapters, in place, each from one of ``texts`` in turn; returns the loss before each."""
+              steps: int, progress: Progress | None = None, *, accumulate: int = 1) -> list[float]:
+    """``steps`` updates of the adapters, in place, each by the mean gradient of ``accumulate`` of ``texts`` in turn;
+    returns the mean loss before each."""
     parameters = {f"{name}.{which}": getattr(adapter, which) for name, adapter in adapters.items() for which in "ab"}
     losses: list[float] = []
     for step in range(steps):
         if progress is not None:
             progress(step, steps, "fine-tuning")
-        loss, pairs = llama.gradients(texts[step % len(texts)], adapters)
+        found = [llama.gradients(tokens, adapters) for tokens in turns(texts, step, accumulate)]
+        loss = sum(each for each, _ in found) / accumulate
         if not math.isfinite(loss):
             raise ValueError(f"lr={getattr(optimizer, 'lr', '?')}: the loss is {loss} after {step} steps; a smaller "
                              f"rate may keep it finite")
-        gradients = {f"{name}.{which}": g for name, pair in pairs.items() for which, g in zip("ab", pair)}
+        gradients = {f"{name}.{which}": np.sum([pairs[name][place] for _, pairs in found], axis=0) / accumulate
+                     for name in adapters for place, which in enumerate("ab")}
         optimizer.step(parameters, gradients)
         losses.append(loss)
     return losses
@@ -110,17 +121,17 @@ def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[st
 def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, progress: Progress | None = None,
              model: Path | str = "smollm2-135m", adapter: Path | None = None, optimizer: str = "adamw",
              lr: float | None = None, steps: int = 8, seq: int = 64, rank: int | None = None,
-             targets: str | None = None, layers: int | None = None, seed: int = 0,
+             targets: str | None = None, layers: int | None = None, accumulate: int = 1, seed: int = 0,
              engine: str = "reference") -> dict[str, Any]:
     """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
 
-    ``text`` is learnt from in parts of at most ``seq`` tokens, one a step, in turn. ``adapter``: start from
+    ``text`` is learnt from in parts of at most ``seq`` tokens, ``accumulate`` a step, in turn. ``adapter``: start from
     this one, else from a fresh one of ``rank`` (8) on ``targets`` ("q,v"). ``layers``: use the first ones only.
     ``engine="reference"`` computes the whole step, optimiser included, in the machine's integers, ``"rtl"`` runs it on
     the simulated machine; both take only what the preset's machine can hold. ``"float"`` is float32.
     """
     tell = progress or _silent
-    text_path = _check(preset, text, Path(output), optimizer, lr, steps, rank, seed, engine)
+    text_path = _check(preset, text, Path(output), optimizer, lr, steps, rank, accumulate, seed, engine)
     checkpoint = Quantized(open_checkpoint(find_weights(model)))
     shapes = checkpoint.model
     if layers is not None and not 1 <= layers <= shapes.layers:
@@ -136,11 +147,12 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
     saturated: int | None = None
     if engine == "float":
         llama = build(checkpoint, layers=layers, progress=tell)
-        losses = fine_tune(llama, windows, adapters, kind(lr=rate), steps, tell)
+        losses = fine_tune(llama, windows, adapters, kind(lr=rate), steps, tell, accumulate=accumulate)
         after = llama.loss(windows[0], adapters)
     else:
         rule = MachineAdamW(lr=rate) if optimizer == "adamw" else rate
-        trainer = Trainer(Frozen(shapes, checkpoint.tensor, checkpoint.linear), adapters, range(count), rule)
+        trainer = Trainer(Frozen(shapes, checkpoint.tensor, checkpoint.linear), adapters, range(count), rule,
+                          texts=accumulate)
         found = on_machine(trainer, windows, steps, preset.config if engine == "rtl" else None, tell)
         losses, saturated = [each.loss for each in found], sum(each.saturated for each in found)
         cycles = [each.cycles for each in found if each.cycles is not None] or None
@@ -153,7 +165,7 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
         "preset": preset.name, "engine": engine, "model": shapes.name, "layers": count, "text": text_path.name,
         "tokens": tokens, "seq": seq, "rank": first.rank, "alpha": first.scale * first.rank,
         "targets": sorted({name.rsplit(".", 1)[-1] for name in adapters}),
-        "optimizer": optimizer, "lr": rate, "steps": steps, "seed": seed, "loss": losses,
+        "optimizer": optimizer, "lr": rate, "steps": steps, "accumulate": accumulate, "seed": seed, "loss": losses,
         "loss_before": losses[0], "loss_after": after, "saturated": saturated, "cycles": cycles,
     }
     _write(Path(output), shapes, adapters, metrics)
@@ -161,7 +173,7 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
 
 
 def _check(preset: Preset, text: Path | str | None, output: Path, optimizer: str, lr: float | None, steps: int,
-           rank: int | None, seed: int, engine: str) -> Path:
+           rank: int | None, accumulate: int, seed: int, engine: str) -> Path:
     """Refuses what can be refused before anything is read; the text's path."""
     if engine not in ENGINES:
         raise ValueError(f"engine={engine}: must be one of {', '.join(ENGINES)}")
@@ -170,7 +182,7 @@ def _check(preset: Preset, text: Path | str | None, output: Path, optimizer: str
     if lr is not None and not (math.isfinite(lr) and 0 < lr <= 16):
         raise ValueError(f"lr={lr}: must be above 0 and at most 16")
     for field, value, low, high in (("steps", steps, 1, MAX_STEPS), ("rank", rank, 1, MAX_RANK),
-                                    ("seed", seed, 0, 1 << 63)):
+                                    ("accumulate", accumulate, 1, MAX_TEXTS), ("seed", seed, 0, 1 << 63)):
         if value is not None and not low <= value <= high:
             raise ValueError(f"{field}={value}: must be from {low} to {high}")
     if output.exists() and not output.is_dir():

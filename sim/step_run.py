@@ -1,6 +1,6 @@
 """A language model's training step: its words, and the step in floating point, in integers, and in RTL."""
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from gradloom.rtl.formats.weight_stream import BOOKS, pack_stream
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, LanguageModel
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.pack import QuantizedLinear
+from gradloom.rtl.plan.accumulate import spare_bits, summed
 from gradloom.rtl.plan.assembler import Instruction
 from gradloom.rtl.plan.descent import AdamW, scaled
 from gradloom.rtl.plan.exponents import choose
@@ -25,7 +26,9 @@ from gradloom.rtl.plan.operations import (
     DROP,
     EDGE,
     SPARE,
+    Add,
     Codes,
+    Descent,
     Gradient,
     Halves,
     Operation,
@@ -150,6 +153,11 @@ class Training:
         Of the update, from 1 on.
     moments : mapping, optional
         AdamW's, float32's bits, ``NAME.ma`` and ``NAME.mb``; zeros unless given.
+    texts : int
+        Whose gradients an update is made of. With more than one, they are added to ``sums``, and only the last of them
+        has a ``rule``.
+    sums : mapping, optional
+        Of the texts before, words and fraction bits by ``NAME.sa`` and ``NAME.sb``; zeros unless given.
     """
 
     frozen: Frozen
@@ -161,27 +169,47 @@ class Training:
     rule: float | AdamW | None = None
     number: int = 1
     moments: Mapping[str, np.ndarray] = field(default_factory=dict)
+    texts: int = 1
+    sums: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.operations = self._operations()
+        self.frozen.load(self.operations)
+        #: What is in memory before, and values.
+        self.starts = {tensor.name: (tensor, np.asarray(values, np.float64)) for tensor, values in self._starting()}
+        self.targets = np.append(np.asarray(self.tokens)[1:], -1)
+
+    def _operations(self) -> list[Operation]:
         model = self.frozen.model
         ranks = {name: each.rank for name, each in self.adapters.items()}
         self.step = Step(model, len(self.tokens), ranks, self.layers, self.head)
-        self.operations: list[Operation] = self.step.operations()
+        made = self.step.operations()
         if self.rule is not None:
             rule = self.rule
-            self.operations += [
+            made += [
                 Update(each.adapter, self.step.codes(each.adapter.name),
                        (rule, scaled(rule, self.adapters[each.adapter.name].scale)), self.number)
-                for each in self.operations if isinstance(each, Gradient)]
-        self.frozen.load(self.operations)
+                for each in made if isinstance(each, Gradient)]
+        return made if self.texts == 1 else summed(made, lambda adapter: self.step.codes(adapter.name))
+
+    def _starting(self) -> Iterator[tuple[Tensor, np.ndarray]]:
         ids = np.asarray(self.tokens)
-        self.starts: dict[str, tuple[Tensor, np.ndarray]] = {}
-        x = self.inputs["x"] if "x" in self.inputs else self.frozen.embedding[ids]
-        for tensor, values in ((self.step.input, x), (Tensor(IDENTITY, len(ids), EDGE), np.eye(len(ids), EDGE))):
-            self.starts[tensor.name] = tensor, np.asarray(values, np.float64)
+        yield self.step.input, self.inputs["x"] if "x" in self.inputs else self.frozen.embedding[ids]
+        yield Tensor(IDENTITY, len(ids), EDGE), np.eye(len(ids), EDGE)
         if not self.head:
-            self.starts[self.step.gradient.name] = self.step.gradient, np.asarray(self.inputs["gradient"], np.float64)
-        self.targets = np.append(ids[1:], -1)
+            yield self.step.gradient, self.inputs["gradient"]
+        for total in (add.y.tensor for add in self._sums()):
+            words, frac = self.sums.get(total.name, (np.zeros((total.rows, total.features)), 0))
+            yield total, words * 2.0**-frac
+
+    @property
+    def known(self) -> Mapping[str, int]:
+        """Fraction bits of what steps before left in memory: those tensors stay as they are."""
+        return {}
+
+    def _sums(self) -> list[Add]:
+        """What adds gradients to those of texts before."""
+        return [each for each in self.operations if isinstance(each, Add) and each.lazy]
 
     # ---- in floating point
 
@@ -191,8 +219,10 @@ class Training:
         for name, each in self.adapters.items():
             tables |= {f"{name}.a": each.a.astype(np.float64), f"{name}.b": each.b * np.float64(each.scale)}
         model = self.frozen.model
-        made = FloatStep({name: values for name, (_, values) in self.starts.items()}, tables | {TARGETS: self.targets},
-                         self.frozen.exact, angles=rope_angles(len(self.tokens), EDGE, model.rope_theta, np.float64))
+        # Some are changed in place.
+        starts = {name: values.copy() for name, (_, values) in self.starts.items()}
+        made = FloatStep(starts, tables | {TARGETS: self.targets}, self.frozen.exact,
+                         angles=rope_angles(len(self.tokens), EDGE, model.rope_theta, np.float64))
         ends = (n for n, each in enumerate(self.operations, start=1) if until is not None and isinstance(each, until))
         made.run(self.operations[:next(ends, None)])
         return made
@@ -203,7 +233,7 @@ class Training:
 
     def _norm(self, name: str) -> np.ndarray:
         if name.startswith("norm"):
-            return self.frozen.tensor(NORM).astype(np.float64) * norm_gains(len(self.tokens))[name]
+            return self.frozen.tensor(NORM).astype(np.float64) * norm_gains(len(self.tokens), self.texts)[name]
         layer, which = name.split(".")
         named = {"norm1": "input_layernorm", "norm2": "post_attention_layernorm"}[which]
         return self.frozen.tensor(f"model.layers.{layer}.{named}.weight").astype(np.float64)
@@ -219,8 +249,15 @@ class Training:
             for which, values in (("a", each.a), ("b", each.b * each.scale)):
                 given[f"{name}.{which}"] = fraction_bits(values, WEIGHT.width, headroom=1)
         for name, (tensor, values) in self.starts.items():
-            given[name] = frac_of(float(np.abs(values).max()), tensor.form)
-        return choose(self.operations, largest, given, headroom=headroom)
+            given[name] = frac_of(float(np.abs(values).max()) or 1.0, tensor.form)
+        given |= self.known
+        sums = self._sums()
+        frac = choose((each for each in self.operations if not (isinstance(each, Add) and each.lazy)), largest, given,
+                      headroom=headroom)
+        for add in sums:
+            frac[add.y.name] = (self.sums[add.y.name][1] if add.y.name in self.sums else
+                                frac[add.b.name] - spare_bits(self.texts))
+        return choose(sums, largest, frac, headroom=headroom)
 
     def tables(self, frac: Mapping[str, int]) -> dict[str, np.ndarray]:
         """Words that the step does not make: norms, angles, targets, adapters."""
@@ -250,7 +287,7 @@ class Training:
     def data(self, frac: Mapping[str, int]) -> dict[str, bytes]:
         """What the step does not make, as it lies in memory, by name; the frozen matrices aside."""
         made = {name: tile_rows(_encoded(values, frac[name], tensor.form), EDGE)
-                for name, (tensor, values) in self.starts.items()}
+                for name, (tensor, values) in self.starts.items() if name not in self.known}
         for name, words in self.tables(frac).items():
             if words.ndim == 3:
                 made[name] = tile_moments(words[0], words[1], EDGE)
@@ -302,8 +339,8 @@ class StepMachine:
         """Ends the simulation."""
         self.device.close()
 
-    def run(self, training: Training, frac: Mapping[str, int]) -> StepRun:
-        """A step; the frozen matrices stay in memory from step to step."""
+    def run(self, training: Training, frac: Mapping[str, int], places: Mapping[str, int] | None = None) -> StepRun:
+        """A step; the frozen matrices stay in memory from step to step. ``places``: of tensors that have their own."""
         frozen = training.frozen
         place_frozen(training, self.frozen)
         for name, offset in self.frozen.offsets.items():
@@ -311,6 +348,7 @@ class StepMachine:
                 self.host.store(offset, frozen.stream(name))
                 self.held.add(name)
         layout = self.layout = self.frozen.copy()
+        layout.offsets.update(places or {})
         program = lower(training.operations, frac, layout, self.config)
         for offset, data in training.memory(frac, layout).items():
             self.host.store(offset, data)
@@ -331,12 +369,14 @@ class StepMachine:
                     sizes[f"{name}.{kind}b"] = rank, operation.dy.tensor.features
         found = {name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
                  for name, (rows, features) in sizes.items()}
+        moments: dict[str, tuple[int, int]] = {}
         if isinstance(training.rule, AdamW):
-            for name in training.adapters:
-                for which in "ab":
-                    rows, features = sizes[f"{name}.{which}"]
-                    data = self.host.fetch(self.layout[f"{name}.m{which}"], 8 * rows * features)
-                    found[f"{name}.m{which}"] = np.stack(untile_moments(data, rows, features, EDGE))
+            moments = {f"{name}.m{which}": sizes[f"{name}.{which}"] for name in training.adapters for which in "ab"}
+            moments |= {each.moments: sizes[each.words.name] for each in training.operations
+                        if isinstance(each, Descent)}
+        for name, (rows, features) in moments.items():
+            data = self.host.fetch(self.layout[name], 8 * rows * features)
+            found[name] = np.stack(untile_moments(data, rows, features, EDGE))
         return found
 
     def _hidden(self, training: Training) -> dict[str, int]:

@@ -8,22 +8,60 @@ from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.exponents import HEADROOM
 from gradloom.rtl.plan.operations import SPARE, Loss
+from gradloom.rtl.plan.traffic import base_bytes
 
 from .step_run import Frozen, StepMachine, Training, largest
 
-__all__ = ["StepResult", "Trainer"]
+__all__ = ["StepResult", "Trainer", "execute", "follow", "foretold"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
     """``loss`` in nats a token, before the update; ``saturated`` words; ``cycles`` of the machine, of the reference
-    none; ``values``: every tensor's words."""
+    none; ``base_bytes``: read of frozen matrices; ``values``: every tensor's words. Of several texts before one update:
+    mean, sums, and the last one's."""
 
     loss: float
     saturated: int
     cycles: int | None
+    base_bytes: int
     values: Mapping[str, np.ndarray]
     frac: Mapping[str, int]
+
+
+def foretold(training: Training, reached: dict[str, float],
+             tell: Callable[[str], None] | None = None) -> dict[str, int]:
+    """A step's fraction bits, from what tensors reached before; what is not known of them comes from a step in floating
+    point."""
+    if not reached or not all(reached.values()):
+        if tell is not None:
+            tell("a step in floating point")
+        for name, most in largest(training.exact()).items():
+            reached[name] = reached.get(name, 0.0) or most
+    return training.fracs(reached, headroom=HEADROOM)
+
+
+def execute(training: Training, frac: Mapping[str, int], machine: StepMachine | None,
+            tell: Callable[[str], None] | None = None, places: Mapping[str, int] | None = None,
+            ) -> tuple[StepResult, dict[str, float]]:
+    """A step by the reference or on a machine, and what its tensors reached. ``places``: see :class:`StepMachine`."""
+    if machine is None:
+        made = training.integers(frac, tell)
+        values, loss, saturated, cycles = made.values, made.mean_loss, made.saturated, None
+        most = {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
+    else:
+        run = machine.run(training, frac, places)
+        values, loss, saturated, cycles = run.values, run.loss, run.counters.saturated, run.counters.cycles
+        most = run.hidden | {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
+    reached = {name: words * 2.0**-frac[name] for name, words in most.items() if name in frac}
+    return StepResult(loss=loss, saturated=saturated, cycles=cycles, values=values, frac=frac,
+                      base_bytes=base_bytes(training.operations)), reached
+
+
+def follow(reached: dict[str, float], now: Mapping[str, float]) -> None:
+    """What tensors reached in the steps before counts half as much with each."""
+    for name, before in reached.items():
+        reached[name] = max(now[name], before / 2) if name in now else before
 
 
 @dataclass
@@ -43,6 +81,8 @@ class Trainer:
     rule : SGD's rate, or AdamW
     machine : StepMachine, optional
         Where steps run; without, by the reference.
+    texts : int
+        Whose gradients an update is made of.
     """
 
     frozen: Frozen
@@ -50,38 +90,45 @@ class Trainer:
     layers: Sequence[int]
     rule: float | AdamW
     machine: StepMachine | None = None
+    texts: int = 1
     number: int = 0
     reached: dict[str, float] = field(default_factory=dict)
     moments: dict[str, np.ndarray] = field(default_factory=dict)
+    #: Of the texts since the last update: how many, and sums of their gradients.
+    taken: int = 0
+    sums: dict[str, tuple[np.ndarray, int]] = field(default_factory=dict)
+
+    def update(self, texts: Sequence[Sequence[int]], tell: Callable[[str], None] | None = None) -> StepResult:
+        """One update from :attr:`texts` texts."""
+        if len(texts) != self.texts:
+            raise ValueError(f"texts={len(texts)}: an update is made of {self.texts}")
+        found = [self.step(tokens, tell) for tokens in texts]
+        cycles = [each.cycles for each in found if each.cycles is not None]
+        return replace(found[-1], loss=sum(each.loss for each in found) / len(found),
+                       saturated=sum(each.saturated for each in found), cycles=sum(cycles) if cycles else None,
+                       base_bytes=sum(each.base_bytes for each in found))
 
     def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:
-        """One update from one text."""
+        """One text, and an update if it is the last of :attr:`texts`."""
         training, frac = self.prepared(tokens, tell)
-        self.number += 1
-        if self.machine is None:
-            made = training.integers(frac, tell)
-            values, loss, saturated, cycles = made.values, made.mean_loss, made.saturated, None
-            reached = {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
+        made, reached = execute(training, frac, self.machine, tell)
+        values = made.values
+        follow(self.reached, reached)
+        self.taken = (self.taken + 1) % self.texts
+        if training.rule is None:
+            self.sums = {name: (values[name], frac[name]) for name in values if name.endswith((".sa", ".sb"))}
         else:
-            run = self.machine.run(training, frac)
-            values, loss, saturated, cycles = run.values, run.loss, run.counters.saturated, run.counters.cycles
-            reached = run.hidden | {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
-        for name, before in self.reached.items():
-            self.reached[name] = max(reached[name] * 2.0**-frac[name], before / 2) if name in reached else before
-        self._learn(values, frac)
-        return StepResult(loss=loss, saturated=saturated, cycles=cycles, values=values, frac=frac)
+            self.number, self.sums = self.number + 1, {}
+            self._learn(values, frac)
+        return made
 
     def prepared(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None,
                  ) -> tuple[Training, dict[str, int]]:
         """The next step on a text, and its fraction bits."""
-        training = Training(self.frozen, tokens, self.adapters, self.layers, rule=self.rule, number=self.number + 1,
-                            moments=self.moments)
-        if not self.reached or not all(self.reached.values()):
-            if tell is not None:
-                tell("a step in floating point")
-            exact = largest(training.exact())
-            self.reached = {name: self.reached.get(name, 0.0) or exact[name] for name in exact}
-        return training, training.fracs(self.reached, headroom=HEADROOM)
+        rule = self.rule if self.taken == self.texts - 1 else None
+        training = Training(self.frozen, tokens, self.adapters, self.layers, rule=rule, number=self.number + 1,
+                            moments=self.moments, texts=self.texts, sums=self.sums)
+        return training, foretold(training, self.reached, tell)
 
     def _learn(self, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
         """Takes new words of the adapters."""

@@ -15,9 +15,9 @@ from ..linear.update import UpdateOpcode
 from . import vector
 from .descent import AdamW, command
 
-__all__ = ["EDGE", "Adapter", "Add", "Angles", "Codes", "Fracs", "Gradient", "Halves", "Loss", "Norm", "NormBackward",
-           "Operation", "Product", "Rope", "Slice", "Softmax", "SoftmaxBackward", "Swiglu", "SwigluBackward", "Tensor",
-           "Update", "Words", "results"]
+__all__ = ["EDGE", "Adapter", "Add", "Angles", "Codes", "Descent", "Fracs", "Gradient", "Halves", "Loss", "Norm",
+           "NormBackward", "Operation", "Product", "Rope", "Slice", "Softmax", "SoftmaxBackward", "Swiglu",
+           "SwigluBackward", "Tensor", "Update", "Words", "results"]
 
 #: Features of a tile.
 EDGE = 64
@@ -190,24 +190,48 @@ class Gradient:
 @dataclass(frozen=True)
 class Update:
     """New words of an adapter, with ``number`` updates made so far and this one: SGD with a rate, or AdamW, of A and of
-    B, whose factor makes its rule another one."""
+    B, whose factor makes its rule another one. ``summed``: by ``.sa`` and ``.sb``, sums of several texts' gradients."""
 
     adapter: Adapter
     linear: Codes
     rules: tuple[float | AdamW, float | AdamW]
     number: int
+    summed: bool = False
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {}
+
+    def gradient(self, which: str) -> str:
+        """Name of what ``a`` or ``b`` is updated by."""
+        return f"{self.adapter.name}.{'s' if self.summed else 'g'}{which}"
 
     def parts(self, frac: Fracs) -> list[tuple[str, int, UpdateOpcode, dict[str, int]]]:
         """``a`` and ``b``, their features, and opcode and operands of their commands."""
         made: list[tuple[str, int, UpdateOpcode, dict[str, int]]] = []
         for which, features, rule in zip("ab", (self.linear.inputs, self.linear.outputs), self.rules):
             words = frac[f"{self.adapter.name}.{which}"] + SPARE
-            gradient = frac[f"{self.adapter.name}.g{which}"]
-            made.append((which, features, *command(rule, self.number, gradient, words)))
+            made.append((which, features, *command(rule, self.number, frac[self.gradient(which)], words)))
         return made
+
+
+@dataclass(frozen=True)
+class Descent:
+    """New words of an adapter that stands beside no linear, in place, by a gradient of its shape: update ``number`` by
+    SGD's rate or AdamW, whose moments are called ``moments``. Every product that reads ``words`` must be one from which
+    the gradient is made, or that of an update before it: nothing else keeps it before the update."""
+
+    words: Slice
+    gradient: Slice
+    moments: str
+    rule: float | AdamW
+    number: int
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {}
+
+    def command(self, frac: Fracs) -> tuple[UpdateOpcode, dict[str, int]]:
+        """Opcode and operands."""
+        return command(self.rule, self.number, frac[self.gradient.name], frac[self.words.name])
 
 
 @dataclass(frozen=True)
@@ -256,11 +280,12 @@ class NormBackward:
 
 @dataclass(frozen=True)
 class Add:
-    """``a + b``."""
+    """``a + b``; ``y`` may be ``a``. ``lazy``: nothing waits for it soon."""
 
     a: Slice
     b: Slice
     y: Slice
+    lazy: bool = False
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         a, b = frac[self.a.name], frac[self.b.name]
@@ -378,7 +403,7 @@ class Loss:
 
 
 Operation = (Product | Gradient | Norm | NormBackward | Add | Rope | Swiglu | SwigluBackward | Softmax
-             | SoftmaxBackward | Loss | Update)
+             | SoftmaxBackward | Loss | Update | Descent)
 
 
 def results(operation: Operation) -> tuple[Slice, ...]:
@@ -396,6 +421,8 @@ def results(operation: Operation) -> tuple[Slice, ...]:
             return (operation.ds,)
         case Loss():
             return (operation.d,)
+        case Descent():
+            return (operation.words,)
         case _:
             return ()
 

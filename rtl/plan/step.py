@@ -19,6 +19,7 @@ from .operations import (
     Add,
     Angles,
     Codes,
+    Descent,
     Fracs,
     Gradient,
     Loss,
@@ -113,6 +114,9 @@ class _Lowering:
         sides: list[Side] = []
         tokens = next(each.x.rows for each in operations if isinstance(each, Product))
         self.limit = gap(tokens, self.config)
+        # What is lazy in the vector engine's queue comes in its place, but behind everything where a product needs side
+        # work at once: that may be amid a vector's command.
+        late = len(operations)
         for order, operation in enumerate(operations):
             if isinstance(operation, Product):
                 main.append(self._product(order, operation))
@@ -120,10 +124,13 @@ class _Lowering:
                 sides.append(Side(order, Engine.HEAD, deque(self._gradient(operation)), lazy=True,
                                   pace=operation.adapter.rank // 2))
             elif isinstance(operation, Update):
-                sides.append(Side(order, Engine.ENCODE, deque(self._update(operation)), lazy=True))
+                sides.append(Side(late + order, Engine.ENCODE, deque(self._update(operation)), lazy=True))
+            elif isinstance(operation, Descent):
+                sides.append(Side(late + order, Engine.ENCODE, deque(self._descent(operation)), lazy=True))
             else:
                 method = getattr(self, f"_{type(operation).__name__.lower()}")
-                sides.append(Side(order, Engine.ENCODE, deque(method(operation))))
+                lazy = isinstance(operation, Add) and operation.lazy
+                sides.append(Side(order + late * lazy, Engine.ENCODE, deque(method(operation)), lazy=lazy))
         return weave(main, sides, self.config)
 
     # ---- products
@@ -188,15 +195,23 @@ class _Lowering:
         for which, features, opcode, operands in operation.parts(self.frac):
             pieces += side.update(
                 opcode, operands, self.config, words=self.layout[f"{name}.{which}"],
-                directions=self.layout[f"{name}.g{which}"], moments=self.layout[f"{name}.m{which}"],
+                directions=self.layout[operation.gradient(which)], moments=self.layout[f"{name}.m{which}"],
                 beats=operation.adapter.rank * features // self.config.beat_words, limit=self.limit)
         return pieces
 
+    def _descent(self, operation: Descent) -> list[Piece]:
+        words, size = operation.words, operation.words.rows * operation.words.tensor.features
+        opcode, operands = operation.command(self.frac)
+        return side.update(
+            opcode, operands, self.config, words=self.layout.part(words),
+            directions=self.layout.part(operation.gradient), moments=self.layout.place(operation.moments, 8 * size),
+            beats=size // self.config.beat_words, limit=self.limit)
+
     # ---- the vector engine
 
-    def _vector(self, opcode: VectorOpcode, part: Slice, operands: Mapping[str, int], **streams: Any) -> list[Piece]:
+    def _vector(self, opcode: VectorOpcode, part: Slice, operands: Mapping[str, int], **options: Any) -> list[Piece]:
         return side.vector(opcode, {"row": self.row, "tiles": part.count, "tokens": part.rows, **operands}, self.config,
-                           limit=self.limit, **streams)
+                           **{"limit": self.limit, **options})
 
     def _at(self, part: Slice) -> side.Tensor:
         return side.Tensor(offset=self.layout.part(part))
@@ -222,9 +237,20 @@ class _Lowering:
                 + self._vector(VectorOpcode.NORM_BACKWARD, x, shifts["result"], **both, o=self._at(operation.dx)))
 
     def _add(self, operation: Add) -> list[Piece]:
-        return self._vector(VectorOpcode.ADD, operation.y,
-                            {**operation.shifts(self.frac), "wide": operation.y.tensor.wide},
-                            a=self._at(operation.a), b=self._at(operation.b), o=self._at(operation.y))
+        operands = {**operation.shifts(self.frac), "wide": operation.y.tensor.wide}
+        if not operation.lazy:
+            return self._added(operation.a, operation.b, operation.y, operands)
+        # Other commands of the engine pass lazy work: a command a piece.
+        both = 2 * operation.y.rows * self.row
+        count, pieces = max(self.limit // both, 1), []
+        for first in range(0, operation.y.count, count):
+            a, b, y = (each.tensor.part(each.first + first, min(count, each.count - first))
+                       for each in (operation.a, operation.b, operation.y))
+            pieces += self._added(a, b, y, operands, limit=max(self.limit, both))
+        return pieces
+
+    def _added(self, a: Slice, b: Slice, y: Slice, operands: Mapping[str, int], **options: int) -> list[Piece]:
+        return self._vector(VectorOpcode.ADD, y, operands, a=self._at(a), b=self._at(b), o=self._at(y), **options)
 
     def _angles(self, angles: Angles) -> side.Tensor:
         return side.Tensor(offset=self.layout.place(angles.name, 4 * angles.rows * EDGE), repeated=True)

@@ -49,9 +49,10 @@ _VOCAB = 1023 * EDGE
 _MOST = 128
 
 
-def norm_gains(tokens: int) -> dict[str, float]:
-    """What is folded into the last norm's weights, on the way to the logits and back."""
-    return {"norm": math.log2(math.e), "norm.back": 1 / max(tokens - 1, 1)}
+def norm_gains(tokens: int, texts: int = 1) -> dict[str, float]:
+    """What is folded into the last norm's weights, on the way to the logits and back: the mean over the foretold
+    tokens, and over the texts whose gradients are added up."""
+    return {"norm": math.log2(math.e), "norm.back": 1 / (max(tokens - 1, 1) * texts)}
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,11 @@ class Step:
     def input(self) -> Tensor:
         """The residual stream at the first layer: the tokens' embeddings."""
         return self._residual(self.layers[0])
+
+    @property
+    def output(self) -> Tensor:
+        """The residual stream behind the last layer."""
+        return self._residual(self.layers[-1] + 1)
 
     @property
     def gradient(self) -> Tensor:
@@ -263,11 +269,11 @@ class Step:
                  Add(dmiddle.all(), entry.all(), t("dx", hidden).all())]
         return made
 
-    def logits(self) -> list[Operation]:
-        """From the last layer's residual stream to the loss, and back to its gradient."""
+    def logits(self, x: Tensor | None = None) -> list[Operation]:
+        """From ``x``, the last layer's residual stream unless given, to the loss, and back to its gradient."""
         model, after = self.model, self.layers[-1] + 1
         vocab = -(-model.vocab // EDGE) * EDGE
-        x = self._residual(after)
+        x = x or self.output
         normed = self.tensor(after, "normed", model.hidden)
         logits, d = self.tensor(after, "logits", vocab), self.tensor(after, "dlogits", vocab)
         made: list[Operation] = [Norm(x.all(), "norm", normed.all(), model.norm_eps)]

@@ -18,6 +18,7 @@ from gradloom.rtl.plan.operations import (
     EDGE,
     Add,
     Codes,
+    Descent,
     Fracs,
     Gradient,
     Halves,
@@ -128,6 +129,9 @@ class FloatStep(Execution):
     def _update(self, operation: Update) -> None:
         """Left to who asks: nothing of a step needs it."""
 
+    def _descent(self, operation: Descent) -> None:
+        """Likewise."""
+
     def _norm(self, operation: Norm) -> None:
         self[operation.y] = llama.rms_norm(self[operation.x], self.tables[operation.weight], operation.eps)
 
@@ -213,7 +217,7 @@ class IntegerStep(Execution):
     def _update(self, operation: Update) -> None:
         name = operation.adapter.name
         for rule, (which, _, _, operands) in zip(operation.rules, operation.parts(self.frac)):
-            words, g = self.tables[f"{name}.{which}"], self.values[f"{name}.g{which}"]
+            words, g = self.tables[f"{name}.{which}"], self.values[operation.gradient(which)]
             words = words.T if which == "b" else words
             if isinstance(rule, AdamW):
                 first, second = self.tables[f"{name}.m{which}"]
@@ -223,6 +227,17 @@ class IntegerStep(Execution):
                 words, lost = linear.update(words, g, **operands)
             self.values[f"{name}.{which}"] = words
             self.saturated += lost
+
+    def _descent(self, operation: Descent) -> None:
+        words, g, (_, operands) = self[operation.words], self[operation.gradient], operation.command(self.frac)
+        if isinstance(operation.rule, AdamW):
+            first, second = self.tables[operation.moments]
+            words, m, v, lost = adamw(words, g, first, second, **operands)
+            self.values[operation.moments] = np.stack([m, v])
+        else:
+            words, lost = linear.update(words, g, **operands)
+        self[operation.words] = words
+        self.saturated += lost
 
     def _kept(self, part: Slice, made: vector.Tensor) -> None:
         self[part] = made.words

@@ -77,6 +77,15 @@ def test_integers_learn_as_float_does(run, here, optimizer):
     assert integers["loss"] != exact["loss"]
 
 
+def test_gradients_of_several_texts_make_an_update(run, here):
+    """Two texts an update: integers follow floats, and updates are as many as asked for."""
+    options = ("--accumulate", "2", "--steps", "3", "--seq", "40")
+    integers, exact = (tuned(run, "--engine", engine, *options, output=engine) for engine in ("reference", "float"))
+    assert integers["accumulate"] == 2 and len(integers["loss"]) == len(exact["loss"]) == 3
+    np.testing.assert_allclose(integers["loss"], exact["loss"], rtol=2e-3)
+    assert tuned(run, "--engine", "float", "--steps", "3", "--seq", "40", output="one")["loss"] != exact["loss"]
+
+
 def test_a_fine_tune_goes_on_from_an_adapter(run, here):
     first = tuned(run, "--engine", "float", "--steps", "3", "--lr", "0.01", "--seq", "128")
     second = tuned(run, "--engine", "float", "--steps", "2", "--seq", "128", "--adapter", "out", output="further")
@@ -134,6 +143,8 @@ BAD = {
     "a rate that is no number": ((*TUNE, "--lr", "nan"), "lr=nan"),
     "an unknown optimiser": ((*TUNE, "--optimizer", "lion"), "optimizer=lion: must be one of adamw, sgd"),
     "no steps": ((*TUNE, "--steps", "0"), "steps=0: must be from 1 to"),
+    "an update of no texts": ((*TUNE, "--accumulate", "0"), "accumulate=0: must be from 1 to 256"),
+    "texts of images": (("finetune", "instantft-kv260", "--accumulate", "2"), "accumulate=2: is for presets for lang"),
     "parts too short": ((*TUNE, "--seq", "3"), "seq=3: must be from 4 to 64"),
     "parts longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 4 to 64 (tokens of the"),
     "parts longer than the context": (
