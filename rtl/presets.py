@@ -17,7 +17,10 @@ class Preset:
     workload : str
         What is forecast for images: ``lenet5``, or ``digits`` of a tuner that runs on its own.
     config : Config or LinearConfig
-        Of an accelerator for images, or for a language model's linear layers.
+        Of an accelerator for images, or for a language model.
+    method : str
+        How a language model learns: ``qlora``, or ``instantft``, with adapters from every block to the head and a cache
+        of what they read.
     """
 
     name: str
@@ -25,6 +28,7 @@ class Preset:
     summary: str
     config: Any = field(default_factory=Config)
     workload: str = "lenet5"
+    method: str = "qlora"
 
     @property
     def language(self) -> bool:
@@ -45,6 +49,13 @@ PRESETS = {
             board="genesys2",
             summary="QLoRA: a language model's NF4 linear layers with adapters; RTL of linear layers only so far",
             config=LinearConfig(),
+        ),
+        Preset(
+            name="instantft-llm-genesys2",
+            board="genesys2",
+            summary="InstantFT: a language model's adapters from every block to the head, learnt from a forward cache",
+            config=LinearConfig(),
+            method="instantft",
         ),
         Preset(
             name="digits-ulx3s",

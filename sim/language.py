@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,19 @@ import numpy as np
 
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
+from gradloom.rtl.models.instant import holds_instant, load_instant, save_instant
 from gradloom.rtl.models.language import Checkpoint, LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
 from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.plan.descent import AdamW as MachineAdamW
+from gradloom.rtl.plan.instant import InstantStep
 from gradloom.rtl.plan.language import MAX_RANK, parse_targets
 from gradloom.rtl.plan.linear import LayerShape
 from gradloom.rtl.plan.transformer import Step
 from gradloom.rtl.presets import Preset
 
+from . import instant_language
 from .reference.descent import AdamW, Optimizer, Sgd
 from .reference.llama import Cache, Llama
 from .step_run import Frozen, StepMachine, memory_needed
@@ -131,60 +134,136 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
     the simulated machine; both take only what the preset's machine can hold. ``"float"`` is float32.
     """
     tell = progress or _silent
-    text_path = _check(preset, text, Path(output), optimizer, lr, steps, rank, accumulate, seed, engine)
+    text_path = _check(preset, text, Path(output), optimizer, lr, steps, rank, accumulate, targets, seed, engine)
     checkpoint = Quantized(open_checkpoint(find_weights(model)))
     shapes = checkpoint.model
     if layers is not None and not 1 <= layers <= shapes.layers:
         raise ValueError(f"layers={layers}: must be from 1 to {shapes.layers}")
-    adapters = _adapters(shapes, adapter, rank, targets, layers, seed)
-    _check_sizes(preset.config, shapes, adapters, seq, engine)
-    windows, tokens = _windows(checkpoint, text_path, seq)
-
-    kind, usual = OPTIMIZERS[optimizer]
-    rate = usual if lr is None else lr
     count = shapes.layers if layers is None else layers
-    cycles: list[int] | None = None
-    saturated: int | None = None
-    if engine == "float":
-        llama = build(checkpoint, layers=layers, progress=tell)
-        losses = fine_tune(llama, windows, adapters, kind(lr=rate), steps, tell, accumulate=accumulate)
-        after = llama.loss(windows[0], adapters)
+    asked = _Asked(preset=preset, checkpoint=checkpoint, layers=count, optimizer=optimizer,
+                   lr=OPTIMIZERS[optimizer][1] if lr is None else lr, steps=steps, accumulate=accumulate,
+                   engine=engine, tell=tell)
+    if preset.method == "instantft":
+        blocks = instant_language.begin(shapes, adapter, rank=rank, layers=count, seed=seed)
+        _check_sizes(preset.config, shapes, {}, seq, engine, tiled=True)
+        rows = instant_language.bound(preset.config, engine)
+        InstantStep(shapes, seq, blocks[0].rank, range(count), rows)
+        windows, tokens = _windows(checkpoint, text_path, seq)
+        tuned = _tune_instant(asked, windows, blocks, rows)
+        save: Callable[..., Any] = save_instant
+        named = ["head"]
     else:
-        rule = MachineAdamW(lr=rate) if optimizer == "adamw" else rate
-        trainer = Trainer(Frozen(shapes, checkpoint.tensor, checkpoint.linear), adapters, range(count), rule,
-                          texts=accumulate)
-        found = on_machine(trainer, windows, steps, preset.config if engine == "rtl" else None, tell)
-        losses, saturated = [each.loss for each in found], sum(each.saturated for each in found)
-        cycles = [each.cycles for each in found if each.cycles is not None] or None
-        adapters = {name: Adapter(each.a.astype(np.float32), each.b.astype(np.float32), each.scale)
-                    for name, each in trainer.adapters.items()}
-        after = trainer.loss(windows[0])
+        adapters = _adapters(shapes, adapter, rank, targets, layers, seed)
+        _check_sizes(preset.config, shapes, adapters, seq, engine)
+        windows, tokens = _windows(checkpoint, text_path, seq)
+        tuned = _tune(asked, windows, adapters)
+        save, named = save_lora, sorted({name.rsplit(".", 1)[-1] for name in adapters})
     tell(steps, steps, "fine-tuning")
-    first = next(iter(adapters.values()))
+    first = next(iter(tuned.adapters.values()))
     metrics = {
-        "preset": preset.name, "engine": engine, "model": shapes.name, "layers": count, "text": text_path.name,
-        "tokens": tokens, "seq": seq, "rank": first.rank, "alpha": first.scale * first.rank,
-        "targets": sorted({name.rsplit(".", 1)[-1] for name in adapters}),
-        "optimizer": optimizer, "lr": rate, "steps": steps, "accumulate": accumulate, "seed": seed, "loss": losses,
-        "loss_before": losses[0], "loss_after": after, "saturated": saturated, "cycles": cycles,
+        "preset": preset.name, "method": preset.method, "engine": engine, "model": shapes.name, "layers": count,
+        "text": text_path.name, "tokens": tokens, "seq": seq, "rank": first.rank, "alpha": first.scale * first.rank,
+        "adapter_parameters": sum(each.a.size + each.b.size for each in tuned.adapters.values()), "targets": named,
+        "optimizer": optimizer, "lr": asked.lr, "steps": steps, "accumulate": accumulate, "seed": seed,
+        "loss": tuned.losses, "loss_before": tuned.losses[0], "loss_after": tuned.after, "saturated": tuned.saturated,
+        "cycles": tuned.cycles, "base_bytes": tuned.base_bytes, **tuned.more,
     }
-    _write(Path(output), shapes, adapters, metrics)
+    for each in tuned.adapters.values():
+        if not (np.isfinite(each.a).all() and np.isfinite(each.b).all()):
+            raise ValueError(f"lr={asked.lr}: the adapter is not finite any more; a smaller rate may keep it so")
+    _write(Path(output), metrics, lambda: save(Path(output), shapes, tuned.adapters))
     return metrics
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What a fine-tune is asked for, whichever way its adapters go."""
+
+    preset: Preset
+    checkpoint: Quantized
+    layers: int
+    optimizer: str
+    lr: float
+    steps: int
+    accumulate: int
+    engine: str
+    tell: Progress
+
+    @property
+    def config(self) -> LinearConfig | None:
+        """Of the machine, if it is to run."""
+        return self.preset.config if self.engine == "rtl" else None
+
+    @property
+    def rule(self) -> float | MachineAdamW:
+        return MachineAdamW(lr=self.lr) if self.optimizer == "adamw" else self.lr
+
+    def in_float(self) -> Optimizer:
+        """The same in floating point."""
+        return OPTIMIZERS[self.optimizer][0](lr=self.lr)
+
+    def frozen(self) -> Frozen:
+        return Frozen(self.checkpoint.model, self.checkpoint.tensor, self.checkpoint.linear)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tuned:
+    """What came of it: ``base_bytes`` of frozen matrices that a step's programs read; ``more`` figures."""
+
+    losses: list[float]
+    after: float
+    adapters: Mapping[Any, Adapter]
+    base_bytes: list[int] | None = None
+    saturated: int | None = None
+    cycles: list[int] | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _of_machine(found: Sequence[StepResult], after: float, adapters: Mapping[Any, Adapter], **more: Any) -> _Tuned:
+    return _Tuned(losses=[each.loss for each in found], after=after, saturated=sum(each.saturated for each in found),
+                  cycles=[each.cycles for each in found if each.cycles is not None] or None,
+                  base_bytes=[each.base_bytes for each in found], more=more,
+                  adapters={name: Adapter(each.a.astype(np.float32), each.b.astype(np.float32), each.scale)
+                            for name, each in adapters.items()})
+
+
+def _tune(asked: _Asked, texts: Sequence[Sequence[int]], adapters: dict[str, Adapter]) -> _Tuned:
+    if asked.engine == "float":
+        llama = build(asked.checkpoint, layers=asked.layers, progress=asked.tell)
+        losses = fine_tune(llama, texts, adapters, asked.in_float(), asked.steps, asked.tell,
+                           accumulate=asked.accumulate)
+        return _Tuned(losses=losses, after=llama.loss(texts[0], adapters), adapters=adapters)
+    trainer = Trainer(asked.frozen(), adapters, range(asked.layers), asked.rule, texts=asked.accumulate)
+    found = on_machine(trainer, texts, asked.steps, asked.config, asked.tell)
+    return _of_machine(found, trainer.loss(texts[0]), trainer.adapters)
+
+
+def _tune_instant(asked: _Asked, texts: Sequence[Sequence[int]], blocks: dict[int, Adapter], rows: int) -> _Tuned:
+    rule = asked.in_float() if asked.engine == "float" else asked.rule
+    trainer, found = instant_language.tune(asked.frozen(), blocks, texts, asked.steps, rule, rows=rows,
+                                           config=asked.config, progress=asked.tell)
+    made = _of_machine(found, trainer.loss(texts[0]), trainer.adapters,
+                       **instant_language.report(asked.checkpoint.model, len(texts[0]), trainer))
+    return replace(made, saturated=None) if asked.engine == "float" else made
+
+
 def _check(preset: Preset, text: Path | str | None, output: Path, optimizer: str, lr: float | None, steps: int,
-           rank: int | None, accumulate: int, seed: int, engine: str) -> Path:
+           rank: int | None, accumulate: int, targets: str | None, seed: int, engine: str) -> Path:
     """Refuses what can be refused before anything is read; the text's path."""
+    if preset.method == "instantft" and targets is not None:
+        raise ValueError(f"targets={targets}: adapters of {preset.name} go from every block to the head")
+    if preset.method == "instantft" and accumulate != 1:
+        raise ValueError(f"accumulate={accumulate}: must be 1 for {preset.name}")
     if engine not in ENGINES:
         raise ValueError(f"engine={engine}: must be one of {', '.join(ENGINES)}")
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer={optimizer}: must be one of {', '.join(OPTIMIZERS)}")
     if lr is not None and not (math.isfinite(lr) and 0 < lr <= 16):
         raise ValueError(f"lr={lr}: must be above 0 and at most 16")
-    for field, value, low, high in (("steps", steps, 1, MAX_STEPS), ("rank", rank, 1, MAX_RANK),
-                                    ("accumulate", accumulate, 1, MAX_TEXTS), ("seed", seed, 0, 1 << 63)):
+    for name, value, low, high in (("steps", steps, 1, MAX_STEPS), ("rank", rank, 1, MAX_RANK),
+                                   ("accumulate", accumulate, 1, MAX_TEXTS), ("seed", seed, 0, 1 << 63)):
         if value is not None and not low <= value <= high:
-            raise ValueError(f"{field}={value}: must be from {low} to {high}")
+            raise ValueError(f"{name}={value}: must be from {low} to {high}")
     if output.exists() and not output.is_dir():
         raise ValueError(f"output={output}: is a file, a directory is needed")
     if text is None:
@@ -211,14 +290,15 @@ def _adapters(model: LanguageModel, folder: Path | str | None, rank: int | None,
 
 
 def _check_sizes(config: LinearConfig, model: LanguageModel, adapters: Mapping[str, Adapter], seq: int,
-                 engine: str) -> None:
-    """Refuses texts that the model, or shapes that the machine, cannot take."""
+                 engine: str, *, tiled: bool = False) -> None:
+    """Refuses texts that the model, or shapes that the machine, cannot take; ``tiled``: in float too."""
     at_most, bound = model.context, "the model's context"
-    if engine != "float" and config.tokens < at_most:
-        at_most, bound = config.tokens, "tokens of the preset's machine; --engine float takes more"
+    if (tiled or engine != "float") and config.tokens < at_most:
+        at_most = config.tokens
+        bound = "tokens of the preset's machine" + ("" if tiled else "; --engine float takes more")
     if not MIN_SEQ <= seq <= at_most:
         raise ValueError(f"seq={seq}: must be from {MIN_SEQ} to {at_most} ({bound})")
-    if engine != "float":
+    if tiled or engine != "float":
         ranks = {name: each.rank for name, each in adapters.items()}
         Step(model, seq, ranks, range(model.layers)).check(config)
         for linear in model.linears:
@@ -241,14 +321,11 @@ def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int
     return [part.tolist() for part in np.array_split(tokens, -(-len(tokens) // seq))], len(tokens)
 
 
-def _write(output: Path, model: LanguageModel, adapters: Mapping[str, Adapter], metrics: dict[str, Any]) -> None:
+def _write(output: Path, metrics: dict[str, Any], save: Callable[[], Any]) -> None:
     from .plots import plot_steps
 
-    for each in adapters.values():
-        if not (np.isfinite(each.a).all() and np.isfinite(each.b).all()):
-            raise ValueError(f"lr={metrics['lr']}: the adapter is not finite any more; a smaller rate may keep it so")
     output.mkdir(parents=True, exist_ok=True)
-    save_lora(output, model, adapters)
+    save()
     plot_steps(output / "loss.png", metrics)
     part = output / "metrics.json.part"
     part.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
@@ -276,7 +353,8 @@ def generate_text(preset: Preset, *, prompt: str, model: Path | str = "smollm2-1
     if tokens < 1:
         raise ValueError(f"tokens={tokens}: must be at least 1")
     checkpoint = Quantized(open_checkpoint(find_weights(model)))
-    adapters = None if adapter is None else load_lora(adapter, checkpoint.model)
+    blocks = load_instant(adapter, checkpoint.model) if adapter is not None and holds_instant(adapter) else None
+    adapters = None if adapter is None or blocks is not None else load_lora(adapter, checkpoint.model)
     tokenizer = open_tokenizer(checkpoint.path)
     given = tokenizer.encode(prompt)
     if not given:
@@ -284,7 +362,11 @@ def generate_text(preset: Preset, *, prompt: str, model: Path | str = "smollm2-1
     if len(given) + tokens > checkpoint.model.context:
         raise ValueError(f"tokens={tokens}: with the prompt's {len(given)} there are more than "
                          f"{checkpoint.model.context} (the model's context)")
-    llama = build(checkpoint, progress=tell)
+    if blocks is not None and len(blocks) != checkpoint.model.layers:
+        raise ValueError(f"adapter={adapter}: is from {len(blocks)} of {checkpoint.model.layers} blocks")
+    tell(0, 0, "reading the weights")
+    llama = Llama(checkpoint.model, checkpoint.tensor) if blocks is None else instant_language.InstantLlama(
+        checkpoint.model, checkpoint.tensor, blocks=blocks)
     said: list[int] = []
     for token in greedy(llama, given, tokens, adapters=adapters, ends=tokenizer.control):
         said.append(token)

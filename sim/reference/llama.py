@@ -240,10 +240,16 @@ class Llama:
             raise ValueError(f"tokens={cache.count + len(ids)}: a text has 1 to {self.model.context} (the model's "
                              f"context)")
         x = self.embedding[ids]
+        beside = np.zeros_like(x)
         for i in range(self.layers):
-            x, _ = self._layer(i, x, adapters or {}, cache)
+            x, kept = self._layer(i, x, adapters or {}, cache)
+            beside += self.beside(i, kept.attended)
         cache.count += len(ids)
-        return rms_norm(x[-1:], self.norm, self.model.norm_eps)[0] @ self.head.T
+        return rms_norm(x[-1:] + beside[-1:], self.norm, self.model.norm_eps)[0] @ self.head.T
+
+    def beside(self, layer: int, attended: Array) -> Array:
+        """What a layer's input behind its first norm adds to the residual stream behind the last layer: nothing."""
+        return np.zeros_like(attended)
 
     def loss(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter] | None = None) -> float:
         """Mean cross-entropy of the text, in nats a token."""

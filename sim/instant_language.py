@@ -1,0 +1,73 @@
+"""Fine-tunes a language model's adapters from every block to the head, as a user asks for it, and runs it with them."""
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.models.instant import fresh_instant, load_instant
+from gradloom.rtl.models.language import LanguageModel
+from gradloom.rtl.models.lora import Adapter
+from gradloom.rtl.plan.descent import AdamW
+from gradloom.rtl.plan.instant import InstantStep
+from gradloom.rtl.plan.operations import EDGE
+
+from .instant import InstantTrainer, instant_machine
+from .reference.descent import Optimizer
+from .reference.llama import Array, Llama
+from .step_run import Frozen
+from .trainer import StepResult
+
+__all__ = ["InstantLlama", "begin", "bound", "report", "tune"]
+
+
+def begin(model: LanguageModel, folder: Path | str | None, *, rank: int | None, layers: int | None,
+          seed: int) -> dict[int, Adapter]:
+    """Adapters of a folder, or else fresh ones; those of ``layers`` blocks."""
+    if folder is None:
+        return fresh_instant(model, rank=8 if rank is None else rank, layers=layers, seed=seed)
+    found = load_instant(folder, model, rank=rank)
+    if layers is not None and len(found) != layers:
+        raise ValueError(f"layers={layers}: {folder} has adapters from {len(found)} blocks")
+    return found
+
+
+def bound(config: LinearConfig, engine: str) -> int:
+    """Rows that a tensor has at most: of the preset's machine, unless it is not asked."""
+    return EDGE if engine == "float" else min(EDGE, config.tokens)
+
+
+def tune(frozen: Frozen, adapters: dict[int, Adapter], texts: Sequence[Sequence[int]], steps: int,
+         rule: float | AdamW | Optimizer, *, rows: int, config: LinearConfig | None,
+         progress: Callable[[int, int, str], None]) -> tuple[InstantTrainer, list[StepResult]]:
+    """``steps`` updates, from ``texts`` in turn; with a ``config`` in RTL. The first text must be the longest."""
+    trainer = InstantTrainer(frozen, adapters, sorted(adapters), rule, rows=rows)
+    if config is not None:
+        instant_machine(trainer, texts, config, lambda text: progress(0, steps, text))
+    try:
+        found = []
+        for step in range(steps):
+            progress(step, steps, "fine-tuning")
+            found.append(trainer.step(texts[step % len(texts)]))
+        return trainer, found
+    finally:
+        if trainer.machine is not None:
+            trainer.machine.close()
+
+
+def report(model: LanguageModel, tokens: int, trainer: InstantTrainer) -> dict[str, int]:
+    """What a fine-tune's figures say of the cache."""
+    step = InstantStep(model, tokens, trainer.adapters[0].rank, trainer.layers, trainer.rows)
+    return {"cached_texts": len(trainer.cache), "cache_bytes_per_text": step.cache_bytes}
+
+
+class InstantLlama(Llama):
+    """The model with such adapters by block, of which each adds to what reaches the last norm."""
+
+    def __init__(self, model: LanguageModel, tensor: Callable[[str], Array], *,
+                 blocks: Mapping[int, Adapter]) -> None:
+        super().__init__(model, tensor)
+        self.blocks = blocks
+
+    def beside(self, layer: int, attended: Array) -> Array:
+        """See :meth:`~.reference.llama.Llama.beside`."""
+        each = self.blocks[layer]
+        return attended.dtype.type(each.scale) * ((attended @ each.a.T) @ each.b.T)

@@ -1,0 +1,116 @@
+"""InstantFT of a language model on the command line, beside QLoRA on the same text."""
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import gradloom
+from gradloom.rtl.models.instant import load_instant, save_instant
+from gradloom.rtl.models.lora import load_lora
+from gradloom.rtl.plan.instant import InstantStep
+
+from .test_language_verbs import MODEL, TEXT, here, tuned  # noqa: F401
+
+PRESET = "instantft-llm-genesys2"
+
+
+def learnt(run, *options, output="out"):
+    code, out, err = run("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", output, "--json", *options)
+    assert (code, err) == (0, ""), err
+    return json.loads(out)
+
+
+def test_a_fine_tune_reads_blocks_once(run, here):  # noqa: F811
+    """Two parts of a text, six steps: blocks are read in the first two only, and what QLoRA reads is told beside it."""
+    said = learnt(run, "--steps", "6", "--lr", "0.01", "--seq", "48")
+    assert said == json.loads((here / "out" / "metrics.json").read_text())
+    assert (said["method"], said["engine"], said["layers"], said["rank"]) == ("instantft", "reference", 2, 8)
+    head = 2 * 2 * 128 * 128
+    assert said["base_bytes"][2:] == [head] * 4 and said["base_bytes"][0] == said["base_bytes"][1] > head
+    assert said["cached_texts"] == 2 and said["cache_bytes_per_text"] == 4 * 42 * 128 * 3
+    assert said["adapter_parameters"] == 2 * 2 * 8 * 128 and said["saturated"] == 0
+    assert said["loss_after"] < said["loss"][4] < said["loss"][0]
+    qlora = tuned(run, "--steps", "2", "--seq", "48", output="qlora")
+    assert qlora["method"] == "qlora" and qlora["base_bytes"][0] == qlora["base_bytes"][1] > said["base_bytes"][0]
+    assert set(said) - set(qlora) == {"cached_texts", "cache_bytes_per_text"} and not set(qlora) - set(said)
+    exact = learnt(run, "--engine", "float", "--steps", "6", "--lr", "0.01", "--seq", "48", output="float")
+    np.testing.assert_allclose(said["loss"], exact["loss"], rtol=2e-3)
+    assert exact["saturated"] is None and exact["base_bytes"] == said["base_bytes"]
+
+
+def test_its_adapter_says_what_it_is(run, here):  # noqa: F811
+    first = learnt(run, "--engine", "float", "--steps", "3", "--lr", "0.01", "--rank", "3")
+    names = load_file(here / "out" / "adapter_model.safetensors")
+    assert set(names) == {f"instantft.layers.{layer}.{which}" for layer in (0, 1) for which in "AB"}
+    adapters = load_instant(here / "out", MODEL, rank=3)
+    assert all(each.scale == 2 and each.b.any() for each in adapters.values())
+    with pytest.raises(ValueError, match="peft_type='GRADLOOM_INSTANTFT': must be 'LORA'"):
+        load_lora(here / "out", MODEL)
+    second = learnt(run, "--engine", "float", "--steps", "2", "--adapter", "out", output="further")
+    assert second["loss_before"] == pytest.approx(first["loss_after"], rel=1e-6) and second["rank"] == 3
+
+
+def test_text_with_its_adapter(run, here):  # noqa: F811
+    learnt(run, "--engine", "float", "--steps", "150", "--lr", "0.01", "--rank", "16")
+    said = gradloom.generate_text(PRESET, prompt=TEXT[:20], model=here / "small", tokens=12, adapter=here / "out")
+    assert TEXT[20:].startswith(said["text"]) and len(said["tokens"]) == 12
+    assert said["text"] != gradloom.generate_text(PRESET, prompt=TEXT[:20], model=here / "small", tokens=12)["text"]
+
+
+TUNE = ("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", "out")
+BAD = {
+    "targets": ((*TUNE, "--targets", "q"), "targets=q: adapters of instantft-llm-genesys2 go from every block"),
+    "several texts an update": ((*TUNE, "--accumulate", "2"), "accumulate=2: must be 1 for instantft-llm"),
+    "a rank beyond a tile": ((*TUNE, "--rank", "65"), "--rank"),
+    "parts longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 4 to 64 (tokens of the"),
+    "in float, too": ((*TUNE, "--seq", "65", "--engine", "float"), "4 to 64 (tokens of the preset's machine)"),
+    "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
+    "no text": (TUNE[:4], "text: is needed"),
+    "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: is for presets for images only"),
+}
+
+
+@pytest.mark.parametrize("case", BAD, ids=str)
+def test_a_wrong_request_is_one_message_and_leaves_nothing(run, here, case):  # noqa: F811
+    arguments, named = BAD[case]
+    code, out, err = run(*arguments)
+    assert code == 2 and out == ""
+    assert named in " ".join(err.split()) and "Traceback" not in err
+    assert sorted(path.name for path in here.iterdir()) == ["small", "text.txt"]
+
+
+def test_adapters_of_another_kind_are_refused(run, here):  # noqa: F811
+    tuned(run, "--steps", "1", "--engine", "float", output="lora")
+    learnt(run, "--steps", "1", "--engine", "float", "--layers", "1", output="one")
+    for options, named in (
+            (("--adapter", "lora"), "peft_type='LORA': must be 'GRADLOOM_INSTANTFT'"),
+            (("--adapter", "one"), "layers=2: one has adapters from 1 blocks"),
+            (("--adapter", "one", "--layers", "1", "--rank", "4"), "r=8: rank 4 is needed")):
+        code, out, err = run(*TUNE, *options)
+        assert code == 2 and out == "" and named in " ".join(err.split()), err
+    code, _, err = run("generate-text", PRESET, "--model", "small", "--prompt", "the", "--adapter", "one")
+    assert code == 2 and "is from 1 of 2 blocks" in err
+
+
+@pytest.mark.parametrize("change, named", [
+    ({"layers": [1]}, r"layers=\[1\]: must be the first of 2"), ({"r": 4}, "has shape"), ({"layers": [0]}, "4 tensors"),
+    ({"r": "x"}, "r='x': must be an integer")])
+def test_a_damaged_adapter_is_refused(tmp_path, change, named):
+    from gradloom.rtl.models.instant import fresh_instant
+
+    save_instant(tmp_path, MODEL, fresh_instant(MODEL, rank=8))
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config | change))
+    with pytest.raises(ValueError, match=named):
+        load_instant(tmp_path, MODEL)
+
+
+def test_the_preset_is_the_same_machine(run):
+    """And its cache is what a step of its size says."""
+    from gradloom.rtl.presets import PRESETS
+
+    listed = {each["name"]: each for each in json.loads(run("presets", "--json")[1])}
+    assert listed[PRESET]["board"] == "genesys2" and "forward cache" in listed[PRESET]["summary"]
+    assert PRESETS[PRESET].config == PRESETS["edge-qlora-genesys2"].config
+    assert InstantStep(MODEL, 64, 8, range(2)).cache_bytes == 3 * 4 * 64 * 128
