@@ -22,7 +22,8 @@ def register(app: typer.Typer) -> None:
     """Adds the verbs to the command line."""
     app.command(
         epilog="Example: gradloom plan tinyllama-1.1b --board genesys2\n\n"
-        "Example: gradloom plan smollm2-135m --targets all --seq 128 --json"
+        "Example: gradloom plan smollm2-135m --targets all --seq 128 --json\n\n"
+        "Example: gradloom plan smollm2-135m --method instantft"
     )(plan)
     app.command(epilog="Example: gradloom pack SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2-nf4")(pack)
     app.command(
@@ -132,6 +133,9 @@ def plan(
     axi_bits: Annotated[
         int | None, typer.Option(help="Width of the memory port.  [default: the board's]", show_default=False)
     ] = None,
+    method: Annotated[
+        str, typer.Option(help="qlora, or instantft: adapters from every block to the head, and a cache.")
+    ] = "qlora",
     as_json: Json = False,
 ) -> None:
     """What fine-tuning a language model takes of a board: every byte, traffic, time, what limits, what fits."""
@@ -139,7 +143,7 @@ def plan(
 
     result = gradloom.plan(
         model, board=board, rank=rank, targets=targets, seq=seq, bits=bits, optimizer=optimizer, head=head,
-        axi_bits=axi_bits,
+        axi_bits=axi_bits, method=method,
     )
     if as_json:
         print_json(result)
@@ -150,7 +154,16 @@ def plan(
                  f"{result['bits']}-bit, {result['optimizer']}")
     say(f"codes and scales of the linears: {result['frozen_bytes']:,} bytes")
     say(_verdict(result))
-    for title, key in (("one decoded token", "token"), ("one training step", "step")):
+    if "cache" in result:
+        cache = result["cache"]
+        say(f"forward cache: {cache['bytes_per_text']:,} bytes a text, [bold]{cache['texts']:,} texts[/bold] fit; of "
+            f"the frozen model, a step reads {cache['base_bytes']:,} bytes in the first epoch and "
+            f"{cache['base_bytes_later']:,} later")
+    later = "one training step" + ", later epochs" * ("cache" in result)
+    for title, key in (("one decoded token", "token"), ("one training step, first epoch", "first_step"),
+                       (later, "step")):
+        if key not in result:
+            continue
         timed = result[key]
         table(
             [{title: name, "MB": round(part["bytes"] / 1e6, 1), "M MAC": round(part["macs"] / 1e6, 1),
@@ -159,8 +172,9 @@ def plan(
         say(f"{title}: {timed['bytes'] / 1e6:,.1f} MB, at least [bold]{1e3 * timed['seconds']:,.1f} ms[/bold]; "
              f"what limits: {timed['limit']}")
     words = {True: "holds", False: "does not hold", None: "not known"}
-    table([{**row, "holds": words[row["holds"]]} for row in result["targets"]],
-           ("target", "holds", "value", "reading"), False, title="the proposal's targets")
+    if result["targets"]:
+        table([{**row, "holds": words[row["holds"]]} for row in result["targets"]],
+               ("target", "holds", "value", "reading"), False, title="the proposal's targets")
     for note in result["assumptions"]:
         say(f"- {note}")
     if not result["fits"]:

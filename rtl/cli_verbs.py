@@ -351,20 +351,25 @@ def plan(
     optimizer: str = "adamw",
     head: str = "float16",
     axi_bits: int | None = None,
+    method: str = "qlora",
 ) -> dict[str, Any]:
     """Every byte, the traffic and the time of fine-tuning a language model on a board."""
     from gradloom import boards
 
     from .models.checkpoint import find_model
+    from .plan.instant_plan import METHODS, instant_plan
     from .plan.language import Request, parse_targets
     from .plan.language import plan as planned
 
+    if method not in METHODS:
+        raise ValueError(f"method={method}: must be one of {', '.join(METHODS)}")
     target = boards.find(board)
     request = Request(
         model=find_model(model), rank=rank, targets=parse_targets(targets), seq=seq, bits=bits,
         optimizer=optimizer, head=head,
     )
-    return planned(request, target, port_bits=axi_bits)
+    result = planned(request, target, port_bits=axi_bits)
+    return result if method == "qlora" else instant_plan(request, target, result, axi_bits or target.port_bits)
 
 
 def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]:
