@@ -17,9 +17,10 @@ from gradloom.rtl.models.instant import fresh_instant
 from gradloom.rtl.models.lora import fresh_lora
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.step import Layout, lower
+from gradloom.rtl.plan.traffic import base_bytes
 from gradloom.rtl.presets import PRESETS
 from gradloom.sim.instant import InstantTrainer, instant_machine
-from gradloom.sim.language import Quantized
+from gradloom.sim.language import Quantized, fine_tune
 from gradloom.sim.linear_perf import forecast_linear
 from gradloom.sim.reference.descent import AdamW as FloatAdamW
 from gradloom.sim.reference.llama import Llama
@@ -53,7 +54,7 @@ def qlora(frozen: Frozen, tokens: list[int], asked: argparse.Namespace) -> dict[
         said["cycles"] = [forecast(training, frac, asked.latency)] * asked.steps
     if asked.engine == "float":
         said["loss"] = in_float(frozen, tokens, trainer, asked)
-        said["base_bytes"] = [trainer_bytes(training)] * asked.steps
+        said["base_bytes"] = [base_bytes(training.operations)] * asked.steps
         return said
     return steps(trainer, tokens, asked, said)
 
@@ -98,18 +99,9 @@ def steps(trainer: Trainer | InstantTrainer, tokens: list[int], asked: argparse.
 
 def in_float(frozen: Frozen, tokens: list[int], trainer: Trainer, asked: argparse.Namespace) -> list[float]:
     """QLoRA's losses in floating point."""
-    from gradloom.sim.language import fine_tune
-
     checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")))
     return fine_tune(Llama(frozen.model, checkpoint.tensor, layers=asked.layers), [tokens], trainer.adapters,
                      FloatAdamW(lr=asked.lr), asked.steps)
-
-
-def trainer_bytes(training: Training) -> int:
-    """Of a step."""
-    from gradloom.rtl.plan.traffic import base_bytes
-
-    return base_bytes(training.operations)
 
 
 def tell(text: str) -> None:

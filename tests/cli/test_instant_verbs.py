@@ -114,3 +114,29 @@ def test_the_preset_is_the_same_machine(run):
     assert listed[PRESET]["board"] == "genesys2" and "forward cache" in listed[PRESET]["summary"]
     assert PRESETS[PRESET].config == PRESETS["edge-qlora-genesys2"].config
     assert InstantStep(MODEL, 64, 8, range(2)).cache_bytes == 3 * 4 * 64 * 128
+
+
+@pytest.mark.parametrize("preset, options", [
+    (PRESET, ("--rank", "4")), ("edge-qlora-genesys2", ("--rank", "2", "--accumulate", "2"))])
+def test_rtl_learns_what_the_reference_learns(run, here, monkeypatch, preset, options):  # noqa: F811
+    """On a small machine: losses, clipped words and adapters are the same, and base bytes; cycles are counted."""
+    from dataclasses import replace
+
+    from gradloom.rtl.config import LinearConfig
+    from gradloom.rtl.presets import PRESETS
+
+    config = LinearConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256)
+    monkeypatch.setitem(PRESETS, preset, replace(PRESETS[preset], config=config))
+    (here / "text.txt").write_text(TEXT[:24])
+    said = {}
+    for engine in ("rtl", "reference"):
+        code, out, err = run("finetune", preset, "--model", "small", "--text", "text.txt", "-o", engine, "--json",
+                             "--engine", engine, "--seq", "12", "--steps", "3", "--layers", "1", *options)
+        assert (code, err) == (0, ""), err
+        said[engine] = json.loads(out)
+    for figure in ("loss", "saturated", "base_bytes"):
+        assert said["rtl"][figure] == said["reference"][figure]
+    assert len(said["rtl"]["cycles"]) == 3 and min(said["rtl"]["cycles"]) > 1000
+    weights = [load_file(here / engine / "adapter_model.safetensors") for engine in said]
+    for name, words in weights[0].items():
+        np.testing.assert_array_equal(words, weights[1][name], err_msg=name)
