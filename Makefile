@@ -115,6 +115,9 @@ evidence: $(READY) $(LLM_READY) $(ECP5_READY)
 	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/design
 	$(BIN)/python -m gradloom.sim.lint build/evidence/design
 	time $(BIN)/gradloom report build/evidence/design --max-levels 8
+	time $(BIN)/gradloom generate edge-qlora-genesys2 -o build/evidence/qlora-design
+	time $(BIN)/gradloom report build/evidence/qlora-design --max-levels 13 --max-share lut=25 --max-share bram36=40 \
+	    --max-share dsp=85
 	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
 	$(BIN)/gradloom generate digits-ulx3s -o build/evidence/ulx3s
 	time $(BIN)/gradloom build ulx3s build/evidence/ulx3s

@@ -423,18 +423,29 @@ def report(
     max_levels: Annotated[
         int | None, typer.Option(min=1, help="Exit with 3 if a path between registers has more levels.")
     ] = None,
+    max_share: Annotated[
+        list[str] | None, typer.Option(metavar="RESOURCE=PERCENT", help="Exit with 3 if more of the board is taken.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Area of a design by open synthesis against the board's totals, and its deepest paths."""
     import gradloom
 
+    from .cli_verbs import parse_shares
+
+    shares = parse_shares(max_share or [])
     result = gradloom.report(directory, board=board)
     if as_json:
         print_json(result)
     else:
         _show_report(result)
+    beyond = [f"{result['share'][key]} % of {key}: {most:g} were allowed" for key, most in shares.items()
+              if result["share"][key] > most]
     if max_levels is not None and result["levels"] > max_levels:
-        say(f"{result['levels']} levels of logic between registers: {max_levels} were allowed")
+        beyond.append(f"{result['levels']} levels of logic between registers: {max_levels} were allowed")
+    for line in beyond:
+        typer.echo(line, err=True)
+    if beyond:
         raise typer.Exit(3)
 
 

@@ -18,6 +18,8 @@ __all__ = ["check_options", "find_preset", "finetune", "generate", "generate_tex
            "presets", "quantize", "report"]
 
 REPORT = "report.json"
+#: What a report tells the share of.
+_SHARES = ("lut", "ff", "dsp", "bram36", "uram", "bits")
 
 
 def presets() -> list[dict[str, str]]:
@@ -370,6 +372,21 @@ def plan(
     )
     result = planned(request, target, port_bits=axi_bits)
     return result if method == "qlora" else instant_plan(request, target, result, axi_bits or target.port_bits)
+
+
+def parse_shares(items: Sequence[str]) -> dict[str, float]:
+    """``RESOURCE=PERCENT`` strings as a dictionary."""
+    shares: dict[str, float] = {}
+    for item in items:
+        key, _, value = item.partition("=")
+        try:
+            most = float(value)
+        except ValueError:
+            most = -1
+        if key not in _SHARES or not 0 <= most <= 100:
+            raise ValueError(f"--max-share {item}: must be RESOURCE=PERCENT, of {', '.join(_SHARES)}")
+        shares[key] = most
+    return shares
 
 
 def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]:

@@ -35,15 +35,15 @@ def _bits_of_images(config: Config) -> dict[str, int]:
 
 def _dsp_of_linears(config: LinearConfig) -> dict[str, int]:
     """A slice a PE, a weight of a decoded row, an output's part of the adapter, two a word of a gradient's beat;
-    nine a lane of the updates, which take a quarter of a beat a cycle; four a lane of the vector engine, three for
+    eight a lane of the updates, which take a quarter of a beat a cycle; three a lane of the vector engine, one for
     its roots."""
     return {
         "array": config.edge * (config.columns + 1),
         "weight decoder": config.edge + 1,
         "adapter products": config.dots * config.rank,
         "adapter gradients": 2 * config.beat_words,
-        "updates": 9 * max(config.beat_words // 4, 1),
-        "vector engine": 4 * config.beat_words + 3,
+        "updates": 8 * max(config.beat_words // 4, 1),
+        "vector engine": 3 * config.beat_words + 1,
     }
 
 

@@ -41,7 +41,8 @@ class _Stages:
     def __call__(self, name, cycle):
         first, line = self.lines[name]
         while len(line) <= cycle - first:
-            line.append(delay(self.m, line[-1], 1))
+            # A register: most lines are short, and in shift registers would be a LUT a bit.
+            line.append(delay(self.m, line[-1], 1, reset_less=False))
         return line[cycle - first]
 
     def normalise(self, name, cycle, value, units):
@@ -101,7 +102,7 @@ def plus_or_minus(a, b, minus):
 
 
 class AdamLane(wiring.Component):
-    """New moments of a word, and the step that they make; a word a cycle, 7 multipliers.
+    """New moments of a word, and the step that they make; a word a cycle, 6 multipliers.
 
     With the moments of the command before, ``m' = beta1 m + g`` and ``v' = beta2 v + g**2``, and the step is
     ``round(product * rate * 2**-shift)``, ``product`` being the mantissa of ``m' / (sqrt(v') + eps)``. Bit for bit

@@ -26,6 +26,10 @@ def RowCommand(config):
         "x": ceil_log2(config.depth), "lane": ceil_log2(config.lane_depth)})
 
 
+#: What the PEs of a row do.
+RowTag = data.StructLayout({"load": 1, "swap": 1, "use": 1})
+
+
 def OperandWrite(config):
     """A beat of operands: ``part`` says which rows it is for, ``counts`` that it completes a word for which an early
     command waits."""
@@ -42,53 +46,71 @@ def LaneWrite(config):
 
 
 class Bank(wiring.Component):
-    """Operand memory and adapter memory of a row.
+    """Operand memory of :meth:`rows` neighbouring rows, which is one memory, and adapter memories of each.
+
+    A beat of operands has a word of all these rows, and all are read together: words of 24 bits fill blocks of 18 or
+    36 bits when they lie side by side. What a row needs later waits in registers.
 
     Members
     -------
-    i, o : command, and the same a cycle later for the row below.
-    x, tag : operand and what the PEs do, 2 cycles after the command.
-    lane : word for the adapter column, ``columns`` cycles later still.
-    operand_write, lane_write : beats that this row has a word of when ``operand_enable``, ``lane_enable``.
-    peek : address of an adapter word, unless ``lane_write.valid``; ``word`` holds it 2 cycles later.
+    i, o : command of the first row, and the same :meth:`rows` cycles later for the row below.
+    x, tag : of each row operand and what the PEs do, 2 cycles after the row's command.
+    lane : word for the adapter column, 2 cycles after its address.
+    operand, lane_word : words that are written when ``operand_enable``, ``lane_enable``.
+    lane_address : also of the adapter words that ``word`` holds 2 cycles later, unless ``lane_enable``.
     """
 
     def __init__(self, config):
         self.config = config
+        rows = self.rows(config)
         super().__init__({
             "i": In(RowCommand(config)), "o": Out(RowCommand(config)),
-            "x": Out(signed(ACTIVATION.width)),
-            "tag": Out(data.StructLayout({"load": 1, "swap": 1, "use": 1})),
-            "lane": Out(signed(WEIGHT.width)),
+            "x": Out(data.ArrayLayout(signed(ACTIVATION.width), rows)),
+            "tag": Out(data.ArrayLayout(RowTag, rows)),
+            "lane": Out(data.ArrayLayout(signed(WEIGHT.width), rows)),
             "operand_enable": In(1), "operand_address": In(ceil_log2(config.depth)),
-            "operand": In(signed(ACTIVATION.width)),
+            "operand": In(data.ArrayLayout(signed(ACTIVATION.width), rows)),
             "lane_enable": In(1), "lane_address": In(ceil_log2(config.lane_depth)),
-            "lane_word": In(signed(WEIGHT.width)),
-            "word": Out(signed(WEIGHT.width)),
+            "lane_word": In(data.ArrayLayout(signed(WEIGHT.width), rows)),
+            "word": Out(data.ArrayLayout(signed(WEIGHT.width), rows)),
         })
+
+    @staticmethod
+    def rows(config):
+        """Rows of a bank: four, or as many as a beat has words."""
+        return min(4, config.beat_words)
 
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        m.submodules.operands = operands = memory.Memory(
-            shape=signed(ACTIVATION.width), depth=config.depth, init=[])
-        m.submodules.lanes = lanes = memory.Memory(shape=signed(WEIGHT.width), depth=config.lane_depth, init=[])
+        m.submodules.operands = operands = memory.Memory(shape=self.operand.shape(), depth=config.depth, init=[])
         write, read = operands.write_port(), operands.read_port()
-        # One address for both, so that the pair is one port of a block RAM.
-        fill, peek, feed = lanes.write_port(), lanes.read_port(), lanes.read_port()
         m.d.comb += [
             write.en.eq(self.operand_enable), write.addr.eq(self.operand_address), write.data.eq(self.operand),
-            fill.en.eq(self.lane_enable), fill.addr.eq(self.lane_address), fill.data.eq(self.lane_word),
-            peek.addr.eq(self.lane_address), read.addr.eq(self.i.x), feed.addr.eq(self.i.lane),
+            read.addr.eq(self.i.x),
         ]
-        x, word, lane = (delay(m, value, 1) for value in (read.data, peek.data, feed.data))
-        tag = Signal.like(self.tag)
-        m.d.comb += [tag.load.eq(self.i.load), tag.swap.eq(self.i.swap), tag.use.eq(self.i.use)]
-        m.d.sync += self.o.eq(self.i)
-        m.d.comb += [
-            self.x.eq(x), self.word.eq(word), self.tag.eq(delay(m, tag, 2, reset_less=False)),
-            self.lane.eq(delay(m, lane, config.columns)),
-        ]
+        command = self.i
+        for row in range(self.rows(config)):
+            m.submodules[f"lanes_{row}"] = lanes = memory.Memory(
+                shape=signed(WEIGHT.width), depth=config.lane_depth, init=[])
+            # One address for both, so that the pair is one port of a block RAM.
+            fill, peek, feed = lanes.write_port(), lanes.read_port(), lanes.read_port()
+            m.d.comb += [
+                fill.en.eq(self.lane_enable), fill.addr.eq(self.lane_address), fill.data.eq(self.lane_word[row]),
+                peek.addr.eq(self.lane_address), feed.addr.eq(command.lane),
+            ]
+            tag = Signal(RowTag)
+            m.d.comb += [tag.load.eq(command.load), tag.swap.eq(command.swap), tag.use.eq(command.use)]
+            m.d.comb += [
+                # Registers, which are plenty: shift registers would take LUTs.
+                self.x[row].eq(delay(m, read.data[row], 1 + row, reset_less=row < 2)),
+                self.word[row].eq(delay(m, peek.data, 1)), self.tag[row].eq(delay(m, tag, 2, reset_less=False)),
+                self.lane[row].eq(delay(m, feed.data, 1)),
+            ]
+            below = Signal.like(self.i)
+            m.d.sync += below.eq(command)
+            command = below
+        m.d.comb += self.o.eq(command)
         return m
 
 
@@ -133,29 +155,26 @@ class LinearArray(wiring.Component):
         # Beats go to all rows: a register first.
         operand, lane, peek = Signal.like(self.operand_write), Signal.like(self.lane_write), Signal.like(self.peek)
         m.d.sync += [operand.eq(self.operand_write), lane.eq(self.lane_write), peek.eq(self.peek)]
-        command, above = self.command, None
+        # The adapter's column is behind all others.
+        command, above = Signal.like(self.command), None
+        m.d.comb += [command.eq(self.command), command.lane.eq(delay(m, self.command.lane, config.columns))]
         words = []
-        for index in range(config.edge):
-            bank = place(m, f"bank_{index}", Bank(config), platform)
-            row = place(m, f"row_{index}", Row(panels=1, columns=config.columns + 1, precision=PRECISION), platform)
-            part, word = divmod(index, parts)
-            bus = delay(m, self.w[index], 1 + index)
+        for first in range(0, config.edge, Bank.rows(config)):
+            bank = place(m, f"bank_{first // Bank.rows(config)}", Bank(config), platform)
+            part, word = divmod(first, parts)
             m.d.comb += [
                 bank.i.eq(command),
                 bank.operand_enable.eq(operand.valid & (operand.part == part)),
-                bank.operand_address.eq(operand.address), bank.operand.eq(operand.data[word]),
+                bank.operand_address.eq(operand.address),
                 bank.lane_enable.eq(lane.valid & (lane.part == part)),
-                bank.lane_address.eq(Mux(lane.valid, lane.address, peek.address)), bank.lane_word.eq(lane.data[word]),
-                row.x[0].eq(bank.x),
-                row.tag.load.eq(bank.tag.load), row.tag.swap.eq(bank.tag.swap), row.tag.use_m.eq(bank.tag.use),
-                row.tag.from_above.eq(1), row.tag.from_self.eq(0),
-                *(row.w_i[column].eq(bus) for column in range(config.columns)),
-                row.w_i[config.columns].eq(bank.lane),
+                bank.lane_address.eq(Mux(lane.valid, lane.address, peek.address)),
             ]
-            if above is not None:
-                m.d.comb += [ours.eq(theirs) for ours, theirs in zip(row.p_i, above)]
-            command, above = bank.o, row.p_o
-            words.append(bank.word)
+            command = bank.o
+            for index in range(Bank.rows(config)):
+                m.d.comb += [bank.operand[index].eq(operand.data[word + index]),
+                             bank.lane_word[index].eq(lane.data[word + index])]
+                above = self._row(m, platform, first + index, bank.x[index], bank.tag[index], bank.lane[index], above)
+                words.append(bank.word[index])
         m.d.comb += [ours.eq(theirs) for ours, theirs in zip(self.p, above)]
 
         # One word of all, in two steps.
@@ -168,3 +187,20 @@ class LinearArray(wiring.Component):
         m.d.comb += self.word.eq(
             Cat(*groups).word_select(delay(m, at_bank[3:], 1), WEIGHT.width).as_signed())
         return m
+
+    def _row(self, m, platform, index, x, tag, lane, above):
+        """PEs of a row; its sums."""
+        columns = self.config.columns
+        row = place(m, f"row_{index}", Row(panels=1, columns=columns + 1, precision=PRECISION), platform)
+        # Shift registers take a LUT for up to 32 cycles: a few cycles, or a few more than that, are in registers.
+        few = (1 + index) % 32
+        few = few if few <= 8 else 0
+        bus = delay(m, delay(m, self.w[index], few, reset_less=False), 1 + index - few)
+        m.d.comb += [
+            row.x[0].eq(x), row.tag.load.eq(tag.load), row.tag.swap.eq(tag.swap), row.tag.use_m.eq(tag.use),
+            row.tag.from_above.eq(1), row.tag.from_self.eq(0),
+            *(row.w_i[column].eq(bus) for column in range(columns)), row.w_i[columns].eq(lane),
+        ]
+        if above is not None:
+            m.d.comb += [ours.eq(theirs) for ours, theirs in zip(row.p_i, above)]
+        return row.p_o

@@ -39,7 +39,8 @@ class Drain(wiring.Component):
     -------
     job : stream of :func:`DrainJob`; taken when it is done.
     read : bank and address of sums, and the first of their columns; ``sums`` are there 3 cycles later, those from
-        ``dots`` on only if the column is a multiple of ``outputs``.
+        ``dots`` on only if the column is a multiple of ``outputs``. The last of a job are read ``rank`` + 1 cycles
+        after it was taken, long before a product that begins then has sums.
     row : adapter words. hidden : words of h.
     o : stream of beats; ``last`` marks the last beat of a command.
     saturated : how many outputs were clipped.
@@ -76,9 +77,14 @@ class Drain(wiring.Component):
             last_row.eq(last_phase & row[exact_log2(together):].all()),
             go.eq(self.job.valid & queue.roomy), ends.eq(last_row & (token == job.tokens - 1)),
             self.job.ready.eq(go & ends),
-            self.read.valid.eq(self.job.valid), self.read.bank.eq(job.bank),
-            self.read.column.eq(row[:ceil_log2(config.columns)]),
-            self.read.address.eq(Cat(token, row[ceil_log2(config.columns):])),
+        ]
+        at_dot = config.rank + 2
+        read = Signal.like(self.read)
+        m.d.comb += [
+            read.valid.eq(self.job.valid), read.bank.eq(job.bank), read.column.eq(row[:ceil_log2(config.columns)]),
+            read.address.eq(Cat(token, row[ceil_log2(config.columns):])),
+            # So that they come when they are added to the dot products.
+            self.read.eq(delay(m, read, at_dot + 2 - 3, reset_less=False)),
         ]
         with m.If(go):
             m.d.sync += row.eq(row + Mux(all_at_once, together, few))
@@ -120,7 +126,6 @@ class Drain(wiring.Component):
                              partial.eq(product if dots[side] is None else product + dots[side])]
                 dots[side] = partial
             where = delay(m, where, 1)
-        at_dot = config.rank + 2
         dots += [None] * (together - few)
         results = [self._finish(m, platform, side, dot, at_dot) for side, dot in enumerate(dots)]
         tag = Signal(data.StructLayout({"valid": 1, "all": 1, "phase": max(len(phases), 1), "whole": 1, "last": 1}))
@@ -155,9 +160,9 @@ class Drain(wiring.Component):
         if dot is not None:
             coarse = Signal(signed(SUM), reset_less=True)
             shift = delay(m, job.dot_shift, at_dot)
-            m.d.sync += [coarse.eq((dot << DOT_GUARD) >> (shift & 0b111000)),
-                         aligned.eq(coarse >> delay(m, shift[:3], 1))]
-        m.d.sync += total.eq(aligned + delay(m, self.sums[side], at_dot + 2 - 3))
+            m.d.sync += [coarse.eq((dot << DOT_GUARD) >> (shift & 0b111100)),
+                         aligned.eq(coarse >> delay(m, shift[:2], 1))]
+        m.d.sync += total.eq(aligned + self.sums[side])
         requantize = place(m, f"requantize_{side}", Requantize(width=SUM + 1, result=ACTIVATION.width), platform)
         m.d.comb += [requantize.i.eq(total), requantize.shift.eq(delay(m, job.shift, at_dot + 3))]
         return requantize.o, requantize.saturated

@@ -103,8 +103,8 @@ class GradientEngine(wiring.Component):
 
         operands = Signal(config.beat_bits, reset_less=True)
         m.d.sync += operands.eq(self.i.p)
-        at_product = delay(m, tag, 3, reset_less=False)
-        at_sum = delay(m, at_product, 1, reset_less=False)
+        at_factors = delay(m, tag, 2, reset_less=False)
+        at_sum = delay(m, at_factors, 2, reset_less=False)
         # Results: words of a beat and one of two rank indices, one a cycle.
         word, side, row = Signal(range(words)), Signal(), Signal.like(tag.address)
         results = []
@@ -117,9 +117,11 @@ class GradientEngine(wiring.Component):
                 m.submodules[f"sums_{index}_{rank_side}"] = sums = memory.Memory(
                     shape=signed(PRECISION.sum), depth=1 << len(tag.address), init=[])
                 read, write = sums.read_port(domain="comb"), sums.write_port()
+                # In a register of its own, as a slice adds what it finds there; the sum before is of 8 cycles ago.
+                before = Signal(signed(PRECISION.sum), reset_less=True)
                 m.d.sync += [a.eq(x), b.eq(h[rank_side]), product.eq(a * b),
-                             sum_.eq(product + Mux(at_product.first, 0, read.data))]
-                m.d.comb += [read.addr.eq(Mux(reading, row, at_product.address)),
+                             before.eq(Mux(at_factors.first, 0, read.data)), sum_.eq(product + before)]
+                m.d.comb += [read.addr.eq(Mux(reading, row, at_factors.address)),
                              write.addr.eq(at_sum.address), write.data.eq(sum_), write.en.eq(at_sum.valid)]
                 results.append(read.data)
 

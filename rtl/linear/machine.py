@@ -201,12 +201,20 @@ class LinearEngines(wiring.Component):
             m.d.sync += [source.eq(self.request.p.source), left.eq(self.request.p.beats)]
         with m.Elif(self.store.valid & self.store.ready):
             m.d.sync += left.eq(left - 1)
+        ports = (linear.o, gradient.o, update.o, update.new_moment, gradient.kept, vector.o, vector.q)
+        assert len(ports) == len(Source)
         with m.If(left != 0):
             with m.Switch(source):
-                for number, port in ((Source.OUTPUTS, linear.o), (Source.GRADIENTS, gradient.o),
-                                     (Source.WORDS, update.o), (Source.MOMENTS, update.new_moment),
-                                     (Source.HIDDEN, gradient.kept), (Source.VECTOR, vector.o),
-                                     (Source.VECTOR_SECOND, vector.q)):
+                for number, port in enumerate(ports):
                     with m.Case(number):
-                        m.d.comb += [self.store.valid.eq(port.valid), self.store.p.eq(port.p),
-                                     port.ready.eq(self.store.ready)]
+                        m.d.comb += [self.store.valid.eq(port.valid), port.ready.eq(self.store.ready)]
+        # One of four first, then it or one of three: two LUTs a bit.
+        late = Signal(2)
+        with m.If(self.request.valid & self.request.ready):
+            m.d.sync += late.eq(Mux(self.request.p.source[2], self.request.p.source[:2] + 1, 0))
+        m.d.comb += self.store.p.eq(_one_of_four(late, _one_of_four(source[:2], *(port.p for port in ports[:4])),
+                                                 *(port.p for port in ports[4:])))
+
+
+def _one_of_four(index, *values):
+    return Mux(index[1], Mux(index[0], values[3], values[2]), Mux(index[0], values[1], values[0]))

@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 from ..control.errors import Error
 from ..control.signature import EngineCommand
 from ..stream.delay import delay
+from ..stream.product import narrow_product
 from .core import RowCommand
 from .feet import SumTag
 from .weights import Dequantizer, TileBuffer
@@ -199,8 +200,10 @@ class PartSequencer(wiring.Component):
         # Those of an early command may go on at the start.
         x_from, outside = Signal(16), Signal()
         m.d.sync += [x_from.eq(Mux(args.early, 0, args.x_base)), outside.eq(args.x_base >= config.depth)]
-        m.d.sync += [x_words.eq(args.inner * args.tokens), a_words.eq(args.inner * args.rank),
-                     b_words.eq(args.outer * args.rank)]
+        # More bits than the largest of each has need not be looked at: it is refused anyway.
+        tokens, rank = args.tokens[:len(self.tile.tokens)], args.rank[:len(self.tile.rank)]
+        m.d.sync += [x_words.eq(narrow_product(args.inner, tokens)), a_words.eq(narrow_product(args.inner, rank)),
+                     b_words.eq(narrow_product(args.outer, rank))]
         bad, in_the_way = Signal(), Signal()
         m.d.sync += in_the_way.eq(had_h & (args.rank != 0) & (args.slot == slot))
         m.d.sync += bad.eq(

@@ -12,7 +12,7 @@ from ..control.signature import EngineSignature
 from ..formats.fixed import saturate_hdl
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
-from ..stream.delay import delay
+from ..stream.delay import delay, registered
 from .adamw import AdamLane, plus_or_minus
 from .pairs import PairQueue
 from .words import Requantize, judge
@@ -200,23 +200,25 @@ class UpdateEngine(wiring.Component):
                      # Tags of SGD pass the lanes for nothing.
                      enter.valid.eq(Mux(adam, late.valid & late.adam, tag.valid))]
         decay = Signal(WEIGHT.width - 1)
-        m.d.sync += decay.eq(Mux(adam, args.decay, 0))
+        # SGD, which has no decay, has another word's product made in its place.
+        m.d.sync += decay.eq(Mux(adam, args.decay, args.rate))
         news = []
         for index, (g, p) in enumerate(zip(part["g"], part["p"])):
             lane = lanes[index]
             step = place(m, f"step_{index}", Descent(adaptive=True), platform)
             m.d.comb += [
+                step.adam.eq(adam), step.rate.eq(args.rate),
+                step.other.eq(other["g"][index][:ACTIVATION.width].as_signed()),
                 step.factor.eq(Mux(adam, lane.product, g[:ACTIVATION.width].as_signed())),
                 step.p.eq(Mux(adam, delay(m, p, wait), p)), step.shift.eq(Mux(adam, lane.shift, args.shift)),
                 step.beyond.eq(adam & lane.beyond), step.negative.eq(adam & lane.negative),
                 step.decay.eq(decay), step.decay_shift.eq(args.decay_shift),
             ]
             news.append(step)
-        for index, (g, p) in enumerate(zip(other["g"], other["p"])):
+        for index, p in enumerate(other["p"]):
             step = place(m, f"step_{self.part + index}", Descent(adaptive=False), platform)
-            m.d.comb += [step.factor.eq(g[:ACTIVATION.width].as_signed()), step.p.eq(p), step.shift.eq(args.shift)]
+            m.d.comb += [step.i_product.eq(news[index].product), step.p.eq(p), step.shift.eq(args.shift)]
             news.append(step)
-        m.d.comb += [step.rate.eq(args.rate) for step in news]
         out = delay(m, enter, Descent.latency, reset_less=False)
         beat, whole = Signal(self.config.beat_bits, reset_less=True), Signal()
         halves = [Cat(*(step.o for step in news[half * self.part:][:self.part])) for half in range(2)]
@@ -261,12 +263,15 @@ class Descent(wiring.Component):
     Parameters
     ----------
     adaptive : bool
-        Without it, ``beyond``, ``negative`` and ``decay`` are 0.
+        Two multipliers, one for the decay. Without it ``beyond``, ``negative`` and ``decay`` are 0, and another one's
+        second multiplier gives the product.
 
     Members
     -------
     factor, rate, shift : of the step. beyond : the step is larger than any word's range. negative : its sign is turned.
-    decay, decay_shift : the word loses ``decay * 2**-(17 + 5 * decay_shift)`` of itself.
+    decay, decay_shift : the word loses ``decay * 2**-(17 + 5 * decay_shift)`` of itself; with ``adam`` only. Without
+        it, ``product`` is ``other * decay``, 2 cycles later.
+    i_product : ``factor * rate``, 2 cycles behind ``p``.
     o : after :attr:`latency` cycles. saturated : whether it had to be clipped.
     """
 
@@ -274,26 +279,27 @@ class Descent(wiring.Component):
 
     def __init__(self, *, adaptive):
         self.adaptive = adaptive
-        super().__init__({
-            "factor": In(signed(ACTIVATION.width + 1)), "rate": In(WEIGHT.width - 1), "shift": In(6),
-            "beyond": In(1), "negative": In(1), "p": In(signed(MASTER.width)),
+        factor = signed(ACTIVATION.width + 1)
+        super().__init__({"shift": In(6), "p": In(signed(MASTER.width)), "o": Out(signed(MASTER.width)),
+                          "saturated": Out(1)} | ({
+            "factor": In(factor), "rate": In(WEIGHT.width - 1), "beyond": In(1), "negative": In(1), "adam": In(1),
             "decay": In(WEIGHT.width - 1), "decay_shift": In(2),
-            "o": Out(signed(MASTER.width)), "saturated": Out(1),
-        })
+            "other": In(factor), "product": Out(signed(_PRODUCT)),
+        } if adaptive else {"i_product": In(signed(_PRODUCT))}))
 
     def elaborate(self, platform):
         m = Module()
         requantize = place(m, "requantize", Requantize(width=_PRODUCT, result=MASTER.width + 1), platform)
-        factor, p = Signal(self.factor.shape(), reset_less=True), Signal(self.p.shape(), reset_less=True)
-        product, change = Signal(signed(_PRODUCT), reset_less=True), Signal(signed(_PRODUCT), reset_less=True)
-        m.d.sync += [
-            factor.eq(self.factor), p.eq(self.p), product.eq(factor * self.rate),
-            change.eq(Mux(delay(m, self.beyond, 2), (1 << _PRODUCT - 1) - 1, product) if self.adaptive else product),
-        ]
+        change = Signal(signed(_PRODUCT), reset_less=True)
+        if self.adaptive:
+            product = registered(m, registered(m, self.factor) * self.rate, signed(_PRODUCT))
+            m.d.sync += change.eq(Mux(delay(m, self.beyond, 2), (1 << _PRODUCT - 1) - 1, product))
+        else:
+            m.d.sync += change.eq(self.i_product)
         # A step of more than 33 bits takes any word to an end.
         m.d.comb += [requantize.i.eq(change), requantize.shift.eq(delay(m, self.shift, 3))]
-        base = self._base(m, p)
-        negative = delay(m, self.negative, 3 + Requantize.latency)
+        base = self._base(m)
+        negative = delay(m, self.negative, 3 + Requantize.latency) if self.adaptive else None
         exact = Signal(signed(MASTER.width + 2), reset_less=True)
         clipped, over = saturate_hdl(exact, MASTER.shape)
         m.d.sync += [
@@ -303,20 +309,21 @@ class Descent(wiring.Component):
         ]
         return m
 
-    def _base(self, m, p):
-        """What is left of the word, 2 + ``Requantize.latency`` cycles after ``p``."""
+    def _base(self, m):
+        """What is left of the word, 3 + ``Requantize.latency`` cycles after ``p``."""
         if not self.adaptive:
-            return delay(m, p, 2 + Requantize.latency)
-        product, coarse = Signal(signed(_PRODUCT), reset_less=True), Signal(signed(_PRODUCT), reset_less=True)
+            return delay(m, self.p, 3 + Requantize.latency)
+        product, coarse = self.product, Signal(signed(_PRODUCT), reset_less=True)
         wide = signed(MASTER.width + 1)
         lost, base = Signal(wide, reset_less=True), Signal(wide, reset_less=True)
         narrow = MASTER.width - ACTIVATION.width - 1
+        p = registered(m, Mux(self.adam, self.p >> narrow, self.other), self.other.shape())
         m.d.sync += [
-            product.eq((p >> narrow) * self.decay),
+            product.eq(p * self.decay),
             coarse.eq(Mux(self.decay_shift[1],
                           Mux(self.decay_shift[0], product >> _DECAY + 15, product >> _DECAY + 10),
                           Mux(self.decay_shift[0], product >> _DECAY + 5, product >> _DECAY))),
-            lost.eq((coarse + 1) >> 1),
-            base.eq(delay(m, p, 3) - lost),
+            lost.eq(Mux(self.adam, (coarse + 1) >> 1, 0)),
+            base.eq(delay(m, self.p, 4) - lost),
         ]
         return delay(m, base, Requantize.latency - 2)

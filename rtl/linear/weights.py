@@ -394,8 +394,8 @@ class TileBuffer(wiring.Component):
     """Two tiles of weights, written by rows and read by rows or by columns.
 
     Row n is stored turned by n places, so that a row and a column alike lie in ``edge`` different banks: the
-    corner turn that lets the same bytes serve W x and W' dy. A bank is half a block RAM: in LUTs, the two tiles would
-    take four thousand of them.
+    corner turn that lets the same bytes serve W x and W' dy. Banks are in LUTs, of which they take some four thousand:
+    each would fill an eighth of half a block RAM.
 
     Members
     -------
@@ -438,7 +438,7 @@ class TileBuffer(wiring.Component):
         words = []
         for bank in range(edge):
             m.submodules[f"bank_{bank}"] = bank_memory = memory.Memory(
-                shape=signed(WEIGHT.width), depth=2 * edge, init=[], attrs={"ram_style": "block"})
+                shape=signed(WEIGHT.width), depth=2 * edge, init=[], attrs={"ram_style": "distributed"})
             fill, read = bank_memory.write_port(), bank_memory.read_port()
             address = Signal(range(2 * edge), reset_less=True)
             place_in_half = Mux(self.by_column, (bank - self.index)[:ceil_log2(edge)], self.index)

@@ -57,11 +57,12 @@ class Requantize(wiring.Component):
         m = Module()
         guarded = signed(self.width + 1)
         coarse, fine = Signal(guarded, reset_less=True), Signal(guarded, reset_less=True)
-        small = Signal(3, reset_less=True)
+        small = Signal(2, reset_less=True)
         rounded = Signal(signed(self.width + 1), reset_less=True)
         clipped, over = saturate_hdl(rounded, signed(self.result))
         m.d.sync += [
-            coarse.eq((self.i << 1) >> (self.shift & 0b111000)), small.eq(self.shift[:3]),
+            # Of four choices each a LUT of six inputs takes two bits of the shift.
+            coarse.eq((self.i << 1) >> (self.shift & 0b111100)), small.eq(self.shift[:2]),
             fine.eq(coarse >> small),
             rounded.eq((fine + 1) >> 1),
             self.o.eq(clipped), self.saturated.eq(over),

@@ -24,6 +24,7 @@ from ..formats.vector import (
 )
 from ..hierarchy import place
 from ..stream.delay import delay
+from ..stream.product import narrow_product
 from .halves import Halves
 from .lane import BASE, PIECE, PRODUCT, TABLE, Factor, Fold, Lane, Other, Scale
 from .maxima import Maxima
@@ -80,7 +81,7 @@ _TAG = data.StructLayout({
 
 
 class VectorEngine(wiring.Component):
-    """Streams tensors through lanes of four multipliers each, one operation a command.
+    """Streams tensors through lanes of three multipliers each, one operation a command.
 
     Opcodes and operands: :class:`VectorOpcode`, :data:`VectorOperands`; bit for bit the functions of the reference.
     A tensor is ``tiles`` of features, in each a row of ``row`` beats of each of ``tokens`` tokens: the layout of the
@@ -386,7 +387,7 @@ class VectorEngine(wiring.Component):
                          idle.eq(0), measuring.eq(1)]
         with m.If(measuring):
             m.d.sync += [
-                measuring.eq(0), judging.eq(1), beats.eq(args.row * args.tiles),
+                measuring.eq(0), judging.eq(1), beats.eq(narrow_product(args.tiles, args.row)),
                 known.eq(opcode <= max(VectorOpcode)), rope.eq(opcode == VectorOpcode.ROPE),
                 plain.eq(_any(opcode, _PLAIN)), powers.eq(_any(opcode, _POWERS)),
                 rows.eq(_any(opcode, _NORMS + _POWERS + _PULLS)), most.eq((1 << len(most)) - 1),

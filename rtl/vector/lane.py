@@ -1,4 +1,4 @@
-"""One lane of the vector engine: an element a cycle through four multipliers."""
+"""One lane of the vector engine: an element a cycle through three multipliers."""
 from enum import IntEnum
 from functools import partial
 
@@ -25,6 +25,7 @@ from ..formats.vector import (
     TERM,
 )
 from ..stream.delay import delay, registered
+from ..stream.product import NarrowProduct
 
 __all__ = ["PRODUCT", "PIECE", "BASE", "SLOPE", "WHOLE", "TOP", "TABLE", "Other", "Scale", "Fold", "Factor", "Lane"]
 
@@ -93,8 +94,8 @@ class Factor(IntEnum):
 class Lane(wiring.Component):
     """Term and word of the reference; every input says at which stage it is taken, stage 0 being the operands'.
 
-    Never held: results come :attr:`latency` cycles after operands. Four multipliers: two for terms (25 x 18 bits), two
-    for term times word (25 x 24).
+    Never held: results come :attr:`latency` cycles after operands. Three multipliers: two for terms (25 x 18 bits), one
+    for term times word (25 x 25), whose upper bits of the word are multiplied in LUTs.
 
     Members
     -------
@@ -153,7 +154,10 @@ class Lane(wiring.Component):
                         m.d.sync += [output.eq(value) for output, value in zip(outputs, values)]
         power, sharp = register(self.power), register(self.sharp)
         m.d.sync += x1.eq(Mux(power, 1, Mux(self.second, b1, a1)))
-        x0, y0, x1, y1, v = (delay(m, each, count) for each, count in ((x0, 7), (y0, 7), (x1, 9), (y1, 8), (v, 14)))
+        # Registers, but for the longest: in shift registers these would be a LUT a bit.
+        x0, y0, x1, y1 = (delay(m, each, count, reset_less=False)
+                          for each, count in ((x0, 7), (y0, 7), (x1, 9), (y1, 8)))
+        v = delay(m, v, 14)
         negative = delay(m, a1[-1] & ~power, 9)
         interpolated6 = delay(m, self.other == Other.TABLE, 5)
         interpolated10 = delay(m, interpolated6, 4)
@@ -212,11 +216,13 @@ class Lane(wiring.Component):
         clipped, over = saturate_hdl(total[GUARD:].as_signed(), TERM.shape)
         term, term_over = register(clipped), register(over)
 
-        # Stages 18 to 20: their product, in two parts as a slice multiplies no more than 25 x 18 bits.
+        # Stages 18 to 20: their product, in two parts as a slice multiplies no more than 25 x 18 bits, one of which may
+        # be unsigned.
         split = WEIGHT.width - 1
         low = register(register(term * v[:split]))
-        high = register(register(term * v[split:].as_signed()))
-        m.d.sync += self.product.eq(low + (high << split))
+        high = NarrowProduct(m, term, v[split:])
+        m.d.sync += self.product.eq(Cat(
+            low[:split], Cat(1, low[split:]).as_signed() + Cat(high.rest, high.value).as_signed() >> 1))
 
         # Stages 21 to 24: the word.
         coarse = register((self.product << 1) >> (self.shift & _COARSE), signed(PRODUCT + 1))

@@ -23,6 +23,7 @@ from ..formats.vector import (
     UNIT,
 )
 from ..stream.delay import delay, registered
+from ..stream.product import narrow_product
 from .lane import PRODUCT
 from .maxima import STEPS
 
@@ -118,7 +119,7 @@ def _chosen(index, four):
 
 
 class Roots(wiring.Component):
-    """What rows are known by, from their sums, a sum a cycle, :attr:`latency` cycles later. Three multipliers.
+    """What rows are known by, from their sums, a sum a cycle, :attr:`latency` cycles later. One multiplier.
 
     Reciprocal roots of sums of squares: a sum of products along x comes a cycle after the sum of squares that it
     belongs to; ``row`` then is a :data:`RootWord` of both. Or, ``log``, the logarithm of a sum of powers in units of
@@ -165,9 +166,11 @@ class Roots(wiring.Component):
         # A logarithm has one bit more of the piece and two more below.
         rest = LOG2.rest
         rest9 = register(Mux(self.log, top[SUM - 21:SUM - 9], Cat(Const(0, 3), top[SUM - 17:SUM - 8])))
-        rise = register(read.data[20:].as_signed() * rest9)
+        # In LUTs, halves of it.
+        slope9, half = read.data[20:].as_signed(), rest // 2
+        low, high = (register(narrow_product(slope9, part)) for part in (rest9[:half], rest9[half:]))
         base10 = register(read.data[:20])
-        total = (base10 << rest) + rise + (1 << (rest - 1))
+        total = (base10 << rest) + low + (high << half) + (1 << (rest - 1))
         mantissa = Signal(ROOT_FRAC, reset_less=True)
         root = Signal(signed(22))
         m.d.comb += root.eq(total >> rest)
@@ -184,8 +187,11 @@ class Roots(wiring.Component):
         m.d.comb += self.clipped.eq(delay(m, register(over & self.pulled), 11))
 
         # Stages 12 to 14: of a sum along x, with what the sum of squares before it gave.
-        square = register(register(mantissa * mantissa)[ROOT_FRAC:])
-        product = register(square * delay(m, top[SUM - MANTISSA:], 4))
+        # One multiplier for both: a square is multiplied in the cycle after it was made, by what comes behind it.
+        behind, product = delay(m, along1, 10), Signal(ROOT_FRAC + MANTISSA, reset_less=True)
+        m.d.sync += product.eq(Mux(behind, product[ROOT_FRAC:], mantissa)
+                               * Mux(behind, delay(m, top[SUM - MANTISSA:], 3), mantissa))
+        product = register(product)
         pull = Signal(signed(WEIGHT.width))
         m.d.comb += pull.eq(product[ROOT_FRAC:])
         along = delay(m, along1, 12)

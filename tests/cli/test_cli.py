@@ -84,6 +84,8 @@ BAD = {
     "a self-test of nothing": (("selftest", "instantft-kv260", "--rtl", "d"), "d: has no rtl"),
     "MNIST to a directory": (("fetch", "-o", "."), "is a directory"),
     "a report of nothing": (("report", "nowhere"), "report.json"),
+    "a share of nothing": (("report", "nowhere", "--max-share", "slices=3"), "RESOURCE=PERCENT"),
+    "a share that is none": (("report", "nowhere", "--max-share", "dsp=most"), "RESOURCE=PERCENT"),
     "an unknown board": (("build", "zx81", "."), "zx81"),
     "a build of nothing": (("build", "kv260", "nowhere"), "nowhere"),
     "a card of nothing": (("load", "nowhere", "-o", "card.img"), "nowhere/manifest.json: no such file"),
@@ -149,6 +151,14 @@ def test_a_unit_is_generated_with_a_report(run, tmp_path):
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
     ports = {port["name"]: port["width"] for port in report["ports"]}
     assert ports["i_payload"] == 2 * (16 + 27 + 48) and {"clk", "rst", "i_valid", "i_ready"} <= set(ports)
+
+
+@pytest.mark.parametrize("bounds, code", [(("dsp=85", "lut=25"), 0), (("dsp=84.9",), 3), (("lut=25", "bits=30"), 3)])
+def test_a_report_fails_where_more_is_taken_than_is_allowed(run, monkeypatch, bounds, code):
+    share = {"lut": 24.5, "ff": 20.0, "dsp": 85.0, "bram36": 39.9, "uram": 0.0, "bits": 39.9}
+    monkeypatch.setattr("gradloom.rtl.cli_verbs.report", lambda directory, *, board: {"share": share, "levels": 13})
+    found, out, _ = run("report", "design", "--json", *(part for each in bounds for part in ("--max-share", each)))
+    assert found == code and json.loads(out)["share"] == share
 
 
 def test_a_unit_that_is_not_there_yet_is_not_offered():

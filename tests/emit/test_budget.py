@@ -7,6 +7,10 @@ import time
 
 import pytest
 
+from gradloom import boards
+from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.resources import dsp_slices
+
 
 def unit():
     """Processor seconds of some Python work, mostly objects and tables, as a generator's is."""
@@ -40,3 +44,10 @@ def test_generation_stays_within_its_budget(arguments, units, modules, size, tmp
     assert took <= units, f"{took:.1f} units of processor time"
     assert len(report["modules"]) <= modules
     assert report["bytes"] <= size
+
+
+def test_the_language_models_machine_leaves_slices_of_its_board():
+    """85 %; synthesis, which ``make evidence`` holds to that, to 25 % of the LUTs and to 40 % of the block RAMs, finds
+    as many."""
+    config = PRESETS["edge-qlora-genesys2"].config
+    assert sum(dsp_slices(config).values()) <= 0.85 * boards.find("genesys2").dsp
