@@ -116,7 +116,7 @@ evidence: $(READY) $(LLM_READY) $(ECP5_READY)
 	$(BIN)/python -m gradloom.sim.lint build/evidence/design
 	time $(BIN)/gradloom report build/evidence/design --max-levels 8
 	time $(BIN)/gradloom generate edge-qlora-genesys2 -o build/evidence/qlora-design
-	time $(BIN)/gradloom report build/evidence/qlora-design --max-levels 13 --max-share lut=25 --max-share bram36=40 \
+	time $(BIN)/gradloom report build/evidence/qlora-design --max-levels 12 --max-share lut=25 --max-share bram36=40 \
 	    --max-share dsp=85
 	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
 	$(BIN)/gradloom generate digits-ulx3s -o build/evidence/ulx3s

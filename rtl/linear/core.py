@@ -180,12 +180,12 @@ class LinearArray(wiring.Component):
         # One word of all, in two steps.
         at_bank = delay(m, peek.row, 2)
         groups = []
-        for low in range(0, config.edge, 8):
+        for low in range(0, config.edge, 4):
             chosen = Signal(signed(WEIGHT.width), reset_less=True)
-            m.d.sync += chosen.eq(Cat(*words[low:low + 8]).word_select(at_bank[:3], WEIGHT.width).as_signed())
+            m.d.sync += chosen.eq(Cat(*words[low:low + 4]).word_select(at_bank[:2], WEIGHT.width).as_signed())
             groups.append(chosen)
         m.d.comb += self.word.eq(
-            Cat(*groups).word_select(delay(m, at_bank[3:], 1), WEIGHT.width).as_signed())
+            Cat(*groups).word_select(delay(m, at_bank[2:], 1), WEIGHT.width).as_signed())
         return m
 
     def _row(self, m, platform, index, x, tag, lane, above):

@@ -95,12 +95,13 @@ class LinearEngine(wiring.Component):
             sums = delay(m, sums, 1, reset_less=False)
         m.d.comb += [hidden_foot.tag.eq(sums.tag), hidden_foot.p.eq(array.p[config.columns])]
         # Outputs with an adapter's part may be of any group of `dots` columns, the others are of their own.
-        column = delay(m, drain.read.column, 2)
+        column, bank = delay(m, drain.read.column, 2), delay(m, drain.read.bank, 2)
         chosen = Signal(drain.sums.shape(), reset_less=True)
         for side in range(config.outputs):
             span = config.dots if side < config.dots else config.outputs
+            words = [each[half] for half in range(2) for each in columns[side % span::span]]
             m.d.sync += chosen[side].eq(
-                Cat(*columns[side % span::span]).word_select(column[exact_log2(span):], SUM).as_signed())
+                Cat(*words).word_select(Cat(column[exact_log2(span):], bank), SUM).as_signed())
         m.d.comb += drain.sums.eq(chosen)
 
         complete = delay(m, sums.complete, HiddenFoot.latency + 1, reset_less=False)

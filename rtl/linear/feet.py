@@ -32,7 +32,7 @@ class Foot(wiring.Component):
     Members
     -------
     tag, p : a sum and what it is. It is in memory 4 cycles later.
-    read : bank and address, if ``valid``; ``o`` is there 2 cycles later. That bank must not be in use.
+    read : bank and address, if ``valid``; ``o`` of that bank is there 2 cycles later. It must not be in use.
     """
 
     def __init__(self, config):
@@ -40,7 +40,7 @@ class Foot(wiring.Component):
         super().__init__({
             "tag": In(SumTag(config)), "p": In(signed(PRECISION.sum)),
             "read": In(data.StructLayout({"valid": 1, "bank": 1, "address": address_bits(config)})),
-            "o": Out(signed(SUM)),
+            "o": Out(data.ArrayLayout(signed(SUM), 2)),
         })
 
     def elaborate(self, platform):
@@ -62,7 +62,7 @@ class Foot(wiring.Component):
             outs.append(kept)
         before = Mux(later.bank, outs[1], outs[0])
         m.d.sync += sum_.eq(delay(m, self.p, 2) + Mux(later.first, 0, before))
-        m.d.comb += self.o.eq(Mux(delay(m, self.read.bank, 2), outs[1], outs[0]))
+        m.d.comb += [o.eq(out) for o, out in zip(self.o, outs)]
         return m
 
 

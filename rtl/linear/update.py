@@ -137,13 +137,13 @@ class UpdateEngine(wiring.Component):
         connect(m, flipped(self.gradient), waiting.first)
         connect(m, flipped(self.parameter), waiting.second)
         # A beat begins with moments for its first half, and needs more for its second.
-        position, first, moment, go = Signal(2), Signal(), Signal(), Signal()
+        position, first, moment, may, go = Signal(2), Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             first.eq(position == 0),
             moment.eq(adam & (first | (position == self.parts // 2))),
-            go.eq((~first | ((left != 0) & roomy & waiting.o.valid))
-                  & (~moment | self.moment.valid)),
-            waiting.o.ready.eq(go & first), self.moment.ready.eq(go & moment),
+            may.eq(~first | ((left != 0) & roomy & waiting.o.valid)), go.eq(may & (~moment | self.moment.valid)),
+            # Whether or not one is offered: the way from there and back to LOAD is long.
+            waiting.o.ready.eq(go & first), self.moment.ready.eq(may & moment),
         ]
         valid, leaving, last = Signal(), Signal(2), Signal()
         m.d.sync += valid.eq(go)

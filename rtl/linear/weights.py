@@ -253,13 +253,13 @@ class Dequantizer(wiring.Component):
         begun, filling = Signal(), Signal()
         scale_beats, row, part = Signal(range(3)), Signal(range(edge)), Signal(range(8))
         free_halves, half = Signal(2, init=2), Signal()
-        taken, is_row, row_ends, ends = Signal(), Signal(), Signal(), Signal()
+        taken, of_row, is_row, completes, row_ends, ends = (Signal() for _ in range(6))
         m.d.comb += [
             self.i.ready.eq(~filling & (begun | (free_halves != 0))),
-            taken.eq(self.i.valid & self.i.ready), is_row.eq(taken & (is_dense | (scale_beats == 2))),
-            row_ends.eq(filling | (is_row & (
-                ~is_dense | (part == Mux(halves, TileKind.HALVES.row_beats, TileKind.WORDS.row_beats) - 1)))),
-            ends.eq(row_ends & (row == edge - 1)),
+            taken.eq(self.i.valid & self.i.ready), of_row.eq(is_dense | (scale_beats == 2)), is_row.eq(taken & of_row),
+            completes.eq(of_row & (
+                ~is_dense | (part == Mux(halves, TileKind.HALVES.row_beats, TileKind.WORDS.row_beats) - 1))),
+            row_ends.eq(filling | (taken & completes)), ends.eq(row_ends & (row == edge - 1)),
         ]
         m.d.sync += [free_halves.eq(free_halves + self.free - (taken & ~begun)), row.eq(row + row_ends)]
 
@@ -283,9 +283,10 @@ class Dequantizer(wiring.Component):
             m.d.sync += [begun.eq(0), filling.eq(0), scale_beats.eq(0), block.eq(block + 1), half.eq(~half)]
 
         no_block = row_block[8 + exact_log2(config.groups):].any()
+        # Of what is offered, whether or not it is taken: the way from there and back to LOAD is long.
         m.d.comb += self.refuse.eq(
-            (beat.arg.kind == 3) | (is_row & ~is_dense & no_block)
-            | (beat.last & ~Mux(is_dense, row_ends, ends)))
+            (beat.arg.kind == 3) | (of_row & ~is_dense & no_block)
+            | (beat.last & ~(completes & (is_dense | (row == edge - 1)))))
 
         tag = Signal(data.StructLayout({
             "valid": 1, "is_codes": 1, "is_dense": 1, "halves": 1, "part": 3, "row": range(edge), "half": 1,
