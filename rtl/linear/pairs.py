@@ -19,7 +19,7 @@ class PairQueue(wiring.Component):
 
     Members
     -------
-    first, second : streams, of which one at a time offers a beat.
+    first, second : streams; where both are offered, the first is taken.
     o : stream of both, ``first`` in the low half.
     """
 
@@ -39,8 +39,8 @@ class PairQueue(wiring.Component):
         put, got = ([Signal(bits + 1, name=f"{name}_{n}") for n in range(2)] for name in ("put", "got"))
         room = [(a ^ b) != self.depth for a, b in zip(put, got)]
         m.d.comb += [
-            self.first.ready.eq(room[0]), self.second.ready.eq(room[1]),
-            write.en.eq((self.first.valid & room[0]) | (self.second.valid & room[1])),
+            self.first.ready.eq(room[0]), self.second.ready.eq(room[1] & ~self.first.valid),
+            write.en.eq((self.first.valid & room[0]) | (self.second.valid & self.second.ready)),
             write.addr.eq(Cat(Mux(self.first.valid, put[0], put[1])[:bits], ~self.first.valid)),
             write.data.eq(Mux(self.first.valid, self.first.p, self.second.p)),
         ]
