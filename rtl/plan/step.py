@@ -80,8 +80,8 @@ class Layout:
         return self.place(tensor.name, 4 * tensor.rows * tensor.features)
 
     def part(self, part: Slice) -> int:
-        """Of some of its tiles."""
-        return self.tensor(part.tensor) + 4 * part.rows * part.first * EDGE
+        """Of some of its tiles, or of rows of them."""
+        return self.tensor(part.tensor) + 4 * (part.tensor.rows * part.first + part.row) * EDGE
 
     def codes(self, matrix: Codes) -> int:
         """Of a linear's stream."""
@@ -97,9 +97,11 @@ class Layout:
             self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
 
 
-def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LinearConfig) -> Assembler:
-    """The program; ``layout`` learns where everything is. Matrices of 16-bit words must be in it."""
-    return _Lowering(frac, layout, config).program(operations)
+def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LinearConfig, *,
+          yield_every: int | None = None) -> Assembler:
+    """The program; ``layout`` learns where everything is. Matrices of 16-bit words must be in it. It yields to requests
+    every ``yield_every`` cycles or so, if it is asked to."""
+    return _Lowering(frac, layout, config).program(operations, yield_every)
 
 
 class _Lowering:
@@ -109,7 +111,7 @@ class _Lowering:
         self.row = config.edge // config.beat_words
         self.kept = self.graded = 0
 
-    def program(self, operations: Sequence[Operation]) -> Assembler:
+    def program(self, operations: Sequence[Operation], yield_every: int | None) -> Assembler:
         main: list[Main] = []
         sides: list[Side] = []
         tokens = next(each.x.rows for each in operations if isinstance(each, Product))
@@ -131,7 +133,7 @@ class _Lowering:
                 method = getattr(self, f"_{type(operation).__name__.lower()}")
                 lazy = isinstance(operation, Add) and operation.lazy
                 sides.append(Side(order + late * lazy, Engine.ENCODE, deque(method(operation)), lazy=lazy))
-        return weave(main, sides, self.config)
+        return weave(main, sides, self.config, every=yield_every)
 
     # ---- products
 
@@ -149,10 +151,12 @@ class _Lowering:
             kept = hidden(layout[operation.hidden], self.config, slot=slot, tokens=x.rows, rank=rank)
             self.kept += 1
         tables, tiles = self._tiles(operation)
+        _check(x, *(operation.weight.tiles if isinstance(operation.weight, Words) else ()))
         job = ProductJob(
             tables=tables, operands=Transfer(layout.part(x), x.count * x.rows * self.row, 0), lanes=lanes, tiles=tiles,
             result=Transfer(layout.part(y), y.count * y.rows * self.row, 0), inner=x.count, outer=y.count,
-            tokens=x.rows, rank=rank, backward=operation.backward, shifts=operation.shifts(self.frac))
+            tokens=x.rows, rank=rank, backward=operation.backward, shifts=operation.shifts(self.frac),
+            stride=None if y.whole else 4 * y.tensor.rows * EDGE)
         return Main(order=order, job=job, hidden=kept, slot=slot)
 
     def _tiles(self, operation: Product) -> tuple[Transfer | None, tuple[Transfer, ...]]:
@@ -214,6 +218,7 @@ class _Lowering:
                            **{"limit": self.limit, **options})
 
     def _at(self, part: Slice) -> side.Tensor:
+        _check(part)
         return side.Tensor(offset=self.layout.part(part))
 
     def _weights(self, name: str, tiles: int) -> list[Piece]:
@@ -292,6 +297,12 @@ class _Lowering:
                 + self._vector(VectorOpcode.SOFTMAX, operation.logits, {**operands, "targets": 1},
                                a=self._at(operation.logits), o=self._at(operation.d),
                                q=side.Tensor(offset=loss, beats=1)))
+
+
+def _check(*parts: Slice) -> None:
+    for part in parts:
+        if not part.whole:
+            raise ValueError(f"{part.name}: rows of {part.count} tiles, which do not lie behind each other")
 
 
 def _gate(shifts: Mapping[str, int]) -> dict[str, int]:
