@@ -15,7 +15,7 @@ next is on chip and no side work is half done. What ends in time may begin befor
 """
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -142,6 +142,12 @@ class _Writes:
                 found = max(found, value)
         return found
 
+    def missing(self, start: int, end: int, order: int) -> Iterator[tuple[int, int, int]]:
+        """The ranges that make that None."""
+        for index in self._over(start, end):
+            if self.orders[index] < order and self.values[index] is None:
+                yield self.starts[index], self.ends[index], self.orders[index]
+
     def emitted(self, start: int, end: int, value: float) -> None:
         """Of all ranges there."""
         for index in self._over(start, end):
@@ -160,6 +166,9 @@ class _Weaver:
              for step in (*piece.instructions, *piece.stores) if step.engine == Engine.STORE]
             + [(*_range(step, config), each.order) for each in self.main for step in self._stores(each)]
             + [(*_range(_store(each.hidden, Source.HIDDEN), config), each.order) for each in self.main if each.hidden])
+        #: Which product writes a range.
+        self.makers = {(*_range(step, config), each.order): index for index, each in enumerate(self.main)
+                       for step in self._stores(each)}
         # The clock: when the bus, STORE, the array, the reading of its sums, and engines have done what is emitted.
         self.bus = self.stored = self.array = self.sums = 0.0
         self.engines: dict[Engine, float] = {}
@@ -175,11 +184,12 @@ class _Weaver:
         self.loads = [len(each) for each in self.inputs]
         self.freed = self.kept = 0
         #: Loads of products that have not ended; when the section began; whether it ends behind this product; until
-        #: when side work must end that begins.
+        #: when side work must end that begins, and the last product whose results it may want.
         self.ahead = 0
         self.section = 0.0
         self.last = False
         self.until = inf
+        self.within = -1
 
     def run(self) -> list[Instruction]:
         for index in range(len(self.main)):
@@ -236,6 +246,7 @@ class _Weaver:
             between = sum(self._work(each.pieces, each.pace) for each in self.urgent if each.order < until)
             self.last = end + between + self._length(index + 1) + _PAUSE - self.section > self.every
         self.until = end if self.last else self.section + self.every - _PAUSE
+        self.within = index if self.last else index + 1
 
     def _pause(self, coming: float) -> None:
         """Ends the section, unless something of ``coming`` cycles still has room in it, or operands wait on chip."""
@@ -243,7 +254,10 @@ class _Weaver:
             return
         if self._now + self._half() + coming + _PAUSE - self.section <= self.every:
             return
-        for queue in (self.urgent, self.lazy):
+        half = [queue for queue in (self.urgent, self.lazy) if queue and not queue[0].whole]
+        if not all(self._may_end(queue[0], -1) for queue in half):
+            return
+        for queue in half:
             while queue and not queue[0].whole:
                 self._piece(queue)
         self.made.append(PAUSE)
@@ -395,11 +409,13 @@ class _Weaver:
 
     def _fits(self, side: Side) -> bool:
         """Whether side work that begins can be brought to its end when the section ends."""
-        part = side.part()
-        if any(step.engine == Engine.LOAD and self.writes.latest(*_range(step, self.config), side.order) is None
-               for piece in part for step in piece.instructions):
-            return False
-        return self.bus + self._work(part, side.pace) <= self.until
+        return (self.bus + self._work(side.part(), side.pace) <= self.until) and self._may_end(side, self.within)
+
+    def _may_end(self, side: Side, within: int) -> bool:
+        """Whether what side work reads is emitted, or made by products up to ``within``."""
+        return all(self.makers.get(missing, within + 1) <= within
+                   for piece in side.part() for step in piece.instructions if step.engine == Engine.LOAD
+                   for missing in self.writes.missing(*_range(step, self.config), side.order))
 
     # ---- what is emitted
 
