@@ -69,10 +69,11 @@ class Decoding:
 
     def _kept(self, before: Execution) -> dict[str, np.ndarray]:
         """The cache as it was before; rows that nobody wrote are 0."""
-        made = {}
+        made: dict[str, np.ndarray] = {}
+        kind = next(iter(before.values.values())).dtype
         for name, tensor in self.cache.items():
             held = before.values.get(name)
-            made[name] = np.zeros((tensor.rows, tensor.features), np.int64) if held is None else held.copy()
+            made[name] = np.zeros((tensor.rows, tensor.features), kind) if held is None else held.copy()
         return made
 
     def exact(self, before: FloatStep) -> FloatStep:
