@@ -150,9 +150,12 @@ class _Lowering:
                   if isinstance(value := getattr(operation, each.name), Slice)}
         first = next(iter(slices.values()))
         step = max(self.most // (first.rows * self.row * len(slices)), 1)
-        return [replace(operation, **{
-            name: replace(part, first=part.first + start, count=min(step, part.count - start))
-            for name, part in slices.items()}) for start in range(0, first.count, step)]
+        made: list[Operation] = []
+        for start in range(0, first.count, step):
+            parts: dict[str, Any] = {name: replace(part, first=part.first + start, count=min(step, part.count - start))
+                                     for name, part in slices.items()}
+            made.append(replace(operation, **parts))
+        return made
 
     # ---- products
 
