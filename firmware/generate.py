@@ -50,9 +50,11 @@ def python_constants() -> str:
     out += ["}", "", "#: Value of each register that is constant in this version.", "CONSTANTS = {"]
     out += [f'    "{r.name}": 0x{sum(f.reset << f.lsb for f in r.fields):08X},' for r in registers
             if all(f.constant for f in r.fields)]
-    out += ["}", "", "#: Registers that must not be written while STATUS.busy is set.", "LOCKED = ("]
-    out += [f'    "{r.name}",' for r in registers if r.locked]
-    out += [")", "", "#: Value of ERROR_CODE: name and meaning.", "ERRORS = {"]
+    out += ["}", "", "#: Registers that must not be written while one of these is set.", "LOCKED = {"]
+    busy = {"program": ("STATUS.busy",), "request": ("STATUS.request_busy",),
+            "machine": ("STATUS.busy", "STATUS.request_busy")}
+    out += [f'    "{r.name}": {busy[r.locked]},'.replace("'", '"') for r in registers if r.locked]
+    out += ["}", "", "#: Value of ERROR_CODE: name and meaning.", "ERRORS = {"]
     out += [f'    0x{code.value:02X}: ("{code.name}", "{errors.DESCRIPTIONS[code]}"),'
             for code in errors.Error]
     out += ["}", "", "#: Engine field of a command.", "ENGINES = {"]

@@ -23,9 +23,20 @@ static uint64_t get_pair(const gl_device *device, uint32_t low)
     return (uint64_t)gl_read(device, low + 4) << 32 | gl_read(device, low);
 }
 
+static int status(const gl_device *device, uint32_t bits)
+{
+    return (gl_read(device, REGISTER(STATUS)) & bits) != 0;
+}
+
 static int busy(const gl_device *device)
 {
-    return (gl_read(device, REGISTER(STATUS)) & GRADLOOM__STATUS__BUSY_bm) != 0;
+    return status(device, GRADLOOM__STATUS__BUSY_bm);
+}
+
+/* Registers that both programs use are locked. */
+static int occupied(const gl_device *device)
+{
+    return status(device, GRADLOOM__STATUS__BUSY_bm | GRADLOOM__STATUS__REQUEST_BUSY_bm);
 }
 
 static int wait_idle(const gl_device *device, uint32_t polls)
@@ -80,7 +91,7 @@ int gl_set_window(const gl_device *device, uint64_t base, uint32_t size)
 {
     if (base % 4096 || size == 0)
         return GL_ARGUMENT;
-    if (busy(device))
+    if (occupied(device))
         return GL_BUSY;
     gl_write(device, REGISTER(WINDOW_BASE_LO), (uint32_t)base);
     gl_write(device, REGISTER(WINDOW_BASE_HI), (uint32_t)(base >> 32));
@@ -90,7 +101,7 @@ int gl_set_window(const gl_device *device, uint64_t base, uint32_t size)
 
 int gl_set_watchdog(const gl_device *device, uint32_t cycles)
 {
-    if (busy(device))
+    if (occupied(device))
         return GL_BUSY;
     gl_write(device, REGISTER(WATCHDOG), cycles);
     return GL_OK;
@@ -98,7 +109,7 @@ int gl_set_watchdog(const gl_device *device, uint32_t cycles)
 
 int gl_set_base_id(const gl_device *device, uint32_t identity, uint32_t polls)
 {
-    if (busy(device))
+    if (occupied(device))
         return GL_BUSY;
     gl_write(device, REGISTER(BASE_ID), identity);
     return wait_idle(device, polls);
@@ -106,7 +117,7 @@ int gl_set_base_id(const gl_device *device, uint32_t identity, uint32_t polls)
 
 int gl_clear_cache(const gl_device *device, uint32_t polls)
 {
-    if (busy(device))
+    if (occupied(device))
         return GL_BUSY;
     gl_write(device, REGISTER(CACHE_CLEAR), GRADLOOM__CACHE_CLEAR__CLEAR_bm);
     return wait_idle(device, polls);
@@ -115,7 +126,8 @@ int gl_clear_cache(const gl_device *device, uint32_t polls)
 void gl_enable_interrupt(const gl_device *device, int enable)
 {
     gl_write(device, REGISTER(IRQ_ENABLE),
-        enable ? GRADLOOM__IRQ_ENABLE__DONE_bm | GRADLOOM__IRQ_ENABLE__ERROR_bm : 0);
+        enable ? GRADLOOM__IRQ_ENABLE__DONE_bm | GRADLOOM__IRQ_ENABLE__ERROR_bm
+                 | GRADLOOM__IRQ_ENABLE__REQUEST_bm : 0);
 }
 
 int gl_acknowledge(const gl_device *device)
@@ -126,46 +138,91 @@ int gl_acknowledge(const gl_device *device)
     return pending != 0;
 }
 
-int gl_start(const gl_device *device, uint32_t program_offset, uint32_t commands)
+static int ring(const gl_device *device, uint32_t program_offset, uint32_t commands, uint32_t busy_bit,
+                uint32_t offset_register, uint32_t bell)
 {
     if (program_offset % 32 || commands == 0 || commands > GRADLOOM__PROGRAM_COMMANDS__VALUE_bm)
         return GL_ARGUMENT;
-    if (busy(device))
+    if (status(device, busy_bit))
         return GL_BUSY;
-    gl_write(device, REGISTER(PROGRAM_OFFSET), program_offset);
-    gl_write(device, REGISTER(PROGRAM_COMMANDS), commands);
+    gl_write(device, offset_register, program_offset);
+    gl_write(device, offset_register + 4, commands);
     GL_BARRIER();
-    gl_write(device, REGISTER(CONTROL), GRADLOOM__CONTROL__BELL_bm);
+    gl_write(device, REGISTER(CONTROL), bell);
     return GL_OK;
 }
 
-int gl_poll(const gl_device *device)
+static int poll(const gl_device *device, uint32_t busy_bit, uint32_t error_bit)
 {
-    uint32_t status = gl_read(device, REGISTER(STATUS));
+    uint32_t now = gl_read(device, REGISTER(STATUS));
 
-    if (status & GRADLOOM__STATUS__BUSY_bm)
+    if (now & busy_bit)
         return GL_RUNNING;
     GL_BARRIER();
-    return status & GRADLOOM__STATUS__ERROR_bm ? GL_FAILED : GL_OK;
+    return now & error_bit ? GL_FAILED : GL_OK;
 }
 
-int gl_wait(const gl_device *device, uint32_t polls)
+static int wait(const gl_device *device, int (*poll_one)(const gl_device *), uint32_t polls)
 {
-    int status;
+    int now;
 
     do {
-        status = gl_poll(device);
-        if (status != GL_RUNNING)
-            return status;
+        now = poll_one(device);
+        if (now != GL_RUNNING)
+            return now;
     } while (polls-- > 1);
     return GL_TIMEOUT;
 }
 
+int gl_start(const gl_device *device, uint32_t program_offset, uint32_t commands)
+{
+    return ring(device, program_offset, commands, GRADLOOM__STATUS__BUSY_bm, REGISTER(PROGRAM_OFFSET),
+                GRADLOOM__CONTROL__BELL_bm);
+}
+
+int gl_poll(const gl_device *device)
+{
+    return poll(device, GRADLOOM__STATUS__BUSY_bm, GRADLOOM__STATUS__ERROR_bm);
+}
+
+int gl_wait(const gl_device *device, uint32_t polls)
+{
+    return wait(device, gl_poll, polls);
+}
+
+int gl_request(const gl_device *device, uint32_t program_offset, uint32_t commands)
+{
+    int now;
+
+    if (!status(device, GRADLOOM__STATUS__REQUESTS_bm))
+        return GL_ABSENT;
+    now = ring(device, program_offset, commands, GRADLOOM__STATUS__REQUEST_BUSY_bm, REGISTER(REQUEST_OFFSET),
+               GRADLOOM__CONTROL__REQUEST_bm);
+    /* A machine that is being stopped takes none. */
+    return now == GL_OK && status(device, GRADLOOM__STATUS__REFUSED_bm) ? GL_BUSY : now;
+}
+
+int gl_poll_request(const gl_device *device)
+{
+    return poll(device, GRADLOOM__STATUS__REQUEST_BUSY_bm, GRADLOOM__STATUS__REQUEST_ERROR_bm);
+}
+
+int gl_wait_request(const gl_device *device, uint32_t polls)
+{
+    return wait(device, gl_poll_request, polls);
+}
+
+void gl_get_served(const gl_device *device, uint32_t *waited, uint32_t *cycles)
+{
+    *waited = gl_read(device, REGISTER(REQUEST_WAITED));
+    *cycles = gl_read(device, REGISTER(REQUEST_CYCLES));
+}
+
 int gl_run(const gl_device *device, uint32_t program_offset, uint32_t commands, uint32_t polls)
 {
-    int status = gl_start(device, program_offset, commands);
+    int now = gl_start(device, program_offset, commands);
 
-    return status == GL_OK ? gl_wait(device, polls) : status;
+    return now == GL_OK ? gl_wait(device, polls) : now;
 }
 
 int gl_reset(const gl_device *device, uint32_t polls)
@@ -176,8 +233,11 @@ int gl_reset(const gl_device *device, uint32_t polls)
 
 void gl_get_error(const gl_device *device, gl_error *error)
 {
+    uint32_t command = gl_read(device, REGISTER(ERROR_COMMAND));
+
     error->code = gl_read(device, REGISTER(ERROR_CODE)) & GRADLOOM__ERROR_CODE__CODE_bm;
-    error->command = gl_read(device, REGISTER(ERROR_COMMAND)) & GRADLOOM__ERROR_COMMAND__INDEX_bm;
+    error->command = FIELD(command, ERROR_COMMAND, INDEX);
+    error->request = FIELD(command, ERROR_COMMAND, REQUEST);
     error->address = get_pair(device, REGISTER(ERROR_ADDRESS_LO));
 }
 

@@ -6,6 +6,8 @@
  *
  * A register that is locked while a program runs answers a write with a bus error, which stops a Linux
  * kernel. So the functions that write one look at STATUS first and return GL_BUSY.
+ *
+ * A second program, the request, can run beside the first: it starts where that one yields, or at once.
  */
 #ifndef GRADLOOM_H
 #define GRADLOOM_H
@@ -34,9 +36,10 @@ enum gl_status {
     GL_NOT_FOUND = -1, /* nothing of the kind at this address */
     GL_VERSION = -2,   /* gl_probe: register map of another major version */
     GL_ARGUMENT = -3,  /* an argument that the hardware would refuse */
-    GL_BUSY = -4,      /* a program runs */
+    GL_BUSY = -4,      /* a program runs; gl_request: a request is pending or runs */
     GL_TIMEOUT = -5,   /* the poll limit was reached; the program still runs */
-    GL_FAILED = -6     /* the program stopped with an error: see gl_get_error */
+    GL_FAILED = -6,    /* the program stopped with an error: see gl_get_error */
+    GL_ABSENT = -7     /* gl_request: the machine was generated without requests */
 };
 
 enum gl_phase {
@@ -61,7 +64,8 @@ typedef struct gl_config {
 
 typedef struct gl_error {
     uint32_t code;    /* enum gradloom_error */
-    uint32_t command; /* position in the program, 0 first */
+    uint32_t command; /* position in the program, or in the request, 0 first */
+    uint32_t request; /* nonzero: in the request */
     uint64_t address; /* bus address at fault, or 0 */
 } gl_error;
 
@@ -121,7 +125,17 @@ int gl_wait(const gl_device *device, uint32_t polls);
 /* gl_start and gl_wait. */
 int gl_run(const gl_device *device, uint32_t program_offset, uint32_t commands, uint32_t polls);
 
-/* Stops a running program (it ends with the error ABORTED) and resets the engines. GL_OK or GL_TIMEOUT. */
+/* Queues the `commands` commands at `program_offset` as the request. */
+int gl_request(const gl_device *device, uint32_t program_offset, uint32_t commands);
+
+/* As gl_poll and gl_wait. An error of either stops both. */
+int gl_poll_request(const gl_device *device);
+int gl_wait_request(const gl_device *device, uint32_t polls);
+
+/* Of the last request that started: cycles from its bell to its start, and to its end. */
+void gl_get_served(const gl_device *device, uint32_t *waited, uint32_t *cycles);
+
+/* Stops program and request (they end with the error ABORTED) and resets the engines. GL_OK or GL_TIMEOUT. */
 int gl_reset(const gl_device *device, uint32_t polls);
 
 void gl_get_error(const gl_device *device, gl_error *error);

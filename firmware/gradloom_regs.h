@@ -30,7 +30,7 @@ extern "C" {
 #define GRADLOOM__VERSION__MINOR_bm 0xff00
 #define GRADLOOM__VERSION__MINOR_bp 8
 #define GRADLOOM__VERSION__MINOR_bw 8
-#define GRADLOOM__VERSION__MINOR_reset 0x1
+#define GRADLOOM__VERSION__MINOR_reset 0x2
 #define GRADLOOM__VERSION__MAJOR_bm 0xffff0000
 #define GRADLOOM__VERSION__MAJOR_bp 16
 #define GRADLOOM__VERSION__MAJOR_bw 16
@@ -67,6 +67,10 @@ extern "C" {
 #define GRADLOOM__CONTROL__RESET_bp 1
 #define GRADLOOM__CONTROL__RESET_bw 1
 #define GRADLOOM__CONTROL__RESET_reset 0x0
+#define GRADLOOM__CONTROL__REQUEST_bm 0x4
+#define GRADLOOM__CONTROL__REQUEST_bp 2
+#define GRADLOOM__CONTROL__REQUEST_bw 1
+#define GRADLOOM__CONTROL__REQUEST_reset 0x0
 
 // reg - gradloom::STATUS
 #define GRADLOOM__STATUS__BUSY_bm 0x1
@@ -81,6 +85,24 @@ extern "C" {
 #define GRADLOOM__STATUS__DRAINING_bm 0x8
 #define GRADLOOM__STATUS__DRAINING_bp 3
 #define GRADLOOM__STATUS__DRAINING_bw 1
+#define GRADLOOM__STATUS__REQUEST_BUSY_bm 0x10
+#define GRADLOOM__STATUS__REQUEST_BUSY_bp 4
+#define GRADLOOM__STATUS__REQUEST_BUSY_bw 1
+#define GRADLOOM__STATUS__REQUEST_RUNNING_bm 0x20
+#define GRADLOOM__STATUS__REQUEST_RUNNING_bp 5
+#define GRADLOOM__STATUS__REQUEST_RUNNING_bw 1
+#define GRADLOOM__STATUS__REQUEST_DONE_bm 0x40
+#define GRADLOOM__STATUS__REQUEST_DONE_bp 6
+#define GRADLOOM__STATUS__REQUEST_DONE_bw 1
+#define GRADLOOM__STATUS__REQUEST_ERROR_bm 0x80
+#define GRADLOOM__STATUS__REQUEST_ERROR_bp 7
+#define GRADLOOM__STATUS__REQUEST_ERROR_bw 1
+#define GRADLOOM__STATUS__REFUSED_bm 0x100
+#define GRADLOOM__STATUS__REFUSED_bp 8
+#define GRADLOOM__STATUS__REFUSED_bw 1
+#define GRADLOOM__STATUS__REQUESTS_bm 0x200
+#define GRADLOOM__STATUS__REQUESTS_bp 9
+#define GRADLOOM__STATUS__REQUESTS_bw 1
 
 // reg - gradloom::IRQ_ENABLE
 #define GRADLOOM__IRQ_ENABLE__DONE_bm 0x1
@@ -91,6 +113,10 @@ extern "C" {
 #define GRADLOOM__IRQ_ENABLE__ERROR_bp 1
 #define GRADLOOM__IRQ_ENABLE__ERROR_bw 1
 #define GRADLOOM__IRQ_ENABLE__ERROR_reset 0x0
+#define GRADLOOM__IRQ_ENABLE__REQUEST_bm 0x4
+#define GRADLOOM__IRQ_ENABLE__REQUEST_bp 2
+#define GRADLOOM__IRQ_ENABLE__REQUEST_bw 1
+#define GRADLOOM__IRQ_ENABLE__REQUEST_reset 0x0
 
 // reg - gradloom::IRQ_STATUS
 #define GRADLOOM__IRQ_STATUS__DONE_bm 0x1
@@ -101,6 +127,10 @@ extern "C" {
 #define GRADLOOM__IRQ_STATUS__ERROR_bp 1
 #define GRADLOOM__IRQ_STATUS__ERROR_bw 1
 #define GRADLOOM__IRQ_STATUS__ERROR_reset 0x0
+#define GRADLOOM__IRQ_STATUS__REQUEST_bm 0x4
+#define GRADLOOM__IRQ_STATUS__REQUEST_bp 2
+#define GRADLOOM__IRQ_STATUS__REQUEST_bw 1
+#define GRADLOOM__IRQ_STATUS__REQUEST_reset 0x0
 
 // reg - gradloom::WINDOW_BASE_LO
 #define GRADLOOM__WINDOW_BASE_LO__VALUE_bm 0xffffffff
@@ -159,6 +189,9 @@ extern "C" {
 #define GRADLOOM__ERROR_COMMAND__INDEX_bm 0xffffff
 #define GRADLOOM__ERROR_COMMAND__INDEX_bp 0
 #define GRADLOOM__ERROR_COMMAND__INDEX_bw 24
+#define GRADLOOM__ERROR_COMMAND__REQUEST_bm 0x80000000
+#define GRADLOOM__ERROR_COMMAND__REQUEST_bp 31
+#define GRADLOOM__ERROR_COMMAND__REQUEST_bw 1
 
 // reg - gradloom::ERROR_ADDRESS_LO
 #define GRADLOOM__ERROR_ADDRESS_LO__VALUE_bm 0xffffffff
@@ -235,6 +268,28 @@ extern "C" {
 #define GRADLOOM__PHASE_CYCLES__VALUE_bp 0
 #define GRADLOOM__PHASE_CYCLES__VALUE_bw 32
 
+// reg - gradloom::REQUEST_OFFSET
+#define GRADLOOM__REQUEST_OFFSET__VALUE_bm 0xffffffff
+#define GRADLOOM__REQUEST_OFFSET__VALUE_bp 0
+#define GRADLOOM__REQUEST_OFFSET__VALUE_bw 32
+#define GRADLOOM__REQUEST_OFFSET__VALUE_reset 0x0
+
+// reg - gradloom::REQUEST_COMMANDS
+#define GRADLOOM__REQUEST_COMMANDS__VALUE_bm 0xffffff
+#define GRADLOOM__REQUEST_COMMANDS__VALUE_bp 0
+#define GRADLOOM__REQUEST_COMMANDS__VALUE_bw 24
+#define GRADLOOM__REQUEST_COMMANDS__VALUE_reset 0x0
+
+// reg - gradloom::REQUEST_WAITED
+#define GRADLOOM__REQUEST_WAITED__VALUE_bm 0xffffffff
+#define GRADLOOM__REQUEST_WAITED__VALUE_bp 0
+#define GRADLOOM__REQUEST_WAITED__VALUE_bw 32
+
+// reg - gradloom::REQUEST_CYCLES
+#define GRADLOOM__REQUEST_CYCLES__VALUE_bm 0xffffffff
+#define GRADLOOM__REQUEST_CYCLES__VALUE_bp 0
+#define GRADLOOM__REQUEST_CYCLES__VALUE_bw 32
+
 // Values of ERROR_CODE
 enum gradloom_error {
     GRADLOOM_ERROR_NONE = 0x00, /* No error. */
@@ -247,10 +302,10 @@ enum gradloom_error {
     GRADLOOM_ERROR_TOKEN_OVERFLOW = 0x14, /* A token counter that held 255 was posted. */
     GRADLOOM_ERROR_DEADLOCK = 0x15, /* Every engine is idle and every queued command waits for a token that nobody will post. */
     GRADLOOM_ERROR_BASE_ALIGNMENT = 0x20, /* WINDOW_BASE is not a multiple of 4096; ERROR_ADDRESS holds it. */
-    GRADLOOM_ERROR_PROGRAM_LENGTH = 0x21, /* PROGRAM_COMMANDS is zero. */
-    GRADLOOM_ERROR_PROGRAM_ALIGNMENT = 0x22, /* PROGRAM_OFFSET is not a multiple of 32; ERROR_ADDRESS holds the address. */
+    GRADLOOM_ERROR_PROGRAM_LENGTH = 0x21, /* PROGRAM_COMMANDS, or REQUEST_COMMANDS, is zero. */
+    GRADLOOM_ERROR_PROGRAM_ALIGNMENT = 0x22, /* The offset of the program, or of the request, is not a multiple of 32; ERROR_ADDRESS holds the address. */
     GRADLOOM_ERROR_PROGRAM_WINDOW = 0x23, /* The program ends outside the window; ERROR_ADDRESS holds its first byte. */
-    GRADLOOM_ERROR_PROGRAM_UNENDED = 0x24, /* The last of PROGRAM_COMMANDS commands was not END. */
+    GRADLOOM_ERROR_PROGRAM_UNENDED = 0x24, /* The last command of the program, or of the request, was not END. */
     GRADLOOM_ERROR_FETCH_SLVERR = 0x25, /* SLVERR while fetching the program; ERROR_ADDRESS holds the beat's address. */
     GRADLOOM_ERROR_FETCH_DECERR = 0x26, /* DECERR while fetching the program; ERROR_ADDRESS holds the beat's address. */
     GRADLOOM_ERROR_LOAD_LENGTH = 0x30, /* LOAD of zero beats. */
@@ -277,10 +332,10 @@ enum gradloom_error {
     X(TOKEN_OVERFLOW, 0x14, "A token counter that held 255 was posted.") \
     X(DEADLOCK, 0x15, "Every engine is idle and every queued command waits for a token that nobody will post.") \
     X(BASE_ALIGNMENT, 0x20, "WINDOW_BASE is not a multiple of 4096; ERROR_ADDRESS holds it.") \
-    X(PROGRAM_LENGTH, 0x21, "PROGRAM_COMMANDS is zero.") \
-    X(PROGRAM_ALIGNMENT, 0x22, "PROGRAM_OFFSET is not a multiple of 32; ERROR_ADDRESS holds the address.") \
+    X(PROGRAM_LENGTH, 0x21, "PROGRAM_COMMANDS, or REQUEST_COMMANDS, is zero.") \
+    X(PROGRAM_ALIGNMENT, 0x22, "The offset of the program, or of the request, is not a multiple of 32; ERROR_ADDRESS holds the address.") \
     X(PROGRAM_WINDOW, 0x23, "The program ends outside the window; ERROR_ADDRESS holds its first byte.") \
-    X(PROGRAM_UNENDED, 0x24, "The last of PROGRAM_COMMANDS commands was not END.") \
+    X(PROGRAM_UNENDED, 0x24, "The last command of the program, or of the request, was not END.") \
     X(FETCH_SLVERR, 0x25, "SLVERR while fetching the program; ERROR_ADDRESS holds the beat's address.") \
     X(FETCH_DECERR, 0x26, "DECERR while fetching the program; ERROR_ADDRESS holds the beat's address.") \
     X(LOAD_LENGTH, 0x30, "LOAD of zero beats.") \
@@ -329,10 +384,14 @@ typedef struct __attribute__ ((__packed__)) {
     uint32_t GRADIENT_NORM_LO;
     uint32_t GRADIENT_NORM_HI;
     uint32_t PHASE_CYCLES[8];
+    uint32_t REQUEST_OFFSET;
+    uint32_t REQUEST_COMMANDS;
+    uint32_t REQUEST_WAITED;
+    uint32_t REQUEST_CYCLES;
 } gradloom_t;
 
 
-static_assert(sizeof(gradloom_t) == 0xa0, "Packing error");
+static_assert(sizeof(gradloom_t) == 0xb0, "Packing error");
 
 #ifdef __cplusplus
 }

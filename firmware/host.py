@@ -24,14 +24,16 @@ class ProgramError(AcceleratorError):
     code, name : :class:`int`, :class:`str`
         ``ERROR_CODE`` and its name.
     command : :class:`int`
-        Position of the command at fault in the program.
+        Position of the command at fault in the program, or in the request.
+    request : :class:`bool`
+        The command is one of the request.
     address : :class:`int` or ``None``
         Bus address at fault; ``None`` if the error has none.
     offset : :class:`int` or ``None``
         The same, from the window's start.
     """
-    def __init__(self, code: int, command: int, address: int, window_base: int):
-        self.code = code
+    def __init__(self, code: int, command: int, address: int, window_base: int, *, request: bool = False):
+        self.code, self.request = code, request
         unknown = (f"0x{code:02X}", "A code that this host does not know.")
         self.name, meaning = registers.ERRORS.get(code, unknown)
         self.command = command
@@ -42,7 +44,12 @@ class ProgramError(AcceleratorError):
         if self.address is not None and self.offset is not None:
             sign = "-" if self.offset < 0 else "+"
             where = f", address 0x{self.address:X} (window {sign} 0x{abs(self.offset):X})"
-        super().__init__(f"program stopped: {self.name} at command {command}{where}: {meaning}")
+        what = "request" if request else "program"
+        super().__init__(f"{what} stopped: {self.name} at command {command}{where}: {meaning}")
+
+
+class QueueFull(AcceleratorError):
+    """A request is pending or runs: this one was not taken, and can be made again when that has ended."""
 
 
 class AcceleratorTimeout(AcceleratorError, TimeoutError):
@@ -59,6 +66,14 @@ class Configuration:
     classes: int
     data_bits: int
     slots: int
+    requests: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What a request took: cycles from its bell to its start, and to its end."""
+    waited: int
+    cycles: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +109,10 @@ class Accelerator:
     """An accelerator behind a :class:`~.transport.Transport`.
 
     Checks at once that it is one, and opens the transport's whole window. A register that is locked while a
-    program runs answers a write with a bus error, which stops a Linux kernel: methods that write one refuse
-    while STATUS.busy is set.
+    program or a request runs answers a write with a bus error, which stops a Linux kernel: methods that write one
+    refuse meanwhile.
+
+    Two threads may use it, one for programs and one for requests, if their transport's accesses are whole.
 
     Parameters
     ----------
@@ -126,11 +143,13 @@ class Accelerator:
         return value
 
     def write(self, name: str, value: int) -> None:
-        """Writes the register called ``name``; refuses a locked one while a program runs."""
+        """Writes the register called ``name``; refuses a locked one while what locks it runs."""
         if not 0 <= value < 1 << 32:
             raise ValueError(f"{name} must hold 32 bits, not {value:#x}")
-        if name in registers.LOCKED and self.busy:
-            raise AcceleratorError(f"{name} is locked while a program runs")
+        for lock in registers.LOCKED.get(name, ()):
+            if self.read(lock):
+                what = "program" if lock == "STATUS.busy" else "request"
+                raise AcceleratorError(f"{name} is locked while a {what} runs")
         self.transport.write32(_offset(name), value)
 
     def read64(self, name: str) -> int:
@@ -155,7 +174,7 @@ class Accelerator:
                                    f"speaks version {expected}")
         array = {field: self.read(f"CONFIG_ARRAY.{field}") for field in ("rows", "panels", "rank", "classes")}
         memory = {field: self.read(f"CONFIG_MEMORY.{field}") for field in ("data_bits", "slots")}
-        return Configuration(version=version, **array, **memory)
+        return Configuration(version=version, **array, **memory, requests=bool(self.read("STATUS.requests")))
 
     # Window
 
@@ -218,18 +237,26 @@ class Accelerator:
 
     def start(self, offset: int, commands: int) -> None:
         """Rings the bell and returns."""
+        self._place(offset, commands)
+        if self.busy:
+            raise AcceleratorError("a program runs already")
+        self._acknowledge("done", "error")
+        self.write("IRQ_ENABLE", self._interrupts)
+        self.write("PROGRAM_OFFSET", offset)
+        self.write("PROGRAM_COMMANDS", commands)
+        self.write("CONTROL", 1 << registers.FIELDS["CONTROL.bell"][0])
+
+    @staticmethod
+    def _place(offset: int, commands: int) -> None:
         if offset % registers.COMMAND_BYTES or not 0 <= offset < 1 << 32:
             raise ValueError(f"program offset must be a multiple of {registers.COMMAND_BYTES}, not {offset}")
         most = (1 << registers.FIELDS["PROGRAM_COMMANDS.value"][1]) - 1
         if not 1 <= commands <= most:
             raise ValueError(f"commands must be between 1 and {most}, not {commands}")
-        if self.busy:
-            raise AcceleratorError("a program runs already")
-        self._acknowledge()
-        self.write("IRQ_ENABLE", 0b11)
-        self.write("PROGRAM_OFFSET", offset)
-        self.write("PROGRAM_COMMANDS", commands)
-        self.write("CONTROL", 1 << registers.FIELDS["CONTROL.bell"][0])
+
+    @property
+    def _interrupts(self) -> int:
+        return 0b111 if self.configuration.requests else 0b11
 
     def wait(self, *, timeout: float | None = None) -> Counters:
         """Waits for the end of a started program."""
@@ -241,21 +268,68 @@ class Accelerator:
             if left <= 0:
                 raise AcceleratorTimeout(f"the program did not end within {limit:g} s; reset() stops it")
             self.transport.wait_interrupt(min(left, 1.0))
-        self._acknowledge()
+        self._acknowledge("done", "error")
         self.raise_error()
         return self.counters()
 
+    # Requests
+
+    def request(self, offset: int, commands: int) -> None:
+        """Queues the program of ``commands`` commands at ``offset`` beside the one that runs, if one does. It starts at
+        that one's next YIELD, or at once.
+
+        Raises :class:`QueueFull` while another request is pending or runs.
+        """
+        self._place(offset, commands)
+        if not self.configuration.requests:
+            raise AcceleratorError("this machine was generated without requests")
+        if self.request_busy:
+            raise QueueFull("a request is pending or runs")
+        self._acknowledge("request")
+        self.write("IRQ_ENABLE", self._interrupts)
+        self.write("REQUEST_OFFSET", offset)
+        self.write("REQUEST_COMMANDS", commands)
+        self.write("CONTROL", 1 << registers.FIELDS["CONTROL.request"][0])
+        if self.read("STATUS.refused"):
+            raise QueueFull("the machine is being stopped")
+
+    @property
+    def request_busy(self) -> bool:
+        """A request is pending or runs."""
+        return bool(self.read("STATUS.request_busy"))
+
+    def wait_request(self, *, timeout: float | None = None) -> Served:
+        """Waits for the end of a request.
+
+        Raises :class:`ProgramError` if an error stopped it, its own or the program's.
+        """
+        limit = self.timeout if timeout is None else timeout
+        end = time.monotonic() + limit
+        while self.request_busy:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise AcceleratorTimeout(f"the request did not end within {limit:g} s; reset() stops it")
+            self.transport.wait_interrupt(min(left, 1.0))
+        self._acknowledge("request")
+        if self.read("STATUS.request_error"):
+            raise self._error()
+        return Served(waited=self.read("REQUEST_WAITED"), cycles=self.read("REQUEST_CYCLES"))
+
     def reset(self, *, timeout: float | None = None) -> None:
-        """Stops a running program, which ends with the error ABORTED, and resets the engines."""
+        """Stops program and request, which end with the error ABORTED, and resets the engines."""
         self.write("CONTROL", 1 << registers.FIELDS["CONTROL.reset"][0])
         self._idle(timeout, "the reset")
-        self._acknowledge()
+        self._acknowledge("done", "error", "request")
 
     def raise_error(self) -> None:
         """Raises :class:`ProgramError` if the last program stopped with an error."""
         if self.read("STATUS.error"):
-            raise ProgramError(self.read("ERROR_CODE.code"), self.read("ERROR_COMMAND.index"),
-                               self.read64("ERROR_ADDRESS"), self.window_base)
+            raise self._error()
+
+    def _error(self) -> ProgramError:
+        return ProgramError(self.read("ERROR_CODE.code"), self.read("ERROR_COMMAND.index"),
+                            self.read64("ERROR_ADDRESS"), self.window_base,
+                            request=bool(self.read("ERROR_COMMAND.request")))
 
     def counters(self) -> Counters:
         """Counters of the last program."""
@@ -289,8 +363,9 @@ class Accelerator:
         """Cycles without progress after which a program is stopped; 0 switches the watchdog off."""
         self.write("WATCHDOG", cycles)
 
-    def _acknowledge(self) -> None:
-        pending = self.read("IRQ_STATUS")
+    def _acknowledge(self, *names: str) -> None:
+        mask = sum(1 << registers.FIELDS[f"IRQ_STATUS.{name}"][0] for name in names)
+        pending = self.read("IRQ_STATUS") & mask
         if pending:
             self.write("IRQ_STATUS", pending)
 

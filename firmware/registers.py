@@ -42,6 +42,10 @@ PHASE_CYCLES4 = 0x090
 PHASE_CYCLES5 = 0x094
 PHASE_CYCLES6 = 0x098
 PHASE_CYCLES7 = 0x09C
+REQUEST_OFFSET = 0x0A0
+REQUEST_COMMANDS = 0x0A4
+REQUEST_WAITED = 0x0A8
+REQUEST_CYCLES = 0x0AC
 
 #: Every register, by name.
 REGISTERS = {
@@ -85,6 +89,10 @@ REGISTERS = {
     "PHASE_CYCLES5": PHASE_CYCLES5,
     "PHASE_CYCLES6": PHASE_CYCLES6,
     "PHASE_CYCLES7": PHASE_CYCLES7,
+    "REQUEST_OFFSET": REQUEST_OFFSET,
+    "REQUEST_COMMANDS": REQUEST_COMMANDS,
+    "REQUEST_WAITED": REQUEST_WAITED,
+    "REQUEST_CYCLES": REQUEST_CYCLES,
 }
 
 #: Place of each field: lowest bit and width.
@@ -101,14 +109,23 @@ FIELDS = {
     "CONFIG_MEMORY.slots": (16, 16),
     "CONTROL.bell": (0, 1),
     "CONTROL.reset": (1, 1),
+    "CONTROL.request": (2, 1),
     "STATUS.busy": (0, 1),
     "STATUS.done": (1, 1),
     "STATUS.error": (2, 1),
     "STATUS.draining": (3, 1),
+    "STATUS.request_busy": (4, 1),
+    "STATUS.request_running": (5, 1),
+    "STATUS.request_done": (6, 1),
+    "STATUS.request_error": (7, 1),
+    "STATUS.refused": (8, 1),
+    "STATUS.requests": (9, 1),
     "IRQ_ENABLE.done": (0, 1),
     "IRQ_ENABLE.error": (1, 1),
+    "IRQ_ENABLE.request": (2, 1),
     "IRQ_STATUS.done": (0, 1),
     "IRQ_STATUS.error": (1, 1),
+    "IRQ_STATUS.request": (2, 1),
     "WINDOW_BASE_LO.value": (0, 32),
     "WINDOW_BASE_HI.value": (0, 32),
     "WINDOW_SIZE.value": (0, 32),
@@ -119,6 +136,7 @@ FIELDS = {
     "CACHE_CLEAR.clear": (0, 1),
     "ERROR_CODE.code": (0, 8),
     "ERROR_COMMAND.index": (0, 24),
+    "ERROR_COMMAND.request": (31, 1),
     "ERROR_ADDRESS_LO.value": (0, 32),
     "ERROR_ADDRESS_HI.value": (0, 32),
     "CYCLES_LO.value": (0, 32),
@@ -141,25 +159,31 @@ FIELDS = {
     "PHASE_CYCLES5.value": (0, 32),
     "PHASE_CYCLES6.value": (0, 32),
     "PHASE_CYCLES7.value": (0, 32),
+    "REQUEST_OFFSET.value": (0, 32),
+    "REQUEST_COMMANDS.value": (0, 24),
+    "REQUEST_WAITED.value": (0, 32),
+    "REQUEST_CYCLES.value": (0, 32),
 }
 
 #: Value of each register that is constant in this version.
 CONSTANTS = {
     "ID": 0x47524C4D,
-    "VERSION": 0x00000100,
+    "VERSION": 0x00000200,
 }
 
-#: Registers that must not be written while STATUS.busy is set.
-LOCKED = (
-    "WINDOW_BASE_LO",
-    "WINDOW_BASE_HI",
-    "WINDOW_SIZE",
-    "WATCHDOG",
-    "PROGRAM_OFFSET",
-    "PROGRAM_COMMANDS",
-    "BASE_ID",
-    "CACHE_CLEAR",
-)
+#: Registers that must not be written while one of these is set.
+LOCKED = {
+    "WINDOW_BASE_LO": ("STATUS.busy", "STATUS.request_busy"),
+    "WINDOW_BASE_HI": ("STATUS.busy", "STATUS.request_busy"),
+    "WINDOW_SIZE": ("STATUS.busy", "STATUS.request_busy"),
+    "WATCHDOG": ("STATUS.busy", "STATUS.request_busy"),
+    "PROGRAM_OFFSET": ("STATUS.busy",),
+    "PROGRAM_COMMANDS": ("STATUS.busy",),
+    "BASE_ID": ("STATUS.busy", "STATUS.request_busy"),
+    "CACHE_CLEAR": ("STATUS.busy", "STATUS.request_busy"),
+    "REQUEST_OFFSET": ("STATUS.request_busy",),
+    "REQUEST_COMMANDS": ("STATUS.request_busy",),
+}
 
 #: Value of ERROR_CODE: name and meaning.
 ERRORS = {
@@ -173,10 +197,10 @@ ERRORS = {
     0x14: ("TOKEN_OVERFLOW", "A token counter that held 255 was posted."),
     0x15: ("DEADLOCK", "Every engine is idle and every queued command waits for a token that nobody will post."),
     0x20: ("BASE_ALIGNMENT", "WINDOW_BASE is not a multiple of 4096; ERROR_ADDRESS holds it."),
-    0x21: ("PROGRAM_LENGTH", "PROGRAM_COMMANDS is zero."),
-    0x22: ("PROGRAM_ALIGNMENT", "PROGRAM_OFFSET is not a multiple of 32; ERROR_ADDRESS holds the address."),
+    0x21: ("PROGRAM_LENGTH", "PROGRAM_COMMANDS, or REQUEST_COMMANDS, is zero."),
+    0x22: ("PROGRAM_ALIGNMENT", "The offset of the program, or of the request, is not a multiple of 32; ERROR_ADDRESS holds the address."),
     0x23: ("PROGRAM_WINDOW", "The program ends outside the window; ERROR_ADDRESS holds its first byte."),
-    0x24: ("PROGRAM_UNENDED", "The last of PROGRAM_COMMANDS commands was not END."),
+    0x24: ("PROGRAM_UNENDED", "The last command of the program, or of the request, was not END."),
     0x25: ("FETCH_SLVERR", "SLVERR while fetching the program; ERROR_ADDRESS holds the beat's address."),
     0x26: ("FETCH_DECERR", "DECERR while fetching the program; ERROR_ADDRESS holds the beat's address."),
     0x30: ("LOAD_LENGTH", "LOAD of zero beats."),
@@ -208,6 +232,7 @@ CONTROL_OPCODES = {
     "MARK": 2,
     "LOOKUP": 3,
     "CLEAR": 4,
+    "YIELD": 5,
 }
 
 COMMAND_BYTES = 32

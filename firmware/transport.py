@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 from . import registers
 
-_BUSY = 1 << registers.FIELDS["STATUS.busy"][0]
+_BUSY = sum(1 << registers.FIELDS[f"STATUS.{name}"][0] for name in ("busy", "request_busy"))
 
 
 class Transport(ABC):
@@ -47,11 +47,11 @@ class Transport(ABC):
     def wait_interrupt(self, timeout: float | None = None) -> bool:
         """Waits until the interrupt line is high; false after ``timeout`` seconds.
 
-        A transport without an interrupt polls STATUS, as here; one that waits in another way overrides this.
-        The line stays high until the host clears IRQ_STATUS.
+        A transport without an interrupt polls STATUS and IRQ_STATUS, as here, and is done as well when nothing runs;
+        one that waits in another way overrides this. The line stays high until the host clears IRQ_STATUS.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        while self.read32(registers.STATUS) & _BUSY:
+        while self.read32(registers.STATUS) & _BUSY and not self.read32(registers.IRQ_STATUS):
             if end is not None and time.monotonic() >= end:
                 return False
             time.sleep(self.poll_interval)

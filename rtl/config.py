@@ -173,6 +173,8 @@ class LinearConfig:
     features, head : int
         Of the vector engine: largest row of a norm, and of what ROPE turns; powers of two, at least a beat's words
         twice and at most 2048 and 1024.
+    requests : int
+        1: a second program runs between parts of the first, where that yields; 0 saves its registers.
     address_bits, outstanding, queue_depth, clock_mhz : int
         As in :class:`Config`.
     """
@@ -188,6 +190,7 @@ class LinearConfig:
     groups: int = 1024
     features: int = 2048
     head: int = 64
+    requests: int = 1
     address_bits: int = 32
     outstanding: int = 8
     queue_depth: int = 16
@@ -213,6 +216,8 @@ class LinearConfig:
             value, (low, high) = getattr(self, field), _BOUNDS[field]
             if not low <= value <= high:
                 raise ValueError(f"{field}={value}: must be from {low} to {high}")
+        if self.requests not in (0, 1):
+            raise ValueError(f"requests={self.requests}: must be 0 or 1")
         for field, low, high in (("tokens", 2, 256), ("depth", 16, 65536), ("lane_depth", 16, 65536),
                                  ("groups", 2, 4096), ("features", self.edge // 4, 2048),
                                  ("head", self.edge // 4, 1024)):
@@ -225,7 +230,7 @@ class LinearConfig:
         """What the shell around the engines is asked for."""
         return {"rows": self.edge, "panels": 1, "rank": self.rank, "classes": 0, "data_bits": self.beat_bits,
                 "addr_bits": self.address_bits, "slots": 64, "outstanding": self.outstanding,
-                "depth": self.queue_depth}
+                "depth": self.queue_depth, "requests": self.requests}
 
     @property
     def subtiles(self):

@@ -32,6 +32,8 @@ class Shell(wiring.Component):
         Bursts in flight in each direction.
     depth : :class:`int`
         Commands of an engine that are queued or under way.
+    requests : :class:`int`
+        1: a request may run between parts of a program; see :class:`~.control.sequencer.Sequencer`.
 
     Members
     -------
@@ -71,6 +73,7 @@ class Shell(wiring.Component):
         slots=16384,
         outstanding=8,
         depth=16,
+        requests=0,
     ):
         for name, value in (("rows", rows), ("panels", panels), ("rank", rank), ("classes", classes)):
             if not 0 <= value <= 255:
@@ -83,7 +86,7 @@ class Shell(wiring.Component):
         bus = {"data_bits": data_bits, "addr_bits": addr_bits, "id_bits": id_bits}
         self._read = ReadDMA(**bus, outstanding=outstanding)
         self._write = WriteDMA(**bus, outstanding=outstanding)
-        self._sequencer = Sequencer(data_bits=data_bits, slots=slots, depth=depth)
+        self._sequencer = Sequencer(data_bits=data_bits, slots=slots, depth=depth, requests=bool(requests))
         super().__init__(
             {
                 "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
@@ -104,7 +107,7 @@ class Shell(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.registers = registers = RegisterFile()
+        m.submodules.registers = registers = RegisterFile(requests=self._sequencer.requests)
         m.submodules.counters = counters = Counters()
         m.submodules.sequencer = seq = self._sequencer
         m.submodules.read = read = self._read
@@ -134,15 +137,19 @@ class Shell(wiring.Component):
         identity = Signal.like(stored.BASE_ID.value)
         m.d.sync += identity.eq(stored.BASE_ID.value)
         m.d.comb += [
-            registers.busy.eq(seq.busy),
+            registers.busy.program.eq(seq.busy),
+            registers.busy.request.eq(seq.request_busy),
             seq.bell.eq(pulse.CONTROL.bell),
             seq.reset.eq(pulse.CONTROL.reset),
+            seq.request_bell.eq(pulse.CONTROL.request),
             seq.cache_clear.eq(pulse.CACHE_CLEAR.clear | (identity != stored.BASE_ID.value)),
             seq.base[:32].eq(stored.WINDOW_BASE_LO.value),
             seq.base[32:].eq(stored.WINDOW_BASE_HI.value),
             seq.size.eq(stored.WINDOW_SIZE.value),
             seq.program_offset.eq(stored.PROGRAM_OFFSET.value),
             seq.program_commands.eq(stored.PROGRAM_COMMANDS.value),
+            seq.request_offset.eq(stored.REQUEST_OFFSET.value),
+            seq.request_commands.eq(stored.REQUEST_COMMANDS.value),
             seq.watchdog.eq(stored.WATCHDOG.cycles),
             seq.load_offset.eq(read.error_offset),
             seq.store_offset.eq(write.error_offset),
@@ -150,6 +157,7 @@ class Shell(wiring.Component):
             seq.bus_idle.eq(read.idle & write.idle),
             registers.set.IRQ_STATUS.done.eq(seq.irq_done),
             registers.set.IRQ_STATUS.error.eq(seq.irq_error),
+            registers.set.IRQ_STATUS.request.eq(seq.irq_request),
             self.abort.eq(seq.abort),
             self.trace.eq(seq.trace),
             counters.clear.eq(seq.cleared),
@@ -165,10 +173,7 @@ class Shell(wiring.Component):
             counters.health.eq(self.health),
             counters.raddr.eq(registers.raddr),
         ]
-        m.d.sync += self.irq.eq(
-            (stored.IRQ_ENABLE.done & stored.IRQ_STATUS.done)
-            | (stored.IRQ_ENABLE.error & stored.IRQ_STATUS.error)
-        )
+        m.d.sync += self.irq.eq((stored.IRQ_ENABLE.as_value() & stored.IRQ_STATUS.as_value()).any())
 
         for name in Counters.OWN:
             m.d.comb += value[name].eq(counters.value[name])
@@ -183,8 +188,17 @@ class Shell(wiring.Component):
             value.STATUS.done.eq(seq.done),
             value.STATUS.error.eq(seq.error),
             value.STATUS.draining.eq(seq.draining),
+            value.STATUS.request_busy.eq(seq.request_busy),
+            value.STATUS.request_running.eq(seq.request_running),
+            value.STATUS.request_done.eq(seq.request_done),
+            value.STATUS.request_error.eq(seq.request_error),
+            value.STATUS.refused.eq(seq.refused),
+            value.STATUS.requests.eq(seq.requests),
+            value.REQUEST_WAITED.value.eq(seq.request_waited),
+            value.REQUEST_CYCLES.value.eq(seq.request_cycles),
             value.ERROR_CODE.code.eq(seq.error_code),
             value.ERROR_COMMAND.index.eq(seq.error_command),
+            value.ERROR_COMMAND.request.eq(seq.error_request),
             value.ERROR_ADDRESS_LO.value.eq(seq.error_address[:32]),
             value.ERROR_ADDRESS_HI.value.eq(seq.error_address[32:]),
         ]

@@ -346,6 +346,9 @@ class Dispatch:
                 scheduler.done(0, index, now)
                 self.ended = now
             else:
+                if opcode == ControlOpcode.YIELD:
+                    # Nobody asks for one before the next command is dispatched. No request is pending.
+                    scheduler.tokens = [0] * len(scheduler.tokens)
                 done(now)
             return True
         if not idle(cycle):

@@ -18,7 +18,7 @@ from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, LanguageModel
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.pack import QuantizedLinear
 from gradloom.rtl.plan.accumulate import spare_bits, summed
-from gradloom.rtl.plan.assembler import Instruction
+from gradloom.rtl.plan.assembler import Assembler, Instruction
 from gradloom.rtl.plan.descent import AdamW, scaled
 from gradloom.rtl.plan.exponents import choose
 from gradloom.rtl.plan.linear import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
@@ -47,7 +47,8 @@ from .reference import linear as reference
 from .reference.llama import rope_angles
 from .reference.step import FloatStep, IntegerStep
 
-__all__ = ["Frozen", "StepMachine", "StepRun", "Training", "largest", "memory_needed"]
+__all__ = ["Frozen", "StepMachine", "StepRun", "Training", "encoded", "largest", "memory_needed",
+           "place_frozen", "as_bytes"]
 
 #: A word of the head has so many bits less than a weight.
 _HALF = WEIGHT.width - 16
@@ -270,14 +271,14 @@ class Training:
         made[TARGETS] = self.targets
         for name, each in self.adapters.items():
             for which, values in (("a", each.a), ("b", each.b * each.scale)):
-                made[f"{name}.{which}"] = _encoded(values, frac[f"{name}.{which}"] + SPARE, MASTER)
+                made[f"{name}.{which}"] = encoded(values, frac[f"{name}.{which}"] + SPARE, MASTER)
                 size = values.shape if which == "a" else values.shape[::-1]
                 made[f"{name}.m{which}"] = self.moments.get(f"{name}.m{which}", np.zeros((2, *size), np.int64))
         return made
 
     def integers(self, frac: Mapping[str, int], tell: Callable[[str], None] | None = None) -> IntegerStep:
         """The step by the bit-exact reference."""
-        values = {name: _encoded(each, frac[name], tensor.form) for name, (tensor, each) in self.starts.items()}
+        values = {name: encoded(each, frac[name], tensor.form) for name, (tensor, each) in self.starts.items()}
         made = IntegerStep(values, self.tables(frac), self.frozen.matrix, frac=frac)
         made.run(self.operations, tell)
         return made
@@ -286,17 +287,9 @@ class Training:
 
     def data(self, frac: Mapping[str, int]) -> dict[str, bytes]:
         """What the step does not make, as it lies in memory, by name; the frozen matrices aside."""
-        made = {name: tile_rows(_encoded(values, frac[name], tensor.form), EDGE)
-                for name, (tensor, values) in self.starts.items() if name not in self.known}
-        for name, words in self.tables(frac).items():
-            if words.ndim == 3:
-                made[name] = tile_moments(words[0], words[1], EDGE)
-            elif words.ndim == 1:
-                whole = np.where(words < 0, 1 << 31, words) if name == TARGETS else words
-                made[name] = whole.astype(np.int64).astype("<u4").tobytes()
-            else:
-                made[name] = tile_rows(words.T if name.endswith(".b") else words, EDGE)
-        return made
+        return {name: tile_rows(encoded(values, frac[name], tensor.form), EDGE)
+                for name, (tensor, values) in self.starts.items() if name not in self.known
+                } | as_bytes(self.tables(frac))
 
     def memory(self, frac: Mapping[str, int], layout: Layout) -> dict[int, bytes]:
         """The same by offset, as far as ``layout`` has a place for it."""
@@ -334,13 +327,23 @@ class StepMachine:
         #: Of what stays, and of that with the last step's tensors behind it.
         self.frozen = self.layout = Layout()
         self.held: set[str] = set()
+        #: Where nothing is yet, neither the step's nor, behind it, of requests.
+        self.end = 0
 
     def close(self) -> None:
         """Ends the simulation."""
         self.device.close()
 
-    def run(self, training: Training, frac: Mapping[str, int], places: Mapping[str, int] | None = None) -> StepRun:
+    def run(self, training: Training, frac: Mapping[str, int], places: Mapping[str, int] | None = None, *,
+            yield_every: int | None = None) -> StepRun:
         """A step; the frozen matrices stay in memory from step to step. ``places``: of tensors that have their own."""
+        start, program = self.load(training, frac, places, yield_every=yield_every)
+        counters = self.host.run(start, len(program), timeout=36000)
+        return self.result(training, counters, program)
+
+    def load(self, training: Training, frac: Mapping[str, int], places: Mapping[str, int] | None = None, *,
+             yield_every: int | None = None) -> tuple[int, Assembler]:
+        """Puts a step into memory: where its program lies, and the program."""
         frozen = training.frozen
         place_frozen(training, self.frozen)
         for name, offset in self.frozen.offsets.items():
@@ -349,12 +352,16 @@ class StepMachine:
                 self.held.add(name)
         layout = self.layout = self.frozen.copy()
         layout.offsets.update(places or {})
-        program = lower(training.operations, frac, layout, self.config)
+        program = lower(training.operations, frac, layout, self.config, yield_every=yield_every)
         for offset, data in training.memory(frac, layout).items():
             self.host.store(offset, data)
         start = -(-layout.end // 4096) * 4096
         self.host.store(start, program.code)
-        counters = self.host.run(start, len(program), timeout=36000)
+        self.end = start + len(program.code)
+        return start, program
+
+    def result(self, training: Training, counters: Counters, program: Assembler) -> StepRun:
+        """What a step made that was loaded and has run."""
         return StepRun(values=self._values(training), hidden=self._hidden(training), loss=self._loss(training),
                        counters=counters, instructions=program.instructions)
 
@@ -397,6 +404,20 @@ class StepMachine:
         return float(total) * 2.0**-16 * math.log(2) / max(int(count & 0xFFFFFFFF), 1)
 
 
+def as_bytes(tables: Mapping[str, np.ndarray]) -> dict[str, bytes]:
+    """Words that no operation makes, as they lie in memory."""
+    made = {}
+    for name, words in tables.items():
+        if words.ndim == 3:
+            made[name] = tile_moments(words[0], words[1], EDGE)
+        elif words.ndim == 1:
+            whole = np.where(words < 0, 1 << 31, words) if name == TARGETS else words
+            made[name] = whole.astype(np.int64).astype("<u4").tobytes()
+        else:
+            made[name] = tile_rows(words.T if name.endswith(".b") else words, EDGE)
+    return made
+
+
 def place_frozen(training: Training, layout: Layout) -> None:
     """The matrices that a step uses."""
     for operation in training.operations:
@@ -419,5 +440,5 @@ def largest(made: FloatStep) -> dict[str, float]:
     return {name: float(np.abs(values).max(initial=0.0)) for name, values in made.values.items()}
 
 
-def _encoded(values: np.ndarray, frac: int, form: Any) -> np.ndarray:
+def encoded(values: np.ndarray, frac: int, form: Any) -> np.ndarray:
     return saturate(np.rint(np.asarray(values, np.float64) * 2.0**frac), form.lo, form.hi)[0]

@@ -29,14 +29,19 @@ class RegisterFile(wiring.Component):
     2 cycles after the later of the two; a read is answered after 2 cycles. One transaction of each kind at a
     time. Every output of the bus is a register: no ``ready`` depends on a ``valid`` combinationally.
     The two lowest address bits are ignored. ``SLVERR`` answers an address that is not a register's, a write
-    to a register without writable fields, and a write to a locked register while ``busy``; none of them has
-    an effect.
+    to a register without writable fields, and a write to a register while what locks it is ``busy``; none of them
+    has an effect.
+
+    Parameters
+    ----------
+    requests : :class:`bool`
+        Without them, there are neither registers nor bits of that name.
 
     Members
     -------
     bus : ``In(AXILiteSignature(addr_bits=12, data_bits=32))``
-    busy : ``In(1)``
-        Locked registers refuse writes.
+    busy : ``In(Busy)``
+        Whether a program runs, whether a request is pending or runs: what is locked then refuses writes.
     stored : ``Out(RegisterFile.Stored)``
         What software wrote, by register and field (``stored.WINDOW_SIZE.value``).
     pulse : ``Out(RegisterFile.Pulse)``
@@ -58,12 +63,14 @@ class RegisterFile(wiring.Component):
     Value = _layout(lambda f: f.readable and not f.stored and not f.constant)
     Set = _layout(lambda f: f.clear_on_one)
     Written = data.StructLayout({r.name: 1 for r in REGISTERS if any(f.stored for f in r.fields)})
+    Busy = data.StructLayout({"program": 1, "request": 1})
 
-    def __init__(self):
+    def __init__(self, *, requests=True):
+        self.requests = requests
         super().__init__(
             {
                 "bus": In(AXILiteSignature(addr_bits=_ADDR_BITS, data_bits=32)),
-                "busy": In(1),
+                "busy": In(self.Busy),
                 "stored": Out(self.Stored),
                 "pulse": Out(self.Pulse),
                 "written": Out(self.Written),
@@ -77,11 +84,15 @@ class RegisterFile(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bus = self.bus
+        registers = [r for r in REGISTERS if self.requests or not r.name.startswith("REQUEST_")]
+
+        def fields(r):
+            return [f for f in r.fields if self.requests or f.name != "request"]
 
         # The registers reset to what the map says, so each is a signal of its own.
         held = {}
-        for r in REGISTERS:
-            for f in r.fields:
+        for r in registers:
+            for f in fields(r):
                 if f.stored:
                     held[r.name, f.name] = s = Signal(f.width, init=f.reset, name=f"{r.name}_{f.name}")
                     m.d.comb += self.stored[r.name][f.name].eq(s)
@@ -90,7 +101,7 @@ class RegisterFile(wiring.Component):
         have_aw, have_w, decoded = Signal(), Signal(), Signal()
         waddr = Signal(_ADDR_BITS)
         wdata, wstrb = Signal(32), Signal(4)
-        select = Signal(len(REGISTERS.registers))
+        select = Signal(len(registers))
         locked = Signal()
         m.d.comb += self.wdata.eq(wdata)
         with m.If(bus.awvalid & bus.awready):
@@ -105,9 +116,13 @@ class RegisterFile(wiring.Component):
         act = Signal()
         m.d.comb += act.eq(decoded & ~bus.bvalid)
         m.d.sync += decoded.eq(have_aw & have_w & ~act & ~bus.bvalid)
-        hits = Cat((waddr[2:] == r.address >> 2) if r.writable else Const(0, 1) for r in REGISTERS)
+        hits = Cat((waddr[2:] == r.address >> 2) if r.writable else Const(0, 1) for r in registers)
         m.d.sync += select.eq(hits)
-        m.d.sync += locked.eq(self.busy & Cat(h for h, r in zip(hits, REGISTERS) if r.locked).any())
+        busy = {"machine": self.busy.as_value().any()}
+        m.d.sync += locked.eq(Cat(
+            Cat(h for h, r in zip(hits, registers) if r.locked == by).any()
+            & (busy[by] if by in busy else self.busy[by]) for by in sorted({r.locked for r in registers} - {""})
+        ).any())
         refuse = Signal()
         m.d.comb += refuse.eq(locked | ~select.any())
         with m.If(act):
@@ -121,12 +136,12 @@ class RegisterFile(wiring.Component):
             m.d.sync += bus.bvalid.eq(0)
 
         mask = Cat(b.replicate(8) for b in wstrb)
-        for index, r in enumerate(REGISTERS):
+        for index, r in enumerate(registers):
             take = Signal(name=f"take_{r.name}")
             m.d.comb += take.eq(act & select[index] & ~locked)
             if r.name in self.Written.members:
                 m.d.comb += self.written[r.name].eq(take)
-            for f in r.fields:
+            for f in fields(r):
                 bits = slice(f.lsb, f.lsb + f.width)
                 if f.pulse:
                     m.d.sync += self.pulse[r.name][f.name].eq((wdata & mask)[bits] & take.replicate(f.width))
@@ -150,10 +165,10 @@ class RegisterFile(wiring.Component):
         with m.If(have_ar & ~bus.rvalid):
             m.d.sync += [bus.rvalid.eq(1), have_ar.eq(0)]
             with m.Switch(raddr[2:]):
-                for r in REGISTERS:
+                for r in registers:
                     with m.Case(r.address >> 2):
                         word = []
-                        for f in sorted(r.fields, key=lambda f: f.lsb):
+                        for f in sorted(fields(r), key=lambda f: f.lsb):
                             word.append(Const(0, f.lsb - sum(len(p) for p in word)))
                             if not f.readable:
                                 word.append(Const(0, f.width))

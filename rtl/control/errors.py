@@ -56,10 +56,11 @@ DESCRIPTIONS = {
     Error.DEADLOCK:
         "Every engine is idle and every queued command waits for a token that nobody will post.",
     Error.BASE_ALIGNMENT: "WINDOW_BASE is not a multiple of 4096; ERROR_ADDRESS holds it.",
-    Error.PROGRAM_LENGTH: "PROGRAM_COMMANDS is zero.",
-    Error.PROGRAM_ALIGNMENT: "PROGRAM_OFFSET is not a multiple of 32; ERROR_ADDRESS holds the address.",
+    Error.PROGRAM_LENGTH: "PROGRAM_COMMANDS, or REQUEST_COMMANDS, is zero.",
+    Error.PROGRAM_ALIGNMENT:
+        "The offset of the program, or of the request, is not a multiple of 32; ERROR_ADDRESS holds the address.",
     Error.PROGRAM_WINDOW: "The program ends outside the window; ERROR_ADDRESS holds its first byte.",
-    Error.PROGRAM_UNENDED: "The last of PROGRAM_COMMANDS commands was not END.",
+    Error.PROGRAM_UNENDED: "The last command of the program, or of the request, was not END.",
     Error.FETCH_SLVERR: "SLVERR while fetching the program; ERROR_ADDRESS holds the beat's address.",
     Error.FETCH_DECERR: "DECERR while fetching the program; ERROR_ADDRESS holds the beat's address.",
     Error.LOAD_LENGTH: "LOAD of zero beats.",

@@ -72,11 +72,12 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Register:
-    """A 32-bit register at a byte ``address``; ``locked`` ones refuse writes while a program runs."""
+    """A 32-bit register at a byte ``address``. ``locked`` says while what it refuses writes: ``program``, ``request``,
+    ``machine`` (either), or nothing."""
 
     name: str
     address: int
-    locked: bool
+    locked: str
     fields: tuple
     title: str
     description: str
@@ -178,7 +179,7 @@ def compile_rdl():
             Register(
                 name=name,
                 address=reg.absolute_address,
-                locked=bool(reg.get_property("locked")),
+                locked=reg.get_property("locked") or "",
                 fields=tuple(fields),
                 title=reg.get_property("name"),
                 description=_text(reg),
@@ -201,7 +202,7 @@ def regtable_source():
     out.append(f"REGISTERS = RegisterMap(description={registers.description!r}, registers=(")
     for r in registers:
         out.append(
-            f"    Register(name={r.name!r}, address=0x{r.address:03x}, locked={r.locked}, title={r.title!r},"
+            f"    Register(name={r.name!r}, address=0x{r.address:03x}, locked={r.locked!r}, title={r.title!r},"
         )
         out.append(f"             description={r.description!r}, fields=(")
         for f in r.fields:

@@ -46,6 +46,8 @@ class Scheduler(wiring.Component):
         No command is offered from the next cycle on.
     clear : ``In(1)``
         Empties all queues and counters.
+    forget : ``In(1)``
+        Empties the counters; what is posted in this cycle is forgotten too.
     active : ``Out(1)``
         Some command is queued or under way.
     running : ``Out(1)``
@@ -82,6 +84,7 @@ class Scheduler(wiring.Component):
                 "control_grant": Out(1),
                 "hold": In(1),
                 "clear": In(1),
+                "forget": In(1),
                 "active": Out(1),
                 "running": Out(1),
                 "finished": Out(1),
@@ -222,7 +225,7 @@ class Scheduler(wiring.Component):
         for t, c in enumerate(counters):
             over.append(c.all() & give[t] & ~take[t])
             m.d.sync += c.eq(c + Mux(take[t], Mux(give[t], 0, 0xFF), give[t]))
-            with m.If(self.clear):
+            with m.If(self.clear | self.forget):
                 m.d.sync += c.eq(0)
         m.d.comb += self.overflow.eq(Cat(over).any())
         with m.If(self.clear | self.hold):

@@ -41,6 +41,14 @@ class Sequencer(wiring.Component):
     ``irq_error`` pulses. If the bus does not drain within the watchdog's time, ``irq_error`` pulses
     nevertheless, and ``busy`` and ``draining`` stay until it does.
 
+    With ``requests``, a second program, the request, runs where the first one lets it: at a YIELD, which waits until
+    everything before it is done and makes all tokens zero, or where no program runs. A request runs from its first
+    command to its END, between which YIELD only waits; then the program goes on behind its YIELD, and the next request
+    is served at the next one. So a request waits for the commands up to a YIELD at most, and the program for a request
+    between two of them. A request takes the bus's round trip twice and 10 cycles in addition to its own. A
+    program whose bell rings while a request runs alone starts behind it. An error stops both: a request
+    that is pending or runs then ends with it.
+
     Parameters
     ----------
     data_bits : :class:`int`
@@ -49,13 +57,19 @@ class Sequencer(wiring.Component):
         Valid bits.
     depth : :class:`int`
         Commands of an engine that are queued or under way.
+    requests : :class:`bool`
+        Without them YIELD is unknown and everything called ``request`` idle.
 
     Members
     -------
-    bell, reset, cache_clear : ``In(1)``
-        Pulses: start, stop, clear valid bits.
-    base, size, program_offset, program_commands, watchdog
-        As the registers of these names; still while ``busy``.
+    bell, reset, cache_clear, request_bell : ``In(1)``
+        Pulses: start, stop, clear valid bits, queue the request.
+    base, size, watchdog
+        As the registers of these names; still while ``busy`` or ``request_busy``.
+    program_offset, program_commands
+        The same; still while ``busy``.
+    request_offset, request_commands
+        The same; still while ``request_busy``.
     o_fetch, i_fetch : streams of ``FetchRequest``, ``FetchBeat(data_bits)``
         To and from :class:`~gradloom.rtl.memory.read_dma.ReadDMA`.
     engine_load, ... : ``Out(EngineSignature())``
@@ -67,14 +81,18 @@ class Sequencer(wiring.Component):
         To the DMA: see there. Also high at the end of a program, for commands fetched beyond its END.
     abort : ``Out(1)``
         Resets the engines' datapaths.
-    busy, draining, done, error : ``Out(1)``
+    busy, draining, done, error, request_busy, request_running, request_done, request_error, refused : ``Out(1)``
         As in STATUS.
-    irq_done, irq_error : ``Out(1)``
+    irq_done, irq_error, irq_request : ``Out(1)``
         Pulses.
     error_code, error_command, error_address : ``Out``
         As the registers of these names.
+    error_request : ``Out(1)``
+        ``error_command`` is one of the request.
+    request_waited, request_cycles : ``Out(32)``
+        As the registers of these names.
     counting, cleared : ``Out(1)``
-        A cycle between bell and interrupt; a pulse at the bell.
+        A cycle between the program's bell and its interrupt; a pulse at the bell.
     phase : ``Out(3)``
         Phase that this cycle counts to.
     finished, dropped : ``Out(1)``
@@ -85,9 +103,10 @@ class Sequencer(wiring.Component):
         Starts and ends of commands, 1 cycle late.
     """
 
-    def __init__(self, *, data_bits=128, slots=16384, depth=16):
+    def __init__(self, *, data_bits=128, slots=16384, depth=16, requests=False):
         check_data_bits(data_bits)
         self.data_bits = data_bits
+        self.requests = requests
         self._scheduler = Scheduler(depth=depth)
         self._valid = ValidBits(slots=slots)
         super().__init__(
@@ -95,10 +114,13 @@ class Sequencer(wiring.Component):
                 "bell": In(1),
                 "reset": In(1),
                 "cache_clear": In(1),
+                "request_bell": In(1),
                 "base": In(64),
                 "size": In(32),
                 "program_offset": In(32),
                 "program_commands": In(24),
+                "request_offset": In(32),
+                "request_commands": In(24),
                 "watchdog": In(32),
                 "o_fetch": Out(stream.Signature(FetchRequest)),
                 "i_fetch": In(stream.Signature(FetchBeat(data_bits))),
@@ -113,10 +135,19 @@ class Sequencer(wiring.Component):
                 "draining": Out(1),
                 "done": Out(1),
                 "error": Out(1),
+                "request_busy": Out(1),
+                "request_running": Out(1),
+                "request_done": Out(1),
+                "request_error": Out(1),
+                "refused": Out(1),
                 "irq_done": Out(1),
                 "irq_error": Out(1),
+                "irq_request": Out(1),
+                "request_waited": Out(32),
+                "request_cycles": Out(32),
                 "error_code": Out(8),
                 "error_command": Out(24),
+                "error_request": Out(1),
                 "error_address": Out(64),
                 "counting": Out(1),
                 "cleared": Out(1),
@@ -141,6 +172,21 @@ class Sequencer(wiring.Component):
 
         run = Signal()  # state RUN, in a register of its own: commands may be fetched, dispatched and started
         fresh = Signal()  # queues, tokens and fetch start anew
+
+        # ---- whose program runs, from where: its offset and length, and what remains of it
+        main = Signal()  # the program's bell has rung and it has not ended
+        wanted_request = Signal()  # a request is pending
+        serving = Signal()  # a request runs
+        leaving = Signal()  # the program has met a YIELD and a request is pending
+        place = Signal(24)  # commands of the program that are done
+        origin, commands = self.program_offset, self.program_commands
+        first_offset, first_index, first_left = origin, Const(0, 24), commands
+        if self.requests:
+            origin = Mux(serving, self.request_offset, self.program_offset)
+            commands = Mux(serving, self.request_commands, self.program_commands)
+            first_index = Mux(serving, 0, place)
+            first_offset = (origin + (first_index << exact_log2(COMMAND_BYTES)))[:32]
+            first_left = (commands - first_index)[:24]
 
         # ---- fetch: bursts ahead, into a buffer of two bursts
         depth = 2 * BURST_BEATS
@@ -186,10 +232,10 @@ class Sequencer(wiring.Component):
         with m.If(fresh):
             m.d.sync += [
                 wanted.eq(0),
-                next_offset.eq(self.program_offset),
-                pop_offset.eq(self.program_offset),
+                next_offset.eq(first_offset),
+                pop_offset.eq(first_offset),
                 credit.eq(depth),
-                left.eq(self.program_commands * parts),
+                left.eq(first_left * parts),
             ]
 
         # ---- faults: the first one counts
@@ -235,7 +281,7 @@ class Sequencer(wiring.Component):
 
         with m.FSM(name="dispatch", init="HALT"):
             with m.State("HALT"):
-                m.d.sync += [index.eq(0), remaining.eq(self.program_commands), part.eq(0)]
+                m.d.sync += [index.eq(first_index), remaining.eq(first_left), part.eq(0)]
                 with m.If(run):
                     m.next = "COLLECT"
             with m.State("COLLECT"):
@@ -328,6 +374,12 @@ class Sequencer(wiring.Component):
                             with m.If(idle):
                                 m.d.comb += sched.control_done.eq(1)
                                 m.next = "POST"
+                        if self.requests:
+                            with m.Case(ControlOpcode.YIELD):
+                                m.d.comb += blocked.eq(~idle)
+                                with m.If(idle):
+                                    m.d.comb += sched.control_done.eq(1)
+                                    m.next = "YIELD"
                         with m.Case(ControlOpcode.MARK, ControlOpcode.LOOKUP):
                             m.d.comb += valid.start.eq(~valid.busy)
                             with m.If(~valid.busy):
@@ -361,6 +413,17 @@ class Sequencer(wiring.Component):
                 m.d.comb += progress.eq(1)
                 m.d.sync += [index.eq(index + 1), remaining.eq(remaining - 1)]
                 m.next = "COLLECT"
+            if self.requests:
+                with m.State("YIELD"):
+                    # As POST, and its own post is forgotten with the others.
+                    m.d.comb += sched.forget.eq(1)
+                    m.next = "NEXT"
+                    with m.If(wanted_request & main & ~serving):
+                        m.next = "LEAVE"
+                with m.State("LEAVE"):
+                    m.d.comb += progress.eq(1)
+                    m.d.sync += [place.eq(index + 1), leaving.eq(1)]
+                    m.next = "STUCK"
             with m.State("STUCK"):
                 with m.If(~run):
                     m.next = "HALT"
@@ -387,10 +450,11 @@ class Sequencer(wiring.Component):
         with m.Else():
             m.d.sync += quiet.eq(0)
 
+        stopping = Signal()  # the host's reset came while no command could be blamed
         failures = Cat(Const(0, 1), *(self.engine(e).error.valid for e in ENGINES))
         with m.If(run & ~fault):
             m.d.sync += [
-                fault.eq(failures.any() | stop | self.reset | expired | locked | sched.overflow),
+                fault.eq(failures.any() | stop | self.reset | stopping | expired | locked | sched.overflow),
                 fault_located.eq(0),
                 fault_engine.eq(0),
             ]
@@ -416,7 +480,7 @@ class Sequencer(wiring.Component):
                 m.d.sync += [fault_code.eq(Error.TOKEN_OVERFLOW), fault_engine.eq(sched.posting)]
             with m.Elif(locked):
                 m.d.sync += [fault_code.eq(Error.DEADLOCK), fault_engine.eq(oldest)]
-            with m.Elif(self.reset):
+            with m.Elif(self.reset | stopping):
                 m.d.sync += [fault_code.eq(Error.ABORTED), fault_engine.eq(oldest)]
             with m.Else():
                 m.d.sync += [fault_code.eq(Error.WATCHDOG), fault_engine.eq(oldest)]
@@ -436,21 +500,39 @@ class Sequencer(wiring.Component):
                 m.d.comb += blame.eq(sched.indices[e])
         bad_start = Signal(8)
 
+        # ---- bells
+        accepted = Signal()
+        open_ = Signal()  # bells are heard
+        m.d.comb += accepted.eq(self.bell & open_ & ~main)
+        if self.requests:
+            m.d.comb += self.request_busy.eq(wanted_request | serving)
+            with m.If(self.request_bell):
+                with m.If(open_ & ~self.request_busy):
+                    m.d.sync += [
+                        wanted_request.eq(1),
+                        self.refused.eq(0),
+                        self.request_done.eq(0),
+                        self.request_error.eq(0),
+                        self.request_cycles.eq(0),
+                    ]
+                with m.Else():
+                    m.d.sync += self.refused.eq(1)
+            total = Signal(33)
+            m.d.comb += total.eq(self.request_cycles + 1)
+            with m.If(self.request_busy):
+                m.d.sync += self.request_cycles.eq(total[:32] | total[32].replicate(32))
+
         with m.FSM(name="state") as state:
             with m.State("IDLE"):
                 m.d.comb += fresh.eq(1)
-                m.d.sync += [wait.eq(0), fault.eq(0), told.eq(0)]
-                with m.If(self.reset):
+                # What rang before a reset is stopped by it, even if it has not started.
+                m.d.sync += [wait.eq(0), fault.eq(0), told.eq(0), stopping.eq((stopping | self.reset) & wanted_request)]
+                with m.If(wanted_request):
+                    m.d.sync += [serving.eq(1), wanted_request.eq(0)]
+                    m.next = "SUM"
+                with m.Elif(self.reset):
                     m.next = "RESET"
-                with m.Elif(self.bell):
-                    m.d.comb += self.cleared.eq(1)
-                    m.d.sync += [
-                        self.done.eq(0),
-                        self.error.eq(0),
-                        self.error_code.eq(0),
-                        self.error_command.eq(0),
-                        self.error_address.eq(0),
-                    ]
+                with m.Elif(accepted | main):
                     m.next = "SUM"
             with m.State("RESET"):
                 # Nothing runs: only the engines are reset.
@@ -461,10 +543,10 @@ class Sequencer(wiring.Component):
             with m.State("SUM"):
                 m.d.comb += [fresh.eq(1), rewind.eq(1)]
                 m.d.sync += [
-                    end.eq(self.program_offset + (self.program_commands << exact_log2(COMMAND_BYTES))),
-                    empty.eq(self.program_commands == 0),
+                    end.eq(origin + (commands << exact_log2(COMMAND_BYTES))),
+                    empty.eq(commands == 0),
                     refuse_base.eq(self.base[:12].any()),
-                    refuse_align.eq(self.program_offset[:5].any()),
+                    refuse_align.eq(origin[:5].any()),
                 ]
                 m.next = "COMPARE"
             with m.State("COMPARE"):
@@ -485,20 +567,22 @@ class Sequencer(wiring.Component):
                     fault_code.eq(bad_start),
                     fault_engine.eq(0),
                     fault_located.eq(~empty | refuse_base),
-                    fault_offset.eq(Mux(refuse_base, 0, self.program_offset)),
+                    fault_offset.eq(Mux(refuse_base, 0, origin)),
                 ]
                 with m.If(bad_start.any()):
                     m.d.sync += fault.eq(1)
                     m.next = "BLAME"
                 with m.Else():
                     m.d.sync += run.eq(1)
+                    with m.If(serving):
+                        m.d.sync += self.request_waited.eq(self.request_cycles)
                     m.next = "RUN"
             with m.State("RUN"):
-                with m.If(fault | ended):
+                with m.If(fault | ended | leaving):
                     m.d.sync += run.eq(0)
                 with m.If(fault):
                     m.next = "BLAME"
-                with m.Elif(ended):
+                with m.Elif(ended | leaving):
                     m.next = "FLUSH"
             with m.State("BLAME"):
                 # What is done has to leave the queues first, or the wrong command would be named.
@@ -506,6 +590,7 @@ class Sequencer(wiring.Component):
                     m.d.sync += [
                         self.error_code.eq(fault_code),
                         self.error_command.eq(blame),
+                        self.error_request.eq(serving),
                         self.error_address.eq(Mux(fault_located, address, 0)),
                     ]
                     m.d.comb += rewind.eq(1)
@@ -516,6 +601,7 @@ class Sequencer(wiring.Component):
                     m.d.sync += wait.eq(wait + 1)
                 with m.Elif(self.bus_idle):
                     m.d.comb += self.irq_error.eq(~told)
+                    m.d.sync += [main.eq(0), serving.eq(0), wanted_request.eq(0), leaving.eq(0)]
                     m.next = "IDLE"
                 with m.If(expired & ~told):
                     m.d.comb += self.irq_error.eq(1)
@@ -533,16 +619,50 @@ class Sequencer(wiring.Component):
                     ]
                     m.next = "BLAME"
             with m.State("FINISH"):
-                m.d.comb += [fresh.eq(1), self.irq_done.eq(1)]
-                m.next = "IDLE"
+                m.d.comb += fresh.eq(1)
+                with m.If(leaving):
+                    m.d.sync += [leaving.eq(0), serving.eq(1), wanted_request.eq(0)]
+                    m.next = "SUM"
+                with m.Elif(serving):
+                    m.d.comb += self.irq_request.eq(1)
+                    m.d.sync += serving.eq(0)
+                    m.next = "IDLE"
+                    with m.If(main | accepted):
+                        m.next = "SUM"
+                with m.Else():
+                    m.d.comb += self.irq_done.eq(1)
+                    m.d.sync += main.eq(0)
+                    m.next = "IDLE"
+        with m.If(accepted):
+            m.d.comb += self.cleared.eq(1)
+            m.d.sync += [
+                main.eq(1),
+                place.eq(0),
+                self.done.eq(0),
+                self.error.eq(0),
+                self.error_code.eq(0),
+                self.error_command.eq(0),
+                self.error_request.eq(0),
+                self.error_address.eq(0),
+            ]
         with m.If(self.irq_done):
             m.d.sync += self.done.eq(1)
+        with m.If(self.irq_request):
+            m.d.sync += self.request_done.eq(1)
         with m.If(self.irq_error):
-            m.d.sync += self.error.eq(1)
+            m.d.sync += [
+                self.error.eq(self.error | main),
+                self.request_error.eq(self.request_error | wanted_request | serving),
+            ]
+        stopped = Cat(state.ongoing(name) for name in ("RESET", "BLAME", "DRAIN")).any()
+        m.d.comb += open_.eq(~stopped & ~(state.ongoing("IDLE") & self.reset))
+        with m.If(self.reset & ~state.ongoing("IDLE") & ~stopped):
+            m.d.sync += stopping.eq(1)
         m.d.comb += [
-            self.busy.eq(~state.ongoing("IDLE")),
+            self.busy.eq(main | stopped),
+            self.request_running.eq(serving),
             self.draining.eq(state.ongoing("DRAIN")),
-            self.counting.eq(~state.ongoing("IDLE") & ~state.ongoing("RESET") & ~told),
+            self.counting.eq(main & ~told),
             self.finished.eq(sched.finished & self.counting),
         ]
 

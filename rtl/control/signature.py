@@ -53,6 +53,7 @@ class ControlOpcode(IntEnum):
     MARK = 2
     LOOKUP = 3
     CLEAR = 4
+    YIELD = 5
 
 
 #: A command as it lies in memory: 32 bytes, little-endian.

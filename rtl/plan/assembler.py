@@ -5,7 +5,7 @@ from functools import cache
 from amaranth.hdl import Shape
 from amaranth.lib import data
 
-from ..control.signature import COMMAND_BYTES, Command, Engine
+from ..control.signature import COMMAND_BYTES, Command, ControlOpcode, Engine
 
 __all__ = ["Instruction", "Assembler", "pack"]
 
@@ -60,8 +60,11 @@ class Assembler:
             **operands: int) -> None:
         """Appends a command. ``slots``: dropped if the valid bits of ``(first, count)`` slots are all set.
 
-        An operand that is no Python name is given with a trailing underscore.
+        An operand that is no Python name is given with a trailing underscore. A YIELD makes all tokens zero, its own
+        too: it shall post none.
         """
+        if post and (engine, opcode) == (Engine.CONTROL, ControlOpcode.YIELD):
+            raise ValueError(f"YIELD posts {post}, must post nothing: no token survives it")
         operands = {name.rstrip("_"): value for name, value in operands.items()}
         args = pack(layout, operands) if layout is not None else 0
         mask = [sum(1 << token for token in tokens) for tokens in (wait, post)]

@@ -327,7 +327,8 @@ def dense_tile(offset: int, config: LinearConfig, *, rows: int, kind: TileKind =
 class ProductJob:
     """A product and what it needs on chip: ``operands`` and ``lanes`` before it starts, ``tables`` before ``tiles``.
 
-    Only tiles of codes need tables.
+    Only tiles of codes need tables. ``stride``: bytes from a tile of ``result`` to the next, where they are not behind
+    each other.
     """
 
     tables: Transfer | None
@@ -341,6 +342,7 @@ class ProductJob:
     rank: int
     backward: bool
     shifts: dict[str, int]
+    stride: int | None = None
 
 
 def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) -> None:

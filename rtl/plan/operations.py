@@ -60,16 +60,25 @@ class Tensor:
         """``count`` tiles from ``first`` on."""
         return Slice(self, first, count)
 
+    def some(self, row: int, height: int, first: int = 0, count: int = 1) -> "Slice":
+        """``height`` rows from ``row`` on, of ``count`` tiles from ``first`` on."""
+        return Slice(self, first, count, row, height)
+
 
 @dataclass(frozen=True)
 class Slice:
-    """Some neighbouring tiles of a tensor."""
+    """Some neighbouring tiles of a tensor: all their rows, or ``height`` from ``row`` on."""
 
     tensor: Tensor
     first: int
     count: int
+    row: int = 0
+    height: int | None = None
 
     def __post_init__(self) -> None:
+        if not 0 <= self.row < self.row + self.rows <= self.tensor.rows:
+            raise ValueError(f"{self.tensor.name}: rows {self.row} to {self.row + self.rows - 1} of "
+                             f"{self.tensor.rows}")
         if not 0 <= self.first < self.first + self.count <= self.tensor.tiles:
             raise ValueError(f"{self.tensor.name}: tiles {self.first} to {self.first + self.count - 1} of "
                              f"{self.tensor.tiles}")
@@ -80,7 +89,12 @@ class Slice:
 
     @property
     def rows(self) -> int:
-        return self.tensor.rows
+        return self.tensor.rows if self.height is None else self.height
+
+    @property
+    def whole(self) -> bool:
+        """Whether it lies in memory without a gap."""
+        return self.count == 1 or self.rows == self.tensor.rows
 
 
 @dataclass(frozen=True)

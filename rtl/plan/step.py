@@ -1,7 +1,7 @@
 """The program of a training step: where its tensors lie in memory, and the commands of its operations."""
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..config import LinearConfig
@@ -47,6 +47,8 @@ __all__ = ["Layout", "lower"]
 _RESTORED = {"h": 2, "dh": 3}
 #: Token of a gradient that has been made: both slots are free again.
 _GRADED = 4
+#: So many times shorter than a section, about, is side work that can be parted.
+_PARTS = 8
 
 
 @dataclass
@@ -80,8 +82,8 @@ class Layout:
         return self.place(tensor.name, 4 * tensor.rows * tensor.features)
 
     def part(self, part: Slice) -> int:
-        """Of some of its tiles."""
-        return self.tensor(part.tensor) + 4 * part.rows * part.first * EDGE
+        """Of some of its tiles, or of rows of them."""
+        return self.tensor(part.tensor) + 4 * (part.tensor.rows * part.first + part.row) * EDGE
 
     def codes(self, matrix: Codes) -> int:
         """Of a linear's stream."""
@@ -97,9 +99,11 @@ class Layout:
             self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
 
 
-def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LinearConfig) -> Assembler:
-    """The program; ``layout`` learns where everything is. Matrices of 16-bit words must be in it."""
-    return _Lowering(frac, layout, config).program(operations)
+def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LinearConfig, *,
+          yield_every: int | None = None) -> Assembler:
+    """The program; ``layout`` learns where everything is. Matrices of 16-bit words must be in it. It yields to requests
+    every ``yield_every`` cycles or so, if it is asked to."""
+    return _Lowering(frac, layout, config).program(operations, yield_every)
 
 
 class _Lowering:
@@ -108,12 +112,16 @@ class _Lowering:
         self.beat = config.beat_bits // 8
         self.row = config.edge // config.beat_words
         self.kept = self.graded = 0
+        #: Cycles that work takes at most, where it may be parted.
+        self.most: int | None = None
 
-    def program(self, operations: Sequence[Operation]) -> Assembler:
+    def program(self, operations: Sequence[Operation], yield_every: int | None) -> Assembler:
         main: list[Main] = []
         sides: list[Side] = []
         tokens = next(each.x.rows for each in operations if isinstance(each, Product))
         self.limit = gap(tokens, self.config)
+        if yield_every is not None:
+            self.most = yield_every // _PARTS
         # What is lazy in the vector engine's queue comes in its place, but behind everything where a product needs side
         # work at once: that may be amid a vector's command.
         late = len(operations)
@@ -130,8 +138,24 @@ class _Lowering:
             else:
                 method = getattr(self, f"_{type(operation).__name__.lower()}")
                 lazy = isinstance(operation, Add) and operation.lazy
-                sides.append(Side(order + late * lazy, Engine.ENCODE, deque(method(operation)), lazy=lazy))
-        return weave(main, sides, self.config)
+                sides += [Side(order + late * lazy, Engine.ENCODE, deque(method(each)), lazy=lazy)
+                          for each in self._parts(operation)]
+        return weave(main, sides, self.config, every=yield_every)
+
+    def _parts(self, operation: Operation) -> list[Operation]:
+        """What a program that yields may do between: some tiles, of an operation whose elements know no others."""
+        if self.most is None or not isinstance(operation, Add | Rope | Swiglu | SwigluBackward):
+            return [operation]
+        slices = {each.name: value for each in fields(operation)
+                  if isinstance(value := getattr(operation, each.name), Slice)}
+        first = next(iter(slices.values()))
+        step = max(self.most // (first.rows * self.row * len(slices)), 1)
+        made: list[Operation] = []
+        for start in range(0, first.count, step):
+            parts: dict[str, Any] = {name: replace(part, first=part.first + start, count=min(step, part.count - start))
+                                     for name, part in slices.items()}
+            made.append(replace(operation, **parts))
+        return made
 
     # ---- products
 
@@ -149,10 +173,12 @@ class _Lowering:
             kept = hidden(layout[operation.hidden], self.config, slot=slot, tokens=x.rows, rank=rank)
             self.kept += 1
         tables, tiles = self._tiles(operation)
+        _check(x, *(operation.weight.tiles if isinstance(operation.weight, Words) else ()))
         job = ProductJob(
             tables=tables, operands=Transfer(layout.part(x), x.count * x.rows * self.row, 0), lanes=lanes, tiles=tiles,
             result=Transfer(layout.part(y), y.count * y.rows * self.row, 0), inner=x.count, outer=y.count,
-            tokens=x.rows, rank=rank, backward=operation.backward, shifts=operation.shifts(self.frac))
+            tokens=x.rows, rank=rank, backward=operation.backward, shifts=operation.shifts(self.frac),
+            stride=None if y.whole else 4 * y.tensor.rows * EDGE)
         return Main(order=order, job=job, hidden=kept, slot=slot)
 
     def _tiles(self, operation: Product) -> tuple[Transfer | None, tuple[Transfer, ...]]:
@@ -180,13 +206,19 @@ class _Lowering:
             slot = _RESTORED[kept]
             back = hidden(self.layout[f"{name}.{kept}"], self.config, slot=slot, tokens=source.rows, rank=adapter.rank)
             restore = side.load(back.offset, back.beats, Destination.HIDDEN, back.argument)
-            if which == "gb" and self.graded:
-                restore = replace(restore, wait=(_GRADED,))
-            first, *others = side.gradient(
-                self.config, source=self.layout.part(source), result=self.layout[f"{name}.{which}"],
-                tiles=source.count, tokens=source.rows, rank=adapter.rank, slot=slot, shift=shifts[which],
-                limit=self.limit, post=(_GRADED,) if which == "ga" else ())
-            pieces += [replace(first, instructions=(restore, *first.instructions)), *others]
+            beats = source.rows * self.row
+            step = source.count if self.most is None else max(2 * self.most // (adapter.rank * beats), 1)
+            for start in range(0, source.count, step):
+                tiles = min(step, source.count - start)
+                last = which == "ga" and start + tiles == source.count
+                first, *others = side.gradient(
+                    self.config, source=self.layout.part(source) + start * beats * self.beat,
+                    result=self.layout[f"{name}.{which}"] + start * adapter.rank * self.row * self.beat,
+                    tiles=tiles, tokens=source.rows, rank=adapter.rank, slot=slot, shift=shifts[which],
+                    limit=self.limit, post=(_GRADED,) if last else ())
+                waits = which == "gb" and self.graded and not start
+                back_again = replace(restore, wait=(_GRADED,)) if waits else restore
+                pieces += [replace(first, instructions=(back_again, *first.instructions)), *others]
         self.graded += 1
         return pieces
 
@@ -214,6 +246,7 @@ class _Lowering:
                            **{"limit": self.limit, **options})
 
     def _at(self, part: Slice) -> side.Tensor:
+        _check(part)
         return side.Tensor(offset=self.layout.part(part))
 
     def _weights(self, name: str, tiles: int) -> list[Piece]:
@@ -292,6 +325,12 @@ class _Lowering:
                 + self._vector(VectorOpcode.SOFTMAX, operation.logits, {**operands, "targets": 1},
                                a=self._at(operation.logits), o=self._at(operation.d),
                                q=side.Tensor(offset=loss, beats=1)))
+
+
+def _check(*parts: Slice) -> None:
+    for part in parts:
+        if not part.whole:
+            raise ValueError(f"{part.name}: rows of {part.count} tiles, which do not lie behind each other")
 
 
 def _gate(shifts: Mapping[str, int]) -> dict[str, int]:

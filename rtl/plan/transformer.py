@@ -180,12 +180,12 @@ class Step:
             through("q_proj", attended, raw_q), Rope(raw_q.all(), self.angles("q"), q.all()),
         ]
         for head in range(model.heads):
-            made.append(Product(q.part(head), Words((k.part(self._group(head)),)), scores.part(head), lift=self.lift))
+            made.append(Product(q.part(head), Words((k.part(self.group(head)),)), scores.part(head), lift=self.lift))
             made.append(Softmax(scores.part(head), p.part(head)))
         # Under it, the last softmaxes are made.
         made.append(through("v_proj", attended, v))
         for head in range(model.heads):
-            made.append(Product(p.part(head), Words((v.part(self._group(head)),)), context.part(head), backward=True))
+            made.append(Product(p.part(head), Words((v.part(self.group(head)),)), context.part(head), backward=True))
         return made + [
             through("o_proj", context, o), Add(x.all(), o.all(), middle.all()),
             Norm(middle.all(), f"{layer}.norm2", fed.all(), eps),
@@ -231,7 +231,7 @@ class Step:
         dq, dk, dv = t("dq", wide), t("dk", kv), t("dv", kv)
         identity = Tensor(IDENTITY, self.tokens, EDGE)
         for head in range(model.heads):
-            made.append(Product(dcontext.part(head), Words((v.part(self._group(head)),)), dp.part(head)))
+            made.append(Product(dcontext.part(head), Words((v.part(self.group(head)),)), dp.part(head)))
             made.append(SoftmaxBackward(p.part(head), dp.part(head), ds.part(head)))
 
         def turned(source: Tensor, result: Tensor) -> None:
@@ -257,7 +257,7 @@ class Step:
         gathered(turned_ds, q, dk, self.lift)
         made.append(Rope(dk.all(), self.angles("dk"), raw_dk.all(), turn=True))
         for head in range(model.heads):
-            made.append(Product(ds.part(head), Words((k.part(self._group(head)),)), dq.part(head), backward=True,
+            made.append(Product(ds.part(head), Words((k.part(self.group(head)),)), dq.part(head), backward=True,
                                 lift=self.lift))
         made.append(Rope(dq.all(), self.angles("dq"), raw_dq.all(), turn=True))
         back("k_proj", raw_dk.all(), attended.all(), by_k.all())
@@ -276,11 +276,8 @@ class Step:
         x = x or self.output
         normed = self.tensor(after, "normed", model.hidden)
         logits, d = self.tensor(after, "logits", vocab), self.tensor(after, "dlogits", vocab)
-        made: list[Operation] = [Norm(x.all(), "norm", normed.all(), model.norm_eps)]
-        for first in range(0, logits.tiles, _MOST):
-            count = min(_MOST, logits.tiles - first)
-            made.append(Product(normed.all(), Halves(HEAD_MATRIX, count * EDGE, model.hidden, first * EDGE),
-                                logits.part(first, count)))
+        made: list[Operation] = [Norm(x.all(), "norm", normed.all(), model.norm_eps),
+                                 *self.head_products(normed, logits)]
         made.append(Loss(logits.all(), TARGETS, d.all(), LOSS, model.vocab))
         before: Tensor | None = None
         for first in range(0, d.tiles, _CHUNK):
@@ -297,9 +294,19 @@ class Step:
         made.append(NormBackward(x.all(), before.all(), "norm.back", self.gradient.all(), model.norm_eps))
         return made
 
-    def _group(self, head: int) -> int:
+    @staticmethod
+    def head_products(normed: Tensor, logits: Tensor) -> list[Operation]:
+        """Logits from normed rows."""
+        made: list[Operation] = []
+        for first in range(0, logits.tiles, _MOST):
+            count = min(_MOST, logits.tiles - first)
+            made.append(Product(normed.all(), Halves(HEAD_MATRIX, count * EDGE, normed.features, first * EDGE),
+                                logits.part(first, count)))
+        return made
+
+    def group(self, head: int) -> int:
         return head * self.model.kv_heads // self.model.heads
 
     def _groups(self) -> list[tuple[int, list[int]]]:
-        return [(group, [head for head in range(self.model.heads) if self._group(head) == group])
+        return [(group, [head for head in range(self.model.heads) if self.group(head) == group])
                 for group in range(self.model.kv_heads)]

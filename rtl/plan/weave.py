@@ -9,19 +9,24 @@ program is a valid sequence and cannot deadlock.
 What goes where is decided with a rough clock of bus, array and engines: a wrong guess costs cycles, never words. What
 keeps words right is exact: products and pieces are only emitted behind those that make their operands, and a load that
 reads what a STORE wrote waits for it by a token.
+
+With ``every``, the program yields at least as often, by the same clock: between two products, when no operand of the
+next is on chip and no side work is half done. What ends in time may begin before, other side work waits.
 """
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from ..config import LinearConfig
 from ..control.signature import ControlOpcode, Engine
 from ..linear.machine import Destination, Source
+from ..linear.share import VECTOR
 from .assembler import Assembler, Instruction
 from .inputs import FREE, READY, Input, Inputs, wait_for
-from .linear import ProductJob, Transfer
+from .linear import ProductJob, Transfer, hidden
+from .sections import PAUSE, apart, cut
 from .side import Phase, Piece, append, load, store
 
 __all__ = ["Main", "Side", "gap", "weave"]
@@ -34,6 +39,12 @@ _WAY = 80
 _WAITING = 500
 #: Steps of a program after which a STORE is long done.
 _LONG = 128
+#: Cycles of a YIELD: what is under way ends, the program is fetched anew.
+_PAUSE = 250
+#: Share of a section that is planned: the clock is rough.
+_PLANNED = 0.85
+#: So many times shorter than a section is a product at least.
+_CUT = 4
 
 
 @dataclass
@@ -47,6 +58,21 @@ class Side:
     lazy: bool = False
     pace: int = 1
     begun: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of it is half done: it has not begun, or a gradient's other half or an update is next."""
+        first = self.pieces[0].instructions[0]
+        return (not self.begun or (first.engine == Engine.ENCODE and first.opcode < VECTOR)
+                or (first.engine == Engine.LOAD and first.operands["dest"] == Destination.HIDDEN))
+
+    def part(self) -> list[Piece]:
+        """The next pieces that must not be parted."""
+        rest = replace(self, pieces=deque(self.pieces), begun=True)
+        made = [rest.pieces.popleft()]
+        while rest.pieces and not rest.whole:
+            made.append(rest.pieces.popleft())
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +90,29 @@ def gap(tokens: int, config: LinearConfig) -> int:
     return max(config.subtiles * max(tokens, config.columns) - (config.edge + 2) - 16, 64)
 
 
-def weave(main: Sequence[Main], side: Iterable[Side], config: LinearConfig) -> Assembler:
+def weave(main: Sequence[Main], side: Iterable[Side], config: LinearConfig, *, every: int | None = None) -> Assembler:
     """A program, END included, of products and side work that could follow each other one by one in the order of
-    their ``order``; products stay in theirs."""
+    their ``order``; products stay in theirs. It yields every ``every`` cycles at least, about, if it is asked to; but a
+    piece of side work that cannot be parted may take longer."""
     program = Assembler()
-    append(program, _with_tokens(_Weaver(config, main, side).run(), config))
+    if every is not None:
+        main = _short(main, config, every)
+    append(program, apart(_with_tokens(_Weaver(config, main, side, every).run(), config)))
     program.add(Engine.CONTROL, ControlOpcode.END)
     return program
+
+
+def _short(main: Sequence[Main], config: LinearConfig, every: int) -> list[Main]:
+    """Products cut so that a section has room for some."""
+    made: list[Main] = []
+    kept = 0
+    for each in main:
+        for job in cut(each.job, config, every / _CUT):
+            slot = kept % 2
+            h = each.hidden and hidden(each.hidden.offset, config, slot=slot, tokens=job.tokens, rank=job.rank)
+            made.append(replace(each, job=job, hidden=h, slot=slot))
+            kept += h is not None
+    return made
 
 
 class _Writes:
@@ -100,6 +142,12 @@ class _Writes:
                 found = max(found, value)
         return found
 
+    def missing(self, start: int, end: int, order: int) -> Iterator[tuple[int, int, int]]:
+        """The ranges that make that None."""
+        for index in self._over(start, end):
+            if self.orders[index] < order and self.values[index] is None:
+                yield self.starts[index], self.ends[index], self.orders[index]
+
     def emitted(self, start: int, end: int, value: float) -> None:
         """Of all ranges there."""
         for index in self._over(start, end):
@@ -107,8 +155,8 @@ class _Writes:
 
 
 class _Weaver:
-    def __init__(self, config: LinearConfig, main: Sequence[Main], side: Iterable[Side]) -> None:
-        self.config, self.main = config, list(main)
+    def __init__(self, config: LinearConfig, main: Sequence[Main], side: Iterable[Side], every: int | None) -> None:
+        self.config, self.main, self.every = config, list(main), every and every * _PLANNED
         sides = [each for each in side if each.pieces]
         self.urgent = deque(each for each in sides if not each.lazy)
         self.lazy = deque(each for each in sides if each.lazy)
@@ -118,6 +166,9 @@ class _Weaver:
              for step in (*piece.instructions, *piece.stores) if step.engine == Engine.STORE]
             + [(*_range(step, config), each.order) for each in self.main for step in self._stores(each)]
             + [(*_range(_store(each.hidden, Source.HIDDEN), config), each.order) for each in self.main if each.hidden])
+        #: Which product writes a range.
+        self.makers = {(*_range(step, config), each.order): index for index, each in enumerate(self.main)
+                       for step in self._stores(each)}
         # The clock: when the bus, STORE, the array, the reading of its sums, and engines have done what is emitted.
         self.bus = self.stored = self.array = self.sums = 0.0
         self.engines: dict[Engine, float] = {}
@@ -130,20 +181,87 @@ class _Weaver:
         self.placed = Inputs([each.job for each in self.main], config)
         self.inputs = [deque(self.placed.loads(index, gap(each.job.tokens, config)))
                        for index, each in enumerate(self.main)]
+        self.loads = [len(each) for each in self.inputs]
         self.freed = self.kept = 0
+        #: Loads of products that have not ended; when the section began; whether it ends behind this product; until
+        #: when side work must end that begins, and the last product whose results it may want.
+        self.ahead = 0
+        self.section = 0.0
+        self.last = False
+        self.until = inf
+        self.within = -1
 
     def run(self) -> list[Instruction]:
         for index in range(len(self.main)):
             self._force(index)
+            self._pause(self._length(index))
+            self._open(index)
             while self.inputs[index] and not self.inputs[index][0].words:
                 self._bring(index)
             self._product(index)
+            if self.last:
+                self.last = False
+                self._pause(inf)
         self._drain(inf)
+        self.until = inf
         while self.urgent or self.lazy:
+            heads = [queue[0] for queue in (self.lazy, self.urgent) if queue]
+            self._pause(max((self._work(each.part(), each.pace) for each in heads if each.whole), default=0.0))
             both = [queue for queue in (self.lazy, self.urgent) if queue]
+            if not both:
+                break
             # Lazy work goes first where its engine is free, since other work is all that hides it now.
             self._piece(next((queue for queue in both if self._suits(queue[0], inf)), both[-1]))
         return self.made
+
+    # ---- sections
+
+    @property
+    def _now(self) -> float:
+        """When all is done that is emitted."""
+        return max(self.bus, self.stored, self.array, self.sums, *self.engines.values(), 0.0)
+
+    def _length(self, index: int) -> float:
+        """Cycles of a product."""
+        job = self.main[index].job
+        return len(job.tiles) * self.config.subtiles * max(job.tokens, self.config.columns) + 2 * _WAY
+
+    @staticmethod
+    def _work(pieces: Iterable[Piece], pace: int) -> float:
+        """Cycles of side work."""
+        return sum(max(pace * each.read, each.read + each.written) for each in pieces) + 2 * _WAY
+
+    def _half(self) -> float:
+        """Cycles of side work that is half done."""
+        return sum(self._work(queue[0].part(), queue[0].pace) for queue in (self.urgent, self.lazy)
+                   if queue and not queue[0].whole)
+
+    def _open(self, index: int) -> None:
+        """Decides whether the section ends behind a product: what follows up to the end of the next one is too long."""
+        if self.every is None:
+            return
+        end, self.last = self._now + self._length(index), False
+        if index + 1 < len(self.main):
+            until = self.main[index + 1].order
+            between = sum(self._work(each.pieces, each.pace) for each in self.urgent if each.order < until)
+            self.last = end + between + self._length(index + 1) + _PAUSE - self.section > self.every
+        self.until = end if self.last else self.section + self.every - _PAUSE
+        self.within = index if self.last else index + 1
+
+    def _pause(self, coming: float) -> None:
+        """Ends the section, unless something of ``coming`` cycles still has room in it, or operands wait on chip."""
+        if self.every is None or self.ahead or not self.made or self.made[-1] == PAUSE:
+            return
+        if self._now + self._half() + coming + _PAUSE - self.section <= self.every:
+            return
+        half = [queue for queue in (self.urgent, self.lazy) if queue and not queue[0].whole]
+        if not all(self._may_end(queue[0], -1) for queue in half):
+            return
+        for queue in half:
+            while queue and not queue[0].whole:
+                self._piece(queue)
+        self.made.append(PAUSE)
+        self.section = self.bus = self._now + _PAUSE
 
     # ---- products
 
@@ -156,6 +274,8 @@ class _Weaver:
             first = min((queue for queue in (self.urgent, self.lazy) if queue), key=lambda queue: queue[0].order)
             if first[0].order >= product.order:
                 raise ValueError(f"product {product.order} reads what nothing before it writes")
+            if first[0].whole:
+                self._pause(self._work(first[0].part(), first[0].pace))
             self._piece(first)
 
     def _product(self, index: int) -> None:
@@ -195,14 +315,16 @@ class _Weaver:
                     self.due += self._keep(product)
             self._fill(index, self.tile_ends[0])
         self._drain(inf)
+        self.ahead -= self.loads[index]
         self.ends.append(self.sums + _WAY)
 
     def _stores(self, product: Main) -> list[Instruction]:
         """Of a product's outputs, a tile each."""
         job = product.job
         beats = job.result.beats // job.outer
-        return [_store(Transfer(job.result.offset + tile * beats * self.config.beat_bits // 8, beats, 0),
-                       Source.OUTPUTS) for tile in range(job.outer)]
+        stride = job.stride or beats * self.config.beat_bits // 8
+        return [_store(Transfer(job.result.offset + tile * stride, beats, 0), Source.OUTPUTS)
+                for tile in range(job.outer)]
 
     def _keep(self, product: Main) -> list[tuple[float, float, Instruction]]:
         """h to memory, behind the second tile of outputs at the latest: it is complete before that is read."""
@@ -220,6 +342,7 @@ class _Weaver:
     def _bring(self, index: int) -> None:
         """The next load of a product's inputs."""
         each = self.inputs[index].popleft()
+        self.ahead += 1
         if each.freed > self.freed:
             self.bus = max(self.bus, self.ends[each.freed - 1])
         written = self._written(each, index)
@@ -241,7 +364,8 @@ class _Weaver:
         while True:
             self._drain(self.bus)
             # Words are counted in the order of products.
-            ahead = next((each for each in range(index, len(self.main)) if self.inputs[each]), None)
+            end = len(self.main) if self.every is None else index + 1 if self.last else index + 2
+            ahead = next((each for each in range(index, min(end, len(self.main))) if self.inputs[each]), None)
             if ahead is not None and self._may_load(ahead, until):
                 self._bring(ahead)
                 continue
@@ -266,6 +390,8 @@ class _Weaver:
         """Whether the next piece finds its operands, has room for its results, and leaves the bus in time."""
         if side.lazy and side.engine == Engine.ENCODE and self.urgent and self.urgent[0].begun:
             return False
+        if self.every is not None and side.whole and not self._fits(side):
+            return False
         piece = side.pieces[0]
         while self.waiting and self.waiting[0][0] <= self.bus:
             self.waiting.popleft()
@@ -280,6 +406,16 @@ class _Weaver:
                 if time is None or time > self.bus:
                     return False
         return True
+
+    def _fits(self, side: Side) -> bool:
+        """Whether side work that begins can be brought to its end when the section ends."""
+        return (self.bus + self._work(side.part(), side.pace) <= self.until) and self._may_end(side, self.within)
+
+    def _may_end(self, side: Side, within: int) -> bool:
+        """Whether what side work reads is emitted, or made by products up to ``within``."""
+        return all(self.makers.get(missing, within + 1) <= within
+                   for piece in side.part() for step in piece.instructions if step.engine == Engine.LOAD
+                   for missing in self.writes.missing(*_range(step, self.config), side.order))
 
     # ---- what is emitted
 

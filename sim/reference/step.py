@@ -76,13 +76,13 @@ class Execution:
         return self.loss / max(self.foretold, 1)
 
     def __getitem__(self, part: Slice) -> Array:
-        return self.values[part.name][:, part.first * EDGE:(part.first + part.count) * EDGE]
+        return self.values[part.name][_where(part)]
 
     def __setitem__(self, part: Slice, words: Array) -> None:
         tensor = part.tensor
         if tensor.name not in self.values or self.values[tensor.name].shape != (tensor.rows, tensor.features):
             self.values[tensor.name] = np.zeros((tensor.rows, tensor.features), words.dtype)
-        self.values[tensor.name][:, part.first * EDGE:(part.first + part.count) * EDGE] = words
+        self.values[tensor.name][_where(part)] = words
 
     def _panel(self, operation: Product) -> Array:
         """The matrix of a product as ``[outputs, inputs]`` of what it computes."""
@@ -172,6 +172,10 @@ class FloatStep(Execution):
         p[at] -= 1
         p[targets < 0] = 0
         self[operation.d] = p
+
+
+def _where(part: Slice) -> tuple[slice, slice]:
+    return slice(part.row, part.row + part.rows), slice(part.first * EDGE, (part.first + part.count) * EDGE)
 
 
 def _power(s: Array) -> tuple[Array, Array]:

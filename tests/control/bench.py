@@ -114,7 +114,7 @@ class Pad(wiring.Component):
 
 class Bench(wiring.Component):
     def __init__(self, *, data_bits=128, **kwargs):
-        self.shell = Shell(rows=25, panels=4, rank=4, classes=16, data_bits=data_bits, **kwargs)
+        self.shell = Shell(rows=25, panels=4, rank=4, classes=16, data_bits=data_bits, requests=1, **kwargs)
         super().__init__(
             {
                 "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),

@@ -59,3 +59,7 @@ def fence(**kwargs):
 
 def timer(engine, cycles, **kwargs):
     return command(engine, args=cycles, **kwargs)
+
+
+def pause(**kwargs):
+    return control(ControlOpcode.YIELD, **kwargs)

@@ -32,16 +32,12 @@ def test_registers_are_words_that_do_not_overlap():
 
 
 def test_locked_registers_are_those_that_a_running_program_reads():
-    assert [r.name for r in REGISTERS if r.locked] == [
-        "WINDOW_BASE_LO",
-        "WINDOW_BASE_HI",
-        "WINDOW_SIZE",
-        "WATCHDOG",
-        "PROGRAM_OFFSET",
-        "PROGRAM_COMMANDS",
-        "BASE_ID",
-        "CACHE_CLEAR",
-    ]
+    machine = ["WINDOW_BASE_LO", "WINDOW_BASE_HI", "WINDOW_SIZE", "WATCHDOG", "BASE_ID", "CACHE_CLEAR"]
+    assert {by: [r.name for r in REGISTERS if r.locked == by] for by in ("machine", "program", "request")} == {
+        "machine": machine,
+        "program": ["PROGRAM_OFFSET", "PROGRAM_COMMANDS"],
+        "request": ["REQUEST_OFFSET", "REQUEST_COMMANDS"],
+    }
 
 
 def test_every_error_is_described_once():

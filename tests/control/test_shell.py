@@ -1,4 +1,4 @@
-"""The shell on a bus: the laws are in ``shell_laws.py``, one simulation runs them all."""
+"""The shell on a bus: the laws are in ``shell_laws.py`` and ``request_laws.py``, one simulation runs all of a file."""
 
 import sys
 from pathlib import Path
@@ -12,12 +12,13 @@ import bench  # noqa: E402
 
 
 @pytest.mark.parametrize("data_bits", [128, 256])
-def test_the_shell_obeys_its_laws_on_the_bus(data_bits, tmp_path):
+@pytest.mark.parametrize("laws", ["shell_laws", "request_laws"])
+def test_the_shell_obeys_its_laws_on_the_bus(laws, data_bits, tmp_path):
     where = bench.built(data_bits)
     runner.run_cocotb(
         where,
         top="shell_bench",
-        module="shell_laws",
+        module=laws,
         directory=tmp_path,
         environment={"DATA_BITS": str(data_bits)},
     )

@@ -10,6 +10,7 @@ from gradloom.rtl.control.regtable import REGISTERS
 WINDOW_BASE = 0x7_1234_5000
 WINDOW_SIZE = 64 << 10
 END, LOAD, STORE = (0, 0), (1, 0), (2, 0)
+PROGRAM, REQUEST_BUSY, RUNNING, REQUEST_DONE, REQUEST_ERROR, REFUSED, REQUESTS = 15, 16, 32, 64, 128, 256, 512
 
 
 class BusError(Exception):
@@ -20,16 +21,17 @@ class Machine(Transport):
     """Registers as the map says, and programs of END, LOAD to B and STORE from B.
 
     A program stays busy for ``delay`` reads of STATUS. ``stuck`` never ends one; ``faults`` spoil one thing
-    each.
+    each. A request takes as long as a program, beside it.
     """
-    def __init__(self, *, delay=3, stuck=False, faults=()):
+    def __init__(self, *, delay=3, stuck=False, faults=(), requests=True):
         self.window_base, self.window_size, self.clock_hz = WINDOW_BASE, WINDOW_SIZE, 200e6
         self.memory = bytearray(self.window_size)
         self.values = {r.name: sum(f.reset << f.lsb for f in r.fields) for r in REGISTERS}
         self.values |= {"CONFIG_ARRAY": 25 | 4 << 8 | 4 << 16 | 16 << 24, "CONFIG_MEMORY": 128 | 1024 << 16}
+        self.values["STATUS"] = REQUESTS * requests
         self.names = {r.address: r for r in REGISTERS}
         self.delay, self.stuck, self.faults = delay, stuck, set(faults)
-        self.left = 0
+        self.left = self.request_left = 0
         self.b = bytes(128)
         self.bells = 0
         self.poll_interval = 0.0
@@ -45,6 +47,14 @@ class Machine(Transport):
     def busy(self):
         return bool(self.values["STATUS"] & 1)
 
+    @property
+    def request_busy(self):
+        return bool(self.values["STATUS"] & REQUEST_BUSY)
+
+    def locked(self, register):
+        by = {"": False, "program": self.busy, "request": self.request_busy, "machine": self.busy or self.request_busy}
+        return by[register.locked]
+
     def read32(self, offset):
         name = self.register(offset).name
         if name == "ID" and "id" in self.faults:
@@ -54,11 +64,15 @@ class Machine(Transport):
             self.left -= 1
             if self.left < 0:
                 self.finish()
+        if name == "STATUS" and self.request_busy and not self.stuck:
+            self.request_left -= 1
+            if self.request_left < 0:
+                self.finish_request()
         return value
 
     def write32(self, offset, value):
         register = self.register(offset)
-        if not register.writable or (register.locked and self.busy):
+        if not register.writable or self.locked(register):
             raise BusError(f"write to {register.name}")
         for field in register.fields:
             bits = value >> field.lsb & (1 << field.width) - 1
@@ -70,9 +84,11 @@ class Machine(Transport):
             self.values["WATCHDOG"] |= 0x10
         if register.name == "CONTROL" and value & 1 and not self.busy:
             self.ring()
-        if register.name == "CONTROL" and value & 2 and self.busy:
+        if register.name == "CONTROL" and value & 4:
+            self.ring_request()
+        if register.name == "CONTROL" and value & 2 and (self.busy or self.request_busy):
             self.stuck = False
-            self.outcome = (Error.ABORTED, 0, 0)
+            self.outcome = self.request_outcome = (Error.ABORTED, 0, 0)
         if register.name in ("CACHE_CLEAR", "BASE_ID"):
             self.values["STATUS"] |= 1
             self.left, self.outcome = self.delay, None
@@ -93,14 +109,38 @@ class Machine(Transport):
         self.bells += 1
         self.written = 0
         self.left = self.delay
-        self.values["STATUS"] = 1
+        self.values["STATUS"] = self.values["STATUS"] & ~PROGRAM | 1
         for name in ("ERROR_CODE", "ERROR_COMMAND", "ERROR_ADDRESS_LO", "ERROR_ADDRESS_HI"):
             self.values[name] = 0
-        self.outcome = self.execute()
+        self.outcome = self.execute("PROGRAM")
 
-    def execute(self):
-        for index in range(self.values["PROGRAM_COMMANDS"]):
-            at = self.values["PROGRAM_OFFSET"] + 32 * index
+    def ring_request(self):
+        if self.request_busy or "stopping" in self.faults:
+            self.values["STATUS"] |= REFUSED
+            return
+        self.values["STATUS"] &= ~(REQUEST_DONE | REQUEST_ERROR | REFUSED)
+        self.values["STATUS"] |= REQUEST_BUSY
+        self.written, self.request_left = 0, self.delay
+        self.request_outcome = self.execute("REQUEST")
+
+    def finish_request(self):
+        code, command, address = self.request_outcome
+        self.values["STATUS"] &= ~REQUEST_BUSY
+        self.values["STATUS"] |= REQUEST_ERROR if code else REQUEST_DONE
+        self.values["IRQ_STATUS"] |= 2 if code else 4
+        self.values |= {"REQUEST_WAITED": 123, "REQUEST_CYCLES": 456}
+        if code:
+            self.fail(code, command | 1 << 31, address)
+            if self.busy:
+                self.values["STATUS"] = self.values["STATUS"] & ~PROGRAM | 4
+
+    def fail(self, code, command, address):
+        self.values |= {"ERROR_CODE": int(code), "ERROR_COMMAND": command,
+                        "ERROR_ADDRESS_LO": address & 0xFFFFFFFF, "ERROR_ADDRESS_HI": address >> 32}
+
+    def execute(self, which):
+        for index in range(self.values[f"{which}_COMMANDS"]):
+            at = self.values[f"{which}_OFFSET"] + 32 * index
             words = struct.unpack_from("<8I", self.memory, at)
             engine, opcode = words[0] >> 8 & 15, words[0] & 255
             if engine > 5:
@@ -125,9 +165,9 @@ class Machine(Transport):
             self.values["STATUS"] &= ~1
             return
         code, command, address = self.outcome
+        self.fail(code, command, address)
         self.values |= {
-            "STATUS": 4 if code else 2, "ERROR_CODE": int(code), "ERROR_COMMAND": command,
-            "ERROR_ADDRESS_LO": address & 0xFFFFFFFF, "ERROR_ADDRESS_HI": address >> 32,
+            "STATUS": self.values["STATUS"] & ~PROGRAM | (4 if code else 2),
             "CYCLES_LO": 0xFFFF_FFFF, "CYCLES_HI": 0x1, "COMMANDS_DONE": 7, "COMMANDS_DROPPED": 2,
             "CACHE_HITS": 11, "CACHE_MISSES": 5, "READ_BEATS": 96, "WRITE_BEATS": self.written,
             "SATURATED": 3, "UNDERFLOWED": 9, "GRADIENT_NORM_LO": 0xFFFF_FFFF, "GRADIENT_NORM_HI": 2,

@@ -12,7 +12,7 @@ from gradloom.firmware import program, registers
 FOLDER = Path(gradloom.firmware.__file__).parent
 STRICT = ["gcc", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-std=c99"]
 
-OK, RUNNING, NOT_FOUND, VERSION, ARGUMENT, BUSY, TIMEOUT, FAILED = 0, 1, -1, -2, -3, -4, -5, -6
+OK, RUNNING, NOT_FOUND, VERSION, ARGUMENT, BUSY, TIMEOUT, FAILED, ABSENT = 0, 1, -1, -2, -3, -4, -5, -6, -7
 READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)
 WRITE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
 
@@ -27,7 +27,7 @@ class Config(ctypes.Structure):
 
 
 class Error(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_uint32), ("command", ctypes.c_uint32), ("address", ctypes.c_uint64)]
+    _fields_ = [(name, ctypes.c_uint32) for name in ("code", "command", "request")] + [("address", ctypes.c_uint64)]
 
 
 class Counters(ctypes.Structure):
@@ -155,6 +155,7 @@ def test_an_error_has_code_command_and_address(driver, machine, library):
     driver.get_error(ctypes.byref(error))
     assert library.gl_error_name(error.code) == b"LOAD_WINDOW"
     assert (error.command, error.address) == (1, machine.window_base + machine.window_size)
+    assert error.request == 0
 
 
 def test_every_error_has_its_name_and_text(library):
@@ -198,7 +199,7 @@ def test_cache_and_watchdog(driver, machine):
 
 def test_an_interrupt_is_enabled_seen_and_cleared(driver, machine):
     driver.enable_interrupt(1)
-    assert machine.values["IRQ_ENABLE"] == 3
+    assert machine.values["IRQ_ENABLE"] == 7
     machine.write_memory(0, program.end())
     assert driver.acknowledge() == 0
     assert driver.run(0, 1, 100) == OK
@@ -206,6 +207,51 @@ def test_an_interrupt_is_enabled_seen_and_cleared(driver, machine):
     assert machine.values["IRQ_STATUS"] == 0
     driver.enable_interrupt(0)
     assert machine.values["IRQ_ENABLE"] == 0
+
+
+def test_a_request_runs_beside_a_program(driver, machine):
+    machine.write_memory(0, program.end())
+    machine.write_memory(64, program.load(256, 1, 5) + program.store(512, 1, 5) + program.end())
+    machine.write_memory(256, bytes(range(16)))
+    machine.stuck = True
+    assert driver.start(0, 1) == OK
+    assert driver.request(64, 3) == OK
+    assert (driver.poll(), driver.poll_request(), driver.wait_request(3)) == (RUNNING, RUNNING, TIMEOUT)
+    # The queue holds one; what both use is locked.
+    assert driver.request(64, 3) == BUSY
+    assert driver.set_watchdog(0) == BUSY
+    machine.stuck = False
+    assert driver.wait_request(20) == OK
+    assert machine.read_memory(512, 16) == bytes(range(16))
+    assert driver.wait(20) == OK
+    waited, cycles = ctypes.c_uint32(), ctypes.c_uint32()
+    driver.get_served(ctypes.byref(waited), ctypes.byref(cycles))
+    assert (waited.value, cycles.value) == (123, 456)
+    assert driver.acknowledge() == 1
+
+
+def test_a_request_that_cannot_be_is_refused(driver, machine, make_machine, library):
+    for offset, commands in ((4, 1), (0, 0), (0, 1 << 24)):
+        assert driver.request(offset, commands) == ARGUMENT
+    machine.faults.add("stopping")
+    assert driver.request(0, 1) == BUSY
+    assert Driver(library, make_machine(requests=False)).request(0, 1) == ABSENT
+
+
+def test_an_error_of_a_request_says_so(driver, machine, library):
+    machine.write_memory(0, program.load(machine.window_size, 1, 5) + program.end())
+    assert driver.request(0, 2) == OK
+    assert driver.wait_request(20) == FAILED
+    error = Error()
+    driver.get_error(ctypes.byref(error))
+    assert (library.gl_error_name(error.code), error.command, error.request) == (b"LOAD_WINDOW", 0, 1)
+    assert error.address == machine.window_base + machine.window_size
+    # While one runs alone, a program may be started.
+    machine.stuck = True
+    assert driver.request(0, 2) == OK
+    assert driver.start(0, 2) == OK
+    assert driver.reset(20) == OK
+    assert (driver.poll(), driver.wait_request(20)) == (FAILED, FAILED)
 
 
 def test_registers_in_memory_are_reached_by_plain_accesses(library):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from gradloom.firmware import program, registers
-from gradloom.firmware.host import Accelerator, AcceleratorError, AcceleratorTimeout, ProgramError
+from gradloom.firmware.host import Accelerator, AcceleratorError, AcceleratorTimeout, ProgramError, QueueFull, Served
 from gradloom.firmware.selftest import CHECKS, run_selftest
 
 
@@ -23,7 +23,7 @@ def test_the_host_refuses_what_is_not_a_machine_it_knows(make_machine):
         Accelerator(make_machine(faults=["id"]))
     machine = make_machine()
     machine.values["VERSION"] += 3 << 16
-    with pytest.raises(AcceleratorError, match=r"register map 3\.1\.0"):
+    with pytest.raises(AcceleratorError, match=r"register map 3\.2\.0"):
         Accelerator(machine)
 
 
@@ -100,6 +100,7 @@ def test_no_locked_register_is_written_while_a_program_runs(accelerator, machine
     accelerator.store(0, program.end())
     machine.stuck = True
     accelerator.start(0, 1)
+    accelerator.request(0, 1)
     with pytest.raises(AcceleratorError, match=f"{name} is locked"):
         accelerator.write(name, 0)
 
@@ -111,6 +112,48 @@ def test_a_program_that_the_hardware_would_refuse_is_not_started(accelerator, ma
     with pytest.raises(ValueError, match=message):
         accelerator.start(offset, commands)
     assert machine.bells == 0
+
+
+def test_a_request_runs_beside_a_program(accelerator, machine):
+    accelerator.store(0, program.end() + bytes(32) + program.load(256, 1, 5) + program.store(512, 1, 5) + program.end())
+    accelerator.store(256, bytes(range(16)))
+    machine.stuck = True
+    accelerator.start(0, 1)
+    accelerator.request(64, 3)
+    assert accelerator.busy and accelerator.request_busy
+    with pytest.raises(QueueFull):
+        accelerator.request(64, 3)
+    with pytest.raises(AcceleratorError, match="REQUEST_OFFSET is locked while a request runs"):
+        accelerator.write("REQUEST_OFFSET", 0)
+    with pytest.raises(AcceleratorTimeout, match="the request did not end"):
+        accelerator.wait_request(timeout=0.01)
+    machine.stuck = False
+    assert accelerator.wait_request() == Served(waited=123, cycles=456)
+    assert accelerator.fetch(512, 16) == bytes(range(16))
+    assert accelerator.wait().commands_done == 7
+    # Alone, and a program behind it.
+    accelerator.request(64, 3)
+    accelerator.run(0, 1)
+    accelerator.wait_request()
+
+
+def test_an_error_of_a_request_says_so(accelerator, machine):
+    accelerator.store(0, program.load(machine.window_size, 1, 5) + program.end())
+    accelerator.request(0, 2)
+    with pytest.raises(ProgramError, match="request stopped: LOAD_WINDOW at command 0") as told:
+        accelerator.wait_request()
+    assert told.value.request and told.value.offset == machine.window_size
+    machine.faults.add("stopping")
+    with pytest.raises(QueueFull, match="being stopped"):
+        accelerator.request(0, 2)
+
+
+def test_a_machine_without_requests_is_asked_for_none(make_machine):
+    accelerator = Accelerator(make_machine(requests=False))
+    with pytest.raises(AcceleratorError, match="without requests"):
+        accelerator.request(0, 1)
+    with pytest.raises(ValueError, match="multiple of 32"):
+        accelerator.request(4, 1)
 
 
 def test_bad_names_and_values_are_refused(accelerator):

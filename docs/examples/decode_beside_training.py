@@ -1,0 +1,105 @@
+"""Decode requests beside a training step: ``python docs/examples/decode_beside_training.py [--rtl] [--json]``.
+
+The machine of the preset edge-qlora-genesys2 and SmolLM2-135M's own weights, as in ``qlora_step.py``: one block forward
+and backward with its gradients, and tokens behind a text through the same block. For each bound of a section, the
+step's cycles and what the yields cost, its longest section, and by forecast the longest that a request waits and takes.
+``--rtl`` runs step and requests, rung at random moments, and compares all words with those that either has alone.
+"""
+import argparse
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+from qlora_step import PRESET, prepared
+
+from gradloom.rtl.plan.sections import is_pause
+from gradloom.rtl.plan.step import Layout, lower
+from gradloom.rtl.presets import PRESETS
+from gradloom.sim.decode_run import Decoding, beside
+from gradloom.sim.linear_perf import forecast_linear
+from gradloom.sim.step_run import StepMachine, largest, place_frozen
+
+CONFIG = PRESETS[PRESET].config
+#: A block, its tensors, and some requests.
+MEMORY = 1 << 25
+
+
+def forecast(training, frac, every, latency):
+    """The step with sections of ``every`` cycles: its cycles, sections, and the longest of them."""
+    layout = Layout()
+    place_frozen(training, layout)
+    program = lower(training.operations, frac, layout, CONFIG, yield_every=every)
+    told = forecast_linear(program.instructions, config=CONFIG, read_latency=latency)
+    ends = [times[1] for step, times in zip(program.instructions, told.commands) if is_pause(step)]
+    return {"bound": every, "cycles": told.total, "sections": len(ends) + 1,
+            "longest": int(np.diff([0, *ends, told.total]).max())}
+
+
+def decoding(training, frac, alone, position):
+    """A token of the text behind ``position`` others, and what those leave behind."""
+    cache = {name: np.where(np.arange(len(words))[:, None] < position, words, 0)
+             for name, words in alone.values.items() if name.endswith((".k", ".v"))}
+    return Decoding(training, frac, position, training.tokens[position]), replace(alone, values=cache)
+
+
+def in_rtl(machine, training, frac, alone, every, moments):
+    """Worst wait of requests at these moments, and whether all words are right."""
+    first = training.step.tokens - len(moments)
+    tokens = [decoding(training, frac, alone, first + number) for number in range(len(moments))]
+    run, answered = beside(machine, training, frac, tokens, moments, yield_every=every)
+    equal = all(np.array_equal(words, alone.values[name]) for name, words in run.values.items())
+    for (token, before), each in zip(tokens, answered, strict=True):
+        want = token.integers(before).values
+        equal &= all(np.array_equal(words, want[name]) for name, words in each.values.items())
+    return {"step_with_requests": run.counters.cycles, "requests": len(answered),
+            "worst_wait": max(each.served.waited for each in answered),
+            "waits": [each.served.waited for each in answered],
+            "request": max(each.served.cycles - each.served.waited for each in answered), "equal": equal}
+
+
+def main() -> None:
+    """Prints a row for each bound."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--bounds", type=int, nargs="+", default=[200_000, 100_000, 50_000])
+    parser.add_argument("--requests", type=int, default=6)
+    parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
+    for flag in ("rtl", "json"):
+        parser.add_argument(f"--{flag}", action="store_true")
+    asked = parser.parse_args()
+    training = prepared(asked.tokens, 1, False)
+    frac = training.fracs(largest(training.exact()), headroom=1)
+    alone = forecast(training, frac, None, asked.latency)
+    reference = training.integers(frac)
+    token, _ = decoding(training, frac, reference, asked.tokens - 1)
+    layout = Layout()
+    request = forecast_linear(lower(token.decode.operations, token.fracs, layout, CONFIG).instructions, config=CONFIG,
+                              read_latency=asked.latency)
+    machine = None
+    if asked.rtl:
+        machine = StepMachine(CONFIG, memory_bytes=MEMORY, tell=lambda text: print(text, file=sys.stderr))
+        machine.device.set("read_latency", asked.latency)
+    rows = []
+    for every in asked.bounds:
+        row = forecast(training, frac, every, asked.latency)
+        row["cost"] = row["cycles"] / alone["cycles"] - 1
+        if machine is not None:
+            random = np.random.default_rng(every)
+            moments = sorted(random.integers(0, row["cycles"], asked.requests).tolist())
+            row |= in_rtl(machine, training, frac, reference, every, moments)
+        rows.append(row)
+    if machine is not None:
+        machine.close()
+    said = {"tokens": asked.tokens, "step": alone["cycles"], "request": request.total, "rows": rows}
+    if asked.json:
+        print(json.dumps(said, indent=2))
+        return
+    print(f"step without yields {alone['cycles']:,} cycles; a request {request.total:,}")
+    for row in rows:
+        print(", ".join(f"{name} {value:.2%}" if isinstance(value, float) else f"{name} {value:,}"
+                        if type(value) is int else f"{name} {value}" for name, value in row.items()))
+
+
+if __name__ == "__main__":
+    main()
