@@ -10,7 +10,7 @@ from gradloom.rtl.plan.step import Layout, lower
 from gradloom.sim.linear_perf import forecast_linear
 from gradloom.sim.step_run import largest, place_frozen
 
-from .conftest import CONFIG
+from .conftest import CONFIG, TOKENS
 
 
 def planned(training, every):
@@ -68,3 +68,16 @@ def test_a_step_that_yields_in_rtl(training, machine, every):
 def test_a_yield_posts_nothing():
     with pytest.raises(ValueError, match="YIELD posts"):
         Assembler().add(Engine.CONTROL, ControlOpcode.YIELD, post=(3,))
+
+
+def test_several_texts_that_yield_in_rtl(training, machine):
+    """Sums of gradients are added up in place, in parts, between sections too."""
+    sums = {}
+    for tokens, rule in ((TOKENS, None), (TOKENS[2:], AdamW(lr=1e-2))):
+        step = training(tokens=tokens, texts=2, sums=sums, rule=rule)
+        frac = step.fracs(largest(step.exact()), headroom=1)
+        reference, run = step.integers(frac), machine.run(step, frac, yield_every=5000)
+        for name, words in run.values.items():
+            np.testing.assert_array_equal(words, reference.values[name], err_msg=name)
+        assert sum(map(is_pause, run.instructions)) > 4
+        sums = {name: (run.values[name], frac[name]) for name in run.values if name.endswith((".sa", ".sb"))}
