@@ -16,7 +16,7 @@ from .cli_verbs import configured, find_preset
 from .config import Config, LinearConfig
 from .presets import PRESETS, Preset
 
-__all__ = ["FIGURES", "KEYS", "measure", "plan_points", "register", "sweep"]
+__all__ = ["FIGURES", "KEYS", "block_products", "measure", "plan_points", "register", "sweep"]
 
 #: What names a point. ``mesh``: rows x columns of the array; ``codes``: of cached activations, or of frozen weights.
 KEYS = ("gradloom", "preset", "rank", "mesh", "codes", "settings", "area", "accuracy_of", "epochs", "seed")
@@ -296,25 +296,32 @@ def _of_language(preset: Preset, config: LinearConfig, point: Mapping[str, Any])
 
     from .models.checkpoint import find_model
     from .plan.language import Request, plan
-    from .plan.linear import Exponents, LayerMap, LayerPlan, LayerShape
 
     bits = int(point["codes"].removeprefix("nf"))
     request = Request(model=find_model("smollm2-135m"), rank=point["rank"], targets=_targets(), bits=bits)
     found: dict[str, Any] = {"memory_bytes": plan(request, boards.find(preset.board))["total_bytes"]}
     if bits != 4:
         return found | {"note": f"codes={point['codes']}: the machine reads codes of 4 bits; memory alone is counted"}
+    tokens = min(_TOKENS, config.tokens)
+    cycles = sum(forecast_products(block_products(config, rank=point["rank"], tokens=tokens, backward=backward),
+                                   config=config).total for backward in (False, True))
+    return found | {"cycles": cycles, "units": tokens, "cycles_a_unit": round(cycles / tokens, 1),
+                    "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3)}
+
+
+def block_products(config: LinearConfig, *, rank: int, tokens: int, backward: bool = False) -> list[Any]:
+    """The products of the seven linears of a block of SmolLM2-135M, one behind the other; ``rank`` 0: no adapters."""
+    from .plan.linear import Exponents, LayerMap, LayerPlan, LayerShape
+
     # Cycles do not depend on values; these exponents are within all bounds.
     exponents = Exponents(x=16, w=18, a=16, b=16, h=16, y=16, dy=16, dh=16, dx=16, ga=16, gb=16)
     plans: list[LayerPlan] = []
-    tokens = min(_TOKENS, config.tokens)
     for outputs, inputs in _BLOCK:
-        shape = LayerShape(outputs=outputs, inputs=inputs, rank=point["rank"], tokens=tokens)
+        shape = LayerShape(outputs=outputs, inputs=inputs, rank=max(rank, 2), tokens=tokens)
         place = LayerMap.place(shape, config, plans[-1].place.end if plans else 1 << 18)
         plans.append(LayerPlan(shape=shape, exponents=exponents, place=place, config=config))
-    cycles = sum(forecast_products([each.job(backward=backward) for each in plans], config=config).total
-                 for backward in (False, True))
-    return found | {"cycles": cycles, "units": tokens, "cycles_a_unit": round(cycles / tokens, 1),
-                    "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3)}
+    jobs = [each.job(backward=backward) for each in plans]
+    return jobs if rank else [dataclasses.replace(job, rank=0, lanes=()) for job in jobs]
 
 
 def _targets() -> tuple[str, ...]:
