@@ -127,13 +127,15 @@ evidence: $(READY) $(LLM_READY) $(ECP5_READY)
 	time $(BIN)/python docs/examples/qlora_curve.py --engine reference
 	time $(BIN)/python docs/examples/qlora_linears.py
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2
+	time $(BIN)/python docs/ledger.py --run
+	time $(BIN)/python docs/examples/peers.py
 	time $(MAKE) proofs
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/fuzz
 	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py tests/mathematics/test_linears.py
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
-	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --no-header --no-annotate \
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --extra cluster --no-header --no-annotate \
 	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
 
 clean:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import cli_language
+from . import cli_language, cli_sweep
 from .cli_output import print_json, progress_bar, say, table
 
 app = typer.Typer(
@@ -579,6 +579,7 @@ def monitor(
 
 
 cli_language.register(app)
+cli_sweep.register(app)
 
 
 def _design(directory: Path) -> Path:

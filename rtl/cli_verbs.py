@@ -14,8 +14,8 @@ from typing import Any
 
 from .units import UNITS, find_unit
 
-__all__ = ["check_options", "find_preset", "finetune", "generate", "generate_text", "load", "pack", "plan", "predict",
-           "presets", "quantize", "report"]
+__all__ = ["check_options", "configured", "find_preset", "finetune", "generate", "generate_text", "load", "pack",
+           "plan", "predict", "presets", "quantize", "report"]
 
 REPORT = "report.json"
 #: What a report tells the share of.
@@ -78,7 +78,7 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
 
     preset = PRESETS[target]
     board = boards.find(preset.board)
-    config = _configured(preset.config, settings)
+    config = configured(preset.config, settings)
     # What is wrong with the request is said before the long part.
     counted = check_fit(config, board)
     boards.check(board, config)
@@ -158,7 +158,11 @@ def _expected(expected: dict[str, Any], board: Any, ports: list[dict[str, Any]])
     return expected
 
 
-def _configured(config: Any, settings: Mapping[str, object]) -> Any:
+def configured(config: Any, settings: Mapping[str, object], *, check: bool = True) -> Any:
+    """``config`` with parameters as texts; :class:`ValueError` names the one that is wrong.
+
+    Without ``check`` only their names and kinds are looked at, and ``config`` comes back as it was.
+    """
     fields = {field.name: field for field in dataclasses.fields(config)}
     changes: dict[str, object] = {}
     for name, value in settings.items():
@@ -173,7 +177,7 @@ def _configured(config: Any, settings: Mapping[str, object]) -> Any:
         except (ValueError, KeyError):
             wanted = {int: "an integer", bool: "true or false", float: "a number"}.get(kind, kind.__name__)
             raise ValueError(f"{name}={value}: must be {wanted}") from None
-    return dataclasses.replace(config, **changes)
+    return dataclasses.replace(config, **changes) if check else config
 
 
 def _described(emission: Any) -> dict[str, Any]:

@@ -30,21 +30,23 @@ RANK = 4
 _ON_CHIP = {"read_latency": 3, "write_latency": 1}
 
 
-def expectation(config: Config, workload: str = "lenet5") -> dict[str, Any]:
+def expectation(config: Config, workload: str = "lenet5", *, rank: int = RANK, wide: bool = False) -> dict[str, Any]:
     """``workload``, ``forecast`` and ``memory_map`` of a design, as plain values. ``workload``: of its preset.
+
+    ``rank``: of the adapters; ``wide``: cached activations are codes of 8 bits.
 
     Where the design cannot run the workload, ``forecast`` and ``memory_map`` are None and ``reason`` says why.
     """
-    return _alone(config) if workload == "digits" else _lenet5(config)
+    return _alone(config, rank, wide) if workload == "digits" else _lenet5(config, rank, wide)
 
 
-def _lenet5(config: Config) -> dict[str, Any]:
+def _lenet5(config: Config, rank: int, wide: bool) -> dict[str, Any]:
     network = load_pretrained()
     settings = Settings(samples=SAMPLES)
     workload = {"network": network.name, "samples": settings.samples, "epochs": settings.epochs,
-                "batch": settings.batch, "rank": RANK}
+                "batch": settings.batch, "rank": rank}
     try:
-        lowered = lower(network, config, RANK)
+        lowered = lower(network, config, rank, wide=wide)
         if config.cache_slots - config.rows < SAMPLES:
             raise ValueError(f"cache_slots={config.cache_slots}: not all of the {SAMPLES} images are kept, and what "
                              f"computing them anew takes is not forecast here")
@@ -64,10 +66,10 @@ def _lenet5(config: Config) -> dict[str, Any]:
     }
 
 
-def _alone(config: Config) -> dict[str, Any]:
+def _alone(config: Config, rank: int, wide: bool) -> dict[str, Any]:
     """Of a tuner that runs on its own; its memory is asked for by one burst at a time, which is not followed here, so
     that it takes a little longer."""
-    plan = digits_plan(config)
+    plan = digits_plan(config, rank=rank, wide=wide)
     phases = dict.fromkeys(PHASES, 0)
     commands = 0
     for stage in plan.stages:
@@ -117,8 +119,8 @@ class _Cost:
         return plan_finetune(
             self.lowered, Settings(samples=samples, epochs=epochs, batch=self.settings.batch),
             zeros((samples, *network.input_shape), np.int64), zeros(samples, np.int64),
-            [zeros((RANK, n), np.int64) for n in network.taps],
-            [zeros((network.classes, RANK), np.int64) for _ in network.taps])
+            [zeros((self.lowered.rank, n), np.int64) for n in network.taps],
+            [zeros((network.classes, self.lowered.rank), np.int64) for _ in network.taps])
 
     def _base(self, plan: Plan) -> np.ndarray:
         """The network's forward, once a sample, and all that is loaded before it."""

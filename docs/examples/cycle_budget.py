@@ -1,9 +1,12 @@
-"""Cycles of a fine-tune by arithmetic on the structure: ``python docs/examples/cycle_budget.py``.
+"""Cycles of a fine-tune by arithmetic on the structure: ``python docs/examples/cycle_budget.py [--json]``.
 
 A derived figure, neither simulated nor measured: it counts what each unit is busy with, and the latencies
 between commands that depend on one another. Late answers of memory and empty
 queues are not in it.
 """
+import json
+import sys
+
 from gradloom.rtl.array.engine import EDGE
 from gradloom.rtl.array.feet import Hidden
 from gradloom.rtl.array.passes import BEATS, LEVELS
@@ -50,14 +53,20 @@ def base(low: Lowered) -> dict[str, float]:
 
 def main() -> None:
     low = lower(load_pretrained(), Config(), 4)
-    full, short = step(low, 20), step(low, 4)
-    for name in full:
-        print(f"{'step of 20: ' + name:28} {full[name]:8,}")
-    sample = base(low)
-    for name, cycles in sample.items():
-        print(f"{'sample: ' + name:28} {cycles:8,.0f}")
+    full, short, sample = step(low, 20), step(low, 4), base(low)
     steps = 10 * sum(n * max(part["array and head"], part["load"]) for n, part in ((51, full), (1, short)))
     frozen = 1024 * sum(sample.values())
+    if "--json" in sys.argv[1:]:
+        wide = lower(load_pretrained(), Config(), 4, wide=True)
+        print(json.dumps({"record": 16 * low.record_beats, "record of 8-bit codes": 16 * wide.record_beats,
+                          "step": full, "sample": sample,
+                          "sample_total": sum(sample.values()), "steps": steps, "frozen": frozen,
+                          "together": steps + frozen}, indent=2))
+        return
+    for name in full:
+        print(f"{'step of 20: ' + name:28} {full[name]:8,}")
+    for name, cycles in sample.items():
+        print(f"{'sample: ' + name:28} {cycles:8,.0f}")
     print(f"{'520 steps':28} {steps:8,}")
     print(f"{'1,024 samples, frozen network':28} {frozen:8,.0f}")
     print(f"{'together':28} {steps + frozen:8,.0f}")

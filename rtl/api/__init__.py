@@ -1,9 +1,9 @@
 """gradloom: generates FPGA accelerators that fine-tune neural networks on the device.
 
 What the command line does, from Python or a notebook: :func:`generate`, :func:`finetune`, :func:`predict`,
-:func:`generate_text`, :func:`quantize`, :func:`pack`, :func:`load`, :func:`plan`, :func:`report`, :func:`presets`;
-the boards are in the package :mod:`gradloom.boards`. Names are loaded on first use, so that ``import gradloom`` costs
-nothing.
+:func:`generate_text`, :func:`quantize`, :func:`pack`, :func:`load`, :func:`plan`, :func:`report`, :func:`sweep`,
+:func:`presets`; the boards are in the package :mod:`gradloom.boards`. Names are loaded on first use, so that
+``import gradloom`` costs nothing.
 """
 
 import importlib
@@ -20,10 +20,11 @@ _HOME = {
     "quantize": "gradloom.rtl.cli_verbs",
     "report": "gradloom.rtl.cli_verbs",
     "presets": "gradloom.rtl.cli_verbs",
+    "sweep": "gradloom.rtl.cli_sweep",
 }
 
 __all__ = ["boards", "finetune", "generate", "generate_text", "load", "pack", "plan", "predict", "presets", "quantize",
-           "report"]
+           "report", "sweep"]
 
 
 def __getattr__(name: str) -> Any:

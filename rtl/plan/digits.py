@@ -23,12 +23,12 @@ def digits_data(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks
 
 
 def digits_plan(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS,
-                epochs: int = EPOCHS, memory: int = MEMORY_BYTES) -> OnChip:
+                epochs: int = EPOCHS, memory: int = MEMORY_BYTES, rank: int = RANK, wide: bool = False) -> OnChip:
     """What the memory of a design holds at power-up; :class:`ValueError` says what does not fit."""
     network = load_pretrained("digits")
-    lowered = lower(network, config, RANK)
+    lowered = lower(network, config, rank, wide=wide)
     data = digits_data(config, train_blocks=train_blocks, test_blocks=test_blocks)
-    start = initial_adapters(network.taps, network.classes, RANK, 0)
+    start = initial_adapters(network.taps, network.classes, rank, 0)
     images = np.concatenate([data.x_train, data.x_test])
     return plan_onchip(
         lowered, config.activation.encode(images / 255.0), np.concatenate([data.y_train, data.y_test]),

@@ -1,7 +1,7 @@
 """Levels of logic that a unit may have between its registers, and from there to its ports.
 
-``make evidence`` holds the whole preset to 8, which takes minutes; where its handshakes pass is held here. A path
-through two units has the levels that both have at their ports.
+``make evidence`` holds whole presets, ``instantft-kv260`` to 8 and ``edge-qlora-genesys2`` to 12, which takes minutes;
+where handshakes pass is held here. A path through two units has the levels that both have at their ports.
 """
 import pytest
 
@@ -13,19 +13,21 @@ from gradloom.rtl.memory.read_dma import ReadDMA
 from gradloom.rtl.memory.router import Router
 from gradloom.rtl.memory.write_dma import WriteDMA
 
-#: Unit: levels between registers, levels to or from a port.
+#: Unit: board, levels between registers, levels to or from a port. DMA with the widths of both buses.
 BUDGETS = {
-    "read_dma": (lambda: ReadDMA(addr_bits=40), 7, 5),
-    "write_dma": (lambda: WriteDMA(addr_bits=40), 7, 5),
-    "router": (lambda: Router(Config()), 7, 7),
+    "read_dma": (lambda: ReadDMA(addr_bits=40), "kv260", 7, 5),
+    "write_dma": (lambda: WriteDMA(addr_bits=40), "kv260", 7, 5),
+    "read_dma_of_256_bits": (lambda: ReadDMA(data_bits=256, addr_bits=32), "genesys2", 7, 5),
+    "write_dma_of_256_bits": (lambda: WriteDMA(data_bits=256, addr_bits=32), "genesys2", 7, 5),
+    "router": (lambda: Router(Config()), "kv260", 7, 7),
 }
 
 
 @pytest.mark.parametrize("name", BUDGETS)
 def test_a_unit_keeps_its_budget_of_levels(name, tmp_path):
-    make, inside, ports = BUDGETS[name]
-    emit(make(), tmp_path / "design", name=name)
-    result = area(tmp_path / "design", boards.find("kv260"), paths=1 << 20)
+    make, board, inside, ports = BUDGETS[name]
+    emit(make(), tmp_path / "design", name=name, family=boards.find(board).family)
+    result = area(tmp_path / "design", boards.find(board), paths=1 << 20)
     assert result["levels"] <= inside, result["paths"][0]
     deepest = max((path["levels"], path["start"], path["end"]) for path in result["paths"] if path["ends_at_port"])
     assert deepest[0] <= ports, deepest

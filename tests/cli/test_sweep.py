@@ -1,0 +1,137 @@
+"""``gradloom sweep``: what it asks for, what it keeps, and how it goes on."""
+import csv
+import json
+import os
+
+import pytest
+
+from gradloom.rtl.cli import main
+from gradloom.rtl.cli_sweep import FIGURES, KEYS, measure, plan_points
+from gradloom.sim.plots import plot_pareto
+from gradloom.sim.sweep import Table, pareto, sweep
+
+NOTHING = {"rank": None, "mesh": None, "codes": None, "settings": (), "area": "count", "accuracy": False, "limit": None,
+           "epochs": None, "seed": 0}
+
+
+def points(*presets, **asked):
+    return plan_points(presets or ("digits-ulx3s",), **NOTHING | asked)
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as done:
+        main(["sweep", *map(str, arguments)])
+    return done.value.code
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_sweep_is_measured_kept_drawn_and_goes_on(tmp_path, capsys):
+    folder = tmp_path / "sweep"
+    asked = ("digits-ulx3s", "--mesh", "15x4,15x8", "-o", folder, "--jobs", 1)
+    assert run(*asked, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    fits, large = rows
+    # As report.json of the preset forecasts it.
+    assert (fits["cycles"], fits["units"], fits["dsp"], fits["note"]) == (1_416_910, 525 * 20, 122, None)
+    assert large["cycles"] is None and "156 DSP slices" in large["note"]
+    assert (folder / "pareto.png").read_bytes().startswith(b"\x89PNG")
+
+    kept = (folder / "sweep.csv").read_text()
+    (folder / "sweep.csv").write_text(kept.replace("1416910", "17"))
+    assert run(*asked, "--rank", "4,2") == 0
+    said = capsys.readouterr()
+    assert "points: 4 of 4" in said.err and "sweep.csv" in said.out
+    assert {(row["rank"], row["cycles"]) for row in read(folder / "sweep.csv") if row["mesh"] == "15x4"} == {
+        ("4", "17"), ("2", "1180764")}
+
+
+def test_accuracy_is_the_references(tmp_path):
+    (point,) = points(accuracy=True, limit=30, epochs=1, rank="2")
+    found = measure(point)
+    assert 0 < found["accuracy"] < 1 and found["cycles"]
+    (point,) = points(accuracy=True, limit=30, epochs=1, rank="2", codes="int8")
+    assert "activation_bits" in measure(point)["note"]
+
+
+def test_a_language_model_has_cycles_of_its_linears_and_memory_of_all(tmp_path):
+    (point,) = points("edge-qlora-genesys2")
+    found = measure(point)
+    # Both as simulated RTL counted them, docs/linear-layer.md.
+    assert found["cycles"] == 447_085 + 456_795
+    (narrow,) = points("edge-qlora-genesys2", codes="nf2")
+    assert measure(narrow)["memory_bytes"] < found["memory_bytes"] and "4 bits" in measure(narrow)["note"]
+
+
+def test_points_are_all_combinations():
+    made = points("digits-ulx3s", "instantft-kv260", rank="2,4", codes="nf4,int8", settings=["axi_bits=128"],
+                  mesh="15x4,25x16,9x4")
+    assert len(made) == 24 and len({tuple(point.values()) for point in made}) == 24
+    assert all(tuple(point) == KEYS for point in made)
+    assert points("instantft-kv260", settings=["clock_mhz=100,200"])[1]["settings"] == "clock_mhz=200"
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (("weaver",), "weaver"), (("digits-ulx3s", "digits-ulx3s"), "twice"), (("digits-ulx3s", "--rank", "0"), "rank=0"),
+    (("digits-ulx3s", "--rank", "2,two"), "rank=two"), (("digits-ulx3s", "--rank", "2,2"), "different values"),
+    (("digits-ulx3s", "--mesh", "15"), "mesh=15"), (("digits-ulx3s", "--codes", "nf3"), "nf4, int8"),
+    (("edge-qlora-genesys2", "--codes", "int8"), "nf4, nf3, nf2"), (("digits-ulx3s", "--set", "colour=1"), "colour"),
+    (("digits-ulx3s", "--set", "clock_mhz=fast"), "an integer"), (("digits-ulx3s", "--set", "rows=9"), "--mesh"),
+    (("digits-ulx3s", "--set", "taps"), "KEY=VALUE"), (("digits-ulx3s", "--limit", "5"), "--accuracy"),
+    (("digits-ulx3s", "--scheduler", "nonsense://nowhere"), "scheduler=nonsense"),
+])
+def test_what_is_wrong_is_said_in_one_line(arguments, says, tmp_path, capsys):
+    assert run(*arguments, "-o", tmp_path / "sweep") == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("points:")]
+    assert len(said) == 1 and says in said[0] and said[0].startswith("gradloom: ")
+
+
+def test_results_that_are_no_table_of_a_sweep_are_refused(tmp_path, capsys):
+    (tmp_path / "sweep.csv").write_text("a,b\n1,2\n")
+    assert run("digits-ulx3s", "-o", tmp_path) == 2
+    assert "columns are a, b" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert run("digits-ulx3s", "-o", tmp_path / "file") == 2
+
+
+def test_a_row_is_kept_whole_or_not_at_all(tmp_path, monkeypatch):
+    table = Table(tmp_path / "t.csv", ("a",), ("b",))
+    table.add({"a": 1, "b": 2})
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            table.add({"a": 2, "b": 3})
+    assert Table(tmp_path / "t.csv", ("a",), ("b",)).rows == [{"a": "1", "b": "2"}]
+    # Somebody's editor, or a copy that was cut short.
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3")
+    again = Table(tmp_path / "t.csv", ("a",), ("b",))
+    assert again.has({"a": 1}) and not again.has({"a": 3})
+
+
+def test_a_cluster_measures_the_same(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    wanted = points(mesh="15x4,15x8")
+    table = Table(tmp_path / "t.csv", KEYS, FIGURES)
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False,
+                                  dashboard_address=None) as cluster:
+        sweep(wanted, measure, table, jobs=1, scheduler=cluster.scheduler_address)
+    assert table.row(wanted[0])["cycles"] == "1416910" and "DSP" in table.row(wanted[1])["note"]
+
+
+def test_without_dask_a_scheduler_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(ValueError, match=r"gradloom\[cluster\]"):
+        sweep(points(), measure, Table(tmp_path / "t.csv", KEYS, FIGURES), jobs=1, scheduler="tcp://127.0.0.1:8786")
+
+
+def test_the_front_is_what_nothing_beats():
+    assert pareto([(3, 1), (1, 3), (2, 2), (2, 3), (3, 3), (1, 4), (1, 3)]) == [1, 2, 0]
+    assert pareto([]) == []
+
+
+def test_a_plot_of_nothing_is_a_plot(tmp_path):
+    plot_pareto(tmp_path / "none.png", [])
+    assert (tmp_path / "none.png").stat().st_size

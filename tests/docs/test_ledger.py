@@ -1,0 +1,180 @@
+"""Every figure of README and docs has its command, and the ledger of them is current."""
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+ROOT = Path(__file__).parents[2]
+
+
+def _load():
+    spec = importlib.util.spec_from_file_location("ledger", ROOT / "docs" / "ledger.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["ledger"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+ledger = _load()
+
+
+@pytest.fixture(scope="module")
+def found():
+    return ledger.Ledger(ledger.read_claims(), ledger.read_results())
+
+
+def test_every_figure_has_a_command_and_the_last_run_stands_on_its_page(found):
+    assert found.faults == []
+
+
+def test_the_ledger_is_current(found):
+    assert ledger.PAGE.read_text(encoding="utf-8") == found.page(), "python docs/ledger.py renews it"
+
+
+def test_every_kept_result_is_there(found):
+    results = ledger.read_results()
+    for each in ledger.read_claims()["result"]:
+        assert set(results[each["id"]]) == {path.split(".")[-1] for path in each["keep"]}, each["id"]
+    assert set(results) == {each["id"] for each in ledger.read_claims()["result"]}
+
+
+def test_what_is_quick_is_what_the_last_run_said():
+    """The others are renewed by ``make evidence``; their figures have tests of their own."""
+    results = ledger.read_results()
+    assert ledger.run(["budget", "peers"]) == results
+
+
+def test_every_result_is_used(found):
+    names = {wanted.split(".")[0] for claim in ledger.read_claims()["claim"] for wanted in claim.get("values", ())}
+    assert {each["id"] for each in ledger.read_claims()["result"]} == names
+
+
+def fault(command):
+    """What is wrong with a command as a page writes it, or None."""
+    words = shlex.split(command)
+    while words and (words[0] == "time" or "=" in words[0]):
+        words.pop(0)
+    start, rest = words[0], words[1:]
+    if start == "gradloom":
+        from gradloom.rtl.cli import app
+        verbs = typer.main.get_command(app).commands
+        if not rest or rest[0] not in verbs:
+            return f"no such verb: {command}"
+        options = {each for parameter in verbs[rest[0]].params for each in parameter.opts}
+        strange = {word for word in rest if word.startswith("-")} - options
+        return f"no such option: {strange}" if strange else None
+    if start == "make":
+        return None if re.search(rf"^{rest[0]}:", (ROOT / "Makefile").read_text(), re.M) else f"no target {rest[0]}"
+    if start == "pytest":
+        return next((f"no such test: {word}" for word in rest
+                     if not word.startswith("-") and not (ROOT / word.split("::")[0]).exists()), None)
+    if start == "python":
+        if rest[0] == "-m":
+            spec = importlib.util.find_spec(rest[1])
+            path, options = Path(spec.origin) if spec else None, rest[2:]
+        else:
+            path, options = ROOT / rest[0], rest[1:]
+        if path is None or not path.is_file():
+            return f"no such script: {command}"
+        text = path.read_text(encoding="utf-8")
+        loops = re.search(r'add_argument\(f"--\{', text)
+        return next((f"{path.name} has no {word}" for word in options
+                     if word.startswith("--") and f'"{word}"' not in text
+                     and not (loops and f'"{word[2:]}"' in text)), None)
+    return f"not a command of this project: {command}"
+
+
+def test_every_command_is_there(found):
+    commands = {part for entry in found.entries for part in entry.command.split("; ")}
+    commands |= {part for each in ledger.read_claims()["result"] for part in each["command"].split("; ")}
+    assert [said for said in map(fault, sorted(commands)) if said] == []
+
+
+@pytest.mark.parametrize("command", [
+    "gradloom weave", "gradloom report DIR --levels 3", "make coffee", "pytest tests/none.py", "python docs/none.py",
+    "python -m gradloom.none", "python docs/examples/seeds.py --fast", "vivado"])
+def test_a_command_that_is_not_there_is_found(command):
+    assert fault(command)
+
+
+PAGE = """\
+# Title
+A mesh is small. It takes 1,234 cycles, as [they](say.md) say.
+
+## Table
+| figure | value | evidence and command |
+| --- | --- | --- |
+| speed | 75.5 MHz | place-and-route: `gradloom build ulx3s DIR` |
+| another | 3 levels | the same command |
+| energy | 4 J and 5 ms | somebody said so |
+
+```console
+$ takes 17 MHz
+```
+```text
+loss 0.25731
+```
+"""
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(PAGE, encoding="utf-8")
+    return path
+
+
+def _faults(page, claims, results=None):
+    return ledger.Ledger(claims, results or {}, [page]).faults
+
+
+COVER = [{"page": "page.md", "match": "energy", "command": "make test", "kind": "published"},
+         {"page": "page.md", "match": "loss", "command": "make test", "kind": "reference"}]
+
+
+def test_a_figure_without_a_command_is_a_fault(page):
+    faults = _faults(page, {})
+    assert [re.search(r"figures (.*); add", fault)[1] for fault in faults] == ["1,234 cycles", "5 ms", "0.25731"]
+
+
+def test_what_is_said_covers_it(page):
+    claims = {"claim": COVER, "plain": [{"page": "page.md", "why": "a choice"}]}
+    found = ledger.Ledger(claims, {}, [page])
+    assert found.faults == []
+    assert [(each.kind, each.command) for each in found.entries] == [
+        ("place-and-route", "gradloom build ulx3s DIR"), ("place-and-route", "gradloom build ulx3s DIR"),
+        ("published", "make test"), ("reference", "make test")]
+    assert "Not yet shown on a board" in found.page()
+
+
+def test_an_entry_that_covers_nothing_is_a_fault(page):
+    claims = {"claim": [*COVER, {"page": "page.md", "match": "gone", "command": "make test", "kind": "proof"}],
+              "plain": [{"page": "page.md", "section": "Title", "why": "a choice"}]}
+    assert _faults(page, claims) == ["claims.toml: covers nothing: 'page.md', 'gone'"]
+
+
+@pytest.mark.parametrize("cycles, faults", [(1234, 0), (1235, 1)])
+def test_the_page_must_say_what_the_last_run_said(page, cycles, faults):
+    claims = {"claim": [*COVER, {"page": "page.md", "section": "Title", "command": "make test", "kind": "forecast",
+                                 "values": ["run.cycles"]}],
+              "result": [{"id": "run", "command": "make test", "keep": ["cycles"]}]}
+    assert len(_faults(page, claims, {"run": {"cycles": cycles}})) == faults
+
+
+def test_a_value_has_divisor_and_format():
+    results = {"run": {"bytes": 1_234_567, "rows": [{"a b": 3}]}}
+    assert ledger.value("run.bytes/1e6:.2f", results) == "1.23"
+    assert ledger.value("run.bytes", results) == "1,234,567"
+    assert ledger.value("run.rows.0.a b", results) == "3"
+
+
+@pytest.mark.parametrize("text, figures", [
+    ("8 LUT levels at 94.2 %, 1.28x", ["8 LUT", "94.2 %", "1.28x"]), ("`64 bytes` in v0.21.2", []),
+    ("rank 8, 3 × 3, 25 rows", []), ("3.85e-3 of [it](a%20b)", ["3.85e-3"]),
+    ("12.6 MB and 1,000", ["12.6 MB", "1,000"])])
+def test_what_looks_measured(text, figures):
+    assert ledger.Passage("page", "section", text).figures == figures
