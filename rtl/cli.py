@@ -210,6 +210,11 @@ def finetune(
     layers: Annotated[
         int | None, _language(metavar="N", help="Use only the model's first layers.", usual="all")
     ] = None,
+    card: Annotated[
+        bool,
+        typer.Option("--card", rich_help_panel="Presets for language models",
+                     help="Write a memory card instead: with it the board does it all by itself."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Fine-tune adapters on the generated hardware (in simulation), its reference, or in float."""
@@ -225,7 +230,7 @@ def finetune(
             ("angle", angle), ("momentum", momentum), ("batch", batch), ("epochs", epochs), ("limit", limit),
             ("cache", cache), ("rtl", rtl), ("text", text), ("adapter", adapter), ("optimizer", optimizer),
             ("steps", steps), ("seq", seq), ("accumulate", accumulate), ("targets", targets),
-            ("layers", layers),
+            ("layers", layers), ("card", card or None),
         )
         if value is not None
     }

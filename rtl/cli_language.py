@@ -108,7 +108,14 @@ def generate_text(
 
 
 def say_tuned(metrics: dict[str, Any], output: Path) -> None:
-    """Prints what a fine-tune of a language model did."""
+    """Prints what a fine-tune of a language model did, or what is on the card that shall do it."""
+    if "card_bytes" in metrics:
+        table(metrics["sections"], ("name", "offset", "bytes", "crc32"), False,
+              title=f"{metrics['model']}, {metrics['steps']} steps of {metrics['tokens']} tokens")
+        say(f"{metrics['card_bytes']:,} bytes are in {output / 'card.img'}; the board needs "
+            f"{metrics['memory_bytes']:,} bytes of memory. Offsets and fraction bits are in {output / 'job.json'}")
+        say(f"to a card: dd if={output / 'card.img'} of=/dev/CARD bs=1M conv=fsync, which overwrites what is on it")
+        return
     say(
         f"loss {metrics['loss_before']:.4f} before, [bold]{metrics['loss_after']:.4f}[/bold] after "
         f"{metrics['steps']} steps; results are in {output}"

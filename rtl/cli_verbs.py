@@ -202,7 +202,7 @@ def finetune(
 
     ``options``, as the command line's: ``model, rank, lr, seed, engine``; for images ``data, angle, momentum,
     batch, epochs, limit, cache, rtl``; for language models ``text, adapter, optimizer, steps, seq, accumulate,
-    targets, layers``.
+    targets, layers, card``.
     """
     found = find_preset(preset)
     check_options(found, options)
@@ -217,7 +217,8 @@ def finetune(
 
 #: Options of a fine-tune that only one kind of preset takes.
 _IMAGE_OPTIONS = ("data", "angle", "momentum", "batch", "epochs", "limit", "cache", "rtl")
-_LANGUAGE_OPTIONS = ("text", "adapter", "optimizer", "steps", "seq", "accumulate", "targets", "layers")
+_LANGUAGE_OPTIONS = ("text", "adapter", "optimizer", "steps", "seq", "accumulate", "targets", "layers",
+                     "card")
 
 
 def check_options(preset: Any, options: Mapping[str, Any]) -> None:

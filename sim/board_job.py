@@ -1,21 +1,27 @@
 """A whole fine-tune as a memory card brings it to a board: the processor runs it by itself, step by step."""
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.card import Section
+from gradloom.firmware.card import Section, write_card
+from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Program, Result, ResultKind
 from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.emit import staged_file
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.exponents import HEADROOM
+from gradloom.rtl.plan.operations import SPARE
 from gradloom.rtl.plan.step import Layout, lower
 from gradloom.rtl.plan.transformer import LOSS, TARGETS
 
 from .step_run import Frozen, Training, largest, place_frozen
 
-__all__ = ["MAX_STEPS", "BoardJob", "board_job", "rehearsed"]
+__all__ = ["MAX_STEPS", "BoardJob", "board_job", "rehearsed", "write_card_image"]
 
 #: Programs that a job's header has room for.
 MAX_STEPS = 180
@@ -133,3 +139,27 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
     )
     return BoardJob(sections=sections, job=job, frac=frac, layout=layout)
 
+
+
+def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, memory_bytes: int) -> dict[str, Any]:
+    """``card.img``, and ``job.json``: ``facts`` of the fine-tune, where sections lie in the board's memory, and where
+    the words of each adapter are in what is kept, tiles of 64 features of ``[rank, features]``, with their fraction
+    bits."""
+    with staged_file(output / "card.img") as file:
+        sums = write_card(file, job.sections, memory_bytes=memory_bytes)
+        size = file.seek(0, 2)
+    kept = job.job.kept
+    assert kept is not None
+    told: dict[str, Any] = {
+        **facts, "card_bytes": size, "memory_bytes": job.job.window_offset + job.job.window_bytes,
+        "commands": [len(each.code) // COMMAND_BYTES for each in job.job.programs],
+        "sections": [{"name": each.name, "kind": "plain", "offset": each.offset, "bytes": each.size,
+                      "crc32": f"{sums[each.name]:08x}"} for each in job.sections],
+        "kept": {"store": kept.store, "bytes": kept.bytes, "every": kept.every},
+        "adapters": {name: {"offset": job.layout[name], "bytes": job.layout.sizes[name],
+                            "frac": job.frac[name] + SPARE}
+                     for name in job.layout.offsets if name.endswith((".a", ".b"))},
+    }
+    with staged_file(output / "job.json") as file:
+        file.write((json.dumps(told, indent=2) + "\n").encode())
+    return told

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.boards import find
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.instant import holds_instant, load_instant, save_instant
@@ -24,6 +25,8 @@ from gradloom.rtl.plan.transformer import Step
 from gradloom.rtl.presets import Preset
 
 from . import instant_language
+from .board_job import MAX_STEPS as MAX_JOB_STEPS
+from .board_job import board_job, write_card_image
 from .reference.descent import AdamW, Optimizer, Sgd
 from .reference.llama import Cache, Llama
 from .step_run import Frozen, StepMachine, memory_needed
@@ -125,15 +128,18 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
              model: Path | str = "smollm2-135m", adapter: Path | None = None, optimizer: str = "adamw",
              lr: float | None = None, steps: int = 8, seq: int = 64, rank: int | None = None,
              targets: str | None = None, layers: int | None = None, accumulate: int = 1, seed: int = 0,
-             engine: str = "reference") -> dict[str, Any]:
+             engine: str = "reference", card: bool = False) -> dict[str, Any]:
     """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
 
     ``text`` is learnt from in parts of at most ``seq`` tokens, ``accumulate`` a step, in turn. ``adapter``: start from
     this one, else from a fresh one of ``rank`` (8) on ``targets`` ("q,v"). ``layers``: use the first ones only.
     ``engine="reference"`` computes the whole step, optimiser included, in the machine's integers, ``"rtl"`` runs it on
     the simulated machine; both take only what the preset's machine can hold. ``"float"`` is float32.
+    ``card``: writes ``card.img`` and ``job.json`` instead, with which a board fine-tunes by itself; returns the latter.
     """
     tell = progress or _silent
+    if card:
+        _check_card(preset, steps, accumulate)
     text_path = _check(preset, text, Path(output), optimizer, lr, steps, rank, accumulate, targets, seed, engine)
     checkpoint = Quantized(open_checkpoint(find_weights(model)))
     shapes = checkpoint.model
@@ -156,6 +162,8 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
         adapters = _adapters(shapes, adapter, rank, targets, layers, seed)
         _check_sizes(preset.config, shapes, adapters, seq, engine)
         windows, tokens = _windows(checkpoint, text_path, seq)
+        if card:
+            return _write_card(asked, windows, adapters, Path(output), text_path.name)
         tuned = _tune(asked, windows, adapters)
         save, named = save_lora, sorted({name.rsplit(".", 1)[-1] for name in adapters})
     tell(steps, steps, "fine-tuning")
@@ -236,6 +244,30 @@ def _tune(asked: _Asked, texts: Sequence[Sequence[int]], adapters: dict[str, Ada
     trainer = Trainer(asked.frozen(), adapters, range(asked.layers), asked.rule, texts=asked.accumulate)
     found = on_machine(trainer, texts, asked.steps, asked.config, asked.tell)
     return _of_machine(found, trainer.loss(texts[0]), trainer.adapters)
+
+
+def _check_card(preset: Preset, steps: int, accumulate: int) -> None:
+    """Refuses what a card cannot bring."""
+    if preset.method != "qlora":
+        raise ValueError(f"card: {preset.name} has no firmware that fine-tunes from a card")
+    if accumulate != 1:
+        raise ValueError(f"accumulate={accumulate}: must be 1 with --card")
+    if steps > MAX_JOB_STEPS:
+        raise ValueError(f"steps={steps}: a card brings from 1 to {MAX_JOB_STEPS}")
+
+
+def _write_card(asked: _Asked, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], output: Path,
+                text: str) -> dict[str, Any]:
+    # Parts of a text differ by a token at most; programs of one job do not.
+    tokens = min(len(each) for each in texts)
+    job = board_job(asked.frozen(), [each[:tokens] for each in texts], adapters, range(asked.layers), asked.rule,
+                    asked.steps, asked.preset.config, asked.tell)
+    first = next(iter(adapters.values()))
+    facts = {"preset": asked.preset.name, "model": asked.checkpoint.model.name, "layers": asked.layers, "text": text,
+             "texts": len(texts), "tokens": tokens, "rank": first.rank, "alpha": first.scale * first.rank,
+             "optimizer": asked.optimizer, "lr": asked.lr, "steps": asked.steps}
+    board = find(asked.preset.board)
+    return write_card_image(job, output, facts, memory_bytes=board.memory_bytes)
 
 
 def _tune_instant(asked: _Asked, texts: Sequence[Sequence[int]], blocks: dict[int, Adapter], rows: int) -> _Tuned:

@@ -6,9 +6,11 @@ import pytest
 from safetensors.numpy import save_file
 
 import gradloom
+from gradloom.firmware.card import read_card
 from gradloom.rtl.models.checkpoint import find_weights
 from gradloom.rtl.models.language import BUILT_IN, LanguageModel
-from gradloom.rtl.models.lora import load_lora
+from gradloom.rtl.models.lora import fresh_lora, load_lora
+from gradloom.rtl.plan.linear import untile_rows
 from gradloom.sim import language
 
 PRESET = "edge-qlora-genesys2"
@@ -86,6 +88,33 @@ def test_gradients_of_several_texts_make_an_update(run, here):
     assert tuned(run, "--engine", "float", "--steps", "3", "--seq", "40", output="one")["loss"] != exact["loss"]
 
 
+def test_a_card_has_all_that_a_board_needs(run, here):
+    """What the board does with it: ``tests/step/test_board_job.py``."""
+    said = tuned(run, "--card", "--steps", "3", "--seq", "44", "--rank", "4")
+    assert sorted(path.name for path in (here / "out").iterdir()) == ["card.img", "job.json"]
+    assert said == json.loads((here / "out" / "job.json").read_text())
+    image = (here / "out" / "card.img").read_bytes()
+    sections = read_card(image)
+    assert [each.name for each in sections] == ["adapters, texts", "weights", "programs", "job"]
+    assert len(image) == said["card_bytes"] and (said["texts"], said["tokens"], len(said["commands"])) == (2, 42, 3)
+    header = sections[-1].parts[0]
+    assert (header[:4], int.from_bytes(header[16:20], "little")) == (b"GLRN", sections[0].offset)
+    # What is kept is where the first section brings it.
+    assert sum(each["bytes"] for each in said["adapters"].values()) == said["kept"]["bytes"]
+    assert said["kept"]["store"] == said["memory_bytes"]
+    found = load_lora_words(sections[0].parts[0], said["adapters"])
+    expected = fresh_lora(MODEL, rank=4, targets=("q_proj", "v_proj"))
+    for name, each in expected.items():
+        np.testing.assert_allclose(found[f"{name}.a"], each.a, atol=1e-6)
+        assert not found[f"{name}.b"].any()
+
+
+def load_lora_words(data, places):
+    """Values of adapters as ``job.json`` tells."""
+    return {name: untile_rows(data[at["offset"]:at["offset"] + at["bytes"]], 4, at["bytes"] // 16, 64)
+            * 2.0 ** -at["frac"] for name, at in places.items()}
+
+
 def test_a_fine_tune_goes_on_from_an_adapter(run, here):
     first = tuned(run, "--engine", "float", "--steps", "3", "--lr", "0.01", "--seq", "128")
     second = tuned(run, "--engine", "float", "--steps", "2", "--seq", "128", "--adapter", "out", output="further")
@@ -145,6 +174,9 @@ BAD = {
     "no steps": ((*TUNE, "--steps", "0"), "steps=0: must be from 1 to"),
     "an update of no texts": ((*TUNE, "--accumulate", "0"), "accumulate=0: must be from 1 to 256"),
     "texts of images": (("finetune", "instantft-kv260", "--accumulate", "2"), "accumulate=2: is for presets for lang"),
+    "a card of too many steps": ((*TUNE, "--card", "--steps", "181"), "steps=181: a card brings from 1 to 180"),
+    "a card of summed texts": ((*TUNE, "--card", "--accumulate", "2"), "accumulate=2: must be 1 with --card"),
+    "a card for a network": (("finetune", "instantft-kv260", "--card"), "card=True: is for presets for language"),
     "parts too short": ((*TUNE, "--seq", "3"), "seq=3: must be from 4 to 64"),
     "parts longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 4 to 64 (tokens of the"),
     "parts longer than the context": (
