@@ -210,6 +210,9 @@ def finetune(
     layers: Annotated[
         int | None, _language(metavar="N", help="Use only the model's first layers.", usual="all")
     ] = None,
+    store: Annotated[
+        str | None, _language(help="Adapters and moments between steps: words, int8 or nf4.", usual="words")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Fine-tune adapters on the generated hardware (in simulation), its reference, or in float."""
@@ -225,7 +228,7 @@ def finetune(
             ("angle", angle), ("momentum", momentum), ("batch", batch), ("epochs", epochs), ("limit", limit),
             ("cache", cache), ("rtl", rtl), ("text", text), ("adapter", adapter), ("optimizer", optimizer),
             ("steps", steps), ("seq", seq), ("accumulate", accumulate), ("targets", targets),
-            ("layers", layers),
+            ("layers", layers), ("store", store),
         )
         if value is not None
     }
