@@ -97,7 +97,7 @@ def test_the_optimiser_counts():
     assert adamw["adapter_parameters"] == 30 * 8 * ((576 + 576) + (192 + 576)) == 460_800
 
 
-@pytest.mark.parametrize("store, bits", [("int8", 8.3), ("nf4", 4.3)])
+@pytest.mark.parametrize("store, bits", [("int8", 8.25), ("nf4", 4.25)])
 def test_what_is_stored_as_codes_and_the_words_that_a_step_makes_of_them(store, bits):
     """A record of 32 bytes for 16 blocks; q and v of a layer share a place for moments."""
     held, words = (memory(Request(model=SMOLLM2, store=each)) for each in (store, "words"))
