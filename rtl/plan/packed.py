@@ -9,9 +9,6 @@ __all__ = ["STORES", "Stored", "tensors"]
 #: How adapters and moments are stored: whether their codes have 8 bits; as words, there are none.
 STORES: dict[str, bool | None] = {"words": None, "int8": True, "nf4": False}
 
-#: Elements of a block.
-_EDGE = 64
-
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
@@ -22,6 +19,8 @@ class Stored:
     features: int
     wide: bool
     moments: bool
+    #: Elements of a block.
+    edge: int = 64
 
     @property
     def packed(self) -> str:
@@ -31,8 +30,8 @@ class Stored:
     @property
     def shape(self) -> PackedShape:
         """Of its blocks."""
-        blocks = self.rank * self.features // _EDGE
-        return PackedShape(blocks=blocks * (2 if self.moments else 1), wide=self.wide, edge=_EDGE)
+        blocks = self.rank * self.features // self.edge
+        return PackedShape(blocks=blocks * (2 if self.moments else 1), wide=self.wide, edge=self.edge)
 
     @property
     def bytes(self) -> int:

@@ -35,6 +35,7 @@ def test_a_block_with_its_update_and_what_is_stored_of_it(training, machine, rul
         assert made.counters.saturated == reference.saturated
         return step, frac, made
 
+    machine.device.set("read_latency", 1)
     step, frac, first = run(1, {})
     # A and B of three adapters, and of AdamW their moments.
     assert set(stored(step)) < set(first.values) and len(stored(step)) == (12 if isinstance(rule, AdamW) else 6)
