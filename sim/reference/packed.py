@@ -83,10 +83,10 @@ def pack(words: Words, *, wide: bool, moments: bool, seeds: Words) -> bytes:
     blocks, edge = words.shape
     shape = PackedShape(blocks=blocks, wide=wide, edge=edge)
     groups = len(shape.groups)
-    whole = np.zeros((groups * BLOCKS, edge), np.int64)
-    whole[:blocks] = words
+    flat = np.zeros((groups * BLOCKS, edge), np.int64)
+    flat[:blocks] = words
     # [groups, batches, sides, edge], of which the last group may have fewer batches.
-    whole = whole.reshape(groups, BLOCKS // SIDES, SIDES, edge)
+    whole: Words = flat.reshape(groups, BLOCKS // SIDES, SIDES, edge)
     chance = noise(seeds, BLOCKS // SIDES * SIDES * (edge + 1)).reshape(groups, BLOCKS // SIDES, SIDES * (edge + 1))
     by_scale, by_code = chance[:, :, :SIDES], _by_blocks(chance[:, :, SIDES:], wide and moments, edge)
     negative, floats = _floats(whole, moments)
@@ -126,9 +126,9 @@ def unpack(data: bytes, *, blocks: int, edge: int, wide: bool, moments: bool) ->
     saturated = 0
     for count in shape.groups:
         size, record = shape.codes(count) * shape.beat, shape.record * shape.beat
-        codes, head, left = left[:size], left[size:size + record], left[size + record:]
-        codes = codes if wide else np.stack([codes >> 4, codes & 15], axis=-1).reshape(-1)
-        codes = codes.astype(np.int64).reshape(count // SIDES, SIDES, 2, edge // 2)
+        mine, head, left = left[:size], left[size:size + record], left[size + record:]
+        mine = mine if wide else np.stack([mine >> 4, mine & 15], axis=-1).reshape(-1)
+        codes: Words = mine.astype(np.int64).reshape(count // SIDES, SIDES, 2, edge // 2)
         if wide and moments:
             codes = codes.reshape(count // SIDES, 2, SIDES, edge // 2).swapaxes(1, 2)
         codes = codes.reshape(count // SIDES, SIDES, edge)
