@@ -24,8 +24,8 @@ INVERSES = tuple(-(-(1 << 20) // (16 + f)) for f in range(16))
 #: NF4's levels and the distances to the next ones, 16 fraction bits.
 LEVELS = tuple(int(level) for level in level_table(NF4))
 GAPS = tuple(b - a for a, b in zip(LEVELS, LEVELS[1:])) + (0,)
-#: Bits that decide whether a code is rounded up: of a scale, of an 8-bit code, of NF4.
-NOISE = {"scale": 23 - FINE, "wide": LEVEL.frac - 7, "narrow": 8}
+#: Bits that decide whether a code is rounded up: of 8 bits, of NF4.
+NOISE = {"wide": LEVEL.frac - 7, "narrow": 8}
 
 
 @dataclass(frozen=True, kw_only=True)

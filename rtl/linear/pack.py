@@ -166,7 +166,7 @@ class PackUnit(wiring.Component):
             word = word ^ ((word << left)[:32] if left else word >> right)
         with m.If(self.start):
             m.d.sync += chance.eq(args.seed)
-        with m.Elif(scaling | read):
+        with m.Elif(read):
             m.d.sync += chance.eq(word)
 
         # A word of beats: of the first one, or, of codes, of either.
@@ -185,7 +185,7 @@ class PackUnit(wiring.Component):
 
         tops = self._tops(m, header, n, taken)
         sizes = self._floats(m, taken)
-        scale, v, floats, elements = self._buffer(m, fill, n, sizes, scaling, read, chance, tops, batch, last_batch)
+        scale, v, floats, elements = self._buffer(m, fill, n, sizes, scaling, read, chance, tops, batch)
         unpacked = self._codes(m, code, taken, within, Mux(args.wide & ~args.moments, odd, second), batch, tops)
         self._multiply(m, scale, floats, unpacked)
         packed = self._encode(m, v, scale, floats, elements)
@@ -233,7 +233,7 @@ class PackUnit(wiring.Component):
         nothing = Mux(args.moments, ~value[FRACTION:].any(), ~value[-1])
         return Mux(nothing, 0, bits), delay(m, taken[-1], 4)
 
-    def _buffer(self, m, fill, n, sizes, scaling, read, chance, tops, batch, last_batch):
+    def _buffer(self, m, fill, n, sizes, scaling, read, chance, tops, batch):
         """Two blocks, their scales, and their elements in the order of codes; what is there 2 cycles after ``read``."""
         args, few, edge = self.args, self.config.beat_words, self.config.edge
         half, side_bits = exact_log2(few) - 1, exact_log2(edge)
@@ -263,8 +263,8 @@ class PackUnit(wiring.Component):
         addend = Mux(v, Mux(args.wide, 1 << FRACTION - LONG, 1 << FRACTION), Mux(args.wide, mantissa >> 7, 0))
         sum1 = registered(m, chosen + addend)
         some1, v1, of1 = registered(m, chosen.any()), registered(m, v), registered(m, of)
-        noise = registered(m, Mux(v, 0, chance[32 - NOISE["scale"]:]))
-        sum2 = registered(m, sum1 + noise)
+        # Up to the next step: no element is cut.
+        sum2 = registered(m, sum1 + Mux(v1, 0, (1 << FRACTION - FINE) - 1))
         some2, v2, of2 = registered(m, some1), registered(m, v1), registered(m, of1)
         scaled = delay(m, scaling, 2, reset_less=False)
         fine, long = sum2[FRACTION - FINE:], sum2[FRACTION - LONG:]

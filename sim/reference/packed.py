@@ -87,13 +87,13 @@ def pack(words: Words, *, wide: bool, moments: bool, seeds: Words) -> bytes:
     flat[:blocks] = words
     # [groups, batches, sides, edge], of which the last group may have fewer batches.
     whole: Words = flat.reshape(groups, BLOCKS // SIDES, SIDES, edge)
-    chance = noise(seeds, BLOCKS // SIDES * SIDES * (edge + 1)).reshape(groups, BLOCKS // SIDES, SIDES * (edge + 1))
-    by_scale, by_code = chance[:, :, :SIDES], _by_blocks(chance[:, :, SIDES:], wide and moments, edge)
+    chance = noise(seeds, BLOCKS * edge).reshape(groups, BLOCKS // SIDES, SIDES * edge)
+    by_code = _by_blocks(chance, wide and moments, edge)
     negative, floats = _floats(whole, moments)
     largest = floats.max(axis=-1)
     scales, codes = np.zeros_like(largest), np.zeros_like(floats)
     linear = slice(0, 1) if moments else slice(0, SIDES)
-    scales[:, :, linear] = _scales(largest[:, :, linear], by_scale[:, :, linear], wide)
+    scales[:, :, linear] = _scales(largest[:, :, linear], wide)
     codes[:, :, linear] = _codes(negative[:, :, linear], floats[:, :, linear], scales[:, :, linear],
                                  by_code[:, :, linear], wide)
     if moments:
@@ -171,10 +171,10 @@ def _mantissa(floats: Words) -> Words:
     return np.where(floats == 0, 0, floats & (1 << FRACTION) - 1 | 1 << FRACTION)
 
 
-def _scales(largest: Words, chance: Words, wide: bool) -> Words:
-    """8-bit codes reach 127 of 128."""
+def _scales(largest: Words, wide: bool) -> Words:
+    """Up, so that no element is beyond; 8-bit codes reach 127 of 128."""
     more = _mantissa(largest) >> 7 if wide else 0
-    scales = largest + more + (chance >> 32 - NOISE["scale"]) >> NOISE["scale"]
+    scales = largest + more + (1 << FRACTION - FINE) - 1 >> FRACTION - FINE
     return np.where(largest == 0, 0, np.minimum(scales, TOP[FINE]))
 
 

@@ -206,8 +206,8 @@ def floats(words):
 
 @pytest.mark.parametrize("wide", [False, True], ids=["nf4", "int8"])
 def test_words_come_back_within_a_step_of_their_format_and_on_average(wide):
-    """A block's scale is a sixteenth of an octave off at most, down where the largest element is cut, or up; a code is
-    less than one level off, as it is rounded by chance. All chances together are no error."""
+    """A block's scale is up to a sixteenth above its largest element; a code is less than one level off, as it is
+    rounded by chance. All chances together are no error, the largest element's neither."""
     rng = np.random.default_rng(3)
     groups, edge = 40, 64
     values = np.rint(rng.normal(0, 1, (16 * groups, edge)) * 2.0 ** rng.integers(18, 27, (16 * groups, 1)))
@@ -220,13 +220,17 @@ def test_words_come_back_within_a_step_of_their_format_and_on_average(wide):
         made = unpack(data, blocks=len(values), edge=edge, wide=wide, moments=False)
         assert made.saturated == 0
         error = (made.words - values) / largest
-        assert np.abs(error).max() <= step * 17 / 16 + 1 / 16 + 2**-7
+        assert np.abs(error).max() <= (step * 17 / 16) * (1 + 2**-6)
         total += error
     assert abs(total.mean() / times) < 4 * step / np.sqrt(times * values.size)
+    at = np.abs(values).argmax(axis=1)[:, None]
+    ends = np.take_along_axis(total * np.sign(values), at, axis=1)
+    assert abs(ends.mean() / times) < 4 * step / np.sqrt(times * len(values))
     again = unpack(pack(made.words, wide=wide, moments=False, seeds=rng.integers(1, 1 << 32, groups)),
                    blocks=len(values), edge=edge, wide=wide, moments=False)
-    # What is stored already is stored again as it is, but where 8 bits never reached a block's end.
-    assert wide or np.array_equal(again.words, made.words)
+    # What is stored already is stored again as it is, where an element stands at the end of its block's scale.
+    ends = np.frexp(np.where(made.words < 0, ~made.words, made.words).max(axis=1))[0] * 32 % 1 == 0
+    assert wide or (ends.mean() > 0.3 and np.array_equal(again.words[ends], made.words[ends]))
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["nf4", "int8"])
