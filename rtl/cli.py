@@ -210,6 +210,9 @@ def finetune(
     layers: Annotated[
         int | None, _language(metavar="N", help="Use only the model's first layers.", usual="all")
     ] = None,
+    store: Annotated[
+        str | None, _language(help="Adapters and moments between steps: words, int8 or nf4.", usual="words")
+    ] = None,
     card: Annotated[
         bool,
         typer.Option("--card", rich_help_panel="Presets for language models",
@@ -230,7 +233,7 @@ def finetune(
             ("angle", angle), ("momentum", momentum), ("batch", batch), ("epochs", epochs), ("limit", limit),
             ("cache", cache), ("rtl", rtl), ("text", text), ("adapter", adapter), ("optimizer", optimizer),
             ("steps", steps), ("seq", seq), ("accumulate", accumulate), ("targets", targets),
-            ("layers", layers), ("card", card or None),
+            ("layers", layers), ("store", store), ("card", card or None),
         )
         if value is not None
     }

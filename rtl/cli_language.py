@@ -136,6 +136,7 @@ def plan(
     seq: Annotated[int, typer.Option(help="Tokens of a text.")] = 64,
     bits: Bits = 4,
     optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "adamw",
+    store: Annotated[str, typer.Option(help="Adapters and moments between steps: words, int8 or nf4.")] = "words",
     head: Head = "float16",
     axi_bits: Annotated[
         int | None, typer.Option(help="Width of the memory port.  [default: the board's]", show_default=False)
@@ -150,7 +151,7 @@ def plan(
 
     result = gradloom.plan(
         model, board=board, rank=rank, targets=targets, seq=seq, bits=bits, optimizer=optimizer, head=head,
-        axi_bits=axi_bits, method=method,
+        store=store, axi_bits=axi_bits, method=method,
     )
     if as_json:
         print_json(result)

@@ -217,7 +217,7 @@ def finetune(
 
 #: Options of a fine-tune that only one kind of preset takes.
 _IMAGE_OPTIONS = ("data", "angle", "momentum", "batch", "epochs", "limit", "cache", "rtl")
-_LANGUAGE_OPTIONS = ("text", "adapter", "optimizer", "steps", "seq", "accumulate", "targets", "layers",
+_LANGUAGE_OPTIONS = ("text", "adapter", "optimizer", "steps", "seq", "accumulate", "targets", "layers", "store",
                      "card")
 
 
@@ -357,6 +357,7 @@ def plan(
     bits: int = 4,
     optimizer: str = "adamw",
     head: str = "float16",
+    store: str = "words",
     axi_bits: int | None = None,
     method: str = "qlora",
 ) -> dict[str, Any]:
@@ -373,7 +374,7 @@ def plan(
     target = boards.find(board)
     request = Request(
         model=find_model(model), rank=rank, targets=parse_targets(targets), seq=seq, bits=bits,
-        optimizer=optimizer, head=head,
+        optimizer=optimizer, head=head, store=store,
     )
     result = planned(request, target, port_bits=axi_bits)
     return result if method == "qlora" else instant_plan(request, target, result, axi_bits or target.port_bits)

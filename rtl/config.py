@@ -177,6 +177,8 @@ class LinearConfig:
         1: a second program runs between parts of the first, where that yields; 0 saves its registers.
     address_bits, outstanding, queue_depth, clock_mhz : int
         As in :class:`Config`.
+    packing : bool
+        Knows how to write words and moments back as quantised blocks, and to read them again.
     """
 
     edge: int = 64
@@ -195,11 +197,14 @@ class LinearConfig:
     outstanding: int = 8
     queue_depth: int = 16
     clock_mhz: int = 200
+    packing: bool = False
 
     def __post_init__(self):
+        if not isinstance(self.packing, bool):
+            raise ValueError(f"packing={self.packing!r}: must be True or False")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, int) or isinstance(value, bool):
+            if field.name != "packing" and (not isinstance(value, int) or isinstance(value, bool)):
                 raise ValueError(f"{field.name}={value!r}: must be an integer")
         if self.edge not in (16, 32, 64):
             raise ValueError(f"edge={self.edge}: must be 16, 32 or 64")

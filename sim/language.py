@@ -1,5 +1,6 @@
 """Fine-tunes a language model's adapters on a text, and says what the model says, as a user asks for them."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from gradloom.rtl.plan.descent import AdamW as MachineAdamW
 from gradloom.rtl.plan.instant import InstantStep
 from gradloom.rtl.plan.language import MAX_RANK, parse_targets
 from gradloom.rtl.plan.linear import LayerShape
+from gradloom.rtl.plan.packed import STORES
 from gradloom.rtl.plan.transformer import Step
 from gradloom.rtl.presets import Preset
 
@@ -128,18 +130,22 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
              model: Path | str = "smollm2-135m", adapter: Path | None = None, optimizer: str = "adamw",
              lr: float | None = None, steps: int = 8, seq: int = 64, rank: int | None = None,
              targets: str | None = None, layers: int | None = None, accumulate: int = 1, seed: int = 0,
-             engine: str = "reference", card: bool = False) -> dict[str, Any]:
+             engine: str = "reference", store: str = "words", card: bool = False) -> dict[str, Any]:
     """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
 
     ``text`` is learnt from in parts of at most ``seq`` tokens, ``accumulate`` a step, in turn. ``adapter``: start from
     this one, else from a fresh one of ``rank`` (8) on ``targets`` ("q,v"). ``layers``: use the first ones only.
     ``engine="reference"`` computes the whole step, optimiser included, in the machine's integers, ``"rtl"`` runs it on
-    the simulated machine; both take only what the preset's machine can hold. ``"float"`` is float32.
+    the simulated machine; both take only what the preset's machine can hold. ``"float"`` is float32. ``store``:
+    adapters and moments lie in memory from step to step as words, or as codes, for which the machine has ``packing``.
     ``card``: writes ``card.img`` and ``job.json`` instead, with which a board fine-tunes by itself; returns the latter.
     """
     tell = progress or _silent
+    if store not in STORES or (store != "words" and (engine == "float" or accumulate > 1 or preset.method != "qlora")):
+        raise ValueError(f"store={store}: must be one of {', '.join(STORES)}; words with --engine float, with "
+                         f"--accumulate, and for InstantFT")
     if card:
-        _check_card(preset, steps, accumulate)
+        _check_card(preset, steps, accumulate, store)
     text_path = _check(preset, text, Path(output), optimizer, lr, steps, rank, accumulate, targets, seed, engine)
     checkpoint = Quantized(open_checkpoint(find_weights(model)))
     shapes = checkpoint.model
@@ -148,7 +154,7 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
     count = shapes.layers if layers is None else layers
     asked = _Asked(preset=preset, checkpoint=checkpoint, layers=count, optimizer=optimizer,
                    lr=OPTIMIZERS[optimizer][1] if lr is None else lr, steps=steps, accumulate=accumulate,
-                   engine=engine, tell=tell)
+                   engine=engine, store=store, tell=tell)
     if preset.method == "instantft":
         blocks = instant_language.begin(shapes, adapter, rank=rank, layers=count, seed=seed)
         _check_sizes(preset.config, shapes, {}, seq, engine, tiled=True)
@@ -172,7 +178,7 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
         "preset": preset.name, "method": preset.method, "engine": engine, "model": shapes.name, "layers": count,
         "text": text_path.name, "tokens": tokens, "seq": seq, "rank": first.rank, "alpha": first.scale * first.rank,
         "adapter_parameters": sum(each.a.size + each.b.size for each in tuned.adapters.values()), "targets": named,
-        "optimizer": optimizer, "lr": asked.lr, "steps": steps, "accumulate": accumulate, "seed": seed,
+        "optimizer": optimizer, "lr": asked.lr, "store": store, "steps": steps, "accumulate": accumulate, "seed": seed,
         "loss": tuned.losses, "loss_before": tuned.losses[0], "loss_after": tuned.after, "saturated": tuned.saturated,
         "cycles": tuned.cycles, "base_bytes": tuned.base_bytes, **tuned.more,
     }
@@ -195,12 +201,16 @@ class _Asked:
     steps: int
     accumulate: int
     engine: str
+    store: str
     tell: Progress
 
     @property
     def config(self) -> LinearConfig | None:
-        """Of the machine, if it is to run."""
-        return self.preset.config if self.engine == "rtl" else None
+        """Of the machine, if it is to run: the preset's, with what it takes to write codes."""
+        config = self.preset.config
+        if self.engine != "rtl":
+            return None
+        return dataclasses.replace(config, packing=config.packing or STORES[self.store] is not None)
 
     @property
     def rule(self) -> float | MachineAdamW:
@@ -241,17 +251,20 @@ def _tune(asked: _Asked, texts: Sequence[Sequence[int]], adapters: dict[str, Ada
         losses = fine_tune(llama, texts, adapters, asked.in_float(), asked.steps, asked.tell,
                            accumulate=asked.accumulate)
         return _Tuned(losses=losses, after=llama.loss(texts[0], adapters), adapters=adapters)
-    trainer = Trainer(asked.frozen(), adapters, range(asked.layers), asked.rule, texts=asked.accumulate)
+    trainer = Trainer(asked.frozen(), adapters, range(asked.layers), asked.rule, texts=asked.accumulate,
+                      wide=STORES[asked.store])
     found = on_machine(trainer, texts, asked.steps, asked.config, asked.tell)
     return _of_machine(found, trainer.loss(texts[0]), trainer.adapters)
 
 
-def _check_card(preset: Preset, steps: int, accumulate: int) -> None:
+def _check_card(preset: Preset, steps: int, accumulate: int, store: str) -> None:
     """Refuses what a card cannot bring."""
     if preset.method != "qlora":
         raise ValueError(f"card: {preset.name} has no firmware that fine-tunes from a card")
     if accumulate != 1:
         raise ValueError(f"accumulate={accumulate}: must be 1 with --card")
+    if store != "words":
+        raise ValueError(f"store={store}: must be words with --card")
     if steps > MAX_JOB_STEPS:
         raise ValueError(f"steps={steps}: a card brings from 1 to {MAX_JOB_STEPS}")
 

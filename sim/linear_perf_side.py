@@ -1,6 +1,6 @@
 """The engines GRADIENT and UPDATE of the machine for quantised linear layers in time."""
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from amaranth.utils import ceil_log2
@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from gradloom.rtl.control.signature import Engine
 from gradloom.rtl.linear.adamw import AdamLane
 from gradloom.rtl.linear.operands import OperandQueue
+from gradloom.rtl.linear.pack import PackUnit
 from gradloom.rtl.linear.update import Descent, UpdateEngine, UpdateOpcode
 from gradloom.rtl.linear.words import Requantize
 
@@ -213,6 +214,91 @@ class NewMoments(Output):
         self.words.opened.append(cycle + 1)
 
 
+class Packer:
+    """A command of :class:`~gradloom.rtl.linear.pack.PackUnit`: which pairs of beats it takes when, and what leaves."""
+
+    def __init__(self, update: "Update", operands: dict[str, int], unpacks: bool, at: int) -> None:
+        self.update = update
+        config = update.machine.config
+        self.edge, self.few = config.edge, config.beat_words
+        self.batches = operands["blocks"] // 2
+        self.wide = bool(operands.get("wide", 0))
+        self.record = PackUnit(config).record
+        self.unpacks = unpacks
+        codes = 4 if self.wide else 2
+        #: Beats that leave.
+        self.beats = 16 * self.batches if unpacks else codes * self.batches + self.record
+        self.batch = self.taken = 0
+        self.state = "room"
+        self.next = at + 2
+
+    def go(self, now: int) -> None:
+        """Does what begins in this cycle, or comes back."""
+        update = self.update
+        while update.packer is self:
+            if self.state == "room":
+                if self.next > now:
+                    update.wake(self.next)
+                    return
+                full = [output for output in (update.words, update.moments) if not output.roomy(now)]
+                if full:
+                    full[0].wait(now, update.wake)
+                    return
+                self.next = now + 1
+                self.state = "fill" if not self.unpacks else "codes" if self.batch or self.taken else "header"
+            if update.pairs.ready is None:
+                return
+            cycle = max(self.next, update.pairs.ready)
+            if cycle > now:
+                update.wake(cycle)
+                return
+            getattr(self, f"_{self.state}")(now)
+
+    def _take(self, last: int) -> None:
+        self.update.pairs.take(last)
+        self.taken += 1
+        self.next = last + 1
+
+    def _leave(self, cycles: Iterable[int]) -> None:
+        self.update.words.issue([cycle - self.update.words.delay for cycle in cycles])
+
+    def _header(self, now: int) -> None:
+        self._take(now + self.few - 1)
+        if self.taken == self.record:
+            self.taken, self.state = 0, "codes"
+
+    def _codes(self, now: int) -> None:
+        count = self.edge if self.wide else 2 * self.edge
+        self._leave(now + n + 16 for n in range(self.few - 1, count, self.few))
+        self._take(now + count - 1)
+        self.state = "skip"
+
+    def _skip(self, now: int) -> None:
+        self._take(now)
+        if self.taken == (4 if self.wide else 2):
+            self.taken = 0
+            self.batch += 1
+        self.state = "room"
+        if self.batch == self.batches:
+            self.update.packed(now + 19)
+
+    def _fill(self, now: int) -> None:
+        self._take(now + self.few - 1)
+        if self.taken < 16:
+            return
+        self.taken = 0
+        self.batch += 1
+        first = self.next + 11
+        last = first + 2 * self.edge - 1
+        step = self.edge // 2 if self.wide else self.edge
+        self._leave(first + n + 17 for n in range(step - 1, 2 * self.edge, step))
+        self.state, self.next = "room", last + 1
+        if self.batch == self.batches:
+            tail = last + 19
+            self._leave(tail + n + 4 for n in range(4 * self.few - 1, 4 * self.few * self.record, 4 * self.few))
+            self.update.packed(tail + 4 * self.few * self.record + 5)
+
+
 class Update(OneAtATime):
     """The engine UPDATE: a beat of words in ``parts`` cycles, by SGD in half as many."""
 
@@ -232,9 +318,15 @@ class Update(OneAtATime):
         self.second = False                     # ... and is the second of its beat
         self.left = 0                           # beats
         self.waking = -1
+        self.packer: Packer | None = None
 
     def _begin(self, command: int, at: int) -> None:
         what = self.machine.commands[command]
+        if what.opcode in (UpdateOpcode.PACK, UpdateOpcode.UNPACK):
+            self.packer = Packer(self, what.operands, what.opcode == UpdateOpcode.UNPACK, at)
+            self.words.expect(self.packer.beats, command)
+            self._wake(self.machine.now)
+            return
         self.left = what.operands["beats"]
         self.adam = what.opcode == UpdateOpcode.ADAMW
         self.words.expect(self.left, command)
@@ -314,6 +406,16 @@ class Update(OneAtATime):
             self.adam = False
             self._start(self.machine.now)
 
+    def packed(self, cycle: int) -> None:
+        """PACK or UNPACK is not busy any more from ``cycle`` on."""
+        self.packer = self.command = None
+        self.free_at = cycle + self.slack - AdamLane.latency + 1
+        self._start(self.machine.now)
+
+    def wake(self, cycle: int) -> None:
+        """As :meth:`_wake`."""
+        self._wake(cycle)
+
     def _wake(self, cycle: int) -> None:
         """Something that a beat may wait for is there from ``cycle`` on."""
         if self.waking != cycle:
@@ -323,7 +425,9 @@ class Update(OneAtATime):
     def _go(self, cycle: int) -> None:
         if self.waking == cycle:
             self.waking = -1
-        if not self.adam:
+        if self.packer is not None:
+            self.packer.go(cycle)
+        elif not self.adam:
             while self._may_begin(0) is not None:
                 self.pairs.take(cycle)
                 self.next = cycle + self.parts // 2

@@ -32,11 +32,14 @@ from gradloom.rtl.plan.operations import (
     Gradient,
     Halves,
     Operation,
+    Pack,
     Product,
     Rope,
     Tensor,
+    Unpack,
     Update,
     results,
+    stored,
 )
 from gradloom.rtl.plan.step import Layout, lower
 from gradloom.rtl.plan.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step, norm_gains
@@ -46,8 +49,9 @@ from .linear_run import linear_device
 from .reference import linear as reference
 from .reference.llama import rope_angles
 from .reference.step import FloatStep, IntegerStep
+from .reference.stored import packed_words, rebased
 
-__all__ = ["Frozen", "StepMachine", "StepRun", "Training", "encoded", "largest", "memory_needed",
+__all__ = ["Frozen", "Kept", "StepMachine", "StepRun", "Training", "encoded", "largest", "memory_needed",
            "place_frozen", "as_bytes"]
 
 #: A word of the head has so many bits less than a weight.
@@ -134,6 +138,14 @@ class Frozen:
         return pack_stream(held.shape, held.codes, held.scale_codes, held.absmax2, held.offset).tobytes()
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Blocks of codes, and the fraction bits of the words that they are of; moments have none."""
+
+    data: np.ndarray
+    frac: int
+
+
 @dataclass
 class Training:
     """One step on one text, prepared: operations, tables, and what the step starts from.
@@ -159,6 +171,10 @@ class Training:
         has a ``rule``.
     sums : mapping, optional
         Of the texts before, words and fraction bits by ``NAME.sa`` and ``NAME.sb``; zeros unless given.
+    wide : bool, optional
+        Adapters and moments are stored as blocks of codes of 8 bits, or, False, of 4.
+    packed : mapping
+        What is stored by its name; made of ``adapters``, and of moments of 0, unless given.
     """
 
     frozen: Frozen
@@ -172,6 +188,8 @@ class Training:
     moments: Mapping[str, np.ndarray] = field(default_factory=dict)
     texts: int = 1
     sums: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
+    wide: bool | None = None
+    packed: Mapping[str, Kept] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operations = self._operations()
@@ -191,6 +209,10 @@ class Training:
                 Update(each.adapter, self.step.codes(each.adapter.name),
                        (rule, scaled(rule, self.adapters[each.adapter.name].scale)), self.number)
                 for each in made if isinstance(each, Gradient)]
+        if self.wide is not None:
+            if self.texts > 1:
+                raise ValueError(f"texts={self.texts}: must be 1 where adapters are stored as codes")
+            made = stored(made, self.wide)
         return made if self.texts == 1 else summed(made, lambda adapter: self.step.codes(adapter.name))
 
     def _starting(self) -> Iterator[tuple[Tensor, np.ndarray]]:
@@ -269,11 +291,31 @@ class Training:
                 made[operation.angles.name] = np.rint(
                     angles * operation.angles.gain * 2.0**FACTOR_FRAC).astype(np.int64)
         made[TARGETS] = self.targets
+        if self.wide is not None:
+            return made | self._stored(frac)
         for name, each in self.adapters.items():
             for which, values in (("a", each.a), ("b", each.b * each.scale)):
                 made[f"{name}.{which}"] = encoded(values, frac[f"{name}.{which}"] + SPARE, MASTER)
                 size = values.shape if which == "a" else values.shape[::-1]
                 made[f"{name}.m{which}"] = self.moments.get(f"{name}.m{which}", np.zeros((2, *size), np.int64))
+        return made
+
+    def _stored(self, frac: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """What is stored of adapters, as bytes; words are what the step makes of them."""
+        made = {}
+        for operation in self.operations:
+            if not isinstance(operation, Unpack) or isinstance(operation, Pack):
+                continue
+            for each in operation.tensors():
+                kept, own = self.packed.get(each.packed), 0 if each.moments else frac[each.name] + SPARE
+                if kept is not None:
+                    made[each.packed] = rebased(each, kept.data, own - kept.frac)
+                elif each.moments:
+                    made[each.packed] = packed_words(each, np.zeros((2, each.rank, each.features), np.int64), 0)
+                else:
+                    held = self.adapters[operation.adapter.name]
+                    values = held.a if each.name.endswith(".a") else held.b.T * held.scale
+                    made[each.packed] = packed_words(each, encoded(values, own, MASTER), 0)
         return made
 
     def integers(self, frac: Mapping[str, int], tell: Callable[[str], None] | None = None) -> IntegerStep:
@@ -377,13 +419,18 @@ class StepMachine:
         found = {name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
                  for name, (rows, features) in sizes.items()}
         moments: dict[str, tuple[int, int]] = {}
-        if isinstance(training.rule, AdamW):
+        if isinstance(training.rule, AdamW) and training.wide is None:
             moments = {f"{name}.m{which}": sizes[f"{name}.{which}"] for name in training.adapters for which in "ab"}
             moments |= {each.moments: sizes[each.words.name] for each in training.operations
                         if isinstance(each, Descent)}
         for name, (rows, features) in moments.items():
             data = self.host.fetch(self.layout[name], 8 * rows * features)
             found[name] = np.stack(untile_moments(data, rows, features, EDGE))
+        for operation in training.operations:
+            if isinstance(operation, Pack):
+                for each in operation.tensors():
+                    data = self.host.fetch(self.layout[each.packed], each.shape.bytes)
+                    found[each.packed] = np.frombuffer(data, np.uint8)
         return found
 
     def _hidden(self, training: Training) -> dict[str, int]:
@@ -408,7 +455,9 @@ def as_bytes(tables: Mapping[str, np.ndarray]) -> dict[str, bytes]:
     """Words that no operation makes, as they lie in memory."""
     made = {}
     for name, words in tables.items():
-        if words.ndim == 3:
+        if words.dtype == np.uint8:
+            made[name] = words.tobytes()
+        elif words.ndim == 3:
             made[name] = tile_moments(words[0], words[1], EDGE)
         elif words.ndim == 1:
             whole = np.where(words < 0, 1 << 31, words) if name == TARGETS else words

@@ -7,10 +7,11 @@ import numpy as np
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.exponents import HEADROOM
-from gradloom.rtl.plan.operations import SPARE, Loss
+from gradloom.rtl.plan.operations import SPARE, Loss, Pack
 from gradloom.rtl.plan.traffic import base_bytes
 
-from .step_run import Frozen, StepMachine, Training, largest
+from .reference.stored import unpacked_words
+from .step_run import Frozen, Kept, StepMachine, Training, largest
 
 __all__ = ["StepResult", "Trainer", "execute", "follow", "foretold"]
 
@@ -83,6 +84,8 @@ class Trainer:
         Where steps run; without, by the reference.
     texts : int
         Whose gradients an update is made of.
+    wide : bool, optional
+        Adapters and moments are stored between steps as codes of 8 bits, or, False, of 4; None: as words.
     """
 
     frozen: Frozen
@@ -97,6 +100,8 @@ class Trainer:
     #: Of the texts since the last update: how many, and sums of their gradients.
     taken: int = 0
     sums: dict[str, tuple[np.ndarray, int]] = field(default_factory=dict)
+    wide: bool | None = None
+    packed: dict[str, Kept] = field(default_factory=dict)
 
     def update(self, texts: Sequence[Sequence[int]], tell: Callable[[str], None] | None = None) -> StepResult:
         """One update from :attr:`texts` texts."""
@@ -119,7 +124,10 @@ class Trainer:
             self.sums = {name: (values[name], frac[name]) for name in values if name.endswith((".sa", ".sb"))}
         else:
             self.number, self.sums = self.number + 1, {}
-            self._learn(values, frac)
+            if self.wide is not None:
+                self._keep(training, values, frac)
+            else:
+                self._learn(values, frac)
         return made
 
     def prepared(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None,
@@ -127,7 +135,8 @@ class Trainer:
         """The next step on a text, and its fraction bits."""
         rule = self.rule if self.taken == self.texts - 1 else None
         training = Training(self.frozen, tokens, self.adapters, self.layers, rule=rule, number=self.number + 1,
-                            moments=self.moments, texts=self.texts, sums=self.sums)
+                            moments=self.moments, texts=self.texts, sums=self.sums, wide=self.wide,
+                            packed=self.packed)
         return training, foretold(training, self.reached, tell)
 
     def _learn(self, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
@@ -138,6 +147,18 @@ class Trainer:
             for which in ("ma", "mb"):
                 if f"{name}.{which}" in values:
                     self.moments[f"{name}.{which}"] = values[f"{name}.{which}"]
+
+    def _keep(self, training: Training, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
+        """Takes what was stored; adapters are what it stands for."""
+        words = {}
+        for operation in training.operations:
+            if isinstance(operation, Pack):
+                for each in operation.tensors():
+                    own = 0 if each.moments else frac[each.name] + SPARE
+                    self.packed[each.packed] = Kept(values[each.packed], own)
+                    if not each.moments:
+                        words[each.name] = unpacked_words(each, values[each.packed])[0]
+        self._learn(words, frac)
 
     def loss(self, tokens: Sequence[int]) -> float:
         """Nats a token, in floating point."""

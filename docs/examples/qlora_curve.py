@@ -2,7 +2,8 @@
 
 Needs the weights that ``make llm`` installs. ``--json`` prints figures; ``--adapter DIR`` keeps the result for PEFT;
 ``--bits 3`` and ``2`` take narrower codes than PEFT did; ``--engine reference`` computes the whole step, optimiser
-included, in the machine's integers.
+included, in the machine's integers, and with ``--store int8`` or ``nf4`` keeps adapters and moments in such codes from
+step to step.
 """
 import argparse
 import json
@@ -14,6 +15,7 @@ from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.lora import load_lora, save_lora
 from gradloom.rtl.models.peft import key
 from gradloom.rtl.plan.descent import AdamW as MachineAdamW
+from gradloom.rtl.plan.packed import STORES
 from gradloom.sim.language import Quantized, build, fine_tune
 from gradloom.sim.reference.descent import AdamW
 from gradloom.sim.step_run import Frozen
@@ -29,7 +31,10 @@ def main() -> None:
     parser.add_argument("--adapter", type=Path)
     parser.add_argument("--bits", type=int, default=4, choices=(4, 3, 2))
     parser.add_argument("--engine", default="float", choices=("float", "reference"))
+    parser.add_argument("--store", default="words", choices=tuple(STORES))
     options = parser.parse_args()
+    if options.store != "words" and options.engine != "reference":
+        parser.error("--store is of --engine reference")
     golden = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))
     checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")), bits=options.bits)
     adapters = load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"])
@@ -42,7 +47,8 @@ def main() -> None:
         losses = fine_tune(llama, [golden["tokens"]], adapters, AdamW(lr=golden["lr"]), steps)
     else:
         frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
-        trainer = Trainer(frozen, adapters, range(checkpoint.model.layers), MachineAdamW(lr=golden["lr"]))
+        trainer = Trainer(frozen, adapters, range(checkpoint.model.layers), MachineAdamW(lr=golden["lr"]),
+                          wide=STORES[options.store])
         losses = [trainer.step(golden["tokens"]).loss for _ in range(steps)]
         adapters = trainer.adapters
     if options.adapter is not None:

@@ -1,7 +1,7 @@
 """Optimisers on adapter words as they pass from memory to memory."""
 from enum import IntEnum
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -11,9 +11,11 @@ from ..config import LinearConfig
 from ..control.signature import EngineSignature
 from ..formats.fixed import saturate_hdl
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
+from ..formats.packed import BLOCKS
 from ..hierarchy import place
 from ..stream.delay import delay, registered
 from .adamw import AdamLane, plus_or_minus
+from .pack import PackUnit
 from .pairs import PairQueue
 from .words import Requantize, judge
 
@@ -25,6 +27,9 @@ class UpdateOpcode(IntEnum):
 
     SGD = 0
     ADAMW = 1
+    # With ``packing``: :class:`~.pack.PackUnit`.
+    PACK = 2
+    UNPACK = 3
 
 
 #: Operands. ``beats``: of words; ``rate``: the learning rate's mantissa. SGD: ``shift`` of its product with a gradient.
@@ -97,7 +102,8 @@ class UpdateEngine(wiring.Component):
         roomy = Signal()
         m.d.sync += roomy.eq((words.w_level < 512 - _SLACK) & (moments.w_level < moments.depth - deep))
         tag, whole = self._issue(m, adam, left, (p, g, mv), roomy)
-        self._take(m, args, adam, left, whole & ~tag.valid)
+        packer = self._packer(m, platform, args, roomy) if self.config.packing else None
+        self._take(m, args, adam, left, whole & ~tag.valid, packer)
 
         at = tag.position[:ceil_log2(self.parts)]
         half, behind = at[:-1], at | 1
@@ -106,34 +112,57 @@ class UpdateEngine(wiring.Component):
         other = {"p": self._part(m, p, behind), "g": self._part(m, g, behind)}
         tag = delay(m, tag, 1, reset_less=False)
         lanes, over = self._moments(m, platform, args, tag, part, moments)
-        self._descend(m, platform, args, adam, tag, part, other, lanes, over, words)
+        self._descend(m, platform, args, adam, tag, part, other, lanes, over, words, packer)
         self._leave(m, words, moments)
         return m
 
-    def _take(self, m, args, adam, left, quiet):
+    def _packer(self, m, platform, args, roomy):
+        """The unit of PACK and UNPACK; what it reads, :meth:`_issue` lets it take."""
+        packer = place(m, "packer", PackUnit(self.config), platform)
+        m.d.comb += [packer.args.eq(args.as_value()), packer.roomy.eq(roomy),
+                     packer.i.valid.eq(self._waiting.o.valid), packer.i.p.eq(self._waiting.o.p)]
+        with m.If(packer.busy):
+            m.d.comb += self._waiting.o.ready.eq(packer.i.ready)
+        return packer
+
+    def _take(self, m, args, adam, left, quiet, packer):
         """Takes and judges commands, each when no word of the last is under way: after a time of ``quiet``."""
         port = self.engine
         under_way, known, judged = Signal(range(_SLACK + 1)), Signal(), Signal()
+        working = packer.busy if packer is not None else Const(0)
+        quiet = quiet & ~working
         with m.If(~quiet):
             m.d.sync += under_way.eq(Mux(adam, _SLACK, _SLACK - AdamLane.latency))
         with m.Elif(under_way != 0):
             m.d.sync += under_way.eq(under_way - 1)
         idle = Signal()
         m.d.sync += idle.eq((left == 0) & (under_way == 0) & quiet)
-        m.d.comb += port.command.ready.eq(idle & (left == 0) & ~judged & ~port.error.valid)
+        m.d.comb += port.command.ready.eq(idle & (left == 0) & ~judged & ~port.error.valid & ~working)
         with m.If(port.command.valid & port.command.ready):
             opcode = port.command.p.opcode
             m.d.sync += [args.eq(port.command.p.args), adam.eq(opcode == UpdateOpcode.ADAMW),
-                         known.eq(opcode <= max(UpdateOpcode)), judged.eq(1)]
+                         known.eq(opcode <= (UpdateOpcode.ADAMW if packer is None else UpdateOpcode.UNPACK)),
+                         judged.eq(1)]
         bad = ((args.beats == 0)
                | (adam & (~args.beta2[-1] | (args.eps.any() & ~args.eps[-1]))))
-        with m.If(judge(m, port, judged, known=known, bad=bad)):
+        if packer is None:
+            with m.If(judge(m, port, judged, known=known, bad=bad)):
+                m.d.sync += left.eq(args.beats)
+            return
+        packs, unpacks = Signal(), Signal()
+        with m.If(port.command.valid & port.command.ready):
+            m.d.sync += [packs.eq(port.command.p.opcode[1:] == 1), unpacks.eq(port.command.p.opcode[0])]
+        bad = Mux(packs, (packer.args.blocks == 0) | packer.args.blocks[0] | (packer.args.blocks > BLOCKS)
+                  | ((packer.args.seed == 0) & ~unpacks), bad)
+        begins = judge(m, port, judged, known=known, bad=bad)
+        m.d.comb += [packer.unpack.eq(unpacks), packer.start.eq(begins & packs)]
+        with m.If(begins & ~packs):
             m.d.sync += left.eq(args.beats)
 
     def _issue(self, m, adam, left, held, roomy):
         """Beats of all streams into ``held``; the tag of the part that leaves there, and whether none is begun."""
         bits = self.config.beat_bits
-        m.submodules.waiting = waiting = PairQueue(width=bits, depth=2 * self.depth)
+        m.submodules.waiting = waiting = self._waiting = PairQueue(width=bits, depth=2 * self.depth)
         connect(m, flipped(self.gradient), waiting.first)
         connect(m, flipped(self.parameter), waiting.second)
         # A beat begins with moments for its first half, and needs more for its second.
@@ -191,7 +220,7 @@ class UpdateEngine(wiring.Component):
         over += [delay(m, lane.v_over, later) & out.valid & out.adam for lane in lanes]
         return lanes, over
 
-    def _descend(self, m, platform, args, adam, tag, part, other, lanes, over, fifo):
+    def _descend(self, m, platform, args, adam, tag, part, other, lanes, over, fifo, packer):
         """Words less their steps."""
         wait = AdamLane.latency
         late = delay(m, tag, wait, reset_less=False)
@@ -230,6 +259,10 @@ class UpdateEngine(wiring.Component):
                     m.d.sync += beat.word_select(index, len(halves[0])).eq(halves[1])
         m.d.sync += whole.eq(out.valid & out.complete)
         m.d.comb += [fifo.w_en.eq(whole), fifo.w_data.eq(Cat(beat, delay(m, Cat(out.last, out.adam), 1)))]
+        if packer is not None:
+            with m.If(packer.valid):
+                m.d.comb += [fifo.w_en.eq(1), fifo.w_data.eq(Cat(packer.o, packer.last, Const(0, 1)))]
+            over = [*over, packer.saturated]
         m.d.sync += self.saturated.eq(sum([
             *over, *(step.saturated & out.valid & (~out.adam if index >= self.part else 1)
                      for index, step in enumerate(news))]))

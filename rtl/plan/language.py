@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from gradloom.rtl.formats.weight_stream import BOOKS, TILE, StreamShape
 from gradloom.rtl.models.language import EMBEDDING, HEAD, PROJECTIONS, LanguageModel
 from gradloom.rtl.models.pack import HEADS, raw_parts
+from gradloom.rtl.plan import packed
+from gradloom.rtl.plan.packed import STORES
 
 __all__ = ["OPTIMIZERS", "TARGETS", "Request", "Target", "memory", "parse_targets", "plan"]
 
@@ -73,6 +75,8 @@ class Request:
         Of a frozen weight: 4, 3 or 2.
     optimizer, head : str
         ``"sgd"`` or ``"adamw"``; the head ``"float16"`` or in codes, ``"nf"``.
+    store : str
+        How adapters and moments lie in memory from step to step: ``"words"``, ``"int8"`` or ``"nf4"``.
     """
 
     model: LanguageModel
@@ -82,6 +86,7 @@ class Request:
     bits: int = 4
     optimizer: str = "adamw"
     head: str = "float16"
+    store: str = "words"
 
     def __post_init__(self) -> None:
         for field, most in (("rank", MAX_RANK), ("seq", self.model.context)):
@@ -89,7 +94,8 @@ class Request:
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 note = " (the model's context)" if field == "seq" else ""
                 raise ValueError(f"{field}={value!r}: must be an integer from 1 to {most}{note}")
-        for field, known in (("bits", tuple(BOOKS)), ("optimizer", tuple(OPTIMIZERS)), ("head", HEADS)):
+        for field, known in (("bits", tuple(BOOKS)), ("optimizer", tuple(OPTIMIZERS)), ("head", HEADS),
+                             ("store", tuple(STORES))):
             if getattr(self, field) not in known:
                 raise ValueError(f"{field}={getattr(self, field)!r}: must be one of {', '.join(map(str, known))}")
         if not self.targets or set(self.targets) - set(PROJECTIONS):
@@ -141,15 +147,43 @@ def memory(request: Request) -> dict[str, int]:
         "head": head,
         "norms": sum(raw.values()),
         "tables": 4 * (1 << request.bits) + 4 * 256 + 4 * seq * model.head_dim,
-        "adapters": ADAPTER_COPIES * adapters,
+        "adapters": ADAPTER_COPIES * _stored(request, moments=False),
+        "working": _working(request),
         "gradients": adapters,
-        "optimizer": OPTIMIZERS[request.optimizer] * adapters,
+        "optimizer": _stored(request, moments=True),
         # Both residuals, queries, keys, values, attention's result, gate and up; the rest is computed again.
         "activations": WORD * seq * model.layers * kept,
         "logits": WORD * seq * model.vocab,
         "kv_cache": KV_WORD * 2 * seq * model.layers * model.kv,
         "buffers": BUFFERS,
     }
+
+
+def _linears(request: Request) -> Iterator[packed.Stored]:
+    """What an adapter's moments are stored as; those of a layer."""
+    for name in request.targets:
+        n, k = (-(-size // TILE) * TILE for size in request.model.shape(name))
+        yield from packed.tensors(name, request.rank + request.rank % 2, k, n, wide=STORES[request.store] is True,
+                                  moments=True)
+
+
+def _stored(request: Request, *, moments: bool) -> int:
+    """Bytes of all adapters, or of their moments, from step to step."""
+    if request.store == "words":
+        return WORD * request.adapter_parameters * (OPTIMIZERS[request.optimizer] if moments else 1)
+    if moments and not OPTIMIZERS[request.optimizer]:
+        return 0
+    return request.model.layers * sum(
+        dataclasses.replace(each, moments=moments).shape.bytes for each in _linears(request))
+
+
+def _working(request: Request) -> int:
+    """Of what is stored as codes: the words that products read, and the largest adapter's moments."""
+    if request.store == "words":
+        return 0
+    sizes = [each.bytes for each in _linears(request)]
+    moments = max(map(sum, zip(sizes[::2], sizes[1::2]))) if OPTIMIZERS[request.optimizer] else 0
+    return WORD * request.adapter_parameters + moments
 
 
 @dataclass(frozen=True)
@@ -198,6 +232,10 @@ def _step_parts(request: Request, board: Target) -> Iterator[_Part]:
     yield _Part("adapters", WORD * 3 * adapters, 3 * seq * adapters)
     moments = OPTIMIZERS[request.optimizer]
     yield _Part("update", WORD * adapters * (1 + 2 + 2 * moments))
+    if request.store != "words":
+        # PACK reads words twice, since its engine takes them in pairs; UNPACK its codes too.
+        stored = sum(_stored(request, moments=each) for each in (False, True))
+        yield _Part("pack and unpack", 3 * WORD * adapters * (1 + moments) + 3 * stored)
     pairs = model.layers * model.attention * seq * (seq + 1) // 2
     kept = memory(request)["activations"]
     yield _Part("attention and activations", 2 * kept, (2 + 5) * pairs)
@@ -259,7 +297,7 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
     return {
         "model": request.model.name, "board": board.name, "rank": request.rank,
         "targets_of_adapters": list(request.targets), "seq": request.seq, "bits": request.bits,
-        "optimizer": request.optimizer, "head": request.head,
+        "optimizer": request.optimizer, "head": request.head, "store": request.store,
         "parameters": request.model.parameters, "linear_parameters": request.model.linear_parameters,
         "adapter_parameters": request.adapter_parameters,
         "frozen_bytes": held["codes"] + held["scales"],

@@ -5,19 +5,19 @@ the mathematics and the integer reference (``sim``), and the program (``rtl/plan
 stands for, ``n * 2**-frac``, is in a mapping from names to fraction bits, and :meth:`shifts` of an operation turns it
 into the operands of commands.
 """
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..formats.fixed import Fixed
 from ..formats.linear import ACTIVATION, DOT_GUARD, MASTER, WEIGHT
 from ..formats.vector import FACTOR_FRAC, PROBABILITY_FRAC, TERM
 from ..linear.update import UpdateOpcode
-from . import vector
+from . import packed, vector
 from .descent import AdamW, command
 
 __all__ = ["EDGE", "Adapter", "Add", "Angles", "Codes", "Descent", "Fracs", "Gradient", "Halves", "Loss", "Norm",
-           "NormBackward", "Operation", "Product", "Rope", "Slice", "Softmax", "SoftmaxBackward", "Swiglu",
-           "SwigluBackward", "Tensor", "Update", "Words", "results"]
+           "NormBackward", "Operation", "Pack", "Product", "Rope", "Slice", "Softmax", "SoftmaxBackward", "Swiglu",
+           "SwigluBackward", "Tensor", "Unpack", "Update", "Words", "results", "stored"]
 
 #: Features of a tile.
 EDGE = 64
@@ -249,6 +249,32 @@ class Descent:
 
 
 @dataclass(frozen=True)
+class Unpack:
+    """An adapter's words, or AdamW's ``moments``, out of blocks of codes of 8 (``wide``) or 4 bits: what products and
+    updates read. Moments go to a place that all adapters share."""
+
+    adapter: Adapter
+    linear: Codes
+    wide: bool
+    moments: bool = False
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {}
+
+    def tensors(self) -> list[packed.Stored]:
+        """Those of A and of B."""
+        return packed.tensors(self.adapter.name, self.adapter.rank, self.linear.inputs, self.linear.outputs,
+                              wide=self.wide, moments=self.moments)
+
+
+@dataclass(frozen=True)
+class Pack(Unpack):
+    """The other way round, after update ``number``, which begins what is by chance."""
+
+    number: int = 0
+
+
+@dataclass(frozen=True)
 class Norm:
     """RMSNorm; ``weight`` names a vector in which ``sqrt(features)`` is folded."""
 
@@ -417,7 +443,7 @@ class Loss:
 
 
 Operation = (Product | Gradient | Norm | NormBackward | Add | Rope | Swiglu | SwigluBackward | Softmax
-             | SoftmaxBackward | Loss | Update | Descent)
+             | SoftmaxBackward | Loss | Update | Descent | Unpack | Pack)
 
 
 def results(operation: Operation) -> tuple[Slice, ...]:
@@ -439,6 +465,28 @@ def results(operation: Operation) -> tuple[Slice, ...]:
             return (operation.words,)
         case _:
             return ()
+
+
+def stored(operations: Sequence[Operation], wide: bool) -> list[Operation]:
+    """A step whose adapters and moments lie in memory as codes: words are made of them before the first product that
+    reads them, and codes of what each update makes. Moments of all adapters take turns in one place, for updates come
+    one after the other."""
+    linears = {each.adapter.name: each.linear for each in operations if isinstance(each, Update)}
+    made: list[Operation] = []
+    for each in operations:
+        if isinstance(each, Product) and each.adapter is not None and each.adapter.name in linears:
+            made.append(Unpack(each.adapter, linears.pop(each.adapter.name), wide))
+        if not isinstance(each, Update):
+            made.append(each)
+            continue
+        moments = isinstance(each.rules[0], AdamW)
+        if moments:
+            made.append(Unpack(each.adapter, each.linear, wide, moments=True))
+        # Moments are read behind words, whose STORE came later: so they are there too.
+        made += [each, Pack(each.adapter, each.linear, wide, number=each.number)]
+        if moments:
+            made.append(Pack(each.adapter, each.linear, wide, moments=True, number=each.number))
+    return made
 
 
 def _within(top: int) -> tuple[int, int]:

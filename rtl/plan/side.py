@@ -2,18 +2,23 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from amaranth.lib.data import StructLayout
+
 from ..config import LinearConfig
 from ..control.signature import ControlOperands, Engine, LoadOperands, StoreOperands
 from ..formats.vector import VectorOpcode, VectorOperands
 from ..linear.gradient import GradientOperands
 from ..linear.machine import Destination, Source
 from ..linear.operands import OperandQueue
+from ..linear.pack import PackOperands
 from ..linear.parts import LinearOperands
 from ..linear.share import VECTOR
 from ..linear.update import UpdateEngine, UpdateOpcode, UpdateOperands
 from .assembler import Assembler, Instruction
+from .packed import Stored
 
-__all__ = ["PIECE", "Phase", "Piece", "Tensor", "append", "gradient", "load", "store", "update", "vector"]
+__all__ = ["PIECE", "Phase", "Piece", "Tensor", "append", "gradient", "load", "pack", "store", "unpack", "update",
+           "vector"]
 
 #: Beats that a piece loads at most, unless asked for another number.
 PIECE = 384
@@ -82,11 +87,18 @@ def append(program: Assembler, work: Sequence[Piece | Instruction]) -> None:
     """Writes pieces, and commands of their own, into a program."""
     for each in work:
         for one in (*each.instructions, *each.stores) if isinstance(each, Piece) else (each,):
-            layout = (UpdateOperands if one.opcode < VECTOR else VectorOperands) if one.engine is Engine.ENCODE else {
+            layout = _encode(one.opcode) if one.engine is Engine.ENCODE else {
                 Engine.LOAD: LoadOperands, Engine.STORE: StoreOperands, Engine.ARRAY: LinearOperands,
                 Engine.HEAD: GradientOperands, Engine.CONTROL: ControlOperands}[one.engine]
             program.add(one.engine, one.opcode, layout, wait=one.wait, post=one.post, phase=one.phase,
                         slots=one.slots, **one.operands)
+
+
+def _encode(opcode: int) -> StructLayout:
+    """Operands of a command of the queue that engines share."""
+    if opcode >= VECTOR:
+        return VectorOperands
+    return PackOperands if opcode in (UpdateOpcode.PACK, UpdateOpcode.UNPACK) else UpdateOperands
 
 
 def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LinearConfig, *, a: Tensor,
@@ -169,6 +181,48 @@ def update(opcode: UpdateOpcode, operands: Mapping[str, int], config: LinearConf
     first, *others = _ended(pieces, post)
     head = tuple(replace(each, wait=wait) if n == 1 else each for n, each in enumerate(first.instructions))
     return [replace(first, instructions=head), *others]
+
+
+def pack(stored: Stored, number: int, config: LinearConfig, *, words: int, packed: int) -> list[Piece]:
+    """Codes at ``packed`` of what lies at ``words``, after update ``number``; a command a group.
+
+    The engine takes beats in pairs and looks at the first of each: both streams bring the same.
+    """
+    pieces = []
+    for (blocks, _, source, plain, target, coded), seed in zip(_groups(stored, config, words, packed),
+                                                              stored.seeds(number), strict=True):
+        command = Instruction(Engine.ENCODE, UpdateOpcode.PACK, {
+            "blocks": blocks, "wide": stored.wide, "moments": stored.moments, "seed": seed}, phase=Phase.UPDATE)
+        pieces.append(Piece(
+            instructions=(command, load(source, plain, Destination.DIRECTIONS), load(source, plain, Destination.WORDS)),
+            stores=(store(target, coded, Source.WORDS),)))
+    return pieces
+
+
+def unpack(stored: Stored, config: LinearConfig, *, words: int, packed: int) -> list[Piece]:
+    """What lies as codes at ``packed`` to ``words``; a command a group. The second stream is a beat ahead."""
+    pieces = []
+    for blocks, codes, target, plain, source, coded in _groups(stored, config, words, packed):
+        beat = config.beat_bits // 8
+        record = coded - codes
+        command = Instruction(Engine.ENCODE, UpdateOpcode.UNPACK, {
+            "blocks": blocks, "wide": stored.wide, "moments": stored.moments}, phase=Phase.UPDATE)
+        loads = []
+        for ahead, destination in enumerate((Destination.DIRECTIONS, Destination.WORDS)):
+            loads += [load(source + codes * beat, record, destination), load(source + ahead * beat, codes, destination)]
+        pieces.append(Piece(instructions=(command, *loads), stores=(store(target, plain, Source.WORDS),)))
+    return pieces
+
+
+def _groups(stored: Stored, config: LinearConfig, words: int, packed: int,
+            ) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Blocks and beats of codes of each group; where its words are, beats; where all of its codes are, beats."""
+    beat = config.beat_bits // 8
+    for blocks in stored.shape.groups:
+        codes, plain = stored.shape.codes(blocks), blocks * config.edge // config.beat_words
+        yield blocks, codes, words, plain, packed, codes + stored.shape.record
+        words += plain * beat
+        packed += (codes + stored.shape.record) * beat
 
 
 def _step(total: int, most: int, unit: int) -> int:

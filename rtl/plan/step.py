@@ -26,6 +26,7 @@ from .operations import (
     Norm,
     NormBackward,
     Operation,
+    Pack,
     Product,
     Rope,
     Slice,
@@ -34,6 +35,7 @@ from .operations import (
     Swiglu,
     SwigluBackward,
     Tensor,
+    Unpack,
     Update,
     Words,
 )
@@ -49,6 +51,8 @@ _RESTORED = {"h": 2, "dh": 3}
 _GRADED = 4
 #: So many times shorter than a section, about, is side work that can be parted.
 _PARTS = 8
+#: Cycles of the engine on a beat that is loaded, about: an element a cycle, of words that are loaded twice.
+_PACE = {Pack: 9, Unpack: 30}
 
 
 @dataclass
@@ -125,12 +129,18 @@ class _Lowering:
         # What is lazy in the vector engine's queue comes in its place, but behind everything where a product needs side
         # work at once: that may be amid a vector's command.
         late = len(operations)
+        self._share(operations)
         for order, operation in enumerate(operations):
             if isinstance(operation, Product):
                 main.append(self._product(order, operation))
             elif isinstance(operation, Gradient):
                 sides.append(Side(order, Engine.HEAD, deque(self._gradient(operation)), lazy=True,
                                   pace=operation.adapter.rank // 2))
+            elif isinstance(operation, Unpack):
+                # Words of an adapter are made in their place, all else beside its update.
+                lazy = operation.moments or isinstance(operation, Pack)
+                sides.append(Side(order + late * lazy, Engine.ENCODE, deque(self._coded(operation)), lazy=lazy,
+                                  pace=_PACE[type(operation)]))
             elif isinstance(operation, Update):
                 sides.append(Side(late + order, Engine.ENCODE, deque(self._update(operation)), lazy=True))
             elif isinstance(operation, Descent):
@@ -238,6 +248,30 @@ class _Lowering:
             opcode, operands, self.config, words=self.layout.part(words),
             directions=self.layout.part(operation.gradient), moments=self.layout.place(operation.moments, 8 * size),
             beats=size // self.config.beat_words, limit=self.limit)
+
+    def _share(self, operations: Sequence[Operation]) -> None:
+        """Places what is stored as codes, and for moments that are unpacked one place for all adapters."""
+        if any(isinstance(each, Unpack) for each in operations) and not self.config.packing:
+            raise ValueError("packing: the machine must have it, for adapters are stored as codes")
+        held = [each for operation in operations if isinstance(operation, Unpack) for each in operation.tensors()]
+        for which in "ab":
+            moments = [each for each in held if each.moments and each.name.endswith(which)]
+            if moments:
+                place = self.layout.place(f"moments.{which}", max(each.bytes for each in moments))
+                for each in moments:
+                    self.layout.offsets.setdefault(each.name, place)
+                    self.layout.sizes.setdefault(each.name, 0)
+        for each in held:
+            self.layout.place(each.packed, each.shape.bytes)
+            self.layout.place(each.name, each.bytes)
+
+    def _coded(self, operation: Unpack) -> list[Piece]:
+        pieces = []
+        for each in operation.tensors():
+            places = {"words": self.layout[each.name], "packed": self.layout[each.packed]}
+            pieces += (side.pack(each, operation.number, self.config, **places) if isinstance(operation, Pack)
+                       else side.unpack(each, self.config, **places))
+        return pieces
 
     # ---- the vector engine
 

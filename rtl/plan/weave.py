@@ -13,7 +13,7 @@ reads what a STORE wrote waits for it by a token.
 With ``every``, the program yields at least as often, by the same clock: between two products, when no operand of the
 next is on chip and no side work is half done. What ends in time may begin before, other side work waits.
 """
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -116,30 +116,37 @@ def _short(main: Sequence[Main], config: LinearConfig, every: int) -> list[Main]
 
 
 class _Writes:
-    """Ranges that are written to memory, each by work of one order, and a number for each once it is emitted."""
+    """Ranges that are written to memory, each by work of some orders, and a number for each once it is emitted.
+
+    Ranges may overlap: what one work writes, another may change, by pieces of other sizes. Work that writes the same
+    range is emitted in the order of its orders.
+    """
 
     def __init__(self, found: Iterable[tuple[int, int, int]]) -> None:
-        known = sorted(set(found))
-        self.starts = [start for start, _, _ in known]
-        self.ends = [end for _, end, _ in known]
-        self.orders = [order for _, _, order in known]
-        self.values: list[float | None] = [None] * len(known)
+        orders: dict[tuple[int, int], list[int]] = {}
+        for start, end, order in sorted(set(found)):
+            orders.setdefault((start, end), []).append(order)
+        self.places = {each: index for index, each in enumerate(orders)}
+        self.starts, self.ends = [start for start, _ in orders], [end for _, end in orders]
+        self.orders = list(orders.values())
+        self.longest = max((end - start for start, end in orders), default=0)
+        self.values: list[list[float]] = [[] for _ in orders]
 
-    def _over(self, start: int, end: int) -> range:
-        first = bisect_right(self.starts, start) - 1
-        if first < 0 or self.ends[first] <= start:
-            first += 1
-        return range(first, bisect_right(self.starts, end - 1))
+    def over(self, start: int, end: int) -> Iterator[int]:
+        """Ranges that have something of this one."""
+        for index in range(bisect_right(self.starts, start - self.longest), bisect_right(self.starts, end - 1)):
+            if self.ends[index] > start:
+                yield index
 
     def latest(self, start: int, end: int, order: int) -> float | None:
         """The largest number of what work before ``order`` writes there, -1 if none does; None if some is missing."""
         found = -1.0
-        for index in self._over(start, end):
-            if self.orders[index] < order:
-                value = self.values[index]
-                if value is None:
-                    return None
-                found = max(found, value)
+        for index in self.over(start, end):
+            count = bisect_left(self.orders[index], order)
+            if count > len(self.values[index]):
+                return None
+            if count:
+                found = max(found, self.values[index][count - 1])
         return found
 
     def missing(self, start: int, end: int, order: int) -> Iterator[tuple[int, int, int]]:
@@ -149,9 +156,11 @@ class _Writes:
                 yield self.starts[index], self.ends[index], self.orders[index]
 
     def emitted(self, start: int, end: int, value: float) -> None:
-        """Of all ranges there."""
-        for index in self._over(start, end):
-            self.values[index] = value
+        """The next work's of a range; the last one may write it more than once."""
+        index = self.places[start, end]
+        if len(self.values[index]) == len(self.orders[index]):
+            self.values[index].pop()
+        self.values[index].append(value)
 
 
 class _Weaver:
@@ -473,8 +482,7 @@ def _with_tokens(steps: Sequence[Instruction], config: LinearConfig) -> list[Ins
         elif step.engine == Engine.LOAD:
             start, end = _range(step, config)
             # What is not written yet is what a later STORE changes in place.
-            last = max((int(value) for index in writes._over(start, end)
-                        if (value := writes.values[index]) is not None), default=-1)
+            last = max((int(value) for index in writes.over(start, end) for value in writes.values[index]), default=-1)
             if last > waited:
                 early = bisect_right(stores, place - _LONG)
                 last = max(last, stores[early - 1] if early else -1)

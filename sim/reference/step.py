@@ -26,6 +26,7 @@ from gradloom.rtl.plan.operations import (
     Norm,
     NormBackward,
     Operation,
+    Pack,
     Product,
     Rope,
     Slice,
@@ -33,12 +34,14 @@ from gradloom.rtl.plan.operations import (
     SoftmaxBackward,
     Swiglu,
     SwigluBackward,
+    Unpack,
     Update,
     Words,
 )
 
 from . import linear, llama, vector, vector_softmax
 from .adamw import adamw
+from .stored import packed_words, unpacked_words
 
 __all__ = ["Execution", "FloatStep", "IntegerStep"]
 
@@ -131,6 +134,11 @@ class FloatStep(Execution):
 
     def _descent(self, operation: Descent) -> None:
         """Likewise."""
+
+    def _unpack(self, operation: Unpack) -> None:
+        """Nothing: floats are not stored otherwise."""
+
+    _pack = _unpack
 
     def _norm(self, operation: Norm) -> None:
         self[operation.y] = llama.rms_norm(self[operation.x], self.tables[operation.weight], operation.eps)
@@ -242,6 +250,18 @@ class IntegerStep(Execution):
             words, lost = linear.update(words, g, **operands)
         self[operation.words] = words
         self.saturated += lost
+
+    def _unpack(self, operation: Unpack) -> None:
+        made = {}
+        for each in operation.tensors():
+            words, lost = unpacked_words(each, self.tables[each.packed])
+            made[each.name] = words.T if each.name.endswith(".b") else words
+            self.saturated += lost
+        self.tables = {**self.tables, **made}
+
+    def _pack(self, operation: Pack) -> None:
+        for each in operation.tensors():
+            self.values[each.packed] = packed_words(each, self.values[each.name], operation.number)
 
     def _kept(self, part: Slice, made: vector.Tensor) -> None:
         self[part] = made.words

@@ -97,6 +97,19 @@ def test_the_optimiser_counts():
     assert adamw["adapter_parameters"] == 30 * 8 * ((576 + 576) + (192 + 576)) == 460_800
 
 
+@pytest.mark.parametrize("store, bits", [("int8", 8.25), ("nf4", 4.25)])
+def test_what_is_stored_as_codes_and_the_words_that_a_step_makes_of_them(store, bits):
+    """A record of 32 bytes for 16 blocks; q and v of a layer share a place for moments."""
+    held, words = (memory(Request(model=SMOLLM2, store=each)) for each in (store, "words"))
+    parameters = 460_800
+    assert 8 * held["optimizer"] / (2 * parameters) == pytest.approx(bits, rel=0.01)
+    assert 8 * held["adapters"] / (2 * parameters) == pytest.approx(bits, rel=0.02)
+    assert held["working"] == 4 * parameters + 8 * 8 * (576 + 576) and words["working"] == 0
+    assert sum(held.values()) < sum(words.values())
+    with pytest.raises(ValueError, match="store='half': must be one of words, int8, nf4"):
+        Request(model=SMOLLM2, store="half")
+
+
 def test_what_does_not_fit_is_a_plain_no_with_the_nearest_that_does(run):
     arguments = ("plan", "tinyllama-1.1b", "--seq", "512", "--targets", "all")
     code, out, _ = run(*arguments)

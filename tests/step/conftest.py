@@ -11,7 +11,8 @@ from gradloom.sim.step_run import Frozen, StepMachine, Training
 MODEL = LanguageModel(name="small", hidden=128, inter=192, layers=2, heads=2, kv_heads=1, head_dim=64, vocab=150,
                       context=64, rope_theta=100.0, norm_eps=1e-5, tied=False)
 TOKENS = (3, 14, 15, 9, 2, 6, 5, 3, 49)
-CONFIG = LinearConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256)
+CONFIG = LinearConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256,
+                      packing=True)
 TARGETS = ("q_proj", "v_proj", "down_proj")
 
 
