@@ -150,10 +150,10 @@ class _Writes:
         return found
 
     def missing(self, start: int, end: int, order: int) -> Iterator[tuple[int, int, int]]:
-        """The ranges that make that None."""
-        for index in self._over(start, end):
-            if self.orders[index] < order and self.values[index] is None:
-                yield self.starts[index], self.ends[index], self.orders[index]
+        """The writes that make that None."""
+        for index in self.over(start, end):
+            for missing in self.orders[index][len(self.values[index]):bisect_left(self.orders[index], order)]:
+                yield self.starts[index], self.ends[index], missing
 
     def emitted(self, start: int, end: int, value: float) -> None:
         """The next work's of a range; the last one may write it more than once."""
