@@ -348,7 +348,8 @@ class Update(OneAtATime):
 
     def _put(self, stream: int, at: int, count: int) -> Sequence[int]:
         times = self.pairs.write(stream, at, count)
-        self._wake(self.machine.now)
+        if times:
+            self._wake(self.machine.now)
         return times
 
     def take_moments(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
