@@ -46,7 +46,9 @@ def listener(line, text):
     """The verb in a process of its own, which hears ``text`` all the time; it has heard it once already."""
     board, port = line
     process = subprocess.Popen([sys.executable, "-m", "gradloom.rtl.cli", "monitor", "--port", port, "--baud", "9600"],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               # A shell that runs the tests in the background leaves interrupts ignored.
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     heard = threading.Event()
 
     def talk():

@@ -16,7 +16,7 @@ VERBS = sorted(command.name or command.callback.__name__ for command in app.regi
 def test_the_verbs_are_those_of_the_manual():
     assert VERBS == ["boards", "build", "compare", "doctor", "fetch", "finetune", "flash", "generate",
                      "generate-text", "load", "monitor", "pack", "plan", "predict", "presets", "quantize", "report",
-                     "run", "selftest", "units"]
+                     "run", "selftest", "sweep", "units"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
