@@ -16,7 +16,8 @@ from gradloom.rtl.linear.parts import PartSequencer
 from gradloom.rtl.linear.weights import TILE_ARG, Dequantizer, TileBuffer, TileKind
 from gradloom.rtl.linear.words import Requantize
 from gradloom.rtl.plan.assembler import Assembler, Instruction
-from gradloom.rtl.plan.linear import ProductJob, chain
+from gradloom.rtl.plan.jobs import ProductJob
+from gradloom.rtl.plan.linear import chain
 
 from .linear_perf_queues import Output, Taken
 from .linear_perf_side import Gradient, Kept, Update

@@ -2,16 +2,13 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ..config import LinearConfig
 from ..control.signature import ControlOpcode, Engine
 from ..linear.machine import OPERAND_ARG, Destination
 from .assembler import Instruction, pack
+from .jobs import ProductJob
 from .side import load
-
-if TYPE_CHECKING:
-    from .linear import ProductJob
 
 __all__ = ["FREE", "Input", "Inputs", "READY", "wait_for"]
 
@@ -48,7 +45,7 @@ class Inputs:
     as there is room while products before are under way. An adapter does not go on at the start.
     """
 
-    def __init__(self, jobs: Sequence["ProductJob"], config: LinearConfig) -> None:
+    def __init__(self, jobs: Sequence[ProductJob], config: LinearConfig) -> None:
         self.jobs, self.config = jobs, config
         self.starts: list[int] = []
         self.lanes: list[int] = []

@@ -19,12 +19,12 @@ from ..linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from .assembler import Assembler, Instruction, pack
 from .descent import AdamW, command
 from .inputs import FREE, READY, Input, Inputs, wait_for
+from .jobs import ProductJob, Transfer
 from .side import PIECE, Phase, Piece, append, gradient, load, store, update
 
-__all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "ProductJob", "Transfer", "chain", "codebook_table",
+__all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "chain", "codebook_table",
            "codebook_words", "codes", "dense_tile", "fraction_bits", "hidden", "tile_moments", "tile_rows",
            "untile_moments", "untile_rows"]
-
 
 
 def fraction_bits(values: np.ndarray, width: int, *, headroom: int = 0) -> int:
@@ -199,7 +199,7 @@ class LayerPlan:
         self.stream = shape.stream(config)
         self.rows, self.columns = self.stream.tiles
 
-    def job(self, *, backward: bool = False) -> "ProductJob":
+    def job(self, *, backward: bool = False) -> ProductJob:
         """The product that makes ``y`` from ``x``, or ``dx`` from ``dy``; h stays under slot 0, or 1 backward."""
         shape, at = self.shape, self.place
         inner, outer = (self.rows, self.columns) if backward else (self.columns, self.rows)
@@ -231,7 +231,7 @@ class LayerPlan:
         program.add(Engine.CONTROL, ControlOpcode.FENCE)
 
     @property
-    def _hidden(self) -> "Transfer":
+    def _hidden(self) -> Transfer:
         return hidden(self.place.h, self.config, slot=0, tokens=self.shape.tokens, rank=self.shape.rank)
 
     def gradients(self, program: Assembler) -> None:
@@ -269,15 +269,6 @@ class LayerPlan:
 
     def _beats(self, tiles: int, rows: int) -> int:
         return tiles * rows * self.config.edge // self.config.beat_words
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Bytes between memory and the machine: ``offset`` in the window, beats, and the argument of the command."""
-
-    offset: int
-    beats: int
-    argument: int
 
 
 def codes(stream: StreamShape, tables: int, tiles: int, frac: int, config: LinearConfig, *,
@@ -321,28 +312,6 @@ def dense_tile(offset: int, config: LinearConfig, *, rows: int, kind: TileKind =
     if kind == TileKind.CODES:
         raise ValueError(f"kind={kind.name}: must be WORDS or HALVES")
     return Transfer(offset, rows * kind.row_beats, pack(TILE_ARG, {"kind": kind}))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProductJob:
-    """A product and what it needs on chip: ``operands`` and ``lanes`` before it starts, ``tables`` before ``tiles``.
-
-    Only tiles of codes need tables. ``stride``: bytes from a tile of ``result`` to the next, where they are not behind
-    each other.
-    """
-
-    tables: Transfer | None
-    operands: Transfer
-    lanes: tuple[Transfer, ...]
-    tiles: tuple[Transfer, ...]
-    result: Transfer
-    inner: int
-    outer: int
-    tokens: int
-    rank: int
-    backward: bool
-    shifts: dict[str, int]
-    stride: int | None = None
 
 
 def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..config import LinearConfig
 from ..control.signature import TOKENS, ControlOpcode, Engine
 from .assembler import Instruction
-from .linear import ProductJob, Transfer
+from .jobs import ProductJob, Transfer
 
 __all__ = ["PAUSE", "apart", "cut", "is_pause"]
 

@@ -12,7 +12,8 @@ from ..linear.machine import Destination
 from ..linear.weights import TileKind
 from . import side
 from .assembler import Assembler
-from .linear import ProductJob, Transfer, codes, dense_tile, hidden
+from .jobs import ProductJob, Transfer
+from .linear import codes, dense_tile, hidden
 from .operations import (
     EDGE,
     Adapter,

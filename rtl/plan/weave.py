@@ -25,7 +25,8 @@ from ..linear.machine import Destination, Source
 from ..linear.share import VECTOR
 from .assembler import Assembler, Instruction
 from .inputs import FREE, READY, Input, Inputs, wait_for
-from .linear import ProductJob, Transfer, hidden
+from .jobs import ProductJob, Transfer
+from .linear import hidden
 from .sections import PAUSE, apart, cut
 from .side import Phase, Piece, append, load, store
 

@@ -6,11 +6,10 @@ import pytest
 
 from gradloom.rtl.linear.weights import TileKind
 from gradloom.rtl.plan.assembler import Assembler
+from gradloom.rtl.plan.jobs import ProductJob, Transfer
 from gradloom.rtl.plan.linear import (
     LayerMap,
     LayerPlan,
-    ProductJob,
-    Transfer,
     chain,
     dense_tile,
     tile_rows,
