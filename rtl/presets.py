@@ -47,7 +47,7 @@ PRESETS = {
         Preset(
             name="edge-qlora-genesys2",
             board="genesys2",
-            summary="QLoRA: a language model's NF4 linear layers with adapters; RTL of linear layers only so far",
+            summary="QLoRA: a language model's adapters beside NF4 linears; whole training steps on the accelerator",
             config=LinearConfig(),
         ),
         Preset(
