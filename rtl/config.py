@@ -177,8 +177,8 @@ class LinearConfig:
         1: a second program runs between parts of the first, where that yields; 0 saves its registers.
     address_bits, outstanding, queue_depth, clock_mhz : int
         As in :class:`Config`.
-    packing : bool
-        Knows how to write words and moments back as quantised blocks, and to read them again.
+    packing : int
+        1: knows how to write words and moments back as quantised blocks, and to read them again; 0 saves the unit.
     """
 
     edge: int = 64
@@ -197,14 +197,12 @@ class LinearConfig:
     outstanding: int = 8
     queue_depth: int = 16
     clock_mhz: int = 200
-    packing: bool = False
+    packing: int = 0
 
     def __post_init__(self):
-        if not isinstance(self.packing, bool):
-            raise ValueError(f"packing={self.packing!r}: must be True or False")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name != "packing" and (not isinstance(value, int) or isinstance(value, bool)):
+            if not isinstance(value, int) or isinstance(value, bool):
                 raise ValueError(f"{field.name}={value!r}: must be an integer")
         if self.edge not in (16, 32, 64):
             raise ValueError(f"edge={self.edge}: must be 16, 32 or 64")
@@ -221,8 +219,9 @@ class LinearConfig:
             value, (low, high) = getattr(self, field), _BOUNDS[field]
             if not low <= value <= high:
                 raise ValueError(f"{field}={value}: must be from {low} to {high}")
-        if self.requests not in (0, 1):
-            raise ValueError(f"requests={self.requests}: must be 0 or 1")
+        for field in ("requests", "packing"):
+            if getattr(self, field) not in (0, 1):
+                raise ValueError(f"{field}={getattr(self, field)}: must be 0 or 1")
         for field, low, high in (("tokens", 2, 256), ("depth", 16, 65536), ("lane_depth", 16, 65536),
                                  ("groups", 2, 4096), ("features", self.edge // 4, 2048),
                                  ("head", self.edge // 4, 1024)):

@@ -210,7 +210,7 @@ class _Asked:
         config = self.preset.config
         if self.engine != "rtl":
             return None
-        return dataclasses.replace(config, packing=config.packing or STORES[self.store] is not None)
+        return dataclasses.replace(config, packing=int(config.packing or STORES[self.store] is not None))
 
     @property
     def rule(self) -> float | MachineAdamW:

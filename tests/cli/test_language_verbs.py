@@ -261,7 +261,7 @@ def test_the_preset_is_generated_with_its_project(run, tmp_path, monkeypatch):
     assert report["board"] == "genesys2" and report["parameters"]["edge"] == 16
     assert "project" not in report
     assert not {"forecast", "workload", "memory_map"} & set(report)
-    assert sum(report["counted"]["dsp"].values()) == 16 * 5 + 17 + 2 * 4 + 4 + 9 + 11
+    assert sum(report["counted"]["dsp"].values()) == 16 * 5 + 17 + 2 * 4 + 4 + 8 + 7
     assert {port["name"]: port["width"] for port in report["ports"]}["m_axi_rdata"] == 64
     files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert {"report.json", "registers/registers.md", "registers/gradloom.xml", "rtl/gradloom.v", "board/mig.prj",

@@ -7,7 +7,7 @@ from gradloom.sim.linear_run import Layer, LinearMachine
 
 #: Builds in seconds, with every engine there is.
 SMALL = LinearConfig(edge=16, columns=4, outputs=2, dots=1, rank=4, tokens=8, depth=128, lane_depth=64, groups=4,
-                     features=256, head=16, packing=True)
+                     features=256, head=16, packing=1)
 
 
 def make_layer(outputs, inputs, tokens, rank, *, edge=SMALL.edge, seed=0):

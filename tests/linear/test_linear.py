@@ -157,7 +157,7 @@ def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(mach
 
 
 @pytest.mark.parametrize("engine, layout, opcode", [
-    (Engine.ARRAY, LinearOperands, 1), (Engine.HEAD, GradientOperands, 1), (Engine.ENCODE, UpdateOperands, 2),
+    (Engine.ARRAY, LinearOperands, 1), (Engine.HEAD, GradientOperands, 1), (Engine.ENCODE, UpdateOperands, 4),
     (Engine.ENCODE, UpdateOperands, VECTOR - 1), (Engine.ENCODE, VectorOperands, VECTOR + max(VectorOpcode) + 1),
     (Engine.ENCODE, VectorOperands, 255),
 ], ids=["linear", "gradient", "update", "last of update", "vector", "last of vector"])

@@ -12,8 +12,8 @@ from gradloom.rtl.linear.update import UpdateEngine, UpdateOpcode
 from gradloom.rtl.plan.assembler import pack as packed_args
 from gradloom.sim.reference.packed import noise, pack, unpack
 
-SMALL = LinearConfig(edge=16, columns=4, outputs=2, rank=4, packing=True)
-MIDDLE, LARGE = LinearConfig(edge=32, packing=True), LinearConfig(packing=True)
+SMALL = LinearConfig(edge=16, columns=4, outputs=2, rank=4, packing=1)
+MIDDLE, LARGE = LinearConfig(edge=32, packing=1), LinearConfig(packing=1)
 
 
 def words(rng, blocks, edge):

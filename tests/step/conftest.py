@@ -12,7 +12,7 @@ MODEL = LanguageModel(name="small", hidden=128, inter=192, layers=2, heads=2, kv
                       context=64, rope_theta=100.0, norm_eps=1e-5, tied=False)
 TOKENS = (3, 14, 15, 9, 2, 6, 5, 3, 49)
 CONFIG = LinearConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256,
-                      packing=True)
+                      packing=1)
 TARGETS = ("q_proj", "v_proj", "down_proj")
 
 
