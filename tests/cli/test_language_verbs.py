@@ -248,7 +248,7 @@ def test_a_loss_that_is_no_number_ends_a_fine_tune(run, here, monkeypatch):
 
 def test_presets_are_listed(run):
     listed = {each["name"]: each for each in json.loads(run("presets", "--json")[1])}
-    assert listed[PRESET]["board"] == "genesys2" and "linear layers" in listed[PRESET]["summary"]
+    assert listed[PRESET]["board"] == "genesys2" and "NF4 linears" in listed[PRESET]["summary"]
 
 
 def test_the_preset_is_generated_with_its_project(run, tmp_path, monkeypatch):
