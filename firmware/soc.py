@@ -8,12 +8,13 @@ from enum import IntEnum
 
 from . import registers
 
-__all__ = ["DONE", "FAILED", "HEADER_BYTES", "RAM_BYTES", "TUNER_RAM_BYTES", "Job", "Kept", "Program", "Result",
-           "ResultKind", "Run", "parse_error", "parse_losses", "parse_run"]
+__all__ = ["DONE", "FAILED", "HEADER_BYTES", "MAX_PROGRAMS", "RAM_BYTES", "TUNER_RAM_BYTES", "Job", "Kept", "Program",
+           "Result", "ResultKind", "Run", "parse_error", "parse_losses", "parse_run"]
 
 _MAGIC = b"GLRN"
 _LAYOUT = 2
-_MAX_PROGRAMS = 180
+#: Programs that a job's header has room for.
+MAX_PROGRAMS = 180
 _MAX_RESULTS = 16
 #: What the firmware makes of a job's first four bytes.
 DONE, FAILED = b"DONE", b"FAIL"
@@ -119,8 +120,8 @@ class Job:
     def __post_init__(self) -> None:
         if self.window_offset % 4096 or self.window_offset < HEADER_BYTES:
             raise ValueError(f"window_offset must be a multiple of 4096 after the header, not {self.window_offset}")
-        if not 1 <= len(self.programs) <= _MAX_PROGRAMS:
-            raise ValueError(f"programs: 1 to {_MAX_PROGRAMS}, not {len(self.programs)}")
+        if not 1 <= len(self.programs) <= MAX_PROGRAMS:
+            raise ValueError(f"programs: 1 to {MAX_PROGRAMS}, not {len(self.programs)}")
         if len(self.results) > _MAX_RESULTS:
             raise ValueError(f"results: at most {_MAX_RESULTS}, not {len(self.results)}")
         ends = [*(each.offset + len(each.code) for each in self.programs),

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradloom.firmware.card import Section, write_card
 from gradloom.firmware.registers import COMMAND_BYTES
-from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Program, Result, ResultKind
+from gradloom.firmware.soc import HEADER_BYTES, MAX_PROGRAMS, Job, Kept, Program, Result, ResultKind
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.emit import staged_file
 from gradloom.rtl.models.lora import Adapter
@@ -19,12 +19,10 @@ from gradloom.rtl.plan.operations import SPARE
 from gradloom.rtl.plan.step import Layout, lower
 from gradloom.rtl.plan.transformer import LOSS, TARGETS
 
-from .step_run import Frozen, Training, largest, place_frozen
+from .step_run import Frozen, Training, as_bytes, largest, place_frozen
 
-__all__ = ["MAX_STEPS", "BoardJob", "board_job", "rehearsed", "write_card_image"]
+__all__ = ["BoardJob", "board_job", "rehearsed", "write_card_image"]
 
-#: Programs that a job's header has room for.
-MAX_STEPS = 180
 #: Cycles without progress after which the board gives a step up; no command takes so long.
 _WATCHDOG = 100_000_000
 _PAGE = 4096
@@ -41,6 +39,11 @@ class BoardJob:
     job: Job
     frac: Mapping[str, int]
     layout: Layout
+
+
+def _whole(data: bytes) -> bytes:
+    """Padded to a multiple of 64, as a tensor and a program have their places."""
+    return data + bytes(-len(data) % 64)
 
 
 def rehearsed(trainings: Sequence[Training], steps: int) -> dict[str, int]:
@@ -75,8 +78,8 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
     In the window lie the adapters, one behind the other (what is kept), tables and texts, the frozen matrices, what
     steps make, and their programs.
     """
-    if not 1 <= steps <= MAX_STEPS:
-        raise ValueError(f"steps={steps}: a job has from 1 to {MAX_STEPS}")
+    if not 1 <= steps <= MAX_PROGRAMS:
+        raise ValueError(f"steps={steps}: a job has from 1 to {MAX_PROGRAMS}")
     if len({len(text) for text in texts}) != 1:
         raise ValueError("texts: all must have the same number of tokens")
     told = tell or (lambda done, total, text: None)
@@ -88,7 +91,7 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
 
     def bring(name: str, data: bytes) -> None:
         layout.place(name, len(data))
-        brought.extend(data + bytes(-len(data) % 64))
+        brought.extend(_whole(data))
 
     first = trainings[0].data(frac)
     for name in adapters:
@@ -100,7 +103,7 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
         if name not in own and name not in layout.offsets:
             bring(name, data)
     for number, training in enumerate(trainings):
-        data_of = training.data(frac)
+        data_of = training.start_data(frac) | as_bytes({TARGETS: training.targets})
         for name in own:
             bring(f"{number}:{name}", data_of[name])
     place_frozen(trainings[0], layout)
@@ -132,13 +135,11 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
     frozen_at = at + min(layout[name] for name in frozen.words if name in layout.offsets)
     sections = (
         Section(name="adapters, texts", parts=(bytes(brought),), offset=at),
-        Section(name="weights", parts=tuple(each + bytes(-len(each) % 64) for each in frozen_parts), offset=frozen_at),
-        Section(name="programs", parts=tuple(code + bytes(-len(code) % 64) for code in programs),
-                offset=at + placed[0].offset),
+        Section(name="weights", parts=tuple(map(_whole, frozen_parts)), offset=frozen_at),
+        Section(name="programs", parts=tuple(map(_whole, programs)), offset=at + placed[0].offset),
         Section(name="job", parts=(job.header(),), offset=0),
     )
     return BoardJob(sections=sections, job=job, frac=frac, layout=layout)
-
 
 
 def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, memory_bytes: int) -> dict[str, Any]:

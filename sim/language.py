@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.boards import find
+from gradloom.firmware.soc import MAX_PROGRAMS
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.instant import holds_instant, load_instant, save_instant
@@ -27,7 +28,6 @@ from gradloom.rtl.plan.transformer import Step
 from gradloom.rtl.presets import Preset
 
 from . import instant_language
-from .board_job import MAX_STEPS as MAX_JOB_STEPS
 from .board_job import board_job, write_card_image
 from .reference.descent import AdamW, Optimizer, Sgd
 from .reference.llama import Cache, Llama
@@ -265,8 +265,8 @@ def _check_card(preset: Preset, steps: int, accumulate: int, store: str) -> None
         raise ValueError(f"accumulate={accumulate}: must be 1 with --card")
     if store != "words":
         raise ValueError(f"store={store}: must be words with --card")
-    if steps > MAX_JOB_STEPS:
-        raise ValueError(f"steps={steps}: a card brings from 1 to {MAX_JOB_STEPS}")
+    if steps > MAX_PROGRAMS:
+        raise ValueError(f"steps={steps}: a card brings from 1 to {MAX_PROGRAMS}")
 
 
 def _write_card(asked: _Asked, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], output: Path,

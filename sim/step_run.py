@@ -327,11 +327,14 @@ class Training:
 
     # ---- in memory
 
+    def start_data(self, frac: Mapping[str, int]) -> dict[str, bytes]:
+        """Of the text, and sums of those before it, what is not in memory yet, as it lies there, by name."""
+        return {name: tile_rows(encoded(values, frac[name], tensor.form), EDGE)
+                for name, (tensor, values) in self.starts.items() if name not in self.known}
+
     def data(self, frac: Mapping[str, int]) -> dict[str, bytes]:
         """What the step does not make, as it lies in memory, by name; the frozen matrices aside."""
-        return {name: tile_rows(encoded(values, frac[name], tensor.form), EDGE)
-                for name, (tensor, values) in self.starts.items() if name not in self.known
-                } | as_bytes(self.tables(frac))
+        return self.start_data(frac) | as_bytes(self.tables(frac))
 
     def memory(self, frac: Mapping[str, int], layout: Layout) -> dict[int, bytes]:
         """The same by offset, as far as ``layout`` has a place for it."""
