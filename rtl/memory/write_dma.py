@@ -111,7 +111,9 @@ class WriteDMA(wiring.Component):
         refused = Signal(8)
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
         # Of the next burst; a cycle behind ``offset`` and ``beats``.
-        length, final, room = Signal(5), Signal(), Signal(5)
+        length = Signal(5)
+        final = Signal()
+        room = Signal(5)
         for register, value in zip(
             (length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)
         ):

@@ -6,6 +6,7 @@ from claim import Claim
 from gradloom.rtl.control.axilite import RegisterFile
 from gradloom.rtl.memory.axi import BOUNDARY, BURST_BEATS
 from gradloom.rtl.memory.read_dma import ReadDMA
+from gradloom.rtl.memory.window import burst_beats
 from gradloom.rtl.memory.write_dma import WriteDMA
 
 __all__ = ["register_file", "read_window", "read_protocol", "write_window", "write_protocol",
@@ -104,11 +105,17 @@ def _transfer(claim, inside, dma, *, size, data_bits):
     shift = exact_log2(data_bits // 8)
     offset, beats = inside["offset"], inside["beats"]
     under_way = inside.state("BURST", "MEASURE")
-    claim.check("states", inside.state())
-    claim.check("rest_is_aligned", ~under_way | (offset[:shift] == 0))
-    claim.check("rest_is_something", ~under_way | (beats != 0))
-    claim.check("rest_is_within", ~under_way | (offset + (beats << shift) <= size))
+    claim.lemma("states", inside.state())
+    claim.lemma("rest_is_aligned", ~under_way | (offset[:shift] == 0))
+    claim.lemma("rest_is_something", ~under_way | (beats != 0))
+    claim.lemma("rest_is_within", ~under_way | (offset + (beats << shift) <= size))
+    _measured(claim, inside, data_bits=data_bits)
     claim.cover("many_bursts", inside.state("MEASURE"))
+
+
+def _measured(claim, inside, *, data_bits):
+    now = zip(("length", "final", "room"), burst_beats(inside["offset"], inside["beats"], data_bits=data_bits))
+    claim.lemma("burst_is_measured", ~inside.state("BURST") | Cat(inside[name] == value for name, value in now).all())
 
 
 def read_window(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
@@ -136,7 +143,7 @@ def _in_short_queue(claim, inside, name, depth, dma):
     fill = inside[f"{name}.fill"]
     level = Signal(range(depth + 1), name=f"{name}_level")
     claim.m.d.comb += level.eq(sum(fill[n] for n in range(depth - 1)) + inside[f"{name}.r_rdy"])
-    claim.check(f"{name}_in_thermometer", (fill & (fill + 1)[:depth - 1]) == 0)
+    claim.lemma(f"{name}_in_thermometer", (fill & (fill + 1)[:depth - 1]) == 0)
     return level
 
 
@@ -147,13 +154,10 @@ def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     inside = claim.place(dma, memories=lambda memory: "any")
     base, size = _free_engine(claim, dma, address_bits=address_bits)
     _transfer(claim, inside, dma, size=size, data_bits=data_bits)
-    _buffered(claim, inside, dma)
     axi = dma.axi
     _address_rules(claim, "aw", valid=axi.awvalid, address=axi.awaddr, length=axi.awlen, base=base, size=size,
                    data_bits=data_bits, address_bits=address_bits)
     claim.holds("aw", Channel(axi, "aw"))
-    claim.holds("w", Channel(axi, "w"))
-    claim.holds("request", dma.o_request, unless=dma.abort)
     return claim
 
 
@@ -185,8 +189,8 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     # A burst is in the queue from when its address is made until its last beat goes on.
     lasts = (inside["head_valid"] & inside["head"][-1]) + (inside["skid_valid"] & inside["skid"][-1])
     level = _in_short_queue(claim, inside, "bursts", outstanding, dma)
-    claim.check("every_burst_is_known", level == flying + axi.arvalid + lasts)
-    claim.check("shown_in_time", (level == 0) | inside["bursts.r_rdy"] | (inside["asked"] & (level == 1)))
+    claim.lemma("every_burst_is_known", level == flying + axi.arvalid + lasts)
+    claim.lemma("shown_in_time", (level == 0) | inside["bursts.r_rdy"] | (inside["asked"] & (level == 1)))
     # A command has a context from when it is accepted until its last burst goes on.
     fill, read = inside["bursts.fill"], inside.find("place", "bursts")[1]
     words, = (memory.words for memory in inside.kept if hasattr(memory, "words"))
@@ -202,20 +206,20 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     contexts = Signal(4, name="contexts_level")
     m.d.comb += contexts.eq(inside["contexts.inner_level"] + inside["contexts.r_rdy"])
     normal = ~inside["failed"] & ~dropped
-    claim.check("every_command_is_known", ~normal | (contexts == ends + inside.state("BURST", "MEASURE")))
-    claim.check("last_burst_is_last", ~normal | ~open_ | inside.state("BURST", "MEASURE"))
-    claim.check("places", (read < outstanding - 1) & (inside.find("place", "bursts")[0] < outstanding - 1))
+    claim.lemma("every_command_is_known", ~normal | (contexts == ends + inside.state("BURST", "MEASURE")))
+    claim.lemma("last_burst_is_last", ~normal | ~open_ | inside.state("BURST", "MEASURE"))
+    claim.lemma("places", (read < outstanding - 1) & (inside.find("place", "bursts")[0] < outstanding - 1))
     write = inside.find("place", "bursts")[0]
     stored = sum(fill[n] for n in range(outstanding - 1))
-    claim.check("between_places", (read + stored == write) | (read + stored == write + outstanding - 1))
-    claim.check("context_is_there", ~dma.o.valid | inside["contexts.r_rdy"])
-    claim.check("contexts_fit", inside["contexts.inner_level"] <= 3)
-    claim.check("states", inside.state())
-    claim.check("context_in_time", ~normal | (contexts == 0) | inside["contexts.r_rdy"] | (contexts == 1))
-    claim.check("head_is_known", ~inside["head_valid"] | inside["bursts.r_rdy"])
-    claim.check("rest_follows", (flying != 0) | Mux(inside["skid_valid"], inside["skid"][-1],
+    claim.lemma("between_places", (read + stored == write) | (read + stored == write + outstanding - 1))
+    claim.lemma("context_is_there", ~dma.o.valid | inside["contexts.r_rdy"])
+    claim.lemma("contexts_fit", inside["contexts.inner_level"] <= 3)
+    claim.lemma("states", inside.state())
+    claim.lemma("context_in_time", ~normal | (contexts == 0) | inside["contexts.r_rdy"] | (contexts == 1))
+    claim.lemma("head_is_known", ~inside["head_valid"] | inside["bursts.r_rdy"])
+    claim.lemma("rest_follows", (flying != 0) | Mux(inside["skid_valid"], inside["skid"][-1],
                                                     ~inside["head_valid"] | inside["head"][-1]))
-    claim.check("skid_behind_head", ~inside["skid_valid"] | inside["head_valid"])
+    claim.lemma("skid_behind_head", ~inside["skid_valid"] | inside["head_valid"])
     claim.cover("all_in_flight", flying == outstanding)
     claim.cover("idle_again", dma.idle & claim.past(~dma.idle, "idle"))
     return claim
@@ -225,10 +229,10 @@ def _buffered(claim, inside, dma):
     """Beats of STORE are in a burst, in the buffer, or still to come: none is lost and none comes twice."""
     loose, pull, more, beats = inside["loose"], inside["pull"], inside["more"], inside["beats"]
     under_way = inside.state("BURST", "MEASURE")
-    claim.check("more_to_come", ~under_way | (more == (pull != 0)))
-    claim.check("all_beats_are_somewhere", ~under_way | (loose + pull == beats))
-    claim.check("nothing_left_behind", under_way | ((loose == 0) & ~more & ~dma.o_request.valid))
-    claim.check("nothing_before_the_request", ~dma.o_request.valid | ((loose == 0) & inside.state("BURST")))
+    claim.lemma("more_to_come", ~under_way | (more == (pull != 0)))
+    claim.lemma("all_beats_are_somewhere", ~under_way | (loose + pull == beats))
+    claim.lemma("nothing_left_behind", under_way | ((loose == 0) & ~more & ~dma.o_request.valid))
+    claim.lemma("nothing_before_the_request", ~dma.o_request.valid | ((loose == 0) & inside.state("BURST")))
 
 
 def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
@@ -270,39 +274,43 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     claim.check("takes_answers_at_once", axi.bready)
     claim.check("no_more_than_may_be", addressed <= outstanding)
     claim.check("idle_means_idle", ~dma.idle | ((addressed == 0) & (sent == 0)))
-    claim.check("buffer_has_what_is_sent", ~inside.wire("move") | inside.wire("beats.r_rdy"))
+    claim.lemma("buffer_has_what_is_sent", ~inside.wire("move") | inside.wire("beats.r_rdy"))
     claim.cover("idle_again", dma.idle & claim.past(~dma.idle, "idle"))
+
+    claim.holds("w", Channel(axi, "w"))
+    claim.holds("request", dma.o_request, unless=dma.abort)
 
     # How its registers belong together.
     _buffered(claim, inside, dma)
-    claim.check("states", inside.state())
-    claim.check("rest_is_something", ~inside.state("BURST", "MEASURE") | (inside["beats"] != 0))
+    _measured(claim, inside, data_bits=data_bits)
+    claim.lemma("states", inside.state())
+    claim.lemma("rest_is_something", ~inside.state("BURST", "MEASURE") | (inside["beats"] != 0))
     lengths, = (memory.words for memory in inside.kept if hasattr(memory, "words"))
     waiting, first = inside["lengths.level"], inside["lengths.consume"]
     flying = inside["bursts.level"]
     last = axi.wvalid & axi.wlast
     moved, head = inside["sent"], Array(lengths)[first]
-    claim.check("waiting_fits", waiting <= 4)
-    claim.check("lengths_in_a_row", ((first + waiting) & 3) == inside["lengths.produce"])
-    claim.check("flying_fits", flying <= outstanding)
-    claim.check("flying_by_address", flying == addressed + axi.awvalid)
-    claim.check("flying_by_data", flying == sent + waiting + last)
-    claim.check("begun_by_data", ((begun + offered) & 15) == waiting + last)
-    claim.check("moved_of_head", Mux(waiting == 0, moved == 0, moved <= head))
-    claim.check("beat_of_moved", Mux(last, moved == 0, beat + axi.wvalid == moved))
-    claim.check("begun_at_most", begun <= 5)
+    claim.lemma("waiting_fits", waiting <= 4)
+    claim.lemma("lengths_in_a_row", ((first + waiting) & 3) == inside["lengths.produce"])
+    claim.lemma("flying_fits", flying <= outstanding)
+    claim.lemma("flying_by_address", flying == addressed + axi.awvalid)
+    claim.lemma("flying_by_data", flying == sent + waiting + last)
+    claim.lemma("begun_by_data", ((begun + offered) & 15) == waiting + last)
+    claim.lemma("moved_of_head", Mux(waiting == 0, moved == 0, moved <= head))
+    claim.lemma("beat_of_moved", Mux(last, moved == 0, beat + axi.wvalid == moved))
+    claim.lemma("begun_at_most", begun <= 5)
     # The one that is followed is on its way out or in the queue of lengths.
     place = ahead - last
-    claim.check("followed_is_known", ~followed | (ahead + 1 <= begun + 0) & Mux(
+    claim.lemma("followed_is_known", ~followed | (ahead + 1 <= begun + 0) & Mux(
         last & (ahead == 0), beat == length, (place < waiting) & (Array(lengths)[(first + place) & 3] == length)))
-    claim.check("new_one_is_last", ~offered | (waiting != 0) & (
+    claim.lemma("new_one_is_last", ~offered | (waiting != 0) & (
         Array(lengths)[(first + waiting - 1) & 3] == axi.awlen[:4]) & (axi.awlen[4:] == 0))
     total = sum(Mux(waiting > n, Array(lengths)[(first + n) & 3] + 1, 0) for n in range(4)) - moved
     dropped = Signal(8, name="dropped")
     m.d.comb += dropped.eq(inside["beats.level"] - inside["loose"] - total)
-    claim.check("dropped_by_abort_only", (dropped == 0) | claim.past(dma.abort, "abort"))
-    claim.check("buffer_fits", inside["beats.level"] <= 2 * BURST_BEATS)
-    claim.check("loose_is_buffered", inside["loose"] + total <= inside["beats.level"])
+    claim.lemma("dropped_by_abort_only", (dropped == 0) | claim.past(dma.abort, "abort"))
+    claim.lemma("buffer_fits", inside["beats.level"] <= 2 * BURST_BEATS)
+    claim.lemma("loose_is_buffered", inside["loose"] + total <= inside["beats.level"])
     return claim
 
 
@@ -313,6 +321,7 @@ def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     inside = claim.place(dma, memories=lambda memory: "any")
     claim.drive(dma)
     long = _held(claim, dma.abort)
+    claim.lemma("states", inside.state())
     claim.check("in_its_first_state", ~long | inside.state("IDLE"))
     claim.check("without_error", ~long | (~dma.port.error.valid & ~inside["failed"]))
     claim.check("silent", ~long | (~dma.o.valid & ~dma.o_fetch.valid & ~dma.port.done))
@@ -332,6 +341,7 @@ def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     inside = claim.place(dma, memories=lambda memory: "any")
     claim.drive(dma)
     long = _held(claim, dma.abort)
+    claim.lemma("states", inside.state())
     claim.check("in_its_first_state", ~long | inside.state("IDLE"))
     claim.check("without_error", ~long | (~dma.port.error.valid & ~inside["failed"]))
     claim.check("silent", ~long | (~dma.o_request.valid & ~dma.port.done & ~dma.i.ready))

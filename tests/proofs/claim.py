@@ -20,6 +20,8 @@ class Claim:
         Free in every cycle.
     names : list of str
         Of what must hold, in order; those of ``covers`` must be within reach.
+    lemmas : list of str
+        Of what only helps to show that: how the registers of a unit belong together.
     """
 
     def __init__(self):
@@ -27,7 +29,7 @@ class Claim:
         self.clock = ClockDomain("sync", reset_less=True)
         self.m.domains.sync = self.clock
         self.inputs = []
-        self.names, self.assumed, self.covers = [], [], []
+        self.names, self.lemmas, self.assumed, self.covers = [], [], [], []
         self._first = None
 
     def free(self, shape, name):
@@ -71,6 +73,10 @@ class Claim:
     def check(self, name, condition):
         """``condition`` holds in every cycle."""
         self._say("assert", self.names, name, condition)
+
+    def lemma(self, name, condition):
+        """``condition`` holds in every cycle, by which others are shown; of a broken unit it is not asked."""
+        self._say("lemma", self.lemmas, name, condition)
 
     def assume(self, name, condition):
         """Only runs in which ``condition`` holds in every cycle are looked at."""

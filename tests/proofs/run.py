@@ -27,7 +27,8 @@ def outcome(proof, directory):
     verdict = circuit.prove(proof.method, proof.depth, proof.seconds)
     row = {"name": proof.name, "rule": proof.rule, "preset": proof.preset, "method": proof.method,
            "depth": verdict.depth, "unbounded": proof.method != "bounded", "holds": verdict.holds,
-           "detail": verdict.detail, "claims": circuit.claim.names, "assumes": circuit.claim.assumed,
+           "detail": verdict.detail, "claims": circuit.claim.names, "lemmas": circuit.claim.lemmas,
+           "assumes": circuit.claim.assumed,
            "uncovered": circuit.uncovered(proof.cover_depth, proof.seconds) if proof.cover_depth else [],
            "broken": None}
     if proof.broken:

@@ -38,8 +38,8 @@ def element(unit=PE, *, precision=Precision()):
     claim.assume("planned", next_added < 1 << precision.sum - precision.x)
     m.d.sync += [exact.eq(Mux(use, product, 0) + Mux(down, pe.p_i, 0) + Mux(own, exact, 0)), added.eq(next_added)]
     claim.check("exact", exact == pe.p_o)
-    claim.check("bounded", _within(exact, added, scale))
-    claim.check("added_fits", added < 1 << precision.sum - precision.x)
+    claim.lemma("bounded", _within(exact, added, scale))
+    claim.lemma("added_fits", added < 1 << precision.sum - precision.x)
     claim.cover("negative", pe.p_o < 0)
     claim.cover("accumulates", use & own & (added > 1))
     return claim

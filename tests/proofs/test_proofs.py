@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from catalog import OPEN, PROOFS  # noqa: E402
 from claim import Claim  # noqa: E402
 from mutants import mutant  # noqa: E402
-from prover import Circuit, tools_missing  # noqa: E402
+from prover import Circuit, solver_missing  # noqa: E402
 from run import outcome  # noqa: E402
 
 from gradloom.rtl.stream.queue import ShortQueue  # noqa: E402
@@ -18,7 +18,7 @@ from gradloom.rtl.stream.queue import ShortQueue  # noqa: E402
 
 @pytest.mark.parametrize("proof", [proof for proof in PROOFS if proof.quick], ids=lambda proof: proof.name)
 def test_a_quick_proof_holds_and_finds_the_broken_unit(proof, tmp_path):
-    if proof.method == "induction" and tools_missing():
+    if proof.method == "induction" and solver_missing():
         # What k-induction proves ABC proves as well, by an invariant of its own; that takes longer.
         proof = dataclasses.replace(proof, method="reach")
     row = outcome(proof, tmp_path)
