@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from .adapter_store import HEADER_BYTES
 from .soc import HEADER_BYTES as RESERVED
@@ -77,8 +77,8 @@ def place(name: str, parts: Sequence[Path | bytes], start: int, *, kind: int = P
     return Section(name=name, parts=section.parts, offset=section.offset, kind=kind, capacity=max(section.size, _UNIT))
 
 
-def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int) -> dict[str, int]:
-    """Writes an image into ``file``, which can be sought; returns the CRC-32 of each section by name.
+def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int) -> list[dict[str, Any]]:
+    """Writes an image into ``file``, which can be sought; returns where each section comes to lie, with its CRC-32.
 
     :class:`ValueError` says which section has no place.
     """
@@ -91,7 +91,8 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
             if section.offset < other.end and other.offset < section.end:
                 raise ValueError(f"{section.name} and {other.name} overlap in memory")
         taken.append(section)
-    block, entries, sums = 1, b"", {}
+    block, entries = 1, b""
+    rows: list[dict[str, Any]] = []
     for section in sections:
         file.seek(block * BLOCK)
         total = 0
@@ -101,13 +102,14 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
         size = section.size
         entries += _ENTRY.pack(section.name.encode("ascii"), section.kind, block, size, total, section.offset,
                                section.capacity)
-        sums[section.name] = total
+        rows.append({"name": section.name, "kind": "adapter" if section.kind == ADAPTER else "plain",
+                     "offset": section.offset, "bytes": size, "capacity": section.capacity, "crc32": f"{total:08x}"})
         block += -(-size // BLOCK)
         file.write(bytes(-size % BLOCK))
     body = (struct.pack("<5I", len(sections), block, 0, 0, 0) + entries).ljust(BLOCK - 12, b"\0")
     file.seek(0)
     file.write(_MAGIC + struct.pack("<2I", _LAYOUT, zlib.crc32(body)) + body)
-    return sums
+    return rows
 
 
 def _pieces(section: Section) -> Iterable[bytes]:

@@ -76,9 +76,7 @@ def load(
     if as_json:
         print_json(result)
         return
-    table(result["sections"], ("name", "kind", "offset", "bytes", "capacity", "crc32"), False,
-          title=f"{result['model']} on {output}, {result['bytes']:,} bytes")
-    say(f"to a card: dd if={output} of=/dev/CARD bs=1M conv=fsync, which overwrites what is on it")
+    _say_card(result["sections"], output, result["model"], result["bytes"])
 
 
 def generate_text(
@@ -107,14 +105,20 @@ def generate_text(
     print(f"({len(result['tokens'])} tokens by the float reference, weights in NF4)", file=sys.stderr)
 
 
+def _say_card(sections: list[dict[str, Any]], image: Path, what: str, size: int) -> None:
+    """Prints what is in a memory card's image, and how it gets to a card."""
+    table(sections, ("name", "kind", "offset", "bytes", "capacity", "crc32"), False,
+          title=f"{what} on {image}, {size:,} bytes")
+    say(f"to a card: dd if={image} of=/dev/CARD bs=1M conv=fsync, which overwrites what is on it")
+
+
 def say_tuned(metrics: dict[str, Any], output: Path) -> None:
     """Prints what a fine-tune of a language model did, or what is on the card that shall do it."""
     if "card_bytes" in metrics:
-        table(metrics["sections"], ("name", "offset", "bytes", "crc32"), False,
-              title=f"{metrics['model']}, {metrics['steps']} steps of {metrics['tokens']} tokens")
-        say(f"{metrics['card_bytes']:,} bytes are in {output / 'card.img'}; the board needs "
-            f"{metrics['memory_bytes']:,} bytes of memory. Offsets and fraction bits are in {output / 'job.json'}")
-        say(f"to a card: dd if={output / 'card.img'} of=/dev/CARD bs=1M conv=fsync, which overwrites what is on it")
+        what = f"{metrics['model']}, {metrics['steps']} steps of {metrics['tokens']} tokens"
+        _say_card(metrics["sections"], output / "card.img", what, metrics["card_bytes"])
+        say(f"the board needs {metrics['memory_bytes']:,} bytes of memory. Offsets and fraction bits are in "
+            f"{output / 'job.json'}")
         return
     say(
         f"loss {metrics['loss_before']:.4f} before, [bold]{metrics['loss_after']:.4f}[/bold] after "

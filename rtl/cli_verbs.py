@@ -333,17 +333,13 @@ def load(
         sections.append(card.place(f"adapter {number}", [block], sections[-1].end, kind=card.ADAPTER))
     with staged_file(output) as file:
         packed.check(progress)
-        sums = card.write_card(file, sections, memory_bytes=board.memory_bytes)
+        rows = card.write_card(file, sections, memory_bytes=board.memory_bytes)
         size = file.seek(0, 2)
     return {
         "model": packed.model.name,
         "bytes": size,
         "memory_end": sections[-1].end,
-        "sections": [
-            {"name": each.name, "kind": "adapter" if each.kind == card.ADAPTER else "plain", "offset": each.offset,
-             "bytes": each.size, "capacity": each.capacity, "crc32": f"{sums[each.name]:08x}"}
-            for each in sections
-        ],
+        "sections": rows,
     }
 
 

@@ -147,15 +147,14 @@ def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, m
     the words of each adapter are in what is kept, tiles of 64 features of ``[rank, features]``, with their fraction
     bits."""
     with staged_file(output / "card.img") as file:
-        sums = write_card(file, job.sections, memory_bytes=memory_bytes)
+        sections = write_card(file, job.sections, memory_bytes=memory_bytes)
         size = file.seek(0, 2)
     kept = job.job.kept
     assert kept is not None
     told: dict[str, Any] = {
         **facts, "card_bytes": size, "memory_bytes": job.job.window_offset + job.job.window_bytes,
         "commands": [len(each.code) // COMMAND_BYTES for each in job.job.programs],
-        "sections": [{"name": each.name, "kind": "plain", "offset": each.offset, "bytes": each.size,
-                      "crc32": f"{sums[each.name]:08x}"} for each in job.sections],
+        "sections": sections,
         "kept": {"store": kept.store, "bytes": kept.bytes, "every": kept.every},
         "adapters": {name: {"offset": job.layout[name], "bytes": job.layout.sizes[name],
                             "frac": job.frac[name] + SPARE}
