@@ -29,11 +29,11 @@ IMAGES = {"soc": IMAGE, "tuner": TUNER_IMAGE}
 _RAM_BYTES = {"soc": RAM_BYTES, "tuner": TUNER_RAM_BYTES}
 # What is compiled, and what that includes; a tuner has no memory card.
 _UNITS = {
-    "soc": ("soc_start.S", "soc_main.c", "soc_card.c", "soc_sd.c", "soc_text.c", "gradloom.c", "gradloom_store.c",
-            "gradloom_sum.c"),
-    "tuner": ("soc_start.S", "tuner_main.c", "soc_text.c", "gradloom.c", "gradloom_sum.c"),
+    "soc": ("soc_start.S", "soc_main.c", "soc_card.c", "soc_device.c", "soc_sd.c", "soc_text.c", "gradloom.c",
+            "gradloom_store.c", "gradloom_sum.c"),
+    "tuner": ("soc_start.S", "tuner_main.c", "soc_device.c", "soc_text.c", "gradloom.c", "gradloom_sum.c"),
 }
-_SHARED = ("gradloom.h", "gradloom_sum.h", "soc_text.h", "gradloom_regs.h", "soc_board.h", "soc.ld")
+_SHARED = ("gradloom.h", "gradloom_sum.h", "soc_device.h", "soc_text.h", "gradloom_regs.h", "soc_board.h", "soc.ld")
 _MORE = {"soc": ("gradloom_store.h", "soc_card.h", "soc_sd.h"), "tuner": ()}
 _GCC = ("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc")
 _OPTIONS = ("-Os", "-std=c99", "-ffreestanding", "-fno-builtin", "-ffunction-sections", "-fdata-sections",

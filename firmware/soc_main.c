@@ -12,6 +12,7 @@
 #include "gradloom_store.h"
 #include "gradloom_sum.h"
 #include "soc_card.h"
+#include "soc_device.h"
 #include "soc_text.h"
 
 #ifdef GL_BOARD_HEADER
@@ -244,23 +245,6 @@ static void put_run(const gl_device *device, uint32_t number)
     put_text(" saturated\n");
 }
 
-static int run(const gl_device *device, volatile const struct program *program)
-{
-    int status = gl_start(device, program->offset, program->commands);
-
-    if (status != GL_OK) {
-        put_text("error: the driver refused the program\n");
-        return status;
-    }
-    do
-        status = gl_poll(device);
-    while (status == GL_RUNNING);
-    gl_acknowledge(device);
-    if (status == GL_FAILED)
-        put_error(device);
-    return status;
-}
-
 static int run_all(const gl_device *device, volatile const struct job *job)
 {
     volatile const struct program *program = job->program;
@@ -285,7 +269,7 @@ static int run_all(const gl_device *device, volatile const struct job *job)
             return GL_ARGUMENT;
         }
         for (times = 0; times < program->runs; times++) {
-            status = run(device, program);
+            status = run_program(device, program->offset, program->commands);
             if (status != GL_OK)
                 return status;
             put_run(device, ++number);
@@ -309,15 +293,9 @@ int main(void)
     int status;
 
     gl_board_start();
-    gl_init_mmio(&device, (volatile void *)GL_REGISTERS);
-    status = gl_probe(&device, &config);
-    if (status != GL_OK) {
-        put_text(status == GL_NOT_FOUND ? "gradloom: no accelerator\n" : "gradloom: another register map\n");
+    if (find_device(&device, &config) != GL_OK)
         return 1;
-    }
-    put_text("gradloom: ");
-    put_number(config.rows);
-    put_text(" rows, rank ");
+    put_text("rank ");
     put_number(config.rank);
     put_text(", ");
     put_number(config.data_bits);

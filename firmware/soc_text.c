@@ -75,21 +75,3 @@ void put_name(volatile const uint32_t *words, uint32_t size)
         gl_board_put(character);
     }
 }
-
-void put_error(const gl_device *device)
-{
-    gl_error error;
-
-    gl_get_error(device, &error);
-    put_text("error: ");
-    put_text(gl_error_name(error.code));
-    put_text(" ");
-    put_hex(error.code);
-    put_text(" at command ");
-    put_number(error.command);
-    put_text(", address ");
-    put_hex((uint32_t)error.address);
-    put_text(": ");
-    put_text(gl_error_text(error.code));
-    put_text("\n");
-}

@@ -3,7 +3,7 @@
 #ifndef GRADLOOM_SOC_TEXT_H
 #define GRADLOOM_SOC_TEXT_H
 
-#include "gradloom.h"
+#include <stdint.h>
 
 void put_text(const char *text);
 void put_hex(uint32_t value);
@@ -14,8 +14,5 @@ void put_fixed(uint32_t word, uint32_t fraction);
 
 /* Up to `size` characters that lie in words, lowest byte first, up to a zero. */
 void put_name(volatile const uint32_t *words, uint32_t size);
-
-/* What stopped a program. */
-void put_error(const gl_device *device);
 
 #endif

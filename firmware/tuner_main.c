@@ -7,6 +7,7 @@
  */
 #include "gradloom.h"
 #include "gradloom_sum.h"
+#include "soc_device.h"
 #include "soc_text.h"
 
 #ifdef GL_BOARD_HEADER
@@ -81,20 +82,13 @@ static int run(const gl_device *device, volatile const struct header *header, vo
         for (block = stage->block; block < stage->block + stage->blocks; block++) {
             offset = BLOCK * block;
             status = gl_set_window(device, GL_MEMORY + offset, header->bytes - offset);
-            if (status == GL_OK)
-                status = gl_start(device, stage->program - offset, stage->commands);
             if (status != GL_OK) {
-                put_text("error: the driver refused the program\n");
+                put_text("error: the driver refused the window\n");
                 return status;
             }
-            do
-                status = gl_poll(device);
-            while (status == GL_RUNNING);
-            gl_acknowledge(device);
-            if (status != GL_OK) {
-                put_error(device);
+            status = run_program(device, stage->program - offset, stage->commands);
+            if (status != GL_OK)
                 return status;
-            }
             gl_get_counters(device, &counters);
             *cycles += counters.cycles;
             if (stage->losses) {
@@ -123,18 +117,11 @@ int main(void)
     gl_config config;
     uint64_t cycles = 0;
     uint32_t i;
-    int status;
+    int status = GL_OK;
 
     gl_board_start();
-    gl_init_mmio(&device, (volatile void *)GL_REGISTERS);
-    status = gl_probe(&device, &config);
-    if (status != GL_OK) {
-        put_text(status == GL_NOT_FOUND ? "gradloom: no accelerator\n" : "gradloom: another register map\n");
+    if (find_device(&device, &config) != GL_OK)
         return 1;
-    }
-    put_text("gradloom: ");
-    put_number(config.rows);
-    put_text(" rows, ");
     put_number(config.panels * config.rank);
     put_text(" columns\n");
     if (header->magic != MAGIC || header->stages > MAX_STAGES) {

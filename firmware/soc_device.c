@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "soc_device.h"
+#include "soc_text.h"
+
+#ifdef GL_BOARD_HEADER
+#include GL_BOARD_HEADER
+#else
+#include "soc_board.h"
+#endif
+
+int find_device(gl_device *device, gl_config *config)
+{
+    int status;
+
+    gl_init_mmio(device, (volatile void *)GL_REGISTERS);
+    status = gl_probe(device, config);
+    if (status != GL_OK) {
+        put_text(status == GL_NOT_FOUND ? "gradloom: no accelerator\n" : "gradloom: another register map\n");
+        return status;
+    }
+    put_text("gradloom: ");
+    put_number(config->rows);
+    put_text(" rows, ");
+    return GL_OK;
+}
+
+/* What stopped a program. */
+static void put_error(const gl_device *device)
+{
+    gl_error error;
+
+    gl_get_error(device, &error);
+    put_text("error: ");
+    put_text(gl_error_name(error.code));
+    put_text(" ");
+    put_hex(error.code);
+    put_text(" at command ");
+    put_number(error.command);
+    put_text(", address ");
+    put_hex((uint32_t)error.address);
+    put_text(": ");
+    put_text(gl_error_text(error.code));
+    put_text("\n");
+}
+
+int run_program(const gl_device *device, uint32_t offset, uint32_t commands)
+{
+    int status = gl_start(device, offset, commands);
+
+    if (status != GL_OK) {
+        put_text("error: the driver refused the program\n");
+        return status;
+    }
+    do
+        status = gl_poll(device);
+    while (status == GL_RUNNING);
+    gl_acknowledge(device);
+    if (status != GL_OK)
+        put_error(device);
+    return status;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The accelerator, as every firmware deals with it: found at power-up, and asked to run a program. Both tell the UART.
+ */
+#ifndef GRADLOOM_SOC_DEVICE_H
+#define GRADLOOM_SOC_DEVICE_H
+
+#include "gradloom.h"
+
+/* Looks for the accelerator and tells that there is none, or begins the line that greets: what comes after the number
+ * of rows is the caller's. GL_OK, or why there is none. */
+int find_device(gl_device *device, gl_config *config);
+
+/* Runs a program in the window to its end; GL_OK, or an error that was told. */
+int run_program(const gl_device *device, uint32_t offset, uint32_t commands);
+
+#endif
