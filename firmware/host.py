@@ -1,6 +1,6 @@
 """Drives an accelerator: the same class on a board, on simulated RTL, on a model."""
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -260,17 +260,20 @@ class Accelerator:
 
     def wait(self, *, timeout: float | None = None) -> Counters:
         """Waits for the end of a started program."""
-        limit = self.timeout if timeout is None else timeout
-        end = time.monotonic() + limit
-        # An interrupt says that something happened; only STATUS says what, and that an interrupt was lost.
-        while self.busy:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise AcceleratorTimeout(f"the program did not end within {limit:g} s; reset() stops it")
-            self.transport.wait_interrupt(min(left, 1.0))
+        self._wait(lambda: self.busy, "program", timeout)
         self._acknowledge("done", "error")
         self.raise_error()
         return self.counters()
+
+    def _wait(self, busy: Callable[[], bool], what: str, timeout: float | None) -> None:
+        limit = self.timeout if timeout is None else timeout
+        end = time.monotonic() + limit
+        # An interrupt says that something happened; only STATUS says what, and that an interrupt was lost.
+        while busy():
+            left = end - time.monotonic()
+            if left <= 0:
+                raise AcceleratorTimeout(f"the {what} did not end within {limit:g} s; reset() stops it")
+            self.transport.wait_interrupt(min(left, 1.0))
 
     # Requests
 
@@ -303,13 +306,7 @@ class Accelerator:
 
         Raises :class:`ProgramError` if an error stopped it, its own or the program's.
         """
-        limit = self.timeout if timeout is None else timeout
-        end = time.monotonic() + limit
-        while self.request_busy:
-            left = end - time.monotonic()
-            if left <= 0:
-                raise AcceleratorTimeout(f"the request did not end within {limit:g} s; reset() stops it")
-            self.transport.wait_interrupt(min(left, 1.0))
+        self._wait(lambda: self.request_busy, "request", timeout)
         self._acknowledge("request")
         if self.read("STATUS.request_error"):
             raise self._error()

@@ -53,20 +53,27 @@ def _multiplier(a, a_width, b, b_width, product, *, b_enable="1'b1"):
     ]
 
 
+def _pe_header(precision, name):
+    """Lines that begin a PE's module, up to the ports of its sums."""
+    return [
+        f"module {name} (clk, rst, x_i, x_o, tag_i, tag_o, w_i, w_o, p_i, p_o);",
+        "  input clk, rst;",
+        f"  input [{precision.x - 1}:0] x_i;",
+        f"  output reg [{precision.x - 1}:0] x_o = 0;",
+        "  input [4:0] tag_i;",
+        "  output reg [4:0] tag_o = 0;",
+        f"  input [{precision.w - 1}:0] w_i;",
+        f"  output reg [{precision.w - 1}:0] w_o = 0;",
+    ]
+
+
 def _pe_of_multiplier(precision, name):
     """A PE on an ECP5: multiplier and its registers, the rest in fabric."""
     x, w, total = precision.x, precision.w, precision.sum
     if x > 18:
         return None
     return "\n".join([
-        f"module {name} (clk, rst, x_i, x_o, tag_i, tag_o, w_i, w_o, p_i, p_o);",
-        "  input clk, rst;",
-        f"  input [{x - 1}:0] x_i;",
-        f"  output reg [{x - 1}:0] x_o = 0;",
-        "  input [4:0] tag_i;",
-        "  output reg [4:0] tag_o = 0;",
-        f"  input [{w - 1}:0] w_i;",
-        f"  output reg [{w - 1}:0] w_o = 0;",
+        *_pe_header(precision, name),
         f"  input signed [{total - 1}:0] p_i;",
         f"  output reg signed [{total - 1}:0] p_o = 0;",
         f"  reg [{w - 1}:0] waiting = 0;",
@@ -150,14 +157,7 @@ def pe_primitive(precision, *, family, name):
         "RSTP": "rst", "RSTCTRL": "rst",
     }
     lines = [
-        f"module {name} (clk, rst, x_i, x_o, tag_i, tag_o, w_i, w_o, p_i, p_o);",
-        "  input clk, rst;",
-        f"  input [{x - 1}:0] x_i;",
-        f"  output reg [{x - 1}:0] x_o = 0;",
-        "  input [4:0] tag_i;",
-        "  output reg [4:0] tag_o = 0;",
-        f"  input [{w - 1}:0] w_i;",
-        f"  output reg [{w - 1}:0] w_o = 0;",
+        *_pe_header(precision, name),
         f"  input [{total - 1}:0] p_i;",
         f"  output [{total - 1}:0] p_o;",
         "  wire [47:0] p;",

@@ -4,14 +4,15 @@ The files are named as PEFT names its own, but PEFT has no such adapter: ``peft_
 tensors' names, ``instantft.layers.K.A`` (``[rank, hidden]``) and ``.B`` (``[hidden, rank]``).
 """
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .language import LanguageModel
-from .lora import Adapter
-from .peft import CONFIG, WEIGHTS, check_array, number, read_peft, write_peft
+from .lora import Adapter, adapter_of
+from .peft import CONFIG, WEIGHTS, about, check_array, rank_and_alpha, read_peft, write_peft
 
 __all__ = ["KIND", "fresh_instant", "holds_instant", "key", "load_instant", "save_instant"]
 
@@ -63,19 +64,16 @@ def load_instant(folder: str | Path, model: LanguageModel, *, rank: int | None =
     """Adapters by block, float32. :class:`ValueError` if they are of another kind, as PEFT's are, of another model or,
     where ``rank`` is given, of another rank."""
     config, tensors = read_peft(folder)
-    try:
+    with about(folder):
         return _adapters(config, tensors, model, rank)
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from None
 
 
 def _adapters(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel,
               wanted: int | None) -> dict[int, Adapter]:
     if config.get("peft_type") != KIND:
         raise ValueError(f"{CONFIG}: peft_type={config.get('peft_type')!r}: must be {KIND!r}")
-    rank, alpha, layers = number(config, "r", whole=True), number(config, "lora_alpha"), config.get("layers")
-    if wanted is not None and rank != wanted:
-        raise ValueError(f"r={rank}: rank {wanted} is needed")
+    rank, alpha = rank_and_alpha(config, wanted)
+    layers = config.get("layers")
     if not isinstance(layers, list) or not layers or layers != list(range(len(layers))) or len(layers) > model.layers:
         raise ValueError(f"{CONFIG}: layers={layers!r}: must be the first of {model.layers}, in order")
     expected = {key(layer, which) for layer in layers for which in "AB"}
@@ -83,10 +81,5 @@ def _adapters(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], mode
         strange = sorted(expected ^ set(tensors))
         raise ValueError(f"{WEIGHTS}: has {len(tensors)} tensors, {len(expected)} are expected; {strange[0]} is not in "
                          f"both")
-    adapters = {}
-    for layer in layers:
-        a, b = (tensors[key(layer, which)] for which in "AB")
-        check_array(key(layer, "A"), a, (rank, model.hidden))
-        check_array(key(layer, "B"), b, (model.hidden, rank))
-        adapters[layer] = Adapter(a.astype(np.float32), b.astype(np.float32), alpha / rank)
-    return adapters
+    return {layer: adapter_of(tensors, partial(key, layer), rank, model.hidden, model.hidden, alpha / rank)
+            for layer in layers}

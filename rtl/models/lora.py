@@ -1,16 +1,17 @@
 """LoRA adapters of a language model, on disk as Hugging Face's PEFT has them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .language import PROJECTIONS, LanguageModel, Linear
-from .peft import CONFIG, WEIGHTS, check_array, key, number, read_peft, write_peft
+from .peft import CONFIG, WEIGHTS, about, check_array, key, rank_and_alpha, read_peft, write_peft
 
-__all__ = ["Adapter", "fresh_lora", "load_lora", "save_lora"]
+__all__ = ["Adapter", "adapter_of", "fresh_lora", "load_lora", "save_lora"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,15 @@ class Adapter:
     def rank(self) -> int:
         """Rows of A."""
         return len(self.a)
+
+
+def adapter_of(tensors: Mapping[str, np.ndarray], name: Callable[[str], str], rank: int, inputs: int, outputs: int,
+               scale: float) -> Adapter:
+    """The adapter whose tensors are called ``name("A")`` and ``name("B")``, float32, if they are of these sizes."""
+    a, b = (tensors[name(which)] for which in "AB")
+    check_array(name("A"), a, (rank, inputs))
+    check_array(name("B"), b, (outputs, rank))
+    return Adapter(a.astype(np.float32), b.astype(np.float32), scale)
 
 
 #: What a config may ask for that would be another adapter, with what it says otherwise.
@@ -110,12 +120,9 @@ def load_lora(folder: str | Path, model: LanguageModel, *, rank: int | None = No
     :class:`ValueError` if they are of another model or, where ``rank`` is given, of another rank; or if the
     config asks for something that plain LoRA is not.
     """
-    folder = Path(folder)
     config, tensors = read_peft(folder)
-    try:
+    with about(folder):
         return _adapters(config, tensors, model, rank)
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from None
 
 
 def _adapters(config: dict[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel,
@@ -123,9 +130,7 @@ def _adapters(config: dict[str, Any], tensors: Mapping[str, np.ndarray], model: 
     for field, plain in _PLAIN.items():
         if config.get(field, plain[0]) not in plain:
             raise ValueError(f"{CONFIG}: {field}={config[field]!r}: must be {plain[0]!r}")
-    rank, alpha = number(config, "r", whole=True), number(config, "lora_alpha")
-    if wanted_rank is not None and rank != wanted_rank:
-        raise ValueError(f"r={rank}: rank {wanted_rank} is needed")
+    rank, alpha = rank_and_alpha(config, wanted_rank)
     targets = config.get("target_modules")
     if targets == "all-linear":
         targets = list(PROJECTIONS)
@@ -143,10 +148,5 @@ def _adapters(config: dict[str, Any], tensors: Mapping[str, np.ndarray], model: 
         raise ValueError(f"{WEIGHTS} has no {missing[0]} ({len(missing)} are missing)")
     if further:
         raise ValueError(f"{WEIGHTS} has {further[0]} ({len(further)} that {model.name} has no place for)")
-    adapters = {}
-    for linear in linears:
-        a, b = (tensors[key(linear.name, which)] for which in "AB")
-        check_array(key(linear.name, "A"), a, (rank, linear.inputs))
-        check_array(key(linear.name, "B"), b, (linear.outputs, rank))
-        adapters[linear.name] = Adapter(a.astype(np.float32), b.astype(np.float32), alpha / rank)
-    return adapters
+    return {each.name: adapter_of(tensors, partial(key, each.name), rank, each.inputs, each.outputs, alpha / rank)
+            for each in linears}

@@ -7,8 +7,9 @@ the layer's own outputs. ``gradloom_codes``: what activations went through befor
 ``nf4``, ``int8`` or ``none``.
 """
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ import numpy as np
 from .network import Network
 from .tensors import as_float32, open_safetensors
 
-__all__ = ["CODES", "CONFIG", "TOPOLOGY", "WEIGHTS", "check_array", "key", "load_adapters", "number", "read_peft",
-           "save_adapters", "write_peft"]
+__all__ = ["CODES", "CONFIG", "TOPOLOGY", "WEIGHTS", "about", "check_array", "key", "load_adapters", "number",
+           "rank_and_alpha", "read_peft", "save_adapters", "write_peft"]
 
 TOPOLOGY = "direct-to-output"
 CODES = ("nf4", "int8", "none")
@@ -93,6 +94,23 @@ def number(config: Mapping[str, Any], field: str, *, whole: bool = False) -> Any
     return value
 
 
+def rank_and_alpha(config: Mapping[str, Any], wanted: int | None = None) -> tuple[int, float]:
+    """``r`` and ``lora_alpha`` of the config; refuses another rank than ``wanted``."""
+    rank, alpha = number(config, "r", whole=True), number(config, "lora_alpha")
+    if wanted is not None and rank != wanted:
+        raise ValueError(f"r={rank}: rank {wanted} is needed")
+    return rank, alpha
+
+
+@contextlib.contextmanager
+def about(folder: str | Path) -> Iterator[None]:
+    """What turns out to be wrong names the folder."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
+
+
 def save_adapters(
     folder: str | Path, network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]], *, codes: str = "nf4"
 ) -> tuple[Path, Path]:
@@ -135,12 +153,9 @@ def save_adapters(
 def load_adapters(folder: str | Path, network: Network) -> tuple[list[tuple[np.ndarray, np.ndarray]], str]:
     """``(A [rank, n], B [classes, rank])`` of every layer, float64, B times ``lora_alpha / r``; and the codes that
     they learnt from, one of :data:`CODES`."""
-    folder = Path(folder)
     config, tensors = read_peft(folder)
-    try:
+    with about(folder):
         return _adapters(config, tensors, network), config["gradloom_codes"]
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from None
 
 
 def _adapters(
@@ -150,7 +165,7 @@ def _adapters(
         raise ValueError(f"gradloom_topology={config.get('gradloom_topology')!r}: expected {TOPOLOGY!r}")
     if config.get("gradloom_codes") not in CODES:
         raise ValueError(f"gradloom_codes={config.get('gradloom_codes')!r}: must be one of {', '.join(CODES)}")
-    rank, alpha = number(config, "r", whole=True), number(config, "lora_alpha")
+    rank, alpha = rank_and_alpha(config)
     if config.get("target_modules") != list(network.layer_names):
         raise ValueError(
             f"target_modules={config.get('target_modules')!r}: {network.name} has {list(network.layer_names)}"
