@@ -19,10 +19,11 @@ from gradloom.rtl.plan.assembler import Assembler, Instruction
 from gradloom.rtl.plan.jobs import ProductJob
 from gradloom.rtl.plan.linear import chain
 
+from .linear_perf_base import TimedMachine, Waking
 from .linear_perf_queues import Output, Taken
 from .linear_perf_side import Gradient, Kept, Update
 from .linear_perf_vector import Shared, Vector
-from .perf_shell import FIFO, OneAtATime, ShellMachine, Transfer
+from .perf_shell import FIFO, Transfer
 from .perf_timing import Timing
 
 __all__ = ["PHASES", "LinearForecast", "forecast_linear", "forecast_products"]
@@ -55,9 +56,9 @@ class LinearForecast(Timing):
 class _Weights:
     """Tables and tiles on their way to the tile buffer."""
 
-    def __init__(self, machine: "Machine") -> None:
-        self.machine = machine
-        config = machine.config
+    def __init__(self, linear: "_Linear") -> None:
+        self.linear = linear
+        config = linear.config
         self.edge = config.edge
         self.words = config.beat_words
         self.left = 0                           # beats of the tile that were not taken yet ...
@@ -95,7 +96,7 @@ class _Weights:
             if not self.left:
                 at += self.fill
                 self.full.append(at - 1 + Dequantizer.latency + 1)
-                self.machine.linear.wake(self.machine.now)
+                self.linear.wake(self.linear.machine.now)
         if times:
             self.tiles_at = max(self.tiles_at, at)
         return times
@@ -164,23 +165,21 @@ class _Reading:
     tokens: int
 
 
-class _Linear(OneAtATime):
+class _Linear(Waking):
     """The engine LINEAR."""
 
-    def __init__(self, machine: "Machine") -> None:
-        self.machine: Machine = machine
+    def __init__(self, machine: TimedMachine, kept: Kept) -> None:
+        super().__init__(machine)
+        self.kept = kept
         self.agenda = machine.agenda
-        self.offered = None
-        self.command = None
         self.operands: dict[str, int] = {}
-        self.free_at = 0
         config = self.config = machine.config
         behind = TileBuffer.latency(config) - 1
         #: From the start of a tile's last part, and the tokens after it, until its sums are known to be complete.
         self.completing = behind + LinearArray.latency(config) + config.columns + HiddenFoot.latency + 1 + 1
         part, wait = PartSequencer.reuse_delay(config)
         self.early = config.subtiles - 1 - part, wait
-        self.weights = _Weights(machine)
+        self.weights = _Weights(self)
         self.stager = _Stager(self)
         steps = config.beat_words // config.outputs
         self.output = Output(machine, Engine.ARRAY, steps=steps, limit=64 - (40 // steps + 2),
@@ -189,7 +188,6 @@ class _Linear(OneAtATime):
         self.counted: list[int] = []            # when words of operands let a tile begin
         self.used = 0                           # of these
         self.next_part = 0                      # the array takes the next part
-        self.waking = -1
         self.cycles = 0
         # Registers, as they are visible.
         self.pending = self.finished = self.staged = 0
@@ -211,12 +209,6 @@ class _Linear(OneAtATime):
 
     # parts
 
-    def wake(self, cycle: int) -> None:
-        """Something that the start of a tile may wait for is visible from ``cycle`` on."""
-        if self.waking != cycle:
-            self.waking = cycle
-            self.agenda.decide(cycle, self._consider)
-
     def words(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
         """Operands that are written."""
         if OPERAND_ARG.from_bits(transfer.operands["arg"]).early:
@@ -229,9 +221,8 @@ class _Linear(OneAtATime):
         """Whether the next tile waits for its operands."""
         return bool(self.operands.get("early")) and not self.outer
 
-    def _consider(self, cycle: int) -> None:
-        if self.waking == cycle:
-            self.waking = -1
+    def _go(self, cycle: int) -> None:
+        """Begins the next tile, if all that its start waits for is visible."""
         if self.command is None or self.tiles >= len(self.weights.full):
             return
         at = max(self.running_at, self.next_part, self.weights.full[self.tiles])
@@ -266,7 +257,7 @@ class _Linear(OneAtATime):
         self.weights.free.append((last - parts * part + wait if tokens <= config.columns else last) + 2)
         if self.inner == operands["inner"] - 1:
             for start in range(cycle, last + 1, part)[:max(rank - self.outer * config.subtiles, 0)]:
-                self.machine.kept.made.add(start + self.completing, start + self.completing + tokens - 1)
+                self.kept.made.add(start + self.completing, start + self.completing + tokens - 1)
         if not self.inner:
             self.agenda.visible(cycle + 1, self._begun)
             self.readings.append(_Reading(cycle + FIFO, not self.outer, rank, tokens))
@@ -331,17 +322,15 @@ class _Linear(OneAtATime):
 # -- machine ----------------------------------------------------------------------------------------------------------
 
 
-class Machine(ShellMachine):
+class _Machine(TimedMachine):
     """All of it."""
 
     def __init__(self, commands: Sequence[Instruction], config: LinearConfig, program_offset: int, read_latency: int,
                  write_latency: int) -> None:
-        super().__init__(commands, config.shell, program_offset, read_latency, write_latency)
-        self.config = config
-        self.write_beats = 0
+        super().__init__(commands, config, program_offset, read_latency, write_latency)
         self.kept = Kept(self)
-        self.linear = _Linear(self)
-        self.gradient = Gradient(self)
+        self.linear = _Linear(self, self.kept)
+        self.gradient = Gradient(self, self.kept)
         self.update = Update(self)
         self.vector = Vector(self)
         self.shared = Shared(self.update, self.vector, self)
@@ -373,7 +362,7 @@ def forecast_linear(program: Assembler | Sequence[Instruction], *, config: Linea
     """
     commands = program.instructions if isinstance(program, Assembler) else program
     config = config or LinearConfig()
-    machine = Machine(commands, config, program_offset, read_latency, write_latency)
+    machine = _Machine(commands, config, program_offset, read_latency, write_latency)
     total = machine.run()
     return LinearForecast(
         total=total, phases=dict(zip(PHASES, machine.phase_cycles)), commands=machine.command_times(),

@@ -1,14 +1,11 @@
 """Queues of the machine for quantised linear layers in time: results before STORE, operands behind LOAD."""
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from gradloom.rtl.control.signature import Engine
 
+from .linear_perf_base import TimedMachine
 from .perf_shell import FIFO, Queue
-
-if TYPE_CHECKING:
-    from .linear_perf import Machine
 
 __all__ = ["Operands", "Output", "Taken"]
 
@@ -20,9 +17,9 @@ class Output(Queue):
     ``limit`` beats were in the FIFO. A beat is written ``delay`` cycles after its last step.
     """
 
-    machine: "Machine"
+    machine: TimedMachine
 
-    def __init__(self, machine: "Machine", engine: Engine, *, steps: int, limit: int, delay: int) -> None:
+    def __init__(self, machine: TimedMachine, engine: Engine, *, steps: int, limit: int, delay: int) -> None:
         super().__init__(machine)
         self.engine = engine
         self.usual = self.steps = steps

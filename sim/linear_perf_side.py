@@ -1,7 +1,6 @@
 """The engines GRADIENT and UPDATE of the machine for quantised linear layers in time."""
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from amaranth.utils import ceil_log2
 
@@ -12,11 +11,9 @@ from gradloom.rtl.linear.pack import PackUnit
 from gradloom.rtl.linear.update import Descent, UpdateEngine, UpdateOpcode
 from gradloom.rtl.linear.words import Requantize
 
+from .linear_perf_base import TimedMachine, Waking
 from .linear_perf_queues import Operands, Output, Taken
 from .perf_shell import OneAtATime, Transfer
-
-if TYPE_CHECKING:
-    from .linear_perf import Machine
 
 __all__ = ["Gradient", "Kept", "Update"]
 
@@ -24,8 +21,9 @@ __all__ = ["Gradient", "Kept", "Update"]
 class Gradient(OneAtATime):
     """The engine GRADIENT: takes a beat in ``rank / 2`` cycles, then reads the results of a tile."""
 
-    def __init__(self, machine: "Machine") -> None:
-        self.machine: Machine = machine
+    def __init__(self, machine: TimedMachine, kept: "Kept") -> None:
+        self.machine: TimedMachine = machine
+        self.kept = kept
         self.offered = None
         self.command = None
         self.free_at = 0
@@ -67,7 +65,7 @@ class Gradient(OneAtATime):
             first = max(queue.head, self.open_at)
             last = first + pairs - 1
             queue.take(last)
-            self.machine.kept.busy.add(first, last)
+            self.kept.busy.add(first, last)
             self.open_at = last + 1
             self.left -= 1
             if not self.left:
@@ -91,7 +89,7 @@ class Gradient(OneAtATime):
 class Kept(Output):
     """h to memory and back: a beat in ``edge / 16`` cycles in which nothing else uses its memory."""
 
-    def __init__(self, machine: "Machine") -> None:
+    def __init__(self, machine: TimedMachine) -> None:
         super().__init__(machine, Engine.HEAD, steps=machine.config.beat_words // 2, limit=4, delay=2)
         self.busy = Taken()                    # by the gradient engine
         self.made = Taken()                    # words of a product are written
@@ -185,7 +183,7 @@ class Pairs:
 class NewWords(Output):
     """New words: the last of a command of AdamW waits for its last moments."""
 
-    def __init__(self, machine: "Machine", *, limit: int) -> None:
+    def __init__(self, machine: TimedMachine, *, limit: int) -> None:
         super().__init__(machine, Engine.ENCODE, steps=1, limit=limit, delay=1 + 1 + Descent.latency + 1)
         self.gates: deque[int] = deque()        # beats that wait
         self.opened: deque[int] = deque()       # from when on they do not
@@ -206,7 +204,7 @@ class NewWords(Output):
 class NewMoments(Output):
     """New moments."""
 
-    def __init__(self, machine: "Machine", words: NewWords, *, limit: int) -> None:
+    def __init__(self, machine: TimedMachine, words: NewWords, *, limit: int) -> None:
         super().__init__(machine, Engine.ENCODE, steps=1, limit=limit, delay=1 + 1 + AdamLane.m_latency + 1)
         self.words = words
 
@@ -299,14 +297,11 @@ class Packer:
             self.update.packed(tail + 4 * self.few * self.record + 5)
 
 
-class Update(OneAtATime):
+class Update(Waking):
     """The engine UPDATE: a beat of words in ``parts`` cycles, by SGD in half as many."""
 
-    def __init__(self, machine: "Machine") -> None:
-        self.machine: Machine = machine
-        self.offered = None
-        self.command = None
-        self.free_at = 0
+    def __init__(self, machine: TimedMachine) -> None:
+        super().__init__(machine)
         self.parts = machine.config.beat_words // max(machine.config.beat_words // 4, 1)
         self.slack = AdamLane.latency + 5 + Requantize.latency + 4
         deep = 2 * (AdamLane.m_latency + 5) // self.parts + 4
@@ -317,7 +312,6 @@ class Update(OneAtATime):
         self.next = 0                           # the next half may enter
         self.second = False                     # ... and is the second of its beat
         self.left = 0                           # beats
-        self.waking = -1
         self.packer: Packer | None = None
 
     def _begin(self, command: int, at: int) -> None:
@@ -325,7 +319,7 @@ class Update(OneAtATime):
         if what.opcode in (UpdateOpcode.PACK, UpdateOpcode.UNPACK):
             self.packer = Packer(self, what.operands, what.opcode == UpdateOpcode.UNPACK, at)
             self.words.expect(self.packer.beats, command)
-            self._wake(self.machine.now)
+            self.wake(self.machine.now)
             return
         self.left = what.operands["beats"]
         self.adam = what.opcode == UpdateOpcode.ADAMW
@@ -334,7 +328,7 @@ class Update(OneAtATime):
             self.words.gates.append(self.words.ends[-1][0] - 1)
             self.moments.expect(2 * self.left, command)
         self.next = at + 2
-        self._wake(self.machine.now)
+        self.wake(self.machine.now)
 
     # sinks
 
@@ -349,7 +343,7 @@ class Update(OneAtATime):
     def _put(self, stream: int, at: int, count: int) -> Sequence[int]:
         times = self.pairs.write(stream, at, count)
         if times:
-            self._wake(self.machine.now)
+            self.wake(self.machine.now)
         return times
 
     def take_moments(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
@@ -366,7 +360,7 @@ class Update(OneAtATime):
             cycle = begun
             self.pairs.take(cycle)
             self._half(cycle)
-        self._wake(self.next)
+        self.wake(self.next)
         return (cycle,)
 
     # beats
@@ -378,12 +372,12 @@ class Update(OneAtATime):
         now = self.machine.now
         cycle = max(at, self.next, self.pairs.ready)
         if cycle > now:
-            self._wake(cycle)
+            self.wake(cycle)
             return None
         # Both, for each keeps its account of time.
         full = [output for output in (self.words, self.moments) if not output.roomy(now)]
         if full:
-            full[0].wait(now, self._wake)
+            full[0].wait(now, self.wake)
             return None
         return now
 
@@ -413,19 +407,7 @@ class Update(OneAtATime):
         self.free_at = cycle + self.slack - AdamLane.latency + 1
         self._start(self.machine.now)
 
-    def wake(self, cycle: int) -> None:
-        """As :meth:`_wake`."""
-        self._wake(cycle)
-
-    def _wake(self, cycle: int) -> None:
-        """Something that a beat may wait for is there from ``cycle`` on."""
-        if self.waking != cycle:
-            self.waking = cycle
-            self.machine.agenda.decide(cycle, self._go)
-
     def _go(self, cycle: int) -> None:
-        if self.waking == cycle:
-            self.waking = -1
         if self.packer is not None:
             self.packer.go(cycle)
         elif not self.adam:

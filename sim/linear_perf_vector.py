@@ -2,7 +2,6 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gradloom.rtl.control.signature import Engine
 from gradloom.rtl.formats.vector import VectorOpcode
@@ -12,12 +11,10 @@ from gradloom.rtl.vector.engine import VectorEngine
 from gradloom.rtl.vector.lane import Lane
 from gradloom.rtl.vector.roots import RowSums
 
+from .linear_perf_base import TimedMachine, Waking
 from .linear_perf_queues import Operands, Output
 from .perf_sequencer import EngineModel
-from .perf_shell import FIFO, OneAtATime, Transfer
-
-if TYPE_CHECKING:
-    from .linear_perf import Machine
+from .perf_shell import FIFO, Transfer
 
 __all__ = ["Shared", "Vector"]
 
@@ -55,7 +52,7 @@ _OPERATIONS = {
 class Shared:
     """One queue for two engines: a command goes to the other one when the last is known to be done."""
 
-    def __init__(self, first: EngineModel, second: EngineModel, machine: "Machine") -> None:
+    def __init__(self, first: EngineModel, second: EngineModel, machine: TimedMachine) -> None:
         self.engines = first, second
         self.machine = machine
         self.owner = 0
@@ -110,14 +107,11 @@ class _Results(Output):
         self.vector.emptied(cycle)
 
 
-class Vector(OneAtATime):
+class Vector(Waking):
     """The engine VECTOR: a beat in one or two cycles."""
 
-    def __init__(self, machine: "Machine") -> None:
-        self.machine: Machine = machine
-        self.offered = None
-        self.command = None
-        self.free_at = 0
+    def __init__(self, machine: TimedMachine) -> None:
+        super().__init__(machine)
         config = machine.config
         self.a, self.b = (Operands(OperandQueue.depth) for _ in range(2))
         self.c = Operands(OperandQueue.few)
@@ -130,7 +124,6 @@ class Vector(OneAtATime):
         self.phase = 0                          # of the next beat
         self.next = 0                           # it may enter
         self.full = 0                           # queues of results that are to be emptied
-        self.waking = -1
         self.tells = ""                         # a beat behind all results
         # Rows of ROPE.
         self.row = self.tokens = 0
@@ -155,7 +148,7 @@ class Vector(OneAtATime):
             if made is not None:
                 queue.expect(self.left, command)
                 self.full += 1
-        self._wake(self.machine.now)
+        self.wake(self.machine.now)
 
     # sinks
 
@@ -222,11 +215,11 @@ class Vector(OneAtATime):
             return True
         now = self.machine.now
         if cycle > now:
-            self._wake(cycle)
+            self.wake(cycle)
             return False
         for queue in (self.o, self.q):
             if not queue.roomy(now):
-                queue.wait(now, self._wake)
+                queue.wait(now, self.wake)
                 return False
         return True
 
@@ -285,15 +278,7 @@ class Vector(OneAtATime):
         self.machine.scheduler.done(Engine.ENCODE, command, cycle)
         self._start(self.machine.now)
 
-    def _wake(self, cycle: int) -> None:
-        """Something that a beat may wait for is there from ``cycle`` on."""
-        if self.waking != cycle:
-            self.waking = cycle
-            self.machine.agenda.decide(cycle, self._go)
-
     def _go(self, cycle: int) -> None:
-        if self.waking == cycle:
-            self.waking = -1
         self._advance()
         # What waits on the bus may find room.
         self.machine.bus.pump()

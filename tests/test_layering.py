@@ -1,6 +1,7 @@
 """Imports point one way: config, formats, units, top, emit; then boards, sim and firmware."""
 import ast
 import functools
+import graphlib
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,13 @@ def leads_to(path, *packages):
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_no_file_imports_a_room_by_its_folder(path):
     assert not [module for module, _ in imports(path) if module.split(".")[0] in ROOMS]
+
+
+def test_no_two_files_import_each_other():
+    """Nor do more of them in a circle, be it for types alone."""
+    named = {".".join(("gradloom", *path.with_suffix("").parts)): path for path in SOURCES}
+    graphlib.TopologicalSorter({path: {named[module] for module, lazy in imports(path) if module in named and not lazy}
+                                for path in SOURCES}).prepare()
 
 
 @pytest.mark.parametrize("path", of("rtl", without=UPWARD), ids=str)
