@@ -112,7 +112,7 @@ def convert(
     names = {module.token: module.name for module in emitter.modules}
     files = {
         module.name: _header(module.name, module.component)
-        + _modules(_clear_memories(_rename_arguments(texts[module.name])))
+        + _modules(_clear_memories(_rename_functions(texts[module.name])))
         for module in emitter.modules
     }
     synth = {}
@@ -257,14 +257,18 @@ def _written(module: DistinctModule, folder: Path) -> Path:
     return folder / f"{module.token}.v"
 
 
-def _rename_arguments(verilog: str) -> str:
-    """Arguments of Yosys' functions are ``a``, ``b`` and ``s``, as a signal of the module may well be."""
+def _rename_functions(verilog: str) -> str:
+    """Arguments of Yosys' functions are ``a``, ``b`` and ``s``, as a signal of the module may well be; functions are
+    called ``_277_``, as a wire of the module above."""
 
     def renamed(function: re.Match[str]) -> str:
         # Not the b of a number's base.
-        return re.sub(r"(?<!')\b[abs]\b", r"\g<0>_arg", function[0])
+        text = re.sub(r"(?<!')\b[abs]\b", r"\g<0>_arg", function[0])
+        return re.sub(r"\b_\d+_\b", r"select\g<0>", text)
 
-    return re.sub(r"^  function .*?^  endfunction\n", renamed, verilog, flags=re.MULTILINE | re.DOTALL)
+    verilog = re.sub(r"^  function .*?^  endfunction\n", renamed, verilog, flags=re.MULTILINE | re.DOTALL)
+    # A call; an instance's name has a space behind it.
+    return re.sub(r"\b_\d+_(?=\()", r"select\g<0>", verilog)
 
 
 def _clear_memories(verilog: str) -> str:
@@ -277,10 +281,12 @@ def _clear_memories(verilog: str) -> str:
             if f"    {name}[0] = " in module[0]:
                 return match[0]
             label = "clear_" + re.sub(r"\W+", "_", name).strip("_")
+            # A port may well be called i.
+            at = f"{label}_at"
             # Not for synthesis: an ultra RAM takes no initial content at all.
             return (
-                f"{match[0]}`ifndef SYNTHESIS\n  initial begin : {label}\n    integer i;\n"
-                f"    for (i = 0; i <= {last}; i = i + 1) {name}[i] = 0;\n"
+                f"{match[0]}`ifndef SYNTHESIS\n  initial begin : {label}\n    integer {at};\n"
+                f"    for ({at} = 0; {at} <= {last}; {at} = {at} + 1) {name}[{at}] = 0;\n"
                 f"  end\n`endif\n"
             )
 
