@@ -269,6 +269,8 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
     network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, None, 0,
                              preset.workload)
     if limit is not None:
+        if limit > len(dataset.x_test):
+            raise ValueError(f"limit={limit}: there are {len(dataset.x_test)} images")
         dataset = dataset.limited(test=limit)
     adapters, codes = load_adapters(Path(adapter), network) if adapter is not None else (None, "nf4")
     if engine == "float":

@@ -127,12 +127,12 @@ def rotated(images: np.ndarray, degrees: float) -> np.ndarray:
     images = np.asarray(images)
     _check_images("images", images)
     if not np.isfinite(degrees):
-        raise ValueError(f"degrees={degrees}: the angle must be finite")
+        raise ValueError(f"angle={degrees}: must be a finite number of degrees")
     quarters, rest = divmod(degrees, 90)
     if rest == 0:
         if quarters % 2 and images.shape[-1] != images.shape[-2]:
             raise ValueError(
-                f"degrees={degrees}: images of {images.shape[-2]}x{images.shape[-1]} "
+                f"angle={degrees}: images of {images.shape[-2]}x{images.shape[-1]} "
                 "would change their shape; an odd quarter turn needs square ones"
             )
         return np.ascontiguousarray(np.rot90(images, int(quarters) % 4, axes=(-2, -1)))

@@ -83,7 +83,7 @@ def test_rotation_is_bilinear_about_the_centre(degrees, good):
 def test_odd_quarter_turns_need_square_images():
     with pytest.raises(ValueError, match="square"):
         rotated(np.zeros((1, 2, 3), np.uint8), 90)
-    with pytest.raises(ValueError, match="degrees=nan"):
+    with pytest.raises(ValueError, match="angle=nan"):
         rotated(np.zeros((1, 3, 3), np.uint8), float("nan"))
 
 
