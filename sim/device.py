@@ -27,14 +27,16 @@ class SimulationError(RuntimeError):
 
 
 def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str, int | str],
-                  defines: Iterable[str] = (), tell: Callable[[str], None] | None = None) -> Path:
+                  defines: Iterable[str] = (), arguments: Iterable[str] = (),
+                  tell: Callable[[str], None] | None = None) -> Path:
     """Builds ``bench/NAME.sv`` and ``sources`` behind ``bench/NAME.cpp``, and returns the program.
 
-    ``defines``: macros that are defined. What was built before from the same text is used again.
+    ``defines``: macros that are defined; ``arguments``: further ones of Verilator. What was built before from the same
+    text is used again.
     """
-    defines = tuple(defines)
+    defines, arguments = tuple(defines), tuple(arguments)
     files = [*sorted(sources, key=lambda p: p.name), _BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
-    digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()), *defines)).encode())
+    digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()), *defines, *arguments)).encode())
     for path in (*files, *sorted(_BENCH.glob("*.h")), _BENCH / f"{name}.cpp"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     where = cache_directory() / name / digest.hexdigest()[:20]
@@ -55,7 +57,7 @@ def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str
                    "--x-initial", "fast",
                    "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", name,
                    *(f"-G{key}={value}" for key, value in parameters.items()),
-                   *(f"+define+{name}" for name in defines),
+                   *(f"+define+{name}" for name in defines), *arguments,
                    *map(str, files), str(_BENCH / f"{name}.cpp")]
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               check=False)
@@ -68,12 +70,14 @@ def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str
 
 
 def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, data_bits: int = 128,
-                 address_bits: int = 40, longest: int = 16, tell: Callable[[str], None] | None = None) -> Path:
+                 address_bits: int = 40, longest: int = 16, arguments: Iterable[str] = (),
+                 tell: Callable[[str], None] | None = None) -> Path:
     """Builds the Verilog in ``sources``, whose outermost module is ``gradloom``, and returns the program.
 
-    ``data_bits`` and ``address_bits`` are those of its AXI4 manager, ``longest`` is the most beats of a burst.
+    ``data_bits`` and ``address_bits`` are those of its AXI4 manager, ``longest`` is the most beats of a burst;
+    ``arguments`` see :func:`build_harness`.
     """
-    return build_harness("device", map(Path, sources), tell=tell, parameters={
+    return build_harness("device", map(Path, sources), tell=tell, arguments=arguments, parameters={
         "BYTES": memory_bytes, "BASE": _BASE, "DATA_BITS": data_bits, "ADDRESS": address_bits,
         "LONGEST": longest})
 
@@ -196,6 +200,11 @@ class SimulatedDevice(Harness, Transport):
             if end is not None and time.monotonic() >= end:
                 return False
         return True
+
+    def write_coverage(self, path: Path) -> None:
+        """Writes what a simulation built with Verilator's ``--coverage-toggle`` has counted so far."""
+        self._ask(f"c {path}")
+        self._answer()
 
     def take_trace(self) -> np.ndarray:
         """Recorded events as ``uint64``: cycle << 12 | done of each engine << 6 | started of each engine."""

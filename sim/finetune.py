@@ -22,7 +22,7 @@ from .device import MEMORY_BYTES, SimulatedDevice, build_device
 from .perf import forecast
 from .reference.system import Cache, FineTune, Health, fill_cache, fine_tune, logits, pixels, records
 
-__all__ = ["MismatchError", "Result", "finetune", "predict", "run_rtl", "verilog_of"]
+__all__ = ["MismatchError", "Result", "finetune", "predict", "run_plan", "run_rtl", "verilog_of"]
 
 #: Images of 8 x 8 to learn from and to judge by, as on the ULX3S.
 DIGITS = 525, 210
@@ -98,25 +98,30 @@ def run_rtl(plan: Plan, files: Sequence[Path], *, progress: Progress = _silent, 
     if plan.size > MEMORY_BYTES:
         raise ValueError(f"samples={plan.settings.samples}: the fine-tune needs {plan.size} bytes of memory, "
                          f"the simulation has {MEMORY_BYTES}")
-    lowered = plan.lowered
     program = build_device(files, tell=lambda text: progress(0, 0, text))
     device = SimulatedDevice(program, progress=lambda cycles: progress(cycles, max(expected, cycles), "cycles"))
     with device:
         for name, value in (timing or {}).items():
             device.set(name, value)
-        host = Accelerator(device)
-        for offset, content in plan.segments:
-            host.store(offset, content)
-        if trace:
-            device.set("trace", 1)
-        counters = host.run(plan.program_offset, plan.commands, timeout=timeout)
-        events = device.take_trace() if trace else None
-        kept = host.fetch_array(plan.records, (plan.slots, 16 * lowered.record_beats), np.uint8) if plan.slots else \
-            np.zeros((0, 16 * lowered.record_beats), np.uint8)
-        steps = sum(step.last for step in plan.steps)
-        beats = host.fetch_array(plan.losses, (steps, 16), np.uint8)
-        words = host.fetch_array(plan.lanes, (lowered.lane_words, 16), np.int16).astype(np.int64)
-        head = host.fetch_array(plan.b, (lowered.k, 16), np.int16).astype(np.int64)
+        return run_plan(plan, device, trace=trace, timeout=timeout)
+
+
+def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeout: float = 36000.0) -> Result:
+    """Runs a plan on a simulation that is there, whose memory is large enough."""
+    lowered = plan.lowered
+    host = Accelerator(device)
+    for offset, content in plan.segments:
+        host.store(offset, content)
+    if trace:
+        device.set("trace", 1)
+    counters = host.run(plan.program_offset, plan.commands, timeout=timeout)
+    events = device.take_trace() if trace else None
+    kept = host.fetch_array(plan.records, (plan.slots, 16 * lowered.record_beats), np.uint8) if plan.slots else \
+        np.zeros((0, 16 * lowered.record_beats), np.uint8)
+    steps = sum(step.last for step in plan.steps)
+    beats = host.fetch_array(plan.losses, (steps, 16), np.uint8)
+    words = host.fetch_array(plan.lanes, (lowered.lane_words, 16), np.int16).astype(np.int64)
+    head = host.fetch_array(plan.b, (lowered.k, 16), np.int16).astype(np.int64)
     a, b = [], []
     wide = lowered.parts * lowered.config.rank
     for index, tap in enumerate(lowered.taps):

@@ -45,6 +45,7 @@ from gradloom.rtl.plan.step import Layout, lower
 from gradloom.rtl.plan.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step, norm_gains
 from gradloom.rtl.plan.vector import frac_of, norm_weight
 
+from .device import SimulatedDevice
 from .linear_run import linear_device
 from .reference import linear as reference
 from .reference.llama import rope_angles
@@ -360,14 +361,16 @@ class StepMachine:
     ----------
     config : LinearConfig
     memory_bytes : int
+    device : SimulatedDevice, optional
+        A simulation of it that is there already, in place of one of its own.
     tell : callable, optional
         Told what takes long.
     """
 
-    def __init__(self, config: LinearConfig, *, memory_bytes: int = 1 << 28,
+    def __init__(self, config: LinearConfig, *, memory_bytes: int = 1 << 28, device: SimulatedDevice | None = None,
                  tell: Callable[[str], None] | None = None) -> None:
         self.config = config
-        self.device = linear_device(config, memory_bytes, tell)
+        self.device = device or linear_device(config, memory_bytes, tell)
         self.host = Accelerator(self.device)
         #: Of what stays, and of that with the last step's tensors behind it.
         self.frozen = self.layout = Layout()

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from amaranth.lib import data, wiring
 
 from gradloom.rtl.units import Unit
 
-__all__ = ["ADAPTERS", "Adapter", "Array", "Feed", "describe_unit", "pack", "run_unit", "simulate", "unpack"]
+__all__ = ["ADAPTERS", "Adapter", "Array", "Feed", "describe_unit", "pack", "run_unit", "simulate",
+           "unpack", "unpacked"]
 
 #: Cycles without a beat on any port after which a unit counts as stuck.
 PATIENCE = 20_000
@@ -49,11 +50,15 @@ class Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Feed:
-    """What a simulation is given: payloads by input stream, beats to await by output, ``held`` inputs."""
+    """What a simulation is given: payloads by input stream, beats to await by output, ``held`` inputs.
+
+    ``stall``: seed by which outputs are ready every other cycle, in simulators of Verilog; always, without.
+    """
 
     inputs: dict[str, list[int]]
     outputs: dict[str, int]
     held: dict[str, int] = dataclasses.field(default_factory=dict)
+    stall: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,14 +116,7 @@ def run_unit(
     component = unit.build(**parameters)
     feed = adapter.feed(component, arrays)
     beats, cycles = simulate(component, feed, simulator=simulator)
-    streams = {
-        name: [
-            unpack(component.signature.members[name].signature.members["payload"].shape, each)
-            for each in payloads
-        ]
-        for name, payloads in beats.items()
-    }
-    answer = adapter.collect(component, arrays, streams)
+    answer = adapter.collect(component, arrays, unpacked(component, beats))
     expected = adapter.reference(parameters, arrays)
     differing = [name for name in answer if not np.array_equal(answer[name], expected[name])]
     figures: dict[str, Any] = {"cycles": cycles}
@@ -146,12 +144,33 @@ def simulate(
     feed: Feed,
     *,
     simulator: str = "amaranth",
+    directory: Path | None = None,
+    arguments: Sequence[str] = (),
+    change: Callable[[str], str] = str,
 ) -> tuple[dict[str, list[int]], int]:
-    """``(payloads by output, cycles)`` of a component with stream ports; every output is always ready."""
+    """``(payloads by output, cycles)`` of a component with stream ports.
+
+    Simulators of Verilog run in ``directory``, if one is named, are given ``arguments``, and Verilog that ``change``
+    has been through.
+    """
     _check_simulator(simulator)
     if simulator == "amaranth":
         return _amaranth(component, feed)
-    return _cocotb(component, feed, simulator)
+    if directory is not None:
+        return _cocotb(component, feed, simulator, directory, arguments, change)
+    with tempfile.TemporaryDirectory() as folder:
+        return _cocotb(component, feed, simulator, Path(folder), arguments, change)
+
+
+def unpacked(component: wiring.Component, beats: Mapping[str, Sequence[int]]) -> dict[str, list[Any]]:
+    """Payloads as :func:`simulate` returns them, by field."""
+    return {
+        name: [
+            unpack(component.signature.members[name].signature.members["payload"].shape, each)
+            for each in payloads
+        ]
+        for name, payloads in beats.items()
+    }
 
 
 def pack(shape: Any, value: Any) -> int:
@@ -296,7 +315,14 @@ def _amaranth(component: wiring.Component, feed: Feed) -> tuple[dict[str, list[i
     return taken, cycles
 
 
-def _cocotb(component: wiring.Component, feed: Feed, simulator: str) -> tuple[dict[str, list[int]], int]:
+def _cocotb(
+    component: wiring.Component,
+    feed: Feed,
+    simulator: str,
+    root: Path,
+    arguments: Sequence[str],
+    change: Callable[[str], str],
+) -> tuple[dict[str, list[int]], int]:
     from gradloom.rtl.emit import convert
 
     from . import runner
@@ -305,36 +331,36 @@ def _cocotb(component: wiring.Component, feed: Feed, simulator: str) -> tuple[di
     clocked = {port.name for port in emission.ports} & {"clk", "rst"}
     # A run is short, beside what g++ would take to make it shorter.
     built = runner.build(
-        {f"{name}.v": text for name, text in emission.files.items()},
+        {f"{name}.v": change(text) for name, text in emission.files.items()},
         top="unit",
         simulator=simulator,
+        arguments=arguments,
         optimize=0,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        (root / "feed.json").write_text(
-            json.dumps(
-                {
-                    "inputs": {
-                        name: [f"{each:x}" for each in payloads] for name, payloads in feed.inputs.items()
-                    },
-                    "outputs": feed.outputs,
-                    "held": {name: f"{value:x}" for name, value in feed.held.items()},
-                    "reset": "rst" in clocked,
-                    "patience": PATIENCE,
-                }
-            ),
-            encoding="utf-8",
-        )
-        runner.run_cocotb(
-            built,
-            top="unit",
-            module="gradloom.sim.bench.streams",
-            directory=root,
-            simulator=simulator,
-            environment={"GRADLOOM_FEED": str(root)},
-        )
-        found = json.loads((root / "beats.json").read_text(encoding="utf-8"))
+    (root / "feed.json").write_text(
+        json.dumps(
+            {
+                "inputs": {
+                    name: [f"{each:x}" for each in payloads] for name, payloads in feed.inputs.items()
+                },
+                "outputs": feed.outputs,
+                "held": {name: f"{value:x}" for name, value in feed.held.items()},
+                "reset": "rst" in clocked,
+                "stall": feed.stall,
+                "patience": PATIENCE,
+            }
+        ),
+        encoding="utf-8",
+    )
+    runner.run_cocotb(
+        built,
+        top="unit",
+        module="gradloom.sim.bench.streams",
+        directory=root,
+        simulator=simulator,
+        environment={"GRADLOOM_FEED": str(root)},
+    )
+    found = json.loads((root / "beats.json").read_text(encoding="utf-8"))
     if found["stuck"]:
         raise ValueError(f"the unit is stuck: no beat moved for {PATIENCE} cycles")
     beats = {name: [int(each, 16) for each in payloads] for name, payloads in found["beats"].items()}

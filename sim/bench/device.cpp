@@ -4,11 +4,15 @@
 //   s                                              also sets fail_enable, fail_address, fail_resp, and trace: to record
 //   g CYCLES             -> "IRQ CYCLES ERROR"     runs until the interrupt, or so long
 //   t                    -> "COUNT", events        takes the trace: 8 bytes each, cycle << 12 | events
+//   c PATH               -> "ok"                   writes what was covered, where Verilator was told to count it
 #include <vector>
 
 #include "Vdevice.h"
 #include "Vdevice___024root.h"
 #include "harness.h"
+#if VM_COVERAGE
+#include "verilated_cov.h"
+#endif
 
 static Vdevice *top;
 static uint64_t cycles;
@@ -78,6 +82,12 @@ static bool answer(const char *line) {
         fwrite(trace.data(), 8, trace.size(), stdout);
         trace.clear();
         return true;
+#if VM_COVERAGE
+    case 'c':
+        Verilated::threadContextp()->coveragep()->write(std::string(line + 2, strcspn(line + 2, "\n")).c_str());
+        printf("ok\n");
+        return true;
+#endif
     default:
         return false;
     }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 from pathlib import Path
 
 import cocotb
@@ -33,6 +34,7 @@ async def streams(dut):
     for name in feed["outputs"]:
         ports[name][2].value = 1
 
+    stalls = random.Random(feed["stall"])
     sent = dict.fromkeys(inputs, 0)
     taken = {name: [] for name in feed["outputs"]}
     cycles = waited = 0
@@ -45,6 +47,9 @@ async def streams(dut):
             valid.value = int(more)
             if more:
                 payload.value = payloads[sent[name]]
+        if feed["stall"] is not None:
+            for name in feed["outputs"]:
+                ports[name][2].value = stalls.getrandbits(1)
         await ReadOnly()
         moved = False
         for name, payloads in inputs.items():
@@ -52,8 +57,8 @@ async def streams(dut):
                 sent[name] += 1
                 moved = True
         for name in feed["outputs"]:
-            payload, valid, _ = ports[name]
-            if valid.value == 1:
+            payload, valid, ready = ports[name]
+            if valid.value == 1 and ready.value == 1:
                 taken[name].append(f"{payload.value.to_unsigned():x}")
                 moved = True
         await RisingEdge(dut.clk)
