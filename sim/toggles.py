@@ -26,10 +26,10 @@ Bit = tuple[str, str, int]
 #: Verilator's. Modules that are used more than once stay apart, which makes the C++ a tenth.
 ARGUMENTS = ("--coverage-toggle", "--coverage-max-width", "65536", "--inline-mult", "1")
 
-_MODULE = re.compile(r"module (\S+?)\s*[(;]")
+_MODULE = re.compile(r"module \\?(\S+?)\s*[(;]")
 _DECLARED = re.compile(r"  (?:input|output|reg) (?:signed )?(?:\[(\d+):0\] )?(\\\S+|\w+)\s*(?:=[^;]*)?;")
 _WIRE = re.compile(r"  wire (?:signed )?(?:\[\d+:0\] )?(\\\S+|\w+)\s*;")
-_PLACED = re.compile(r"  (\w+) (\\\S+|\w+)\s*\(")
+_PLACED = re.compile(r"  (\\\S+|\w+) +(\\\S+|\w+)\s*\(")
 _CODED = re.compile(r"__0([2-7][0-9A-Fa-f])")
 _UNNAMED = re.compile(r"_\d+_")
 
@@ -107,10 +107,13 @@ def counted(data: Iterable[str]) -> dict[Bit, tuple[int, int]]:
         module, toggle = fields["page"].removeprefix("v_toggle/"), re.fullmatch(
             r"(.*?)(?:\[(\d+)\])?:(0->1|1->0)", fields["o"])
         if toggle is not None:
-            # Verilator writes $ and the like by their codes.
-            signal = _CODED.sub(lambda code: chr(int(code[1], 16)), toggle[1])
-            found[module, signal, int(toggle[2] or 0)][toggle[3] == "1->0"] += int(match[2])
+            found[_decoded(module), _decoded(toggle[1]), int(toggle[2] or 0)][toggle[3] == "1->0"] += int(match[2])
     return {bit: (up, down) for bit, (up, down) in found.items()}
+
+
+def _decoded(name: str) -> str:
+    """Verilator writes ``$`` and the second of two underscores by their codes."""
+    return _CODED.sub(lambda code: chr(int(code[1], 16)), name)
 
 
 def _instances(files: Sequence[str], top: str) -> dict[str, list[str]]:
@@ -122,8 +125,8 @@ def _instances(files: Sequence[str], top: str) -> dict[str, list[str]]:
             if begins := _MODULE.match(line):
                 module = begins[1]
                 parts[module] = []
-            elif (placed := _PLACED.match(line)) and placed[1] not in ("function", "if", "case", "for"):
-                parts[module].append((placed[1], placed[2].lstrip("\\")))
+            elif placed := _PLACED.match(line):
+                parts[module].append((placed[1].lstrip("\\"), placed[2].lstrip("\\")))
     found: dict[str, list[str]] = defaultdict(list)
 
     def walk(name: str, prefix: str) -> None:

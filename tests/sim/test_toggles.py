@@ -61,8 +61,9 @@ def test_ports_and_named_registers_are_counted_and_nothing_else():
 def test_a_bit_is_covered_that_rises_and_falls_in_any_instance():
     seen = toggles.counted(["# SystemC::Coverage-3\n", *counts(
         ("inner", "i[0]:0->1", 3), ("inner", "i[0]:1->0", 2), ("inner", "i[1]:0->1", 1), ("inner", "i[1]:1->0", 0),
-        ("inner", "o.low:0->1", 1), ("inner", "o.low:1->0", 1), ("inner", "x__0__0247[1]:0->1", 4))])
-    assert seen == {("inner", "x__0$7", 1): (4, 0),
+        ("inner", "o.low:0->1", 1), ("inner", "o.low:1->0", 1),
+        ("inner___05Fqueue__0247", "x___05F0__0247[1]:0->1", 4))])
+    assert seen == {("inner__queue$7", "x__0$7", 1): (4, 0),
                     ("inner", "i", 0): (3, 2), ("inner", "i", 1): (1, 0), ("inner", "o.low", 0): (1, 1)}
 
 
