@@ -78,8 +78,10 @@ class ValidBits(wiring.Component):
         m.d.comb += self.hits.eq(hits)
         end = Signal(33)
         final = Signal(bits)  # last slot of the range
-        address, stop = Signal(range(words)), Signal(range(words))
-        low, high = Signal(_WORD), Signal(_WORD)
+        address = Signal(range(words))
+        stop = Signal(range(words))
+        low = Signal(_WORD)
+        high = Signal(_WORD)
         scan = Signal()
         first = Signal()
         nothing = Signal()
@@ -131,7 +133,9 @@ class ValidBits(wiring.Component):
 
         # Read; mask; count in two stages (or write back).
         m.d.comb += rd.addr.eq(address)
-        read, masked, counted = Signal(), Signal(), Signal()
+        read = Signal()
+        masked = Signal()
+        counted = Signal()
         mask = Signal(_WORD)
         word = Signal(_WORD)
         set_ = Signal(_WORD)

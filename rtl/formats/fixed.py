@@ -5,7 +5,7 @@ from enum import Enum
 import numpy as np
 from amaranth.hdl import Cat, Const, Mux, Shape, Value, signed, unsigned
 
-__all__ = ["Rounding", "Fixed", "round_shift", "round_shift_hdl", "saturate", "saturate_hdl"]
+__all__ = ["Rounding", "Fixed", "product_sum_width", "round_shift", "round_shift_hdl", "saturate", "saturate_hdl"]
 
 
 class Rounding(Enum):
@@ -53,6 +53,12 @@ def round_shift_hdl(x, shift, rounding=Rounding.NEAREST_EVEN, noise=None):
         return (x + noise[:shift]) >> shift
     # Half minus one as ones below the half bit, and the kept lsb as carry in.
     return (x + Const((1 << (shift - 1)) - 1, shift) + x[shift]) >> shift
+
+
+def product_sum_width(a, b, terms):
+    """Bits of a sum of ``terms`` products of words of ``a`` and ``b`` bits, which cannot wrap: the product of the two
+    least words is ``2**(a + b - 2)``, one more than as many bits below the sign hold."""
+    return a + b - 1 + terms.bit_length()
 
 
 def saturate(x, lo, hi):

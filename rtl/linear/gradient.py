@@ -6,6 +6,7 @@ from amaranth.utils import ceil_log2
 
 from ..config import LinearConfig
 from ..control.signature import EngineSignature
+from ..formats.fixed import product_sum_width
 from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..hierarchy import place
 from ..stream.delay import delay
@@ -29,8 +30,8 @@ class GradientEngine(wiring.Component):
     memory. Two rank indices a cycle: a beat takes ``rank / 2`` cycles. Results leave tile by tile, ``edge`` words a
     rank index.
 
-    Sums of up to 64 tokens need 48 bits. The result of a tile follows its last beat by 3 cycles a word and rank
-    pair; the next tile waits for that.
+    Sums of up to 64 tokens need 48 bits; those of more have a bit or two more. The result of a tile follows its last
+    beat by 3 cycles a word and rank pair; the next tile waits for that.
 
     Members
     -------
@@ -56,6 +57,7 @@ class GradientEngine(wiring.Component):
         config = self.config
         words, pairs = config.beat_words, config.rank // 2
         parts = config.edge // words
+        sum_bits = max(PRECISION.sum, product_sum_width(ACTIVATION.width, WEIGHT.width, config.tokens))
         port = self.engine
         args = Signal(GradientOperands)
         running, judged = Signal(), Signal()
@@ -113,12 +115,12 @@ class GradientEngine(wiring.Component):
             for rank_side in range(2):
                 a, b = Signal(signed(ACTIVATION.width), reset_less=True), Signal(signed(WEIGHT.width), reset_less=True)
                 product = Signal(signed(ACTIVATION.width + WEIGHT.width), reset_less=True)
-                sum_ = Signal(signed(PRECISION.sum), reset_less=True)
+                sum_ = Signal(signed(sum_bits), reset_less=True)
                 m.submodules[f"sums_{index}_{rank_side}"] = sums = memory.Memory(
-                    shape=signed(PRECISION.sum), depth=1 << len(tag.address), init=[])
+                    shape=signed(sum_bits), depth=1 << len(tag.address), init=[])
                 read, write = sums.read_port(domain="comb"), sums.write_port()
                 # In a register of its own, as a slice adds what it finds there; the sum before is of 8 cycles ago.
-                before = Signal(signed(PRECISION.sum), reset_less=True)
+                before = Signal(signed(sum_bits), reset_less=True)
                 m.d.sync += [a.eq(x), b.eq(h[rank_side]), product.eq(a * b),
                              before.eq(Mux(at_factors.first, 0, read.data)), sum_.eq(product + before)]
                 m.d.comb += [read.addr.eq(Mux(reading, row, at_factors.address)),
@@ -148,9 +150,9 @@ class GradientEngine(wiring.Component):
                 m.d.sync += [reading.eq(0), tile.eq(tile + 1)]
                 with m.If(tile == args.tiles - 1):
                     m.d.sync += running.eq(0)
-        requantize = place(m, "requantize", Requantize(width=PRECISION.sum, result=ACTIVATION.width), platform)
-        half_way = Signal(signed(PRECISION.sum), reset_less=True)
-        m.d.sync += half_way.eq(Cat(*results).word_select(Cat(side, word), PRECISION.sum).as_signed())
+        requantize = place(m, "requantize", Requantize(width=sum_bits, result=ACTIVATION.width), platform)
+        half_way = Signal(signed(sum_bits), reset_less=True)
+        m.d.sync += half_way.eq(Cat(*results).word_select(Cat(side, word), sum_bits).as_signed())
         out_tag = Signal(data.StructLayout({"valid": 1, "last": 1}))
         m.d.comb += [out_tag.valid.eq(step), out_tag.last.eq(ends & (tile == args.tiles - 1)),
                      requantize.i.eq(half_way), requantize.shift.eq(args.shift)]

@@ -8,11 +8,11 @@ from amaranth.utils import ceil_log2
 
 from gradloom.rtl.array.slices import MultiplyAdd
 from gradloom.rtl.config import ACTIVATION, PARAMETER
-from gradloom.rtl.formats.fixed import round_shift_hdl, saturate_hdl
+from gradloom.rtl.formats.fixed import product_sum_width, round_shift_hdl, saturate_hdl
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 
-__all__ = ["GRADIENT_WIDTH", "DH_DROP", "LoraGradient"]
+__all__ = ["GRADIENT_WIDTH", "DH_DROP", "LoraGradient", "dh_width", "sum_width"]
 
 #: Bits of d' and dh.
 GRADIENT_WIDTH = 18
@@ -22,12 +22,12 @@ DH_DROP = PARAMETER.frac + 1
 
 def sum_width(rows, activation=ACTIVATION):
     """Bits of a sum of ``rows`` products of d' and h, which cannot wrap."""
-    return GRADIENT_WIDTH + activation.width - 1 + ceil_log2(rows)
+    return product_sum_width(GRADIENT_WIDTH, activation.width, rows)
 
 
 def dh_width(classes):
     """Bits of a sum of ``classes`` products of B and d', which cannot wrap."""
-    return PARAMETER.width + GRADIENT_WIDTH - 1 + ceil_log2(classes)
+    return product_sum_width(PARAMETER.width, GRADIENT_WIDTH, classes)
 
 
 class LoraGradient(wiring.Component):

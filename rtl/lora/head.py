@@ -10,7 +10,7 @@ from gradloom.rtl.array.slices import MultiplyAdd
 from gradloom.rtl.config import ACTIVATION, PARAMETER, VELOCITY
 from gradloom.rtl.control.errors import Error
 from gradloom.rtl.control.signature import EngineCommand, EngineError, Health
-from gradloom.rtl.formats.fixed import Rounding, round_shift_hdl, saturate_hdl
+from gradloom.rtl.formats.fixed import Rounding, product_sum_width, round_shift_hdl, saturate_hdl
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.lora.gradient import DH_DROP, GRADIENT_WIDTH, dh_width, sum_width
 from gradloom.rtl.lora.optimizer import OPTIMIZER_CONFIG, OptimizerLane, lane_config
@@ -65,7 +65,7 @@ class _ClassLane(wiring.Component):
         k = ceil_log2(depth)
         self.sum_width = sum_width(rows, activation)
         self.dh_width = dh_width(classes)
-        self.z_width = activation.width + PARAMETER.width - 1 + k
+        self.z_width = product_sum_width(activation.width, PARAMETER.width, depth)
         forward = data.StructLayout({"k": k, "first": 1})
         backward = data.StructLayout({"k": k, "first": 1, "valid": 1})
         super().__init__({

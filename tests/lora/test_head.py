@@ -196,6 +196,27 @@ def test_steps_are_the_reference_in_as_many_cycles_as_forecast(samples, k, class
     simulate(dut, bench)
 
 
+def test_a_logit_of_nothing_but_least_words_saturates_and_does_not_wrap():
+    """64 products of the two least words are 2^44, which takes 46 bits."""
+    dut = Head()
+    b, h = np.full((2, 64), PARAMETER.lo), np.full((1, 64), ACTIVATION.lo)
+    base, labels = np.zeros((1, 2), np.int64), np.zeros(1, np.int64)
+    b[1] = 0
+    operands = dict(v_mode=0, q=1, scale=4000, apply=0)
+
+    async def bench(host):
+        await host.load_b(b)
+        await host.load_logits(base, 0)
+        await host.load_labels(labels, 0)
+        await host.load_h(h)
+        await host.step(samples=1, k=64, classes=2, **operands)
+        ref = head_step(h, base, labels, b, b * 0, **operands)
+        np.testing.assert_array_equal(await host.read_dh(1, 64), ref.dh)
+        assert await host.pull(host.dut.o_loss, 1) == [ref.loss | 1 << 64 | ref.correct << 96]
+
+    simulate(dut, bench)
+
+
 def test_the_next_step_waits_for_the_update_and_microbatches_add_up():
     rng = np.random.default_rng(3)
     samples, k, classes = 5, 8, 10

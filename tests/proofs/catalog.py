@@ -9,21 +9,25 @@ import control
 import queues
 import streams
 import sums
+import valid
 from mutants import mutant
 
 from gradloom.rtl.array.encode import EncodeEngine
+from gradloom.rtl.array.feet import Accumulate
 from gradloom.rtl.array.pe import PE, Precision
 from gradloom.rtl.control.axilite import RegisterFile
 from gradloom.rtl.control.scheduler import Scheduler
 from gradloom.rtl.control.signature import ENGINES
+from gradloom.rtl.control.valid import ValidBits
 from gradloom.rtl.linear.drain import Drain
 from gradloom.rtl.linear.engine import LinearEngine
+from gradloom.rtl.linear.feet import Foot, HiddenFoot
 from gradloom.rtl.linear.gradient import GradientEngine
 from gradloom.rtl.linear.hidden import HiddenMemory
 from gradloom.rtl.linear.pairs import PairQueue
 from gradloom.rtl.linear.words import PRECISION
 from gradloom.rtl.lora.forward import LoraForward
-from gradloom.rtl.lora.head import Head
+from gradloom.rtl.lora.head import Head, _ClassLane
 from gradloom.rtl.memory.collector import Collector
 from gradloom.rtl.memory.packer import TapPacker
 from gradloom.rtl.memory.read_dma import ReadDMA
@@ -137,6 +141,11 @@ for _engine in ENGINES:
                       engine=_engine, depth=_IMAGES.queue_depth)))
 
 PROOFS += [
+    *(Proof(name=f"valid-bits-{_slots}", rule="the cache loses and doubles nothing", preset=_preset, method="induction",
+            depth=10, found_within=20,
+            **_pair(valid.valid_bits, ValidBits, "Mux(address == stop, high, ~0)", "Mux(address == stop, low, ~0)",
+                    slots=_slots))
+      for _preset, _slots in ((_KV260, _IMAGES.cache_slots), (_GENESYS2, _LANGUAGE.shell["slots"]))),
     Proof(name="scheduler-turns", rule="arbiters starve nobody", preset=_ANY, method="induction", depth=2,
           cover_depth=0, found_within=30,
           **_pair(control.scheduler_turns, Scheduler, '~(out["wait"] & ~nonzero).any()',
@@ -147,6 +156,19 @@ PROOFS += [
                     f"own = Mux(mode.from_self, self.p_o[:{_precision.sum - 2}].as_signed(), 0)",
                     precision=_precision))
       for _name, _preset, _precision in (("mesh", _KV260, Precision()), ("linear", _GENESYS2, PRECISION))),
+    Proof(name="sums-tiles", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=5, found_within=16,
+          **_pair(sums.tiles, Foot, "Mux(later.first, 0, before)", "Mux(later.first, 0, before[:46].as_signed())",
+                  config=_LANGUAGE)),
+    Proof(name="sums-hidden", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=5, found_within=16,
+          **_pair(sums.tiles, HiddenFoot, "Mux(later.first, 0, kept)", "Mux(later.first, 0, kept[:46].as_signed())",
+                  config=_LANGUAGE)),
+    Proof(name="sums-class", rule="sums never wrap", preset=_KV260, method="induction", depth=6, cut=_FREE,
+          cover_depth=80, found_within=16,
+          **_pair(sums.class_lane, _ClassLane, "tag[3].first", "tag[2].first", classes=_IMAGES.classes,
+                  depth=_IMAGES.rank * _IMAGES.taps, rows=_IMAGES.rows, activation=_IMAGES.activation)),
+    Proof(name="sums-channels", rule="sums never wrap", preset=_KV260, method="induction", depth=5, found_within=16,
+          **_pair(sums.channels, Accumulate, "write.en.eq(later.valid & ~later.last)",
+                  "write.en.eq(later.valid & later.first)", config=_IMAGES)),
     *(Proof(name=f"streams-{_name}", rule="streams: what is offered stays", preset=_preset, method="reach", cut=_FREE,
             cover_depth=0, quick=_name in ("nf4-decode", "lora-forward", "optimizer"),
             make=functools.partial(streams.stream_rules, _make))
