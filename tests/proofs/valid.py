@@ -43,7 +43,7 @@ def valid_bits(unit=ValidBits, *, slots):
     alone = bits.done & ~bits.mark & (bits.count == 1) & (bits.slot == slot) & ~bits.outside
     claim.check("told_if_alone", ~alone | ((bits.complete == marked) & (bits.hits == marked)))
     claim.cover("found", alone & bits.complete)
-    claim.cover("not_found_behind_another_mark", alone & ~bits.complete & bit.any())
+    claim.cover("not_found_behind_another_mark", alone & ~bits.complete & memory.word.any())
 
     # On the way: which words of a range were read, and which are written.
     claim.lemma("states", inside.state())
@@ -74,6 +74,7 @@ def valid_bits(unit=ValidBits, *, slots):
     claim.lemma("between", ~scan | ((address >= begin) & (address <= stop)))
     claim.lemma("seen_in_scan", ~scan | (seen == ((place >= begin) & (place < address))))
     claim.lemma("seen_behind", ~(under_way & ~scan) | (seen == ((place >= begin) & (place <= stop))))
+    claim.lemma("waits_from_0", ~scan | (inside["wait"] == 0))
     claim.lemma("reads", ~read | scan | (wait & (inside["wait"] == 0)))
     claim.lemma("masks", ~masked | scan | (wait & (inside["wait"] <= 1)))
     claim.lemma("counts", ~inside["counted"] | scan | (wait & (inside["wait"] <= 2)))
