@@ -151,7 +151,8 @@ class Harness:
 class SimulatedDevice(Harness, Transport):
     """A simulated accelerator with its memory.
 
-    Its bench has inputs of its own: ``fail_enable``, ``fail_address``, ``fail_resp``, and ``trace`` to record.
+    Its bench has inputs of its own: ``fail_enable``, ``fail_address``, ``fail_resp``; ``fence_low`` and ``fence_high``,
+    beyond which no burst may go; and ``trace`` to record.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 // Serves a simulated accelerator to sim/device.py: the requests of harness.h, and its own.
 //   r ADDRESS            -> "DATA RESP"            reads a register
 //   w ADDRESS DATA       -> "RESP"                 writes one
-//   s                                              also sets fail_enable, fail_address, fail_resp, and trace: to record
+//   s                                              also sets fail_enable, fail_address, fail_resp, fence_low, fence_high,
+//                                                  and trace: to record
 //   g CYCLES             -> "IRQ CYCLES ERROR"     runs until the interrupt, or so long
 //   t                    -> "COUNT", events        takes the trace: 8 bytes each, cycle << 12 | events
 //   c PATH               -> "ok"                   writes what was covered, where Verilator was told to count it
@@ -97,6 +98,8 @@ static bool set(const char *name, uint64_t value) {
     if (!strcmp(name, "fail_enable")) top->fail_enable = value;
     else if (!strcmp(name, "fail_address")) top->fail_address = value;
     else if (!strcmp(name, "fail_resp")) top->fail_resp = value;
+    else if (!strcmp(name, "fence_low")) top->fence_low = value;
+    else if (!strcmp(name, "fence_high")) top->fence_high = value;
     else if (!strcmp(name, "trace")) tracing = value;
     else return false;
     return true;
@@ -105,6 +108,7 @@ static bool set(const char *name, uint64_t value) {
 int main(int argc, char **argv) {
     Verilated::commandArgs(argc, argv);
     top = new Vdevice;
+    top->fence_high = ~0ull;
     reset(top, tick);
     tick();
     int code = serve(top, top->rootp->device__DOT__ram__DOT__memory, answer, set);

@@ -18,6 +18,9 @@ module device #(
     input  logic fail_enable,
     input  logic [63:0] fail_address,
     input  logic [1:0] fail_resp,
+    // No address is asked for below `fence_low`, none from `fence_high` on; it may move while nothing runs.
+    input  logic [63:0] fence_low,
+    input  logic [63:0] fence_high,
     output logic protocol_error,
 
     input  logic [11:0] awaddr,
@@ -76,6 +79,18 @@ module device #(
         .arid(m_arid), .araddr(m_araddr), .arlen(m_arlen), .arsize(m_arsize), .arburst(m_arburst),
         .arvalid(m_arvalid), .arready(m_arready),
         .rid(m_rid), .rdata(m_rdata), .rresp(m_rresp), .rlast(m_rlast), .rvalid(m_rvalid), .rready(m_rready),
-        .protocol_error
+        .protocol_error(broken)
     );
+
+    logic broken, strayed;
+    function automatic logic strays(input logic [ADDRESS-1:0] address, input logic [7:0] len);
+        return 64'(address) < fence_low || 64'(address) + (64'(len) + 1) * (DATA_BITS / 8) > fence_high;
+    endfunction
+    always_ff @(posedge clk)
+        if (rst) strayed <= 1'b0;
+        else if ((m_arvalid && strays(m_araddr, m_arlen)) || (m_awvalid && strays(m_awaddr, m_awlen))) begin
+            strayed <= 1'b1;
+            $fdisplay(32'h8000_0002, "device: a burst beyond the fence");
+        end
+    assign protocol_error = broken || strayed;
 endmodule
