@@ -54,8 +54,8 @@ class Shell(wiring.Component):
     health : ``In(Health)``
         Events of this cycle.
     abort : ``Out(1)``
-        High for at least 4 cycles: engines go back to their state after reset. Streams of the shell are quiet
-        then.
+        Engines go back to their state after reset: high for at least 4 cycles after an error, for 3 before a program
+        begins. Streams of the shell are quiet then.
     trace : ``Out(Trace)``
         For test benches.
     """

@@ -73,7 +73,7 @@ class Sequencer(wiring.Component):
     bus_idle : ``In(1)``, bus_abort : ``Out(1)``
         To the DMA: see there. Also high at the end of a program, for commands fetched beyond its END.
     abort : ``Out(1)``
-        Resets the engines' datapaths.
+        Resets the engines' datapaths; also for 3 cycles before a program or a request begins, or goes on behind one.
     busy, draining, done, error, request_busy, request_running, request_done, request_error, refused : ``Out(1)``
         As in STATUS.
     irq_done, irq_error, irq_request : ``Out(1)``
@@ -299,8 +299,9 @@ class Sequencer(wiring.Component):
                 m.d.sync += wait.eq(wait + 1)
                 with m.If((wait == _ABORT_CYCLES - 1) & self.bus_idle):
                     m.next = "IDLE"
+            # What a program left in the engines' queues is nobody's: they are reset under the checks of the next one.
             with m.State("SUM"):
-                m.d.comb += [fresh.eq(1), watch.rewind.eq(1)]
+                m.d.comb += [fresh.eq(1), self.abort.eq(1), watch.rewind.eq(1)]
                 m.d.sync += [
                     end.eq(origin + (commands << exact_log2(COMMAND_BYTES))),
                     empty.eq(commands == 0),
@@ -309,11 +310,11 @@ class Sequencer(wiring.Component):
                 ]
                 m.next = "COMPARE"
             with m.State("COMPARE"):
-                m.d.comb += [fresh.eq(1), watch.rewind.eq(1)]
+                m.d.comb += [fresh.eq(1), self.abort.eq(1), watch.rewind.eq(1)]
                 m.d.sync += refuse_window.eq(end > self.size)
                 m.next = "BEGIN"
             with m.State("BEGIN"):
-                m.d.comb += [fresh.eq(1), watch.rewind.eq(1), faults.start.eq(1)]
+                m.d.comb += [fresh.eq(1), self.abort.eq(1), watch.rewind.eq(1), faults.start.eq(1)]
                 with m.If(refuse_base):
                     m.d.comb += bad_start.eq(Error.BASE_ALIGNMENT)
                 with m.Elif(empty):

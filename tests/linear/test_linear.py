@@ -5,17 +5,20 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import ProgramError
-from gradloom.rtl.control.signature import ControlOpcode, Engine
+from gradloom.rtl.control.signature import ControlOpcode, Engine, LoadOperands
 from gradloom.rtl.formats.vector import VectorOpcode, VectorOperands
 from gradloom.rtl.linear.gradient import GradientOperands
+from gradloom.rtl.linear.machine import Destination
 from gradloom.rtl.linear.parts import LinearOperands
 from gradloom.rtl.linear.share import VECTOR
 from gradloom.rtl.linear.update import UpdateOperands
 from gradloom.rtl.plan.assembler import Assembler
 from gradloom.rtl.plan.descent import AdamW
+from gradloom.rtl.plan.side import append
 from gradloom.sim.linear_run import choose_exponents, errors, mathematics, reference_step, values
 
 from .conftest import SMALL, make_layer
+from .side import Side, operations
 
 RATE = 0.3
 SHAPES = [(32, 48, 8, 4), (64, 16, 3, 2), (80, 96, 8, 4), (16, 16, 1, 2), (32, 32, 5, 4)]
@@ -153,6 +156,30 @@ def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(mach
     layer = make_layer(16, 32, 2, 2)
     exponents, reference = expected(layer)
     found = machine.step(layer, exponents, RATE)
+    assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
+
+
+def test_what_a_program_leaves_on_chip_does_not_come_to_the_next(machine):
+    """What was loaded and never used is in each engine's queue; the next programs run right nevertheless."""
+    program = Assembler()
+    for destination in (Destination.GRADIENT, Destination.DIRECTIONS, Destination.WORDS, Destination.VECTOR_A,
+                        Destination.VECTOR_B):
+        program.add(Engine.LOAD, 0, LoadOperands, offset=4096, beats=5, dest=destination)
+    program.add(Engine.LOAD, 0, LoadOperands, offset=4096, beats=2, dest=Destination.OPERANDS, arg=1 << 31)
+    program.add(Engine.CONTROL, ControlOpcode.END)
+    machine.host.store(0, program.code)
+    machine.host.run(0, len(program), timeout=20)
+    side = Side(machine, operations(VectorOpcode.ADD, (5, 32), SMALL.edge), 1 << 18, limit=96)
+    program = Assembler()
+    append(program, side.pieces)
+    program.add(Engine.CONTROL, ControlOpcode.END)
+    machine.host.store(0, program.code)
+    machine.host.run(0, len(program), timeout=20)
+    side.check()
+    layer = make_layer(16, 32, 2, 2)
+    exponents, _ = expected(layer)
+    found = machine.step(layer, exponents, AdamW(lr=1e-3))
+    reference = reference_step(layer, exponents, AdamW(lr=1e-3))
     assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
 
 
