@@ -1,0 +1,207 @@
+"""Small machines of both kinds in simulation, each with a good program whose every word and cycle is known."""
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from linear.conftest import SMALL as LINEAR  # noqa: E402
+from linear.conftest import make_layer  # noqa: E402
+from linear.side import Side, operations  # noqa: E402
+from system.conftest import SMALL as IMAGE  # noqa: E402
+from system.conftest import Machine, small_network  # noqa: E402
+
+from gradloom.firmware.host import Accelerator, Counters  # noqa: E402
+from gradloom.rtl.config import LEVEL  # noqa: E402
+from gradloom.rtl.control.signature import ControlOpcode, Engine, LoadOperands  # noqa: E402
+from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4  # noqa: E402
+from gradloom.rtl.formats.vector import VectorOpcode  # noqa: E402
+from gradloom.rtl.linear import machine as linear_machine  # noqa: E402
+from gradloom.rtl.memory.router import Destination  # noqa: E402
+from gradloom.rtl.plan.assembler import Assembler, Instruction  # noqa: E402
+from gradloom.rtl.plan.descent import AdamW  # noqa: E402
+from gradloom.rtl.plan.linear import codebook_table, codebook_words  # noqa: E402
+from gradloom.rtl.plan.side import append  # noqa: E402
+from gradloom.sim.designs import design  # noqa: E402
+from gradloom.sim.device import SimulatedDevice, build_device  # noqa: E402
+from gradloom.sim.linear_run import LinearMachine, choose_exponents, mathematics, reference_step  # noqa: E402
+
+__all__ = ["GAP", "SUBJECTS", "Subject", "Windowed"]
+
+#: Memory before the window, which no program may touch; there is more behind it.
+GAP = 1 << 16
+RATE = AdamW(lr=1e-3)
+
+
+class Windowed(SimulatedDevice):
+    """A device whose programs may reach ``size`` bytes amid its memory; a burst that leaves them is an error."""
+
+    def __init__(self, program, size, memory_bytes):
+        super().__init__(program, memory_bytes=memory_bytes)
+        self.window_base, self.window_size = self.window_base + GAP, size
+        self.set("fence_low", self.window_base)
+        self.set("fence_high", self.window_base + size)
+
+    def read_memory(self, offset, length):
+        return super().read_memory(GAP + offset, length)
+
+    def write_memory(self, offset, data):
+        super().write_memory(GAP + offset, data)
+
+
+@dataclass
+class Subject:
+    """A machine, and a program with what it finds in the window and leaves there.
+
+    ``code``: its bytes, which begin with what the machine knows after reset only: tables that programs may rewrite.
+    ``start`` and ``end``: all of the window before and after it. ``beats``: bytes of one.
+    """
+
+    name: str
+    program: Path
+    size: int
+    beats: int
+    memory: int
+    config: object
+    offset: int = 0
+    instructions: list[Instruction] = field(default_factory=list)
+    code: bytes = b""
+    start: bytes = b""
+    end: bytes = b""
+    counters: Counters | None = None
+    _device: Windowed | None = None
+
+    @property
+    def device(self):
+        if self._device is None:
+            self._device = Windowed(self.program, self.size, self.memory)
+        return self._device
+
+    def close(self):
+        """The next use has a new simulation."""
+        if self._device is not None:
+            self._device.close()
+        self._device = None
+
+    @property
+    def words(self):
+        """Commands of the good program."""
+        return [int.from_bytes(self.code[at:at + 32], "little") for at in range(0, len(self.code), 32)]
+
+    @property
+    def requests(self):
+        return getattr(self.config, "requests", 0)
+
+    @property
+    def spare(self):
+        """Offset behind all that the good program uses, where there is room for two others."""
+        return self.size - (1 << 14)
+
+    @property
+    def host(self):
+        return Accelerator(self.device)
+
+    def quiet(self):
+        """Memory as the good program has it, which answers as in a forecast."""
+        for name, value in (("stall", 0), ("read_latency", 40), ("write_latency", 10), ("fail_enable", 0)):
+            self.device.set(name, value)
+
+    def learn(self, assembler, prologue, offset, patch):
+        """Takes what lies in the window for the start and runs it; ``prologue``: commands that go first."""
+        whole = Assembler()
+        for each in (*prologue, *assembler.instructions):
+            whole.instructions.append(each)
+        heads = Assembler()
+        for each in prologue:
+            heads.add(each.engine, each.opcode, LoadOperands, **each.operands)
+        self.instructions, self.code, self.offset = whole.instructions, heads.code + assembler.code, offset
+        for where, content in (*patch, (offset, self.code)):
+            self.device.write_memory(where, content)
+        self.start = self.device.read_memory(0, self.size)
+        self.counters = self.host.run(offset, len(self.instructions), timeout=60)
+        self.end = self.device.read_memory(0, self.size)
+
+    def works(self):
+        """The good program leaves every word and takes every cycle as on a new machine."""
+        self.quiet()
+        host = self.host
+        host.set_watchdog(1 << 16)
+        host.clear_cache()
+        self.device.advance(1000)       # a program would wait for it
+        self.device.write_memory(0, self.start)
+        host.start(self.offset, len(self.instructions))
+        assert self.device.advance(2 * self.counters.cycles), "the good program does not end"
+        counters = host.wait(timeout=1)
+        assert counters == self.counters, (counters, self.counters)
+        found = self.device.read_memory(0, self.size)
+        if found != self.end:
+            at = next(n for n, (ours, theirs) in enumerate(zip(found, self.end)) if ours != theirs)
+            raise AssertionError(f"the good program left another byte at {at:#x}")
+
+
+def _load(offset, content, beat, **operands):
+    """A command that loads ``content``, and what lies there."""
+    content += bytes(-len(content) % beat)
+    return (Instruction(Engine.LOAD, 0, {"offset": offset, "beats": len(content) // beat, **operands}),
+            (offset, content))
+
+
+def _books():
+    """Beats of BOOKS: the levels and thresholds that the image machine has after reset."""
+    words = [int(v) for book in (NF4, NF4, INT8_HIGH, INT8_LOW) for v in book.level_table(LEVEL.frac)]
+    levels = np.array(words, "<i2").tobytes()
+    thresholds = [int(v) for v in NF4.threshold_table(16)]
+    return levels + bytes(8 * 16) + b"".join((v & (1 << 128) - 1).to_bytes(16, "little") for v in thresholds)
+
+
+def image():
+    """The image machine, and a step of fine-tuning on two convolutions and two dense layers, cache and all."""
+    machine = Machine(IMAGE)
+    size = 1 << 17
+    subject = Subject(name="image", program=machine.program, size=size, beats=16, memory=1 << 26, config=IMAGE)
+    plan, reference, _ = machine.plan(small_network(), samples=4, epochs=1, batch=2)
+    for offset, content in plan.segments:
+        subject.device.write_memory(offset, content)
+    load, patch = _load(size - 4096, _books(), 16, dest=Destination.BOOKS, arg=0)
+    subject.learn(plan.assembler, [load], plan.program_offset, [patch])
+    losses = subject.end[plan.losses:plan.losses + 16 * len(reference.losses)]
+    assert [int.from_bytes(losses[at:at + 8], "little") for at in range(0, len(losses), 16)] == reference.losses
+    return subject
+
+
+def linear():
+    """The language models' machine: a layer's step by AdamW, then operations of the vector engine."""
+    size, beat = 1 << 18, LINEAR.beat_bits // 8
+    program = build_device(design(LINEAR), memory_bytes=1 << 24, data_bits=LINEAR.beat_bits,
+                           address_bits=LINEAR.address_bits)
+    subject = Subject(name="linear", program=program, size=size, beats=beat, memory=1 << 24, config=LINEAR)
+    machine = LinearMachine(LINEAR, host=subject.host)
+    layer = make_layer(32, 32, 5, 4)
+    exponents = choose_exponents(layer, mathematics(layer, 0.3))
+    plan = machine.plan(layer, exponents, 1 << 16)
+    work = [each for opcode in (VectorOpcode.SWIGLU_BACKWARD, VectorOpcode.NORM, VectorOpcode.ROPE)
+            for each in operations(opcode, (5, 32), LINEAR.edge, opcode)]
+    side = Side(machine, work, plan.place.end, limit=96)
+    assembler = Assembler()
+    plan.product(assembler)
+    plan.product(assembler, backward=True)
+    plan.gradients(assembler)
+    plan.update(assembler, RATE)
+    append(assembler, side.pieces)
+    assembler.add(Engine.CONTROL, ControlOpcode.END)
+    table = codebook_table(size - 4096, LINEAR)
+    load, patch = _load(table.offset, codebook_words(NF4), beat, dest=linear_machine.Destination.TABLES,
+                        arg=table.argument)
+    assert load.operands["beats"] == table.beats
+    subject.learn(assembler, [load], 0, [patch])
+    side.check()
+    expected = reference_step(layer, exponents, RATE)
+    for name, words in machine.results(plan, RATE).items():
+        assert np.array_equal(words, expected.tensors[name]), name
+    return subject
+
+
+#: How each is made.
+SUBJECTS = {"image": image, "linear": linear}
