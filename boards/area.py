@@ -54,7 +54,7 @@ def area(directory: Path | str, board: Board, *, paths: int = 5) -> dict[str, An
         ``total`` and ``units`` (by module: ``instances`` and what all of them take, without what they hold):
         ``lut`` (those used as memory included), ``ff``, ``dsp``, ``bram36``, ``uram``, ``lutram``; ``share``
         of the board's totals, with ``bits`` of block and ultra RAM together, in percent; ``levels`` between
-        registers and the deepest ``paths``.
+        registers, for each of ``units`` those of paths that end in it too, and the deepest ``paths``.
     """
     root = Path(directory)
     sources = {path.stem: path for path in sorted((root / "rtl").glob("*.v"))}
@@ -73,7 +73,9 @@ def area(directory: Path | str, board: Board, *, paths: int = 5) -> dict[str, An
     total = {key: sum(entry[key] for entry in listed.values()) for key in RESOURCES}
     bits = (total["bram36"] * 36 + total["uram"] * 288) / max(board.bram36 * 36 + board.uram * 288, 1)
     share = {key: _percent(total[key], getattr(board, key)) for key in RESOURCES if key != "lutram"}
-    deepest = timing.worst_paths(flat, count=paths)
+    netlist = timing.Netlist(flat)
+    levels = netlist.by_unit(lambda cell: _unit(cell, top, cells))
+    deepest = netlist.worst(paths)
     inside = [path.levels for path in deepest if not path.ends_at_port]
     return {
         "board": board.name,
@@ -82,7 +84,8 @@ def area(directory: Path | str, board: Board, *, paths: int = 5) -> dict[str, An
         "total": {key: _plain(value) for key, value in total.items()},
         "share": share | {"bits": round(100 * bits, 1)},
         "units": {
-            name: {key: _plain(value) for key, value in entry.items()} for name, entry in listed.items()
+            name: {key: _plain(value) for key, value in entry.items()} | {"levels": levels.get(name, 0)}
+            for name, entry in listed.items()
         },
         "levels": max(inside, default=max((path.levels for path in deepest), default=0)),
         "paths": [path.as_dict() for path in deepest],
@@ -116,6 +119,17 @@ def _instances(top: str, modules: dict[str, Any]) -> dict[str, int]:
 
     visit(top, 1)
     return counts
+
+
+def _unit(cell: str, top: str, modules: dict[str, Any]) -> str:
+    """The module that holds a cell of the flat netlist, whose name begins with the instances on the way to it."""
+    unit = top
+    for instance in cell.removeprefix("$flatten").replace("\\", "").split("."):
+        kind = modules[unit]["cells"].get(instance, {}).get("type")
+        if kind not in modules:
+            break
+        unit = kind
+    return unit
 
 
 def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, dict]:

@@ -10,11 +10,12 @@ import dataclasses
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LogicPath", "TimingError", "worst_paths"]
+__all__ = ["LogicPath", "Netlist", "TimingError", "worst_paths"]
 
 #: Costs in quarters of a level, so that a CARRY4 is a whole number.
 QUARTERS = 4
@@ -51,17 +52,17 @@ class LogicPath:
 def worst_paths(netlist: dict[str, Any] | Path | str, *, count: int = 5) -> list[LogicPath]:
     """The ``count`` deepest paths of a flat netlist (Yosys JSON), deepest first, one a pair of registers."""
     found = netlist if isinstance(netlist, dict) else json.loads(Path(netlist).read_text(encoding="utf-8"))
-    tops = [module for module in found["modules"].values() if int(module["attributes"].get("top", "0"), 2)]
-    if len(tops) != 1:
-        raise TimingError(f"the netlist has {len(tops)} top modules, must have one")
-    return _Graph(tops[0]).worst(count)
+    return Netlist(found).worst(count)
 
 
-class _Graph:
-    """Arcs from net to net, and where paths begin and end. Nets are Yosys' bit numbers."""
+class Netlist:
+    """A flat netlist (Yosys JSON): arcs from net to net, and where paths begin and end. Nets are Yosys' bit numbers."""
 
-    def __init__(self, module: dict[str, Any]) -> None:
-        self.module = module
+    def __init__(self, netlist: dict[str, Any]) -> None:
+        tops = [module for module in netlist["modules"].values() if int(module["attributes"].get("top", "0"), 2)]
+        if len(tops) != 1:
+            raise TimingError(f"the netlist has {len(tops)} top modules, must have one")
+        self.module = module = tops[0]
         self.arcs: dict[int, list[tuple[int, int, str]]] = defaultdict(list)  # net -> (net, cost, cell type)
         self.fan_in: dict[int, int] = defaultdict(int)
         self.ends: list[tuple[int, str, str]] = []  # net, cell name, pin
@@ -125,7 +126,9 @@ class _Graph:
         self.starts.update({net: (name, cost) for _, net in outputs})
         self.ends += [(net, name, pin) for pin, net in inputs if not re.fullmatch(r"\w*CLK\w*|C|WCLK|G", pin)]
 
-    def worst(self, count: int) -> list[LogicPath]:
+    @cached_property
+    def _levels(self) -> tuple[dict[int, int], dict[int, tuple[int, str]]]:
+        """Quarters of a level at each net; the net, and the type of cell passed, from which it has them."""
         level: dict[int, int] = {net: cost for net, (_, cost) in self.starts.items()}
         came: dict[int, tuple[int, str]] = {}
         waiting = dict(self.fan_in)
@@ -146,6 +149,26 @@ class _Graph:
         if passed != len(nets):
             stuck = next(net for net in nets if waiting.get(net))
             raise TimingError(f"combinational loop through {self._net_name(stuck)}")
+        return level, came
+
+    def by_unit(self, unit: Callable[[str], str]) -> dict[str, int]:
+        """Levels of the deepest path between registers that ends in each unit; ``unit`` tells a cell's by its name."""
+        level, came = self._levels
+        found: dict[str, int] = {}
+        for net, cell, _ in self.ends:
+            name = "" if cell.startswith("port ") else unit(cell)
+            if not name or level.get(net, 0) <= found.get(name, -1):
+                continue
+            source = net
+            while source in came:
+                source, _ = came[source]
+            if not self.starts.get(source, ("", 0))[0].startswith("port "):
+                found[name] = level.get(net, 0)
+        return {name: -(-quarters // QUARTERS) for name, quarters in found.items()}
+
+    def worst(self, count: int) -> list[LogicPath]:
+        """The ``count`` deepest paths, deepest first, one a pair of registers."""
+        level, came = self._levels
         found: dict[tuple[str, str], LogicPath] = {}
         for net, cell, pin in sorted(self.ends, key=lambda end: (-level.get(end[0], 0), end[1], end[2])):
             cells, source = [], net

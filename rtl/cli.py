@@ -459,10 +459,10 @@ def report(
 
 def _show_report(result: dict[str, Any]) -> None:
     columns = ("lut", "ff", "dsp", "bram36", "uram")
-    rows = [{"": name, **{key: entry[key] for key in columns}} for name, entry in result["units"].items()]
-    rows.append({"": "total", **{key: result["total"][key] for key in columns}})
-    rows.append({"": f"% of {result['board']}", **{key: result["share"][key] for key in columns}})
-    table(rows, ("", *columns), False, title=f"{result['top']} on {result['board']}, open synthesis")
+    rows = [{"": name, **{key: entry[key] for key in (*columns, "levels")}} for name, entry in result["units"].items()]
+    rows.append({"": "total", **{key: result["total"][key] for key in columns}, "levels": result["levels"]})
+    rows.append({"": f"% of {result['board']}", **{key: result["share"][key] for key in columns}, "levels": ""})
+    table(rows, ("", *columns, "levels"), False, title=f"{result['top']} on {result['board']}, open synthesis")
     say(f"block and ultra RAM: {result['share']['bits']} % of the bits")
     table(result["paths"], ("levels", "start", "end"), False, title="deepest paths, levels of logic")
 

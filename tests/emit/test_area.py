@@ -5,8 +5,8 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom import boards
-from gradloom.boards.area import SynthesisError, area
-from gradloom.boards.timing import TimingError, worst_paths
+from gradloom.boards.area import SynthesisError, _unit, area
+from gradloom.boards.timing import Netlist, TimingError, worst_paths
 from gradloom.rtl.emit import emit
 from gradloom.rtl.hierarchy import place
 
@@ -59,7 +59,7 @@ def result(whole):
 
 def test_a_module_counts_as_often_as_it_is_used(result):
     half = result["units"]["whole_half"]
-    assert (half["instances"], half["lut"], half["ff"]) == (2, 2, 14)
+    assert (half["instances"], half["lut"], half["ff"], half["levels"]) == (2, 2, 14, 1)
     assert result["total"]["bram36"] == 2
     for key in ("lut", "ff", "dsp", "bram36", "uram", "lutram"):
         assert result["total"][key] == sum(unit[key] for unit in result["units"].values())
@@ -70,6 +70,19 @@ def test_the_worst_path_is_named(result):
     inner = [path for path in result["paths"] if not path["ends_at_port"]]
     assert result["levels"] == inner[0]["levels"] == 1
     assert "held" in inner[0]["start"]
+
+
+def test_a_unit_has_the_levels_of_paths_that_end_in_it():
+    """Register to register in ``inner``; from there through a LUT and ``outer``'s own to a register of ``outer``."""
+    whole = netlist({
+        "$flatten\\inner.$a": cell("FDRE", {"C": [2], "D": [3]}, {"Q": [4]}),
+        "$flatten\\inner.$b": cell("LUT1", {"I0": [4]}, {"O": [5]}),
+        "$flatten\\inner.$c": cell("FDRE", {"C": [2], "D": [5]}, {"Q": [6]}),
+        "$d": cell("LUT2", {"I0": [5], "I1": [7]}, {"O": [8]}), "$e": cell("FDRE", {"C": [2], "D": [8]}, {"Q": [9]}),
+        "$f": cell("LUT1", {"I0": [8]}, {"O": [10]}), "$g": cell("FDRE", {"C": [2], "D": [7]}, {"Q": [11]}),
+    }, ports={"p": {"direction": "input", "bits": [7]}, "q": {"direction": "output", "bits": [10]}})
+    modules = {"top": {"cells": {"inner": {"type": "unit"}}}, "unit": {"cells": {}}}
+    assert Netlist(whole).by_unit(lambda name: _unit(name, "top", modules)) == {"unit": 1, "top": 2}
 
 
 def test_a_primitive_stands_in_for_its_module(whole, tmp_path):
