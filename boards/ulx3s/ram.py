@@ -1,4 +1,6 @@
 """Block RAM for the ECP5 as instances of its blocks, filled."""
+from pathlib import Path
+
 import numpy as np
 
 __all__ = ["WORDS", "ram_verilog"]
@@ -6,6 +8,8 @@ __all__ = ["WORDS", "ram_verilog"]
 #: Beats in a block of one bit a word: a block a bit, and nothing but wires between them and the ports.
 WORDS = 16384
 _BITS = 128
+#: Blocks that share registers of their address.
+_GROUP = 16
 
 
 def ram_verilog(image: bytes) -> str:
@@ -22,24 +26,28 @@ def ram_verilog(image: bytes) -> str:
     by_byte = bits.T.reshape(_BITS, 64, 16, 2, 8)
     cells[..., :8], cells[..., 9:17] = by_byte[..., 0, :], by_byte[..., 1, :]
     packed = np.packbits(cells.reshape(_BITS, 64, 320), axis=2, bitorder="little")
-    lines = [
-        "// Made by gradloom: rtl/soc/onchip_ram.v for the ECP5, a block a bit, filled.",
-        f"module gradloom_ram #(parameter integer WORDS = {WORDS}, parameter IMAGE = \"\") (",
-        "  input wire clk, input wire [13:0] a_word, input wire a_write, input wire [127:0] a_data,",
-        "  output wire [127:0] a_read, input wire [13:0] b_word, output wire [127:0] b_read);",
-    ]
-    addresses = ", ".join(f".AD{port}{n}({word}[{n}])" for port, word in (("A", "a_word"), ("B", "b_word"))
-                          for n in range(14))
+    lines = []
     idle = ", ".join(f".DI{port}{n}(1'b0)" for port in "AB" for n in range(18) if (port, n) != ("A", 0))
     for bit in range(_BITS):
-        inits = ",\n".join(f"    .INITVAL_{n:02X}(320'h{int.from_bytes(packed[bit, n].tobytes(), 'little'):080x})"
+        group, first = divmod(bit, _GROUP)
+        if not first:
+            lines += [f"    wire [28:0] there_{group};",
+                      f"    gradloom_ram_group group_{group} (.clk(clk), .asked(asked), .there(there_{group}));"]
+        addresses = ", ".join(f".AD{port}{n}(there_{group}[{low + n}])" for port, low in (("A", 15), ("B", 0))
+                              for n in range(14))
+        inits = ",\n".join(f"        .INITVAL_{n:02X}(320'h{int.from_bytes(packed[bit, n].tobytes(), 'little'):080x})"
                            for n in range(64))
         lines += [
-            "  DP16KD #(.DATA_WIDTH_A(1), .DATA_WIDTH_B(1), .REGMODE_A(\"NOREG\"), .REGMODE_B(\"NOREG\"),",
-            "    .WRITEMODE_A(\"NORMAL\"), .WRITEMODE_B(\"NORMAL\"), .GSR(\"AUTO\"),",
-            f"{inits}) bit_{bit} (.CLKA(clk), .CEA(1'b1), .OCEA(1'b1), .WEA(a_write), .RSTA(1'b0),",
-            "    .CSA0(1'b0), .CSA1(1'b0), .CSA2(1'b0), .CLKB(clk), .CEB(1'b1), .OCEB(1'b1), .WEB(1'b0), .RSTB(1'b0),",
-            f"    .CSB0(1'b0), .CSB1(1'b0), .CSB2(1'b0), {addresses},",
-            f"    .DIA0(a_data[{bit}]), {idle}, .DOA0(a_read[{bit}]), .DOB0(b_read[{bit}]));",
+            "    DP16KD #(",
+            "        .DATA_WIDTH_A(1), .DATA_WIDTH_B(1), .REGMODE_A(\"OUTREG\"), .REGMODE_B(\"OUTREG\"),",
+            "        .WRITEMODE_A(\"NORMAL\"), .WRITEMODE_B(\"NORMAL\"), .GSR(\"AUTO\"),",
+            f"{inits}",
+            f"    ) bit_{bit} (",
+            f"        .CLKA(clk), .CEA(1'b1), .OCEA(1'b1), .WEA(there_{group}[14]), .RSTA(1'b0),",
+            "        .CSA0(1'b0), .CSA1(1'b0), .CSA2(1'b0), .CLKB(clk), .CEB(1'b1), .OCEB(1'b1), .WEB(1'b0),",
+            f"        .RSTB(1'b0), .CSB0(1'b0), .CSB1(1'b0), .CSB2(1'b0), {addresses},",
+            f"        .DIA0(a_data_there[{bit}]), {idle}, .DOA0(a_read[{bit}]), .DOB0(b_read[{bit}])",
+            "    );",
         ]
-    return "\n".join([*lines, "endmodule", ""])
+    text = (Path(__file__).parent / "ram.v").read_text(encoding="utf-8")
+    return text.replace("@WORDS@", str(WORDS)).replace("@BLOCKS@", "\n".join(lines))

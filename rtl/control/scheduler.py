@@ -168,11 +168,15 @@ class Scheduler(wiring.Component):
             offered = Signal(name=f"{name}_offered")
             taken = Signal(name=f"{name}_taken")
             ticket = data.View(_TICKET, out["ticket"])
-            wait[e], post[e] = out["wait"], ticket.post
+            # The earliest start is two cycles after a command has come to the head of its queue, so what it needs then
+            # can come from registers.
+            command, wait[e] = Signal(8 + used, name=f"{name}_command_held"), Signal(16, name=f"{name}_wait_held")
+            m.d.sync += [command.eq(out["command"]), wait[e].eq(out["wait"])]
+            post[e] = ticket.post
             m.d.comb += [
                 taken.eq(offered & port.command.ready),
                 port.command.valid.eq(offered),
-                port.command.payload.as_value().eq(out["command"]),
+                port.command.payload.as_value().eq(command),
                 self.executing[e].eq(s != d),
                 self.waiting[e].eq(w != d),
                 self.phases[e].eq(ticket.phase),

@@ -54,6 +54,8 @@ module gradloom_memory #(
     input  wire               c_rready
 );
     localparam BITS = $clog2(WORDS);
+    // Cycles from a word's address to the word.
+    localparam LATENCY = 4;
     localparam [1:0] OKAY = 2'd0, SLVERR = 2'd2;
 
     function outside(input [31:0] address);
@@ -102,10 +104,10 @@ module gradloom_memory #(
     assign s_arready = !reading;
 
     // What is told of a beat: id, last, outside.
-    reg [1:0] due;
-    reg [ID_BITS+1:0] told, told_later;
+    localparam TOLD = ID_BITS + 2;
+    reg [LATENCY-1:0] due;
+    reg [LATENCY*TOLD-1:0] told;
     wire [127:0] fetched;
-    reg [127:0] held;
 
     always @(posedge clk) begin
         if (s_arvalid && s_arready) begin
@@ -120,14 +122,12 @@ module gradloom_memory #(
             if (read_last) reading <= 1'b0;
         end
         free <= free - read_now + taken;
-        due <= {due[0], read_now};
-        told <= {read_id, read_last, read_word >= WORDS};
-        told_later <= told;
-        held <= fetched;
+        due <= {due[LATENCY-2:0], read_now};
+        told <= {told[(LATENCY-1)*TOLD-1:0], read_id, read_last, read_word >= WORDS};
         if (rst) begin
             reading <= 1'b0;
             free <= 4'd8;
-            due <= 2'd0;
+            due <= 0;
         end
     end
 
@@ -145,8 +145,8 @@ module gradloom_memory #(
     assign {s_rid, s_rlast, s_rresp[1], s_rdata} = queue[tail[2:0]];
     assign s_rresp[0] = 1'b0;
     always @(posedge clk) begin
-        if (due[1]) queue[head[2:0]] <= {told_later, held};
-        head <= head + due[1];
+        if (due[LATENCY-1]) queue[head[2:0]] <= {told[LATENCY*TOLD-1 -: TOLD], fetched};
+        head <= head + due[LATENCY-1];
         tail <= tail + taken;
         if (rst) begin
             head <= 4'd0;
@@ -155,22 +155,22 @@ module gradloom_memory #(
     end
 
     // ---- the processor's port
-    reg [1:0] wait_read;
+    reg [LATENCY:0] wait_read;
     reg [1:0] lane;
     reg [31:0] answer;
     assign c_arready = wait_read == 0 && !c_rvalid;
     assign c_rdata = answer;
     always @(posedge clk) begin
-        wait_read <= {wait_read[0], c_arvalid && c_arready};
+        wait_read <= {wait_read[LATENCY-1:0], c_arvalid && c_arready};
         if (c_arvalid && c_arready) begin
             lane <= c_araddr[3:2];
             c_rresp <= outside(c_araddr) ? SLVERR : OKAY;
         end
         answer <= looked_up[32*lane +: 32];
         if (c_rready) c_rvalid <= 1'b0;
-        if (wait_read[1]) c_rvalid <= 1'b1;
+        if (wait_read[LATENCY]) c_rvalid <= 1'b1;
         if (rst) begin
-            wait_read <= 2'd0;
+            wait_read <= 0;
             c_rvalid <= 1'b0;
         end
     end

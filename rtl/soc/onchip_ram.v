@@ -1,5 +1,7 @@
-// Block RAM of WORDS beats with two ports: one reads or writes, the other reads. A port that writes keeps what it read
-// last. For the ECP5 another module of this name stands in, which says how the blocks lie.
+// Block RAM of WORDS beats with two ports: one reads or writes, the other reads. Blocks lie all over a chip, so what is
+// asked passes two registers on its way and what is read leaves by one: a word is there LATENCY = 4 cycles after its
+// address, and a port may be asked every cycle. For the ECP5 another module of this name stands in, which says how the
+// blocks lie.
 module gradloom_ram #(
     parameter integer WORDS = 16384,
     parameter IMAGE = "memory.mem"
@@ -12,12 +14,21 @@ module gradloom_ram #(
     input  wire [$clog2(WORDS)-1:0] b_word,
     output reg  [127:0]             b_read
 );
+    localparam BITS = $clog2(WORDS);
     reg [127:0] memory [0:WORDS-1];
     initial $readmemh(IMAGE, memory);
 
+    reg [BITS-1:0] a_asked, a_there, b_asked, b_there;
+    reg a_writes_asked, a_writes;
+    reg [127:0] a_data_asked, a_data_there, a_fetched, b_fetched;
     always @(posedge clk) begin
-        if (a_write) memory[a_word] <= a_data;
-        else a_read <= memory[a_word];
-        b_read <= memory[b_word];
+        {a_asked, a_writes_asked, a_data_asked, b_asked} <= {a_word, a_write, a_data, b_word};
+        {a_there, a_writes, a_data_there, b_there} <= {a_asked, a_writes_asked, a_data_asked, b_asked};
+        // A port that writes keeps what it read last.
+        if (a_writes) memory[a_there] <= a_data_there;
+        else a_fetched <= memory[a_there];
+        b_fetched <= memory[b_there];
+        a_read <= a_fetched;
+        b_read <= b_fetched;
     end
 endmodule

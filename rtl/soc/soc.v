@@ -81,7 +81,7 @@ module gradloom_soc #(
     wire [3:0] c_wstrb;
     wire c_awvalid, c_wvalid, c_bready, c_arvalid, c_rready;
 
-    localparam [2:0] IDLE = 3'd0, HERE = 3'd1, THERE = 3'd2, ANSWER = 3'd3;
+    localparam [2:0] IDLE = 3'd0, HERE = 3'd1, THERE = 3'd2, ANSWER = 3'd3, FETCHED = 3'd4;
     reg [2:0] state;
 
     // The access under way.
@@ -108,7 +108,7 @@ module gradloom_soc #(
         .m_wdata(c_wdata), .m_wstrb(c_wstrb), .m_wvalid(c_wvalid), .m_wready(takes_write),
         .m_bvalid(state == ANSWER && writes), .m_bready(c_bready),
         .m_araddr(c_araddr), .m_arvalid(c_arvalid), .m_arready(takes_read),
-        .m_rdata(in_ram ? ram_data : result), .m_rvalid(state == ANSWER && !writes), .m_rready(c_rready)
+        .m_rdata(result), .m_rvalid(state == ANSWER && !writes), .m_rready(c_rready)
     );
 
     // ---- memory of the firmware
@@ -193,6 +193,11 @@ module gradloom_soc #(
             HERE: if (!in_card || !card_busy) begin
                 result <= in_card ? card_result : {31'd0, in_uart && address[2] && uart_full};
                 if (!in_ram && !in_uart && !in_card || uart_write && uart_full) fault <= 1'b1;
+                state <= in_ram && !writes ? FETCHED : ANSWER;
+            end
+            // Block RAM is slow from clock to output, and the processor decodes what it is given in the same cycle.
+            FETCHED: begin
+                result <= ram_data;
                 state <= ANSWER;
             end
             THERE: begin
