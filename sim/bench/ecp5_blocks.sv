@@ -59,11 +59,13 @@ module DP16KD #(
     wire [17:0] moved_a = data_a << `FIRST(address_a, DATA_WIDTH_A);
     wire [17:0] old_a = memory[`WORD(address_a)];
     wire [17:0] new_a = old_a & ~enable_a | moved_a & enable_a;
-    logic [17:0] out_a = 0;
+    logic [17:0] out_a = 0, late_a = 0;
     assign {
         DOA17, DOA16, DOA15, DOA14, DOA13, DOA12, DOA11, DOA10, DOA9, DOA8, DOA7, DOA6, DOA5, DOA4, DOA3, DOA2, DOA1,
-        DOA0} = out_a;
+        DOA0} = REGMODE_A == "OUTREG" ? late_a : out_a;
     always_ff @(posedge CLKA) begin
+        if (RSTA) late_a <= 0;
+        else if (OCEA) late_a <= out_a;
         if (CEA && WEA && !RSTA) memory[`WORD(address_a)] <= new_a;
         if (RSTA) out_a <= 0;
         else if (CEA && (!WEA || WRITEMODE_A != "NORMAL"))
@@ -80,11 +82,13 @@ module DP16KD #(
     wire [17:0] moved_b = data_b << `FIRST(address_b, DATA_WIDTH_B);
     wire [17:0] old_b = memory[`WORD(address_b)];
     wire [17:0] new_b = old_b & ~enable_b | moved_b & enable_b;
-    logic [17:0] out_b = 0;
+    logic [17:0] out_b = 0, late_b = 0;
     assign {
         DOB17, DOB16, DOB15, DOB14, DOB13, DOB12, DOB11, DOB10, DOB9, DOB8, DOB7, DOB6, DOB5, DOB4, DOB3, DOB2, DOB1,
-        DOB0} = out_b;
+        DOB0} = REGMODE_B == "OUTREG" ? late_b : out_b;
     always_ff @(posedge CLKB) begin
+        if (RSTB) late_b <= 0;
+        else if (OCEB) late_b <= out_b;
         if (CEB && WEB && !RSTB) memory[`WORD(address_b)] <= new_b;
         if (RSTB) out_b <= 0;
         else if (CEB && (!WEB || WRITEMODE_B != "NORMAL"))
