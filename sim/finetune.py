@@ -25,7 +25,7 @@ from .reference.system import Cache, FineTune, Health, fill_cache, fine_tune, lo
 __all__ = ["MismatchError", "Result", "finetune", "predict", "run_plan", "run_rtl", "verilog_of"]
 
 #: Images of 8 x 8 to learn from and to judge by, as on the ULX3S.
-DIGITS = 525, 210
+DIGITS = 315, 126
 Progress = Callable[[int, int, str], None]
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 

@@ -27,7 +27,7 @@ RANK = 4
 
 
 #: Cycles of the memory in block RAM, as :func:`forecast` counts them.
-_ON_CHIP = {"read_latency": 3, "write_latency": 1}
+_ON_CHIP = {"read_latency": 5, "write_latency": 1}
 
 
 def expectation(config: Config, workload: str = "lenet5", *, rank: int = RANK, wide: bool = False) -> dict[str, Any]:

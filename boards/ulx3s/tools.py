@@ -59,12 +59,11 @@ def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") ->
 
 
 def route_command(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
-    """nextpnr, to be run where the folder ``build`` is. Its second router: the first takes hours over two thirds of the
-    chip's LUTs."""
+    """nextpnr, to be run where the folder ``build`` is."""
     return ("nextpnr-ecp5", f"--{settings['device']}", "--package", settings["package"], "--speed",
             str(settings["speed"]), "--json", "build/netlist.json", "--textcfg", "build/placed.config", "--report",
             "build/report.json", "--seed", str(settings["seed"]), "--freq", str(settings["mhz"]),
-            "--timing-allow-fail", "--router", "router2", "--quiet", "--log", "build/place.log", *more)
+            "--timing-allow-fail", "--quiet", "--log", "build/place.log", *more)
 
 
 def build(board: Board, directory: Path | str, *, dry_run: bool = False,
@@ -104,7 +103,8 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
     steps: list[Command | Step] = [
         Step("mkdir -p board/build", begin),
         Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
-        tool(route_command(settings, "--lpf", "pins.lpf"), folder),
+        # The second router: the first takes hours over half of the chip's LUTs, though what it finds is faster.
+        tool(route_command(settings, "--lpf", "pins.lpf", "--router", "router2"), folder),
         Step("# frequency, use and worst path to report.json", note),
         tool(pack, folder),
         Step("mv board/build/gradloom.bit board/gradloom.bit",

@@ -93,10 +93,10 @@ def test_what_the_board_cannot_hold_is_refused_with_one_message(run, tmp_path, s
 
 
 def test_data_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="samples=750: the fine-tune needs .* bytes of memory, there are 131072"):
+    with pytest.raises(ValueError, match="samples=450: the fine-tune needs .* bytes of memory, there are 131072"):
         digits_plan(CONFIG, train_blocks=36, memory=1 << 17)
     with pytest.raises(ValueError, match="train=900: must be from 1 to 899"):
-        digits_data(CONFIG, train_blocks=60)
+        digits_data(CONFIG, train_blocks=100)
 
 
 def test_build_and_flash_show_their_commands(design, run):
