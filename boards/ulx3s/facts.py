@@ -13,10 +13,10 @@ ULX3S = Board(
     # 208 blocks of 18 Kibit.
     bram36=104,
     uram=0,
-    clock_hz=50_000_000,
+    clock_hz=40_000_000,
     # In block RAM; the board's SDRAM is not used.
     memory_bytes=1 << 18,
-    memory_bandwidth=16 * 50_000_000,
+    memory_bandwidth=16 * 40_000_000,
     port_bits=128,
     host="soft core, RISC-V",
     register_base=0x2000_0000,

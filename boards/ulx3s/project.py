@@ -19,18 +19,21 @@ __all__ = ["BAUD", "check", "project_files", "pll", "top_verilog", "tuner_files"
 _HERE = Path(__file__).parent
 BAUD = 115_200
 _INPUT_MHZ = 25
-#: The PLL's oscillator runs at 400 to 800 MHz, its phase detector at 10 MHz or more.
-_OSCILLATOR = 600
+#: The PLL's oscillator runs at 400 to 800 MHz.
+_OSCILLATOR = range(400, 801)
 
 
 def pll(mhz: int) -> dict[str, int]:
-    """Dividers of the PLL for a clock of ``mhz``: a multiple of 12.5 MHz, 25 to 125 MHz."""
+    """Dividers of the PLL for a clock of ``mhz``: a multiple of 5 MHz, 25 to 125 MHz. The first output, of 25 MHz, is
+    compared with the board's clock; the second is the design's."""
     ratio = Fraction(mhz, _INPUT_MHZ)
-    if not 25 <= mhz <= 125 or ratio.denominator > 2:
-        raise ValueError(f"clock_mhz={mhz}: the PLL makes 25, 50, 75, 100 or 125 MHz of the board's 25")
-    divider = round(_OSCILLATOR / mhz)
-    return {"CLKI_DIV": ratio.denominator, "CLKFB_DIV": ratio.numerator, "CLKOP_DIV": divider,
-            "CLKOP_PHASE": divider // 2}
+    if not 25 <= mhz <= 125 or mhz % 5:
+        raise ValueError(f"clock_mhz={mhz}: the PLL makes multiples of 5 from 25 to 125 MHz of the board's 25")
+    first = ratio.numerator
+    while first * _INPUT_MHZ not in _OSCILLATOR:
+        first += ratio.numerator
+    second = first * _INPUT_MHZ // mhz
+    return {"CLKOP_DIV": first, "CLKOP_PHASE": first // 2, "CLKOS_DIV": second, "CLKOS_PHASE": second // 2}
 
 
 def top_verilog(*, mhz: int, words: int, baud: int = BAUD) -> str:

@@ -12,14 +12,17 @@ module gradloom_ulx3s #(
     output wire       wifi_gpio0
 );
     wire clk, locked;
-    // 25 MHz / CLKI_DIV * CLKFB_DIV; the oscillator runs CLKOP_DIV times as fast.
-    (* FREQUENCY_PIN_CLKI = "25", FREQUENCY_PIN_CLKOP = "@MHZ@", ICP_CURRENT = "12", LPF_RESISTOR = "8" *)
+    // The oscillator runs CLKOP_DIV times as fast as the board's clock, with which CLKOP is compared.
+    wire compared;
+    (* FREQUENCY_PIN_CLKI = "25", FREQUENCY_PIN_CLKOP = "25", FREQUENCY_PIN_CLKOS = "@MHZ@", ICP_CURRENT = "12",
+       LPF_RESISTOR = "8" *)
     EHXPLLL #(
         .PLLRST_ENA("DISABLED"), .INTFB_WAKE("DISABLED"), .STDBY_ENABLE("DISABLED"), .DPHASE_SOURCE("DISABLED"),
-        .OUTDIVIDER_MUXA("DIVA"), .CLKI_DIV(@CLKI_DIV@), .CLKFB_DIV(@CLKFB_DIV@), .FEEDBK_PATH("CLKOP"),
-        .CLKOP_ENABLE("ENABLED"), .CLKOP_DIV(@CLKOP_DIV@), .CLKOP_CPHASE(@CLKOP_PHASE@), .CLKOP_FPHASE(0)
+        .OUTDIVIDER_MUXA("DIVA"), .OUTDIVIDER_MUXB("DIVB"), .CLKI_DIV(1), .CLKFB_DIV(1), .FEEDBK_PATH("CLKOP"),
+        .CLKOP_ENABLE("ENABLED"), .CLKOP_DIV(@CLKOP_DIV@), .CLKOP_CPHASE(@CLKOP_PHASE@), .CLKOP_FPHASE(0),
+        .CLKOS_ENABLE("ENABLED"), .CLKOS_DIV(@CLKOS_DIV@), .CLKOS_CPHASE(@CLKOS_PHASE@), .CLKOS_FPHASE(0)
     ) pll (
-        .CLKI(clk_25mhz), .CLKFB(clk), .CLKOP(clk), .LOCK(locked), .RST(1'b0), .STDBY(1'b0),
+        .CLKI(clk_25mhz), .CLKFB(compared), .CLKOP(compared), .CLKOS(clk), .LOCK(locked), .RST(1'b0), .STDBY(1'b0),
         .PHASESEL0(1'b0), .PHASESEL1(1'b0), .PHASEDIR(1'b1), .PHASESTEP(1'b1), .PHASELOADREG(1'b1),
         .PLLWAKESYNC(1'b0), .ENCLKOP(1'b0)
     );

@@ -30,11 +30,13 @@ module EHXPLLL #(
     parameter PLLRST_ENA = "", parameter INTFB_WAKE = "", parameter STDBY_ENABLE = "", parameter DPHASE_SOURCE = "",
     parameter OUTDIVIDER_MUXA = "", parameter FEEDBK_PATH = "", parameter CLKOP_ENABLE = "",
     parameter CLKI_DIV = 1, parameter CLKFB_DIV = 1, parameter CLKOP_DIV = 1, parameter CLKOP_CPHASE = 0,
-    parameter CLKOP_FPHASE = 0
+    parameter CLKOP_FPHASE = 0, parameter OUTDIVIDER_MUXB = "", parameter CLKOS_ENABLE = "", parameter CLKOS_DIV = 1,
+    parameter CLKOS_CPHASE = 0, parameter CLKOS_FPHASE = 0
 ) (
     input  logic CLKI, CLKFB, RST, STDBY, PHASESEL0, PHASESEL1, PHASEDIR, PHASESTEP, PHASELOADREG, PLLWAKESYNC, ENCLKOP,
-    output logic CLKOP, LOCK
+    output logic CLKOP, CLKOS, LOCK
 );
     assign CLKOP = CLKI;
+    assign CLKOS = CLKI;
     assign LOCK = 1'b1;
 endmodule
