@@ -103,8 +103,9 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
     steps: list[Command | Step] = [
         Step("mkdir -p board/build", begin),
         Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
-        # The second router: the first takes hours over half of the chip's LUTs, though what it finds is faster.
-        tool(route_command(settings, "--lpf", "pins.lpf", "--router", "router2"), folder),
+        # Half of the chip's LUTs: spread wide, or there are not wires enough where they are; and by the second router,
+        # since the first takes hours, though what it finds is faster.
+        tool(route_command(settings, "--lpf", "pins.lpf", "--placer-heap-beta", "0.65", "--router", "router2"), folder),
         Step("# frequency, use and worst path to report.json", note),
         tool(pack, folder),
         Step("mv board/build/gradloom.bit board/gradloom.bit",
