@@ -23,7 +23,7 @@ __all__ = ["ARGUMENTS", "RULES", "Rule", "Signal", "constants", "counted", "inst
 #: A bit of a signal: module, signal, index.
 Bit = tuple[str, str, int]
 
-#: Verilator's. Modules that are used more than once stay apart, which makes the C++ a tenth.
+#: Verilator's. Modules that are used more than once stay apart, which keeps the C++ small.
 ARGUMENTS = ("--coverage-toggle", "--coverage-max-width", "65536", "--inline-mult", "1")
 
 _MODULE = re.compile(r"module \\?(\S+?)\s*[(;]")
