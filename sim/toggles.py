@@ -2,8 +2,8 @@
 
 In the Verilog that the preset generates, Verilator counts how often each bit of a port or of a named register rises and
 falls (``--coverage-toggle``); a bit is covered that has done both. Instances of a module count together. What runs is
-in :mod:`.toggle_runs`, and checks its results. Bits that cannot change are left out by a rule (:data:`RULES`), and what
-is left over is listed.
+in :mod:`.toggle_runs`, and checks its results. Bits that cannot change (:func:`constants`) are left out, and
+what is left over is listed.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ from typing import Any
 
 from gradloom.rtl.yosys import run_yosys
 
-__all__ = ["ARGUMENTS", "RULES", "Rule", "Signal", "constants", "counted", "instrument", "report", "signals"]
+__all__ = ["ARGUMENTS", "Signal", "constants", "counted", "instrument", "report", "signals"]
 
 #: A bit of a signal: module, signal, index.
 Bit = tuple[str, str, int]
@@ -32,21 +32,6 @@ _WIRE = re.compile(r"  wire (?:signed )?(?:\[\d+:0\] )?(\\\S+|\w+)\s*;")
 _PLACED = re.compile(r"  (\\\S+|\w+) +(\\\S+|\w+)\s*\(")
 _CODED = re.compile(r"__0([2-7][0-9A-Fa-f])")
 _UNNAMED = re.compile(r"_\d+_")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """Why bits cannot change in a simulation: those from ``first`` on of the signals that match."""
-
-    name: str
-    module: str
-    signal: str
-    first: int = 0
-    why: str
-
-
-#: Beside ``constant``: bits that are 0, 1 or another register's reset value once Yosys has folded the whole design.
-RULES: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,13 +144,6 @@ def constants(files: Sequence[Path], top: str = "gradloom") -> set[Bit]:
     return found
 
 
-def _ruled(module: str, signal: str, index: int) -> str | None:
-    for rule in RULES:
-        if index >= rule.first and re.fullmatch(rule.module, module) and re.fullmatch(rule.signal, signal):
-            return rule.name
-    return None
-
-
 def report(known: Mapping[str, Mapping[str, Signal]], seen: Mapping[Bit, tuple[int, int]], fixed: set[Bit]
            ) -> dict[str, Any]:
     """By module and in all: points, covered ones, those left out by rule, and ranges of bits that are not covered."""
@@ -179,9 +157,8 @@ def report(known: Mapping[str, Mapping[str, Signal]], seen: Mapping[Bit, tuple[i
             for index in range(signal.width):
                 up, down = seen.get((module, signal.name, index), (0, 0))
                 if not (up and down):
-                    rule = "constant" if (module, signal.name, index) in fixed else _ruled(module, signal.name, index)
-                    if rule is not None:
-                        excluded[rule] += 1
+                    if (module, signal.name, index) in fixed:
+                        excluded["constant"] += 1
                         continue
                     quiet.append(index)
                 points += 1
