@@ -138,7 +138,6 @@ def _unknown(draw):
 @st.composite
 def _spoilt(draw, subject):
     """A command of the good program, in which a field of its operands is another."""
-    engine, opcode, layout = None, None, None
     word = draw(st.sampled_from(subject.words))
     view = Command.from_bits(word)
     for engine, opcode, layout in KNOWN[subject.name]:

@@ -110,13 +110,11 @@ class Subject:
 
     def learn(self, assembler, prologue, offset, patch):
         """Takes what lies in the window for the start and runs it; ``prologue``: commands that go first."""
-        whole = Assembler()
-        for each in (*prologue, *assembler.instructions):
-            whole.instructions.append(each)
         heads = Assembler()
         for each in prologue:
             heads.add(each.engine, each.opcode, LoadOperands, **each.operands)
-        self.instructions, self.code, self.offset = whole.instructions, heads.code + assembler.code, offset
+        self.instructions = [*prologue, *assembler.instructions]
+        self.code, self.offset = heads.code + assembler.code, offset
         for where, content in (*patch, (offset, self.code)):
             self.device.write_memory(where, content)
         self.start = self.device.read_memory(0, self.size)
