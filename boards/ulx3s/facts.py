@@ -15,7 +15,7 @@ ULX3S = Board(
     uram=0,
     clock_hz=40_000_000,
     # In block RAM; the board's SDRAM is not used.
-    memory_bytes=1 << 18,
+    memory_bytes=1 << 17,
     memory_bandwidth=16 * 40_000_000,
     port_bits=128,
     host="soft core, RISC-V",

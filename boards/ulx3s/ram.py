@@ -5,9 +5,14 @@ import numpy as np
 
 __all__ = ["WORDS", "ram_verilog"]
 
-#: Beats in a block of one bit a word: a block a bit, and nothing but wires between them and the ports.
-WORDS = 16384
 _BITS = 128
+#: Bits of a beat that a block holds, of all beats: nothing but wires is between blocks and ports.
+_WIDTH = 2
+#: Beats.
+WORDS = 16384 // _WIDTH
+#: Bits of a beat's address; of what a group of blocks is asked: both addresses, and whether port A writes.
+_ADDRESS = WORDS.bit_length() - 1
+_ASKED = 2 * _ADDRESS + 1
 #: Blocks that share registers of their address.
 _GROUP = 16
 
@@ -19,35 +24,43 @@ def ram_verilog(image: bytes) -> str:
         raise ValueError(f"image has {len(image)} bytes: the block RAM holds {16 * WORDS}")
     beats = np.zeros((WORDS, 16), np.uint8)
     beats.reshape(-1)[:len(image)] = np.frombuffer(image, np.uint8)
-    bits = np.unpackbits(beats, axis=1, bitorder="little")
-    # A word of 18 bits is two bytes of 9, whose last bit a port of one bit does not reach; 16 words a parameter, 20
-    # bits apart.
-    cells = np.zeros((_BITS, 64, 16, 20), np.uint8)
-    by_byte = bits.T.reshape(_BITS, 64, 16, 2, 8)
+    # Of each block: its bits of one beat after the other.
+    bits = np.unpackbits(beats, axis=1, bitorder="little").reshape(WORDS, -1, _WIDTH).swapaxes(0, 1)
+    blocks = len(bits)
+    # A word of 18 bits is two bytes of 9, whose last bit a narrow port does not reach; 16 words a parameter, 20 bits
+    # apart.
+    cells = np.zeros((blocks, 64, 16, 20), np.uint8)
+    by_byte = bits.reshape(blocks, 64, 16, 2, 8)
     cells[..., :8], cells[..., 9:17] = by_byte[..., 0, :], by_byte[..., 1, :]
-    packed = np.packbits(cells.reshape(_BITS, 64, 320), axis=2, bitorder="little")
+    packed = np.packbits(cells.reshape(blocks, 64, 320), axis=2, bitorder="little")
     lines = []
-    idle = ", ".join(f".DI{port}{n}(1'b0)" for port in "AB" for n in range(18) if (port, n) != ("A", 0))
-    for bit in range(_BITS):
-        group, first = divmod(bit, _GROUP)
+    zeros = ", ".join([*(f".DIA{n}(1'b0)" for n in range(_WIDTH, 18)), *(f".DIB{n}(1'b0)" for n in range(18)),
+                       *(f".AD{port}{n}(1'b0)" for port in "AB" for n in range(14 - _ADDRESS))])
+    for block in range(blocks):
+        group, first = divmod(block, _GROUP)
         if not first:
-            lines += [f"    wire [28:0] there_{group};",
+            lines += [f"    wire [{_ASKED - 1}:0] there_{group};",
                       f"    gradloom_ram_group group_{group} (.clk(clk), .asked(asked), .there(there_{group}));"]
-        addresses = ", ".join(f".AD{port}{n}(there_{group}[{low + n}])" for port, low in (("A", 15), ("B", 0))
-                              for n in range(14))
-        inits = ",\n".join(f"        .INITVAL_{n:02X}(320'h{int.from_bytes(packed[bit, n].tobytes(), 'little'):080x})"
+        addresses = ", ".join(f".AD{port}{14 - _ADDRESS + n}(there_{group}[{low + n}])"
+                              for port, low in (("A", _ADDRESS + 1), ("B", 0)) for n in range(_ADDRESS))
+        words = ", ".join(f".DIA{n}(a_data_there[{bit}]), .DOA{n}(a_read[{bit}]), .DOB{n}(b_read[{bit}])"
+                          for n, bit in enumerate(range(_WIDTH * block, _WIDTH * (block + 1))))
+        inits = ",\n".join(f"        .INITVAL_{n:02X}(320'h{int.from_bytes(packed[block, n].tobytes(), 'little'):080x})"
                            for n in range(64))
         lines += [
             "    DP16KD #(",
-            "        .DATA_WIDTH_A(1), .DATA_WIDTH_B(1), .REGMODE_A(\"OUTREG\"), .REGMODE_B(\"OUTREG\"),",
+            f"        .DATA_WIDTH_A({_WIDTH}), .DATA_WIDTH_B({_WIDTH}),",
+            "        .REGMODE_A(\"OUTREG\"), .REGMODE_B(\"OUTREG\"),",
             "        .WRITEMODE_A(\"NORMAL\"), .WRITEMODE_B(\"NORMAL\"), .GSR(\"AUTO\"),",
             f"{inits}",
-            f"    ) bit_{bit} (",
-            f"        .CLKA(clk), .CEA(1'b1), .OCEA(1'b1), .WEA(there_{group}[14]), .RSTA(1'b0),",
+            f"    ) block_{block} (",
+            f"        .CLKA(clk), .CEA(1'b1), .OCEA(1'b1), .WEA(there_{group}[{_ADDRESS}]), .RSTA(1'b0),",
             "        .CSA0(1'b0), .CSA1(1'b0), .CSA2(1'b0), .CLKB(clk), .CEB(1'b1), .OCEB(1'b1), .WEB(1'b0),",
             f"        .RSTB(1'b0), .CSB0(1'b0), .CSB1(1'b0), .CSB2(1'b0), {addresses},",
-            f"        .DIA0(a_data_there[{bit}]), {idle}, .DOA0(a_read[{bit}]), .DOB0(b_read[{bit}])",
+            f"        {words}, {zeros}",
             "    );",
         ]
     text = (Path(__file__).parent / "ram.v").read_text(encoding="utf-8")
-    return text.replace("@WORDS@", str(WORDS)).replace("@BLOCKS@", "\n".join(lines))
+    for name, value in (("WORDS", WORDS), ("ADDRESS", _ADDRESS), ("ASKED", _ASKED), ("BLOCKS", "\n".join(lines))):
+        text = text.replace(f"@{name}@", str(value))
+    return text

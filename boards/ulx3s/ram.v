@@ -1,37 +1,37 @@
-// rtl/soc/onchip_ram.v for the ECP5, filled: a block a bit, which @WORDS@ words fill. The last register is the block's.
+// rtl/soc/onchip_ram.v for the ECP5, filled: blocks hold bits of all its @WORDS@ words. The last register is the block's.
 module gradloom_ram #(
     parameter integer WORDS = @WORDS@,
     parameter IMAGE = ""
 ) (
-    input  wire         clk,
-    input  wire [13:0]  a_word,
-    input  wire         a_write,
-    input  wire [127:0] a_data,
-    output wire [127:0] a_read,
-    input  wire [13:0]  b_word,
-    output wire [127:0] b_read
+    input  wire                 clk,
+    input  wire [@ADDRESS@-1:0] a_word,
+    input  wire                 a_write,
+    input  wire [127:0]         a_data,
+    output wire [127:0]         a_read,
+    input  wire [@ADDRESS@-1:0] b_word,
+    output wire [127:0]         b_read
 );
-    reg [13:0] a_asked, b_asked;
+    reg [@ADDRESS@-1:0] a_asked, b_asked;
     reg [127:0] a_data_asked, a_data_there;
     reg a_writes_asked;
     always @(posedge clk) begin
         {a_asked, a_writes_asked, a_data_asked, b_asked} <= {a_word, a_write, a_data, b_word};
         a_data_there <= a_data_asked;
     end
-    wire [28:0] asked = {a_asked, a_writes_asked, b_asked};
+    wire [@ASKED@-1:0] asked = {a_asked, a_writes_asked, b_asked};
 
 @BLOCKS@
 endmodule
 
 // Address and write for as many blocks as can lie near each other. Kept: equal registers would be made one.
 module gradloom_ram_group (
-    input  wire        clk,
-    input  wire [28:0] asked,
-    output wire [28:0] there
+    input  wire               clk,
+    input  wire [@ASKED@-1:0] asked,
+    output wire [@ASKED@-1:0] there
 );
     genvar n;
     generate
-        for (n = 0; n < 29; n = n + 1) begin : bits
+        for (n = 0; n < @ASKED@; n = n + 1) begin : bits
             (* keep *) TRELLIS_FF #(
                 .GSR("DISABLED"), .CEMUX("1"), .CLKMUX("CLK"), .LSRMUX("LSR"), .REGSET("RESET")
             ) register (.CLK(clk), .LSR(1'b0), .CE(1'b1), .DI(asked[n]), .Q(there[n]));

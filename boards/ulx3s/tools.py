@@ -28,9 +28,9 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
         # Deferred: a default name of a memory's file is not looked for.
         *(f"read_verilog -defer {path}" for path in sources),
         f"synth_ecp5 -top {top} -run begin:coarse",
-        "# Memories have the names of the other vendor's blocks for Vivado. A row's codes fit LUTs.",
+        "# Memories have the names of the other vendor's blocks for Vivado. LUTs are scarcer than blocks.",
         "setattr -unset ram_style */m:*",
-        'setattr -set ram_style "distributed" */m:bank',
+        'setattr -set ram_style "block" */m:bank',
         "# Constants pass a delay line a register at a time: cheap passes get them through before the thorough ones.",
         "proc",
         "flatten",

@@ -11,10 +11,10 @@ from .schedule import initial_adapters
 __all__ = ["MEMORY_BYTES", "digits_data", "digits_plan"]
 
 #: Memory in block RAM of the ULX3S's design.
-MEMORY_BYTES = 1 << 18
-RANK, RATE, EPOCHS, DEGREES = 4, 0.05, 20, 90
+MEMORY_BYTES = 1 << 17
+RANK, RATE, EPOCHS, DEGREES = 4, 0.05, 40, 90
 #: Blocks of samples to learn from and to judge by.
-TRAIN_BLOCKS, TEST_BLOCKS = 35, 14
+TRAIN_BLOCKS, TEST_BLOCKS = 12, 6
 
 
 def digits_data(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS) -> Dataset:

@@ -1,20 +1,29 @@
 """The ULX3S: what is generated, what the tools are asked, and what its UART says in simulated RTL."""
 import json
 import re
+import shutil
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
+import numpy as np
+import pyosys
 import pytest
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
 from gradloom import boards
 from gradloom.boards.ulx3s import tools as flow
 from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner_files
+from gradloom.boards.ulx3s.ram import ram_verilog
 from gradloom.rtl.cli_verbs import generate
 from gradloom.rtl.plan.digits import digits_data, digits_plan
 from gradloom.rtl.plan.onchip import BLOCK
 from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.soc import tuner_sources
+from gradloom.sim import runner
 from gradloom.sim.tuner import SimulatedTuner, build_tuner, expected_lines
 
+HERE = Path(__file__).parent
 BOARD = boards.find("ulx3s")
 CONFIG = PRESETS["digits-ulx3s"].config
 #: So many blocks to learn from and to judge by.
@@ -61,7 +70,7 @@ def test_the_same_project_each_time(design):
 
 
 def test_the_pins_are_the_boards():
-    text = (flow.Path(flow.__file__).parent / "pins.lpf").read_text()
+    text = (Path(flow.__file__).parent / "pins.lpf").read_text()
     sites = dict(re.findall(r'LOCATE COMP "(\S+)" SITE "(\w+)"', text))
     resources = {(each.name, each.number): each for each in ULX3S_85F_Platform.resources}
     assert sites.pop("clk_25mhz") == resources["clk25", 0].ios[0].names[0]
@@ -93,8 +102,8 @@ def test_what_the_board_cannot_hold_is_refused_with_one_message(run, tmp_path, s
 
 
 def test_data_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="samples=450: the fine-tune needs .* bytes of memory, there are 131072"):
-        digits_plan(CONFIG, train_blocks=36, memory=1 << 17)
+    with pytest.raises(ValueError, match="samples=198: the fine-tune needs .* bytes of memory, there are 131072"):
+        digits_plan(CONFIG, train_blocks=16)
     with pytest.raises(ValueError, match="train=900: must be from 1 to 899"):
         digits_data(CONFIG, train_blocks=100)
 
@@ -202,6 +211,28 @@ def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkey
         settings.write_text(kept)
         (design / "report.json").write_text(report)
         (folder / "gradloom.bit").unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_block_ram_does_what_the_memory_does(tmp_path, monkeypatch, broken):
+    """Filled with random bytes; with one bit of them changed it is seen."""
+    image = np.random.default_rng(1).bytes(BOARD.memory_bytes)
+    (tmp_path / "image.mem").write_text("".join(
+        f"{int.from_bytes(image[at:at + 16], 'little') ^ (broken and at == 0):032x}\n"
+        for at in range(0, len(image), 16)))
+    models = Path(pyosys.__file__).parent / "share" / "lattice" / "common_sim.vh"
+    register = re.search(r"^module TRELLIS_FF\b.*?^endmodule", models.read_text(), re.MULTILINE | re.DOTALL)[0]
+    plain = next(path for path in tuner_sources() if path.name == "onchip_ram.v").read_text()
+    built = runner.build({
+        "ecp5_blocks.sv": (Path(runner.__file__).parent / "bench" / "ecp5_blocks.sv").read_text(),
+        "register.v": register, "filled.v": ram_verilog(image),
+        "plain.v": plain.replace("module gradloom_ram ", "module plain_ram "),
+        "ram_bench.v": (HERE / "ram_bench.v").read_text()}, top="ram_bench")
+    monkeypatch.setattr(sys, "path", [str(HERE), *sys.path])
+
+    with pytest.raises(SystemExit) if broken else nullcontext():
+        runner.run_cocotb(built, top="ram_bench", module="ram_bench", directory=tmp_path)
 
 
 def test_the_image_holds_what_the_firmware_reads():
