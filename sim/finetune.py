@@ -72,14 +72,18 @@ def _load(model: Path | None, data: Path | None, angle: float | None, limit: int
     return network, dataset
 
 
-def verilog_of(config: Config, rtl: Path | None, progress: Progress = _silent) -> tuple[Config, list[Path]]:
-    """``(config, files)`` of an earlier ``generate`` in ``rtl``, or of ``config``, generated and kept."""
+def verilog_of(preset: Preset, rtl: Path | None, progress: Progress = _silent) -> tuple[Config, list[Path]]:
+    """``(config, files)`` of the preset: of an earlier ``generate`` in ``rtl``, or generated and kept."""
+    config = preset.config
     if rtl is not None:
         try:
             summary = json.loads((rtl / "report.json").read_text(encoding="utf-8"))
-            config = type(config)(**summary["parameters"])
+            made, parameters = summary["preset"], summary["parameters"]
+            if made != preset.name:
+                raise ValueError(f"it is of {made}, asked was {preset.name}")
+            config = type(config)(**parameters)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"rtl={rtl}: report.json describes no design ({error}); generate it again") from None
+            raise ValueError(f"rtl={rtl}: report.json describes no such design ({error}); generate it again") from None
         files = sorted((rtl / "rtl").glob("*.v"))
         if not files:
             raise ValueError(f"rtl={rtl}: has no rtl/*.v; generate it again")
@@ -190,7 +194,7 @@ def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, 
     if engine == "float":
         metrics, adapters = _float(network, dataset, rank, lr, batch, epochs, seed, cache, momentum, tell)
     elif engine in ("rtl", "reference"):
-        metrics, adapters = _integer(preset.config, network, dataset, rank, lr, batch, epochs, seed, cache, momentum,
+        metrics, adapters = _integer(preset, network, dataset, rank, lr, batch, epochs, seed, cache, momentum,
                                      engine, Path(rtl) if rtl else None, tell)
     else:
         raise ValueError(f"engine={engine}: must be rtl, reference or float")
@@ -212,11 +216,12 @@ def _float(network, dataset, rank, lr, batch, epochs, seed, cache, momentum, tel
             "accuracy_after": result.accuracy_after, "cycles": None, "cache": None, "health": None}, result.adapters
 
 
-def _integer(config, network, dataset, rank, lr, batch, epochs, seed, cache, momentum, engine, rtl,
+def _integer(preset, network, dataset, rank, lr, batch, epochs, seed, cache, momentum, engine, rtl,
              tell) -> tuple[dict[str, Any], Adapters]:
+    config = preset.config
     files: list[Path] = []
     if engine == "rtl":
-        config, files = verilog_of(config, rtl, tell)
+        config, files = verilog_of(preset, rtl, tell)
     lowered = lower(network, config, rank, wide=cache == "int8")
     settings = Settings(samples=len(dataset.x_train), epochs=epochs, batch=batch, rate=lr, momentum=momentum,
                         seed=seed, slots=0 if cache == "none" else 1 << 30)

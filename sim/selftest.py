@@ -19,6 +19,6 @@ def selftest(preset: Preset, rtl: Path | None = None, *,
         if progress is not None:
             progress(done, total, text)
 
-    _, files = verilog_of(preset.config, rtl, tell)
+    _, files = verilog_of(preset, rtl, tell)
     with SimulatedDevice(build_device(files, tell=lambda text: tell(0, 0, text))) as device:
         return [(name, ok, detail) for name, ok, detail in run_selftest(Accelerator(device))]

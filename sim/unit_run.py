@@ -13,6 +13,7 @@ import numpy as np
 from amaranth.hdl import Shape, Value
 from amaranth.lib import data, wiring
 
+from gradloom.rtl.models.archive import read_npz
 from gradloom.rtl.units import Unit
 
 __all__ = ["ADAPTERS", "Adapter", "Array", "Feed", "describe_unit", "pack", "run_unit", "simulate",
@@ -216,14 +217,10 @@ def _adapter(unit: Unit) -> Adapter:
 
 
 def _read(source: Path, wanted: list[Array]) -> Arrays:
-    if not source.is_file():
-        raise ValueError(f"input={source}: no such file")
     try:
-        # Opened here, since NumPy leaves a file open that it cannot read.
-        with open(source, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-    except Exception as error:  # what a damaged file raises is not documented
-        raise ValueError(f"input={source}: cannot be read as .npz ({error})") from None
+        found = read_npz(source)
+    except ValueError as error:
+        raise ValueError(f"input={error}") from None
     known = {array.name for array in wanted}
     unknown = sorted(set(found) - known)
     if unknown:

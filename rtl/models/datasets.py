@@ -3,14 +3,13 @@
 import shutil
 import subprocess
 import tempfile
-import zipfile
-import zlib
 from dataclasses import dataclass
-from lzma import LZMAError
 from math import cos, pi, sin
 from pathlib import Path
 
 import numpy as np
+
+from .archive import read_npz
 
 __all__ = ["Dataset", "activations", "rotated", "mnist_test", "default_split", "digits_split", "load_npz", "fetch_full"]
 
@@ -200,34 +199,7 @@ def load_npz(path: str | Path, *, classes: int = 10) -> Dataset:
     Whatever is wrong with it is a :class:`ValueError` that names field, value and bound.
     """
     path = Path(path)
-    fields = ("x_train", "y_train", "x_test", "y_test")
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
-    unreadable = (
-        ValueError,
-        OSError,
-        EOFError,
-        zipfile.BadZipFile,
-        zlib.error,
-        LZMAError,
-        NotImplementedError,
-    )
-    with open(path, "rb") as raw:
-        try:
-            file = np.load(raw, allow_pickle=False)
-        except unreadable:
-            raise ValueError(f"{path}: not a readable .npz file; is it truncated?") from None
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise ValueError(f"{path}: it holds one array, not an archive (.npz) of named ones")
-        missing = [name for name in fields if name not in file]
-        if missing:
-            raise ValueError(f"{path}: {', '.join(missing)} missing: the file must hold {', '.join(fields)}")
-        arrays = {}
-        for name in fields:
-            try:
-                arrays[name] = file[name]
-            except unreadable as error:
-                raise ValueError(f"{path}: {name} cannot be read ({error}); is the file truncated?") from None
+    arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
     try:
         return Dataset(**arrays, classes=classes)
     except ValueError as error:

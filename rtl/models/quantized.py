@@ -1,7 +1,5 @@
 """Weights in NF4 on disk, as bitsandbytes lays them out in safetensors files."""
 import json
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from gradloom.rtl.formats.blocks import (
 )
 from gradloom.rtl.formats.codebook import NF4
 
+from .archive import read_npz
 from .tensors import FLOATS, as_float32, open_safetensors, write_safetensors
 
 __all__ = ["quantize_file"]
@@ -116,7 +115,7 @@ def quantize_tensor(name: str, array: np.ndarray, dtype: str, *, double: bool,
 
 def read_floats(path: Path) -> dict[str, Tensor]:
     """Named float tensors of a file with torch's name of their type, checked to be finite and not empty."""
-    readers = {".npz": read_npz, ".safetensors": read_safetensors}
+    readers = {".npz": _read_npz, ".safetensors": read_safetensors}
     if path.suffix not in readers:
         raise ValueError(f"input={path}: must end in .npz or .safetensors")
     if not path.is_file():
@@ -141,18 +140,9 @@ def read_floats(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def read_npz(path: Path) -> Iterator[tuple[str, np.ndarray, str]]:
+def _read_npz(path: Path) -> Iterator[tuple[str, np.ndarray, str]]:
     """``(name, array, type)`` of each array of an npz file."""
-    try:
-        # Opened here: numpy leaves the file open if its archive is broken.
-        with path.open("rb") as opened:
-            file = np.load(opened, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("is a single array, not an archive")
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: cannot be read as an npz file: {error}") from None
-    for name, array in arrays.items():
+    for name, array in read_npz(path).items():
         yield name, array, array.dtype.name
 
 

@@ -131,6 +131,13 @@ def test_a_report_is_that_of_place_and_route(design, run):
     assert code == 2 and "board=ulx3s: gradloom build ulx3s" in " ".join(err.split())
 
 
+@pytest.mark.parametrize("verb", ["selftest", "finetune"])
+def test_another_presets_design_is_refused(design, run, tmp_path, verb):
+    more = ("-o", str(tmp_path / "run")) if verb == "finetune" else ()
+    code, _, err = run(verb, "instantft-kv260", "--rtl", str(design), *more)
+    assert code == 2 and "it is of digits-ulx3s, asked was instantft-kv260" in " ".join(err.split())
+
+
 def test_the_preset_fine_tunes_its_own_network(run, tmp_path):
     code, out, _ = run("finetune", "digits-ulx3s", "--engine", "reference", "--epochs", "2", "--limit", "60", "-o",
                        str(tmp_path / "run"))

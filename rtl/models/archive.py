@@ -1,0 +1,39 @@
+"""Arrays out of a user's ``.npz`` file."""
+import zipfile
+import zlib
+from collections.abc import Iterable
+from lzma import LZMAError
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["read_npz"]
+
+#: What NumPy raises on files that are damaged or of another kind.
+_UNREADABLE = (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, LZMAError, NotImplementedError)
+
+
+def read_npz(path: Path, names: Iterable[str] = ()) -> dict[str, np.ndarray]:
+    """Arrays of a file by name: those of ``names``, or all; :class:`ValueError` says what is wrong with it."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    # Opened here: NumPy leaves the file open if its archive is broken.
+    with path.open("rb") as opened:
+        try:
+            file = np.load(opened, allow_pickle=False)
+        except _UNREADABLE:
+            raise ValueError(f"{path}: not a readable .npz file; is it truncated?") from None
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError(f"{path}: it holds one array, not an archive (.npz) of named ones")
+        names = tuple(names)
+        missing = [name for name in names if name not in file]
+        if missing:
+            raise ValueError(f"{path}: {', '.join(missing)} missing: the file must hold {', '.join(names)}")
+        arrays = {}
+        for name in names or file.files:
+            try:
+                arrays[name] = file[name]
+            except _UNREADABLE:
+                raise ValueError(f"{path}: {name} cannot be read; is the file truncated, or holds it Python objects "
+                                 f"instead of numbers?") from None
+    return arrays
