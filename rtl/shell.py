@@ -49,6 +49,8 @@ class Shell(wiring.Component):
         With a beat that is taken: it has no place; see ``refuse`` of :class:`~.memory.read_dma.ReadDMA`.
     o_request : ``Out(stream.Signature(StoreRequest))``
         Which source STORE wants beats of.
+    refuse_store : ``In(1)``
+        Such beats there are not; see ``refuse`` of :class:`~.memory.write_dma.WriteDMA`.
     i_store : ``In(stream.Signature(data_bits))``
         Those beats.
     health : ``In(Health)``
@@ -98,6 +100,7 @@ class Shell(wiring.Component):
                 "o_load": Out(stream.Signature(LoadBeat(data_bits))),
                 "refuse_load": In(1),
                 "o_request": Out(stream.Signature(StoreRequest)),
+                "refuse_store": In(1),
                 "i_store": In(stream.Signature(data_bits)),
                 "health": In(Health),
                 "abort": Out(1),
@@ -122,7 +125,7 @@ class Shell(wiring.Component):
         connect(m, seq.o_fetch, read.i_fetch)
         connect(m, read.o_fetch, seq.i_fetch)
         connect(m, read.o, flipped(self.o_load))
-        m.d.comb += read.refuse.eq(self.refuse_load)
+        m.d.comb += [read.refuse.eq(self.refuse_load), write.refuse.eq(self.refuse_store)]
         connect(m, write.o_request, flipped(self.o_request))
         connect(m, flipped(self.i_store), write.i)
 

@@ -24,14 +24,15 @@ class Engines(wiring.Component):
     Members
     -------
     array, head, encode : commands of each. load, request, store : the shell's DMA. health : events of this cycle.
+    refuse : see :class:`Router`. refuse_store : see :class:`Collector`.
     """
 
     def __init__(self, config):
         self.config = config
         super().__init__({
             "array": In(EngineSignature()), "head": In(EngineSignature()), "encode": In(EngineSignature()),
-            "load": In(stream.Signature(LoadBeat(128))),
-            "request": In(stream.Signature(StoreRequest)),
+            "load": In(stream.Signature(LoadBeat(128))), "refuse": Out(1),
+            "request": In(stream.Signature(StoreRequest)), "refuse_store": Out(1),
             "store": Out(stream.Signature(128)),
             "health": Out(Health),
         })
@@ -84,6 +85,7 @@ class Engines(wiring.Component):
         connect(m, head.o_loss, collector.losses)
         connect(m, collector.head_ask, head.i_dump)
         connect(m, flipped(self.request), collector.request)
+        m.d.comb += [self.refuse.eq(router.refuse), self.refuse_store.eq(collector.refuse)]
         connect(m, collector.o, flipped(self.store))
 
         m.d.sync += [
@@ -158,7 +160,6 @@ class Accelerator(wiring.Component):
         connect(m, shell.o_load, engines.load)
         connect(m, shell.o_request, engines.request)
         connect(m, engines.store, shell.i_store)
-        m.d.comb += shell.health.eq(engines.health)
-        if isinstance(engines, LinearEngines):
-            m.d.comb += shell.refuse_load.eq(engines.refuse)
+        m.d.comb += [shell.health.eq(engines.health), shell.refuse_load.eq(engines.refuse),
+                     shell.refuse_store.eq(engines.refuse_store)]
         return m

@@ -4,7 +4,7 @@ from enum import IntEnum
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
-from amaranth.utils import exact_log2
+from amaranth.utils import bits_for, exact_log2
 
 from ..config import LinearConfig
 from ..control.signature import EngineSignature, Health, LoadBeat, StoreRequest
@@ -68,6 +68,8 @@ class LinearEngines(wiring.Component):
     array, head, encode : commands of each. load, request, store : the shell's DMA. health : events of this cycle.
     refuse : the beat of ``load`` has no place: it is beyond its memory's end, or one whose argument names what is not
         there, or a command ends with it within a tile.
+    refuse_store : a cycle behind the payload of ``request``: there is no such source, or no such h, or h of that size
+        has another number of beats. Of the other sources nobody knows how many beats will come.
     """
 
     def __init__(self, config=LinearConfig()):
@@ -75,7 +77,7 @@ class LinearEngines(wiring.Component):
         super().__init__({
             "array": In(EngineSignature()), "head": In(EngineSignature()), "encode": In(EngineSignature()),
             "load": In(stream.Signature(LoadBeat(config.beat_bits))), "refuse": Out(1),
-            "request": In(stream.Signature(StoreRequest)),
+            "request": In(stream.Signature(StoreRequest)), "refuse_store": Out(1),
             "store": Out(stream.Signature(config.beat_bits)),
             "health": Out(Health),
         })
@@ -176,9 +178,13 @@ class LinearEngines(wiring.Component):
             with m.Case(Destination.LANES):
                 m.d.comb += self.refuse.eq(word[exact_log2(config.lane_depth):].any() | first.early)
             with m.Case(Destination.HIDDEN):
-                m.d.comb += self.refuse.eq(
-                    (hidden.slot >= SLOTS) | (hidden.tokens == 0) | (hidden.tokens > config.tokens)
-                    | (hidden.rank == 0) | hidden.rank[0] | (hidden.rank > config.rank))
+                m.d.comb += self.refuse.eq(self._no_hidden(hidden))
+
+    def _no_hidden(self, hidden):
+        """Whether there is no h of that slot and size."""
+        config = self.config
+        return ((hidden.slot >= SLOTS) | (hidden.tokens == 0) | (hidden.tokens > config.tokens)
+                | (hidden.rank == 0) | hidden.rank[0] | (hidden.rank > config.rank))
 
     @staticmethod
     def _within_one(beat):
@@ -197,6 +203,12 @@ class LinearEngines(wiring.Component):
             gradient.request.valid.eq(self.request.valid & (left == 0) & keeps),
             gradient.request.p.eq(data.View(HIDDEN_ARG, self.request.p.arg)),
         ]
+        hidden = data.View(HIDDEN_ARG, self.request.p.arg)
+        words = hidden.tokens[:bits_for(self.config.tokens)] * hidden.rank[:bits_for(self.config.rank)]
+        beats = (words + self.config.beat_words - 1) >> exact_log2(self.config.beat_words)
+        m.d.sync += self.refuse_store.eq(
+            (self.request.p.source >= len(Source))
+            | (keeps & (self._no_hidden(hidden) | (self.request.p.beats != beats))))
         with m.If(self.request.valid & self.request.ready):
             m.d.sync += [source.eq(self.request.p.source), left.eq(self.request.p.beats)]
         with m.Elif(self.store.valid & self.store.ready):

@@ -1,10 +1,11 @@
 """Gives STORE the beats that it asks for."""
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..array.commands import beyond
 from ..config import PARAMETER
 from ..control.signature import StoreRequest
 
@@ -31,6 +32,8 @@ class Collector(wiring.Component):
     Members
     -------
     request, o : to STORE.
+    refuse : a cycle behind the payload of ``request``: there is no such source, or adapter words or words of B beyond
+        the last are asked for. Of the other sources nobody knows how many beats will come.
     convolution_taps, dense_taps, raw, head, losses : streams of beats.
     dump : adapter words that ``words`` holds 2 cycles later.
     head_ask : asks the head for B; ``head`` follows.
@@ -42,7 +45,7 @@ class Collector(wiring.Component):
         self.config = config
         beats = stream.Signature(unsigned(128))
         super().__init__({
-            "request": In(stream.Signature(StoreRequest)),
+            "request": In(stream.Signature(StoreRequest)), "refuse": Out(1),
             "o": Out(beats),
             "convolution_taps": In(beats), "dense_taps": In(beats), "raw": In(beats), "head": In(beats),
             "losses": In(beats),
@@ -54,6 +57,7 @@ class Collector(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         request = self.request.p
+        self._refuse(m, request)
         source = Signal(8)
         left = Signal(24)
         busy = Signal()
@@ -110,3 +114,21 @@ class Collector(wiring.Component):
                         with m.If(high | (left == 0)):
                             m.d.sync += [have.eq(0), wait.eq(0), word.eq(word + 1)]
         return m
+
+    def _refuse(self, m, request):
+        """Judges a request, in beats: an adapter word is two."""
+        config = self.config
+        bits = ceil_log2(config.adapter_depth) + 1
+        end = Cat(Const(0, 1), request.arg[:bits]) + request.beats[:bits + 1]
+        too_far = Signal()
+        with m.Switch(request.source):
+            with m.Case(Source.LANES):
+                m.d.comb += too_far.eq(request.arg[bits:].any() | request.beats[bits + 1:].any()
+                                       | beyond(end, 2 * config.adapter_depth))
+            with m.Case(Source.HEAD):
+                m.d.comb += too_far.eq(request.beats > 2 * config.taps * config.rank)
+            with m.Case(Source.CONVOLUTION_TAPS, Source.DENSE_TAPS, Source.RAW, Source.LOSSES):
+                pass
+            with m.Default():
+                m.d.comb += too_far.eq(1)
+        m.d.sync += self.refuse.eq(too_far)

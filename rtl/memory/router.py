@@ -37,7 +37,11 @@ class Router(wiring.Component):
 
     Members
     -------
-    i : LOAD beats. Everything else is a write port ``{valid, address..., data}``.
+    i : LOAD beats.
+    refuse : the beat has no place, and goes nowhere: ``dest`` or ``arg`` names what is not there, it is beyond its
+        memory's end, or the command ends with it within a word. Scales are the exception: a record's beats say
+        themselves which blocks they are of, and those of blocks that there are not are dropped.
+    Everything else is a write port ``{valid, address..., data}``.
     """
 
     def __init__(self, config):
@@ -49,7 +53,7 @@ class Router(wiring.Component):
             return Out(data.StructLayout({"valid": 1} | address | {"data": width}))
 
         super().__init__({
-            "i": In(stream.Signature(LoadBeat(128))),
+            "i": In(stream.Signature(LoadBeat(128))), "refuse": Out(1),
             "codes": write(128, row=row, address=block + 3),
             "scales": write(SCALE.shape, row=row, address=block + 1),
             "logits": write(128, sample=row, half=1, beat=2),
@@ -68,7 +72,8 @@ class Router(wiring.Component):
         arg = data.View(RECORD_ARG, beat.arg)
         taken = Signal()
         is_record = Signal()
-        m.d.comb += [taken.eq(self.i.valid & self.i.ready), is_record.eq(beat.dest == Destination.RECORD)]
+        m.d.comb += [taken.eq(self.i.valid & self.i.ready & ~self.refuse),
+                     is_record.eq(beat.dest == Destination.RECORD)]
 
         # Scales wait here: base index, where to, seven of them.
         layout = data.StructLayout({"row": len(self.scales.row), "half": 1, "data": 128})
@@ -79,14 +84,18 @@ class Router(wiring.Component):
             in_scales.eq(is_record & (beat.index < arg.codes)),
             entry.row.eq(arg.row), entry.half.eq(arg.half), entry.data.eq(beat.data),
             waiting.w_data.eq(entry),
-            waiting.w_en.eq(taken & in_scales),
+            waiting.w_en.eq(self.i.valid & self.i.ready & in_scales),
         ]
+        # What is refused waits there too, and goes no further: a short way to the queue.
+        stopped = Signal()
+        with m.If(self.i.valid & self.i.ready & self.refuse):
+            m.d.sync += stopped.eq(1)
         n = Signal(range(SCALES_PER_BEAT))
         index = Signal(17)
         m.d.comb += index.eq(out.data[:16] + n)
         m.d.sync += [
             # A tap's last beat has room to spare; what lies beyond the row's blocks is not for it.
-            self.scales.valid.eq(waiting.r_rdy & (index < self.config.blocks)),
+            self.scales.valid.eq(waiting.r_rdy & (index < self.config.blocks) & ~stopped),
             self.scales.row.eq(out.row),
             self.scales.address.eq(Cat(index[:len(self.scales.address) - 1], out.half)),
             self.scales.data.eq(out.data[16:].word_select(n, 16)),
@@ -101,15 +110,18 @@ class Router(wiring.Component):
         m.d.comb += self.i.ready.eq(~is_record | (waiting.w_rdy & (~beat.last | settled)))
 
         code_word = (beat.index - arg.codes)[:len(self.codes.address) - 1]
+        logit_beat = (beat.index - arg.logits)[:len(arg.logits)]
+        is_code, is_logits = Signal(), Signal()
+        m.d.comb += [is_code.eq(~in_scales & (beat.index < arg.logits)), is_logits.eq(beat.index >= arg.logits)]
         m.d.sync += [
-            self.codes.valid.eq(taken & is_record & ~in_scales & (beat.index < arg.logits)),
+            self.codes.valid.eq(taken & is_record & is_code),
             self.codes.row.eq(arg.row),
             self.codes.address.eq(Cat(code_word, arg.half)),
             self.codes.data.eq(beat.data),
-            self.logits.valid.eq(taken & is_record & (beat.index >= arg.logits)),
+            self.logits.valid.eq(taken & is_record & is_logits),
             self.logits.sample.eq(arg.row),
             self.logits.half.eq(arg.half),
-            self.logits.beat.eq(beat.index - arg.logits),
+            self.logits.beat.eq(logit_beat),
             self.logits.data.eq(beat.data),
         ]
 
@@ -118,12 +130,29 @@ class Router(wiring.Component):
         with m.If(taken):
             m.d.sync += before.eq(Cat(before[128:], beat.data))
         address = beat.arg[:16]
+        # Whether ``arg`` is good is seen with each beat; that the next is beyond the end, with the last that is not.
+        nowhere, cut, full = {}, {}, {
+            # Before the first of the logits ``logit_beat`` is -1.
+            Destination.RECORD: (is_code & code_word.all() & ~logit_beat.all())
+            | (is_logits & logit_beat[:len(self.logits.beat)].all()),
+            Destination.HEAD: beat.index[:9] == 2 * self.config.taps * self.config.rank - 1,
+            Destination.LABELS: beat.index[0],
+            Destination.BOOKS: (beat.arg + beat.index)[:len(self.books.beat)].all(),
+        }
+        nowhere[Destination.RECORD] = (arg.row >= self.config.rows) | (arg.codes > arg.logits)
+        nowhere[Destination.LABELS] = beat.arg[1:].any()
+        nowhere[Destination.BOOKS] = beat.arg[len(self.books.beat):].any()
         for port, dest, log_beats in ((self.lanes, Destination.LANES, 1), (self.weights, Destination.WEIGHTS, 1),
                                       (self.biases, Destination.BIASES, 2), (self.image, Destination.IMAGE, 0)):
             whole = beat.index[:log_beats].all() if log_beats else 1
+            word = (address + (beat.index >> log_beats))[:len(port.address)]
+            nowhere[dest] = beat.arg[len(port.address):].any()
+            full[dest] = whole & word.all()
+            if log_beats:
+                cut[dest] = ~whole
             m.d.sync += [
                 port.valid.eq(taken & (beat.dest == dest) & whole),
-                port.address.eq(address + (beat.index >> log_beats)),
+                port.address.eq(word),
                 port.data.eq(Cat(before[384 - 128 * ((1 << log_beats) - 1):], beat.data)),
             ]
         m.d.sync += [
@@ -138,4 +167,20 @@ class Router(wiring.Component):
             self.books.beat.eq(beat.arg[:16] + beat.index),
             self.books.data.eq(beat.data),
         ]
+        self._refuse(m, taken, nowhere, cut, full)
         return m
+
+    def _refuse(self, m, taken, nowhere, cut, full):
+        """Of the conditions of each destination the one of this beat's."""
+        beat = self.i.p
+        after = Signal()        # the beat before was the last that has room
+        bad, ends = Signal(), Signal()
+        with m.Switch(beat.dest):
+            for dest in range(Destination.BOOKS + 1):
+                with m.Case(dest):
+                    m.d.comb += [bad.eq(nowhere.get(dest, 0) | (beat.last & cut.get(dest, 0))), ends.eq(full[dest])]
+            with m.Default():
+                m.d.comb += bad.eq(1)
+        m.d.comb += self.refuse.eq(bad | after)
+        with m.If(taken):
+            m.d.sync += after.eq(ends & ~beat.last)

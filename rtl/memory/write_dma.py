@@ -41,7 +41,10 @@ class WriteDMA(wiring.Component):
     -------
     port : ``In(EngineSignature())``
     o_request : ``Out(stream.Signature(StoreRequest))``
-        Which source is to send how many beats.
+        Which source is to send how many beats; the payload is there two cycles ahead.
+    refuse : ``In(1)``
+        A cycle behind the payload of ``o_request``, ``valid`` or not: it asks for what is not there. STORE stops with
+        BAD_OPERAND and the command's offset; nothing was asked for.
     i : ``In(stream.Signature(data_bits))``
         The beats; nothing is taken before the request is.
     axi : ``Out(AXI4WriteSignature())``
@@ -69,6 +72,7 @@ class WriteDMA(wiring.Component):
             {
                 "port": In(EngineSignature()),
                 "o_request": Out(stream.Signature(StoreRequest)),
+                "refuse": In(1),
                 "i": In(stream.Signature(data_bits)),
                 "axi": Out(AXI4WriteSignature(addr_bits=addr_bits, data_bits=data_bits, id_bits=id_bits)),
                 "base": In(64),
@@ -126,8 +130,10 @@ class WriteDMA(wiring.Component):
             m.d.comb += code.eq(Error.STORE_LENGTH)
         with m.Elif(check.misaligned):
             m.d.comb += code.eq(Error.STORE_ALIGNMENT)
-        with m.Else():
+        with m.Elif(check.outside):
             m.d.comb += code.eq(Error.STORE_WINDOW)
+        with m.Else():
+            m.d.comb += code.eq(Error.BAD_OPERAND)
 
         # Beats that are in the buffer and in no burst yet.
         loose = Signal(range(depth + 1))
@@ -163,7 +169,7 @@ class WriteDMA(wiring.Component):
                 m.d.sync += refused.eq(code)
                 with m.If(self.abort):
                     m.next = "IDLE"
-                with m.Elif(~known | check.empty | check.misaligned | check.outside):
+                with m.Elif(~known | self.refuse | check.empty | check.misaligned | check.outside):
                     m.next = "REFUSE"
                 with m.Else():
                     m.d.sync += [ask.valid.eq(1), pull.eq(ask.payload.beats), more.eq(1)]

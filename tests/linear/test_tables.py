@@ -7,7 +7,7 @@ from gradloom.firmware.host import ProgramError
 from gradloom.rtl.control.signature import ControlOpcode, Engine
 from gradloom.rtl.formats.codebook import FP4, NF2, NF3, NF4
 from gradloom.rtl.linear.hidden import HIDDEN_ARG, SLOTS
-from gradloom.rtl.linear.machine import Destination
+from gradloom.rtl.linear.machine import Destination, Source
 from gradloom.rtl.linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from gradloom.rtl.plan.assembler import Assembler, pack
 from gradloom.rtl.plan.linear import LayerMap, LayerPlan, codebook_table, codebook_words, untile_rows
@@ -15,7 +15,7 @@ from gradloom.sim.linear_run import choose_exponents, mathematics, reference_ste
 from gradloom.sim.reference import linear as reference
 
 from .conftest import SMALL, make_layer
-from .test_linear_perf import SOURCE, agree, load
+from .test_linear_perf import RESULT, SOURCE, agree, load, store
 
 BOOK = 1 << 16
 BEAT = SMALL.beat_bits // 8
@@ -98,6 +98,23 @@ def test_a_load_without_a_place_stops_the_program_and_the_next_runs_right(machin
     refused(machine, program, at)
 
 
+_BEATS = SMALL.tokens * SMALL.rank // SMALL.beat_words
+
+
+@pytest.mark.parametrize("source, beats, argument", [
+    (len(Source), 1, 0), (255, 3, 0), *((Source.HIDDEN, _BEATS, pack(HIDDEN_ARG, HIDDEN | change)) for change in (
+        {"slot": SLOTS}, {"tokens": 0}, {"tokens": SMALL.tokens + 1}, {"rank": 0}, {"rank": 3},
+        {"rank": SMALL.rank + 2})),
+    (Source.HIDDEN, _BEATS + 1, pack(HIDDEN_ARG, HIDDEN)), (Source.HIDDEN, _BEATS - 1, pack(HIDDEN_ARG, HIDDEN)),
+])
+def test_a_store_of_what_is_not_there_stops_the_program_and_the_next_runs_right(machine, source, beats, argument):
+    machine.host.set_watchdog(0)
+    program = Assembler()
+    store(program, Source.HIDDEN, _BEATS, arg=pack(HIDDEN_ARG, HIDDEN))
+    store(program, source, beats, arg=argument)
+    refused(machine, program, 0, start=RESULT)
+
+
 @pytest.mark.parametrize("value, good", [(1 << 16, True), (-1 << 16, True), ((1 << 16) + 1, False),
                                          ((-1 << 16) - 1, False), (1 << 30, False)])
 @pytest.mark.parametrize("place", [0, 15])
@@ -120,13 +137,13 @@ def test_a_level_beyond_one_is_refused(machine, value, good, place):
         agree(machine, program)
 
 
-def refused(machine, program, at, *, check=True):
+def refused(machine, program, at, *, start=SOURCE, check=True):
     """Command 1 stopped at beat ``at``, with an interrupt; what follows computes right."""
     program.add(Engine.CONTROL, ControlOpcode.END)
     machine.host.store(0, program.code)
     with pytest.raises(ProgramError) as error:
         machine.host.run(0, len(program), timeout=20)
-    assert (error.value.name, error.value.command, error.value.offset) == ("BAD_OPERAND", 1, SOURCE + at * BEAT)
+    assert (error.value.name, error.value.command, error.value.offset) == ("BAD_OPERAND", 1, start + at * BEAT)
     if not check:
         return
     layer = make_layer(16, 32, 2, 2)

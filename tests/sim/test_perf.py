@@ -74,7 +74,7 @@ def test_predicates_and_valid_bits_are_the_rtl(built):
     asm = Assembler()
 
     def load(beats, **more):
-        asm.add(Engine.LOAD, 0, LoadOperands, offset=48, beats=beats, dest=Destination.LABELS, **more)
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=48, beats=beats, dest=Destination.IMAGE, **more)
 
     asm.add(Engine.CONTROL, ControlOpcode.MARK, ControlOperands, slot=3, count=70)
     load(1, slots=(3, 70))
