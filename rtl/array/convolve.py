@@ -3,7 +3,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
+from amaranth.utils import ceil_log2, exact_log2
 
 from ..hierarchy import place
 from ..nn.window import WindowGenerator, WindowRun
@@ -36,12 +36,15 @@ class ConvolveControl(wiring.Component):
     Members
     -------
     i : stream of :data:`~.commands.ConvolveOperands`; the next is taken when the last window has entered.
+    positions : how many windows a channel of it has.
     pixel : address of a pixel; ``data`` is due 3 cycles later.
     tap : stream of the pixels that are to be encoded.
     window : the window that enters in this cycle, and whether it is the first of its channel. ``sums``: where its
         sums go: ``first``, ``last`` channel; ``position``.
     weight : a row of weights is due: address, row of the array, and whether that row has weights at all.
     hold : no window of a last channel may enter.
+    astray : a command went beyond the pixels or weights that there are, encodes more than a row holds, or has another
+        number of windows; until reset.
     """
 
     pixel_latency = 3
@@ -51,6 +54,7 @@ class ConvolveControl(wiring.Component):
         self.windows = config.kernel ** 2
         super().__init__({
             "i": In(stream.Signature(ConvolveOperands)),
+            "positions": In(range(config.positions + 1)),
             "pixel": Out(data.StructLayout({"valid": 1, "feature": 1, "address": 16, "lane": 4})),
             "data": In(config.activation.shape),
             "tap": Out(stream.Signature(data.StructLayout({"x": config.activation.shape, "last": 1, "wide": 1}))),
@@ -61,6 +65,7 @@ class ConvolveControl(wiring.Component):
                 "valid": 1, "row": ceil_log2(config.rows), "live": 1, "address": 16})),
             "hold": In(1),
             "idle": Out(1),
+            "astray": Out(1),
         })
 
     def elaborate(self, platform):
@@ -82,7 +87,8 @@ class ConvolveControl(wiring.Component):
         start = Signal()
         m.d.sync += start.eq(self.i.valid & self.i.ready)
         reading = Signal()
-        channel, address, base = Signal(8), Signal(16), Signal(16)
+        # A bit more than the address of any memory.
+        channel, address, base = Signal(8), Signal(17), Signal(17)
         lane = Signal(range(config.columns))
         column, line = Signal(8), Signal(8)
         m.submodules.queue = queue = SyncFIFOBuffered(width=config.activation.width, depth=QUEUE)
@@ -116,6 +122,15 @@ class ConvolveControl(wiring.Component):
                     m.d.sync += [lane.eq(0), base.eq(address + 1)]
             with m.If(all_read):
                 m.d.sync += reading.eq(0)
+        beyond_end = Mux(command.source, address[exact_log2(config.feature_depth):].any(),
+                         address[ceil_log2(config.image_depth):].any())
+        encoded = Signal(exact_log2(64 * config.blocks) + 1)
+        with m.If(start):
+            m.d.sync += encoded.eq(0)
+        with m.Elif(read & command.encode):
+            m.d.sync += encoded.eq(encoded + 1)
+        with m.If(read & (beyond_end | encoded[-1])):
+            m.d.sync += self.astray.eq(1)
 
         arriving = Signal(self.pixel_latency)
         m.d.sync += arriving.eq((arriving << 1) | read)
@@ -146,7 +161,7 @@ class ConvolveControl(wiring.Component):
 
         # Weights: one channel ahead of the windows.
         row = Signal(range(config.rows))
-        weights = Signal(16)
+        weights = Signal(17)
         loading, loaded, swapped = Signal(), Signal(), Signal()
         to_load = Signal(9)
         load_last = Signal()
@@ -161,6 +176,8 @@ class ConvolveControl(wiring.Component):
             m.d.sync += row.eq(row + 1)
             with m.If(self.weight.live):
                 m.d.sync += weights.eq(weights + 1)
+        with m.If(loading & self.weight.live & weights[exact_log2(config.weight_depth):].any()):
+            m.d.sync += self.astray.eq(1)
         with m.If(load_last):
             m.d.sync += [loading.eq(0), loaded.eq(1), row.eq(0)]
         with m.Elif(swapped):
@@ -172,7 +189,7 @@ class ConvolveControl(wiring.Component):
 
         # Windows into the array.
         out = windows.o
-        position = Signal(range(config.positions))
+        position, final = Signal(range(config.positions)), Signal(range(config.positions))
         enter = Signal()
         m.d.comb += [
             out.ready.eq(Mux(out.p.first, loaded, 1) & ~(out.p.last_channel & self.hold)),
@@ -185,8 +202,12 @@ class ConvolveControl(wiring.Component):
             self.sums.last.eq(out.p.last_channel),
             self.sums.position.eq(position),
         ]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += final.eq(self.positions - 1)
         with m.If(enter):
             m.d.sync += position.eq(Mux(out.p.last, 0, position + 1))
+            with m.If(out.p.last != (position == final)):
+                m.d.sync += self.astray.eq(1)
             with m.If(out.p.end):
                 m.d.sync += busy.eq(0)
         return m

@@ -40,6 +40,12 @@ class ArrayEngine(wiring.Component):
     A beat that is decided on in cycle s has its operand at row 0 in s + :data:`EDGE` and its weight, where it is
     streamed, at column 0 a cycle earlier; all tokens that tell what its sums are travel as many cycles as it does.
 
+    BAD_OPERAND comes at a command's start for all that its operands say by themselves, and so for every word of a pass
+    or a dense layer. How far a convolution's pixels, weights and results reach is the product of several: the first
+    that has no place stops it, and a count of windows that is not ``out_height * out_width``. Not judged is ``scale``,
+    which goes into the record as it is, and whether ``out_height`` and ``out_width`` with the right product are the
+    right ones.
+
     Members
     -------
     engine : see :class:`EngineSignature`.
@@ -154,6 +160,8 @@ class ArrayEngine(wiring.Component):
         pass_blocks, lane_end = Signal(11), Signal(18)
         scale_end, bank_end, bank_odd = Signal(17), Signal(17), Signal()
         conv_pixels, conv_positions = Signal(17), Signal(17)
+        # Rows and columns of windows at stride 1, minus one.
+        spans = [Signal(signed(11), name=f"span_{side}") for side in "hw"]
         from_end, target_end, weights_end = Signal(17), Signal(17), Signal(17)
         m.d.sync += [
             first_look.eq(command.valid & ~command.ready),
@@ -168,6 +176,8 @@ class ArrayEngine(wiring.Component):
             bank_odd.eq(Mux(to_pass.wide, to_pass.bank[:2].any(), to_pass.bank[0])),
             conv_pixels.eq(to_convolve.height * to_convolve.width),
             conv_positions.eq(to_convolve.out_height * to_convolve.out_width),
+            spans[0].eq(to_convolve.height + (to_convolve.pad_top + to_convolve.pad_bottom - to_convolve.kernel_h)),
+            spans[1].eq(to_convolve.width + (to_convolve.pad_left + to_convolve.pad_right - to_convolve.kernel_w)),
             from_end.eq(to_dense["from"] + to_dense.inputs),
             target_end.eq(to_dense.target + to_dense.outputs),
             weights_end.eq(to_dense.weights + to_dense.inputs),
@@ -188,7 +198,14 @@ class ArrayEngine(wiring.Component):
                             | (to_convolve.stride_h == 0) | (to_convolve.stride_w == 0)
                             | (conv_positions < 4) | beyond(conv_positions, config.positions)
                             | (to_convolve.outputs == 0) | (to_convolve.outputs > config.columns)
+                            | (to_convolve.stride_h > config.kernel) | (to_convolve.stride_w > config.kernel)
+                            | (to_convolve.pad_top >= to_convolve.kernel_h)
+                            | (to_convolve.pad_bottom >= to_convolve.kernel_h)
+                            | (to_convolve.pad_left >= to_convolve.kernel_w)
+                            | (to_convolve.pad_right >= to_convolve.kernel_w)
+                            | Cat((span < 0) | (span >= config.width) for span in spans).any()
                             | (to_convolve.pool == 0) | (to_convolve.pool > 4)
+                            | (to_convolve.pool > to_convolve.out_height) | (to_convolve.pool > to_convolve.out_width)
                             | (to_convolve.row >= config.rows) | (to_convolve.bias >= config.bias_depth)),
             bad_dense.eq((to_dense.inputs == 0) | (to_dense.samples == 0) | (to_dense.samples > config.rows)
                          | (to_dense.outputs == 0) | (to_dense.outputs > config.columns)
@@ -217,7 +234,7 @@ class ArrayEngine(wiring.Component):
             p.lane.eq(to_pass.lane), p.tap.eq(to_pass.tap), p.book.eq(to_pass.book), p.wide.eq(to_pass.wide),
             p.samples.eq(to_pass.samples),
             p.backward.eq(opcode == ArrayOpcode.GRADIENT),
-            convolve.i.p.eq(to_convolve), dense.i.p.eq(to_dense),
+            convolve.i.p.eq(to_convolve), convolve.positions.eq(conv_positions), dense.i.p.eq(to_dense),
             convolve.hold.eq(finish.hold), dense.hold.eq(finish.hold),
             self.tap_base.eq(to_convolve.scale),
         ]
@@ -272,11 +289,15 @@ class ArrayEngine(wiring.Component):
             kinds.w_en.eq(take), kinds.w_data.eq(kind),
             finish.run.valid.eq(take & (kind == 2)),
         ]
+        # An error is of the oldest command that is not done. A convolution that went astray is the last that was taken:
+        # none follows.
+        refused = Signal()
+        m.d.comb += refused.eq(looked & command.valid & (bad | unknown) & (kinds.level == 0))
         m.d.sync += [
-            self.engine.error.valid.eq(looked & command.valid & (bad | unknown)),
-            self.engine.error.code.eq(Mux(unknown, Error.UNKNOWN_OPCODE, Error.BAD_OPERAND)),
+            self.engine.error.valid.eq(refused | (convolve.astray & (kinds.level == 1)) | finish.astray),
+            self.engine.error.code.eq(Mux(refused & unknown, Error.UNKNOWN_OPCODE, Error.BAD_OPERAND)),
         ]
-        m.d.sync += may.eq(go & kinds.w_rdy & ~take)
+        m.d.sync += may.eq(go & kinds.w_rdy & ~take & ~convolve.astray)
         starts_gradient = take & (opcode == ArrayOpcode.GRADIENT)
         drained = Signal()
         m.d.sync += [

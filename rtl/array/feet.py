@@ -175,6 +175,7 @@ class Finish(wiring.Component):
     sums : ``valid`` and sums; ``ready`` is not asked.
     feature : write port of the feature maps. dense : write port of the rows' dense activations.
     done : a command's last word has been written.
+    astray : a word has no place, beyond the end of its memory, and was not written; until reset, and nothing is done.
     """
 
     depth = 512
@@ -195,6 +196,7 @@ class Finish(wiring.Component):
                 "data": config.activation.shape})),
             "hold": Out(1),
             "done": Out(1),
+            "astray": Out(1),
             "saturated": Out(range(columns + 1)),
         })
 
@@ -255,7 +257,7 @@ class Finish(wiring.Component):
         word = data.View(data.ArrayLayout(config.activation.shape, columns), words.r_data[:-1])
         last_word = words.r_data[-1]
         element = Signal(range(columns))
-        base = Signal(16)
+        base = Signal(17)
         row = Signal(range(config.rows))
         begun = Signal()
         pop, both = Signal(), Signal()
@@ -277,14 +279,26 @@ class Finish(wiring.Component):
                     m.d.sync += begun.eq(0)
         writes = both & begun
         m.d.comb += [words.r_en.eq(pop), runs.r_en.eq(pop & last_word)]
+        to_feature, to_dense, feature_at, dense_at = Signal(), Signal(), Signal(17), Signal(18)
+        feature_over = feature_at[len(self.feature.address):].any()
+        dense_over = dense_at[len(self.dense.address):].any()
+        m.d.comb += [
+            self.feature.valid.eq(to_feature & ~feature_over), self.feature.address.eq(feature_at),
+            self.dense.valid.eq(to_dense & ~dense_over), self.dense.address.eq(dense_at),
+        ]
+        over, ended = Signal(), Signal()
+        m.d.comb += [over.eq((to_feature & feature_over) | (to_dense & dense_over)),
+                     self.done.eq(ended & ~over & ~self.astray)]
+        with m.If(over):
+            m.d.sync += self.astray.eq(1)
         m.d.sync += [
-            self.feature.valid.eq(writes & ~run.to_dense),
-            self.feature.address.eq(base),
+            to_feature.eq(writes & ~run.to_dense),
+            feature_at.eq(base),
             self.feature.data.eq(word),
-            self.dense.valid.eq(writes & run.to_dense & ~(run.rows & (row >= run.samples))),
+            to_dense.eq(writes & run.to_dense & ~(run.rows & (row >= run.samples))),
             self.dense.row.eq(row),
-            self.dense.address.eq(base + element),
+            dense_at.eq(base + element),
             self.dense.data.eq(word[element]),
-            self.done.eq(pop & last_word),
+            ended.eq(pop & last_word),
         ]
         return m

@@ -2,11 +2,19 @@
 import pytest
 
 from gradloom.firmware.host import Accelerator, ProgramError
-from gradloom.rtl.array.commands import ArrayOpcode, DenseOperands, EncodeOperands, PassOperands
+from gradloom.rtl.array.commands import (
+    ArrayOpcode,
+    ConvolveOperands,
+    DenseOperands,
+    EncodeOperands,
+    PassOperands,
+)
 from gradloom.rtl.control.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
-from gradloom.rtl.plan.assembler import Assembler
+from gradloom.rtl.memory.collector import Source
+from gradloom.rtl.memory.router import RECORD_ARG, Destination
+from gradloom.rtl.plan.assembler import Assembler, pack
 
-from .conftest import small_network
+from .conftest import SMALL, small_network
 
 
 @pytest.fixture
@@ -22,11 +30,86 @@ def fails(host, write):
     asm.add(Engine.CONTROL, ControlOpcode.END)
     with pytest.raises(ProgramError) as error:
         host.run_program([asm.code[at:at + 32] for at in range(0, len(asm.code), 32)])
-    after = Assembler()
-    after.add(Engine.LOAD, 0, LoadOperands, offset=0, beats=4, dest=5)
-    after.add(Engine.CONTROL, ControlOpcode.END)
-    host.run_program([after.code[at:at + 32] for at in range(0, len(after.code), 32)])
+    words = 2 * (bytes(range(2 * SMALL.columns)) + bytes(32 - 2 * SMALL.columns))
+    host.store(WORDS, words + bytes(64))
+    runs(host, lambda asm: (
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=WORDS, beats=4, dest=Destination.LANES, arg=5),
+        asm.add(Engine.CONTROL, ControlOpcode.FENCE),
+        asm.add(Engine.STORE, 0, StoreOperands, offset=WORDS + 64, beats=4, source=Source.LANES, arg=5)))
+    assert host.fetch(WORDS + 64, 64) == words
     return error.value
+
+
+def runs(host, write):
+    """Runs a program that is good."""
+    asm = Assembler()
+    write(asm)
+    asm.add(Engine.CONTROL, ControlOpcode.END)
+    host.run_program([asm.code[at:at + 32] for at in range(0, len(asm.code), 32)])
+
+
+#: Where tests keep words, and where what they load lies.
+WORDS, SOURCE = 1 << 17, 1 << 16
+ROWS, ADAPTER, BLOCKS = SMALL.rows, SMALL.adapter_depth, SMALL.blocks
+WEIGHTS, BIASES, IMAGE, HEAD = SMALL.weight_depth, SMALL.bias_depth, SMALL.image_depth // 4, SMALL.taps * SMALL.rank
+
+
+def record(**fields):
+    return pack(RECORD_ARG, fields)
+
+
+@pytest.mark.parametrize("dest, beats, argument, at", [
+    (Destination.WEIGHTS, 2, WEIGHTS, 0), (Destination.WEIGHTS, 2, 1 << 16, 0),
+    (Destination.WEIGHTS, 4, WEIGHTS - 1, 2),
+    (Destination.WEIGHTS, 2 * WEIGHTS + 2, 0, 2 * WEIGHTS), (Destination.WEIGHTS, 3, 0, 2),
+    (Destination.BIASES, 4, BIASES, 0), (Destination.BIASES, 8, BIASES - 1, 4), (Destination.BIASES, 6, 0, 5),
+    (Destination.IMAGE, 1, IMAGE, 0), (Destination.IMAGE, 1, 1 << 31, 0), (Destination.IMAGE, 2, IMAGE - 1, 1),
+    (Destination.LANES, 2, ADAPTER, 0), (Destination.LANES, 4, ADAPTER - 1, 2), (Destination.LANES, 1, 0, 0),
+    (Destination.HEAD, 2 * HEAD + 1, 0, 2 * HEAD),
+    (Destination.LABELS, 1, 2, 0), (Destination.LABELS, 3, 1, 2),
+    (Destination.BOOKS, 1, 32, 0), (Destination.BOOKS, 2, 31, 1),
+    (Destination.RECORD, 1, record(row=ROWS, codes=1, logits=1), 0),
+    (Destination.RECORD, 9, record(codes=3, logits=2), 0),
+    (Destination.RECORD, 4 * BLOCKS + 8, record(codes=0, logits=4 * BLOCKS + 8), 4 * BLOCKS),
+    (Destination.RECORD, 4 * BLOCKS + 8, record(codes=2, logits=2047), 4 * BLOCKS + 2),
+    (Destination.RECORD, 4 * BLOCKS + 8, record(codes=1, logits=4 * BLOCKS + 1), 4 * BLOCKS + 5),
+    (Destination.RECORD, 6, record(codes=1, logits=1), 5), (Destination.RECORD, 6, record(), 4),
+    (8, 1, 0, 0), (255, 9, 0, 0),
+])
+def test_a_load_without_a_place_is_refused(host, dest, beats, argument, at):
+    error = fails(host, lambda asm: (
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=SOURCE, beats=2, dest=Destination.LANES),
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=SOURCE, beats=beats, dest=dest, arg=argument),
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=SOURCE, beats=40, dest=Destination.LANES)))
+    assert (error.name, error.command, error.offset) == ("BAD_OPERAND", 1, SOURCE + 16 * at)
+
+
+@pytest.mark.parametrize("source, beats, argument", [
+    (Source.LANES, 1, ADAPTER), (Source.LANES, 3, ADAPTER - 1), (Source.LANES, 2 * ADAPTER + 1, 0),
+    (Source.LANES, 2, 1 << 16), (Source.LANES, 2, (1 << 32) - 1), (Source.LANES, 1 << 13, 0),
+    (Source.HEAD, 2 * HEAD + 1, 0), (6, 1, 0), (255, 9, 0),
+])
+def test_a_store_of_what_is_not_there_is_refused(host, source, beats, argument):
+    host.set_watchdog(0)
+    error = fails(host, lambda asm: (
+        asm.add(Engine.STORE, 0, StoreOperands, offset=SOURCE, beats=2, source=Source.LANES),
+        asm.add(Engine.STORE, 0, StoreOperands, offset=SOURCE + 32, beats=beats, source=source, arg=argument)))
+    assert (error.name, error.command, error.offset) == ("BAD_OPERAND", 1, SOURCE + 32)
+
+
+def test_loads_and_stores_to_the_last_word_run(host):
+    loads = [(Destination.WEIGHTS, 2 * WEIGHTS, 0), (Destination.WEIGHTS, 2, WEIGHTS - 1),
+             (Destination.BIASES, 4 * BIASES, 0), (Destination.IMAGE, IMAGE, 0), (Destination.IMAGE, 1, IMAGE - 1),
+             (Destination.LANES, 2 * ADAPTER, 0), (Destination.HEAD, 2 * HEAD, 0), (Destination.LABELS, 2, 1),
+             (Destination.BOOKS, 16, 16),
+             (Destination.RECORD, 4 * BLOCKS + 7, record(row=ROWS - 1, half=1, codes=3, logits=4 * BLOCKS + 3))]
+    stores = [(Source.LANES, 2 * ADAPTER, 0), (Source.LANES, 2, ADAPTER - 1), (Source.LANES, 1, ADAPTER - 1),
+              (Source.HEAD, 2 * HEAD, 0)]
+    runs(host, lambda asm: [
+        *(asm.add(Engine.LOAD, 0, LoadOperands, offset=SOURCE, beats=beats, dest=dest, arg=argument)
+          for dest, beats, argument in loads),
+        *(asm.add(Engine.STORE, 0, StoreOperands, offset=SOURCE, beats=beats, source=source, arg=argument)
+          for source, beats, argument in stores)])
 
 
 PASS = {"elements": 64, "tap": 0, "samples": 4, "bank": 0, "scale": 0, "lane": 0}
@@ -46,6 +129,48 @@ def test_a_dense_layer_outside_the_design_is_refused(host, change):
     operands = {"inputs": 8, "samples": 2, "outputs": 4, "from_": 0, "target": 8, "weights": 0, "bias": 0} | change
     assert fails(host, lambda asm: asm.add(Engine.ARRAY, ArrayOpcode.DENSE, DenseOperands, **operands)
                  ).name == "BAD_OPERAND"
+
+
+CONVOLUTION = {"height": 8, "width": 8, "channels": 2, "pool": 1, "kernel_h": 3, "kernel_w": 3, "stride_h": 1,
+               "stride_w": 1, "pad_top": 1, "pad_left": 1, "pad_bottom": 1, "pad_right": 1, "outputs": 4,
+               "out_height": 8, "out_width": 8}
+FEATURES, DENSE, DEPTH = SMALL.feature_depth, SMALL.dense_depth, 4 * IMAGE
+
+
+def convolve(asm, **change):
+    asm.add(Engine.ARRAY, ArrayOpcode.CONVOLVE, ConvolveOperands, **(CONVOLUTION | change))
+
+
+#: What a convolution may not be; the second of each pair has just enough room.
+ASTRAY = [
+    ({"from_": DEPTH - 127}, {"from_": DEPTH - 128}),
+    ({"source": 1, "from_": FEATURES - 63}, {"source": 1, "from_": FEATURES - 64}),
+    ({"source": 1, "channels": 9, "from_": 1}, {"source": 1, "channels": 9}), ({"from_": 65535}, {}),
+    ({"weights": WEIGHTS - 17}, {"weights": WEIGHTS - 18}), ({"weights": 65535}, {}),
+    ({"target": FEATURES - 63}, {"target": FEATURES - 64}), ({"target": 65535}, {}),
+    ({"to_dense": 1, "stride": 4, "target": DENSE - 255}, {"to_dense": 1, "stride": 4, "target": DENSE - 256}),
+    ({"to_dense": 1, "stride": 5}, {"to_dense": 1, "stride": 3}),
+    ({"out_height": 7}, {}), ({"out_width": 9}, {}), ({"stride_w": 2}, {"stride_w": 2, "out_width": 4}),
+    ({"pad_top": 3}, {"pad_top": 2, "out_height": 9}), ({"pad_right": 3}, {"pad_right": 2, "out_width": 9}),
+    ({"stride_h": 4}, {"stride_h": 3, "out_height": 3}), ({"pool": 4, "out_height": 2, "out_width": 16}, {"pool": 4}),
+    ({"height": 1, "kernel_h": 3, "pad_top": 0}, {"height": 1, "out_height": 1}),
+    ({"height": 16, "pad_top": 2, "width": 4, "out_width": 4, "out_height": 17},
+     {"height": 16, "width": 4, "out_width": 4, "out_height": 16}),
+    ({"height": 0}, {}), ({"channels": 0}, {}), ({"stride_h": 0}, {}), ({"kernel_w": 0}, {}), ({"pool": 0}, {}),
+    ({"outputs": 0}, {}), ({"bias": SMALL.bias_depth}, {"bias": SMALL.bias_depth - 1}),
+    ({"row": ROWS}, {"row": ROWS - 1}),
+]
+
+
+@pytest.mark.parametrize("change", [bad for bad, _ in ASTRAY], ids=str)
+def test_a_convolution_outside_the_design_is_refused(host, change):
+    host.set_watchdog(0)
+    error = fails(host, lambda asm: (convolve(asm), convolve(asm), convolve(asm, **change), convolve(asm)))
+    assert (error.name, error.command) == ("BAD_OPERAND", 2)
+
+
+def test_convolutions_to_the_last_word_run(host):
+    runs(host, lambda asm: [convolve(asm, **good) for _, good in ASTRAY])
 
 
 def test_encoding_nothing_is_refused(host):
