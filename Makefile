@@ -64,6 +64,7 @@ $(FIRMWARE_READY): $(READY)
 # Every proof that is not open, and for the rules a unit broken on purpose that the proof finds out.
 proofs: $(PROOFS_READY)
 	$(BIN)/python tests/proofs/run.py --jobs $(JOBS) -o build/proofs.json
+	GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/proofs/test_handshake.py
 
 $(PROOFS_READY): $(READY)
 	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \

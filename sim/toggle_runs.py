@@ -212,8 +212,9 @@ def _commands(device: SimulatedDevice, rng: np.random.Generator) -> None:
         program = Assembler()
         for _ in range(rng.integers(0, 3)):
             program.add(Engine.LOAD, 0, LoadOperands, offset=_MEMORY // 2 + 4096 * int(rng.integers(0, 512)),
-                        beats=int(rng.integers(1, 64)), dest=int(rng.integers(0, 16)),
-                        arg=int(rng.integers(0, 1 << 32)) >> int(rng.integers(0, 32)))
+                        # Mostly small, or nearly all would be refused.
+                        beats=int(rng.integers(1, 64)), dest=int(rng.integers(0, 16)) >> int(rng.integers(0, 2)),
+                        arg=int(rng.integers(0, 1 << 32)) >> (int(rng.integers(0, 32)) | 16 * int(rng.integers(0, 2))))
         engine = Engine(int(rng.integers(0, 6)))
         # Bits that are set by half, a quarter or an eighth: most operands are too large otherwise.
         words = rng.integers(0, 1 << 32, (int(rng.integers(1, 4)), 5), np.uint64)

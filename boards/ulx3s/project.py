@@ -17,7 +17,7 @@ from .ram import WORDS, ram_verilog
 __all__ = ["BAUD", "check", "project_files", "pll", "top_verilog", "tuner_files"]
 
 _HERE = Path(__file__).parent
-BAUD = 115_200
+BAUD = 1_000_000
 _INPUT_MHZ = 25
 #: The PLL's oscillator runs at 400 to 800 MHz.
 _OSCILLATOR = range(400, 801)

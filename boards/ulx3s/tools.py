@@ -27,7 +27,7 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
     return "\n".join([
         # Deferred: a default name of a memory's file is not looked for.
         *(f"read_verilog -defer {path}" for path in sources),
-        f"synth_ecp5 -top {top} -run begin:coarse",
+        f"synth_ecp5 -no-rw-check -top {top} -run begin:coarse",
         "# Memories have the names of the other vendor's blocks for Vivado. LUTs are scarcer than blocks.",
         "setattr -unset ram_style */m:*",
         'setattr -set ram_style "block" */m:bank',
@@ -37,7 +37,7 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
         "opt_clean",
         "opt -fast",
         "# Without the last part of the last label: naming every net takes as long as all the rest.",
-        f"synth_ecp5 -top {top} -run coarse:check",
+        f"synth_ecp5 -no-rw-check -top {top} -run coarse:check",
         "hierarchy -check",
         "check -noinit",
         f"tee -q -o build/cells.json stat -json -top {top}",

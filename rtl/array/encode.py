@@ -115,8 +115,9 @@ class EncodeEngine(wiring.Component):
                 m.d.comb += [self.engine.error.valid.eq(1), self.engine.error.code.eq(Error.UNKNOWN_OPCODE)]
             with m.Elif(bad):
                 m.d.comb += [self.engine.error.valid.eq(1), self.engine.error.code.eq(Error.BAD_OPERAND)]
-            with m.Elif(base_ready):
-                m.d.comb += [command.ready.eq(1), encoder.base.valid.eq(command.p.opcode != EncodeOpcode.RAW)]
+            with m.Else():
+                m.d.comb += [command.ready.eq(base_ready), encoder.base.valid.eq(command.p.opcode != EncodeOpcode.RAW)]
+            with m.If(command.ready):
                 m.d.sync += [reading.eq(1), waiting.eq(1), raw.eq(command.p.opcode == EncodeOpcode.RAW),
                              row.eq(asked.row), wide.eq(asked.wide), address.eq(asked["from"]),
                              left.eq(asked.elements - 1), left_out.eq(asked.elements - 1),

@@ -69,7 +69,7 @@ module DP16KD #(
         if (CEA && WEA && !RSTA) memory[`WORD(address_a)] <= new_a;
         if (RSTA) out_a <= 0;
         else if (CEA && (!WEA || WRITEMODE_A != "NORMAL"))
-            out_a <= ((WEA && WRITEMODE_A == "WRITETHROUGH" ? new_a : old_a)
+            out_a <= ((WEA && WRITEMODE_A == "WRITETHROUGH" ? new_a : old_a ^ met_a)
                 >> `FIRST(address_a, DATA_WIDTH_A)) & `MASK(DATA_WIDTH_A);
     end
     wire [13:0] address_b = {
@@ -82,6 +82,9 @@ module DP16KD #(
     wire [17:0] moved_b = data_b << `FIRST(address_b, DATA_WIDTH_B);
     wire [17:0] old_b = memory[`WORD(address_b)];
     wire [17:0] new_b = old_b & ~enable_b | moved_b & enable_b;
+    // What a port reads while the other writes it is not said for the chip: wrong bits, so that nobody relies on it.
+    wire meet = `WORD(address_a) == `WORD(address_b);
+    wire [17:0] met_a = meet && CEB && WEB ? enable_b : 18'd0, met_b = meet && CEA && WEA ? enable_a : 18'd0;
     logic [17:0] out_b = 0, late_b = 0;
     assign {
         DOB17, DOB16, DOB15, DOB14, DOB13, DOB12, DOB11, DOB10, DOB9, DOB8, DOB7, DOB6, DOB5, DOB4, DOB3, DOB2, DOB1,
@@ -92,7 +95,7 @@ module DP16KD #(
         if (CEB && WEB && !RSTB) memory[`WORD(address_b)] <= new_b;
         if (RSTB) out_b <= 0;
         else if (CEB && (!WEB || WRITEMODE_B != "NORMAL"))
-            out_b <= ((WEB && WRITEMODE_B == "WRITETHROUGH" ? new_b : old_b)
+            out_b <= ((WEB && WRITEMODE_B == "WRITETHROUGH" ? new_b : old_b ^ met_b)
                 >> `FIRST(address_b, DATA_WIDTH_B)) & `MASK(DATA_WIDTH_B);
     end
 endmodule
@@ -150,7 +153,10 @@ module PDPW16KD #(
 
     wire [13:0] address = {
         ADR13, ADR12, ADR11, ADR10, ADR9, ADR8, ADR7, ADR6, ADR5, ADR4, ADR3, ADR2, ADR1, ADR0};
-    wire [17:0] narrow = (memory[`WORD(address)] >> `FIRST(address, DATA_WIDTH_R)) & `MASK(DATA_WIDTH_R);
+    // As above.
+    wire [35:0] met = CEW && word == address[13:5] ? enable : 36'd0;
+    wire [17:0] met_half = address[4] ? met[35:18] : met[17:0];
+    wire [17:0] narrow = ((memory[`WORD(address)] ^ met_half) >> `FIRST(address, DATA_WIDTH_R)) & `MASK(DATA_WIDTH_R);
     logic [35:0] out = 0;
     assign {
         DO35, DO34, DO33, DO32, DO31, DO30, DO29, DO28, DO27, DO26, DO25, DO24, DO23, DO22, DO21, DO20, DO19, DO18,
@@ -158,7 +164,7 @@ module PDPW16KD #(
     always_ff @(posedge CLKR)
         if (RST) out <= 0;
         else if (CER)
-            out <= DATA_WIDTH_R == 36 ? {memory[{address[13:5], 1'b1}], memory[{address[13:5], 1'b0}]}
+            out <= DATA_WIDTH_R == 36 ? {memory[{address[13:5], 1'b1}], memory[{address[13:5], 1'b0}]} ^ met
                 : {narrow, 18'd0};
 endmodule
 

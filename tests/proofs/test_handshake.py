@@ -1,0 +1,58 @@
+"""No stream of a preset waits with its ``valid`` for its ``ready``; which readers look at ``valid`` is written down."""
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from handshake import Handshakes  # noqa: E402
+
+from gradloom.rtl.emit import convert  # noqa: E402
+from gradloom.rtl.presets import PRESETS  # noqa: E402
+from gradloom.sim.designs import design  # noqa: E402
+
+#: Readers that look at what is offered before they take it: engines at a command, which they judge first, what joins
+#: several streams, and what passes one on. Their writers never wait, so none of these is a circle.
+IMAGES = {"array__command", "encode__command", "engines.inner.unit.array.encoder.packer.i",
+          "engines.inner.unit.encode.encoder.packer.i", "shell.sequencer.i"}
+LANGUAGE = {"engines.inner.unit.a", "engines.inner.unit.b", "engines.inner.unit.c", "engines.inner.unit.i",
+            "engines.inner.unit.linear.job", "engines.inner.unit.linear.stager.job", "engines.inner.unit.update.waiting.o",
+            "load", "shell.sequencer.i"}
+#: The third preset for language models is the second's machine.
+LOOKED_AT = {"digits-ulx3s": IMAGES, "instantft-kv260": IMAGES, "edge-qlora-genesys2": LANGUAGE}
+DEEP = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="a minute: GRADLOOM_DEEP=1")
+
+
+class Waits(wiring.Component):
+    """A writer and a reader that wait, and a writer that waits for no more than the cycle before."""
+
+    def __init__(self):
+        super().__init__({"i": In(stream.Signature(4)), "o": Out(stream.Signature(4)), "kept": Out(stream.Signature(1))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += [self.o.p.eq(self.i.p + 1), self.o.valid.eq(self.i.valid & self.o.ready),
+                     self.i.ready.eq(self.i.valid & self.o.ready)]
+        m.d.sync += self.kept.valid.eq(self.kept.ready)
+        return m
+
+
+@pytest.mark.parametrize("preset", [
+    "digits-ulx3s", *(pytest.param(name, marks=DEEP) for name in ("instantft-kv260", "edge-qlora-genesys2"))])
+def test_no_valid_waits_for_its_ready(preset, tmp_path):
+    found = Handshakes(design(PRESETS[preset].config), "gradloom", tmp_path)
+    assert len(found.streams) > 25
+    assert found.valid_waits() == []
+    assert set(found.ready_waits()) == LOOKED_AT[preset]
+
+
+def test_what_waits_is_found(tmp_path):
+    path = tmp_path / "waits.v"
+    path.write_text(convert(Waits(), name="waits").files["waits"])
+    found = Handshakes([path], "waits", tmp_path)
+    assert found.valid_waits() == ["o"] and found.ready_waits() == ["i"] and len(found.streams) == 3
