@@ -122,6 +122,7 @@ evidence: $(READY) $(LLM_READY) $(ECP5_READY)
 	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
 	$(BIN)/gradloom generate digits-ulx3s -o build/evidence/ulx3s
 	time $(BIN)/gradloom build ulx3s build/evidence/ulx3s
+	time $(BIN)/gradloom report build/evidence/ulx3s --max-levels 10
 	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s
 	time $(BIN)/python docs/examples/mesh_ecp5.py
 	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora

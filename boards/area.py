@@ -3,7 +3,7 @@
 import json
 import re
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from gradloom.rtl.yosys import YosysError, run_yosys
 from . import timing
 from .board import Board
 
-__all__ = ["RESOURCES", "SynthesisError", "area"]
+__all__ = ["RESOURCES", "SynthesisError", "area", "summary"]
 
 RESOURCES = ("lut", "ff", "dsp", "bram36", "uram", "lutram")
 
@@ -36,13 +36,14 @@ _LUTRAM = {
     "RAM64X8SW": 8,
 }
 
+
 class SynthesisError(ValueError):
     """The design could not be synthesised."""
 
 
-def area(directory: Path | str, board: Board, *, paths: int = 5) -> dict[str, Any]:
+def area(directory: Path | str, board: Board, *, unit: str | None = None, paths: int = 5) -> dict[str, Any]:
     """Synthesises ``directory/rtl/*.v`` (a module in ``directory/synth`` stands in for its namesake) for
-    ``board``.
+    ``board``: the whole design, or module ``unit`` and what it holds.
 
     Each distinct module is synthesised once, on its own, and counted as often as it is used. A LUT is a
     function of up to six inputs: vendor tools optimise across modules and put two small functions into one
@@ -56,13 +57,7 @@ def area(directory: Path | str, board: Board, *, paths: int = 5) -> dict[str, An
         of the board's totals, with ``bits`` of block and ultra RAM together, in percent; ``levels`` between
         registers, for each of ``units`` those of paths that end in it too, and the deepest ``paths``.
     """
-    root = Path(directory)
-    sources = {path.stem: path for path in sorted((root / "rtl").glob("*.v"))}
-    if not sources:
-        raise SynthesisError(f"{directory} has no rtl/*.v: name a directory that `gradloom generate` made")
-    top = _outermost(sources, root)
-    for path in sorted((root / "synth").glob("*.v")):
-        sources[path.stem] = path
+    sources, top = stand_ins(directory, unit)
     hierarchical, flat = _synthesise(top, sources, board.family)
     cells = {name: hierarchical["modules"][name] for name in sources if name in hierarchical["modules"]}
     instances = _instances(top, cells)
@@ -71,12 +66,16 @@ def area(directory: Path | str, board: Board, *, paths: int = 5) -> dict[str, An
         for name, count in instances.items()
     }
     total = {key: sum(entry[key] for entry in listed.values()) for key in RESOURCES}
+    return summary(board, top, total, listed, timing.Netlist(flat), lambda cell: _unit(cell, top, cells), paths)
+
+
+def summary(board: Board, top: str, total: dict[str, float], units: dict[str, dict[str, float]],
+            netlist: timing.Netlist, unit: Callable[[str], str], paths: int) -> dict[str, Any]:
+    """What :func:`area` returns, from ``total`` and ``units`` without levels; ``unit`` tells a cell's by its name."""
     bits = (total["bram36"] * 36 + total["uram"] * 288) / max(board.bram36 * 36 + board.uram * 288, 1)
     share = {key: _percent(total[key], getattr(board, key)) for key in RESOURCES if key != "lutram"}
-    netlist = timing.Netlist(flat)
-    levels = netlist.by_unit(lambda cell: _unit(cell, top, cells))
+    levels = netlist.by_unit(unit)
     deepest = netlist.worst(paths)
-    inside = [path.levels for path in deepest if not path.ends_at_port]
     return {
         "board": board.name,
         "family": board.family,
@@ -85,23 +84,44 @@ def area(directory: Path | str, board: Board, *, paths: int = 5) -> dict[str, An
         "share": share | {"bits": round(100 * bits, 1)},
         "units": {
             name: {key: _plain(value) for key, value in entry.items()} | {"levels": levels.get(name, 0)}
-            for name, entry in listed.items()
+            for name, entry in units.items()
         },
-        "levels": max(inside, default=max((path.levels for path in deepest), default=0)),
+        "levels": max(levels.values(), default=max((path.levels for path in deepest), default=0)),
         "paths": [path.as_dict() for path in deepest],
     }
 
 
-def _outermost(sources: dict[str, Path], root: Path) -> str:
-    """The module that no other holds, from text that we emitted ourselves."""
-    inner = set()
-    for name, path in sources.items():
-        text = path.read_text(encoding="utf-8")
-        inner |= set(re.findall(r"^  (\w+) (?:\\\S+ |\w+) \($", text, re.MULTILINE)) - {name}
-    outer = [name for name in sources if name not in inner]
-    if len(outer) != 1:
-        raise SynthesisError(f"{root}/rtl has {len(outer)} outer modules, must have 1: {', '.join(outer)}")
-    return outer[0]
+def stand_ins(directory: Path | str, unit: str | None = None) -> tuple[dict[str, Path], str]:
+    """Files of a generated design by module, those of ``synth`` in place of their namesakes, and the module that holds
+    all others; or those of ``unit``, which then is that module."""
+    root = Path(directory)
+    sources = {path.stem: path for path in sorted((root / "rtl").glob("*.v"))}
+    if not sources:
+        raise SynthesisError(f"{directory} has no rtl/*.v: name a directory that `gradloom generate` made")
+    held = {name: _held(path) & set(sources) for name, path in sources.items()}
+    if unit is None:
+        outer = sorted(set(sources) - set().union(*held.values()))
+        if len(outer) != 1:
+            raise SynthesisError(f"{root}/rtl has {len(outer)} outer modules, must have 1: {', '.join(outer)}")
+        top = outer[0]
+    elif unit in sources:
+        top, wanted, found = unit, {unit}, set[str]()
+        while wanted:
+            found |= wanted
+            wanted = set().union(*(held[name] for name in wanted)) - found
+        sources = {name: path for name, path in sources.items() if name in found}
+    else:
+        raise SynthesisError(f"unit={unit}: {root}/rtl has {', '.join(sources)}")
+    for path in sorted((root / "synth").glob("*.v")):
+        if path.stem in sources:
+            sources[path.stem] = path
+    return sources, top
+
+
+def _held(path: Path) -> set[str]:
+    """Modules that a file's hold, from text that we emitted ourselves."""
+    text = path.read_text(encoding="utf-8")
+    return set(re.findall(r"^  (\w+) (?:\\\S+ |\w+) \($", text, re.MULTILINE)) - {path.stem}
 
 
 def _instances(top: str, modules: dict[str, Any]) -> dict[str, int]:
@@ -123,12 +143,13 @@ def _instances(top: str, modules: dict[str, Any]) -> dict[str, int]:
 
 def _unit(cell: str, top: str, modules: dict[str, Any]) -> str:
     """The module that holds a cell of the flat netlist, whose name begins with the instances on the way to it."""
-    unit = top
-    for instance in cell.removeprefix("$flatten").replace("\\", "").split("."):
+    unit, instance = top, ""
+    for part in cell.removeprefix("$flatten").replace("\\", "").split("."):
+        # An instance in a submodule that was not placed has that one's name before its own.
+        instance = f"{instance}.{part}" if instance else part
         kind = modules[unit]["cells"].get(instance, {}).get("type")
-        if kind not in modules:
-            break
-        unit = kind
+        if kind in modules:
+            unit, instance = kind, ""
     return unit
 
 

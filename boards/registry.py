@@ -2,11 +2,14 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from . import genesys2, kv260, ulx3s
+from .area import area
 from .board import Board
 
-# A board is a package that offers BOARD, project_files, build and flash; and check, where configurations are bound.
+# A board is a package that offers BOARD, project_files, build and flash; check, where configurations are bound; and
+# area, where synthesis is its own.
 _BOARDS: dict[str, ModuleType] = {package.BOARD.name: package for package in (genesys2, kv260, ulx3s)}
 
 
@@ -41,6 +44,13 @@ def check(board: Board, config: object) -> None:
     package = _package(board.name)
     if hasattr(package, "check"):
         package.check(board, config)
+
+
+def measure(board: Board, directory: Path | str, *, unit: str | None = None) -> dict[str, Any]:
+    """What a generated design, or module ``unit`` of it alone, takes of the board, by open synthesis; see
+    :func:`gradloom.boards.area.area`."""
+    package = _package(board.name)
+    return package.area(board, directory, unit=unit) if hasattr(package, "area") else area(directory, board, unit=unit)
 
 
 def build(board: Board, directory: Path | str, *, dry_run: bool = False,

@@ -2,8 +2,9 @@
 
 Open synthesis knows no delays; levels are what a design can be held to before a vendor tool has placed it. A
 LUT counts 1. A carry chain counts 1 to enter and 1 for each 16 bits passed. An asynchronous read of LUT RAM
-or a shift register counts 1. MUXF7 and MUXF8 stand in the slice behind their LUTs and count nothing. Pins of
-registers, DSP slices, block and ultra RAM are ends.
+or a shift register counts 1. MUXF7, MUXF8, PFUMX and L6MUX21 stand in the slice behind their LUTs and count nothing.
+Pins of registers, DSP slices, block and ultra RAM are ends; a multiplier of the ECP5 that uses none of its registers is
+passed, and counts 4.
 """
 
 import dataclasses
@@ -11,20 +12,21 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 __all__ = ["LogicPath", "Netlist", "TimingError", "worst_paths"]
 
-#: Costs in quarters of a level, so that a CARRY4 is a whole number.
-QUARTERS = 4
+#: Costs in eighths of a level, so that a CCU2C, two bits of a chain, is a whole number.
+_LEVEL = 8
 _LUT = re.compile(r"LUT[1-6](_[0-9])?|LUT6_2|INV|BUFG?")
-_MUX = re.compile(r"MUXF[789]")
-_REGISTER = re.compile(r"FD[RSCP]E(_1)?|LD[CP]E")
-_LUTRAM = re.compile(r"RAM\d+(M|X\d+[SDQ]|M\d+|X\d+D\d*)(_1)?\w*|SRLC?\d+E")
-_CLOCKED = re.compile(r"DSP48E[12]|RAMB\w+|URAM\w+|FIFO\w+")
-_CARRY_QUARTERS = {"CARRY4": 1, "CARRY8": 2}
+_MUX = re.compile(r"MUXF[789]|PFUMX|L6MUX21")
+_REGISTER = re.compile(r"FD[RSCP]E(_1)?|LD[CP]E|TRELLIS_FF")
+_LUTRAM = re.compile(r"RAM\d+(M|X\d+[SDQ]|M\d+|X\d+D\d*)(_1)?\w*|SRLC?\d+E|TRELLIS_DPR16X4")
+_CLOCKED = re.compile(r"DSP48E[12]|RAMB\w+|URAM\w+|FIFO\w+|DP16KD|MULT18X18D|EHXPLLL")
+_CARRY = {"CARRY4": 2, "CARRY8": 4, "CCU2C": 1}
+_SECOND = ("A1", "B1", "C1", "D1")
+_PRODUCT = 4 * _LEVEL
 
 
 class TimingError(ValueError):
@@ -86,27 +88,26 @@ class Netlist:
         kind = cell["type"]
         inputs, outputs = _pins(cell)
         if _LUT.fullmatch(kind):
-            cost = 0 if kind.startswith("BUF") else QUARTERS
+            cost = 0 if kind.startswith("BUF") else _LEVEL
             self._connect(((net, cost) for _, net in inputs), outputs, kind)
         elif _MUX.fullmatch(kind):
             self._connect(((net, 0) for _, net in inputs), outputs, kind)
-        elif kind in _CARRY_QUARTERS:
-            passed = _CARRY_QUARTERS[kind]
-            # CYINIT is an entry like S and DI; CI continues the chain.
-            self._connect(
-                (
-                    (net, passed + (0 if pin.startswith("CI") and pin != "CIN" else QUARTERS))
-                    for pin, net in inputs
-                ),
-                outputs,
-                kind,
-            )
+        elif kind in _CARRY:
+            passed = _CARRY[kind]
+            # CYINIT is an entry like S and DI; CI and CIN continue the chain.
+            costs = [(pin, net, passed + (0 if pin.startswith("CI") else _LEVEL)) for pin, net in inputs]
+            self._connect(((net, cost) for pin, net, cost in costs if pin not in _SECOND), outputs, kind)
+            # The second bit of a CCU2C does not reach the first one's sum.
+            later = [(pin, net) for pin, net in outputs if pin != "S0"]
+            self._connect(((net, cost) for pin, net, cost in costs if pin in _SECOND), later, kind)
+        elif kind == "MULT18X18D" and not _registered(cell):
+            self._connect(((net, _PRODUCT) for _, net in inputs), outputs, kind)
         elif _REGISTER.fullmatch(kind) or _CLOCKED.fullmatch(kind):
             self._clocked(name, inputs, outputs, 0)
         elif _LUTRAM.fullmatch(kind):
             # What is read appears behind a LUT's worth of logic, from the address or from a write before.
-            address = [(net, QUARTERS) for pin, net in inputs if re.match(r"ADDR[A-H]|DPRA|A\d?$|RADR", pin)]
-            self._clocked(name, inputs, outputs, QUARTERS)
+            address = [(net, _LEVEL) for pin, net in inputs if re.match(r"ADDR[A-H]|DPRA|A\d?$|RADR|RAD$", pin)]
+            self._clocked(name, inputs, outputs, _LEVEL)
             self._connect(iter(address), outputs, kind)
         elif kind.startswith("$") and kind in ("$scopeinfo", "$print", "$check", "$assert", "$cover"):
             pass
@@ -124,12 +125,12 @@ class Netlist:
         self, name: str, inputs: list[tuple[str, int]], outputs: list[tuple[str, int]], cost: int
     ) -> None:
         self.starts.update({net: (name, cost) for _, net in outputs})
-        self.ends += [(net, name, pin) for pin, net in inputs if not re.fullmatch(r"\w*CLK\w*|C|WCLK|G", pin)]
+        self.ends += [(net, name, pin) for pin, net in inputs if not re.fullmatch(r"\w*CLK\w*|C|WCLK|WCK|G", pin)]
 
-    @cached_property
-    def _levels(self) -> tuple[dict[int, int], dict[int, tuple[int, str]]]:
-        """Quarters of a level at each net; the net, and the type of cell passed, from which it has them."""
-        level: dict[int, int] = {net: cost for net, (_, cost) in self.starts.items()}
+    def _levels(self, starts: Iterable[tuple[int, int]]) -> tuple[dict[int, int], dict[int, tuple[int, str]]]:
+        """Eighths of a level at each net that the ``starts``, of a net and what it has, reach; the net, and the type of
+        cell passed, from which it has them."""
+        level = dict(starts)
         came: dict[int, tuple[int, str]] = {}
         waiting = dict(self.fan_in)
         nets = set(self.arcs) | set(waiting)
@@ -153,22 +154,18 @@ class Netlist:
 
     def by_unit(self, unit: Callable[[str], str]) -> dict[str, int]:
         """Levels of the deepest path between registers that ends in each unit; ``unit`` tells a cell's by its name."""
-        level, came = self._levels
+        level, _ = self._levels(
+            (net, cost) for net, (cell, cost) in self.starts.items() if not cell.startswith("port "))
         found: dict[str, int] = {}
         for net, cell, _ in self.ends:
-            name = "" if cell.startswith("port ") else unit(cell)
-            if not name or level.get(net, 0) <= found.get(name, -1):
-                continue
-            source = net
-            while source in came:
-                source, _ = came[source]
-            if not self.starts.get(source, ("", 0))[0].startswith("port "):
-                found[name] = level.get(net, 0)
-        return {name: -(-quarters // QUARTERS) for name, quarters in found.items()}
+            name = unit(cell) if net in level and not cell.startswith("port ") else ""
+            if name:
+                found[name] = max(found.get(name, 0), level[net])
+        return {name: -(-cost // _LEVEL) for name, cost in found.items()}
 
     def worst(self, count: int) -> list[LogicPath]:
         """The ``count`` deepest paths, deepest first, one a pair of registers."""
-        level, came = self._levels
+        level, came = self._levels((net, cost) for net, (_, cost) in self.starts.items())
         found: dict[tuple[str, str], LogicPath] = {}
         for net, cell, pin in sorted(self.ends, key=lambda end: (-level.get(end[0], 0), end[1], end[2])):
             cells, source = [], net
@@ -179,7 +176,7 @@ class Netlist:
             outer = cell.startswith("port ") or self.starts.get(source, ("", 0))[0].startswith("port ")
             end = cell if cell.startswith("port ") else self._cell_name(cell, pin)
             path = LogicPath(
-                levels=-(-level.get(net, 0) // QUARTERS),
+                levels=-(-level.get(net, 0) // _LEVEL),
                 start=start,
                 end=end,
                 cells=tuple(reversed(cells)),
@@ -195,7 +192,7 @@ class Netlist:
         _, outputs = _pins(self.module["cells"][cell])
         kind = self.module["cells"][cell]["type"]
         label = self._net_name(outputs[0][1]) if outputs and _REGISTER.fullmatch(kind) else cell
-        return label if pin == "D" else f"{label} ({kind}.{pin})"
+        return label if pin in ("D", "DI") else f"{label} ({kind}.{pin})"
 
     def _net_name(self, net: int) -> str:
         if not hasattr(self, "_names"):
@@ -217,6 +214,12 @@ def _pins(cell: dict[str, Any]) -> tuple[list[tuple[str, int]], list[tuple[str, 
         side = outputs if cell["port_directions"].get(pin) == "output" else inputs
         side += [(pin, bit) for bit in bits if isinstance(bit, int)]
     return inputs, outputs
+
+
+def _registered(multiplier: dict[str, Any]) -> bool:
+    """Whether a multiplier of the ECP5 uses any of its own registers."""
+    return any(re.fullmatch(r"REG_\w+_CLK", name) and value != "NONE"
+               for name, value in multiplier.get("parameters", {}).items())
 
 
 def _bus(name: str) -> str:

@@ -428,6 +428,7 @@ def quantize(
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="What gradloom generate wrote.")],
     board: Annotated[str | None, typer.Option(help="Another board than the design's own.")] = None,
+    unit: Annotated[str | None, typer.Option(metavar="MODULE", help="Only this module, with what it holds.")] = None,
     max_levels: Annotated[
         int | None, typer.Option(min=1, help="Exit with 3 if a path between registers has more levels.")
     ] = None,
@@ -436,13 +437,16 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Area of a design by open synthesis against the board's totals, and its deepest paths."""
+    """Area of a design by open synthesis against the board's totals, and its deepest paths.
+
+    Levels of a preset's units are held to their budgets: exit with 3 if a unit has more.
+    """
     import gradloom
 
     from .cli_verbs import parse_shares
 
     shares = parse_shares(max_share or [])
-    result = gradloom.report(directory, board=board)
+    result = gradloom.report(directory, board=board, unit=unit)
     if as_json:
         print_json(result)
     else:
@@ -451,6 +455,7 @@ def report(
               if result["share"][key] > most]
     if max_levels is not None and result["levels"] > max_levels:
         beyond.append(f"{result['levels']} levels of logic between registers: {max_levels} were allowed")
+    beyond += result.get("beyond", [])
     for line in beyond:
         typer.echo(line, err=True)
     if beyond:
@@ -459,10 +464,15 @@ def report(
 
 def _show_report(result: dict[str, Any]) -> None:
     columns = ("lut", "ff", "dsp", "bram36", "uram")
-    rows = [{"": name, **{key: entry[key] for key in (*columns, "levels")}} for name, entry in result["units"].items()]
-    rows.append({"": "total", **{key: result["total"][key] for key in columns}, "levels": result["levels"]})
-    rows.append({"": f"% of {result['board']}", **{key: result["share"][key] for key in columns}, "levels": ""})
-    table(rows, ("", *columns, "levels"), False, title=f"{result['top']} on {result['board']}, open synthesis")
+    # Of a flat netlist LUTs are told of the whole only.
+    rows = [{"": name, **{key: entry.get(key, "") for key in (*columns, "levels", "budget")}}
+            for name, entry in result["units"].items()]
+    rows.append({"": "total", **{key: result["total"][key] for key in columns}, "levels": result["levels"],
+                 "budget": ""})
+    rows.append({"": f"% of {result['board']}", **{key: result["share"][key] for key in columns}, "levels": "",
+                 "budget": ""})
+    shown = (*columns, "levels", "budget") if "beyond" in result else (*columns, "levels")
+    table(rows, ("", *shown), False, title=f"{result['top']} on {result['board']}, open synthesis")
     say(f"block and ultra RAM: {result['share']['bits']} % of the bits")
     table(result["paths"], ("levels", "start", "end"), False, title="deepest paths, levels of logic")
 

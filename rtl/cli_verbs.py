@@ -391,10 +391,14 @@ def parse_shares(items: Sequence[str]) -> dict[str, float]:
     return shares
 
 
-def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]:
-    """Area and deepest paths of a generated design, by open synthesis."""
+def report(directory: Path | str, *, board: str | None = None, unit: str | None = None) -> dict[str, Any]:
+    """Area and deepest paths of a generated design, or of module ``unit`` of it alone, by open synthesis.
+
+    Units of a preset or stand-alone unit that is as it came, on the board it came for, have the ``budget`` of their
+    ``levels`` too; ``beyond`` says which have more.
+    """
     from gradloom import boards
-    from gradloom.boards.area import area
+    from gradloom.boards.budgets import beyond
 
     path = Path(directory) / REPORT
     if not path.is_file():
@@ -403,11 +407,30 @@ def report(directory: Path | str, *, board: str | None = None) -> dict[str, Any]
         summary = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise ValueError(f"{path}: is not JSON; generate the design again") from None
-    found = boards.find(board or summary.get("board") or "kv260")
-    if found.family == "ecp5":
-        raise ValueError(f"board={found.name}: gradloom build {found.name} {directory} tells its area, by "
-                         f"place-and-route")
-    return area(directory, found)
+    own = summary.get("board") or "kv260"
+    found = boards.find(board or own)
+    budget = _budget(summary) if found.name == own else None
+    result = boards.measure(found, directory, unit=unit)
+    if budget is not None:
+        for name, entry in result["units"].items():
+            entry["budget"] = budget.get(name)
+        result["beyond"] = beyond(result["units"], budget)
+    return result
+
+
+def _budget(summary: Mapping[str, Any]) -> dict[str, int] | None:
+    """Budgets of the units of a design, from its ``report.json``; None where parameters were changed."""
+    from gradloom.boards.budgets import budgets
+
+    from .presets import PRESETS
+
+    if summary.get("preset") in PRESETS:
+        name, parameters = summary["preset"], dataclasses.asdict(PRESETS[summary["preset"]].config)
+    elif summary.get("unit") in UNITS:
+        name, parameters = summary["unit"], UNITS[summary["unit"]].settings({})
+    else:
+        return None
+    return budgets().get(name) if json.loads(json.dumps(parameters)) == summary.get("parameters") else None
 
 
 def _version() -> str:

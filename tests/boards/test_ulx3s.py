@@ -126,9 +126,66 @@ def test_without_place_and_route_build_says_how_to_get_it(design, run, monkeypat
     assert code == 2 and "run gradloom build ulx3s first" in " ".join(err.split())
 
 
-def test_a_report_is_that_of_place_and_route(design, run):
-    code, _, err = run("report", str(design))
-    assert code == 2 and "board=ulx3s: gradloom build ulx3s" in " ".join(err.split())
+def test_a_unit_is_reported_alone(design, run):
+    code, out, _ = run("report", str(design), "--unit", "gradloom_pe_both0", "--json")
+    found = json.loads(out)
+    unit = found["units"]["gradloom_pe_both0"]
+    assert code == 0 and unit["dsp"] == found["total"]["dsp"] == 1 and 0 < unit["levels"] <= unit["budget"]
+    assert unit["ff"] == found["total"]["ff"] > 0 and not (design / "board" / "build").exists()
+
+
+def test_a_report_asks_what_the_build_has_left(design, run, tmp_path):
+    """Registers by their line, memories by their name; a memory's own registers by what their nets are called."""
+    def held(q, name, **more):
+        return {"type": "TRELLIS_FF", "attributes": more, "connections": {"CLK": [2], "DI": [3], "Q": [q]},
+                "port_directions": {"CLK": "input", "DI": "input", "Q": "output"}}
+
+    def module(file):
+        return {"type": "$scopeinfo", "attributes": {"module_src": f"{file}:1.1-9.10"}, "connections": {},
+                "port_directions": {}}
+
+    lines = (design / "rtl" / "gradloom_router.v").read_text().splitlines()
+    taken = next(number for number, line in enumerate(lines, 1) if line.startswith("  input "))
+    given = next(number for number, line in enumerate(lines, 1) if line.startswith("  output "))
+    path = "tuner.accelerator.router"
+    netlist = {"modules": {"gradloom_ulx3s": {
+        "attributes": {"top": "1", "src": "top.v:1.1-9.10"}, "ports": {},
+        "cells": {
+            "tuner": module("tuner.v"), "tuner.accelerator": module("../rtl/gradloom.v"),
+            path: module("../rtl/gradloom_router.v"),
+            "$auto$ff.cc:1": held(10, "a", src="../rtl/gradloom_shell.v:5.3-5.9|/share/cells.v:1.1-1.2"),
+            "$auto$ff.cc:2": held(11, "b", src="/share/cells.v:1.1-1.2"),
+            "$auto$ff.cc:3": held(12, "c", src="/share/cells.v:1.1-1.2"),
+            "$auto$ff.cc:4": held(13, "d", src="/share/cells.v:1.1-1.2"),
+            f"{path}.words.0": {"type": "DP16KD", "attributes": {}, "connections": {}, "port_directions": {}},
+            "lut": {"type": "LUT4", "attributes": {}, "connections": {"A": [13], "Z": [3]},
+                    "port_directions": {"A": "input", "Z": "output"}},
+        },
+        "netnames": {
+            f"{path}.o": {"bits": [11], "attributes": {"src": f"../rtl/gradloom_router.v:{given}.1-{given}.9"}},
+            "tuner.accelerator.wire": {"bits": [11], "attributes": {"src": "../rtl/gradloom.v:9.1-9.9"}},
+            f"{path}.i": {"bits": [12], "attributes": {"src": f"../rtl/gradloom_router.v:{taken}.1-{taken}.9"}},
+            "$\\tuner.accelerator.words$rdreg[0]$q": {"bits": [12], "attributes": {}},
+            "$abc$13": {"bits": [13], "attributes": {}},
+        }}}}
+    copy = tmp_path / "design"
+    shutil.copytree(design, copy)
+    (copy / "board" / "build").mkdir()
+    (copy / "board" / "build" / "netlist.json").write_text(json.dumps(netlist))
+    code, out, err = run("report", str(copy), "--json")
+    found = json.loads(out)
+    assert {name: unit["ff"] for name, unit in found["units"].items() if unit["ff"]} == {
+        "gradloom_shell": 1, "gradloom_router": 1, "gradloom": 1, "memories": 1}
+    assert (found["total"]["lut"], found["total"]["bram36"], found["levels"]) == (1, 0.5, 1)
+    assert found["units"]["gradloom_router"]["instances"] == 1 and found["units"]["gradloom_router"]["bram36"] == 0.5
+    # One LUT, and `gradloom` may have one level too.
+    assert code == 0, err
+
+
+def test_a_design_for_another_board_is_not_reported(run, tmp_path):
+    generate("optimizer", tmp_path / "unit")
+    code, _, err = run("report", str(tmp_path / "unit"), "--board", "ulx3s")
+    assert code == 2 and "holds no generated ULX3S design" in " ".join(err.split())
 
 
 @pytest.mark.parametrize("verb", ["selftest", "finetune"])

@@ -85,6 +85,13 @@ def test_a_unit_has_the_levels_of_paths_that_end_in_it():
     assert Netlist(whole).by_unit(lambda name: _unit(name, "top", modules)) == {"unit": 1, "top": 2}
 
 
+def test_an_instance_in_a_submodule_that_was_not_placed_is_found():
+    modules = {"top": {"cells": {"outer.inner.unit": {"type": "engine"}}},
+               "engine": {"cells": {"lane": {"type": "lane"}}}, "lane": {"cells": {}}}
+    names = {"$flatten\\outer.inner.unit.$a": "engine", "outer.inner.unit.lane.words.0": "lane", "outer.held": "top"}
+    assert {name: _unit(name, "top", modules) for name in names} == names
+
+
 def test_a_primitive_stands_in_for_its_module(whole, tmp_path):
     import shutil
     directory = tmp_path / "design"
@@ -137,6 +144,46 @@ def test_luts_are_counted_between_registers():
 def test_a_multiplexer_in_the_slice_counts_nothing():
     cells = {"start": register(3, 4), "one": cell("LUT1", {"I0": [4]}, {"O": [6]}),
              "two": cell("MUXF7", {"I0": [6], "I1": [4], "S": [4]}, {"O": [7]}), "end": register(7, 8)}
+    assert worst_paths(netlist(cells))[0].levels == 1
+
+
+def ecp5(d, q):
+    return cell("TRELLIS_FF", {"CLK": [2], "DI": [d]}, {"Q": [q]})
+
+
+@pytest.mark.parametrize("pairs, levels", [(1, 2), (8, 2), (9, 3), (16, 3), (17, 4)])
+def test_a_chain_of_the_ecp5_counts_as_others_do(pairs, levels):
+    """One to enter, one for each 16 bits: a CCU2C has two."""
+    chain = {f"c{n}": cell("CCU2C", {"A0": [4], "A1": [4], "CIN": [100 + n]}, {"S0": [200 + n], "COUT": [101 + n]})
+             for n in range(pairs)}
+    path = worst_paths(netlist(chain | {"start": ecp5(3, 4), "end": ecp5(199 + pairs, 8)}))[0]
+    assert (path.levels, len(path.cells)) == (levels, pairs)
+
+
+def test_the_second_bit_of_a_chain_does_not_reach_the_first_sum():
+    pair = cell("CCU2C", {"A0": [5], "A1": [4]}, {"S0": [6], "S1": [7]})
+    cells = {"start": ecp5(3, 4), "one": pair, "end": ecp5(6, 8)}
+    assert worst_paths(netlist(cells))[0].levels == 0
+
+
+@pytest.mark.parametrize("kind, inputs, outputs, levels", [
+    ("PFUMX", {"ALUT": [4], "BLUT": [5], "C0": [5]}, {"Z": [6]}, 1),
+    ("L6MUX21", {"D0": [4], "D1": [5], "SD": [5]}, {"Z": [6]}, 1),
+    ("LUT4", {"A": [4]}, {"Z": [6]}, 2),
+    ("TRELLIS_DPR16X4", {"RAD": [4], "WAD": [5], "WCK": [2]}, {"DO": [6]}, 2),
+    ("MULT18X18D", {"A0": [4], "B0": [5]}, {"P0": [6]}, 5),
+])
+def test_cells_of_the_ecp5_are_counted(kind, inputs, outputs, levels):
+    """Behind the cell there is a LUT."""
+    cells = {"start": ecp5(3, 4), "one": cell(kind, inputs, outputs), "two": cell("LUT4", {"A": [6]}, {"Z": [7]}),
+             "end": ecp5(7, 8)}
+    assert worst_paths(netlist(cells))[0].levels == levels
+
+
+@pytest.mark.parametrize("kind, parameters", [("MULT18X18D", {"REG_OUTPUT_CLK": "CLK0"}), ("DP16KD", {})])
+def test_what_has_registers_of_its_own_is_an_end(kind, parameters):
+    held = cell(kind, {"A0": [4]}, {"P0": [6]}) | {"parameters": parameters}
+    cells = {"start": ecp5(3, 4), "one": held, "two": cell("LUT4", {"A": [6]}, {"Z": [7]}), "end": ecp5(7, 8)}
     assert worst_paths(netlist(cells))[0].levels == 1
 
 

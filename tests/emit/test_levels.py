@@ -1,7 +1,7 @@
 """Levels of logic that a unit may have between its registers, and from there to its ports.
 
-``make evidence`` holds whole presets, ``instantft-kv260`` to 8 and ``edge-qlora-genesys2`` to 12, which takes minutes;
-where handshakes pass is held here. A path through two units has the levels that both have at their ports.
+Budgets of whole presets, unit by unit, are in ``boards/budgets.toml`` and take minutes; where handshakes pass is held
+here. A path through two units has the levels that both have at their ports.
 """
 import pytest
 
