@@ -1,4 +1,4 @@
-"""Which ends of a design's streams wait, in the same cycle, for the other end: a walk through its wires, from bit to bit.
+"""Which ends of a design's streams wait, in the same cycle, for the other end: a walk through its wires, bit by bit.
 
 No state is asked for and no cycle is counted, so what is not found cannot be, in any state. What is found need not
 happen: a way through wires is not yet a condition that can hold.

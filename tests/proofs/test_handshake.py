@@ -21,8 +21,8 @@ from gradloom.sim.designs import design  # noqa: E402
 IMAGES = {"array__command", "encode__command", "engines.inner.unit.array.encoder.packer.i",
           "engines.inner.unit.encode.encoder.packer.i", "shell.sequencer.i"}
 LANGUAGE = {"engines.inner.unit.a", "engines.inner.unit.b", "engines.inner.unit.c", "engines.inner.unit.i",
-            "engines.inner.unit.linear.job", "engines.inner.unit.linear.stager.job", "engines.inner.unit.update.waiting.o",
-            "load", "shell.sequencer.i"}
+            "engines.inner.unit.linear.job", "engines.inner.unit.linear.stager.job",
+            "engines.inner.unit.update.waiting.o", "load", "shell.sequencer.i"}
 #: The third preset for language models is the second's machine.
 LOOKED_AT = {"digits-ulx3s": IMAGES, "instantft-kv260": IMAGES, "edge-qlora-genesys2": LANGUAGE}
 DEEP = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="a minute: GRADLOOM_DEEP=1")
@@ -32,7 +32,8 @@ class Waits(wiring.Component):
     """A writer and a reader that wait, and a writer that waits for no more than the cycle before."""
 
     def __init__(self):
-        super().__init__({"i": In(stream.Signature(4)), "o": Out(stream.Signature(4)), "kept": Out(stream.Signature(1))})
+        super().__init__({"i": In(stream.Signature(4)), "o": Out(stream.Signature(4)),
+                          "kept": Out(stream.Signature(1))})
 
     def elaborate(self, platform):
         m = Module()
