@@ -83,7 +83,10 @@ class Fetch(wiring.Component):
             self.o.payload.eq(fetched.r_data),
         ]
         # The last burst of a program may be shorter than ``room``: nobody misses the credit.
-        m.d.sync += credit.eq(credit + pop - Mux(plan, room, 0))
+        spared = Signal.like(credit)
+        m.d.comb += spared.eq(credit - Mux(plan, room, 0))
+        # Whether a command leaves is known late.
+        m.d.sync += credit.eq(Mux(pop, spared + 1, spared))
         with m.If(self.o_fetch.ready):
             m.d.sync += wanted.eq(0)
         with m.If(plan):
