@@ -132,6 +132,9 @@ evidence: $(READY) $(LLM_READY) $(ECP5_READY)
 	time $(BIN)/python docs/ledger.py --run
 	time $(BIN)/python docs/examples/peers.py
 	time $(BIN)/python -m gradloom.sim.toggles mesh --set rows=8 --set cols=8 --least 90
+	time $(BIN)/python -m gradloom.sim.toggles digits-ulx3s --least 90
+	time $(BIN)/python -m gradloom.sim.toggles instantft-kv260 --least 90
+	time $(BIN)/python -m gradloom.sim.toggles edge-qlora-genesys2 --least 90
 	time $(MAKE) proofs
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/fuzz
 	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py tests/mathematics/test_linears.py

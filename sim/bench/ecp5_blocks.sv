@@ -1,5 +1,6 @@
 // Models of the ECP5's large blocks, as far as synthesis uses them, for simulating what leaves it. Yosys brings models
 // of the small ones. Memories: 1024 words of 18 bits, two bytes of 9; words of 1, 2 and 4 bits leave the ninth bit out.
+// Words of 36 bits are two of 18, of which port B's pins have the upper one: port A writes them, port B reads.
 
 // A place in memory: word and first bit, of an address in bits, for a port of `width` bits.
 `define WORD(address) address[13:4]
@@ -56,17 +57,24 @@ module DP16KD #(
         DIA0};
     wire [17:0] enable_a = DATA_WIDTH_A == 18 ? {{9{ADA1}}, {9{ADA0}}}
         : `MASK(DATA_WIDTH_A) << `FIRST(address_a, DATA_WIDTH_A);
+    wire [17:0] low_a = {{9{ADA1}}, {9{ADA0}}}, high_a = {{9{ADA3}}, {9{ADA2}}};
     wire [17:0] moved_a = data_a << `FIRST(address_a, DATA_WIDTH_A);
     wire [17:0] old_a = memory[`WORD(address_a)];
     wire [17:0] new_a = old_a & ~enable_a | moved_a & enable_a;
     logic [17:0] out_a = 0, late_a = 0;
     assign {
         DOA17, DOA16, DOA15, DOA14, DOA13, DOA12, DOA11, DOA10, DOA9, DOA8, DOA7, DOA6, DOA5, DOA4, DOA3, DOA2, DOA1,
-        DOA0} = REGMODE_A == "OUTREG" ? late_a : out_a;
+        DOA0} = DATA_WIDTH_B == 36 ? (REGMODE_B == "OUTREG" ? late_low : out_low)
+            : REGMODE_A == "OUTREG" ? late_a : out_a;
     always_ff @(posedge CLKA) begin
         if (RSTA) late_a <= 0;
         else if (OCEA) late_a <= out_a;
-        if (CEA && WEA && !RSTA) memory[`WORD(address_a)] <= new_a;
+        if (CEA && WEA && !RSTA) begin
+            if (DATA_WIDTH_A == 36) begin
+                memory[{address_a[13:5], 1'b0}] <= memory[{address_a[13:5], 1'b0}] & ~low_a | data_a & low_a;
+                memory[{address_a[13:5], 1'b1}] <= memory[{address_a[13:5], 1'b1}] & ~high_a | data_b & high_a;
+            end else memory[`WORD(address_a)] <= new_a;
+        end
         if (RSTA) out_a <= 0;
         else if (CEA && (!WEA || WRITEMODE_A != "NORMAL"))
             out_a <= ((WEA && WRITEMODE_A == "WRITETHROUGH" ? new_a : old_a ^ met_a)
@@ -83,89 +91,28 @@ module DP16KD #(
     wire [17:0] old_b = memory[`WORD(address_b)];
     wire [17:0] new_b = old_b & ~enable_b | moved_b & enable_b;
     // What a port reads while the other writes it is not said for the chip: wrong bits, so that nobody relies on it.
-    wire meet = `WORD(address_a) == `WORD(address_b);
-    wire [17:0] met_a = meet && CEB && WEB ? enable_b : 18'd0, met_b = meet && CEA && WEA ? enable_a : 18'd0;
+    wire meet = `WORD(address_a) == `WORD(address_b), meet_wide = address_a[13:5] == address_b[13:5];
+    wire [17:0] met_a = meet && CEB && WEB ? enable_b : 18'd0;
+    wire [17:0] met_low = meet_wide && CEA && WEA ? low_a : 18'd0, met_high = meet_wide && CEA && WEA ? high_a : 18'd0;
+    wire [17:0] met_b = DATA_WIDTH_A == 36 ? (address_b[4] ? met_high : met_low)
+        : meet && CEA && WEA ? enable_a : 18'd0;
+    wire [17:0] wide_low = memory[{address_b[13:5], 1'b0}] ^ met_low;
+    wire [17:0] wide_high = memory[{address_b[13:5], 1'b1}] ^ met_high;
+    logic [17:0] out_low = 0, late_low = 0;
     logic [17:0] out_b = 0, late_b = 0;
     assign {
         DOB17, DOB16, DOB15, DOB14, DOB13, DOB12, DOB11, DOB10, DOB9, DOB8, DOB7, DOB6, DOB5, DOB4, DOB3, DOB2, DOB1,
         DOB0} = REGMODE_B == "OUTREG" ? late_b : out_b;
     always_ff @(posedge CLKB) begin
-        if (RSTB) late_b <= 0;
-        else if (OCEB) late_b <= out_b;
+        if (RSTB) {late_low, late_b} <= 0;
+        else if (OCEB) {late_low, late_b} <= {out_low, out_b};
         if (CEB && WEB && !RSTB) memory[`WORD(address_b)] <= new_b;
-        if (RSTB) out_b <= 0;
+        if (RSTB) {out_low, out_b} <= 0;
+        else if (CEB && DATA_WIDTH_B == 36) {out_low, out_b} <= {wide_low, wide_high};
         else if (CEB && (!WEB || WRITEMODE_B != "NORMAL"))
             out_b <= ((WEB && WRITEMODE_B == "WRITETHROUGH" ? new_b : old_b ^ met_b)
                 >> `FIRST(address_b, DATA_WIDTH_B)) & `MASK(DATA_WIDTH_B);
     end
-endmodule
-
-module PDPW16KD #(
-    parameter DATA_WIDTH_W = 36, DATA_WIDTH_R = 36, REGMODE = "NOREG", RESETMODE = "SYNC", ASYNC_RESET_RELEASE = "SYNC",
-    parameter CSDECODE_W = "0b000", CSDECODE_R = "0b000", CLKWMUX = "CLKW", CLKRMUX = "CLKR", GSR = "AUTO",
-    parameter logic [319:0]
-        INITVAL_00 = 320'd0, INITVAL_01 = 320'd0, INITVAL_02 = 320'd0, INITVAL_03 = 320'd0, INITVAL_04 = 320'd0,
-        INITVAL_05 = 320'd0, INITVAL_06 = 320'd0, INITVAL_07 = 320'd0, INITVAL_08 = 320'd0, INITVAL_09 = 320'd0,
-        INITVAL_0A = 320'd0, INITVAL_0B = 320'd0, INITVAL_0C = 320'd0, INITVAL_0D = 320'd0, INITVAL_0E = 320'd0,
-        INITVAL_0F = 320'd0, INITVAL_10 = 320'd0, INITVAL_11 = 320'd0, INITVAL_12 = 320'd0, INITVAL_13 = 320'd0,
-        INITVAL_14 = 320'd0, INITVAL_15 = 320'd0, INITVAL_16 = 320'd0, INITVAL_17 = 320'd0, INITVAL_18 = 320'd0,
-        INITVAL_19 = 320'd0, INITVAL_1A = 320'd0, INITVAL_1B = 320'd0, INITVAL_1C = 320'd0, INITVAL_1D = 320'd0,
-        INITVAL_1E = 320'd0, INITVAL_1F = 320'd0, INITVAL_20 = 320'd0, INITVAL_21 = 320'd0, INITVAL_22 = 320'd0,
-        INITVAL_23 = 320'd0, INITVAL_24 = 320'd0, INITVAL_25 = 320'd0, INITVAL_26 = 320'd0, INITVAL_27 = 320'd0,
-        INITVAL_28 = 320'd0, INITVAL_29 = 320'd0, INITVAL_2A = 320'd0, INITVAL_2B = 320'd0, INITVAL_2C = 320'd0,
-        INITVAL_2D = 320'd0, INITVAL_2E = 320'd0, INITVAL_2F = 320'd0, INITVAL_30 = 320'd0, INITVAL_31 = 320'd0,
-        INITVAL_32 = 320'd0, INITVAL_33 = 320'd0, INITVAL_34 = 320'd0, INITVAL_35 = 320'd0, INITVAL_36 = 320'd0,
-        INITVAL_37 = 320'd0, INITVAL_38 = 320'd0, INITVAL_39 = 320'd0, INITVAL_3A = 320'd0, INITVAL_3B = 320'd0,
-        INITVAL_3C = 320'd0, INITVAL_3D = 320'd0, INITVAL_3E = 320'd0, INITVAL_3F = 320'd0
-) (
-    input
-        CLKW, CEW, CSW0, CSW1, CSW2, BE3, BE2, BE1, BE0, ADW8, ADW7, ADW6, ADW5, ADW4, ADW3, ADW2, ADW1, ADW0, DI35,
-        DI34, DI33, DI32, DI31, DI30, DI29, DI28, DI27, DI26, DI25, DI24, DI23, DI22, DI21, DI20, DI19, DI18, DI17,
-        DI16, DI15, DI14, DI13, DI12, DI11, DI10, DI9, DI8, DI7, DI6, DI5, DI4, DI3, DI2, DI1, DI0, CLKR, CER, OCER,
-        RST, CSR0, CSR1, CSR2, ADR13, ADR12, ADR11, ADR10, ADR9, ADR8, ADR7, ADR6, ADR5, ADR4, ADR3, ADR2, ADR1, ADR0,
-    output
-        DO35, DO34, DO33, DO32, DO31, DO30, DO29, DO28, DO27, DO26, DO25, DO24, DO23, DO22, DO21, DO20, DO19, DO18,
-        DO17, DO16, DO15, DO14, DO13, DO12, DO11, DO10, DO9, DO8, DO7, DO6, DO5, DO4, DO3, DO2, DO1, DO0
-);
-    logic [17:0] memory [1024];
-    localparam logic [64 * 320 - 1:0] INIT = {
-        INITVAL_3F, INITVAL_3E, INITVAL_3D, INITVAL_3C, INITVAL_3B, INITVAL_3A, INITVAL_39, INITVAL_38, INITVAL_37,
-        INITVAL_36, INITVAL_35, INITVAL_34, INITVAL_33, INITVAL_32, INITVAL_31, INITVAL_30, INITVAL_2F, INITVAL_2E,
-        INITVAL_2D, INITVAL_2C, INITVAL_2B, INITVAL_2A, INITVAL_29, INITVAL_28, INITVAL_27, INITVAL_26, INITVAL_25,
-        INITVAL_24, INITVAL_23, INITVAL_22, INITVAL_21, INITVAL_20, INITVAL_1F, INITVAL_1E, INITVAL_1D, INITVAL_1C,
-        INITVAL_1B, INITVAL_1A, INITVAL_19, INITVAL_18, INITVAL_17, INITVAL_16, INITVAL_15, INITVAL_14, INITVAL_13,
-        INITVAL_12, INITVAL_11, INITVAL_10, INITVAL_0F, INITVAL_0E, INITVAL_0D, INITVAL_0C, INITVAL_0B, INITVAL_0A,
-        INITVAL_09, INITVAL_08, INITVAL_07, INITVAL_06, INITVAL_05, INITVAL_04, INITVAL_03, INITVAL_02, INITVAL_01,
-        INITVAL_00};
-    initial for (int n = 0; n < 1024; n++) memory[n] = INIT[20 * n +: 18];
-
-    wire [8:0] word = {
-        ADW8, ADW7, ADW6, ADW5, ADW4, ADW3, ADW2, ADW1, ADW0};
-    wire [35:0] data = {
-        DI35, DI34, DI33, DI32, DI31, DI30, DI29, DI28, DI27, DI26, DI25, DI24, DI23, DI22, DI21, DI20, DI19, DI18,
-        DI17, DI16, DI15, DI14, DI13, DI12, DI11, DI10, DI9, DI8, DI7, DI6, DI5, DI4, DI3, DI2, DI1, DI0};
-    wire [35:0] enable = {{9{BE3}}, {9{BE2}}, {9{BE1}}, {9{BE0}}};
-    always_ff @(posedge CLKW)
-        if (CEW) begin
-            memory[{word, 1'b0}] <= memory[{word, 1'b0}] & ~enable[17:0] | data[17:0] & enable[17:0];
-            memory[{word, 1'b1}] <= memory[{word, 1'b1}] & ~enable[35:18] | data[35:18] & enable[35:18];
-        end
-
-    wire [13:0] address = {
-        ADR13, ADR12, ADR11, ADR10, ADR9, ADR8, ADR7, ADR6, ADR5, ADR4, ADR3, ADR2, ADR1, ADR0};
-    // As above.
-    wire [35:0] met = CEW && word == address[13:5] ? enable : 36'd0;
-    wire [17:0] met_half = address[4] ? met[35:18] : met[17:0];
-    wire [17:0] narrow = ((memory[`WORD(address)] ^ met_half) >> `FIRST(address, DATA_WIDTH_R)) & `MASK(DATA_WIDTH_R);
-    logic [35:0] out = 0;
-    assign {
-        DO35, DO34, DO33, DO32, DO31, DO30, DO29, DO28, DO27, DO26, DO25, DO24, DO23, DO22, DO21, DO20, DO19, DO18,
-        DO17, DO16, DO15, DO14, DO13, DO12, DO11, DO10, DO9, DO8, DO7, DO6, DO5, DO4, DO3, DO2, DO1, DO0} = out;
-    always_ff @(posedge CLKR)
-        if (RST) out <= 0;
-        else if (CER)
-            out <= DATA_WIDTH_R == 36 ? {memory[{address[13:5], 1'b1}], memory[{address[13:5], 1'b0}]} ^ met
-                : {narrow, 18'd0};
 endmodule
 
 module MULT18X18D #(

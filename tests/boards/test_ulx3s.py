@@ -20,10 +20,12 @@ from gradloom.rtl.plan.digits import digits_data, digits_plan
 from gradloom.rtl.plan.onchip import BLOCK
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.soc import tuner_sources
+from gradloom.rtl.yosys import run_yosys
 from gradloom.sim import runner
 from gradloom.sim.tuner import SimulatedTuner, build_tuner, expected_lines
 
 HERE = Path(__file__).parent
+BLOCKS = Path(runner.__file__).parent / "bench" / "ecp5_blocks.sv"
 BOARD = boards.find("ulx3s")
 CONFIG = PRESETS["digits-ulx3s"].config
 #: So many blocks to learn from and to judge by.
@@ -289,7 +291,7 @@ def test_the_block_ram_does_what_the_memory_does(tmp_path, monkeypatch, broken):
     register = re.search(r"^module TRELLIS_FF\b.*?^endmodule", models.read_text(), re.MULTILINE | re.DOTALL)[0]
     plain = next(path for path in tuner_sources() if path.name == "onchip_ram.v").read_text()
     built = runner.build({
-        "ecp5_blocks.sv": (Path(runner.__file__).parent / "bench" / "ecp5_blocks.sv").read_text(),
+        "ecp5_blocks.sv": BLOCKS.read_text(),
         "register.v": register, "filled.v": ram_verilog(image),
         "plain.v": plain.replace("module gradloom_ram ", "module plain_ram "),
         "ram_bench.v": (HERE / "ram_bench.v").read_text()}, top="ram_bench")
@@ -297,6 +299,21 @@ def test_the_block_ram_does_what_the_memory_does(tmp_path, monkeypatch, broken):
 
     with pytest.raises(SystemExit) if broken else nullcontext():
         runner.run_cocotb(built, top="ram_bench", module="ram_bench", directory=tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
+def test_a_netlists_wide_memory_does_what_the_memory_does(tmp_path, monkeypatch):
+    """As synthesis makes it of blocks whose two ports are one of 36 bits, in the models that a netlist is run with."""
+    text = (HERE / "wide_bench.v").read_text()
+    run_yosys([f"read_verilog {HERE / 'wide_bench.v'}", "synth_ecp5 -no-rw-check -top wide_ram",
+               "rename wide_ram wide_netlist", "write_verilog -noattr wide_netlist.v"], tmp_path)
+    made = (tmp_path / "wide_netlist.v").read_text()
+    made = made[made.index("module wide_netlist"):]
+    assert made.count("DP16KD #(") == 3
+    built = runner.build({"ecp5_blocks.sv": BLOCKS.read_text(), "made.v": made[:made.index("endmodule") + 10],
+                          "wide_bench.v": text}, top="wide_bench")
+    monkeypatch.setattr(sys, "path", [str(HERE), *sys.path])
+    runner.run_cocotb(built, top="wide_bench", module="ram_bench", directory=tmp_path)
 
 
 def test_the_image_holds_what_the_firmware_reads():
