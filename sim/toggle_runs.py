@@ -1,4 +1,4 @@
-"""What runs on each preset while :mod:`.toggles` counts: its own programs, words as large as they get, and faults."""
+"""What runs on each preset while :mod:`.toggle_counts` counts: its own programs, words as large as they get, and faults."""
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -27,7 +27,7 @@ from gradloom.rtl.plan.schedule import initial_adapters
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.units import UNITS
 
-from . import toggles
+from . import toggle_counts
 from .decode_run import Decoding
 from .designs import design
 from .device import SimulatedDevice, SimulationError, build_device
@@ -48,7 +48,7 @@ _BENCH = '`verilator_config\ncoverage_off -file "*axi_memory.sv"\ncoverage_off -
 
 
 def measured(preset: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
-    """Configuration, cycles, and what :func:`.toggles.report` says after the runs of a preset."""
+    """Configuration, cycles, and what :func:`.toggle_counts.report` says after the runs of a preset."""
     return RUNS[preset](preset, changes, tell)
 
 
@@ -62,11 +62,11 @@ def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]
         sources = []
         for path in files:
             sources.append(Path(folder) / path.name)
-            sources[-1].write_text(toggles.instrument(path.read_text(encoding="utf-8")), encoding="utf-8")
+            sources[-1].write_text(toggle_counts.instrument(path.read_text(encoding="utf-8")), encoding="utf-8")
         sources.append(Path(folder) / "bench.vlt")
         sources[-1].write_text(_BENCH, encoding="utf-8")
         program = build_device(sources, memory_bytes=_MEMORY, data_bits=config.shell["data_bits"],
-                               address_bits=config.address_bits, arguments=toggles.ARGUMENTS, tell=tell)
+                               address_bits=config.address_bits, arguments=toggle_counts.ARGUMENTS, tell=tell)
         counted = Path(folder) / "counted"
         rng = np.random.default_rng(1)
         device = SimulatedDevice(program, memory_bytes=_MEMORY)
@@ -77,10 +77,11 @@ def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]
             cycles = device.cycles
             device.write_coverage(counted)
         with counted.open(encoding="latin-1") as lines:
-            seen = toggles.counted(lines)
-    known = {module: each for path in files for module, each in toggles.signals(path.read_text("utf-8")).items()}
+            seen = toggle_counts.counted(lines)
+    known = {module: each for path in files for module, each in toggle_counts.signals(path.read_text("utf-8")).items()}
     tell("constants")
-    return {"configuration": changes, "cycles": cycles} | toggles.report(known, seen, toggles.constants(files))
+    return {"configuration": changes, "cycles": cycles} | toggle_counts.report(
+        known, seen, toggle_counts.constants(files))
 
 
 def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedDevice, np.random.Generator], None]]]:
@@ -311,17 +312,17 @@ def _mesh(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
         root = Path(folder)
         tell("building and running the simulation")
         feed = replace(adapter.feed(component, arrays), stall=1)
-        beats, cycles = simulate(component, feed, simulator="verilator", directory=root, arguments=toggles.ARGUMENTS,
-                                 change=toggles.instrument)
+        beats, cycles = simulate(component, feed, simulator="verilator", directory=root, arguments=toggle_counts.ARGUMENTS,
+                                 change=toggle_counts.instrument)
         _same(adapter.collect(component, arrays, unpacked(component, beats)), adapter.reference(parameters, arrays))
         with (root / "coverage.dat").open(encoding="latin-1") as lines:
-            seen = toggles.counted(lines)
+            seen = toggle_counts.counted(lines)
         files = [root / f"{module}.v" for module in texts]
         for path in files:
             path.write_text(texts[path.stem], encoding="utf-8")
-        fixed = toggles.constants(files, "unit")
-    known = {module: each for text in texts.values() for module, each in toggles.signals(text).items()}
-    return {"configuration": parameters, "cycles": cycles} | toggles.report(known, seen, fixed)
+        fixed = toggle_counts.constants(files, "unit")
+    known = {module: each for text in texts.values() for module, each in toggle_counts.signals(text).items()}
+    return {"configuration": parameters, "cycles": cycles} | toggle_counts.report(known, seen, fixed)
 
 
 RUNS: dict[str, Callable[[str, Mapping[str, int], Tell], dict[str, Any]]] = {

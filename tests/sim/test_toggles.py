@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from gradloom.sim import toggle_runs, toggles
+from gradloom.sim import toggle_counts, toggle_runs
 
 INNER = """\
 module inner(clk, i, \\o.low , o);
@@ -49,17 +49,17 @@ def counts(*found):
 
 
 def test_ports_and_named_registers_are_counted_and_nothing_else():
-    found = toggles.signals(INNER)["inner"]
+    found = toggle_counts.signals(INNER)["inner"]
     assert {name: (each.width, each.port) for name, each in found.items()} == {
         "clk": (1, True), "i": (4, True), "o.low": (1, True), "o": (4, True)}
-    told = toggles.instrument(INNER)
+    told = toggle_counts.instrument(INNER)
     assert re.sub(r"/\*verilator coverage_o(n|ff)\*/", "", told) == "\n" + INNER
     counting = [line for line in told.splitlines() if line.startswith("/*verilator coverage_on*/")]
     assert len(counting) == 8 and not any("between" in line or "memory" in line or "_04_" in line for line in counting)
 
 
 def test_a_bit_is_covered_that_rises_and_falls_in_any_instance():
-    seen = toggles.counted(["# SystemC::Coverage-3\n", *counts(
+    seen = toggle_counts.counted(["# SystemC::Coverage-3\n", *counts(
         ("inner", "i[0]:0->1", 3), ("inner", "i[0]:1->0", 2), ("inner", "i[1]:0->1", 1), ("inner", "i[1]:1->0", 0),
         ("inner", "o.low:0->1", 1), ("inner", "o.low:1->0", 1),
         ("inner___05Fqueue__0247", "x___05F0__0247[1]:0->1", 4))])
@@ -72,13 +72,14 @@ def test_what_is_constant_in_every_instance_is_left_out(tmp_path):
     for name, text in (("inner", INNER), ("outer", OUTER)):
         files.append(tmp_path / f"{name}.v")
         files[-1].write_text(text)
-    fixed = toggles.constants(files, "outer")
+    fixed = toggle_counts.constants(files, "outer")
     # i[3] is 0 in both; i[0] is 1 in the one, and an input in the other. o begins at 0.
     assert fixed == {("inner", "i", 3), ("inner", "o", 3), ("outer", "o", 3), ("outer", "o", 6), ("outer", "o", 7)}
-    known = toggles.signals(INNER) | toggles.signals(OUTER)
+    known = toggle_counts.signals(INNER) | toggle_counts.signals(OUTER)
     moved = [("inner", "i[0]"), ("inner", "i[2]"), ("inner", "clk"), ("outer", "clk")]
-    seen = toggles.counted(counts(*((module, f"{bit}:{way}", 1) for module, bit in moved for way in ("0->1", "1->0"))))
-    said = toggles.report(known, seen, fixed)
+    seen = toggle_counts.counted(counts(*((module, f"{bit}:{way}", 1)
+                                          for module, bit in moved for way in ("0->1", "1->0"))))
+    said = toggle_counts.report(known, seen, fixed)
     assert said["units"]["inner"] == {"points": 8, "covered": 3, "excluded": {"constant": 2},
                                       "holes": ["i[1]", "o.low", "o[2:0]"]}
     assert (said["points"], said["covered"], said["excluded"]) == (16, 4, {"constant": 5})
