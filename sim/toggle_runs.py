@@ -1,4 +1,4 @@
-"""What runs on each preset while :mod:`.toggle_counts` counts: its own programs, words as large as they get, and faults."""
+"""What runs on each preset while its bits are counted: its own programs, words as large as they get, and faults."""
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -312,8 +312,8 @@ def _mesh(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
         root = Path(folder)
         tell("building and running the simulation")
         feed = replace(adapter.feed(component, arrays), stall=1)
-        beats, cycles = simulate(component, feed, simulator="verilator", directory=root, arguments=toggle_counts.ARGUMENTS,
-                                 change=toggle_counts.instrument)
+        beats, cycles = simulate(component, feed, simulator="verilator", directory=root,
+                                 arguments=toggle_counts.ARGUMENTS, change=toggle_counts.instrument)
         _same(adapter.collect(component, arrays, unpacked(component, beats)), adapter.reference(parameters, arrays))
         with (root / "coverage.dat").open(encoding="latin-1") as lines:
             seen = toggle_counts.counted(lines)
