@@ -31,22 +31,22 @@ def read(path):
 
 def test_a_sweep_is_measured_kept_drawn_and_goes_on(tmp_path, capsys):
     folder = tmp_path / "sweep"
-    asked = ("digits-ulx3s", "--mesh", "15x4,15x8", "-o", folder, "--jobs", 1)
+    asked = ("digits-ulx3s", "--mesh", "12x4,12x8", "-o", folder, "--jobs", 1)
     assert run(*asked, "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     fits, large = rows
-    # As report.json of the preset with 15 rows forecasts it.
-    assert (fits["cycles"], fits["units"], fits["dsp"], fits["note"]) == (1_420_712, 525 * 20, 122, None)
+    # As report.json of the preset with 12 rows forecasts it.
+    assert (fits["cycles"], fits["units"], fits["dsp"], fits["note"]) == (732_939, 144 * 40, 107, None)
     assert large["cycles"] is None and "156 DSP slices" in large["note"]
     assert (folder / "pareto.png").read_bytes().startswith(b"\x89PNG")
 
     kept = (folder / "sweep.csv").read_text()
-    (folder / "sweep.csv").write_text(kept.replace("1420712", "17"))
+    (folder / "sweep.csv").write_text(kept.replace("732939", "17"))
     assert run(*asked, "--rank", "4,2") == 0
     said = capsys.readouterr()
     assert "points: 4 of 4" in said.err and "sweep.csv" in said.out.replace("\n", "")
-    assert {(row["rank"], row["cycles"]) for row in read(folder / "sweep.csv") if row["mesh"] == "15x4"} == {
-        ("4", "17"), ("2", "1184566")}
+    assert {(row["rank"], row["cycles"]) for row in read(folder / "sweep.csv") if row["mesh"] == "12x4"} == {
+        ("4", "17"), ("2", "583351")}
 
 
 def test_accuracy_is_the_references(tmp_path):
@@ -68,7 +68,7 @@ def test_a_language_model_has_cycles_of_its_linears_and_memory_of_all(tmp_path):
 
 def test_points_are_all_combinations():
     made = points("digits-ulx3s", "instantft-kv260", rank="2,4", codes="nf4,int8", settings=["axi_bits=128"],
-                  mesh="15x4,25x16,9x4")
+                  mesh="12x4,25x16,9x4")
     assert len(made) == 24 and len({tuple(point.values()) for point in made}) == 24
     assert all(tuple(point) == KEYS for point in made)
     assert points("instantft-kv260", settings=["clock_mhz=100,200"])[1]["settings"] == "clock_mhz=200"
@@ -113,7 +113,7 @@ def test_a_row_is_kept_whole_or_not_at_all(tmp_path, monkeypatch):
 
 def test_a_cluster_measures_the_same(tmp_path):
     distributed = pytest.importorskip("distributed")
-    wanted = points(mesh="15x4,15x8")
+    wanted = points(mesh="12x4,12x8")
     table = Table(tmp_path / "t.csv", KEYS, FIGURES)
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False,
                                   dashboard_address=None) as cluster:
