@@ -15,7 +15,7 @@ from typing import Any
 
 from gradloom.rtl.yosys import run_yosys
 
-__all__ = ["ARGUMENTS", "Signal", "constants", "counted", "instrument", "report", "signals"]
+__all__ = ["ARGUMENTS", "Signal", "constants", "counted", "instrument", "report", "signals", "told"]
 
 #: A bit of a signal: module, signal, index.
 Bit = tuple[str, str, int]
@@ -139,6 +139,14 @@ def constants(files: Sequence[Path], top: str = "gradloom") -> set[Bit]:
                 found |= {(module, signal.name, index) for index in range(signal.width)
                           if all(isinstance(bits[index], str) for bits in wires)}
     return found
+
+
+def told(files: Sequence[Path], counts: Path, top: str = "gradloom") -> dict[str, Any]:
+    """:func:`report` of the Verilog in ``files``, whose outer module is ``top``, after a run that wrote ``counts``."""
+    with counts.open(encoding="latin-1") as lines:
+        seen = counted(lines)
+    known = {module: each for path in files for module, each in signals(path.read_text(encoding="utf-8")).items()}
+    return report(known, seen, constants(files, top))
 
 
 def report(known: Mapping[str, Mapping[str, Signal]], seen: Mapping[Bit, tuple[int, int]], fixed: set[Bit]

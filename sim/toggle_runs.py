@@ -76,12 +76,8 @@ def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]
                 run(device, rng)
             cycles = device.cycles
             device.write_coverage(counted)
-        with counted.open(encoding="latin-1") as lines:
-            seen = toggle_counts.counted(lines)
-    known = {module: each for path in files for module, each in toggle_counts.signals(path.read_text("utf-8")).items()}
-    tell("constants")
-    return {"configuration": changes, "cycles": cycles} | toggle_counts.report(
-        known, seen, toggle_counts.constants(files))
+        tell("constants")
+        return {"configuration": changes, "cycles": cycles} | toggle_counts.told(files, counted)
 
 
 def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedDevice, np.random.Generator], None]]]:
@@ -315,14 +311,11 @@ def _mesh(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
         beats, cycles = simulate(component, feed, simulator="verilator", directory=root,
                                  arguments=toggle_counts.ARGUMENTS, change=toggle_counts.instrument)
         _same(adapter.collect(component, arrays, unpacked(component, beats)), adapter.reference(parameters, arrays))
-        with (root / "coverage.dat").open(encoding="latin-1") as lines:
-            seen = toggle_counts.counted(lines)
         files = [root / f"{module}.v" for module in texts]
         for path in files:
             path.write_text(texts[path.stem], encoding="utf-8")
-        fixed = toggle_counts.constants(files, "unit")
-    known = {module: each for text in texts.values() for module, each in toggle_counts.signals(text).items()}
-    return {"configuration": parameters, "cycles": cycles} | toggle_counts.report(known, seen, fixed)
+        said = toggle_counts.told(files, root / "coverage.dat", "unit")
+    return {"configuration": parameters, "cycles": cycles} | said
 
 
 RUNS: dict[str, Callable[[str, Mapping[str, int], Tell], dict[str, Any]]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import timing
-from ..area import SynthesisError, stand_ins, summary
+from ..area import RESOURCES, SynthesisError, stand_ins, summary
 from ..board import Board
 from .tools import design_sources, synthesise
 
@@ -16,6 +16,9 @@ __all__ = ["NAMELESS", "Homes", "area"]
 #: Stands for the units of registers that Yosys puts beside memories, and whose names tell none.
 NAMELESS = "memories"
 _TOP = "gradloom_ulx3s"
+#: What a cell takes of which resource.
+_TAKEN = {"TRELLIS_FF": ("ff", 1.0), "MULT18X18D": ("dsp", 1.0), "DP16KD": ("bram36", 0.5),
+          "TRELLIS_DPR16X4": ("lutram", 4.0)}
 
 
 def area(board: Board, directory: Path | str, *, unit: str | None = None, paths: int = 5) -> dict[str, Any]:
@@ -121,7 +124,7 @@ def _left(netlist: Path) -> dict[str, Any] | None:
 
 
 def _count(cells: dict[str, Any], homes: Homes) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    total: dict[str, float] = dict.fromkeys(("lut", "ff", "dsp", "bram36", "uram", "lutram"), 0)
+    total: dict[str, float] = dict.fromkeys(RESOURCES, 0)
     units: dict[str, dict[str, float]] = {
         unit: {"instances": count, **dict.fromkeys(("ff", "dsp", "bram36", "lutram"), 0)}
         for unit, count in (*homes.instances.items(), (NAMELESS, 0))}
@@ -133,7 +136,3 @@ def _count(cells: dict[str, Any], homes: Homes) -> tuple[dict[str, float], dict[
             total[key] += amount
             units[homes.unit(name)][key] += amount
     return total, units
-
-
-_TAKEN = {"TRELLIS_FF": ("ff", 1.0), "MULT18X18D": ("dsp", 1.0), "DP16KD": ("bram36", 0.5),
-          "TRELLIS_DPR16X4": ("lutram", 4.0)}
