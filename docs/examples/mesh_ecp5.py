@@ -36,7 +36,7 @@ endmodule
 """
 
 
-def measured(size: int, seed: int, router: str) -> dict:
+def measured(size: int, seed: int, placer: str, router: str) -> dict:
     """What place-and-route says of a mesh of ``size`` rows and columns."""
     emission = convert(Mesh(rows=size, columns=size, precision=PRECISION), name="mesh", family="ecp5")
     x, w, o = size * PRECISION.x + 1, size * PRECISION.w, size * PRECISION.sum + 1
@@ -47,7 +47,8 @@ def measured(size: int, seed: int, router: str) -> dict:
         sources = [f"{'synth' if module in emission.synth else 'rtl'}/{module}.v" for module in emission.files]
         settings = SETTINGS | {"seed": seed}
         synthesise(folder, [*sources, "wrapper.v"], "wrapper")
-        tool(route_command(settings, "--lpf-allow-unconstrained", "--router", router), folder).action()
+        command = route_command(settings, "--lpf-allow-unconstrained", "--placer", placer, "--router", router)
+        tool(command, folder).action()
         report = json.loads((folder / "build" / "report.json").read_text(encoding="utf-8"))
     return summary(report, find("ulx3s"), settings)
 
@@ -56,12 +57,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 8, 12])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--placer", choices=("heap", "static"), default="heap",
+                        help="the first finds shorter longest ways, the second less wire in all")
     parser.add_argument("--router", choices=("router1", "router2"), default="router1",
                         help="the first finds faster ways, the second finds them in less time")
     asked = parser.parse_args()
     first = None
     for size in asked.sizes:
-        found = measured(size, asked.seed, asked.router)
+        found = measured(size, asked.seed, asked.placer, asked.router)
         first = first or found["fmax_mhz"]
         use = found["utilisation"]
         print(f"{size} x {size}: {found['fmax_mhz']:.1f} MHz ({100 * (found['fmax_mhz'] / first - 1):+.1f} %), "

@@ -53,6 +53,27 @@ def _multiplier(a, a_width, b, b_width, product, *, b_enable="1'b1"):
     ]
 
 
+def _gated_sum(total, plain, plain_width, gated, gated_width, gate, *, width):
+    """Lines of ``total = plain + (gate ? gated : 0)``, ``width`` bits of it; operands are extended by their last bits.
+    The table beside a carry of the ECP5 has an input left: the gate, which costs no LUT there."""
+    # With D high: A, changed by B where C is high. Without: A, which is the carry where both addends are alike.
+    options = {"INIT0": "16'h6aaa", "INIT1": "16'h6aaa", "INJECT1_0": '"NO"', "INJECT1_1": '"NO"'}
+    pairs = (width + 1) // 2
+    lines = [f"  wire [{2 * pairs - 1}:0] {total};", f"  wire [{pairs}:0] carry_{total};",
+             f"  assign carry_{total}[0] = 1'b0;"]
+    for pair in range(pairs):
+        ports = {"CIN": f"carry_{total}[{pair}]", "COUT": f"carry_{total}[{pair + 1}]"}
+        for half, bit in enumerate((2 * pair, 2 * pair + 1)):
+            ports |= {f"A{half}": f"{plain}[{min(bit, plain_width - 1)}]", f"C{half}": gate, f"D{half}": "1'b1",
+                      f"B{half}": f"{gated}[{min(bit, gated_width - 1)}]", f"S{half}": f"{total}[{bit}]"}
+        lines += [
+            "  CCU2C #(" + ", ".join(f".{key}({value})" for key, value in options.items()) + f") sum_{pair} (",
+            "    " + ", ".join(f".{port}({value})" for port, value in sorted(ports.items())),
+            "  );",
+        ]
+    return lines
+
+
 def _pe_header(precision, name):
     """Lines that begin a PE's module, up to the ports of its sums."""
     return [
@@ -80,13 +101,14 @@ def _pe_of_multiplier(precision, name):
         "  reg [4:0] mode = 0;",
         "  wire signed [35:0] product;",
         *_multiplier("x_i", x, "waiting", w, "product", b_enable="tag_i[1]"),
+        f"  wire [{total - 1}:0] old = {{{total}{{mode[3]}}}} & p_i | {{{total}{{mode[4]}}}} & p_o;",
+        *_gated_sum("sum", "old", total, "product", 36, "mode[2]", width=total),
         "  always @(posedge clk) begin",
         "    if (tag_i[0]) waiting <= w_i;",
         "    if (rst) begin x_o <= 0; tag_o <= 0; w_o <= 0; mode <= 0; p_o <= 0; end",
         "    else begin",
         "      x_o <= x_i; tag_o <= tag_i; w_o <= w_i; mode <= tag_o;",
-        f"      p_o <= (mode[2] ? product : {total}'sd0)"
-        f" + ((mode[3] ? p_i : {total}'sd0) | (mode[4] ? p_o : {total}'sd0));",
+        f"      p_o <= sum[{total - 1}:0];",
         "    end",
         "  end",
         "endmodule",
@@ -97,7 +119,12 @@ def _multiply_add_of_multiplier(unit, name):
     """A multiply-add on an ECP5, likewise."""
     if unit.a_width > 18:
         return None
-    half = "" if unit.half is None else f" + {unit.width}'sd{1 << unit.half}"
+    if unit.half is None:
+        sums = [*_gated_sum("sum", "product", 36, "c", unit.width, "add", width=unit.width),
+                f"  wire [{unit.width - 1}:0] total = sum[{unit.width - 1}:0];"]
+    else:
+        sums = [f"  wire signed [{unit.width - 1}:0] total = product + (add ? c : {unit.width}'sd0)"
+                f" + {unit.width}'sd{1 << unit.half};"]
     tie = [] if unit.half is None else ["  output reg tie = 0;"]
     names = "clk, rst, a, b, c, add, p" + (", tie" if tie else "")
     return "\n".join([
@@ -110,7 +137,7 @@ def _multiply_add_of_multiplier(unit, name):
         *tie,
         "  wire signed [35:0] product;",
         *_multiplier("a", unit.a_width, "b", unit.b_width, "product"),
-        f"  wire signed [{unit.width - 1}:0] total = product + (add ? c : {unit.width}'sd0){half};",
+        *sums,
         "  always @(posedge clk)",
         "    if (rst) begin p <= 0;" + (" tie <= 0;" if tie else "") + " end",
         "    else begin p <= total;" + (f" tie <= ~|total[{unit.half}:0];" if tie else "") + " end",

@@ -42,5 +42,6 @@ def soc_sources(core: str = "picorv32") -> list[Path]:
 
 
 def tuner_sources(core: str = "picorv32") -> list[Path]:
-    """The Verilog of ``gradloom_tuner``: that of ``gradloom_soc``, and memory in block RAM."""
-    return [_HERE / "tuner.v", _HERE / "onchip_memory.v", _HERE / "onchip_ram.v", *soc_sources(core)]
+    """The Verilog of ``gradloom_tuner``: that of ``gradloom_soc`` without a card's line, and memory in block RAM."""
+    return [_HERE / "tuner.v", _HERE / "onchip_memory.v", _HERE / "onchip_ram.v",
+            *(path for path in soc_sources(core) if path.name != "spi.v")]

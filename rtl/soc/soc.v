@@ -12,10 +12,12 @@
 //
 // Vivado reads the attributes: which ports are clock and reset, and of what.
 //
-// Any other address, and any access that is answered with an error, sets `fault` until reset; reads give 0 then.
+// Any other address, and any access that is answered with an error, sets `fault` until reset; reads give 0 then. Without
+// CARD the memory card's line is not there.
 module gradloom_soc #(
     parameter integer RAM_WORDS = 8192,
     parameter integer DIVISOR = 1736,
+    parameter integer CARD = 1,
     parameter integer CARD_SLOW = 250,
     parameter integer CARD_FAST = 5,
     parameter IMAGE = "soc_image.mem"
@@ -98,7 +100,7 @@ module gradloom_soc #(
 
     wire in_ram = address[31:RAM_BITS+2] == 0;
     wire in_uart = address[31:3] == 29'h0200_0000;
-    wire in_card = address[31:4] == 28'h110_0000;
+    wire in_card = CARD != 0 && address[31:4] == 28'h110_0000;
     wire in_registers = address[31:12] == 20'h2_0000;
     wire in_memory = address[31:30] == 2'b10;
 
@@ -136,13 +138,24 @@ module gradloom_soc #(
     wire [31:0] card_data;
     wire [15:0] card_sum;
     wire card_write = state == HERE && in_card && writes && strobe[0] && !card_busy;
-    gradloom_spi #(.SLOW(CARD_SLOW), .FAST(CARD_FAST)) card (
-        .clk(clk), .rst(rst),
-        .set(card_write && address[3]), .selects(data[0]), .hurries(data[1]),
-        .sends(card_write && address[3:2] == 2'd0), .fetches(card_write && address[3:2] == 2'd1), .data(data[7:0]),
-        .busy(card_busy), .arrived(card_data), .sum(card_sum),
-        .sclk(sd_sclk), .mosi(sd_mosi), .cs_n(sd_cs_n), .miso(sd_miso)
-    );
+    generate
+        if (CARD != 0) begin : line
+            gradloom_spi #(.SLOW(CARD_SLOW), .FAST(CARD_FAST)) card (
+                .clk(clk), .rst(rst),
+                .set(card_write && address[3]), .selects(data[0]), .hurries(data[1]),
+                .sends(card_write && address[3:2] == 2'd0), .fetches(card_write && address[3:2] == 2'd1),
+                .data(data[7:0]), .busy(card_busy), .arrived(card_data), .sum(card_sum),
+                .sclk(sd_sclk), .mosi(sd_mosi), .cs_n(sd_cs_n), .miso(sd_miso)
+            );
+        end else begin : none
+            assign card_busy = 1'b0;
+            assign card_data = 32'd0;
+            assign card_sum = 16'd0;
+            assign sd_sclk = 1'b0;
+            assign sd_mosi = 1'b0;
+            assign sd_cs_n = 1'b1;
+        end
+    endgenerate
     wire [31:0] card_result = address[3] ? {16'd0, card_sum}
         : address[2] ? {card_data[7:0], card_data[15:8], card_data[23:16], card_data[31:24]} : {24'd0, card_data[7:0]};
 

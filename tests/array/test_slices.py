@@ -51,7 +51,11 @@ def test_the_ecp5s_multiplier_does_what_the_unit_does(tmp_path, monkeypatch):
     from gradloom.sim import device, runner
 
     blocks = Path(device.__file__).parent / "bench" / "ecp5_blocks.sv"
-    sources = {"ecp5_blocks.sv": blocks.read_text(), "ecp5_bench.v": (HERE / "ecp5_bench.v").read_text()}
+    models = Path(pytest.importorskip("pyosys").__file__).parent / "share" / "lattice"
+    cells = [re.search(rf"^module {name}\b.*?^endmodule", (models / file).read_text(), re.MULTILINE | re.DOTALL)[0]
+             for name, file in (("LUT4", "common_sim.vh"), ("LUT2", "common_sim.vh"), ("CCU2C", "ccu2c_sim.vh"))]
+    sources = {"ecp5_blocks.sv": blocks.read_text(), "ecp5_bench.v": (HERE / "ecp5_bench.v").read_text(),
+               "cells.v": "\n".join(cells)}
     for name, make in OF_MULTIPLIERS.items():
         sources[f"{name}_b.v"] = convert(make(), name=f"{name}_behaviour").files[f"{name}_behaviour"]
         sources[f"{name}_s.v"] = make().primitive(family="ecp5", name=f"{name}_sliced")
