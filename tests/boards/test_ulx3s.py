@@ -13,7 +13,6 @@ from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
 from gradloom import boards
 from gradloom.boards.ulx3s import tools as flow
-from gradloom.boards.ulx3s.floorplan import SITES, floorplan_script, multiplier_sites
 from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner_files
 from gradloom.boards.ulx3s.ram import ram_verilog
 from gradloom.rtl.cli_verbs import generate
@@ -51,8 +50,7 @@ def test_a_design_comes_with_all_that_its_build_reads(design):
     assert {"board/top.v", "board/tuner.v", "board/onchip_memory.v", "board/onchip_ram.v",
             "board/synth/onchip_ram.v", "board/soc.v", "board/uart.v", "board/picorv32.v",
             "board/cpu_picorv32.v", "board/memory.mem", "board/tuner_image.mem", "board/pins.lpf",
-            "board/settings.json", "board/floorplan.ys", "firmware/gradloom_soc/tuner_main.c",
-            "registers/registers.md"} <= files
+            "board/settings.json", "firmware/gradloom_soc/tuner_main.c", "registers/registers.md"} <= files
     report = json.loads((design / "report.json").read_text())
     assert report["workload"]["network"] == "digits" and report["forecast"]["cycles"] > 0
     assert sum(report["counted"]["dsp"].values()) <= BOARD.dsp
@@ -65,29 +63,6 @@ def test_a_design_comes_with_all_that_its_build_reads(design):
     for path in design.rglob("*"):
         if path.is_file() and path.suffix != ".npz":
             assert str(design) not in path.read_text(encoding="utf-8")
-
-
-def test_each_multiplier_of_the_array_has_a_place_of_its_own(design, tmp_path):
-    sites = multiplier_sites(CONFIG)
-    assert len(SITES) == BOARD.dsp and set(sites.values()) <= SITES
-    assert len(set(sites.values())) == len(sites) == CONFIG.rows * CONFIG.columns
-    # What a sum passes from row to row lies in blocks beside each other.
-    for row in range(1, CONFIG.rows):
-        assert all(0 < sites[row, n][0] - sites[row - 1, n][0] <= 11 for n in range(CONFIG.columns))
-    assert not multiplier_sites(CONFIG.replace(rows=16)) and not multiplier_sites(CONFIG.replace(activation_bits=24))
-
-    # Yosys finds each by the names that the design has, and finds nothing else.
-    cells = [rf"\a.array.array.row_{row}.pe_{column}.multiplier" for row, column in sites]
-    others = [r"\a.lanes_0.multiplier", r"\a.array.row_1.decoder.multiplier"]
-    (tmp_path / "floorplan.ys").write_text((design / "board" / "floorplan.ys").read_text())
-    instances = "\n".join(f"MULT18X18D {name} ();" for name in cells + others)
-    (tmp_path / "made.v").write_text(f"module top;\n{instances}\nendmodule\n")
-    run_yosys(["read_verilog -lib -sv +/lattice/cells_bb_ecp5.v", "read_verilog made.v", "cd top",
-               "script floorplan.ys", "tee -q -o found.txt select -list a:BEL"], tmp_path)
-    assert len((tmp_path / "found.txt").read_text().split()) == len(sites)
-    for module, name in (("systolic_array", "row_8"), ("row_both0", "pe_3"), ("row_both1", "pe_3")):
-        assert f" {name} (" in (design / "rtl" / f"gradloom_{module}.v").read_text()
-    assert floorplan_script(CONFIG) == (design / "board" / "floorplan.ys").read_text()
 
 
 def test_the_same_project_each_time(design):
