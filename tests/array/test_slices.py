@@ -23,6 +23,11 @@ OF_MULTIPLIERS = {
 ONLY_E2 = {"round", "pe"}
 
 
+def modelled(cell, path):
+    """Yosys' model of a cell, alone."""
+    return re.search(rf"^module {cell}\b.*?^endmodule", path.read_text(), re.MULTILINE | re.DOTALL)[0]
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
 @pytest.mark.parametrize("family", ["xc7", "xcup"])
 def test_the_slice_does_what_the_unit_does(tmp_path, monkeypatch, family):
@@ -31,8 +36,7 @@ def test_the_slice_does_what_the_unit_does(tmp_path, monkeypatch, family):
     bench = (HERE / "slices_bench.v").read_text()
     if family == "xc7":
         pyosys = pytest.importorskip("pyosys")
-        cells = (Path(pyosys.__file__).parent / "share" / "xilinx" / "cells_sim.v").read_text()
-        model = re.search(r"^module DSP48E1 \(.*?^endmodule", cells, re.MULTILINE | re.DOTALL)[0]
+        model = modelled("DSP48E1", Path(pyosys.__file__).parent / "share" / "xilinx" / "cells_sim.v")
         bench = "`define NO_ROUND\n" + bench
     else:
         model = (HERE / "dsp48e2.v").read_text()
@@ -52,7 +56,7 @@ def test_the_ecp5s_multiplier_does_what_the_unit_does(tmp_path, monkeypatch):
 
     blocks = Path(device.__file__).parent / "bench" / "ecp5_blocks.sv"
     models = Path(pytest.importorskip("pyosys").__file__).parent / "share" / "lattice"
-    cells = [re.search(rf"^module {name}\b.*?^endmodule", (models / file).read_text(), re.MULTILINE | re.DOTALL)[0]
+    cells = [modelled(name, models / file)
              for name, file in (("LUT4", "common_sim.vh"), ("LUT2", "common_sim.vh"), ("CCU2C", "ccu2c_sim.vh"))]
     sources = {"ecp5_blocks.sv": blocks.read_text(), "ecp5_bench.v": (HERE / "ecp5_bench.v").read_text(),
                "cells.v": "\n".join(cells)}
