@@ -139,6 +139,12 @@ class Config:
         """Format of a word between layers, and of h."""
         return Fixed(width=self.activation_bits, frac=self.activation_bits - 8)
 
+    @property
+    def sum_bits(self):
+        """Bits of the array's sums: those of a frozen layer whose weights add up to less than 2**24 units, and those of
+        an adapter's forward pass, of as many products as a column has adapter words. A DSP slice's 48 at most."""
+        return max(self.activation_bits + 24, DECODED.width + PARAMETER.width + (self.adapter_depth - 1).bit_length())
+
     def replace(self, **changes):
         """A copy with other values."""
         return dataclasses.replace(self, **changes)

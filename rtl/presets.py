@@ -63,7 +63,7 @@ PRESETS = {
             workload="digits",
             summary="InstantFT, small and alone on the chip: at power-up an adapter learns 8x8 digits that lie in it",
             config=Config(
-                rows=9, panels=2, rank=2, kernel=3, width=8, positions=64, taps=8, adapter_depth=256,
+                rows=4, panels=2, rank=2, kernel=2, width=8, positions=64, taps=8, adapter_depth=256,
                 weight_depth=2048, bias_depth=16, feature_depth=64, image_depth=128, dense_depth=256, blocks=4,
                 cache_slots=64, queue_depth=4, outstanding=2, address_bits=32, clock_mhz=40, activation_bits=18),
         ),

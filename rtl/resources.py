@@ -24,7 +24,7 @@ def _dsp_of_images(config: Config) -> dict[str, int]:
 def _bits_of_images(config: Config) -> dict[str, int]:
     return {
         "weights": config.weight_depth * config.columns * PARAMETER.width,
-        "partial sums": config.positions * config.columns * 48,
+        "partial sums": config.positions * config.columns * config.sum_bits,
         "feature maps": config.feature_depth * config.columns * config.activation_bits,
         "images": config.image_depth * config.activation_bits,
         "cached activations": config.rows * 8 * config.blocks * 128,

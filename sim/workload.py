@@ -81,8 +81,8 @@ def _alone(config: Config, rank: int, wide: bool) -> dict[str, Any]:
             phases[name] += times * cycles
     cycles = sum(phases.values())
     return {
-        "workload": {"network": plan.lowered.network.name, "samples": plan.train_blocks * plan.rows,
-                     "judged_by": plan.test_blocks * plan.rows, "epochs": plan.epochs, "batch": plan.rows,
+        "workload": {"network": plan.lowered.network.name, "samples": plan.train_blocks * plan.samples,
+                     "judged_by": plan.test_blocks * plan.samples, "epochs": plan.epochs, "batch": plan.samples,
                      "rank": plan.lowered.rank},
         "forecast": {"cycles": cycles, "phases": phases, "clock_mhz": config.clock_mhz,
                      "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3), "commands": commands},

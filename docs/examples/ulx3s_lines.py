@@ -40,7 +40,7 @@ def main() -> None:
     config = Config(**report["parameters"])
     memory = find("ulx3s").memory_bytes
     plan = digits_plan(config, memory=memory)
-    expected = expected_lines(plan, digits_data(config))
+    expected = expected_lines(plan, digits_data(plan.samples))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found = {"RTL    ": heard("RTL    ", build_tuner(config, plan, folder, memory_bytes=memory), folder)}

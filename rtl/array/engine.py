@@ -87,12 +87,12 @@ class ArrayEngine(wiring.Component):
         config = self.config
         rows, rank = config.rows, config.rank
         array = place(m, "array", SystolicArray(
-            rows=rows, panels=config.panels, columns=rank, precision=Precision(x=config.activation.width), pairs=True),
-            platform)
+            rows=rows, panels=config.panels, columns=rank, pairs=True,
+            precision=Precision(x=config.activation.width, sum=config.sum_bits)), platform)
         passes = place(m, "passes", PassControl(config), platform)
         convolve = place(m, "convolve", ConvolveControl(config), platform)
         dense = place(m, "dense", DenseControl(config), platform)
-        align = place(m, "align", Align(panels=config.panels, columns=rank), platform)
+        align = place(m, "align", Align(panels=config.panels, columns=rank, width=config.sum_bits), platform)
         finish = place(m, "finish", Finish(config), platform)
 
         self.dense_port = finish.dense

@@ -14,8 +14,6 @@ from .slices import Add
 
 __all__ = ["bias_format", "SumsToken", "DrainToken", "RunLayout", "Hidden", "Align", "Accumulate", "Finish"]
 
-SUM = signed(48)
-
 
 def bias_format(config):
     """A bias has the fraction bits of an activation."""
@@ -42,13 +40,13 @@ def RunLayout(config):
 
 
 class Align(wiring.Component):
-    """Brings a panel's columns, whose sums leave one after the other, into one cycle."""
+    """Brings a panel's columns, whose sums of ``width`` bits leave one after the other, into one cycle."""
 
-    def __init__(self, *, panels, columns):
+    def __init__(self, *, panels, columns, width):
         self.panels = panels
         self.columns = columns
         total = panels * columns
-        super().__init__({"p": In(SUM).array(total), "o": Out(SUM).array(total)})
+        super().__init__({"p": In(signed(width)).array(total), "o": Out(signed(width)).array(total)})
 
     def elaborate(self, platform):
         m = Module()
@@ -71,7 +69,7 @@ class Hidden(wiring.Component):
     def __init__(self, config):
         self.config = config
         super().__init__({
-            "sums": In(SUM).array(config.columns),
+            "sums": In(signed(config.sum_bits)).array(config.columns),
             "valid": In(1),
             "sample": In(ceil_log2(config.rows)),
             "token": In(DrainToken(config)),
@@ -84,6 +82,8 @@ class Hidden(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
+        # Of eight panels at most, and half a unit.
+        width = signed(config.sum_bits + 4)
         over = []
         for lane in range(config.rank):
             terms = [self.sums[panel * config.rank + lane] for panel in range(config.panels)]
@@ -92,11 +92,11 @@ class Hidden(wiring.Component):
                 group = 2 if len(terms) <= 4 else 4
                 added = []
                 for at in range(0, len(terms), group):
-                    total = Signal(signed(52), reset_less=True)
+                    total = Signal(width, reset_less=True)
                     m.d.sync += total.eq(sum(terms[at + 1:at + group], terms[at]))
                     added.append(total)
                 terms = added
-            rounded = Signal(signed(52), reset_less=True)
+            rounded = Signal(width, reset_less=True)
             # Half to even needs the dropped bits only here: saturation takes a cycle of its own.
             m.d.sync += rounded.eq(round_shift_hdl(terms[0], DECODED.frac + PARAMETER.frac - config.activation.frac))
             word, lane_over = saturate_hdl(rounded, config.activation.shape)
@@ -130,17 +130,17 @@ class Accumulate(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        layout = data.ArrayLayout(SUM, config.columns)
+        layout = data.ArrayLayout(signed(config.sum_bits), config.columns)
         super().__init__({
             "ahead": In(SumsToken(config)),
             "alone": In(1),
-            "sums": In(SUM).array(config.columns),
+            "sums": In(signed(config.sum_bits)).array(config.columns),
             "o": Out(data.StructLayout({"valid": 1, "sums": layout})),
         })
 
     def elaborate(self, platform):
         m = Module()
-        layout = data.ArrayLayout(SUM, self.config.columns)
+        layout = data.ArrayLayout(signed(self.config.sum_bits), self.config.columns)
         m.submodules.partial = partial = memory.Memory(
             shape=layout, depth=self.config.positions, init=[], attrs={"ram_style": "ultra"})
         read, write = partial.read_port(), partial.write_port()
@@ -149,7 +149,7 @@ class Accumulate(wiring.Component):
         m.d.comb += [read.en.eq(self.ahead.valid), read.addr.eq(self.ahead.position)]
         m.d.sync += old.eq(read.data)
         for column in range(self.config.columns):
-            add = place(m, f"add_{column}", Add(), platform, a=self.sums[column], c=old[column],
+            add = place(m, f"add_{column}", Add(width=self.config.sum_bits), platform, a=self.sums[column], c=old[column],
                         add=token.valid & ~token.first)
             m.d.comb += self.o.sums[column].eq(add.p)
         later = delay(m, token, 1, reset_less=False)
@@ -188,7 +188,7 @@ class Finish(wiring.Component):
             "run": In(stream.Signature(RunLayout(config))),
             "bias_write": In(data.StructLayout({
                 "valid": 1, "address": ceil_log2(config.bias_depth), "data": 512})),
-            "sums": In(data.StructLayout({"valid": 1, "sums": data.ArrayLayout(SUM, columns)})),
+            "sums": In(data.StructLayout({"valid": 1, "sums": data.ArrayLayout(signed(config.sum_bits), columns)})),
             "feature": Out(data.StructLayout({
                 "valid": 1, "address": ceil_log2(config.feature_depth), "data": words})),
             "dense": Out(data.StructLayout({
@@ -211,7 +211,7 @@ class Finish(wiring.Component):
             shape=data.ArrayLayout(bias.shape, columns), depth=config.bias_depth, init=[])
         bias_write, bias_read = biases.write_port(), biases.read_port()
         post = place(m, "post", PostProcess(
-            lanes=columns, sum_shape=SUM, sum_frac=config.activation.frac + PARAMETER.frac, bias=bias,
+            lanes=columns, sum_shape=signed(config.sum_bits), sum_frac=config.activation.frac + PARAMETER.frac, bias=bias,
             fmt=config.activation,
             max_width=max(config.width, config.rows), max_height=config.width), platform)
         m.submodules.words = words = SyncFIFOBuffered(width=config.activation.width * columns + 1, depth=self.depth)

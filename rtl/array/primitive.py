@@ -245,7 +245,7 @@ def multiply_add_primitive(unit, *, family, name):
     ]) + "\n"
 
 
-def add_primitive(*, family, name):
+def add_primitive(width, *, family, name):
     """Module ``name`` with the ports of :class:`~.slices.Add` around one slice: A and B together are an addend."""
     if family not in ("xc7", "xcup"):
         return None
@@ -253,13 +253,16 @@ def add_primitive(*, family, name):
     options = {"USE_MULT": '"NONE"'} | ({} if newer else {"USE_DPORT": '"FALSE"'})
     # X: 3 (A and B). Z: 0 or 3 (C).
     mode = "1'b0, add, add, 4'b0011"
-    ports = {"A": "a[47:18]", "B": "a[17:0]", "C": "c", "P": "p", "RSTP": "rst",
+    ports = {"A": "addend[47:18]", "B": "addend[17:0]", "C": _extended("c", width, 48), "P": "total", "RSTP": "rst",
              "OPMODE": f"{{2'd0, {mode}}}" if newer else f"{{{mode}}}"}
     return "\n".join([
         f"module {name} (clk, rst, a, c, add, p);",
         "  input clk, rst, add;",
-        "  input [47:0] a, c;",
-        "  output [47:0] p;",
+        f"  input [{width - 1}:0] a, c;",
+        f"  output [{width - 1}:0] p;",
+        "  wire [47:0] addend, total;",
+        f"  assign addend = {_extended('a', width, 48)};",
+        f"  assign p = total[{width - 1}:0];",
         *_slice("DSP48E2" if newer else "DSP48E1", options, ports),
         "endmodule",
     ]) + "\n"

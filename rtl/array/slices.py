@@ -57,12 +57,16 @@ class MultiplyAdd(wiring.Component):
 
 
 class Add(wiring.Component):
-    """``p = a + (c if add else 0)``, a cycle later: the 48-bit adder of a DSP slice."""
+    """``p = a + (c if add else 0)`` of ``width`` bits, a cycle later: the adder of a DSP slice, 48 bits wide."""
 
     latency = 1
 
-    def __init__(self):
-        super().__init__({"a": In(signed(48)), "c": In(signed(48)), "add": In(1), "p": Out(signed(48))})
+    def __init__(self, *, width=48):
+        if not 2 <= width <= 48:
+            raise ValueError(f"width={width}: a DSP slice takes 2 to 48 bits")
+        self.width = width
+        word = signed(width)
+        super().__init__({"a": In(word), "c": In(word), "add": In(1), "p": Out(word)})
 
     def elaborate(self, platform):
         m = Module()
@@ -71,4 +75,4 @@ class Add(wiring.Component):
 
     def primitive(self, *, family, name):
         """Verilog of this module with the slice instantiated, for synthesis."""
-        return add_primitive(family=family, name=name)
+        return add_primitive(self.width, family=family, name=name)

@@ -5,21 +5,21 @@ from ..config import PARAMETER, Config
 from ..models.datasets import Dataset, digits_split
 from ..models.onnx_import import load_pretrained
 from .lowering import lower
-from .onchip import OnChip, plan_onchip
+from .onchip import OnChip, plan_onchip, samples_of_block
 from .schedule import initial_adapters
 
 __all__ = ["MEMORY_BYTES", "digits_data", "digits_plan"]
 
 #: Memory in block RAM of the ULX3S's design.
 MEMORY_BYTES = 1 << 17
-RANK, RATE, EPOCHS, DEGREES = 4, 0.05, 40, 90
+RANK, RATE, EPOCHS, DEGREES = 4, 0.07, 40, 90
 #: Blocks of samples to learn from and to judge by.
 TRAIN_BLOCKS, TEST_BLOCKS = 12, 6
 
 
-def digits_data(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS) -> Dataset:
-    """The images, a block for each group of the design's rows."""
-    return digits_split(config.rows * train_blocks, config.rows * test_blocks, degrees=DEGREES)
+def digits_data(samples: int, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS) -> Dataset:
+    """The images of as many blocks, of ``samples`` each."""
+    return digits_split(samples * train_blocks, samples * test_blocks, degrees=DEGREES)
 
 
 def digits_plan(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS,
@@ -27,7 +27,7 @@ def digits_plan(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks
     """What the memory of a design holds at power-up; :class:`ValueError` says what does not fit."""
     network = load_pretrained("digits")
     lowered = lower(network, config, rank, wide=wide)
-    data = digits_data(config, train_blocks=train_blocks, test_blocks=test_blocks)
+    data = digits_data(samples_of_block(lowered), train_blocks=train_blocks, test_blocks=test_blocks)
     start = initial_adapters(network.taps, network.classes, rank, 0)
     images = np.concatenate([data.x_train, data.x_test])
     return plan_onchip(

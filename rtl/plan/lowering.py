@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..config import ACTIVATION, PARAMETER, SCALES_PER_BEAT, Config
+from ..config import PARAMETER, SCALES_PER_BEAT, Config
 from ..models.network import Conv, Network
 from ..nn.window import WindowRun
 
@@ -168,11 +168,12 @@ def _quantise(name: str, what: str, values: np.ndarray, lo: int, hi: int, frac: 
     return words.astype(np.int64)
 
 
-def _check_sums(name: str, weight: np.ndarray) -> None:
+def _check_sums(name: str, weight: np.ndarray, config: Config) -> None:
     """A sum of the array cannot wrap, whatever the activations are."""
-    largest = int(np.abs(weight.reshape(len(weight), -1)).sum(axis=1).max()) << (ACTIVATION.width - 1)
-    if largest >= 1 << 47:
-        raise ValueError(f"{name}: sums may reach 2**{largest.bit_length() - 1}, the array holds sums below 2**47")
+    largest = int(np.abs(weight.reshape(len(weight), -1)).sum(axis=1).max()) << (config.activation_bits - 1)
+    if largest >= 1 << (config.sum_bits - 1):
+        raise ValueError(f"{name}: sums may reach 2**{largest.bit_length() - 1}, the array holds sums below "
+                         f"2**{config.sum_bits - 1}")
 
 
 def _need(what: str, needs: int, has: int, key: str, network: str) -> None:
@@ -232,7 +233,7 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
                 raise ValueError(f"{label}: {run.out_height * run.out_width} outputs a channel, at least 4 needed")
             weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi, PARAMETER.frac)
             bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, config.activation.frac)
-            _check_sums(label, weight)
+            _check_sums(label, weight, config)
             shape = layer.output_shape(shape)
             to_dense = not isinstance(layers[index + 1], Conv)
             convs.append(LoweredConv(
@@ -260,7 +261,7 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
             weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi,
                                PARAMETER.frac)[:, flat_order]
             bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, config.activation.frac)
-            _check_sums(label, weight)
+            _check_sums(label, weight, config)
             denses.append(LoweredDense(
                 name=layer.name, weight=weight, bias=bias, relu=layer.relu, tap=len(taps) - 1,
                 source=dense_at - n, target=dense_at, weights_at=weights_at, bias_at=len(biases)))

@@ -17,12 +17,14 @@ from .assembler import Assembler
 from .lowering import Lowered
 from .program import BEAT, Step, Token, Writer, head_words, learning_scale, words16, words32
 
-__all__ = ["BLOCK", "OnChip", "Stage", "plan_onchip"]
+__all__ = ["BLOCK", "OnChip", "Stage", "plan_onchip", "samples_of_block"]
 
 #: Bytes of a block: a window begins at a multiple of this.
 BLOCK = 4096
 _MAGIC = b"GLTN"
 _LABELS = 2 * BEAT
+#: Microbatches of a block: each has a half of the memories for what is learnt from.
+_PARTS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +43,8 @@ class Stage:
 class OnChip:
     """What the memory holds at power-up.
 
-    ``image``: its bytes, whole beats. ``stages``: what the firmware runs, in order. ``step``: what each step of the
-    training is, its ``samples`` being those of a block's first. ``lanes``, ``b``: offsets and bytes of the adapter.
+    ``image``: its bytes, whole beats. ``stages``: what the firmware runs, in order. ``parts``: microbatches of a block,
+    of ``rows`` samples each, which make a step of the training. ``lanes``, ``b``: offsets and bytes of the adapter.
     ``programs``: where each begins, and what it is; ``adapters``: what it starts from; ``sizes``: bytes by what they
     hold.
     """
@@ -50,6 +52,7 @@ class OnChip:
     lowered: Lowered
     stages: tuple[Stage, ...]
     rows: int
+    parts: int
     train_blocks: int
     test_blocks: int
     epochs: int
@@ -61,10 +64,15 @@ class OnChip:
     sizes: dict[str, int]
     adapters: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] = field(repr=False)
 
+    @property
+    def samples(self) -> int:
+        """Samples of a block, which are those of a step."""
+        return self.parts * self.rows
+
     def steps(self) -> list[Step]:
-        """Steps of the training, in order."""
-        return [_step(np.arange(block * self.rows, (block + 1) * self.rows), self.scale)
-                for _ in range(self.epochs) for block in range(self.train_blocks)]
+        """Microbatches of the training, in order."""
+        return [step for _ in range(self.epochs) for block in range(self.train_blocks)
+                for step in _steps(block * self.samples, self.rows, self.parts, self.scale)]
 
     def text(self) -> str:
         """The image as ``$readmemh`` reads it, a beat a line."""
@@ -72,8 +80,26 @@ class OnChip:
                        for at in range(0, len(self.image), BEAT))
 
 
-def _step(samples: np.ndarray, scale: tuple[int, int]) -> Step:
-    return Step(samples=samples, scale=scale[0], q=scale[1], v_mode=0, first=True, last=True, mu=0)
+def _steps(begin: int, rows: int, parts: int, scale: tuple[int, int]) -> list[Step]:
+    """Microbatches of a block whose samples begin at ``begin``."""
+    return [Step(samples=np.arange(begin + part * rows, begin + (part + 1) * rows), scale=scale[0], q=scale[1],
+                 v_mode=1 if part else 0, first=part == 0, last=part == parts - 1, mu=0) for part in range(parts)]
+
+
+def samples_of_block(lowered: Lowered) -> int:
+    """Samples of a block: a group of the design's rows, or two where a block has room for them."""
+    rows = lowered.config.rows
+    place = _place(lowered)
+    for parts in (_PARTS, 1):
+        needs = parts * (rows * place + _LABELS) + BEAT
+        if needs <= BLOCK:
+            return parts * rows
+    raise ValueError(f"rows={rows}: samples of {place} bytes with their labels need {needs} bytes, a block has {BLOCK}")
+
+
+def _place(lowered: Lowered) -> int:
+    """Bytes of a sample: those of its image, then of its record."""
+    return max(4 * lowered.image_words, BEAT * lowered.record_beats)
 
 
 def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, train: int, epochs: int, rate: float,
@@ -83,41 +109,40 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
     Parameters
     ----------
     images, labels : integers of Q8.16 ``[samples, c, h, w]``, and integers ``[samples]``
-        As many as fill whole groups of the design's rows, and so is ``train``.
+        As many as fill whole blocks, and so is ``train``.
     epochs, rate : int, float
-        Plain SGD on the mean loss of a group; groups come in order.
+        Plain SGD on the mean loss of a block; blocks come in order.
     a, b : integers of Q4.12
         Of each tap, ``[rank, elements]`` (NCHW order) and ``[classes, rank]``.
     memory : int
         Bytes that there are.
     """
     config = lowered.config
-    rows, count = config.rows, len(images)
+    rows, count, held = config.rows, len(images), samples_of_block(lowered)
+    parts = held // rows
     for what, value in (("samples", count), ("train", train)):
-        if value < 1 or value % rows:
-            raise ValueError(f"{what}={value}: must be a positive multiple of rows={rows}, a step takes that many")
+        if value < 1 or value % held:
+            raise ValueError(f"{what}={value}: must be a positive multiple of {held}, a block holds that many")
     if train >= count:
         raise ValueError(f"train={train}: must be below samples={count}, the others judge the result")
     if epochs < 1:
         raise ValueError(f"epochs={epochs}: must be at least 1")
-    scale = learning_scale(rate, rows)
+    scale = learning_scale(rate, held)
 
-    # A block: a place for each sample's image, then record; labels; the losses of its last step.
-    place = max(4 * lowered.image_words, BEAT * lowered.record_beats)
-    labels_at = rows * place
-    losses_at = labels_at + _LABELS
-    if losses_at + BEAT > BLOCK:
-        raise ValueError(f"rows={rows}: samples of {place} bytes with their labels need {losses_at + BEAT} bytes, a "
-                         f"block has {BLOCK}")
-    blocks, train_blocks = count // rows, train // rows
+    # A block: a place for each sample's image, then record; labels of each microbatch; the losses of its last step.
+    place = _place(lowered)
+    labels_at = held * place
+    losses_at = labels_at + parts * _LABELS
+    blocks, train_blocks = count // held, train // held
     image = bytearray(BLOCK * (1 + blocks))
     pixels = np.zeros((count, lowered.image_words), "<i4")
     pixels[:, :images[0].size] = images.reshape(count, -1)
     for sample in range(count):
-        block, row = divmod(sample, rows)
+        block, index = divmod(sample, held)
         at = BLOCK * (1 + block)
-        image[at + row * place:at + row * place + 4 * lowered.image_words] = pixels[sample].tobytes()
-        image[at + labels_at + row] = int(labels[sample])
+        image[at + index * place:at + index * place + 4 * lowered.image_words] = pixels[sample].tobytes()
+        part, row = divmod(index, rows)
+        image[at + labels_at + part * _LABELS + row] = int(labels[sample])
 
     def common(content: bytes) -> tuple[int, int]:
         at = len(image)
@@ -146,24 +171,29 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
         asm.add(Engine.LOAD, 0, LoadOperands, offset=at, beats=size // BEAT, dest=destination)
     program("setup", asm)
 
-    places = [row * place for row in range(rows)]
+    places = [index * place for index in range(held)]
+    groups = [places[begin:begin + rows] for begin in range(0, held, rows)]
     asm = Assembler()
     for token, credits in ((Token.IMAGE_FREE, 2), (Token.ROW_FREE, rows)):
         for _ in range(credits):
             asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, post=(token,))
     out = Writer(lowered, asm, places)
-    out.base(range(rows), places, None)
+    for begin in range(0, held, rows):
+        out.base(range(begin, begin + rows), places[begin:begin + rows], None)
     out.flush()
     program("fill", asm)
 
     for name, rates in (("train", scale), ("judge", None)):
         asm = Assembler()
         out = Writer(lowered, asm, places)
-        step = _step(np.arange(rows), rates or (0, 0))
-        out.fetch(places, labels_at, 0, False)
-        out.forward(step, 0, losses_at, apply=rates is not None)
-        if rates:
-            out.backward(step, 0, True)
+        for half, where in enumerate(groups):
+            out.fetch(where, labels_at + half * _LABELS, half, False)
+        for half, step in enumerate(_steps(0, rows, parts, rates or (0, 0))):
+            # Where nothing is learnt, no gradient keeps the next h from taking the place of one that is still read.
+            out.forward(step, half, losses_at if step.last else None, apply=rates is not None,
+                        after=(Token.GRADIENT,) if half and not rates else ())
+            if rates:
+                out.backward(step, half, step.last)
         program(name, asm)
 
     asm = Assembler()
@@ -192,6 +222,6 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
         header += struct.pack("<8s6I", stage.name.encode("ascii"), at, len(asm), stage.block, stage.blocks,
                               stage.runs, losses_at if stage.told else 0)
     image[:len(header)] = header
-    return OnChip(lowered=lowered, stages=stages, rows=rows, train_blocks=train_blocks,
+    return OnChip(lowered=lowered, stages=stages, rows=rows, parts=parts, train_blocks=train_blocks,
                   test_blocks=blocks - train_blocks, epochs=epochs, scale=scale, image=bytes(image), lanes=lanes,
                   b=head, programs=programs, adapters=(a, b), sizes=sizes)

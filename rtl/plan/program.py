@@ -354,14 +354,16 @@ class Writer:
             asm.add(Engine.LOAD, 0, LoadOperands, offset=record, beats=low.record_beats, dest=Destination.RECORD,
                     arg=arg, post=(Token.RECORDS,) if row == len(where) - 1 else (), phase=Phase.LOAD)
 
-    def forward(self, step: Step, half: int, loss: int | None, *, apply: bool = True) -> None:
-        """Adapters' forward and loss of a microbatch; ``apply``: B learns from it."""
+    def forward(self, step: Step, half: int, loss: int | None, *, apply: bool = True,
+                after: tuple[int, ...] = ()) -> None:
+        """Adapters' forward and loss of a microbatch; ``apply``: B learns from it; ``after``: what it waits for beside
+        its records."""
         low, asm = self.low, self.asm
         count = len(step.samples)
         last = len(low.taps) * low.parts - 1
         for virtual in range(last + 1):
             asm.add(Engine.ARRAY, ArrayOpcode.FORWARD, PassOperands, phase=Phase.FORWARD,
-                    wait=(Token.RECORDS,) if virtual == 0 else (), post=(Token.HIDDEN,) if virtual == last else (),
+                    wait=(Token.RECORDS, *after) if virtual == 0 else (), post=(Token.HIDDEN,) if virtual == last else (),
                     **self._pass(virtual, count, half))
         asm.add(Engine.HEAD, HeadOpcode.STEP, HeadOperands, wait=(Token.HIDDEN,), post=(Token.GRADIENT,),
                 phase=Phase.LOSS, samples=count, k=low.k, classes=low.classes, v_mode=step.v_mode,

@@ -104,10 +104,10 @@ def test_what_the_board_cannot_hold_is_refused_with_one_message(run, tmp_path, s
 
 
 def test_data_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="samples=198: the fine-tune needs .* bytes of memory, there are 131072"):
+    with pytest.raises(ValueError, match="samples=176: the fine-tune needs .* bytes of memory, there are 131072"):
         digits_plan(CONFIG, train_blocks=16)
     with pytest.raises(ValueError, match="train=900: must be from 1 to 899"):
-        digits_data(CONFIG, train_blocks=100)
+        digits_data(9, train_blocks=100)
 
 
 def test_build_and_flash_show_their_commands(design, run):
@@ -340,7 +340,7 @@ def test_the_uart_says_what_the_reference_says(tmp_path):
     finally:
         tuner.close()
     told = [line for line in lines if not line.startswith("cycles: ")]
-    assert told == expected_lines(plan, digits_data(CONFIG, **SMALL))
+    assert told == expected_lines(plan, digits_data(plan.samples, **SMALL))
     assert re.fullmatch(r"cycles: \d+", lines[-2]) and lines[-1] == "done"
 
 
