@@ -4,10 +4,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["Yosys", "YosysError", "run_yosys"]
+__all__ = ["Yosys", "YosysError", "run_yosys", "yosys_files"]
 
 # A subprocess: pyosys changes how its process loads libraries.
 _PROGRAM = """\
@@ -17,6 +18,14 @@ design = ys.Design()
 for command in sys.stdin:
     ys.run_pass(command.rstrip(), design)
 """
+
+
+def yosys_files() -> Path:
+    """The folder of the package with Yosys; ``share`` in it has models of vendors' cells. Nothing is loaded."""
+    spec = find_spec("pyosys")
+    if spec is None or spec.origin is None:
+        raise YosysError("pyosys is not installed: pip install pyosys")
+    return Path(spec.origin).parent
 
 
 class YosysError(ValueError):

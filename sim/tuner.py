@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
-import pyosys
 
 from gradloom.boards.ulx3s.project import tuner_files
 from gradloom.rtl.config import Config
 from gradloom.rtl.models.datasets import Dataset
 from gradloom.rtl.plan.onchip import OnChip
 from gradloom.rtl.plan.program import Settings, head_words, words16
+from gradloom.rtl.yosys import yosys_files
 
 from .designs import design
 from .device import build_harness
@@ -41,7 +41,7 @@ def build_tuner(config: Config, plan: OnChip, directory: Path, *, memory_bytes: 
 def build_netlist(directory: Path, *, divisor: int, tell: Callable[[str], None] | None = None) -> Path:
     """Builds what ``gradloom build ulx3s`` left of the design in ``directory`` after synthesis: cells of the chip, in
     Yosys' models and ours. ``divisor``: of its UART. What its memories hold is in it."""
-    models = Path(pyosys.__file__).parent / "share" / "lattice"
+    models = yosys_files() / "share" / "lattice"
     netlist = directory / "board" / "build" / "netlist.v"
     if not netlist.is_file():
         raise ValueError(f"directory {str(directory)!r} has no board/build/netlist.v: run gradloom build ulx3s first")

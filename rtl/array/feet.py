@@ -149,8 +149,8 @@ class Accumulate(wiring.Component):
         m.d.comb += [read.en.eq(self.ahead.valid), read.addr.eq(self.ahead.position)]
         m.d.sync += old.eq(read.data)
         for column in range(self.config.columns):
-            add = place(m, f"add_{column}", Add(width=self.config.sum_bits), platform, a=self.sums[column], c=old[column],
-                        add=token.valid & ~token.first)
+            add = place(m, f"add_{column}", Add(width=self.config.sum_bits), platform, a=self.sums[column],
+                        c=old[column], add=token.valid & ~token.first)
             m.d.comb += self.o.sums[column].eq(add.p)
         later = delay(m, token, 1, reset_less=False)
         m.d.comb += [
@@ -211,8 +211,8 @@ class Finish(wiring.Component):
             shape=data.ArrayLayout(bias.shape, columns), depth=config.bias_depth, init=[])
         bias_write, bias_read = biases.write_port(), biases.read_port()
         post = place(m, "post", PostProcess(
-            lanes=columns, sum_shape=signed(config.sum_bits), sum_frac=config.activation.frac + PARAMETER.frac, bias=bias,
-            fmt=config.activation,
+            lanes=columns, sum_shape=signed(config.sum_bits),
+            sum_frac=config.activation.frac + PARAMETER.frac, bias=bias, fmt=config.activation,
             max_width=max(config.width, config.rows), max_height=config.width), platform)
         m.submodules.words = words = SyncFIFOBuffered(width=config.activation.width * columns + 1, depth=self.depth)
         m.submodules.runs = runs = SyncFIFOBuffered(width=layout.size, depth=4)

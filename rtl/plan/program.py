@@ -363,7 +363,8 @@ class Writer:
         last = len(low.taps) * low.parts - 1
         for virtual in range(last + 1):
             asm.add(Engine.ARRAY, ArrayOpcode.FORWARD, PassOperands, phase=Phase.FORWARD,
-                    wait=(Token.RECORDS, *after) if virtual == 0 else (), post=(Token.HIDDEN,) if virtual == last else (),
+                    wait=(Token.RECORDS, *after) if virtual == 0 else (),
+                    post=(Token.HIDDEN,) if virtual == last else (),
                     **self._pass(virtual, count, half))
         asm.add(Engine.HEAD, HeadOpcode.STEP, HeadOperands, wait=(Token.HIDDEN,), post=(Token.GRADIENT,),
                 phase=Phase.LOSS, samples=count, k=low.k, classes=low.classes, v_mode=step.v_mode,

@@ -11,7 +11,7 @@ from amaranth.sim import Simulator
 
 from gradloom.rtl.array.pe import ACCUMULATE, DRAIN, HOLD, PE, RESTART, WSUM, Precision
 from gradloom.rtl.emit import convert
-from gradloom.rtl.yosys import run_yosys
+from gradloom.rtl.yosys import run_yosys, yosys_files
 
 HERE = Path(__file__).parent
 
@@ -108,10 +108,9 @@ def test_no_primitive_is_made_up_for_other_chips():
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
 def test_the_slice_does_what_the_pe_does(tmp_path, monkeypatch):
-    pyosys = pytest.importorskip("pyosys")
     from gradloom.sim import runner
 
-    cells = (Path(pyosys.__file__).parent / "share" / "xilinx" / "cells_sim.v").read_text()
+    cells = (yosys_files() / "share" / "xilinx" / "cells_sim.v").read_text()
     slice_model = re.search(r"^module DSP48E1 \(.*?^endmodule", cells, re.MULTILINE | re.DOTALL)[0]
     behaviour = convert(PE(), name="behaviour").files["behaviour"]
     sources = {"cells.v": slice_model.replace("(* clkbuf_sink *)", ""), "behaviour.v": behaviour,

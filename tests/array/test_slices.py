@@ -10,6 +10,7 @@ import pytest
 from gradloom.rtl.array.pe import PE, Precision
 from gradloom.rtl.array.slices import Add, MultiplyAdd
 from gradloom.rtl.emit import convert
+from gradloom.rtl.yosys import yosys_files
 
 HERE = Path(__file__).parent
 UNITS = {
@@ -35,8 +36,7 @@ def test_the_slice_does_what_the_unit_does(tmp_path, monkeypatch, family):
 
     bench = (HERE / "slices_bench.v").read_text()
     if family == "xc7":
-        pyosys = pytest.importorskip("pyosys")
-        model = modelled("DSP48E1", Path(pyosys.__file__).parent / "share" / "xilinx" / "cells_sim.v")
+        model = modelled("DSP48E1", yosys_files() / "share" / "xilinx" / "cells_sim.v")
         bench = "`define NO_ROUND\n" + bench
     else:
         model = (HERE / "dsp48e2.v").read_text()
@@ -55,7 +55,7 @@ def test_the_ecp5s_multiplier_does_what_the_unit_does(tmp_path, monkeypatch):
     from gradloom.sim import device, runner
 
     blocks = Path(device.__file__).parent / "bench" / "ecp5_blocks.sv"
-    models = Path(pytest.importorskip("pyosys").__file__).parent / "share" / "lattice"
+    models = yosys_files() / "share" / "lattice"
     cells = [modelled(name, models / file)
              for name, file in (("LUT4", "common_sim.vh"), ("LUT2", "common_sim.vh"), ("CCU2C", "ccu2c_sim.vh"))]
     sources = {"ecp5_blocks.sv": blocks.read_text(), "ecp5_bench.v": (HERE / "ecp5_bench.v").read_text(),

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
-import pyosys
 import pytest
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
@@ -20,7 +19,7 @@ from gradloom.rtl.plan.digits import digits_data, digits_plan
 from gradloom.rtl.plan.onchip import BLOCK
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.soc import tuner_sources
-from gradloom.rtl.yosys import run_yosys
+from gradloom.rtl.yosys import run_yosys, yosys_files
 from gradloom.sim import runner
 from gradloom.sim.tuner import SimulatedTuner, build_tuner, expected_lines
 
@@ -287,7 +286,7 @@ def test_the_block_ram_does_what_the_memory_does(tmp_path, monkeypatch, broken):
     (tmp_path / "image.mem").write_text("".join(
         f"{int.from_bytes(image[at:at + 16], 'little') ^ (broken and at == 0):032x}\n"
         for at in range(0, len(image), 16)))
-    models = Path(pyosys.__file__).parent / "share" / "lattice" / "common_sim.vh"
+    models = yosys_files() / "share" / "lattice" / "common_sim.vh"
     register = re.search(r"^module TRELLIS_FF\b.*?^endmodule", models.read_text(), re.MULTILINE | re.DOTALL)[0]
     plain = next(path for path in tuner_sources() if path.name == "onchip_ram.v").read_text()
     built = runner.build({

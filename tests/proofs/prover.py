@@ -19,12 +19,13 @@ import sys
 import time
 from pathlib import Path
 
-import pyosys
 from step import Aiger, step
+
+from gradloom.rtl.yosys import yosys_files
 
 __all__ = ["Circuit", "Verdict", "solver_missing"]
 
-ABC = Path(pyosys.__file__).with_name("yosys-abc")
+ABC = yosys_files() / "yosys-abc"
 
 _YOSYS = """\
 import sys

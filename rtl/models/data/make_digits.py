@@ -7,8 +7,8 @@ A maintainer's tool: nothing imports it. It needs scikit-learn, for the images a
 
 The images are 8 x 8 with 17 grey levels, scaled to bytes. The network (convolution 1 to 8 of 2 x 2, ReLU, max-pool,
 dense 128 to 32, ReLU, dense 32 to 10; 4,498 parameters) sees 897 of the 1,797 images, upright, for 40 epochs of Adam
-(rate 2e-3, batches of 32), in numpy; which images follows from a fixed order. The other 900 it never sees. An element of
-its windows asks for a row of the array, so they are small.
+(rate 2e-3, batches of 32), in numpy; which images follows from a fixed order. The other 900 it never sees. Windows
+are small as each of their elements asks for a row of the array.
 """
 import argparse
 from pathlib import Path
