@@ -1,5 +1,5 @@
 """The accelerator: shell and engines, wired."""
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, ResetSignal, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -107,10 +107,10 @@ class _Local(Elaboratable):
         m = Module()
         domain = ClockDomain("engines", local=True)
         m.domains += domain
-        reset = Signal()
-        # A register of its own keeps the machine's widest net out of the paths that end a program.
+        # The engines' widest net comes from a register of its own, which the machine's reset sets.
+        reset = Signal(init=1)
         m.d.sync += reset.eq(self.abort)
-        m.d.comb += [domain.clk.eq(ClockSignal("sync")), domain.rst.eq(ResetSignal("sync") | reset)]
+        m.d.comb += [domain.clk.eq(ClockSignal("sync")), domain.rst.eq(reset)]
         inner = Module()
         place(inner, "unit", self.component, platform)
         m.submodules.inner = DomainRenamer("engines")(inner)

@@ -323,7 +323,8 @@ class Head(wiring.Component):
         updating = fsm.ongoing("update")
         m.d.comb += self.busy.eq(~fsm.ongoing("idle"))
 
-        # Lanes.
+        # Lanes. They clear d a cycle after the start, and load it long after: the judging of a command ends in a register.
+        starting = delay(m, start, 1)
         lanes = []
         for c in range(self.max_classes):
             lane = _ClassLane(depth=depth, rows=self.rows, classes=self.max_classes, activation=self.activation)
@@ -335,7 +336,7 @@ class Head(wiring.Component):
                     lane.backward_i.eq(before.backward_o), lane.backward_h_i.eq(before.backward_h_o),
                     lane.dh_i.eq(before.dh_o),
                 ]
-            m.d.comb += lane.d_clear.eq(start)
+            m.d.comb += lane.d_clear.eq(starting)
 
         # Adapter outputs: one reader for logits, one for gradients.
         m.submodules.h_memory = h_memory = Memory(

@@ -360,24 +360,30 @@ class NF4Encoder(wiring.Component):
                 m.d.sync += shift.eq(Cat(shift, *codes)[4 * self.lanes:])
                 if self.wide:
                     m.d.sync += shift_low.eq(Cat(shift_low, *low_codes)[4 * self.lanes:])
+        # Of the block whose last codes come; an output that waits looks at no memory.
         first = Signal(range(SLOTS))
         source = scales.read_port(domain="comb")
-        taken = Signal()
-        opened = Signal()
+        done, opened = Signal(), Signal()
+        scale, last = Signal(SCALE.shape), Signal()
         m.d.comb += [
-            self.o.p.codes.eq(Cat(shift.word_select(n ^ 1, 4) for n in range(self.block))),
             source.addr.eq(first),
-            self.o.p.scale.eq(source.data.scale),
-            self.o.p.last.eq(source.data.last),
-            taken.eq(self.o.valid & self.o.ready),
+            done.eq(step & out & out_last),
             opened.eq(put["en"] & put["first"]),
+            self.o.p.codes.eq(Cat(shift.word_select(n ^ 1, 4) for n in range(self.block))),
+            self.o.p.scale.eq(scale),
+            self.o.p.last.eq(last),
         ]
+        with m.If(done):
+            m.d.sync += [scale.eq(source.data.scale), last.eq(source.data.last), first.eq(first + 1)]
         if self.wide:
+            wide_codes = Signal()
+            with m.If(done):
+                m.d.sync += wide_codes.eq(source.data.wide)
             m.d.comb += [
                 self.o.p.low.eq(Cat(shift_low.word_select(n ^ 1, 4) for n in range(self.block))),
-                self.o.p.wide.eq(source.data.wide),
+                self.o.p.wide.eq(wide_codes),
             ]
-        m.d.sync += [self._open.eq(self._open + opened - taken), first.eq(first + taken)]
+        m.d.sync += self._open.eq(self._open + opened - (self.o.valid & self.o.ready))
 
     def _divide(self, m, step, x, scale, offset, lane):
         """The INT8 code of ``x``, 9 stages later: how many of 1 .. 255 half steps and more lie below it.

@@ -45,6 +45,9 @@ def scheduler_order(unit=Scheduler, *, engine, depth=16):
         claim.lemma(f"{name}_begun_or_pending", running == begun + pending)
         claim.lemma(f"{name}_offers_what_is_there", ~port.command.valid | (queued != 0))
         claim.lemma(f"{name}_eligible_is_there", ~inside["eligible"][e] | ((queued != 0) & ~port.command.valid))
+        # What is offered is a register behind the head of the queue.
+        head, held = inside.kept[3 * (int(e) - 1)].seen[0], inside[f"{name}_command_held"]
+        claim.lemma(f"{name}_holds_the_head", ~(port.command.valid | inside["eligible"][e]) | (held == head))
         claim.check(f"{name}_counts_what_was_begun", ~left | (count != 0))
         claim.check(f"{name}_waiting", scheduler.waiting[e] == (count != 0))
         claim.cover(f"{name}_full", count == depth)

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from catalog import OPEN, PROOFS  # noqa: E402
-from prover import Circuit  # noqa: E402
+from prover import Circuit, solver_missing  # noqa: E402
 
 __all__ = ["outcome"]
 
@@ -62,6 +62,8 @@ def main(arguments=None):
     if unknown := set(given.names) - {proof.name for proof in PROOFS}:
         parser.error(f"{', '.join(sorted(unknown))}: no such proof; there are "
                      f"{', '.join(proof.name for proof in PROOFS)}")
+    if solver_missing() and any(proof.method == "induction" for proof in chosen):
+        parser.error("python-sat is not installed, which takes the step of induction: make proofs installs it")
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         rows = []
