@@ -4,7 +4,7 @@
 #   make coverage  the same tests, and which statements of rtl/ they reach
 #   make llm     setup, a tokenizer and the weights of a small language model (93 MB) for the tests that use them
 #   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
-#   make proofs  setup, an SMT solver, and all proofs that are not open (long)
+#   make proofs  setup, an SMT solver, and all proofs
 #   make ecp5    setup, and place-and-route for the ULX3S
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
@@ -61,7 +61,7 @@ $(FIRMWARE_READY): $(READY)
 	fi; $$install -c requirements.lock -e '.[dev,firmware]'
 	@touch $@
 
-# Every proof that is not open, and for the rules a unit broken on purpose that the proof finds out.
+# Every proof, and for the rules a unit broken on purpose that the proof finds out.
 proofs: $(PROOFS_READY)
 	$(BIN)/python tests/proofs/run.py --jobs $(JOBS) -o build/proofs.json
 	GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/proofs/test_handshake.py

@@ -177,7 +177,8 @@ class VectorEngine(wiring.Component):
         # Operands of this cycle.
         halves = Halves(depth=self.head // self.lanes, turned=self.lanes * TERM.width,
                         angle=self.lanes * WEIGHT.width)
-        rope, plain, power, sharp, single = Signal(), Signal(), Signal(), Signal(), Signal()
+        rope, plain, power, sharp, single = (
+            Signal(name=name) for name in ("rope", "plain", "power", "sharp", "single"))
         m.submodules.halves = halves
         m.submodules.arrivals = arrivals = Walk(row=9, tokens=13, tiles=10, weights=1)
         m.d.sync += [
@@ -202,7 +203,7 @@ class VectorEngine(wiring.Component):
             uses_b.eq(_any(op, _USES_B)),
             uses_c.eq(op == VectorOpcode.SWIGLU_BACKWARD),
         ]
-        phase, room, go = Signal(), Signal(), Signal()
+        phase, room, go = (Signal(name=name) for name in ("phase", "room", "go"))
         there = Mux(rope, halves.take_valid,
                     self.a.valid & (self.b.valid | ~uses_b) & (self.c.valid | ~uses_c))
         m.d.comb += [
@@ -322,7 +323,7 @@ class VectorEngine(wiring.Component):
         counts, lost = Signal.like(self.saturated), Signal()
         m.d.comb += counts.eq(sum(clipped))
         m.d.sync += self.saturated.eq(Mux(line[24].valid, counts, lost))
-        report, telling = self._losses(m, exponents, delay(m, hit.any(), 2), begin), Signal()
+        report, telling = self._losses(m, exponents, hit, begin), Signal()
         empty = self._results(m, line, words, sizes, begin, room, go, report, telling)
         m.d.comb += finished.eq(
             self._finish(m, op, args, walk, sums, maxima, roots, write_row, running, empty, lost, telling))
@@ -347,27 +348,28 @@ class VectorEngine(wiring.Component):
                      target.eq(targets.word_select(token[:side], WEIGHT.width))]
         beat = delay(m, walk.weight, 2)
         none = target[ELEMENTS]
-        beyond, ends, meets, empty = (Signal(reset_less=True) for _ in range(4))
+        beyond, ends, meets, empty = (
+            Signal(name=name, reset_less=True) for name in ("beyond", "ends", "meets", "empty"))
         m.d.sync += [
             beyond.eq(beat > last[side:]), ends.eq(beat == last[side:]), empty.eq(active & none),
             meets.eq(active & ~none & line[2].valid & (beat == target[side:ELEMENTS])),
         ]
         end, at = delay(m, last[:side], 1), delay(m, target[:side], 1)
-        masked, hit = Signal(self.lanes, reset_less=True), Signal(self.lanes, reset_less=True)
+        masked, hit = (Signal(self.lanes, name=name, reset_less=True) for name in ("masked", "hit"))
         for n in range(self.lanes):
             over = beyond | (ends & (n > end)) if n else beyond
             m.d.sync += [masked[n].eq(over | empty), hit[n].eq(~over & meets & (at == n))]
         return masked, hit
 
     def _losses(self, m, exponents, hit, begin):
-        """The beat that tells of the targets, from their exponents (stage 5)."""
-        exponent = Signal.like(exponents[0], reset_less=True)
-        m.d.sync += exponent.eq(_either(exponents))
+        """The beat that tells of the targets, from their exponents (stage 5) and whose they are (stage 4)."""
+        exponent, hits = Signal.like(exponents[0], reset_less=True), Signal(2, name="hits")
+        m.d.sync += [exponent.eq(_either(exponents)), hits.eq(Cat(hit.any(), hits))]
         tokens = Signal(range(self.tokens + 1))
         loss = Signal(len(exponent) + len(tokens))
         with m.If(begin):
             m.d.sync += [loss.eq(0), tokens.eq(0)]
-        with m.Elif(hit):
+        with m.Elif(hits[1]):
             m.d.sync += [loss.eq(loss - Mux(exponent[-1], exponent, 0)), tokens.eq(tokens + 1)]
         report = Signal(LossWord)
         m.d.comb += [report.loss.eq(loss[EXPONENT_FRAC - 16:]), report.tokens.eq(tokens)]
@@ -378,7 +380,8 @@ class VectorEngine(wiring.Component):
         port = self.engine
         opcode, args = Signal(8), Signal(VectorOperands)
         idle = Signal(init=1)
-        measuring, judging, begin, running = Signal(), Signal(), Signal(), Signal()
+        measuring, judging, begin, running = (
+            Signal(name=name) for name in ("measuring", "judging", "begin", "running"))
         beats, most, bad, known = Signal(19), Signal(19), Signal(), Signal()
         rows, rope, plain, powers = Signal(), Signal(), Signal(), Signal()
         m.d.comb += port.command.ready.eq(idle & ~port.error.valid)
@@ -448,7 +451,7 @@ class VectorEngine(wiring.Component):
     def _finish(self, m, op, args, walk, sums, maxima, roots, write_row, running, empty, lost, telling):
         """Waits until all results have left; after sums of rows, takes what follows from them; with targets, tells of
         them. Returns when it is done."""
-        is_sums, both, squares, tells = Signal(), Signal(), Signal(), Signal()
+        is_sums, both, squares, tells = (Signal(name=name) for name in ("is_sums", "both", "squares", "tells"))
         m.d.sync += [
             is_sums.eq(_any(op, _SUMS)), both.eq(op == VectorOpcode.NORM_BACKWARD_SUMS), squares.eq(_any(op, _NORMS)),
             tells.eq((op == VectorOpcode.SOFTMAX) & args.targets),

@@ -10,6 +10,7 @@ import queues
 import streams
 import sums
 import valid
+import vector
 from mutants import mutant
 
 from gradloom.rtl.array.encode import EncodeEngine
@@ -25,6 +26,7 @@ from gradloom.rtl.linear.feet import Foot, HiddenFoot
 from gradloom.rtl.linear.gradient import GradientEngine
 from gradloom.rtl.linear.hidden import HiddenMemory
 from gradloom.rtl.linear.pairs import PairQueue
+from gradloom.rtl.linear.operands import OperandQueue
 from gradloom.rtl.linear.words import PRECISION
 from gradloom.rtl.lora.forward import LoraForward
 from gradloom.rtl.lora.head import Head, _ClassLane
@@ -35,8 +37,9 @@ from gradloom.rtl.memory.write_dma import WriteDMA
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.stream.queue import ShortQueue
 from gradloom.rtl.units import UNITS
+from gradloom.rtl.vector.engine import VectorEngine
 
-__all__ = ["OPEN", "PROOFS", "Proof"]
+__all__ = ["PROOFS", "Proof"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,7 +79,7 @@ _FREE = ("techmap -map products.v",)
 _STREAMS = [
     *((name, _ANY, UNITS[name].build) for name in (
         "mesh", "nf4-decode", "nf4-encode", "lora-forward", "lora-gradient", "softmax-cross-entropy", "optimizer",
-        "window", "post-process", "vector")),
+        "window", "post-process")),
     ("head", _KV260, lambda: Head(rows=_IMAGES.rows, rank=_IMAGES.rank, max_taps=_IMAGES.taps,
                                   max_classes=_IMAGES.classes)),
     ("collector", _KV260, lambda: Collector(_IMAGES)),
@@ -175,12 +178,14 @@ PROOFS += [
     *(Proof(name=f"streams-{_name}", rule="streams: what is offered stays", preset=_preset, method="reach",
             cut=(*_FREE, f"cutpoint w:{_wires}"), cover_depth=0, make=functools.partial(streams.stream_rules, _make))
       for _name, _preset, _make, _wires in _QUEUED_STREAMS),
+    Proof(name="streams-vector", rule="streams: what is offered stays", preset=_GENESYS2, method="induction", depth=2,
+          cut=_FREE, cover_depth=0, found_within=60,
+          **_pair(vector.vector_rules, VectorEngine, "(told | (telling & self.q.ready))", "(told | telling)",
+                  lanes=_LANGUAGE.beat_words, tokens=_LANGUAGE.tokens, features=_LANGUAGE.features,
+                  head=_LANGUAGE.head, depth=OperandQueue.depth)),
     Proof(name="streams-broken", rule="streams: what is offered stays", preset=_ANY, method="reach", cut=_FREE,
           cover_depth=0, quick=True, found_within=30, make=lambda: streams.stream_rules(LoraForward),
           broken=lambda: streams.stream_rules(
               mutant(LoraForward, "results.r_en.eq(self.o.ready)", "results.r_en.eq(1)")),
           change="results.r_en.eq(self.o.ready) -> results.r_en.eq(1)"),
 ]
-
-#: Names of what is written, but of which no run on the units as they are has been seen to end: nothing is claimed yet.
-OPEN = frozenset({"streams-vector"})

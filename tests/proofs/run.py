@@ -1,4 +1,4 @@
-"""``python tests/proofs/run.py [NAME ...] [--quick] [--open] [-o FILE]``: proves claims; a table, and the same as JSON.
+"""``python tests/proofs/run.py [NAME ...] [--quick] [-o FILE]``: proves claims; a table, and the same as JSON.
 
 The exit code is 1 if something is not shown that is claimed: a proof fails, what must be within reach is not, or a
 broken unit is not found out.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from catalog import OPEN, PROOFS  # noqa: E402
+from catalog import PROOFS  # noqa: E402
 from prover import Circuit, solver_missing  # noqa: E402
 
 __all__ = ["outcome"]
@@ -50,15 +50,13 @@ def _line(row):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
-    parser.add_argument("names", nargs="*", help="proofs; if none is named, all that are not open")
+    parser.add_argument("names", nargs="*", help="proofs; if none is named, all")
     parser.add_argument("--quick", action="store_true", help="those of every test run")
-    parser.add_argument("--open", action="store_true", help="only those that have had no verdict yet")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("-o", "--output", type=Path, help="file for the table as JSON")
     given = parser.parse_args(arguments)
     chosen = [proof for proof in PROOFS
-              if (proof.name in given.names if given.names else (proof.name in OPEN) == given.open)
-              and (proof.quick or not given.quick)]
+              if (proof.name in given.names or not given.names) and (proof.quick or not given.quick)]
     if unknown := set(given.names) - {proof.name for proof in PROOFS}:
         parser.error(f"{', '.join(sorted(unknown))}: no such proof; there are "
                      f"{', '.join(proof.name for proof in PROOFS)}")

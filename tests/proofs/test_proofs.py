@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from catalog import OPEN, PROOFS  # noqa: E402
+from catalog import PROOFS  # noqa: E402
 from claim import Claim  # noqa: E402
 from mutants import mutant  # noqa: E402
 from prover import Circuit, solver_missing  # noqa: E402
@@ -27,11 +27,6 @@ def test_a_quick_proof_holds_and_finds_the_broken_unit(proof, tmp_path):
 
 def test_every_rule_has_a_broken_unit():
     assert {proof.rule for proof in PROOFS} == {proof.rule for proof in PROOFS if proof.broken}
-
-
-def test_what_is_open_is_in_the_catalogue_and_in_no_test_run():
-    assert {proof.name for proof in PROOFS} >= OPEN
-    assert not [proof.name for proof in PROOFS if proof.quick and proof.name in OPEN]
 
 
 def test_a_claim_that_is_wrong_is_refuted_and_an_assumption_that_leaves_nothing_is_seen(tmp_path):
