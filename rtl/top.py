@@ -118,7 +118,7 @@ class _Local(Elaboratable):
 
 
 #: What stands in the shell, by the kind of configuration.
-_ENGINES = {Config: Engines, LinearConfig: LinearEngines}
+ENGINES_OF = {Config: Engines, LinearConfig: LinearEngines}
 
 
 class Accelerator(wiring.Component):
@@ -150,7 +150,7 @@ class Accelerator(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         shell = place(m, "shell", self._shell, platform)
-        engines = _ENGINES[type(self.config)](self.config)
+        engines = ENGINES_OF[type(self.config)](self.config)
         m.submodules.engines = _Local(engines, shell.abort)
         connect(m, flipped(self.s_axi), shell.s_axi)
         connect(m, shell.m_axi, flipped(self.m_axi))

@@ -29,7 +29,8 @@ class SharedQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         command, ports = self.i.command, (self.first, self.second)
-        owner, wanted, under_way, allowed = Signal(), Signal(), Signal(6), Signal()
+        owner, wanted, allowed = Signal(), Signal(), Signal()
+        under_way = Signal(6)
         taken = Signal()
         m.d.comb += [
             wanted.eq(command.p.opcode[3:].any()), allowed.eq((under_way == 0) | (wanted == owner)),

@@ -272,7 +272,8 @@ class UpdateEngine(wiring.Component):
         bits = self.config.beat_bits
         last, adam = words.r_data[bits], words.r_data[bits + 1]
         # Commands whose moments have left and whose words have not.
-        ahead, left, due = Signal(range(513)), Signal(), Signal()
+        ahead = Signal(range(513))
+        left, due = Signal(), Signal()
         m.d.comb += [
             due.eq(last & adam),
             self.o.valid.eq(words.r_rdy & (~due | (ahead != 0))), self.o.p.eq(words.r_data),

@@ -323,7 +323,7 @@ class Head(wiring.Component):
         updating = fsm.ongoing("update")
         m.d.comb += self.busy.eq(~fsm.ongoing("idle"))
 
-        # Lanes. They clear d a cycle after the start, and load it long after: the judging of a command ends in a register.
+        # Lanes. They load d long after the start and so may clear it a cycle late: judging ends in a register.
         starting = delay(m, start, 1)
         lanes = []
         for c in range(self.max_classes):
@@ -615,11 +615,12 @@ class Head(wiring.Component):
         load = Signal()
         m.d.comb += load.eq(self.i_b.valid & (load_k < depth))
         m.d.sync += b_error.eq(self.i_b.valid & ((load_k >= depth) | updating))
+        # A word is written a cycle after it was loaded or made, long before it is read again.
+        write_k = delay(m, Mux(load, load_k, out_k), 1)
         for n, lane in enumerate(lanes):
-            m.d.comb += [
-                lane.read.eq(updating | dumping), lane.read_k.eq(Mux(dumping, dump_k, k)),
-                lane.write.eq(Mux(load, self.i_b.index[0] == n // _BEAT_CLASSES, out.valid & (out_c == n))),
-                lane.write_k.eq(Mux(load, load_k, out_k)),
-                lane.write_b.eq(Mux(load, self.i_b.data.word_select(n % _BEAT_CLASSES, 16), out.w)),
-            ]
+            m.d.comb += [lane.read.eq(updating | dumping), lane.read_k.eq(Mux(dumping, dump_k, k))]
+            write = Mux(load, self.i_b.index[0] == n // _BEAT_CLASSES, out.valid & (out_c == n))
+            word = Mux(load, self.i_b.data.word_select(n % _BEAT_CLASSES, PARAMETER.width), out.w)
+            m.d.comb += [lane.write.eq(delay(m, write, 1, reset_less=False)), lane.write_b.eq(delay(m, word, 1)),
+                         lane.write_k.eq(write_k)]
         return out, optimizer

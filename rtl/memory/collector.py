@@ -1,4 +1,7 @@
 """Gives STORE the beats that it asks for."""
+import functools
+import operator
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -58,7 +61,8 @@ class Collector(wiring.Component):
         m = Module()
         request = self.request.p
         self._refuse(m, request)
-        source = Signal(8)
+        # A bit for each source, of which at most one is set: what leaves is little logic behind them.
+        chosen = Signal(Source.LOSSES + 1)
         left = Signal(24)
         busy = Signal()
         word = Signal(16)
@@ -70,13 +74,17 @@ class Collector(wiring.Component):
                 self.request.ready.eq(Mux(is_head, self.head_ask.ready, 1)),
             ]
             with m.If(self.request.valid & self.request.ready):
-                m.d.sync += [busy.eq(1), source.eq(request.source), left.eq(request.beats - 1), word.eq(request.arg)]
+                m.d.sync += [busy.eq(1), left.eq(request.beats - 1), word.eq(request.arg),
+                             *(bit.eq(request.source == number) for number, bit in enumerate(chosen))]
         with m.Elif(self.o.valid & self.o.ready):
             m.d.sync += left.eq(left - 1)
             with m.If(left == 0):
-                m.d.sync += busy.eq(0)
+                m.d.sync += [busy.eq(0), chosen.eq(0)]
 
-        inputs = {Source.HEAD: self.head, Source.LOSSES: self.losses, Source.RAW: self.raw}
+        offers = {}
+        for number, port in ((Source.HEAD, self.head), (Source.LOSSES, self.losses), (Source.RAW, self.raw)):
+            m.d.comb += port.ready.eq(chosen[number] & self.o.ready)
+            offers[number] = port.valid, port.p
         for number, port in ((Source.CONVOLUTION_TAPS, self.convolution_taps), (Source.DENSE_TAPS, self.dense_taps)):
             # Two places more than are given away: room is known a cycle late, so that an encoder's way back is short.
             fifo = SyncFIFOBuffered(width=128, depth=self.depth + 2)
@@ -84,35 +92,30 @@ class Collector(wiring.Component):
             m.d.sync += roomy.eq(fifo.w_level < self.depth)
             m.submodules[f"fifo_{number}"] = fifo
             m.d.comb += [fifo.w_data.eq(port.p), fifo.w_en.eq(port.valid & roomy), port.ready.eq(roomy)]
-            inputs[number] = fifo
+            m.d.comb += fifo.r_en.eq(chosen[number] & self.o.ready)
+            offers[number] = fifo.r_rdy, fifo.r_data
 
         # Adapter words: asked for, there two cycles later, and then as two beats.
         wait = Signal(2)
         high, held = Signal(), Signal(256)
         have = Signal()
-        m.d.comb += [self.dump.valid.eq(busy & (source == Source.LANES) & (wait != 3) & ~have),
+        m.d.comb += [self.dump.valid.eq(chosen[Source.LANES] & (wait != 3) & ~have),
                      self.dump.address.eq(word)]
         with m.If(self.dump.valid):
             m.d.sync += wait.eq(wait + 1)
         with m.If((wait == 3) & ~have):
             m.d.sync += [held.eq(self.words.as_value()), have.eq(1), high.eq(0)]
 
-        with m.If(busy):
-            with m.Switch(source):
-                for number, port in inputs.items():
-                    with m.Case(number):
-                        if isinstance(port, SyncFIFOBuffered):
-                            m.d.comb += [self.o.valid.eq(port.r_rdy), self.o.p.eq(port.r_data),
-                                         port.r_en.eq(self.o.ready)]
-                        else:
-                            m.d.comb += [self.o.valid.eq(port.valid), self.o.p.eq(port.p),
-                                         port.ready.eq(self.o.ready)]
-                with m.Case(Source.LANES):
-                    m.d.comb += [self.o.valid.eq(have), self.o.p.eq(held.word_select(high, 128))]
-                    with m.If(have & self.o.ready):
-                        m.d.sync += high.eq(1)
-                        with m.If(high | (left == 0)):
-                            m.d.sync += [have.eq(0), wait.eq(0), word.eq(word + 1)]
+        offers[Source.LANES] = have, held.word_select(high, 128)
+        with m.If(chosen[Source.LANES] & have & self.o.ready):
+            m.d.sync += high.eq(1)
+            with m.If(high | (left == 0)):
+                m.d.sync += [have.eq(0), wait.eq(0), word.eq(word + 1)]
+        m.d.comb += [
+            self.o.valid.eq(Cat(chosen[number] & valid for number, (valid, _) in offers.items()).any()),
+            self.o.p.eq(functools.reduce(operator.or_, (
+                Mux(chosen[number], payload, 0) for number, (_, payload) in offers.items()))),
+        ]
         return m
 
     def _refuse(self, m, request):

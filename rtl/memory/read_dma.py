@@ -107,7 +107,7 @@ class ReadDMA(wiring.Component):
 
         burst = data.StructLayout({"fetch": 1, "last": 1, "offset": 32})
         context = data.StructLayout({"dest": 8, "arg": 32})
-        queue = ShortQueue if 3 <= self.outstanding <= 16 else SyncFIFOBuffered
+        queue = ShortQueue if 2 <= self.outstanding <= 16 else SyncFIFOBuffered
         m.submodules.bursts = bursts = queue(width=burst.size, depth=self.outstanding)
         m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFOBuffered(width=context.size, depth=4))
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)

@@ -32,8 +32,8 @@ class Router(wiring.Component):
     """Spreads LOAD beats over write ports; one beat a cycle.
 
     Scales leave a beat's seven one by one, behind the stream's back; a record's last beat waits for them, so
-    that LOAD is done when all of the record is in its row. All write ports are registered: a write is in memory
-    two cycles after its beat was accepted.
+    that LOAD is done when all of the record is in its row. Write ports come from registers: a write is in memory two
+    cycles after its beat was accepted.
 
     Members
     -------
@@ -70,10 +70,8 @@ class Router(wiring.Component):
         m = Module()
         beat = self.i.p
         arg = data.View(RECORD_ARG, beat.arg)
-        taken = Signal()
-        is_record = Signal()
-        m.d.comb += [taken.eq(self.i.valid & self.i.ready & ~self.refuse),
-                     is_record.eq(beat.dest == Destination.RECORD)]
+        taken, is_record = Signal(), Signal()
+        m.d.comb += [taken.eq(self.i.valid & self.i.ready), is_record.eq(beat.dest == Destination.RECORD)]
 
         # Scales wait here: base index, where to, seven of them.
         layout = data.StructLayout({"row": len(self.scales.row), "half": 1, "data": 128})
@@ -84,12 +82,15 @@ class Router(wiring.Component):
             in_scales.eq(is_record & (beat.index < arg.codes)),
             entry.row.eq(arg.row), entry.half.eq(arg.half), entry.data.eq(beat.data),
             waiting.w_data.eq(entry),
-            waiting.w_en.eq(self.i.valid & self.i.ready & in_scales),
+            waiting.w_en.eq(taken & in_scales),
         ]
-        # What is refused waits there too, and goes no further: a short way to the queue.
-        stopped = Signal()
-        with m.If(self.i.valid & self.i.ready & self.refuse):
+        # Judging a beat takes long, and its wires are wide: what is refused waits there too, or is ready to be written,
+        # and goes no further.
+        refused, stopped = Signal(), Signal()
+        m.d.sync += refused.eq(self.refuse)
+        with m.If(taken & self.refuse):
             m.d.sync += stopped.eq(1)
+        written = {}
         n = Signal(range(SCALES_PER_BEAT))
         index = Signal(17)
         m.d.comb += index.eq(out.data[:16] + n)
@@ -113,12 +114,11 @@ class Router(wiring.Component):
         logit_beat = (beat.index - arg.logits)[:len(arg.logits)]
         is_code, is_logits = Signal(), Signal()
         m.d.comb += [is_code.eq(~in_scales & (beat.index < arg.logits)), is_logits.eq(beat.index >= arg.logits)]
+        written["codes"], written["logits"] = taken & is_record & is_code, taken & is_record & is_logits
         m.d.sync += [
-            self.codes.valid.eq(taken & is_record & is_code),
             self.codes.row.eq(arg.row),
             self.codes.address.eq(Cat(code_word, arg.half)),
             self.codes.data.eq(beat.data),
-            self.logits.valid.eq(taken & is_record & is_logits),
             self.logits.sample.eq(arg.row),
             self.logits.half.eq(arg.half),
             self.logits.beat.eq(logit_beat),
@@ -142,28 +142,32 @@ class Router(wiring.Component):
         nowhere[Destination.RECORD] = (arg.row >= self.config.rows) | (arg.codes > arg.logits)
         nowhere[Destination.LABELS] = beat.arg[1:].any()
         nowhere[Destination.BOOKS] = beat.arg[len(self.books.beat):].any()
-        for port, dest, log_beats in ((self.lanes, Destination.LANES, 1), (self.weights, Destination.WEIGHTS, 1),
-                                      (self.biases, Destination.BIASES, 2), (self.image, Destination.IMAGE, 0)):
+        for name, dest, log_beats in (("lanes", Destination.LANES, 1), ("weights", Destination.WEIGHTS, 1),
+                                      ("biases", Destination.BIASES, 2), ("image", Destination.IMAGE, 0)):
+            port = getattr(self, name)
             whole = beat.index[:log_beats].all() if log_beats else 1
             word = (address + (beat.index >> log_beats))[:len(port.address)]
             nowhere[dest] = beat.arg[len(port.address):].any()
             full[dest] = whole & word.all()
             if log_beats:
                 cut[dest] = ~whole
+            written[name] = taken & (beat.dest == dest) & whole
             m.d.sync += [
-                port.valid.eq(taken & (beat.dest == dest) & whole),
                 port.address.eq(word),
                 port.data.eq(Cat(before[384 - 128 * ((1 << log_beats) - 1):], beat.data)),
             ]
+        for name, dest in (("labels", Destination.LABELS), ("head", Destination.HEAD), ("books", Destination.BOOKS)):
+            written[name] = taken & (beat.dest == dest)
+        for name, asked in written.items():
+            ready = Signal(name=f"{name}_ready")
+            m.d.sync += ready.eq(asked)
+            m.d.comb += getattr(self, name).valid.eq(ready & ~refused)
         m.d.sync += [
-            self.labels.valid.eq(taken & (beat.dest == Destination.LABELS)),
             self.labels.half.eq(beat.arg[0]),
             self.labels.beat.eq(beat.index),
             self.labels.data.eq(beat.data),
-            self.head.valid.eq(taken & (beat.dest == Destination.HEAD)),
             self.head.beat.eq(beat.index),
             self.head.data.eq(beat.data),
-            self.books.valid.eq(taken & (beat.dest == Destination.BOOKS)),
             self.books.beat.eq(beat.arg[:16] + beat.index),
             self.books.data.eq(beat.data),
         ]
@@ -182,5 +186,5 @@ class Router(wiring.Component):
             with m.Default():
                 m.d.comb += bad.eq(1)
         m.d.comb += self.refuse.eq(bad | after)
-        with m.If(taken):
+        with m.If(taken & ~self.refuse):
             m.d.sync += after.eq(ends & ~beat.last)

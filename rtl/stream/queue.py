@@ -25,12 +25,12 @@ class ShortQueue(wiring.Component):
     Parameters
     ----------
     width, depth : int
-        ``depth`` at least 3.
+        ``depth`` at least 2.
     """
 
     def __init__(self, *, width, depth):
-        if depth < 3:
-            raise ValueError(f"depth={depth}: must be at least 3")
+        if depth < 2:
+            raise ValueError(f"depth={depth}: must be at least 2")
         self.width, self.depth = width, depth
         super().__init__({
             "w_data": In(width), "w_en": In(1), "w_rdy": Out(1),

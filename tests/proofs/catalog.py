@@ -12,26 +12,19 @@ import sums
 import valid
 import vector
 from mutants import mutant
+from placed import units_of
 
-from gradloom.rtl.array.encode import EncodeEngine
 from gradloom.rtl.array.feet import Accumulate
 from gradloom.rtl.array.pe import PE, Precision
 from gradloom.rtl.control.axilite import RegisterFile
 from gradloom.rtl.control.scheduler import Scheduler
 from gradloom.rtl.control.signature import ENGINES
 from gradloom.rtl.control.valid import ValidBits
-from gradloom.rtl.linear.drain import Drain
-from gradloom.rtl.linear.engine import LinearEngine
 from gradloom.rtl.linear.feet import Foot, HiddenFoot
-from gradloom.rtl.linear.gradient import GradientEngine
-from gradloom.rtl.linear.hidden import HiddenMemory
-from gradloom.rtl.linear.pairs import PairQueue
 from gradloom.rtl.linear.operands import OperandQueue
 from gradloom.rtl.linear.words import PRECISION
 from gradloom.rtl.lora.forward import LoraForward
-from gradloom.rtl.lora.head import Head, _ClassLane
-from gradloom.rtl.memory.collector import Collector
-from gradloom.rtl.memory.packer import TapPacker
+from gradloom.rtl.lora.head import _ClassLane
 from gradloom.rtl.memory.read_dma import ReadDMA
 from gradloom.rtl.memory.write_dma import WriteDMA
 from gradloom.rtl.presets import PRESETS
@@ -71,30 +64,41 @@ def _pair(factory, unit, old, new, **given):
             "broken": lambda: factory(mutant(unit, old, new), **given), "change": f"{old} -> {new}"}
 
 
-#: Units of streams by name: how they are made, and whether every run of the tests proves them.
-_ANY, _KV260, _GENESYS2 = "both", "instantft-kv260", "edge-qlora-genesys2"
-_IMAGES, _LANGUAGE = PRESETS[_KV260].config, PRESETS[_GENESYS2].config
+_ANY, _KV260, _GENESYS2, _ULX3S = "all", "instantft-kv260", "edge-qlora-genesys2", "digits-ulx3s"
+_IMAGES, _LANGUAGE, _DIGITS = (PRESETS[name].config for name in (_KV260, _GENESYS2, _ULX3S))
 _FREE = ("techmap -map products.v",)
+_ARRAY = {preset: Precision(x=config.activation.width, sum=config.sum_bits)
+          for preset, config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))}
 
+#: Units that the library offers, as it makes them if nothing is asked for; every run of the tests proves the second.
+_LIBRARY = [("mesh", False), ("nf4-decode", True), ("lora-forward", True), ("lora-gradient", False),
+            ("optimizer", True)]
+
+#: What the machines are made of, by class.
 _STREAMS = [
-    *((name, _ANY, UNITS[name].build) for name in (
-        "mesh", "nf4-decode", "nf4-encode", "lora-forward", "lora-gradient", "softmax-cross-entropy", "optimizer",
-        "window", "post-process")),
-    ("head", _KV260, lambda: Head(rows=_IMAGES.rows, rank=_IMAGES.rank, max_taps=_IMAGES.taps,
-                                  max_classes=_IMAGES.classes)),
-    ("collector", _KV260, lambda: Collector(_IMAGES)),
-    ("encode-engine", _KV260, lambda: EncodeEngine(_IMAGES)),
-    ("tap-packer", _KV260, lambda: TapPacker(blocks=_IMAGES.blocks)),
-    ("pair-queue", _GENESYS2, lambda: PairQueue(width=_LANGUAGE.beat_bits, depth=16)),
+    *((preset, each) for preset in (_KV260, _ULX3S) for each in (
+        "WindowGenerator", "PostProcess", "TapEncoder", "NF4Encoder", "TapPacker", "Head", "SoftmaxCrossEntropy",
+        "EncodeEngine", "Collector")),
+    # All engines of a machine for images, and what STORE takes of them.
+    (_ULX3S, "Engines"),
+    *((_GENESYS2, each) for each in ("PairQueue", "OperandQueue")),
 ]
 
 #: Units of which all that leaves comes out of queues: the rules hold whatever is put into these, and whenever.
-_QUEUED_STREAMS = [
-    ("drain", _GENESYS2, lambda: Drain(_LANGUAGE), "unit.queue.push"),
-    ("hidden-memory", _GENESYS2, lambda: HiddenMemory(_LANGUAGE), "unit.queue.push"),
-    ("gradient-engine", _GENESYS2, lambda: GradientEngine(_LANGUAGE), "unit.*queue.push"),
-    ("linear-engine", _GENESYS2, lambda: LinearEngine(_LANGUAGE), "unit.drain.queue.push"),
-]
+_QUEUED_STREAMS = [("BeatQueue", "unit_*.push"), ("Drain", "unit_*.queue.push"), ("HiddenMemory", "unit_*.queue.push"),
+                   ("GradientEngine", "unit_*queue.push"), ("LinearEngine", "unit_*.drain.queue.push")]
+
+
+def _stream(name, preset, make, rules=streams.stream_rules, *, cut=(), **given):
+    return Proof(name=f"streams-{name}", rule="streams: what is offered stays", preset=preset, method="reach",
+                 cut=(*_FREE, *(f"cutpoint w:{wire}" for wire in cut)), cover_depth=0,
+                 make=functools.partial(rules, make), **given)
+
+
+def _placed(preset, unit, rules=streams.stream_rules, **given):
+    """Of a unit in a preset's machine, as it is made there."""
+    return _stream(f"{unit.lower()}-{preset}", preset, lambda: units_of(preset)[unit], rules, **given)
+
 
 PROOFS = [
     Proof(name="short-queue", rule="queues lose and double nothing", preset=_ANY, method="induction", depth=2,
@@ -106,86 +110,89 @@ PROOFS = [
                   "decoded.eq(have_aw & ~act & ~bus.bvalid)")),
 ]
 
-for _preset, _bits, _address, _outstanding, _depth in (
-        (_KV260, _IMAGES.axi_bits, _IMAGES.address_bits, _IMAGES.outstanding, _IMAGES.queue_depth),
-        (_GENESYS2, _LANGUAGE.beat_bits, _LANGUAGE.address_bits, _LANGUAGE.outstanding, _LANGUAGE.queue_depth)):
-    _widths = {"data_bits": _bits, "address_bits": _address, "outstanding": _outstanding}
+for _preset, _config, _bits in ((_KV260, _IMAGES, _IMAGES.axi_bits), (_ULX3S, _DIGITS, _DIGITS.axi_bits),
+                                (_GENESYS2, _LANGUAGE, _LANGUAGE.beat_bits)):
+    _widths = {"data_bits": _bits, "address_bits": _config.address_bits, "outstanding": _config.outstanding}
     PROOFS += [
-        Proof(name=f"load-window-{_bits}", rule="AXI4 manager: 4 KB, length, window", preset=_preset,
+        Proof(name=f"load-window-{_preset}", rule="AXI4 manager: 4 KB, length, window", preset=_preset,
               method="induction", depth=4, found_within=20,
               **_pair(axi.read_window, ReadDMA, "check.misaligned | check.outside):", "check.misaligned):", **_widths)),
-        Proof(name=f"load-answers-{_bits}", rule="AXI4 manager: every burst is answered, idle means idle",
+        Proof(name=f"load-answers-{_preset}", rule="AXI4 manager: every burst is answered, idle means idle",
               preset=_preset, method="induction", depth=3, found_within=30,
               **_pair(axi.read_protocol, ReadDMA, "self.idle.eq(~bursts.r_rdy & ~axi.arvalid)",
                       "self.idle.eq(~axi.arvalid)", **_widths)),
-        Proof(name=f"store-window-{_bits}", rule="AXI4 manager: 4 KB, length, window", preset=_preset,
+        Proof(name=f"store-window-{_preset}", rule="AXI4 manager: 4 KB, length, window", preset=_preset,
               method="induction", depth=4, found_within=20,
               **_pair(axi.write_window, WriteDMA, "check.misaligned | check.outside):", "check.misaligned):",
                       **_widths)),
-        Proof(name=f"load-returns-{_bits}", rule="after any error back to idle", preset=_preset, method="induction",
+        Proof(name=f"load-returns-{_preset}", rule="after any error back to idle", preset=_preset, method="induction",
               depth=5, found_within=30,
               **_pair(axi.load_returns, ReadDMA, "m.d.sync += [failed.eq(0), port.error.valid.eq(0), port.done.eq(0), "
                       "index.eq(0)]", "m.d.sync += [failed.eq(0), port.done.eq(0), index.eq(0)]", **_widths)),
-        Proof(name=f"store-returns-{_bits}", rule="after any error back to idle", preset=_preset, method="induction",
+        Proof(name=f"store-returns-{_preset}", rule="after any error back to idle", preset=_preset, method="induction",
               depth=5, found_within=30,
               **_pair(axi.store_returns, WriteDMA, "                more.eq(0),\n", "", **_widths)),
-        Proof(name=f"store-answers-{_bits}", rule="AXI4 manager: every burst is answered, idle means idle",
+        Proof(name=f"store-answers-{_preset}", rule="AXI4 manager: every burst is answered, idle means idle",
               preset=_preset, method="induction", depth=4, found_within=30,
               **_pair(axi.write_protocol, WriteDMA, "lengths.w_data.eq(length - 1)", "lengths.w_data.eq(length)",
                       **_widths)),
     ]
 
-for _engine in ENGINES:
-    PROOFS.append(
-        Proof(name=f"scheduler-{_engine.name.lower()}", rule="queues lose and double nothing", preset=_ANY,
-              method="induction", depth=1, found_within=30,
-              **_pair(control.scheduler_order, Scheduler, "offered.eq(0), s.eq(s + 1)", "s.eq(s + 1)",
-                      engine=_engine, depth=_IMAGES.queue_depth)))
+#: Presets by how many commands an engine's queue holds; the language models' are as deep as the first one's.
+_DEPTHS = [(f"{_KV260}, {_GENESYS2}", 16), (_ULX3S, 4)]
 
 PROOFS += [
+    *(Proof(name=f"scheduler-{_engine.name.lower()}-{_depth}", rule="queues lose and double nothing", preset=_preset,
+            method="induction", depth=1, found_within=30,
+            **_pair(control.scheduler_order, Scheduler, "offered.eq(0), s.eq(s + 1)", "s.eq(s + 1)", engine=_engine,
+                    depth=_depth))
+      for _preset, _depth in _DEPTHS for _engine in ENGINES),
+    *(Proof(name=f"scheduler-turns-{_depth}", rule="arbiters starve nobody", preset=_preset, method="induction",
+            depth=2, cover_depth=0, found_within=30,
+            **_pair(control.scheduler_turns, Scheduler, '~(out["wait"] & ~nonzero).any()',
+                    '(out["wait"] & nonzero).any()', depth=_depth))
+      for _preset, _depth in _DEPTHS),
     *(Proof(name=f"valid-bits-{_slots}", rule="the cache loses and doubles nothing", preset=_preset, method="induction",
             depth=10, found_within=20,
             **_pair(valid.valid_bits, ValidBits, "Mux(address == stop, high, ~0)", "Mux(address == stop, low, ~0)",
                     slots=_slots))
-      for _preset, _slots in ((_KV260, _IMAGES.cache_slots), (_GENESYS2, _LANGUAGE.shell["slots"]))),
-    Proof(name="scheduler-turns", rule="arbiters starve nobody", preset=_ANY, method="induction", depth=2,
-          cover_depth=0, found_within=30,
-          **_pair(control.scheduler_turns, Scheduler, '~(out["wait"] & ~nonzero).any()',
-                  '(out["wait"] & nonzero).any()', depth=_IMAGES.queue_depth)),
-    *(Proof(name=f"element-{_name}", rule="sums never wrap", preset=_preset, method="induction", depth=1, cut=_FREE,
+      for _preset, _slots in ((_KV260, _IMAGES.cache_slots), (f"{_GENESYS2}, {_ULX3S}", _DIGITS.cache_slots))),
+    *(Proof(name=f"element-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=1, cut=_FREE,
             found_within=8,
             **_pair(sums.element, PE, "own = Mux(mode.from_self, self.p_o, 0)",
                     f"own = Mux(mode.from_self, self.p_o[:{_precision.sum - 2}].as_signed(), 0)",
                     precision=_precision))
-      for _name, _preset, _precision in (("mesh", _KV260, Precision()), ("linear", _GENESYS2, PRECISION))),
+      for _preset, _precision in (*_ARRAY.items(), (_GENESYS2, PRECISION))),
     Proof(name="sums-tiles", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=5, found_within=16,
           **_pair(sums.tiles, Foot, "Mux(later.first, 0, before)", "Mux(later.first, 0, before[:46].as_signed())",
                   config=_LANGUAGE)),
     Proof(name="sums-hidden", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=5, found_within=16,
           **_pair(sums.tiles, HiddenFoot, "Mux(later.first, 0, kept)", "Mux(later.first, 0, kept[:46].as_signed())",
                   config=_LANGUAGE)),
-    Proof(name="sums-class", rule="sums never wrap", preset=_KV260, method="induction", depth=6, cut=_FREE,
-          cover_depth=80, found_within=16,
-          **_pair(sums.class_lane, _ClassLane, "tag[3].first", "tag[2].first", classes=_IMAGES.classes,
-                  depth=_IMAGES.rank * _IMAGES.taps, rows=_IMAGES.rows, activation=_IMAGES.activation)),
-    Proof(name="sums-channels", rule="sums never wrap", preset=_KV260, method="induction", depth=5, found_within=16,
-          **_pair(sums.channels, Accumulate, "write.en.eq(later.valid & ~later.last)",
-                  "write.en.eq(later.valid & later.first)", config=_IMAGES)),
-    *(Proof(name=f"streams-{_name}", rule="streams: what is offered stays", preset=_preset, method="reach", cut=_FREE,
-            cover_depth=0, quick=_name in ("nf4-decode", "lora-forward", "optimizer"),
-            make=functools.partial(streams.stream_rules, _make))
-      for _name, _preset, _make in _STREAMS),
-    *(Proof(name=f"streams-{_name}", rule="streams: what is offered stays", preset=_preset, method="reach",
-            cut=(*_FREE, f"cutpoint w:{_wires}"), cover_depth=0, make=functools.partial(streams.stream_rules, _make))
-      for _name, _preset, _make, _wires in _QUEUED_STREAMS),
-    Proof(name="streams-vector", rule="streams: what is offered stays", preset=_GENESYS2, method="induction", depth=2,
-          cut=_FREE, cover_depth=0, found_within=60,
+    *(Proof(name=f"sums-class-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=6,
+            cut=_FREE, cover_depth=80, found_within=16,
+            **_pair(sums.class_lane, _ClassLane, "tag[3].first", "tag[2].first", classes=_config.classes,
+                    depth=_config.rank * _config.taps, rows=_config.rows, activation=_config.activation))
+      for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))),
+    *(Proof(name=f"sums-channels-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=5,
+            found_within=16,
+            **_pair(sums.channels, Accumulate, "write.en.eq(later.valid & ~later.last)",
+                    "write.en.eq(later.valid & later.first)", config=_config))
+      for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))),
+    *(_stream(_name, "library", lambda _name=_name: [UNITS[_name].build()], quick=_quick)
+      for _name, _quick in _LIBRARY),
+    *(_placed(_preset, _unit) for _preset, _unit in _STREAMS),
+    *(_placed(_GENESYS2, _unit, cut=(_wire,)) for _unit, _wire in _QUEUED_STREAMS),
+    _placed(_GENESYS2, "SharedQueue", streams.shared_rules),
+    _placed(_GENESYS2, "UpdateEngine", streams.update_rules, cut=("unit.words.w_en", "unit.moments.w_en")),
+    Proof(name=f"streams-vectorengine-{_GENESYS2}", rule="streams: what is offered stays", preset=_GENESYS2,
+          method="induction", depth=2, cut=_FREE, cover_depth=0, found_within=60,
           **_pair(vector.vector_rules, VectorEngine, "(told | (telling & self.q.ready))", "(told | telling)",
                   lanes=_LANGUAGE.beat_words, tokens=_LANGUAGE.tokens, features=_LANGUAGE.features,
                   head=_LANGUAGE.head, depth=OperandQueue.depth)),
-    Proof(name="streams-broken", rule="streams: what is offered stays", preset=_ANY, method="reach", cut=_FREE,
-          cover_depth=0, quick=True, found_within=30, make=lambda: streams.stream_rules(LoraForward),
+    Proof(name="streams-broken", rule="streams: what is offered stays", preset="library", method="reach", cut=_FREE,
+          cover_depth=0, quick=True, found_within=30, make=lambda: streams.stream_rules(lambda: [LoraForward()]),
           broken=lambda: streams.stream_rules(
-              mutant(LoraForward, "results.r_en.eq(self.o.ready)", "results.r_en.eq(1)")),
+              lambda: [mutant(LoraForward, "results.r_en.eq(self.o.ready)", "results.r_en.eq(1)")()]),
           change="results.r_en.eq(self.o.ready) -> results.r_en.eq(1)"),
 ]

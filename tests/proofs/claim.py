@@ -112,11 +112,11 @@ class Claim:
         if not assume:
             self.cover(f"{name}_waited", waits & port.valid & ~_bit(unless))
 
-    def streams(self, component, *, unless=0, without=()):
+    def streams(self, component, *, prefix="", unless=0, without=()):
         """The rules of all streams of ``component``: assumed of its inputs, claimed of its outputs."""
         for name, member, port in streams_of(component):
             if name not in without:
-                self.holds(name, port, unless=unless, assume=member)
+                self.holds(f"{prefix}{name}", port, unless=unless, assume=member)
 
     def rtlil(self):
         """The claim as text for Yosys."""

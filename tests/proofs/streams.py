@@ -1,14 +1,43 @@
 """Streams: what is offered stays, and stays the same, until it is taken."""
+from amaranth.hdl import Signal
 from claim import Claim
 
-__all__ = ["stream_rules"]
+__all__ = ["shared_rules", "stream_rules", "update_rules"]
 
 
-def stream_rules(make, *, memories="any", unless=None, without=()):
-    """The rules of every stream of a unit, whatever its memories hold and its products are."""
+def stream_rules(make, *, memories="any"):
+    """The rules of every stream of the units that ``make`` gives, whatever their memories hold and their products are.
+
+    The units are ``unit_0``, ``unit_1`` and so on.
+    """
     claim = Claim()
-    unit = make()
-    claim.place(unit, memories=lambda memory: None if any(memory.init) else memories)
+    for number, unit in enumerate(make()):
+        claim.place(unit, f"unit_{number}", memories=lambda memory: None if any(memory.init) else memories)
+        claim.drive(unit)
+        claim.streams(unit, prefix=f"unit_{number}_")
+    return claim
+
+
+def shared_rules(make):
+    """The rules of the queue that two engines share, which end only what they began."""
+    claim = Claim()
+    unit, = make()
+    inside = claim.place(unit)
     claim.drive(unit)
-    claim.streams(unit, unless=getattr(unit, unless) if unless else 0, without=without)
+    claim.streams(unit)
+    begun = Signal.like(inside["under_way"], name="begun")
+    claim.m.d.sync += begun.eq(begun + (unit.i.command.valid & unit.i.command.ready) - unit.i.done)
+    claim.assume("engines_end_what_they_began", ~unit.i.done | (begun != 0))
+    return claim
+
+
+def update_rules(make):
+    """The rules of the optimiser's engine. Words wait for their moments by a counter of commands, which would have to
+    count to its end before it could take an offer back; its queues hold far fewer."""
+    claim = Claim()
+    unit, = make()
+    inside = claim.place(unit, memories=lambda memory: None if any(memory.init) else "any")
+    claim.drive(unit)
+    claim.streams(unit)
+    claim.assume("counter_does_not_end", inside["ahead"] <= 1000)
     return claim

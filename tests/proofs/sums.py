@@ -169,7 +169,7 @@ def channels(unit=Accumulate, *, config):
     accumulate = unit(config)
     inside = claim.place(accumulate, memories=lambda memory: "one")
     claim.drive(accumulate)
-    scale, limit = config.activation.width - 1, 48 - config.activation.width
+    scale, limit = config.activation.width - 1, config.sum_bits - config.activation.width
     ahead, memory = accumulate.ahead, inside.kept[0]
     came = _chain(claim, Cat(ahead.position, ahead.valid, ahead.first, ahead.last), 3, "came")
     for n in range(1, 4):

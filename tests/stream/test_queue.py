@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 from gradloom.rtl.stream.queue import ShortQueue
 
 
-@pytest.mark.parametrize("depth", [3, 4, 8, 16])
+@pytest.mark.parametrize("depth", [2, 3, 4, 8, 16])
 @pytest.mark.parametrize("chances", [(0.9, 0.3), (0.3, 0.9), (0.7, 0.7), (1, 1)], ids=str)
 def test_both_offer_and_take_the_same_in_every_cycle(depth, chances):
     m = Module()
@@ -30,7 +30,7 @@ def test_both_offer_and_take_the_same_in_every_cycle(depth, chances):
                 assert ctx.get(ours.r_data) == ctx.get(theirs.r_data)
                 moved += reads
             await ctx.tick()
-        assert moved > 100
+        assert moved > 80
 
     simulator = Simulator(m)
     simulator.add_clock(1e-8)
@@ -38,6 +38,6 @@ def test_both_offer_and_take_the_same_in_every_cycle(depth, chances):
     simulator.run()
 
 
-def test_fewer_than_three_entries_are_refused():
-    with pytest.raises(ValueError, match="depth=2: must be at least 3"):
-        ShortQueue(width=8, depth=2)
+def test_fewer_than_two_entries_are_refused():
+    with pytest.raises(ValueError, match="depth=1: must be at least 2"):
+        ShortQueue(width=8, depth=1)
