@@ -193,7 +193,7 @@ def channels(unit=Accumulate, *, config):
     m.d.sync += told.eq(mine & came[-1])
     claim.check("exact", ~told | (accumulate.o.valid & (accumulate.o.sums[0] == complete)))
     written = claim.past(kept, "kept_before") & kept & ~claim.past(mine, "mine")
-    claim.lemma("word", ~written | (memory.word[:48].as_signed() == exact))
+    claim.lemma("word", ~written | (memory.word[:config.sum_bits].as_signed() == exact))
     claim.lemma("bounded", _within(exact, added, scale))
     claim.lemma("planned_before", added < 1 << limit)
     claim.cover("adds_up", told & (complete < 0) & (added > 1))
