@@ -6,6 +6,7 @@
 #   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
 #   make proofs  setup, an SMT solver, and all proofs
 #   make ecp5    setup, and place-and-route for the ULX3S
+#   make evidence  all of them, and the figures that the documentation quotes (an hour on two cores)
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv
@@ -16,8 +17,11 @@ FIRMWARE_READY := $(VENV)/.ready-firmware
 PROOFS_READY := $(VENV)/.ready-proofs
 ECP5_READY := $(VENV)/.ready-ecp5
 JOBS ?= 2
+# Parts of `make evidence`, the longest first.
+EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz toggles-kv260 toggles-genesys2 toggles ledger
 
-.PHONY: setup llm firmware proofs ecp5 test lint typing types unit coverage demo evidence lock clean
+.PHONY: setup llm firmware proofs ecp5 test lint typing types unit coverage demo evidence lock clean \
+    $(EVIDENCE:%=evidence-%)
 
 setup: $(READY)
 
@@ -110,34 +114,59 @@ demo: $(READY)
 	$(BIN)/gradloom generate instantft-kv260 -o build/demo/design
 	$(BIN)/gradloom finetune instantft-kv260 --rtl build/demo/design --limit 400 --epochs 4 -o build/demo/finetune
 
-# The figures that the documentation quotes, each by the command that makes it.
-evidence: $(READY) $(LLM_READY) $(ECP5_READY)
-	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
-	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/design
-	$(BIN)/python -m gradloom.sim.lint build/evidence/design
-	time $(BIN)/gradloom report build/evidence/design --max-levels 8
-	time $(BIN)/gradloom generate edge-qlora-genesys2 -o build/evidence/qlora-design
-	time $(BIN)/gradloom report build/evidence/qlora-design --max-levels 12 --max-share lut=25 --max-share bram36=40 \
-	    --max-share dsp=85
-	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/design -o build/evidence/finetune
+# The figures that the documentation quotes, each by the command that makes it; JOBS parts at a time.
+evidence: $(READY) $(LLM_READY) $(ECP5_READY) $(PROOFS_READY)
+	time $(MAKE) -j $(JOBS) --output-sync=line $(EVIDENCE:%=evidence-%)
+
+evidence-ulx3s: $(ECP5_READY)
 	$(BIN)/gradloom generate digits-ulx3s -o build/evidence/ulx3s
 	time $(BIN)/gradloom build ulx3s build/evidence/ulx3s
 	time $(BIN)/gradloom report build/evidence/ulx3s --max-levels 10
-	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s
+	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s --lines 10
+
+evidence-mesh: $(ECP5_READY)
 	time $(BIN)/python docs/examples/mesh_ecp5.py
-	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
-	time $(BIN)/python docs/examples/qlora_curve.py --engine reference
+
+evidence-genesys2: $(READY)
+	$(BIN)/gradloom generate edge-qlora-genesys2 -o build/evidence/genesys2
+	time $(BIN)/gradloom report build/evidence/genesys2 --max-levels 12 --max-share lut=25 --max-share bram36=40 \
+	    --max-share dsp=85
+
+evidence-kv260: $(READY)
+	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/kv260
+	$(BIN)/python -m gradloom.sim.lint build/evidence/kv260
+	time $(BIN)/gradloom report build/evidence/kv260 --max-levels 8
+	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/kv260 -o build/evidence/finetune
+
+evidence-language: $(LLM_READY)
 	time $(BIN)/python docs/examples/qlora_linears.py
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2
-	time $(BIN)/python docs/ledger.py --run
-	time $(BIN)/python docs/examples/peers.py
+	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py tests/mathematics/test_linears.py
+
+evidence-curve: $(LLM_READY)
+	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
+	time $(BIN)/python docs/examples/qlora_curve.py --engine reference
+
+evidence-proofs:
+	time $(MAKE) proofs JOBS=1
+
+evidence-fuzz: $(READY)
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/fuzz
+
+evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.toggles mesh --set rows=8 --set cols=8 --least 90
 	time $(BIN)/python -m gradloom.sim.toggles digits-ulx3s --least 90
+
+evidence-toggles-kv260: $(READY)
 	time $(BIN)/python -m gradloom.sim.toggles instantft-kv260 --least 90
+
+evidence-toggles-genesys2: $(READY)
 	time $(BIN)/python -m gradloom.sim.toggles edge-qlora-genesys2 --least 90
-	time $(MAKE) proofs
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/fuzz
-	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py tests/mathematics/test_linears.py
+
+evidence-ledger: $(LLM_READY)
+	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
+	time $(BIN)/python docs/ledger.py --run
+	time $(BIN)/python docs/examples/peers.py
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
