@@ -272,21 +272,17 @@ class ReadDMA(wiring.Component):
         # The first error sticks until the sequencer aborts.
         low = Signal(4)
         m.d.comb += low.eq(burst_o.offset[shift : shift + 4] + in_burst)
-        with m.If((mine & bad) | refused_beat):
+        # Code and place follow what is there until something fails, so that what says so need not reach all of them.
+        turned_down = Signal()
+        m.d.comb += turned_down.eq(fsm.ongoing("REFUSE") & ~contexts.r_rdy)
+        with m.If(~failed):
             m.d.sync += [
-                failed.eq(1),
-                port.error.valid.eq(1),
-                port.error.code.eq(
-                    Mux(bad, Mux(head.resp[0], Error.READ_DECERR, Error.READ_SLVERR), Error.BAD_OPERAND)),
-                self.error_offset.eq(Cat(Const(0, shift), low, burst_o.offset[shift + 4 :])),
+                port.error.code.eq(Mux(turned_down, refused, Mux(
+                    bad, Mux(head.resp[0], Error.READ_DECERR, Error.READ_SLVERR), Error.BAD_OPERAND))),
+                self.error_offset.eq(Mux(turned_down, offset, Cat(Const(0, shift), low, burst_o.offset[shift + 4:]))),
             ]
-        with m.Elif(fsm.ongoing("REFUSE") & ~contexts.r_rdy & ~failed):
-            m.d.sync += [
-                failed.eq(1),
-                port.error.valid.eq(1),
-                port.error.code.eq(refused),
-                self.error_offset.eq(offset),
-            ]
+            with m.If((mine & bad) | refused_beat | turned_down):
+                m.d.sync += [failed.eq(1), port.error.valid.eq(1)]
         with m.If(self.abort):
             m.d.sync += [failed.eq(0), port.error.valid.eq(0), port.done.eq(0), index.eq(0)]
 

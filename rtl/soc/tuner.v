@@ -1,5 +1,6 @@
 // An accelerator that fine-tunes on its own after reset: processor with firmware, accelerator, and all data in block
-// RAM. Nothing goes out but what it tells by UART.
+// RAM. Nothing goes out but what it tells by UART. The reset is for power-up alone: the accelerator has none, and begins
+// with what its registers are initialised to.
 module gradloom_tuner #(
     parameter integer WORDS = 8192,
     parameter integer RAM_WORDS = 4096,
@@ -45,7 +46,7 @@ module gradloom_tuner #(
     wire a_arvalid, a_arready, a_rlast, a_rvalid, a_rready;
 
     gradloom accelerator (
-        .clk(clk), .rst(rst), .irq(), .trace(),
+        .clk(clk), .rst(1'b0), .irq(), .trace(),
         .s_axi_awaddr(r_awaddr), .s_axi_awprot(3'd0), .s_axi_awvalid(r_awvalid), .s_axi_awready(r_awready),
         .s_axi_wdata(r_wdata), .s_axi_wstrb(r_wstrb), .s_axi_wvalid(r_wvalid), .s_axi_wready(r_wready),
         .s_axi_bresp(r_bresp), .s_axi_bvalid(r_bvalid), .s_axi_bready(r_bready),

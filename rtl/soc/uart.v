@@ -14,8 +14,8 @@ module gradloom_uart #(
     // What waits behind the byte on the line.
     reg [7:0] next;
     reg held;
-    // Start bit first, ones behind: the line rests at one.
-    reg [9:0] bits;
+    // Start bit first, ones behind: the line rests at one, before its clock begins too.
+    reg [9:0] bits = 10'h3ff;
     reg [3:0] left;
     reg [15:0] timer;
 

@@ -40,3 +40,10 @@ module EHXPLLL #(
     assign CLKOS = CLKI;
     assign LOCK = 1'b1;
 endmodule
+
+// A clock that goes on or stops between its pulses.
+module DCCA (input logic CLKI, CE, output logic CLKO);
+    logic enabled = 1'b0;
+    always_latch if (!CLKI) enabled = CE;
+    assign CLKO = CLKI & enabled;
+endmodule
