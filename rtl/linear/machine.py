@@ -12,6 +12,7 @@ from ..formats.fixed import saturate_hdl
 from ..formats.linear import ACTIVATION, LEVEL, MASTER, WEIGHT, half_up_hdl
 from ..formats.vector import TERM
 from ..hierarchy import place
+from ..stream.product import narrow_product
 from ..vector.engine import VectorEngine
 from .core import LaneWrite, OperandWrite
 from .engine import LinearEngine
@@ -197,14 +198,13 @@ class LinearEngines(wiring.Component):
 
     def _store(self, m, linear, gradient, update, vector):
         source, left = Signal(8), Signal(24)
-        keeps = self.request.p.source == Source.HIDDEN
+        keeps, hidden = self.request.p.source == Source.HIDDEN, data.View(HIDDEN_ARG, self.request.p.arg)
         m.d.comb += [
             self.request.ready.eq((left == 0) & (gradient.request.ready | ~keeps)),
             gradient.request.valid.eq(self.request.valid & (left == 0) & keeps),
-            gradient.request.p.eq(data.View(HIDDEN_ARG, self.request.p.arg)),
+            gradient.request.p.eq(hidden),
         ]
-        hidden = data.View(HIDDEN_ARG, self.request.p.arg)
-        words = hidden.tokens[:bits_for(self.config.tokens)] * hidden.rank[:bits_for(self.config.rank)]
+        words = narrow_product(hidden.tokens[:bits_for(self.config.tokens)], hidden.rank[:bits_for(self.config.rank)])
         beats = (words + self.config.beat_words - 1) >> exact_log2(self.config.beat_words)
         m.d.sync += self.refuse_store.eq(
             (self.request.p.source >= len(Source))
