@@ -114,7 +114,8 @@ demo: $(READY)
 	$(BIN)/gradloom generate instantft-kv260 -o build/demo/design
 	$(BIN)/gradloom finetune instantft-kv260 --rtl build/demo/design --limit 400 --epochs 4 -o build/demo/finetune
 
-# The figures that the documentation quotes, each by the command that makes it; JOBS parts at a time.
+# The figures that the documentation quotes, each by the command that makes it; JOBS parts at a time. Left out is what
+# takes most of an hour by itself: a mesh of 12 x 12 placed and routed, and all lines of the ULX3S's netlist.
 evidence: $(READY) $(LLM_READY) $(ECP5_READY) $(PROOFS_READY)
 	time $(MAKE) -j $(JOBS) --output-sync=line $(EVIDENCE:%=evidence-%)
 
@@ -125,7 +126,7 @@ evidence-ulx3s: $(ECP5_READY)
 	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s --lines 10
 
 evidence-mesh: $(ECP5_READY)
-	time $(BIN)/python docs/examples/mesh_ecp5.py
+	time $(BIN)/python docs/examples/mesh_ecp5.py --sizes 4 8
 
 evidence-genesys2: $(READY)
 	$(BIN)/gradloom generate edge-qlora-genesys2 -o build/evidence/genesys2
