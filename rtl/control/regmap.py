@@ -5,16 +5,13 @@ IP-XACT, generated and committed so that neither hardware units nor ``gradloom g
 compares them. ``python -m gradloom.rtl.control.regmap`` renews them.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .errors import DESCRIPTIONS, Error
+from .register import Field, Register, RegisterMap
 
 __all__ = [
-    "Field",
-    "Register",
-    "RegisterMap",
     "compile_rdl",
     "error_codes_rdl",
     "regtable_source",
@@ -26,94 +23,6 @@ __all__ = [
 ]
 
 _HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True, kw_only=True)
-class Field:
-    """Bits of a register.
-
-    Attributes
-    ----------
-    lsb, width : :class:`int`
-        Place in the register.
-    readable, writable : :class:`bool`
-        What software may do.
-    reset : :class:`int`
-        Value after reset, of the fields that the decoder holds.
-    stored : :class:`bool`
-        The decoder holds the value (software writes it); otherwise the hardware supplies it.
-    pulse : :class:`bool`
-        Writing 1 gives a pulse of one cycle; reads as 0.
-    clear_on_one : :class:`bool`
-        Writing 1 clears the bit; the hardware sets it.
-    constant : :class:`bool`
-        Reads as ``reset`` always.
-    description : :class:`str`
-        For the manual.
-    """
-
-    name: str
-    lsb: int
-    width: int
-    readable: bool
-    writable: bool
-    reset: int
-    stored: bool
-    pulse: bool
-    clear_on_one: bool
-    constant: bool
-    description: str
-
-    @property
-    def mask(self):
-        """Bits of the register that belong to the field."""
-        return ((1 << self.width) - 1) << self.lsb
-
-
-@dataclass(frozen=True, kw_only=True)
-class Register:
-    """A 32-bit register at a byte ``address``. ``locked`` says while what it refuses writes: ``program``, ``request``,
-    ``machine`` (either), or nothing."""
-
-    name: str
-    address: int
-    locked: str
-    fields: tuple
-    title: str
-    description: str
-
-    def __getitem__(self, name):
-        return next(f for f in self.fields if f.name == name)
-
-    @property
-    def readable(self):
-        return any(f.readable for f in self.fields)
-
-    @property
-    def writable(self):
-        return any(f.writable for f in self.fields)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegisterMap:
-    """All registers, in order of address. ``map["CONTROL"]`` is a register, ``map.address("CONTROL")`` its
-    place."""
-
-    description: str
-    registers: tuple
-
-    def __getitem__(self, name):
-        try:
-            return next(r for r in self.registers if r.name == name)
-        except StopIteration:
-            raise KeyError(name) from None
-
-    def address(self, name):
-        """Byte address of the register called ``name``."""
-        return self[name].address
-
-    def __iter__(self):
-        return iter(self.registers)
 
 
 def error_codes_rdl():
@@ -192,7 +101,7 @@ def regtable_source():
     """Text of ``regtable.py``."""
     out = [
         '"""Generated from registers.rdl by gradloom.rtl.control.regmap; do not edit."""',
-        "from .regmap import Field, Register, RegisterMap",
+        "from .register import Field, Register, RegisterMap",
         "",
         '__all__ = ["REGISTERS"]',
         "",

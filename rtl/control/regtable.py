@@ -1,5 +1,5 @@
 """Generated from registers.rdl by gradloom.rtl.control.regmap; do not edit."""
-from .regmap import Field, Register, RegisterMap
+from .register import Field, Register, RegisterMap
 
 __all__ = ["REGISTERS"]
 
