@@ -6,7 +6,7 @@
 #   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
 #   make proofs  setup, an SMT solver, and all proofs
 #   make ecp5    setup, and place-and-route for the ULX3S
-#   make evidence  all of them, and the figures that the documentation quotes (an hour on two cores)
+#   make evidence  all of them, and the figures that the documentation quotes (most of an hour on two cores)
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv

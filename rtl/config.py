@@ -72,7 +72,7 @@ class Config:
     cache_slots : int
         Samples whose valid bits fit.
     queue_depth, outstanding : int
-        Commands that wait at an engine; bursts in flight.
+        Commands that wait at an engine; bursts in flight. Powers of two.
     clock_mhz : int
         Clock for which forecasts in seconds are made.
     activation_bits : int
@@ -109,7 +109,7 @@ class Config:
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise ValueError(f"{field}={value!r}: must be an integer from {low} to {high}")
         for field in ("panels", "blocks", "adapter_depth", "weight_depth", "feature_depth", "image_depth",
-                      "dense_depth", "bias_depth", "positions"):
+                      "dense_depth", "bias_depth", "positions", "queue_depth", "outstanding"):
             if getattr(self, field) & (getattr(self, field) - 1):
                 raise ValueError(f"{field}={getattr(self, field)}: must be a power of two")
         if self.activation_bits not in (18, 24):
@@ -225,6 +225,9 @@ class LinearConfig:
             value, (low, high) = getattr(self, field), _BOUNDS[field]
             if not low <= value <= high:
                 raise ValueError(f"{field}={value}: must be from {low} to {high}")
+        for field in ("outstanding", "queue_depth"):
+            if getattr(self, field) & (getattr(self, field) - 1):
+                raise ValueError(f"{field}={getattr(self, field)}: must be a power of two")
         for field in ("requests", "packing"):
             if getattr(self, field) not in (0, 1):
                 raise ValueError(f"{field}={getattr(self, field)}: must be 0 or 1")

@@ -49,6 +49,13 @@ def test_a_configuration_is_made_or_refused_by_name(kind, data):
         assert config.shell["data_bits"] in (64, 128, 256)
 
 
+@pytest.mark.parametrize("kind", [Config, LinearConfig])
+@pytest.mark.parametrize("field, value", [("queue_depth", 3), ("outstanding", 6)])
+def test_what_the_shell_would_refuse_is_refused_before(kind, field, value):
+    with pytest.raises(ValueError, match=f"{field}={value}: must be a power of two"):
+        kind(**{field: value})
+
+
 @pytest.mark.parametrize("unit", UNITS.values(), ids=lambda unit: unit.name)
 @looks(30, 1000)
 @given(st.data())

@@ -41,8 +41,7 @@ def linear_machines(draw):
         rank=2 * draw(st.integers(1, min(edge // columns, 5))), tokens=draw(power(2, 32)), depth=draw(power(64, 1024)),
         lane_depth=draw(power(64, 256)), groups=draw(power(2, 16)), features=draw(power(edge // 4, 256)),
         head=draw(power(edge // 4, 64)), requests=draw(st.integers(0, 1)), packing=draw(st.integers(0, 1)),
-        address_bits=draw(st.integers(32, 40)), outstanding=draw(st.integers(1, 9)),
-        queue_depth=draw(st.integers(2, 16)))
+        address_bits=draw(st.integers(32, 40)), outstanding=draw(power(1, 16)), queue_depth=draw(power(2, 16)))
     tokens = draw(st.integers(1, config.tokens))
     rank = 2 * draw(st.integers(1, config.rank // 2))
     most = min(config.depth // tokens, config.lane_depth // (2 * rank), 3)
@@ -85,8 +84,8 @@ def image_machines(draw):
         weight_depth=draw(power(512, 1024)), bias_depth=draw(power(8, 32)), feature_depth=draw(power(128, 256)),
         image_depth=draw(power(128, 512)), dense_depth=draw(power(512, 1024)), blocks=draw(power(16, 32)),
         kernel=kernel, width=draw(st.integers(8, 40)), positions=draw(power(64, 256)),
-        address_bits=40, cache_slots=64 * draw(st.integers(1, 4)), queue_depth=draw(st.integers(2, 16)),
-        outstanding=draw(st.integers(1, 9)), activation_bits=draw(st.sampled_from([24, 18])))
+        address_bits=40, cache_slots=64 * draw(st.integers(1, 4)), queue_depth=draw(power(2, 16)),
+        outstanding=draw(power(1, 16)), activation_bits=draw(st.sampled_from([24, 18])))
     channels, outputs = draw(st.integers(1, 2)), draw(st.integers(1, config.columns))
     classes = draw(st.integers(2, config.classes))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
