@@ -221,19 +221,17 @@ class LinearConfig:
             raise ValueError(f"dots={self.dots}: must be 1, 2, 4 or 8, at most outputs={self.outputs}")
         if self.rank < 2 or self.rank % 2 or self.rank > 2 * self.subtiles:
             raise ValueError(f"rank={self.rank}: must be even, 2 to {2 * self.subtiles}")
-        for field in ("address_bits", "outstanding", "queue_depth", "clock_mhz"):
+        for field in ("address_bits", "clock_mhz"):
             value, (low, high) = getattr(self, field), _BOUNDS[field]
             if not low <= value <= high:
                 raise ValueError(f"{field}={value}: must be from {low} to {high}")
-        for field in ("outstanding", "queue_depth"):
-            if getattr(self, field) & (getattr(self, field) - 1):
-                raise ValueError(f"{field}={getattr(self, field)}: must be a power of two")
         for field in ("requests", "packing"):
             if getattr(self, field) not in (0, 1):
                 raise ValueError(f"{field}={getattr(self, field)}: must be 0 or 1")
         for field, low, high in (("tokens", 2, 256), ("depth", 16, 65536), ("lane_depth", 16, 65536),
                                  ("groups", 2, 4096), ("features", self.edge // 4, 2048),
-                                 ("head", self.edge // 4, 1024)):
+                                 ("head", self.edge // 4, 1024), ("outstanding", *_BOUNDS["outstanding"]),
+                                 ("queue_depth", *_BOUNDS["queue_depth"])):
             value = getattr(self, field)
             if not low <= value <= high or value & (value - 1):
                 raise ValueError(f"{field}={value}: must be a power of two from {low} to {high}")

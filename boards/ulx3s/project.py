@@ -76,7 +76,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         if "not installed" in str(error):
             raise NoProjectError(f"board={board.name}: no board project: {error}") from None
         raise
-    # Routed in the fewest rounds of those tried.
+    # Of the netlist as it is no other was tried.
     settings = {"device": "85k", "package": "CABGA381", "speed": 6, "mhz": config.clock_mhz, "seed": 4}
     return {
         **{f"board/{name}": text for name, text in files.items()},

@@ -5,14 +5,14 @@ from claim import Claim
 __all__ = ["shared_rules", "stream_rules", "update_rules"]
 
 
-def stream_rules(make, *, memories="any"):
+def stream_rules(make):
     """The rules of every stream of the units that ``make`` gives, whatever their memories hold and their products are.
 
     The units are ``unit_0``, ``unit_1`` and so on.
     """
     claim = Claim()
     for number, unit in enumerate(make()):
-        claim.place(unit, f"unit_{number}", memories=lambda memory: None if any(memory.init) else memories)
+        claim.place(unit, f"unit_{number}", memories=lambda memory: None if any(memory.init) else "any")
         claim.drive(unit)
         claim.streams(unit, prefix=f"unit_{number}_")
     return claim

@@ -18,7 +18,7 @@ def test_both_offer_and_take_the_same_in_every_cycle(depth, chances):
 
     async def process(ctx):
         moved = 0
-        for value in range(400):
+        for value in range(500):
             writes, reads = (int(random.random() < chance) for chance in chances)
             for queue in (ours, theirs):
                 ctx.set(queue.w_data, value % 256)
@@ -30,7 +30,7 @@ def test_both_offer_and_take_the_same_in_every_cycle(depth, chances):
                 assert ctx.get(ours.r_data) == ctx.get(theirs.r_data)
                 moved += reads
             await ctx.tick()
-        assert moved > 80
+        assert moved > 100
 
     simulator = Simulator(m)
     simulator.add_clock(1e-8)
