@@ -6,8 +6,8 @@ commands whose output is kept in ``docs/results.json``, seconds each. What stand
 - A table with a column "evidence and command" claims for itself: kind, colon, command in backticks.
 - ``[[claim]]`` in ``claims.toml`` names command and kind for a page, a section of it, or what holds a text (``match``).
 - ``[[plain]]`` says in the same way what is no claim, and why: a choice, a definition, arithmetic on the page.
-- ``[[result]]`` is a command that prints JSON; a claim's ``values`` (``forecast.total``, ``mesh.bytes/1e6:.2f``) must
-  stand on the page as the last run left them.
+- ``[[result]]`` is a command that prints JSON; a claim's ``values`` (``forecast.total``, ``mesh.bytes/1e6:.2f MB``)
+  must stand on the page as the last run left them: as whole numbers, with their unit, in this order.
 
 The narrowest entry holds: text before section before page. A figure that none covers is a fault, and so is an entry
 that covers nothing: ``tests/docs/test_ledger.py``.
@@ -210,11 +210,15 @@ class Ledger:
             return
         if kind not in KINDS:
             self.faults.append(f"{where}: kind {kind!r} must be one of {', '.join(KINDS)}")
-        values = []
+        values, at = [], 0
         for wanted in (found or {}).get("values", ()):
             text = value(wanted, self._results)
             values.append(text)
-            if text not in passage.text:
+            # Not as a part of another number or of another unit, nor one that was another value's already.
+            stands = re.compile(rf"(?<![\w.,]){re.escape(text)}(?![.,]?\w)").search(passage.text, at)
+            if stands:
+                at = stands.end()
+            else:
                 self.faults.append(f"{where}: {wanted} was {text} in the last run of "
                                    f"{self._commands.get(wanted.split('.')[0])!r}, which does not stand there")
         self.entries.append(Entry(passage, kind, command, tuple(values)))
@@ -274,13 +278,14 @@ class Ledger:
 
 
 def value(wanted: str, results: dict[str, Any]) -> str:
-    """A value of the last run as a page writes it: ``id.key.key``, perhaps ``/divisor``, perhaps ``:format``."""
+    """A value of the last run as a page writes it: ``id.key.key``, perhaps ``/divisor``, perhaps ``:format unit``."""
     path, _, form = wanted.partition(":")
+    form, space, unit = form.partition(" ")
     path, _, divisor = path.partition("/")
     found: Any = results
     for key in path.split("."):
         found = found[int(key)] if isinstance(found, list) else found[key]
-    return format(found / float(divisor) if divisor else found, form or ",")
+    return format(found / float(divisor) if divisor else found, form or ",") + space + unit
 
 
 def _where(each: dict[str, Any]) -> str:

@@ -157,17 +157,22 @@ def test_an_entry_that_covers_nothing_is_a_fault(page):
     assert _faults(page, claims) == ["claims.toml: covers nothing: 'page.md', 'gone'"]
 
 
-@pytest.mark.parametrize("cycles, faults", [(1234, 0), (1235, 1)])
-def test_the_page_must_say_what_the_last_run_said(page, cycles, faults):
+@pytest.mark.parametrize("cycles, wanted, faults", [
+    (1234, ["run.cycles"], 0), (1234, ["run.cycles:, cycles"], 0), (1235, ["run.cycles"], 1),
+    pytest.param(234, ["run.cycles"], 1, id="a part of a number"),
+    pytest.param(1234, ["run.cycles:, bytes"], 1, id="of another unit"),
+    pytest.param(1234, ["run.cycles", "run.cycles"], 1, id="another value's place")])
+def test_the_page_must_say_what_the_last_run_said(page, cycles, wanted, faults):
     claims = {"claim": [*COVER, {"page": "page.md", "section": "Title", "command": "make test", "kind": "forecast",
-                                 "values": ["run.cycles"]}],
+                                 "values": wanted}],
               "result": [{"id": "run", "command": "make test", "keep": ["cycles"]}]}
     assert len(_faults(page, claims, {"run": {"cycles": cycles}})) == faults
 
 
-def test_a_value_has_divisor_and_format():
+def test_a_value_has_divisor_format_and_unit():
     results = {"run": {"bytes": 1_234_567, "rows": [{"a b": 3}]}}
     assert ledger.value("run.bytes/1e6:.2f", results) == "1.23"
+    assert ledger.value("run.bytes/1e6:.1f MB", results) == "1.2 MB"
     assert ledger.value("run.bytes", results) == "1,234,567"
     assert ledger.value("run.rows.0.a b", results) == "3"
 
