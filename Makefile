@@ -155,6 +155,7 @@ evidence-ledger: $(LLM_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh
 	time $(BIN)/python docs/ledger.py --run
 	time $(BIN)/python docs/examples/peers.py
+	time $(BIN)/python docs/examples/scale_sim.py
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)

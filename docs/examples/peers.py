@@ -3,10 +3,10 @@
 - ``area``: a PE and a mesh of 8 x 8 by open synthesis, for both of AMD's families, beside a textbook mesh of the same
   operands in plain Verilog: one weight register, no streams. A minute or two.
 - ``generation``: processor time and size of the Verilog of meshes from 8 x 8 to 64 x 64.
-- ``cycles``: weight-stationary products by SCALE-Sim's published formula, which loads a tile, then streams, then
-  drains, and by ours, which load under compute: the stand-alone mesh by its own law, the machine of the preset
-  edge-qlora-genesys2 by its forecast, both of which tests hold to simulated RTL. No other generator of such Verilog was
-  found on PyPI; SCALE-Sim is a model and makes none.
+- ``cycles``: weight-stationary products by SCALE-Sim's formula, which loads a tile, then streams, then drains, and by
+  ours, which load under compute: the stand-alone mesh by its own law, the machine of the preset edge-qlora-genesys2 by
+  its forecast, both of which tests hold to simulated RTL. ``scale_sim.py`` beside this asks SCALE-Sim itself. No other
+  generator of such Verilog was found on PyPI; SCALE-Sim is a model and makes none.
 - ``published``: what papers say of themselves; nothing of it was measured here.
 """
 import argparse
@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from scale_sim import MESHES, TILES, TOKENS, formula, products
+
 from gradloom.boards import find
 from gradloom.boards.area import area
 from gradloom.rtl.array.mesh import Mesh
@@ -25,8 +27,6 @@ from gradloom.rtl.array.pe import PE, Precision
 from gradloom.rtl.emit import emit
 
 PRECISION = Precision()
-#: Outputs and inputs of the linears of a block of SmolLM2-135M.
-BLOCK = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536))
 
 TEXTBOOK = """\
 module textbook_pe (input clk, input load, input signed [{x}:0] x_i, output reg signed [{x}:0] x_o,
@@ -115,32 +115,19 @@ def generation() -> list[dict[str, Any]]:
     return rows
 
 
-def scale_sim(m: int, k: int, n: int, rows: int, columns: int) -> int:
-    """Cycles of a weight-stationary product ``[m, k] x [k, n]``, by SCALE-Sim's formula."""
-    return -(-k // rows) * -(-n // columns) * (2 * rows + columns + m - 2) - 1
-
-
 def cycles() -> list[dict[str, Any]]:
     """Products by SCALE-Sim's formula and by ours."""
     from gradloom.rtl.cli_sweep import block_products
     from gradloom.rtl.presets import PRESETS
     from gradloom.sim.linear_perf import forecast_products
 
-    rows = []
-    for size, m in ((8, 8), (16, 16), (16, 64)):
-        tiles = 64
-        rows.append({"what": f"{tiles} tiles of {m} rows, mesh of {size} x {size}",
-                     "macs_a_pe": tiles * m,
-                     "scale_sim": tiles * (2 * size + size + m - 2) - 1,
-                     "gradloom": Mesh(rows=size, columns=size).cycles(tiles, m), "by": "law of the mesh"})
     config = PRESETS["edge-qlora-genesys2"].config
-    for tokens in (16, 64):
-        ours = forecast_products(block_products(config, rank=0, tokens=tokens), config=config).total
-        rows.append({"what": f"seven linears of a SmolLM2-135M block, {tokens} tokens, array of 64 x 8",
-                     "macs_a_pe": sum(n * k * tokens for n, k in BLOCK) // (64 * 8),
-                     "scale_sim": sum(scale_sim(tokens, k, n, 64, 8) for n, k in BLOCK),
-                     "gradloom": ours, "by": "forecast, with memory and bus"})
-    return rows
+    ours = [(Mesh(rows=size, columns=size).cycles(TILES, m), "law of the mesh") for size, m in MESHES]
+    ours += [(forecast_products(block_products(config, rank=0, tokens=tokens), config=config).total,
+              "forecast, with memory and bus") for tokens in TOKENS]
+    return [{"what": what, "macs_a_pe": sum(m * k * n for m, k, n in shapes) // (height * width),
+             "scale_sim": sum(formula(*each, height, width) for each in shapes), "gradloom": found, "by": by}
+            for (what, shapes, height, width), (found, by) in zip(products(), ours, strict=True)]
 
 
 def published() -> list[dict[str, Any]]:
