@@ -123,8 +123,12 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
         Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
         Step(f"# wires may leave their net's box by {_MARGIN} tiles: settings in board/build/netlist.json",
              lambda: _widen(made / "netlist.json")),
-        # The usual placer (heap) needs a third more wire for this much of the chip. The first router takes hours.
-        tool(route_command(settings, "--lpf", "pins.lpf", "--placer", "static", "--router", "router2"), folder),
+        # The usual placer (heap) needs a third more wire for this much of the chip. The first router takes hours. The
+        # second leaves a net as it is where nobody contends for its wires, however long they are; but not where the
+        # clock is missed so.
+        tool(route_command(settings, "--lpf", "pins.lpf", "--placer", "static", "--router", "router2", "--tmg-ripup"),
+             folder, f"; where clock_mhz={settings['mhz']} is out of reach (build/place.log), generate the design with "
+             f"another --set clock_mhz, or place it with another seed in board/settings.json"),
         Step("# frequency, use and worst path to report.json", note),
         tool(pack, folder),
         Step("mv board/build/gradloom.bit board/gradloom.bit",
@@ -185,8 +189,9 @@ def _settings(directory: Path) -> dict[str, Any]:
     return settings
 
 
-def tool(args: tuple[str, ...], folder: Path) -> Step:
-    """A program of nextpnr's package, which need not be on PATH; shown as a shell would have it."""
+def tool(args: tuple[str, ...], folder: Path, hint: str = "") -> Step:
+    """A program of nextpnr's package, which need not be on PATH; shown as a shell would have it. ``hint`` is said where
+    it fails."""
     function = f"run_{args[0].replace('-', '_')}"
 
     def action() -> None:
@@ -194,7 +199,7 @@ def tool(args: tuple[str, ...], folder: Path) -> Step:
             [sys.executable, "-P", "-c", f"import sys, {_PACKAGE}; sys.exit({_PACKAGE}.{function}(sys.argv[1:]))",
              *args[1:]], cwd=folder, check=False).returncode
         if code:
-            raise FlowError(f"{args[0]} ended with exit code {code}")
+            raise FlowError(f"{args[0]} ended with exit code {code}{hint}")
 
     return Step(f"(cd board && yowasp-{' '.join(args)})", action)
 

@@ -1,6 +1,6 @@
 """DSP slices by name: Verilog that stands in, in synthesis, for what a synthesiser might not fit into one."""
 
-__all__ = ["pe_primitive", "multiply_add_primitive", "add_primitive", "MODEL_FAMILY"]
+__all__ = ["pe_primitive", "multiply_add_primitive", "add_primitive", "interpolator_primitive", "MODEL_FAMILY"]
 
 #: The family whose slice Yosys can simulate. Of the other one's slice, the same subset of ports is used.
 MODEL_FAMILY = "xc7"
@@ -32,22 +32,24 @@ def _slice(cell, options, ports):
     ]
 
 
-def _multiplier(a, a_width, b, b_width, product, *, b_enable="1'b1"):
-    """Lines of an instance of the ECP5's multiplier with registers at its inputs and its output, ``b``'s with an
-    enable. Without a name of theirs those registers end up in fabric, and half a cycle on the way."""
+def _multiplier(a, a_width, b, b_width, product, *, enable="1'b1", b_enable="1'b1", late=True, name="multiplier"):
+    """Lines of an instance of the ECP5's multiplier with registers at its inputs and, if it is ``late``, at its output,
+    ``b``'s with an enable of its own. Without a name of theirs those registers end up in fabric, and half a cycle on
+    the way."""
     ports = {port: "1'b0" for port in (
         "SIGNEDA", "SIGNEDB", "SOURCEA", "SOURCEB", "CLK1", "CLK2", "CLK3", "CE2", "CE3", "RST0", "RST1", "RST2",
         "RST3")}
-    ports |= {"SIGNEDA": "1'b1", "SIGNEDB": "1'b1", "CLK0": "clk", "CE0": "1'b1", "CE1": b_enable}
+    ports |= {"SIGNEDA": "1'b1", "SIGNEDB": "1'b1", "CLK0": "clk", "CE0": enable, "CE1": b_enable}
     for letter, signal, width in (("A", a, a_width), ("B", b, b_width)):
         ports |= {f"{letter}{n}": f"{signal}[{min(n, width - 1)}]" for n in range(18)}
     ports |= {f"C{n}": "1'b0" for n in range(18)} | {f"P{n}": f"{product}[{n}]" for n in range(36)}
-    options = {"REG_INPUTA_CLK": "CLK0", "REG_INPUTA_CE": "CE0", "REG_INPUTB_CLK": "CLK0", "REG_INPUTB_CE": "CE1",
-               "REG_OUTPUT_CLK": "CLK0", "REG_OUTPUT_CE": "CE0"}
+    options = {"REG_INPUTA_CLK": "CLK0", "REG_INPUTA_CE": "CE0", "REG_INPUTB_CLK": "CLK0", "REG_INPUTB_CE": "CE1"}
+    if late:
+        options |= {"REG_OUTPUT_CLK": "CLK0", "REG_OUTPUT_CE": "CE0"}
     return [
         "  MULT18X18D #(",
         ",\n".join(f'    .{key}("{value}")' for key, value in options.items()),
-        "  ) multiplier (",
+        f"  ) {name} (",
         ",\n".join(f"    .{port}({value})" for port, value in ports.items()),
         "  );",
     ]
@@ -115,15 +117,38 @@ def _pe_of_multiplier(precision, name):
     ]) + "\n"
 
 
+def _sum_of_products(unit):
+    """Lines that make ``total`` of the products of ``a``'s halves, which one multiplier does not take. Three addends
+    become two without a carry, and half a unit stands where the upper product has no bits."""
+    low, width = 17, unit.width
+    if unit.half is not None and unit.half >= low:
+        return None
+    half = "" if unit.half is None else f" | {width}'d{1 << unit.half}"
+    return [
+        f"  wire [17:0] a_low = {{1'b0, a[{low - 1}:0]}};",
+        f"  wire signed [17:0] a_high = $signed(a[{unit.a_width - 1}:{low}]);",
+        "  wire signed [35:0] high;",
+        *_multiplier("a_low", 18, "b", unit.b_width, "product", name="multiplier_low"),
+        *_multiplier("a_high", 18, "b", unit.b_width, "high", name="multiplier_high"),
+        f"  wire signed [{width - 1}:0] below = product, gated = add ? c : {width}'sd0, shifted = high;",
+        f"  wire [{width - 1}:0] above = shifted << {low}{half};",
+        f"  wire [{width - 1}:0] carries = (below & gated | below & above | gated & above) << 1;",
+        f"  wire signed [{width - 1}:0] total = (below ^ gated ^ above) + carries;",
+    ]
+
+
 def _multiply_add_of_multiplier(unit, name):
     """A multiply-add on an ECP5, likewise."""
+    single = _multiplier("a", unit.a_width, "b", unit.b_width, "product")
     if unit.a_width > 18:
-        return None
-    if unit.half is None:
-        sums = [*_gated_sum("sum", "product", 36, "c", unit.width, "add", width=unit.width),
+        sums = _sum_of_products(unit)
+        if sums is None:
+            return None
+    elif unit.half is None:
+        sums = [*single, *_gated_sum("sum", "product", 36, "c", unit.width, "add", width=unit.width),
                 f"  wire [{unit.width - 1}:0] total = sum[{unit.width - 1}:0];"]
     else:
-        sums = [f"  wire signed [{unit.width - 1}:0] total = product + (add ? c : {unit.width}'sd0)"
+        sums = [*single, f"  wire signed [{unit.width - 1}:0] total = product + (add ? c : {unit.width}'sd0)"
                 f" + {unit.width}'sd{1 << unit.half};"]
     tie = [] if unit.half is None else ["  output reg tie = 0;"]
     names = "clk, rst, a, b, c, add, p" + (", tie" if tie else "")
@@ -136,7 +161,6 @@ def _multiply_add_of_multiplier(unit, name):
         f"  output reg signed [{unit.width - 1}:0] p = 0;",
         *tie,
         "  wire signed [35:0] product;",
-        *_multiplier("a", unit.a_width, "b", unit.b_width, "product"),
         *sums,
         "  always @(posedge clk)",
         "    if (rst) begin p <= 0;" + (" tie <= 0;" if tie else "") + " end",
@@ -264,5 +288,42 @@ def add_primitive(width, *, family, name):
         f"  assign addend = {_extended('a', width, 48)};",
         f"  assign p = total[{width - 1}:0];",
         *_slice("DSP48E2" if newer else "DSP48E1", options, ports),
+        "endmodule",
+    ]) + "\n"
+
+
+def interpolator_primitive(table, *, family, name):
+    """Module ``name`` with the ports of :class:`~gradloom.rtl.stream.interpolator.Interpolator` whose pieces are in a
+    block of memory: eight LUTs a bit, and the wires to them, are too slow where a LUT has four inputs (``ecp5``; None
+    for others). The multiplier's input registers take what the block says, so its product is added up as it comes."""
+    base, slope = table.table
+    rest, low, high = table.rest, int(slope.max()).bit_length(), int(base.max()).bit_length()
+    if family != "ecp5" or slope.min() < 0 or max(low, rest) > 17:
+        return None
+    total = table.frac_out + rest + 1
+    return "\n".join([
+        f"module {name} (enable, x, y, clk);",
+        "  input clk, enable;",
+        f"  input [{table.frac_in - 1}:0] x;",
+        f"  output [{table.frac_out}:0] y;",
+        f'  (* rom_style = "block" *) reg [{high + low - 1}:0] pieces [0:{len(base) - 1}];',
+        "  initial begin",
+        *(f"    pieces[{n}] = {high + low}'d{(int(b) << low) + int(s)};"
+          for n, (b, s) in enumerate(zip(base, slope, strict=True))),
+        "  end",
+        f"  reg [{high + low - 1}:0] piece = 0;",
+        f"  reg [{rest - 1}:0] rest = 0;",
+        f"  reg [{high - 1}:0] base = 0;",
+        f"  reg [{total - 1}:0] total = 0;",
+        "  wire [35:0] product;",
+        f"  wire [17:0] slope = piece[{low - 1}:0], rest_of = rest;",
+        *_multiplier("slope", 18, "rest_of", 18, "product", enable="enable", b_enable="enable", late=False),
+        "  always @(posedge clk) if (enable) begin",
+        f"    piece <= pieces[x[{table.frac_in - 1}:{rest}]];",
+        f"    rest <= x[{rest - 1}:0];",
+        f"    base <= piece[{high + low - 1}:{low}];",
+        f"    total <= product + {{base, {rest}'d{1 << rest - 1}}};",
+        "  end",
+        f"  assign y = total[{total - 1}:{rest}];",
         "endmodule",
     ]) + "\n"

@@ -94,20 +94,22 @@ class Counters(wiring.Component):
         counter(self.health.underflowed, "UNDERFLOWED")
         counter(self.health.norm, "GRADIENT_NORM_LO", "GRADIENT_NORM_HI")
 
-        memory = Memory(shape=32, depth=PHASES, init=[])
+        # The last bit stays: the count went beyond the others.
+        memory = Memory(shape=33, depth=PHASES, init=[])
         m.submodules.phases = memory
         wr = memory.write_port()
         rd, host = memory.read_port(domain="comb"), memory.read_port(domain="comb")
         used = Signal(PHASES)  # since the bell
         counting, phase = Signal(), Signal(3)
-        total = Signal(33)
+        before, total = Signal(33), Signal(33)
         m.d.sync += [counting.eq(self.counting & ~self.clear), phase.eq(self.phase)]
         m.d.comb += [
             rd.addr.eq(phase),
+            before.eq(Mux(used.bit_select(phase, 1), rd.data, 0)),
             wr.addr.eq(phase),
             wr.en.eq(counting),
-            total.eq(Mux(used.bit_select(phase, 1), rd.data, 0) + 1),
-            wr.data.eq(total[:32] | total[32].replicate(32)),
+            total.eq(before[:32] + 1),
+            wr.data.eq(Cat(total[:32], total[32] | before[32])),
             host.addr.eq(self.raddr[2:5]),
         ]
         with m.If(counting):
@@ -116,6 +118,6 @@ class Counters(wiring.Component):
             m.d.sync += used.eq(0)
         for i in range(PHASES):
             m.d.comb += self.value[f"PHASE_CYCLES{i}"].value.eq(
-                Mux(used.bit_select(host.addr, 1), host.data, 0)
+                Mux(used.bit_select(host.addr, 1), host.data[:32] | host.data[32].replicate(32), 0)
             )
         return m

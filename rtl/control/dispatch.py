@@ -100,9 +100,12 @@ class Dispatch(wiring.Component):
         parts = COMMAND_BYTES * 8 // self.data_bits
         command = Signal(Command)
         remaining = Signal(24)
+        # Whether none remain, or one, from registers: a count stays for three cycles at least.
+        none, one = Signal(), Signal()
+        m.d.sync += [none.eq(remaining == 0), one.eq(remaining == 1)]
         part = Signal(range(max(parts, 2)))
         control = data.View(ControlOperands, command.args)
-        is_control, known = Signal(), Signal()
+        is_control, known, queued = Signal(), Signal(), Signal()
         slot, count, mark = Signal(32), Signal(32), Signal()
         entry, beat = self.o.payload, self.i.payload
         m.d.comb += [
@@ -120,7 +123,7 @@ class Dispatch(wiring.Component):
             self.control_post.eq(command.post),
         ]
 
-        with m.FSM(init="HALT"):
+        with m.FSM(init="HALT") as state:
             with m.State("HALT"):
                 m.d.sync += [self.index.eq(self.first), remaining.eq(self.commands), part.eq(0)]
                 with m.If(self.run):
@@ -128,7 +131,7 @@ class Dispatch(wiring.Component):
             with m.State("COLLECT"):
                 with m.If(~self.run):
                     m.next = "HALT"
-                with m.Elif(remaining == 0):
+                with m.Elif(none):
                     m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.PROGRAM_UNENDED)]
                     m.next = "STUCK"
                 with m.Elif(self.i.valid):
@@ -152,6 +155,7 @@ class Dispatch(wiring.Component):
                 m.d.sync += [
                     is_control.eq(command.engine == Engine.CONTROL),
                     known.eq(command.engine < len(Engine)),
+                    queued.eq((command.engine != Engine.CONTROL) & (command.engine < len(Engine))),
                     slot.eq(command.slot),
                     count.eq(command.count),
                     mark.eq(0),
@@ -194,11 +198,11 @@ class Dispatch(wiring.Component):
                     with m.If(self.control_grant):
                         m.next = "EXECUTE"
                 with m.Else():
-                    m.d.comb += [self.o.valid.eq(1), self.blocked.eq(~self.o.ready)]
+                    m.d.comb += self.blocked.eq(~self.o.ready)
                     with m.If(self.o.ready):
                         # As NEXT, a cycle earlier.
                         m.d.comb += self.progress.eq(1)
-                        m.d.sync += [self.index.eq(self.index + 1), remaining.eq(remaining - 1)]
+                        m.d.sync += [self.index.eq(self.index + 1), remaining.eq(remaining - 1), none.eq(one)]
                         m.next = "COLLECT"
             with m.State("EXECUTE"):
                 with m.If(~self.run):
@@ -252,7 +256,7 @@ class Dispatch(wiring.Component):
                 m.next = "NEXT"
             with m.State("NEXT"):
                 m.d.comb += self.progress.eq(1)
-                m.d.sync += [self.index.eq(self.index + 1), remaining.eq(remaining - 1)]
+                m.d.sync += [self.index.eq(self.index + 1), remaining.eq(remaining - 1), none.eq(one)]
                 m.next = "COLLECT"
             if self.requests:
                 with m.State("YIELD"):
@@ -267,7 +271,11 @@ class Dispatch(wiring.Component):
             with m.State("STUCK"):
                 with m.If(~self.run):
                     m.next = "HALT"
-        m.d.comb += [self.hits.eq(valid.hits), self.misses.eq(count - valid.hits)]
+        m.d.comb += [
+            self.o.valid.eq(state.ongoing("DISPATCH") & self.run & queued),
+            self.hits.eq(valid.hits),
+            self.misses.eq(count - valid.hits),
+        ]
         with m.If(self.cache_clear):
             m.d.comb += valid.clear.eq(1)
         return m

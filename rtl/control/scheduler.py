@@ -135,7 +135,7 @@ class Scheduler(wiring.Component):
             w, s, d = (Signal(bits + 1, name=f"{name}_{p}") for p in ("write", "start", "done"))
             ready[int(e)] = ~((w[:bits] == d[:bits]) & (w[bits] != d[bits]))
             push = Signal(name=f"{name}_push")
-            m.d.comb += push.eq(self.i.valid & self.i.ready & (self.i.payload.engine == int(e)))
+            m.d.comb += push.eq(self.i.valid & ready[int(e)] & (self.i.payload.engine == int(e)))
 
             # LOAD and STORE have no more operands than these.
             used = 96 if e in (Engine.LOAD, Engine.STORE) else 160

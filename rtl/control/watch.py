@@ -43,13 +43,14 @@ class Watch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         clock = Signal(32)
+        runs = Signal()  # ``clock`` is not 0
         moving = Signal()
         m.d.sync += moving.eq(self.moved)
         m.d.comb += self.expired.eq((clock == 1) & ~moving)
         with m.If(moving | self.rewind):
-            m.d.sync += clock.eq(self.watchdog)
-        with m.Elif(clock.any()):
-            m.d.sync += clock.eq(clock - 1)
+            m.d.sync += [clock.eq(self.watchdog), runs.eq(self.watchdog.any())]
+        with m.Elif(runs):
+            m.d.sync += [clock.eq(clock - 1), runs.eq(clock != 1)]
         quiet = Signal(range(_DEADLOCK_CYCLES + 1))
         m.d.comb += self.locked.eq(quiet == _DEADLOCK_CYCLES)
         with m.If(self.stuck & ~self.locked):

@@ -3,6 +3,8 @@ from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ..array.primitive import interpolator_primitive
+
 __all__ = ["Interpolator"]
 
 
@@ -52,3 +54,7 @@ class Interpolator(wiring.Component):
             ]
         m.d.comb += self.y.eq(total[rest:])
         return m
+
+    def primitive(self, *, family, name):
+        """Verilog of this module with its table in a block of memory, for synthesis where that is faster."""
+        return interpolator_primitive(self.table, family=family, name=name)

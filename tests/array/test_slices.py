@@ -10,6 +10,8 @@ import pytest
 from gradloom.rtl.array.pe import PE, Precision
 from gradloom.rtl.array.slices import Add, MultiplyAdd
 from gradloom.rtl.emit import convert
+from gradloom.rtl.formats.interpolation import Interpolation
+from gradloom.rtl.stream.interpolator import Interpolator
 from gradloom.rtl.yosys import yosys_files
 
 HERE = Path(__file__).parent
@@ -19,7 +21,10 @@ UNITS = {
 }
 OF_MULTIPLIERS = {
     "mac": lambda: MultiplyAdd(a=16, b=18, width=45), "round": lambda: MultiplyAdd(a=18, b=18, width=45, half=15),
+    "wide": lambda: MultiplyAdd(a=27, b=18, width=46, half=15), "both": lambda: MultiplyAdd(a=24, b=18, width=45),
     "pe": lambda: PE(precision=Precision(x=18)),
+    "power": lambda: Interpolator(table=Interpolation(function="exp2")),
+    "log": lambda: Interpolator(table=Interpolation(function="log2", frac_in=21)),
 }
 ONLY_E2 = {"round", "pe"}
 
@@ -71,8 +76,13 @@ def test_the_ecp5s_multiplier_does_what_the_unit_does(tmp_path, monkeypatch):
 def test_what_only_a_dsp48e2_can_do_has_no_other_stand_in():
     for name, make in UNITS.items():
         assert (make().primitive(family="xc7", name=name) is None) == (name in ONLY_E2)
-        # An operand is wider than its multiplier.
-        assert make().primitive(family="ecp5", name=name) is None
+        # A PE's operand is wider than its multiplier; a sum takes two of them.
+        assert (make().primitive(family="ecp5", name=name) is None) == (name in ("add", "narrow", "pe"))
+    # Pieces that fall, or that a multiplier does not take, stay in LUTs.
+    assert Interpolator(table=Interpolation(function="rsqrt")).primitive(family="ecp5", name="root") is None
+    assert Interpolator(table=Interpolation(function="exp2", index=2)).primitive(family="ecp5", name="few") is None
+    # Half a unit has no place beside the upper product.
+    assert MultiplyAdd(a=27, b=18, width=45, half=17).primitive(family="ecp5", name="round") is None
     assert all(make().primitive(family="ecp5", name=name) for name, make in OF_MULTIPLIERS.items())
 
 

@@ -253,7 +253,7 @@ def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkey
         assert all((where / source).is_file() for source in sources)
         (where / "build" / "netlist.json").write_text(json.dumps({"modules": {top: {"cells": {}}}}))
 
-    def tool(args, where):
+    def tool(args, where, hint=""):
         def action():
             if args[0] == "nextpnr-ecp5":
                 module = json.loads((where / "build" / "netlist.json").read_text())["modules"]["gradloom_ulx3s"]
