@@ -7,6 +7,7 @@ from typing import Any
 import axi
 import control
 import queues
+import softmax
 import streams
 import sums
 import valid
@@ -25,6 +26,7 @@ from gradloom.rtl.linear.operands import OperandQueue
 from gradloom.rtl.linear.words import PRECISION
 from gradloom.rtl.lora.forward import LoraForward
 from gradloom.rtl.lora.head import _ClassLane
+from gradloom.rtl.loss.softmax import SoftmaxCrossEntropy
 from gradloom.rtl.memory.read_dma import ReadDMA
 from gradloom.rtl.memory.write_dma import WriteDMA
 from gradloom.rtl.presets import PRESETS
@@ -174,6 +176,10 @@ PROOFS += [
             **_pair(sums.class_lane, _ClassLane, "tag[3].first", "tag[2].first", classes=_config.classes,
                     depth=_config.rank * _config.taps, rows=_config.rows, activation=_config.activation))
       for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))),
+    Proof(name=f"sums-softmax-{_IMAGES.classes}", rule="sums never wrap", preset=f"{_KV260}, {_ULX3S}",
+          method="induction", depth=8, cut=_FREE, found_within=24,
+          **_pair(softmax.softmax, SoftmaxCrossEntropy, "total.eq((total >> fall8) + term)",
+                  "total.eq(((total >> fall8) + term)[:sum_width - 1])", max_length=_IMAGES.classes)),
     *(Proof(name=f"sums-channels-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=5,
             found_within=16,
             **_pair(sums.channels, Accumulate, "write.en.eq(later.valid & ~later.last)",
