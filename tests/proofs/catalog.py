@@ -25,7 +25,7 @@ from gradloom.rtl.linear.feet import Foot, HiddenFoot
 from gradloom.rtl.linear.operands import OperandQueue
 from gradloom.rtl.linear.words import PRECISION
 from gradloom.rtl.lora.forward import LoraForward
-from gradloom.rtl.lora.head import _ClassLane
+from gradloom.rtl.lora.head import Head, _ClassLane
 from gradloom.rtl.loss.softmax import SoftmaxCrossEntropy
 from gradloom.rtl.memory.read_dma import ReadDMA
 from gradloom.rtl.memory.write_dma import WriteDMA
@@ -180,6 +180,11 @@ PROOFS += [
           method="induction", depth=8, cut=_FREE, found_within=24,
           **_pair(softmax.softmax, SoftmaxCrossEntropy, "total.eq((total >> fall8) + term)",
                   "total.eq(((total >> fall8) + term)[:sum_width - 1])", max_length=_IMAGES.classes)),
+    *(Proof(name=f"sums-losses-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=2,
+            cut=(*_FREE, "cutpoint w:unit.softmax.o_loss__*"), found_within=12,
+            **_pair(softmax.losses, Head, "loss.eq(loss + softmax.o_loss.p.loss)",
+                    "loss.eq((loss + softmax.o_loss.p.loss)[:26])", config=_config))
+      for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))),
     *(Proof(name=f"sums-channels-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=5,
             found_within=16,
             **_pair(sums.channels, Accumulate, "write.en.eq(later.valid & ~later.last)",

@@ -1,14 +1,16 @@
 """Sums of softmax and of the losses: none wraps, of as many classes and samples as there may be."""
-from amaranth.hdl import Cat, Const, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Mux, Signal, Value
+from amaranth.lib import data
 from amaranth.utils import ceil_log2
 from claim import Claim
 from sums import _chain
 
 from gradloom.rtl.config import ACTIVATION
 from gradloom.rtl.formats.fixed import round_shift_hdl
+from gradloom.rtl.lora.head import Head, HeadOperands
 from gradloom.rtl.loss.softmax import _CLAMP, _EXP2, _FRAC, _LN2, _LOG2, _LOG2E, SoftmaxCrossEntropy
 
-__all__ = ["softmax"]
+__all__ = ["losses", "softmax"]
 
 #: Bounds by the formats alone: of a logit that is scaled by log2(e), with 12 bits more than its logarithm has; of that
 #: logarithm; of its integer part.
@@ -208,3 +210,42 @@ def _second_pass(claim, inside, component):
     claim.cover("gradient_of_minus_1", component.o.valid & (Value.cast(d).as_signed() == -(1 << 16)))
     claim.cover("greatest_gradient", component.o.valid & (Value.cast(d).as_signed() == 1 << 16))
     claim.cover("loss", component.o_loss.valid & (component.o_loss.p.loss > 1 << 23))
+
+
+def losses(unit=Head, *, config):
+    """Losses of all samples since a command of ``first``, and how many of them were right, as long as the greatest
+    loss there may be, once for each, fits the sum. Softmax is cut: it may give a loss in any cycle but in which a
+    command starts, and none greater than :func:`softmax` says."""
+    claim = Claim()
+    m = claim.m
+    head = unit(rows=config.rows, rank=config.rank, max_taps=config.taps, max_classes=config.classes,
+                activation=config.activation)
+    inside = claim.place(head, memories=lambda memory: "any")
+    claim.drive(head)
+    comes, told = inside["softmax.o_loss__valid"], inside["softmax.o_loss__payload"]
+    start, most = inside.wire("start"), most_loss(config.classes)
+    begins = start & data.View(HeadOperands, inside["args"]).first
+    claim.assume("not_at_the_start", ~(comes & start))
+    claim.assume("loss_bounded", told[:25] <= most)
+    # What a command of ``last`` tells.
+    word, = (each for each in inside.find("w_data", wires=True) if len(each) == 48 + 32 + 32)
+    loss, samples, correct = word[:48], word[48:80], word[80:]
+    limit = 1 << len(loss)
+    exact, bound = (Signal(len(loss) + 2, name=name) for name in ("exact", "bound"))
+    with m.If(begins):
+        m.d.sync += [exact.eq(0), bound.eq(0)]
+    with m.Elif(comes):
+        m.d.sync += exact.eq(exact + told[:25])
+        with m.If(bound < limit):
+            m.d.sync += bound.eq(bound + most)
+    claim.check("loss_exact", (bound >= limit) | (loss == exact))
+    claim.lemma("loss_bounded_by_terms", (bound >= limit) | (exact <= bound))
+    claim.cover("adds_up", (bound < limit) & (exact > 1 << 25))
+    for name, value, counts in (("samples", samples, 1), ("correct", correct, told[25])):
+        count = Signal(33, name=f"{name}_count")
+        with m.If(begins):
+            m.d.sync += count.eq(0)
+        with m.Elif(comes & ~count[-1]):
+            m.d.sync += count.eq(count + counts)
+        claim.check(f"{name}_exact", count[-1] | (value == count))
+    return claim
