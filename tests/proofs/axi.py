@@ -10,7 +10,7 @@ from gradloom.rtl.memory.window import burst_beats
 from gradloom.rtl.memory.write_dma import WriteDMA
 
 __all__ = ["register_file", "read_window", "read_protocol", "write_window", "write_protocol",
-           "load_returns", "store_returns"]
+           "held", "load_returns", "store_returns"]
 
 
 class Channel:
@@ -320,7 +320,7 @@ def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
     inside = claim.place(dma, memories=lambda memory: "any")
     claim.drive(dma)
-    long = _held(claim, dma.abort)
+    long = held(claim, dma.abort)
     claim.lemma("states", inside.state())
     claim.check("in_its_first_state", ~long | inside.state("IDLE"))
     claim.check("without_error", ~long | (~dma.port.error.valid & ~inside["failed"]))
@@ -340,7 +340,7 @@ def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
     inside = claim.place(dma, memories=lambda memory: "any")
     claim.drive(dma)
-    long = _held(claim, dma.abort)
+    long = held(claim, dma.abort)
     claim.lemma("states", inside.state())
     claim.check("in_its_first_state", ~long | inside.state("IDLE"))
     claim.check("without_error", ~long | (~dma.port.error.valid & ~inside["failed"]))
@@ -353,8 +353,8 @@ def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     return claim
 
 
-def _held(claim, signal):
-    """High while ``signal`` has been for 4 cycles."""
-    count = Signal(3, name="held_for")
-    claim.m.d.sync += count.eq(Mux(signal, Mux(count == 4, 4, count + 1), 0))
-    return (count == 4) & signal
+def held(claim, signal):
+    """High in the 4th cycle of ``signal``, which is how long the sequencer holds ``abort``, and while it goes on."""
+    count = Signal(2, name="held_for")
+    claim.m.d.sync += count.eq(Mux(signal, Mux(count == 3, 3, count + 1), 0))
+    return (count == 3) & signal
