@@ -7,6 +7,7 @@ from typing import Any
 import axi
 import control
 import queues
+import sequencer
 import softmax
 import streams
 import sums
@@ -19,6 +20,7 @@ from gradloom.rtl.array.feet import Accumulate
 from gradloom.rtl.array.pe import PE, Precision
 from gradloom.rtl.control.axilite import RegisterFile
 from gradloom.rtl.control.scheduler import Scheduler
+from gradloom.rtl.control.sequencer import Sequencer
 from gradloom.rtl.control.signature import ENGINES
 from gradloom.rtl.control.valid import ValidBits
 from gradloom.rtl.linear.feet import Foot, HiddenFoot
@@ -154,6 +156,11 @@ PROOFS += [
             **_pair(control.scheduler_turns, Scheduler, '~(out["wait"] & ~nonzero).any()',
                     '(out["wait"] & nonzero).any()', depth=_depth))
       for _preset, _depth in _DEPTHS),
+    *(Proof(name=f"sequencer-returns-{_preset}", rule="after any error back to idle", preset=_preset,
+            method="induction", depth=6, found_within=30,
+            **_pair(sequencer.returns, Sequencer, "sched.hold.eq(faults.fault | ~run)", "sched.hold.eq(0)",
+                    shell=_config.shell))
+      for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS), (_GENESYS2, _LANGUAGE))),
     *(Proof(name=f"valid-bits-{_slots}", rule="the cache loses and doubles nothing", preset=_preset, method="induction",
             depth=10, found_within=20,
             **_pair(valid.valid_bits, ValidBits, "Mux(address == stop, high, ~0)", "Mux(address == stop, low, ~0)",
