@@ -27,9 +27,10 @@ class ValidBits(wiring.Component):
     start : ``In(1)``
         Begin; ignored while ``busy``.
     mark : ``In(1)``
-        Set the range instead of counting it. Read with ``start`` and while ``busy``.
+        Set the range instead of counting it. Read with ``start``.
     slot, count : ``In(32)``
-        The range ``[slot, slot + count)``. Held by the caller from ``start`` to ``done``.
+        The range ``[slot, slot + count)``. Held by the caller from ``start`` to ``done``; one that is stopped holds it
+        for 3 cycles, and looks at nothing that follows.
     clear : ``In(1)``
         Clears all bits, as soon as a range that is under way is done. Kept in mind until then.
     busy : ``Out(1)``
@@ -86,10 +87,11 @@ class ValidBits(wiring.Component):
         first = Signal()
         nothing = Signal()
         wait = Signal(range(5))
+        marking = Signal()  # ``mark`` of this range: a caller that was stopped may have another one already
 
         with m.FSM() as fsm:
             with m.State("IDLE"):
-                m.d.sync += [address.eq(0), stop.eq(words - 1)]
+                m.d.sync += [address.eq(0), stop.eq(words - 1), marking.eq(self.mark)]
                 with m.If(wanted | self.clear):
                     m.next = "CLEAR"
                 with m.Elif(self.start):
@@ -160,6 +162,6 @@ class ValidBits(wiring.Component):
         m.d.comb += [
             wr.addr.eq(Mux(fsm.ongoing("CLEAR"), address, back1)),
             wr.data.eq(Mux(fsm.ongoing("CLEAR"), 0, set_)),
-            wr.en.eq(fsm.ongoing("CLEAR") | (masked & self.mark)),
+            wr.en.eq(fsm.ongoing("CLEAR") | (masked & marking)),
         ]
         return m

@@ -426,6 +426,20 @@ async def valid_bits_hold_what_was_marked(dut):
 
 
 @cocotb.test()
+async def a_look_that_was_stopped_marks_nothing(dut):
+    """It goes on, under the next program, whose MARK is for other slots."""
+    host = await Host(dut).begin()
+    await host.set("CACHE_CLEAR", 1)
+    await ClockCycles(dut.clk, 600)
+    await host.start(control(LOOKUP, 0, 16384), end())
+    await ClockCycles(dut.clk, 60)
+    await host.set("CONTROL", 2)
+    assert await host.finish() is Error.ABORTED
+    assert await host.run(control(MARK, 7, 1), control(LOOKUP, 0, 16384), end()) is Error.NONE
+    assert await host.get("CACHE_HITS") == 1
+
+
+@cocotb.test()
 async def every_cycle_belongs_to_a_phase(dut):
     host = await Host(dut).begin()
     assert (
