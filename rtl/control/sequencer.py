@@ -279,6 +279,8 @@ class Sequencer(wiring.Component):
         # ---- from bell to interrupt
         wait = Signal(range(_ABORT_CYCLES))
         told = Signal()
+        flushing = Signal()  # the last cycle's state was FLUSH
+        m.d.sync += flushing.eq(0)
         accepted = Signal()
         m.d.comb += accepted.eq(self.bell & open_ & ~main)
         with m.FSM() as state:
@@ -337,7 +339,9 @@ class Sequencer(wiring.Component):
                 with m.Elif(dispatch.ended | leaving):
                     m.next = "FLUSH"
             with m.State("BLAME"):
-                # What is done has to leave the queues first, or the wrong command would be named.
+                # What is done has to leave the queues first, or the wrong command would be named. Behind an END none is
+                # left there, and the bus's reset goes on.
+                m.d.comb += self.bus_abort.eq(flushing)
                 with m.If(sched.settled):
                     m.d.sync += [
                         self.error_code.eq(faults.code),
@@ -360,6 +364,7 @@ class Sequencer(wiring.Component):
                     m.d.sync += told.eq(1)
             with m.State("FLUSH"):
                 m.d.comb += [self.bus_abort.eq(1), faults.flush.eq(1)]
+                m.d.sync += flushing.eq(1)
                 with m.If(self.bus_idle):
                     m.next = "FINISH"
                 with m.If(watch.expired):

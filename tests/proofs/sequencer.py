@@ -37,7 +37,8 @@ def returns(unit=Sequencer, *, shell):
     failed = Cat(error.valid for error in errors.values()).any()
     wrong = claim.past(run & (failed | sequencer.reset), "wrong")
     claim.check("stops", ~claim.past(wrong & run, "stops") | blame)
-    claim.lemma("states", inside.state() & inside.state(path=("dispatch",)))
+    claim.lemma("states", inside.state() & inside.state(path=("dispatch",))
+                & inside.state(path=("dispatch", "valid")))
     claim.lemma("run_says_so", inside["run"] == run)
     fault = inside["faults.fault"]
     claim.lemma("faults_have_a_code", ~fault | (inside["faults.code"] != 0))
@@ -74,6 +75,7 @@ def returns(unit=Sequencer, *, shell):
     claim.lemma("told_once", ~(blame | drain) | (pulses == inside["told"]))
     claim.lemma("not_told", blame | drain | idle | ~inside["told"])
     claim.check("status_says_so", ~claim.past(sequencer.irq_error, "irq") | sequencer.error | sequencer.request_error)
+    claim.lemma("nothing_runs", ~(idle | state["RESET"]) | ~inside["main"])
     claim.lemma("something_runs", idle | state["RESET"] | inside["main"] | sequencer.request_running)
     said = Cat(getattr(sequencer, f"error_{name}") for name in ("code", "command", "request", "address"))
     claim.check("error_is_held", claim.first | (said == claim.past(said, "said"))
@@ -88,6 +90,7 @@ def returns(unit=Sequencer, *, shell):
     claim.check("tokens_zero", ~fresh | ~Cat(inside[f"scheduler.token{t}"] for t in range(16)).any())
     claim.check("dispatcher_waits", ~fresh | inside.state("HALT", path=("dispatch",)))
     _dispatcher(claim, inside, state)
+    _ranges(claim, inside)
     _begins(claim, inside, sequencer, state, requests)
 
     claim.cover("after_an_error", fresh & before["DRAIN"] & (sequencer.error_code == 0x77))
@@ -173,9 +176,17 @@ def _dispatcher(claim, inside, state):
     claim.lemma("waits_from_0", inside.state("IDLE", "RESET", "DRAIN") | (inside["wait"] == 0))
     claim.lemma("halts_in_time", ~state["DRAIN"] | (off > inside["wait"]) | (off == 3))
     claim.lemma("halted", state["RUN"] | state["BLAME"] | state["DRAIN"] | state["FLUSH"] | dispatches("HALT"))
-    claim.lemma("dispatches_no_more", ~(state["FLUSH"] | inside["leaving"] & state["RUN"]) | dispatches("STUCK", "HALT"))
+    claim.lemma("dispatches_no_more", ~(state["FLUSH"] | inside["leaving"] & state["RUN"]) | dispatches(
+        "STUCK", "HALT"))
     claim.lemma("leaves_a_program", ~inside["leaving"] | state["FLUSH"] | state["RUN"] | state["FINISH"]
                 | state["BLAME"] | state["DRAIN"])
+
+
+def _ranges(claim, inside):
+    """Whoever is stopped holds the range of valid bits that it asked for as long as that is read."""
+    read = inside.state("END", "BOUND", "MASK", path=("dispatch", "valid"))
+    asked = Cat(inside.wire("dispatch.slot"), inside.wire("dispatch.count"))
+    claim.check("ranges_are_held", ~read | (asked == claim.past(asked, "range")))
 
 
 def _begins(claim, inside, sequencer, state, requests):
