@@ -65,10 +65,12 @@ class Claim:
     def _say(self, kind, names, name, condition):
         if name in names:
             raise ValueError(f"{name}: said before")
+        if len(Value.cast(condition)) != 1:  # the opposite of a bit that was taken for a wider number is never 0
+            raise ValueError(f"{name}: {len(Value.cast(condition))} bits")
         names.append(name)
         # What is to be met is looked for as what breaks its opposite.
         cell = "$assume" if kind == "assume" else "$assert"
-        self.m.submodules[f"{kind}__{name}"] = Instance(cell, i_A=_bit(condition), i_EN=1)
+        self.m.submodules[f"{kind}__{name}"] = Instance(cell, i_A=condition, i_EN=1)
 
     def check(self, name, condition):
         """``condition`` holds in every cycle."""

@@ -19,8 +19,9 @@ def returns(unit=Sequencer, *, shell):
     sequencer is as after power-up, within a number of cycles that the claim's name says. The next program begins."""
     claim = Claim()
     m = claim.m
-    depth, requests = shell["depth"], bool(shell.get("requests"))
-    sequencer = unit(data_bits=shell["data_bits"], slots=shell["slots"], depth=depth, requests=requests)
+    depth = shell["depth"]
+    sequencer = unit(data_bits=shell["data_bits"], slots=shell["slots"], depth=depth,
+                     requests=bool(shell.get("requests")))
     inside = claim.place(sequencer, memories=lambda memory: "any")
     claim.drive(sequencer)
     errors = {e: sequencer.engine(e).error for e in ENGINES}
@@ -51,13 +52,12 @@ def returns(unit=Sequencer, *, shell):
 
     # Back to idle; only the bus may take longer.
     most = len(ENGINES) * depth + 2
-    late = Signal(range(2 * most + 8), name="late")
-    with m.If(~(blame | drain)):
-        m.d.sync += late.eq(0)
-    with m.Elif(blame | sequencer.bus_idle):
-        m.d.sync += late.eq(late + 1)
-    claim.check(f"idle_within_{most + 4}", late <= most + 4)
-    claim.lemma("idle_sooner_and_sooner", Mux(blame, late + left < most, ~drain | (late <= most + inside["wait"])))
+    blamed, drained = Signal(range(2 * most), name="blamed"), Signal(3, name="drained")
+    m.d.sync += [blamed.eq(Mux(blame, blamed + 1, 0)), drained.eq(Mux(drain, drained + sequencer.bus_idle, 0))]
+    claim.check(f"drains_within_{most}", blamed <= most)
+    claim.check("idle_within_4_of_the_bus", drained <= 4)
+    claim.lemma("drains_sooner_and_sooner", ~blame | (blamed + left < most))
+    claim.lemma("idle_sooner_and_sooner", ~drain | (drained <= inside["wait"]))
     long = claim.past(held(claim, sequencer.abort & sequencer.bus_abort), "long")
     claim.check("aborts_for_4_cycles", ~(idle & (before["DRAIN"] | before["RESET"])) | long)
     claim.check("aborts_until_the_bus_is_idle",
@@ -75,7 +75,8 @@ def returns(unit=Sequencer, *, shell):
     claim.lemma("told_once", ~(blame | drain) | (pulses == inside["told"]))
     claim.lemma("not_told", blame | drain | idle | ~inside["told"])
     claim.check("status_says_so", ~claim.past(sequencer.irq_error, "irq") | sequencer.error | sequencer.request_error)
-    claim.lemma("nothing_runs", ~(idle | state["RESET"]) | ~inside["main"])
+    claim.lemma("nothing_runs", ~(idle | state["RESET"]) | ~(inside["main"] | sequencer.request_running))
+    claim.lemma("resets_nothing", ~state["RESET"] | ~sequencer.request_busy)
     claim.lemma("something_runs", idle | state["RESET"] | inside["main"] | sequencer.request_running)
     said = Cat(getattr(sequencer, f"error_{name}") for name in ("code", "command", "request", "address"))
     claim.check("error_is_held", claim.first | (said == claim.past(said, "said"))
@@ -86,12 +87,13 @@ def returns(unit=Sequencer, *, shell):
     # As after power-up, and ready to run.
     fresh = idle & (before["DRAIN"] | before["RESET"])
     empty = ~inside.wire("scheduler.active") & inside.wire("scheduler.settled")
+    claim.check("idle_until_a_bell", ~fresh | ~(sequencer.busy | sequencer.request_busy))
     claim.check("queues_empty", ~fresh | empty)
     claim.check("tokens_zero", ~fresh | ~Cat(inside[f"scheduler.token{t}"] for t in range(16)).any())
     claim.check("dispatcher_waits", ~fresh | inside.state("HALT", path=("dispatch",)))
     _dispatcher(claim, inside, state)
     _ranges(claim, inside)
-    _begins(claim, inside, sequencer, state, requests)
+    _begins(claim, inside, sequencer, state)
 
     claim.cover("after_an_error", fresh & before["DRAIN"] & (sequencer.error_code == 0x77))
     claim.cover("told_before_idle", drain & inside["told"])
@@ -189,7 +191,7 @@ def _ranges(claim, inside):
     claim.check("ranges_are_held", ~read | (asked == claim.past(asked, "range")))
 
 
-def _begins(claim, inside, sequencer, state, requests):
+def _begins(claim, inside, sequencer, state):
     """A bell that rings when all is idle starts a program that may start: its first burst is asked for in the 5th cycle
     after."""
     serving = sequencer.request_running
@@ -197,7 +199,7 @@ def _begins(claim, inside, sequencer, state, requests):
                         for name in ("offset", "commands"))
     good = ((sequencer.base[:12] == 0) & (commands != 0) & (origin[:5] == 0)
             & (origin + (commands * COMMAND_BYTES) <= sequencer.size))
-    rings = state["IDLE"] & sequencer.bell & ~sequencer.reset & ~(sequencer.request_busy if requests else 0)
+    rings = state["IDLE"] & sequencer.bell & ~sequencer.reset & ~sequencer.request_busy
     claim.check("a_bell_is_heard", ~rings | sequencer.cleared)
     after = [rings]
     for n in range(5):
