@@ -60,7 +60,8 @@ class GradientEngine(wiring.Component):
         sum_bits = max(PRECISION.sum, product_sum_width(ACTIVATION.width, WEIGHT.width, config.tokens))
         port = self.engine
         args = Signal(GradientOperands)
-        running, judged = Signal(), Signal()
+        running = Signal()
+        judged = Signal()
         bad = Signal()
         known = Signal()
         m.d.comb += [
@@ -68,8 +69,10 @@ class GradientEngine(wiring.Component):
                    | args.rank[0] | (args.rank > config.rank)),
             port.command.ready.eq(~running & ~judged & ~port.error.valid),
         ]
-        part, pair = Signal(range(parts)), Signal(range(pairs))
-        token, tile = Signal(range(config.tokens)), Signal(8)
+        part = Signal(range(parts))
+        pair = Signal(range(pairs))
+        token = Signal(range(config.tokens))
+        tile = Signal(8)
         with m.If(port.command.valid & port.command.ready):
             m.d.sync += [args.eq(port.command.payload.args), known.eq(port.command.payload.opcode == 0), judged.eq(1)]
         with m.If(judge(m, port, judged, known=known, bad=bad)):
@@ -83,8 +86,10 @@ class GradientEngine(wiring.Component):
         h = kept.words
 
         # A beat stays for all pairs; results are read when the last token of a tile is in.
-        reading, settle = Signal(), Signal(4)
-        go, last_pair = Signal(), Signal()
+        reading = Signal()
+        settle = Signal(4)
+        go = Signal()
+        last_pair = Signal()
         m.d.comb += [
             go.eq(running & self.i.valid & ~reading & (settle == 0)),
             last_pair.eq(pair == args.rank[1:] - 1), self.i.ready.eq(go & last_pair),

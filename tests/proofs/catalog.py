@@ -6,6 +6,7 @@ from typing import Any
 
 import axi
 import control
+import language_sums
 import queues
 import sequencer
 import softmax
@@ -24,6 +25,7 @@ from gradloom.rtl.control.sequencer import Sequencer
 from gradloom.rtl.control.signature import ENGINES
 from gradloom.rtl.control.valid import ValidBits
 from gradloom.rtl.linear.feet import Foot, HiddenFoot
+from gradloom.rtl.linear.gradient import GradientEngine
 from gradloom.rtl.linear.operands import OperandQueue
 from gradloom.rtl.linear.words import PRECISION
 from gradloom.rtl.lora.forward import LoraForward
@@ -178,6 +180,10 @@ PROOFS += [
     Proof(name="sums-hidden", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=5, found_within=16,
           **_pair(sums.tiles, HiddenFoot, "Mux(later.first, 0, kept)", "Mux(later.first, 0, kept[:46].as_signed())",
                   config=_LANGUAGE)),
+    Proof(name="sums-gradients", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=8, cut=_FREE,
+          found_within=30,
+          **_pair(language_sums.gradients, GradientEngine, "Mux(at_factors.first, 0, read.data)",
+                  "Mux(at_factors.first, 0, read.data[:40].as_signed())", config=_LANGUAGE)),
     *(Proof(name=f"sums-class-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=6,
             cut=_FREE, cover_depth=80, found_within=16,
             **_pair(sums.class_lane, _ClassLane, "tag[3].first", "tag[2].first", classes=_config.classes,

@@ -1,6 +1,7 @@
 """Sums: none wraps while as much is added as the format and the planner allow, whatever the operands are."""
-from amaranth.hdl import Cat, Const, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Mux, Signal, signed
 from claim import Claim
+from exact import chain, kept_sum, within, within_bits
 
 from gradloom.rtl.array.feet import Accumulate
 from gradloom.rtl.array.pe import PE, Precision
@@ -11,10 +12,8 @@ from gradloom.rtl.linear.words import PRECISION
 from gradloom.rtl.lora.gradient import GRADIENT_WIDTH
 from gradloom.rtl.lora.head import _ClassLane
 
-__all__ = ["FREE_PRODUCTS", "channels", "class_lane", "element", "tiles"]
+__all__ = ["channels", "class_lane", "element", "tiles"]
 
-#: A product is whatever it may be: the multiplier is cut, its register watched.
-FREE_PRODUCTS = ["techmap -map products.v"]
 
 
 def element(unit=PE, *, precision=Precision()):
@@ -38,55 +37,18 @@ def element(unit=PE, *, precision=Precision()):
     use, down, own = mode[2], mode[3], mode[4]
     claim.assume("one_origin", ~(down & own))  # both at once is the array of bytes' alone
     claim.assume("weight", weight <= 1 << precision.w - 1)
-    claim.assume("product", _within(product, weight, scale))
-    claim.assume("above", _within(pe.p_i, above, scale))
+    claim.assume("product", within(product, weight, scale))
+    claim.assume("above", within(pe.p_i, above, scale))
     next_added = Signal(bits + 2, name="next_added")
     m.d.comb += next_added.eq(Mux(use, weight, 0) + Mux(down, above, 0) + Mux(own, added, 0))
     claim.assume("planned", next_added < 1 << precision.sum - precision.x)
     m.d.sync += [exact.eq(Mux(use, product, 0) + Mux(down, pe.p_i, 0) + Mux(own, exact, 0)), added.eq(next_added)]
     claim.check("exact", exact == pe.p_o)
-    claim.lemma("bounded", _within(exact, added, scale))
+    claim.lemma("bounded", within(exact, added, scale))
     claim.lemma("added_fits", added < 1 << precision.sum - precision.x)
     claim.cover("negative", pe.p_o < 0)
     claim.cover("accumulates", use & own & (added > 1))
     return claim
-
-
-def _within(value, magnitude, scale):
-    value = Value.cast(value).as_signed()
-    bound = Value.cast(magnitude) << scale
-    return (value <= bound) & (-value <= bound)
-
-
-def _within_bits(value, bits):
-    """Between minus and plus ``2 ** bits``."""
-    value = Value.cast(value).as_signed()
-    return (value <= 1 << bits) & (value >= -(1 << bits))
-
-
-def _chain(claim, value, cycles, name):
-    """``value``, and what it was 1 to ``cycles`` cycles ago: once, so that a step of induction knows it once."""
-    values = [value]
-    for n in range(cycles):
-        values.append(claim.past(values[-1], f"{name}_{n}"))
-    return values
-
-
-def _kept(claim, memory, *, name, put, first, term, bits, most):
-    """The word that ``memory`` follows is the exact sum of what was ``put`` there since ``first``: at most ``most``
-    terms between minus and plus ``2 ** bits``. Returns how many there are, and will be with this one."""
-    m = claim.m
-    width = len(memory.word)
-    exact, count = Signal(signed(width + 2), name=f"{name}_exact"), Signal(range(2 * most), name=f"{name}_count")
-    now, total = Signal(range(2 * most), name=f"{name}_now"), Signal(signed(width + 2), name=f"{name}_total")
-    m.d.comb += [now.eq(Mux(first, 1, count + 1)), total.eq(Mux(first, 0, exact) + term)]
-    with m.If(put):
-        m.d.sync += [exact.eq(total), count.eq(now)]
-    claim.check(f"{name}_exact", memory.word.as_signed() == exact)
-    claim.lemma(f"{name}_bounded", _within(exact, count, bits))
-    claim.lemma(f"{name}_counted", count <= most)
-    claim.cover(f"{name}_adds_up", (count > 1) & (exact < 0))
-    return count, now
 
 
 def tiles(unit=Foot, *, config, most=255):
@@ -97,20 +59,20 @@ def tiles(unit=Foot, *, config, most=255):
     claim.drive(foot)
     tag = foot.tag
     bits = PRECISION.x - 1 + PRECISION.w - 1 + (config.edge - 1).bit_length()
-    claim.assume("p", _within_bits(foot.p, bits))
+    claim.assume("p", within_bits(foot.p, bits))
     banks = hasattr(foot, "read")
     where = Cat(tag.address, tag.bank) if banks else tag.address
-    tags = _chain(claim, Cat(where, tag.valid, tag.first), 3, "tag")
+    tags = chain(claim, Cat(where, tag.valid, tag.first), 3, "tag")
     for n in range(1, 4):
         # The array computes the tokens of a tile, and its parts, before it comes to the next tile.
         claim.assume(f"not_again_in_{n}", ~tag.valid | (tags[0][:-1] != tags[n][:-1]))
     if banks:
         claim.assume("not_read_while_used", ~tag.valid | ~foot.read.valid | (foot.read.bank != tag.bank))
-    p, done = _chain(claim, foot.p, 3, "p")[-1], tags[-1]
+    p, done = chain(claim, foot.p, 3, "p")[-1], tags[-1]
     for bank, memory in enumerate(inside.kept):
         put = done[-2] & (done[:-2] == (Cat(memory.place, Const(bank, 1)) if banks else memory.place))
-        _, now = _kept(claim, memory, name=f"bank_{bank}", put=put, first=done[-1], term=p.as_signed(), bits=bits,
-                       most=most)
+        _, now = kept_sum(claim, memory, name=f"bank_{bank}", put=put, first=done[-1], term=p.as_signed(),
+                          bits=bits, most=most)
         claim.assume(f"bank_{bank}_tiles", ~put | (now <= most))
     assert len(inside.kept[0].word) == SUM
     return claim
@@ -128,36 +90,36 @@ def class_lane(unit=_ClassLane, *, depth, rows, classes, activation):
     products = {}
     for name, bits in (("z", x + w), ("dh", w + d), ("db", x + d)):
         products[name] = inside[f"{name}_mac.product"]
-        claim.assume(f"{name}_product", _within_bits(products[name], bits))
+        claim.assume(f"{name}_product", within_bits(products[name], bits))
 
     # The logit: of no more indices than there are.
-    first = _chain(claim, lane.forward_i.first, 3, "first")[-1]
+    first = chain(claim, lane.forward_i.first, 3, "first")[-1]
     exact, count = Signal(signed(lane.z_width + 2), name="z_exact"), Signal(range(2 * depth + 2), name="z_count")
     m.d.sync += [exact.eq(Mux(first, 0, exact) + products["z"]),
                  count.eq(Mux(first, 1, Mux(count > depth, count, count + 1)))]
     claim.check("z_exact", (count > depth) | (lane.z == exact))
-    claim.lemma("z_bounded", (count > depth) | _within(exact, count, x + w))
+    claim.lemma("z_bounded", (count > depth) | within(exact, count, x + w))
     claim.cover("z_of_all", (count == depth) & (exact < 0))
 
     # The gradient of h: what comes from the lanes before, and one more.
     before = claim.fixed(range(classes), "before")
     claim.assume("lanes", before < classes)
-    claim.assume("dh_before", _within(lane.dh_i, before, w + d))
+    claim.assume("dh_before", within(lane.dh_i, before, w + d))
     total = Signal(signed(lane.dh_width + 2), name="dh_total")
     m.d.sync += total.eq(products["dh"] + lane.dh_i)
     claim.check("dh_exact", lane.dh_o == total)
-    claim.check("dh_bounded", _within(lane.dh_o, before + 1, w + d))
+    claim.check("dh_bounded", within(lane.dh_o, before + 1, w + d))
 
     # That of B, an index of which comes again after 4 cycles at the earliest.
     tag = lane.backward_i
-    tags = _chain(claim, Cat(tag.k, tag.valid, tag.first), 4, "tag")
+    tags = chain(claim, Cat(tag.k, tag.valid, tag.first), 4, "tag")
     for n in range(1, 4):
         claim.assume(f"not_again_in_{n}", ~tag.valid | (tags[0][:-1] != tags[n][:-1]))
     claim.assume("not_read_while_used", ~tags[1][-2] | ~lane.read)
     memory, = (each for each in inside.kept if hasattr(each, "place") and len(each.word) == lane.sum_width)
     put = tags[4][-2] & (tags[4][:-2] == memory.place)
-    _, now = _kept(claim, memory, name="db", put=put, first=tags[4][-1], term=claim.past(products["db"], "db_term"),
-                   bits=x + d, most=rows)
+    _, now = kept_sum(claim, memory, name="db", put=put, first=tags[4][-1],
+                      term=claim.past(products["db"], "db_term"), bits=x + d, most=rows)
     claim.assume("samples", ~put | (now <= rows))
     return claim
 
@@ -171,13 +133,13 @@ def channels(unit=Accumulate, *, config):
     claim.drive(accumulate)
     scale, limit = config.activation.width - 1, config.sum_bits - config.activation.width
     ahead, memory = accumulate.ahead, inside.kept[0]
-    came = _chain(claim, Cat(ahead.position, ahead.valid, ahead.first, ahead.last), 3, "came")
+    came = chain(claim, Cat(ahead.position, ahead.valid, ahead.first, ahead.last), 3, "came")
     for n in range(1, 4):
         claim.assume(f"not_again_in_{n}", ~ahead.valid | (came[0][:-2] != came[n][:-2]))
     # Magnitudes of the weights of a column, as many as go into these sums.
     weights = claim.free(limit + 1, "weights")
     came = came[2]
-    claim.assume("sums", _within(accumulate.sums[0], weights, scale))
+    claim.assume("sums", within(accumulate.sums[0], weights, scale))
     mine = came[-3] & (came[:-3] == memory.place)
     exact, added = Signal(signed(50), name="exact"), Signal(limit + 2, name="added")
     total, next_added = Signal(signed(50), name="total"), Signal(limit + 2, name="next_added")
@@ -194,7 +156,7 @@ def channels(unit=Accumulate, *, config):
     claim.check("exact", ~told | (accumulate.o.valid & (accumulate.o.sums[0] == complete)))
     written = claim.past(kept, "kept_before") & kept & ~claim.past(mine, "mine")
     claim.lemma("word", ~written | (memory.word[:config.sum_bits].as_signed() == exact))
-    claim.lemma("bounded", _within(exact, added, scale))
+    claim.lemma("bounded", within(exact, added, scale))
     claim.lemma("planned_before", added < 1 << limit)
     claim.cover("adds_up", told & (complete < 0) & (added > 1))
     return claim
