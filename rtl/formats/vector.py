@@ -56,8 +56,8 @@ GATE_LIFT = 12
 FACTOR_FRAC = 16
 SIGMOID = Interpolation(function="sigmoid", index=9, frac_in=GATE_INT + GATE_FRAC, frac_out=FACTOR_FRAC)
 SILU_SLOPE = Interpolation(function="silu_slope", index=9, frac_in=GATE_INT + GATE_FRAC, frac_out=FACTOR_FRAC)
-#: Bits of a row's sum, the sign included: 2048 products of a term and a word.
-SUM = 61
+#: Bits of a row's sum, the sign included: 2**:data:`PULLED` products of a term and a word, each up to 2**48.
+SUM = 62
 #: A reciprocal root is a mantissa in (0.5, 1) and a power of two; its table's argument has 16 bits.
 ROOT_FRAC = 17
 ROOTS = tuple(Interpolation(function=name, index=7, frac_in=16, frac_out=ROOT_FRAC) for name in ("rsqrt", "rsqrt_half"))
@@ -82,10 +82,11 @@ ELEMENTS = 17
 PULLED = 12
 #: Where a row is summed, powers that are shifted by :data:`FINE_FROM` or more, guard bits included, keep this many bits
 #: more than a probability has: a vocabulary's tail is long. The unit of the sum follows the largest power in steps of
-#: 2**4, which leaves a shift of few choices in the loop that adds up. Bits of the sum of 2**17 powers below 2.
+#: 2**4, which leaves a shift of few choices in the loop that adds up. Bits of the sum of 2**17 powers; the table does
+#: give 2, which is one more than as many bits below it hold.
 FINE, FINE_FROM = 8, 12
 UNIT = 4
-ROW_SUM = PROBABILITY_FRAC + FINE + ELEMENTS + 1
+ROW_SUM = PROBABILITY_FRAC + FINE + ELEMENTS + 2
 #: A token's target; any bit of ``none`` tells that it has none.
 TargetWord = data.StructLayout({"index": ELEMENTS, "none": 32 - ELEMENTS})
 #: Base-2 cross entropy, 16 fraction bits, over tokens that had their target in their row, and how many had.

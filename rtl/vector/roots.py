@@ -33,7 +33,8 @@ __all__ = ["RootWord", "RowSums", "Roots"]
 RootWord = data.StructLayout({"mantissa": ROOT_FRAC, "exponent": 5, "pull": signed(WEIGHT.width), "pull_shift": 6})
 
 
-assert 3 * 4 * UNIT >= ROW_SUM
+# The greatest shift leaves nothing: only a sum of as many powers as there may be has the topmost bit.
+assert 3 * 4 * UNIT >= ROW_SUM - 1
 
 
 class RowSums(wiring.Component):
@@ -98,7 +99,7 @@ class RowSums(wiring.Component):
         # nothing before it, falls by the most, which leaves nothing either.
         kept = Mux(again, read.data[:ROW_SUM], powers)
         near = _chosen(self.fall[:2], [kept >> UNIT * n for n in range(4)])
-        shifted = _chosen(self.fall[2:], [near >> 4 * UNIT * n for n in range(4)])
+        shifted = _chosen(self.fall[2:], [near, near >> 4 * UNIT, near >> 8 * UNIT, 0])
         m.d.comb += [
             read.addr.eq(Mux(self.ask, self.address, Cat(tag.along, tag.token))), self.sum.eq(read.data),
             write.addr.eq(Cat(after.along, after.token)), write.en.eq(after.valid & after.last),

@@ -92,6 +92,17 @@ def test_any_softmax(vector_bench, data):
           causal=data.draw(st.booleans()), aim=data.draw(st.booleans()), stall=data.draw(st.sampled_from([0, 0.5])))
 
 
+def test_the_longest_row_of_the_least_words_is_summed(vector_bench):
+    least, few = np.full((1, 1 << PULLED), TERM.lo), np.full((1, 4 * LANES), 1 << 20)
+    found = vector_bench(make(), 4 * LANES)([
+        (VectorOpcode.SOFTMAX_BACKWARD_SUMS, {"left": 7}, {"a": least, "b": least}, {}),
+        (VectorOpcode.SOFTMAX_BACKWARD, {"left": 7, "right": 8, "shift": 21}, {"a": few, "b": few}, {"o": few.shape}),
+    ])
+    pull = reference.pulled(least, least)
+    assert found[0]["saturated"] == pull.saturated == 1
+    same(found[1], reference.softmax_backward(few, few, pull.words, left=7, right=8, shift=21))
+
+
 @pytest.mark.parametrize("lanes, tokens", [(4, 5), (8, 1)])
 def test_cycles(vector_bench, lanes, tokens):
     """What the engine's docstring says of commands that nothing holds up."""
