@@ -100,7 +100,8 @@ class Counters(wiring.Component):
         wr = memory.write_port()
         rd, host = memory.read_port(domain="comb"), memory.read_port(domain="comb")
         used = Signal(PHASES)  # since the bell
-        counting, phase = Signal(), Signal(3)
+        counting = Signal()
+        phase = Signal(3)
         before, total = Signal(33), Signal(33)
         m.d.sync += [counting.eq(self.counting & ~self.clear), phase.eq(self.phase)]
         m.d.comb += [

@@ -6,6 +6,7 @@ from typing import Any
 
 import axi
 import control
+import counters
 import language_sums
 import queues
 import sequencer
@@ -20,6 +21,7 @@ from placed import units_of
 from gradloom.rtl.array.feet import Accumulate
 from gradloom.rtl.array.pe import PE, Precision
 from gradloom.rtl.control.axilite import RegisterFile
+from gradloom.rtl.control.counters import Counters
 from gradloom.rtl.control.scheduler import Scheduler
 from gradloom.rtl.control.sequencer import Sequencer
 from gradloom.rtl.control.signature import ENGINES
@@ -114,6 +116,9 @@ PROOFS = [
     Proof(name="register-file", rule="AXI4-Lite subordinate", preset=_ANY, method="reach", quick=True, found_within=20,
           **_pair(axi.register_file, RegisterFile, "decoded.eq(have_aw & have_w & ~act & ~bus.bvalid)",
                   "decoded.eq(have_aw & ~act & ~bus.bvalid)")),
+    Proof(name="phase-counters", rule="sums never wrap", preset=_ANY, method="induction", depth=1, quick=True,
+          found_within=20,
+          **_pair(counters.phase_counters, Counters, "m.d.sync += used.eq(0)", "m.d.sync += used.eq(1)")),
 ]
 
 for _preset, _config, _bits in ((_KV260, _IMAGES, _IMAGES.axi_bits), (_ULX3S, _DIGITS, _DIGITS.axi_bits),

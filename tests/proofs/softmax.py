@@ -3,7 +3,7 @@ from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 from claim import Claim
-from sums import _chain
+from exact import chain
 
 from gradloom.rtl.config import ACTIVATION
 from gradloom.rtl.formats.fixed import round_shift_hdl
@@ -55,7 +55,7 @@ def softmax(unit=SoftmaxCrossEntropy, *, max_length):
     most = _interpolated(claim, inside, "power", _EXP2)
     assert most < 1 << _EXP2.frac_out
     ones = _FRAC + 2 + guard  # bits of a term
-    fall, exact = _chain(claim, inside["fall"], 2, "fall")[-1], Signal(len(total) + 2, name="exact")
+    fall, exact = chain(claim, inside["fall"], 2, "fall")[-1], Signal(len(total) + 2, name="exact")
     with m.If(tags[8][0]):
         m.d.sync += exact.eq(Mux(places[8] == 0, 0, exact >> fall) + inside["term"])
     claim.check("sum_exact", total == exact)
@@ -111,7 +111,7 @@ def _places(claim, inside, component):
     take, final = component.i.valid & component.i.ready, component.i.p.last | (place == last)
     after = Mux(take, Mux(final, 0, place + 1), place)
     m.d.sync += place.eq(after)
-    tags, places = _chain(claim, Cat(take, final), 15, "tag"), _chain(claim, place, 15, "place")
+    tags, places = chain(claim, Cat(take, final), 15, "tag"), chain(claim, place, 15, "place")
     claim.lemma("index", (inside["index"] == place) & (place <= last))
     claim.lemma("begins", inside.wire("stage0")[1] == (place == 0))
     for n in range(16):
