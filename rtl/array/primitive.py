@@ -32,20 +32,18 @@ def _slice(cell, options, ports):
     ]
 
 
-def _multiplier(a, a_width, b, b_width, product, *, enable="1'b1", b_enable="1'b1", late=True, name="multiplier"):
-    """Lines of an instance of the ECP5's multiplier with registers at its inputs and, if it is ``late``, at its output,
-    ``b``'s with an enable of its own. Without a name of theirs those registers end up in fabric, and half a cycle on
-    the way."""
+def _multiplier(a, a_width, b, b_width, product, *, b_enable="1'b1", name="multiplier"):
+    """Lines of an instance of the ECP5's multiplier with registers at its inputs and its output, ``b``'s with an
+    enable. Without a name of theirs those registers end up in fabric, and half a cycle on the way."""
     ports = {port: "1'b0" for port in (
         "SIGNEDA", "SIGNEDB", "SOURCEA", "SOURCEB", "CLK1", "CLK2", "CLK3", "CE2", "CE3", "RST0", "RST1", "RST2",
         "RST3")}
-    ports |= {"SIGNEDA": "1'b1", "SIGNEDB": "1'b1", "CLK0": "clk", "CE0": enable, "CE1": b_enable}
+    ports |= {"SIGNEDA": "1'b1", "SIGNEDB": "1'b1", "CLK0": "clk", "CE0": "1'b1", "CE1": b_enable}
     for letter, signal, width in (("A", a, a_width), ("B", b, b_width)):
         ports |= {f"{letter}{n}": f"{signal}[{min(n, width - 1)}]" for n in range(18)}
     ports |= {f"C{n}": "1'b0" for n in range(18)} | {f"P{n}": f"{product}[{n}]" for n in range(36)}
-    options = {"REG_INPUTA_CLK": "CLK0", "REG_INPUTA_CE": "CE0", "REG_INPUTB_CLK": "CLK0", "REG_INPUTB_CE": "CE1"}
-    if late:
-        options |= {"REG_OUTPUT_CLK": "CLK0", "REG_OUTPUT_CE": "CE0"}
+    options = {"REG_INPUTA_CLK": "CLK0", "REG_INPUTA_CE": "CE0", "REG_INPUTB_CLK": "CLK0", "REG_INPUTB_CE": "CE1",
+               "REG_OUTPUT_CLK": "CLK0", "REG_OUTPUT_CE": "CE0"}
     return [
         "  MULT18X18D #(",
         ",\n".join(f'    .{key}("{value}")' for key, value in options.items()),
@@ -295,7 +293,8 @@ def add_primitive(width, *, family, name):
 def interpolator_primitive(table, *, family, name):
     """Module ``name`` with the ports of :class:`~gradloom.rtl.stream.interpolator.Interpolator` whose pieces are in a
     block of memory: eight LUTs a bit, and the wires to them, are too slow where a LUT has four inputs (``ecp5``; None
-    for others). The multiplier's input registers take what the block says, so its product is added up as it comes."""
+    for others). What the block says is late and may have a long way: it goes to registers at once, and the product has
+    none, which are the multiplier's elsewhere."""
     base, slope = table.table
     rest, low, high = table.rest, int(slope.max()).bit_length(), int(base.max()).bit_length()
     if family != "ecp5" or slope.min() < 0 or max(low, rest) > 17:
@@ -312,16 +311,16 @@ def interpolator_primitive(table, *, family, name):
           for n, (b, s) in enumerate(zip(base, slope, strict=True))),
         "  end",
         f"  reg [{high + low - 1}:0] piece = 0;",
-        f"  reg [{rest - 1}:0] rest = 0;",
+        f"  reg [{rest - 1}:0] rest = 0, factor = 0;",
         f"  reg [{high - 1}:0] base = 0;",
+        f"  reg [{low - 1}:0] slope = 0;",
         f"  reg [{total - 1}:0] total = 0;",
-        "  wire [35:0] product;",
-        f"  wire [17:0] slope = piece[{low - 1}:0], rest_of = rest;",
-        *_multiplier("slope", 18, "rest_of", 18, "product", enable="enable", b_enable="enable", late=False),
+        f"  wire [{low + rest - 1}:0] product = slope * factor;",
         "  always @(posedge clk) if (enable) begin",
         f"    piece <= pieces[x[{table.frac_in - 1}:{rest}]];",
         f"    rest <= x[{rest - 1}:0];",
-        f"    base <= piece[{high + low - 1}:{low}];",
+        "    {base, slope} <= piece;",
+        "    factor <= rest;",
         f"    total <= product + {{base, {rest}'d{1 << rest - 1}}};",
         "  end",
         f"  assign y = total[{total - 1}:{rest}];",
