@@ -99,7 +99,7 @@ _QUEUED_STREAMS = [("BeatQueue", "unit_*.push"), ("Drain", "unit_*.queue.push"),
 
 def _stream(name, preset, make, rules=streams.stream_rules, *, cut=(), **given):
     return Proof(name=f"streams-{name}", rule="streams: what is offered stays", preset=preset, method="reach",
-                 cut=(*_FREE, *(f"cutpoint w:{wire}" for wire in cut)), cover_depth=0,
+                 cut=(*_FREE, *(f"cutpoint w:{wire}" for wire in cut)), cover_depth=200,
                  make=functools.partial(rules, make), **given)
 
 
@@ -215,7 +215,7 @@ PROOFS += [
     _placed(_GENESYS2, "SharedQueue", streams.shared_rules),
     _placed(_GENESYS2, "UpdateEngine", streams.update_rules, cut=("unit.words.w_en", "unit.moments.w_en")),
     Proof(name=f"streams-vectorengine-{_GENESYS2}", rule="streams: what is offered stays", preset=_GENESYS2,
-          method="induction", depth=2, cut=_FREE, cover_depth=0, found_within=60,
+          method="induction", depth=2, cut=_FREE, found_within=60,
           **_pair(vector.vector_rules, VectorEngine, "(told | (telling & self.q.ready))", "(told | telling)",
                   lanes=_LANGUAGE.beat_words, tokens=_LANGUAGE.tokens, features=_LANGUAGE.features,
                   head=_LANGUAGE.head, depth=OperandQueue.depth)),

@@ -102,7 +102,8 @@ class Claim:
                 self.m.d.comb += Value.cast(value).eq(self.free(len(Value.cast(value)), name))
 
     def holds(self, name, port, *, unless=0, assume=False):
-        """The rules of a stream: once offered, a beat stays and stays the same until it is taken.
+        """The rules of a stream: once offered, a beat stays and stays the same until it is taken. Of an output a beat
+        that is taken late must exist.
 
         ``unless``: high where it may go nevertheless. ``assume``: the stream is an input.
         """
@@ -112,7 +113,7 @@ class Claim:
         say(f"{name}_stays", ~waits | port.valid | _bit(unless))
         say(f"{name}_same", ~waits | (payload == self.past(payload, f"{name}_payload")) | _bit(unless))
         if not assume:
-            self.cover(f"{name}_waited", waits & port.valid & ~_bit(unless))
+            self.cover(f"{name}_waited", waits & port.valid & port.ready & ~_bit(unless))
 
     def streams(self, component, *, prefix="", unless=0, without=()):
         """The rules of all streams of ``component``: assumed of its inputs, claimed of its outputs."""
