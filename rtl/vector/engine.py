@@ -196,7 +196,7 @@ class VectorEngine(wiring.Component):
             halves.put.eq(running & rope & arrivals.busy & self.a.valid & self.b.valid & halves.put_ready),
             arrivals.step.eq(halves.put), halves.take.eq(walk.step & rope),
         ]
-        two, uses_b, uses_c, wide = Signal(), Signal(), Signal(), Signal()
+        two, uses_b, uses_c, wide = (Signal(name=name) for name in ("two", "uses_b", "uses_c", "wide"))
         m.d.sync += [
             wide.eq(args.wide & (op == VectorOpcode.ADD)),
             two.eq((op == VectorOpcode.SWIGLU_BACKWARD) | (op == VectorOpcode.NORM_BACKWARD_SUMS)),
@@ -382,7 +382,8 @@ class VectorEngine(wiring.Component):
         idle = Signal(init=1)
         measuring, judging, begin, running = (
             Signal(name=name) for name in ("measuring", "judging", "begin", "running"))
-        beats, most, bad, known = Signal(19), Signal(19), Signal(), Signal()
+        beats = Signal(19)
+        most, bad, known = Signal(19), Signal(), Signal()
         rows, rope, plain, powers = Signal(), Signal(), Signal(), Signal()
         m.d.comb += port.command.ready.eq(idle & ~port.error.valid)
         with m.If(port.command.valid & port.command.ready):

@@ -91,7 +91,8 @@ class RowSums(wiring.Component):
         m.submodules.memory = memory = Memory(shape=signed(SUM), depth=2 * self.tokens, init=[])
         memory.attrs["ram_style"] = "block"
         write, read = memory.write_port(), memory.read_port()
-        total, other = Signal(signed(SUM), reset_less=True), Signal(signed(SUM), reset_less=True)
+        total = Signal(signed(SUM), reset_less=True)
+        other = Signal(signed(SUM), reset_less=True)
         powers = Signal(ROW_SUM, reset_less=True)
         fresh = delay(m, tag.first & tag.start, 1)
         again = delay(m, tag.first & ~tag.start & ~self.single, 1)

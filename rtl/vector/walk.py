@@ -29,7 +29,9 @@ class Walk(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         row, tokens, tiles, weights = self.sizes
-        at, tile, base = self.at, Signal(tiles), Signal(weights)
+        at = self.at
+        tile = Signal(tiles)
+        base = Signal(weights)
         last_token = Signal()
         m.d.comb += [
             self.first.eq(at == 0), self.last.eq(at == self.row), self.opening.eq(tile == 0),

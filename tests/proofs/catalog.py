@@ -15,6 +15,7 @@ import streams
 import sums
 import valid
 import vector
+import vector_sums
 from mutants import mutant
 from placed import units_of
 
@@ -39,6 +40,8 @@ from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.stream.queue import ShortQueue
 from gradloom.rtl.units import UNITS
 from gradloom.rtl.vector.engine import VectorEngine
+from gradloom.rtl.vector.maxima import Maxima
+from gradloom.rtl.vector.roots import RowSums
 
 __all__ = ["PROOFS", "Proof"]
 
@@ -77,6 +80,9 @@ _IMAGES, _LANGUAGE, _DIGITS = (PRESETS[name].config for name in (_KV260, _GENESY
 _FREE = ("techmap -map products.v",)
 _ARRAY = {preset: Precision(x=config.activation.width, sum=config.sum_bits)
           for preset, config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))}
+
+_LANES = {"lanes": _LANGUAGE.beat_words, "tokens": _LANGUAGE.tokens}
+_VECTOR = {**_LANES, "features": _LANGUAGE.features, "head": _LANGUAGE.head, "depth": OperandQueue.depth}
 
 #: Units that the library offers, as it makes them if nothing is asked for; every run of the tests proves the second.
 _LIBRARY = [("mesh", False), ("nf4-decode", True), ("lora-forward", True), ("lora-gradient", False),
@@ -189,6 +195,19 @@ PROOFS += [
           found_within=30,
           **_pair(language_sums.gradients, GradientEngine, "Mux(at_factors.first, 0, read.data)",
                   "Mux(at_factors.first, 0, read.data[:40].as_signed())", config=_LANGUAGE)),
+    Proof(name="sums-rows", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=8, found_within=30,
+          **_pair(vector_sums.row_sums, RowSums, "Mux(self.two, other, total)", "total", **_LANES)),
+    Proof(name="sums-rows-order", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=4,
+          cut=(*_FREE, "cutpoint w:unit.room"), cover_depth=80, found_within=30,
+          **_pair(vector_sums.rows_in_order, VectorEngine, "(rows & ((args.row < 2) |", "(rows & ((args.row < 1) |",
+                  **_VECTOR)),
+    Proof(name="sums-rows-units", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=7,
+          found_within=20,
+          **_pair(vector_sums.units, Maxima, "Const(-1 << (STEPS.width - 1), STEPS)", "Const(0, STEPS)",
+                  **_LANES)),
+    Proof(name="sums-losses", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=4,
+          cut=(*_FREE, "cutpoint w:unit.room", "cutpoint w:unit.lane_*.exponent"), cover_depth=80, found_within=80,
+          **_pair(vector_sums.losses, VectorEngine, "Mux(exponent[-1], exponent, 0)", "exponent", **_VECTOR)),
     *(Proof(name=f"sums-class-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=6,
             cut=_FREE, cover_depth=80, found_within=16,
             **_pair(sums.class_lane, _ClassLane, "tag[3].first", "tag[2].first", classes=_config.classes,
@@ -217,8 +236,7 @@ PROOFS += [
     Proof(name=f"streams-vectorengine-{_GENESYS2}", rule="streams: what is offered stays", preset=_GENESYS2,
           method="induction", depth=2, cut=_FREE, found_within=60,
           **_pair(vector.vector_rules, VectorEngine, "(told | (telling & self.q.ready))", "(told | telling)",
-                  lanes=_LANGUAGE.beat_words, tokens=_LANGUAGE.tokens, features=_LANGUAGE.features,
-                  head=_LANGUAGE.head, depth=OperandQueue.depth)),
+                  **_VECTOR)),
     Proof(name="streams-broken", rule="streams: what is offered stays", preset="library", method="reach", cut=_FREE,
           cover_depth=0, quick=True, found_within=30, make=lambda: streams.stream_rules(lambda: [LoraForward()]),
           broken=lambda: streams.stream_rules(
