@@ -1,6 +1,6 @@
 """DSP slices by name: Verilog that stands in, in synthesis, for what a synthesiser might not fit into one."""
 
-__all__ = ["pe_primitive", "multiply_add_primitive", "add_primitive", "interpolator_primitive", "MODEL_FAMILY"]
+__all__ = ["pe_primitive", "multiply_add_primitive", "add_primitive", "MODEL_FAMILY"]
 
 #: The family whose slice Yosys can simulate. Of the other one's slice, the same subset of ports is used.
 MODEL_FAMILY = "xc7"
@@ -286,43 +286,5 @@ def add_primitive(width, *, family, name):
         f"  assign addend = {_extended('a', width, 48)};",
         f"  assign p = total[{width - 1}:0];",
         *_slice("DSP48E2" if newer else "DSP48E1", options, ports),
-        "endmodule",
-    ]) + "\n"
-
-
-def interpolator_primitive(table, *, family, name):
-    """Module ``name`` with the ports of :class:`~gradloom.rtl.stream.interpolator.Interpolator` whose pieces are in a
-    block of memory: eight LUTs a bit, and the wires to them, are too slow where a LUT has four inputs (``ecp5``; None
-    for others). What the block says is late and may have a long way: it goes to registers at once, and the product has
-    none, which are the multiplier's elsewhere."""
-    base, slope = table.table
-    rest, low, high = table.rest, int(slope.max()).bit_length(), int(base.max()).bit_length()
-    if family != "ecp5" or slope.min() < 0 or max(low, rest) > 17:
-        return None
-    total = table.frac_out + rest + 1
-    return "\n".join([
-        f"module {name} (enable, x, y, clk);",
-        "  input clk, enable;",
-        f"  input [{table.frac_in - 1}:0] x;",
-        f"  output [{table.frac_out}:0] y;",
-        f'  (* rom_style = "block" *) reg [{high + low - 1}:0] pieces [0:{len(base) - 1}];',
-        "  initial begin",
-        *(f"    pieces[{n}] = {high + low}'d{(int(b) << low) + int(s)};"
-          for n, (b, s) in enumerate(zip(base, slope, strict=True))),
-        "  end",
-        f"  reg [{high + low - 1}:0] piece = 0;",
-        f"  reg [{rest - 1}:0] rest = 0, factor = 0;",
-        f"  reg [{high - 1}:0] base = 0;",
-        f"  reg [{low - 1}:0] slope = 0;",
-        f"  reg [{total - 1}:0] total = 0;",
-        f"  wire [{low + rest - 1}:0] product = slope * factor;",
-        "  always @(posedge clk) if (enable) begin",
-        f"    piece <= pieces[x[{table.frac_in - 1}:{rest}]];",
-        f"    rest <= x[{rest - 1}:0];",
-        "    {base, slope} <= piece;",
-        "    factor <= rest;",
-        f"    total <= product + {{base, {rest}'d{1 << rest - 1}}};",
-        "  end",
-        f"  assign y = total[{total - 1}:{rest}];",
         "endmodule",
     ]) + "\n"

@@ -3,8 +3,6 @@ from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..array.primitive import interpolator_primitive
-
 __all__ = ["Interpolator"]
 
 
@@ -56,5 +54,40 @@ class Interpolator(wiring.Component):
         return m
 
     def primitive(self, *, family, name):
-        """Verilog of this module with its table in a block of memory, for synthesis where that is faster."""
-        return interpolator_primitive(self.table, family=family, name=name)
+        """Verilog of this module for synthesis, with its pieces in a block of memory: eight LUTs a bit, and the wires
+        to them, are too slow where a LUT has four inputs (``ecp5``; None for others).
+
+        What the block says is late and may have a long way: it goes to registers at once, and the product has none,
+        which are the multiplier's elsewhere.
+        """
+        base, slope = self.table.table
+        rest, low, high = self.table.rest, int(slope.max()).bit_length(), int(base.max()).bit_length()
+        if family != "ecp5" or slope.min() < 0 or max(low, rest) > 17:
+            return None
+        total = self.table.frac_out + rest + 1
+        return "\n".join([
+            f"module {name} (enable, x, y, clk);",
+            "  input clk, enable;",
+            f"  input [{self.table.frac_in - 1}:0] x;",
+            f"  output [{self.table.frac_out}:0] y;",
+            f'  (* rom_style = "block" *) reg [{high + low - 1}:0] pieces [0:{len(base) - 1}];',
+            "  initial begin",
+            *(f"    pieces[{n}] = {high + low}'d{(int(b) << low) + int(s)};"
+              for n, (b, s) in enumerate(zip(base, slope, strict=True))),
+            "  end",
+            f"  reg [{high + low - 1}:0] piece = 0;",
+            f"  reg [{rest - 1}:0] rest = 0, factor = 0;",
+            f"  reg [{high - 1}:0] base = 0;",
+            f"  reg [{low - 1}:0] slope = 0;",
+            f"  reg [{total - 1}:0] total = 0;",
+            f"  wire [{low + rest - 1}:0] product = slope * factor;",
+            "  always @(posedge clk) if (enable) begin",
+            f"    piece <= pieces[x[{self.table.frac_in - 1}:{rest}]];",
+            f"    rest <= x[{rest - 1}:0];",
+            "    {base, slope} <= piece;",
+            "    factor <= rest;",
+            f"    total <= product + {{base, {rest}'d{1 << rest - 1}}};",
+            "  end",
+            f"  assign y = total[{total - 1}:{rest}];",
+            "endmodule",
+        ]) + "\n"
