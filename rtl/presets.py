@@ -65,7 +65,7 @@ PRESETS = {
             config=Config(
                 rows=4, panels=2, rank=2, kernel=2, width=8, positions=64, taps=8, adapter_depth=256,
                 weight_depth=2048, bias_depth=16, feature_depth=64, image_depth=128, dense_depth=256, blocks=4,
-                cache_slots=64, queue_depth=4, outstanding=2, address_bits=32, clock_mhz=50, activation_bits=18),
+                cache_slots=64, queue_depth=4, outstanding=2, address_bits=32, clock_mhz=75, activation_bits=18),
         ),
     )
 }

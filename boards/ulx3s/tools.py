@@ -25,6 +25,10 @@ _NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP
 #: is no option for it, but settings in a netlist are read.
 _MARGIN = 6
 
+#: MHz that the router is asked for beyond the clock: what it hands over is repaired here and there, where wires are a
+#: little longer then.
+_BEYOND = 1
+
 
 def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
     """Yosys' commands; the netlist of ``top`` goes to the folder ``build``."""
@@ -69,6 +73,16 @@ def _widen(netlist: Path) -> None:
     netlist.write_text(json.dumps(content), encoding="utf-8", newline="\n")
 
 
+def _reset_options(placed: Path) -> None:
+    """Takes out of a placed netlist what the placer was told of clock and router: it would count for more than what the
+    router is told."""
+    content = json.loads(placed.read_text(encoding="utf-8"))
+    for module in content["modules"].values():
+        for name in ("target_freq", "auto_freq", "router"):
+            module.get("settings", {}).pop(name, None)
+    placed.write_text(json.dumps(content), encoding="utf-8", newline="\n")
+
+
 def design_sources(directory: Path) -> list[str]:
     """Verilog of a generated design, as its folder ``board`` sees it: what stands in for a module in synthesis, where
     there is such."""
@@ -80,12 +94,19 @@ def design_sources(directory: Path) -> list[str]:
               for path in sorted(folder.glob("*.v")))]
 
 
-def route_command(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
+def _nextpnr(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
     """nextpnr, to be run where the folder ``build`` is."""
     return ("nextpnr-ecp5", f"--{settings['device']}", "--package", settings["package"], "--speed",
-            str(settings["speed"]), "--json", "build/netlist.json", "--textcfg", "build/placed.config", "--report",
-            "build/report.json", "--seed", str(settings["seed"]), "--freq", str(settings["mhz"]),
-            "--timing-allow-fail", "--quiet", "--log", "build/place.log", *more)
+            str(settings["speed"]), "--timing-allow-fail", "--quiet", *more)
+
+
+_REPORT = ("--textcfg", "build/placed.config", "--report", "build/report.json")
+
+
+def route_command(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
+    """nextpnr for placement and routing of ``build/netlist.json``."""
+    return _nextpnr(settings, "--json", "build/netlist.json", *_REPORT, "--seed", str(settings["seed"]), "--freq",
+                    str(settings["mhz"]), "--log", "build/place.log", *more)
 
 
 def build(board: Board, directory: Path | str, *, dry_run: bool = False,
@@ -123,11 +144,18 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
         Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
         Step(f"# wires may leave their net's box by {_MARGIN} tiles: settings in board/build/netlist.json",
              lambda: _widen(made / "netlist.json")),
-        # The usual placer (heap) needs a third more wire for this much of the chip. The first router takes hours. The
-        # second leaves a net as it is where nobody contends for its wires, however long they are; but not where the
-        # clock is missed so.
-        tool(route_command(settings, "--lpf", "pins.lpf", "--placer", "static", "--router", "router2", "--tmg-ripup"),
-             folder, f"; where clock_mhz={settings['mhz']} is out of reach (build/place.log), generate the design with "
+        # The usual placer (heap) needs a third more wire for this much of the chip.
+        tool(_nextpnr(settings, "--json", "build/netlist.json", "--seed", str(settings["seed"]), "--freq",
+                      str(settings["mhz"]), "--lpf", "pins.lpf", "--placer", "static", "--no-route", "--write",
+                      "build/placed.json", "--log", "build/place.log"), folder),
+        Step("# the router is told anew: settings in board/build/placed.json",
+             lambda: _reset_options(made / "placed.json")),
+        # The first router takes hours. The second leaves a net as it is where nobody contends for its wires, however
+        # long they are; but not where the clock is missed so.
+        tool(_nextpnr(settings, "--json", "build/placed.json", "--no-pack", "--no-place", "--freq",
+                      str(settings["mhz"] + _BEYOND), "--lpf", "pins.lpf", "--router", "router2", "--tmg-ripup",
+                      *_REPORT, "--log", "build/route.log"),
+             folder, f"; where clock_mhz={settings['mhz']} is out of reach (build/route.log), generate the design with "
              f"another --set clock_mhz, or place it with another seed in board/settings.json"),
         Step("# frequency, use and worst path to report.json", note),
         tool(pack, folder),

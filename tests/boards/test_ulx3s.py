@@ -255,10 +255,20 @@ def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkey
 
     def tool(args, where, hint=""):
         def action():
-            if args[0] == "nextpnr-ecp5":
-                module = json.loads((where / "build" / "netlist.json").read_text())["modules"]["gradloom_ulx3s"]
-                assert module == {"cells": {}, "settings": {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6"}}
-                (where / "build" / "report.json").write_text(json.dumps(REPORT))
+            build = where / "build"
+            margin = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6"}
+            if "--write" in args:
+                netlist = json.loads((build / "netlist.json").read_text())
+                module = netlist["modules"]["gradloom_ulx3s"]
+                assert module == {"cells": {}, "settings": margin}
+                module["settings"] |= {"target_freq": "75000000.0", "auto_freq": "0", "router": "router1"}
+                (build / "placed.json").write_text(json.dumps(netlist))
+            elif args[0] == "nextpnr-ecp5":
+                # The router reads its own settings in what the placer wrote, and is asked for a little more.
+                placed = json.loads((build / "placed.json").read_text())
+                assert placed["modules"]["gradloom_ulx3s"]["settings"] == margin
+                assert mhz < float(args[args.index("--freq") + 1]) < 1.03 * mhz
+                (build / "report.json").write_text(json.dumps(REPORT))
             else:
                 (where / "build" / "gradloom.bit").write_bytes(b"bits")
         return flow.Step(args[0], action)
