@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gradloom.rtl.yosys import YosysError, run_yosys
+from gradloom.rtl.yosys import YosysError, run_yosys, yosys_files
 
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
@@ -67,13 +67,14 @@ def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") ->
 
 
 def _widen(netlist: Path) -> None:
-    """Tells the router, in the netlist that it will read, how far a wire may go around."""
-    content = json.loads(netlist.read_text(encoding="utf-8"))
+    """Tells the router, in the netlist that it will read, how far a wire may go around. Some names in there begin with
+    Yosys' folder; the wires that are found depend on names, and must not on where somebody has installed it."""
+    content = json.loads(netlist.read_text(encoding="utf-8").replace(str(yosys_files()), "yosys"))
     content["modules"]["gradloom_ulx3s"]["settings"] = {f"router2/bbMargin/{axis}": str(_MARGIN) for axis in "xy"}
     netlist.write_text(json.dumps(content), encoding="utf-8", newline="\n")
 
 
-def _reset_options(placed: Path) -> None:
+def _prepare(placed: Path) -> None:
     """Takes out of a placed netlist what the placer was told of clock and router: it would count for more than what the
     router is told."""
     content = json.loads(placed.read_text(encoding="utf-8"))
@@ -149,7 +150,7 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
                       str(settings["mhz"]), "--lpf", "pins.lpf", "--placer", "static", "--no-route", "--write",
                       "build/placed.json", "--log", "build/place.log"), folder),
         Step("# the router is told anew: settings in board/build/placed.json",
-             lambda: _reset_options(made / "placed.json")),
+             lambda: _prepare(made / "placed.json")),
         # The first router takes hours. The second leaves a net as it is where nobody contends for its wires, however
         # long they are; but not where the clock is missed so.
         tool(_nextpnr(settings, "--json", "build/placed.json", "--no-pack", "--no-place", "--freq",
