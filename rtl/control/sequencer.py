@@ -71,7 +71,8 @@ class Sequencer(wiring.Component):
     beat : ``In(1)``
         A beat moved on the bus.
     bus_idle : ``In(1)``, bus_abort : ``Out(1)``
-        To the DMA: see there. Also high at the end of a program, for commands fetched beyond its END.
+        To the DMA: see there. Also high at the end of a program, for commands fetched, or still to be fetched, beyond
+        its END or YIELD.
     abort : ``Out(1)``
         Resets the engines' datapaths; also for 3 cycles before a program or a request begins, or goes on behind one.
     busy, draining, done, error, request_busy, request_running, request_done, request_error, refused : ``Out(1)``
@@ -370,7 +371,8 @@ class Sequencer(wiring.Component):
                 with m.If(watch.expired):
                     m.next = "BLAME"
             with m.State("FINISH"):
-                m.d.comb += fresh.eq(1)
+                # A burst that the bus held back is forgotten with ``fresh``, and must not be asked for before.
+                m.d.comb += [fresh.eq(1), self.bus_abort.eq(1)]
                 with m.If(leaving):
                     m.d.comb += serve.eq(1)
                     m.d.sync += leaving.eq(0)

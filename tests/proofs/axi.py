@@ -178,6 +178,7 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     claim.assume("r_was_asked_for", ~axi.rvalid | (flying != 0))
     claim.check("no_more_than_may_be", flying <= outstanding)
     claim.check("idle_means_idle", ~dma.idle | (flying == 0))
+    claim.check("begins_nothing_while_aborted", ~claim.past(dma.idle & dma.abort, "stopped") | dma.idle)
     dropped = dma.abort | claim.past(dma.abort, "abort")
     claim.holds("o", dma.o, unless=dropped)
     claim.holds("o_fetch", dma.o_fetch, unless=dropped)
@@ -274,6 +275,7 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     claim.check("takes_answers_at_once", axi.bready)
     claim.check("no_more_than_may_be", addressed <= outstanding)
     claim.check("idle_means_idle", ~dma.idle | ((addressed == 0) & (sent == 0)))
+    claim.check("begins_nothing_while_aborted", ~claim.past(dma.idle & dma.abort, "stopped") | dma.idle)
     claim.lemma("buffer_has_what_is_sent", ~inside.wire("move") | inside.wire("beats.r_rdy"))
     claim.cover("idle_again", dma.idle & claim.past(~dma.idle, "idle"))
 

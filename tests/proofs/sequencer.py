@@ -50,6 +50,10 @@ def returns(unit=Sequencer, *, shell):
     offered = Cat(sequencer.engine(e).command.valid for e in ENGINES).any()
     claim.check("silent", ~offered | run)
 
+    # What a program wanted to fetch is not fetched when it has ended, for whoever comes next.
+    claim.check("fetches_for_a_program_that_runs",
+                ~sequencer.o_fetch.valid | ~sequencer._fetch.fresh | sequencer.bus_abort)
+
     # Back to idle; only the bus may take longer.
     most = len(ENGINES) * depth + 2
     blamed, drained = Signal(range(2 * most), name="blamed"), Signal(3, name="drained")
@@ -60,6 +64,9 @@ def returns(unit=Sequencer, *, shell):
     claim.lemma("idle_sooner_and_sooner", ~drain | (drained <= inside["wait"]))
     long = claim.past(held(claim, sequencer.abort & sequencer.bus_abort), "long")
     claim.check("aborts_for_4_cycles", ~(idle & (before["DRAIN"] | before["RESET"])) | long)
+    # As LOAD and STORE promise, and their claims hold them to it.
+    claim.assume("no_burst_begins_while_aborted",
+                 ~claim.past(sequencer.bus_abort & sequencer.bus_idle, "stopped") | sequencer.bus_idle)
     claim.check("aborts_until_the_bus_is_idle",
                 ~claim.past(sequencer.bus_abort & ~sequencer.bus_idle, "aborting") | sequencer.bus_abort)
 
