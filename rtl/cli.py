@@ -12,6 +12,7 @@ import typer
 
 from . import cli_language, cli_sweep
 from .cli_output import print_json, progress_bar, say, table
+from .output import check_folder
 
 app = typer.Typer(
     name="gradloom",
@@ -557,7 +558,10 @@ def build(
     """Make the bitstream and the bundle that the board loads."""
     from gradloom import boards as room
 
-    room.build(room.find(board), _design(directory), dry_run=dry_run, echo=print)
+    found = room.find(board)
+    if not dry_run:
+        check_folder(_design(directory) / "board", name="directory")
+    room.build(found, _design(directory), dry_run=dry_run, echo=print)
 
 
 @app.command(epilog="Example: gradloom flash kv260 design --host ubuntu@kria --dry-run")

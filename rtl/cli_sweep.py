@@ -14,6 +14,7 @@ import typer
 from .cli_output import print_json, progress_bar, say, table
 from .cli_verbs import configured, find_preset
 from .config import Config, LinearConfig
+from .output import check_folder, staged_file
 from .presets import PRESETS, Preset
 
 __all__ = ["FIGURES", "KEYS", "block_products", "measure", "plan_points", "register", "sweep"]
@@ -134,13 +135,13 @@ def sweep(
     points = plan_points(presets, rank=rank, mesh=mesh, codes=codes, settings=settings, area=area, accuracy=accuracy,
                          limit=limit, epochs=epochs, seed=seed)
     folder = Path(output)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"output={output}: is a file, a directory is needed")
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     kept = Table(folder / "sweep.csv", KEYS, FIGURES)
     run(points, measure, kept, jobs=jobs or cores(), scheduler=scheduler, progress=progress)
     rows = [row for row in map(kept.row, points) if row is not None]
-    plot_pareto(folder / "pareto.png", rows)
+    with staged_file(folder / "pareto.png") as file:
+        plot_pareto(file, rows)
     return [{name: _number(value) for name, value in row.items()} for row in rows]
 
 

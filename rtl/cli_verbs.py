@@ -38,7 +38,7 @@ def generate(
 
     ``settings`` changes parameters by name. Nothing is written if anything is wrong.
     """
-    from .emit import staged
+    from .output import staged
 
     if target in UNITS:
         make, kind = _generate_unit, "unit"
@@ -283,10 +283,11 @@ def pack(
     progress: Callable[[int, int, str], None] | None = None,
 ) -> dict[str, Any]:
     """Writes a language model's weights in the board's layout and returns their sizes."""
-    from .emit import staged
     from .models.checkpoint import find_weights, open_checkpoint
     from .models.pack import write_pack
+    from .output import check_folder, staged
 
+    check_folder(output)
     checkpoint = open_checkpoint(find_weights(source))
     with staged(output) as stage:
         manifest = write_pack(checkpoint, stage, bits=bits, head=head, progress=progress)
@@ -316,11 +317,12 @@ def load(
     from gradloom import boards
     from gradloom.firmware import card
 
-    from .emit import staged_file
     from .models.adapter_words import pack_adapters
     from .models.lora import load_lora
     from .models.pack import PackedModel
+    from .output import check_file, staged_file
 
+    check_file(output)
     board = boards.find("genesys2")
     if offset < 4096 or offset % 4096 or offset >= board.memory_bytes:
         raise ValueError(f"offset={offset}: must be a multiple of 4096 below {board.memory_bytes}, at least 4096")

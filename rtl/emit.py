@@ -1,27 +1,21 @@
 """Verilog: one file for each distinct module, the same bytes from run to run and from machine to machine."""
 
-import contextlib
 import dataclasses
-import json
-import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 from .hierarchy import DistinctModule, Emitter, Port
+from .output import staged
 from .yosys import Yosys, YosysError
 
-__all__ = ["WAIVERS", "Emission", "EmitError", "convert", "emit", "staged"]
-
-#: What marks a directory as ours to write in; its content lists our entries.
-MARKER = ".gradloom"
+__all__ = ["WAIVERS", "Emission", "EmitError", "convert", "emit"]
 
 #: Rules of Verilator's ``-Wall`` that do not hold for our Verilog, and why.
 WAIVERS = {
@@ -77,7 +71,8 @@ def emit(
 ) -> list[Port]:
     """Writes ``component`` as module ``name`` to ``directory/rtl/*.v`` and returns its ports.
 
-    All or nothing: a directory that holds anything but an earlier output is refused, see :func:`staged`.
+    All or nothing: a directory that holds anything but an earlier output is refused, see
+    :func:`~gradloom.rtl.output.staged`.
     """
     emission = convert(component, name=name, prefix=prefix, family=family)
     with staged(directory) as stage:
@@ -131,73 +126,6 @@ def convert(
             for module in emitter.modules
         },
     )
-
-
-@contextlib.contextmanager
-def staged(directory: Path | str) -> Iterator[Path]:
-    """A fresh folder that takes the place of ``directory`` when the block ends well, and vanishes otherwise.
-
-    What an earlier run put there is replaced; what else somebody put there since stays. A directory with
-    content that no earlier run made is refused with :class:`EmitError`.
-    """
-    target = Path(directory).absolute()
-    if target.exists() and not target.is_dir():
-        raise EmitError(f"{directory} is a file, a directory is needed")
-    marker = target / MARKER
-    if target.is_dir() and not marker.exists() and any(target.iterdir()):
-        raise EmitError(f"{directory} is not empty and was not made by gradloom: name another directory")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        yield stage
-        entries = sorted(entry.name for entry in stage.iterdir())
-        (stage / MARKER).write_text(json.dumps(entries) + "\n", encoding="utf-8")
-        stage.chmod(0o777 & ~_umask())
-        if not target.is_dir():
-            os.replace(stage, target)
-            return
-        before = set(json.loads(marker.read_text(encoding="utf-8"))) if marker.exists() else set()
-        for entry in sorted(before | set(entries)):
-            # Only names: a marker that was tampered with must not reach outside.
-            if Path(entry).name == entry:
-                _remove(target / entry)
-        for entry in [*entries, MARKER]:
-            os.replace(stage / entry, target / entry)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def staged_file(path: Path | str) -> Iterator[BinaryIO]:
-    """A fresh file that takes the place of ``path`` when the block ends well, and vanishes otherwise.
-
-    Anything but a file there, such as a device, is refused with :class:`EmitError`.
-    """
-    target = Path(path).absolute()
-    if target.exists() and not target.is_file():
-        raise EmitError(f"{path} is no file: name one")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(number, "w+b") as file:
-            yield file
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _top_ports(component: wiring.Component) -> Iterator[tuple[str, Value, str]]:

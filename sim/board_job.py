@@ -11,8 +11,8 @@ from gradloom.firmware.card import Section, write_card
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.firmware.soc import HEADER_BYTES, MAX_PROGRAMS, Job, Kept, Program, Result, ResultKind
 from gradloom.rtl.config import LinearConfig
-from gradloom.rtl.emit import staged_file
 from gradloom.rtl.models.lora import Adapter
+from gradloom.rtl.output import grouped
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.exponents import HEADROOM
 from gradloom.rtl.plan.operations import SPARE
@@ -146,12 +146,21 @@ def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, m
     """``card.img``, and ``job.json``: ``facts`` of the fine-tune, where sections lie in the board's memory, and where
     the words of each adapter are in what is kept, tiles of 64 features of ``[rank, features]``, with their fraction
     bits."""
-    with staged_file(output / "card.img") as file:
-        sections = write_card(file, job.sections, memory_bytes=memory_bytes)
-        size = file.seek(0, 2)
     kept = job.job.kept
     assert kept is not None
-    told: dict[str, Any] = {
+    with grouped(output, last="job.json") as stage:
+        with (stage / "card.img").open("w+b") as file:
+            sections = write_card(file, job.sections, memory_bytes=memory_bytes)
+            size = file.seek(0, 2)
+        told = _told(job, kept, facts, sections, size)
+        (stage / "job.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    return told
+
+
+def _told(job: BoardJob, kept: Kept, facts: Mapping[str, Any], sections: list[dict[str, Any]],
+          size: int) -> dict[str, Any]:
+    """What ``job.json`` says."""
+    return {
         **facts, "card_bytes": size, "memory_bytes": job.job.window_offset + job.job.window_bytes,
         "commands": [len(each.code) // COMMAND_BYTES for each in job.job.programs],
         "sections": sections,
@@ -160,6 +169,3 @@ def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, m
                             "frac": job.frac[name] + SPARE}
                      for name in job.layout.offsets if name.endswith((".a", ".b"))},
     }
-    with staged_file(output / "job.json") as file:
-        file.write((json.dumps(told, indent=2) + "\n").encode())
-    return told

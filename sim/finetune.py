@@ -13,6 +13,7 @@ from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, l
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.models.peft import load_adapters, save_adapters
+from gradloom.rtl.output import check_file, check_folder, grouped, staged_file
 from gradloom.rtl.plan.lowering import Lowered, lower
 from gradloom.rtl.plan.program import Plan, Settings, plan_finetune
 from gradloom.rtl.plan.schedule import initial_adapters
@@ -184,9 +185,7 @@ def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, 
     learn the same words. ``int8`` keeps codes of 8 bits, in the same design as ``nf4``.
     """
     tell = progress or _silent
-    if Path(output).exists() and not Path(output).is_dir():
-        # Said before the long part.
-        raise ValueError(f"output={output}: is a file, a directory is needed")
+    check_folder(output)
     network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, limit, seed,
                              preset.workload)
     if cache not in ("nf4", "int8", "none"):
@@ -257,13 +256,11 @@ def _integer(preset, network, dataset, rank, lr, batch, epochs, seed, cache, mom
 
 
 def _write(output: Path, network: Network, adapters: Adapters, codes: str, metrics: dict[str, Any]) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    save_adapters(output, network, adapters, codes=codes)
     from .plots import plot_loss
-    plot_loss(output / "loss.png", metrics)
-    part = output / "metrics.json.part"
-    part.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-    part.replace(output / "metrics.json")
+    with grouped(output, last="metrics.json") as stage:
+        save_adapters(stage, network, adapters, codes=codes)
+        plot_loss(stage / "loss.png", metrics)
+        (stage / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
 def predict(preset: Preset, *, data: Path | None = None, model: Path | None = None, adapter: Path | None = None,
@@ -274,8 +271,8 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
     Activations go through the codes that the adapter learnt from. The hardware has no way around them: an adapter of
     a float fine-tune without codes meets NF4 there.
     """
-    if output is not None and (Path(output).is_dir() or Path(output).suffix != ".npz"):
-        raise ValueError(f"output={output}: must name a file that ends in .npz")
+    if output is not None:
+        check_file(output, suffix=".npz")
     network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, None, 0,
                              preset.workload)
     if limit is not None:
@@ -299,11 +296,6 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
         raise ValueError(f"engine={engine}: labels come from reference or float")
     labels = z.argmax(axis=1)
     if output is not None:
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
-        part = Path(output).with_suffix(".part.npz")
-        try:
-            np.savez(part, labels=labels, logits=z)
-            part.replace(output)
-        finally:
-            part.unlink(missing_ok=True)
+        with staged_file(output) as file:
+            np.savez(file, labels=labels, logits=z)
     return {"labels": labels.tolist(), "accuracy": float((labels == dataset.y_test).mean())}

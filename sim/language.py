@@ -19,6 +19,7 @@ from gradloom.rtl.models.language import Checkpoint, LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
 from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.models.tokenizer import open_tokenizer
+from gradloom.rtl.output import check_folder, grouped
 from gradloom.rtl.plan.descent import AdamW as MachineAdamW
 from gradloom.rtl.plan.instant import InstantStep
 from gradloom.rtl.plan.language import MAX_RANK, parse_targets
@@ -185,7 +186,7 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
     for each in tuned.adapters.values():
         if not (np.isfinite(each.a).all() and np.isfinite(each.b).all()):
             raise ValueError(f"lr={asked.lr}: the adapter is not finite any more; a smaller rate may keep it so")
-    _write(Path(output), metrics, lambda: save(Path(output), shapes, tuned.adapters))
+    _write(Path(output), metrics, lambda folder: save(folder, shapes, tuned.adapters))
     return metrics
 
 
@@ -309,8 +310,7 @@ def _check(preset: Preset, text: Path | str | None, output: Path, optimizer: str
                                    ("accumulate", accumulate, 1, MAX_TEXTS), ("seed", seed, 0, 1 << 63)):
         if value is not None and not low <= value <= high:
             raise ValueError(f"{name}={value}: must be from {low} to {high}")
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"output={output}: is a file, a directory is needed")
+    check_folder(output)
     if text is None:
         raise ValueError(f"text: is needed, {preset.name} learns from a text file")
     if not Path(text).is_file():
@@ -366,15 +366,13 @@ def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int
     return [part.tolist() for part in np.array_split(tokens, -(-len(tokens) // seq))], len(tokens)
 
 
-def _write(output: Path, metrics: dict[str, Any], save: Callable[[], Any]) -> None:
+def _write(output: Path, metrics: dict[str, Any], save: Callable[[Path], Any]) -> None:
     from .plots import plot_steps
 
-    output.mkdir(parents=True, exist_ok=True)
-    save()
-    plot_steps(output / "loss.png", metrics)
-    part = output / "metrics.json.part"
-    part.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-    part.replace(output / "metrics.json")
+    with grouped(output, last="metrics.json") as stage:
+        save(stage)
+        plot_steps(stage / "loss.png", metrics)
+        (stage / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
 
 
 def greedy(llama: Llama, prompt: Sequence[int], count: int, *, adapters: Mapping[str, Adapter] | None = None,

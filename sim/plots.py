@@ -1,7 +1,7 @@
 """Pictures of results."""
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def plot_steps(path: Path, metrics: Mapping[str, Any]) -> None:
     _save(figure, path)
 
 
-def plot_pareto(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+def plot_pareto(path: Path | BinaryIO, rows: Sequence[Mapping[str, str]]) -> None:
     """A sweep: area, and accuracy where it was judged, else memory, over cycles; a row of plots a preset.
 
     Points that none is better than in both are joined and named; at the others their rank stands alone. ``rows``: as
@@ -126,7 +126,7 @@ def _front(axes: Any, rows: Sequence[Mapping[str, str]], name: str, label: str, 
         axes.legend(frameon=False, fontsize=8)
 
 
-def _save(figure: Any, path: Path) -> None:
+def _save(figure: Any, path: Path | BinaryIO) -> None:
     for each in figure.axes:
         for side in ("top", "right"):
             each.spines[side].set_visible(False)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from amaranth.hdl import Shape, Value
 from amaranth.lib import data, wiring
 
 from gradloom.rtl.models.archive import read_npz
+from gradloom.rtl.output import check_file, staged_file
 from gradloom.rtl.units import Unit
 
 __all__ = ["ADAPTERS", "Adapter", "Array", "Feed", "describe_unit", "pack", "run_unit", "simulate",
@@ -112,6 +112,7 @@ def run_unit(
     """
     parameters = unit.settings(settings or {})
     adapter = _adapter(unit)
+    check_file(output)
     _check_simulator(simulator)
     arrays = _read(source, adapter.inputs(parameters))
     component = unit.build(**parameters)
@@ -258,14 +259,8 @@ def _read(source: Path, wanted: list[Array]) -> Arrays:
 
 
 def _write(output: Path, arrays: Arrays) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=output.parent, suffix=".npz")
-    os.close(handle)
-    try:
-        np.savez(name, **arrays)  # type: ignore[arg-type]
-        os.replace(name, output)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with staged_file(output) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _amaranth(component: wiring.Component, feed: Feed) -> tuple[dict[str, list[int]], int]:

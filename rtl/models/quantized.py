@@ -17,6 +17,7 @@ from gradloom.rtl.formats.blocks import (
 )
 from gradloom.rtl.formats.codebook import NF4
 
+from ..output import check_file
 from .archive import read_npz
 from .tensors import FLOATS, as_float32, open_safetensors, write_safetensors
 
@@ -58,12 +59,7 @@ def quantize_file(src: str | Path, dst: str | Path, *, double: bool = False, blo
     src, dst = Path(src), Path(dst)
     if block not in BLOCK_SIZES:
         raise ValueError(f"block={block}: must be one of {', '.join(map(str, BLOCK_SIZES))}")
-    if dst.suffix != ".safetensors":
-        raise ValueError(f"output={dst}: must end in .safetensors")
-    if not dst.parent.is_dir():
-        raise ValueError(f"output={dst}: the folder {dst.parent} does not exist")
-    if dst.is_dir():
-        raise ValueError(f"output={dst}: is a folder")
+    check_file(dst, suffix=".safetensors")
     tensors = read_floats(src)
 
     out: dict[str, Tensor] = {}

@@ -1,12 +1,12 @@
 """safetensors files: a directory of tensors that are read one by one, and their writer."""
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from ..output import staged_file
 
 __all__ = ["FLOATS", "StoredTensor", "as_float32", "open_safetensors", "write_safetensors"]
 
@@ -78,12 +78,5 @@ def write_safetensors(path: Path, tensors: dict[str, tuple[np.ndarray, str]]) ->
         header[name] = {"dtype": CODES[dtype], "shape": list(array.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    handle, part = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text + b"".join(chunks))
-        os.chmod(part, 0o644)
-        os.replace(part, path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+    with staged_file(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text + b"".join(chunks))

@@ -9,8 +9,9 @@ from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.emit import EmitError, convert, emit, staged
+from gradloom.rtl.emit import EmitError, convert, emit
 from gradloom.rtl.hierarchy import place
+from gradloom.rtl.output import OutputError, staged
 from gradloom.rtl.units import UNITS, find_unit
 from gradloom.rtl.yosys import run_yosys
 from gradloom.sim.runner import lint
@@ -288,9 +289,9 @@ def test_a_new_run_replaces_its_own_and_keeps_what_others_put_there(tmp_path):
 
 def test_somebody_elses_directory_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(EmitError, match="not made by gradloom"):
+    with pytest.raises(OutputError, match="not made by gradloom"):
         emit(Store(), tmp_path, name="store")
-    with pytest.raises(EmitError, match="is a file"):
+    with pytest.raises(OutputError, match="is a file"):
         emit(Store(), tmp_path / "thesis.tex", name="store")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

@@ -120,8 +120,8 @@ NAN = np.where(np.arange(256).reshape(4, 64) == 66, np.nan, GOOD)
     (("in.npz", lambda path: path.write_bytes(b"")), {}, "not a readable .npz"),
     (("in.npz", lambda path: path.write_bytes(b"\x93NUMPY")), {}, "not a readable .npz"),
     (("in.pt", lambda path: path.write_bytes(b"x")), {}, "must end in .npz or .safetensors"),
-    (npz(w=GOOD), dict(dst="out.npz"), "must end in .safetensors"),
-    (npz(w=GOOD), dict(dst="none/out.safetensors"), "does not exist"),
+    (npz(w=GOOD), dict(dst="out.npz"), "ends in .safetensors"),
+    (npz(w=GOOD), dict(dst="in.npz/out.safetensors"), "in.npz is no directory"),
 ], ids=lambda value: value[:24] if isinstance(value, str) else "")
 def test_bad_input_is_one_clear_message_and_leaves_nothing(tmp_path, source, change, message):
     name, make = source

@@ -1,0 +1,175 @@
+"""Outputs: checked before the work, whole or not there after it."""
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["OutputError", "check_file", "check_folder", "grouped", "staged", "staged_file"]
+
+#: What marks a folder as ours to write in; its content lists our entries.
+MARKER = ".gradloom"
+
+
+class OutputError(ValueError):
+    """A place where results cannot go."""
+
+
+def check_folder(path: Path | str, *, name: str = "output", needs: int = 1 << 20) -> None:
+    """Refuses a folder that cannot be written, before the work begins, with :class:`OutputError`.
+
+    The folder need not exist. A file is made in it, or in the nearest folder above it that exists, and removed.
+    ``needs``: bytes that must be free there.
+    """
+    target = Path(path).absolute()
+    if _exists(target, path, name) and not target.is_dir():
+        raise OutputError(f"{name}={path}: is a file, a directory is needed: name another one")
+    _check_writable(target, path, name, needs)
+
+
+def check_file(path: Path | str, *, name: str = "output", suffix: str = "", needs: int = 1 << 20) -> None:
+    """Refuses a file that cannot be written, as :func:`check_folder` does a folder. ``suffix``: how it must end."""
+    target = Path(path).absolute()
+    if not str(path).endswith(suffix):
+        raise OutputError(f"{name}={path}: must name a file that ends in {suffix}")
+    if _exists(target, path, name) and not target.is_file():
+        kind = "directory" if target.is_dir() else "device"
+        raise OutputError(f"{name}={path}: is a {kind}, a file is needed: name another one")
+    _check_writable(target.parent, path, name, needs)
+
+
+def _exists(target: Path, path: Path | str, name: str) -> bool:
+    try:
+        target.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise OutputError(f"{name}={path}: no place to write ({reason}): name another one") from None
+    return True
+
+
+def _check_writable(folder: Path, path: Path | str, name: str, needs: int) -> None:
+    """Makes a file in ``folder``, or the nearest one above that exists."""
+    above = _nearest(folder)
+    if not above.is_dir():
+        raise OutputError(f"{name}={path}: {above} is no directory: name a place below a directory")
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".gradloom.", dir=above):
+            pass
+        free = shutil.disk_usage(above).free
+    except OSError as error:
+        raise OutputError(f"{name}={path}: {above} cannot be written ({error.strerror}): name another place, or get "
+                          f"the right to write there") from None
+    if free < needs:
+        raise OutputError(f"{name}={path}: {free:,} bytes are free in {above}, {needs:,} are needed: name another "
+                          f"place, or make room")
+
+
+def _nearest(folder: Path) -> Path:
+    """``folder``, or the nearest place above it where there is something."""
+    while not os.path.lexists(folder) and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+@contextlib.contextmanager
+def _scratch(directory: Path) -> Iterator[Path]:
+    """A folder on the same disk as ``directory``: in the nearest place above it that exists. It vanishes."""
+    made = Path(tempfile.mkdtemp(prefix=f".{directory.name[:32]}.", dir=_nearest(directory.parent)))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def staged(directory: Path | str) -> Iterator[Path]:
+    """A fresh folder that takes the place of ``directory`` when the block ends well, and vanishes otherwise.
+
+    What an earlier run put there is replaced; what else somebody put there since stays. A directory with
+    content that no earlier run made is refused with :class:`OutputError`.
+    """
+    check_folder(directory)
+    target = Path(directory).absolute()
+    marker = target / MARKER
+    if target.is_dir() and not marker.exists() and any(target.iterdir()):
+        raise OutputError(f"{directory} is not empty and was not made by gradloom: name another directory")
+    with _scratch(target) as stage:
+        yield stage
+        entries = sorted(entry.name for entry in stage.iterdir())
+        (stage / MARKER).write_text(json.dumps(entries) + "\n", encoding="utf-8")
+        if not target.is_dir():
+            _take_place(stage, target)
+            return
+        before = set(json.loads(marker.read_text(encoding="utf-8"))) if marker.exists() else set()
+        for entry in sorted(before | set(entries)):
+            # Only names: a marker that was tampered with must not reach outside.
+            if Path(entry).name == entry:
+                _remove(target / entry)
+        for entry in [*entries, MARKER]:
+            os.replace(stage / entry, target / entry)
+
+
+@contextlib.contextmanager
+def grouped(directory: Path | str, *, last: str) -> Iterator[Path]:
+    """A fresh folder whose files all go to ``directory`` when the block ends well, and none of them otherwise.
+
+    Other files there stay. File ``last`` goes last, and an earlier one is removed first: where it is, the group is
+    whole.
+    """
+    check_folder(directory)
+    target = Path(directory).absolute()
+    if not target.is_dir():
+        with _scratch(target) as stage:
+            yield stage
+            _take_place(stage, target)
+        return
+    # Within the folder: it may be a disk of its own.
+    with _scratch(target / last) as stage:
+        yield stage
+        (target / last).unlink(missing_ok=True)
+        for entry in sorted(stage.iterdir(), key=lambda each: (each.name == last, each.name)):
+            os.replace(entry, target / entry.name)
+
+
+@contextlib.contextmanager
+def staged_file(path: Path | str) -> Iterator[BinaryIO]:
+    """A fresh file that takes the place of ``path`` when the block ends well, and vanishes otherwise.
+
+    Anything but a file there, such as a device, is refused with :class:`OutputError`.
+    """
+    check_file(path)
+    target = Path(path).absolute()
+    number, name = tempfile.mkstemp(prefix=f".{target.name[:32]}.", dir=_nearest(target.parent))
+    try:
+        with os.fdopen(number, "w+b") as file:
+            yield file
+        os.chmod(name, 0o666 & ~_umask())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(name, target)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _take_place(stage: Path, target: Path) -> None:
+    """Gives a finished folder its name."""
+    stage.chmod(0o777 & ~_umask())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(stage, target)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

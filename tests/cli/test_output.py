@@ -1,0 +1,188 @@
+"""Outputs are refused before the work, and are whole or not there after it."""
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.models.datasets import default_split
+from gradloom.rtl.output import OutputError, check_folder, grouped, staged_file
+
+#: Verbs that write a folder or a file, each with something that is found wrong only after the output was looked at.
+FOLDERS = {
+    "generate": ("generate", "optimizer", "--set", "lanes=0"),
+    "generate preset": ("generate", "instantft-kv260", "--set", "rowz=3"),
+    "finetune": ("finetune", "instantft-kv260", "--limit", "99999"),
+    "finetune text": ("finetune", "edge-qlora-genesys2", "--text", "nowhere.txt"),
+    "finetune card": ("finetune", "edge-qlora-genesys2", "--text", "nowhere.txt", "--card"),
+    "pack": ("pack", "nowhere.gguf"),
+    "sweep": ("sweep", "digits-ulx3s", "--scheduler", "nowhere:1"),
+}
+FILES = {
+    "predict": ("predict", "instantft-kv260", "--limit", "99999"),
+    "run": ("run", "optimizer", "--input", "nowhere.npz"),
+    "quantize": ("quantize", "nowhere.npz"),
+    "load": ("load", "nowhere"),
+    "fetch": ("fetch",),
+}
+VERBS = FOLDERS | FILES
+SUFFIX = {"quantize": ".safetensors"}
+
+
+@pytest.fixture
+def attempt(run, tmp_path, monkeypatch):
+    """Runs a verb with an output and returns its message, which must be one line about the output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")     # no npm
+
+    def attempted(verb, output):
+        code, out, err = run(*VERBS[verb], "--output", output)
+        assert (code, out, err.count("\n")) == (2, "", 1) and f"output={output}: " in err
+        return err
+
+    return attempted
+
+
+def _named(verb, name):
+    return name + SUFFIX.get(verb, ".npz") if verb in FILES else name
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_something_else_in_the_place_is_refused_before_the_work(attempt, tmp_path, verb):
+    place = tmp_path / _named(verb, "there")
+    if verb in FOLDERS:
+        place.write_text("mine")
+        assert "is a file, a directory is needed" in attempt(verb, place) and place.read_text() == "mine"
+    else:
+        place.mkdir()
+        assert "is a directory, a file is needed" in attempt(verb, place) and list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_place_below_a_file_is_refused_before_the_work(attempt, tmp_path, verb):
+    (tmp_path / "note").write_text("mine")
+    assert f"{tmp_path / 'note'} is no directory" in attempt(verb, tmp_path / "note" / "far" / _named(verb, "out"))
+    assert [each.name for each in tmp_path.iterdir()] == ["note"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(attempt, verb):
+    # Not even root makes a file there.
+    assert "/proc cannot be written" in attempt(verb, "/proc/gradloom-nowhere/" + _named(verb, "out"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_full_disk_is_refused_before_the_work(attempt, monkeypatch, tmp_path, verb):
+    import shutil
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1 << 40, 1 << 40, 4096))
+    assert "4,096 bytes are free" in attempt(verb, tmp_path / "new" / _named(verb, "out"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["finetune", "predict"])
+def test_a_name_that_is_too_long_is_refused_before_the_work(attempt, tmp_path, verb):
+    assert "no place to write (File name too long)" in attempt(verb, tmp_path / _named(verb, "x" * 300))
+
+
+def test_a_build_is_refused_where_the_design_cannot_be_written(run, tmp_path):
+    (tmp_path / "rtl").mkdir()
+    (tmp_path / "board").write_text("mine")
+    code, _, err = run("build", "ulx3s", tmp_path)
+    assert code == 2 and f"directory={tmp_path / 'board'}: is a file" in err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_the_right_to_write_is_refused(tmp_path):
+    tmp_path.chmod(0o555)
+    with pytest.raises(OutputError, match="cannot be written"):
+        check_folder(tmp_path / "out")
+
+
+def test_a_check_leaves_nothing(tmp_path):
+    check_folder(tmp_path / "far" / "out")
+    check_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_group_is_whole_or_as_it_was(tmp_path, there):
+    out = tmp_path / "far" / "out"
+    if there:
+        out.mkdir(parents=True)
+        (out / "mine").write_text("mine")
+        (out / "last").write_text("old")
+    with pytest.raises(KeyboardInterrupt), grouped(out, last="last") as stage:
+        (stage / "first").write_text("new")
+        raise KeyboardInterrupt
+    assert {each.name: each.read_text() for each in out.iterdir()} == {"mine": "mine", "last": "old"} if there \
+        else list(tmp_path.iterdir()) == []
+    with grouped(out, last="last") as stage:
+        (stage / "first").write_text("new")
+        (stage / "last").write_text("new")
+    kept = {"mine": "mine"} if there else {}
+    assert {each.name: each.read_text() for each in out.iterdir()} == kept | {"first": "new", "last": "new"}
+
+
+def test_the_last_file_of_a_group_is_not_there_before_the_others(tmp_path, monkeypatch):
+    (tmp_path / "last").write_text("old")
+    replace, moved = os.replace, []
+
+    def stopped(source, target):
+        assert not moved
+        moved.append(os.path.basename(target))
+        replace(source, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", stopped)
+    with pytest.raises(KeyboardInterrupt), grouped(tmp_path, last="last") as stage:
+        (stage / "z").write_text("new")
+        (stage / "last").write_text("new")
+    assert [each.name for each in tmp_path.iterdir()] == ["z"]
+
+
+def test_a_file_that_fails_leaves_nothing_and_makes_no_folder(tmp_path):
+    with pytest.raises(RuntimeError), staged_file(tmp_path / "far" / "out") as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    data = default_split(degrees=90).limited(train=40, test=50)
+    path = tmp_path_factory.mktemp("digits") / "digits.npz"
+    np.savez(path, x_train=data.x_train, y_train=data.y_train, x_test=data.x_test, y_test=data.y_test)
+    return path
+
+
+def test_an_interrupted_fine_tune_leaves_the_results_of_the_one_before(run, digits, tmp_path, monkeypatch):
+    asked = "finetune", "instantft-kv260", "--engine", "reference", "--data", digits, "--epochs", 1, "-o", tmp_path
+    assert run(*asked)[0] == 0
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    assert sorted(before) == ["adapter_config.json", "adapter_model.safetensors", "loss.png", "metrics.json"]
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gradloom.sim.plots.plot_loss", interrupted)
+        assert run(*asked, "--seed", 1)[0] == 130
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+    assert run(*asked, "--seed", 1)[0] == 0
+    assert json.loads((tmp_path / "metrics.json").read_text())["seed"] == 1
+    assert (tmp_path / "adapter_model.safetensors").read_bytes() != before["adapter_model.safetensors"]
+
+
+def test_ctrl_c_leaves_no_folder(digits, tmp_path):
+    with subprocess.Popen(
+            [sys.executable, "-m", "gradloom.rtl.cli", "finetune", "instantft-kv260", "--engine", "reference", "--data",
+             digits, "--epochs", "400", "-o", tmp_path / "far" / "out"], stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if line.startswith("reference steps"):
+                break
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read().splitlines()[-1] == "interrupted"
+    assert process.returncode == 130 and list(tmp_path.iterdir()) == []
