@@ -110,7 +110,8 @@ def test_a_wrong_request_leaves_the_earlier_image(run, here, spoil, options, sai
 
 def test_what_is_no_file_is_not_replaced(run, here):
     code, _, err = run("load", "packed", "-o", "small", "--json")
-    assert (code, err) == (2, "gradloom: output=small: is a directory, a file is needed: name another one\n") and (here / "small").is_dir()
+    assert (code, err) == (2, "gradloom: output=small: is a directory, a file is needed: name another one\n")
+    assert (here / "small").is_dir()
 
 
 def test_adapters_that_are_no_block_are_refused():
