@@ -1,5 +1,9 @@
 """Radiona ULX3S with the largest of its parts."""
+from gradloom.rtl.presets import PRESETS
+
 from ..board import Board
+
+_CLOCK_HZ = 1_000_000 * PRESETS["digits-ulx3s"].config.clock_mhz
 
 ULX3S = Board(
     name="ulx3s",
@@ -13,10 +17,10 @@ ULX3S = Board(
     # 208 blocks of 18 Kibit.
     bram36=104,
     uram=0,
-    clock_hz=40_000_000,
+    clock_hz=_CLOCK_HZ,
     # In block RAM; the board's SDRAM is not used.
     memory_bytes=1 << 17,
-    memory_bandwidth=16 * 40_000_000,
+    memory_bandwidth=16 * _CLOCK_HZ,
     port_bits=128,
     host="soft core, RISC-V",
     register_base=0x2000_0000,
