@@ -13,6 +13,7 @@ import typer
 from . import cli_language, cli_sweep
 from .cli_output import print_json, progress_bar, say, table
 from .output import check_folder
+from .presets import PRESETS
 
 app = typer.Typer(
     name="gradloom",
@@ -44,6 +45,15 @@ def _images(**options: Any) -> Any:
 def _language(**options: Any) -> Any:
     """An option of presets for language models."""
     return _usual(rich_help_panel="Presets for language models", **options)
+
+
+def _usually(field: str, *others: str) -> str:
+    """Default of a field of the presets' workloads: the first preset's, then those of presets that differ."""
+    first, *rest = (preset for preset in PRESETS.values() if not preset.language)
+    usual = getattr(first.workload, field)
+    differing = (f"{each.name}: {getattr(each.workload, field):g}" for each in rest
+                 if getattr(each.workload, field) != usual)
+    return "; ".join((f"{usual:g}", *differing, *others))
 
 
 class CacheFormat(enum.StrEnum):
@@ -157,10 +167,10 @@ def finetune(
         ),
     ] = None,
     rank: Annotated[
-        int | None, _usual(min=1, max=64, help="Rank of the adapters.", usual="4; language: 8")
+        int | None, _usual(min=1, max=64, help="Rank of the adapters.", usual=_usually("rank", "language: 8"))
     ] = None,
     lr: Annotated[
-        float | None, _usual(help="Learning rate.", usual="0.05; language: 0.001, with sgd 0.1")
+        float | None, _usual(help="Learning rate.", usual=_usually("lr", "language: 0.001, with sgd 0.1"))
     ] = None,
     seed: Annotated[
         int | None, _usual(min=0, help="Of the first adapters; for images of split and order, too.", usual="0")
@@ -178,12 +188,14 @@ def finetune(
     angle: Annotated[
         float | None, _images(metavar="DEG", help="Turn the images.", usual="90 on shipped data")
     ] = None,
-    momentum: Annotated[float | None, _images(help="Of the velocity; 0: plain SGD.", usual="0")] = None,
+    momentum: Annotated[
+        float | None, _images(help="Of the velocity; 0: plain SGD.", usual=_usually("momentum"))
+    ] = None,
     batch: Annotated[
-        int | None, _images(min=1, max=65535, help="Samples in a step.", usual="20")
+        int | None, _images(min=1, max=65535, help="Samples in a step.", usual=_usually("batch"))
     ] = None,
     epochs: Annotated[
-        int | None, _images(min=1, max=10000, help="Times over the data.", usual="10")
+        int | None, _images(min=1, max=10000, help="Times over the data.", usual=_usually("epochs"))
     ] = None,
     limit: Annotated[
         int | None, _images(min=1, help="Use only so many training images; all others judge.", usual="all")
@@ -193,7 +205,7 @@ def finetune(
     ] = None,
     rtl: Annotated[
         Path | None,
-        _images(metavar="DIR", help="Simulate the Verilog of an earlier generate.", usual="the preset's"),
+        _images(metavar="DIR", help="The design of an earlier generate, in place of the preset's own."),
     ] = None,
     text: Annotated[Path | None, _language(metavar="FILE", help="What to learn from.")] = None,
     adapter: Annotated[
@@ -254,7 +266,7 @@ def finetune(
 def _check_images(options: dict[str, Any]) -> None:
     import math
 
-    lr, momentum, angle = options.get("lr", 0.05), options.get("momentum", 0.0), options.get("angle", 0.0)
+    lr, momentum, angle = options.get("lr", 1.0), options.get("momentum", 0.0), options.get("angle", 0.0)
     engine, rtl = options.get("engine", "rtl"), options.get("rtl")
     if options.get("rank", 1) > 16:
         raise ValueError(f"rank={options['rank']}: must be from 1 to 16")
@@ -264,12 +276,10 @@ def _check_images(options: dict[str, Any]) -> None:
         raise ValueError(f"momentum={momentum}: must be from 0 to below 1")
     if not math.isfinite(angle):
         raise ValueError(f"angle={angle}: must be a finite number of degrees")
-    if rtl is not None and engine != "rtl":
-        raise ValueError(f"rtl={rtl}: only --engine rtl simulates Verilog, not {engine}")
     for name in ("model", "data"):
         if name in options and not Path(options[name]).is_file():
             raise ValueError(f"{name}={options[name]}: no such file")
-    if rtl is not None and not (rtl / "rtl").is_dir():
+    if rtl is not None and engine == "rtl" and not (rtl / "rtl").is_dir():
         raise ValueError(f"rtl={rtl}: has no rtl/*.v; name a directory that gradloom generate made")
 
 
@@ -280,7 +290,8 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
     )
     total = (metrics.get("cycles") or {}).get("total")
     if total:
-        say(f"{total:,} cycles from bell to interrupt, {total / 200e3:.2f} ms at 200 MHz")
+        mhz = metrics["clock_mhz"]
+        say(f"{total:,} cycles from bell to interrupt, {total / (1e3 * mhz):.2f} ms at {mhz} MHz")
 
 
 @app.command(epilog="Example: gradloom predict instantft-kv260 --adapter run --data digits.npz -o labels.npz")
@@ -298,6 +309,10 @@ def predict(
     angle: Annotated[float | None, typer.Option(metavar="DEG", help="Turn the images.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many images.")] = None,
     engine: Annotated[Engine, typer.Option(help="What does the work.")] = Engine.reference,
+    rtl: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The design of an earlier generate, in place of the preset's own."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="OUT.npz", help="Write labels and logits."),
@@ -315,6 +330,7 @@ def predict(
         angle=angle,
         limit=limit,
         engine=engine.value,
+        rtl=rtl,
         output=output,
     )
     if as_json:

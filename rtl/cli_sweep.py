@@ -28,7 +28,7 @@ FIGURES = ("cycles", "units", "cycles_a_unit", "milliseconds", "memory_bytes", "
            "bram36", "uram", "levels", "accuracy", "note")
 
 _IMAGE_CODES, _LANGUAGE_CODES = ("nf4", "int8"), ("nf4", "nf3", "nf2")
-_DEFAULT_RANKS = {False: 4, True: 8}
+_LANGUAGE_RANK = 8      # unless --rank says otherwise
 #: Outputs and inputs of the linears of a block of SmolLM2-135M, and tokens of a step.
 _BLOCK = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536))
 _TOKENS = 64
@@ -68,7 +68,9 @@ def _sweep_verb(
         bool, typer.Option("--accuracy", help="Fine-tune by the bit-exact reference, on shipped images.")
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Of that, so many training images.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Of that, times over the data. Default: 10.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Of that, times over the data. Default: the preset's.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of that.")] = 0,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Points at a time. Default: as many as there are cores.")
@@ -173,6 +175,7 @@ def plan_points(
         raise ValueError(f"--set {' '.join(settings)}: a parameter stands there twice")
     points = []
     for preset in found:
+        usual = _LANGUAGE_RANK if preset.language else preset.workload.rank
         known = _LANGUAGE_CODES if preset.language else _IMAGE_CODES
         for name in _parts("codes", codes):
             if name not in known:
@@ -182,7 +185,7 @@ def plan_points(
             if key not in fields:
                 raise ValueError(f"{key}: no such parameter of {preset.name}; there are {', '.join(sorted(fields))}")
         for one, size, code, chosen in itertools.product(
-            ranks or [_DEFAULT_RANKS[preset.language]], meshes or [_own_mesh(preset.config)],
+            ranks or [usual], meshes or [_own_mesh(preset.config)],
             _parts("codes", codes) or ["nf4"], itertools.product(*axes),
         ):
             configured(preset.config, dict(chosen), check=False)
@@ -190,7 +193,7 @@ def plan_points(
                 "gradloom": metadata.version("gradloom"), "preset": preset.name, "rank": one, "mesh": size,
                 "codes": code, "settings": " ".join(f"{key}={value}" for key, value in chosen), "area": area,
                 "accuracy_of": (limit or "all") if accuracy and not preset.language else "",
-                "epochs": (epochs or 10) if accuracy and not preset.language else "",
+                "epochs": (epochs or preset.workload.epochs) if accuracy and not preset.language else "",
                 "seed": seed if accuracy and not preset.language else "",
             })
     return points

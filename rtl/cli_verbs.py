@@ -105,7 +105,7 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     return summary
 
 
-# Reads a configuration and the name of its workload, writes what is expected of it, as pickles; an interrupt ends it
+# Reads a configuration and its workload, writes what is expected of it, as pickles; an interrupt ends it
 # without a word.
 _EXPECTATION = """\
 import pickle, signal, sys
@@ -118,7 +118,7 @@ pickle.dump(expectation(*pickle.load(sys.stdin.buffer)), sys.stdout.buffer)
 class _Expectation:
     """:func:`gradloom.sim.workload.expectation` in a process of its own, while the block makes the Verilog."""
 
-    def __init__(self, config: Any, workload: str) -> None:
+    def __init__(self, config: Any, workload: Any) -> None:
         self._asked = config, workload
 
     def __enter__(self) -> "_Expectation":
@@ -244,7 +244,7 @@ def generate_text(preset: str, **options: Any) -> dict[str, Any]:
 def predict(preset: str, **options: Any) -> dict[str, Any]:
     """Labels of images by the base network and an adapter.
 
-    ``options``: ``data, model, adapter, angle, limit, engine, output``, as the command line's.
+    ``options``: ``data, model, adapter, angle, limit, engine, rtl, output``, as the command line's.
     """
     from gradloom.sim.finetune import predict as run
 

@@ -3,6 +3,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .config import Config, LinearConfig
+from .workloads import DIGITS, LENET5, ImageWorkload
 
 __all__ = ["Preset", "PRESETS"]
 
@@ -14,8 +15,8 @@ class Preset:
     Parameters
     ----------
     name, board, summary : str
-    workload : str
-        What is forecast for images: ``lenet5``, or ``digits`` of a tuner that runs on its own.
+    workload : ImageWorkload
+        Of a preset for images: what is forecast, and what a fine-tune does unless options say otherwise.
     config : Config or LinearConfig
         Of an accelerator for images, or for a language model.
     method : str
@@ -27,7 +28,7 @@ class Preset:
     board: str
     summary: str
     config: Any = field(default_factory=Config)
-    workload: str = "lenet5"
+    workload: ImageWorkload = LENET5
     method: str = "qlora"
 
     @property
@@ -60,7 +61,7 @@ PRESETS = {
         Preset(
             name="digits-ulx3s",
             board="ulx3s",
-            workload="digits",
+            workload=DIGITS,
             summary="InstantFT, small and alone on the chip: at power-up an adapter learns 8x8 digits that lie in it",
             config=Config(
                 rows=4, panels=2, rank=2, kernel=2, width=8, positions=64, taps=8, adapter_depth=256,

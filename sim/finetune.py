@@ -8,25 +8,26 @@ from typing import Any
 import numpy as np
 
 from gradloom.firmware.host import Accelerator
-from gradloom.rtl.config import PARAMETER, Config
+from gradloom.rtl.config import PARAMETER
 from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, load_npz
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.models.peft import load_adapters, save_adapters
 from gradloom.rtl.output import check_file, check_folder, grouped, staged_file
+from gradloom.rtl.plan.digits import workload_on
 from gradloom.rtl.plan.lowering import Lowered, lower
 from gradloom.rtl.plan.program import Plan, Settings, plan_finetune
 from gradloom.rtl.plan.schedule import initial_adapters
 from gradloom.rtl.presets import Preset
+from gradloom.rtl.workloads import DIGITS, ImageWorkload
 
+from .designs import of_design, verilog_of
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
 from .perf import forecast
 from .reference.system import Cache, FineTune, Health, fill_cache, fine_tune, logits, pixels, records
 
-__all__ = ["MismatchError", "Result", "finetune", "predict", "run_plan", "run_rtl", "verilog_of"]
+__all__ = ["MismatchError", "Result", "finetune", "predict", "run_plan", "run_rtl"]
 
-#: Images of 8 x 8 to learn from and to judge by, as on the ULX3S.
-DIGITS = 315, 126
 Progress = Callable[[int, int, str], None]
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 
@@ -53,12 +54,21 @@ def _silent(done: int, total: int, text: str) -> None:
     pass
 
 
+def _is_digits(workload: ImageWorkload) -> bool:
+    return workload.network == DIGITS.network
+
+
+def _workload(preset: Preset, wide: bool) -> ImageWorkload:
+    """The preset's, as its design holds it."""
+    return workload_on(preset.config, wide=wide) if _is_digits(preset.workload) else preset.workload
+
+
 def _load(model: Path | None, data: Path | None, angle: float | None, limit: int | None,
-          seed: int, workload: str) -> tuple[Network, Dataset]:
-    network = load_pretrained(workload) if model is None else load_onnx(model)
+          seed: int, workload: ImageWorkload) -> tuple[Network, Dataset]:
+    network = load_pretrained(workload.network) if model is None else load_onnx(model)
     if data is None:
-        degrees = 90 if angle is None else angle
-        dataset = digits_split(*DIGITS, degrees=degrees) if workload == "digits" else \
+        degrees = workload.degrees if angle is None else angle
+        dataset = digits_split(workload.samples, workload.judged, degrees=degrees) if _is_digits(workload) else \
             default_split(seed, degrees=degrees)
     else:
         dataset = load_npz(data, classes=network.classes)
@@ -71,27 +81,6 @@ def _load(model: Path | None, data: Path | None, angle: float | None, limit: int
             raise ValueError(f"limit={limit}: there are {len(dataset.x_train)} training images")
         dataset = dataset.limited(train=limit)
     return network, dataset
-
-
-def verilog_of(preset: Preset, rtl: Path | None, progress: Progress = _silent) -> tuple[Config, list[Path]]:
-    """``(config, files)`` of the preset: of an earlier ``generate`` in ``rtl``, or generated and kept."""
-    config = preset.config
-    if rtl is not None:
-        try:
-            summary = json.loads((rtl / "report.json").read_text(encoding="utf-8"))
-            made, parameters = summary["preset"], summary["parameters"]
-            if made != preset.name:
-                raise ValueError(f"it is of {made}, asked was {preset.name}")
-            config = type(config)(**parameters)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"rtl={rtl}: report.json describes no such design ({error}); generate it again") from None
-        files = sorted((rtl / "rtl").glob("*.v"))
-        if not files:
-            raise ValueError(f"rtl={rtl}: has no rtl/*.v; generate it again")
-        return config, files
-    from .designs import design
-    progress(0, 0, "generating Verilog")
-    return config, design(config)
 
 
 def run_rtl(plan: Plan, files: Sequence[Path], *, progress: Progress = _silent, trace: bool = False,
@@ -176,55 +165,64 @@ def _share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapter
 
 
 def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, model: Path | None = None,
-             data: Path | None = None, angle: float | None = None, rank: int = 4, lr: float = 0.05, batch: int = 20,
-             epochs: int = 10, limit: int | None = None, seed: int = 0, cache: str = "nf4", engine: str = "rtl",
-             rtl: Path | None = None, momentum: float = 0.0) -> dict[str, Any]:
+             data: Path | None = None, angle: float | None = None, rank: int | None = None, lr: float | None = None,
+             batch: int | None = None, epochs: int | None = None, limit: int | None = None, seed: int = 0,
+             cache: str = "nf4", engine: str = "rtl", rtl: Path | None = None,
+             momentum: float | None = None) -> dict[str, Any]:
     """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
 
+    What is None is the preset's (:class:`~gradloom.rtl.workloads.ImageWorkload`). ``rtl``: the design of an earlier
+    ``generate``, whose configuration every engine takes, and whose Verilog is simulated.
     ``cache="none"`` keeps no activations: they are computed, encoded and decoded anew each time, so that the adapters
     learn the same words. ``int8`` keeps codes of 8 bits, in the same design as ``nf4``.
     """
     tell = progress or _silent
     check_folder(output)
-    network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, limit, seed,
-                             preset.workload)
     if cache not in ("nf4", "int8", "none"):
         raise ValueError(f"cache={cache}: must be nf4, int8 or none")
-    if engine == "float":
-        metrics, adapters = _float(network, dataset, rank, lr, batch, epochs, seed, cache, momentum, tell)
-    elif engine in ("rtl", "reference"):
-        metrics, adapters = _integer(preset, network, dataset, rank, lr, batch, epochs, seed, cache, momentum,
-                                     engine, Path(rtl) if rtl else None, tell)
-    else:
+    if engine not in ("rtl", "reference", "float"):
         raise ValueError(f"engine={engine}: must be rtl, reference or float")
+    preset = of_design(preset, rtl)
+    workload = preset.workload if model or data else _workload(preset, cache == "int8" and engine != "float")
+    network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, limit, seed,
+                             workload)
+    rank = workload.rank if rank is None else rank
+    settings = Settings(
+        samples=len(dataset.x_train), epochs=workload.epochs if epochs is None else epochs,
+        batch=workload.batch if batch is None else batch, rate=workload.lr if lr is None else lr,
+        momentum=workload.momentum if momentum is None else momentum, seed=seed,
+        # Nobody knows in which order somebody's own data lie.
+        shuffled=workload.shuffled or data is not None, slots=0 if cache == "none" else 1 << 30)
+    if engine == "float":
+        metrics, adapters = _float(network, dataset, rank, settings, cache, tell)
+    else:
+        metrics, adapters = _integer(preset, network, dataset, rank, settings, cache, engine, rtl, tell)
     metrics = {"preset": preset.name, "engine": engine, "cache_format": cache, "model": network.name,
-               "samples": len(dataset.x_train), "rank": rank, "lr": lr, "batch": batch, "epochs": epochs,
-               "seed": seed} | metrics
+               "samples": settings.samples, "rank": rank, "lr": settings.rate, "momentum": settings.momentum,
+               "batch": settings.batch, "epochs": settings.epochs, "seed": seed,
+               "clock_mhz": preset.config.clock_mhz} | metrics
     # The machine encodes what it does not keep, too.
     codes = "nf4" if cache == "none" and engine != "float" else cache
     _write(Path(output), network, adapters, codes, metrics)
     return metrics
 
 
-def _float(network, dataset, rank, lr, batch, epochs, seed, cache, momentum, tell) -> tuple[dict[str, Any], Adapters]:
+def _float(network: Network, dataset: Dataset, rank: int, settings: Settings, cache: str,
+           tell: Progress) -> tuple[dict[str, Any], Adapters]:
     from .mathematics import finetune_float
     tell(0, 0, "fine-tuning in float")
-    result = finetune_float(network, dataset, rank=rank, lr=lr, batch=batch, epochs=epochs, seed=seed, cache=cache,
-                            momentum=momentum)
+    result = finetune_float(network, dataset, rank=rank, lr=settings.rate, batch=settings.batch,
+                            epochs=settings.epochs, seed=settings.seed, shuffled=settings.shuffled, cache=cache,
+                            momentum=settings.momentum)
     return {"loss": result.loss, "accuracy_before": result.accuracy_before,
             "accuracy_after": result.accuracy_after, "cycles": None, "cache": None, "health": None}, result.adapters
 
 
-def _integer(preset, network, dataset, rank, lr, batch, epochs, seed, cache, momentum, engine, rtl,
-             tell) -> tuple[dict[str, Any], Adapters]:
+def _integer(preset: Preset, network: Network, dataset: Dataset, rank: int, settings: Settings, cache: str,
+             engine: str, rtl: Path | None, tell: Progress) -> tuple[dict[str, Any], Adapters]:
     config = preset.config
-    files: list[Path] = []
-    if engine == "rtl":
-        config, files = verilog_of(preset, rtl, tell)
     lowered = lower(network, config, rank, wide=cache == "int8")
-    settings = Settings(samples=len(dataset.x_train), epochs=epochs, batch=batch, rate=lr, momentum=momentum,
-                        seed=seed, slots=0 if cache == "none" else 1 << 30)
-    start = initial_adapters(network.taps, network.classes, rank, seed)
+    start = initial_adapters(network.taps, network.classes, rank, settings.seed)
     a, b = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
     images = pixels(dataset.x_train, config.activation)
     plan = plan_finetune(lowered, settings, images, dataset.y_train, a, b)
@@ -234,6 +232,7 @@ def _integer(preset, network, dataset, rank, lr, batch, epochs, seed, cache, mom
     tell(0, 0, "forecast")
     expected = forecast(plan)
     if engine == "rtl":
+        _, files = verilog_of(preset, rtl, lambda text: tell(0, 0, text))
         result = run_rtl(plan, files, progress=tell, expected=expected.total)
     tell(0, 0, "reference")
     health = Health()
@@ -264,17 +263,19 @@ def _write(output: Path, network: Network, adapters: Adapters, codes: str, metri
 
 
 def predict(preset: Preset, *, data: Path | None = None, model: Path | None = None, adapter: Path | None = None,
-            angle: float | None = None, limit: int | None = None, engine: str = "reference",
+            angle: float | None = None, limit: int | None = None, engine: str = "reference", rtl: Path | None = None,
             output: Path | None = None) -> dict[str, Any]:
-    """Labels images by the base network and an adapter, in the integers of the hardware or in float.
+    """Labels images by the base network and an adapter, in the integers of the hardware or in float. ``rtl``: the
+    hardware is the design of an earlier ``generate``.
 
     Activations go through the codes that the adapter learnt from. The hardware has no way around them: an adapter of
     a float fine-tune without codes meets NF4 there.
     """
     if output is not None:
         check_file(output, suffix=".npz")
+    preset = of_design(preset, rtl)
     network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, None, 0,
-                             preset.workload)
+                             preset.workload if model or data else _workload(preset, False))
     if limit is not None:
         if limit > len(dataset.x_test):
             raise ValueError(f"limit={limit}: there are {len(dataset.x_test)} images")

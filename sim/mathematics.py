@@ -253,6 +253,7 @@ def train_adapters(
     epochs: int = 10,
     momentum: float = 0.0,
     seed: int = 0,
+    shuffled: bool = True,
     progress: Callable[[int, float], None] | None = None,
 ) -> tuple[list[float], list[tuple[np.ndarray, np.ndarray]]]:
     """``(loss of every step, trained adapters)`` of SGD on the mean loss of each batch.
@@ -270,7 +271,7 @@ def train_adapters(
     velocity = [np.zeros_like(w) for w in weights]
     losses: list[float] = []
     for epoch in range(epochs):
-        for index in batches(epoch_order(len(labels), epoch, seed), batch):
+        for index in batches(epoch_order(len(labels), epoch, seed, shuffled=shuffled), batch):
             pairs = list(zip(weights[::2], weights[1::2]))
             loss, gradients = loss_and_gradients(pairs, *train.batch(index), labels[index])
             for w, v, g in zip(weights, velocity, (g for pair in gradients for g in pair)):
@@ -312,13 +313,15 @@ def finetune_float(
     epochs: int = 10,
     momentum: float = 0.0,
     seed: int = 0,
+    shuffled: bool = True,
     cache: str = "nf4",
     dtype=np.float64,
     progress: Callable[[int, float], None] | None = None,
 ) -> FloatResult:
     """A whole fine-tune of direct-to-output adapters in floating point.
 
-    ``seed`` fixes the adapters' first values and the order of samples; ``cache`` is how taps are kept.
+    ``seed`` fixes the adapters' first values and the order of samples, which is their own without ``shuffled``;
+    ``cache`` is how taps are kept.
     """
     if network.classes != data.classes:
         raise ValueError(f"data has {data.classes} classes: {network.name} has {network.classes} logits")
@@ -336,6 +339,7 @@ def finetune_float(
         epochs=epochs,
         momentum=momentum,
         seed=seed,
+        shuffled=shuffled,
         progress=progress,
     )
     test = Cache.of(network, data.x_test, cache=cache, dtype=dtype)

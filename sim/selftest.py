@@ -6,8 +6,8 @@ from gradloom.firmware.host import Accelerator
 from gradloom.firmware.selftest import run_selftest
 from gradloom.rtl.presets import Preset
 
+from .designs import verilog_of
 from .device import SimulatedDevice, build_device
-from .finetune import verilog_of
 
 __all__ = ["selftest"]
 
@@ -19,6 +19,6 @@ def selftest(preset: Preset, rtl: Path | None = None, *,
         if progress is not None:
             progress(done, total, text)
 
-    _, files = verilog_of(preset, rtl, tell)
+    _, files = verilog_of(preset, rtl, lambda text: tell(0, 0, text))
     with SimulatedDevice(build_device(files, tell=lambda text: tell(0, 0, text))) as device:
         return [(name, ok, detail) for name, ok, detail in run_selftest(Accelerator(device))]

@@ -88,7 +88,7 @@ def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedD
         yield "training steps", language.steps
         yield "tokens as requests", language.requests
     else:
-        network = load_pretrained(PRESETS[name].workload)
+        network = load_pretrained(PRESETS[name].workload.network)
         yield "fine-tunes", lambda device, rng: _images(device, config, network, rng)
     yield "commands at random", _commands
     yield "a bus that stalls and fails", lambda device, rng: _faults(device, rng, config.address_bits)

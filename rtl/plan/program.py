@@ -18,6 +18,7 @@ from ..control.signature import COMMAND_BYTES, ControlOpcode, ControlOperands, E
 from ..lora.head import HeadOpcode, HeadOperands
 from ..memory.collector import Source
 from ..memory.router import RECORD_ARG, Destination
+from ..workloads import LENET5
 from .assembler import Assembler, pack
 from .lowering import Lowered
 from .schedule import batches, epoch_order
@@ -54,16 +55,19 @@ class Settings:
         SGD on the mean loss of a batch.
     seed : int
         Of the order of samples (:func:`epoch_order`).
+    shuffled : bool
+        Without it samples come in their own order.
     slots : int
         Samples whose activations are kept; the others are computed each time they are needed.
     """
 
     samples: int
-    epochs: int = 10
-    batch: int = 20
-    rate: float = 0.05
-    momentum: float = 0.0
+    epochs: int = LENET5.epochs
+    batch: int = LENET5.batch
+    rate: float = LENET5.lr
+    momentum: float = LENET5.momentum
     seed: int = 0
+    shuffled: bool = True
     slots: int = 1 << 30
 
     def __post_init__(self) -> None:
@@ -111,7 +115,8 @@ def plan_steps(settings: Settings, rows: int) -> list[Step]:
     steps: list[Step] = []
     started = False
     for epoch in range(settings.epochs):
-        for batch in batches(epoch_order(settings.samples, epoch, settings.seed), settings.batch):
+        order = epoch_order(settings.samples, epoch, settings.seed, shuffled=settings.shuffled)
+        for batch in batches(order, settings.batch):
             scale, q = learning_scale(settings.rate, len(batch))
             parts = np.array_split(batch, -(-len(batch) // rows))
             for index, part in enumerate(parts):

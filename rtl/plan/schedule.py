@@ -15,8 +15,9 @@ def _check(**values: int) -> None:
             raise ValueError(f"{name}={value}: must be an integer of at least 0")
 
 
-def epoch_order(n: int, epoch: int, seed: int) -> np.ndarray:
-    """Sample indices ``0..n-1`` in the order in which ``epoch`` visits them, ``int64``.
+def epoch_order(n: int, epoch: int, seed: int, *, shuffled: bool = True) -> np.ndarray:
+    """Sample indices ``0..n-1`` in the order in which ``epoch`` visits them, ``int64``; without ``shuffled`` as they
+    are.
 
     The order is that of raw PCG64 words, a stream which NumPy promises never to change; so every
     machine and version visits alike.
@@ -24,6 +25,8 @@ def epoch_order(n: int, epoch: int, seed: int) -> np.ndarray:
     _check(epoch=epoch, seed=seed)
     if n < 1:
         raise ValueError(f"n={n}: there must be at least 1 sample")
+    if not shuffled:
+        return np.arange(n, dtype=np.int64)
     words = np.random.PCG64([int(seed), int(epoch), _ORDER]).random_raw(n)
     return np.argsort(words, kind="stable").astype(np.int64)
 

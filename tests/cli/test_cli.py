@@ -75,8 +75,10 @@ BAD = {
     "no epochs": (("finetune", "instantft-kv260", "--epochs", "0"), "--epochs"),
     "a rank above all": (("finetune", "instantft-kv260", "--rank", "99"), "--rank"),
     "a model that is not there": (("finetune", "instantft-kv260", "--model", "m.onnx"), "m.onnx"),
-    "Verilog for another engine": (
-        ("finetune", "instantft-kv260", "--engine", "float", "--rtl", "d"), "only --engine rtl"),
+    "a design that is not there": (
+        ("finetune", "instantft-kv260", "--engine", "float", "--rtl", "d"), "rtl=d: report.json describes no such"),
+    "labels of a design that is not there": (
+        ("predict", "instantft-kv260", "--rtl", "d"), "rtl=d: report.json describes no such"),
     "Verilog that is not there": (("finetune", "instantft-kv260", "--rtl", "d"), "no rtl"),
     "a clock that stands": (("generate", "instantft-kv260", "-o", "out", "--set", "clock_mhz=0"), "clock_mhz=0"),
     "labels to no .npz": (("predict", "instantft-kv260", "-o", "labels"), "ends in .npz"),

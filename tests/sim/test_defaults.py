@@ -1,0 +1,117 @@
+"""What a preset does unless asked otherwise stands in one place, for the board, the verbs and the forecast."""
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.models.datasets import default_split
+from gradloom.rtl.plan.digits import digits_data, digits_plan, workload_on
+from gradloom.rtl.plan.program import Settings, plan_steps
+from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.workloads import DIGITS, LENET5
+from gradloom.sim.finetune import finetune, predict
+from gradloom.sim.reference.system import fill_cache, fine_tune, logits, pixels
+from gradloom.sim.workload import expectation
+
+ULX3S = PRESETS["digits-ulx3s"]
+
+
+def test_the_workload_is_that_of_the_presets_own_array():
+    assert workload_on(ULX3S.config) == DIGITS == ULX3S.workload
+    twice = workload_on(ULX3S.config.replace(rows=8))
+    assert twice == dataclasses.replace(DIGITS, batch=8, samples=96, judged=48)
+    wide = workload_on(ULX3S.config.replace(rows=12))
+    assert (wide.batch, wide.samples, wide.judged) == (12, 144, 72)
+    assert PRESETS["instantft-kv260"].workload == LENET5
+    split = default_split()
+    assert (len(split.x_train), len(split.x_test)) == (LENET5.samples, LENET5.judged)
+
+
+def test_steps_are_those_of_the_boards_program():
+    plan = digits_plan(ULX3S.config, epochs=3)
+    steps = plan_steps(Settings(samples=DIGITS.samples, epochs=3, batch=DIGITS.batch, rate=DIGITS.lr,
+                                momentum=DIGITS.momentum, shuffled=DIGITS.shuffled), ULX3S.config.rows)
+    for ours, theirs in zip(steps, plan.steps(), strict=True):
+        ours, theirs = dataclasses.asdict(ours), dataclasses.asdict(theirs)
+        np.testing.assert_array_equal(ours.pop("samples"), theirs.pop("samples"))
+        assert ours == theirs
+    assert digits_plan(ULX3S.config).epochs == DIGITS.epochs
+
+
+def test_a_fine_tune_without_options_is_the_boards(tmp_path):
+    """All but the number of epochs, which is for time."""
+    plan = digits_plan(ULX3S.config, epochs=4)
+    lowered, data = plan.lowered, digits_data(plan.samples)
+    train, test = (fill_cache(lowered, pixels(images, ULX3S.config.activation))
+                   for images in (data.x_train, data.x_test))
+    board = fine_tune(lowered, Settings(samples=len(data.y_train)), train, data.y_train, *plan.adapters,
+                      steps=plan.steps())
+    right = logits(lowered, test, board.a, board.b).argmax(axis=1) == data.y_test
+    said = finetune(ULX3S, output=tmp_path, engine="reference", epochs=4)
+    assert said["loss"] == board.mean_losses and said["accuracy_after"] == right.mean() > said["accuracy_before"]
+    assert [said[name] for name in ("samples", "rank", "lr", "momentum", "batch", "clock_mhz")] == [
+        96, 4, 0.07, 0, 8, 75]
+    assert predict(ULX3S, adapter=tmp_path)["accuracy"] == said["accuracy_after"]
+    exact = finetune(ULX3S, output=tmp_path, engine="float", epochs=1)
+    np.testing.assert_allclose(exact["loss"], said["loss"][:12], rtol=0.03)
+
+
+def test_the_forecast_is_of_the_same_workload():
+    said = expectation(ULX3S.config, DIGITS)["workload"]
+    assert said == {"network": "digits", "samples": DIGITS.samples, "judged_by": DIGITS.judged,
+                    "epochs": DIGITS.epochs, "batch": DIGITS.batch, "rank": DIGITS.rank}
+
+
+def test_somebodys_own_data_are_shuffled(tmp_path):
+    data = digits_data(8)
+    np.savez(tmp_path / "d.npz", **{name: getattr(data, name) for name in ("x_train", "y_train", "x_test", "y_test")})
+    asked = {"output": tmp_path / "run", "engine": "reference", "epochs": 1}
+    assert finetune(ULX3S, data=tmp_path / "d.npz", **asked)["loss"] != finetune(ULX3S, **asked)["loss"]
+
+
+def test_help_names_presets_whose_defaults_differ(run):
+    said = " ".join(run("finetune", "--help")[1].replace("│", " ").split())
+    for usual in ("(4; language: 8)", "(0.05; digits-ulx3s: 0.07; language: 0.001", "(20; digits-ulx3s: 8)",
+                  "(10; digits-ulx3s: 40)"):
+        assert usual in said, usual
+
+
+def test_what_a_larger_design_learnt_is_used_by_it(run, tmp_path):
+    """Ranks of which the preset's own design holds no adapters."""
+    larger = ULX3S.config.replace(taps=16, adapter_depth=512)
+    (tmp_path / "design").mkdir()
+    report = {"preset": ULX3S.name, "parameters": dataclasses.asdict(larger)}
+    (tmp_path / "design" / "report.json").write_text(json.dumps(report))
+    learn = ("finetune", ULX3S.name, "--engine", "reference", "--rank", 8, "--epochs", 1, "-o", tmp_path / "run")
+    code, _, err = run(*learn)
+    assert code == 2 and "taps" in err and not (tmp_path / "run").exists()
+    code, out, err = run(*learn, "--rtl", tmp_path / "design", "--json")
+    assert code == 0, err
+    label = ("predict", ULX3S.name, "--adapter", tmp_path / "run", "--json")
+    code, _, err = run(*label)
+    assert code == 2 and "taps" in err
+    code, labels, err = run(*label, "--rtl", tmp_path / "design")
+    assert code == 0 and json.loads(labels)["accuracy"] == json.loads(out)["accuracy_after"]
+
+
+@pytest.mark.parametrize("report, named", [
+    (None, "No such file"), ({"preset": "instantft-kv260", "parameters": {}}, "it is of instantft-kv260"),
+    ({"preset": ULX3S.name, "parameters": {"rows": 3}}, "rows=3")])
+@pytest.mark.parametrize("verb", ["finetune", "predict"])
+def test_a_folder_that_is_no_design_is_refused(run, tmp_path, monkeypatch, report, named, verb):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "design").mkdir()
+    if report is not None:
+        (tmp_path / "design" / "report.json").write_text(json.dumps(report))
+    code, out, err = run(verb, ULX3S.name, "--engine", "reference", "--rtl", "design")
+    assert code == 2 and not out and "rtl=design: report.json describes no such design" in err and named in err
+    assert [path.name for path in tmp_path.iterdir()] == ["design"]
+
+
+def test_presets_have_their_boards_clock():
+    from gradloom import boards
+    for preset in PRESETS.values():
+        assert boards.find(preset.board).clock_hz == preset.config.clock_mhz * 1_000_000, preset.name
+    assert Config().clock_mhz == 200
