@@ -1,30 +1,32 @@
 """Fine-tunes and predictions as a user asks for them: in simulated RTL, in its reference, or in float."""
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator
+from gradloom.firmware.host import Accelerator, Counters
 from gradloom.rtl.config import PARAMETER
 from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, load_npz
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.models.peft import load_adapters, save_adapters
 from gradloom.rtl.output import check_file, check_folder, grouped, staged_file
+from gradloom.rtl.plan.assembler import Instruction
 from gradloom.rtl.plan.digits import workload_on
 from gradloom.rtl.plan.lowering import Lowered, lower
-from gradloom.rtl.plan.program import Plan, Settings, plan_finetune
+from gradloom.rtl.plan.program import BEAT, Plan, Settings, plan_finetune
 from gradloom.rtl.plan.schedule import initial_adapters
 from gradloom.rtl.presets import Preset
 from gradloom.rtl.workloads import DIGITS, ImageWorkload
 
+from .counted import counted, differing
 from .designs import of_design, verilog_of
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
 from .perf import forecast
-from .reference.system import Cache, FineTune, Health, fill_cache, fine_tune, logits, pixels, records
+from .reference.system import Cache, FineTune, fill_cache, fine_tune, logits, pixels, records
 
 __all__ = ["MismatchError", "Result", "finetune", "predict", "run_plan", "run_rtl"]
 
@@ -46,8 +48,14 @@ class Result:
     correct: list[int]
     a: list[np.ndarray]
     b: list[np.ndarray]
-    metrics: dict[str, dict[str, int]]
+    counters: Counters
+    instructions: Sequence[Instruction] = field(repr=False)
     trace: np.ndarray | None
+
+    @property
+    def metrics(self) -> dict[str, dict[str, int]]:
+        """The counters as ``metrics.json`` has them."""
+        return self.counters.metrics()
 
 
 def _silent(done: int, total: int, text: str) -> None:
@@ -125,14 +133,17 @@ def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeou
         b.append(head[index * wide:index * wide + lowered.rank, :lowered.classes].T.copy())
     whole = np.ascontiguousarray(beats)
     return Result(
-        records=kept, a=a, b=b, metrics=counters.metrics(), trace=events,
+        records=kept, a=a, b=b, counters=counters, instructions=plan.assembler.instructions, trace=events,
         losses=[int(v) for v in whole[:, :8].copy().view("<u8").ravel()],
         counts=[int(v) for v in whole[:, 8:12].copy().view("<u4").ravel()],
         correct=[int(v) for v in whole[:, 12:].copy().view("<u4").ravel()])
 
 
 def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]:
-    """Counts what was found equal; raises :class:`MismatchError` at the first thing that differs."""
+    """Counts what was found equal; raises :class:`MismatchError` at the first thing that differs.
+
+    ``result`` is of a run that began with an empty cache; of its counters, all are compared but cycles.
+    """
     lowered = reference.lowered
     expected = records(lowered, cache)[:len(result.records)]
     if not np.array_equal(result.records, expected):
@@ -152,7 +163,12 @@ def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]
                 at = tuple(int(n) for n in np.argwhere(ours != theirs)[0])
                 raise MismatchError(f"RTL and reference differ: {name}{list(at)} of {tap.name} is {ours[at]}, "
                                     f"not {theirs[at]}")
-    return {"losses": len(result.losses), "adapter_words": words, "cached_bytes": int(result.records.size)}
+    told = counted(result.instructions, beat_bytes=BEAT) | asdict(reference.health)
+    wrong = differing(result.counters, told)
+    if wrong:
+        raise MismatchError(f"RTL and reference differ: the counter {wrong}")
+    return {"losses": len(result.losses), "adapter_words": words, "cached_bytes": int(result.records.size),
+            "counters": len(told)}
 
 
 def _share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters | None) -> float:
@@ -235,15 +251,13 @@ def _integer(preset: Preset, network: Network, dataset: Dataset, rank: int, sett
         _, files = verilog_of(preset, rtl, lambda text: tell(0, 0, text))
         result = run_rtl(plan, files, progress=tell, expected=expected.total)
     tell(0, 0, "reference")
-    health = Health()
-    kept = fill_cache(lowered, images, health)
-    reference = fine_tune(lowered, settings, kept, dataset.y_train, a, b, health=health,
+    kept = fill_cache(lowered, images)
+    reference = fine_tune(lowered, settings, kept, dataset.y_train, a, b,
                           progress=lambda done, total: tell(done, total, "reference steps"))
     if result is not None:
         metrics = result.metrics | {"equal_to_reference": compare(result, reference, kept)}
     else:
-        metrics = {"cycles": None, "cache": None, "health": {
-            "saturated": health.saturated, "underflowed": health.underflowed, "gradient_norm": health.gradient_norm}}
+        metrics = {"cycles": None, "cache": None, "health": asdict(reference.health)}
     metrics["forecast"] = {"total": expected.total} | dict(expected.phases)
     tell(0, 0, "judging on other images")
     test = fill_cache(lowered, pixels(dataset.x_test, config.activation))

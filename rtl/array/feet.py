@@ -176,6 +176,7 @@ class Finish(wiring.Component):
     feature : write port of the feature maps. dense : write port of the rows' dense activations.
     done : a command's last word has been written.
     astray : a word has no place, beyond the end of its memory, and was not written; until reset, and nothing is done.
+    saturated : sums of the command's outputs and samples that were clipped, also those that a pool drops.
     """
 
     depth = 512
@@ -235,6 +236,9 @@ class Finish(wiring.Component):
             post.i_config.p.pool.eq(current.pool),
             post.i_config.p.relu.eq(current.relu),
             post.i_config.p.bias.eq(bias_read.data),
+            # Of a dense layer, samples that are not there have stale sums.
+            post.i_config.p.counted.eq(Mux(current.rows, current.samples, current.width)),
+            post.i_config.p.final.eq(current.final),
         ]
         with m.If(self.run.valid & self.run.ready):
             m.d.sync += [current.eq(self.run.p), waits.eq(1)]

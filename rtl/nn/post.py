@@ -41,13 +41,14 @@ class PostProcess(wiring.Component):
     -------
     i_config : ``In(stream.Signature(config_layout))``
         A run: ``height`` x ``width`` words, ``pool`` (1 to ``max_pool``, and no larger than either side),
-        ``relu``, and a ``bias`` a lane.
+        ``relu``, and a ``bias`` a lane. The last ``counted`` words of a row, and their lanes up to ``final``, are the
+        run's: clipped sums elsewhere are not counted.
     i : ``In(stream.Signature(data.ArrayLayout(sum_shape, lanes)))``
         Sums, in raster order.
     o : ``Out(stream.Signature(word_layout))``
         Activations, in raster order of pools; ``last`` marks the last word of a run.
     saturated : ``Out(range(lanes + 1))``
-        How many lanes clipped in a word (before ReLU, pooled or dropped): non-zero for one cycle a
+        How many of the run's lanes clipped in a word (before ReLU, pooled or dropped): non-zero for one cycle a
         word, to be summed by a counter.
     """
 
@@ -78,6 +79,7 @@ class PostProcess(wiring.Component):
         self.config_layout = data.StructLayout({
             "height": range(max_height + 1), "width": range(max_width + 1), "pool": range(max_pool + 1),
             "relu": 1, "bias": data.ArrayLayout(bias.shape, lanes),
+            "counted": range(max_width + 1), "final": range(lanes),
         })
         self.word_layout = data.StructLayout({"p": data.ArrayLayout(fmt.shape, lanes), "last": 1})
         super().__init__({
@@ -101,6 +103,8 @@ class PostProcess(wiring.Component):
         # Position of the word at `i`: columns and rows that remain after it, and its place in its pool.
         bias = Signal(data.ArrayLayout(self.bias.shape, self.lanes), reset_less=True)
         relu = Signal()
+        counted = Signal(range(self.max_width + 1))
+        final = Signal(range(self.lanes))
         pool = Signal(range(self.max_pool + 1))
         width = Signal(range(self.max_width))
         cols = Signal(range(self.max_width))
@@ -122,7 +126,7 @@ class PostProcess(wiring.Component):
         fits2 = Signal()                            # and another one after that
         tags_layout = data.StructLayout({
             "fold": 1, "fresh": 1, "load": 1, "store": 1, "emit": 1, "last": 1, "relu": 1,
-            "group": group.shape(), "following": following.shape(),
+            "counts": 1, "final": final.shape(), "group": group.shape(), "following": following.shape(),
         })
         tags = [Signal(tags_layout, name=f"tags{n}") for n in range(4)]
         valid = Signal(4)
@@ -138,6 +142,7 @@ class PostProcess(wiring.Component):
         with m.If(self.i_config.ready):
             m.d.sync += [
                 bias.eq(config.bias), relu.eq(config.relu), pool.eq(config.pool),
+                counted.eq(config.counted), final.eq(config.final),
                 width.eq(config.width - 1), cols.eq(config.width - 1), rows.eq(config.height - 1),
                 pool_col.eq(config.pool - 1), pool_row.eq(config.pool - 1), top.eq(1), left.eq(1),
                 single.eq(config.width < (config.pool << 1)), dropped.eq(0),
@@ -162,6 +167,7 @@ class PostProcess(wiring.Component):
                 tags[0].load.eq(ended & ~single),
                 tags[0].store.eq(ended & ~dropped), tags[0].emit.eq(ended & ~dropped & (pool_row == 0)),
                 tags[0].last.eq(~fits & (rows < pool)), tags[0].relu.eq(relu),
+                tags[0].counts.eq(cols < counted), tags[0].final.eq(final),
                 tags[0].group.eq(group), tags[0].following.eq(following),
             ]
 
@@ -171,6 +177,7 @@ class PostProcess(wiring.Component):
         # Each lane up to its activation. Whether the sum rounds up is known from the bits that go and the
         # parity that the bias will leave, so the adder takes it as its carry: one carry chain, not two.
         words = []
+        counts = Signal(self.lanes)                 # lanes that the run asks for
         clipped = Signal(self.lanes)
         for n in range(self.lanes):
             sums = self.i.payload[n]
@@ -198,7 +205,8 @@ class PostProcess(wiring.Component):
                     near.eq(Cat(Mux(beyond | cut, 0, total[:self.fmt.width - 1]), sign & ~cut)),
                     high.eq(beyond & ~sign), over.eq(beyond),
                     low.eq(Mux(high, (1 << self.fmt.width - 1) - 1, near[:-1])), negative.eq(near[-1]),
-                    clipped[n].eq(over & valid[2]),
+                    counts[n].eq(valid[1] & tags[1].counts & (n <= tags[1].final)),
+                    clipped[n].eq(over & counts[n]),
                 ]
             word = Cat(low, negative).as_signed()
             words.append(word)

@@ -24,7 +24,7 @@ from .lowering import Lowered
 from .schedule import batches, epoch_order
 
 __all__ = ["BEAT", "Settings", "Step", "Plan", "Token", "Writer", "head_words", "words16", "words32",
-           "plan_finetune", "learning_scale", "plan_steps", "memory_map"]
+           "kept_samples", "plan_finetune", "learning_scale", "plan_steps", "memory_map"]
 
 BEAT = 16
 PAGE = 4096
@@ -402,7 +402,7 @@ def _feature(conv, row: int, columns: int) -> int:
     return conv.feature + row % 2 * words
 
 
-def _slots(lowered: Lowered, settings: Settings) -> int:
+def kept_samples(lowered: Lowered, settings: Settings) -> int:
     """Samples whose activations are kept."""
     return min(settings.slots, settings.samples, lowered.config.cache_slots - lowered.config.rows)
 
@@ -426,7 +426,7 @@ def memory_map(lowered: Lowered, settings: Settings, commands: int) -> dict[str,
     ``commands``: length of the program.
     """
     space = _Window()
-    _place(space, lowered, settings, len(plan_steps(settings, lowered.config.rows)), _slots(lowered, settings))
+    _place(space, lowered, settings, len(plan_steps(settings, lowered.config.rows)), kept_samples(lowered, settings))
     space.take("program", COMMAND_BYTES * commands)
     return space.regions
 
@@ -449,7 +449,7 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
         raise ValueError(f"images and labels: {len(images)} and {len(labels)} given, settings ask for {count}")
     steps = plan_steps(settings, config.rows)
     rows = config.rows
-    slots = _slots(lowered, settings)
+    slots = kept_samples(lowered, settings)
 
     space = _Window()
     record_bytes = BEAT * lowered.record_beats

@@ -55,17 +55,17 @@ def matmul_exact(weight, x, *, bound_x=None) -> np.ndarray:
 
 
 def post_process(sums, bias, *, relu, pool=1, axis=0, sum_frac=None, bias_frac=None, fmt=ACTIVATION):
-    """``(words, saturated)``: sums to activations.
+    """``(words, clipped)``: sums to activations.
 
     Parameters
     ----------
     sums : integer array
         With ``pool`` above 1 the last two axes are height and width; rows and columns that do not
-        fill a pool are dropped, but their saturations count.
+        fill a pool are dropped.
     bias : integer array
         One an element of ``axis`` of ``sums``, with ``bias_frac`` fraction bits.
-    saturated : int
-        Words that were clipped, before ReLU and pooling.
+    clipped : bool array, of the shape of ``sums``
+        Which were clipped, before ReLU and pooling.
     """
     # Weights have 12 fraction bits, biases as many as activations.
     sum_frac = fmt.frac + 12 if sum_frac is None else sum_frac
@@ -77,14 +77,16 @@ def post_process(sums, bias, *, relu, pool=1, axis=0, sum_frac=None, bias_frac=N
     shape = [1] * sums.ndim
     shape[axis] = -1
     value = sums + (np.asarray(bias, np.int64) << (sum_frac - bias_frac)).reshape(shape)
-    value, saturated = saturate(round_shift(value, sum_frac - fmt.frac), fmt.lo, fmt.hi)
+    rounded = round_shift(value, sum_frac - fmt.frac)
+    value, _ = saturate(rounded, fmt.lo, fmt.hi)
+    clipped = value != rounded
     if relu:
         value = np.maximum(value, 0)
     if pool > 1:
         height, width = (n // pool * pool for n in value.shape[-2:])
         parts = [value[..., y:height:pool, x:width:pool] for y in range(pool) for x in range(pool)]
         value = np.maximum.reduce(parts)
-    return value, saturated
+    return value, clipped
 
 
 def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, pool=1, chunk=64,
@@ -104,8 +106,8 @@ def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, 
     Returns
     -------
     y : int64 array [n, out, height, width], Q8.16
-    saturated : int
-        Words clipped before ReLU and pooling.
+    saturated : int64 array [n]
+        Words of each image that were clipped, before ReLU and pooling.
     """
     x, weight = np.asarray(x), np.asarray(weight)
     if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1]:
@@ -115,7 +117,7 @@ def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, 
     bound = int(np.abs(x).max(initial=0))
     # float64 from the start: windows are copied once, in the type that BLAS takes.
     exact = int(np.abs(flat.astype(np.int64)).sum(axis=1).max(initial=0)) * bound < 1 << 53
-    out, saturated = [], 0
+    out, saturated = [], []
     for start in range(0, len(x), chunk):
         part = x[start:start + chunk].astype(np.float64 if exact else np.int64)
         top, left, bottom, right = pads
@@ -125,12 +127,12 @@ def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, 
         height, width = view.shape[2:4]
         columns = view.transpose(1, 4, 5, 0, 2, 3).reshape(flat.shape[1], -1)
         sums = matmul_exact(flat, columns, bound_x=bound).reshape(outputs, len(part), height, width)
-        y, count = post_process(sums, bias, relu=relu, pool=pool, fmt=fmt)
+        y, clipped = post_process(sums, bias, relu=relu, pool=pool, fmt=fmt)
         out.append(y.transpose(1, 0, 2, 3))
-        saturated += count
+        saturated.append(clipped.sum(axis=(0, 2, 3)))
     if not out:
         raise ValueError("x: no images")
-    return np.concatenate(out), saturated
+    return np.concatenate(out), np.concatenate(saturated)
 
 
 def dense_layer(x, weight, bias, *, relu=True, fmt=ACTIVATION):
@@ -141,9 +143,15 @@ def dense_layer(x, weight, bias, *, relu=True, fmt=ACTIVATION):
     x : integer array [n, in], Q8.16
     weight : integer array [out, in], Q4.12
     bias : integer array [out], 16 fraction bits
+
+    Returns
+    -------
+    y : int64 array [n, out], Q8.16
+    saturated : int64 array [n]
+        Words of each sample that were clipped, before ReLU.
     """
     x, weight = np.asarray(x), np.asarray(weight)
     if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
         raise ValueError(f"x {x.shape}, weight {weight.shape}: want [n, in] and [out, in]")
-    y, saturated = post_process(matmul_exact(weight, x.T), bias, relu=relu, fmt=fmt)
-    return y.T, saturated
+    y, clipped = post_process(matmul_exact(weight, x.T), bias, relu=relu, fmt=fmt)
+    return y.T, clipped.sum(axis=0)

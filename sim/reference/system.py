@@ -8,7 +8,7 @@ from gradloom.rtl.config import ACTIVATION, DECODED, PARAMETER, SCALES_PER_BEAT
 from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.rtl.formats.fixed import Fixed, round_shift, saturate
 from gradloom.rtl.plan.lowering import BLOCK, Lowered
-from gradloom.rtl.plan.program import Settings, Step, plan_steps
+from gradloom.rtl.plan.program import Settings, Step, kept_samples, plan_steps
 
 from .head import head_step
 from .nn import conv_layer, dense_layer
@@ -38,18 +38,20 @@ class Health:
 @dataclass(eq=False)
 class Cache:
     """Cached activations of samples: per tap, codes ``[samples, blocks * 64]`` and scales ``[samples, blocks]`` in the
-    order of the device; base logits; and the decoded activations as the adapters see them."""
+    order of the device; base logits; the decoded activations as the adapters see them; and how many words of each
+    sample were clipped on the way through the frozen network."""
 
     codes: list[np.ndarray]
     scales: list[np.ndarray]
     decoded: list[np.ndarray] = field(repr=False)
     logits: np.ndarray
+    saturated: np.ndarray
 
 
-def forward_base(lowered: Lowered, images: np.ndarray) -> tuple[list[np.ndarray], np.ndarray, int]:
+def forward_base(lowered: Lowered, images: np.ndarray) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """``(taps, logits, saturated)`` of words ``[samples, c, h, w]``; taps are in the device's order."""
     taps: list[np.ndarray] = []
-    saturated = 0
+    saturated = np.zeros(len(images), np.int64)
     fmt = lowered.config.activation
     x = np.asarray(images, np.int64)
     for conv in lowered.convs:
@@ -68,16 +70,14 @@ def forward_base(lowered: Lowered, images: np.ndarray) -> tuple[list[np.ndarray]
     return taps, x, saturated
 
 
-def fill_cache(lowered: Lowered, images: np.ndarray, health: Health | None = None) -> Cache:
+def fill_cache(lowered: Lowered, images: np.ndarray) -> Cache:
     """Runs the frozen network on words and encodes what the adapters will see."""
     taps, base, saturated = forward_base(lowered, images)
-    if health is not None:
-        health.saturated += saturated
     decode = decode_int8 if lowered.wide else decode_fixed
     encoded = [encode_int8(tap) if lowered.wide else encode_fixed(tap, fmt=lowered.config.activation) for tap in taps]
     decoded = [decode(codes, scales)[:, :tap.shape[1]] for (codes, scales), tap in zip(encoded, taps)]
     return Cache(codes=[codes for codes, _ in encoded], scales=[scales for _, scales in encoded], decoded=decoded,
-                 logits=base)
+                 logits=base, saturated=saturated)
 
 
 def records(lowered: Lowered, cache: Cache) -> np.ndarray:
@@ -150,18 +150,25 @@ def logits(lowered: Lowered, cache: Cache, a: Sequence[np.ndarray], b: Sequence[
 
 
 def fine_tune(lowered: Lowered, settings: Settings, cache: Cache, labels: np.ndarray, a: Sequence[np.ndarray],
-              b: Sequence[np.ndarray], *, health: Health | None = None,
-              progress: Callable[[int, int], None] | None = None, steps: Sequence[Step] | None = None) -> FineTune:
-    """Fine-tunes adapters ``a`` (``[rank, elements]``, NCHW order) and ``b`` (``[classes, rank]``), both Q4.12."""
+              b: Sequence[np.ndarray], *, progress: Callable[[int, int], None] | None = None,
+              steps: Sequence[Step] | None = None) -> FineTune:
+    """Fine-tunes adapters ``a`` (``[rank, elements]``, NCHW order) and ``b`` (``[classes, rank]``), both Q4.12.
+
+    The health is that of the whole program: the frozen network runs once for a sample that is kept, and with every step
+    for one that is not.
+    """
     result = FineTune(lowered, [np.asarray(m, np.int64)[:, tap.order] for m, tap in zip(a, lowered.taps)],
-                      [np.asarray(m, np.int64) for m in b], health=health or Health())
+                      [np.asarray(m, np.int64) for m in b])
     velocity_a = [np.zeros_like(m) for m in result.a]
     velocity_b = [np.zeros_like(m) for m in result.b]
     x32 = [x.astype(np.int32) for x in cache.decoded]
     if steps is None:
         steps = plan_steps(settings, lowered.config.rows)
+    kept = kept_samples(lowered, settings)
+    result.health.saturated += int(cache.saturated[:kept].sum())
     loss = correct = count = 0
     for index, step in enumerate(steps):
+        result.health.saturated += int(cache.saturated[step.samples[step.samples >= kept]].sum())
         if step.first:
             loss = correct = count = 0
         loss_part, correct_part = _step(lowered, result, step, x32, cache.logits, labels, velocity_a, velocity_b)

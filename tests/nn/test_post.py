@@ -29,11 +29,13 @@ def play(bench, dut, runs, *, seed, stall=0.0):
         bias = rng.integers(-1 << 22, 1 << 22, lanes)
         bias[0] = rng.choice([-1 << 31, (1 << 31) - 1])
         sums = random_sums(rng, lanes, height, width, bias)
-        value, count = nn.post_process(sums, bias, relu=relu, pool=pool)
-        clipped += count
+        value, over = nn.post_process(sums, bias, relu=relu, pool=pool)
+        counted, final = int(rng.integers(width + 1)), int(rng.integers(lanes))
+        clipped += over[:final + 1, :, width - counted:].sum()
         words = value.reshape(lanes, -1).T
         outputs += [[*w, n == len(words) - 1] for n, w in enumerate(words.tolist())]
-        configs.append({"height": height, "width": width, "pool": pool, "relu": relu, "bias": bias.tolist()})
+        configs.append({"height": height, "width": width, "pool": pool, "relu": relu, "bias": bias.tolist(),
+                        "counted": counted, "final": final})
         beats += sums.reshape(lanes, -1).T.tolist()
     got, times, total = bench(dut, {"i_config": configs, "i": beats}, {"o": len(outputs)}, stall=stall, seed=seed,
                               watch=dut.saturated)

@@ -16,12 +16,12 @@ SMALL = Config(rows=9, panels=4, rank=2, classes=4, taps=6, adapter_depth=128, w
                feature_depth=128, image_depth=512, dense_depth=256, blocks=16, kernel=3, width=16, positions=128)
 
 
-def small_network(seed=0, *, convs=2):
-    """8x8 images of two channels; convolutions with odd shapes; two dense layers."""
+def small_network(seed=0, *, convs=2, gain=1.0):
+    """8x8 images of two channels; convolutions with odd shapes; two dense layers. ``gain``: of all weights."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape):
-        return rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape)
+        return rng.normal(0, gain / np.sqrt(np.prod(shape[1:])), shape)
 
     layers = [
         Conv(weight=normal(5, 2, 3, 3), bias=rng.normal(0, 0.1, 5), pads=(1, 1, 1, 1), relu=True, pool=2),
@@ -44,15 +44,15 @@ class Machine:
     def device(self):
         return SimulatedDevice(self.program)
 
-    def plan(self, network, *, samples=12, rank=2, seed=0, wide=False, **settings):
+    def plan(self, network, *, samples=12, rank=2, seed=0, wide=False, brightest=65536, spread=0.3, **settings):
         """``(plan, reference, cache)`` of a fine-tune on made-up images and labels."""
         rng = np.random.default_rng(seed)
-        images = rng.integers(0, 65536, (samples, *network.input_shape))
+        images = rng.integers(0, brightest, (samples, *network.input_shape))
         labels = rng.integers(0, network.classes, samples)
         lowered = lower(network, self.config, rank, wide=wide)
         start = initial_adapters(network.taps, network.classes, rank, seed)
         a = [PARAMETER.encode(m) for m, _ in start]
-        b = [PARAMETER.encode(rng.normal(0, 0.3, m.shape)) for _, m in start]
+        b = [PARAMETER.encode(rng.normal(0, spread, m.shape)) for _, m in start]
         asked = Settings(samples=samples, **settings)
         plan = plan_finetune(lowered, asked, images, labels, a, b)
         cache = fill_cache(lowered, images)
