@@ -18,7 +18,7 @@ PROOFS_READY := $(VENV)/.ready-proofs
 ECP5_READY := $(VENV)/.ready-ecp5
 JOBS ?= 2
 # Parts of `make evidence`, the longest first.
-EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz toggles-kv260 toggles-genesys2 toggles ledger
+EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz toggles-kv260 toggles-genesys2 toggles ledger wheel
 
 # uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
 define INSTALL
@@ -27,13 +27,13 @@ install() { if $(BIN)/python -m uv --version >/dev/null 2>&1; \
 	    else $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$@"; fi; }; install
 endef
 
-.PHONY: setup llm firmware proofs ecp5 test lint typing types unit coverage demo evidence lock clean \
+.PHONY: setup llm firmware proofs ecp5 test lint types unit coverage demo evidence lock clean \
     $(EVIDENCE:%=evidence-%)
 
 setup: $(READY)
 
 # Last comes the bytecode of what every start imports: uv leaves it out, and Python may be told not to keep it.
-$(READY): pyproject.toml requirements.lock
+$(READY): pyproject.toml requirements.lock src/gradloom/__init__.py
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit( \
 	    f"python {v[0]}.{v[1]}: gradloom needs Python 3.11 or later; name one with make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -80,13 +80,7 @@ test: lint types unit
 lint: $(READY)
 	$(BIN)/ruff check .
 
-# Folder names differ from package names (pyproject.toml, package-dir), which mypy cannot be told.
-typing:
-	@mkdir -p build/typing/gradloom
-	@for room in rtl boards sim firmware; do ln -sfn ../../../$$room build/typing/gradloom/$$room; done
-	@ln -sfn ../../../rtl/api/__init__.py build/typing/gradloom/__init__.py
-
-types: $(READY) typing
+types: $(READY)
 	$(BIN)/mypy --cache-dir build/.mypy_cache
 
 # Last, so that the run ends with pytest's own closing line.
@@ -150,6 +144,13 @@ evidence-toggles-kv260: $(READY)
 
 evidence-toggles-genesys2: $(READY)
 	time $(BIN)/python -m gradloom.sim.toggles edge-qlora-genesys2 --least 90
+
+# The installed package under another Python, where there is one.
+evidence-wheel: $(READY)
+	if found=$$($(BIN)/python tests/tools/pythons.py 3.13); then \
+	    $$found -m venv build/python3.13 && \
+	    build/python3.13/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock . ; fi
+	time $(BIN)/python -m pytest -q -rs tests/test_wheel.py
 
 evidence-ledger: $(LLM_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh

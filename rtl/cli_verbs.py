@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from gradloom import __version__
+
 from .units import UNITS, find_unit
 
 __all__ = ["check_options", "configured", "find_preset", "finetune", "generate", "generate_text", "load", "pack",
@@ -51,7 +53,7 @@ def generate(
                 f"{target}: is neither a preset ({', '.join(PRESETS)}) nor a unit ({', '.join(UNITS)})"
             )
     with staged(directory) as stage:
-        summary = {"gradloom": _version(), kind: target} | make(target, dict(settings or {}), stage)
+        summary = {"gradloom": __version__, kind: target} | make(target, dict(settings or {}), stage)
         (stage / REPORT).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8", newline="\n")
     return summary
 
@@ -433,9 +435,3 @@ def _budget(summary: Mapping[str, Any]) -> dict[str, int] | None:
     else:
         return None
     return budgets().get(name) if json.loads(json.dumps(parameters)) == summary.get("parameters") else None
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    return metadata.version("gradloom")

@@ -23,8 +23,10 @@ _HOME = {
     "sweep": "gradloom.rtl.cli_sweep",
 }
 
-__all__ = ["boards", "finetune", "generate", "generate_text", "load", "pack", "plan", "predict", "presets", "quantize",
-           "report", "sweep"]
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "boards", "finetune", "generate", "generate_text", "load", "pack", "plan", "predict",
+           "presets", "quantize", "report", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
