@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom.__main__ import say_version
+
 from . import cli_language, cli_sweep
 from .cli_output import print_json, progress_bar, say, table
 from .output import check_folder
@@ -72,6 +74,21 @@ class Simulator(enum.StrEnum):
     verilator = "verilator"
     icarus = "icarus"
     amaranth = "amaranth"
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        say_version()
+        raise typer.Exit
+
+
+@app.callback()
+def _whole(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command(epilog="Example: gradloom presets --json")

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom import __version__
+
 from .cli_output import print_json, progress_bar, say, table
 from .cli_verbs import configured, find_preset
 from .config import Config, LinearConfig
@@ -161,8 +163,6 @@ def plan_points(
     area: str, accuracy: bool, limit: int | None, epochs: int | None, seed: int,
 ) -> list[dict[str, Any]]:
     """All combinations, as plain values by :data:`KEYS`."""
-    from importlib import metadata
-
     found = [find_preset(name) for name in presets]
     if len(set(presets)) < len(presets):
         raise ValueError(f"presets {', '.join(presets)}: one stands there twice")
@@ -190,7 +190,7 @@ def plan_points(
         ):
             configured(preset.config, dict(chosen), check=False)
             points.append({
-                "gradloom": metadata.version("gradloom"), "preset": preset.name, "rank": one, "mesh": size,
+                "gradloom": __version__, "preset": preset.name, "rank": one, "mesh": size,
                 "codes": code, "settings": " ".join(f"{key}={value}" for key, value in chosen), "area": area,
                 "accuracy_of": (limit or "all") if accuracy and not preset.language else "",
                 "epochs": (epochs or preset.workload.epochs) if accuracy and not preset.language else "",

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("rtl", "boards", "sim", "firmware")
 #: The front door may look upwards, and only inside functions; so may the generator of generated files.
 UPWARD = {"rtl/cli.py", "rtl/cli_language.py", "rtl/cli_sweep.py", "rtl/cli_verbs.py",
-          "src/gradloom/__init__.py"}
+          "src/gradloom/__init__.py", "src/gradloom/__main__.py"}
 SOURCES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 UNITS = [f"rtl/{name}" for name in ("array", "quant", "lora", "loss", "nn", "memory", "control", "stream", "vector")]
 

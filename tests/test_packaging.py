@@ -3,9 +3,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+import gradloom
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -73,9 +76,11 @@ def say(code, **options):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, **options).stdout
 
 
-def test_importing_the_package_loads_nothing():
-    slow = ("amaranth", "numpy", "typer")
-    assert say(f"import sys, gradloom; print([name for name in {slow} if name in sys.modules])") == "[]\n"
+@pytest.mark.parametrize(("code", "said"), [("import gradloom", ""), (
+    "sys.argv[1:] = ['--version']; import gradloom.__main__ as cli; cli.main()", f"gradloom {gradloom.__version__}\n")])
+def test_nothing_slow_is_loaded_before_it_is_needed(code, said):
+    slow = ("amaranth", "numpy", "typer", "gradloom.rtl")
+    assert say(f"import sys; {code}; print([name for name in {slow} if name in sys.modules])") == f"{said}[]\n"
 
 
 def test_a_folder_called_gradloom_hides_nothing(tmp_path):
@@ -89,7 +94,6 @@ def test_a_folder_called_gradloom_hides_nothing(tmp_path):
 
 
 def test_the_interface_is_what_it_says():
-    import gradloom
     for name in set(gradloom.__all__) - {"__version__", "boards"}:
         assert callable(getattr(gradloom, name))
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
@@ -97,7 +101,4 @@ def test_the_interface_is_what_it_says():
 
 
 def test_versions_agree():
-    from importlib import metadata
-
-    import gradloom
     assert metadata.version("gradloom") == gradloom.__version__

@@ -50,7 +50,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel):
         there = {name for name in archive.namelist() if ".dist-info/" not in name}
     wanted = {f"gradloom/{name}" for name in tracked() if name.split("/")[0] in ROOMS}
     assert "gradloom/rtl/models/data/NOTICE.txt" in wanted
-    assert there == wanted | {"gradloom/__init__.py"}
+    assert there == wanted | {"gradloom/__init__.py", "gradloom/__main__.py"}
 
 
 _NEEDED = "amaranth, numpy, onnx, pyosys, safetensors, rich, typer, cocotb, matplotlib, serial, pip"
@@ -110,6 +110,7 @@ def installed(request, wheel, tmp_path_factory):
 def test_the_verbs_run_from_an_installed_wheel(installed):
     where = Path(installed.run("import gradloom.rtl, gradloom.sim; print(gradloom.__file__)").strip())
     assert where.is_relative_to(installed.folder), "the clone hides the wheel"
+    assert installed.verb("--version") == "gradloom " + installed.run("import gradloom; print(gradloom.__version__)")
     for verb in ("presets", "boards", "units", "doctor"):
         assert len(json.loads(installed.verb(verb, "--json"))) > 1
     fine = installed.verb("finetune", "instantft-kv260", "--engine", "reference", "--limit", "20", "--epochs", "1",

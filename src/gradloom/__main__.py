@@ -1,0 +1,25 @@
+"""Where ``gradloom`` and ``python -m gradloom`` start: the version is said at once, all else is the command line's."""
+import sys
+
+from gradloom import __version__
+
+__all__ = ["main", "say_version"]
+
+
+def main() -> None:
+    """Runs the command line, which takes half a second to load."""
+    if sys.argv[1:] == ["--version"]:
+        say_version()
+        return
+    from gradloom.rtl.cli import main as run
+
+    run()
+
+
+def say_version() -> None:
+    """Prints name and version."""
+    print("gradloom", __version__)
+
+
+if __name__ == "__main__":
+    main()
