@@ -200,7 +200,8 @@ def finetune(
     ),
     data: Annotated[
         Path | None,
-        _images(metavar="D.npz", help="x_train, y_train, x_test, y_test.", usual="shipped digits"),
+        _images(metavar="D.npz", help="uint8 images x_train, x_test, which become value / 255, and labels y_train, "
+                "y_test.", usual="shipped digits"),
     ] = None,
     angle: Annotated[
         float | None, _images(metavar="DEG", help="Turn the images.", usual="90 on shipped data")
@@ -315,7 +316,8 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
 def predict(
     preset: Annotated[str, typer.Argument(help="A preset: see gradloom presets.")],
     data: Annotated[
-        Path | None, typer.Option(metavar="D.npz", help="x_test (or x); default: shipped digits.")
+        Path | None, typer.Option(metavar="D.npz", help="uint8 images x or x_test, labels y or y_test if there are "
+                                  "any; default: shipped digits.")
     ] = None,
     model: Annotated[
         Path | None, typer.Option(metavar="M.onnx", help="Network; default: the shipped LeNet-5.")

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from gradloom.rtl.models.datasets import Dataset, activations, default_split
+from gradloom.rtl.models.datasets import Dataset, default_split
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.plan.schedule import batches, epoch_order, initial_adapters
@@ -202,7 +202,7 @@ class Trainer:
     def __init__(self, network: Network, method: str, *, rank: int = 4, seed: int = 0, dtype=np.float32):
         if _method(method) == "instantft":
             raise ValueError("method='instantft': it has no backward pass; use finetune_float")
-        self.dtype = dtype
+        self.dtype, self.pixel_map = dtype, network.pixel_map
         sides = _sides(network)
         starts = initial_adapters([k for _, k, _ in sides], network.classes, rank, seed)
         last = len(sides) - 1
@@ -244,7 +244,7 @@ class Trainer:
 
     def accuracy(self, images: np.ndarray, labels: np.ndarray, chunk: int = 100) -> float:
         """Fraction of uint8 ``images`` that are labelled right."""
-        logits = [self.forward(activations(images[i : i + chunk])) for i in range(0, len(images), chunk)]
+        logits = [self.forward(self.pixel_map.activations(images[i : i + chunk])) for i in range(0, len(images), chunk)]
         return accuracy(np.concatenate(logits), labels)
 
 
@@ -286,7 +286,7 @@ def compare(
                 base = trainer.accuracy(data.x_test, data.y_test)
             before = base
             trainer.train(
-                activations(data.x_train).astype(dtype),
+                network.pixel_map.activations(data.x_train).astype(dtype),
                 data.y_train,
                 lr=lr,
                 batch=batch,

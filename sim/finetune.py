@@ -9,7 +9,7 @@ import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
 from gradloom.rtl.config import PARAMETER
-from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, load_npz
+from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, load_images, load_npz, rotated
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.models.peft import load_adapters, save_adapters
@@ -26,7 +26,7 @@ from .counted import counted, differing
 from .designs import of_design, verilog_of
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
 from .perf import forecast
-from .reference.system import Cache, FineTune, fill_cache, fine_tune, logits, pixels, records
+from .reference.system import Cache, FineTune, fill_cache, fine_tune, logits, records
 
 __all__ = ["MismatchError", "Result", "finetune", "predict", "run_plan", "run_rtl"]
 
@@ -73,22 +73,34 @@ def _workload(preset: Preset, wide: bool) -> ImageWorkload:
 
 def _load(model: Path | None, data: Path | None, angle: float | None, limit: int | None,
           seed: int, workload: ImageWorkload) -> tuple[Network, Dataset]:
-    network = load_pretrained(workload.network) if model is None else load_onnx(model)
+    network = _network(model, workload)
     if data is None:
-        degrees = workload.degrees if angle is None else angle
-        dataset = digits_split(workload.samples, workload.judged, degrees=degrees) if _is_digits(workload) else \
-            default_split(seed, degrees=degrees)
+        dataset = _shipped(workload, seed, angle)
     else:
         dataset = load_npz(data, classes=network.classes)
         if angle:
             dataset = dataset.rotated(angle)
-    if dataset.input_shape != network.input_shape:
-        raise ValueError(f"x_train has images of {dataset.input_shape}: {network.name} takes {network.input_shape}")
+    _check_shape("x_train", dataset.x_train, network)
     if limit is not None:
         if limit > len(dataset.x_train):
             raise ValueError(f"limit={limit}: there are {len(dataset.x_train)} training images")
         dataset = dataset.limited(train=limit)
     return network, dataset
+
+
+def _network(model: Path | None, workload: ImageWorkload) -> Network:
+    return load_pretrained(workload.network) if model is None else load_onnx(model)
+
+
+def _shipped(workload: ImageWorkload, seed: int, angle: float | None) -> Dataset:
+    degrees = workload.degrees if angle is None else angle
+    return digits_split(workload.samples, workload.judged, degrees=degrees) if _is_digits(workload) else \
+        default_split(seed, degrees=degrees)
+
+
+def _check_shape(name: str, images: np.ndarray, network: Network) -> None:
+    if images.shape[1:] != network.input_shape:
+        raise ValueError(f"{name} has images of {images.shape[1:]}: {network.name} takes {network.input_shape}")
 
 
 def run_rtl(plan: Plan, files: Sequence[Path], *, progress: Progress = _silent, trace: bool = False,
@@ -240,7 +252,9 @@ def _integer(preset: Preset, network: Network, dataset: Dataset, rank: int, sett
     lowered = lower(network, config, rank, wide=cache == "int8")
     start = initial_adapters(network.taps, network.classes, rank, settings.seed)
     a, b = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
-    images = pixels(dataset.x_train, config.activation)
+    images = network.pixel_map.words(dataset.x_train, config.activation)
+    # Refused before the long part, too.
+    judged = network.pixel_map.words(dataset.x_test, config.activation)
     plan = plan_finetune(lowered, settings, images, dataset.y_train, a, b)
 
     metrics: dict[str, Any] = {}
@@ -260,7 +274,7 @@ def _integer(preset: Preset, network: Network, dataset: Dataset, rank: int, sett
         metrics = {"cycles": None, "cache": None, "health": asdict(reference.health)}
     metrics["forecast"] = {"total": expected.total} | dict(expected.phases)
     tell(0, 0, "judging on other images")
-    test = fill_cache(lowered, pixels(dataset.x_test, config.activation))
+    test = fill_cache(lowered, judged)
     words = reference.adapters()
     adapters = [(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in words]
     return {"loss": reference.mean_losses,
@@ -282,28 +296,38 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
     """Labels images by the base network and an adapter, in the integers of the hardware or in float. ``rtl``: the
     hardware is the design of an earlier ``generate``.
 
+    ``data``: a file with ``x_test`` or ``x``, by default the shipped images to judge by. Returns ``labels``, and where
+    there are labels to compare with, ``accuracy``. ``output`` gets ``labels`` and ``logits``.
+
     Activations go through the codes that the adapter learnt from. The hardware has no way around them: an adapter of
     a float fine-tune without codes meets NF4 there.
     """
     if output is not None:
         check_file(output, suffix=".npz")
     preset = of_design(preset, rtl)
-    network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, None, 0,
-                             preset.workload if model or data else _workload(preset, False))
+    network = _network(Path(model) if model else None, preset.workload)
+    given: np.ndarray | None
+    if data is None:
+        shipped = _shipped(preset.workload if model else _workload(preset, False), 0, angle)
+        images, given = shipped.x_test, shipped.y_test
+    else:
+        images, given = load_images(data, classes=network.classes)
+        images = rotated(images, angle) if angle else images
+    _check_shape("x_test" if data is None else f"data={data}:", images, network)
     if limit is not None:
-        if limit > len(dataset.x_test):
-            raise ValueError(f"limit={limit}: there are {len(dataset.x_test)} images")
-        dataset = dataset.limited(test=limit)
+        if not 1 <= limit <= len(images):
+            raise ValueError(f"limit={limit}: must be from 1 to {len(images)}, the images that there are")
+        images = images[:limit]
     adapters, codes = load_adapters(Path(adapter), network) if adapter is not None else (None, "nf4")
     if engine == "float":
         from .mathematics import Cache as FloatCache
         from .mathematics import adapter_logits
-        kept = FloatCache.of(network, dataset.x_test, cache=codes)
+        kept = FloatCache.of(network, images, cache=codes)
         z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
     elif engine == "reference":
         lowered = lower(network, preset.config, len(adapters[0][0]) if adapters else 1, wide=codes == "int8")
         fmt = preset.config.activation
-        held = fill_cache(lowered, pixels(dataset.x_test, fmt))
+        held = fill_cache(lowered, network.pixel_map.words(images, fmt))
         words = None if adapters is None else [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in adapters]
         z = fmt.decode(held.logits) if words is None else logits(
             lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words]) / 65536
@@ -313,4 +337,7 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
     if output is not None:
         with staged_file(output) as file:
             np.savez(file, labels=labels, logits=z)
-    return {"labels": labels.tolist(), "accuracy": float((labels == dataset.y_test).mean())}
+    told: dict[str, Any] = {"labels": labels.tolist()}
+    if given is not None:
+        told["accuracy"] = float((labels == given[:len(labels)]).mean())
+    return told

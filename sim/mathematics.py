@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from gradloom.rtl.models.datasets import Dataset, activations
+from gradloom.rtl.models.datasets import Dataset
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.schedule import batches, epoch_order, initial_adapters
 
@@ -185,7 +185,7 @@ class Cache:
         """The cache of uint8 ``images``; ``dtype`` is the precision of everything."""
         parts, logits = [], []
         for start in range(0, len(images), chunk):  # im2col of all images at once takes gigabytes
-            taps, z = forward(network, activations(images[start : start + chunk]).astype(dtype))
+            taps, z = forward(network, network.pixel_map.activations(images[start : start + chunk]).astype(dtype))
             parts.append([cached_value(tap, cache) for tap in taps])
             logits.append(z)
         return cls(taps=[np.concatenate(tap) for tap in zip(*parts)], logits=np.concatenate(logits))

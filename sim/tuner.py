@@ -15,7 +15,7 @@ from gradloom.rtl.yosys import yosys_files
 from .designs import design
 from .device import build_harness
 from .reference.loss import softmax_cross_entropy
-from .reference.system import FineTune, fill_cache, fine_tune, logits, pixels
+from .reference.system import FineTune, fill_cache, fine_tune, logits
 from .uart import Talker
 
 __all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_lines"]
@@ -76,8 +76,8 @@ def _losses(name: str, loss: int, right: int, samples: int) -> str:
 def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
     """What the UART says of a plan on ``data``, by the bit-exact reference; all but the cycles."""
     lowered, config = plan.lowered, plan.lowered.config
-    train = fill_cache(lowered, pixels(data.x_train, config.activation))
-    test = fill_cache(lowered, pixels(data.x_test, config.activation))
+    train, test = (fill_cache(lowered, lowered.network.pixel_map.words(images, config.activation))
+                   for images in (data.x_train, data.x_test))
 
     def judged(name: str, a: list[np.ndarray], b: list[np.ndarray]) -> str:
         entropy = softmax_cross_entropy(logits(lowered, test, a, b), data.y_test, max_length=config.classes)

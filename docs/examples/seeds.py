@@ -5,14 +5,14 @@ the same images in the same order. About three minutes on two cores.
 """
 import numpy as np
 
-from gradloom.rtl.config import PARAMETER, Config
+from gradloom.rtl.config import ACTIVATION, PARAMETER, Config
 from gradloom.rtl.models.datasets import default_split
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.lowering import lower
 from gradloom.rtl.plan.program import Settings
 from gradloom.rtl.plan.schedule import initial_adapters
 from gradloom.sim.mathematics import finetune_float
-from gradloom.sim.reference.system import fill_cache, fine_tune, logits, pixels
+from gradloom.sim.reference.system import fill_cache, fine_tune, logits
 
 
 def main() -> None:
@@ -24,8 +24,8 @@ def main() -> None:
         start = initial_adapters(network.taps, network.classes, 4, seed)
         a, b = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
         done = fine_tune(lowered, Settings(samples=len(data.x_train), seed=seed),
-                         fill_cache(lowered, pixels(data.x_train)), data.y_train, a, b)
-        test = fill_cache(lowered, pixels(data.x_test))
+                         fill_cache(lowered, network.pixel_map.words(data.x_train, ACTIVATION)), data.y_train, a, b)
+        test = fill_cache(lowered, network.pixel_map.words(data.x_test, ACTIVATION))
         after = (logits(lowered, test, done.a, done.b).argmax(axis=1) == data.y_test).mean()
         before = (test.logits.argmax(axis=1) == data.y_test).mean()
         exact = finetune_float(network, data, seed=seed).accuracy_after

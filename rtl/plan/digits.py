@@ -41,6 +41,6 @@ def digits_plan(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks
     start = initial_adapters(network.taps, network.classes, rank, 0)
     images = np.concatenate([data.x_train, data.x_test])
     return plan_onchip(
-        lowered, config.activation.encode(images / 255.0), np.concatenate([data.y_train, data.y_test]),
+        lowered, network.pixel_map.words(images, config.activation), np.concatenate([data.y_train, data.y_test]),
         train=len(data.x_train), epochs=epochs, rate=DIGITS.lr, memory=memory,
         a=[PARAMETER.encode(m) for m, _ in start], b=[PARAMETER.encode(m) for _, m in start])

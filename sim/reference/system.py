@@ -15,15 +15,10 @@ from .nn import conv_layer, dense_layer
 from .optimizer import optimize
 from .quant import decode_fixed, decode_int8, encode_fixed, encode_int8
 
-__all__ = ["Cache", "Health", "FineTune", "pixels", "forward_base", "fill_cache", "records", "fine_tune", "logits"]
+__all__ = ["Cache", "Health", "FineTune", "forward_base", "fill_cache", "records", "fine_tune", "logits"]
 
 BEAT = 16
 _A_OFFSET = 9       # fraction bits of a dA sum beyond the gradient exponent
-
-
-def pixels(images: np.ndarray, fmt: Fixed = ACTIVATION) -> np.ndarray:
-    """uint8 images as words of ``fmt``: 255 is 1.0."""
-    return fmt.encode(np.asarray(images, np.float64) / 255.0)
 
 
 @dataclass

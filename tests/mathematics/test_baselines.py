@@ -5,7 +5,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.datasets import activations, default_split
+from gradloom.rtl.models.datasets import default_split
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.sim import baselines
@@ -127,8 +127,9 @@ def test_trainable_is_what_the_trainer_trains(net, method):
 @pytest.mark.parametrize("method", ["full", "lora-all", "lora-last"])
 def test_every_method_learns(method):
     data = default_split(0, degrees=90).limited(train=60, test=1)
-    losses = Trainer(load_pretrained(), method).train(
-        activations(data.x_train), data.y_train, lr=0.02, batch=20, epochs=6, seed=0
+    network = load_pretrained()
+    losses = Trainer(network, method).train(
+        network.pixel_map.activations(data.x_train), data.y_train, lr=0.02, batch=20, epochs=6, seed=0
     )
     assert len(losses) == 18 and np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
 

@@ -8,7 +8,6 @@ import pytest
 from gradloom.rtl.models import datasets
 from gradloom.rtl.models.datasets import (
     Dataset,
-    activations,
     default_split,
     fetch_full,
     load_npz,
@@ -51,10 +50,6 @@ def test_the_split_parts_the_set_and_follows_its_seed():
     np.testing.assert_array_equal(a.x_train, again.x_train)
     assert not np.array_equal(a.x_train, b.x_train)
     assert a.y_train[:12].tolist() == [4, 8, 7, 8, 4, 9, 4, 3, 3, 5, 3, 8]
-
-
-def test_activations_are_from_0_to_1():
-    np.testing.assert_array_equal(activations(np.array([0, 51, 255], np.uint8)), [0, 0.2, 1])
 
 
 @pytest.mark.parametrize("degrees, turns", [(0, 0), (90, 1), (180, 2), (270, 3), (-90, 3), (450, 1)])

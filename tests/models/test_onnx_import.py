@@ -32,7 +32,7 @@ def runtime(path, x):
 def agrees(path, net, shape=None):
     x = np.random.default_rng(3).standard_normal((4, *net.input_shape)).astype(np.float32)
     want = runtime(path, x.reshape(4, *shape) if shape else x)
-    got = forward(net, x.astype(np.float64))[1]
+    got = forward(net, net.pixel_map(x))[1]
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * max(1, np.abs(want).max()))
 
 
@@ -117,7 +117,7 @@ def test_the_fixtures_hold_what_they_are_for():
 def test_the_pretrained_network_computes_what_onnxruntime_does():
     net = load_pretrained()
     images, labels = datasets.mnist_test()
-    x = datasets.activations(images[:200, None])
+    x = net.pixel_map.activations(images[:200, None])
     got = forward(net, x)[1]
     np.testing.assert_allclose(got, runtime(datasets.DATA / "lenet5.onnx", x.astype(np.float32)), atol=1e-4)
     assert (got.argmax(1) == labels[:200]).mean() > 0.97
@@ -274,7 +274,17 @@ def computed(g):
         (image_then(conv, node("MaxPool", kernel_shape=[7, 7], strides=[7, 7])), "larger than its input 6x6"),
         (image_then(conv, relu, node("BatchNormalization", (4,), (4,), (4,), (4,))), "follows a ReLU"),
         (image_then(conv, node("BatchNormalization", (3,), (3,), (3,), (3,))), "its parameters have shapes"),
-        (image_then(node("BatchNormalization", (2,), (2,), (2,), (2,))), "before the first Conv"),
+        (image_then(node("BatchNormalization", (3,), (3,), (3,), (3,))), "the input before it has 2 channels"),
+        (image_then(node("Sub", (3, 1, 1))), r"\(Sub\): its constant has shape \[3, 1, 1\]: .* input of \[2, 8, 8\]"),
+        (image_then(node("Mul", (4, 2, 1, 1))), r"its constant has shape \[4, 2, 1, 1\]"),
+        (image_then(node("Add", (1, 1, 2, 8, 8))), r"\(Add\): its constant has shape"),
+        (image_then(lambda g: g("Div", g.constant(value=[[[1]], [[0]]]))), r"\(Div\): its constant holds 0"),
+        (image_then(lambda g: g("Div", first=[g.constant()])), "it divides by its input"),
+        (image_then(lambda g: g("Sub", g.constant(value=3, dtype=np.int64))), "are int64"),
+        (image_then(lambda g: g("Mul", g.tensor)), "branches are not supported"),
+        (image_then(conv, node("Mul", (4, 1, 1))), r"'the_Mul' \(Mul\): it follows a layer: .* before the first"),
+        (image_then(conv, relu, node("Sub", ())), r"\(Sub\): it follows a layer"),
+        (image_then(node("Sub", ()), relu), "Relu before the first"),
         (image_then(conv, node("Flatten", axis=2)), "axis=2"),
         (
             image_then(conv, lambda g: g("Reshape", g.constant(value=[0, 12, 12], dtype=np.int64))),

@@ -12,7 +12,7 @@ from gradloom.rtl.plan.program import Settings, plan_steps
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.workloads import DIGITS, LENET5
 from gradloom.sim.finetune import finetune, predict
-from gradloom.sim.reference.system import fill_cache, fine_tune, logits, pixels
+from gradloom.sim.reference.system import fill_cache, fine_tune, logits
 from gradloom.sim.workload import expectation
 
 ULX3S = PRESETS["digits-ulx3s"]
@@ -44,7 +44,7 @@ def test_a_fine_tune_without_options_is_the_boards(tmp_path):
     """All but the number of epochs, which is for time."""
     plan = digits_plan(ULX3S.config, epochs=4)
     lowered, data = plan.lowered, digits_data(plan.samples)
-    train, test = (fill_cache(lowered, pixels(images, ULX3S.config.activation))
+    train, test = (fill_cache(lowered, lowered.network.pixel_map.words(images, ULX3S.config.activation))
                    for images in (data.x_train, data.x_test))
     board = fine_tune(lowered, Settings(samples=len(data.y_train)), train, data.y_train, *plan.adapters,
                       steps=plan.steps())

@@ -1,5 +1,6 @@
 """Labels are those of the machine that learnt: its codes, its integers."""
 import json
+import re
 
 import numpy as np
 import pytest
@@ -17,6 +18,45 @@ def digits(tmp_path_factory):
     path = tmp_path_factory.mktemp("digits") / "digits.npz"
     np.savez(path, x_train=data.x_train, y_train=data.y_train, x_test=data.x_test, y_test=data.y_test)
     return path
+
+
+@pytest.mark.parametrize("names", [("x_test", "y_test"), ("x", "y"), ("x_test",), ("x",), ("x", "y_test")])
+def test_images_alone_are_labelled_and_judged_only_where_labels_are_given(digits, tmp_path, names, run):
+    with np.load(digits) as held:
+        arrays = {name: held[f"{name[0]}_test"] for name in names}
+    np.savez(tmp_path / "some.npz", **arrays)
+    code, out, _ = run("predict", PRESET.name, "--data", tmp_path / "some.npz", "--json")
+    told, whole = json.loads(out), predict(PRESET, data=digits)
+    assert code == 0 and told["labels"] == whole["labels"]
+    assert told.get("accuracy") == (whole["accuracy"] if names[1:] == (names[0].replace("x", "y"),) else None)
+    said = run("predict", PRESET.name, "--data", tmp_path / "some.npz", "--limit", 7)[1]
+    assert ("% as given" in said) == ("accuracy" in told) and said.startswith("7 images labelled")
+
+
+_IMAGES = np.zeros((4, 28, 28), np.uint8)
+
+
+@pytest.mark.parametrize("arrays, message", [
+    ({"y": np.zeros(4, int)}, "holds neither x nor x_test"),
+    ({"x": _IMAGES, "x_test": _IMAGES}, "holds x_test and x: one of"),
+    ({"x": _IMAGES / 255}, "x has dtype float64: images must be uint8"),
+    ({"x": _IMAGES[0]}, r"x has shape \(28, 28\): expected \(n, h, w\) or \(n, c, h, w\)"),
+    ({"x": _IMAGES[:0]}, "must not be empty"),
+    ({"x": _IMAGES[:, :8]}, r"has images of \(1, 8, 28\): lenet5 takes \(1, 28, 28\)"),
+    ({"x": _IMAGES, "y": np.zeros(3, int)}, "y has 3 labels: x has 4 images"),
+    ({"x_test": _IMAGES, "y_test": np.full(4, 10)}, r"y_test\[0\] is 10: labels must be from 0 to 9"),
+    ({"x": _IMAGES, "y": np.zeros(4)}, "y has dtype float64: labels must be integers"),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_images_that_are_none_are_refused_with_field_value_and_bound(run, tmp_path, arrays, message):
+    np.savez(tmp_path / "some.npz", **arrays)
+    code, out, err = run("predict", PRESET.name, "--data", tmp_path / "some.npz", "-o", tmp_path / "labels.npz")
+    assert (code, out, err.count("\n")) == (2, "", 1) and re.search(message, err) and "some.npz" in err
+    assert not (tmp_path / "labels.npz").exists()
+
+
+def test_a_limit_beyond_the_images_is_refused(digits):
+    with pytest.raises(ValueError, match="limit=101: must be from 1 to 100"):
+        predict(PRESET, data=digits, limit=101)
 
 
 @pytest.mark.parametrize("engine, cache, codes", [

@@ -44,10 +44,11 @@ class Machine:
     def device(self):
         return SimulatedDevice(self.program)
 
-    def plan(self, network, *, samples=12, rank=2, seed=0, wide=False, brightest=65536, spread=0.3, **settings):
+    def plan(self, network, *, samples=12, rank=2, seed=0, wide=False, darkest=0, brightest=65536, spread=0.3,
+             **settings):
         """``(plan, reference, cache)`` of a fine-tune on made-up images and labels."""
         rng = np.random.default_rng(seed)
-        images = rng.integers(0, brightest, (samples, *network.input_shape))
+        images = rng.integers(darkest, brightest, (samples, *network.input_shape))
         labels = rng.integers(0, network.classes, samples)
         lowered = lower(network, self.config, rank, wide=wide)
         start = initial_adapters(network.taps, network.classes, rank, seed)

@@ -11,7 +11,7 @@ from gradloom.rtl.plan.program import Settings
 from gradloom.rtl.plan.schedule import initial_adapters
 from gradloom.sim.finetune import MismatchError, compare, run_plan, run_rtl
 from gradloom.sim.mathematics import Cache, train_adapters
-from gradloom.sim.reference.system import fill_cache, fine_tune, pixels
+from gradloom.sim.reference.system import fill_cache, fine_tune
 
 from .conftest import SMALL, small_network
 
@@ -61,10 +61,17 @@ def test_the_reference_learns_what_float_learns(wide, cache, bound):
     start = [(PARAMETER.decode(PARAMETER.encode(a)), PARAMETER.decode(PARAMETER.encode(rng.normal(0, 0.3, b.shape))))
              for a, b in initial_adapters(network.taps, network.classes, 2, 7)]
     asked = {"epochs": 3, "batch": 4, "momentum": 0.5}
-    words = fine_tune(lowered, Settings(samples=12, rate=0.05, seed=7, **asked), fill_cache(lowered, pixels(images)),
-                      labels, [PARAMETER.encode(a) for a, _ in start], [PARAMETER.encode(b) for _, b in start])
+    kept = fill_cache(lowered, network.pixel_map.words(images, SMALL.activation))
+    words = fine_tune(lowered, Settings(samples=12, rate=0.05, seed=7, **asked), kept, labels,
+                      [PARAMETER.encode(a) for a, _ in start], [PARAMETER.encode(b) for _, b in start])
     loss, _ = train_adapters(Cache.of(network, images, cache=cache), labels, start, lr=0.05, seed=7, **asked)
     assert np.abs(np.array(words.mean_losses) - loss).max() < bound * max(loss)
+
+
+def test_pixels_that_the_host_normalised_may_be_of_either_sign(machine):
+    plan, reference, cache = machine.plan(small_network(9, convs=2), darkest=-3 << 16, brightest=3 << 16, epochs=1,
+                                           batch=6)
+    compare(run(machine, plan), reference, cache)
 
 
 @pytest.mark.parametrize("rank", [1, 3])

@@ -35,16 +35,77 @@ class Branch(nn.Module):
         return self.fc2(x + torch.relu(self.fc1(x)))
 
 
+class Scaled(nn.Module):
+    """An image minus ``mean``, over ``std``: as published code has it where the images are not prepared."""
+
+    def __init__(self, mean, std):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1))
+
+    def forward(self, x):
+        return (x - self.mean) / self.std
+
+
+class Centred(nn.Module):
+    """The same with plain numbers."""
+
+    def forward(self, x):
+        return (x - 0.5) / 0.25
+
+
+class Chain(nn.Module):
+    """Scalars and values a channel, on either side of the image."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor([1.5, -0.75]).view(2, 1, 1))
+
+    def forward(self, x):
+        return 0.25 + (1 - 2 * x) * self.gain / 0.5
+
+
+class Elements(nn.Module):
+    """A mean and a deviation an element of the flattened image."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.mean, self.std = nn.Buffer(torch.rand(n)), nn.Buffer(torch.rand(n) + 0.25)
+
+    def forward(self, x):
+        return (torch.flatten(x, 1) - self.mean) / self.std
+
+
+def norm(n):
+    """Batch normalisation that is not the identity."""
+    layer = nn.BatchNorm2d(n)
+    nn.init.normal_(layer.weight)
+    nn.init.normal_(layer.bias)
+    nn.init.normal_(layer.running_mean)
+    nn.init.uniform_(layer.running_var, 0.5, 2)
+    return layer
+
+
+def normalised():
+    """Networks that normalise their images themselves: name -> (network, shape of an image)."""
+
+    def padded(channels):
+        return (nn.Conv2d(channels, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 5))
+
+    return {
+        "scaled_gray": (nn.Sequential(Scaled([0.1307], [0.3081]), *padded(1)), (1, 8, 8)),
+        "scaled_scalar": (nn.Sequential(Centred(), *padded(1)), (1, 8, 8)),
+        "scaled_colour": (
+            nn.Sequential(Scaled([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]), *padded(3)), (3, 8, 8),
+        ),
+        "scaled_batchnorm": (nn.Sequential(norm(3), *padded(3)), (3, 8, 8)),
+        "scaled_chain": (nn.Sequential(Chain(), norm(2), *padded(2)), (2, 8, 8)),
+        "scaled_elements": (nn.Sequential(Elements(36), nn.Linear(36, 12), nn.ReLU(), nn.Linear(12, 4)), (1, 6, 6)),
+    }
+
+
 def networks():
     """name -> (network, shape of an image, whether gradloom supports it)"""
-
-    def norm(n):
-        layer = nn.BatchNorm2d(n)
-        nn.init.normal_(layer.weight)
-        nn.init.normal_(layer.bias)
-        nn.init.normal_(layer.running_mean)
-        nn.init.uniform_(layer.running_var, 0.5, 2)
-        return layer
 
     return {
         "batchnorm": (
@@ -150,6 +211,9 @@ def main():
     torch.onnx.export(
         net.eval(), (torch.zeros(1, *shape),), FIXTURES / "fixed_batch.script.onnx", dynamo=False
     )
+    torch.manual_seed(2)
+    for name, (net, shape) in normalised().items():
+        export(net, shape, name)
 
 
 if __name__ == "__main__":
