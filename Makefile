@@ -18,7 +18,7 @@ PROOFS_READY := $(VENV)/.ready-proofs
 ECP5_READY := $(VENV)/.ready-ecp5
 JOBS ?= 2
 # Parts of `make evidence`, the longest first.
-EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz toggles-kv260 toggles-genesys2 toggles ledger wheel
+EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz toggles-kv260 toggles-genesys2 toggles ledger pythons
 
 # uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
 define INSTALL
@@ -145,12 +145,15 @@ evidence-toggles-kv260: $(READY)
 evidence-toggles-genesys2: $(READY)
 	time $(BIN)/python -m gradloom.sim.toggles edge-qlora-genesys2 --least 90
 
-# The installed package under another Python, where there is one.
-evidence-wheel: $(READY)
+# The installed package under another Python, and what goes to a board under the board's, with Ubuntu 22.04's numpy.
+evidence-pythons: $(READY)
 	if found=$$($(BIN)/python tests/tools/pythons.py 3.13); then \
-	    $$found -m venv build/python3.13 && \
+	    { test -x build/python3.13/bin/python || $$found -m venv build/python3.13; } && \
 	    build/python3.13/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock . ; fi
-	time $(BIN)/python -m pytest -q -rs tests/test_wheel.py
+	if found=$$($(BIN)/python tests/tools/pythons.py 3.10); then \
+	    { test -x build/python3.10/bin/python || $$found -m venv build/python3.10; } && \
+	    build/python3.10/bin/python -m pip install --quiet --disable-pip-version-check numpy==1.21.5 ; fi
+	time $(BIN)/python -m pytest -q -rs tests/test_wheel.py tests/firmware/test_python310.py
 
 evidence-ledger: $(LLM_READY)
 	time $(BIN)/gradloom generate mesh --set rows=32 --set cols=32 -o build/evidence/mesh

@@ -1,1 +1,1 @@
-"""What drives an accelerator: drivers in C and Python, self-test, energy. Needs numpy and nothing else."""
+"""What drives an accelerator: drivers in C and Python, self-test, energy. Needs Python 3.10, and numpy for arrays."""

@@ -1,13 +1,20 @@
-"""Drives an accelerator: the same class on a board, on simulated RTL, on a model."""
+"""Drives an accelerator: the same class on a board, on simulated RTL, on a model.
+
+Python 3.10 runs it, and numpy is asked for only where arrays come back: the self-test works on a bare board.
+"""
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-
-import numpy as np
-from numpy.typing import DTypeLike
+from typing import TYPE_CHECKING
 
 from . import registers
 from .transport import Transport
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import DTypeLike
 
 PHASES = ("wait", "load", "convolution", "dense", "forward", "loss", "gradient", "store")
 
@@ -189,10 +196,10 @@ class Accelerator:
         self.write("WINDOW_BASE_HI", base >> 32)
         self.write("WINDOW_SIZE", size)
 
-    def store(self, offset: int, values: bytes | np.ndarray) -> None:
+    def store(self, offset: int, values: bytes | bytearray | memoryview | np.ndarray) -> None:
         """Puts bytes, or an array as it lies in memory (little-endian), at ``offset`` of the window."""
-        if isinstance(values, np.ndarray):
-            values = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).tobytes()
+        if not isinstance(values, bytes | bytearray | memoryview):
+            values = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
         self._check(offset, len(values))
         self.transport.write_memory(offset, bytes(values))
 
@@ -203,6 +210,8 @@ class Accelerator:
 
     def fetch_array(self, offset: int, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         """An array at ``offset`` of the window (little-endian)."""
+        import numpy as np
+
         stored = np.dtype(dtype).newbyteorder("<")
         count = int(np.prod(shape, dtype=np.int64))
         data = np.frombuffer(self.fetch(offset, count * stored.itemsize), stored)

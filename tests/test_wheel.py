@@ -58,12 +58,8 @@ _NEEDED = "amaranth, numpy, onnx, pyosys, safetensors, rich, typer, cocotb, matp
 
 @functools.cache
 def interpreter(version):
-    """A Python of ``version`` whose environment has what gradloom needs, or None: our own, the one that
-    ``make evidence-wheel`` makes, or the machine's."""
-    if version == OWN:
-        return Path(sys.executable)
-    made = ROOT / f"build/python{version}/bin/python"
-    return made if pythons.works(made, version, imports=_NEEDED) else pythons.find(version, imports=_NEEDED)
+    """A Python of ``version`` whose environment has what gradloom needs, or None."""
+    return Path(sys.executable) if version == OWN else pythons.find(version, imports=_NEEDED)
 
 
 class Installed:
@@ -103,7 +99,7 @@ class Installed:
 def installed(request, wheel, tmp_path_factory):
     python = interpreter(request.param)
     if python is None:
-        pytest.skip(f"no Python {request.param} with the packages that gradloom needs: make evidence-wheel makes one")
+        pytest.skip(f"no Python {request.param} with the packages that gradloom needs: make evidence-pythons makes one")
     return Installed(python, wheel, tmp_path_factory.mktemp("installed"))
 
 

@@ -5,21 +5,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+MADE = Path(__file__).parents[2] / "build"
+
 
 def find(version, *, imports="sys"):
     """Path of an interpreter of ``version`` such as 3.10 that can import ``imports``, or None.
 
-    Those named so on PATH, then pyenv's: a shim on PATH may be there and fail.
+    First the one in ``build`` that ``make evidence-pythons`` makes, then those on PATH and of pyenv: a shim on PATH may
+    be there and fail.
     """
     named = shutil.which(f"python{version}")
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    for path in ([Path(named)] if named else []) + sorted(pyenv.glob(f"{version}.*/bin/python")):
-        if works(path, version, imports=imports):
+    for path in (MADE / f"python{version}/bin/python", *([Path(named)] if named else []),
+                 *sorted(pyenv.glob(f"{version}.*/bin/python"))):
+        if _works(path, version, imports):
             return path
     return None
 
 
-def works(path, version, *, imports="sys"):
+def _works(path, version, imports):
     """Whether ``path`` is a Python of ``version`` that can import ``imports``."""
     code = f"import sys, {imports}; sys.exit('{{}}.{{}}'.format(*sys.version_info) != '{version}')"
     try:
