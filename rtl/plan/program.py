@@ -41,7 +41,8 @@ class Phase:
 class Token:
     """What commands wait for."""
 
-    IMAGE, IMAGE_FREE, MAPPED, ROW, ROW_FREE, GROUP, STORED, RECORDS, HALF_FREE, HIDDEN, GRADIENT, LEARNT = range(12)
+    IMAGE, IMAGE_FREE, MAPPED, ROW, ROW_FREE, GROUP, STORED, RECORDS, HALF_FREE, HIDDEN, GRADIENT, LEARNT, LAYER, \
+        LOGITS = range(14)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +248,7 @@ class Writer:
     def _finish_row(self, row: int, record: int, slots: tuple[int, int] | None, count: int) -> None:
         low = self.low
         # The logits of all rows are there when the last layer is done; rows after the first need not wait again.
-        wait = (Token.GROUP,) if row == 0 else ()
+        wait = (Token.LOGITS,) if row == 0 else ()
         for dense in low.denses[1:]:
             self._encode(dense.tap, dense.source, row, record, slots, wait=wait)
             wait = ()
@@ -308,8 +309,10 @@ class Writer:
                 scale=low.taps[conv.tap].first_block if conv.tap is not None else 0,
                 from_=source, target=target, row=row, out_height=run.out_height, out_width=run.out_width,
                 stride=outputs if last_stage else 0)
-        if conv.tap is not None:
-            self._store_tap(Source.CONVOLUTION_TAPS, conv.tap, record, slots)
+            if conv.tap is not None and tile == min(tiles, config.queue_depth) - 1:
+                # While the first tile is under way: its tap may be more than waits for STORE, and then the tiles that
+                # the queue has no room for wait behind it.
+                self._store_tap(Source.CONVOLUTION_TAPS, conv.tap, record, slots)
         if last_stage:
             dense = low.denses[0]
             self._encode(dense.tap, dense.source, row, record, slots, wait=(Token.ROW,))
@@ -318,10 +321,13 @@ class Writer:
         columns = self.low.config.columns
         outputs, inputs = dense.weight.shape
         tiles = -(-outputs // columns)
+        # A layer's inputs are complete when the last tile of the layer before is written, for all rows. No other queue
+        # waits for the same token, or it could take what is this one's.
+        begin = Token.GROUP if dense is self.low.denses[0] else Token.LAYER
+        end = Token.LOGITS if dense is self.low.denses[-1] else Token.LAYER
         for tile in range(tiles):
-            # A layer's inputs are complete when the last tile of the layer before is written, for all rows.
-            wait = (Token.GROUP,) if tile == 0 else ()
-            post = (Token.GROUP,) if tile == tiles - 1 else ()
+            wait = (begin,) if tile == 0 else ()
+            post = (end,) if tile == tiles - 1 else ()
             self.asm.add(Engine.ARRAY, ArrayOpcode.DENSE, DenseOperands, wait=wait, post=post, phase=Phase.DENSE,
                          slots=slots, inputs=inputs, samples=count, relu=dense.relu,
                          outputs=min(columns, outputs - tile * columns), from_=dense.source,

@@ -6,11 +6,13 @@ import pytest
 
 from gradloom.firmware.host import Accelerator
 from gradloom.rtl.config import PARAMETER
+from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.lowering import lower
 from gradloom.rtl.plan.program import Settings
 from gradloom.rtl.plan.schedule import initial_adapters
 from gradloom.sim.finetune import MismatchError, compare, run_plan, run_rtl
 from gradloom.sim.mathematics import Cache, train_adapters
+from gradloom.sim.perf import forecast
 from gradloom.sim.reference.system import fill_cache, fine_tune
 
 from .conftest import SMALL, small_network
@@ -27,6 +29,21 @@ def test_every_loss_adapter_word_and_cached_byte_is_the_references(machine, conv
     assert found["losses"] == 6
     assert found["adapter_words"] == sum(a.size + b.size for a, b in reference.adapters())
     assert found["cached_bytes"] == 12 * 16 * plan.lowered.record_beats
+
+
+@pytest.mark.parametrize("samples", [10, 19])
+def test_two_convolutions_of_more_channels_than_columns_and_more_samples_than_rows(machine, samples):
+    """The second group's first convolution has two commands, between which the first group's dense layer waits."""
+    rng = np.random.default_rng(samples)
+    network = Network(name="wide", input_shape=(1, 10, 10), layers=(
+        Conv(weight=rng.normal(0, 0.3, (9, 1, 3, 3)), bias=rng.normal(0, 0.1, 9), relu=True, pool=2),
+        Conv(weight=rng.normal(0, 0.1, (4, 9, 3, 3)), bias=rng.normal(0, 0.1, 4), relu=True),
+        Dense(weight=rng.normal(0, 0.2, (4, 16)), bias=rng.normal(0, 0.1, 4))))
+    assert len(network.layers[0].weight) > machine.config.columns and samples > machine.config.rows
+    plan, reference, cache = machine.plan(network, samples=samples, epochs=1, batch=5)
+    result = run(machine, plan)
+    compare(result, reference, cache)
+    assert result.metrics["cycles"]["total"] == forecast(plan).total
 
 
 @pytest.mark.parametrize("asked", [
