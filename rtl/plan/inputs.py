@@ -1,18 +1,18 @@
 """Where operands and adapter words of products lie on chip, and the loads that bring them there."""
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..config import LinearConfig
-from ..control.signature import ControlOpcode, Engine
 from ..linear.machine import OPERAND_ARG, Destination
 from .assembler import Instruction, pack
 from .jobs import ProductJob
 from .side import load
 
-__all__ = ["FREE", "Input", "Inputs", "READY", "wait_for"]
+__all__ = ["FREE", "Input", "Inputs", "READY", "with_tokens"]
 
-#: Tokens: the adapter of a product is on chip; a product is done.
+#: Tokens: the adapter of a product is on chip; a product is done that a load waits for.
 READY, FREE = 0, 1
 
 
@@ -31,11 +31,25 @@ class Input:
         return self.step.operands["beats"] // 8
 
 
-def wait_for(each: Input, freed: int) -> list[Instruction]:
-    """The load, behind what waits for the products that it needs, of which ``freed`` were waited for."""
-    missing = each.freed - freed
-    early = [Instruction(Engine.CONTROL, ControlOpcode.LOOKUP, {}, wait=(FREE,))] * (missing - 1)
-    return [*early, replace(each.step, wait=(FREE,)) if missing > 0 else each.step]
+def with_tokens(loads: Iterable[Iterable[Input]]) -> tuple[list[deque[Input]], set[int]]:
+    """The loads of all products, which follow each other in this order, and the products that post FREE: those that a
+    load waits for.
+
+    A load whose products are done when one before it begins need not wait. So each token is for one load, and none but
+    loads wait for it.
+    """
+    made: list[deque[Input]] = []
+    ended: set[int] = set()
+    freed = 0
+    for of_one in loads:
+        made.append(deque())
+        for each in of_one:
+            if each.freed > freed:
+                freed = each.freed
+                ended.add(freed - 1)
+                each = replace(each, step=replace(each.step, wait=(FREE,)))
+            made[-1].append(each)
+    return made, ended
 
 
 class Inputs:

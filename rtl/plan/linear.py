@@ -1,6 +1,5 @@
 """Programs for a quantised linear layer: where its tensors lie, and the commands of a training step."""
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from ..linear.update import UpdateEngine
 from ..linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from .assembler import Assembler, Instruction, pack
 from .descent import AdamW, command
-from .inputs import FREE, READY, Input, Inputs, wait_for
+from .inputs import FREE, READY, Inputs, with_tokens
 from .jobs import ProductJob, Transfer
 from .side import PIECE, Phase, Piece, append, gradient, load, store, update
 
@@ -326,24 +325,17 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
     spare = config.subtiles * max(jobs[0].tokens, config.columns) - jobs[0].tiles[0].beats
     piece = spare * 3 // 4 if spare > 16 else 1 << 23
     inputs = Inputs(jobs, config)
-    loads = [deque(inputs.loads(index, piece)) for index in range(len(jobs))]
-    needed = max(each.freed for of_one in loads for each in of_one)
-    freed = 0
+    loads, ended = with_tokens(inputs.loads(index, piece) for index in range(len(jobs)))
 
-    def bring(index: int) -> Input:
-        nonlocal freed
-        each = loads[index].popleft()
-        steps = wait_for(each, freed)
-        freed = max(freed, each.freed)
-        append(program, steps)
-        return each
+    def bring(index: int) -> None:
+        append(program, [loads[index].popleft().step])
 
     for index, job in enumerate(jobs):
         x_base, lane_base = inputs.bases(index)
         while loads[index] and not loads[index][0].words:
             bring(index)
         program.add(Engine.ARRAY, 0, LinearOperands, wait=(READY,) if job.lanes else (),
-                    post=(FREE,) if index < needed else (), phase=Phase.BACKWARD if job.backward else Phase.FORWARD,
+                    post=(FREE,) if index in ended else (), phase=Phase.BACKWARD if job.backward else Phase.FORWARD,
                     inner=job.inner, outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward,
                     slot=(job.backward + index) % 2, x_base=x_base, a_base=lane_base,
                     b_base=lane_base + job.inner * job.rank, hidden_shift=job.shifts["hidden_shift"],

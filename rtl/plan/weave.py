@@ -24,7 +24,7 @@ from ..control.signature import ControlOpcode, Engine
 from ..linear.machine import Destination, Source
 from ..linear.share import VECTOR
 from .assembler import Assembler, Instruction
-from .inputs import FREE, READY, Input, Inputs, wait_for
+from .inputs import FREE, READY, Input, Inputs, with_tokens
 from .jobs import ProductJob, Transfer
 from .linear import hidden
 from .sections import PAUSE, apart, cut
@@ -189,10 +189,11 @@ class _Weaver:
         self.read: deque[float] = deque([0.0, 0.0], maxlen=2)
         self.ends: list[float] = []
         self.placed = Inputs([each.job for each in self.main], config)
-        self.inputs = [deque(self.placed.loads(index, gap(each.job.tokens, config)))
-                       for index, each in enumerate(self.main)]
+        #: Loads of each product, and the products that one of them waits for.
+        self.inputs, self.awaited = with_tokens(
+            self.placed.loads(index, gap(each.job.tokens, config)) for index, each in enumerate(self.main))
         self.loads = [len(each) for each in self.inputs]
-        self.freed = self.kept = 0
+        self.kept = 0
         #: Loads of products that have not ended; when the section began; whether it ends behind this product; until
         #: when side work must end that begins, and the last product whose results it may want.
         self.ahead = 0
@@ -293,11 +294,12 @@ class _Weaver:
         job = product.job
         x_base, lane_base = self.placed.bases(index)
         keeps = product.hidden is not None
+        waits = (READY,) * bool(job.lanes) + (KEPT,) * (keeps and self.kept > 1)
         self.made.append(Instruction(Engine.ARRAY, 0, {
             "inner": job.inner, "outer": job.outer, "tokens": job.tokens, "rank": job.rank, "by_column": job.backward,
             "slot": product.slot, "x_base": x_base, "a_base": lane_base,
             "b_base": lane_base + job.inner * job.rank, "early": 1, **job.shifts,
-        }, wait=(READY,) * bool(job.lanes) + (KEPT,) * (keeps and self.kept > 1), post=(FREE,),
+        }, wait=waits, post=(FREE,) if index in self.awaited else (),
             phase=Phase.BACKWARD if job.backward else Phase.FORWARD))
         self.kept += keeps
         if job.tables is not None:
@@ -353,15 +355,12 @@ class _Weaver:
         """The next load of a product's inputs."""
         each = self.inputs[index].popleft()
         self.ahead += 1
-        if each.freed > self.freed:
+        if each.step.wait:
             self.bus = max(self.bus, self.ends[each.freed - 1])
         written = self._written(each, index)
         assert written is not None
         self.bus = max(self.bus, written)
-        *waits, step = wait_for(each, self.freed)
-        self.freed = max(self.freed, each.freed)
-        self.made += waits
-        self._load(step)
+        self._load(each.step)
 
     def _written(self, each: Input, index: int) -> float | None:
         """When what a load reads is in memory."""
