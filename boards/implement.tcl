@@ -1,8 +1,34 @@
-# What every Vivado project does with its design: runs that must finish, reports, a gate on timing. Sourced by build.tcl.
+# What every Vivado project does with its design: runs that must finish, reports, and gates that a design must pass
+# before its bitstream leaves. Sourced by build.tcl.
+
+# Messages that end the build. A file of $readmemh that is not read leaves a memory empty.
+set gradloom_fatal {{Synth 8-4445}}
+
+# Parallel runs; each takes some gigabytes.
+proc gradloom_jobs {} {
+    if {[catch {exec nproc} count] && [catch {set ::env(NUMBER_OF_PROCESSORS)} count]} { set count 4 }
+    return [expr {max(1, min(8, $count))}]
+}
+
+proc gradloom_read {path} {
+    set file [open $path r]
+    set text [read $file]
+    close $file
+    return $text
+}
 
 proc gradloom_run {run args} {
-    launch_runs $run {*}$args
+    launch_runs $run -jobs [gradloom_jobs] {*}$args
     wait_on_run $run
+    # Cores of a block design have runs of their own, beside this one.
+    set runs [file dirname [get_property DIRECTORY [get_runs $run]]]
+    foreach log [lsort [glob -nocomplain -directory $runs */runme.log]] {
+        foreach id $::gradloom_fatal {
+            foreach line [split [gradloom_read $log] \n] {
+                if {[string first "\[$id\]" $line] >= 0} { error "$run: $line" }
+            }
+        }
+    }
     if {[get_property PROGRESS [get_runs $run]] ne "100%"} {
         error "$run did not finish: [get_property STATUS [get_runs $run]]"
     }
@@ -15,20 +41,74 @@ proc gradloom_export {from to} {
     file copy -force [lindex $from 0] $to
 }
 
-# From the open project's sources to a bitstream; reports go to $out_dir.
-proc gradloom_implement {out_dir} {
+# Each gate takes a report's text and gives a line for each thing that the design fails. A report that cannot be read
+# fails as well.
+
+# Setup, hold and pulse width, by the row of the Design Timing Summary: of pulse width a run keeps no property.
+proc gradloom_gate_timing {text} {
+    if {![regexp {WNS\(ns\)[^\n]*WPWS\(ns\)[^\n]*\n[ -]*\n([^\n]*)} $text all row] || [llength $row] != 12} {
+        return [list "timing: the report holds no Design Timing Summary"]
+    }
+    set failed {}
+    foreach {name at} {WNS 0 WHS 4 WPWS 8} {
+        set slack [lindex $row $at]
+        set endpoints [lindex $row [expr {$at + 2}]]
+        if {![string is double -strict $slack] || $slack < 0 || $endpoints != 0} {
+            lappend failed "timing is not met ($name is $slack ns, $endpoints endpoints)"
+        }
+    }
+    return $failed
+}
+
+# Paths that no constraint reaches, by the checks of check_timing. Ports without delays are no fault here: the false
+# paths and bounds of the board's pins stand in their place.
+proc gradloom_gate_constraints {text} {
+    set failed {}
+    foreach check {no_clock unconstrained_internal_endpoints generated_clocks loops latch_loops} {
+        if {![regexp "checking $check \\((\\d+)\\)" $text all count]} {
+            lappend failed "constraints: the report does not tell of $check"
+        } elseif {$count != 0} {
+            lappend failed "constraints are missing or wrong ($check: $count)"
+        }
+    }
+    return $failed
+}
+
+# Violations of at least critical warning, by the summary of report_drc or report_methodology.
+proc gradloom_gate_rules {what text allowed} {
+    if {![regexp {(?:Violations|Checks) found: *\d+} $text]} {
+        return [list "$what: the report holds no summary"]
+    }
+    set failed {}
+    set row {^\| *([^ |]+) *\| *(Fatal|Error|Critical Warning) *\| *([^|]*[^ |]) *\| *(\d+) *\|}
+    foreach {all rule severity description count} [regexp -all -inline -line $row $text] {
+        if {$rule ni $allowed} {
+            lappend failed "$what: $rule, $count times ([string tolower $severity]: $description)"
+        }
+    }
+    return $failed
+}
+
+# From the open project's sources to a bitstream; reports go to $out_dir. A rule in $allowed_rules may be violated.
+proc gradloom_implement {out_dir allowed_rules} {
     gradloom_run synth_1
+    set_property strategy Performance_ExplorePostRoutePhysOpt [get_runs impl_1]
+    foreach step {PHYS_OPT_DESIGN POST_ROUTE_PHYS_OPT_DESIGN} {
+        set_property STEPS.$step.IS_ENABLED true [get_runs impl_1]
+    }
     gradloom_run impl_1 -to_step write_bitstream
 
     open_run impl_1
-    report_timing_summary -max_paths 20 -file [file join $out_dir timing.rpt]
-    report_utilization -hierarchical -file [file join $out_dir utilization.rpt]
-    report_power -file [file join $out_dir power.rpt]
-    report_drc -file [file join $out_dir drc.rpt]
-    foreach slack {WNS WHS} {
-        set value [get_property STATS.$slack [get_runs impl_1]]
-        if {$value eq "" || $value < 0} {
-            error "timing is not met ($slack is $value ns): see [file join build out timing.rpt]"
-        }
+    foreach {report options} {timing_summary {-max_paths 20} utilization -hierarchical power {} drc {} methodology {}} {
+        set file [file join $out_dir [expr {$report eq "timing_summary" ? "timing" : $report}].rpt]
+        report_$report {*}$options -file $file
+        set text($report) [gradloom_read $file]
+    }
+    set failed [list {*}[gradloom_gate_timing $text(timing_summary)] \
+        {*}[gradloom_gate_constraints $text(timing_summary)] \
+        {*}[gradloom_gate_rules "design rules (drc.rpt)" $text(drc) $allowed_rules] \
+        {*}[gradloom_gate_rules "methodology (methodology.rpt)" $text(methodology) $allowed_rules]]
+    if {[llength $failed]} {
+        error "[join $failed \n]\nthe bitstream is kept back: see [file join build out]"
     }
 }

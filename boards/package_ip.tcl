@@ -58,7 +58,9 @@ foreach bus {m_axi s_axi} {
 ipx::associate_bus_interfaces -clock $clock_port -reset $reset_port $core
 # A fixed frequency in the core would differ from the one that the board really makes (199.998 MHz on a KV260) and
 # fail the design's validation; without it the connected clock decides.
-ipx::remove_bus_parameter FREQ_HZ $clock_interface
+if {[llength [ipx::get_bus_parameters FREQ_HZ -of_objects $clock_interface]]} {
+    ipx::remove_bus_parameter FREQ_HZ $clock_interface
+}
 
 ipx::create_xgui_files $core
 ipx::update_checksums $core

@@ -57,6 +57,11 @@ static inline uint32_t gl_board_card_sum(void)
     return GL_BOARD_CARD[2];
 }
 
+static inline uint32_t gl_board_card_tries(void)
+{
+    return GL_BOARD_CARD[3];
+}
+
 /* Before the first look at the shared memory: what must be done so that the processor's caches do not hold it. */
 static inline void gl_board_start(void)
 {

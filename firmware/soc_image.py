@@ -19,7 +19,7 @@ from pathlib import Path
 from .soc import RAM_BYTES, TUNER_RAM_BYTES
 
 __all__ = ["IMAGE", "IMAGES", "TUNER_IMAGE", "Compiler", "build", "compilers", "image_bytes", "image_text",
-           "read_image", "sources", "sources_sum"]
+           "memory_text", "read_image", "sources", "sources_sum"]
 
 _HERE = Path(__file__).parent
 IMAGE = _HERE / "soc_image.mem"
@@ -127,6 +127,21 @@ def image_text(image: bytes, compiler: str, sources: str) -> str:
     words = struct.unpack(f"<{len(image) // 4}I", image)
     return "\n".join([f"// compiler: {compiler}", f"// sources: {sources}", f"// bytes: {len(image)}",
                       *(f"{word:08x}" for word in words)]) + "\n"
+
+
+def memory_text(main: str = "soc") -> str:
+    """The committed image for Vivado's ``$readmemh``: words alone, as many as the memory has.
+
+    Vivado takes no comments there and wants every word; an image that it cannot read leaves the memory empty.
+    """
+    notes, image = read_image(IMAGES[main])
+    size = _RAM_BYTES[main]
+    if not image or len(image) != int(notes.get("bytes", 0)) or len(image) > size:
+        raise ValueError(f"{IMAGES[main].name}: {len(image)} bytes are there, its head says {notes.get('bytes', 0)}, "
+                         f"the memory has {size}: build it again "
+                         f"(python -m gradloom.firmware.soc_image --main {main})")
+    words = struct.unpack(f"<{size // 4}I", image + bytes(size - len(image)))
+    return "".join(f"{word:08x}\n" for word in words)
 
 
 def read_image(path: Path = IMAGE) -> tuple[dict[str, str], bytes]:

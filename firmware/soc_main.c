@@ -27,6 +27,8 @@
 #define LAYOUT 2u
 #define MAX_PROGRAMS 180u
 #define MAX_RESULTS 16u
+/* Looks at a machine that is to stop; it takes as long as the memory needs for what is on its way. */
+#define STOP_POLLS 100000u
 
 /* How a result is told. */
 enum { NUMBER, SUM, LOSS };
@@ -300,6 +302,13 @@ int main(void)
     put_text(", ");
     put_number(config.data_bits);
     put_text(" bits\n");
+    /* The reset button starts the processor alone: a program may still run. */
+    if (gl_poll(&device) == GL_RUNNING || gl_poll_request(&device) == GL_RUNNING) {
+        status = gl_reset(&device, STOP_POLLS);
+        put_text(status == GL_OK ? "accelerator: stopped\n" : "error: the accelerator does not stop\n");
+        if (status != GL_OK)
+            return 1;
+    }
     card_load();
 
     for (;;) {

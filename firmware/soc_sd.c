@@ -27,7 +27,7 @@
 enum { GO_IDLE = 0, SEND_IF_COND = 8, STOP = 12, SET_BLOCKLEN = 16, READ_MULTIPLE = 18, SEND_OP_COND = 41,
        APP_CMD = 55, READ_OCR = 58, CRC_ON_OFF = 59 };
 /* Answers. */
-enum { READY = 0x00, IDLE = 0x01, ILLEGAL = 0x04, SILENCE = 0xff };
+enum { READY = 0x00, IDLE = 0x01, ILLEGAL = 0x04, DAMAGED = 0x08, SILENCE = 0xff };
 #define DATA_TOKEN 0xfeu
 /* 2.7 to 3.6 V, and a pattern that comes back. */
 #define CONDITION 0x1aau
@@ -106,9 +106,20 @@ static uint32_t longer(uint32_t index, uint32_t argument, uint32_t *value)
     return answer;
 }
 
+/* A command to a card that has just got power: it may ignore the first ones. */
+static uint32_t insist(uint32_t index, uint32_t argument)
+{
+    uint32_t tries = gl_board_card_tries(), answer;
+
+    do
+        answer = simple(index, argument);
+    while ((answer == SILENCE || answer & DAMAGED) && --tries);
+    return answer;
+}
+
 static const char *reset_card(void)
 {
-    uint32_t answer, i, silent = 0;
+    uint32_t tries = gl_board_card_tries(), answer, heard = 0, i;
 
     /* A millisecond with 74 clocks or more, while the card is not selected. */
     gl_board_card(0, fast);
@@ -116,16 +127,14 @@ static const char *reset_card(void)
         gl_board_card_fetch();
         gl_board_card_word();
     }
-    /* It may be in the middle of a block, from before our own reset. */
-    for (i = 0; i < 8; i++) {
+    /* It may ignore the first ones, or be in the middle of a block from before our own reset. */
+    do {
         answer = simple(GO_IDLE, 0);
         if (answer == IDLE)
             return NULL;
-        silent += answer == SILENCE;
-        if (silent == 2)
-            return sd_nobody;
-    }
-    return "the card does not reset";
+        heard |= answer ^ SILENCE;
+    } while (--tries);
+    return heard ? "the card does not reset" : sd_nobody;
 }
 
 const char *sd_start(void)
@@ -137,12 +146,16 @@ const char *sd_start(void)
     why = reset_card();
     if (why)
         return why;
-    answer = longer(SEND_IF_COND, CONDITION, &value);
+    for (i = gl_board_card_tries(); i; i--) {
+        answer = longer(SEND_IF_COND, CONDITION, &value);
+        if (answer != SILENCE)
+            break;
+    }
     known = answer == IDLE;
     if (known ? (value & 0xfff) != CONDITION : answer == SILENCE || !(answer & ILLEGAL))
         return "the card does not take 3.3 V";
     /* Without this the card sends blocks with no sum. */
-    if (simple(CRC_ON_OFF, 1) != IDLE)
+    if (insist(CRC_ON_OFF, 1) != IDLE)
         return "the card makes no sums";
     for (i = 0; i < GL_CARD_ROUNDS; i++) {
         answer = simple(APP_CMD, 0);

@@ -7,6 +7,7 @@
  *   gl_board_card_fetch()           starts four bytes of ones
  *   gl_board_card_word()            what arrived meanwhile, the first byte lowest
  *   gl_board_card_sum()             CRC-16 of all that has arrived
+ *   gl_board_card_tries()           how often a command is repeated for a card that does not answer
  */
 #ifndef GRADLOOM_SOC_SD_H
 #define GRADLOOM_SOC_SD_H

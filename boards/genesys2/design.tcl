@@ -16,6 +16,7 @@ create_bd_port -dir I sd_miso
 # ---- memory controller: its generator takes a project file that lies in the folder of the core
 set mig [create_bd_cell -type ip -vlnv xilinx.com:ip:mig_7series mig]
 set mig_dir [get_property IP_DIR [get_ips [get_property CONFIG.Component_Name $mig]]]
+file mkdir $mig_dir
 file copy -force [file join $here mig.prj] [file join $mig_dir mig.prj]
 set_property -dict [list \
     CONFIG.BOARD_MIG_PARAM Custom \
@@ -26,7 +27,8 @@ set_property -dict [list \
 
 create_bd_cell -type ip -vlnv gradloom:accelerator:$module:1.0 accelerator
 create_bd_cell -type module -reference gradloom_soc soc
-set_property -dict [list CONFIG.DIVISOR $uart_divisor CONFIG.CARD_SLOW $card_slow CONFIG.CARD_FAST $card_fast] [get_bd_cells soc]
+set_property -dict [list CONFIG.DIVISOR $uart_divisor CONFIG.CARD_SLOW $card_slow CONFIG.CARD_FAST $card_fast \
+    CONFIG.CARD_TRIES $card_tries] [get_bd_cells soc]
 # A way into memory from the machine that flashes: Vivado's hardware manager writes through it.
 create_bd_cell -type ip -vlnv xilinx.com:ip:jtag_axi jtag
 create_bd_cell -type ip -vlnv xilinx.com:ip:smartconnect memory
@@ -41,7 +43,12 @@ foreach pin [list accelerator/$clock_port soc/clk jtag/aclk memory/aclk reset/sl
 }
 
 # ---- reset
-connect_bd_net [get_bd_ports reset_n] [get_bd_pins mig/sys_rst]
+# The button restarts the processor alone, which stops the accelerator: a reset of the memory controller would calibrate
+# again and lose what memory holds. Its own reset (active low) is never pressed; at power-up its clock's lock resets it.
+connect_bd_net [get_bd_ports reset_n] [get_bd_pins soc/restart_n]
+set never [create_bd_cell -type ip -vlnv xilinx.com:ip:xlconstant never]
+set_property -dict [list CONFIG.CONST_WIDTH 1 CONFIG.CONST_VAL 1] $never
+connect_bd_net [get_bd_pins never/dout] [get_bd_pins mig/sys_rst]
 connect_bd_net [get_bd_pins mig/ui_clk_sync_rst] [get_bd_pins reset/ext_reset_in]
 connect_bd_net [get_bd_pins mig/mmcm_locked] [get_bd_pins reset/dcm_locked]
 connect_bd_net [get_bd_pins mig/init_calib_complete] [get_bd_pins reset/aux_reset_in]

@@ -15,6 +15,15 @@ proc gradloom_words {path} {
     return $words
 }
 
+# What the bus answered to the last write; run_hw_axi itself need not fail.
+proc gradloom_answer {axi} {
+    refresh_hw_axi $axi
+    if {![string is true -strict [get_property STATUS.AXI_WRITE_DONE $axi]]} {
+        return "no answer"
+    }
+    return [get_property STATUS.BRESP $axi]
+}
+
 # A transaction has at most 256 words, the last of which stands first in what is written.
 proc gradloom_write {axi address words} {
     for {set from 0} {$from < [llength $words]} {incr from 256} {
@@ -23,7 +32,11 @@ proc gradloom_write {axi address words} {
         foreach word [lreverse $part] { append text [format %08x $word] }
         create_hw_axi_txn -force gradloom_write $axi -type write -address [format %08x $address] \
             -len [llength $part] -data $text
-        run_hw_axi -quiet [get_hw_axi_txns gradloom_write]
+        run_hw_axi [get_hw_axi_txns gradloom_write]
+        set answer [gradloom_answer $axi]
+        if {$answer ne "OKAY"} {
+            error [format "the write of %d bytes at 0x%08x failed: %s" [expr {4 * [llength $part]}] $address $answer]
+        }
         incr address 1024
     }
 }
@@ -44,6 +57,7 @@ set axi [lindex [get_hw_axis] 0]
 if {$axi eq ""} {
     error "the FPGA holds no gradloom design: run gradloom flash first"
 }
+reset_hw_axi $axi
 foreach {offset path} $argv {
     # No burst may cross 4 KB.
     if {$offset % 1024} {

@@ -46,7 +46,7 @@ _SYSTEM = {
 }
 # Two MT41K256M16 or MT41J256M16 side by side.
 _CONTROLLER = {
-    "MemoryDevice": "DDR3_SDRAM/Components/MT41J256m16XX-107", "TimePeriod": _PERIOD_PS, "VccAuxIO": "1.8V",
+    "MemoryDevice": "DDR3_SDRAM/Components/MT41J256m16XX-107", "TimePeriod": _PERIOD_PS, "VccAuxIO": "2.0V",
     "PHYRatio": "4:1", "InputClkFreq": 200, "UIExtraClocks": 0, "MMCM_VCO": 800, "MMCMClkOut0": "1.000",
     "MMCMClkOut1": 1, "MMCMClkOut2": 1, "MMCMClkOut3": 1, "MMCMClkOut4": 1, "DataWidth": 32, "DeepMemory": 1,
     "DataMask": 1, "ECC": "Disabled", "Ordering": "Normal", "BankMachineCnt": 4, "CustomPart": "FALSE",

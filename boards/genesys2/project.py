@@ -6,6 +6,7 @@ the accelerator. Only the memory controller and the interconnect are the vendor'
 from collections.abc import Mapping
 from pathlib import Path
 
+from gradloom.firmware.soc_image import memory_text
 from gradloom.rtl.soc import soc_sources
 
 from ..board import Board
@@ -21,6 +22,9 @@ MEMORY_BASE = 0x8000_0000
 BAUD = 115_200
 #: Clock of the memory card: until it is known, and then. Cards bear 25 MHz; at 20 the firmware is about as fast.
 CARD_SLOW_HZ, CARD_FAST_HZ = 400_000, 20_000_000
+#: A card may sleep on for this long; a command and the wait for its answer are 17 bytes.
+CARD_WAKES_S = 0.5
+_COMMAND_BITS = 8 * 17
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
@@ -56,7 +60,9 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         "uart_divisor": round(CLOCK_HZ / BAUD),
         "card_slow": CLOCK_HZ // (2 * CARD_SLOW_HZ),
         "card_fast": CLOCK_HZ // (2 * CARD_FAST_HZ),
+        "card_tries": -(-int(CARD_WAKES_S * CARD_SLOW_HZ) // _COMMAND_BITS),
         "soc_files": sorted(sources),
+        "allowed_rules": (),
     })
     clock = (f"# Period of {CLOCK_HZ / 1e6:g} MHz, for the core on its own (out of context).\n"
              f"create_clock -name {ports.clock} -period {1e9 / CLOCK_HZ:.3f} [get_ports {ports.clock}]\n")
@@ -65,6 +71,6 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     files |= {f"board/{file}": text for file, text in shared_tcl().items()}
     files |= {f"board/soc/{file}": text for file, text in sources.items()}
     files |= {"board/settings.tcl": settings, "board/clock.xdc": clock, "board/mig.prj": mig_project(),
-              "board/soc/soc_image.mem": firmware["soc_image.mem"]}
+              "board/soc/soc_image.mem": memory_text()}
     files |= {f"firmware/gradloom_soc/{path}": text for path, text in firmware.items()}
     return files

@@ -48,6 +48,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         "memory_bits": ports.memory_bits,
         "register_base": f"{board.register_base:#x}",
         "register_range": f"{register_range:#x}",
+        "allowed_rules": (),
     })
     clock = (f"# Period of {board.clock_hz / 1e6:g} MHz, for the core on its own (out of context).\n"
              f"create_clock -name {ports.clock} -period {1e9 / board.clock_hz:.3f} "

@@ -7,6 +7,7 @@
 //                write +0 sends a byte, read +0: what arrived meanwhile
 //                write +4 sends four bytes of ones, read +4: what arrived meanwhile, the first byte lowest
 //                write +8: bit 0 selects the card, bit 1 is fast; read +8: CRC-16 of all that arrived since
+//                read +12: CARD_TRIES, how often the firmware repeats a command for a card that does not answer
 //   0x2000_0000  registers of the accelerator, 4 KB
 //   0x8000_0000  large memory, 1 GB
 //
@@ -14,12 +15,16 @@
 //
 // Any other address, and any access that is answered with an error, sets `fault` until reset; reads give 0 then. Without
 // CARD the memory card's line is not there.
+//
+// `restart_n` is a button (any clock, low while pressed): it holds processor, UART and card's line in reset. It waits for
+// the end of the access under way, so that a memory and an accelerator which are not reset see only whole accesses.
 module gradloom_soc #(
     parameter integer RAM_WORDS = 8192,
     parameter integer DIVISOR = 1736,
     parameter integer CARD = 1,
     parameter integer CARD_SLOW = 250,
     parameter integer CARD_FAST = 5,
+    parameter integer CARD_TRIES = 1500,
     parameter IMAGE = "soc_image.mem"
 ) (
     (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk CLK" *)
@@ -28,6 +33,7 @@ module gradloom_soc #(
     (* X_INTERFACE_INFO = "xilinx.com:signal:reset:1.0 rst RST" *)
     (* X_INTERFACE_PARAMETER = "POLARITY ACTIVE_HIGH" *)
     input  wire        rst,
+    input  wire        restart_n,
     output wire        uart_txd,
     output wire        sd_reset,
     output wire        sd_sclk,
@@ -94,8 +100,19 @@ module gradloom_soc #(
     // Address and data that still have to be taken.
     reg asks, gives;
 
-    wire takes_write = state == IDLE && c_awvalid && c_wvalid;
-    wire takes_read = state == IDLE && c_arvalid && !takes_write;
+    // ---- the button: the clock is not its own
+    (* ASYNC_REG = "TRUE" *) reg [1:0] pressed = 2'b00;
+    reg wanted = 1'b0, held = 1'b0;
+    wire restart = pressed[1] || wanted;
+    wire halt = rst || held;
+    always @(posedge clk) begin
+        pressed <= {pressed[0], !restart_n};
+        wanted <= restart && !held;
+        held <= restart && (held || state == IDLE);
+    end
+
+    wire takes_write = state == IDLE && !restart && c_awvalid && c_wvalid;
+    wire takes_read = state == IDLE && !restart && c_arvalid && !takes_write;
     wire [31:0] first = takes_write ? c_awaddr : c_araddr;
 
     wire in_ram = address[31:RAM_BITS+2] == 0;
@@ -105,7 +122,7 @@ module gradloom_soc #(
     wire in_memory = address[31:30] == 2'b10;
 
     gradloom_cpu cpu (
-        .clk(clk), .rst(rst), .trap(trap),
+        .clk(clk), .rst(halt), .trap(trap),
         .m_awaddr(c_awaddr), .m_awvalid(c_awvalid), .m_awready(takes_write),
         .m_wdata(c_wdata), .m_wstrb(c_wstrb), .m_wvalid(c_wvalid), .m_wready(takes_write),
         .m_bvalid(state == ANSWER && writes), .m_bready(c_bready),
@@ -129,7 +146,7 @@ module gradloom_soc #(
     wire uart_full;
     wire uart_write = state == HERE && in_uart && writes && !address[2] && strobe[0];
     gradloom_uart #(.DIVISOR(DIVISOR)) uart (
-        .clk(clk), .rst(rst), .data(data[7:0]), .valid(uart_write), .full(uart_full), .txd(uart_txd)
+        .clk(clk), .rst(halt), .data(data[7:0]), .valid(uart_write), .full(uart_full), .txd(uart_txd)
     );
 
     // ---- memory card: the slot has power while its reset is low
@@ -141,7 +158,7 @@ module gradloom_soc #(
     generate
         if (CARD != 0) begin : line
             gradloom_spi #(.SLOW(CARD_SLOW), .FAST(CARD_FAST)) card (
-                .clk(clk), .rst(rst),
+                .clk(clk), .rst(halt),
                 .set(card_write && address[3]), .selects(data[0]), .hurries(data[1]),
                 .sends(card_write && address[3:2] == 2'd0), .fetches(card_write && address[3:2] == 2'd1),
                 .data(data[7:0]), .busy(card_busy), .arrived(card_data), .sum(card_sum),
@@ -156,7 +173,8 @@ module gradloom_soc #(
             assign sd_cs_n = 1'b1;
         end
     endgenerate
-    wire [31:0] card_result = address[3] ? {16'd0, card_sum}
+    localparam [31:0] TRIES = CARD_TRIES;
+    wire [31:0] card_result = address[3:2] == 2'd3 ? TRIES : address[3] ? {16'd0, card_sum}
         : address[2] ? {card_data[7:0], card_data[15:8], card_data[23:16], card_data[31:24]} : {24'd0, card_data[7:0]};
 
     // ---- the two managers
@@ -224,7 +242,7 @@ module gradloom_soc #(
             end
             default: if (writes ? c_bready : c_rready) state <= IDLE;
         endcase
-        if (rst) begin
+        if (halt) begin
             state <= IDLE;
             fault <= 1'b0;
         end

@@ -4,7 +4,8 @@
 // Settings, all 0 at first: `card` which card is in the slot; `card_rounds` how often it is not yet ready; `card_wait`
 // bytes before an answer, and eight times that before a block; `card_flip` a block (counted from 1) one bit of which is
 // turned over on the line, `card_flips` times; `card_token` a block (from 1) that cannot be read; `card_mute` blocks after
-// which it is pulled out, from 1.
+// which it is pulled out, from 1; `card_asleep` resets (CMD0) that it ignores after power-up, `card_deaf` first commands 8
+// and 59 that it ignores, each.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +26,7 @@ public:
 
     bool set(const char *name, uint64_t value) {
         static const char *const names[] = {"card", "card_rounds", "card_wait", "card_flip", "card_flips", "card_token",
-                                            "card_mute"};
+                                            "card_mute", "card_asleep", "card_deaf"};
         for (unsigned i = 0; i < sizeof names / sizeof *names; ++i)
             if (!strcmp(name, names[i])) {
                 settings[i] = value;
@@ -52,11 +53,11 @@ public:
     }
 
 private:
-    uint64_t settings[7] = {};
+    uint64_t settings[9] = {};
     uint64_t now = 0, due = 0, rose = 0, wake = 0;
     bool clock_was = false, line = true, next = true, deselected = true;
     bool spi = false, idle = true, sums = false, application = false, conditioned = false;
-    uint64_t rounds = 0, position = 0;
+    uint64_t rounds = 0, position = 0, resets = 0, conditions = 0, checks = 0;
     bool streams = false;
     unsigned in_bits = 0, out_bits = 0;
     uint8_t in_byte = 0, out_byte = 0xff;
@@ -70,7 +71,7 @@ private:
     void power_up() {
         spi = sums = application = conditioned = streams = false;
         idle = true;
-        wake = rounds = blocks = 0;
+        wake = rounds = blocks = resets = conditions = checks = 0;
         queue.clear();
         frame.clear();
     }
@@ -154,8 +155,11 @@ private:
             // Still in SD mode: only the first command with its sum, after 74 clocks, changes that.
             if (index || command[5] != 0x95) return;
             if (wake < 74) { ++violations; return; }
+            if (resets++ < settings[7]) return;
             spi = true;
         }
+        if (index == 8 && conditions++ < settings[8]) return;
+        if (index == 59 && checks++ < settings[8]) return;
         queue.clear();
         if (streams && index == 12) queue.push_back(0x7f);  // the rest of a block
         streams = false;

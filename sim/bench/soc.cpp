@@ -4,6 +4,7 @@
 //                                                  stopped, 2 an access failed, 4 a rule of AXI4 is broken, 8 a frame is
 //   c LENGTH             -> "ok"                   LENGTH bytes follow: what the memory card holds
 //   k                    -> "COMMANDS BLOCKS VIOLATIONS"   the card has been asked, has sent, has had to bear
+#include <cstring>
 #include <string>
 
 #include "Vsoc.h"
@@ -55,7 +56,11 @@ int main(int argc, char **argv) {
     top->sd_miso = 1;
     reset(top, tick);
     int code = serve(top, top->rootp->soc__DOT__ram__DOT__memory, answer,
-                     [](const char *name, uint64_t value) { return card.set(name, value); });
+                     [](const char *name, uint64_t value) {
+                         if (strcmp(name, "restart")) return card.set(name, value);
+                         top->restart = value;
+                         return true;
+                     });
     delete top;
     return code;
 }

@@ -103,6 +103,12 @@ def test_the_core_ties_both_buses_to_its_clock(journal):
     assert order.index("ipx::save_core") < order.index("create_bd_design")
 
 
+def test_a_fixed_frequency_of_the_core_is_removed_where_there_is_one(design, report, vivado, journal):
+    assert journal.calls("ipx::remove_bus_parameter") == []
+    commands, error = vivado(design, inferred="m_axi s_axi m_axi_bus s_axi_bus clk clk.FREQ_HZ")
+    assert error is None and commands.calls("ipx::remove_bus_parameter") == [["FREQ_HZ", "clk"]]
+
+
 def test_interfaces_that_vivado_infers_itself_are_not_inferred_again(design, report, vivado):
     boards.write_project(BOARD, design, report)
     journal, error = vivado(design, inferred="m_axi s_axi clk rst irq rst.POLARITY")
@@ -113,18 +119,12 @@ def test_interfaces_that_vivado_infers_itself_are_not_inferred_again(design, rep
 
 def test_bitstream_and_handoff_leave_under_one_name(journal, design):
     out = design / "board" / "build" / "out"
-    assert {file.name for file in out.iterdir()} == {"instantft-kv260.bit", "instantft-kv260.hwh"}
+    assert {file.name for file in out.iterdir() if file.suffix != ".rpt"} == {"instantft-kv260.bit",
+                                                                              "instantft-kv260.hwh"}
     reports = {line[0] for line in journal if line[0].startswith("report_")}
-    assert reports == {"report_timing_summary", "report_utilization", "report_power", "report_drc"}
+    assert reports == {f"report_{name}" for name in ("timing_summary", "utilization", "power", "drc", "methodology")}
     assert ["synth_1"] in journal.calls("wait_on_run")
     assert ["impl_1"] in journal.calls("wait_on_run")
-
-
-def test_a_design_that_misses_timing_gives_no_bitstream(design, report, vivado):
-    boards.write_project(BOARD, design, report)
-    _, error = vivado(design, slack="-0.310")
-    assert "timing is not met (WNS is -0.31 ns)" in error
-    assert not list((design / "board" / "build" / "out").glob("*.bit"))
 
 
 def test_missing_board_files_are_named(design, report, vivado):

@@ -51,6 +51,7 @@ proc current_fileset {} { return current_fileset }
 proc current_design {} { return current_design }
 
 proc get_property {name object} {
+    if {$name eq "DIRECTORY"} { return [file join $::project_dir $::project_name.runs $object] }
     set answers [dict get $::scenario properties]
     return [expr {[dict exists $answers $name] ? [dict get $answers $name] : ""}]
 }
@@ -65,9 +66,30 @@ proc generate_target {args} {
 }
 proc launch_runs {args} {
     record [list launch_runs {*}$args]
+    if {[dict exists $::scenario run_log]} {
+        set path [file join $::project_dir $::project_name.runs gradloom_design_soc_0_synth_1 runme.log]
+        touch $path
+        set file [open $path w]
+        puts $file [dict get $::scenario run_log]
+        close $file
+    }
     if {"write_bitstream" in $args} {
         touch [file join $::project_dir $::project_name.runs impl_1 gradloom_design_wrapper.bit]
     }
+}
+
+# Reports go to their file, by the text that the scenario has for them.
+foreach report {timing_summary utilization power drc methodology} {
+    proc report_$report {args} [string map [list REPORT $report] {
+        record [list report_REPORT {*}$args]
+        set path [lindex $args [expr {[lsearch -exact $args -file] + 1}]]
+        touch $path
+        if {[dict exists $::scenario reports REPORT]} {
+            set file [open $path w]
+            puts $file [dict get $::scenario reports REPORT]
+            close $file
+        }
+    }]
 }
 
 namespace eval ipx {}
@@ -86,6 +108,10 @@ proc ipx::get_bus_interfaces {name args} { return [expr {$name in $::inferred ? 
 proc ipx::get_bus_parameters {name args} {
     set key [lindex $args end].$name
     return [expr {$key in $::inferred ? $key : ""}]
+}
+proc ipx::remove_bus_parameter {name interface} {
+    if {"$interface.$name" ni $::inferred} { error "no parameter $name of $interface" }
+    record [list ipx::remove_bus_parameter $name $interface]
 }
 proc ipx::add_bus_parameter {name interface} {
     record [list ipx::add_bus_parameter $name $interface]

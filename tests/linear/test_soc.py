@@ -260,6 +260,70 @@ def test_a_card_may_bring_a_job(soc):
     assert soc.listen() == ["program: 1 commands", "run 1: 58 cycles, 4 beats read, 0 written, 0 saturated", "done"]
 
 
+class PressedHost(SoCHost):
+    """Somebody presses the reset button `after` cycles into each program, and memory gets slow; then the host asks for
+    the program once more."""
+
+    def __init__(self, soc):
+        super().__init__(soc)
+        self.after, self.stored, self.greeting = 0, [], []
+
+    def store(self, offset, values):
+        self.stored.append((offset, bytes(values)))
+        super().store(offset, values)
+
+    def run(self, offset, commands, *, timeout=None):
+        job = Job(window_bytes=self.window_bytes,
+                  programs=(Program(self.fetch(offset, 32 * commands), offset, checked=False),))
+        self.soc.write_memory(4, job.header()[4:])
+        self.soc.write_memory(0, job.header()[:4])
+        while not self.soc.hear().startswith("program: "):
+            pass
+        end = self.soc.cycles + self.after
+        while self.soc.cycles < end:
+            try:
+                self.soc.hear(end - self.soc.cycles)
+            except SimulationError as error:
+                assert "silent" in str(error)
+        self.soc.set("restart", 1)
+        with pytest.raises(SimulationError, match="silent"):
+            self.soc.hear(1)
+        self.soc.write_memory(0, bytes(4))
+        self.soc.set("read_latency", 1000)
+        self.soc.set("restart", 0)
+        self.greeting = [self.soc.hear()]
+        while self.greeting[-1] != "card: none":
+            self.greeting.append(self.soc.hear())
+        self.soc.set("read_latency", 40)
+        for place, values in self.stored:
+            super().store(place, values)
+        return super().run(offset, commands, timeout=timeout)
+
+
+def test_the_button_restarts_the_processor_alone(program):
+    """At any moment. Accelerator and memory are not reset: they see only whole accesses, a program that still runs is
+    stopped, and the next one leaves the words of the reference."""
+    layer = make_layer(32, 48, 8, 4, seed=3)
+    e = choose_exponents(layer, mathematics(layer, RATE))
+    expected = reference_step(layer, e, RATE)
+    soc = SimulatedSoC(program)
+    soc.set("stall", 100)
+    host = PressedHost(soc)
+    greetings = []
+    for after in (0, 602, 1204, 2006, 3008, 20009):
+        host.after = after
+        host.stored.clear()
+        found = LinearMachine(SMALL, host=host).step(layer, e, RATE)
+        for name, words in found.tensors.items():
+            assert np.array_equal(words, expected.tensors[name]), (name, after)
+        greetings.append(host.greeting)
+    soc.close()
+    for first, *others in greetings:
+        assert first.endswith("gradloom: 16 rows, rank 4, 64 bits") and others[-1] == "card: none"
+    stopped = [others[0] == "accelerator: stopped" for _, *others in greetings]
+    assert any(stopped) and not all(stopped)
+
+
 def test_a_silent_uart_is_told(soc):
     while soc.hear() != "ready":
         pass

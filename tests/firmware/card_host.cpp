@@ -1,0 +1,44 @@
+// soc_sd.c on this machine, wire by wire against the model of a card, at the pace of the board's identification.
+// Usage: card_host KIND ASLEEP DEAF TRIES: as in sd_card.h. Prints what sd_start says, and milliseconds at 400 kHz.
+#include <cstdio>
+#include <cstdlib>
+
+#include "sd_card.h"
+
+static SdCard card;
+static bool selected, fast, miso = true;
+static unsigned tries;
+static uint32_t arrived;
+static uint64_t bits;
+
+static uint32_t shift(uint32_t byte) {
+    uint32_t got = 0;
+    for (int bit = 7; bit >= 0; --bit) {
+        const bool mosi = byte >> bit & 1;
+        for (unsigned n = 0; n < SdCard::IDENTIFICATION_PERIOD / 2; ++n) miso = card.step(false, mosi, !selected);
+        got = got << 1 | miso;
+        for (unsigned n = 0; n < SdCard::IDENTIFICATION_PERIOD / 2; ++n) miso = card.step(true, mosi, !selected);
+        bits += !fast;
+    }
+    return got;
+}
+
+extern "C" {
+void host_card(uint32_t selects, uint32_t hurries) { selected = selects; fast = hurries; }
+void host_card_send(uint32_t byte) { arrived = shift(byte); }
+uint32_t host_card_got() { return arrived; }
+void host_card_fetch() { arrived = 0; for (int n = 0; n < 4; ++n) arrived |= shift(0xff) << 8 * n; }
+uint32_t host_card_word() { return arrived; }
+uint32_t host_card_tries() { return tries; }
+const char *sd_start();
+}
+
+int main(int, char **argv) {
+    const char *names[] = {"card", "card_asleep", "card_deaf"};
+    for (int n = 0; n < 3; ++n) card.set(names[n], atoi(argv[1 + n]));
+    tries = atoi(argv[4]);
+    for (int n = 0; n < 100; ++n) miso = card.step(false, true, true);
+    const char *why = sd_start();
+    printf("%s\n%llu\n%llu\n", why ? why : "ready", (unsigned long long)(bits / 400), (unsigned long long)card.violations);
+    return 0;
+}

@@ -1,0 +1,69 @@
+"""The card's driver on this machine, with as many tries as on the board: half a second's worth."""
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import gradloom.firmware
+import gradloom.sim
+from gradloom.sim.soc import CARDS
+
+FIRMWARE, BENCH = Path(gradloom.firmware.__file__).parent, Path(gradloom.sim.__file__).parent / "bench"
+TRIES = 1471
+HEADER = """
+#define GL_BOARD_CARD 1
+#include <stdint.h>
+void host_card(uint32_t, uint32_t);
+void host_card_send(uint32_t);
+uint32_t host_card_got(void);
+void host_card_fetch(void);
+uint32_t host_card_word(void);
+uint32_t host_card_tries(void);
+#define gl_board_card host_card
+#define gl_board_card_send host_card_send
+#define gl_board_card_got host_card_got
+#define gl_board_card_fetch host_card_fetch
+#define gl_board_card_word host_card_word
+#define gl_board_card_tries host_card_tries
+#define gl_board_card_sum() 0u
+"""
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    if shutil.which("gcc") is None or shutil.which("g++") is None:
+        pytest.skip("gcc is not installed")
+    folder = tmp_path_factory.mktemp("card")
+    (folder / "board.h").write_text(HEADER)
+    strict = ["-Wall", "-Wextra", "-Werror", "-O2"]
+    for name in ("soc_sd", "gradloom_sum"):
+        subprocess.run(["gcc", "-std=c99", *strict, f'-DGL_BOARD_HEADER="{folder / "board.h"}"', f"-I{FIRMWARE}", "-c",
+                        str(FIRMWARE / f"{name}.c"), "-o", str(folder / f"{name}.o")], check=True)
+    subprocess.run(["g++", "-std=c++17", *strict, f"-I{BENCH}", str(Path(__file__).with_name("card_host.cpp")),
+                    str(folder / "soc_sd.o"), str(folder / "gradloom_sum.o"), "-o", str(folder / "host")], check=True)
+
+    def run(kind="large", *, asleep=0, deaf=0):
+        done = subprocess.run([str(folder / "host"), str(CARDS[kind]), str(asleep), str(deaf), str(TRIES)],
+                              capture_output=True, text=True, check=True)
+        said, milliseconds, violations = done.stdout.splitlines()
+        assert violations == "0"
+        return said, int(milliseconds)
+    return run
+
+
+@pytest.mark.parametrize("kind", ["large", "standard", "old"])
+@pytest.mark.parametrize("asleep, deaf", [(0, 0), (3, 1), (700, 20), (TRIES - 1, 0)])
+def test_a_card_may_wake_late(start, kind, asleep, deaf):
+    said, milliseconds = start(kind, asleep=asleep, deaf=deaf)
+    assert said == "ready"
+    assert milliseconds >= 0.33 * (asleep + deaf)
+
+
+def test_half_a_second_is_waited_and_no_more(start):
+    said, milliseconds = start(asleep=TRIES)
+    assert said == "none" and 500 <= milliseconds < 520
+    assert start("none")[0] == "none"
+    assert start("stuck")[0] == "the card does not reset"
+
+
