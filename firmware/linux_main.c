@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gradloom.h"
@@ -88,20 +89,55 @@ static int find_uio(void)
     return found;
 }
 
+static int64_t milliseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The end of a started program: GL_OK, GL_FAILED, or GL_TIMEOUT after so many milliseconds. An interrupt only wakes, as
+ * does a second without one: STATUS alone says that the program has ended. */
+static int wait_end(const gl_device *device, int uio, int64_t timeout)
+{
+    struct pollfd waiting = {.fd = uio, .events = POLLIN};
+    int64_t end = milliseconds() + timeout, left;
+    uint32_t count = 1;
+    int status, ready;
+
+    while ((status = gl_poll(device)) == GL_RUNNING) {
+        left = end - milliseconds();
+        if (left <= 0)
+            return GL_TIMEOUT;
+        /* UIO masks the line at each interrupt. */
+        count = 1;
+        if (write(uio, &count, sizeof count) != sizeof count)
+            fail("UIO interrupt", strerror(errno));
+        ready = poll(&waiting, 1, left < 1000 ? (int)left : 1000);
+        if (ready < 0 && errno != EINTR)
+            fail("UIO interrupt", strerror(errno));
+        if (ready == 1) {
+            if (read(uio, &count, sizeof count) != sizeof count)
+                fail("UIO interrupt", strerror(errno));
+            gl_acknowledge(device);
+        }
+    }
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     static const char *const phases[GL_PHASES] = {
         "wait", "load", "convolution", "dense", "forward", "loss", "gradient", "store"};
     char path[100];
     struct stat information;
-    struct pollfd waiting;
     gl_device device;
     gl_config config;
     gl_counters counters;
     gl_health health;
     gl_error error;
     uint64_t address, size, map_size, commands, offset = 0, length = 0;
-    uint32_t count = 1;
     uint8_t *window;
     void *registers;
     FILE *file;
@@ -158,18 +194,12 @@ int main(int argc, char **argv)
 
     gl_acknowledge(&device);
     gl_enable_interrupt(&device, 1);
-    if (write(uio, &count, sizeof count) != sizeof count) /* unmask */
-        fail("UIO interrupt", strerror(errno));
     if (gl_start(&device, 0, (uint32_t)commands) != GL_OK)
         fail("COMMANDS", "refused");
-    waiting.fd = uio;
-    waiting.events = POLLIN;
-    if (poll(&waiting, 1, TIMEOUT_MS) == 1 && read(uio, &count, sizeof count) != sizeof count)
-        fail("UIO interrupt", strerror(errno));
-    status = gl_poll(&device);
+    status = wait_end(&device, uio, TIMEOUT_MS);
     gl_enable_interrupt(&device, 0);
     gl_acknowledge(&device);
-    if (status == GL_RUNNING) {
+    if (status == GL_TIMEOUT) {
         gl_reset(&device, 1000000);
         fail("program", "did not end in a minute; stopped");
     }

@@ -1,0 +1,64 @@
+/* The wait of linux_main.c, with a UIO device that wakes when it is told to and a machine that is a row of words.
+ * Usage: linux_wait WAKES BUSY ERROR: wakes that come before the end; 1 if the program never ends; 1 if with an error.
+ * Prints what wait_end returns, how often the interrupt was unmasked, and whether the machine was reset. */
+#define main gradloom_main
+#define poll wake
+#define read take
+#define write unmask
+#include "linux_main.c"
+#undef main
+#undef poll
+#undef read
+#undef write
+
+static uint32_t words[1024];
+static int wakes, endless, failing, unmasked;
+
+int wake(struct pollfd *waiting, nfds_t count, int timeout)
+{
+    (void)waiting, (void)count;
+    if (wakes-- > 0)
+        return 1; /* an interrupt, but STATUS is busy */
+    if (endless) {
+        usleep(1000u * (unsigned)timeout);
+        return 0;
+    }
+    words[offsetof(gradloom_t, STATUS) / 4] =
+        failing ? GRADLOOM__STATUS__ERROR_bm : GRADLOOM__STATUS__DONE_bm;
+    return 1;
+}
+
+ssize_t take(int file, void *data, size_t size)
+{
+    (void)file;
+    memset(data, 0, size);
+    return (ssize_t)size;
+}
+
+ssize_t unmask(int file, const void *data, size_t size)
+{
+    uint32_t one;
+
+    (void)file;
+    memcpy(&one, data, sizeof one);
+    unmasked += one == 1;
+    return (ssize_t)size;
+}
+
+int main(int argc, char **argv)
+{
+    gl_device device;
+    int status;
+
+    if (argc != 4)
+        return 2;
+    wakes = atoi(argv[1]);
+    endless = atoi(argv[2]);
+    failing = atoi(argv[3]);
+    gl_init_mmio(&device, words);
+    words[offsetof(gradloom_t, STATUS) / 4] = GRADLOOM__STATUS__BUSY_bm;
+    status = wait_end(&device, 3, 200);
+    printf("%d %d %d\n", status, unmasked,
+           (words[offsetof(gradloom_t, CONTROL) / 4] & GRADLOOM__CONTROL__RESET_bm) != 0);
+    return 0;
+}
