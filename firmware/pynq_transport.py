@@ -1,7 +1,11 @@
 """PYNQ: the overlay is loaded from ``NAME.bit`` and ``NAME.hwh``, the buffer comes from ``pynq.allocate``."""
+import os
+
+from .barrier import memory_barrier
 from .transport import Transport
 
 _IP = "accelerator"
+_LOGIN = "run it as root in PYNQ's environment: sudo bash -lc 'python3 ...' (plain sudo leaves that)"
 
 
 class PynqTransport(Transport):
@@ -22,7 +26,14 @@ class PynqTransport(Transport):
         if window_size <= 0 or window_size % 4096:
             raise ValueError(f"window_size must be a positive multiple of 4096, not {window_size}")
         import numpy as np
-        import pynq
+        # Without it PYNQ registers no device, and says only that there is none.
+        if "XILINX_XRT" not in os.environ:
+            raise ValueError(f"XILINX_XRT is not set, and PYNQ finds no board: {_LOGIN}")
+        try:
+            import pynq
+        except ImportError as error:
+            raise ValueError(f"PYNQ cannot be imported ({error}): {_LOGIN}") from error
+        self._barrier = memory_barrier()
         self._overlay = pynq.Overlay(bitfile)
         if _IP not in self._overlay.ip_dict:
             found = ", ".join(self._overlay.ip_dict) or "none"
@@ -42,12 +53,15 @@ class PynqTransport(Transport):
     def read_memory(self, offset: int, length: int) -> bytes:
         # Costs nothing on an uncached buffer, and is right on a board whose buffers are cached after all.
         self._buffer.invalidate()
+        self._barrier()
         return self._buffer[offset:offset + length].tobytes()
 
     def write_memory(self, offset: int, data: bytes) -> None:
         import numpy as np
         self._buffer[offset:offset + len(data)] = np.frombuffer(data, np.uint8)
         self._buffer.flush()
+        # Write-combining memory may be written after the registers, the bell among them.
+        self._barrier()
 
     def close(self) -> None:
         self._buffer.freebuffer()

@@ -7,6 +7,7 @@ import select
 import struct
 from pathlib import Path
 
+from .barrier import memory_barrier
 from .transport import Transport
 
 UIO_NAME = "gradloom"
@@ -31,6 +32,7 @@ class UioTransport(Transport):
     """
     def __init__(self, *, uio_name: str = UIO_NAME, buffer_name: str = BUFFER_NAME,
                  clock_hz: float | None = 200e6, sys: str = "/sys", dev: str = "/dev"):
+        self._barrier = memory_barrier()
         device = _find(Path(sys) / "class" / "uio", uio_name)
         buffer = Path(sys) / "class" / "u-dma-buf" / buffer_name
         if not buffer.is_dir():
@@ -63,10 +65,14 @@ class UioTransport(Transport):
         self._words[offset // 4] = value
 
     def read_memory(self, offset: int, length: int) -> bytes:
+        # What STATUS said was read before.
+        self._barrier()
         return self._window[offset:offset + length]
 
     def write_memory(self, offset: int, data: bytes) -> None:
         self._window[offset:offset + len(data)] = data
+        # Write-combining memory may be written after the registers, the bell among them.
+        self._barrier()
 
     def wait_interrupt(self, timeout: float | None = None) -> bool:
         # UIO masks the line at each interrupt. It is level-sensitive, so one that came before the unmasking

@@ -6,11 +6,13 @@ import sys
 import threading
 import time
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gradloom.firmware import registers
+from gradloom.firmware import barrier, registers
+from gradloom.firmware.barrier import memory_barrier
 from gradloom.firmware.energy import EnergyMeter, find_sensor, integrate
 from gradloom.firmware.pynq_transport import PynqTransport
 from gradloom.firmware.uio_transport import UioTransport
@@ -49,6 +51,51 @@ def test_uio_finds_registers_by_name_and_the_buffer(linux):
         assert file.read(4) == struct.pack("<I", 0xDEADBEEF)
     with open(linux["dev"] + "/udmabuf-gradloom", "rb") as file:
         assert file.read()[100:105] == b"hello"
+
+
+@pytest.fixture
+def barriers(monkeypatch):
+    """How often the barrier was called, and what the window held then."""
+    seen = []
+    for name in ("uio_transport", "pynq_transport"):
+        monkeypatch.setattr(f"gradloom.firmware.{name}.memory_barrier", lambda: lambda: seen.append(window()))
+    window = seen.append  # replaced by the test
+
+    def watch(look):
+        nonlocal window
+        window = look
+        return seen
+    return watch
+
+
+def test_uio_writes_leave_the_cpu_before_the_bell_and_results_are_read_behind_the_status(linux, barriers):
+    with UioTransport(**linux) as transport:
+        seen = barriers(lambda: bytes(transport._window[:5]))
+        transport.write_memory(0, b"hello")
+        assert seen == [b"hello"]
+        transport._window[:5] = b"world"
+        assert transport.read_memory(0, 5) == b"world" and seen == [b"hello", b"world"]
+
+
+def test_pynq_writes_leave_the_cpu_before_the_bell(pynq, barriers):
+    with PynqTransport("design.bit", window_size=8192) as transport:
+        seen = barriers(lambda: transport._buffer[:5].tobytes())
+        transport.write_memory(0, b"hello")
+        assert transport.read_memory(0, 5) == b"hello" and seen == [b"hello"] * 2
+
+
+def test_the_barrier_is_the_instruction_of_the_c_driver():
+    memory_barrier()()
+    header = Path(barrier.__file__).with_name("gradloom.h").read_text()
+    assert '__aarch64__)\n#define GL_BARRIER() __asm__ volatile("dsb sy"' in header
+    # Arm's manual: DSB is 1101 0101 0000 0011 0011 CRm 1 00 11111 with CRm 1111 for SY; RET is D65F03C0.
+    assert struct.unpack("<2I", barrier.CODE["aarch64"]) == (0xD503309F | 0b1111 << 8, 0xD65F03C0)
+
+
+def test_a_machine_without_a_known_barrier_is_told(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "vax")
+    with pytest.raises(ValueError, match="no memory barrier is known for vax"):
+        memory_barrier.__wrapped__()
 
 
 def test_uio_unmasks_waits_and_times_out(linux):
@@ -122,6 +169,7 @@ def pynq(monkeypatch):
     module = types.SimpleNamespace(Overlay=Overlay, allocate=allocate,
                                    Clocks=types.SimpleNamespace(fclk0_mhz=199.998))
     monkeypatch.setitem(sys.modules, "pynq", module)
+    monkeypatch.setenv("XILINX_XRT", "/usr")
     return asked
 
 
@@ -144,6 +192,15 @@ def test_pynq_refuses_another_design_and_a_bad_window(pynq):
         PynqTransport("empty.bit")
     with pytest.raises(ValueError, match="window_size"):
         PynqTransport("design.bit", window_size=100)
+
+
+def test_pynq_outside_its_environment_says_how_to_enter_it(pynq, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynq", None)
+    with pytest.raises(ValueError, match="PYNQ cannot be imported .*sudo bash -lc"):
+        PynqTransport("design.bit")
+    monkeypatch.delenv("XILINX_XRT")
+    with pytest.raises(ValueError, match="XILINX_XRT is not set.*sudo bash -lc"):
+        PynqTransport("design.bit")
 
 
 def test_the_sensor_is_found_by_its_name(tmp_path):
