@@ -17,8 +17,8 @@ set_property -dict [list \
     CONFIG.PSU__USE__M_AXI_GP2 0 \
     CONFIG.PSU__USE__S_AXI_GP2 1 \
     CONFIG.PSU__SAXIGP2__DATA_WIDTH $memory_bits \
-    CONFIG.PSU__USE__IRQ0 1 \
-    CONFIG.PSU__USE__IRQ1 0 \
+    CONFIG.PSU__USE__IRQ0 0 \
+    CONFIG.PSU__USE__IRQ1 1 \
 ] $ps
 
 create_bd_cell -type ip -vlnv gradloom:accelerator:$module:1.0 accelerator
@@ -40,7 +40,7 @@ connect_bd_intf_net [get_bd_intf_pins ps/M_AXI_HPM0_FPD] [get_bd_intf_pins regis
 connect_bd_intf_net [get_bd_intf_pins registers/M00_AXI] [get_bd_intf_pins accelerator/s_axi]
 # Memory: same clock, width and protocol on both sides, so a wire.
 connect_bd_intf_net [get_bd_intf_pins accelerator/m_axi] [get_bd_intf_pins ps/S_AXI_HP0_FPD]
-connect_bd_net [get_bd_pins accelerator/$interrupt_port] [get_bd_pins ps/pl_ps_irq0]
+connect_bd_net [get_bd_pins accelerator/$interrupt_port] [get_bd_pins ps/pl_ps_irq1]
 
 assign_bd_address -offset $register_base -range $register_range \
     -target_address_space [get_bd_addr_spaces ps/Data] [get_bd_addr_segs accelerator/s_axi/*] -force

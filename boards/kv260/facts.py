@@ -16,5 +16,6 @@ KV260 = Board(
     memory_bandwidth=19_200_000_000,
     port_bits=128,
     host="4x Cortex-A53, Linux",
-    register_base=0xA000_0000,
+    # The first 64 KB of the port belong to a node that Kria-PYNQ puts into the device tree at every start.
+    register_base=0xA001_0000,
 )

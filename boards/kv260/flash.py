@@ -10,7 +10,8 @@ from ..flow import Command, FlowError, Step, run
 #: What Kria's Ubuntu calls its user and itself.
 DEFAULT_HOST = "ubuntu@kria"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]*")
-_FIRMWARE = "/lib/firmware/xilinx"
+#: Where designs go in the user's home there; a folder of ours holds the file.
+_FOLDER, _OURS = "gradloom-designs", ".gradloom-flash"
 
 
 def design_name(directory: Path) -> str:
@@ -69,26 +70,31 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
 
 def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_run: bool = False,
           echo: Callable[[str], object] = print) -> list[str]:
-    """Copies ``board/bundle`` and the Python host to the board, and loads the design with xmutil."""
+    """Copies bundle, ``load.sh`` and host to ``~/gradloom-designs/NAME`` on the board, and loads the design there.
+
+    A folder of that name that an earlier flash did not make is not touched. ``load.sh`` fails, and so does this, if the
+    design is not there after xmutil has loaded it.
+    """
     directory = Path(directory)
     name = design_name(directory)
     host = DEFAULT_HOST if host is None else host
     if not _HOST.fullmatch(host):
         raise ValueError(f"host must be like user@machine, not {host!r}")
-    files = [f"{name}.bit.bin", f"{name}.dtbo", "shell.json"]
     bundle = directory / "board" / "bundle"
-    absent = [file for file in [*files, f"{name}.bit", f"{name}.hwh"] if not (bundle / file).is_file()]
+    files = [f"{name}.bit.bin", f"{name}.dtbo", "shell.json", f"{name}.bit", f"{name}.hwh"]
+    absent = [file for file in files if not (bundle / file).is_file()]
     if absent and not dry_run:
         raise FlowError(f"directory {str(directory)!r} has no board/bundle/{absent[0]}: run gradloom build "
                         f"{board.name} first")
-    target = f"{_FIRMWARE}/{name}"
-    copies = " ".join(f"{name}/bundle/{file}" for file in files)
+    target = f"{_FOLDER}/{name}"
+    # A word for the shell there; names have no character that it would read.
+    clear = (f"if [ -e {target} ] && [ ! -e {target}/{_OURS} ]; then "
+             f"echo \"gradloom: ~/{target} on the board is not of gradloom flash: move it away\" >&2; exit 1; fi; "
+             f"rm -rf {target} && mkdir -p {target} && touch {target}/{_OURS}")
     steps: list[Command | Step] = [
-        Command(("ssh", host, f"rm -rf {name} && mkdir {name}")),
-        Command(("scp", "-r", "board/bundle", "firmware", f"{host}:{name}/")),
+        Command(("ssh", host, clear)),
+        Command(("scp", "-r", "board/bundle", "board/load.sh", "firmware", f"{host}:{target}/")),
         # xmutil reads only root's folder; -t lets sudo ask for its password.
-        Command(("ssh", "-t", host, f"sudo mkdir -p {target} && sudo cp {copies} {target}/")),
-        # Nothing may be loaded yet, which is no fault.
-        Command(("ssh", "-t", host, f"sudo xmutil unloadapp; sudo xmutil loadapp {name}")),
+        Command(("ssh", "-t", host, f"sudo sh {target}/load.sh {name}")),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)

@@ -8,6 +8,8 @@ import json
 #: Names under which Linux shows the registers (UIO) and the buffer (u-dma-buf).
 UIO_NAME = "gradloom"
 BUFFER_NAME = "udmabuf-gradloom"
+#: Shared peripheral interrupt of pl_ps_irq1[0]. Kria-PYNQ's node holds 89, that of pl_ps_irq0[0], and no two share one.
+INTERRUPT = 104
 
 # AFI registers hold 0, 1, 2 for 128, 64, 32 bits (manager into PS) and two bits at 9:8 with 0, 1, 2 for 32,
 # 64, 128 (HPM0). Indices 4 and 5 are the read and write sides of S_AXI_HP0_FPD, 14 is AFI_FS.
@@ -55,7 +57,7 @@ def device_tree(*, name: str, register_base: int, register_range: int, clock_hz:
 		linux,uio-name = "{UIO_NAME}";
 		reg = <{register_base >> 32:#x} {register_base & 0xFFFFFFFF:#x} 0x0 {register_range:#x}>;
 		interrupt-parent = <&gic>;
-		interrupts = <0 89 4>;
+		interrupts = <0 {INTERRUPT} 4>;
 		clocks = <&zynqmp_clk 71>;
 	}};
 

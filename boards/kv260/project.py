@@ -16,7 +16,7 @@ from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from . import overlay
 
 _HERE = Path(__file__).parent
-_TCL = ("build.tcl", "design.tcl", "constraints.xdc")
+_FILES = ("build.tcl", "design.tcl", "constraints.xdc", "load.sh")
 _DEFAULT_WINDOW = 64 << 20
 _PAGE = 4096
 
@@ -54,7 +54,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
              f"create_clock -name {ports.clock} -period {1e9 / board.clock_hz:.3f} "
              f"[get_ports {ports.clock}]\n")
 
-    files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _TCL}
+    files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _FILES}
     files |= {f"board/{file}": text for file, text in shared_tcl().items()}
     files["board/settings.tcl"] = settings
     files["board/clock.xdc"] = clock

@@ -1,5 +1,6 @@
 """The bundle that xmutil loads, made by the real bootgen and dtc where found; a script plays Vivado."""
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -73,11 +74,19 @@ def overlay(project, tmp_path):
 def test_the_overlay_applies_and_describes_the_design(project, tmp_path):
     prop = overlay(project, tmp_path)
     assert prop("/fpga-full", "firmware-name", "s") == f"{NAME}.bit.bin"
-    registers = "/axi/gradloom@a0000000"
+    registers = "/axi/gradloom@a0010000"
     assert prop(registers, "compatible", "s") == "generic-uio"
-    assert prop(registers, "reg") == "0 a0000000 0 1000"
-    assert prop(registers, "interrupts") == "0 59 4"  # SPI 89, level high: pl_ps_irq0[0]
+    assert prop(registers, "reg") == "0 a0010000 0 1000"
+    assert prop(registers, "interrupts") == "0 68 4"  # SPI 104, level high: pl_ps_irq1[0]
     assert prop(registers, "interrupt-parent") == prop("/interrupt-controller", "phandle")
+
+
+def test_what_kria_pynq_holds_is_left_alone(project):
+    """Its node `fabric` takes 64 KB at 0xA000_0000 and interrupt 89 at every start; Linux shares neither."""
+    text = (project / "board" / f"{NAME}.dtso").read_text()
+    (base, size), = re.findall(r"reg = <0x0 (0x\w+) 0x0 (0x\w+)>", text)
+    assert int(base, 16) >= 0xA001_0000 and int(base, 16) + int(size, 16) <= 0xB000_0000
+    assert re.findall(r"interrupts = <0 (\d+) 4>", text) == ["104"]
 
 
 def test_the_overlay_keeps_the_clock_on(project, tmp_path):
@@ -165,7 +174,7 @@ def test_flash_needs_a_bundle_but_its_dry_run_does_not(project, tools, tmp_path)
     for tool in ("ssh", "scp"):
         tools(tool, f'echo {tool} "$@" >> {log}')
     commands = boards.flash(BOARD, project, host="me@board", dry_run=True, echo=lambda line: None)
-    assert any("xmutil unloadapp; sudo xmutil loadapp instantft-kv260" in line for line in commands)
+    assert any(f"sudo sh gradloom-designs/{NAME}/load.sh {NAME}" in line for line in commands)
     with pytest.raises(boards.FlowError, match="gradloom build kv260"):
         boards.flash(BOARD, project, host="me@board", echo=lambda line: None)
     assert not log.exists()
@@ -176,10 +185,92 @@ def test_flash_needs_a_bundle_but_its_dry_run_does_not(project, tools, tmp_path)
         (bundle / file).touch()
     boards.flash(BOARD, project, host="me@board", echo=lambda line: None)
     lines = log.read_text().splitlines()
-    assert [line.split()[0] for line in lines] == ["ssh", "scp", "ssh", "ssh"]
-    assert lines[1] == f"scp -r board/bundle firmware me@board:{NAME}/"
-    assert f"/lib/firmware/xilinx/{NAME}" in lines[2]
+    assert [line.split()[0] for line in lines] == ["ssh", "scp", "ssh"]
+    assert lines[1] == f"scp -r board/bundle board/load.sh firmware me@board:gradloom-designs/{NAME}/"
+    assert lines[2] == f"ssh -t me@board sudo sh gradloom-designs/{NAME}/load.sh {NAME}"
     assert all("me@board" in line for line in lines)
+
+
+def test_flash_deletes_nothing_that_it_did_not_make(project, tools, tmp_path):
+    """The board is played by a shell in a folder of its own; a clone of this project may lie there."""
+    home = tmp_path / "home"
+    clone = home / "gradloom"
+    clone.mkdir(parents=True)
+    (clone / "README.md").touch()
+    tools("ssh", f'cd {home}; case "$1" in -t) echo loaded;; *) shift; sh -c "$*";; esac')
+    tools("scp", f'touch {home}/gradloom-designs/$(basename "$(echo "$5" | cut -d: -f2)")/copied')
+    bundle = project / "board" / "bundle"
+    bundle.mkdir()
+    for file in (f"{NAME}.bit", f"{NAME}.hwh", f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"):
+        (bundle / file).touch()
+    ours = home / "gradloom-designs" / NAME
+    for _ in range(2):
+        boards.flash(BOARD, project, echo=lambda line: None)
+        assert sorted(file.name for file in ours.iterdir()) == [".gradloom-flash", "copied"]
+        (ours / "copied").rename(ours / "left over")
+    (ours / ".gradloom-flash").unlink()
+    with pytest.raises(boards.FlowError, match="ssh ended with exit code 1"):
+        boards.flash(BOARD, project, echo=lambda line: None)
+    assert [file.name for file in ours.iterdir()] == ["left over"] and (clone / "README.md").exists()
+
+
+# ---- load.sh, on a board that is a folder
+
+@pytest.fixture
+def load(project, tools, tmp_path):
+    """Runs load.sh with stand-ins for xmutil and modprobe: ``(exit code, lines, error lines)``. ``shows``: what a load
+    makes appear in sysfs."""
+    board = tmp_path / "board"
+    bundle = project / "board" / "bundle"
+    bundle.mkdir()
+    for file in (f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"):
+        (bundle / file).write_text(file)
+    devices, uio, buffer = (board / "sys" / path for path in (
+        "bus/platform/devices/a0010000.gradloom", "class/uio/uio1", "class/u-dma-buf/udmabuf-gradloom"))
+
+    def run(shows=("device", "uio", "buffer"), *, says=f"{NAME}: loaded to slot 0", unloads=True):
+        for other in ("bus/platform/devices/axi:gradloom-clock", "class/uio/uio0"):
+            (board / "sys" / other).mkdir(parents=True, exist_ok=True)
+        (board / "sys" / "class/uio/uio0/name").write_text("fabric\n")
+        steps = {"device": f"mkdir -p {devices}", "buffer": f"mkdir -p {buffer}",
+                 "uio": f"mkdir -p {uio} && echo gradloom > {uio}/name"}
+        gone = f"rm -rf {devices} {uio} {buffer}" if unloads else "true"
+        tools("xmutil", f'case "$1" in unloadapp) {gone};; '
+                        f'loadapp) {" && ".join(["true", *(steps[name] for name in shows)])}; echo "{says}";; esac')
+        tools("modprobe", "exit 0")
+        done = subprocess.run(["sh", str(project / "board" / "load.sh"), NAME, str(board)], capture_output=True,
+                              text=True, check=False)
+        return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
+    return run
+
+
+def test_a_design_that_is_there_is_loaded(load, tmp_path):
+    for _ in range(2):
+        assert load() == (0, [f"{NAME}: loaded to slot 0", f"gradloom: {NAME} is loaded"], [])
+    firmware = tmp_path / "board" / "lib/firmware/xilinx" / NAME
+    assert {file.name for file in firmware.iterdir()} == {f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"}
+
+
+@pytest.mark.parametrize("shows, more, said", [
+    ((), {}, "is not loaded: its registers are not among"),
+    (("device",), {}, "no UIO device is called gradloom: load uio_pdrv_genirq with of_id=generic-uio"),
+    # The design before it is still there, and xmutil returns 0.
+    (("device", "uio"), {"says": "load Error: -1"}, 'is not loaded: xmutil says "load Error: -1"')])
+def test_a_load_that_failed_is_told_in_a_line(load, shows, more, said):
+    code, _, errors = load(shows, **more)
+    assert code == 1 and len(errors) == 1 and errors[0].startswith("gradloom: ") and said in errors[0]
+
+
+def test_a_design_that_does_not_go_is_told(load):
+    assert load()[0] == 0
+    code, lines, errors = load((), unloads=False)
+    assert code == 1 and lines == [] and "that xmutil does not unload" in errors[0]
+
+
+def test_a_missing_buffer_is_told_but_pynq_needs_none(load):
+    code, lines, errors = load(("device", "uio"))
+    assert (code, errors) == (0, [])
+    assert lines[1] == "gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf (docs/kv260.md)"
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "", "x;y"])

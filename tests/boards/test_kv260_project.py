@@ -50,7 +50,7 @@ def test_the_ports_in_use_are_on_and_every_other_is_off(journal):
     assert config["CONFIG.PSU__USE__M_AXI_GP1"] == "0"  # M_AXI_HPM1_FPD, on in the preset
     assert config["CONFIG.PSU__USE__M_AXI_GP2"] == "0"  # M_AXI_HPM0_LPD
     assert config["CONFIG.PSU__SAXIGP2__DATA_WIDTH"] == "128"
-    assert config["CONFIG.PSU__USE__IRQ0"] == "1"
+    assert (config["CONFIG.PSU__USE__IRQ0"], config["CONFIG.PSU__USE__IRQ1"]) == ("0", "1")
     # The preset comes first, so that it cannot switch anything on again.
     order = [line[0] for line in journal]
     preset = order.index("apply_bd_automation")
@@ -77,7 +77,7 @@ def test_the_reset_has_the_ports_polarity(design, make_report, vivado, port, sou
 
 
 def test_the_interrupt_reaches_the_processor(journal):
-    assert journal.nets()["accelerator/irq"] == {"ps/pl_ps_irq0"}
+    assert journal.nets()["accelerator/irq"] == {"ps/pl_ps_irq1"}
     assert ["irq", "xilinx.com:signal:interrupt_rtl:1.0"] in journal.calls("ipx::infer_bus_interface")
     assert ["value", "LEVEL_HIGH", "irq.SENSITIVITY"] in journal.calls("set_property")
 
@@ -85,7 +85,7 @@ def test_the_interrupt_reaches_the_processor(journal):
 def test_registers_and_memory_have_addresses(journal):
     assigned = journal.calls("assign_bd_address")
     registers = next(args for args in assigned if "accelerator/s_axi/*" in args)
-    assert registers[registers.index("-offset") + 1] == "0xa0000000"
+    assert registers[registers.index("-offset") + 1] == "0xa0010000"
     assert registers[registers.index("-range") + 1] == "0x1000"
     assert registers[registers.index("-target_address_space") + 1] == "ps/Data"
     memory = {args[-2] for args in assigned if "accelerator/m_axi" in args}
