@@ -3,17 +3,19 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 __all__ = ["print_json", "progress_bar", "say", "table"]
 
 
 def say(text: str) -> None:
-    """A line with rich's markup."""
+    """A line with rich's markup; a path that is longer than the terminal stays in one piece."""
     from rich.console import Console
 
-    Console(highlight=False).print(text)
+    console = Console(highlight=False)
+    long = any(len(word) > console.width for word in text.split())
+    console.print(text, overflow="ignore" if long else None, crop=not long)
 
 
 def print_json(value: Any) -> None:
@@ -29,7 +31,11 @@ def _plain(value: Any) -> Any:
 def table(
     rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, title: str | None = None
 ) -> None:
-    """``columns`` of rows for people, or all of them as JSON."""
+    """``columns`` of rows for people, or all of them as JSON.
+
+    No word is broken: where not all columns find room, a second table with the first column follows. Only a word that
+    is wider than half of the terminal may be.
+    """
     if as_json:
         print_json(rows)
         return
@@ -38,18 +44,56 @@ def table(
     from rich.markup import escape
     from rich.table import Table
 
-    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column in columns:
-        numbers = bool(rows) and all(isinstance(row.get(column), (int, float)) for row in rows)
-        grid.add_column(column, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(
-            *(
-                escape(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
-                for value in (row.get(column, "") for column in columns)
-            )
-        )
-    Console().print(grid)
+    console = Console()
+    texts = {name: [_text(row.get(name, "")) for row in rows] for name in columns}
+    natural = {name: max(map(len, (name, *texts[name]))) for name in columns}
+    least = {name: max(min(natural[name], _PROSE), *map(len, " ".join(("-", name, *texts[name])).split()))
+             for name in columns}
+    if title:
+        say(f"[italic]{escape(title)}[/italic]")
+    for group in _groups(columns, least, console.width):
+        widths = _shrunk({name: natural[name] for name in group}, least, console.width)
+        grid = Table(box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), show_edge=False, pad_edge=False)
+        for name in group:
+            numbers = bool(rows) and all(isinstance(row.get(name), (int, float)) for row in rows)
+            grid.add_column(escape(name), justify="right" if numbers else "left", overflow="fold", width=widths[name])
+        for number in range(len(rows)):
+            grid.add_row(*(escape(texts[name][number]) for name in group))
+        console.print(grid)
+        print()
+
+
+#: Characters between columns, and those that a text of several words keeps at least for a line.
+_GAP, _PROSE = 2, 20
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _groups(columns: tuple[str, ...], least: dict[str, int], room: int) -> Iterator[tuple[str, ...]]:
+    """Columns that stand side by side with all their words whole; the first leads each group."""
+    lead, *others = columns
+    group = [lead]
+    for name in others:
+        if len(group) > 1 and _width(least, [*group, name]) > room:
+            yield tuple(group)
+            group = [lead]
+        group.append(name)
+    yield tuple(group)
+
+
+def _width(widths: dict[str, int], names: Iterable[str]) -> int:
+    return sum(widths[name] + _GAP for name in names) - _GAP
+
+
+def _shrunk(widths: dict[str, int], least: dict[str, int], room: int) -> dict[str, int]:
+    """Widths within the room: the widest column gives first, and none breaks a word while another has room."""
+    widths = dict(widths)
+    while _width(widths, widths) > room:
+        givers = [name for name in widths if widths[name] > least[name]] or list(widths)
+        widths[max(givers, key=lambda name: widths[name])] -= 1
+    return widths
 
 
 @contextlib.contextmanager

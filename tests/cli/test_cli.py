@@ -262,3 +262,29 @@ def test_a_reader_that_leaves_is_no_fault():
     done = subprocess.run(f"{sys.executable} -m gradloom.rtl.cli units --json | head -1", shell=True,
                           capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("verb", [("presets",), ("boards",), ("doctor",), ("run", "mesh", "--describe")], ids=" ".join)
+def test_tables_break_no_word(run, monkeypatch, verb, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, out, _ = run(*verb)
+    assert max(map(len, out.splitlines())) <= width
+    told = json.loads(run(*verb, "--json")[1])
+    rows = told if isinstance(told, list) else told["inputs"] + told["outputs"] + told["parameters"]
+    shown = set(out.split())
+    words = {word for row in rows for name, value in row.items() if name in shown and isinstance(value, str)
+             for word in value.split()}
+    assert len(words) > 20 and not words - shown
+
+
+def test_many_columns_go_into_several_tables(monkeypatch, capsys):
+    """The first column leads each; only what is wider than the terminal is broken."""
+    from gradloom.rtl.cli_output import table
+
+    monkeypatch.setenv("COLUMNS", "40")
+    table([{"name": "abc", **{f"column{n}": 10 ** 9 + n for n in range(6)}, "text": "y" * 60}],
+          ("name", *(f"column{n}" for n in range(6)), "text"), False, title="a title")
+    out = capsys.readouterr().out
+    assert out.startswith("a title\n") and max(map(len, out.splitlines())) <= 40
+    assert out.count("abc") == 4 and all(f"1,000,000,00{n}" in out for n in range(6)) and out.count("y") == 60
