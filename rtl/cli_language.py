@@ -164,7 +164,8 @@ def plan(
     table([*rows, {"memory": "together", "bytes": result["total_bytes"]}], ("memory", "bytes"), False,
            title=f"{result['model']} on {result['board']}, rank {result['rank']}, {result['seq']} tokens, "
                  f"{result['bits']}-bit, {result['optimizer']}")
-    say(f"codes and scales of the linears: {result['frozen_bytes']:,} bytes")
+    say(f"codes and scales of the linears: {result['frozen_bytes']:,} bytes"
+        + (f"; beside the frozen model: {result['learning_bytes']:,}" if "learning_bytes" in result else ""))
     say(_verdict(result))
     if "cache" in result:
         cache = result["cache"]
@@ -183,10 +184,6 @@ def plan(
             (title, "MB", "M MAC", "ms"), False)
         say(f"{title}: {timed['bytes'] / 1e6:,.1f} MB, at least [bold]{1e3 * timed['seconds']:,.1f} ms[/bold]; "
              f"what limits: {timed['limit']}")
-    words = {True: "holds", False: "does not hold", None: "not known"}
-    if result["targets"]:
-        table([{**row, "holds": words[row["holds"]]} for row in result["targets"]],
-               ("target", "holds", "value", "reading"), False, title="the proposal's targets")
     for note in result["assumptions"]:
         say(f"- {note}")
     if not result["fits"]:

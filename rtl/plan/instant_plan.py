@@ -56,9 +56,9 @@ def instant_plan(request: Request, board: Target, planned: dict[str, Any], port_
     texts = max(board.memory_bytes - total, 0) // size
     later = 2 * _head_bytes(request)
     blocks = sum(_stream(each.outputs, each.inputs, request.bits).bytes for each in request.model.linears)
-    return {key: value for key, value in planned.items() if key != "token"} | {
+    return {key: value for key, value in planned.items() if key not in ("token", "learning_bytes")} | {
         "method": "instantft", "adapter_parameters": parameters, "targets_of_adapters": ["head"], "memory": held,
-        "total_bytes": total + size, "fits": texts > 0, "nearest": None, "targets": [],
+        "total_bytes": total + size, "fits": texts > 0, "nearest": None,
         "cache": {"bytes_per_text": size, "texts": texts, "base_bytes": blocks + later, "base_bytes_later": later},
         "first_step": _timed([*_blocks(request), *_step(request)], board, port_bits),
         "step": _timed(list(_step(request)), board, port_bits),

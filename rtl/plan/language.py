@@ -276,15 +276,20 @@ def _bandwidth(board: Target, port_bits: int) -> tuple[float, str]:
     return board.memory_bandwidth, f"memory of {board.name}, {board.memory_bandwidth / 1e9:.1f} GB/s peak"
 
 
+#: Uses of memory that the frozen model has.
+_BASE = ("codes", "scales", "padding", "embedding", "head", "norms")
+
+
 def plan(request: Request, board: Target, *, port_bits: int | None = None) -> dict[str, Any]:
     """Everything as plain values; bytes, seconds.
 
     Returns
     -------
     dict
-        ``frozen_bytes`` (codes and scales of the linears), ``memory`` by use with ``total_bytes`` and
+        ``frozen_bytes`` (codes and scales of the linears), ``learning_bytes`` (all but the frozen
+        model), ``memory`` by use with ``total_bytes`` and
         ``available_bytes``, ``fits``, ``nearest`` (changes that make it fit, or None), ``token`` and ``step``
-        (``bytes``, ``macs``, ``seconds``, ``limit``, ``parts``), ``targets`` and ``assumptions``.
+        (``bytes``, ``macs``, ``seconds``, ``limit``, ``parts``) and ``assumptions``.
     """
     if port_bits is None:
         port_bits = board.port_bits
@@ -293,7 +298,6 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
     held = memory(request)
     total = sum(held.values())
     rate, port = _bandwidth(board, port_bits)
-    token = _timed(list(_token_parts(request)), board, port_bits)
     return {
         "model": request.model.name, "board": board.name, "rank": request.rank,
         "targets_of_adapters": list(request.targets), "seq": request.seq, "bits": request.bits,
@@ -301,12 +305,13 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
         "parameters": request.model.parameters, "linear_parameters": request.model.linear_parameters,
         "adapter_parameters": request.adapter_parameters,
         "frozen_bytes": held["codes"] + held["scales"],
+        "learning_bytes": total - sum(held[name] for name in _BASE),
         "memory": held, "total_bytes": total, "available_bytes": board.memory_bytes,
         "fits": total <= board.memory_bytes,
         "nearest": None if total <= board.memory_bytes else _nearest(request, board.memory_bytes),
         "bandwidth": rate, "bandwidth_limit": port, "clock_hz": board.clock_hz, "multipliers": multipliers(board),
-        "token": token, "step": _timed(list(_step_parts(request, board)), board, port_bits),
-        "targets": _proposal(request, board, port_bits, held, token["seconds"]),
+        "token": _timed(list(_token_parts(request)), board, port_bits),
+        "step": _timed(list(_step_parts(request, board)), board, port_bits),
         "assumptions": _assumptions(request, board),
     }
 
@@ -337,37 +342,6 @@ def _nearest(request: Request, room: int) -> dict[str, Any] | None:
         if total <= room:
             return {"change": change, "total_bytes": total}
     return None
-
-
-def _proposal(request: Request, board: Target, port_bits: int, held: dict[str, int],
-              token_seconds: float) -> list[dict[str, Any]]:
-    """The proposal's targets, each with the readings under which it holds and does not."""
-    frozen, weights = held["codes"] + held["scales"], 2 * request.model.linear_parameters
-    base = sum(held[name] for name in ("codes", "scales", "padding", "embedding", "head", "norms"))
-    total = sum(held.values())
-    rows: list[dict[str, Any]] = []
-
-    def add(target: str, reading: str, value: str, holds: bool | None) -> None:
-        rows.append({"target": target, "reading": reading, "value": value, "holds": holds})
-
-    for bits, note in ((16, "float16"), (32, "float32")):
-        ratio = weights * bits / 16 / frozen
-        add(">= 4x smaller", f"linears, of {note}", f"{ratio:.2f}x", ratio >= 4)
-    other = dataclasses.replace(request, head="nf" if request.head == "float16" else "float16")
-    other_seconds = _timed(list(_token_parts(other)), board, port_bits)["seconds"]
-    for head, seconds in ((request.head, token_seconds), (other.head, other_seconds)):
-        add("< 100 ms a token", f"head in {head}, {port_bits}-bit port", f"{1e3 * seconds:.1f} ms", seconds < 0.1)
-    add("< 300 MB", "everything in memory", _mb(total), total < 300e6)
-    add("< 300 MB", "what learning adds, without the frozen base", _mb(total - base), total - base < 300e6)
-    for bits in sorted({request.bits, 2}, reverse=True):
-        size = sum(memory(dataclasses.replace(request, bits=bits))[name] for name in ("codes", "scales"))
-        add("< 300 MB", f"linears alone, {bits}-bit", _mb(size), size < 300e6)
-    add("< 40 % LUT and BRAM", "of a synthesised design: gradloom report", "not planned", None)
-    return rows
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
 
 
 def _assumptions(request: Request, board: Target) -> list[str]:
