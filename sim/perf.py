@@ -605,15 +605,16 @@ class _Array:
             self.encoder.expect(operands)
         flow = _Flow(geometry, base, at + 3 + rows, rows, self.encoder if encode else None)
         end = flow.window(geometry.end)
-        self.convolve_idle = end + 1
         self.steps_over = flow.step(geometry.steps - 1)
+        # The last pixel may be behind that of the last window.
+        self.convolve_idle = max(end, self.steps_over) + 1
         if encode:
             self.machine.queues[Source.CONVOLUTION_TAPS].add([b + FIFO for b in self.encoder.finish()])
         self._announce(at, end + self.window_tail - self.to_queue)
         cycles = operands["outputs"] if operands["to_dense"] else 1
         words = [cycle + self.window_tail for cycle in flow.windows(geometry.words)]
         popped = self._pop(at, words, [cycles] * len(words))
-        return at, popped + 2
+        return at, max(popped + 2, self.convolve_idle)
 
     def _dense(self, operands: dict[str, int], ready: int) -> Times:
         rows = self.config.rows

@@ -35,7 +35,8 @@ class ConvolveControl(wiring.Component):
 
     Members
     -------
-    i : stream of :data:`~.commands.ConvolveOperands`; the next is taken when the last window has entered.
+    i : stream of :data:`~.commands.ConvolveOperands`; the next is taken when the last window has entered and the last
+        pixel, which may be behind that window's if strides leave rows over, has left.
     positions : how many windows a channel of it has.
     pixel : address of a pixel; ``data`` is due 3 cycles later.
     tap : stream of the pixels that are to be encoded.
@@ -73,10 +74,11 @@ class ConvolveControl(wiring.Component):
         config = self.config
         command = Signal(ConvolveOperands)
         busy, asked = Signal(), Signal()
+        entered, streamed = Signal(), Signal()  # the last window has; all pixels are
         windows = place(m, "windows", window_generator(config), platform)
 
         with m.If(self.i.valid & self.i.ready):
-            m.d.sync += [command.eq(self.i.p), busy.eq(1), asked.eq(1)]
+            m.d.sync += [command.eq(self.i.p), busy.eq(1), asked.eq(1), entered.eq(0), streamed.eq(0)]
         m.d.comb += [self.i.ready.eq(~busy), self.idle.eq(~busy), windows.i_config.valid.eq(asked)]
         m.d.comb += [getattr(windows.i_config.p, name).eq(getattr(command, name))
                      for name in WindowRun.__dataclass_fields__]
@@ -158,6 +160,10 @@ class ConvolveControl(wiring.Component):
             leave.eq(windows.i.valid & windows.i.ready),
             queue.r_en.eq(leave),
         ]
+        with m.If(leave & self.tap.p.last):
+            m.d.sync += streamed.eq(1)
+            with m.If(entered):
+                m.d.sync += busy.eq(0)
 
         # Weights: one channel ahead of the windows.
         row = Signal(range(config.rows))
@@ -209,5 +215,7 @@ class ConvolveControl(wiring.Component):
             with m.If(out.p.last != (position == final)):
                 m.d.sync += self.astray.eq(1)
             with m.If(out.p.end):
-                m.d.sync += busy.eq(0)
+                m.d.sync += entered.eq(1)
+                with m.If(streamed | (leave & self.tap.p.last)):
+                    m.d.sync += busy.eq(0)
         return m

@@ -307,11 +307,13 @@ class ArrayEngine(wiring.Component):
         with m.If(starts_gradient):
             m.d.sync += optimiser.eq(Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu))
 
-        # Commands of different kinds may end out of order; they are reported in order.
+        # Commands of different kinds may end out of order; they are reported in order. A convolution that is still at
+        # work is the last that was taken: its results may be there, but not all of its tap.
+        unread = ~convolve.idle & (kinds.level == 1)
         ended = [Signal(4, name=f"ended_{n}") for n in range(3)]
         events = (drained, gradient_done, finish.done)
         for n, (count, event) in enumerate(zip(ended, events)):
-            report = kinds.r_rdy & (kinds.r_data == n) & (count != 0)
+            report = kinds.r_rdy & (kinds.r_data == n) & (count != 0) & (~unread if n == 2 else 1)
             m.d.sync += count.eq(count + event - report)
             with m.If(report):
                 m.d.comb += [kinds.r_en.eq(1), self.engine.done.eq(1)]

@@ -46,6 +46,20 @@ def test_two_convolutions_of_more_channels_than_columns_and_more_samples_than_ro
     assert result.metrics["cycles"]["total"] == forecast(plan).total
 
 
+@pytest.mark.parametrize("shape, kernel, stride", [((3, 4, 9), (1, 1), (2, 1)), ((3, 7, 9), (2, 2), (3, 1))])
+def test_pixels_behind_the_last_window_are_learnt_from_too(machine, shape, kernel, stride):
+    """Strides leave rows over. The next sample must wait until they have been read."""
+    rng = np.random.default_rng(1)
+    conv = Conv(weight=rng.normal(0, 0.3, (1, shape[0], *kernel)), bias=rng.normal(0, 0.1, 1), stride=stride)
+    size = int(np.prod(conv.output_shape(shape)))
+    network = Network(name="strides", input_shape=shape, layers=(
+        conv, Dense(weight=rng.normal(0, 0.2, (2, size)), bias=rng.normal(0, 0.1, 2))))
+    plan, reference, cache = machine.plan(network, samples=4, epochs=1, batch=2)
+    result = run(machine, plan)
+    compare(result, reference, cache)
+    assert result.metrics["cycles"]["total"] == forecast(plan).total
+
+
 @pytest.mark.parametrize("asked", [
     {"batch": 20, "momentum": 0.9},         # more than a microbatch, and a velocity that is kept
     {"batch": 9, "rate": 1.5},              # another gradient exponent
