@@ -26,6 +26,7 @@ from gradloom.rtl.plan.linear import (
     untile_moments,
     untile_rows,
 )
+from gradloom.rtl.plan.progress import check_progress
 
 from .designs import design
 from .device import SimulatedDevice, build_device
@@ -279,6 +280,7 @@ class LinearMachine:
 
     def _run(self, program: Assembler) -> Counters:
         program.add(Engine.CONTROL, ControlOpcode.END)
+        check_progress(program.instructions, depth=self.config.queue_depth)
         self.host.store(0, program.code)
         return self.host.run(0, len(program), timeout=3600)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gradloom.rtl.control.signature import COMMAND_BYTES, PHASES, ControlOpcode, Engine
 from gradloom.rtl.plan.assembler import Instruction
+from gradloom.rtl.plan.progress import StuckError
 
 __all__ = ["BURST", "EngineModel", "SequencedMachine", "Times"]
 
@@ -408,7 +409,7 @@ class SequencedMachine(ABC):
             self.now, action = todo
             action(self.now)
         if self.dispatch.ended is None:
-            raise ValueError(f"command {self.dispatch.at}: the program does not get beyond it")
+            raise StuckError(f"command {self.dispatch.at}: the program does not get beyond it")
         total = self.dispatch.ended + 3
         self.phase_cycles[self.phase] += total - self.phase_since
         return total

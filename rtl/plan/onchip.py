@@ -15,7 +15,7 @@ from ..memory.collector import Source
 from ..memory.router import Destination
 from .assembler import Assembler
 from .lowering import Lowered
-from .program import BEAT, Step, Token, Writer, head_words, learning_scale, words16, words32
+from .program import BEAT, Step, Token, Writer, check_program, head_words, learning_scale, words16, words32
 
 __all__ = ["BLOCK", "OnChip", "Stage", "plan_onchip", "samples_of_block"]
 
@@ -161,6 +161,7 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
 
     def program(name: str, asm: Assembler) -> None:
         asm.add(Engine.CONTROL, ControlOpcode.END)
+        check_program(asm, config)
         # Programs begin at a multiple of a command.
         image.extend(bytes(-len(image) % COMMAND_BYTES))
         programs[name] = common(asm.code)[0], asm

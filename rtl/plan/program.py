@@ -14,6 +14,7 @@ from ..array.commands import (
     EncodeOperands,
     PassOperands,
 )
+from ..config import Config
 from ..control.signature import COMMAND_BYTES, ControlOpcode, ControlOperands, Engine, LoadOperands, StoreOperands
 from ..lora.head import HeadOpcode, HeadOperands
 from ..memory.collector import Source
@@ -21,9 +22,11 @@ from ..memory.router import RECORD_ARG, Destination
 from ..workloads import LENET5
 from .assembler import Assembler, pack
 from .lowering import Lowered
+from .progress import check_progress
 from .schedule import batches, epoch_order
+from .streams import IMAGE_STREAMS
 
-__all__ = ["BEAT", "Settings", "Step", "Plan", "Token", "Writer", "head_words", "words16", "words32",
+__all__ = ["BEAT", "Settings", "Step", "Plan", "Token", "Writer", "check_program", "head_words", "words16", "words32",
            "kept_samples", "plan_finetune", "learning_scale", "plan_steps", "memory_map"]
 
 BEAT = 16
@@ -189,6 +192,12 @@ def head_words(lowered: Lowered, b: Sequence[np.ndarray]) -> bytes:
         at = tap * lowered.parts * lowered.config.rank
         words[at:at + lowered.rank, :lowered.classes] = np.asarray(matrix).T
     return words16(words)
+
+
+def check_program(asm: Assembler, config: Config) -> None:
+    """Raises :class:`~gradloom.rtl.plan.progress.StuckError` if a program of this machine may not come to its end."""
+    names = {value: name for name, value in vars(Token).items() if isinstance(value, int)}
+    check_progress(asm.instructions, depth=config.queue_depth, streams=IMAGE_STREAMS, names=names)
 
 
 class Writer:
@@ -541,6 +550,7 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
     out.store(Source.HEAD, offsets["head"], 2 * lowered.k)
     asm.add(Engine.CONTROL, ControlOpcode.END)
 
+    check_program(asm, config)
     program = space.take("program", len(asm.code))
     if space.at > window:
         raise ValueError(f"samples={count}: the fine-tune needs a window of {space.at} bytes, there are {window}")

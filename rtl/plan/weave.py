@@ -27,6 +27,7 @@ from .assembler import Assembler, Instruction
 from .inputs import FREE, READY, Input, Inputs, with_tokens
 from .jobs import ProductJob, Transfer
 from .linear import hidden
+from .progress import check_progress
 from .sections import PAUSE, apart, cut
 from .side import Phase, Piece, append, load, store
 
@@ -100,6 +101,7 @@ def weave(main: Sequence[Main], side: Iterable[Side], config: LinearConfig, *, e
         main = _short(main, config, every)
     append(program, apart(_with_tokens(_Weaver(config, main, side, every).run(), config)))
     program.add(Engine.CONTROL, ControlOpcode.END)
+    check_progress(program.instructions, depth=config.queue_depth)
     return program
 
 

@@ -18,6 +18,7 @@ from gradloom.rtl.linear.weights import TILE_ARG, TileKind
 from gradloom.rtl.plan.assembler import Assembler, Instruction, pack
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
+from gradloom.rtl.plan.progress import StuckError
 from gradloom.rtl.plan.side import Tensor, append, vector
 from gradloom.sim.linear_perf import forecast_linear, forecast_products
 from gradloom.sim.perf_timing import compare
@@ -293,7 +294,7 @@ def test_work_between_the_tiles_of_a_product(machine, rule, seed, limit, latency
 
 
 def test_refuses_what_never_ends():
-    with pytest.raises(ValueError, match="command 0: the program does not get beyond it"):
+    with pytest.raises(StuckError, match="command 0: the program does not get beyond it"):
         forecast_linear([Instruction(Engine.CONTROL, ControlOpcode.FENCE, {}, wait=(1,))], config=SMALL)
     with pytest.raises(ValueError, match="read_latency=0"):
         forecast_linear([], config=SMALL, read_latency=0)

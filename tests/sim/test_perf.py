@@ -14,6 +14,7 @@ from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.assembler import Assembler, Instruction
 from gradloom.rtl.plan.lowering import lower
 from gradloom.rtl.plan.program import Settings, plan_finetune
+from gradloom.rtl.plan.progress import StuckError
 from gradloom.sim.finetune import run_rtl
 from gradloom.sim.perf import PHASES, compare, forecast
 
@@ -116,7 +117,7 @@ def test_preset_workload():
 
 
 def test_refuses_what_never_ends():
-    with pytest.raises(ValueError, match="command 0: the program does not get beyond it"):
+    with pytest.raises(StuckError, match="command 0: the program does not get beyond it"):
         forecast([Instruction(Engine.CONTROL, ControlOpcode.FENCE, {}, wait=(1,)),
                   Instruction(Engine.CONTROL, ControlOpcode.END, {})])
     with pytest.raises(ValueError, match="read_latency=0: must be at least 1"):

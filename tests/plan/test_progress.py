@@ -1,0 +1,209 @@
+"""A program that may not come to its end is found without a clock, and the report says what waits for what."""
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.array.commands import ArrayOpcode, EncodeOpcode
+from gradloom.rtl.config import Config
+from gradloom.rtl.control.signature import ControlOpcode, Engine
+from gradloom.rtl.memory.collector import Collector, Source
+from gradloom.rtl.models.network import Conv, Dense, Network
+from gradloom.rtl.plan import program
+from gradloom.rtl.plan.assembler import Instruction
+from gradloom.rtl.plan.lowering import lower
+from gradloom.rtl.plan.program import Settings, check_program, plan_finetune
+from gradloom.rtl.plan.progress import StuckError, check_progress
+from gradloom.rtl.plan.streams import IMAGE_STREAMS
+
+END = Instruction(Engine.CONTROL, ControlOpcode.END, {})
+FENCE = Instruction(Engine.CONTROL, ControlOpcode.FENCE, {})
+
+
+def step(engine, *, wait=(), post=(), slots=None, opcode=0, **operands):
+    return Instruction(engine, opcode, operands, wait=wait, post=post, slots=slots)
+
+
+def control(opcode=ControlOpcode.LOOKUP, **more):
+    return step(Engine.CONTROL, opcode=opcode, **more)
+
+
+def check(*commands, depth=4, **more):
+    check_progress([*commands, END], depth=depth, **more)
+
+
+def stuck(*commands, says, **more):
+    with pytest.raises(StuckError, match=says):
+        check(*commands, **more)
+
+
+def plan_of(network, config, samples, rank=2, **options):
+    low = lower(network, config, rank, **options)
+    return plan_finetune(
+        low, Settings(samples=samples, epochs=1), np.zeros((samples, *network.input_shape), np.int64),
+        np.zeros(samples, np.int64), [np.zeros((rank, tap.elements), np.int64) for tap in low.taps],
+        [np.zeros((network.classes, rank), np.int64) for _ in low.taps])
+
+
+def convolutions(*channels, edge=28, pads=0):
+    """Convolutions of 3 x 3 with a max-pool of 2 x 2 on images of one channel, and a dense layer."""
+    rng = np.random.default_rng(0)
+    layers, side = [], edge
+    for inputs, outputs in pairwise((1, *channels)):
+        layers.append(Conv(weight=rng.normal(0, 0.1, (outputs, inputs, 3, 3)), bias=np.zeros(outputs), relu=True,
+                           pool=2, pads=(pads,) * 4))
+        side = side + 2 * pads - 2 >> 1
+    layers.append(Dense(weight=rng.normal(0, 0.1, (4, channels[-1] * side * side)), bias=np.zeros(4)))
+    return Network(name="made", input_shape=(1, edge, edge), layers=tuple(layers))
+
+
+def test_tokens_that_come_are_waited_for():
+    check(step(Engine.ARRAY, wait=(3,)), step(Engine.LOAD, post=(3, 4)), step(Engine.STORE, wait=(4,)), FENCE)
+    check(*[step(Engine.LOAD, wait=(1,), post=(2,)), step(Engine.ARRAY, wait=(2,), post=(1,))] * 50, control(post=(1,)),
+          depth=64)
+
+
+def test_a_token_that_nobody_posts():
+    stuck(step(Engine.LOAD, post=(3,)), step(Engine.ARRAY, wait=(3, 4)), FENCE,
+          says=r"command 2 of 4; FENCE \(command 2\) waits for ARRAY; ARRAY \(command 1\) waits for token 4, posted by "
+               r"no command$")
+
+
+def test_a_circle_of_waits_is_named():
+    stuck(step(Engine.LOAD, wait=(1,), post=(2,)), step(Engine.HEAD, wait=(2,), post=(1,)),
+          says="LOAD .* next posted by command 1; HEAD .* next posted by command 0; in a circle: LOAD -> HEAD -> LOAD")
+
+
+def test_a_queue_that_fills_up_before_the_command_that_all_wait_for():
+    waiting = [step(Engine.ARRAY, wait=(1,))] * 4
+    posts = [step(Engine.LOAD, post=(1,))] * 4
+    check(*waiting, *posts, depth=4)
+    stuck(*waiting, *posts, depth=2,
+          says="dispatch of command 2 waits for room in the queue of ARRAY, which holds 2; ARRAY .command 0. waits for "
+               "token 1, next posted by command 4; in a circle: CONTROL -> ARRAY -> CONTROL")
+
+
+def test_a_program_without_an_end():
+    with pytest.raises(StuckError, match="a program of 1 commands has no END"):
+        check_progress([FENCE], depth=4)
+
+
+def test_two_queues_that_wait_for_one_token():
+    both = step(Engine.ARRAY, wait=(5,)), step(Engine.ENCODE, wait=(5,))
+    posts = [step(Engine.LOAD, post=(5,))] * 2
+    stuck(*posts, *both, says=r"ARRAY \(command 2\) and ENCODE \(command 3\) both wait for token GROUP with no fence",
+          names={5: "GROUP"})
+    check(*posts, both[0], FENCE, both[1])
+    stuck(*posts, both[0], control(wait=(5,)), says="ARRAY .* and CONTROL .* both wait for token 5")
+
+
+def test_predicates_are_asked_of_an_empty_and_of_a_full_cache():
+    post, wait = step(Engine.LOAD, post=(1,)), step(Engine.ARRAY, wait=(1,))
+    dropped = {"slots": (3, 2)}
+    check(step(Engine.LOAD, post=(1,), **dropped), step(Engine.ARRAY, wait=(1,), **dropped))
+    stuck(step(Engine.LOAD, post=(1,), **dropped), wait, says="token 1")
+    check(post, step(Engine.ARRAY, wait=(1,), **dropped))
+    # MARK sets bits, CLEAR takes them back.
+    mark = step(Engine.CONTROL, opcode=ControlOpcode.MARK, slot=3, count=2)
+    check(mark, step(Engine.ARRAY, wait=(1,), **dropped))
+    stuck(mark, control(ControlOpcode.CLEAR), step(Engine.ARRAY, wait=(1,), **dropped), says="token 1")
+
+
+def test_no_token_survives_a_yield():
+    check(step(Engine.LOAD, post=(1,)), FENCE, step(Engine.ARRAY, wait=(1,)))
+    stuck(step(Engine.LOAD, post=(1,)), control(ControlOpcode.YIELD), step(Engine.ARRAY, wait=(1,)), says="token 1")
+
+
+@pytest.mark.parametrize("taker", [Engine.ARRAY, Engine.CONTROL])
+@pytest.mark.parametrize("number, fits", [(255, True), (256, False)])
+def test_a_counter_overflows_if_who_takes_is_slow(taker, number, fits):
+    """However fast it is in the run that decides on progress."""
+    def program(depth):
+        posts = [step(Engine.LOAD, post=(1,))] * number
+        if taker == Engine.CONTROL:
+            return [*posts, *[control(wait=(1,))] * number]
+        # What the array does first may take for ever; the last posts come when its queue has room.
+        return [*[step(taker, wait=(1,))] * (depth - 1), *posts, *[step(taker, wait=(1,))] * (number - depth + 1)]
+
+    if fits:
+        check(*program(4))
+    else:
+        stuck(*program(4), says="token 1 overflows .* posted 256 times and not taken, its counter holds 255")
+
+
+def test_many_posts_that_are_taken_in_time_do_not_overflow():
+    check(*[step(Engine.LOAD, post=(1,)), step(Engine.ARRAY, wait=(1,))] * 1000)
+    # Nor where only tokens that come back hold who posts, which no count of commands shows.
+    turns = [step(Engine.LOAD, wait=(2,), post=(1,)), *[step(Engine.HEAD)] * 100, step(Engine.ARRAY, wait=(1,),
+                                                                                      post=(2,))]
+    check(control(post=(2,)), *turns * 20, depth=32)
+
+
+def test_what_a_store_takes_must_be_given():
+    def store(beats, source=Source.RAW):
+        return step(Engine.STORE, source=source, beats=beats)
+
+    raw = step(Engine.ENCODE, opcode=EncodeOpcode.RAW, elements=10)
+    check(raw, store(3), streams=IMAGE_STREAMS)
+    check(store(3), raw, streams=IMAGE_STREAMS)
+    stuck(raw, store(4), says=r"STORE \(command 1\) waits for beats of stream 2, given by no command",
+          streams=IMAGE_STREAMS)
+    stuck(raw, store(3, Source.DENSE_TAPS), says="beats of stream 1", streams=IMAGE_STREAMS)
+    # Of adapter words there are always some.
+    check(store(300, Source.LANES), streams=IMAGE_STREAMS)
+
+
+def test_what_is_given_must_find_room():
+    blocks = Collector.depth // 2
+    tap = step(Engine.ARRAY, opcode=ArrayOpcode.CONVOLVE, height=64, width=1, channels=blocks, encode=1)
+    store = step(Engine.STORE, source=Source.CONVOLUTION_TAPS, beats=2 * blocks + -(-blocks // 7))
+    more = [step(Engine.ARRAY, opcode=ArrayOpcode.DENSE)] * 4
+    check(tap, *more[:3], store, streams=IMAGE_STREAMS)
+    stuck(tap, *more, store, streams=IMAGE_STREAMS,
+          says="queue of ARRAY, which holds 4; ARRAY .* waits for room of stream 0, next taken by command 5; in a")
+
+
+def test_a_tap_of_many_beats_before_more_tiles_than_the_queue_holds():
+    """Its STOREs stand where they are dispatched while the first tile is under way."""
+    config = Config(queue_depth=2, weight_depth=16384, blocks=128)
+    plan = plan_of(convolutions(40, 50, edge=16, pads=1), config, 30, wide=True)
+    beats = 4 * plan.lowered.taps[1].blocks
+    tiles = -(-50 // config.columns)
+    assert beats > Collector.depth and tiles > config.queue_depth
+
+
+@pytest.mark.parametrize("samples", [26, 40, 60])
+def test_convolutions_of_several_tiles_pass(samples):
+    plan_of(convolutions(17, 8), Config(), samples)
+
+
+def test_tokens_of_one_purpose_each():
+    """As they were: the dense layer and the encoder behind it waited for the same token."""
+    plan = plan_of(convolutions(17, 8), Config(), 26)
+    layer, logits = program.Token.GROUP, program.Token.LOGITS
+    commands = [Instruction(each.engine, each.opcode, each.operands, slots=each.slots, **{
+        kind: tuple(layer if token == logits else token for token in getattr(each, kind)) for kind in ("wait", "post")})
+        for each in plan.assembler.instructions]
+    with pytest.raises(StuckError, match="ARRAY .* and ENCODE .* both wait for token"):
+        check_progress(commands, depth=16, streams=IMAGE_STREAMS)
+
+
+def test_it_is_quick():
+    """At most a second for 100,000 commands, by the processor's clock."""
+    plan = plan_of(convolutions(6, 8, edge=16), Config(), 1024)
+    count = len(plan.assembler)
+    assert count > 10_000
+    start = time.process_time()
+    check_program(plan.assembler, plan.lowered.config)
+    assert time.process_time() - start < count / 100_000
+
+
+def test_it_is_a_fault_of_ours(monkeypatch, run, tmp_path):
+    """Whatever is asked for: exit 1, not the 2 of a wrong request."""
+    def refuse(*_, **__):
+        raise StuckError("a program cannot go on at command 7 of 9")
+
+    monkeypatch.setattr(program, "check_progress", refuse)
+    code, _, said = run("finetune", "instantft-kv260", "--engine", "reference", "--limit", 20, "-o", tmp_path / "out")
+    assert code == 1 and "internal error: StuckError: a program cannot go on at command 7" in said
