@@ -1,10 +1,10 @@
 """Laws of the shell at its limits: the last count that fits, the last cycle in time (run by cocotb)."""
 
 import cocotb
-from cocotb.triggers import ClockCycles, RisingEdge
-from program import command, end, fence, pause
+from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
+from program import command, end, fence, load, pause, store, timer
 from request_laws import RING, begin, bits, check, copies, queue, settle
-from shell_laws import STEP
+from shell_laws import BASE, PROGRAM, STEP, Host, until
 
 from gradloom.rtl.control.errors import Error
 from gradloom.rtl.control.signature import COMMAND_BYTES, Engine
@@ -50,3 +50,115 @@ async def a_program_that_ended_asks_for_nothing(dut):
     assert await bits(host, "done", "request_done") == (1, 1)
     await check(host, expected)
     counting.cancel()
+
+
+@cocotb.test()
+async def an_interrupt_that_comes_with_its_clear_is_not_lost(dut):
+    """The clear meets the set in one of these cycles; in each the interrupt is seen, a cycle at least."""
+    host = await begin(dut)
+    kept = []
+    for wait in range(24):
+        rose = cocotb.start_soon(with_timeout(RisingEdge(dut.irq), 20, "us"))
+        await host.start(timer(Engine.ARRAY, 60), end())
+        await ClockCycles(dut.clk, 70 + wait)
+        await host.set("IRQ_STATUS", 1)
+        await rose
+        await ClockCycles(dut.clk, 50)
+        kept.append(await host.get("IRQ_STATUS"))
+        await host.set("IRQ_STATUS", 1)
+    # The first clears came before the set, the last behind it.
+    assert kept == sorted(kept, reverse=True) and set(kept) == {0, 1}, kept
+
+
+@cocotb.test()
+async def a_window_has_an_end(dut):
+    """Ends beyond 2^32 are not taken for those at the window's begin, of programs and of transfers."""
+    host = await begin(dut)
+    for make, error in ((load, Error.LOAD_WINDOW), (store, Error.STORE_WINDOW)):
+        offset = (1 << 32) - 16 * STEP
+        await host.fails(make(offset, 20, 0), end(), error=error, at=0, address=offset)
+    await host.set("PROGRAM_OFFSET", (1 << 32) - COMMAND_BYTES)
+    assert await host.run(end(), end()) is Error.PROGRAM_WINDOW
+    await host.set("PROGRAM_OFFSET", PROGRAM)
+    await host.works()
+
+
+@cocotb.test()
+async def an_answer_that_comes_amid_the_next_program_is_dropped(dut):
+    """A write from before the machine's reset, which the memory has not seen, is answered, well or not, once the next
+    program runs."""
+    host = await Host(dut, model=True).begin(latency=900)
+    for bad in (0, 1):
+        dut.fail_enable.value = bad
+        dut.fail_address.value = BASE + 0x10000
+        await host.start(store(0x10000, 16, 0), end())
+        await until(dut, "wvalid", "wready", "wlast")
+        await ClockCycles(dut.clk, 2)
+        dut.keep.value = 1
+        await host.reset()
+        dut.keep.value = 0
+        answer = cocotb.start_soon(until(dut, "bvalid", "bready"))
+        await host.start(timer(Engine.ARRAY, 1500), end())
+        await with_timeout(answer, 20, "us")
+        assert (await host.status()) & 1, "the answer shall come while the program runs"
+        assert await host.finish() is Error.NONE
+        assert await host.get("COMMANDS_DONE") == 2
+        dut.fail_enable.value = 0
+        await host.works()
+
+
+@cocotb.test()
+async def a_token_starts_one_command(dut):
+    """Three engines and a fence wait for it: as many start as tokens were posted, whoever posts them."""
+    host = await begin(dut)
+    waiting = [timer(engine, 30, wait=1) for engine in (Engine.ARRAY, Engine.HEAD, Engine.ENCODE)]
+    for posts in range(5):
+        for fenced in ([], [fence(wait=1)]):
+            given = [load(0x1000, 1, 0, post=1)] * posts
+            program = [*given, *waiting, *fenced, end()]
+            if posts >= len(waiting) + len(fenced):
+                assert await host.run(*program) is Error.NONE, (posts, fenced)
+                assert await host.get("COMMANDS_DONE") == len(program)
+            else:
+                assert await host.run(*program) is Error.DEADLOCK
+                # A fence that has its token ends when nothing is queued any more, which is never.
+                assert await host.get("COMMANDS_DONE") in (2 * posts, 2 * posts - len(fenced))
+    await host.works()
+
+
+@cocotb.test()
+async def a_token_counts_to_255(dut):
+    host = await begin(dut)
+    posts = [timer(Engine.HEAD, 1, post=0x8001)]
+    assert await host.run(*posts * 255, end()) is Error.NONE
+    await host.fails(*posts * 256, end(), error=Error.TOKEN_OVERFLOW, address=None)
+    # 255 are there to be taken, and no more.
+    takes = [timer(Engine.HEAD, 1, wait=1)]
+    assert await host.run(*posts * 255, fence(), *takes * 255, end()) is Error.NONE
+    await host.fails(*posts * 255, fence(), *takes * 256, end(), error=Error.DEADLOCK, at=511, address=None)
+
+
+@cocotb.test()
+async def engines_are_reset_for_4_cycles(dut):
+    """At an error, and where nothing runs; the bus is idle. Before a program, while it is checked: 3."""
+    host = await begin(dut)
+    lengths = []
+
+    async def watch():
+        while True:
+            await RisingEdge(dut.aborting)
+            cycles = 0
+            while int(dut.aborting.value):
+                cycles += 1
+                await RisingEdge(dut.clk)
+            lengths.append(cycles)
+
+    watching = cocotb.start_soon(watch())
+    assert await host.run(timer(Engine.ARRAY, 9), end()) is Error.NONE
+    before, = lengths
+    assert await host.run(command(Engine.ARRAY, 77), end()) is Error.UNKNOWN_OPCODE
+    await host.set("CONTROL", 2)
+    await ClockCycles(dut.clk, 20)
+    assert [cycles - before for cycles in lengths[1:]] == [0, 1, 1], lengths
+    watching.cancel()
+    await host.works()
