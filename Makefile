@@ -4,7 +4,7 @@
 #   make coverage  the same tests, and which statements of rtl/ they reach
 #   make llm     setup, a tokenizer and the weights of a small language model (93 MB) for the tests that use them
 #   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
-#   make proofs  setup, an SMT solver, and all proofs
+#   make proofs  setup, a SAT solver, and all proofs
 #   make ecp5    setup, and place-and-route for the ULX3S
 #   make evidence  all of them, and the figures that the documentation quotes (most of an hour on two cores)
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)

@@ -25,7 +25,7 @@ class ValidBits(wiring.Component):
     Members
     -------
     start : ``In(1)``
-        Begin; ignored while ``busy``.
+        Begin; ignored while ``busy`` and with ``clear``.
     mark : ``In(1)``
         Set the range instead of counting it. Read with ``start``.
     slot, count : ``In(32)``

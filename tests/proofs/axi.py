@@ -4,6 +4,7 @@ from amaranth.utils import exact_log2
 from claim import Claim
 
 from gradloom.rtl.control.axilite import RegisterFile
+from gradloom.rtl.control.regtable import REGISTERS
 from gradloom.rtl.memory.axi import BOUNDARY, BURST_BEATS
 from gradloom.rtl.memory.read_dma import ReadDMA
 from gradloom.rtl.memory.window import burst_beats
@@ -66,10 +67,30 @@ def register_file(unit=RegisterFile):
     claim.check("refused_writes_pulse_nothing", ~refused | ~registers.pulse.as_value().any())
     claim.check("only_writes_change_registers", new_answer | told.any() | claim.first | (stored == before))
     claim.check("only_writes_pulse", new_answer | ~registers.pulse.as_value().any())
+    _bits(claim, registers)
     claim.cover("refused", refused)
     claim.cover("read_refused", r.valid & (bus.rresp != 0))
     claim.cover("bell", registers.pulse.CONTROL.bell)
     return claim
+
+
+def _bits(claim, registers):
+    """A bit pulses, or is cleared, if it was written with its byte's strobe; a set is never lost."""
+    m, bus = claim.m, registers.bus
+    wrote = Signal(32, name="wrote")
+    with m.If(bus.wvalid & bus.wready):
+        m.d.sync += wrote.eq(bus.wdata & Cat(strobe.replicate(8) for strobe in bus.wstrb))
+    for register in REGISTERS:
+        for field in register.fields:
+            bits, name = wrote[field.lsb:field.lsb + field.width], f"{register.name}_{field.name}".lower()
+            if field.pulse:
+                pulse = registers.pulse[register.name][field.name]
+                claim.check(f"{name}_pulses_if_written", (pulse & ~bits) == 0)
+            if field.clear_on_one:
+                set_, stored = (getattr(registers, what)[register.name][field.name] for what in ("set", "stored"))
+                was, came = claim.past(stored, name), claim.past(set_, f"{name}_set")
+                claim.check(f"{name}_set_is_not_lost", (came & ~stored) == 0)
+                claim.check(f"{name}_clears_if_written", claim.first | ((was & ~stored & ~bits) == 0))
 
 
 def _window(claim, dma, address_bits):
@@ -125,12 +146,13 @@ def read_window(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     inside = claim.place(dma, memories=lambda memory: "any")
     base, size = _free_engine(claim, dma, address_bits=address_bits)
     shift = exact_log2(data_bits // 8)
-    # What the sequencer promises, and its own claim holds it to.
-    fetch = dma.i_fetch.p
-    claim.holds("fetch", dma.i_fetch, assume=True)
-    claim.assume("fetch_aligned", fetch.offset[:shift] == 0)
-    claim.assume("fetch_something", (fetch.beats != 0) & (fetch.offset[shift:shift + 4] + fetch.beats <= BURST_BEATS))
-    claim.assume("fetch_within", fetch.offset + (fetch.beats << shift) <= size)
+    # What the fetch promises; ``fetch_window`` holds it to that, and the sequencer's claim to ``abort``.
+    fetch, asks = dma.i_fetch.p, dma.i_fetch.valid
+    claim.holds("fetch", dma.i_fetch, assume=True, unless=dma.abort)
+    claim.assume("fetch_aligned", ~asks | (fetch.offset[:shift] == 0))
+    claim.assume("fetch_something", ~asks | (fetch.beats != 0))
+    claim.assume("fetch_within_a_burst", ~asks | (fetch.offset[shift:shift + 4] + fetch.beats <= BURST_BEATS))
+    claim.assume("fetch_within", ~asks | (fetch.offset + (fetch.beats << shift) <= size))
     _transfer(claim, inside, dma, size=size, data_bits=data_bits)
     axi = dma.axi
     _address_rules(claim, "ar", valid=axi.arvalid, address=axi.araddr, length=axi.arlen, base=base, size=size,

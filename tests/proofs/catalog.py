@@ -1,12 +1,13 @@
 """What is claimed, of which unit and with which widths, how it is proven, and a broken unit that the claim finds."""
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import axi
 import control
 import counters
+import fetch
 import language_sums
 import queues
 import sequencer
@@ -23,10 +24,12 @@ from gradloom.rtl.array.feet import Accumulate
 from gradloom.rtl.array.pe import PE, Precision
 from gradloom.rtl.control.axilite import RegisterFile
 from gradloom.rtl.control.counters import Counters
+from gradloom.rtl.control.fetch import Fetch
 from gradloom.rtl.control.scheduler import Scheduler
 from gradloom.rtl.control.sequencer import Sequencer
 from gradloom.rtl.control.signature import ENGINES
 from gradloom.rtl.control.valid import ValidBits
+from gradloom.rtl.control.watch import Watch
 from gradloom.rtl.linear.feet import Foot, HiddenFoot
 from gradloom.rtl.linear.gradient import GradientEngine
 from gradloom.rtl.linear.operands import OperandQueue
@@ -49,7 +52,8 @@ __all__ = ["PROOFS", "Proof"]
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proof:
     """``make`` gives the claim; ``depth`` is k, or the cycles of a bounded proof, whose ``covers`` are looked for in
-    as many. ``broken`` is the claim of a unit in which ``change`` was made; it has to fail within ``found_within``.
+    as many. ``broken``: by the change that was made in the unit, the claim of it; each has to fail within
+    ``found_within``.
 
     ``quick``: a part of every test run. ``seconds``: after which a prover gives up.
     """
@@ -62,17 +66,17 @@ class Proof:
     depth: int = 0
     cover_depth: int = 40
     cut: tuple[str, ...] = ()
-    broken: Callable[[], Any] | None = None
-    change: str = ""
+    broken: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)
     found_within: int = 40
     quick: bool = False
     seconds: int = 600
 
 
-def _pair(factory, unit, old, new, **given):
-    """Claim, and the claim of the unit that is broken by saying ``new`` where it says ``old``."""
+def _pair(factory, unit, old, new, *more, **given):
+    """Claim, and the claim of the unit that is broken by saying ``new`` where it says ``old``; ``more`` such pairs."""
     return {"make": functools.partial(factory, unit, **given),
-            "broken": lambda: factory(mutant(unit, old, new), **given), "change": f"{old} -> {new}"}
+            "broken": {f"{old} -> {new}": lambda old=old, new=new: factory(mutant(unit, old, new), **given)
+                       for old, new in ((old, new), *more)}}
 
 
 _ANY, _KV260, _GENESYS2, _ULX3S = "all", "instantft-kv260", "edge-qlora-genesys2", "digits-ulx3s"
@@ -121,10 +125,16 @@ PROOFS = [
                   "take.eq(fill[0])", width=34, depth=8)),
     Proof(name="register-file", rule="AXI4-Lite subordinate", preset=_ANY, method="reach", quick=True, found_within=20,
           **_pair(axi.register_file, RegisterFile, "decoded.eq(have_aw & have_w & ~act & ~bus.bvalid)",
-                  "decoded.eq(have_aw & ~act & ~bus.bvalid)")),
+                  "decoded.eq(have_aw & ~act & ~bus.bvalid)",
+                  ("held[r.name, f.name] & ~clear | self.set[r.name][f.name]",
+                   "(held[r.name, f.name] | self.set[r.name][f.name]) & ~clear"),
+                  ("eq((wdata & mask)[bits] & take.replicate(f.width))", "eq(wdata[bits] & take.replicate(f.width))"))),
     Proof(name="phase-counters", rule="sums never wrap", preset=_ANY, method="induction", depth=1, quick=True,
           found_within=20,
           **_pair(counters.phase_counters, Counters, "m.d.sync += used.eq(0)", "m.d.sync += used.eq(1)")),
+    Proof(name="watchdog", rule="a watchdog expires in time", preset=_ANY, method="induction", depth=2, found_within=20,
+          **_pair(counters.watchdog, Watch, "(clock == 1) & ~moving", "(clock == 1)", ("(clock == 1)", "(clock == 2)"),
+                  ("_DEADLOCK_CYCLES = 8", "_DEADLOCK_CYCLES = 7"))),
 ]
 
 for _preset, _config, _bits in ((_KV260, _IMAGES, _IMAGES.axi_bits), (_ULX3S, _DIGITS, _DIGITS.axi_bits),
@@ -161,22 +171,43 @@ _DEPTHS = [(f"{_KV260}, {_GENESYS2}", 16), (_ULX3S, 4)]
 PROOFS += [
     *(Proof(name=f"scheduler-{_engine.name.lower()}-{_depth}", rule="queues lose and double nothing", preset=_preset,
             method="induction", depth=1, found_within=30,
-            **_pair(control.scheduler_order, Scheduler, "offered.eq(0), s.eq(s + 1)", "s.eq(s + 1)", engine=_engine,
-                    depth=_depth))
+            **_pair(control.scheduler_order, Scheduler, "offered.eq(0), s.eq(s + 1)", "s.eq(s + 1)",
+                    ("wr.addr.eq(w[:bits])", "wr.addr.eq(s[:bits])"), engine=_engine, depth=_depth))
       for _preset, _depth in _DEPTHS for _engine in ENGINES),
     *(Proof(name=f"scheduler-turns-{_depth}", rule="arbiters starve nobody", preset=_preset, method="induction",
             depth=2, cover_depth=0, found_within=30,
             **_pair(control.scheduler_turns, Scheduler, '~(out["wait"] & ~nonzero).any()',
                     '(out["wait"] & nonzero).any()', depth=_depth))
       for _preset, _depth in _DEPTHS),
+    *(Proof(name=f"scheduler-tokens-{_depth}", rule="a token is given once and taken once", preset=_preset,
+            method="induction", depth=3, found_within=12,
+            **_pair(control.scheduler_tokens, Scheduler, '~(out["wait"] & ~nonzero).any() & ~grant.any())',
+                    '~(out["wait"] & ~nonzero).any())',
+                    ('~(out["wait"] & ~nonzero).any() & ~grant.any())', '~(out["wait"] & ~nonzero).any() & ~grant[e])'),
+                    ("~(self.control_wait & ~nonzero).any() & ~grant.any()", "~(self.control_wait & ~nonzero).any()"),
+                    ("(16, self.i.payload.wait, s)", "(16, self.i.payload.wait, d)"), depth=_depth))
+      for _preset, _depth in _DEPTHS),
+    *(Proof(name=f"fetch-{_bits}", rule="the program's fetch: window, order, room", preset=_preset, method="induction",
+            depth=4, found_within=12,
+            **_pair(fetch.fetch_window, Fetch, "left.eq(Mux(final, 0, left - room))", "left.eq(left - room)",
+                    ("(credit >= BURST_BEATS)", "(credit >= BURST_BEATS - 1)"),
+                    ("next_offset.eq(self.offset)", "next_offset.eq(self.offset + 4096)"), data_bits=_bits))
+      for _preset, _bits in ((f"{_KV260}, {_ULX3S}", 128), (_GENESYS2, 256))),
     *(Proof(name=f"sequencer-returns-{_preset}", rule="after any error back to idle", preset=_preset,
             method="induction", depth=6, found_within=30,
             **_pair(sequencer.returns, Sequencer, "sched.hold.eq(faults.fault | ~run)", "sched.hold.eq(0)",
+                    ("[fresh.eq(1), self.bus_abort.eq(1)]\n                with m.If(leaving)",
+                     "fresh.eq(1)\n                with m.If(leaving)"),
+                    ("refuse_window.eq(end > self.size)", "refuse_window.eq(end[:32] > self.size)"),
                     shell=_config.shell))
       for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS), (_GENESYS2, _LANGUAGE))),
     *(Proof(name=f"valid-bits-{_slots}", rule="the cache loses and doubles nothing", preset=_preset, method="induction",
-            depth=10, found_within=20,
+            depth=10, found_within=30,
             **_pair(valid.valid_bits, ValidBits, "Mux(address == stop, high, ~0)", "Mux(address == stop, low, ~0)",
+                    # MARK, a look that is stopped before its caller marks, and CLEAR where that is soon over.
+                    ("| (masked & marking))", "| 0)"), ("(masked & marking)", "(masked & self.mark)"),
+                    *[('wr.en.eq(fsm.ongoing("CLEAR") |', "wr.en.eq(0 |"),
+                      ('Mux(fsm.ongoing("CLEAR"), 0, set_)', "set_")][:2 * (_slots == 64)],
                     slots=_slots))
       for _preset, _slots in ((_KV260, _IMAGES.cache_slots), (f"{_GENESYS2}, {_ULX3S}", _DIGITS.cache_slots))),
     *(Proof(name=f"element-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=1, cut=_FREE,
@@ -239,7 +270,6 @@ PROOFS += [
                   **_VECTOR)),
     Proof(name="streams-broken", rule="streams: what is offered stays", preset="library", method="reach", cut=_FREE,
           cover_depth=0, quick=True, found_within=30, make=lambda: streams.stream_rules(lambda: [LoraForward()]),
-          broken=lambda: streams.stream_rules(
-              lambda: [mutant(LoraForward, "results.r_en.eq(self.o.ready)", "results.r_en.eq(1)")()]),
-          change="results.r_en.eq(self.o.ready) -> results.r_en.eq(1)"),
+          broken={"results.r_en.eq(self.o.ready) -> results.r_en.eq(1)": lambda: streams.stream_rules(
+              lambda: [mutant(LoraForward, "results.r_en.eq(self.o.ready)", "results.r_en.eq(1)")()])}),
 ]

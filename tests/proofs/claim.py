@@ -228,14 +228,14 @@ class _Memory:
                 value = Array(self.words)[port.addr]
             else:
                 value = claim.free(width, f"{name}_read{number}")
-                if kind == "one":
-                    value = Mux(port.addr == self.place, self.word, value)
-                elif port.domain == "comb":
+                if port.domain == "comb":
                     # What is looked at without a clock is what it was, while nobody moves or writes there.
                     still, seen = Signal(name=f"{name}_still{number}"), Signal(width, name=f"{name}_seen{number}")
                     m.d.sync += [seen.eq(port.data), still.eq(
                         ~Cat(each.en.any() & (each.addr == port.addr) for each in memory.write_ports).any())]
                     value = Mux(still & (claim.past(port.addr, f"{name}_address{number}") == port.addr), seen, value)
+                if kind == "one":
+                    value = Mux(port.addr == self.place, self.word, value)
             if port.domain == "comb":
                 m.d.comb += Value.cast(port.data).eq(value)
             else:

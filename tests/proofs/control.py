@@ -1,22 +1,55 @@
 """The shell's control: queues and tokens."""
-from amaranth.hdl import Cat, Mux, Signal
+from amaranth.hdl import Array, Cat, Mux, Signal
 from claim import Claim
 
 from gradloom.rtl.control.scheduler import Scheduler
-from gradloom.rtl.control.signature import ENGINES, Engine
+from gradloom.rtl.control.signature import ENGINES, TOKENS, Engine
 
-__all__ = ["scheduler_order", "scheduler_turns"]
+__all__ = ["dispatcher_rules", "scheduler_order", "scheduler_tokens", "scheduler_turns"]
+
+
+def dispatcher_rules(claim, scheduler, say, *, every=3):
+    """How the dispatcher uses the scheduler: assumed (``say``) of what surrounds it, and claimed of the sequencer.
+
+    Returns CONTROL's request that came in an earlier cycle, whether one comes, whether CONTROL executes, and how many
+    cycles ago the last command came, up to ``every``.
+    """
+    m = claim.m
+    asks, grant, stopped = scheduler.control_request, scheduler.control_grant, scheduler.hold | scheduler.clear
+    put = scheduler.i.valid & scheduler.i.ready
+    say("an_engine", ~scheduler.i.valid | Cat(scheduler.i.p.engine == int(e) for e in ENGINES).any())
+    # CONTROL's request stays until it is granted, and its masks as long as they are used.
+    asked = claim.past(asks & ~grant & ~stopped, "asked")
+    wait, post = (claim.past(getattr(scheduler, f"control_{mask}"), f"control_{mask}") for mask in ("wait", "post"))
+    say("control_stays", ~asked | stopped | (asks & (wait == scheduler.control_wait)))
+    say("control_posts_what_it_said", ~claim.past(scheduler.control_done, "ended") | (post == scheduler.control_post))
+    executes = Signal(name="executes")
+    m.d.sync += executes.eq((executes | grant) & ~scheduler.control_done & ~scheduler.clear)
+    say("control_ends_what_it_began", ~scheduler.control_done | executes)
+    # One command after the other.
+    comes = asks & ~asked
+    since = Signal(range(every + 1), name="since", init=every)
+    m.d.sync += since.eq(Mux(put | comes, 1, Mux(since == every, every, since + 1)))
+    say("commands_come_one_by_one", ~(put | comes) | (since == every))
+    say("one_at_a_time", ~(scheduler.i.valid & asks))
+    say("control_is_alone", ~(executes & (put | asks)))
+    say("forgets_when_idle", ~scheduler.forget | ~(scheduler.active | asks))
+    # Whoever holds commands back gives none of them any more.
+    say("holds_until_it_clears", ~claim.past(scheduler.hold & ~scheduler.clear, "held") | stopped)
+    return asked, comes, executes, since
 
 
 def scheduler_order(unit=Scheduler, *, engine, depth=16):
-    """Every queued command is offered once, in order, and counted as done once; what is offered stays offered."""
+    """Every queued command is offered once, in order, as it was queued, and counted as done once; what is offered stays
+    offered."""
     claim = Claim()
     m = claim.m
     scheduler = unit(depth=depth)
-    inside = claim.place(scheduler, memories=lambda memory: "any")
+    # Each engine has three memories, the first of commands.
+    kinds = iter(["any"] * 3 * ENGINES.index(engine) + ["one"] + ["any"] * 3 * len(ENGINES))
+    inside = claim.place(scheduler, memories=lambda memory: next(kinds))
     claim.drive(scheduler)
     entry = scheduler.i.p
-    claim.assume("an_engine", Cat(entry.engine == int(e) for e in ENGINES).any())
     stopped = scheduler.hold | scheduler.clear
     claim.check("one_end_a_cycle", (scheduler.posting & (scheduler.posting - 1)[:len(Engine)]) == 0)
     claim.check("finished_is_one", scheduler.finished == scheduler.posting.any())
@@ -48,6 +81,22 @@ def scheduler_order(unit=Scheduler, *, engine, depth=16):
         # What is offered is a register behind the head of the queue.
         head, held = inside.kept[3 * (int(e) - 1)].seen[0], inside[f"{name}_command_held"]
         claim.lemma(f"{name}_holds_the_head", ~(port.command.valid | inside["eligible"][e]) | (held == head))
+        # The command in one place of the queue, any one, as it was put there.
+        place = inside.kept[3 * ENGINES.index(e)]
+        came, went = (Signal(len(place.place), name=f"{name}_{what}_place") for what in ("came", "went"))
+        asked = Signal(len(held), name=f"{name}_asked")
+        with m.If(put):
+            m.d.sync += came.eq(came + 1)
+            with m.If(came == place.place):
+                m.d.sync += asked.eq(Cat(entry.command.opcode, entry.command.args)[:len(held)])
+        with m.If(taken):
+            m.d.sync += went.eq(went + 1)
+        with m.If(scheduler.clear):
+            m.d.sync += [came.eq(0), went.eq(0)]
+        given = Cat(port.command.p.opcode, port.command.p.args)
+        claim.check(f"{name}_as_it_was_put", ~port.command.valid | (went != place.place) | (given == asked))
+        claim.lemma(f"{name}_kept", place.word == asked)
+        claim.lemma(f"{name}_places", (write[:len(came)] == came) & (start[:len(went)] == went))
         claim.check(f"{name}_counts_what_was_begun", ~left | (count != 0))
         claim.check(f"{name}_waiting", scheduler.waiting[e] == (count != 0))
         claim.cover(f"{name}_full", count == depth)
@@ -65,21 +114,9 @@ def scheduler_turns(unit=Scheduler, *, depth=16, every=3):
     scheduler = unit(depth=depth)
     inside = claim.place(scheduler, memories=lambda memory: "any")
     claim.drive(scheduler)
-    claim.assume("an_engine", Cat(scheduler.i.p.engine == int(e) for e in ENGINES).any())
     claim.assume("no_stop", ~scheduler.hold & ~scheduler.clear)
-    # A command comes to a queue, or as CONTROL's request, which stays until it is granted.
+    asked, comes, controlled, since = dispatcher_rules(claim, scheduler, claim.assume, every=every)
     asks = scheduler.control_request
-    asked = claim.past(asks & ~scheduler.control_grant, "asked")
-    claim.assume("control_stays", ~asked | asks)
-    come = (scheduler.i.valid & scheduler.i.ready) | (asks & ~asked)
-    since = Signal(range(every + 1), name="since", init=every)
-    m.d.sync += since.eq(Mux(come, 1, Mux(since == every, every, since + 1)))
-    claim.assume("commands_come_one_by_one", ~come | (since == every))
-    claim.assume("one_at_a_time", ~(scheduler.i.valid & asks & ~asked))
-    controlled = Signal(name="controlled")
-    m.d.sync += controlled.eq((controlled | scheduler.control_grant) & ~scheduler.control_done)
-    claim.assume("control_ends_what_it_began", ~scheduler.control_done | controlled)
-    claim.assume("control_is_alone", ~(controlled & come))
     granted = inside.wire("grant")
     claim.lemma("control_eligible_is_asked", ~inside["eligible"][0] | asks)
     claim.lemma("control_is_asked_or_runs", ~(asks & asked & controlled))
@@ -87,7 +124,7 @@ def scheduler_turns(unit=Scheduler, *, depth=16, every=3):
     claim.lemma("grants_pause", ~claim.past(granted.any(), "granted") | ~inside["eligible"].any())
 
     mask, turn = 2 * depth - 1, 2 * every
-    lower = asks & ~asked                 # what comes in this cycle to engines that go first
+    lower = comes                         # what comes in this cycle to engines that go first
     queued_first, inside_first = asked, asked + controlled + inside["pending_control"]
     for e in ENGINES:
         name, port = e.name.lower(), scheduler.engine(e)
@@ -126,6 +163,110 @@ def scheduler_turns(unit=Scheduler, *, depth=16, every=3):
         claim.lemma(f"{name}_is_counted_sooner_and_sooner", late + 3 * ahead + since <= longest)
         lower = lower | (scheduler.i.valid & scheduler.i.ready & (scheduler.i.p.engine == int(e)))
         queued_first, inside_first = before + (queued - offered), ahead + all_
+    return claim
+
+
+def scheduler_tokens(unit=Scheduler, *, depth=16):
+    """A token, any one, is taken as often as commands that wait for it start, and given as often as commands that post
+    it end: each start takes one that is there, and no more than 255 are held without an overflow being told.
+
+    The masks are those with which commands were queued, followed here in queues of one bit.
+    """
+    claim = Claim()
+    m = claim.m
+    scheduler = unit(depth=depth)
+    # Of an engine's three memories the first has its commands, which tokens are nothing of.
+    inside = claim.place(scheduler, memories=lambda memory: "any" if memory.shape > 96 else "words")
+    claim.drive(scheduler)
+    dispatcher_rules(claim, scheduler, claim.assume)
+    token = claim.fixed(range(TOKENS), "token")
+    only = 1 << token
+
+    def of(mask):
+        return mask.bit_select(token, 1)
+
+    # From the first cycle in which commands are held back no other starts, until all is cleared.
+    held_back = Signal(name="held_back")
+    m.d.sync += held_back.eq((held_back | scheduler.hold) & ~scheduler.clear)
+
+    others = Signal(name="others")  # some command posted another token
+    m.d.sync += others.eq(others | (scheduler.control_post & ~only).any()
+                          | (scheduler.i.valid & (scheduler.i.p.post & ~only).any()))
+    # CONTROL starts where its request is granted, which an engine's command shows a cycle later.
+    granted = claim.past(scheduler.control_grant & ~scheduler.clear, "control_granted")
+    takes = [granted & claim.past(of(scheduler.control_wait), "control_takes")]
+    gives = [scheduler.posting[0] & of(scheduler.control_post)]
+    starts = [granted]
+    for e in ENGINES:
+        name, port, bits = e.name.lower(), scheduler.engine(e), (depth - 1).bit_length()
+        waits, posts = (Signal(depth, name=f"{name}_{mask}s") for mask in ("wait", "post"))
+        write, start, end = (Signal(bits, name=f"{name}_{place}_place") for place in ("write", "start", "end"))
+        put = scheduler.i.valid & scheduler.i.ready & (scheduler.i.p.engine == int(e))
+        begun = Signal(6, name=f"{name}_begun")
+        m.d.sync += begun.eq(begun + (port.command.valid & port.command.ready) - port.done)
+        claim.assume(f"{name}_ends_what_it_began", ~port.done | (begun != 0))
+        offers = port.command.valid & ~claim.past(port.command.valid, f"{name}_offered")
+        with m.If(put):
+            m.d.sync += [waits.bit_select(write, 1).eq(of(scheduler.i.p.wait)),
+                         posts.bit_select(write, 1).eq(of(scheduler.i.p.post)), write.eq(write + 1)]
+        with m.If(port.command.valid & port.command.ready):
+            m.d.sync += start.eq(start + 1)
+        with m.If(scheduler.posting[e]):
+            m.d.sync += end.eq(end + 1)
+        with m.If(scheduler.clear):
+            m.d.sync += [write.eq(0), start.eq(0), end.eq(0), begun.eq(0)]
+        starts.append(offers)
+        takes.append(offers & waits.bit_select(start, 1))
+        gives.append(scheduler.posting[e] & posts.bit_select(end, 1))
+
+        # How its registers belong together with these.
+        for what, place in (("write", write), ("start", start), ("done", end)):
+            claim.lemma(f"{name}_{what}_place", inside[f"{name}_{what}"][:bits] == place)
+        wait_words, tickets = (inside.kept[3 * ENGINES.index(e) + n].words for n in (1, 2))
+        for what, words, shadow in (("wait", wait_words, waits), ("post", tickets, posts)):
+            claim.lemma(f"{name}_{what}s", Cat(of(word[:TOKENS]) for word in words) == shadow)
+        claim.lemma(f"{name}_posts_no_other", others | ~Cat((word[:TOKENS] & ~only).any() for word in tickets).any())
+        pointers = {what: inside[f"{name}_{what}"] for what in ("write", "start", "done")}
+        mask, pending, offered = 2 * depth - 1, inside[f"{name}_pending"], inside[f"{name}_offered"]
+        queued, running, all_ = (Signal(6, name=f"{name}_{what}") for what in ("queued", "running", "all"))
+        m.d.comb += [queued.eq((pointers["write"] - pointers["start"]) & mask),
+                     running.eq((pointers["start"] - pointers["done"]) & mask),
+                     all_.eq((pointers["write"] - pointers["done"]) & mask)]
+        claim.lemma(f"{name}_fits", (all_ <= depth) & (queued + running == all_))
+        claim.lemma(f"{name}_begun_or_pending", running == begun + pending)
+        claim.lemma(f"{name}_offers_what_is_there", ~offered | (queued != 0))
+        eligible = inside["eligible"][e]
+        claim.lemma(f"{name}_eligible_is_there", ~eligible | ((queued != 0) & ~offered))
+        claim.lemma(f"{name}_waits_for_the_head", ~eligible | (inside[f"{name}_wait_held"] == Array(wait_words)[
+            pointers["start"][:bits]]))
+
+    held, taken, given = Signal(10, name="held"), Signal(3, name="taken"), Signal(3, name="given")
+    now = Signal(10, name="held_now")
+    m.d.comb += [taken.eq(sum(takes)), given.eq(sum(gives)), now.eq(held - taken)]
+    m.d.sync += held.eq(now + given)
+    with m.If(scheduler.clear | scheduler.forget):
+        m.d.sync += held.eq(0)
+    told = Signal(name="told")  # too many: whoever is told stops the program
+    m.d.sync += told.eq((told | scheduler.overflow) & ~scheduler.clear)
+
+    fine = ~held_back & ~told
+    claim.check("one_start_a_cycle", held_back | (sum(starts) <= 1))
+    claim.check("no_start_without_its_token", ~fine | (taken <= held))
+    claim.check("no_overflow_unnoticed", ~fine | (now <= 255))
+    claim.check("no_overflow_but_of_256", ~(scheduler.overflow & fine & ~others) | (now == 255))
+    claim.cover("many_held", fine & (now == 3))
+    claim.cover("taken_and_given", fine & (taken != 0) & (given != 0))
+
+    counters = [inside[f"token{t}"] for t in range(TOKENS)]
+    claim.lemma("counted", ~fine | (now == Array(counters)[token]))
+    strange = Cat((counter != 0) & (token != t) for t, counter in enumerate(counters)).any()
+    claim.lemma("no_other", others | held_back | ~strange)
+    eligible = inside["eligible"]
+    going = fine & ~(scheduler.hold | scheduler.clear)
+    claim.lemma("control_eligible_is_asked", ~going | ~eligible[0] | scheduler.control_request)
+    held_masks = (inside[f"{e.name.lower()}_wait_held"] for e in ENGINES)
+    waiting = Cat(of(mask) for mask in (scheduler.control_wait, *held_masks))
+    claim.lemma("eligible_has_its_token", ~going | ~(eligible & waiting).any() | (now != 0))
     return claim
 
 

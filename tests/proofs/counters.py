@@ -1,14 +1,15 @@
-"""Counters of phases: each tells how many cycles there were since all were cleared, and stays at its end."""
+"""Counters of cycles: of phases, each since all were cleared; of a watchdog, since anything moved."""
 from amaranth.hdl import Mux, Signal
 from claim import Claim
 
 from gradloom.rtl.control.counters import Counters
+from gradloom.rtl.control.watch import Watch
 
-__all__ = ["phase_counters"]
+__all__ = ["phase_counters", "watchdog"]
 
 
 def phase_counters(unit=Counters):
-    """One counter, any one, is followed."""
+    """One counter, any one, is followed: it tells how many cycles there were, and stays at its end."""
     claim = Claim()
     m = claim.m
     counters = unit()
@@ -30,4 +31,33 @@ def phase_counters(unit=Counters):
     claim.lemma("beyond", ~used | (memory.word[32] == (exact == most)))
     claim.lemma("kept", ~used | memory.word[32] | (memory.word[:32] == exact[:32]))
     claim.cover("counts", asked & (exact == 3))
+    return claim
+
+
+def watchdog(unit=Watch, *, deadlock=8):
+    """The watchdog expires in the cycle after so many without movement, and at no other time; a deadlock is found after
+    ``deadlock`` cycles in which nothing can go on."""
+    claim = Claim()
+    m = claim.m
+    watch = unit()
+    inside = claim.place(watch)
+    claim.drive(watch, without=("watchdog",))
+    most = claim.fixed(32, "most")
+    m.d.comb += watch.watchdog.eq(most)
+    # Cycles since the last movement; a rewind is one in the cycle before. None at first.
+    since, begun = Signal(34, name="since"), Signal(name="begun")
+    m.d.sync += [since.eq(Mux(watch.moved, 1, Mux(watch.rewind, 2, since + ~since.all()))),
+                 begun.eq(begun | watch.moved | watch.rewind)]
+    claim.check("expires_in_time", watch.expired == (begun & (most != 0) & (since == most + 1)))
+    stuck = Signal(range(deadlock + 1), name="stuck_for")
+    m.d.sync += stuck.eq(Mux(watch.stuck & (stuck != deadlock), stuck + 1, 0))
+    claim.check("locked_in_time", watch.locked == (stuck == deadlock))
+    clock, runs, moving = inside["clock"], inside["runs"], inside["moving"]
+    claim.lemma("moves", moving == (begun & (since == 1)))
+    claim.lemma("runs", runs == (clock != 0))
+    claim.lemma("counts", ~begun | moving | (clock == Mux(since > most + 1, 0, (most + 2 - since)[:32])))
+    claim.lemma("begins", begun | ~runs)
+    claim.lemma("looks", inside["quiet"] == stuck)
+    claim.cover("expires", watch.expired & (most == 3))
+    claim.cover("just_in_time", moving & claim.past(since == most, "last") & (most == 3))
     return claim

@@ -30,21 +30,23 @@ def outcome(proof, directory):
            "detail": verdict.detail, "claims": circuit.claim.names, "lemmas": circuit.claim.lemmas,
            "assumes": circuit.claim.assumed,
            "uncovered": circuit.uncovered(proof.cover_depth, proof.seconds) if proof.cover_depth else [],
-           "broken": None}
-    if proof.broken:
-        found = Circuit(proof.broken(), Path(directory) / f"{proof.name}-broken", proof.cut).refute(
+           "broken": []}
+    for number, (change, make) in enumerate(proof.broken.items()):
+        found = Circuit(make(), Path(directory) / f"{proof.name}-broken{number}", proof.cut).refute(
             proof.found_within, proof.seconds)
-        row["broken"] = {"change": proof.change, "found": found.holds is False, "cycle": found.depth,
-                         "by": found.detail}
-    row["shown"] = bool(verdict.holds and not row["uncovered"] and (not proof.broken or row["broken"]["found"]))
+        row["broken"].append({"change": change, "found": found.holds is False, "cycle": found.depth,
+                              "by": found.detail})
+    row["shown"] = bool(verdict.holds and not row["uncovered"] and all(each["found"] for each in row["broken"]))
     return row | {"seconds": round(time.monotonic() - begin, 1)}
 
 
 def _line(row):
     how = {"induction": f"induction, k = {row['depth']}", "reach": "inductive invariant found",
            "bounded": f"first {row['depth']} cycles"}[row["method"]]
-    broken = f"; broken: {row['broken']['by']} in cycle {row['broken']['cycle']}" if row["broken"] else ""
-    trouble = "" if row["shown"] else f"  NOT SHOWN {row['detail']} {row['uncovered'] or ''}"
+    broken = "; broken: " * bool(row["broken"]) + ", ".join(
+        f"{each['by']} in cycle {each['cycle']}" for each in row["broken"] if each["found"])
+    missed = [each["change"] for each in row["broken"] if not each["found"]]
+    trouble = "" if row["shown"] else f"  NOT SHOWN {row['detail']} {row['uncovered'] or ''} {missed or ''}"
     return f"{row['name']:28} {how:26} {row['seconds']:7.1f} s{broken}{trouble}"
 
 

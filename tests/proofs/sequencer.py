@@ -1,10 +1,12 @@
 """The sequencer: its way from an error to idle, and from there to the next program."""
 from amaranth.hdl import Cat, Mux, Signal
+from amaranth.lib import data
 from axi import held
 from claim import Claim
+from control import dispatcher_rules
 
 from gradloom.rtl.control.sequencer import Sequencer
-from gradloom.rtl.control.signature import COMMAND_BYTES, ENGINES, Engine
+from gradloom.rtl.control.signature import COMMAND_BYTES, ENGINES, Command, Engine
 from gradloom.rtl.memory.axi import BURST_BEATS
 from gradloom.rtl.memory.window import absolute
 
@@ -100,6 +102,9 @@ def returns(unit=Sequencer, *, shell):
     claim.check("dispatcher_waits", ~fresh | inside.state("HALT", path=("dispatch",)))
     _dispatcher(claim, inside, state)
     _ranges(claim, inside)
+    # The scheduler's claims take these for granted.
+    _, _, executes, _ = dispatcher_rules(claim, sequencer._scheduler, claim.check)
+    _fetches(claim, inside, sequencer, state, executes)
     _begins(claim, inside, sequencer, state)
 
     claim.cover("after_an_error", fresh & before["DRAIN"] & (sequencer.error_code == 0x77))
@@ -196,6 +201,54 @@ def _ranges(claim, inside):
     read = inside.state("END", "BOUND", "MASK", path=("dispatch", "valid"))
     asked = Cat(inside.wire("dispatch.slot"), inside.wire("dispatch.count"))
     claim.check("ranges_are_held", ~read | (asked == claim.past(asked, "range")))
+
+
+def _fetches(claim, inside, sequencer, state, executes):
+    """What is fetched is a program that lies within the window, also what remains of it behind a YIELD."""
+    fetch, dispatch = sequencer._fetch, sequencer._dispatch
+    given = [fetch.fresh, fetch.offset, fetch.commands, sequencer.size]
+    ready = fetch.fresh & (fetch.offset[:5] == 0)
+    for value, name in zip(given, ("fresh", "offset", "commands", "size"), strict=True):
+        ready = ready & (value == claim.past(value, f"fetch_{name}"))
+    ready = ready & (fetch.offset + fetch.commands * COMMAND_BYTES <= sequencer.size)
+    run = inside["run"]
+    claim.check("fetches_what_is_within", ~run | claim.past(run, "ran") | claim.past(ready, "ready"))
+    claim.check("fetches_while_nothing_moves", ~run | (sequencer.size == claim.past(sequencer.size, "window")))
+
+    # The dispatcher counts what remains, from a cycle before it begins.
+    def dispatches(*names):
+        known = inside.fragment.find_subfragment("dispatch").find_generated("fsm")._data["encoding"]
+        return inside.state(*(name for name in names if name in known), path=("dispatch",))
+
+    halt, stuck = dispatches("HALT"), dispatches("STUCK")
+    remaining = inside["dispatch.remaining"]
+    # Of signals that are made together the last alone has its name.
+    none, is_control, known = inside.find("$signal", "dispatch")[:3]
+    one, queued = inside["dispatch.one"], inside["dispatch.queued"]
+    index, first, commands = dispatch.index, dispatch.first, dispatch.commands
+    shown = state["COMPARE"] | state["BEGIN"] | (state["RUN"] & halt)
+    claim.lemma("shown", ~shown | ((index == first) & (remaining == commands)))
+    claim.lemma("shown_none", ~(shown & ~state["COMPARE"]) | (none == (remaining == 0)))
+    works = state["RUN"] & ~halt & ~stuck
+    claim.lemma("remain", ~works | (index + remaining == first + commands))
+    claim.lemma("collects", ~(works & dispatches("COLLECT")) | (none == (remaining == 0)))
+    claim.lemma("works_on_one", ~works | dispatches("COLLECT") | (remaining != 0))
+    claim.lemma("last_is_known", ~works | dispatches("COLLECT", "DECODE") | (one == (remaining == 1)))
+    # And does what it decoded.
+    decoded, engine = works & ~dispatches("COLLECT", "DECODE"), data.View(Command, inside["dispatch.command"]).engine
+    claim.lemma("decoded", ~decoded | (
+        (is_control == (engine == 0)) & (known == (engine < len(Engine))) & (queued == (known & ~is_control))))
+    executing = dispatches("EXECUTE", "RANGE", "CLEAR")
+    claim.lemma("grants_what_is_asked", ~run | ~inside["scheduler.eligible"][0] | sequencer._scheduler.control_request)
+    claim.lemma("executes", Mux(executing, executes, ~executes | ~run | stuck))
+    if sequencer.requests:
+        place = inside["place"]
+        claim.lemma("place", ~inside["main"] | (place <= sequencer.program_commands))
+        program = inside["main"] & ~sequencer.request_running
+        claim.lemma("leaves_its_program", ~(dispatches("LEAVE") | inside["leaving"]) | program)
+        claim.lemma("runs_one", ~state["RUN"] | inside["main"] | sequencer.request_running)
+        claim.lemma("checked", ~(state["COMPARE"] | state["BEGIN"] | state["RUN"]) | inside["main"]
+                    | sequencer.request_running)
 
 
 def _begins(claim, inside, sequencer, state):
