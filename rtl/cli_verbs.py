@@ -14,6 +14,7 @@ from typing import Any
 
 from gradloom import __version__
 
+from .json_file import read_json
 from .units import UNITS, find_unit
 
 __all__ = ["check_options", "configured", "find_preset", "finetune", "generate", "generate_text", "load", "pack",
@@ -408,9 +409,11 @@ def report(directory: Path | str, *, board: str | None = None, unit: str | None 
     if not path.is_file():
         raise ValueError(f"{directory}: has no {REPORT}; name a directory that gradloom generate made")
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise ValueError(f"{path}: is not JSON; generate the design again") from None
+        summary = read_json(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: is not JSON ({error}); generate the design again") from None
+    if not isinstance(summary, dict):
+        raise ValueError(f"{path}: holds a {type(summary).__name__}, not an object; generate the design again")
     own = summary.get("board") or "kv260"
     found = boards.find(board or own)
     budget = _budget(summary) if found.name == own else None

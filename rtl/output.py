@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from .json_file import read_json
+
 __all__ = ["OutputError", "check_file", "check_folder", "grouped", "staged", "staged_file"]
 
 #: What marks a folder as ours to write in; its content lists our entries.
@@ -105,7 +107,7 @@ def staged(directory: Path | str) -> Iterator[Path]:
         if not target.is_dir():
             _take_place(stage, target)
             return
-        before = set(json.loads(marker.read_text(encoding="utf-8"))) if marker.exists() else set()
+        before = set(read_json(marker)) if marker.exists() else set()
         for entry in sorted(before | set(entries)):
             # Only names: a marker that was tampered with must not reach outside.
             if Path(entry).name == entry:

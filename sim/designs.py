@@ -2,12 +2,12 @@
 import dataclasses
 import fcntl
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import gradloom.rtl
 from gradloom.rtl.config import Config, LinearConfig
+from gradloom.rtl.json_file import read_json
 from gradloom.rtl.presets import Preset
 
 from .runner import cache_directory
@@ -44,7 +44,7 @@ def of_design(preset: Preset, rtl: Path | str | None) -> Preset:
     if rtl is None:
         return preset
     try:
-        summary = json.loads((Path(rtl) / "report.json").read_text(encoding="utf-8"))
+        summary = read_json(Path(rtl) / "report.json")
         made, parameters = summary["preset"], summary["parameters"]
         if made != preset.name:
             raise ValueError(f"it is of {made}, asked was {preset.name}")

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gradloom.rtl.json_file import read_json
 from gradloom.rtl.yosys import YosysError, run_yosys, yosys_files
 
 from ..board import Board
@@ -206,7 +207,7 @@ def _settings(directory: Path) -> dict[str, Any]:
     path = directory / "board" / "settings.json"
     wanted = {"device": str, "package": str, "speed": int, "mhz": int, "seed": int}
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = read_json(path)
     except FileNotFoundError:
         raise FlowError(f"directory {str(directory)!r} holds no generated ULX3S design (board/settings.json): run "
                         f"gradloom generate first") from None
@@ -234,7 +235,7 @@ def tool(args: tuple[str, ...], folder: Path, hint: str = "") -> Step:
 
 
 def _update(path: Path, more: dict[str, Any]) -> None:
-    report = json.loads(path.read_text(encoding="utf-8"))
+    report = read_json(path)
     part = path.with_suffix(".json.part")
     part.write_text(json.dumps(report | more, indent=2) + "\n", encoding="utf-8", newline="\n")
     part.replace(path)

@@ -1,8 +1,12 @@
 """Arrays out of a user's ``.npz`` file."""
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+#: Bytes that an archive may hold: so many, and so many for each byte of the file.
+_FREE, _RATIO = 1 << 28, 64
 
 __all__ = ["read_npz"]
 
@@ -22,6 +26,7 @@ def read_npz(path: Path, names: Iterable[str] = (), *, optional: Iterable[str] =
             raise ValueError(f"{path}: not a readable .npz file; is it truncated?") from None
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise ValueError(f"{path}: it holds one array, not an archive (.npz) of named ones")
+        _check_size(path, file)
         names, found = tuple(names), [name for name in optional if name in file]
         missing = [name for name in names if name not in file]
         if missing:
@@ -34,3 +39,13 @@ def read_npz(path: Path, names: Iterable[str] = (), *, optional: Iterable[str] =
                 raise ValueError(f"{path}: {name} cannot be read; is the file truncated, or holds it Python objects "
                                  f"instead of numbers?") from None
     return arrays
+
+
+def _check_size(path: Path, file: Any) -> None:
+    """Refuses an archive that is far larger than its file, before an array is read: a file of 5 MB can hold 5 GB."""
+    # Reading ends where the declared size does.
+    total = sum(entry.file_size for entry in file.zip.infolist())
+    most = _FREE + _RATIO * path.stat().st_size
+    if total > most:
+        raise ValueError(f"{path}: its arrays take {total:,} bytes: at most {most:,}, which are {_FREE:,} and {_RATIO} "
+                         f"times the file; write it without compression, by numpy.savez")

@@ -1,10 +1,11 @@
 """Language models as Hugging Face keeps them: ``config.json`` and safetensors files, whole or in shards."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from gradloom.rtl.json_file import read_json
 
 from .language import EMBEDDING, HEAD, LanguageModel, check_tensors, finite
 from .tensors import StoredTensor, as_float32, open_safetensors
@@ -66,7 +67,7 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except ValueError as error:
         raise ValueError(f"{path}: is not JSON ({error}); is it truncated?") from None
     if not isinstance(content, dict):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import isqrt, prod
+from math import ceil, isqrt, prod
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ _FOLDED = frozenset(
     "Add Cast Concat Constant ConstantOfShape Div Gather Identity Mul Neg Range Reshape Shape Slice Sqrt "
     "Squeeze Sub Transpose Unsqueeze".split()
 )
+#: Elements of all constants that an import computes; a small file can ask for any number.
+_MOST_FOLDED = 1 << 26
 _LAYERS = (
     "Conv",
     "BatchNormalization",
@@ -35,6 +37,22 @@ _LAYERS = (
     "Dropout",
     "Constant",
 )
+
+
+def _folded_size(node: Any, inputs: list[np.ndarray]) -> int:
+    """Elements of what a node of :data:`_FOLDED` makes, or a bound on them."""
+    kind = node.op_type
+    if kind == "ConstantOfShape":
+        return prod(inputs[0].ravel().tolist())
+    if kind == "Range":
+        start, limit, delta = (float(each.item()) for each in inputs)
+        return ceil((limit - start) / delta)
+    if kind == "Gather":
+        axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
+        return inputs[0].size // max(inputs[0].shape[axis], 1) * inputs[1].size
+    if kind in ("Add", "Sub", "Mul", "Div"):
+        return prod(np.broadcast_shapes(*(each.shape for each in inputs)))
+    return sum(each.size for each in inputs)
 
 
 class _Refused(ValueError):
@@ -107,6 +125,7 @@ class _Reader:
         self.onnx, self.graph, self.model = onnx, graph, model
         self.name = name
         self.constants: dict[str, np.ndarray] = {}
+        self.folded = 0
         for tensor in graph.initializer:
             try:
                 self.constants[tensor.name] = onnx.numpy_helper.to_array(tensor)
@@ -241,6 +260,14 @@ class _Reader:
             for k, v in feeds.items()
         ]
         results = [self.onnx.ValueInfoProto(name=name) for name in node.output]
+        try:
+            size = _folded_size(node, [feeds[name] for name in node.input if name])
+        except (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError):
+            size = 0  # it cannot be computed, and is refused below
+        self.folded += size
+        if self.folded > _MOST_FOLDED:
+            raise _Refused(f"constants that the import computes have {self.folded:,} elements: at most "
+                           f"{_MOST_FOLDED:,}; export the network with its constants folded")
         graph = helper.make_graph([node], "fold", values, results)
         try:
             outputs = ReferenceEvaluator(helper.make_model(graph, opset_imports=self.model.opset_import)).run(

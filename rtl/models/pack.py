@@ -21,6 +21,7 @@ from gradloom.rtl.formats.blocks import (
     quantize_scales,
 )
 from gradloom.rtl.formats.weight_stream import BOOKS, TILE, StreamShape, pack_stream, unpack_stream
+from gradloom.rtl.json_file import read_json
 
 from .language import EMBEDDING, HEAD, Checkpoint, LanguageModel, small_parts
 
@@ -148,7 +149,7 @@ class PackedModel:
         if not path.is_file():
             raise ValueError(f"{path}: no such file; name a directory that gradloom pack made")
         try:
-            self.manifest = json.loads(path.read_text(encoding="utf-8"))
+            self.manifest = read_json(path)
             if (self.manifest["format"], self.manifest["version"]) != (FORMAT, VERSION):
                 raise ValueError(f"is {self.manifest['format']!r} version {self.manifest['version']!r}, must be "
                                  f"{FORMAT!r} version {VERSION}")

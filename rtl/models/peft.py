@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.rtl.json_file import read_json
+
 from .network import Network
 from .tensors import as_float32, open_safetensors
 
@@ -69,7 +71,7 @@ def read_peft(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: no such file")
     try:
-        config = json.loads((folder / CONFIG).read_text())
+        config = read_json(folder / CONFIG)
     except ValueError as error:
         raise ValueError(f"{folder / CONFIG}: not JSON ({error}); is it truncated?") from None
     if not isinstance(config, dict):

@@ -1,10 +1,11 @@
 """A wrapper that gives an accelerator the ports of somebody else's slot: widths, ids, addresses and names as asked."""
 import argparse
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+
+from gradloom.rtl.json_file import read_json
 
 __all__ = ["Slot", "firmware_header", "slot_files", "wrapper"]
 
@@ -264,7 +265,7 @@ def main() -> None:
                             default=field.default, help=" ")
     options = vars(parser.parse_args())
     try:
-        report = json.loads((options["design"] / "report.json").read_text(encoding="utf-8"))
+        report = read_json(options["design"] / "report.json")
         slot = Slot(**{field.name: options[field.name] for field in fields(Slot)})
         files = slot_files(slot, report, memory=options["memory"], memory_bytes=options["memory_bytes"])
     except (ValueError, OSError) as error:
