@@ -25,7 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Generates FPGA accelerators that fine-tune neural networks, and runs them in simulated RTL.",
     epilog="Example: gradloom generate instantft-kv260 -o design\n\n"
-    "Example: gradloom finetune instantft-kv260 --rtl design",
+    "Example: gradloom finetune instantft-kv260 --rtl design\n\n"
+    "Exit codes: 0 done; 1 a fault of gradloom's; 2 of the request; 3 hardware differs from its reference or is beyond "
+    "a budget; 4 the fine-tune diverged, its results are saved; 130 interrupted.",
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
@@ -251,7 +253,10 @@ def finetune(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Fine-tune adapters on the generated hardware (in simulation), its reference, or in float."""
+    """Fine-tune adapters on the generated hardware (in simulation), its reference, or in float.
+
+    Exit code 4: the fine-tune diverged; its results are saved, and metrics.json says why.
+    """
     import gradloom
 
     from .cli_verbs import check_options, find_preset
@@ -279,6 +284,13 @@ def finetune(
         cli_language.say_tuned(metrics, output)
     else:
         _say_tuned(metrics, output)
+    if metrics.get("diverged"):
+        smaller = f"--lr than {metrics['lr']:g}"
+        if metrics.get("momentum"):
+            smaller += f", or --momentum than {metrics['momentum']:g}"
+        print(f"gradloom: the fine-tune diverged: {'; '.join(metrics['diverged'])}; the results are in {output}; try a "
+              f"smaller {smaller}", file=sys.stderr)
+        raise typer.Exit(4)
 
 
 def _check_images(options: dict[str, Any]) -> None:
@@ -306,6 +318,8 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
         f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
         f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after; results are in {output}"
     )
+    if metrics["health"] and metrics["health"]["saturated"]:
+        say(f"{metrics['health']['saturated']:,} words clipped")
     total = (metrics.get("cycles") or {}).get("total")
     if total:
         mhz = metrics["clock_mhz"]
@@ -649,7 +663,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command line: whatever is wrong becomes one message, and the exit code says whose fault it
     was.
 
-    0: done. 1: a fault of ours. 2: of the request. 3: hardware differs from its reference. 130: interrupted.
+    0: done. 1: a fault of ours. 2: of the request. 3: hardware differs from its reference, or is beyond a budget.
+    4: the fine-tune diverged, and its results are saved. 130: interrupted.
     """
     traceback = "--traceback" in (arguments if arguments is not None else sys.argv[1:])
     given = [each for each in (sys.argv[1:] if arguments is None else arguments) if each != "--traceback"]

@@ -120,8 +120,9 @@ def say_tuned(metrics: dict[str, Any], output: Path) -> None:
         say(f"the board needs {metrics['memory_bytes']:,} bytes of memory. Offsets and fraction bits are in "
             f"{output / 'job.json'}")
         return
+    after = "not finite" if metrics["loss_after"] is None else f"{metrics['loss_after']:.4f}"
     say(
-        f"loss {metrics['loss_before']:.4f} before, [bold]{metrics['loss_after']:.4f}[/bold] after "
+        f"loss {metrics['loss_before']:.4f} before, [bold]{after}[/bold] after "
         f"{metrics['steps']} steps; results are in {output}"
     )
     if metrics["engine"] != "float":

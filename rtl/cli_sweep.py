@@ -290,6 +290,8 @@ def _of_images(preset: Preset, config: Config, point: Mapping[str, Any]) -> dict
                 dataclasses.replace(preset, config=config), output=Path(folder), engine="reference", rank=point["rank"],
                 cache=point["codes"], limit=limit, epochs=point["epochs"], seed=point["seed"])
         found["accuracy"] = round(metrics["accuracy_after"], 6)
+        if metrics["diverged"]:
+            found["note"] = f"the fine-tune diverged: {'; '.join(metrics['diverged'])}"
     return found
 
 

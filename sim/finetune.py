@@ -18,13 +18,15 @@ from gradloom.rtl.plan.assembler import Instruction
 from gradloom.rtl.plan.digits import workload_on
 from gradloom.rtl.plan.lowering import Lowered, lower
 from gradloom.rtl.plan.program import BEAT, Plan, Settings, plan_finetune
-from gradloom.rtl.plan.schedule import initial_adapters
+from gradloom.rtl.plan.schedule import batches, initial_adapters
 from gradloom.rtl.presets import Preset
 from gradloom.rtl.workloads import DIGITS, ImageWorkload
 
 from .counted import counted, differing
 from .designs import of_design, verilog_of
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
+from .divergence import verdict
+from .metrics import units
 from .perf import forecast
 from .reference.system import Cache, FineTune, fill_cache, fine_tune, logits, records
 
@@ -199,6 +201,8 @@ def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, 
              momentum: float | None = None) -> dict[str, Any]:
     """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
 
+    ``diverged`` in them has the reasons if the fine-tune diverged, see :mod:`~gradloom.sim.divergence`.
+
     What is None is the preset's (:class:`~gradloom.rtl.workloads.ImageWorkload`). ``rtl``: the design of an earlier
     ``generate``, whose configuration every engine takes, and whose Verilog is simulated.
     ``cache="none"`` keeps no activations: they are computed, encoded and decoded anew each time, so that the adapters
@@ -229,6 +233,7 @@ def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, 
                "samples": settings.samples, "rank": rank, "lr": settings.rate, "momentum": settings.momentum,
                "batch": settings.batch, "epochs": settings.epochs, "seed": seed,
                "clock_mhz": preset.config.clock_mhz} | metrics
+    metrics["units"] = units(metrics)
     # The machine encodes what it does not keep, too.
     codes = "nf4" if cache == "none" and engine != "float" else cache
     _write(Path(output), network, adapters, codes, metrics)
@@ -243,7 +248,8 @@ def _float(network: Network, dataset: Dataset, rank: int, settings: Settings, ca
                             epochs=settings.epochs, seed=settings.seed, shuffled=settings.shuffled, cache=cache,
                             momentum=settings.momentum)
     return {"loss": result.loss, "accuracy_before": result.accuracy_before,
-            "accuracy_after": result.accuracy_after, "cycles": None, "cache": None, "health": None}, result.adapters
+            "accuracy_after": result.accuracy_after, "cycles": None, "cache": None, "health": None,
+            **_verdict(settings, result.loss)}, result.adapters
 
 
 def _integer(preset: Preset, network: Network, dataset: Dataset, rank: int, settings: Settings, cache: str,
@@ -279,7 +285,14 @@ def _integer(preset: Preset, network: Network, dataset: Dataset, rank: int, sett
     adapters = [(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in words]
     return {"loss": reference.mean_losses,
             "accuracy_before": _share(lowered, test, dataset.y_test, None),
-            "accuracy_after": _share(lowered, test, dataset.y_test, words)} | metrics, adapters
+            "accuracy_after": _share(lowered, test, dataset.y_test, words),
+            **_verdict(settings, reference.mean_losses, reference)} | metrics, adapters
+
+
+def _verdict(settings: Settings, losses: Sequence[float], reference: FineTune | None = None) -> dict[str, Any]:
+    counts = [len(each) for each in batches(range(settings.samples), settings.batch)]
+    return verdict(losses, len(counts), counts=counts, steps=settings.epochs * len(counts),
+                   clipped=reference.clipped if reference else None, words=reference.words if reference else None)
 
 
 def _write(output: Path, network: Network, adapters: Adapters, codes: str, metrics: dict[str, Any]) -> None:

@@ -158,7 +158,8 @@ class InstantTrainer:
         self.number += 1
         if fill is None:
             return made
-        return replace(made, saturated=made.saturated + fill.saturated, base_bytes=made.base_bytes + fill.base_bytes,
+        return replace(made, saturated=made.saturated + fill.saturated, words=made.words + fill.words,
+                       base_bytes=made.base_bytes + fill.base_bytes,
                        cycles=None if made.cycles is None or fill.cycles is None else made.cycles + fill.cycles)
 
     def fill(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult | None:
@@ -168,7 +169,7 @@ class InstantTrainer:
         training = self.filling(tokens)
         if self.exact:
             exact = training.exact().values
-            made = StepResult(loss=0.0, saturated=0, cycles=None, values=exact, frac=dict.fromkeys(exact, 0),
+            made = StepResult(loss=0.0, saturated=0, words=0, cycles=None, values=exact, frac=dict.fromkeys(exact, 0),
                               base_bytes=base_bytes(training.operations))
         else:
             frac = foretold(training, self.filled, tell)
@@ -200,7 +201,7 @@ class InstantTrainer:
         self.rule.step({f"{layer}.{which}": getattr(blocks[layer], which) for layer in self.layers for which in "ab"},
                        {f"{layer}.{which}": g * (blocks[layer].scale if which == "b" else 1)
                         for layer in self.layers for which, g in zip("ab", gradients[layer])})
-        return StepResult(loss=made.mean_loss, saturated=0, cycles=None, values=made.values, frac={},
+        return StepResult(loss=made.mean_loss, saturated=0, words=0, cycles=None, values=made.values, frac={},
                           base_bytes=base_bytes(training.operations))
 
 

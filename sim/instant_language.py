@@ -1,11 +1,12 @@
 """Fine-tunes a language model's adapters from every block to the head, as a user asks for it, and runs it with them."""
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.models.instant import fresh_instant, load_instant
 from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.models.lora import Adapter
+from gradloom.rtl.models.lora import Adapter, finite
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.instant import InstantStep
 from gradloom.rtl.plan.operations import EDGE
@@ -14,7 +15,7 @@ from .instant import InstantTrainer, instant_machine
 from .reference.descent import Optimizer
 from .reference.llama import Array, Llama
 from .step_run import Frozen
-from .trainer import StepResult
+from .trainer import StepResult, as_far_as_formats
 
 __all__ = ["InstantLlama", "begin", "bound", "report", "tune"]
 
@@ -37,17 +38,30 @@ def bound(config: LinearConfig, engine: str) -> int:
 
 def tune(frozen: Frozen, adapters: dict[int, Adapter], texts: Sequence[Sequence[int]], steps: int,
          rule: float | AdamW | Optimizer, *, rows: int, config: LinearConfig | None,
-         progress: Callable[[int, int, str], None]) -> tuple[InstantTrainer, list[StepResult]]:
-    """``steps`` updates, from ``texts`` in turn; with a ``config`` in RTL. The first text must be the longest."""
+         progress: Callable[[int, int, str], None]) -> tuple[InstantTrainer, list[StepResult], str | None]:
+    """``steps`` updates, from ``texts`` in turn; with a ``config`` in RTL. The first text must be the longest.
+
+    A loss or an adapter that is not finite ends it early, without the update that led there; see
+    :func:`~.trainer.as_far_as_formats`.
+    """
     trainer = InstantTrainer(frozen, adapters, sorted(adapters), rule, rows=rows)
     if config is not None:
         instant_machine(trainer, texts, config, lambda text: progress(0, steps, text))
     try:
-        found = []
-        for step in range(steps):
-            progress(step, steps, "fine-tuning")
-            found.append(trainer.step(texts[step % len(texts)]))
-        return trainer, found
+        kept = before = trainer.adapters
+
+        def step(number: int) -> StepResult:
+            nonlocal kept, before
+            kept, before = before, dict(trainer.adapters)
+            made = trainer.step(texts[number % len(texts)])
+            if not (math.isfinite(made.loss) and finite(trainer.adapters)):
+                # Adapters whose loss is not finite are of no use: those before the update that led there are.
+                trainer.adapters = before if math.isfinite(made.loss) else kept
+                raise ValueError("the next loss or adapter is not finite")
+            return made
+
+        found, stopped = as_far_as_formats(step, steps, progress)
+        return trainer, found, stopped
     finally:
         if trainer.machine is not None:
             trainer.machine.close()

@@ -16,7 +16,7 @@ from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.instant import holds_instant, load_instant, save_instant
 from gradloom.rtl.models.language import Checkpoint, LanguageModel
-from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
+from gradloom.rtl.models.lora import Adapter, finite, fresh_lora, load_lora, save_lora
 from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.output import check_folder, grouped
@@ -30,10 +30,12 @@ from gradloom.rtl.presets import Preset
 
 from . import instant_language
 from .board_job import board_job, write_card_image
+from .divergence import verdict
+from .metrics import units
 from .reference.descent import AdamW, Optimizer, Sgd
 from .reference.llama import Cache, Llama
 from .step_run import Frozen, StepMachine, memory_needed
-from .trainer import StepResult, Trainer
+from .trainer import StepResult, Trainer, as_far_as_formats
 
 __all__ = ["Quantized", "build", "fine_tune", "finetune", "generate_text", "greedy"]
 
@@ -88,19 +90,16 @@ def turns(texts: Sequence[Sequence[int]], step: int, count: int) -> list[Sequenc
 
 
 def on_machine(trainer: Trainer, texts: Sequence[Sequence[int]], steps: int, config: LinearConfig | None,
-               progress: Progress) -> list[StepResult]:
-    """``steps`` updates, from ``texts`` in turn, by the reference or, with a ``config``, in RTL."""
+               progress: Progress) -> tuple[list[StepResult], str | None]:
+    """``steps`` updates, from ``texts`` in turn, by the reference or, with a ``config``, in RTL; see
+    :func:`~.trainer.as_far_as_formats`."""
     if config is not None:
         # The first of the texts is the longest.
         training, frac = trainer.prepared(texts[0], lambda text: progress(0, steps, text))
         needed = memory_needed(replace(training, rule=trainer.rule), frac, config)
         trainer.machine = StepMachine(config, memory_bytes=needed, tell=lambda text: progress(0, steps, text))
     try:
-        found = []
-        for step in range(steps):
-            progress(step, steps, "fine-tuning")
-            found.append(trainer.update(turns(texts, step, trainer.texts)))
-        return found
+        return as_far_as_formats(lambda step: trainer.update(turns(texts, step, trainer.texts)), steps, progress)
     finally:
         if trainer.machine is not None:
             trainer.machine.close()
@@ -109,22 +108,33 @@ def on_machine(trainer: Trainer, texts: Sequence[Sequence[int]], steps: int, con
 def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], optimizer: Optimizer,
               steps: int, progress: Progress | None = None, *, accumulate: int = 1) -> list[float]:
     """``steps`` updates of the adapters, in place, each by the mean gradient of ``accumulate`` of ``texts`` in turn;
-    returns the mean loss before each."""
+    returns the mean loss before each. A loss or an adapter that is not finite ends it early, without the update that
+    led there."""
     parameters = {f"{name}.{which}": getattr(adapter, which) for name, adapter in adapters.items() for which in "ab"}
     losses: list[float] = []
+    kept: Mapping[str, np.ndarray] = {}
     for step in range(steps):
         if progress is not None:
             progress(step, steps, "fine-tuning")
         found = [llama.gradients(tokens, adapters) for tokens in turns(texts, step, accumulate)]
         loss = sum(each for each, _ in found) / accumulate
         if not math.isfinite(loss):
-            raise ValueError(f"lr={getattr(optimizer, 'lr', '?')}: the loss is {loss} after {step} steps; a smaller "
-                             f"rate may keep it finite")
+            _restore(parameters, kept)
+            break
+        kept = {name: each.copy() for name, each in parameters.items()}
         gradients = {f"{name}.{which}": np.sum([pairs[name][place] for _, pairs in found], axis=0) / accumulate
                      for name in adapters for place, which in enumerate("ab")}
         optimizer.step(parameters, gradients)
+        if not finite(adapters):
+            _restore(parameters, kept)
+            break
         losses.append(loss)
     return losses
+
+
+def _restore(parameters: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]) -> None:
+    for name, values in kept.items():
+        parameters[name][...] = values
 
 
 def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, progress: Progress | None = None,
@@ -175,17 +185,21 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
         save, named = save_lora, sorted({name.rsplit(".", 1)[-1] for name in adapters})
     tell(steps, steps, "fine-tuning")
     first = next(iter(tuned.adapters.values()))
+    # As many steps as take every part of the text equally often.
+    told = verdict(tuned.losses, math.lcm(len(windows), accumulate) // accumulate, clipped=tuned.clipped,
+                   words=tuned.words, steps=steps, stopped=tuned.stopped,
+                   # The first step's loss is the mean of its texts', and this is that of the first text.
+                   after=tuned.after if min(accumulate, len(windows)) == 1 else None)
+    after = tuned.after if math.isfinite(tuned.after) else None
     metrics = {
         "preset": preset.name, "method": preset.method, "engine": engine, "model": shapes.name, "layers": count,
         "text": text_path.name, "tokens": tokens, "seq": seq, "rank": first.rank, "alpha": first.scale * first.rank,
         "adapter_parameters": sum(each.a.size + each.b.size for each in tuned.adapters.values()), "targets": named,
         "optimizer": optimizer, "lr": asked.lr, "store": store, "steps": steps, "accumulate": accumulate, "seed": seed,
-        "loss": tuned.losses, "loss_before": tuned.losses[0], "loss_after": tuned.after, "saturated": tuned.saturated,
-        "cycles": tuned.cycles, "base_bytes": tuned.base_bytes, **tuned.more,
+        "loss": tuned.losses, "loss_before": tuned.losses[0], "loss_after": after, "saturated": tuned.saturated,
+        "cycles": tuned.cycles, "base_bytes": tuned.base_bytes, **told, **tuned.more,
     }
-    for each in tuned.adapters.values():
-        if not (np.isfinite(each.a).all() and np.isfinite(each.b).all()):
-            raise ValueError(f"lr={asked.lr}: the adapter is not finite any more; a smaller rate may keep it so")
+    metrics["units"] = units(metrics)
     _write(Path(output), metrics, lambda folder: save(folder, shapes, tuned.adapters))
     return metrics
 
@@ -227,19 +241,30 @@ class _Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class _Tuned:
-    """What came of it: ``base_bytes`` of frozen matrices that a step's programs read; ``more`` figures."""
+    """What came of it, by step: losses, ``base_bytes`` of frozen matrices read, ``clipped`` of so many ``words``,
+    cycles; why it ended early, if it did; and ``more`` figures."""
 
     losses: list[float]
     after: float
     adapters: Mapping[Any, Adapter]
     base_bytes: list[int] | None = None
-    saturated: int | None = None
+    clipped: list[int] | None = None
+    words: list[int] | None = None
+    stopped: str | None = None
     cycles: list[int] | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def saturated(self) -> int | None:
+        """Words that were clipped in all; None in floating point."""
+        return None if self.clipped is None else sum(self.clipped)
 
-def _of_machine(found: Sequence[StepResult], after: float, adapters: Mapping[Any, Adapter], **more: Any) -> _Tuned:
-    return _Tuned(losses=[each.loss for each in found], after=after, saturated=sum(each.saturated for each in found),
+
+def _of_machine(found: Sequence[StepResult], stopped: str | None, after: float, adapters: Mapping[Any, Adapter],
+                **more: Any) -> _Tuned:
+    return _Tuned(losses=[each.loss for each in found], stopped=stopped, after=after,
+                  clipped=[each.saturated for each in found],
+                  words=[each.words for each in found],
                   cycles=[each.cycles for each in found if each.cycles is not None] or None,
                   base_bytes=[each.base_bytes for each in found], more=more,
                   adapters={name: Adapter(each.a.astype(np.float32), each.b.astype(np.float32), each.scale)
@@ -254,8 +279,8 @@ def _tune(asked: _Asked, texts: Sequence[Sequence[int]], adapters: dict[str, Ada
         return _Tuned(losses=losses, after=llama.loss(texts[0], adapters), adapters=adapters)
     trainer = Trainer(asked.frozen(), adapters, range(asked.layers), asked.rule, texts=asked.accumulate,
                       wide=STORES[asked.store])
-    found = on_machine(trainer, texts, asked.steps, asked.config, asked.tell)
-    return _of_machine(found, trainer.loss(texts[0]), trainer.adapters)
+    found, stopped = on_machine(trainer, texts, asked.steps, asked.config, asked.tell)
+    return _of_machine(found, stopped, trainer.loss(texts[0]), trainer.adapters)
 
 
 def _check_card(preset: Preset, steps: int, accumulate: int, store: str) -> None:
@@ -286,11 +311,11 @@ def _write_card(asked: _Asked, texts: Sequence[Sequence[int]], adapters: Mapping
 
 def _tune_instant(asked: _Asked, texts: Sequence[Sequence[int]], blocks: dict[int, Adapter], rows: int) -> _Tuned:
     rule = asked.in_float() if asked.engine == "float" else asked.rule
-    trainer, found = instant_language.tune(asked.frozen(), blocks, texts, asked.steps, rule, rows=rows,
+    trainer, found, stopped = instant_language.tune(asked.frozen(), blocks, texts, asked.steps, rule, rows=rows,
                                            config=asked.config, progress=asked.tell)
-    made = _of_machine(found, trainer.loss(texts[0]), trainer.adapters,
+    made = _of_machine(found, stopped, trainer.loss(texts[0]), trainer.adapters,
                        **instant_language.report(asked.checkpoint.model, len(texts[0]), trainer))
-    return replace(made, saturated=None) if asked.engine == "float" else made
+    return replace(made, clipped=None, words=None) if asked.engine == "float" else made
 
 
 def _check(preset: Preset, text: Path | str | None, output: Path, optimizer: str, lr: float | None, steps: int,

@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from gradloom.rtl.models.datasets import Dataset
 from gradloom.rtl.models.network import Conv, Dense, Network
+from gradloom.rtl.models.peft import representable
 from gradloom.rtl.plan.schedule import batches, epoch_order, initial_adapters
 
 __all__ = [
@@ -258,6 +259,9 @@ def train_adapters(
 ) -> tuple[list[float], list[tuple[np.ndarray, np.ndarray]]]:
     """``(loss of every step, trained adapters)`` of SGD on the mean loss of each batch.
 
+    A loss that is not finite, or an adapter that float32 does not hold, ends it without the update that led there: then
+    there are fewer losses than steps.
+
     With momentum, ``v = momentum * v + lr * gradient`` and ``w = w - v``. ``progress`` is called after
     each step with its number and loss.
     """
@@ -269,15 +273,26 @@ def train_adapters(
         raise ValueError(f"epochs={epochs}: must be at least 1")
     weights = [w.copy() for pair in adapters for w in pair]
     velocity = [np.zeros_like(w) for w in weights]
+    kept = [w.copy() for w in weights]
     losses: list[float] = []
-    for epoch in range(epochs):
-        for index in batches(epoch_order(len(labels), epoch, seed, shuffled=shuffled), batch):
+    order = (index for epoch in range(epochs)
+             for index in batches(epoch_order(len(labels), epoch, seed, shuffled=shuffled), batch))
+    # What overflows is seen below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for index in order:
             pairs = list(zip(weights[::2], weights[1::2]))
             loss, gradients = loss_and_gradients(pairs, *train.batch(index), labels[index])
+            if not np.isfinite(loss):
+                weights = kept
+                break
+            kept = [w.copy() for w in weights]
             for w, v, g in zip(weights, velocity, (g for pair in gradients for g in pair)):
                 v *= momentum
                 v += lr * g
                 w -= v
+            if not all(map(representable, weights)):
+                weights = kept
+                break
             losses.append(loss)
             if progress:
                 progress(len(losses), loss)

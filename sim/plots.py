@@ -65,9 +65,13 @@ def plot_steps(path: Path, metrics: Mapping[str, Any]) -> None:
     axes.set(xlabel="step", ylabel="cross-entropy, nats a token", xlim=(0, len(loss) + 1))
     axes.set_ylim(bottom=0)
     axes.set_title(f"{metrics['model']}, rank {metrics['rank']} on {', '.join(metrics['targets'])}, "
-                   f"{metrics['tokens']:,} tokens: {metrics['loss_before']:.3f} before, {metrics['loss_after']:.3f} "
+                   f"{metrics['tokens']:,} tokens: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} "
                    f"after ({metrics['engine']})", fontsize=10, color=_INK, loc="left")
     _save(figure, path)
+
+
+def _loss(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.3f}"
 
 
 def plot_pareto(path: Path | BinaryIO, rows: Sequence[Mapping[str, str]]) -> None:

@@ -8,26 +8,45 @@ from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.descent import AdamW
 from gradloom.rtl.plan.exponents import HEADROOM
 from gradloom.rtl.plan.operations import SPARE, Loss, Pack
-from gradloom.rtl.plan.traffic import base_bytes
+from gradloom.rtl.plan.traffic import base_bytes, words_made
 
 from .reference.stored import unpacked_words
 from .step_run import Frozen, Kept, StepMachine, Training, largest
 
-__all__ = ["StepResult", "Trainer", "execute", "follow", "foretold"]
+__all__ = ["StepResult", "Trainer", "as_far_as_formats", "execute", "follow", "foretold"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """``loss`` in nats a token, before the update; ``saturated`` words; ``cycles`` of the machine, of the reference
-    none; ``base_bytes``: read of frozen matrices; ``values``: every tensor's words. Of several texts before one update:
-    mean, sums, and the last one's."""
+    """``loss`` in nats a token, before the update; ``saturated`` of the ``words`` that the step made; ``cycles`` of the
+    machine, of the reference none; ``base_bytes``: read of frozen matrices; ``values``: every tensor's words. Of
+    several texts before one update: mean, sums, and the last one's."""
 
     loss: float
     saturated: int
+    words: int
     cycles: int | None
     base_bytes: int
     values: Mapping[str, np.ndarray]
     frac: Mapping[str, int]
+
+
+def as_far_as_formats(step: Callable[[int], StepResult], steps: int,
+                      progress: Callable[[int, int, str], None]) -> tuple[list[StepResult], str | None]:
+    """Results of as many of ``steps`` as values that grow leave the formats room for, and why no more, if not all.
+
+    What the first step refuses is refused: it is the request's fault, and nothing was learnt.
+    """
+    found: list[StepResult] = []
+    for number in range(steps):
+        progress(number, steps, "fine-tuning")
+        try:
+            found.append(step(number))
+        except ValueError as error:
+            if not found:
+                raise
+            return found, str(error)
+    return found, None
 
 
 def foretold(training: Training, reached: dict[str, float],
@@ -56,6 +75,7 @@ def execute(training: Training, frac: Mapping[str, int], machine: StepMachine | 
         most = run.hidden | {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
     reached = {name: words * 2.0**-frac[name] for name, words in most.items() if name in frac}
     return StepResult(loss=loss, saturated=saturated, cycles=cycles, values=values, frac=frac,
+                      words=words_made(training.operations),
                       base_bytes=base_bytes(training.operations)), reached
 
 
@@ -110,7 +130,8 @@ class Trainer:
         found = [self.step(tokens, tell) for tokens in texts]
         cycles = [each.cycles for each in found if each.cycles is not None]
         return replace(found[-1], loss=sum(each.loss for each in found) / len(found),
-                       saturated=sum(each.saturated for each in found), cycles=sum(cycles) if cycles else None,
+                       saturated=sum(each.saturated for each in found), words=sum(each.words for each in found),
+                       cycles=sum(cycles) if cycles else None,
                        base_bytes=sum(each.base_bytes for each in found))
 
     def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from .language import PROJECTIONS, LanguageModel, Linear
-from .peft import CONFIG, WEIGHTS, about, check_array, key, rank_and_alpha, read_peft, write_peft
+from .peft import CONFIG, WEIGHTS, about, check_array, key, rank_and_alpha, read_peft, representable, write_peft
 
-__all__ = ["Adapter", "adapter_of", "fresh_lora", "load_lora", "save_lora"]
+__all__ = ["Adapter", "adapter_of", "finite", "fresh_lora", "load_lora", "save_lora"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ def fresh_lora(model: LanguageModel, *, rank: int = 8, alpha: float | None = Non
         a = random.uniform(-bound, bound, (rank, linear.inputs)).astype(np.float32)
         adapters[linear.name] = Adapter(a, np.zeros((linear.outputs, rank), np.float32), scale)
     return adapters
+
+
+def finite(adapters: Mapping[Any, Adapter]) -> bool:
+    """Whether all values are, in float32 as files hold them."""
+    return all(representable(array) for each in adapters.values() for array in (each.a, each.b))
 
 
 def save_lora(folder: str | Path, model: LanguageModel, adapters: Mapping[str, Adapter], *,

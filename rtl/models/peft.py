@@ -21,7 +21,7 @@ from .network import Network
 from .tensors import as_float32, open_safetensors
 
 __all__ = ["CODES", "CONFIG", "TOPOLOGY", "WEIGHTS", "about", "check_array", "key", "load_adapters", "number",
-           "rank_and_alpha", "read_peft", "save_adapters", "write_peft"]
+           "rank_and_alpha", "read_peft", "representable", "save_adapters", "write_peft"]
 
 TOPOLOGY = "direct-to-output"
 CODES = ("nf4", "int8", "none")
@@ -41,6 +41,12 @@ def check_array(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} has shape {list(array.shape)}: expected {list(shape)}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has {int((~np.isfinite(array)).sum())} values that are NaN or infinite")
+
+
+def representable(array: np.ndarray) -> bool:
+    """Whether float32, as files hold it, has a finite value for each."""
+    # Not so of NaN, either.
+    return bool((np.abs(array) <= np.finfo(np.float32).max).all())
 
 
 def write_peft(folder: str | Path, tensors: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> tuple[Path, Path]:

@@ -103,7 +103,8 @@ class FineTune:
     """State and results of a fine-tune in integers.
 
     ``a``: ``[rank, elements]`` in the device's order, ``b``: ``[classes, rank]`` of each tap. ``losses``: sum of the
-    losses of each step's samples, Q.16; ``correct`` and ``counts`` of each step.
+    losses of each step's samples, Q.16; ``correct`` and ``counts`` of each step. ``clipped`` of the ``words`` that each
+    step makes of cached activations: h, logits, d', dh, and an adapter's words with their velocities as one each.
     """
 
     lowered: Lowered
@@ -112,6 +113,8 @@ class FineTune:
     losses: list[int] = field(default_factory=list)
     correct: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
+    clipped: list[int] = field(default_factory=list)
+    words: list[int] = field(default_factory=list)
     health: Health = field(default_factory=Health)
 
     @property
@@ -161,14 +164,21 @@ def fine_tune(lowered: Lowered, settings: Settings, cache: Cache, labels: np.nda
         steps = plan_steps(settings, lowered.config.rows)
     kept = kept_samples(lowered, settings)
     result.health.saturated += int(cache.saturated[:kept].sum())
-    loss = correct = count = 0
+    adapter_words = sum(m.size for m in (*result.a, *result.b))
+    per_sample = 2 * (len(lowered.taps) * lowered.rank + lowered.classes)
+    loss = correct = count = clipped = words = 0
     for index, step in enumerate(steps):
         result.health.saturated += int(cache.saturated[step.samples[step.samples >= kept]].sum())
         if step.first:
-            loss = correct = count = 0
+            loss = correct = count = clipped = words = 0
+        before = result.health.saturated
         loss_part, correct_part = _step(lowered, result, step, x32, cache.logits, labels, velocity_a, velocity_b)
         loss, correct, count = loss + loss_part, correct + correct_part, count + len(step.samples)
+        clipped += result.health.saturated - before
+        words += per_sample * len(step.samples) + adapter_words
         if step.last:
+            result.clipped.append(clipped)
+            result.words.append(words)
             result.losses.append(loss)
             result.correct.append(correct)
             result.counts.append(count)
