@@ -123,6 +123,7 @@ def doctor(as_json: Json = False) -> None:
 
 @app.command(
     epilog="Example: gradloom generate instantft-kv260 -o design\n\n"
+    "Example: gradloom generate instantft-kv260 --for mine.onnx --rank 8 -o design\n\n"
     "Example: gradloom generate mesh --set rows=32 --set cols=32 -o mesh"
 )
 def generate(
@@ -131,6 +132,19 @@ def generate(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")],
     settings: Settings = [],  # noqa: B006
+    model: Annotated[
+        Path | None,
+        typer.Option("--for", metavar="M.onnx", help="Choose a preset's sizes for this network; --set goes before."),
+    ] = None,
+    rank: Annotated[
+        int | None, _usual(min=1, max=16, help="Of its adapters, with --for.", usual="the preset's")
+    ] = None,
+    data: Annotated[
+        Path | None, _usual(metavar="D.npz", help="Its images, with --for.", usual="as many as the preset's")
+    ] = None,
+    samples: Annotated[
+        int | None, _usual(min=1, help="How many it learns from, with --for.", usual="the preset's")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the Verilog of a preset with register map, board project and report, or that of one unit."""
@@ -139,7 +153,8 @@ def generate(
     from gradloom.rtl.units import parse_settings
 
     with uncollected():
-        report = gradloom.generate(target, output, settings=parse_settings(settings))
+        report = gradloom.generate(target, output, settings=parse_settings(settings), model=model, rank=rank, data=data,
+                                   samples=samples)
         # The process ends soon: nobody is to look through the design for garbage then, either.
         gc.freeze()
     if as_json:
@@ -149,6 +164,11 @@ def generate(
         f"[bold]{report['name']}[/bold] is in {output}: {len(report['modules'])} modules, "
         f"{report['bytes']:,} bytes of Verilog"
     )
+    if "sizes" in report:
+        sizes, chosen = report["sizes"], report["sizes"]["chosen"]
+        say(f"sizes for {sizes['network']} at rank {sizes['rank']}, {sizes['samples']:,} images: "
+            + (", ".join(f"{name}={each['value']} ({each['for']}; preset: {each['preset']})"
+                         for name, each in chosen.items()) or "the preset's own"))
     if "counted" in report:
         from gradloom.boards import find
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import pickle
 import shutil
@@ -10,12 +11,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradloom import __version__
 
 from .json_file import read_json
 from .units import UNITS, find_unit
+
+if TYPE_CHECKING:
+    from .plan.choose import SizesFor
 
 __all__ = ["check_options", "configured", "find_preset", "finetune", "generate", "generate_text", "load", "pack",
            "plan", "predict", "presets", "quantize", "report"]
@@ -35,20 +39,34 @@ def presets() -> list[dict[str, str]]:
 
 
 def generate(
-    target: str, directory: Path | str, *, settings: Mapping[str, object] | None = None
+    target: str,
+    directory: Path | str,
+    *,
+    settings: Mapping[str, object] | None = None,
+    model: Path | str | None = None,
+    rank: int | None = None,
+    data: Path | str | None = None,
+    samples: int | None = None,
 ) -> dict[str, Any]:
     """Writes preset or unit ``target`` to ``directory`` and returns what ``report.json`` says of it.
 
     ``settings`` changes parameters by name. Nothing is written if anything is wrong.
+
+    ``model``, an .onnx file, has a preset's sizes chosen for it: none is below the preset's, and those in ``settings``
+    stay. ``rank``: of its adapters; ``samples``: to learn from, or those of ``data``. Unless given, both are the
+    preset's.
     """
     from .output import staged
 
+    asked = _asked(target, model, rank, data, samples)
+
     if target in UNITS:
-        make, kind = _generate_unit, "unit"
+        make: Callable[..., dict[str, Any]] = _generate_unit
+        kind = "unit"
     else:
         from .presets import PRESETS
 
-        make, kind = _generate_preset, "preset"
+        make, kind = functools.partial(_generate_preset, asked=asked), "preset"
         if target not in PRESETS:
             raise ValueError(
                 f"{target}: is neither a preset ({', '.join(PRESETS)}) nor a unit ({', '.join(UNITS)})"
@@ -57,6 +75,22 @@ def generate(
         summary = {"gradloom": __version__, kind: target} | make(target, dict(settings or {}), stage)
         (stage / REPORT).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8", newline="\n")
     return summary
+
+
+def _asked(target: str, model: Path | str | None, rank: int | None, data: Path | str | None,
+           samples: int | None) -> "SizesFor | None":
+    """The network that sizes are chosen for, if there is one."""
+    from .plan.choose import SizesFor
+    from .presets import PRESETS
+
+    if model is None:
+        for name, value in (("rank", rank), ("data", data), ("samples", samples)):
+            if value is not None:
+                raise ValueError(f"{name}={value}: chooses sizes for a network only, which --for names")
+        return None
+    if target in UNITS or (target in PRESETS and PRESETS[target].language):
+        raise ValueError(f"for={model}: sizes are chosen for presets for images, not for {target}")
+    return SizesFor(model=Path(model), rank=rank, data=None if data is None else Path(data), samples=samples)
 
 
 def _generate_unit(target: str, settings: dict[str, object], stage: Path) -> dict[str, Any]:
@@ -69,7 +103,8 @@ def _generate_unit(target: str, settings: dict[str, object], stage: Path) -> dic
     return _described(emission) | {"parameters": parameters}
 
 
-def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> dict[str, Any]:
+def _generate_preset(target: str, settings: dict[str, object], stage: Path, *,
+                     asked: "SizesFor | None") -> dict[str, Any]:
     from gradloom import boards
 
     from .control.regmap import markdown
@@ -81,12 +116,20 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
 
     preset = PRESETS[target]
     board = boards.find(preset.board)
+    sizes: dict[str, Any] | None = None
+    workload: dict[str, Any] = {}
     config = configured(preset.config, settings)
+    if asked is not None:
+        config, sizes = asked.choose(preset, config, settings)
+        workload = {"model": asked.model, "rank": sizes["rank"], "samples": sizes["samples"]}
     # What is wrong with the request is said before the long part.
-    counted = check_fit(config, board)
-    boards.check(board, config)
+    try:
+        counted = check_fit(config, board)
+        boards.check(board, config)
+    except ValueError as error:
+        raise ValueError(f"{_said(sizes)}{error}") from None
     # Only images have a workload of the preset's own.
-    with contextlib.nullcontext() if preset.language else _Expectation(config, preset.workload) as expected:
+    with contextlib.nullcontext() if preset.language else _Expectation(config, preset.workload, **workload) as expected:
         emission = convert(Accelerator(config), name="gradloom", family=board.family)
         emission.write(stage)
     described = _described(emission)
@@ -96,6 +139,9 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
         "counted": counted,
         "registers": {register.name: register.address for register in REGISTERS},
     } | ({} if expected is None else _expected(expected.result(), board, described["ports"]))
+    if sizes is not None:
+        _check_window(summary, sizes, preset, board)
+        summary["sizes"] = sizes
     folder = stage / "registers"
     folder.mkdir()
     # The C header is the driver's, among the project's files.
@@ -108,21 +154,43 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path) -> d
     return summary
 
 
+def _said(sizes: Mapping[str, Any] | None) -> str:
+    """The beginning of a refusal: what was chosen for which network."""
+    if sizes is None:
+        return ""
+    chosen = ", ".join(f"{field}={each['value']}" for field, each in sizes["chosen"].items())
+    return f"{sizes['network']} at rank {sizes['rank']} needs {chosen or 'no more than the preset has'}: "
+
+
+def _check_window(summary: Mapping[str, Any], sizes: Mapping[str, Any], preset: Any, board: Any) -> None:
+    """Refuses a fine-tune that the board's memory does not hold."""
+    from .workloads import DIGITS
+
+    # A tuner on its own brings its digits with it; another network runs in simulation.
+    if summary["memory_map"] is None or preset.workload is DIGITS:
+        return
+    needs = summary["memory_map"]["window_bytes"]
+    if needs > board.memory_bytes:
+        raise ValueError(f"samples={sizes['samples']}: fine-tuning {sizes['network']} needs a window of {needs:,} "
+                         f"bytes, {board.name} has {board.memory_bytes:,}")
+
+
 # Reads a configuration and its workload, writes what is expected of it, as pickles; an interrupt ends it
 # without a word.
 _EXPECTATION = """\
 import pickle, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 from gradloom.sim.workload import expectation
-pickle.dump(expectation(*pickle.load(sys.stdin.buffer)), sys.stdout.buffer)
+config, workload, more = pickle.load(sys.stdin.buffer)
+pickle.dump(expectation(config, workload, **more), sys.stdout.buffer)
 """
 
 
 class _Expectation:
     """:func:`gradloom.sim.workload.expectation` in a process of its own, while the block makes the Verilog."""
 
-    def __init__(self, config: Any, workload: Any) -> None:
-        self._asked = config, workload
+    def __init__(self, config: Any, workload: Any, **more: Any) -> None:
+        self._asked = config, workload, more
 
     def __enter__(self) -> "_Expectation":
         self._process = subprocess.Popen(

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from .formats.fixed import Fixed
 
-__all__ = ["Config", "LinearConfig", "ACTIVATION", "PARAMETER", "DECODED", "SCALE", "LEVEL", "VELOCITY", "PROBABILITY",
-           "GRADIENT_EXPONENTS", "SCALES_PER_BEAT"]
+__all__ = ["Config", "LinearConfig", "largest", "smallest", "ACTIVATION", "PARAMETER", "DECODED", "SCALE", "LEVEL",
+           "VELOCITY", "PROBABILITY", "GRADIENT_EXPONENTS", "SCALES_PER_BEAT"]
 
 #: Activations between layers, logits and losses: Q8.16.
 ACTIVATION = Fixed(width=24, frac=16)
@@ -26,14 +26,32 @@ GRADIENT_EXPONENTS = (24, 20, 16, 12)
 #: A beat of scales in a cache record: the index of its first, and seven scales.
 SCALES_PER_BEAT = 7
 
+# A microbatch has at most 32 samples, so a kernel at most 5 x 5 elements. Commands have 8 bits for an image's edge, and
+# 8 for the place of a word of biases.
 _BOUNDS = {
-    "rows": (2, 64), "panels": (2, 8), "rank": (1, 16), "classes": (2, 16), "taps": (1, 16),
-    "adapter_depth": (16, 8192), "weight_depth": (64, 65536), "bias_depth": (2, 1024), "feature_depth": (16, 65536),
-    "image_depth": (16, 65536), "dense_depth": (32, 65536), "blocks": (2, 1024), "kernel": (2, 7),
-    "width": (4, 256), "positions": (4, 65536), "axi_bits": (128, 128), "address_bits": (32, 64),
+    "rows": (4, 32), "panels": (2, 8), "rank": (1, 16), "classes": (2, 16), "taps": (1, 16),
+    "adapter_depth": (16, 8192), "weight_depth": (64, 65536), "bias_depth": (2, 256), "feature_depth": (16, 65536),
+    "image_depth": (16, 65536), "dense_depth": (32, 65536), "blocks": (2, 1024), "kernel": (2, 5),
+    "width": (4, 255), "positions": (4, 65536), "axi_bits": (128, 128), "address_bits": (32, 64),
     "cache_slots": (64, 32768), "activation_bits": (18, 24),
     "queue_depth": (2, 16), "outstanding": (1, 16), "clock_mhz": (1, 1000),
 }
+_POWERS_OF_TWO = frozenset({
+    "panels", "blocks", "adapter_depth", "weight_depth", "feature_depth", "image_depth", "dense_depth", "bias_depth",
+    "positions", "queue_depth", "outstanding"})
+
+
+def largest(field: str) -> int:
+    """The largest value that a field of :class:`Config` takes in any design."""
+    return _BOUNDS[field][1]
+
+
+def smallest(field: str, least: int) -> int | None:
+    """The smallest legal value of a field of :class:`Config` that is at least ``least``; None if there is none."""
+    value = max(least, _BOUNDS[field][0])
+    if field in _POWERS_OF_TWO:
+        value = 1 << (value - 1).bit_length()
+    return value if value <= largest(field) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +126,11 @@ class Config:
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise ValueError(f"{field}={value!r}: must be an integer from {low} to {high}")
-        for field in ("panels", "blocks", "adapter_depth", "weight_depth", "feature_depth", "image_depth",
-                      "dense_depth", "bias_depth", "positions", "queue_depth", "outstanding"):
-            if getattr(self, field) & (getattr(self, field) - 1):
-                raise ValueError(f"{field}={getattr(self, field)}: must be a power of two")
+        for field in _BOUNDS:
+            value = getattr(self, field)
+            if field in _POWERS_OF_TWO and value & (value - 1):
+                raise ValueError(f"{field}={value}: must be a power of two from {smallest(field, 1)} to "
+                                 f"{largest(field)}")
         if self.activation_bits not in (18, 24):
             raise ValueError(f"activation_bits={self.activation_bits}: must be 18 or 24")
         if not 4 <= self.columns <= 16:
@@ -119,8 +138,6 @@ class Config:
                              f"must be 4 to 16")
         if self.rows < self.kernel ** 2:
             raise ValueError(f"rows={self.rows}: a window of kernel={self.kernel} has {self.kernel ** 2} elements")
-        if self.rows > 32:
-            raise ValueError(f"rows={self.rows}: a microbatch has at most 32 samples")
 
     @property
     def shell(self):

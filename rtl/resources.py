@@ -69,18 +69,22 @@ def memory_bits(config: Config | LinearConfig) -> dict[str, int]:
 
 
 def check_fit(config: Config | LinearConfig, board: Any) -> dict[str, Any]:
-    """Counts, after refusing a configuration of which a part alone exceeds the board.
+    """Counts, after refusing a configuration of which the counts exceed the board, with all that do.
 
     ``board`` has ``name``, ``dsp``, ``bram36`` and ``uram``.
     """
     slices, bits = dsp_slices(config), memory_bits(config)
     has = board.bram36 * 36 * 1024 + board.uram * 288 * 1024
-    for what, needs, there, keys in (
-            ("DSP slices", sum(slices.values()), board.dsp,
+    beyond = []
+    for what, parts, there, keys in (
+            ("DSP slices", slices, board.dsp,
              "edge, columns or dots" if isinstance(config, LinearConfig) else "rows, panels or rank"),
-            ("bits of block RAM and URAM", sum(bits.values()), has, "the depths")):
+            ("bits of block RAM and URAM", bits, has, "the depths")):
+        needs = sum(parts.values())
         if needs > there:
-            largest = max(slices if what == "DSP slices" else bits, key=(slices | bits).__getitem__)
-            raise ValueError(f"{board.name} has {there:,} {what}, this design needs {needs:,} (most for {largest}): "
-                             f"make {keys} smaller")
+            most = max(parts, key=parts.__getitem__)
+            beyond.append(f"{board.name} has {there:,} {what}, this design needs {needs:,} ({parts[most]:,} for "
+                          f"{most}): make {keys} smaller")
+    if beyond:
+        raise ValueError("; ".join(beyond))
     return {"dsp": slices, "memory_bits": bits}

@@ -4,13 +4,15 @@ Planning and following all of it takes seconds; groups and steps repeat, so that
 take.
 """
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.control.signature import ControlOpcode, Engine
-from gradloom.rtl.models.onnx_import import load_pretrained
+from gradloom.rtl.models.network import Network
+from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.plan.assembler import Instruction
 from gradloom.rtl.plan.digits import digits_plan
 from gradloom.rtl.plan.lowering import Lowered, lower
@@ -30,27 +32,31 @@ _ON_CHIP = {"read_latency": 5, "write_latency": 1}
 
 
 def expectation(config: Config, workload: ImageWorkload = LENET5, *, rank: int | None = None,
-                wide: bool = False) -> dict[str, Any]:
+                wide: bool = False, model: Path | str | None = None, samples: int | None = None) -> dict[str, Any]:
     """``workload``, ``forecast`` and ``memory_map`` of a design, as plain values. ``workload``: of its preset.
 
-    ``rank``: of the adapters, else the workload's; ``wide``: cached activations are codes of 8 bits.
+    ``rank``: of the adapters, else the workload's; ``wide``: cached activations are codes of 8 bits. ``model``: another
+    network than the workload's, an .onnx file, which learns from ``samples`` images.
 
     Where the design cannot run the workload, ``forecast`` and ``memory_map`` are None and ``reason`` says why.
     """
-    follow = _alone if workload.network == DIGITS.network else _lenet5
-    return follow(config, workload.rank if rank is None else rank, wide)
+    rank = workload.rank if rank is None else rank
+    if model is None and workload.network == DIGITS.network:
+        return _alone(config, rank, wide)
+    network = load_pretrained(workload.network) if model is None else load_onnx(Path(model))
+    settings = Settings(samples=SAMPLES if samples is None else samples, epochs=workload.epochs, batch=workload.batch,
+                        rate=workload.lr, momentum=workload.momentum)
+    return _in_memory(network, settings, config, rank, wide)
 
 
-def _lenet5(config: Config, rank: int, wide: bool) -> dict[str, Any]:
-    network = load_pretrained()
-    settings = Settings(samples=SAMPLES)
+def _in_memory(network: Network, settings: Settings, config: Config, rank: int, wide: bool) -> dict[str, Any]:
     workload = {"network": network.name, "samples": settings.samples, "epochs": settings.epochs,
                 "batch": settings.batch, "rank": rank}
     try:
         lowered = lower(network, config, rank, wide=wide)
-        if config.cache_slots - config.rows < SAMPLES:
-            raise ValueError(f"cache_slots={config.cache_slots}: not all of the {SAMPLES} images are kept, and what "
-                             f"computing them anew takes is not forecast here")
+        if config.cache_slots - config.rows < settings.samples:
+            raise ValueError(f"cache_slots={config.cache_slots}: not all of the {settings.samples} images are "
+                             f"kept, and what computing them anew takes is not forecast here")
     except ValueError as error:
         return {"workload": workload, "forecast": None, "memory_map": None, "reason": str(error)}
     cost = _Cost(lowered, settings).whole()
@@ -101,6 +107,9 @@ class _Cost:
     def whole(self) -> np.ndarray:
         """Cost of the workload."""
         rows, batch, samples = self.lowered.config.rows, self.settings.batch, self.settings.samples
+        if samples < 4 * max(rows, batch):
+            plan = self._plan(samples, self.settings.epochs)
+            return self._base(plan) + self._learning(plan)
         # Full groups, full steps; what is left over is the same in each program.
         groups, rest = divmod(samples, rows)
         two, three = (self._base(self._plan(rows * n + rest, 1)) for n in (2, 3))

@@ -7,12 +7,17 @@ from amaranth.lib import data
 
 from ..control.signature import COMMAND_BYTES, Command, ControlOpcode, Engine
 
-__all__ = ["Instruction", "Assembler", "pack"]
+__all__ = ["Instruction", "Assembler", "most", "pack"]
 
 
 @cache
 def _fields(layout: data.StructLayout) -> dict[str, tuple[int, int, bool]]:
     return {name: (f.offset, f.width, Shape.cast(f.shape).signed) for name, f in layout}
+
+
+def most(layout: data.StructLayout, field: str) -> int:
+    """The largest value of an unsigned field."""
+    return (1 << _fields(layout)[field][1]) - 1
 
 
 def pack(layout: data.StructLayout, values: dict[str, int]) -> int:

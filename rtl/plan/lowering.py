@@ -3,14 +3,44 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..config import PARAMETER, SCALES_PER_BEAT, Config
+from ..array.commands import ConvolveOperands, EncodeOperands
+from ..config import PARAMETER, SCALES_PER_BEAT, Config, largest
+from ..memory.router import RECORD_ARG
 from ..models.network import Conv, Network
 from ..nn.window import WindowRun
+from .assembler import most
+from .sizes import Needs, SizeError
 
-__all__ = ["LoweredConv", "LoweredDense", "Tap", "Lowered", "lower"]
+__all__ = ["CHANNELS", "FIRST_BLOCK", "LAST_CHANNELS", "LEAST_POSITIONS", "MAXIMA", "MAX_RANK", "POOL", "RECORD_BEATS",
+           "LoweredConv", "LoweredDense", "SizeError", "Tap", "Lowered", "lower"]
 
 BLOCK = 64
 BIAS_LIMIT = 1 << 31
+#: A rank takes as many adapters of the array's rank as it is larger; this many are tested.
+MAX_RANK = 16
+#: Maxima of every design: input channels of a convolution, output channels of one before a dense layer, side of a
+#: max-pool, number of a tap's first block, beats of scales and codes in a record. And the fewest outputs a channel.
+CHANNELS = most(ConvolveOperands, "channels")
+LAST_CHANNELS = most(ConvolveOperands, "stride")
+POOL = 4
+FIRST_BLOCK = min(most(ConvolveOperands, "scale"), most(EncodeOperands, "scale"))
+RECORD_BEATS = most(RECORD_ARG, "logits")
+LEAST_POSITIONS = 4
+#: Maxima that README tells, by its words.
+MAXIMA = {
+    "classes": largest("classes"),
+    "edge of a kernel, stride": largest("kernel"),
+    "edge of a max-pool": POOL,
+    "edge of an image or feature map": largest("width"),
+    "input channels of a convolution": CHANNELS,
+    "channels before the first dense layer": LAST_CHANNELS,
+    "layers, times parts of a rank": largest("taps"),
+    "rank": MAX_RANK,
+    "inputs of all layers but the last": BLOCK * FIRST_BLOCK,
+    "adapter words of a column": largest("adapter_depth"),
+    "weights of a column": largest("weight_depth"),
+    "biases of a column": largest("bias_depth"),
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -176,22 +206,23 @@ def _check_sums(name: str, weight: np.ndarray, config: Config) -> None:
                          f"2**{config.sum_bits - 1}")
 
 
-def _need(what: str, needs: int, has: int, key: str, network: str) -> None:
-    if needs > has:
-        raise ValueError(f"{network} needs {needs} {what}; this design has {has}: generate one with --set {key}=N")
-
-
 def lower(network: Network, config: Config, rank: int, *, wide: bool = False) -> Lowered:
     """Places ``network`` with adapters of rank ``rank`` on a design; ``wide``: cached activations are codes of 8 bits.
 
-    Raises :class:`ValueError` naming the memory, what is needed and what there is, where it does not fit.
+    Raises :class:`SizeError` with everything that is too small, and :class:`ValueError` for values outside a format.
     """
-    name, columns, window = network.name, config.columns, config.kernel ** 2
-    if rank < 1:
-        raise ValueError(f"rank={rank}: must be at least 1")
+    name, columns = network.name, config.columns
+    needs = Needs(name, rank, config)
+    if not 1 <= rank <= MAX_RANK:
+        raise ValueError(f"rank={rank}: must be from 1 to {MAX_RANK}")
     if wide and config.activation_bits != 24:
         raise ValueError(f"activation_bits={config.activation_bits}: codes of 8 bits need 24")
-    _need("classes", network.classes, config.classes, "classes", name)
+    needs.field("classes", network.classes, "classes")
+    # Weights lie in windows of the largest kernel: of this design, or of the one that is needed.
+    edge = max(config.kernel, *(max(*layer.kernel, min(max(layer.stride), largest("kernel")))
+                                for layer in network.layers if isinstance(layer, Conv)), 0)
+    needs.field("rows", edge ** 2, f"elements of a window of {edge} x {edge}")
+    window = edge ** 2
     convs: list[LoweredConv] = []
     denses: list[LoweredDense] = []
     taps: list[tuple[str, np.ndarray]] = []
@@ -201,7 +232,7 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
     shape: tuple[int, ...] = network.input_shape
     layers = list(network.layers)
     pixels = -(-int(np.prod(shape)) // 4) * 4
-    _need("image words", 2 * pixels, config.image_depth, "image_depth", name)
+    needs.field("image_depth", 2 * pixels, "image words")
 
     if not isinstance(layers[0], Conv):
         # Dense activations are reached through the array only: by a convolution that changes nothing.
@@ -223,14 +254,15 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
                                 pad_left=layer.pads[1], pad_bottom=layer.pads[2], pad_right=layer.pads[3])
             except ValueError as error:
                 raise ValueError(f"{label}: {error}") from None
-            _need("kernel rows and columns", max(layer.kernel), config.kernel, "kernel", label)
-            _need("image rows and columns", max(h, w, run.rows, run.cols), config.width, "width", label)
-            _need("positions", run.out_height * run.out_width, config.positions, "positions", label)
-            _need("channels", c, 255, "channels (fixed)", label)
-            _need("strides", max(layer.stride), config.kernel, "kernel", label)
-            _need("columns of a max-pool", layer.pool, 4, "pool (fixed)", label)
-            if run.out_height * run.out_width < 4:
-                raise ValueError(f"{label}: {run.out_height * run.out_width} outputs a channel, at least 4 needed")
+            positions = run.out_height * run.out_width
+            needs.field("kernel", max(layer.kernel), "kernel rows or columns", label)
+            needs.field("kernel", max(layer.stride), "steps of a stride", label)
+            needs.field("width", max(h, w, run.rows, run.cols), "image rows or columns", label)
+            needs.field("positions", positions, "outputs a channel", label)
+            needs.fixed(c, CHANNELS, "input channels", label)
+            needs.fixed(layer.pool, POOL, "rows of a max-pool", label)
+            if positions < LEAST_POSITIONS:
+                needs.never(f"{label}: {positions} outputs a channel (at least {LEAST_POSITIONS})")
             weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi, PARAMETER.frac)
             bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, config.activation.frac)
             _check_sums(label, weight, config)
@@ -241,7 +273,7 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
                 tap=None if made_up else len(taps) - 1, weights_at=weights_at, bias_at=len(biases),
                 feature=None if to_dense else feature_at))
             tiles = -(-layer.outputs // columns)
-            words = np.zeros((tiles, c, config.kernel, config.kernel, columns), np.int64)
+            words = np.zeros((tiles, c, edge, edge, columns), np.int64)
             for tile in range(tiles):
                 part = weight[tile * columns:(tile + 1) * columns]
                 words[tile, :, :layer.kernel[0], :layer.kernel[1], :len(part)] = part.transpose(1, 2, 3, 0)
@@ -249,6 +281,7 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
             weights_at += tiles * c * window
             if to_dense:
                 # Positions come one by one, with all their channels.
+                needs.fixed(layer.outputs, LAST_CHANNELS, "output channels before a dense layer", label)
                 flat_order = np.arange(int(np.prod(shape))).reshape(shape[0], -1).T.ravel()
                 dense_at = len(flat_order)
             else:
@@ -279,13 +312,13 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
         padded[:len(bias)] = bias
         biases.extend(padded.reshape(tiles, columns))
 
-    _need("weight words", weights_at, config.weight_depth, "weight_depth", name)
-    _need("bias words", len(biases), config.bias_depth, "bias_depth", name)
-    _need("feature words", feature_at, config.feature_depth, "feature_depth", name)
-    _need("dense activations a sample", dense_at, config.dense_depth, "dense_depth", name)
+    needs.field("weight_depth", weights_at, "weight words")
+    needs.field("bias_depth", len(biases), "bias words")
+    needs.field("feature_depth", feature_at, "feature words")
+    needs.field("dense_depth", dense_at, "dense activations a sample")
 
     parts = -(-rank // config.rank)
-    _need(f"adapters of rank {config.rank}", len(taps) * parts, config.taps, "taps", f"{name} at rank {rank}")
+    needs.adapters(len(taps))
     placed: list[Tap] = []
     block = lane = 0
     for tap_name, order in taps:
@@ -294,7 +327,12 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
                           lanes_at=tuple(lane + part * addresses for part in range(parts))))
         block += placed[-1].blocks
         lane += parts * addresses
-    _need("blocks of cached activations", block, config.blocks, "blocks", name)
-    _need("adapter words a column", lane, config.adapter_depth, "adapter_depth", f"{name} at rank {rank}")
-    return Lowered(config=config, network=network, rank=rank, wide=wide, convs=tuple(convs), denses=tuple(denses),
-                   taps=tuple(placed), weight_words=np.concatenate(weights), bias_words=np.array(biases))
+    needs.field("blocks", block, "blocks of 64 cached activations")
+    needs.fixed(placed[-1].first_block, FIRST_BLOCK, "blocks before the last layer's")
+    needs.field("adapter_depth", lane, "adapter words a column")
+    lowered = Lowered(config=config, network=network, rank=rank, wide=wide, convs=tuple(convs), denses=tuple(denses),
+                      taps=tuple(placed), weight_words=np.concatenate(weights), bias_words=np.array(biases))
+    needs.fixed(lowered.record_scales + lowered.record_codes, RECORD_BEATS,
+                f"beats of {'8' if wide else '4'}-bit codes and their scales a sample")
+    needs.check()
+    return lowered
