@@ -19,8 +19,10 @@ __all__ = ["BAUD", "check", "project_files", "pll", "top_verilog", "tuner_files"
 _HERE = Path(__file__).parent
 BAUD = 1_000_000
 _INPUT_MHZ = 25
-#: The PLL's oscillator runs at 400 to 800 MHz.
+#: The PLL's oscillator runs at 400 to 800 MHz, best near the middle: the loop filter (`top.v`) is that of ecppll, which
+#: aims there too.
 _OSCILLATOR = range(400, 801)
+_MIDDLE_MHZ = 600
 
 
 def pll(mhz: int) -> dict[str, int]:
@@ -29,9 +31,8 @@ def pll(mhz: int) -> dict[str, int]:
     ratio = Fraction(mhz, _INPUT_MHZ)
     if not 25 <= mhz <= 125 or mhz % 5:
         raise ValueError(f"clock_mhz={mhz}: the PLL makes multiples of 5 from 25 to 125 MHz of the board's 25")
-    first = ratio.numerator
-    while first * _INPUT_MHZ not in _OSCILLATOR:
-        first += ratio.numerator
+    first = min((first for first in range(ratio.numerator, _OSCILLATOR.stop, ratio.numerator)
+                 if first * _INPUT_MHZ in _OSCILLATOR), key=lambda first: abs(first * _INPUT_MHZ - _MIDDLE_MHZ))
     second = first * _INPUT_MHZ // mhz
     return {"CLKOP_DIV": first, "CLKOP_PHASE": first // 2, "CLKOS_DIV": second, "CLKOS_PHASE": second // 2}
 

@@ -12,10 +12,11 @@ module gradloom_ulx3s #(
     output wire       wifi_gpio0
 );
     wire raw, clk, locked;
-    // The oscillator runs CLKOP_DIV times as fast as the board's clock, with which CLKOP is compared.
+    // The oscillator runs CLKOP_DIV times as fast as the board's clock, with which CLKOP is compared. nextpnr reads the
+    // loop filter's settings from attributes, and writes 0 for each that is absent; these are ecppll's.
     wire compared;
     (* FREQUENCY_PIN_CLKI = "25", FREQUENCY_PIN_CLKOP = "25", FREQUENCY_PIN_CLKOS = "@MHZ@", ICP_CURRENT = "12",
-       LPF_RESISTOR = "8" *)
+       LPF_RESISTOR = "8", MFG_ENABLE_FILTEROPAMP = "1", MFG_GMCREF_SEL = "2" *)
     EHXPLLL #(
         .PLLRST_ENA("DISABLED"), .INTFB_WAKE("DISABLED"), .STDBY_ENABLE("DISABLED"), .DPHASE_SOURCE("DISABLED"),
         .OUTDIVIDER_MUXA("DIVA"), .OUTDIVIDER_MUXB("DIVB"), .CLKI_DIV(1), .CLKFB_DIV(1), .FEEDBK_PATH("CLKOP"),
