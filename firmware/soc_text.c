@@ -7,10 +7,48 @@
 #include "soc_board.h"
 #endif
 
+/* Text that was kept: its place, the bytes there, and the characters put, which may be more. */
+static char *kept;
+static uint32_t kept_room, kept_length;
+static int keeping;
+
+static void put(char character)
+{
+    gl_board_put(character);
+    if (!keeping)
+        return;
+    if (kept_length < kept_room)
+        kept[kept_length] = character;
+    kept_length++;
+}
+
+void keep_text(char *place, uint32_t room)
+{
+    keeping = place != 0;
+    if (!keeping)
+        return;
+    kept = place;
+    kept_room = room;
+    kept_length = 0;
+}
+
+void put_kept(void)
+{
+    uint32_t i;
+
+    for (i = 0; i < kept_length && i < kept_room; i++)
+        put(kept[i]);
+    if (kept_length > kept_room) {
+        put_text("\nerror: no room for the last ");
+        put_number(kept_length - kept_room);
+        put_text(" characters\n");
+    }
+}
+
 void put_text(const char *text)
 {
     while (*text)
-        gl_board_put(*text++);
+        put(*text++);
 }
 
 void put_hex(uint32_t value)
@@ -19,7 +57,7 @@ void put_hex(uint32_t value)
 
     put_text("0x");
     for (shift = 28; shift >= 0; shift -= 4)
-        gl_board_put("0123456789abcdef"[value >> shift & 15]);
+        put("0123456789abcdef"[value >> shift & 15]);
 }
 
 /* Decimal, by long division in steps of 16 bits: 64-bit division and shifts by a variable would need a library. */
@@ -40,7 +78,7 @@ void put_number(uint64_t value)
         digit[count++] = (char)('0' + rest);
     } while (limb[0] | limb[1] | limb[2] | limb[3]);
     while (count)
-        gl_board_put(digit[--count]);
+        put(digit[--count]);
 }
 
 void put_fixed(uint32_t word, uint32_t fraction)
@@ -50,15 +88,15 @@ void put_fixed(uint32_t word, uint32_t fraction)
     int count;
 
     if (word >> 31) {
-        gl_board_put('-');
+        put('-');
         size = 0u - word;
     }
     put_number(size >> fraction);
-    gl_board_put('.');
+    put('.');
     rest = fraction ? size << (32 - fraction) : 0;
     for (count = 0; count < 6; count++) {
         digits = (uint64_t)rest * 10;
-        gl_board_put((char)('0' + (uint32_t)(digits >> 32)));
+        put((char)('0' + (uint32_t)(digits >> 32)));
         rest = (uint32_t)digits;
     }
 }
@@ -72,6 +110,6 @@ void put_name(volatile const uint32_t *words, uint32_t size)
         character = (char)(words[i / 4] >> i % 4 * 8);
         if (!character)
             break;
-        gl_board_put(character);
+        put(character);
     }
 }

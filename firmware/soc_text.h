@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Text on the board's UART. */
+ * Text on the board's UART, which can be kept and sent again. */
 #ifndef GRADLOOM_SOC_TEXT_H
 #define GRADLOOM_SOC_TEXT_H
 
@@ -14,5 +14,11 @@ void put_fixed(uint32_t word, uint32_t fraction);
 
 /* Up to `size` characters that lie in words, lowest byte first, up to a zero. */
 void put_name(volatile const uint32_t *words, uint32_t size);
+
+/* From here on text is also kept in `room` bytes at `place`. With no place it is kept no longer; what there is, stays. */
+void keep_text(char *place, uint32_t room);
+
+/* Sends the kept text, and a line that says how many characters had no room. */
+void put_kept(void);
 
 #endif

@@ -1,4 +1,5 @@
 """A simulated tuner that runs on its own: what its UART says, and what the bit-exact reference makes it say."""
+import re
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from gradloom.rtl.plan.program import Settings, head_words, words16
 from gradloom.rtl.yosys import yosys_files
 
 from .designs import design
-from .device import build_harness
+from .device import SimulationError, build_harness
 from .reference.loss import softmax_cross_entropy
 from .reference.system import FineTune, fill_cache, fine_tune, logits
 from .uart import Talker
@@ -21,7 +22,9 @@ from .uart import Talker
 __all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_lines"]
 
 _BENCH = Path(__file__).resolve().parent / "bench"
-_DIVISOR = 4
+#: Bits are sent slower than the processor makes characters, so that they follow each other as on the board.
+_DIVISOR = 24
+_REPEAT = re.compile(r"repeat (\d+) of the lines since power-up:")
 
 
 def build_tuner(config: Config, plan: OnChip, directory: Path, *, memory_bytes: int,
@@ -52,13 +55,53 @@ def build_netlist(directory: Path, *, divisor: int, tell: Callable[[str], None] 
 
 
 class SimulatedTuner(Talker):
-    """A simulated tuner just out of reset.
+    """A simulated tuner whose PLL locks ``lock_after`` cycles after power-up; None: once ``locked`` is set.
+
+    Its inputs are ``locked`` and ``away``: nobody listens to the UART.
 
     ``program``: what :func:`build_tuner` made; ``directory``: where ``memory.mem`` and ``tuner_image.mem`` are.
     """
 
-    def __init__(self, program: Path, directory: Path) -> None:
+    def __init__(self, program: Path, directory: Path, *, lock_after: int | None = 100) -> None:
         super().__init__(program, directory=directory)
+        if lock_after is not None:
+            self.rest(lock_after)
+            self.set("locked", 1)
+
+    def rest(self, cycles: int) -> None:
+        """Runs so long; :class:`SimulationError` if a byte is heard meanwhile."""
+        self._ask(f"g {cycles:x}")
+        spent, state, count = self._answer()
+        heard = self._bytes(count)
+        self.cycles += spent
+        if state or heard:
+            raise SimulationError(f"the UART was to rest, and sent {heard!r}" if heard else f"state {state:#x}")
+
+    def join(self) -> None:
+        """Somebody listens who was ``away``: perhaps from the middle of a byte, with wrong bytes until the line
+        rests."""
+        self.set("late", 1)
+        self.set("away", 0)
+
+    @property
+    def pulses(self) -> int:
+        """Of the design's own clock so far; it stops while the PLL is not locked."""
+        return self._state()[0]
+
+    @property
+    def running(self) -> bool:
+        """Whether the lamp is on that says so."""
+        return bool(self._state()[1])
+
+    def _state(self) -> list[int]:
+        self._ask("c")
+        return self._answer()
+
+    def repeated(self, cycles: int = 1 << 28) -> tuple[int, list[str]]:
+        """The next repeat that is heard from its first line on: its number, and its lines."""
+        while not (found := _REPEAT.fullmatch(self.hear(cycles))):
+            pass
+        return int(found[1]), list(self.told(cycles))
 
     def told(self, cycles: int = 1 << 28) -> Iterable[str]:
         """Lines of the UART up to ``done`` or ``failed``; :class:`SimulationError` if one takes so many cycles."""

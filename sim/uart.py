@@ -44,7 +44,7 @@ class Talker(Harness):
             cycles -= spent
             if cycles <= 0 and not text.endswith(b"\n"):
                 raise SimulationError(f"the UART is silent after {text!r}")
-        # A processor that was restarted may have left half a byte on the line.
+        # A processor that was restarted, or a listener who joined late, leaves half a byte on the line.
         line = text.decode("ascii", errors="replace").rstrip("\n")
         self.lines.append(line)
         if self._tell is not None:

@@ -11,10 +11,12 @@ from .lowering import lower
 from .onchip import OnChip, plan_onchip, samples_of_block
 from .schedule import initial_adapters
 
-__all__ = ["MEMORY_BYTES", "digits_data", "digits_plan", "workload_on"]
+__all__ = ["MEMORY_BYTES", "PAUSE_SECONDS", "digits_data", "digits_plan", "workload_on"]
 
 #: Memory in block RAM of the ULX3S's design.
 MEMORY_BYTES = 1 << 17
+#: From the end of the lines on the UART to their next repeat.
+PAUSE_SECONDS = 2
 #: Blocks of samples to learn from and to judge by.
 TRAIN_BLOCKS, TEST_BLOCKS = DIGITS.samples // DIGITS.batch, DIGITS.judged // DIGITS.batch
 
@@ -33,8 +35,9 @@ def digits_data(samples: int, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: 
 
 def digits_plan(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS,
                 epochs: int = DIGITS.epochs, memory: int = MEMORY_BYTES, rank: int = DIGITS.rank,
-                wide: bool = False) -> OnChip:
-    """What the memory of a design holds at power-up; :class:`ValueError` says what does not fit."""
+                wide: bool = False, pause: int | None = None) -> OnChip:
+    """What the memory of a design holds at power-up; :class:`ValueError` says what does not fit. ``pause``: in cycles,
+    else :data:`PAUSE_SECONDS`."""
     network = load_pretrained(DIGITS.network)
     lowered = lower(network, config, rank, wide=wide)
     data = digits_data(samples_of_block(lowered), train_blocks=train_blocks, test_blocks=test_blocks)
@@ -43,4 +46,5 @@ def digits_plan(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks
     return plan_onchip(
         lowered, network.pixel_map.words(images, config.activation), np.concatenate([data.y_train, data.y_test]),
         train=len(data.x_train), epochs=epochs, rate=DIGITS.lr, memory=memory,
+        pause=PAUSE_SECONDS * config.clock_mhz * 10 ** 6 if pause is None else pause,
         a=[PARAMETER.encode(m) for m, _ in start], b=[PARAMETER.encode(m) for _, m in start])

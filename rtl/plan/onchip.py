@@ -45,7 +45,8 @@ class OnChip:
 
     ``image``: its bytes, whole beats. ``stages``: what the firmware runs, in order. ``parts``: microbatches of a block,
     of ``rows`` samples each, which make a step of the training. ``lanes``, ``b``: offsets and bytes of the adapter.
-    ``programs``: where each begins, and what it is; ``adapters``: what it starts from; ``sizes``: bytes by what they
+    ``pause``: cycles from the end of the firmware's lines to the next repeat. ``programs``: where each begins, and what
+    it is; ``adapters``: what it starts from; ``sizes``: bytes by what they
     hold.
     """
 
@@ -60,6 +61,7 @@ class OnChip:
     image: bytes = field(repr=False)
     lanes: tuple[int, int]
     b: tuple[int, int]
+    pause: int
     programs: dict[str, tuple[int, Assembler]] = field(repr=False)
     sizes: dict[str, int]
     adapters: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] = field(repr=False)
@@ -103,7 +105,7 @@ def _place(lowered: Lowered) -> int:
 
 
 def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, train: int, epochs: int, rate: float,
-                a: Sequence[np.ndarray], b: Sequence[np.ndarray], memory: int) -> OnChip:
+                a: Sequence[np.ndarray], b: Sequence[np.ndarray], memory: int, pause: int) -> OnChip:
     """Plans a fine-tune on the first ``train`` images, judged before and after by the others.
 
     Parameters
@@ -116,6 +118,8 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
         Of each tap, ``[rank, elements]`` (NCHW order) and ``[classes, rank]``.
     memory : int
         Bytes that there are.
+    pause : int
+        Cycles from the end of the firmware's lines to the next repeat, below 2^32.
     """
     config = lowered.config
     rows, count, held = config.rows, len(images), samples_of_block(lowered)
@@ -127,6 +131,8 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
         raise ValueError(f"train={train}: must be below samples={count}, the others judge the result")
     if epochs < 1:
         raise ValueError(f"epochs={epochs}: must be at least 1")
+    if not 0 < pause < 1 << 32:
+        raise ValueError(f"pause={pause}: must be from 1 to 2^32 - 1 cycles")
     scale = learning_scale(rate, held)
 
     # A block: a place for each sample's image, then record; labels of each microbatch; the losses of its last step.
@@ -217,7 +223,7 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
              "adapter": lanes[1] + head[1], "programs": sum(len(asm.code) for _, asm in programs.values())}
     if len(image) > memory:
         raise ValueError(f"samples={count}: the fine-tune needs {len(image)} bytes of memory, there are {memory}")
-    header = _MAGIC + struct.pack("<4I", len(image), len(stages), lanes[0], (lanes[1] + head[1]) // 4)
+    header = _MAGIC + struct.pack("<5I", len(image), len(stages), lanes[0], (lanes[1] + head[1]) // 4, pause)
     for stage in stages:
         at, asm = programs[stage.program]
         header += struct.pack("<8s6I", stage.name.encode("ascii"), at, len(asm), stage.block, stage.blocks,
@@ -225,4 +231,4 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
     image[:len(header)] = header
     return OnChip(lowered=lowered, stages=stages, rows=rows, parts=parts, train_blocks=train_blocks,
                   test_blocks=blocks - train_blocks, epochs=epochs, scale=scale, image=bytes(image), lanes=lanes,
-                  b=head, programs=programs, adapters=(a, b), sizes=sizes)
+                  b=head, pause=pause, programs=programs, adapters=(a, b), sizes=sizes)

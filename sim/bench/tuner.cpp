@@ -3,8 +3,12 @@
 //   g CYCLES             -> "SPENT STATE COUNT"    runs so long, or to the end of a line on the UART, or till something
 //                                                  is wrong; COUNT bytes of the UART follow. STATE: 1 the processor has
 //                                                  stopped, 2 an access failed, 8 a frame is broken
+//   s NAME VALUE         -> "ok"                   an input: locked (0 at first) or away; or late: broken frames and
+//                                                  bytes are the listener's own fault
+//   c                    -> "PULSES RUNNING"       of the design's clock so far; the lamp
 //   q                                              ends
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 #include "Vtuner.h"
@@ -22,11 +26,13 @@ static void tick() {
 int main(int argc, char **argv) {
     Verilated::commandArgs(argc, argv);
     top = new Vtuner;
-    top->rst = 1;
+    top->locked = 0;
+    top->away = 1;
     for (int n = 0; n < 16; ++n) tick();
-    top->rst = 0;
+    top->away = 0;
 
-    char line[256];
+    char line[256], name[32];
+    bool late = false;
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long a = 0;
         switch (line[0]) {
@@ -39,12 +45,23 @@ int main(int argc, char **argv) {
                 tick();
                 ++spent;
                 if (top->heard) text.push_back(static_cast<char>(top->byte_heard));
-                state = top->trap | top->fault << 1 | top->broken << 3;
+                state = top->trap | top->fault << 1 | (top->broken && !late) << 3;
             }
             printf("%llx %x %zx\n", spent, state, text.size());
             fwrite(text.data(), 1, text.size(), stdout);
             break;
         }
+        case 's':
+            if (sscanf(line + 1, "%31s %llx", name, &a) != 2) return 2;
+            if (!strcmp(name, "locked")) top->locked = a;
+            else if (!strcmp(name, "away")) top->away = a;
+            else if (!strcmp(name, "late")) late = a;
+            else return 2;
+            printf("ok\n");
+            break;
+        case 'c':
+            printf("%x %x\n", top->pulses, top->running);
+            break;
         case 'q':
             delete top;
             return 0;

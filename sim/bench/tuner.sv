@@ -1,15 +1,18 @@
-// A board's design that fine-tunes on its own, and somebody who listens to its UART: what tuner.cpp drives. The PLL is
-// a wire: one cycle of `clk` is one of the design. With NETLIST the design comes as it left synthesis.
+// A board's design that fine-tunes on its own, and a listener at its UART: what tuner.cpp drives. The PLL is a wire: one
+// cycle of `clk` is one of the design. Its lock is an input. With NETLIST the design comes as it left synthesis.
 module tuner #(
     parameter int DIVISOR = 4
 ) (
     input  logic clk,
-    input  logic rst,
+    input  logic locked,      // what the PLL says
+    input  logic away,        // nobody listens
     output logic heard,
     output logic [7:0] byte_heard,
     output logic broken,     // a frame without its stop bit
     output logic trap,
-    output logic fault
+    output logic fault,
+    output logic running,    // the lamp
+    output logic [31:0] pulses  // of the design's clock
 );
     logic [7:0] led;
     logic txd;
@@ -19,13 +22,16 @@ module tuner #(
 `else
     gradloom_ulx3s #(.DIVISOR(DIVISOR)) board (.clk_25mhz(clk), .led, .ftdi_rxd(txd), .wifi_gpio0());
 `endif
+    assign running = led[0];
     assign trap = led[1];
     assign fault = led[2];
 
-    uart_listener #(.DIVISOR(DIVISOR)) listener (.clk, .rst, .txd, .heard, .byte_heard, .broken);
+    uart_listener #(.DIVISOR(DIVISOR)) listener (.clk, .rst(away), .txd, .heard, .byte_heard, .broken);
+
+    initial pulses = 0;
+    always_ff @(posedge board.gate.CLKO) pulses <= pulses + 1;
 endmodule
 
-// The PLL, locked from the start.
 module EHXPLLL #(
     parameter PLLRST_ENA = "", parameter INTFB_WAKE = "", parameter STDBY_ENABLE = "", parameter DPHASE_SOURCE = "",
     parameter OUTDIVIDER_MUXA = "", parameter FEEDBK_PATH = "", parameter CLKOP_ENABLE = "",
@@ -38,7 +44,7 @@ module EHXPLLL #(
 );
     assign CLKOP = CLKI;
     assign CLKOS = CLKI;
-    assign LOCK = 1'b1;
+    assign LOCK = $root.tuner.locked;
 endmodule
 
 // A clock that goes on or stops between its pulses.

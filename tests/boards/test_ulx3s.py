@@ -8,6 +8,7 @@ import sys
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ from gradloom.boards.ulx3s import tools as flow
 from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner_files
 from gradloom.boards.ulx3s.ram import ram_verilog
 from gradloom.rtl.cli_verbs import generate
-from gradloom.rtl.plan.digits import digits_data, digits_plan
-from gradloom.rtl.plan.onchip import BLOCK
+from gradloom.rtl.plan.digits import PAUSE_SECONDS, digits_data, digits_plan
+from gradloom.rtl.plan.onchip import BLOCK, OnChip
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.soc import tuner_sources
 from gradloom.rtl.yosys import run_yosys, yosys_files
@@ -379,8 +380,9 @@ def test_the_image_holds_what_the_firmware_reads():
     plan = digits_plan(CONFIG, epochs=2, **SMALL)
     words = [int.from_bytes(plan.image[at:at + 4], "little") for at in range(0, BLOCK, 4)]
     assert plan.image[:4] == b"GLTN" and words[1] == len(plan.image) and words[2] == len(plan.stages)
+    assert words[5] == plan.pause == 2 * 75_000_000
     for index, stage in enumerate(plan.stages):
-        name, _, program, commands, block, blocks, runs, losses = words[5 + 8 * index:13 + 8 * index]
+        name, _, program, commands, block, blocks, runs, losses = words[6 + 8 * index:14 + 8 * index]
         assert name.to_bytes(4, "little").rstrip(b"\0") == stage.name.encode()[:4]
         at, asm = plan.programs[stage.program]
         assert (program, commands) == (at, len(asm)) and plan.image[at:at + len(asm.code)] == asm.code
@@ -389,18 +391,87 @@ def test_the_image_holds_what_the_firmware_reads():
             for n, line in enumerate(plan.text().splitlines())].count(False) == 0
 
 
-def test_the_uart_says_what_the_reference_says(tmp_path):
-    """The board's top in simulated RTL, from power-up to the last line, on real digits."""
-    plan = digits_plan(CONFIG, epochs=2, **SMALL)
-    program = build_tuner(CONFIG, plan, tmp_path, memory_bytes=BOARD.memory_bytes)
-    tuner = SimulatedTuner(program, tmp_path)
+#: Two seconds of the board are so many cycles of the simulation.
+PAUSE = PAUSE_SECONDS * CONFIG.clock_mhz * 1000
+
+
+class Heard(NamedTuple):
+    """What a listener hears who is there from power-up on, to the end of the second repeat."""
+    program: Path
+    folder: Path
+    plan: OnChip
+    lines: list[str]
+    told_at: int      # cycles to the end of the lines
+    repeated_at: int  # ... to the first line of the first repeat
+    middle: int       # ... to the middle of another of its lines
+    repeats: list[list[str]]
+    pulses: int       # of the design's clock, to the end
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory):
+    """The board's top in simulated RTL, from power-up on, with real digits."""
+    folder = tmp_path_factory.mktemp("tuner")
+    plan = digits_plan(CONFIG, epochs=2, pause=PAUSE, **SMALL)
+    program = build_tuner(CONFIG, plan, folder, memory_bytes=BOARD.memory_bytes)
+    tuner = SimulatedTuner(program, folder)
     try:
-        lines = list(tuner.told(1 << 22))
+        lines, told_at = list(tuner.told(1 << 22)), tuner.cycles
+        while not tuner.hear(1 << 20).startswith("repeat 1 "):
+            pass
+        repeated_at = tuner.cycles
+        first = [tuner.hear(1 << 14)]
+        begin = tuner.cycles
+        first.append(tuner.hear(1 << 14))
+        middle = tuner.cycles + (tuner.cycles - begin) // 2
+        repeats = [[*first, *tuner.told(1 << 14)]]
+        number, second = tuner.repeated(1 << 20)
+        assert number == 2
+        return Heard(program, folder, plan, lines, told_at, repeated_at, middle, [*repeats, second], tuner.pulses)
     finally:
         tuner.close()
-    told = [line for line in lines if not line.startswith("cycles: ")]
-    assert told == expected_lines(plan, digits_data(plan.samples, **SMALL))
-    assert re.fullmatch(r"cycles: \d+", lines[-2]) and lines[-1] == "done"
+
+
+def test_the_uart_says_what_the_reference_says(heard):
+    told = [line for line in heard.lines if not line.startswith("cycles: ")]
+    assert told == expected_lines(heard.plan, digits_data(heard.plan.samples, **SMALL))
+    assert re.fullmatch(r"cycles: \d+", heard.lines[-2]) and heard.lines[-1] == "done"
+
+
+def test_the_uart_repeats_all_lines_after_each_pause(heard):
+    assert heard.repeats == [heard.lines, heard.lines]
+    # The pause, an empty line and the repeat's first.
+    assert PAUSE < heard.repeated_at - heard.told_at < 1.08 * PAUSE
+
+
+def test_a_late_listener_hears_all_lines_though_the_lock_came_late_and_was_lost_once(heard):
+    """Nothing of the design moves before the PLL locks and while the lock is lost. Nobody listens for the first two
+    seconds, and the listener joins in the middle of a byte."""
+    late, lost = 5_000, 3_000
+    tuner = SimulatedTuner(heard.program, heard.folder, lock_after=None)
+    try:
+        tuner.rest(late)
+        assert tuner.pulses == 0 and not tuner.running
+        tuner.set("locked", 1)
+        tuner.rest(17)
+        assert tuner.pulses == 0 and not tuner.running
+        tuner.rest(23)
+        assert 20 <= tuner.pulses <= 22 and tuner.running
+        tuner.set("away", 1)
+        tuner.rest(heard.told_at // 2)
+        tuner.set("locked", 0)
+        tuner.rest(4)
+        stopped = tuner.pulses
+        tuner.rest(lost)
+        assert tuner.pulses == stopped
+        tuner.set("locked", 1)
+        tuner.rest(heard.middle + late + lost - tuner.cycles)
+        tuner.join()
+        number, lines = tuner.repeated(1 << 20)
+        assert number == 2 and lines == heard.lines and tuner.pulses == heard.pulses
+        assert tuner.lines[0] not in lines  # the rest of a line, or worse
+    finally:
+        tuner.close()
 
 
 def test_the_simulated_files_are_the_projects(design):
