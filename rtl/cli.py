@@ -653,9 +653,15 @@ def monitor(
     port: Annotated[
         str | None, _usual(metavar="TTY", help="Serial port of the board.", usual="the only one on USB")
     ] = None,
-    baud: Annotated[int, typer.Option(metavar="N", help="Bits a second.")] = 115_200,
+    baud: Annotated[
+        int, typer.Option(metavar="N", help="Bits a second: 1000000 for the ULX3S, 115200 for the others.")
+    ] = 115_200,
 ) -> None:
-    """Show what the board says on its UART, until Ctrl-C."""
+    """Show what the board says on its UART, until Ctrl-C.
+
+    The ULX3S repeats all its lines every 2 s, so it does not matter how late the port is opened. Of a first line that
+    was under way only the rest appears, or characters that nobody sent.
+    """
     from gradloom.boards.monitor import monitor as listen
 
     def write(text: str) -> None:
