@@ -205,7 +205,8 @@ class PostProcess(wiring.Component):
                     near.eq(Cat(Mux(beyond | cut, 0, total[:self.fmt.width - 1]), sign & ~cut)),
                     high.eq(beyond & ~sign), over.eq(beyond),
                     low.eq(Mux(high, (1 << self.fmt.width - 1) - 1, near[:-1])), negative.eq(near[-1]),
-                    counts[n].eq(valid[1] & tags[1].counts & (n <= tags[1].final)),
+                    # Lane 0 always is the run's.
+                    counts[n].eq(valid[1] & tags[1].counts & ((n <= tags[1].final) if n else 1)),
                     clipped[n].eq(over & counts[n]),
                 ]
             word = Cat(low, negative).as_signed()

@@ -51,7 +51,7 @@ def planned(config, task):
 def reason(error):
     """Why a network is refused, without its numbers; a name of a size and a bound are in it."""
     said = str(error)
-    bound = re.search(r"\bneeds?\b|\bneeded\b|must|at least|may reach|outside", said)
+    bound = re.search(r"\bneeds?\b|\bneeded\b|must|at least|at most|may reach|outside", said)
     assert bound and re.search(r"\d", said.split(" ", 1)[1]), said
     return re.sub(r"^\S+ |\d+", lambda found: "N" if found[0].isdigit() else "", said)[:60]
 
