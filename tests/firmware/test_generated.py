@@ -54,8 +54,9 @@ def test_a_command_that_does_not_fit_its_fields_is_refused(change, message):
 def test_the_host_needs_neither_generator_nor_hdl():
     """A board has numpy; anything else would have to be installed there."""
     import ast
-    host = {"__future__", "abc", "argparse", "collections", "ctypes", "dataclasses", "enum", "functools", "mmap", "numpy",
-            "os", "pathlib", "platform", "pynq", "re", "select", "struct", "sys", "threading", "time", "typing", "zlib"}
+    host = {"__future__", "abc", "argparse", "collections", "ctypes", "dataclasses", "enum", "functools", "mmap",
+            "numpy", "os", "pathlib", "platform", "pynq", "re", "select", "struct", "sys", "threading", "time",
+            "typing", "zlib"}
     for file in FOLDER.glob("*.py"):
         if file.name in ("generate.py", "soc_image.py"):  # tools of the generator's side
             continue
