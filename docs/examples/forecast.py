@@ -1,10 +1,11 @@
-"""Forecast of the preset's workload, cycles by phase: ``python docs/examples/forecast.py [--json]``.
+"""Forecast of the preset's workload, cycles by phase: ``python docs/examples/forecast.py [--latency N] [--json]``.
 
-1,024 images, 10 epochs, batches of 20. A forecast: it follows commands through queues, tokens and units,
-on memory of fixed latency; nothing is simulated. Values do not matter to time: images and adapters are zeros.
+1,024 images, 10 epochs, batches of 20. A forecast: it follows commands through queues, tokens and units, on memory that
+answers a read in ``--latency`` cycles and never stalls; nothing is simulated. Values do not matter to time: images and
+adapters are zeros.
 """
+import argparse
 import json
-import sys
 
 import numpy as np
 
@@ -16,14 +17,20 @@ from gradloom.sim.perf import forecast
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Forecast of the preset's workload.")
+    parser.add_argument("--latency", type=int, default=40, help="cycles in which memory answers a read (default: 40)")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    if asked.latency < 1:
+        parser.error(f"--latency={asked.latency}: must be at least 1")
     network = load_pretrained()
     lowered = lower(network, Config(), 4)
     images, labels = np.zeros((1024, *network.input_shape), np.int64), np.zeros(1024, np.int64)
     a = [np.zeros((4, n), np.int64) for n in network.taps]
     b = [np.zeros((network.classes, 4), np.int64) for _ in network.taps]
     plan = plan_finetune(lowered, Settings(samples=1024), images, labels, a, b)
-    result = forecast(plan)
-    if "--json" in sys.argv[1:]:
+    result = forecast(plan, read_latency=asked.latency)
+    if asked.json:
         print(json.dumps({"total": result.total, "milliseconds": 1e3 * result.seconds, "commands": plan.commands,
                           "phases": result.phases}, indent=2, default=int))
         return

@@ -177,6 +177,17 @@ def test_bad_parameters_are_refused(more, message):
         train_adapters(Cache(taps=taps, logits=base), labels, adapters, **more)
 
 
+def test_a_loss_that_is_not_finite_ends_it_with_the_adapters_before():
+    adapters, taps, base, labels = problem()
+    # Logits overflow float64 in the second step, adapters do not.
+    train = Cache(taps=[tap * 1e250 for tap in taps], logits=base)
+    losses, trained = train_adapters(train, labels, adapters, lr=1e-220, batch=len(labels), epochs=5)
+    assert len(losses) == 1 and np.isfinite(losses).all()
+    for pair, start in zip(trained, adapters):
+        for one, other in zip(pair, start):
+            np.testing.assert_array_equal(one, other)
+
+
 def test_the_fine_tune_reaches_the_papers_accuracy():
     data = default_split(0, degrees=90).limited(test=2000)
     result = finetune_float(load_pretrained(), data, seed=0, dtype=np.float32)
