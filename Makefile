@@ -6,6 +6,7 @@
 #   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
 #   make proofs  setup, a SAT solver, and all proofs
 #   make ecp5    setup, and place-and-route for the ULX3S
+#   make cluster  setup, and the client of a Dask cluster for sweeps
 #   make evidence  all of them, and the figures that the documentation quotes (most of an hour on two cores)
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
@@ -16,6 +17,7 @@ LLM_READY := $(VENV)/.ready-llm
 FIRMWARE_READY := $(VENV)/.ready-firmware
 PROOFS_READY := $(VENV)/.ready-proofs
 ECP5_READY := $(VENV)/.ready-ecp5
+CLUSTER_READY := $(VENV)/.ready-cluster
 JOBS ?= 2
 # Parts of `make evidence`, the longest first.
 EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz toggles-kv260 toggles-genesys2 toggles ledger pythons
@@ -27,7 +29,7 @@ install() { if $(BIN)/python -m uv --version >/dev/null 2>&1; \
 	    else $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$@"; fi; }; install
 endef
 
-.PHONY: setup llm firmware proofs ecp5 test lint types unit coverage demo evidence lock clean \
+.PHONY: setup llm firmware proofs ecp5 cluster test lint types unit coverage demo evidence lock clean \
     $(EVIDENCE:%=evidence-%)
 
 setup: $(READY)
@@ -67,6 +69,12 @@ proofs: $(PROOFS_READY)
 
 $(PROOFS_READY): $(READY)
 	@$(INSTALL) -c requirements.lock -e '.[dev,proofs]'
+	@touch $@
+
+cluster: $(CLUSTER_READY)
+
+$(CLUSTER_READY): $(READY)
+	@$(INSTALL) -c requirements.lock -e '.[dev,cluster]'
 	@touch $@
 
 ecp5: $(ECP5_READY)

@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
     app.command(
         "sweep",
-        epilog="Example: gradloom sweep digits-ulx3s --rank 1,2,4,8 --mesh 12x2,12x4,12x8 --accuracy -o sweep\n\n"
+        epilog="Example: gradloom sweep digits-ulx3s --rank 1,2,4 --mesh 4x4,8x4 --accuracy -o sweep\n\n"
         "Example: gradloom sweep instantft-kv260 --rank 2,4,8 --codes nf4,int8 --area synthesis -o sweep"
     )(_sweep_verb)
 

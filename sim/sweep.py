@@ -134,7 +134,8 @@ def _cluster(address: str) -> Iterator[_Measured]:
     try:
         from distributed import Client, as_completed
     except ImportError:
-        raise ValueError(f"scheduler={address}: needs the package distributed: pip install gradloom[cluster]") from None
+        raise ValueError(f"scheduler={address}: needs the package distributed: make cluster in the clone, or pip "
+                         "install distributed") from None
     try:
         client = Client(address, timeout=10)
     except (OSError, ValueError) as error:

