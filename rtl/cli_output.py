@@ -3,10 +3,11 @@
 import contextlib
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["print_json", "progress_bar", "say", "table"]
+__all__ = ["print_json", "progress_bar", "say", "table", "working"]
 
 
 def say(text: str) -> None:
@@ -98,7 +99,8 @@ def _shrunk(widths: dict[str, int], least: dict[str, int], room: int) -> dict[st
 
 @contextlib.contextmanager
 def progress_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
-    """``progress(done, total, text)`` on the error stream: a bar on a terminal, a line a tenth elsewhere.
+    """``progress(done, total, text)`` on the error stream: a bar on a terminal, a line a tenth elsewhere, and dots
+    where nothing is said for some seconds.
 
     A ``total`` of 0: nobody knows.
     """
@@ -113,9 +115,10 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None
             tenth = 10 * done // total if total else -1
             if (text, tenth) != last:
                 last = text, tenth
-                print(text if tenth < 0 else f"{text}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+                pulse.line(text if tenth < 0 else f"{text}: {done:,} of {total:,}")
 
-        yield lines
+        with _Pulse() as pulse:
+            yield lines
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -128,3 +131,63 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None
             bar.update(task, completed=done, total=total or None, description=text)
 
         yield update
+
+
+@contextlib.contextmanager
+def working(text: str, quiet: bool) -> Iterator[None]:
+    """Says ``text`` on the error stream while the block goes on: at once on a terminal, elsewhere if it takes long."""
+    if quiet:
+        yield
+    elif sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(text):
+            yield
+    else:
+        with _Pulse(text):
+            yield
+
+
+class _Pulse:
+    """Lines on the error stream, and after each silence of some seconds a dot: who reads a log sees that work goes on.
+
+    ``first`` is said before the first dot, if there is one.
+    """
+
+    seconds = 4.0
+
+    def __init__(self, first: str = "") -> None:
+        self._first, self._open = first, False
+        self._said, self._over = threading.Event(), False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> "_Pulse":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over = True
+        self._said.set()
+        self._thread.join()
+        self._end()
+
+    def line(self, text: str) -> None:
+        with self._lock:
+            self._end()
+            print(text, file=sys.stderr, flush=True)
+        self._said.set()
+
+    def _beat(self) -> None:
+        while not self._over:
+            if self._said.wait(self.seconds):
+                self._said.clear()
+                continue
+            with self._lock:
+                print(self._first or ".", end="", file=sys.stderr, flush=True)
+                self._first, self._open = "", True
+
+    def _end(self) -> None:
+        if self._open:
+            print(file=sys.stderr, flush=True)
+            self._open = False

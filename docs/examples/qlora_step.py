@@ -8,11 +8,13 @@ what is spent on turning tiles is not among them.
 """
 import argparse
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from gradloom.rtl.cli_output import progress_bar
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.lora import load_lora
 from gradloom.rtl.plan.descent import AdamW
@@ -55,32 +57,44 @@ def main() -> None:
     for flag in ("head", "forecast", "json"):
         parser.add_argument(f"--{flag}", action="store_true")
     asked = parser.parse_args()
+    with progress_bar(asked.json) as progress:
+        said = measured(asked, (lambda text: progress(0, 0, text)) if progress else lambda text: None)
+    if asked.json:
+        print(json.dumps(said, indent=2))
+        return
+    for name, value in said.items():
+        print(f"{name:18} {value:,}" if type(value) is int else f"{name:18} {value}")
+
+
+def measured(asked: argparse.Namespace, tell: Callable[[str], object]) -> dict[str, Any]:
+    """The step's figures; ``tell`` hears what is done."""
+    tell("reading the model")
     config = PRESETS[PRESET].config
     training = prepared(asked.tokens, asked.layers, asked.head)
+    tell("step in floating point, for the exponents")
     frac = training.fracs(largest(training.exact()), headroom=1)
     layout = Layout()
     place_frozen(training, layout)
+    tell("forecast")
     told = forecast_linear(lower(training.operations, frac, layout, config).instructions, config=config,
                            read_latency=asked.latency)
     wanted = wanted_cycles(training, config.subtiles, config.columns)
     said = {"tokens": asked.tokens, "layers": asked.layers, "head": asked.head, "forecast": told.total,
             "busy": wanted / told.total, "read_beats": told.read_beats, "write_beats": told.write_beats}
     if not asked.forecast:
+        tell("reference")
         reference = training.integers(frac)
         machine = StepMachine(config, memory_bytes=memory_needed(training, frac, config),
-                              tell=lambda text: print(text, file=sys.stderr))
+                              tell=tell)
         machine.device.set("read_latency", asked.latency)
+        tell("simulated RTL")
         run = machine.run(training, frac)
         machine.close()
         said |= {"cycles": run.counters.cycles, "busy": wanted / run.counters.cycles, "tensors": len(run.values),
                  "words": sum(words.size for words in run.values.values()),
                  "equal": all(np.array_equal(words, reference.values[name]) for name, words in run.values.items()),
                  "loss": run.loss, "loss_of_reference": reference.mean_loss, "saturated": run.counters.saturated}
-    if asked.json:
-        print(json.dumps(said, indent=2))
-        return
-    for name, value in said.items():
-        print(f"{name:18} {value:,}" if type(value) is int else f"{name:18} {value}")
+    return said
 
 
 if __name__ == "__main__":

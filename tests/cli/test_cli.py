@@ -288,3 +288,48 @@ def test_many_columns_go_into_several_tables(monkeypatch, capsys):
     out = capsys.readouterr().out
     assert out.startswith("a title\n") and max(map(len, out.splitlines())) <= 40
     assert out.count("abc") == 4 and all(f"1,000,000,00{n}" in out for n in range(6)) and out.count("y") == 60
+
+
+def test_no_silence_is_long(monkeypatch, capsys):
+    """A dot after each silence, and the text of a verb that had said nothing; nothing of what is quick, nor of JSON."""
+    import time
+
+    from gradloom.rtl import cli_output
+
+    monkeypatch.setattr(cli_output._Pulse, "seconds", 0.2)
+    with cli_output.progress_bar(quiet=False) as progress:
+        progress(0, 0, "first")
+        time.sleep(0.7)
+        progress(1, 2, "second")
+    lines = capsys.readouterr().err.splitlines()
+    assert (lines[0], lines[2:]) == ("first", ["second: 1 of 2"]) and 2 <= len(lines[1]) == lines[1].count(".")
+    with cli_output.working("weaving", quiet=False):
+        time.sleep(0.5)
+    assert capsys.readouterr().err.startswith("weaving")
+    with cli_output.working("weaving", quiet=False):
+        pass
+    with cli_output.working("weaving", quiet=True):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("verb", [("generate", "mesh", "-o", "d"), ("report", "d"), ("compare", "--limit", "20"), (
+    "run", "mesh", "--input", "i.npz", "--output", "o.npz"), ("predict", "instantft-kv260")], ids=lambda verb: verb[0])
+def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path, verb):
+    """Whatever the verb then says: its part of the work is inside."""
+    import contextlib
+
+    from gradloom.rtl import cli
+
+    class Entered(ValueError):
+        pass
+
+    @contextlib.contextmanager
+    def working(text, quiet):
+        raise Entered(f"entered: {text}")
+        yield
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "working", working)
+    code, _, err = run(*verb)
+    assert code == 2 and "entered: " in err
