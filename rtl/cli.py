@@ -253,7 +253,9 @@ def finetune(
     ] = None,
     optimizer: Annotated[str | None, _language(help="adamw or sgd.", usual="adamw")] = None,
     steps: Annotated[int | None, _language(help="Updates of the adapters.", usual="8")] = None,
-    seq: Annotated[int | None, _language(help="Tokens of the text in a step.", usual="64")] = None,
+    seq: Annotated[
+        int | None, _language(help="Tokens of a window of the text; the rest at its end is left out.", usual="64")
+    ] = None,
     accumulate: Annotated[
         int | None, _language(metavar="N", help="Texts whose gradients are summed for an update.", usual="1")
     ] = None,

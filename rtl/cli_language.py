@@ -125,6 +125,9 @@ def say_tuned(metrics: dict[str, Any], output: Path) -> None:
         f"loss {metrics['loss_before']:.4f} before, [bold]{after}[/bold] after "
         f"{metrics['steps']} steps; results are in {output}"
     )
+    if metrics["tokens_left_out"]:
+        say(f"windows of {metrics['seq']} tokens: {metrics['windows']:,}; the last {metrics['tokens_left_out']:,} of "
+            f"the text's {metrics['tokens']:,} tokens are left out")
     if metrics["engine"] != "float":
         say(f"in the machine's integers, {metrics['saturated']:,} words clipped")
     if metrics["cycles"]:

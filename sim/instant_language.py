@@ -39,7 +39,7 @@ def bound(config: LinearConfig, engine: str) -> int:
 def tune(frozen: Frozen, adapters: dict[int, Adapter], texts: Sequence[Sequence[int]], steps: int,
          rule: float | AdamW | Optimizer, *, rows: int, config: LinearConfig | None,
          progress: Callable[[int, int, str], None]) -> tuple[InstantTrainer, list[StepResult], str | None]:
-    """``steps`` updates, from ``texts`` in turn; with a ``config`` in RTL. The first text must be the longest.
+    """``steps`` updates, from ``texts`` in turn; with a ``config`` in RTL. All texts have the same length.
 
     A loss or an adapter that is not finite ends it early, without the update that led there; see
     :func:`~.trainer.as_far_as_formats`.

@@ -46,8 +46,8 @@ MAX_STEPS = 100_000
 #: Of an update. A sum has a fraction bit less than a gradient each time they double.
 MAX_TEXTS = 256
 ENGINES = ("rtl", "reference", "float")
-#: So that no part of a text, halved, has less than the two tokens that a loss needs.
-MIN_SEQ = 4
+#: Tokens that a loss needs: one to read and one to foretell.
+MIN_SEQ = 2
 
 
 class Quantized:
@@ -94,7 +94,6 @@ def on_machine(trainer: Trainer, texts: Sequence[Sequence[int]], steps: int, con
     """``steps`` updates, from ``texts`` in turn, by the reference or, with a ``config``, in RTL; see
     :func:`~.trainer.as_far_as_formats`."""
     if config is not None:
-        # The first of the texts is the longest.
         training, frac = trainer.prepared(texts[0], lambda text: progress(0, steps, text))
         needed = memory_needed(replace(training, rule=trainer.rule), frac, config)
         trainer.machine = StepMachine(config, memory_bytes=needed, tell=lambda text: progress(0, steps, text))
@@ -144,12 +143,13 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
              engine: str = "reference", store: str = "words", card: bool = False) -> dict[str, Any]:
     """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
 
-    ``text`` is learnt from in parts of at most ``seq`` tokens, ``accumulate`` a step, in turn. ``adapter``: start from
-    this one, else from a fresh one of ``rank`` (8) on ``targets`` ("q,v"). ``layers``: use the first ones only.
-    ``engine="reference"`` computes the whole step, optimiser included, in the machine's integers, ``"rtl"`` runs it on
-    the simulated machine; both take only what the preset's machine can hold. ``"float"`` is float32. ``store``:
-    adapters and moments lie in memory from step to step as words, or as codes, for which the machine has ``packing``.
-    ``card``: writes ``card.img`` and ``job.json`` instead, with which a board fine-tunes by itself; returns the latter.
+    ``text`` is cut into windows of ``seq`` tokens, of which ``accumulate`` a step are learnt from, in turn; tokens
+    behind the last whole window are left out. ``adapter``: start from this one, else from a fresh one of ``rank`` (8)
+    on ``targets`` ("q,v"). ``layers``: use the first ones only. ``engine="reference"`` computes the whole step,
+    optimiser included, in the machine's integers, ``"rtl"`` runs it on the simulated machine; both take only what the
+    preset's machine can hold. ``"float"`` is float32. ``store``: adapters and moments lie in memory from step to step
+    as words, or as codes, for which the machine has ``packing``. ``card``: writes ``card.img`` and ``job.json``
+    instead, with which a board fine-tunes by itself; returns the latter.
     """
     tell = progress or _silent
     if store not in STORES or (store != "words" and (engine == "float" or accumulate > 1 or preset.method != "qlora")):
@@ -185,7 +185,7 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
         save, named = save_lora, sorted({name.rsplit(".", 1)[-1] for name in adapters})
     tell(steps, steps, "fine-tuning")
     first = next(iter(tuned.adapters.values()))
-    # As many steps as take every part of the text equally often.
+    # As many steps as take every window of the text equally often.
     told = verdict(tuned.losses, math.lcm(len(windows), accumulate) // accumulate, clipped=tuned.clipped,
                    words=tuned.words, steps=steps, stopped=tuned.stopped,
                    # The first step's loss is the mean of its texts', and this is that of the first text.
@@ -193,7 +193,8 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
     after = tuned.after if math.isfinite(tuned.after) else None
     metrics = {
         "preset": preset.name, "method": preset.method, "engine": engine, "model": shapes.name, "layers": count,
-        "text": text_path.name, "tokens": tokens, "seq": seq, "rank": first.rank, "alpha": first.scale * first.rank,
+        "text": text_path.name, "tokens": tokens, "seq": seq, "windows": len(windows),
+        "tokens_left_out": tokens - seq * len(windows), "rank": first.rank, "alpha": first.scale * first.rank,
         "adapter_parameters": sum(each.a.size + each.b.size for each in tuned.adapters.values()), "targets": named,
         "optimizer": optimizer, "lr": asked.lr, "store": store, "steps": steps, "accumulate": accumulate, "seed": seed,
         "loss": tuned.losses, "loss_before": tuned.losses[0], "loss_after": after, "saturated": tuned.saturated,
@@ -297,13 +298,11 @@ def _check_card(preset: Preset, steps: int, accumulate: int, store: str) -> None
 
 def _write_card(asked: _Asked, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], output: Path,
                 text: str) -> dict[str, Any]:
-    # Parts of a text differ by a token at most; programs of one job do not.
-    tokens = min(len(each) for each in texts)
-    job = board_job(asked.frozen(), [each[:tokens] for each in texts], adapters, range(asked.layers), asked.rule,
-                    asked.steps, asked.preset.config, asked.tell)
+    job = board_job(asked.frozen(), texts, adapters, range(asked.layers), asked.rule, asked.steps,
+                    asked.preset.config, asked.tell)
     first = next(iter(adapters.values()))
     facts = {"preset": asked.preset.name, "model": asked.checkpoint.model.name, "layers": asked.layers, "text": text,
-             "texts": len(texts), "tokens": tokens, "rank": first.rank, "alpha": first.scale * first.rank,
+             "texts": len(texts), "tokens": len(texts[0]), "rank": first.rank, "alpha": first.scale * first.rank,
              "optimizer": asked.optimizer, "lr": asked.lr, "steps": asked.steps}
     board = find(asked.preset.board)
     return write_card_image(job, output, facts, memory_bytes=board.memory_bytes)
@@ -380,15 +379,20 @@ def _check_sizes(config: LinearConfig, model: LanguageModel, adapters: Mapping[s
 
 
 def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int]], int]:
-    """The text's tokens in as few parts of at most ``seq`` as there can be, of equal sizes, and how many they are."""
+    """The text's tokens in windows of ``seq`` each, and how many tokens the whole text has.
+
+    Tokens behind the last whole window are left out; a text shorter than one window is refused.
+    """
     try:
         words = text.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"text={text}: is not UTF-8 ({error.reason} at byte {error.start})") from None
     tokens = open_tokenizer(checkpoint.path).encode(words)
-    if len(tokens) < 2:
-        raise ValueError(f"text={text}: has {len(tokens)} tokens, at least 2 are needed")
-    return [part.tolist() for part in np.array_split(tokens, -(-len(tokens) // seq))], len(tokens)
+    if len(tokens) < seq:
+        shorter = f", or give --seq {len(tokens)}" if len(tokens) >= MIN_SEQ else ""
+        raise ValueError(f"text={text}: has {len(tokens)} tokens, a window of seq={seq} needs at least {seq}; "
+                         f"give a longer text{shorter}")
+    return [tokens[at:at + seq] for at in range(0, len(tokens) - seq + 1, seq)], len(tokens)
 
 
 def _write(output: Path, metrics: dict[str, Any], save: Callable[[Path], Any]) -> None:

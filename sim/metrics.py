@@ -31,7 +31,9 @@ UNITS: Mapping[str, str] = {
     "loss_after": "nats a token",
     "loss_before": "nats a token",
     "saturated": "words clipped, of the whole fine-tune",
-    "tokens": "tokens",
+    "tokens": "tokens of the whole text",
+    "tokens_left_out": "tokens behind the last whole window",
+    "windows": "windows of seq tokens",
 }
 
 

@@ -95,7 +95,7 @@ def test_the_python_function_returns_the_verdict(digits, tmp_path):
 @pytest.mark.parametrize("preset, engine", [(QLORA, "reference"), (QLORA, "float"), (INSTANT, "reference")])
 def test_language_models(run, here, preset, engine):  # noqa: F811
     metrics = said_so(run, here / "out", "finetune", preset, "--model", "small", "--text", "text.txt", "--engine",
-                      engine, "--lr", "16", "--steps", "6", "--seq", "48")
+                      engine, "--lr", "16", "--steps", "6", "--seq", "42")
     assert (metrics["last_epoch"]["words"] is None) == (engine == "float")
     assert metrics["saturated"] is None or metrics["saturated"] >= metrics["last_epoch"]["saturated"]
 
@@ -113,7 +113,7 @@ def test_an_adapter_of_a_language_model_is_the_last_that_was_finite(run, here, m
             next(iter(parameters.values()))[0] = np.inf
 
     asked = ("finetune", preset, "--model", "small", "--text", "text.txt", "--engine", "float", "--optimizer", "sgd",
-             "--lr", "0.1", "--seq", "48")
+             "--lr", "0.1", "--seq", "42")
     with monkeypatch.context() as patch:
         patch.setattr(Sgd, "step", breaking)
         metrics = said_so(run, here / "out", *asked, "--steps", "5")

@@ -22,8 +22,8 @@ def learnt(run, *options, output="out"):
 
 
 def test_a_fine_tune_reads_blocks_once(run, here):  # noqa: F811
-    """Two parts of a text, six steps: blocks are read in the first two only, and what QLoRA reads is told beside it."""
-    said = learnt(run, "--steps", "6", "--lr", "0.01", "--seq", "48")
+    """Two windows of a text, six steps: blocks are read in the first two only; QLoRA's reads are beside them."""
+    said = learnt(run, "--steps", "6", "--lr", "0.01", "--seq", "42")
     assert said == json.loads((here / "out" / "metrics.json").read_text())
     assert (said["method"], said["engine"], said["layers"], said["rank"]) == ("instantft", "reference", 2, 8)
     head = 2 * 2 * 128 * 128
@@ -31,10 +31,10 @@ def test_a_fine_tune_reads_blocks_once(run, here):  # noqa: F811
     assert said["cached_texts"] == 2 and said["cache_bytes_per_text"] == 4 * 42 * 128 * 3
     assert said["adapter_parameters"] == 2 * 2 * 8 * 128 and said["saturated"] == 0
     assert said["loss_after"] < said["loss"][4] < said["loss"][0]
-    qlora = tuned(run, "--steps", "2", "--seq", "48", output="qlora")
+    qlora = tuned(run, "--steps", "2", "--seq", "42", output="qlora")
     assert qlora["method"] == "qlora" and qlora["base_bytes"][0] == qlora["base_bytes"][1] > said["base_bytes"][0]
     assert set(said) - set(qlora) == {"cached_texts", "cache_bytes_per_text"} and not set(qlora) - set(said)
-    exact = learnt(run, "--engine", "float", "--steps", "6", "--lr", "0.01", "--seq", "48", output="float")
+    exact = learnt(run, "--engine", "float", "--steps", "6", "--lr", "0.01", "--seq", "42", output="float")
     np.testing.assert_allclose(said["loss"], exact["loss"], rtol=2e-3)
     assert exact["saturated"] is None and exact["base_bytes"] == said["base_bytes"]
 
@@ -63,8 +63,8 @@ BAD = {
     "targets": ((*TUNE, "--targets", "q"), "targets=q: adapters of instantft-llm-genesys2 go from every block"),
     "several texts an update": ((*TUNE, "--accumulate", "2"), "accumulate=2: must be 1 for instantft-llm"),
     "a rank beyond a tile": ((*TUNE, "--rank", "65"), "--rank"),
-    "parts longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 4 to 64 (tokens of the"),
-    "in float, too": ((*TUNE, "--seq", "65", "--engine", "float"), "4 to 64 (tokens of the preset's machine)"),
+    "windows longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 2 to 64 (tokens of the"),
+    "in float, too": ((*TUNE, "--seq", "65", "--engine", "float"), "2 to 64 (tokens of the preset's machine)"),
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
     "no text": (TUNE[:4], "text: is needed"),
     "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: is for presets for images only"),

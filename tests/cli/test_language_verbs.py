@@ -56,7 +56,7 @@ def tuned(run, *options, output="out"):
 
 
 def test_a_fine_tune_leaves_metrics_a_plot_and_an_adapter_for_peft(run, here):
-    said = tuned(run, "--steps", "6", "--lr", "0.01", "--seq", "48", "--targets", "all", "--rank", "4")
+    said = tuned(run, "--steps", "6", "--lr", "0.01", "--seq", "42", "--targets", "all", "--rank", "4")
     assert said == json.loads((here / "out" / "metrics.json").read_text())
     assert (said["engine"], said["preset"], said["tokens"], said["layers"]) == ("reference", PRESET, len(TEXT), 2)
     assert len(said["loss"]) == 6 and said["loss_before"] == said["loss"][0] > said["loss_after"] + 0.1
@@ -90,7 +90,7 @@ def test_gradients_of_several_texts_make_an_update(run, here):
 
 def test_a_card_has_all_that_a_board_needs(run, here):
     """What the board does with it: ``tests/step/test_board_job.py``."""
-    said = tuned(run, "--card", "--steps", "3", "--seq", "44", "--rank", "4")
+    said = tuned(run, "--card", "--steps", "3", "--seq", "42", "--rank", "4")
     assert sorted(path.name for path in (here / "out").iterdir()) == ["card.img", "job.json"]
     assert said == json.loads((here / "out" / "job.json").read_text())
     image = (here / "out" / "card.img").read_bytes()
@@ -116,24 +116,49 @@ def load_lora_words(data, places):
 
 
 def test_a_fine_tune_goes_on_from_an_adapter(run, here):
-    first = tuned(run, "--engine", "float", "--steps", "3", "--lr", "0.01", "--seq", "128")
-    second = tuned(run, "--engine", "float", "--steps", "2", "--seq", "128", "--adapter", "out", output="further")
+    first = tuned(run, "--engine", "float", "--steps", "3", "--lr", "0.01", "--seq", "84")
+    second = tuned(run, "--engine", "float", "--steps", "2", "--seq", "84", "--adapter", "out", output="further")
     assert second["loss_before"] == first["loss_after"] > second["loss_after"]
     assert (second["rank"], second["targets"]) == (8, ["q_proj", "v_proj"])
     assert second["loss"][0] == pytest.approx(first["loss_after"])
 
 
-def test_parts_of_a_text_are_learnt_in_turn(run, here, monkeypatch):
+def test_windows_of_a_text_are_learnt_in_turn(run, here, monkeypatch):
     seen = []
     gradients = language.Llama.gradients
-    monkeypatch.setattr(language.Llama, "gradients",
-                        lambda self, tokens, adapters: (seen.append(len(tokens)), gradients(self, tokens, adapters))[1])
-    tuned(run, "--engine", "float", "--steps", "5", "--seq", "40")
-    assert seen == [28, 28, 28, 28, 28] and len(TEXT) == 84
-    (here / "text.txt").write_text("abcde")
-    del seen[:]
-    tuned(run, "--engine", "float", "--steps", "3", "--seq", "4", output="short")
-    assert seen == [3, 2, 3]
+
+    def told(self, tokens, adapters):
+        seen.append(Letters().decode(tokens))
+        return gradients(self, tokens, adapters)
+
+    monkeypatch.setattr(language.Llama, "gradients", told)
+    said = tuned(run, "--engine", "float", "--steps", "5", "--seq", "40")
+    assert seen == [TEXT[:40], TEXT[40:80], TEXT[:40], TEXT[40:80], TEXT[:40]] and len(TEXT) == 84
+    assert (said["seq"], said["windows"], said["tokens_left_out"]) == (40, 2, 4)
+
+
+def test_a_window_has_the_length_that_was_asked_for(run, here):
+    """Two tokens more than a window: one window, not two halves."""
+    (here / "text.txt").write_text(TEXT[:66])
+    said = tuned(run, "--engine", "float", "--steps", "2", "--seq", "64")
+    assert (said["tokens"], said["windows"], said["tokens_left_out"]) == (66, 1, 2)
+    code, out, _ = run(*TUNE, "--engine", "float", "--steps", "1")
+    assert code == 0
+    assert "windows of 64 tokens: 1; the last 2 of the text's 66 tokens are left out" in " ".join(out.split())
+    (here / "text.txt").write_text(TEXT[:63])
+    for engine in ("float", "reference"):
+        code, out, err = run(*TUNE[:-1], "short", "--engine", engine)
+        assert code == 2 and out == "" and not (here / "short").exists()
+        assert ("text=text.txt: has 63 tokens, a window of seq=64 needs at least 64; give a longer text, or give "
+                "--seq 63") in " ".join(err.split())
+
+
+def test_the_shortest_window_is_two_tokens(run, here):
+    """One to read and one to foretell."""
+    integers, exact = (tuned(run, "--engine", engine, "--seq", "2", "--steps", "3", output=engine)
+                       for engine in ("reference", "float"))
+    assert integers["windows"] == 42
+    np.testing.assert_allclose(integers["loss"], exact["loss"], rtol=2e-3)
 
 
 def test_the_first_layers_alone_may_learn(run, here):
@@ -142,7 +167,7 @@ def test_the_first_layers_alone_may_learn(run, here):
 
 
 def test_text_before_and_after_a_fine_tune(run, here):
-    tuned(run, "--engine", "float", "--steps", "150", "--lr", "0.003", "--targets", "all", "--seq", "128",
+    tuned(run, "--engine", "float", "--steps", "150", "--lr", "0.003", "--targets", "all", "--seq", "84",
           "--rank", "16")
     assert json.loads((here / "out" / "metrics.json").read_text())["loss_after"] < 0.5
     words = ("generate-text", PRESET, "--model", "small", "--prompt", TEXT[:20], "--tokens", "12", "--json")
@@ -177,10 +202,10 @@ BAD = {
     "a card of too many steps": ((*TUNE, "--card", "--steps", "181"), "steps=181: a card brings from 1 to 180"),
     "a card of summed texts": ((*TUNE, "--card", "--accumulate", "2"), "accumulate=2: must be 1 with --card"),
     "a card for a network": (("finetune", "instantft-kv260", "--card"), "card=True: is for presets for language"),
-    "parts too short": ((*TUNE, "--seq", "3"), "seq=3: must be from 4 to 64"),
-    "parts longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 4 to 64 (tokens of the"),
-    "parts longer than the context": (
-        (*TUNE, "--engine", "float", "--seq", "129"), "seq=129: must be from 4 to 128 (the model's context)"),
+    "windows too short": ((*TUNE, "--seq", "1"), "seq=1: must be from 2 to 64"),
+    "windows longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 2 to 64 (tokens of the"),
+    "windows longer than the context": (
+        (*TUNE, "--engine", "float", "--seq", "129"), "seq=129: must be from 2 to 128 (the model's context)"),
     "a rank beyond the machine's": ((*TUNE, "--rank", "10"), "rank=10: must be even, 2 to 8"),
     "an odd rank": ((*TUNE, "--rank", "3"), "rank=3: must be even, 2 to 8"),
     "a rank beyond all": ((*TUNE, "--rank", "65"), "--rank"),
@@ -221,7 +246,9 @@ def test_an_adapter_that_does_not_fit_is_refused(run, here):
         assert code == 2 and out == "" and named in err and not (here / "out").exists()
 
 
-@pytest.mark.parametrize("content, named", [(b"a", "has 1 tokens"), (b"", "has 0 tokens"), (b"a\xff", "not UTF-8")])
+@pytest.mark.parametrize("content, named", [
+    (b"a", "has 1 tokens, a window of seq=64 needs at least 64; give a longer text\n"), (b"", "has 0 tokens"),
+    (b"a\xff", "not UTF-8")])
 def test_a_text_that_teaches_nothing_is_refused(run, here, content, named):
     (here / "text.txt").write_bytes(content)
     code, _, err = run(*TUNE)
@@ -237,7 +264,7 @@ def test_shapes_that_the_machine_cannot_take_are_named(run, here):
               here / "small" / "model.safetensors")
     code, _, err = run(*TUNE)
     assert code == 2 and "head_dim=32: must be 64" in err
-    assert tuned(run, "--engine", "float", "--steps", "1")["loss"]
+    assert tuned(run, "--engine", "float", "--steps", "1", "--seq", "42")["loss"]
 
 
 def test_a_loss_that_is_no_number_ends_a_fine_tune(run, here, monkeypatch):
