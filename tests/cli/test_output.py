@@ -179,7 +179,9 @@ def test_an_interrupted_fine_tune_leaves_the_results_of_the_one_before(run, digi
 def test_ctrl_c_leaves_no_folder(digits, tmp_path):
     with subprocess.Popen(
             [sys.executable, "-m", "gradloom.rtl.cli", "finetune", "instantft-kv260", "--engine", "reference", "--data",
-             digits, "--epochs", "400", "-o", tmp_path / "far" / "out"], stderr=subprocess.PIPE, text=True) as process:
+             digits, "--epochs", "400", "-o", tmp_path / "far" / "out"], stderr=subprocess.PIPE, text=True,
+            # A run in the background of a shell without job control inherits an ignored SIGINT.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) as process:
         for line in process.stderr:
             if line.startswith("reference steps"):
                 break
