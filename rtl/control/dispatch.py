@@ -29,6 +29,9 @@ class Dispatch(wiring.Component):
     -------
     run : ``In(1)``
         High while commands may be dispatched; low at least a cycle between programs.
+    fresh : ``In(1)``
+        Between programs, and in the last cycle before ``run``: ``index`` is that of the first command. It is kept when
+        ``run`` falls, as a fault may name it some cycles later.
     first, commands : ``In(24)``
         Index of the first command, and how many there are. Held from a cycle before ``run`` on.
     i : ``In(stream.Signature(FetchBeat(data_bits)))``, i_offset : ``In(32)``
@@ -64,6 +67,7 @@ class Dispatch(wiring.Component):
         super().__init__(
             {
                 "run": In(1),
+                "fresh": In(1),
                 "first": In(24),
                 "commands": In(24),
                 "i": In(stream.Signature(FetchBeat(data_bits))),
@@ -125,7 +129,9 @@ class Dispatch(wiring.Component):
 
         with m.FSM(init="HALT") as state:
             with m.State("HALT"):
-                m.d.sync += [self.index.eq(self.first), remaining.eq(self.commands), part.eq(0)]
+                m.d.sync += [remaining.eq(self.commands), part.eq(0)]
+                with m.If(self.fresh):
+                    m.d.sync += self.index.eq(self.first)
                 with m.If(self.run):
                     m.next = "COLLECT"
             with m.State("COLLECT"):

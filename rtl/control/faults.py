@@ -1,6 +1,6 @@
 """The first thing that goes wrong: its code, its command, its place in memory."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -38,7 +38,8 @@ class Faults(wiring.Component):
         There is one; the four below are then valid.
     code : ``Out(8)``
     command : ``Out(24)``
-        Index of the command at fault; where nobody is, of the oldest that is not done.
+        Index of the command at fault: after a token's overflow of the one that posted; where nobody is at fault, of
+        the oldest that is not done. Valid once what was done has left the queues.
     located : ``Out(1)``, offset : ``Out(32)``
         It has an offset in memory, and which.
     """
@@ -81,10 +82,18 @@ class Faults(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         engine = Signal(len(Engine))  # whose oldest command is at fault; none: what is being dispatched
-        m.d.comb += self.command.eq(self.index)
+        # A command that posts leaves its queue in the same cycle, so its index is kept until the fault is known.
+        whose, named, posted, overflowed = Signal(len(Engine)), Signal(24), Signal(24), Signal()
+        m.d.comb += [
+            whose.eq(Mux(self.fault, engine, self.posting)),
+            named.eq(self.index),
+            self.command.eq(Mux(overflowed, posted, named)),
+        ]
         for e in ENGINES:
-            with m.If(engine[e]):
-                m.d.comb += self.command.eq(self.indices[e])
+            with m.If(whose[e]):
+                m.d.comb += named.eq(self.indices[e])
+        with m.If(~self.fault):
+            m.d.sync += posted.eq(named)
 
         with m.If(self.run & ~self.fault):
             m.d.sync += [
@@ -93,6 +102,7 @@ class Faults(wiring.Component):
                 ),
                 self.located.eq(0),
                 engine.eq(0),
+                overflowed.eq(0),
             ]
             oldest = Signal(len(Engine))
             for e in ENGINES:
@@ -113,7 +123,7 @@ class Faults(wiring.Component):
                     self.offset.eq(self.stop_offset),
                 ]
             with m.Elif(self.overflow):
-                m.d.sync += [self.code.eq(Error.TOKEN_OVERFLOW), engine.eq(self.posting)]
+                m.d.sync += [self.code.eq(Error.TOKEN_OVERFLOW), overflowed.eq(1)]
             with m.Elif(self.locked):
                 m.d.sync += [self.code.eq(Error.DEADLOCK), engine.eq(oldest)]
             with m.Elif(self.reset):
@@ -125,6 +135,7 @@ class Faults(wiring.Component):
                 self.fault.eq(1),
                 self.code.eq(Error.WATCHDOG),
                 engine.eq(0),
+                overflowed.eq(0),
                 self.located.eq(0),
             ]
         with m.If(self.start):
@@ -132,6 +143,7 @@ class Faults(wiring.Component):
                 self.fault.eq(self.start_code.any()),
                 self.code.eq(self.start_code),
                 engine.eq(0),
+                overflowed.eq(0),
                 self.located.eq(self.start_located),
                 self.offset.eq(self.start_offset),
             ]

@@ -219,6 +219,7 @@ class Sequencer(wiring.Component):
             fetch.offset.eq(first_offset),
             fetch.commands.eq(first_left),
             dispatch.run.eq(run),
+            dispatch.fresh.eq(fresh),
             dispatch.first.eq(first_index),
             dispatch.commands.eq(first_left),
             dispatch.i_offset.eq(fetch.o_offset),

@@ -166,6 +166,60 @@ async def a_token_that_is_given_and_taken_at_255_is_no_overflow(dut):
 
 
 @cocotb.test()
+async def an_overflow_names_the_command_that_posted(dut):
+    """Whichever engine posts, whatever follows in its queue, and whatever else ends in the cycles after it."""
+    host = await begin(dut)
+    posts = [timer(Engine.HEAD, 1, post=1)] * 255
+    others = [timer(Engine.ARRAY, 1), timer(Engine.HEAD, 1), timer(Engine.ENCODE, 1)]
+    for last in (
+        timer(Engine.HEAD, 9, post=1),
+        timer(Engine.ARRAY, 9, post=1),
+        timer(Engine.ENCODE, 9, post=1),
+        load(0x1000, 1, 0, post=1),
+        store(0x1000, 1, 0, post=1),
+        fence(post=1),
+    ):
+        for more in ([], others * 4):
+            program = [*posts, fence(), timer(Engine.ARRAY, 1), last, *more, end()]
+            assert await host.run(*program) is Error.TOKEN_OVERFLOW
+            assert await host.get("ERROR_COMMAND") == 257, await host.get("ERROR_COMMAND")
+    await host.works()
+
+
+@cocotb.test()
+async def a_wrong_command_is_named_while_ends_are_processed(dut):
+    """Three engines end in the same cycle, one of those around the cycle in which the dispatcher stops: the error waits
+    until all ends are processed, and still names the command that the dispatcher stopped at."""
+    host = await begin(dut)
+    engines = (Engine.ARRAY, Engine.HEAD, Engine.ENCODE)
+    seen = {"started": {}, "done": {}}
+
+    async def watch():
+        for cycle in itertools.count():
+            await RisingEdge(dut.clk)
+            events = int(dut.events.value)
+            for engine in engines:
+                for kind, shift in (("started", 0), ("done", 6)):
+                    if events >> shift + engine & 1:
+                        seen[kind].setdefault(engine, cycle)
+
+    watching = cocotb.start_soon(watch())
+    assert await host.run(*[timer(engine, 100) for engine in engines], end()) is Error.NONE
+    start = seen["started"].copy()
+    together = 0
+    for last in range(4, 40):
+        seen["done"].clear()
+        lengths = [start[Engine.ENCODE] - start[engine] + last for engine in engines]
+        timers = [timer(engine, length) for engine, length in zip(engines, lengths)]
+        between = [load(0x1000, 1, 0)] * 4  # the time of the timers' starts
+        assert await host.run(*timers, *between, command(15), end()) is Error.UNKNOWN_ENGINE
+        assert await host.get("ERROR_COMMAND") == 7, (last, await host.get("ERROR_COMMAND"))
+        together += len(seen["done"]) == 3 and len(set(seen["done"].values())) == 1
+    assert together
+    watching.cancel()
+
+
+@cocotb.test()
 async def engines_are_reset_for_4_cycles(dut):
     """At an error, and where nothing runs; the bus is idle. Before a program, while it is checked: 3."""
     host = await begin(dut)

@@ -343,7 +343,7 @@ async def tokens_order_engines(dut):
     await host.fails(timer(Engine.ARRAY, 3), fence(wait=2), end(), error=Error.DEADLOCK, at=1, address=None)
     await host.fails(*[timer(Engine.HEAD, 1, wait=1)] * 20, end(), error=Error.DEADLOCK, at=0, address=None)
     # 256 posts without a wait.
-    await host.fails(*[timer(Engine.HEAD, 1, post=1)] * 256, end(), error=Error.TOKEN_OVERFLOW, address=None)
+    await host.fails(*[timer(Engine.HEAD, 1, post=1)] * 256, end(), error=Error.TOKEN_OVERFLOW, at=255, address=None)
     assert await host.run(*[timer(Engine.HEAD, 1, post=1)] * 255, end()) is Error.NONE
     # A token starts one command only; a ring of two buffers.
     ring = [timer(Engine.HEAD, 1, post=1), timer(Engine.HEAD, 1, post=1)]
