@@ -717,7 +717,8 @@ def main(arguments: list[str] | None = None) -> None:
     except (ValueError, OSError) as error:
         if traceback:
             raise
-        print(f"gradloom: {_message(error)}", file=sys.stderr)
+        for line in getattr(error, "lines", None) or [_message(error)]:
+            print(f"gradloom: {line}", file=sys.stderr)
         finetuning = sys.modules.get("gradloom.sim.finetune")
         code = 3 if finetuning is not None and isinstance(error, finetuning.MismatchError) else 2
     except Exception as error:

@@ -21,8 +21,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
 def register(app: typer.Typer) -> None:
     """Adds the verbs to the command line."""
     app.command(
-        epilog="Example: gradloom plan tinyllama-1.1b --board genesys2\n\n"
-        "Example: gradloom plan smollm2-135m --targets all --seq 128 --json\n\n"
+        epilog="Example: gradloom plan tinyllama-1.1b --board genesys2 --seq 16\n\n"
+        "Example: gradloom plan smollm2-135m --targets all --seq 32 --json\n\n"
         "Example: gradloom plan smollm2-135m --method instantft"
     )(plan)
     app.command(epilog="Example: gradloom pack SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2-nf4")(pack)
@@ -157,20 +157,27 @@ def plan(
     """What fine-tuning a language model takes of a board: every byte, traffic, time, what limits, what fits."""
     import gradloom
 
+    from .plan.fit import DoesNotFit, Misfit
+
     result = gradloom.plan(
         model, board=board, rank=rank, targets=targets, seq=seq, bits=bits, optimizer=optimizer, head=head,
         store=store, axi_bits=axi_bits, method=method,
     )
     if as_json:
         print_json(result)
-        return
+    else:
+        _say_plan(result)
+    if not result["fits"]:
+        raise DoesNotFit([str(Misfit(**each)) for each in result["misfits"]])
+
+
+def _say_plan(result: dict[str, Any]) -> None:
     rows = [{"memory": name.replace("_", " "), "bytes": size} for name, size in result["memory"].items()]
     table([*rows, {"memory": "together", "bytes": result["total_bytes"]}], ("memory", "bytes"), False,
            title=f"{result['model']} on {result['board']}, rank {result['rank']}, {result['seq']} tokens, "
                  f"{result['bits']}-bit, {result['optimizer']}")
     say(f"codes and scales of the linears: {result['frozen_bytes']:,} bytes"
         + (f"; beside the frozen model: {result['learning_bytes']:,}" if "learning_bytes" in result else ""))
-    say(_verdict(result))
     if "cache" in result:
         cache = result["cache"]
         say(f"forward cache: {cache['bytes_per_text']:,} bytes a text, [bold]{cache['texts']:,} texts[/bold] fit; of "
@@ -190,20 +197,19 @@ def plan(
              f"what limits: {timed['limit']}")
     for note in result["assumptions"]:
         say(f"- {note}")
-    if not result["fits"]:
-        say(f"[bold]{_verdict(result)}[/bold]")
+    say(_verdict(result))
 
 
 def _verdict(result: dict[str, Any]) -> str:
+    from .plan.fit import options
+
     total, room = result["total_bytes"], result["available_bytes"]
-    if result["fits"]:
-        return f"fits: {total:,} of {room:,} bytes, {100 * total / room:.0f} %"
-    if result["nearest"] is None:
-        return (f"does not fit: {total:,} bytes, {result['board']} has {room:,}; nothing near it does: the frozen "
-                f"codes and scales are {result['frozen_bytes']:,}")
-    change = ", ".join(
-        f"--{name} {','.join(each.removesuffix('_proj') for each in value) if name == 'targets' else value}"
-        for name, value in result["nearest"]["change"].items()
-    )
-    return (f"does not fit: {total:,} bytes, {result['board']} has {room:,}; the nearest that does: {change} "
-            f"({result['nearest']['total_bytes']:,} bytes)")
+    share = f"{total:,} of {room:,} bytes, {100 * total / room:.0f} %"
+    if not result["fits"]:
+        near = result["nearest"]
+        return f"does not fit {result['preset'] or 'memory'}; memory: {share}" + (
+            f"; the nearest that does: {options(near['change'])} ({near['total_bytes']:,} bytes)" if near else "")
+    machine = result["preset"] or f"memory; no preset has a machine for it on {result['board']}"
+    if result["preset"] and (result["bits"], result["head"]) != (4, "float16"):
+        machine = f"memory; {machine} runs 4-bit codes and a float16 head only"
+    return f"[bold]fits[/bold] {machine}: {share}"

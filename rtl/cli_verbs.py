@@ -430,13 +430,18 @@ def plan(
     axi_bits: int | None = None,
     method: str = "qlora",
 ) -> dict[str, Any]:
-    """Every byte, the traffic and the time of fine-tuning a language model on a board."""
+    """Every byte, the traffic and the time of fine-tuning a language model on a board, and whether it fits.
+
+    What does not fit has ``misfits``, one for each bound that fails; see :func:`~gradloom.rtl.plan.fit.planned`.
+    ``preset``: whose machine is checked; None where the board has none, and memory alone is checked.
+    """
     from gradloom import boards
 
     from .models.checkpoint import find_model
-    from .plan.instant_plan import METHODS, instant_plan
+    from .plan.fit import planned
+    from .plan.instant_plan import METHODS
     from .plan.language import Request, parse_targets
-    from .plan.language import plan as planned
+    from .presets import find_language
 
     if method not in METHODS:
         raise ValueError(f"method={method}: must be one of {', '.join(METHODS)}")
@@ -445,8 +450,9 @@ def plan(
         model=find_model(model), rank=rank, targets=parse_targets(targets), seq=seq, bits=bits,
         optimizer=optimizer, head=head, store=store,
     )
-    result = planned(request, target, port_bits=axi_bits)
-    return result if method == "qlora" else instant_plan(request, target, result, axi_bits or target.port_bits)
+    preset = find_language(target.name, method)
+    result = planned(request, target, preset.config if preset else None, method=method, port_bits=axi_bits)
+    return result | {"preset": preset.name if preset else None}
 
 
 def parse_shares(items: Sequence[str]) -> dict[str, float]:

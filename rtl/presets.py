@@ -5,7 +5,7 @@ from typing import Any
 from .config import Config, LinearConfig
 from .workloads import DIGITS, LENET5, ImageWorkload
 
-__all__ = ["Preset", "PRESETS"]
+__all__ = ["Preset", "PRESETS", "find_language"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,3 +70,9 @@ PRESETS = {
         ),
     )
 }
+
+
+def find_language(board: str, method: str) -> Preset | None:
+    """The preset that fine-tunes language models by ``method`` on a board, if there is one."""
+    return next((each for each in PRESETS.values()
+                 if each.language and (each.board, each.method) == (board, method)), None)

@@ -21,11 +21,10 @@ from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.output import check_folder, grouped
 from gradloom.rtl.plan.descent import AdamW as MachineAdamW
-from gradloom.rtl.plan.instant import InstantStep
-from gradloom.rtl.plan.language import MAX_RANK, parse_targets
-from gradloom.rtl.plan.linear import LayerShape
+from gradloom.rtl.plan.fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
+from gradloom.rtl.plan.instant_plan import cached_texts
+from gradloom.rtl.plan.language import MAX_RANK, Request, parse_targets
 from gradloom.rtl.plan.packed import STORES
-from gradloom.rtl.plan.transformer import Step
 from gradloom.rtl.presets import Preset
 
 from . import instant_language
@@ -46,8 +45,6 @@ MAX_STEPS = 100_000
 #: Of an update. A sum has a fraction bit less than a gradient each time they double.
 MAX_TEXTS = 256
 ENGINES = ("rtl", "reference", "float")
-#: Tokens that a loss needs: one to read and one to foretell.
-MIN_SEQ = 2
 
 
 class Quantized:
@@ -168,21 +165,22 @@ def finetune(preset: Preset, *, text: Path | str | None = None, output: Path, pr
                    engine=engine, store=store, tell=tell)
     if preset.method == "instantft":
         blocks = instant_language.begin(shapes, adapter, rank=rank, layers=count, seed=seed)
-        _check_sizes(preset.config, shapes, {}, seq, engine, tiled=True)
+        request = _check_sizes(asked, seq, blocks[0].rank, parse_targets("q,v"))
         rows = instant_language.bound(preset.config, engine)
-        InstantStep(shapes, seq, blocks[0].rank, range(count), rows)
         windows, tokens = _windows(checkpoint, text_path, seq)
+        _check_cache(asked, request, len(windows), text_path)
         tuned = _tune_instant(asked, windows, blocks, rows)
         save: Callable[..., Any] = save_instant
         named = ["head"]
     else:
         adapters = _adapters(shapes, adapter, rank, targets, layers, seed)
-        _check_sizes(preset.config, shapes, adapters, seq, engine)
+        named = sorted({name.rsplit(".", 1)[-1] for name in adapters})
+        _check_sizes(asked, seq, next(iter(adapters.values())).rank, named)
         windows, tokens = _windows(checkpoint, text_path, seq)
         if card:
             return _write_card(asked, windows, adapters, Path(output), text_path.name)
         tuned = _tune(asked, windows, adapters)
-        save, named = save_lora, sorted({name.rsplit(".", 1)[-1] for name in adapters})
+        save = save_lora
     tell(steps, steps, "fine-tuning")
     first = next(iter(tuned.adapters.values()))
     # As many steps as take every window of the text equally often.
@@ -358,24 +356,36 @@ def _adapters(model: LanguageModel, folder: Path | str | None, rank: int | None,
     return found
 
 
-def _check_sizes(config: LinearConfig, model: LanguageModel, adapters: Mapping[str, Adapter], seq: int,
-                 engine: str, *, tiled: bool = False) -> None:
-    """Refuses texts that the model, or shapes that the machine, cannot take; ``tiled``: in float too."""
-    at_most, bound = model.context, "the model's context"
-    if (tiled or engine != "float") and config.tokens < at_most:
-        at_most = config.tokens
-        bound = "tokens of the preset's machine" + ("" if tiled else "; --engine float takes more")
-    if not MIN_SEQ <= seq <= at_most:
-        raise ValueError(f"seq={seq}: must be from {MIN_SEQ} to {at_most} ({bound})")
-    if tiled or engine != "float":
-        ranks = {name: each.rank for name, each in adapters.items()}
-        Step(model, seq, ranks, range(model.layers)).check(config)
-        for linear in model.linears:
-            rank = adapters[linear.name].rank if linear.name in adapters else 2
-            try:
-                LayerShape(outputs=linear.outputs, inputs=linear.inputs, rank=rank, tokens=seq).check(config)
-            except ValueError as error:
-                raise ValueError(f"{error} ({linear.name} on the preset's machine)") from None
+def _check_sizes(asked: _Asked, seq: int, rank: int, targets: Sequence[str]) -> Request:
+    """Refuses texts that the model, and requests that the preset's machine or its board's memory, cannot take.
+
+    Floating point has no machine, but that InstantFT's tiles are the machine's in every engine.
+    """
+    preset, model = asked.preset, replace(asked.checkpoint.model, layers=asked.layers)
+    exact = asked.engine == "float"
+    if exact and preset.method == "qlora":
+        if not MIN_SEQ <= seq <= model.context:
+            raise ValueError(f"seq={seq}: must be from {MIN_SEQ} to {model.context} (the model's context); "
+                             f"give --seq {min(max(seq, MIN_SEQ), model.context)}")
+        return Request(model=model, rank=rank, targets=tuple(targets), seq=seq, optimizer=asked.optimizer)
+    failed = machine_misfits(preset.config, model, seq=seq, rank=rank, targets=targets, method=preset.method)
+    # A request has a text that is within the context.
+    request = Request(model=model, rank=rank, targets=tuple(targets), seq=min(max(seq, 1), model.context),
+                      optimizer=asked.optimizer, store=asked.store)
+    if not exact:
+        failed += memory_misfits(request, find(preset.board), preset.config, method=preset.method)
+    refuse(failed)
+    return request
+
+
+def _check_cache(asked: _Asked, request: Request, windows: int, text: Path) -> None:
+    """Refuses more texts than InstantFT's forward cache has room for on the board."""
+    board = find(asked.preset.board)
+    room, used = cached_texts(request, board), min(windows, asked.steps)
+    if asked.engine != "float" and used > room:
+        raise ValueError(f"text={text}: {asked.steps} steps learn from {used} windows, the forward cache has room for "
+                         f"{room} in the {board.memory_bytes} bytes of {board.name}; give a shorter text, or give "
+                         f"--steps {room}")
 
 
 def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int]], int]:

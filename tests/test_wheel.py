@@ -117,7 +117,7 @@ def test_the_verbs_run_from_an_installed_wheel(installed):
     assert len(labels) == 20
     report = json.loads(installed.verb("generate", "mesh", "-o", "mesh", "--json"))
     assert report["bytes"] > 1000 and (installed.folder / "work/mesh/rtl/mesh.v").is_file()
-    assert json.loads(installed.verb("plan", "tinyllama-1.1b", "--json"))["fits"]
+    assert json.loads(installed.verb("plan", "smollm2-135m", "--json"))["fits"]
     work = installed.folder / "work"
     np.savez(work / "in.npz", x=np.arange(-64, 64) << 12)
     ran = json.loads(installed.verb("run", "nf4-encode", "--input", "in.npz", "--output", "out.npz", "--simulator",

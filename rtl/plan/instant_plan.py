@@ -8,7 +8,7 @@ from typing import Any
 
 from .language import ADAPTER_COPIES, OPTIMIZERS, WORD, Request, Target, _head_bytes, _Part, _stream, _timed, memory
 
-__all__ = ["METHODS", "instant_plan"]
+__all__ = ["METHODS", "cached_texts", "instant_memory", "instant_plan"]
 
 METHODS = ("qlora", "instantft")
 
@@ -41,6 +41,21 @@ def _step(request: Request) -> Iterator[_Part]:
                 2 * request.seq * model.vocab * model.hidden)
 
 
+def instant_memory(request: Request) -> dict[str, int]:
+    """Bytes by what they are for, with the forward cache of one text."""
+    parameters = _parameters(request)
+    return memory(request) | {
+        "adapters": ADAPTER_COPIES * WORD * parameters, "gradients": WORD * parameters,
+        "optimizer": OPTIMIZERS[request.optimizer] * WORD * parameters, "forward_cache": _cache_bytes(request)}
+
+
+def cached_texts(request: Request, board: Target) -> int:
+    """Texts whose forward cache fits the board's memory."""
+    held = instant_memory(request)
+    size = held.pop("forward_cache")
+    return max(board.memory_bytes - sum(held.values()), 0) // size
+
+
 def instant_plan(request: Request, board: Target, planned: dict[str, Any], port_bits: int) -> dict[str, Any]:
     """``planned``, of QLoRA, with what differs.
 
@@ -49,17 +64,16 @@ def instant_plan(request: Request, board: Target, planned: dict[str, Any], port_
     ``total_bytes`` has one text's cache.
     """
     parameters = _parameters(request)
-    held = dict(planned["memory"])
-    held |= {"adapters": ADAPTER_COPIES * WORD * parameters, "gradients": WORD * parameters,
-             "optimizer": OPTIMIZERS[request.optimizer] * WORD * parameters}
-    total, size = sum(held.values()), _cache_bytes(request)
-    texts = max(board.memory_bytes - total, 0) // size
+    held = instant_memory(request)
+    size = held.pop("forward_cache")
+    total = sum(held.values())
     later = 2 * _head_bytes(request)
     blocks = sum(_stream(each.outputs, each.inputs, request.bits).bytes for each in request.model.linears)
     return {key: value for key, value in planned.items() if key not in ("token", "learning_bytes")} | {
         "method": "instantft", "adapter_parameters": parameters, "targets_of_adapters": ["head"], "memory": held,
-        "total_bytes": total + size, "fits": texts > 0, "nearest": None,
-        "cache": {"bytes_per_text": size, "texts": texts, "base_bytes": blocks + later, "base_bytes_later": later},
+        "total_bytes": total + size,
+        "cache": {"bytes_per_text": size, "texts": cached_texts(request, board), "base_bytes": blocks + later,
+                  "base_bytes_later": later},
         "first_step": _timed([*_blocks(request), *_step(request)], board, port_bits),
         "step": _timed(list(_step(request)), board, port_bits),
     }

@@ -6,7 +6,7 @@ times are lower bounds; what a design really takes, its counters say.
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from gradloom.rtl.models.pack import HEADS, raw_parts
 from gradloom.rtl.plan import packed
 from gradloom.rtl.plan.packed import STORES
 
-__all__ = ["OPTIMIZERS", "TARGETS", "Request", "Target", "memory", "parse_targets", "plan"]
+__all__ = ["OPTIMIZERS", "TARGETS", "Request", "Target", "memory", "nearest", "parse_targets", "plan"]
 
 #: Moments that an optimiser keeps of a parameter.
 OPTIMIZERS = {"sgd": 0, "adamw": 2}
@@ -287,9 +287,8 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
     -------
     dict
         ``frozen_bytes`` (codes and scales of the linears), ``learning_bytes`` (all but the frozen
-        model), ``memory`` by use with ``total_bytes`` and
-        ``available_bytes``, ``fits``, ``nearest`` (changes that make it fit, or None), ``token`` and ``step``
-        (``bytes``, ``macs``, ``seconds``, ``limit``, ``parts``) and ``assumptions``.
+        model), ``memory`` by use with ``total_bytes`` and ``available_bytes``, ``token`` and ``step`` (``bytes``,
+        ``macs``, ``seconds``, ``limit``, ``parts``) and ``assumptions``. Whether it fits: :mod:`~.fit`.
     """
     if port_bits is None:
         port_bits = board.port_bits
@@ -307,8 +306,6 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
         "frozen_bytes": held["codes"] + held["scales"],
         "learning_bytes": total - sum(held[name] for name in _BASE),
         "memory": held, "total_bytes": total, "available_bytes": board.memory_bytes,
-        "fits": total <= board.memory_bytes,
-        "nearest": None if total <= board.memory_bytes else _nearest(request, board.memory_bytes),
         "bandwidth": rate, "bandwidth_limit": port, "clock_hz": board.clock_hz, "multipliers": multipliers(board),
         "token": _timed(list(_token_parts(request)), board, port_bits),
         "step": _timed(list(_step_parts(request, board)), board, port_bits),
@@ -321,8 +318,13 @@ def _halves(value: int) -> tuple[int, ...]:
     return tuple(value >> i for i in range(value.bit_length()))
 
 
-def _nearest(request: Request, room: int) -> dict[str, Any] | None:
-    """The fewest changes that fit, the mildest first: a shorter text before fewer bits."""
+def nearest(request: Request, room: int, *, total: Callable[[Request], int],
+            runs: Callable[[Request], bool]) -> dict[str, Any] | None:
+    """The fewest changes that fit, the mildest first: a shorter text before fewer bits.
+
+    ``room``: bytes; ``total``: bytes that a request takes; ``runs``: whether one comes into question. Returns
+    ``change``, by field, and ``total_bytes``, or None.
+    """
     choices: dict[str, tuple[Any, ...]] = {
         "seq": _halves(request.seq),
         "head": (request.head, *(each for each in ("nf",) if each != request.head)),
@@ -332,15 +334,15 @@ def _nearest(request: Request, room: int) -> dict[str, Any] | None:
         "bits": tuple(bits for bits in BOOKS if bits <= request.bits),
     }
     fields = list(choices)
-    if sum(memory(dataclasses.replace(request, **{field: choices[field][-1] for field in fields})).values()) > room:
+    if total(dataclasses.replace(request, **{field: choices[field][-1] for field in fields})) > room:
         return None
     steps = sorted(itertools.product(*(range(len(choices[field])) for field in fields)),
                    key=lambda at: (sum(each > 0 for each in at), at[::-1]))
     for at in steps:
         change = {field: choices[field][each] for field, each in zip(fields, at) if each}
-        total = sum(memory(dataclasses.replace(request, **change)).values())
-        if total <= room:
-            return {"change": change, "total_bytes": total}
+        other = dataclasses.replace(request, **change)
+        if total(other) <= room and runs(other):
+            return {"change": change, "total_bytes": total(other)}
     return None
 
 

@@ -1,6 +1,6 @@
 """Programs for a quantised linear layer: where its tensors lie, and the commands of a training step."""
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,29 +68,36 @@ class LayerShape:
 
     def check(self, config: LinearConfig) -> None:
         """Refuses what ``config`` cannot run; :class:`ValueError` names field, value and bound."""
+        for field, value, bound in self.misfits(config):
+            raise ValueError(f"{field}={value}: {bound}")
+
+    def misfits(self, config: LinearConfig) -> Iterator[tuple[str, int, str]]:
+        """Fields with their values and the bounds of ``config`` that they fail; what follows from one is left out."""
         edge = config.edge
-        for name in ("outputs", "inputs"):
-            value = getattr(self, name)
-            if value < edge or value % edge or value > 255 * edge:
-                raise ValueError(f"{name}={value}: must be a multiple of {edge}, at most {255 * edge}")
-        if not 1 <= self.tokens <= config.tokens:
-            raise ValueError(f"tokens={self.tokens}: must be 1 to {config.tokens}")
-        if not 2 <= self.rank <= config.rank or self.rank % 2:
-            raise ValueError(f"rank={self.rank}: must be even, 2 to {config.rank}")
+        odd = [(name, value, f"must be a multiple of {edge}, at most {255 * edge}")
+               for name, value in (("outputs", self.outputs), ("inputs", self.inputs))
+               if value < edge or value % edge or value > 255 * edge]
+        yield from odd
+        if odd:
+            return
         tiles = self.outputs // edge, self.inputs // edge
-        if self.rank > min(tiles) * config.subtiles:
-            raise ValueError(f"rank={self.rank}: a layer of {self.outputs} x {self.inputs} carries at most "
-                             f"{min(tiles) * config.subtiles}")
-        if max(tiles) * self.tokens > config.depth:
-            raise ValueError(f"tokens={self.tokens}: {max(tiles)} tiles of so many tokens need "
-                             f"{max(tiles) * self.tokens} words of operand memory, there are {config.depth}")
-        if sum(tiles) * self.rank > config.lane_depth:
-            raise ValueError(f"rank={self.rank}: adapters of {sum(tiles)} tiles need {sum(tiles) * self.rank} words "
-                             f"of adapter memory, there are {config.lane_depth}")
+        if not 1 <= self.tokens <= config.tokens:
+            yield "tokens", self.tokens, f"must be 1 to {config.tokens}"
+        elif max(tiles) * self.tokens > config.depth:
+            yield "tokens", self.tokens, (f"{max(tiles)} tiles of so many tokens need {max(tiles) * self.tokens} words "
+                                          f"of operand memory, there are {config.depth}")
+        if not 2 <= self.rank <= config.rank or self.rank % 2:
+            yield "rank", self.rank, f"must be even, 2 to {config.rank}"
+        elif self.rank > min(tiles) * config.subtiles:
+            yield "rank", self.rank, (f"a layer of {self.outputs} x {self.inputs} carries at most "
+                                      f"{min(tiles) * config.subtiles}")
+        elif sum(tiles) * self.rank > config.lane_depth:
+            yield "rank", self.rank, (f"adapters of {sum(tiles)} tiles need {sum(tiles) * self.rank} words of adapter "
+                                      f"memory, there are {config.lane_depth}")
         groups = self.stream(config).groups
         if groups > config.groups:
-            raise ValueError(f"outputs={self.outputs}: with inputs={self.inputs} there are {groups} second-level "
-                             f"scales, the machine holds {config.groups}")
+            yield "outputs", self.outputs, (f"with inputs={self.inputs} there are {groups} second-level scales, the "
+                                            f"machine holds {config.groups}")
 
     def stream(self, config: LinearConfig) -> StreamShape:
         """Its weights as they lie in memory."""

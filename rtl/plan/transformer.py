@@ -7,7 +7,7 @@ made with those queries. ``1 / sqrt(head)`` is a power of two, which the exponen
 the mean over the foretold tokens on the way back.
 """
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..config import LinearConfig
@@ -35,7 +35,7 @@ from .operations import (
     Words,
 )
 
-__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step", "norm_gains"]
+__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step", "norm_gains", "odd_shapes"]
 
 #: Rows of the identity: a product with it turns a tile.
 IDENTITY = "identity"
@@ -53,6 +53,15 @@ def norm_gains(tokens: int, texts: int = 1) -> dict[str, float]:
     """What is folded into the last norm's weights, on the way to the logits and back: the mean over the foretold
     tokens, and over the texts whose gradients are added up."""
     return {"norm": math.log2(math.e), "norm.back": 1 / (max(tokens - 1, 1) * texts)}
+
+
+def odd_shapes(model: LanguageModel) -> Iterator[tuple[str, int, str]]:
+    """Fields of a model with their values and the bounds of every machine that they fail."""
+    for field in ("hidden", "inter"):
+        if getattr(model, field) % EDGE:
+            yield field, getattr(model, field), f"must be a multiple of {EDGE}"
+    if model.head_dim != EDGE:
+        yield "head_dim", model.head_dim, f"must be {EDGE}"
 
 
 @dataclass(frozen=True)
@@ -80,21 +89,22 @@ class Step:
     head: bool = True
 
     def __post_init__(self) -> None:
-        for field in ("hidden", "inter"):
-            if getattr(self.model, field) % EDGE:
-                raise ValueError(f"{field}={getattr(self.model, field)}: must be a multiple of {EDGE}")
-        if self.model.head_dim != EDGE:
-            raise ValueError(f"head_dim={self.model.head_dim}: must be {EDGE}")
+        for field, value, bound in odd_shapes(self.model):
+            raise ValueError(f"{field}={value}: {bound}")
 
     def check(self, config: LinearConfig) -> None:
         """Refuses what a machine cannot run, its linears aside."""
-        model = self.model
-        if model.hidden > config.features:
-            raise ValueError(f"hidden={model.hidden}: the machine normalises rows of at most {config.features}")
+        for field, value, bound in self.misfits(config):
+            raise ValueError(f"{field}={value}: {bound}")
+
+    def misfits(self, config: LinearConfig) -> Iterator[tuple[str, int, str]]:
+        """Fields with their values and the bounds of a machine that they fail, its linears aside."""
+        if self.model.hidden > config.features:
+            yield "hidden", self.model.hidden, f"the machine normalises rows of at most {config.features}"
         if self.tokens > config.tokens:
-            raise ValueError(f"tokens={self.tokens}: must be at most {config.tokens}")
-        if model.vocab > _VOCAB:
-            raise ValueError(f"vocab={model.vocab}: the machine's softmax takes at most {_VOCAB}")
+            yield "tokens", self.tokens, f"must be at most {config.tokens}"
+        if self.model.vocab > _VOCAB:
+            yield "vocab", self.model.vocab, f"the machine's softmax takes at most {_VOCAB}"
 
     # names
 

@@ -1,4 +1,5 @@
 """InstantFT of a language model on the command line, beside QLoRA on the same text."""
+import dataclasses
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ import gradloom
 from gradloom.rtl.models.instant import load_instant, save_instant
 from gradloom.rtl.models.lora import load_lora
 from gradloom.rtl.plan.instant import InstantStep
+from gradloom.sim import language
 
 from .test_language_verbs import MODEL, TEXT, here, tuned  # noqa: F401
 
@@ -78,6 +80,22 @@ def test_a_wrong_request_is_one_message_and_leaves_nothing(run, here, case):  # 
     assert code == 2 and out == ""
     assert named in " ".join(err.split()) and "Traceback" not in err
     assert sorted(path.name for path in here.iterdir()) == ["small", "text.txt"]
+
+
+def test_windows_beyond_the_boards_cache_are_refused(run, here, monkeypatch):  # noqa: F811
+    """A board whose memory holds the model and two texts: three windows do not fit, two steps do."""
+    from gradloom import boards
+    from gradloom.rtl.plan.instant_plan import instant_memory
+    from gradloom.rtl.plan.language import Request
+
+    held = instant_memory(Request(model=MODEL, seq=28))
+    small = dataclasses.replace(boards.find("genesys2"), memory_bytes=sum(held.values()) + held["forward_cache"])
+    monkeypatch.setattr(language, "find", lambda name: small)
+    code, out, err = run(*TUNE, "--seq", "28")
+    assert code == 2 and out == "" and not (here / "out").exists()
+    assert ("text=text.txt: 8 steps learn from 3 windows, the forward cache has room for 2" in err
+            and "give --steps 2" in err)
+    assert learnt(run, "--seq", "28", "--steps", "2")["cached_texts"] == 2
 
 
 def test_adapters_of_another_kind_are_refused(run, here):  # noqa: F811

@@ -1,4 +1,5 @@
 """Presets for language models on the command line: a small model, and a tokenizer of one letter a token."""
+import dataclasses
 import json
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import gradloom
+from gradloom import boards
 from gradloom.firmware.card import read_card
 from gradloom.rtl.models.checkpoint import find_weights
 from gradloom.rtl.models.language import BUILT_IN, LanguageModel
@@ -265,6 +267,22 @@ def test_shapes_that_the_machine_cannot_take_are_named(run, here):
     code, _, err = run(*TUNE)
     assert code == 2 and "head_dim=32: must be 64" in err
     assert tuned(run, "--engine", "float", "--steps", "1", "--seq", "42")["loss"]
+
+
+def test_a_fine_tune_refuses_what_a_plan_says_does_not_fit(run, here, monkeypatch):
+    """Each failed bound is a line, the same of both verbs, memory included."""
+    board = boards.find("genesys2")
+    monkeypatch.setattr(boards, "find", lambda name: dataclasses.replace(board, memory_bytes=1 << 20))
+    monkeypatch.setattr(language, "find", boards.find)
+    wrong = ("--rank", "10", "--seq", "65")
+    code, out, err = run(*TUNE, *wrong)
+    assert code == 2 and out == "" and not (here / "out").exists()
+    assert [line.split(": ")[1].split("=")[0] for line in err.splitlines()] == ["seq", "rank", "memory"]
+    planned = run("plan", "small", *wrong)
+    assert (planned[0], planned[2]) == (2, err)
+    assert "memory=" in err and "genesys2 has 1048576 bytes; use another model" in err
+    # Floating point needs neither machine nor board.
+    assert tuned(run, "--engine", "float", "--steps", "1", *wrong)["rank"] == 10
 
 
 def test_a_loss_that_is_no_number_ends_a_fine_tune(run, here, monkeypatch):

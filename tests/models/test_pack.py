@@ -146,9 +146,10 @@ def test_the_verb_packs(run, folder, tmp_path, tensors):
 
 
 def test_a_plan_takes_the_shapes_of_a_file(run, folder):
-    code, out, _ = run("plan", folder, "--seq", "16", "--json")
-    assert code == 0 and json.loads(out)["frozen_bytes"] == sum(
+    code, out, err = run("plan", folder, "--seq", "16", "--json")
+    assert json.loads(out)["frozen_bytes"] == sum(
         each.outputs * each.inputs * 33 // 64 + 8 for each in open_checkpoint(folder).model.linears)
+    assert code == 2 and err == "gradloom: head_dim=32: must be 64; use another model\n"
     code, _, err = run("plan", folder)
     assert code == 2 and "seq=64: must be an integer from 1 to 32 (the model's context)" in err
 

@@ -1,10 +1,13 @@
 """A plan counts what is packed, keeps to the board's bandwidth, and says no where something does not fit."""
+import dataclasses
 import json
 
 import pytest
 
 from gradloom import boards
+from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.models.language import BUILT_IN, LanguageModel
+from gradloom.rtl.plan.fit import machine_misfits, planned
 from gradloom.rtl.plan.language import TARGETS, Request, memory, multipliers, parse_targets, plan
 
 TINYLLAMA, SMOLLM2 = BUILT_IN["tinyllama-1.1b"], BUILT_IN["smollm2-135m"]
@@ -13,7 +16,8 @@ GENESYS2, KV260 = boards.find("genesys2"), boards.find("kv260")
 
 @pytest.mark.parametrize("bits, megabytes", [(4, 499.8), (3, 378.7), (2, 257.6)])
 def test_tinyllamas_frozen_bytes(run, bits, megabytes):
-    code, out, _ = run("plan", "tinyllama-1.1b", "--board", "genesys2", "--bits", bits, "--json")
+    code, out, _ = run("plan", "tinyllama-1.1b", "--board", "genesys2", "--seq", "16", "--bits", bits,
+                       "--json")
     said = json.loads(out)
     assert code == 0 and said["fits"]
     assert round(said["frozen_bytes"] / 1e6, 1) == megabytes
@@ -110,23 +114,71 @@ def test_what_is_stored_as_codes_and_the_words_that_a_step_makes_of_them(store, 
         Request(model=SMOLLM2, store="half")
 
 
-def test_what_does_not_fit_is_a_plain_no_with_the_nearest_that_does(run):
-    arguments = ("plan", "tinyllama-1.1b", "--seq", "512", "--targets", "all")
-    code, out, _ = run(*arguments)
-    assert code == 0 and "does not fit: 1,866,421,120 bytes, genesys2 has 1,073,741,824; the nearest" in out
-    said = json.loads(run(*arguments, "--json")[1])
-    assert not said["fits"]
+def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
+    arguments = ("plan", "tinyllama-1.1b", "--seq", "512", "--targets", "all", "--rank", "10")
+    code, out, err = run(*arguments)
+    words = " ".join(out.split())
+    assert code == 2 and "together 1,897,960,320" in words and "does not fit edge-qlora-genesys2; memory:" in words
+    assert "the nearest that does: --seq 23 --rank 8 (933,424,768 bytes)" in words
+    assert err.splitlines() == [
+        "gradloom: seq=512: must be from 2 to 64 (tokens of the preset's machine); give --seq 23",
+        "gradloom: rank=10: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 8",
+        "gradloom: memory=1897960320: genesys2 has 1073741824 bytes; give --seq 23 --rank 8"]
+    code, out, said_so = run(*arguments, "--json")
+    said = json.loads(out)
+    assert code == 2 and said_so == err and not said["fits"] and said["preset"] == "edge-qlora-genesys2"
+    assert [each["field"] for each in said["misfits"]] == ["seq", "rank", "memory"]
     change = said["nearest"]["change"]
-    near = Request(model=TINYLLAMA, **{"targets": TARGETS["all"], "seq": 512} | change)
+    near = Request(model=TINYLLAMA, **{"targets": TARGETS["all"], "seq": 512, "rank": 10} | change)
     assert sum(memory(near).values()) == said["nearest"]["total_bytes"] <= GENESYS2.memory_bytes
-    assert change == {"seq": 64}
+    assert planned(near, GENESYS2, LinearConfig())["fits"]
+
+
+@pytest.mark.parametrize("options, line", [
+    ((), "seq=64: 88 tiles of so many tokens need 5632 words of operand memory, there are 2048 (gate_proj on the "
+         "preset's machine); give --seq 23"),
+    (("--seq", "23", "--rank", "9"), "rank=9: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 8"),
+    (("--seq", "23", "--rank", "1"), "rank=1: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 2"),
+    (("--seq", "1"), "seq=1: must be from 2 to 64 (tokens of the preset's machine); give --seq 2")])
+def test_what_to_change_is_enough(run, options, line):
+    """A plan with the value that a refusal names fits."""
+    code, _, err = run("plan", "tinyllama-1.1b", *options)
+    assert (code, err) == (2, f"gradloom: {line}\n")
+    changed = dict(zip(options[::2], options[1::2])) | dict([line.split("give ")[1].split()])
+    code, out, err = run("plan", "tinyllama-1.1b", *(word for pair in changed.items() for word in pair))
+    assert (code, err) == (0, "") and "fits edge-qlora-genesys2: " in " ".join(out.split())
+
+
+def test_rows_and_lanes_of_the_machine_are_bounds():
+    wide = dataclasses.replace(TINYLLAMA, hidden=4096, vocab=100_000)
+    found = machine_misfits(LinearConfig(), wide, seq=8, rank=8, targets=("up_proj",))
+    assert list(map(str, found)) == [
+        "hidden=4096: the machine normalises rows of at most 2048; use another model",
+        "vocab=100000: the machine's softmax takes at most 65472; use another model",
+        "outputs=5632: with inputs=4096 there are 1408 second-level scales, the machine holds 1024 (gate_proj on the "
+        "preset's machine); use another model",
+        "rank=8: adapters of 152 tiles need 1216 words of adapter memory, there are 1024 (up_proj on the preset's "
+        "machine); give --rank 6"]
+
+
+def test_a_board_without_a_preset_is_asked_for_memory_alone(run):
+    code, out, _ = run("plan", "tinyllama-1.1b", "--board", "kv260", "--seq", "512")
+    assert code == 0 and "fits memory; no preset has a machine for it on kv260" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("options", [("--bits", "2"), ("--head", "nf")])
+def test_what_no_preset_runs_is_said_to_be_counted_only(run, options):
+    code, out, _ = run("plan", "smollm2-135m", *options)
+    assert code == 0
+    assert "fits memory; edge-qlora-genesys2 runs 4-bit codes and a float16 head only" in " ".join(out.split())
 
 
 def test_a_model_that_is_too_large_has_nothing_near():
     large = LanguageModel(name="large", hidden=8192, inter=28672, layers=80, heads=64, kv_heads=8, head_dim=128,
                           vocab=128256, context=8192, rope_theta=5e5, norm_eps=1e-5, tied=False)
-    said = plan(Request(model=large), GENESYS2)
+    said = planned(Request(model=large), GENESYS2, None)
     assert not said["fits"] and said["nearest"] is None
+    assert [(each["field"], each["give"]) for each in said["misfits"]] == [("memory", {})]
 
 
 def test_figures_of_a_plan():
