@@ -1,14 +1,14 @@
 """What tests of several rooms share."""
 
-import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
 from gradloom.rtl.cli import main
+from gradloom.sim.bench.pauses import pauses
 
 
 class Bench:
-    """Plays words into streams and collects what comes out, with random stalls on every side."""
+    """Plays words into streams and collects what comes out, with random stalls and long holds on every side."""
 
     @staticmethod
     def words(bits, width, count, is_signed=True):
@@ -16,13 +16,14 @@ class Bench:
         mask, sign = (1 << width) - 1, (1 << (width - 1)) if is_signed else 0
         return [((bits >> (n * width) & mask) ^ sign) - sign for n in range(count)]
 
-    def __call__(self, dut, inputs, outputs, *, stall=0.0, seed=0, watch=None, limit=200_000):
-        """``inputs``: payloads by port; ``outputs``: how many words each gives; ``stall``: chance of an idle cycle.
+    def __call__(self, dut, inputs, outputs, *, stall=0.0, hold=0, seed=0, watch=None, limit=200_000):
+        """``inputs``: payloads by port; ``outputs``: how many words each gives; ``stall``: chance of an idle cycle;
+        ``hold``: length of the long holds, as :func:`~gradloom.sim.bench.pauses.pauses` has them.
 
         Returns payload constants by output port, the cycle of each transfer by port, and, if ``watch`` names a
         signal, its sum over all cycles.
         """
-        rng = np.random.default_rng(seed)
+        moves = pauses(outputs, inputs, stall=stall, hold=hold, seed=seed)
         total = 0
         got = {name: [] for name in outputs}
         times = {name: [] for name in (*inputs, *outputs)}
@@ -35,11 +36,11 @@ class Bench:
             rest = 24
             for cycle in range(limit):
                 for name, values in pending.items():
-                    if not shown[name] and values and rng.random() >= stall:
+                    if next(moves[name]) and not shown[name] and values:
                         ctx.set(getattr(dut, name).payload, values[0])
                         ctx.set(getattr(dut, name).valid, 1)
                         shown[name] = True
-                ready = {name: rng.random() >= stall for name in outputs}
+                ready = {name: next(moves[name]) for name in outputs}
                 for name, value in ready.items():
                     ctx.set(getattr(dut, name).ready, value)
                 moved = [name for name in inputs if shown[name] and ctx.get(getattr(dut, name).ready)]

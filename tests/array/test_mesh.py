@@ -10,7 +10,7 @@ from gradloom.rtl.emit import convert
 from gradloom.sim.reference.array import mesh_utilisation, weight_stationary
 
 
-def play(bench, dut, lengths, *, seed, stall=0.0):
+def play(bench, dut, lengths, *, seed, **options):
     """Tiles of ``lengths`` activation rows, among them the largest values; returns the transfers' cycles."""
     rng = np.random.default_rng(seed)
     top_x, top_w = 1 << (dut.precision.x - 1), 1 << (dut.precision.w - 1)
@@ -24,7 +24,7 @@ def play(bench, dut, lengths, *, seed, stall=0.0):
         rows += [{"x": row.tolist(), "first": n == 0} for n, row in enumerate(x)]
         weights += [{"w": row.tolist()} for row in w]
         results += [(row.tolist(), int(n == 0)) for n, row in enumerate(sums)]
-    got, times = bench(dut, {"i": rows, "w": weights}, {"o": len(results)}, stall=stall, seed=seed)
+    got, times = bench(dut, {"i": rows, "w": weights}, {"o": len(results)}, seed=seed, **options)
     found = [([row.sum[c] for c in range(dut.columns)], row.first) for row in got["o"]]
     assert found == results
     return times
@@ -34,7 +34,8 @@ def play(bench, dut, lengths, *, seed, stall=0.0):
 @pytest.mark.parametrize("stall", [0.0, 0.2, 0.6])
 def test_sums_are_those_of_the_reference(bench, rows, columns, stall):
     lengths = [rows, 1, 2 * rows, rows, rows + 1, 1, 1, 17, rows]
-    play(bench, Mesh(rows=rows, columns=columns), lengths, seed=rows, stall=stall)
+    dut = Mesh(rows=rows, columns=columns)
+    play(bench, dut, lengths, seed=rows, stall=stall, hold=stall and 3 * dut.latency)
 
 
 def test_narrow_words_are_exact(bench):

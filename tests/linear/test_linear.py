@@ -41,8 +41,9 @@ def test_a_step_in_rtl_equals_the_reference_word_for_word(machine, shape):
     assert found.saturated == reference.saturated
 
 
-@pytest.mark.parametrize("stall, latency", [(40, 3), (128, 40), (200, 1)])
+@pytest.mark.parametrize("stall, latency", [(40, 3), (128, 40), (200, 1), (254, 40)])
 def test_stalls_of_memory_change_no_word(machine, stall, latency):
+    """The most stalls hold each channel of memory for 128 cycles on average."""
     layer = make_layer(48, 64, 7, 4, seed=stall)
     exponents, reference = expected(layer)
     for name, value in (("stall", stall), ("read_latency", latency), ("seed", stall)):

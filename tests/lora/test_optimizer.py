@@ -9,6 +9,7 @@ from amaranth.sim import Simulator
 from gradloom.rtl.config import PARAMETER, VELOCITY
 from gradloom.rtl.formats.fixed import Rounding
 from gradloom.rtl.lora.optimizer import OptimizerLane, OptimizerStep, VelocityMode
+from gradloom.sim.bench.pauses import drain, feed, pauses
 from gradloom.sim.reference.optimizer import Noise, optimize
 
 FIELDS = ("w", "v", "saturated", "underflowed", "magnitude")
@@ -89,38 +90,26 @@ def test_step_keeps_every_word_in_order_under_stalls(lanes, stalls):
     w, v, g = words(rng, (beats, lanes))
     config = dict(q=1, v_mode=VelocityMode.DECAY, apply=True, mu=58982)
     ref = optimize(w, v, g, offset=9, **config)
-    push, pull = rng.random(20 * beats) >= stalls, rng.random(20 * beats) >= stalls
+    moves = pauses(["o"], ["i"], stall=stalls, hold=4 * dut.latency if stalls else 0, seed=lanes)
     got, cycles = [], []
 
-    async def feed(ctx):
+    async def give(ctx):
         configure(ctx, dut, *(config[k] for k in ("q", "v_mode", "apply", "mu")))
-        slot = iter(push)
-        for beat in range(beats):
-            while not next(slot):
-                await ctx.tick()
-            ctx.set(dut.i.payload, [dict(w=int(w[beat, n]), v=int(v[beat, n]), g=int(g[beat, n]))
-                                    for n in range(lanes)])
-            ctx.set(dut.i.valid, 1)
-            await ctx.tick().until(dut.i.ready)
-            ctx.set(dut.i.valid, 0)
+        await feed(ctx, dut.i, [[dict(w=int(w[beat, n]), v=int(v[beat, n]), g=int(g[beat, n])) for n in range(lanes)]
+                                for beat in range(beats)], moves["i"])
 
-    async def drain(ctx):
-        slot = iter(pull)
-        n = 0
-        while len(got) < beats:
-            ctx.set(dut.o.ready, bool(next(slot)))
-            _, _, valid, ready, p = await ctx.tick().sample(dut.o.valid, dut.o.ready, dut.o.payload)
-            n += 1
-            if valid and ready:
-                got.append([[int(getattr(p[k], f)) for f in FIELDS] for k in range(lanes)])
-                cycles.append(n)
+    async def take(ctx):
+        found, times = await drain(ctx, dut.o, beats, moves["o"],
+                                   read=lambda p: [[int(getattr(p[k], f)) for f in FIELDS] for k in range(lanes)])
+        got.extend(found)
+        cycles.extend(times)
 
-    simulate(dut, feed, drain)
+    simulate(dut, give, take)
     for n, field in enumerate(FIELDS):
         np.testing.assert_array_equal(np.array(got)[:, :, n], getattr(ref, field), field)
     if not stalls:
         assert cycles[-1] - cycles[0] == beats - 1, "one beat a cycle"
-        assert cycles[0] == dut.latency + 1
+        assert cycles[0] == dut.latency
 
 
 @pytest.mark.parametrize("q", range(4))

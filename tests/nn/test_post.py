@@ -22,7 +22,7 @@ def random_sums(rng, lanes, height, width, bias):
     return sums
 
 
-def play(bench, dut, runs, *, seed, stall=0.0):
+def play(bench, dut, runs, *, seed, **options):
     rng = np.random.default_rng(seed)
     lanes, configs, beats, outputs, clipped = dut.lanes, [], [], [], 0
     for height, width, pool, relu in runs:
@@ -37,7 +37,7 @@ def play(bench, dut, runs, *, seed, stall=0.0):
         configs.append({"height": height, "width": width, "pool": pool, "relu": relu, "bias": bias.tolist(),
                         "counted": counted, "final": final})
         beats += sums.reshape(lanes, -1).T.tolist()
-    got, times, total = bench(dut, {"i_config": configs, "i": beats}, {"o": len(outputs)}, stall=stall, seed=seed,
+    got, times, total = bench(dut, {"i_config": configs, "i": beats}, {"o": len(outputs)}, seed=seed, **options,
                               watch=dut.saturated)
     bits = [word.as_bits() for word in got["o"]]
     got = [bench.words(w, 24, lanes) + bench.words(w >> 24 * lanes, 1, 1, False) for w in bits]
@@ -59,7 +59,7 @@ def test_words_are_those_of_the_reference(bench, seed, stall):
         pool = int(rng.integers(1, 5))
         height, width = (int(n) for n in rng.integers(pool, 14, 2))
         runs.append((height, width, pool, bool(rng.integers(2))))
-    times = play(bench, dut, runs, seed=seed, stall=stall)
+    times = play(bench, dut, runs, seed=seed, stall=stall, hold=stall and 3 * dut.latency)
     if not stall:
         start, last = times["i_config"][0], -1
         for height, width, pool, _ in runs:

@@ -72,7 +72,7 @@ def test_windows_are_those_of_the_reference(bench, kernel, size, seed, stall):
     runs = [random_run(rng, kernel=kernel, size=size, channels=4) for _ in range(12)]
     for run in runs:
         dut.check(run)
-    times = play(bench, dut, runs, stall=stall, seed=seed)
+    times = play(bench, dut, runs, stall=stall, hold=stall and 3 * dut.latency, seed=seed)
     if not stall:
         check_cycles(dut, runs, times)
 

@@ -37,7 +37,8 @@ def read(payload):
 def test_stream_decoder_is_the_reference(run_stream, lanes, book, fmt, stall):
     codes, scales = beats(lanes, 120)
     unit = NF4Decoder(lanes=lanes, book=book, fmt=fmt)
-    got, at = run_stream(unit, payloads(codes, scales), len(codes), read, stall=stall)
+    got, at = run_stream(unit, payloads(codes, scales), len(codes), read, stall=stall,
+                         hold=4 * unit.latency if stall else 0)
     want = decode_codes(codes, scales[:, None], book.level_table(), fmt=fmt)
     np.testing.assert_array_equal([x for x, _ in got], want)
     assert [last for _, last in got] == [n % 3 == 0 for n in range(len(codes))]

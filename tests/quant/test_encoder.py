@@ -54,8 +54,10 @@ def expected(x, book, block, fmt, **change):
 def test_encoder_is_the_reference(run_stream, lanes, block, book, fmt, stall):
     xs = list(tensors(book, fmt, [block, 2 * block + 1, block + 40, 5, 4 * block], block))
     want = [beat for x in xs for beat in expected(x, book, block, fmt)]
-    got, _ = run_stream(NF4Encoder(lanes=lanes, block=block, book=book, fmt=fmt),
-                        [beat for x in xs for beat in payloads(x, lanes)], len(want), read, stall=stall)
+    unit = NF4Encoder(lanes=lanes, block=block, book=book, fmt=fmt)
+    # The blocks under way, and as many more: the unit keeps two.
+    got, _ = run_stream(unit, [beat for x in xs for beat in payloads(x, lanes)], len(want), read, stall=stall,
+                        hold=3 * unit.latency if stall == 0.3 else 0)
     assert got == want
 
 
@@ -165,7 +167,8 @@ def test_an_encoder_of_both_kinds_is_the_reference_tensor_by_tensor(run_stream, 
     def read_either(payload):
         return read_wide(payload) if payload.wide else read(payload)
 
-    got, _ = run_stream(NF4Encoder(wide=True), sent, len(want), read_either, stall=stall)
+    unit = NF4Encoder(wide=True)
+    got, _ = run_stream(unit, sent, len(want), read_either, stall=stall, hold=3 * unit.latency if stall == 0.3 else 0)
     assert got == want
 
 

@@ -4,6 +4,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from gradloom.rtl.formats.vector import VectorOpcode, VectorOperands
+from gradloom.sim.bench.pauses import pauses
 
 
 class VectorBench:
@@ -34,13 +35,14 @@ class VectorBench:
         tokens, features = shape
         return words.reshape(features // self.row, tokens, self.row).swapaxes(0, 1).reshape(shape)
 
-    def __call__(self, commands, *, stall=0.0, seed=0, limit=4000):
+    def __call__(self, commands, *, stall=0.0, hold=0, seed=0, limit=4000):
         """``commands``: opcode, operands, operand tensors by port, shapes of results by port; with ``report`` among
-        them what leaves at q as it is.
+        them what leaves at q as it is. ``hold``: length of the long holds in each command, as
+        :func:`~gradloom.sim.bench.pauses.pauses` has them.
 
         Returns of each command its results, its saturated count, both magnitudes and the cycles in which results left.
         """
-        dut, rng = self.dut, np.random.default_rng(seed)
+        dut = self.dut
         found = []
 
         async def process(ctx):
@@ -54,14 +56,17 @@ class VectorBench:
                 pending = {name: self.beats(tensor) for name, tensor in inputs.items()}
                 got, times, saturated = {name: [] for name in "oq"}, {name: [] for name in "oq"}, 0
                 taken = {name: [] for name in inputs}
+                moves = pauses([name for name in "oq" if name in outputs] or ["o"], inputs, stall=stall, hold=hold,
+                               seed=seed + len(found))
                 for cycle in range(limit):
-                    for name in "abc":
+                    now = {name: next(each) for name, each in moves.items()}
+                    for name in inputs:
                         port = getattr(dut, name)
-                        if not ctx.get(port.valid) and pending.get(name) and rng.random() >= stall:
+                        if now[name] and pending[name] and not ctx.get(port.valid):
                             ctx.set(port.payload, pending[name][0])
                             ctx.set(port.valid, 1)
                     for name in "oq":
-                        ctx.set(getattr(dut, name).ready, rng.random() >= stall)
+                        ctx.set(getattr(dut, name).ready, now.get(name, True))
                     moved = [name for name in "abc" if ctx.get(getattr(dut, name).valid)
                              and ctx.get(getattr(dut, name).ready)]
                     for name in "oq":

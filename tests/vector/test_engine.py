@@ -11,6 +11,8 @@ from gradloom.sim.reference import vector as reference
 LANES = 4
 ROW = 16
 SHAPE = (5, 48)
+#: Longer than the engine's queues of results are deep, and than operands take to fill them.
+HOLD = 150
 
 
 def make(lanes=LANES):
@@ -116,6 +118,20 @@ def test_a_beat_a_cycle_and_the_latency(vector_bench):
         if opcode is not VectorOpcode.ROPE:
             start = got["taken"]["a"][0]
             assert got["times"]["o"][0] - start == VectorEngine.latency, opcode
+
+
+def test_results_that_are_held_are_not_lost(vector_bench):
+    """Of both outputs more results than their queues have room for, and one output while the other leaves."""
+    rng = np.random.default_rng(5)
+    gate, up, dy = (words(rng, (6, 48)) for _ in range(3))
+    shape = gate.shape
+    assert gate.size // LANES > make().depth
+    gated = {"left": 22, "right": 23, "shift": 24, "second_shift": 26}
+    found = vector_bench(make(), ROW)([
+        (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15}, {"a": gate, "b": up, "c": dy}, {"o": shape, "q": shape}),
+        (VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape})], hold=HOLD)
+    same(found[0], **dict(zip("oq", reference.swiglu_backward(dy, gate, up, gate_shift=15, **gated))))
+    same(found[1], o=reference.add(gate, up, left=7, right=12))
 
 
 @pytest.mark.parametrize("lanes", [2, 8])
