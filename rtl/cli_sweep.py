@@ -296,21 +296,36 @@ def _of_images(preset: Preset, config: Config, point: Mapping[str, Any]) -> dict
 
 
 def _of_language(preset: Preset, config: LinearConfig, point: Mapping[str, Any]) -> dict[str, Any]:
-    """Cycles of the linears of a block of SmolLM2-135M, forward and back, and memory of fine-tuning the whole model."""
+    """Memory of fine-tuning SmolLM2-135M as ``plan`` counts it, and cycles by forecast.
+
+    QLoRA: of the linears of a block, forward and back. InstantFT: of a step on a text that is in the cache.
+    """
     from gradloom import boards
+    from gradloom.sim.instant_perf import later_step_cycles
     from gradloom.sim.linear_perf import forecast_products
 
     from .models.checkpoint import find_model
-    from .plan.language import Request, plan
+    from .plan.fit import DoesNotFit, Misfit, planned
+    from .plan.language import Request
+    from .plan.operations import EDGE
 
-    bits = int(point["codes"].removeprefix("nf"))
-    request = Request(model=find_model("smollm2-135m"), rank=point["rank"], targets=_targets(), bits=bits)
-    found: dict[str, Any] = {"memory_bytes": plan(request, boards.find(preset.board))["total_bytes"]}
+    bits, tokens = int(point["codes"].removeprefix("nf")), min(_TOKENS, config.tokens)
+    instant = preset.method == "instantft"
+    if instant and config.edge != EDGE:
+        raise ValueError(f"mesh={point['mesh']}: must have {EDGE} rows for {preset.name}; give --mesh {EDGE}x{config.columns}")
+    request = Request(model=find_model("smollm2-135m"), rank=point["rank"], targets=_targets(), bits=bits,
+                      seq=tokens if instant else _TOKENS)
+    figures = planned(request, boards.find(preset.board), config if instant else None, method=preset.method)
+    found: dict[str, Any] = {"memory_bytes": figures["total_bytes"]}
     if bits != 4:
         return found | {"note": f"codes={point['codes']}: the machine reads codes of 4 bits; memory alone is counted"}
-    tokens = min(_TOKENS, config.tokens)
-    cycles = sum(forecast_products(block_products(config, rank=point["rank"], tokens=tokens, backward=backward),
-                                   config=config).total for backward in (False, True))
+    if instant:
+        if not figures["fits"]:
+            raise DoesNotFit([str(Misfit(**each)) for each in figures["misfits"]])
+        cycles = later_step_cycles(config, request.model, rank=request.rank, tokens=tokens)
+    else:
+        cycles = sum(forecast_products(block_products(config, rank=point["rank"], tokens=tokens, backward=backward),
+                                       config=config).total for backward in (False, True))
     return found | {"cycles": cycles, "units": tokens, "cycles_a_unit": round(cycles / tokens, 1),
                     "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3)}
 

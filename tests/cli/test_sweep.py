@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+import gradloom
 from gradloom.rtl.cli import main
 from gradloom.rtl.cli_sweep import FIGURES, KEYS, measure, plan_points
 from gradloom.sim.plots import plot_pareto
@@ -64,6 +65,25 @@ def test_a_language_model_has_cycles_of_its_linears_and_memory_of_all(tmp_path):
     assert found["cycles"] == 447_085 + 456_795
     (narrow,) = points("edge-qlora-genesys2", codes="nf2")
     assert measure(narrow)["memory_bytes"] < found["memory_bytes"] and "4 bits" in measure(narrow)["note"]
+
+
+def test_instantft_of_a_language_model_has_its_own_figures():
+    """Memory as its plan counts it, and cycles of a later step, as docs/instantft-llm.md has them."""
+    (point,) = points("instantft-llm-genesys2")
+    found = measure(point)
+    instant = gradloom.plan("smollm2-135m", method="instantft")["total_bytes"]
+    assert found["memory_bytes"] == instant != gradloom.plan("smollm2-135m", targets="all")["total_bytes"]
+    assert (found["cycles"], found["units"], found.get("note")) == (9_210_319, 64, None)
+
+
+@pytest.mark.parametrize("asked, note", [
+    ({"codes": "nf2"}, "codes=nf2: the machine reads codes of 4 bits"),
+    ({"mesh": "32x8"}, "mesh=32x8: must have 64 rows for instantft-llm-genesys2"),
+    ({"rank": "33", "settings": ["tokens=32"]}, "rank=33: must be from 1 to 32; give --rank 32")])
+def test_instantft_that_cannot_be_says_why(asked, note):
+    (point,) = points("instantft-llm-genesys2", **asked)
+    found = measure(point)
+    assert note in found["note"] and "cycles" not in found
 
 
 def test_points_are_all_combinations():
