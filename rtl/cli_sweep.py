@@ -312,7 +312,8 @@ def _of_language(preset: Preset, config: LinearConfig, point: Mapping[str, Any])
     bits, tokens = int(point["codes"].removeprefix("nf")), min(_TOKENS, config.tokens)
     instant = preset.method == "instantft"
     if instant and config.edge != EDGE:
-        raise ValueError(f"mesh={point['mesh']}: must have {EDGE} rows for {preset.name}; give --mesh {EDGE}x{config.columns}")
+        raise ValueError(f"mesh={point['mesh']}: must have {EDGE} rows for {preset.name}; give --mesh "
+                         f"{EDGE}x{config.columns}")
     request = Request(model=find_model("smollm2-135m"), rank=point["rank"], targets=_targets(), bits=bits,
                       seq=tokens if instant else _TOKENS)
     figures = planned(request, boards.find(preset.board), config if instant else None, method=preset.method)
