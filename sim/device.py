@@ -1,9 +1,11 @@
 """Simulated RTL behind the host's own transport: what drives a board drives this."""
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 
 from gradloom.firmware.transport import Transport
 
+from .checks import checked
 from .runner import cache_directory, verilator_environment
 
 __all__ = ["Harness", "MEMORY_BYTES", "SimulatedDevice", "SimulationError", "build_device", "build_harness"]
@@ -29,14 +32,18 @@ class SimulationError(RuntimeError):
 def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str, int | str],
                   defines: Iterable[str] = (), arguments: Iterable[str] = (),
                   tell: Callable[[str], None] | None = None) -> Path:
-    """Builds ``bench/NAME.sv`` and ``sources`` behind ``bench/NAME.cpp``, and returns the program.
+    """Builds ``bench/NAME.sv`` and ``sources``, with :func:`~.checks.checked`, behind ``bench/NAME.cpp``, and returns
+    the program.
 
     ``defines``: macros that are defined; ``arguments``: further ones of Verilator. What was built before from the same
     text is used again.
     """
     defines, arguments = tuple(defines), tuple(arguments)
-    files = [*sorted(sources, key=lambda p: p.name), _BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
+    texts = {path.name: checked(path.read_text(encoding="utf-8")) for path in sorted(sources, key=lambda p: p.name)}
+    files = [_BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
     digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()), *defines, *arguments)).encode())
+    for source, text in texts.items():
+        digest.update(source.encode() + b"\0" + text.encode() + b"\0")
     for path in (*files, *sorted(_BENCH.glob("*.h")), _BENCH / f"{name}.cpp"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     where = cache_directory() / name / digest.hexdigest()[:20]
@@ -49,7 +56,9 @@ def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str
         if tell is not None:
             tell("building the simulation")
         shutil.rmtree(where, ignore_errors=True)
-        where.mkdir()
+        (where / "rtl").mkdir(parents=True)
+        for source, text in texts.items():
+            (where / "rtl" / source).write_text(text, encoding="utf-8")
         env = verilator_environment()
         env["MAKEFLAGS"] += " OPT_FAST=-O1 OPT_SLOW=-O0"
         command = ["verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "--top-module", name, "-Wno-fatal",
@@ -58,7 +67,7 @@ def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str
                    "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", name,
                    *(f"-G{key}={value}" for key, value in parameters.items()),
                    *(f"+define+{name}" for name in defines), *arguments,
-                   *map(str, files), str(_BENCH / f"{name}.cpp")]
+                   *(str(where / "rtl" / source) for source in texts), *map(str, files), str(_BENCH / f"{name}.cpp")]
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               check=False)
         (where / "build.log").write_text(done.stdout)
@@ -94,8 +103,25 @@ class Harness:
     """
 
     def __init__(self, program: Path, *, directory: Path | None = None) -> None:
+        self._messages = tempfile.TemporaryFile()
         self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         bufsize=1 << 20, cwd=directory)
+                                         stderr=self._messages, bufsize=1 << 20, cwd=directory)
+
+    def _ended(self) -> SimulationError:
+        """That the simulation has ended, and what it said of that first."""
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        said = self._said()
+        return SimulationError(f"the simulation has ended: {said}" if said else
+                               f"the simulation has ended (exit code {code})")
+
+    def _said(self) -> str:
+        """The first line that the simulation wrote to standard error."""
+        # The process writes where this file stands, so it must not be moved.
+        return os.pread(self._messages.fileno(), 4096, 0).decode(errors="replace").partition("\n")[0].strip()
 
     def _ask(self, line: str, payload: bytes = b"") -> None:
         pipe = self._process.stdin
@@ -104,21 +130,24 @@ class Harness:
             pipe.write(line.encode() + b"\n" + payload)
             pipe.flush()
         except BrokenPipeError:
-            raise SimulationError(f"the simulation has ended (exit code {self._process.wait()})") from None
+            raise self._ended() from None
 
     def _bytes(self, length: int) -> bytes:
         assert self._process.stdout is not None
         data = self._process.stdout.read(length)
         if len(data) != length:
-            raise SimulationError(f"the simulation has ended (exit code {self._process.wait()})")
+            raise self._ended()
         return data
 
     def _answer(self) -> list[int]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline().decode()
-        if not line:
-            raise SimulationError(f"the simulation has ended (exit code {self._process.wait()})")
-        return [] if line == "ok\n" else [int(word, 16) for word in line.split()]
+        try:
+            if line:
+                return [] if line == "ok\n" else [int(word, 16) for word in line.split()]
+        except ValueError:
+            pass    # Verilator's own words on a simulation that stops
+        raise self._ended()
 
     def read_memory(self, offset: int, length: int) -> bytes:
         """``length`` bytes of the memory."""
@@ -143,7 +172,7 @@ class Harness:
                 self._process.wait(timeout=5)
             except (SimulationError, subprocess.TimeoutExpired):
                 self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
+        for pipe in (self._process.stdin, self._process.stdout, self._messages):
             if pipe is not None:
                 pipe.close()
 
@@ -190,7 +219,7 @@ class SimulatedDevice(Harness, Transport):
         irq, spent, error = self._answer()
         self.cycles += spent
         if error:
-            raise SimulationError("the accelerator broke a rule of AXI4")
+            raise SimulationError(": ".join(filter(None, ("the accelerator broke a rule of AXI4", self._said()))))
         if self._progress is not None:
             self._progress(self.cycles)
         return bool(irq)
