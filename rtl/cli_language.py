@@ -140,21 +140,27 @@ def plan(
     ],
     board: Annotated[str, typer.Option(help="A board: see gradloom boards.")] = "genesys2",
     rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = 8,
-    targets: Annotated[str, typer.Option(help="Linears with an adapter: q,v or all or a list.")] = "q,v",
+    targets: Annotated[
+        str | None,
+        typer.Option(help="Linears with an adapter of QLoRA: q,v or all or a list.", show_default="q,v"),
+    ] = None,
     seq: Annotated[int, typer.Option(help="Tokens of a text.")] = 64,
     bits: Bits = 4,
     optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "adamw",
     store: Annotated[str, typer.Option(help="Adapters and moments between steps: words, int8 or nf4.")] = "words",
     head: Head = "float16",
     axi_bits: Annotated[
-        int | None, typer.Option(help="Width of the memory port.  [default: the board's]", show_default=False)
+        int | None, typer.Option(help="Width of the memory port.", show_default="the board's")
     ] = None,
     method: Annotated[
         str, typer.Option(help="qlora, or instantft: adapters from every block to the head, and a cache.")
     ] = "qlora",
     as_json: Json = False,
 ) -> None:
-    """What fine-tuning a language model takes of a board: every byte, traffic, time, what limits, what fits."""
+    """What fine-tuning a language model takes of a board: every byte, traffic, time, what limits, what fits.
+
+    Exit code 2: it does not fit; the last lines say which bounds fail and what to change.
+    """
     import gradloom
 
     from .plan.fit import DoesNotFit, Misfit
@@ -207,7 +213,7 @@ def _verdict(result: dict[str, Any]) -> str:
     share = f"{total:,} of {room:,} bytes, {100 * total / room:.0f} %"
     if not result["fits"]:
         near = result["nearest"]
-        return f"does not fit {result['preset'] or 'memory'}; memory: {share}" + (
+        return "does not fit" + (f" {result['preset']}" if result["preset"] else "") + f"; memory: {share}" + (
             f"; the nearest that does: {options(near['change'])} ({near['total_bytes']:,} bytes)" if near else "")
     machine = result["preset"] or f"memory; no preset has a machine for it on {result['board']}"
     if result["preset"] and (result["bits"], result["head"]) != (4, "float16"):

@@ -101,9 +101,13 @@ def _show(preset: str, rows: list[dict[str, Any]]) -> None:
     told = [name for name in ("cycles", "cycles_a_unit", "milliseconds", "memory_bytes", "dsp", "lut", "ff", "levels",
                               "accuracy") if any(row[name] is not None for row in rows)]
     good = [row for row in rows if row["cycles"] is not None]
-    table([{name: row[name] for name in named} | {name.replace("_", " "): "" if row[name] is None else row[name]
-                                                  for name in told} for row in good],
-          (*named, *(name.replace("_", " ") for name in told)), False, title=preset)
+    if good:
+        columns = (*named, *(name.replace("_", " ") for name in told))
+        table([{name: row[name] for name in named} | {
+            name.replace("_", " "): "" if row[name] is None else row[name] for name in told} for row in good],
+              columns, False, title=preset)
+    else:
+        say(f"[italic]{preset}[/italic]: no point has cycles")
     for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
         which = ["rank {rank}, {mesh}, {codes}".format_map(row) + (f", {row['settings']}" if row["settings"] else "")
                  for row in rows if row["note"] == note]

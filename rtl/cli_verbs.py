@@ -421,7 +421,7 @@ def plan(
     *,
     board: str = "genesys2",
     rank: int = 8,
-    targets: str = "q,v",
+    targets: str | None = None,
     seq: int = 64,
     bits: int = 4,
     optimizer: str = "adamw",
@@ -433,7 +433,8 @@ def plan(
     """Every byte, the traffic and the time of fine-tuning a language model on a board, and whether it fits.
 
     What does not fit has ``misfits``, one for each bound that fails; see :func:`~gradloom.rtl.plan.fit.planned`.
-    ``preset``: whose machine is checked; None where the board has none, and memory alone is checked.
+    ``targets``: of QLoRA, "q,v" unless given. ``preset``: whose machine is checked; None where the board has none, and
+    memory alone is checked.
     """
     from gradloom import boards
 
@@ -445,10 +446,15 @@ def plan(
 
     if method not in METHODS:
         raise ValueError(f"method={method}: must be one of {', '.join(METHODS)}")
+    if method == "instantft" and targets is not None:
+        raise ValueError(f"targets={targets}: adapters of InstantFT go from every block to the head; leave it out, "
+                         f"or give --method qlora")
+    if method == "instantft" and store != "words":
+        raise ValueError(f"store={store}: must be words for InstantFT; leave it out, or give --method qlora")
     target = boards.find(board)
     request = Request(
-        model=find_model(model), rank=rank, targets=parse_targets(targets), seq=seq, bits=bits,
-        optimizer=optimizer, head=head, store=store,
+        model=find_model(model), rank=rank, targets=parse_targets("q,v" if targets is None else targets), seq=seq,
+        bits=bits, optimizer=optimizer, head=head, store=store,
     )
     preset = find_language(target.name, method)
     result = planned(request, target, preset.config if preset else None, method=method, port_bits=axi_bits)

@@ -86,6 +86,13 @@ def test_instantft_that_cannot_be_says_why(asked, note):
     assert note in found["note"] and "cycles" not in found
 
 
+def test_a_sweep_of_nothing_that_can_be_built_has_no_table(tmp_path, capsys):
+    assert run("edge-qlora-genesys2", "--rank", "3", "-o", tmp_path / "sweep") == 0
+    said = capsys.readouterr().out
+    assert "edge-qlora-genesys2: no point has cycles" in said and "rank=3: must be even" in said
+    assert "dsp" not in said
+
+
 def test_points_are_all_combinations():
     made = points("digits-ulx3s", "instantft-kv260", rank="2,4", codes="nf4,int8", settings=["axi_bits=128"],
                   mesh="12x4,25x16,9x4")

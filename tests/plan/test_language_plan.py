@@ -164,6 +164,9 @@ def test_rows_and_lanes_of_the_machine_are_bounds():
 def test_a_board_without_a_preset_is_asked_for_memory_alone(run):
     code, out, _ = run("plan", "tinyllama-1.1b", "--board", "kv260", "--seq", "512")
     assert code == 0 and "fits memory; no preset has a machine for it on kv260" in " ".join(out.split())
+    code, out, err = run("plan", "smollm2-135m", "--board", "ulx3s")
+    assert code == 2 and "does not fit; memory: 180,110,848 of 131,072 bytes" in " ".join(out.split())
+    assert err == "gradloom: memory=180110848: ulx3s has 131072 bytes; use another model\n"
 
 
 @pytest.mark.parametrize("options", [("--bits", "2"), ("--head", "nf")])
@@ -206,6 +209,12 @@ def test_a_plan_is_plain_json(board):
 def test_targets_by_name():
     assert parse_targets("q,v") == ("q_proj", "v_proj") == parse_targets("v_proj,q")
     assert len(parse_targets("all")) == 7
+
+
+def test_help_says_every_default(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    said = run("plan", "--help")[1]
+    assert "[default: (q,v)]" in said and "[default: (the board's)]" in said
 
 
 @pytest.mark.parametrize("arguments, message", [
