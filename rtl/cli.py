@@ -719,8 +719,8 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         for line in getattr(error, "lines", None) or [_message(error)]:
             print(f"gradloom: {line}", file=sys.stderr)
-        finetuning = sys.modules.get("gradloom.sim.finetune")
-        code = 3 if finetuning is not None and isinstance(error, finetuning.MismatchError) else 2
+        counted = sys.modules.get("gradloom.sim.counted")
+        code = 3 if counted is not None and isinstance(error, counted.MismatchError) else 2
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             # A wrong option or verb; the class is private to typer.

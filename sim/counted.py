@@ -1,14 +1,18 @@
-"""What the counters say of a program by its commands alone, whatever its data and its memory's pace."""
+"""What the counters say of a program by its commands alone, whatever its data and its memory's pace; a check of it."""
 from collections.abc import Mapping, Sequence
 
 from gradloom.firmware.host import Counters
 from gradloom.rtl.control.signature import COMMAND_BYTES, ControlOpcode, Engine
 from gradloom.rtl.plan.assembler import Instruction
 
-__all__ = ["PACED", "counted", "differing"]
+__all__ = ["PACED", "MismatchError", "check_language", "counted", "differing"]
 
 #: Counters that depend on the pace of memory, and are the forecast's to tell.
 PACED = ("cycles", "phases")
+
+
+class MismatchError(ValueError):
+    """Simulated RTL and the bit-exact reference differ."""
 
 
 def counted(instructions: Sequence[Instruction], *, beat_bytes: int) -> dict[str, int]:
@@ -50,3 +54,20 @@ def differing(counters: Counters, expected: Mapping[str, int]) -> str:
         raise ValueError(f"expected: has {sorted(expected)}, must have {sorted(found)}")
     return next((f"{name} is {value}, not {expected[name]}" for name, value in found.items()
                  if value != expected[name]), "")
+
+
+def check_language(counters: Counters, instructions: Sequence[Instruction], *, beat_bytes: int,
+                   saturated: int | None = None, interrupted: bool = False) -> None:
+    """Raises :class:`MismatchError` at the first counter of a language model's program that is not as expected.
+
+    Its engines report no underflow and no gradient norm. ``saturated`` is the reference's count of clipped words; where
+    no reference ran, None takes the counter as it is. The pace of memory is the forecast's. A program that requests
+    ``interrupted`` reads commands behind a YIELD twice: beats read are at least those of all commands.
+    """
+    expected = counted(instructions, beat_bytes=beat_bytes) | {
+        "saturated": counters.saturated if saturated is None else saturated, "underflowed": 0, "gradient_norm": 0}
+    if interrupted:
+        expected["read_beats"] = max(expected["read_beats"], counters.read_beats)
+    wrong = differing(counters, expected)
+    if wrong:
+        raise MismatchError(f"RTL and program differ: the counter {wrong}")

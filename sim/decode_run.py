@@ -152,5 +152,5 @@ def beside(machine: StepMachine, training: Training, frac: Mapping[str, int],
         host.request(request.start, len(request.program))
         found.append((decoding, request, rung, host.wait_request(timeout=36000)))
     counters = host.wait(timeout=36000)
-    return machine.result(training, counters, program), [
+    return machine.result(training, counters, program, [each.program for each in loaded]), [
         Answered(rung, served, decoding.values(machine, request)) for decoding, request, rung, served in found]

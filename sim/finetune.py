@@ -22,7 +22,7 @@ from gradloom.rtl.plan.schedule import batches, initial_adapters
 from gradloom.rtl.presets import Preset
 from gradloom.rtl.workloads import DIGITS, ImageWorkload
 
-from .counted import counted, differing
+from .counted import MismatchError, counted, differing
 from .designs import of_design, verilog_of
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
 from .divergence import verdict
@@ -34,10 +34,6 @@ __all__ = ["MismatchError", "Result", "finetune", "predict", "run_plan", "run_rt
 
 Progress = Callable[[int, int, str], None]
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
-
-
-class MismatchError(ValueError):
-    """Simulated RTL and the bit-exact reference differ."""
 
 
 @dataclass(eq=False)

@@ -28,6 +28,7 @@ from gradloom.rtl.plan.linear import (
 )
 from gradloom.rtl.plan.progress import check_progress
 
+from .counted import check_language
 from .designs import design
 from .device import SimulatedDevice, build_device
 from .reference import linear as reference
@@ -282,7 +283,11 @@ class LinearMachine:
         program.add(Engine.CONTROL, ControlOpcode.END)
         check_progress(program.instructions, depth=self.config.queue_depth)
         self.host.store(0, program.code)
-        return self.host.run(0, len(program), timeout=3600)
+        counters: Counters = self.host.run(0, len(program), timeout=3600)
+        if isinstance(self.host, Accelerator):
+            # Firmware in its place tells some of the counters only.
+            check_language(counters, program.instructions, beat_bytes=self.config.beat_bits // 8)
+        return counters
 
     def _fetch(self, plan: LayerPlan, name: str) -> np.ndarray:
         """A tensor of words, ``[rows, features]`` as it lies in memory."""

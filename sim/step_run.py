@@ -45,6 +45,7 @@ from gradloom.rtl.plan.step import Layout, lower
 from gradloom.rtl.plan.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step, norm_gains
 from gradloom.rtl.plan.vector import frac_of, norm_weight
 
+from .counted import check_language
 from .device import SimulatedDevice
 from .linear_run import linear_device
 from .reference import linear as reference
@@ -408,8 +409,12 @@ class StepMachine:
         self.end = start + len(program.code)
         return start, program
 
-    def result(self, training: Training, counters: Counters, program: Assembler) -> StepRun:
-        """What a step made that was loaded and has run."""
+    def result(self, training: Training, counters: Counters, program: Assembler,
+               requests: Sequence[Assembler] = ()) -> StepRun:
+        """What a step made that was loaded and has run; counters that its program and ``requests`` served beside it do
+        not explain are refused."""
+        commands = [each for made in (program, *requests) for each in made.instructions]
+        check_language(counters, commands, beat_bytes=self.config.beat_bits // 8, interrupted=bool(requests))
         return StepRun(values=self._values(training), hidden=self._hidden(training), loss=self._loss(training),
                        counters=counters, instructions=program.instructions)
 

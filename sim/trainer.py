@@ -10,6 +10,7 @@ from gradloom.rtl.plan.exponents import HEADROOM
 from gradloom.rtl.plan.operations import SPARE, Loss, Pack
 from gradloom.rtl.plan.traffic import base_bytes, words_made
 
+from .counted import MismatchError
 from .reference.stored import unpacked_words
 from .step_run import Frozen, Kept, StepMachine, Training, largest
 
@@ -42,6 +43,8 @@ def as_far_as_formats(step: Callable[[int], StepResult], steps: int,
         progress(number, steps, "fine-tuning")
         try:
             found.append(step(number))
+        except MismatchError:
+            raise
         except ValueError as error:
             if not found:
                 raise

@@ -1,11 +1,15 @@
 """A whole training step in RTL equals the reference, word for word; its cycles are those of the forecast."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gradloom.rtl.control.signature import Engine
 from gradloom.rtl.plan.descent import AdamW
+from gradloom.sim.counted import PACED, MismatchError, check_language
 from gradloom.sim.linear_perf import forecast_linear
 from gradloom.sim.step_run import largest
+from gradloom.sim.trainer import as_far_as_formats
 
 from .conftest import CONFIG, MODEL
 
@@ -15,7 +19,8 @@ def compared(training, machine):
     reference, run = training.integers(frac), machine.run(training, frac)
     for name, words in run.values.items():
         np.testing.assert_array_equal(words, reference.values[name], err_msg=name)
-    assert run.counters.saturated == reference.saturated == 0
+    assert reference.saturated == 0
+    check_language(run.counters, run.instructions, beat_bytes=CONFIG.beat_bits // 8, saturated=reference.saturated)
     return reference, run
 
 
@@ -45,6 +50,38 @@ def test_a_block_alone_of_few_and_of_most_tokens(training, machine, count):
     inputs = {"x": random.normal(0, 1, shape), "gradient": random.normal(0, 1e-2, shape)}
     _, run = compared(training([0], tokens=tuple(range(count)), head=False, inputs=inputs), machine)
     assert run.loss == 0
+
+
+def test_a_counter_that_is_wrong_ends_a_run(training, machine, monkeypatch):
+    """Each that a program explains; of clipped words the reference tells."""
+    random = np.random.default_rng(3)
+    inputs = {"x": random.normal(0, 1, (2, MODEL.hidden)), "gradient": random.normal(0, 1e-2, (2, MODEL.hidden))}
+    step = training([0], tokens=(0, 1), head=False, inputs=inputs)
+    frac = step.fracs(largest(step.exact()), headroom=1)
+    right = machine.run(step, frac)
+    names = set(right.counters.as_dict()) - set(PACED)
+    assert {"commands_done", "read_beats", "write_beats", "saturated", "underflowed", "gradient_norm"} < names
+    for name in names:
+        held = getattr(right.counters, name)
+        wrong = replace(right.counters, **{name: held + 1})
+        match = f"the counter {name} is {held + 1}, not {held}"
+        with pytest.raises(MismatchError, match=match):
+            check_language(wrong, right.instructions, beat_bytes=CONFIG.beat_bits // 8,
+                           saturated=right.counters.saturated)
+        if name != "saturated":
+            monkeypatch.setattr(machine.host, "run", lambda *_, wrong=wrong, **__: wrong)
+            with pytest.raises(MismatchError, match=match):
+                machine.run(step, frac)
+
+
+def test_a_mismatch_is_no_end_of_the_formats():
+    def step(number):
+        if number:
+            raise MismatchError("RTL and program differ")
+        return number
+
+    with pytest.raises(MismatchError):
+        as_far_as_formats(step, 2, lambda *_: None)
 
 
 @pytest.mark.parametrize("latency", [1, 40])
