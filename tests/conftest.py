@@ -3,7 +3,7 @@
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.cli import main
+from gradloom.rtl.cli.main import main
 from gradloom.sim.bench.pauses import pauses
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "tools"))
-import pythons  # noqa: E402
+from .tools import pythons
 
 ROOT = Path(__file__).parents[1]
 OWN = "{}.{}".format(*sys.version_info)

@@ -5,8 +5,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from gradloom.rtl.config import Config
-from gradloom.rtl.plan.digits import digits_plan
-from gradloom.rtl.plan.onchip import OnChip
+from gradloom.rtl.plan.images.digits import digits_plan
+from gradloom.rtl.plan.images.onchip import OnChip
 from gradloom.rtl.soc import tuner_sources
 
 from ..board import Board

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gradloom.rtl.emit.yosys import YosysError, run_yosys, yosys_files
 from gradloom.rtl.json_file import read_json
-from gradloom.rtl.yosys import YosysError, run_yosys, yosys_files
 
 from ..board import Board
 from ..flow import Command, FlowError, Step, run

@@ -7,15 +7,15 @@ queues are not in it.
 import json
 import sys
 
-from gradloom.rtl.array.engine import EDGE
-from gradloom.rtl.array.feet import Hidden
-from gradloom.rtl.array.passes import BEATS, LEVELS
-from gradloom.rtl.array.systolic import SystolicArray
 from gradloom.rtl.config import Config
-from gradloom.rtl.lora.head import Head
-from gradloom.rtl.lora.lane import AdapterLanes
+from gradloom.rtl.engines.array.engine import EDGE
+from gradloom.rtl.engines.array.feet import Hidden
+from gradloom.rtl.engines.array.lane import AdapterLanes
+from gradloom.rtl.engines.array.passes import BEATS, LEVELS
+from gradloom.rtl.engines.head.engine import Head
 from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.lowering import Lowered, lower
+from gradloom.rtl.plan.images.lowering import Lowered, lower
+from gradloom.rtl.systolic.systolic import SystolicArray
 
 TOKEN = 4       # cycles from a command's end to the start of one that waits for it
 

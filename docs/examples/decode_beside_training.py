@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 from qlora_step import PRESET, prepared
 
-from gradloom.rtl.plan.sections import is_pause
-from gradloom.rtl.plan.step import Layout, lower
+from gradloom.rtl.plan.language.sections import is_pause
+from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.presets import PRESETS
-from gradloom.sim.decode_run import Decoding, beside
-from gradloom.sim.linear_perf import forecast_linear
-from gradloom.sim.step_run import StepMachine, largest, place_frozen
+from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.workloads.decode import Decoding, beside
+from gradloom.sim.workloads.step import StepMachine, largest, place_frozen
 
 CONFIG = PRESETS[PRESET].config
 #: A block, its tensors, and some requests.

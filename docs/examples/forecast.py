@@ -11,9 +11,9 @@ import numpy as np
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.lowering import lower
-from gradloom.rtl.plan.program import Settings, plan_finetune
-from gradloom.sim.perf import forecast
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.images.program import Settings, plan_finetune
+from gradloom.sim.time.images import forecast
 
 
 def main() -> None:

@@ -1,16 +1,17 @@
 """Prints the program of a very small fine-tune: ``python docs/examples/list_program.py``."""
 import numpy as np
 
-from gradloom.rtl.array.commands import ArrayOpcode, EncodeOpcode
 from gradloom.rtl.config import Config
-from gradloom.rtl.control.signature import ControlOpcode, Engine
-from gradloom.rtl.lora.head import HeadOpcode
-from gradloom.rtl.memory.collector import Source
-from gradloom.rtl.memory.router import Destination
+from gradloom.rtl.engines.array.commands import ArrayOpcode
+from gradloom.rtl.engines.encode.commands import EncodeOpcode
+from gradloom.rtl.engines.head.engine import HeadOpcode
+from gradloom.rtl.machines.collector import Source
+from gradloom.rtl.machines.router import Destination
 from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.assembler import Instruction
-from gradloom.rtl.plan.lowering import lower
-from gradloom.rtl.plan.program import Plan, Settings, Token, plan_finetune
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.images.program import Plan, Settings, Token, plan_finetune
+from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.rtl.shell.signature import ControlOpcode, Engine
 
 OPCODES = {Engine.CONTROL: ControlOpcode, Engine.ARRAY: ArrayOpcode, Engine.ENCODE: EncodeOpcode}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gradloom.boards import find
 from gradloom.boards.ulx3s.tools import route_command, summary, synthesise, tool
-from gradloom.rtl.array.mesh import Mesh
-from gradloom.rtl.array.pe import Precision
-from gradloom.rtl.emit import convert
+from gradloom.rtl.emit.verilog import convert
+from gradloom.rtl.systolic.mesh import Mesh
+from gradloom.rtl.systolic.pe import Precision
 
 SETTINGS = {"device": "85k", "package": "CABGA381", "speed": 6, "mhz": 150}
 PRECISION = Precision(x=18, w=16)

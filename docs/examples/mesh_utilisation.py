@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.rtl.units import find_unit
-from gradloom.sim.unit_run import run_unit
+from gradloom.rtl.catalog import find_unit
+from gradloom.sim.units.run import run_unit
 
 
 def main() -> None:

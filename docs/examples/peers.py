@@ -22,9 +22,9 @@ from scale_sim import MESHES, TILES, TOKENS, formula, products
 
 from gradloom.boards import find
 from gradloom.boards.area import area
-from gradloom.rtl.array.mesh import Mesh
-from gradloom.rtl.array.pe import PE, Precision
-from gradloom.rtl.emit import emit
+from gradloom.rtl.emit.verilog import emit
+from gradloom.rtl.systolic.mesh import Mesh
+from gradloom.rtl.systolic.pe import PE, Precision
 
 PRECISION = Precision()
 
@@ -106,7 +106,7 @@ def generation() -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             done = subprocess.run(
-                [sys.executable, "-m", "gradloom.rtl.cli", "generate", "mesh", "--set", f"rows={size}", "--set",
+                [sys.executable, "-m", "gradloom", "generate", "mesh", "--set", f"rows={size}", "--set",
                  f"cols={size}", "-o", f"{folder}/out", "--json"], capture_output=True, text=True, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -117,9 +117,9 @@ def generation() -> list[dict[str, Any]]:
 
 def cycles() -> list[dict[str, Any]]:
     """Products by SCALE-Sim's formula and by ours."""
-    from gradloom.rtl.cli_sweep import block_products
+    from gradloom.rtl.cli.sweep import block_products
     from gradloom.rtl.presets import PRESETS
-    from gradloom.sim.linear_perf import forecast_products
+    from gradloom.sim.time.language import forecast_products
 
     config = PRESETS["edge-qlora-genesys2"].config
     ours = [(Mesh(rows=size, columns=size).cycles(TILES, m), "law of the mesh") for size, m in MESHES]

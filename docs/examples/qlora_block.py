@@ -1,7 +1,7 @@
 """All linears of one decoder block in simulated RTL, back to back: ``python docs/examples/qlora_block.py [--json]``.
 
 The machine of the preset edge-qlora-genesys2 and the seven linears of a SmolLM2-135M block, with random weights and
-operands (no cycle depends on a value). ``forecast``: cycles that ``sim/linear_perf.py`` expects. ``array``: share of
+operands (no cycle depends on a value). ``forecast``: cycles that ``sim/time/language.py`` expects. ``array``: share of
 all cycles, from bell to interrupt, in which a product of the base enters the array. ``bus``: beats read over all
 cycles. Every word is compared with the reference.
 """
@@ -11,8 +11,8 @@ import json
 import numpy as np
 
 from gradloom.rtl.config import LinearConfig
-from gradloom.sim.linear_perf import forecast_linear
-from gradloom.sim.linear_run import Layer, LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.workloads.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
 
 #: Outputs and inputs of q, k, v, o, gate, up, down.
 BLOCK = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536))

@@ -14,12 +14,12 @@ import numpy as np
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.lora import load_lora, save_lora
 from gradloom.rtl.models.peft import key
-from gradloom.rtl.plan.descent import AdamW as MachineAdamW
-from gradloom.rtl.plan.packed import STORES
-from gradloom.sim.language import Quantized, build, fine_tune
+from gradloom.rtl.plan.language.descent import AdamW as MachineAdamW
+from gradloom.rtl.plan.language.packed import STORES
 from gradloom.sim.reference.descent import AdamW
-from gradloom.sim.step_run import Frozen
-from gradloom.sim.trainer import Trainer
+from gradloom.sim.workloads.language import Quantized, build, fine_tune
+from gradloom.sim.workloads.step import Frozen
+from gradloom.sim.workloads.trainer import Trainer
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.cli_output import progress_bar
+from gradloom.rtl.cli.output import progress_bar
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.lora import load_lora
-from gradloom.rtl.plan.descent import AdamW
-from gradloom.rtl.plan.operations import Product
-from gradloom.rtl.plan.step import Layout, lower
-from gradloom.rtl.plan.transformer import IDENTITY
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.language.operations import Product
+from gradloom.rtl.plan.language.step import Layout, lower
+from gradloom.rtl.plan.language.transformer import IDENTITY
 from gradloom.rtl.presets import PRESETS
-from gradloom.sim.language import Quantized
-from gradloom.sim.linear_perf import forecast_linear
-from gradloom.sim.step_run import Frozen, StepMachine, Training, largest, memory_needed, place_frozen
+from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.workloads.language import Quantized
+from gradloom.sim.workloads.step import Frozen, StepMachine, Training, largest, memory_needed, place_frozen
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 PRESET = "edge-qlora-genesys2"

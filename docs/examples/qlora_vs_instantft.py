@@ -15,17 +15,17 @@ from typing import Any
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.instant import fresh_instant
 from gradloom.rtl.models.lora import fresh_lora
-from gradloom.rtl.plan.descent import AdamW
-from gradloom.rtl.plan.step import Layout, lower
-from gradloom.rtl.plan.traffic import base_bytes
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.language.step import Layout, lower
+from gradloom.rtl.plan.language.traffic import base_bytes
 from gradloom.rtl.presets import PRESETS
-from gradloom.sim.instant import InstantTrainer, instant_machine
-from gradloom.sim.language import Quantized, fine_tune
-from gradloom.sim.linear_perf import forecast_linear
 from gradloom.sim.reference.descent import AdamW as FloatAdamW
 from gradloom.sim.reference.llama import Llama
-from gradloom.sim.step_run import Frozen, StepMachine, Training, memory_needed, place_frozen
-from gradloom.sim.trainer import Trainer, foretold
+from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.workloads.instant import InstantTrainer, instant_machine
+from gradloom.sim.workloads.language import Quantized, fine_tune
+from gradloom.sim.workloads.step import Frozen, StepMachine, Training, memory_needed, place_frozen
+from gradloom.sim.workloads.trainer import Trainer, foretold
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 CONFIG = PRESETS["instantft-llm-genesys2"].config

@@ -8,11 +8,11 @@ import numpy as np
 from gradloom.rtl.config import ACTIVATION, PARAMETER, Config
 from gradloom.rtl.models.datasets import default_split
 from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.lowering import lower
-from gradloom.rtl.plan.program import Settings
-from gradloom.rtl.plan.schedule import initial_adapters
-from gradloom.sim.mathematics import finetune_float
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.images.program import Settings
+from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.sim.reference.system import fill_cache, fine_tune, logits
+from gradloom.sim.workloads.mathematics import finetune_float
 
 
 def main() -> None:

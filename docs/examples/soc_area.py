@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 from gradloom.firmware.soc_image import IMAGE
+from gradloom.rtl.emit.yosys import run_yosys
 from gradloom.rtl.soc import soc_sources
-from gradloom.rtl.yosys import run_yosys
 
 
 def main() -> None:

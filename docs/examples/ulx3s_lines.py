@@ -18,8 +18,8 @@ from pathlib import Path
 from gradloom.boards import find
 from gradloom.boards.ulx3s.project import BAUD
 from gradloom.rtl.config import Config
-from gradloom.rtl.plan.digits import PAUSE_SECONDS, digits_data, digits_plan
-from gradloom.sim.tuner import SimulatedTuner, build_netlist, build_tuner, expected_lines
+from gradloom.rtl.plan.images.digits import PAUSE_SECONDS, digits_data, digits_plan
+from gradloom.sim.run.tuner import SimulatedTuner, build_netlist, build_tuner, expected_lines
 
 
 def heard(name: str, program: Path, folder: Path, most: int | None = None) -> tuple[list[str], int]:

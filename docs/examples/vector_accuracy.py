@@ -15,7 +15,7 @@ from gradloom.rtl.formats.linear import ACTIVATION
 from gradloom.rtl.formats.vector import TERM
 from gradloom.rtl.models.language import open_checkpoint
 from gradloom.rtl.models.lora import load_lora
-from gradloom.rtl.plan import vector as plan
+from gradloom.rtl.plan.language import vector as plan
 from gradloom.sim.reference import llama, vector
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"

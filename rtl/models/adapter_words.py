@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..formats.linear import MASTER
-from ..plan.linear import fraction_bits, tile_rows, untile_rows
+from ..formats.tiles import fraction_bits, tile_rows, untile_rows
 from .language import LanguageModel
 from .lora import Adapter
 

@@ -1,4 +1,4 @@
-// Serves a simulated accelerator to sim/device.py: the requests of harness.h, and its own.
+// Serves a simulated accelerator to sim/run/device.py: the requests of harness.h, and its own.
 //   r ADDRESS            -> "DATA RESP"            reads a register
 //   w ADDRESS DATA       -> "RESP"                 writes one
 //   s                                              also sets fail_enable, fail_address, fail_resp, fence_low, fence_high,

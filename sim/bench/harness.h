@@ -1,4 +1,4 @@
-// What the benches behind Harness of sim/device.py share: clock, reset, and requests on standard input with answers on
+// What the benches behind Harness of sim/run/device.py share: clock, reset, and requests on standard input with answers on
 // standard output.
 //
 // Each request is a line; numbers are hexadecimal without prefix. Bytes follow the line that announces them.

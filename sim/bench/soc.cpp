@@ -1,4 +1,4 @@
-// Serves a simulated system on chip to sim/soc.py: the requests of harness.h, and three of its own.
+// Serves a simulated system on chip to sim/run/soc.py: the requests of harness.h, and three of its own.
 //   g CYCLES             -> "SPENT STATE COUNT"    runs so long, or to the end of a line on the UART, or till something
 //                                                  is wrong; COUNT bytes of the UART follow. STATE: 1 the processor has
 //                                                  stopped, 2 an access failed, 4 a rule of AXI4 is broken, 8 a frame is

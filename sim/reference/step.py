@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradloom.rtl.formats.linear import WEIGHT, half_up
-from gradloom.rtl.plan.descent import AdamW
-from gradloom.rtl.plan.operations import (
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.language.operations import (
     DROP,
     EDGE,
     Add,

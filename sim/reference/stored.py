@@ -2,7 +2,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.plan.packed import Stored
+from gradloom.rtl.plan.language.packed import Stored
 
 from . import packed
 

@@ -7,8 +7,8 @@ import numpy as np
 from gradloom.rtl.config import ACTIVATION, DECODED, PARAMETER, SCALES_PER_BEAT
 from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.rtl.formats.fixed import Fixed, round_shift, saturate
-from gradloom.rtl.plan.lowering import BLOCK, Lowered
-from gradloom.rtl.plan.program import Settings, Step, kept_samples, plan_steps
+from gradloom.rtl.plan.images.lowering import BLOCK, Lowered
+from gradloom.rtl.plan.images.program import Settings, Step, kept_samples, plan_steps
 
 from .head import head_step
 from .nn import conv_layer, dense_layer

@@ -10,17 +10,17 @@ import importlib
 from typing import Any
 
 _HOME = {
-    "generate": "gradloom.rtl.cli_verbs",
-    "finetune": "gradloom.rtl.cli_verbs",
-    "generate_text": "gradloom.rtl.cli_verbs",
-    "load": "gradloom.rtl.cli_verbs",
-    "pack": "gradloom.rtl.cli_verbs",
-    "plan": "gradloom.rtl.cli_verbs",
-    "predict": "gradloom.rtl.cli_verbs",
-    "quantize": "gradloom.rtl.cli_verbs",
-    "report": "gradloom.rtl.cli_verbs",
-    "presets": "gradloom.rtl.cli_verbs",
-    "sweep": "gradloom.rtl.cli_sweep",
+    "generate": "gradloom.rtl.cli.verbs",
+    "finetune": "gradloom.rtl.cli.verbs",
+    "generate_text": "gradloom.rtl.cli.verbs",
+    "load": "gradloom.rtl.cli.verbs",
+    "pack": "gradloom.rtl.cli.verbs",
+    "plan": "gradloom.rtl.cli.verbs",
+    "predict": "gradloom.rtl.cli.verbs",
+    "quantize": "gradloom.rtl.cli.verbs",
+    "report": "gradloom.rtl.cli.verbs",
+    "presets": "gradloom.rtl.cli.verbs",
+    "sweep": "gradloom.rtl.cli.sweep",
 }
 
 __version__ = "0.1.0"

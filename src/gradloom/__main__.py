@@ -11,7 +11,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         say_version()
         return
-    from gradloom.rtl.cli import main as run
+    from gradloom.rtl.cli.main import main as run
 
     run()
 

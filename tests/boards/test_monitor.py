@@ -45,7 +45,7 @@ def says(line, monkeypatch):
 def listener(line, text):
     """The verb in a process of its own, which hears ``text`` all the time; it has heard it once already."""
     board, port = line
-    process = subprocess.Popen([sys.executable, "-m", "gradloom.rtl.cli", "monitor", "--port", port, "--baud", "9600"],
+    process = subprocess.Popen([sys.executable, "-m", "gradloom", "monitor", "--port", port, "--baud", "9600"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                # A shell that runs the tests in the background leaves interrupts ignored.
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))

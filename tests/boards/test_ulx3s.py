@@ -18,17 +18,17 @@ from gradloom import boards
 from gradloom.boards.ulx3s import tools as flow
 from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner_files
 from gradloom.boards.ulx3s.ram import ram_verilog
-from gradloom.rtl.cli_verbs import generate
-from gradloom.rtl.plan.digits import PAUSE_SECONDS, digits_data, digits_plan
-from gradloom.rtl.plan.onchip import BLOCK, OnChip
+from gradloom.rtl.cli.verbs import generate
+from gradloom.rtl.emit.yosys import run_yosys, yosys_files
+from gradloom.rtl.plan.images.digits import PAUSE_SECONDS, digits_data, digits_plan
+from gradloom.rtl.plan.images.onchip import BLOCK, OnChip
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.soc import tuner_sources
-from gradloom.rtl.yosys import run_yosys, yosys_files
-from gradloom.sim import runner
-from gradloom.sim.tuner import SimulatedTuner, build_tuner, expected_lines
+from gradloom.sim.run import runner
+from gradloom.sim.run.tuner import SimulatedTuner, build_tuner, expected_lines
 
 HERE = Path(__file__).parent
-BLOCKS = Path(runner.__file__).parent / "bench" / "ecp5_blocks.sv"
+BLOCKS = Path(runner.__file__).parents[1] / "bench" / "ecp5_blocks.sv"
 BOARD = boards.find("ulx3s")
 CONFIG = PRESETS["digits-ulx3s"].config
 #: So many blocks to learn from and to judge by.
@@ -409,7 +409,7 @@ def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkey
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
 @pytest.mark.parametrize("broken", [False, True])
-def test_the_block_ram_does_what_the_memory_does(tmp_path, monkeypatch, broken):
+def test_the_block_ram_does_what_the_memory_does(tmp_path, broken):
     """Filled with random bytes; with one bit of them changed it is seen."""
     image = np.random.default_rng(1).bytes(BOARD.memory_bytes)
     (tmp_path / "image.mem").write_text("".join(
@@ -423,14 +423,13 @@ def test_the_block_ram_does_what_the_memory_does(tmp_path, monkeypatch, broken):
         "register.v": register, "filled.v": ram_verilog(image),
         "plain.v": plain.replace("module gradloom_ram ", "module plain_ram "),
         "ram_bench.v": (HERE / "ram_bench.v").read_text()}, top="ram_bench")
-    monkeypatch.setattr(sys, "path", [str(HERE), *sys.path])
 
     with pytest.raises(SystemExit) if broken else nullcontext():
-        runner.run_cocotb(built, top="ram_bench", module="ram_bench", directory=tmp_path)
+        runner.run_cocotb(built, top="ram_bench", module="tests.boards.ram_bench", directory=tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
-def test_a_netlists_wide_memory_does_what_the_memory_does(tmp_path, monkeypatch):
+def test_a_netlists_wide_memory_does_what_the_memory_does(tmp_path):
     """As synthesis makes it of blocks whose two ports are one of 36 bits, in the models that a netlist is run with."""
     text = (HERE / "wide_bench.v").read_text()
     run_yosys([f"read_verilog {HERE / 'wide_bench.v'}", "synth_ecp5 -no-rw-check -top wide_ram",
@@ -440,8 +439,7 @@ def test_a_netlists_wide_memory_does_what_the_memory_does(tmp_path, monkeypatch)
     assert made.count("DP16KD #(") == 3
     built = runner.build({"ecp5_blocks.sv": BLOCKS.read_text(), "made.v": made[:made.index("endmodule") + 10],
                           "wide_bench.v": text}, top="wide_bench")
-    monkeypatch.setattr(sys, "path", [str(HERE), *sys.path])
-    runner.run_cocotb(built, top="wide_bench", module="ram_bench", directory=tmp_path)
+    runner.run_cocotb(built, top="wide_bench", module="tests.boards.ram_bench", directory=tmp_path)
 
 
 def test_the_image_holds_what_the_firmware_reads():

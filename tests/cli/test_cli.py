@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from gradloom.rtl.cli import app, main
-from gradloom.rtl.units import UNITS
-from gradloom.sim.unit_run import ADAPTERS
+from gradloom.rtl.catalog import UNITS
+from gradloom.rtl.cli.main import app, main
+from gradloom.sim.units.run import ADAPTERS
 
 VERBS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
 
@@ -120,14 +120,14 @@ def test_a_file_where_results_go_is_refused_before_the_long_part(run, tmp_path):
 def test_a_layer_without_a_name_is_named_as_its_adapter_is():
     from gradloom.rtl.config import Config
     from gradloom.rtl.models.network import Dense, Network
-    from gradloom.rtl.plan.lowering import lower
+    from gradloom.rtl.plan.images.lowering import lower
     layer = Dense(weight=np.full((10, 784), 100.0), bias=np.zeros(10))
     with pytest.raises(ValueError, match="^fc1: weight of 100"):
         lower(Network(name="mine", input_shape=(1, 28, 28), layers=(layer,)), Config(), 4)
 
 
 def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
-    import gradloom.rtl.cli_verbs as verbs
+    import gradloom.rtl.cli.verbs as verbs
     monkeypatch.setattr(verbs, "presets", lambda: 1 / 0)
     code, _, err = run("presets")
     assert code == 1 and "internal error: ZeroDivisionError" in err and err.count("\n") == 1
@@ -136,7 +136,7 @@ def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
 
 
 def test_an_interrupt_is_no_fault(run, monkeypatch):
-    import gradloom.rtl.cli_verbs as verbs
+    import gradloom.rtl.cli.verbs as verbs
 
     def interrupted():
         raise KeyboardInterrupt
@@ -158,7 +158,7 @@ def test_a_unit_is_generated_with_a_report(run, tmp_path):
 @pytest.mark.parametrize("bounds, code", [(("dsp=85", "lut=25"), 0), (("dsp=84.9",), 3), (("lut=25", "bits=30"), 3)])
 def test_a_report_fails_where_more_is_taken_than_is_allowed(run, monkeypatch, bounds, code):
     share = {"lut": 24.5, "ff": 20.0, "dsp": 85.0, "bram36": 39.9, "uram": 0.0, "bits": 39.9}
-    monkeypatch.setattr("gradloom.rtl.cli_verbs.report",
+    monkeypatch.setattr("gradloom.rtl.cli.verbs.report",
                         lambda directory, *, board, unit: {"share": share, "levels": 13})
     found, out, _ = run("report", "design", "--json", *(part for each in bounds for part in ("--max-share", each)))
     assert found == code and json.loads(out)["share"] == share
@@ -253,13 +253,13 @@ def test_a_truncated_file_is_refused(run, tmp_path):
 
 
 def test_the_installed_command_answers():
-    done = subprocess.run([sys.executable, "-m", "gradloom.rtl.cli", "boards", "--json"], capture_output=True,
+    done = subprocess.run([sys.executable, "-m", "gradloom", "boards", "--json"], capture_output=True,
                           text=True, check=True)
     assert json.loads(done.stdout)[0]["name"]
 
 
 def test_a_reader_that_leaves_is_no_fault():
-    done = subprocess.run(f"{sys.executable} -m gradloom.rtl.cli units --json | head -1", shell=True,
+    done = subprocess.run(f"{sys.executable} -m gradloom units --json | head -1", shell=True,
                           capture_output=True, text=True, check=True)
     assert done.stderr == ""
 
@@ -280,7 +280,7 @@ def test_tables_break_no_word(run, monkeypatch, verb, width):
 
 def test_many_columns_go_into_several_tables(monkeypatch, capsys):
     """The first column leads each; only what is wider than the terminal is broken."""
-    from gradloom.rtl.cli_output import table
+    from gradloom.rtl.cli.output import table
 
     monkeypatch.setenv("COLUMNS", "40")
     table([{"name": "abc", **{f"column{n}": 10 ** 9 + n for n in range(6)}, "text": "y" * 60}],
@@ -294,7 +294,7 @@ def test_no_silence_is_long(monkeypatch, capsys):
     """A dot after each silence, and the text of a verb that had said nothing; nothing of what is quick, nor of JSON."""
     import time
 
-    from gradloom.rtl import cli_output
+    from gradloom.rtl.cli import output as cli_output
 
     monkeypatch.setattr(cli_output._Pulse, "seconds", 0.2)
     with cli_output.progress_bar(quiet=False) as progress:
@@ -319,7 +319,7 @@ def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path,
     """Whatever the verb then says: its part of the work is inside."""
     import contextlib
 
-    from gradloom.rtl import cli
+    from gradloom.rtl.cli import main as cli
 
     class Entered(ValueError):
         pass

@@ -9,8 +9,8 @@ from safetensors.numpy import load_file
 import gradloom
 from gradloom.rtl.models.instant import load_instant, save_instant
 from gradloom.rtl.models.lora import load_lora
-from gradloom.rtl.plan.instant import InstantStep
-from gradloom.sim import language
+from gradloom.rtl.plan.language.instant import InstantStep
+from gradloom.sim.workloads import language
 
 from .test_language_verbs import MODEL, TEXT, here, tuned  # noqa: F401
 
@@ -85,8 +85,8 @@ def test_a_wrong_request_is_one_message_and_leaves_nothing(run, here, case):  # 
 def test_windows_beyond_the_boards_cache_are_refused(run, here, monkeypatch):  # noqa: F811
     """A board whose memory holds the model and two texts: three windows do not fit, two steps do."""
     from gradloom import boards
-    from gradloom.rtl.plan.instant_plan import instant_memory
-    from gradloom.rtl.plan.language import Request
+    from gradloom.rtl.plan.language.budget import Request
+    from gradloom.rtl.plan.language.instant_budget import instant_memory
 
     held = instant_memory(Request(model=MODEL, seq=28))
     small = dataclasses.replace(boards.find("genesys2"), memory_bytes=sum(held.values()) + held["forward_cache"])

@@ -9,11 +9,11 @@ from safetensors.numpy import save_file
 import gradloom
 from gradloom import boards
 from gradloom.firmware.card import read_card
+from gradloom.rtl.formats.tiles import untile_rows
 from gradloom.rtl.models.checkpoint import find_weights
 from gradloom.rtl.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.models.lora import fresh_lora, load_lora
-from gradloom.rtl.plan.linear import untile_rows
-from gradloom.sim import language
+from gradloom.sim.workloads import language
 
 PRESET = "edge-qlora-genesys2"
 MODEL = LanguageModel(name="small", hidden=128, inter=128, layers=2, heads=2, kv_heads=1, head_dim=64, vocab=96,
@@ -91,7 +91,7 @@ def test_gradients_of_several_texts_make_an_update(run, here):
 
 
 def test_a_card_has_all_that_a_board_needs(run, here):
-    """What the board does with it: ``tests/step/test_board_job.py``."""
+    """What the board does with it: ``tests/workloads/test_board_job.py``."""
     said = tuned(run, "--card", "--steps", "3", "--seq", "42", "--rank", "4")
     assert sorted(path.name for path in (here / "out").iterdir()) == ["card.img", "job.json"]
     assert said == json.loads((here / "out" / "job.json").read_text())

@@ -168,7 +168,7 @@ def test_an_interrupted_fine_tune_leaves_the_results_of_the_one_before(run, digi
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gradloom.sim.plots.plot_loss", interrupted)
+        patch.setattr("gradloom.sim.workloads.plots.plot_loss", interrupted)
         assert run(*asked, "--seed", 1)[0] == 130
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
     assert run(*asked, "--seed", 1)[0] == 0
@@ -178,7 +178,7 @@ def test_an_interrupted_fine_tune_leaves_the_results_of_the_one_before(run, digi
 
 def test_ctrl_c_leaves_no_folder(digits, tmp_path):
     with subprocess.Popen(
-            [sys.executable, "-m", "gradloom.rtl.cli", "finetune", "instantft-kv260", "--engine", "reference", "--data",
+            [sys.executable, "-m", "gradloom", "finetune", "instantft-kv260", "--engine", "reference", "--data",
              digits, "--epochs", "400", "-o", tmp_path / "far" / "out"], stderr=subprocess.PIPE, text=True,
             # A run in the background of a shell without job control inherits an ignored SIGINT.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) as process:

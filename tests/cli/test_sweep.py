@@ -6,10 +6,10 @@ import os
 import pytest
 
 import gradloom
-from gradloom.rtl.cli import main
-from gradloom.rtl.cli_sweep import FIGURES, KEYS, measure, plan_points
-from gradloom.sim.plots import plot_pareto
-from gradloom.sim.sweep import Table, pareto, sweep
+from gradloom.rtl.cli.main import main
+from gradloom.rtl.cli.sweep import FIGURES, KEYS, measure, plan_points
+from gradloom.sim.workloads.plots import plot_pareto
+from gradloom.sim.workloads.sweep import Table, pareto, sweep
 
 NOTHING = {"rank": None, "mesh": None, "codes": None, "settings": (), "area": "count", "accuracy": False, "limit": None,
            "epochs": None, "seed": 0}

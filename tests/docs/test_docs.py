@@ -53,7 +53,7 @@ def test_the_cycle_budget_runs():
 
 
 def test_every_verb_is_in_the_readme():
-    from gradloom.rtl.cli import app
+    from gradloom.rtl.cli.main import app
     verbs = {each.name or each.callback.__name__ for each in app.registered_commands}
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert {verb for verb in verbs if f"`{verb}`" not in text} == set()

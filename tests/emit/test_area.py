@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from gradloom import boards
 from gradloom.boards.area import SynthesisError, _unit, area
 from gradloom.boards.timing import Netlist, TimingError, worst_paths
-from gradloom.rtl.emit import emit
+from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.hierarchy import place
 
 KV260 = boards.find("kv260")

@@ -30,7 +30,7 @@ def generated(tmp_path, *arguments):
         return usage.ru_utime + usage.ru_stime
 
     before, begin = unit(), spent()
-    subprocess.run([sys.executable, "-m", "gradloom.rtl.cli", "generate", *arguments, "-o", tmp_path / "out"],
+    subprocess.run([sys.executable, "-m", "gradloom", "generate", *arguments, "-o", tmp_path / "out"],
                    check=True, capture_output=True)
     return (spent() - begin) / max(before, unit()), json.loads((tmp_path / "out" / "report.json").read_text())
 

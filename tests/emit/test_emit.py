@@ -3,18 +3,19 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.emit import EmitError, convert, emit
+from gradloom.rtl.catalog import UNITS, find_unit
+from gradloom.rtl.emit.verilog import EmitError, convert, emit
+from gradloom.rtl.emit.yosys import run_yosys
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.output import OutputError, staged
-from gradloom.rtl.units import UNITS, find_unit
-from gradloom.rtl.yosys import run_yosys
-from gradloom.sim.runner import lint
+from gradloom.sim.run.runner import lint
 
 
 class PE(wiring.Component):
@@ -118,11 +119,10 @@ def test_primitives_go_to_a_folder_of_their_own(tmp_path):
 
 
 def test_the_bytes_do_not_depend_on_the_process_or_the_place(tmp_path):
-    program = (f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
-               "from test_emit import Mesh, emit\n"
+    program = ("from tests.emit.test_emit import Mesh, emit\n"
                f"emit(Mesh(rows=2, columns=2), {str(tmp_path / 'b')!r}, name='mesh')\n")
     emit(Mesh(rows=2, columns=2), tmp_path / "a", name="mesh")
-    elsewhere = {**os.environ, "PYTHONHASHSEED": "5"}
+    elsewhere = {**os.environ, "PYTHONHASHSEED": "5", "PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run([sys.executable, "-c", program], check=True, cwd="/", env=elsewhere)
     for path in (tmp_path / "a" / "rtl").iterdir():
         text = path.read_bytes()

@@ -8,10 +8,10 @@ import pytest
 from gradloom import boards
 from gradloom.boards.area import area
 from gradloom.rtl.config import Config
-from gradloom.rtl.emit import emit
-from gradloom.rtl.memory.read_dma import ReadDMA
-from gradloom.rtl.memory.router import Router
-from gradloom.rtl.memory.write_dma import WriteDMA
+from gradloom.rtl.emit.verilog import emit
+from gradloom.rtl.machines.router import Router
+from gradloom.rtl.shell.bus.read_dma import ReadDMA
+from gradloom.rtl.shell.bus.write_dma import WriteDMA
 
 #: Unit: board, levels between registers, levels to or from a port. DMA with the widths of both buses.
 BUDGETS = {

@@ -8,13 +8,13 @@ import pytest
 from gradloom import boards
 from gradloom.boards.budgets import beyond, budgets
 from gradloom.boards.ulx3s.netlist import NAMELESS
-from gradloom.rtl.cli_verbs import _budget
-from gradloom.rtl.emit import emit
+from gradloom.rtl.catalog import UNITS
+from gradloom.rtl.cli.verbs import _budget
+from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.hierarchy import Emitter
+from gradloom.rtl.machines.accelerator import Accelerator
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.soc import tuner_sources
-from gradloom.rtl.top import Accelerator
-from gradloom.rtl.units import UNITS
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,8 +4,8 @@ import struct
 import pytest
 
 from gradloom.firmware.transport import Transport
-from gradloom.rtl.control.errors import Error
-from gradloom.rtl.control.regtable import REGISTERS
+from gradloom.rtl.shell.registers.errors import Error
+from gradloom.rtl.shell.registers.regtable import REGISTERS
 
 WINDOW_BASE = 0x7_1234_5000
 WINDOW_SIZE = 64 << 10

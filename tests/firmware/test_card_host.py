@@ -7,7 +7,7 @@ import pytest
 
 import gradloom.firmware
 import gradloom.sim
-from gradloom.sim.soc import CARDS
+from gradloom.sim.run.soc import CARDS
 
 FIRMWARE, BENCH = Path(gradloom.firmware.__file__).parent, Path(gradloom.sim.__file__).parent / "bench"
 TRIES = 1471

@@ -5,9 +5,9 @@ import pytest
 
 import gradloom.firmware
 from gradloom.firmware import generate, program, registers
-from gradloom.rtl.control.errors import DESCRIPTIONS, Error
-from gradloom.rtl.control.regtable import REGISTERS
-from gradloom.rtl.control.signature import Command, ControlOpcode, Engine
+from gradloom.rtl.shell.registers.errors import DESCRIPTIONS, Error
+from gradloom.rtl.shell.registers.regtable import REGISTERS
+from gradloom.rtl.shell.signature import Command, ControlOpcode, Engine
 
 FOLDER = Path(gradloom.firmware.__file__).parent
 

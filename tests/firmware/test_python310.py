@@ -1,16 +1,13 @@
 """What goes to a board runs on Python 3.10, that of Kria's Ubuntu 22.04, and all but arrays without numpy."""
 import json
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from gradloom.boards.firmware_files import firmware_files
 from gradloom.firmware.selftest import CHECKS
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-import pythons  # noqa: E402
+from ..tools import pythons
 
 #: What the older Python runs: a transport that asks this process for each access.
 _BOARD = """

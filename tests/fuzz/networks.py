@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.program import Settings
+from gradloom.rtl.plan.images.program import Settings
 
 __all__ = ["Limits", "Task", "draw"]
 

@@ -4,15 +4,17 @@ from dataclasses import dataclass
 from amaranth.hdl import Shape
 from hypothesis import strategies as st
 
-from gradloom.rtl.array.commands import (
-    ArrayOpcode,
-    ConvolveOperands,
-    DenseOperands,
-    EncodeOpcode,
-    EncodeOperands,
-    PassOperands,
-)
-from gradloom.rtl.control.signature import (
+from gradloom.rtl.engines.array.commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
+from gradloom.rtl.engines.encode.commands import EncodeOpcode, EncodeOperands
+from gradloom.rtl.engines.gradient.engine import GradientOperands
+from gradloom.rtl.engines.head.engine import HeadOperands
+from gradloom.rtl.engines.linear.parts import LinearOperands
+from gradloom.rtl.engines.update.engine import UpdateOpcode, UpdateOperands
+from gradloom.rtl.engines.update.pack import PackOperands
+from gradloom.rtl.formats.vector import VectorOpcode, VectorOperands
+from gradloom.rtl.machines.share import VECTOR
+from gradloom.rtl.plan.program.assembler import pack
+from gradloom.rtl.shell.signature import (
     COMMAND_BYTES,
     Command,
     ControlOpcode,
@@ -21,14 +23,6 @@ from gradloom.rtl.control.signature import (
     LoadOperands,
     StoreOperands,
 )
-from gradloom.rtl.formats.vector import VectorOpcode, VectorOperands
-from gradloom.rtl.linear.gradient import GradientOperands
-from gradloom.rtl.linear.pack import PackOperands
-from gradloom.rtl.linear.parts import LinearOperands
-from gradloom.rtl.linear.share import VECTOR
-from gradloom.rtl.linear.update import UpdateOpcode, UpdateOperands
-from gradloom.rtl.lora.head import HeadOperands
-from gradloom.rtl.plan.assembler import pack
 
 __all__ = ["Case", "cases"]
 

@@ -1,32 +1,29 @@
 """Small machines of both kinds in simulation, each with a good program whose every word and cycle is known."""
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from gradloom.firmware.host import Accelerator, Counters
+from gradloom.rtl.config import LEVEL
+from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4
+from gradloom.rtl.formats.vector import VectorOpcode
+from gradloom.rtl.machines import language as linear_machine
+from gradloom.rtl.machines.router import Destination
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.language.linear import codebook_table, codebook_words
+from gradloom.rtl.plan.language.side import append
+from gradloom.rtl.plan.program.assembler import Assembler, Instruction
+from gradloom.rtl.shell.signature import ControlOpcode, Engine, LoadOperands
+from gradloom.sim.run.designs import design
+from gradloom.sim.run.device import SimulatedDevice, build_device
+from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
-from linear.conftest import SMALL as LINEAR  # noqa: E402
-from linear.conftest import make_layer  # noqa: E402
-from linear.side import Side, operations  # noqa: E402
-from system.conftest import SMALL as IMAGE  # noqa: E402
-from system.conftest import Machine, small_network  # noqa: E402
-
-from gradloom.firmware.host import Accelerator, Counters  # noqa: E402
-from gradloom.rtl.config import LEVEL  # noqa: E402
-from gradloom.rtl.control.signature import ControlOpcode, Engine, LoadOperands  # noqa: E402
-from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4  # noqa: E402
-from gradloom.rtl.formats.vector import VectorOpcode  # noqa: E402
-from gradloom.rtl.linear import machine as linear_machine  # noqa: E402
-from gradloom.rtl.memory.router import Destination  # noqa: E402
-from gradloom.rtl.plan.assembler import Assembler, Instruction  # noqa: E402
-from gradloom.rtl.plan.descent import AdamW  # noqa: E402
-from gradloom.rtl.plan.linear import codebook_table, codebook_words  # noqa: E402
-from gradloom.rtl.plan.side import append  # noqa: E402
-from gradloom.sim.designs import design  # noqa: E402
-from gradloom.sim.device import SimulatedDevice, build_device  # noqa: E402
-from gradloom.sim.linear_run import LinearMachine, choose_exponents, mathematics, reference_step  # noqa: E402
+from ..engines.linear.conftest import SMALL as LINEAR
+from ..engines.linear.conftest import make_layer
+from ..engines.linear.side import Side, operations
+from ..system.conftest import SMALL as IMAGE
+from ..system.conftest import Machine, small_network
 
 __all__ = ["GAP", "SUBJECTS", "Subject", "Windowed"]
 

@@ -1,19 +1,15 @@
 """Every configuration is either refused, with field, value and bound in the message, or it is made."""
 import dataclasses
 import re
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
+from gradloom.rtl.catalog import UNITS
+from gradloom.rtl.config import Config, LinearConfig
 
-from looks import looks  # noqa: E402
-
-from gradloom.rtl.config import Config, LinearConfig  # noqa: E402
-from gradloom.rtl.units import UNITS  # noqa: E402
+from .looks import looks
 
 #: Values around bounds and powers of two, and what is no number at all.
 ODD = st.one_of(st.integers(-2, 70), st.integers(0, 17).map(lambda n: 1 << n),

@@ -1,16 +1,12 @@
 """Whatever a file holds, the command line says in one line what is wrong with it, and ends with 2."""
 import io
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from looks import looks  # noqa: E402
+from .looks import looks
 
 #: A file of each kind, by its ending; the verb takes it in place of FILE.
 VERBS = {

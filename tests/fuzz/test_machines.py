@@ -1,26 +1,21 @@
 """A configuration that is not refused makes a machine: words are the reference's, cycles those of its forecast."""
-import sys
-from pathlib import Path
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from gradloom.rtl.config import Config, LinearConfig
+from gradloom.rtl.models.network import Conv, Dense, Network
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.program.assembler import Assembler
+from gradloom.sim.time import images as perf
+from gradloom.sim.workloads.images import compare, run_rtl
+from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
-from linear.conftest import make_layer  # noqa: E402
-from linear.test_linear_perf import agree  # noqa: E402
-from looks import looks  # noqa: E402
-from system.conftest import Machine  # noqa: E402
-
-from gradloom.rtl.config import Config, LinearConfig  # noqa: E402
-from gradloom.rtl.models.network import Conv, Dense, Network  # noqa: E402
-from gradloom.rtl.plan.assembler import Assembler  # noqa: E402
-from gradloom.rtl.plan.lowering import lower  # noqa: E402
-from gradloom.sim import perf  # noqa: E402
-from gradloom.sim.finetune import compare, run_rtl  # noqa: E402
-from gradloom.sim.linear_run import LinearMachine, choose_exponents, mathematics, reference_step  # noqa: E402
+from ..engines.linear.conftest import make_layer
+from ..engines.linear.test_linear_perf import agree
+from ..system.conftest import Machine
+from .looks import looks
 
 RATE = 0.3
 

@@ -1,28 +1,23 @@
 """Networks of every shape: each is refused by a size and a bound, or it runs as check, forecast and reference say."""
 import re
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from gradloom.firmware.host import Accelerator
+from gradloom.rtl.config import PARAMETER
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.images.program import plan_finetune
+from gradloom.rtl.plan.images.schedule import initial_adapters
+from gradloom.rtl.presets import PRESETS
+from gradloom.sim.reference.system import fill_cache, fine_tune
+from gradloom.sim.time.images import forecast
+from gradloom.sim.workloads.images import compare, run_plan
 
-from looks import DEEP  # noqa: E402
-from networks import Limits, draw  # noqa: E402
-from system.conftest import SMALL, Machine  # noqa: E402
-
-from gradloom.firmware.host import Accelerator  # noqa: E402
-from gradloom.rtl.config import PARAMETER  # noqa: E402
-from gradloom.rtl.plan.lowering import lower  # noqa: E402
-from gradloom.rtl.plan.program import plan_finetune  # noqa: E402
-from gradloom.rtl.plan.schedule import initial_adapters  # noqa: E402
-from gradloom.rtl.presets import PRESETS  # noqa: E402
-from gradloom.sim.finetune import compare, run_plan  # noqa: E402
-from gradloom.sim.perf import forecast  # noqa: E402
-from gradloom.sim.reference.system import fill_cache, fine_tune  # noqa: E402
+from ..system.conftest import SMALL, Machine
+from .looks import DEEP
+from .networks import Limits, draw
 
 PLANNED = 2000 if DEEP else 40
 RUN = 200 if DEEP else 20

@@ -1,17 +1,13 @@
 """No program hangs the machine: it ends, or stops with an error that says what and where, and the next one is right."""
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 
-sys.path.insert(0, str(Path(__file__).parent))
+from gradloom.firmware import registers
 
-from looks import looks  # noqa: E402
-from programs import cases, code  # noqa: E402
-from subjects import SUBJECTS  # noqa: E402
-
-from gradloom.firmware import registers  # noqa: E402
+from .looks import looks
+from .programs import cases, code
+from .subjects import SUBJECTS
 
 #: Beyond the watchdog's time: memory's latency, bursts that are brought to their end, and the machine's own steps.
 SLACK = 4000

@@ -2,27 +2,23 @@
 
 The programs are a good one in which tokens, commands and beats are missing, too many, or elsewhere.
 """
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from gradloom.firmware.host import Accelerator, ProgramError
+from gradloom.rtl.engines.array.commands import ConvolveOperands, DenseOperands, PassOperands
+from gradloom.rtl.engines.encode.commands import EncodeOperands
+from gradloom.rtl.engines.head.engine import HeadOperands
+from gradloom.rtl.plan.images.streams import IMAGE_STREAMS
+from gradloom.rtl.plan.program.assembler import Assembler
+from gradloom.rtl.plan.program.progress import StuckError, check_progress
+from gradloom.rtl.shell.signature import ControlOperands, Engine, LoadOperands, StoreOperands
 
-from looks import DEEP  # noqa: E402
-from system.conftest import SMALL, Machine, small_network  # noqa: E402
-
-from gradloom.firmware.host import Accelerator, ProgramError  # noqa: E402
-from gradloom.rtl.array.commands import ConvolveOperands, DenseOperands, EncodeOperands, PassOperands  # noqa: E402
-from gradloom.rtl.control.signature import ControlOperands, Engine, LoadOperands, StoreOperands  # noqa: E402
-from gradloom.rtl.lora.head import HeadOperands  # noqa: E402
-from gradloom.rtl.plan.assembler import Assembler  # noqa: E402
-from gradloom.rtl.plan.progress import StuckError, check_progress  # noqa: E402
-from gradloom.rtl.plan.streams import IMAGE_STREAMS  # noqa: E402
+from ..system.conftest import SMALL, Machine, small_network
+from .looks import DEEP
 
 PROGRAMS = 4000 if DEEP else 60
 #: Longer than any command of these programs, at the slowest memory.

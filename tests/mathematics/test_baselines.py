@@ -8,9 +8,9 @@ import pytest
 from gradloom.rtl.models.datasets import default_split
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.sim import baselines
-from gradloom.sim.baselines import METHODS, Trainer, compare, table, work
-from gradloom.sim.mathematics import forward
+from gradloom.sim.workloads import baselines
+from gradloom.sim.workloads.baselines import METHODS, Trainer, compare, table, work
+from gradloom.sim.workloads.mathematics import forward
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from scipy.signal import correlate
 from gradloom.rtl.models.datasets import Dataset, default_split
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.schedule import epoch_order, initial_adapters
-from gradloom.sim.mathematics import (
+from gradloom.rtl.plan.images.schedule import epoch_order, initial_adapters
+from gradloom.sim.workloads.mathematics import (
     NF4_LEVELS,
     Cache,
     adapter_logits,

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from gradloom.rtl.models import datasets
 from gradloom.rtl.models.network import Conv
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
-from gradloom.sim.mathematics import forward
+from gradloom.sim.workloads.mathematics import forward
 
 FIXTURES = Path(__file__).parent / "fixtures"
 REFUSED = ("average_pool", "branch")

@@ -9,10 +9,10 @@ from gradloom.rtl.config import ACTIVATION, PARAMETER, Config
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.models.onnx_import import load_onnx
 from gradloom.rtl.models.pixels import PixelMap
-from gradloom.rtl.plan.lowering import lower
-from gradloom.sim.baselines import Trainer
-from gradloom.sim.mathematics import Cache, layer_forward, windows
+from gradloom.rtl.plan.images.lowering import lower
 from gradloom.sim.reference.system import forward_base
+from gradloom.sim.workloads.baselines import Trainer
+from gradloom.sim.workloads.mathematics import Cache, layer_forward, windows
 
 from .test_onnx_import import FIXTURES, runtime
 
@@ -117,7 +117,7 @@ def test_a_fine_tune_and_its_predictions_see_the_same_normalised_images(tmp_path
     """Predictions are right as often as the fine-tune said, and the base's are onnxruntime's."""
     from gradloom.rtl.models.datasets import DATA, default_split
     from gradloom.rtl.presets import PRESETS
-    from gradloom.sim.finetune import finetune, predict
+    from gradloom.sim.workloads.images import finetune, predict
 
     preset = PRESETS["instantft-kv260"]
     data = default_split(degrees=90).limited(train=40, test=60)

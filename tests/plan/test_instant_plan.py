@@ -5,8 +5,8 @@ import pytest
 
 from gradloom import boards
 from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.plan.instant import InstantStep
-from gradloom.rtl.plan.traffic import base_bytes
+from gradloom.rtl.plan.language.instant import InstantStep
+from gradloom.rtl.plan.language.traffic import base_bytes
 
 SMOLLM2 = BUILT_IN["smollm2-135m"]
 

@@ -7,8 +7,8 @@ import pytest
 from gradloom import boards
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.models.language import BUILT_IN, LanguageModel
-from gradloom.rtl.plan.fit import machine_misfits, planned
-from gradloom.rtl.plan.language import TARGETS, Request, memory, multipliers, parse_targets, plan
+from gradloom.rtl.plan.language.budget import TARGETS, Request, memory, multipliers, parse_targets, plan
+from gradloom.rtl.plan.language.fit import machine_misfits, planned
 
 TINYLLAMA, SMOLLM2 = BUILT_IN["tinyllama-1.1b"], BUILT_IN["smollm2-135m"]
 GENESYS2, KV260 = boards.find("genesys2"), boards.find("kv260")

@@ -5,17 +5,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gradloom.rtl.array.commands import ArrayOpcode, EncodeOpcode
 from gradloom.rtl.config import Config
-from gradloom.rtl.control.signature import ControlOpcode, Engine
-from gradloom.rtl.memory.collector import Collector, Source
+from gradloom.rtl.engines.array.commands import ArrayOpcode
+from gradloom.rtl.engines.encode.commands import EncodeOpcode
+from gradloom.rtl.machines.collector import Collector, Source
 from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan import program
-from gradloom.rtl.plan.assembler import Instruction
-from gradloom.rtl.plan.lowering import lower
-from gradloom.rtl.plan.program import Settings, check_program, plan_finetune
-from gradloom.rtl.plan.progress import StuckError, check_progress
-from gradloom.rtl.plan.streams import IMAGE_STREAMS
+from gradloom.rtl.plan.images import program
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.images.program import Settings, check_program, plan_finetune
+from gradloom.rtl.plan.images.streams import IMAGE_STREAMS
+from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.rtl.plan.program.progress import StuckError, check_progress
+from gradloom.rtl.shell.signature import ControlOpcode, Engine
 
 END = Instruction(Engine.CONTROL, ControlOpcode.END, {})
 FENCE = Instruction(Engine.CONTROL, ControlOpcode.FENCE, {})

@@ -8,19 +8,19 @@ import pytest
 
 import gradloom
 from gradloom import boards
-from gradloom.rtl.array.commands import ConvolveOperands, DenseOperands
 from gradloom.rtl.config import Config, largest, smallest
+from gradloom.rtl.engines.array.commands import ConvolveOperands, DenseOperands
 from gradloom.rtl.models import onnx_import
 from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.assembler import most
-from gradloom.rtl.plan.choose import SizesFor, choose
-from gradloom.rtl.plan.lowering import MAXIMA, SizeError, lower
-from gradloom.rtl.plan.program import Settings, plan_finetune
+from gradloom.rtl.plan.images.choose import SizesFor, choose
+from gradloom.rtl.plan.images.lowering import MAXIMA, SizeError, lower
+from gradloom.rtl.plan.images.program import Settings, plan_finetune
+from gradloom.rtl.plan.program.assembler import most
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.resources import check_fit
-from gradloom.sim.finetune import finetune
-from gradloom.sim.perf import forecast
-from gradloom.sim.workload import expectation
+from gradloom.sim.time.images import forecast
+from gradloom.sim.workloads.expectation import expectation
+from gradloom.sim.workloads.images import finetune
 
 ROOT = Path(__file__).parents[2]
 LENET5 = Path(onnx_import.__file__).parent / "data" / "lenet5.onnx"

@@ -1,14 +1,15 @@
 """The buses: AXI4-Lite as a subordinate, AXI4 as a manager."""
 from amaranth.hdl import Array, Cat, Mux, Signal
 from amaranth.utils import exact_log2
-from claim import Claim
 
-from gradloom.rtl.control.axilite import RegisterFile
-from gradloom.rtl.control.regtable import REGISTERS
-from gradloom.rtl.memory.axi import BOUNDARY, BURST_BEATS
-from gradloom.rtl.memory.read_dma import ReadDMA
-from gradloom.rtl.memory.window import burst_beats
-from gradloom.rtl.memory.write_dma import WriteDMA
+from gradloom.rtl.shell.bus.axi import BOUNDARY, BURST_BEATS
+from gradloom.rtl.shell.bus.read_dma import ReadDMA
+from gradloom.rtl.shell.bus.window import burst_beats
+from gradloom.rtl.shell.bus.write_dma import WriteDMA
+from gradloom.rtl.shell.registers.axilite import RegisterFile
+from gradloom.rtl.shell.registers.regtable import REGISTERS
+
+from .claim import Claim
 
 __all__ = ["register_file", "read_window", "read_protocol", "write_window", "write_protocol",
            "held", "load_returns", "store_returns"]

@@ -4,47 +4,49 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import axi
-import control
-import counters
-import fetch
-import language_sums
-import queues
-import sequencer
-import softmax
-import streams
-import sums
-import valid
-import vector
-import vector_sums
-from mutants import mutant
-from placed import units_of
-
-from gradloom.rtl.array.feet import Accumulate
-from gradloom.rtl.array.pe import PE, Precision
-from gradloom.rtl.control.axilite import RegisterFile
-from gradloom.rtl.control.counters import Counters
-from gradloom.rtl.control.fetch import Fetch
-from gradloom.rtl.control.scheduler import Scheduler
-from gradloom.rtl.control.sequencer import Sequencer
-from gradloom.rtl.control.signature import ENGINES
-from gradloom.rtl.control.valid import ValidBits
-from gradloom.rtl.control.watch import Watch
-from gradloom.rtl.linear.feet import Foot, HiddenFoot
-from gradloom.rtl.linear.gradient import GradientEngine
-from gradloom.rtl.linear.operands import OperandQueue
-from gradloom.rtl.linear.words import PRECISION
-from gradloom.rtl.lora.forward import LoraForward
-from gradloom.rtl.lora.head import Head, _ClassLane
-from gradloom.rtl.loss.softmax import SoftmaxCrossEntropy
-from gradloom.rtl.memory.read_dma import ReadDMA
-from gradloom.rtl.memory.write_dma import WriteDMA
+from gradloom.rtl.catalog import UNITS
+from gradloom.rtl.engines.array.feet import Accumulate
+from gradloom.rtl.engines.gradient.engine import GradientEngine
+from gradloom.rtl.engines.head.engine import Head, _ClassLane
+from gradloom.rtl.engines.linear.feet import Foot, HiddenFoot
+from gradloom.rtl.engines.operands import OperandQueue
+from gradloom.rtl.engines.vector.engine import VectorEngine
+from gradloom.rtl.engines.vector.maxima import Maxima
+from gradloom.rtl.engines.vector.roots import RowSums
+from gradloom.rtl.engines.words import PRECISION
 from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.shell.bus.read_dma import ReadDMA
+from gradloom.rtl.shell.bus.write_dma import WriteDMA
+from gradloom.rtl.shell.counters import Counters
+from gradloom.rtl.shell.fetch import Fetch
+from gradloom.rtl.shell.registers.axilite import RegisterFile
+from gradloom.rtl.shell.scheduler import Scheduler
+from gradloom.rtl.shell.sequencer import Sequencer
+from gradloom.rtl.shell.signature import ENGINES
+from gradloom.rtl.shell.valid import ValidBits
+from gradloom.rtl.shell.watch import Watch
 from gradloom.rtl.stream.queue import ShortQueue
-from gradloom.rtl.units import UNITS
-from gradloom.rtl.vector.engine import VectorEngine
-from gradloom.rtl.vector.maxima import Maxima
-from gradloom.rtl.vector.roots import RowSums
+from gradloom.rtl.systolic.pe import PE, Precision
+from gradloom.rtl.units.lora_forward import LoraForward
+from gradloom.rtl.units.softmax import SoftmaxCrossEntropy
+
+from . import (
+    axi,
+    control,
+    counters,
+    fetch,
+    language_sums,
+    queues,
+    sequencer,
+    softmax,
+    streams,
+    sums,
+    valid,
+    vector,
+    vector_sums,
+)
+from .mutants import mutant
+from .placed import units_of
 
 __all__ = ["PROOFS", "Proof"]
 

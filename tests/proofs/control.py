@@ -1,9 +1,10 @@
 """The shell's control: queues and tokens."""
 from amaranth.hdl import Array, Cat, Mux, Signal
-from claim import Claim
 
-from gradloom.rtl.control.scheduler import Scheduler
-from gradloom.rtl.control.signature import ENGINES, TOKENS, Engine
+from gradloom.rtl.shell.scheduler import Scheduler
+from gradloom.rtl.shell.signature import ENGINES, TOKENS, Engine
+
+from .claim import Claim
 
 __all__ = ["dispatcher_rules", "scheduler_order", "scheduler_tokens", "scheduler_turns"]
 

@@ -1,9 +1,10 @@
 """Counters of cycles: of phases, each since all were cleared; of a watchdog, since anything moved."""
 from amaranth.hdl import Mux, Signal
-from claim import Claim
 
-from gradloom.rtl.control.counters import Counters
-from gradloom.rtl.control.watch import Watch
+from gradloom.rtl.shell.counters import Counters
+from gradloom.rtl.shell.watch import Watch
+
+from .claim import Claim
 
 __all__ = ["phase_counters", "watchdog"]
 

@@ -1,12 +1,13 @@
 """The program's fetch: within the program, in order, and never more than its buffer holds."""
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.utils import exact_log2
-from claim import Claim
 
-from gradloom.rtl.control.fetch import Fetch
-from gradloom.rtl.control.signature import COMMAND_BYTES
-from gradloom.rtl.memory.axi import BURST_BEATS
-from gradloom.rtl.memory.window import burst_beats
+from gradloom.rtl.shell.bus.axi import BURST_BEATS
+from gradloom.rtl.shell.bus.window import burst_beats
+from gradloom.rtl.shell.fetch import Fetch
+from gradloom.rtl.shell.signature import COMMAND_BYTES
+
+from .claim import Claim
 
 __all__ = ["fetch_window"]
 

@@ -6,7 +6,7 @@ happen: a way through wires is not yet a condition that can hold.
 import json
 from collections import defaultdict
 
-from gradloom.rtl.yosys import run_yosys
+from gradloom.rtl.emit.yosys import run_yosys
 
 __all__ = ["Handshakes"]
 

@@ -1,13 +1,14 @@
 """Sums of the language models' machine that it makes itself, beside the array's."""
 from amaranth.hdl import Cat, Mux, Shape, Signal
 from amaranth.lib import data
-from claim import Claim
-from exact import chain, kept_sum, within_bits
 
+from gradloom.rtl.engines.gradient.engine import GradientEngine, GradientOperands
+from gradloom.rtl.engines.words import PRECISION
 from gradloom.rtl.formats.fixed import product_sum_width
 from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
-from gradloom.rtl.linear.gradient import GradientEngine, GradientOperands
-from gradloom.rtl.linear.words import PRECISION
+
+from .claim import Claim
+from .exact import chain, kept_sum, within_bits
 
 __all__ = ["gradients"]
 

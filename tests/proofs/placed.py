@@ -5,8 +5,8 @@ from amaranth.hdl import Fragment
 from amaranth.lib.wiring import Component
 
 from gradloom.rtl.hierarchy import key_of
+from gradloom.rtl.machines.accelerator import ENGINES_OF
 from gradloom.rtl.presets import PRESETS
-from gradloom.rtl.top import ENGINES_OF
 
 __all__ = ["units_of"]
 

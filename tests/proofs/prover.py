@@ -19,9 +19,9 @@ import sys
 import time
 from pathlib import Path
 
-from step import Aiger, step
+from gradloom.rtl.emit.yosys import yosys_files
 
-from gradloom.rtl.yosys import yosys_files
+from .step import Aiger, step
 
 __all__ = ["Circuit", "Verdict", "solver_missing"]
 

@@ -1,8 +1,9 @@
 """Queues: nothing is lost, nothing is doubled, nothing changes its place."""
 from amaranth.hdl import Mux, Signal
-from claim import Claim
 
 from gradloom.rtl.stream.queue import ShortQueue
+
+from .claim import Claim
 
 __all__ = ["short_queue"]
 

@@ -1,4 +1,4 @@
-"""``python tests/proofs/run.py [NAME ...] [--quick] [-o FILE]``: proves claims; a table, and the same as JSON.
+"""``python -m tests.proofs.run [NAME ...] [--quick] [-o FILE]``: proves claims; a table, and the same as JSON.
 
 The exit code is 1 if something is not shown that is claimed: a proof fails, what must be within reach is not, or a
 broken unit is not found out.
@@ -12,10 +12,8 @@ import time
 import warnings
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from catalog import PROOFS  # noqa: E402
-from prover import Circuit, solver_missing  # noqa: E402
+from .catalog import PROOFS
+from .prover import Circuit, solver_missing
 
 __all__ = ["outcome"]
 

@@ -1,14 +1,15 @@
 """The sequencer: its way from an error to idle, and from there to the next program."""
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib import data
-from axi import held
-from claim import Claim
-from control import dispatcher_rules
 
-from gradloom.rtl.control.sequencer import Sequencer
-from gradloom.rtl.control.signature import COMMAND_BYTES, ENGINES, Command, Engine
-from gradloom.rtl.memory.axi import BURST_BEATS
-from gradloom.rtl.memory.window import absolute
+from gradloom.rtl.shell.bus.axi import BURST_BEATS
+from gradloom.rtl.shell.bus.window import absolute
+from gradloom.rtl.shell.sequencer import Sequencer
+from gradloom.rtl.shell.signature import COMMAND_BYTES, ENGINES, Command, Engine
+
+from .axi import held
+from .claim import Claim
+from .control import dispatcher_rules
 
 __all__ = ["returns"]
 

@@ -2,13 +2,14 @@
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
-from claim import Claim
-from exact import chain
 
 from gradloom.rtl.config import ACTIVATION
+from gradloom.rtl.engines.head.engine import Head, HeadOperands
 from gradloom.rtl.formats.fixed import round_shift_hdl
-from gradloom.rtl.lora.head import Head, HeadOperands
-from gradloom.rtl.loss.softmax import _CLAMP, _EXP2, _FRAC, _LN2, _LOG2, _LOG2E, SoftmaxCrossEntropy
+from gradloom.rtl.units.softmax import _CLAMP, _EXP2, _FRAC, _LN2, _LOG2, _LOG2E, SoftmaxCrossEntropy
+
+from .claim import Claim
+from .exact import chain
 
 __all__ = ["losses", "softmax"]
 

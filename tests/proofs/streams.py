@@ -1,6 +1,7 @@
 """Streams: what is offered stays, and stays the same, until it is taken."""
 from amaranth.hdl import Signal
-from claim import Claim
+
+from .claim import Claim
 
 __all__ = ["shared_rules", "stream_rules", "update_rules"]
 

@@ -1,16 +1,17 @@
 """Sums: none wraps while as much is added as the format and the planner allow, whatever the operands are."""
 from amaranth.hdl import Cat, Const, Mux, Signal, signed
-from claim import Claim
-from exact import chain, kept_sum, within, within_bits
 
-from gradloom.rtl.array.feet import Accumulate
-from gradloom.rtl.array.pe import PE, Precision
 from gradloom.rtl.config import PARAMETER
+from gradloom.rtl.engines.array.feet import Accumulate
+from gradloom.rtl.engines.head.engine import _ClassLane
+from gradloom.rtl.engines.linear.feet import Foot
+from gradloom.rtl.engines.words import PRECISION
 from gradloom.rtl.formats.linear import SUM
-from gradloom.rtl.linear.feet import Foot
-from gradloom.rtl.linear.words import PRECISION
-from gradloom.rtl.lora.gradient import GRADIENT_WIDTH
-from gradloom.rtl.lora.head import _ClassLane
+from gradloom.rtl.systolic.pe import PE, Precision
+from gradloom.rtl.units.lora_gradient import GRADIENT_WIDTH
+
+from .claim import Claim
+from .exact import chain, kept_sum, within, within_bits
 
 __all__ = ["channels", "class_lane", "element", "tiles"]
 

@@ -1,20 +1,16 @@
 """No stream of a preset waits with its ``valid`` for its ``ready``; which readers look at ``valid`` is written down."""
 import os
-import sys
-from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-sys.path.insert(0, str(Path(__file__).parent))
+from gradloom.rtl.emit.verilog import convert
+from gradloom.rtl.presets import PRESETS
+from gradloom.sim.run.designs import design
 
-from handshake import Handshakes  # noqa: E402
-
-from gradloom.rtl.emit import convert  # noqa: E402
-from gradloom.rtl.presets import PRESETS  # noqa: E402
-from gradloom.sim.designs import design  # noqa: E402
+from .handshake import Handshakes
 
 #: Readers that look at what is offered before they take it: engines at a command, which they judge first, what joins
 #: several streams, and what passes one on. Their writers never wait, so none of these is a circle.

@@ -1,19 +1,15 @@
 """The quick proofs, each with a unit that is broken on purpose; ``make proofs`` makes all."""
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+from gradloom.rtl.stream.queue import ShortQueue
 
-from catalog import PROOFS  # noqa: E402
-from claim import Claim  # noqa: E402
-from mutants import mutant  # noqa: E402
-from prover import Circuit, solver_missing  # noqa: E402
-from run import outcome  # noqa: E402
-
-from gradloom.rtl.stream.queue import ShortQueue  # noqa: E402
+from .catalog import PROOFS
+from .claim import Claim
+from .mutants import mutant
+from .prover import Circuit, solver_missing
+from .run import outcome
 
 
 @pytest.mark.parametrize("proof", [proof for proof in PROOFS if proof.quick], ids=lambda proof: proof.name)

@@ -1,8 +1,9 @@
 """The forward cache: a slot is valid if and only if it was marked since all were cleared."""
 from amaranth.hdl import Array, Const, Mux, Signal
-from claim import Claim
 
-from gradloom.rtl.control.valid import ValidBits
+from gradloom.rtl.shell.valid import ValidBits
+
+from .claim import Claim
 
 __all__ = ["valid_bits"]
 

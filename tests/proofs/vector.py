@@ -1,9 +1,10 @@
 """The vector engine: its results leave by queues, and behind them the beat that tells of targets."""
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib import data
-from claim import Claim
 
-from gradloom.rtl.vector.engine import _PLAIN, _SUMS, _TAG, VectorEngine, VectorOpcode, VectorOperands
+from gradloom.rtl.engines.vector.engine import _PLAIN, _SUMS, _TAG, VectorEngine, VectorOpcode, VectorOperands
+
+from .claim import Claim
 
 __all__ = ["vector_rules"]
 

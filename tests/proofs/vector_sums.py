@@ -4,9 +4,20 @@ from types import SimpleNamespace
 import numpy as np
 from amaranth.hdl import Cat, Mux, Signal, signed
 from amaranth.lib import data
-from claim import Claim
-from exact import chain, within, within_bits
 
+from gradloom.rtl.engines.vector.engine import (
+    _NORMS,
+    _POWERS,
+    _PULLS,
+    _SUMS,
+    _TAG,
+    VectorEngine,
+    VectorOpcode,
+    VectorOperands,
+)
+from gradloom.rtl.engines.vector.lane import Lane
+from gradloom.rtl.engines.vector.maxima import Maxima
+from gradloom.rtl.engines.vector.roots import RowSums
 from gradloom.rtl.formats.vector import (
     ELEMENTS,
     EXP2,
@@ -21,10 +32,9 @@ from gradloom.rtl.formats.vector import (
     TERM,
     LossWord,
 )
-from gradloom.rtl.vector.engine import _NORMS, _POWERS, _PULLS, _SUMS, _TAG, VectorEngine, VectorOpcode, VectorOperands
-from gradloom.rtl.vector.lane import Lane
-from gradloom.rtl.vector.maxima import Maxima
-from gradloom.rtl.vector.roots import RowSums
+
+from .claim import Claim
+from .exact import chain, within, within_bits
 
 __all__ = ["losses", "row_sums", "rows_in_order", "units"]
 

@@ -8,10 +8,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import Out
 
-from gradloom.rtl.array.pe import PE
-from gradloom.rtl.emit import convert
-from gradloom.sim.checks import checked
-from gradloom.sim.device import SimulatedDevice, SimulationError, build_device
+from gradloom.rtl.emit.verilog import convert
+from gradloom.rtl.systolic.pe import PE
+from gradloom.sim.run.checks import checked
+from gradloom.sim.run.device import SimulatedDevice, SimulationError, build_device
 
 QUIET = Path(__file__).parents[1] / "soc" / "quiet_accelerator.sv"
 #: Cycle in which the stand-in's PE is given both tag bits.

@@ -7,13 +7,13 @@ import pytest
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.models.datasets import default_split
-from gradloom.rtl.plan.digits import digits_data, digits_plan, workload_on
-from gradloom.rtl.plan.program import Settings, plan_steps
+from gradloom.rtl.plan.images.digits import digits_data, digits_plan, workload_on
+from gradloom.rtl.plan.images.program import Settings, plan_steps
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.workloads import DIGITS, LENET5
-from gradloom.sim.finetune import finetune, predict
 from gradloom.sim.reference.system import fill_cache, fine_tune, logits
-from gradloom.sim.workload import expectation
+from gradloom.sim.workloads.expectation import expectation
+from gradloom.sim.workloads.images import finetune, predict
 
 ULX3S = PRESETS["digits-ulx3s"]
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator
-from gradloom.rtl.array.commands import ArrayOpcode
 from gradloom.rtl.config import Config
-from gradloom.rtl.control.signature import ControlOpcode, ControlOperands, Engine, LoadOperands
-from gradloom.rtl.memory.router import Destination
+from gradloom.rtl.engines.array.commands import ArrayOpcode
+from gradloom.rtl.machines.router import Destination
 from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.assembler import Assembler, Instruction
-from gradloom.rtl.plan.lowering import lower
-from gradloom.rtl.plan.program import Settings, plan_finetune
-from gradloom.rtl.plan.progress import StuckError
-from gradloom.sim.finetune import run_rtl
-from gradloom.sim.perf import PHASES, compare, forecast
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.images.program import Settings, plan_finetune
+from gradloom.rtl.plan.program.assembler import Assembler, Instruction
+from gradloom.rtl.plan.program.progress import StuckError
+from gradloom.rtl.shell.signature import ControlOpcode, ControlOperands, Engine, LoadOperands
+from gradloom.sim.time.images import PHASES, compare, forecast
+from gradloom.sim.workloads.images import run_rtl
 
 # The whole-machine tests' small design: one build serves both.
 _spec = importlib.util.spec_from_file_location(

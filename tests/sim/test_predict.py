@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.rtl.models.datasets import default_split
 from gradloom.rtl.presets import PRESETS
-from gradloom.sim.finetune import finetune, predict
+from gradloom.sim.workloads.images import finetune, predict
 
 PRESET = next(iter(PRESETS.values()))
 

@@ -2,9 +2,9 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.units import UNITS
-from gradloom.sim.runner import find_icarus
-from gradloom.sim.unit_run import ADAPTERS, run_unit
+from gradloom.rtl.catalog import UNITS
+from gradloom.sim.run.runner import find_icarus
+from gradloom.sim.units.run import ADAPTERS, run_unit
 
 SIMULATORS = ["verilator", *(["icarus"] if find_icarus() else [])]
 

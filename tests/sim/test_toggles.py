@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from gradloom.sim import toggle_counts, toggle_runs
+from gradloom.sim.coverage import counts as toggle_counts
+from gradloom.sim.coverage import runs as toggle_runs
 
 INNER = """\
 module inner(clk, i, \\o.low , o);

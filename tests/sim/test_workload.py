@@ -4,10 +4,10 @@ import pytest
 
 from gradloom.rtl.config import Config
 from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.lowering import lower
-from gradloom.rtl.plan.program import Settings, plan_finetune
-from gradloom.sim.perf import forecast
-from gradloom.sim.workload import SAMPLES, expectation
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.images.program import Settings, plan_finetune
+from gradloom.sim.time.images import forecast
+from gradloom.sim.workloads.expectation import SAMPLES, expectation
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_the_forecast_is_the_whole_one_to_a_tenth_of_a_percent(said):
 
 
 def test_few_groups_and_steps_say_what_many_take(monkeypatch):
-    monkeypatch.setattr("gradloom.sim.workload.SAMPLES", 210)
+    monkeypatch.setattr("gradloom.sim.workloads.expectation.SAMPLES", 210)
     whole = forecast(whole_plan(Settings(samples=210)))
     short = expectation(Config())["forecast"]
     assert short["cycles"] == pytest.approx(whole.total, rel=5e-3)
@@ -63,7 +63,7 @@ def test_a_design_that_cannot_run_it_says_why(change, named):
 
 def test_a_report_names_registers_and_the_window():
     from gradloom.boards import find
-    from gradloom.rtl import cli_verbs
+    from gradloom.rtl.cli import verbs as cli_verbs
     said = cli_verbs._expected(expectation(Config()), find("kv260"), [{"name": "s_axi_awaddr", "width": 12}])
     assert said["memory_map"]["registers"] == {"address": find("kv260").register_base, "bytes": 4096}
     assert {"regions", "window_bytes", "window_base"} <= set(said["memory_map"])

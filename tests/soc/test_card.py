@@ -13,8 +13,8 @@ from gradloom.firmware.adapter_store import AdapterStore
 from gradloom.firmware.card import ADAPTER, BLOCK, CardError, Section, place, read_card, write_card
 from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
 from gradloom.rtl.soc import soc_sources
-from gradloom.sim.device import SimulationError, build_harness
-from gradloom.sim.soc import CARDS, SimulatedSoC
+from gradloom.sim.run.device import SimulationError, build_harness
+from gradloom.sim.run.soc import CARDS, SimulatedSoC
 
 MEMORY = 1 << 20
 WEIGHTS = random.Random(1).randbytes(3 * BLOCK + 64)

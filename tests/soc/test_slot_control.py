@@ -1,13 +1,10 @@
 """The control port of a slot; the laws are in ``slot_control_laws.py``."""
-import sys
 from pathlib import Path
 
 import pytest
 
 import gradloom.rtl.soc
-from gradloom.sim import runner
-
-sys.path.insert(0, str(Path(__file__).parent))
+from gradloom.sim.run import runner
 
 
 @pytest.mark.parametrize("data_bits", [32, 128])
@@ -21,5 +18,5 @@ def test_the_control_port_obeys_its_laws(data_bits, tmp_path):
         "    input  wire [7:0] s_arlen,", "    input  wire [2:0] s_arsize,\n    input  wire [1:0] s_arburst,\n"
         "    input  wire [7:0] s_arlen,")
     where = runner.build({"slot_control.v": text}, top="gradloom_slot_control", parameters=parameters)
-    runner.run_cocotb(where, top="gradloom_slot_control", module="slot_control_laws", directory=tmp_path,
+    runner.run_cocotb(where, top="gradloom_slot_control", module="tests.soc.slot_control_laws", directory=tmp_path,
                       environment={"DATA_BITS": str(data_bits)})

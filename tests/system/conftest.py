@@ -4,12 +4,12 @@ import pytest
 
 from gradloom.rtl.config import PARAMETER, Config
 from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.lowering import lower
-from gradloom.rtl.plan.program import Settings, plan_finetune
-from gradloom.rtl.plan.schedule import initial_adapters
-from gradloom.sim.designs import design
-from gradloom.sim.device import SimulatedDevice, build_device
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.images.program import Settings, plan_finetune
+from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.sim.reference.system import fill_cache, fine_tune
+from gradloom.sim.run.designs import design
+from gradloom.sim.run.device import SimulatedDevice, build_device
 
 #: Small enough to build in seconds, with every engine there is.
 SMALL = Config(rows=9, panels=4, rank=2, classes=4, taps=6, adapter_depth=128, weight_depth=1024, bias_depth=16,

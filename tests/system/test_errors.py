@@ -2,17 +2,12 @@
 import pytest
 
 from gradloom.firmware.host import Accelerator, ProgramError
-from gradloom.rtl.array.commands import (
-    ArrayOpcode,
-    ConvolveOperands,
-    DenseOperands,
-    EncodeOperands,
-    PassOperands,
-)
-from gradloom.rtl.control.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
-from gradloom.rtl.memory.collector import Source
-from gradloom.rtl.memory.router import RECORD_ARG, Destination
-from gradloom.rtl.plan.assembler import Assembler, pack
+from gradloom.rtl.engines.array.commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
+from gradloom.rtl.engines.encode.commands import EncodeOperands
+from gradloom.rtl.machines.collector import Source
+from gradloom.rtl.machines.router import RECORD_ARG, Destination
+from gradloom.rtl.plan.program.assembler import Assembler, pack
+from gradloom.rtl.shell.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
 
 from .conftest import SMALL, small_network
 

@@ -7,13 +7,13 @@ import pytest
 from gradloom.firmware.host import Accelerator
 from gradloom.rtl.config import PARAMETER
 from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.lowering import lower
-from gradloom.rtl.plan.program import Settings
-from gradloom.rtl.plan.schedule import initial_adapters
-from gradloom.sim.finetune import MismatchError, compare, run_plan, run_rtl
-from gradloom.sim.mathematics import Cache, train_adapters
-from gradloom.sim.perf import forecast
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.images.program import Settings
+from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.sim.reference.system import fill_cache, fine_tune
+from gradloom.sim.time.images import forecast
+from gradloom.sim.workloads.images import MismatchError, compare, run_plan, run_rtl
+from gradloom.sim.workloads.mathematics import Cache, train_adapters
 
 from .conftest import SMALL, small_network
 

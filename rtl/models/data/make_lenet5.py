@@ -17,7 +17,7 @@ the shipped network is a good draw, not a typical one. What pulls the lowest dow
 its batch has only 4 images, each of which then counts five times as much as in a batch of 20, and an
 unlucky four can cost ten points. The figure is printed by::
 
-    python -m gradloom.sim.baselines --methods instantft --seeds 5
+    python -m gradloom.sim.workloads.baselines --methods instantft --seeds 5
 """
 
 import argparse

@@ -1,1 +1,0 @@
-"""The systolic array: processing element, array, skew, and the stand-alone mesh."""

@@ -1,0 +1,26 @@
+"""Write ports by which LOAD's data reach the array engine's memories."""
+from amaranth.lib import data
+from amaranth.utils import ceil_log2
+
+from ...config import SCALE
+
+__all__ = ["write_layout", "writes"]
+
+
+def write_layout(width, **address):
+    """A write of ``width`` bits of data to the place that the fields of ``address`` name."""
+    return data.StructLayout({"valid": 1} | address | {"data": width})
+
+
+def writes(config):
+    """Layouts of the write ports by name."""
+    row, block = ceil_log2(config.rows), ceil_log2(config.blocks)
+    return {
+        "codes": write_layout(128, row=row, address=block + 3),
+        "scales": write_layout(SCALE.shape, row=row, address=block + 1),
+        "lanes": write_layout(256, address=ceil_log2(config.adapter_depth)),
+        "weights": write_layout(256, address=ceil_log2(config.weight_depth)),
+        "biases": write_layout(512, address=ceil_log2(config.bias_depth)),
+        "image": write_layout(128, address=ceil_log2(config.image_depth) - 2),
+        "books": write_layout(128, beat=5),
+    }

@@ -1,0 +1,222 @@
+"""Takes a product apart: which part of which tile enters the array when, and what its sums are."""
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ...shell.registers.errors import Error
+from ...shell.signature import EngineCommand
+from ...stream.delay import delay
+from ...stream.product import narrow_product
+from .core import RowCommand
+from .feet import SumTag
+from .weights import Dequantizer, TileBuffer
+
+__all__ = ["LinearOperands", "OutputTile", "Sums", "PartSequencer"]
+
+#: Operands of the one command. ``inner``, ``outer``: tiles along the input and the output. ``by_column``: the
+#: product with the transposed weights. ``a_base``: adapter words that multiply the input, ``inner * rank`` words
+#: a row from here; ``b_base``: those that multiply h. ``early``: a tile of the input waits for its words, which are
+#: counted as they are written in this order, and may go on at the start of operand memory.
+LinearOperands = data.StructLayout({
+    "inner": 8, "outer": 8, "tokens": 8, "rank": 6, "by_column": 1, "slot": 1,
+    "x_base": 16, "a_base": 16,
+    "b_base": 16, "hidden_shift": 6, "dot_shift": 6, "early": 1, "_pad": 3,
+    "shift": 6, "_reserved": 58})
+
+
+def OutputTile(config):
+    """A tile of outputs that begins: where its sums are, its adapter rows, how it will be read."""
+    return data.StructLayout({
+        "valid": 1, "first": 1, "last": 1, "bank": 1, "slot": 1, "rank": range(config.rank + 1),
+        "tokens": range(config.tokens + 1), "dot_shift": 6, "shift": 6, "rows": 16})
+
+
+def Sums(config):
+    """What a cycle's sums are; ``complete`` with the last of a tile of outputs."""
+    return data.StructLayout({"tag": SumTag(config), "complete": 1})
+
+
+class PartSequencer(wiring.Component):
+    """Runs a command: a part of a tile every max(tokens, columns) cycles, as long as there are weights.
+
+    A part takes ``columns`` columns of a tile. Its weights are read from the tile buffer from its start on, a
+    column a cycle, and its operands enter the array right behind the first of them, a token a cycle. The next
+    command is taken when the last part has begun and its operands are judged 3 cycles later.
+
+    An ``early`` command takes ``tokens`` of the words counted by ``counts`` for each tile of its first tile of outputs,
+    which begins when there are so many, 2 cycles behind the last of them.
+
+    Members
+    -------
+    command : stream of commands. error : code of one that was refused.
+    counts : a word of operands, which an early command waits for, is written in the next cycle.
+    full : of the tile buffer. index, by_column, release : to it.
+    reuse : rows of a further tile may be sent to the half that is being read: they arrive when it has been.
+    pending : tiles of outputs that have begun and were not read yet; at most 2.
+    row : command of row 0. sums : in step with ``row``: what the operand's sums will be.
+    tile : a tile of outputs begins.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        super().__init__({
+            "command": In(stream.Signature(EngineCommand)),
+            "error": Out(8), "counts": In(1),
+            "full": In(1), "index": Out(range(config.edge)), "by_column": Out(1), "release": Out(1),
+            "reuse": Out(1), "pending": In(range(3)),
+            "row": Out(RowCommand(config)), "sums": Out(Sums(config)), "tile": Out(OutputTile(config)),
+        })
+
+    @staticmethod
+    def reuse_delay(config):
+        """``(part, cycles)``: with parts as short as can be, :attr:`reuse` goes so many cycles behind the start of this
+        part, and a register. Other parts are long enough for it to go with the last one.
+
+        The first words of a tile, if it is a dense one, are written so many cycles after `reuse` and a register that
+        all reads, of the last two parts if they follow at once, come before.
+        """
+        parts = 2 if config.subtiles > 1 else 1
+        return config.subtiles - parts, max(parts * config.columns - (Dequantizer.latency + 2), 0)
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        args = Signal(LinearOperands)
+        running, judged, in_the_way = self._take(m, args)
+
+        # ---- starts of parts
+        inner, outer, part = Signal(8), Signal(8), Signal(range(config.subtiles))
+        last_part, last_inner, last_outer = Signal(), Signal(), Signal()
+        timer, span = Signal(9), Signal(9)
+        starts, may = Signal(), Signal()
+        x_tile, lane_tile, row_tile = Signal(16), Signal(16), Signal(16)
+        m.d.comb += [
+            last_part.eq(part == config.subtiles - 1), last_inner.eq(inner == args.inner - 1),
+            last_outer.eq(outer == args.outer - 1),
+            starts.eq(running & (timer == 0) & ((part != 0) | may)),
+        ]
+        # The first tile of outputs ends with new words of h: those that the command before left in the same slot must
+        # have been read.
+        is_here = self._guard(m, args, starts & (part == 0) & (outer == 0))
+        others = Mux(inner != 0, self.pending > 1, self.pending != 0)
+        m.d.comb += may.eq(self.full & ((inner != 0) | (self.pending != 2)) & (is_here | (outer != 0))
+                           & ~(others & last_inner & (outer == 0) & in_the_way))
+        m.d.sync += span.eq(Mux(args.tokens > config.columns, args.tokens, config.columns) - 1)
+        with m.If(timer != 0):
+            m.d.sync += timer.eq(timer - 1)
+        with m.If(judged):
+            m.d.sync += [inner.eq(0), outer.eq(0), part.eq(0), x_tile.eq(args.x_base), lane_tile.eq(args.a_base),
+                         row_tile.eq(args.b_base)]
+        with m.If(starts):
+            m.d.sync += [timer.eq(span), part.eq(part + 1)]
+            with m.If(last_part):
+                m.d.sync += [part.eq(0), inner.eq(inner + 1), x_tile.eq(x_tile + args.tokens),
+                             lane_tile.eq(lane_tile + args.rank)]
+                with m.If(last_inner):
+                    m.d.sync += [inner.eq(0), outer.eq(outer + 1), x_tile.eq(args.x_base), lane_tile.eq(args.a_base),
+                                 row_tile.eq(row_tile + args.rank)]
+                    with m.If(last_outer):
+                        m.d.sync += running.eq(0)
+
+        # ---- columns of weights: one a cycle from the start of a part
+        # The next command is taken while those of the last part are read.
+        reading, part_read, by_column, releasing = Signal(range(config.columns)), Signal.like(part), Signal(), Signal()
+        with m.If(starts):
+            m.d.sync += [reading.eq(1), part_read.eq(part), by_column.eq(args.by_column), releasing.eq(last_part)]
+        with m.Elif(reading != 0):
+            m.d.sync += reading.eq(reading + 1)
+        m.d.comb += [
+            self.index.eq(Cat(Mux(starts, 0, reading), Mux(starts, part, part_read))),
+            self.by_column.eq(Mux(starts, args.by_column, by_column)),
+            self.release.eq((reading == config.columns - 1) & releasing & ~starts),
+        ]
+        early, wait = self.reuse_delay(config)
+        is_short = args.tokens <= config.columns
+        m.d.sync += self.reuse.eq(
+            (starts & ~is_short & last_part) | delay(m, starts & is_short & (part == early), wait, reset_less=False))
+
+        # ---- operands: a token a cycle, with what their sums are
+        bank, closing = Signal(), Signal()
+        rank = Signal(8 + ceil_log2(config.subtiles))
+        m.d.comb += rank.eq(Cat(part, outer))
+        run = Signal(data.StructLayout({"sums": Sums(config), "x": 16, "swap": 1}))
+        left = Signal(range(config.tokens + 1))
+        tag = run.sums.tag
+        with m.If(starts):
+            m.d.sync += [
+                run.swap.eq(1), run.x.eq(x_tile), left.eq(args.tokens - 1), closing.eq(last_part & last_inner),
+                tag.valid.eq(1), tag.first.eq(inner == 0), tag.last.eq(last_inner), tag.bank.eq(bank),
+                tag.address.eq(part << ceil_log2(config.tokens)), tag.hidden.eq(rank < args.rank),
+                tag.rank.eq(rank), tag.slot.eq(args.slot), tag.shift.eq(args.hidden_shift),
+                run.sums.complete.eq(last_part & last_inner & (args.tokens == 1)),
+            ]
+            with m.If(last_part & last_inner):
+                m.d.sync += bank.eq(~bank)
+        with m.Elif(left != 0):
+            m.d.sync += [left.eq(left - 1), run.swap.eq(0), run.x.eq(run.x + 1), tag.address.eq(tag.address + 1),
+                         run.sums.complete.eq((left == 1) & closing)]
+        with m.Else():
+            m.d.sync += [run.swap.eq(0), tag.valid.eq(0), run.sums.complete.eq(0)]
+
+        # The buffer shows the first column `latency` cycles after the start, `load` is a cycle ahead of that, and the
+        # operands, which are a cycle behind the start, a cycle behind `load`.
+        behind = TileBuffer.latency(config) - 1
+        load = Signal(data.StructLayout({"load": 1, "lane": self.row.lane.shape()}))
+        m.d.comb += [load.load.eq(starts), load.lane.eq(lane_tile + rank)]
+        loads, runs = (delay(m, value, behind, reset_less=False) for value in (load, run))
+        m.d.comb += [
+            self.row.load.eq(loads.load), self.row.lane.eq(loads.lane), self.row.swap.eq(runs.swap),
+            self.row.use.eq(runs.sums.tag.valid), self.row.x.eq(runs.x), self.sums.eq(runs.sums),
+        ]
+        m.d.comb += [
+            self.tile.valid.eq(starts & (part == 0) & (inner == 0)),
+            self.tile.first.eq(outer == 0), self.tile.last.eq(last_outer), self.tile.bank.eq(bank),
+            self.tile.slot.eq(args.slot), self.tile.rank.eq(args.rank), self.tile.tokens.eq(args.tokens),
+            self.tile.dot_shift.eq(args.dot_shift), self.tile.shift.eq(args.shift), self.tile.rows.eq(row_tile),
+        ]
+        return m
+
+    def _guard(self, m, args, begins):
+        """Whether the operands of a tile are here, which, if it ``begins``, are taken from what is counted."""
+        words, begun, is_here = Signal(range(self.config.depth + 1)), Signal(), Signal()
+        # What a tile took is gone three cycles later, before another can begin.
+        m.d.sync += [begun.eq(begins & args.early), words.eq(words + self.counts - Mux(begun, args.tokens, 0)),
+                     is_here.eq(~args.early | (words >= args.tokens))]
+        return is_here
+
+    def _take(self, m, args):
+        """Takes and judges commands; ``running`` from the cycle after ``judged`` until the last part has begun.
+        ``in_the_way``: its h goes where that of the command before is."""
+        config = self.config
+        running, known, slot, had_h = Signal(), Signal(), Signal(), Signal()
+        steps = Signal(3)  # taken, products known, judged
+        m.d.comb += self.command.ready.eq(~running & (steps == 0) & (self.error == 0))
+        m.d.sync += steps.eq(steps << 1)
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [args.eq(self.command.p.args), known.eq(self.command.p.opcode == 0), steps.eq(1),
+                         slot.eq(args.slot), had_h.eq(args.rank != 0)]
+        x_words, a_words, b_words = Signal(16), Signal(14), Signal(14)
+        # Those of an early command may go on at the start.
+        x_from, outside = Signal(16), Signal()
+        m.d.sync += [x_from.eq(Mux(args.early, 0, args.x_base)), outside.eq(args.x_base >= config.depth)]
+        # More bits than the largest of each has need not be looked at: it is refused anyway.
+        tokens, rank = args.tokens[:len(self.tile.tokens)], args.rank[:len(self.tile.rank)]
+        m.d.sync += [x_words.eq(narrow_product(args.inner, tokens)), a_words.eq(narrow_product(args.inner, rank)),
+                     b_words.eq(narrow_product(args.outer, rank))]
+        bad, in_the_way = Signal(), Signal()
+        m.d.sync += in_the_way.eq(had_h & (args.rank != 0) & (args.slot == slot))
+        m.d.sync += bad.eq(
+            (args.inner == 0) | (args.outer == 0) | (args.tokens == 0) | (args.tokens > config.tokens)
+            | (args.rank > config.rank) | (args.rank > args.outer * config.subtiles)
+            | (x_from + x_words > config.depth) | outside
+            | ((args.rank != 0) & ((args.a_base + a_words > config.lane_depth)
+                                   | (args.b_base + b_words > config.lane_depth))))
+        with m.If(steps[2]):
+            with m.If(~known):
+                m.d.sync += self.error.eq(Error.UNKNOWN_OPCODE)
+            with m.Elif(bad):
+                m.d.sync += self.error.eq(Error.BAD_OPERAND)
+            with m.Else():
+                m.d.sync += running.eq(1)
+        return running, steps[2], in_the_way

@@ -1,0 +1,70 @@
+"""What the engines of this room share: how words are widened, requantised, multiplied; how commands are judged."""
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..formats.fixed import saturate_hdl
+from ..formats.linear import ACTIVATION, MASTER, WEIGHT
+from ..shell.registers.errors import Error
+from ..systolic.pe import Precision
+
+__all__ = ["PRECISION", "Requantize", "judge", "sign_extended"]
+
+#: Of the array.
+PRECISION = Precision(x=ACTIVATION.width, w=WEIGHT.width)
+
+
+def sign_extended(word):
+    """``word`` as it lies in memory."""
+    word = Value.cast(word)
+    return Cat(word, word[-1].replicate(MASTER.width - len(word)))
+
+
+def judge(m, port, judged, *, known, bad):
+    """Whether the command that is looked at, while ``judged``, may begin; else ``port`` tells its error.
+
+    ``known``: its opcode is. ``bad``: an operand is. ``judged`` ends after a cycle.
+    """
+    refused = ~known | bad
+    with m.If(judged):
+        m.d.sync += judged.eq(0)
+        with m.If(refused):
+            m.d.sync += [port.error.valid.eq(1),
+                         port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE))]
+    return judged & ~refused
+
+
+class Requantize(wiring.Component):
+    """Shifts, rounds half up and saturates; a word a cycle, :attr:`latency` cycles later.
+
+    Members
+    -------
+    i, shift : word and shift, 0 to 63.
+    o : result. saturated : whether it had to be clipped.
+    """
+
+    latency = 4
+
+    def __init__(self, *, width, result):
+        self.width = width
+        self.result = result
+        super().__init__({
+            "i": In(signed(width)), "shift": In(6),
+            "o": Out(signed(result)), "saturated": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        guarded = signed(self.width + 1)
+        coarse, fine = Signal(guarded, reset_less=True), Signal(guarded, reset_less=True)
+        small = Signal(2, reset_less=True)
+        rounded = Signal(signed(self.width + 1), reset_less=True)
+        clipped, over = saturate_hdl(rounded, signed(self.result))
+        m.d.sync += [
+            # Of four choices each a LUT of six inputs takes two bits of the shift.
+            coarse.eq((self.i << 1) >> (self.shift & 0b111100)), small.eq(self.shift[:2]),
+            fine.eq(coarse >> small),
+            rounded.eq((fine + 1) >> 1),
+            self.o.eq(clipped), self.saturated.eq(over),
+        ]
+        return m

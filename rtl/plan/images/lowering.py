@@ -1,0 +1,339 @@
+"""A network as one design holds it: integer weights, orders of elements, places in its memories."""
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...config import PARAMETER, SCALES_PER_BEAT, Config, largest
+from ...engines.array.commands import ConvolveOperands
+from ...engines.encode.commands import EncodeOperands
+from ...machines.router import RECORD_ARG
+from ...models.network import Conv, Network
+from ...units.window import WindowRun
+from ..program.assembler import most
+from .sizes import Needs, SizeError
+
+__all__ = ["CHANNELS", "FIRST_BLOCK", "LAST_CHANNELS", "LEAST_POSITIONS", "MAXIMA", "MAX_RANK", "POOL", "RECORD_BEATS",
+           "LoweredConv", "LoweredDense", "SizeError", "Tap", "Lowered", "lower"]
+
+BLOCK = 64
+BIAS_LIMIT = 1 << 31
+#: A rank takes as many adapters of the array's rank as it is larger; this many are tested.
+MAX_RANK = 16
+#: Maxima of every design: input channels of a convolution, output channels of one before a dense layer, side of a
+#: max-pool, number of a tap's first block, beats of scales and codes in a record. And the fewest outputs a channel.
+CHANNELS = most(ConvolveOperands, "channels")
+LAST_CHANNELS = most(ConvolveOperands, "stride")
+POOL = 4
+FIRST_BLOCK = min(most(ConvolveOperands, "scale"), most(EncodeOperands, "scale"))
+RECORD_BEATS = most(RECORD_ARG, "logits")
+LEAST_POSITIONS = 4
+#: Maxima that README tells, by its words.
+MAXIMA = {
+    "classes": largest("classes"),
+    "edge of a kernel, stride": largest("kernel"),
+    "edge of a max-pool": POOL,
+    "edge of an image or feature map": largest("width"),
+    "input channels of a convolution": CHANNELS,
+    "channels before the first dense layer": LAST_CHANNELS,
+    "layers, times parts of a rank": largest("taps"),
+    "rank": MAX_RANK,
+    "inputs of all layers but the last": BLOCK * FIRST_BLOCK,
+    "adapter words of a column": largest("adapter_depth"),
+    "weights of a column": largest("weight_depth"),
+    "biases of a column": largest("bias_depth"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoweredConv:
+    """A convolution. ``tap``: index of the tap that its input is, or None. ``feature``: words from there on hold its
+    output, twice; None if it goes to the dense activations. Integers of Q4.12 and Q.16."""
+
+    name: str
+    weight: np.ndarray
+    bias: np.ndarray
+    run: WindowRun
+    relu: bool
+    pool: int
+    tap: int | None
+    weights_at: int
+    bias_at: int
+    feature: int | None
+
+    @property
+    def pooled(self) -> tuple[int, int]:
+        return self.run.out_height // self.pool, self.run.out_width // self.pool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoweredDense:
+    """A dense layer: dense activations from ``source`` on to those from ``target`` on. Weights in the order of the
+    elements as they lie there."""
+
+    name: str
+    weight: np.ndarray
+    bias: np.ndarray
+    relu: bool
+    tap: int
+    source: int
+    target: int
+    weights_at: int
+    bias_at: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tap:
+    """Input of a layer. ``order[j]`` is the NCHW index of the element that is j-th on the device."""
+
+    name: str
+    elements: int
+    order: np.ndarray = field(repr=False)
+    first_block: int
+    lanes_at: tuple[int, ...]
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.elements // BLOCK)
+
+    @property
+    def scale_beats(self) -> int:
+        return -(-self.blocks // SCALES_PER_BEAT)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lowered:
+    """A network lowered to a design, with adapters of ``rank`` ranks in ``parts`` parts.
+
+    ``wide``: cached activations are codes of 8 bits, else of 4.
+    """
+
+    config: Config
+    network: Network
+    rank: int
+    wide: bool
+    convs: tuple[LoweredConv, ...]
+    denses: tuple[LoweredDense, ...]
+    taps: tuple[Tap, ...]
+    weight_words: np.ndarray = field(repr=False)
+    bias_words: np.ndarray = field(repr=False)
+
+    @property
+    def classes(self) -> int:
+        return self.network.classes
+
+    @property
+    def parts(self) -> int:
+        """Adapters of the design's rank that make one of the asked rank."""
+        return -(-self.rank // self.config.rank)
+
+    @property
+    def k(self) -> int:
+        """Values of h of a sample."""
+        return len(self.taps) * self.parts * self.config.rank
+
+    @property
+    def lane_words(self) -> int:
+        """Adapter words of a column."""
+        return sum(self.parts * -(-tap.elements // self.config.panels) for tap in self.taps)
+
+    @property
+    def logits_at(self) -> int:
+        """Dense activation that holds the first logit."""
+        return self.denses[-1].target
+
+    @property
+    def record_scales(self) -> int:
+        """Beats of scales in a record."""
+        return sum(tap.scale_beats for tap in self.taps)
+
+    @property
+    def block_beats(self) -> int:
+        """Beats of codes of a block."""
+        return 4 if self.wide else 2
+
+    @property
+    def record_codes(self) -> int:
+        """Beats of codes in a record."""
+        return sum(self.block_beats * tap.blocks for tap in self.taps)
+
+    @property
+    def record_logits(self) -> int:
+        """Beats of base logits in a record."""
+        return -(-self.classes // 4)
+
+    @property
+    def record_beats(self) -> int:
+        """128-bit beats of a sample's record: scales, codes, base logits."""
+        return self.record_scales + self.record_codes + self.record_logits
+
+    @property
+    def image_words(self) -> int:
+        """Pixels of an image, to a multiple of four."""
+        return -(-int(np.prod(self.network.input_shape)) // 4) * 4
+
+    def lanes_of(self, tap: int, a: np.ndarray) -> np.ndarray:
+        """Adapter words ``[parts, addresses, columns]`` of ``A [rank, elements]`` in NCHW order."""
+        config, order = self.config, self.taps[tap].order
+        addresses = -(-len(order) // config.panels)
+        full = np.zeros((self.parts * config.rank, addresses * config.panels), np.int64)
+        full[:self.rank, :len(order)] = np.asarray(a)[:, order]
+        words = full.reshape(self.parts, config.rank, addresses, config.panels)
+        return words.transpose(0, 2, 3, 1).reshape(self.parts, addresses, config.columns)
+
+    def adapter_of(self, tap: int, words: np.ndarray) -> np.ndarray:
+        """``A [rank, elements]`` in NCHW order of adapter words as :meth:`lanes_of` gives them."""
+        config, order = self.config, self.taps[tap].order
+        full = words.reshape(self.parts, -1, config.panels, config.rank).transpose(0, 3, 1, 2)
+        full = full.reshape(self.parts * config.rank, -1)[:self.rank, :len(order)]
+        a = np.empty_like(full)
+        a[:, order] = full
+        return a
+
+
+def _quantise(name: str, what: str, values: np.ndarray, lo: int, hi: int, frac: int) -> np.ndarray:
+    words = np.rint(np.asarray(values, np.float64) * 2.0 ** frac)
+    if words.size and (words.min() < lo or words.max() > hi):
+        worst = float(np.abs(values).max())
+        raise ValueError(f"{name}: {what} of {worst:.4g} is outside the format, whose range is "
+                         f"{lo * 2.0 ** -frac:.6g} to {hi * 2.0 ** -frac:.6g}")
+    return words.astype(np.int64)
+
+
+def _check_sums(name: str, weight: np.ndarray, config: Config) -> None:
+    """A sum of the array cannot wrap, whatever the activations are."""
+    largest = int(np.abs(weight.reshape(len(weight), -1)).sum(axis=1).max()) << (config.activation_bits - 1)
+    if largest >= 1 << (config.sum_bits - 1):
+        raise ValueError(f"{name}: sums may reach 2**{largest.bit_length() - 1}, the array holds sums below "
+                         f"2**{config.sum_bits - 1}")
+
+
+def lower(network: Network, config: Config, rank: int, *, wide: bool = False) -> Lowered:
+    """Places ``network`` with adapters of rank ``rank`` on a design; ``wide``: cached activations are codes of 8 bits.
+
+    Raises :class:`SizeError` with everything that is too small, and :class:`ValueError` for values outside a format.
+    """
+    name, columns = network.name, config.columns
+    needs = Needs(name, rank, config)
+    if not 1 <= rank <= MAX_RANK:
+        raise ValueError(f"rank={rank}: must be from 1 to {MAX_RANK}")
+    if wide and config.activation_bits != 24:
+        raise ValueError(f"activation_bits={config.activation_bits}: codes of 8 bits need 24")
+    needs.field("classes", network.classes, "classes")
+    # Weights lie in windows of the largest kernel: of this design, or of the one that is needed.
+    edge = max(config.kernel, *(max(*layer.kernel, min(max(layer.stride), largest("kernel")))
+                                for layer in network.layers if isinstance(layer, Conv)), 0)
+    needs.field("rows", edge ** 2, f"elements of a window of {edge} x {edge}")
+    window = edge ** 2
+    convs: list[LoweredConv] = []
+    denses: list[LoweredDense] = []
+    taps: list[tuple[str, np.ndarray]] = []
+    weights: list[np.ndarray] = []
+    biases: list[np.ndarray] = []
+    weights_at = feature_at = 0
+    shape: tuple[int, ...] = network.input_shape
+    layers = list(network.layers)
+    pixels = -(-int(np.prod(shape)) // 4) * 4
+    needs.field("image_depth", 2 * pixels, "image words")
+
+    if not isinstance(layers[0], Conv):
+        # Dense activations are reached through the array only: by a convolution that changes nothing.
+        c = shape[0]
+        layers.insert(0, Conv(weight=np.eye(c)[:, :, None, None], bias=np.zeros(c), name="(input)"))
+    names = [*(["(input)"] if len(layers) > len(network.layers) else []), *network.layer_names]
+    flat_order: np.ndarray | None = None
+    dense_at = 0
+    for index, layer in enumerate(layers):
+        made_up = layer.name == "(input)" and index == 0
+        label = layer.name or names[index]
+        if isinstance(layer, Conv):
+            c, h, w = shape
+            if not made_up:
+                taps.append((layer.name, np.arange(c * h * w)))
+            try:
+                run = WindowRun(height=h, width=w, channels=c, kernel_h=layer.kernel[0], kernel_w=layer.kernel[1],
+                                stride_h=layer.stride[0], stride_w=layer.stride[1], pad_top=layer.pads[0],
+                                pad_left=layer.pads[1], pad_bottom=layer.pads[2], pad_right=layer.pads[3])
+            except ValueError as error:
+                raise ValueError(f"{label}: {error}") from None
+            positions = run.out_height * run.out_width
+            needs.field("kernel", max(layer.kernel), "kernel rows or columns", label)
+            needs.field("kernel", max(layer.stride), "steps of a stride", label)
+            needs.field("width", max(h, w, run.rows, run.cols), "image rows or columns", label)
+            needs.field("positions", positions, "outputs a channel", label)
+            needs.fixed(c, CHANNELS, "input channels", label)
+            needs.fixed(layer.pool, POOL, "rows of a max-pool", label)
+            if positions < LEAST_POSITIONS:
+                needs.never(f"{label}: {positions} outputs a channel (at least {LEAST_POSITIONS})")
+            weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi, PARAMETER.frac)
+            bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, config.activation.frac)
+            _check_sums(label, weight, config)
+            shape = layer.output_shape(shape)
+            to_dense = not isinstance(layers[index + 1], Conv)
+            convs.append(LoweredConv(
+                name=layer.name, weight=weight, bias=bias, run=run, relu=layer.relu, pool=layer.pool,
+                tap=None if made_up else len(taps) - 1, weights_at=weights_at, bias_at=len(biases),
+                feature=None if to_dense else feature_at))
+            tiles = -(-layer.outputs // columns)
+            words = np.zeros((tiles, c, edge, edge, columns), np.int64)
+            for tile in range(tiles):
+                part = weight[tile * columns:(tile + 1) * columns]
+                words[tile, :, :layer.kernel[0], :layer.kernel[1], :len(part)] = part.transpose(1, 2, 3, 0)
+            weights.append(words.reshape(-1, columns))
+            weights_at += tiles * c * window
+            if to_dense:
+                # Positions come one by one, with all their channels.
+                needs.fixed(layer.outputs, LAST_CHANNELS, "output channels before a dense layer", label)
+                flat_order = np.arange(int(np.prod(shape))).reshape(shape[0], -1).T.ravel()
+                dense_at = len(flat_order)
+            else:
+                feature_at += 2 * tiles * shape[1] * shape[2]
+        else:
+            n = layer.inputs
+            if flat_order is None:
+                flat_order = np.arange(n)
+            taps.append((layer.name, flat_order))
+            weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi,
+                               PARAMETER.frac)[:, flat_order]
+            bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, config.activation.frac)
+            _check_sums(label, weight, config)
+            denses.append(LoweredDense(
+                name=layer.name, weight=weight, bias=bias, relu=layer.relu, tap=len(taps) - 1,
+                source=dense_at - n, target=dense_at, weights_at=weights_at, bias_at=len(biases)))
+            tiles = -(-layer.outputs // columns)
+            words = np.zeros((tiles, n, columns), np.int64)
+            for tile in range(tiles):
+                part = weight[tile * columns:(tile + 1) * columns]
+                words[tile, :, :len(part)] = part.T
+            weights.append(words.reshape(-1, columns))
+            weights_at += tiles * n
+            dense_at += layer.outputs
+            flat_order = None
+            shape = (layer.outputs,)
+        padded = np.zeros(tiles * columns, np.int64)
+        padded[:len(bias)] = bias
+        biases.extend(padded.reshape(tiles, columns))
+
+    needs.field("weight_depth", weights_at, "weight words")
+    needs.field("bias_depth", len(biases), "bias words")
+    needs.field("feature_depth", feature_at, "feature words")
+    needs.field("dense_depth", dense_at, "dense activations a sample")
+
+    parts = -(-rank // config.rank)
+    needs.adapters(len(taps))
+    placed: list[Tap] = []
+    block = lane = 0
+    for tap_name, order in taps:
+        addresses = -(-len(order) // config.panels)
+        placed.append(Tap(name=tap_name, elements=len(order), order=order, first_block=block,
+                          lanes_at=tuple(lane + part * addresses for part in range(parts))))
+        block += placed[-1].blocks
+        lane += parts * addresses
+    needs.field("blocks", block, "blocks of 64 cached activations")
+    needs.fixed(placed[-1].first_block, FIRST_BLOCK, "blocks before the last layer's")
+    needs.field("adapter_depth", lane, "adapter words a column")
+    lowered = Lowered(config=config, network=network, rank=rank, wide=wide, convs=tuple(convs), denses=tuple(denses),
+                      taps=tuple(placed), weight_words=np.concatenate(weights), bias_words=np.array(biases))
+    needs.fixed(lowered.record_scales + lowered.record_codes, RECORD_BEATS,
+                f"beats of {'8' if wide else '4'}-bit codes and their scales a sample")
+    needs.check()
+    return lowered

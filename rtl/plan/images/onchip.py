@@ -1,0 +1,234 @@
+"""A fine-tune whose data and programs all lie in block RAM: blocks of samples, and programs that each serve any block.
+
+A program names places by their offset in the window, and the processor moves the window from block to block
+(``firmware/tuner_main.c``). So a program is as long as a group of samples needs it, however many there are; and a
+sample's record takes the place of its image, which is not asked for again.
+"""
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...machines.collector import Source
+from ...machines.router import Destination
+from ...shell.signature import COMMAND_BYTES, ControlOpcode, ControlOperands, Engine, LoadOperands
+from ..program.assembler import Assembler
+from .lowering import Lowered
+from .program import BEAT, Step, Token, Writer, check_program, head_words, learning_scale, words16, words32
+
+__all__ = ["BLOCK", "OnChip", "Stage", "plan_onchip", "samples_of_block"]
+
+#: Bytes of a block: a window begins at a multiple of this.
+BLOCK = 4096
+_MAGIC = b"GLTN"
+_LABELS = 2 * BEAT
+#: Microbatches of a block: each has a half of the memories for what is learnt from.
+_PARTS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A program that runs ``runs`` times over ``blocks`` blocks from ``block`` on; ``told``: with loss and hits."""
+
+    name: str
+    program: str
+    block: int
+    blocks: int
+    runs: int = 1
+    told: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OnChip:
+    """What the memory holds at power-up.
+
+    ``image``: its bytes, whole beats. ``stages``: what the firmware runs, in order. ``parts``: microbatches of a block,
+    of ``rows`` samples each, which make a step of the training. ``lanes``, ``b``: offsets and bytes of the adapter.
+    ``pause``: cycles from the end of the firmware's lines to the next repeat. ``programs``: where each begins, and what
+    it is; ``adapters``: what it starts from; ``sizes``: bytes by what they
+    hold.
+    """
+
+    lowered: Lowered
+    stages: tuple[Stage, ...]
+    rows: int
+    parts: int
+    train_blocks: int
+    test_blocks: int
+    epochs: int
+    scale: tuple[int, int]
+    image: bytes = field(repr=False)
+    lanes: tuple[int, int]
+    b: tuple[int, int]
+    pause: int
+    programs: dict[str, tuple[int, Assembler]] = field(repr=False)
+    sizes: dict[str, int]
+    adapters: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] = field(repr=False)
+
+    @property
+    def samples(self) -> int:
+        """Samples of a block, which are those of a step."""
+        return self.parts * self.rows
+
+    def steps(self) -> list[Step]:
+        """Microbatches of the training, in order."""
+        return [step for _ in range(self.epochs) for block in range(self.train_blocks)
+                for step in _steps(block * self.samples, self.rows, self.parts, self.scale)]
+
+    def text(self) -> str:
+        """The image as ``$readmemh`` reads it, a beat a line."""
+        return "".join(f"{int.from_bytes(self.image[at:at + BEAT], 'little'):032x}\n"
+                       for at in range(0, len(self.image), BEAT))
+
+
+def _steps(begin: int, rows: int, parts: int, scale: tuple[int, int]) -> list[Step]:
+    """Microbatches of a block whose samples begin at ``begin``."""
+    return [Step(samples=np.arange(begin + part * rows, begin + (part + 1) * rows), scale=scale[0], q=scale[1],
+                 v_mode=1 if part else 0, first=part == 0, last=part == parts - 1, mu=0) for part in range(parts)]
+
+
+def samples_of_block(lowered: Lowered) -> int:
+    """Samples of a block: a group of the design's rows, or two where a block has room for them."""
+    rows = lowered.config.rows
+    place = _place(lowered)
+    for parts in (_PARTS, 1):
+        needs = parts * (rows * place + _LABELS) + BEAT
+        if needs <= BLOCK:
+            return parts * rows
+    raise ValueError(f"rows={rows}: samples of {place} bytes with their labels need {needs} bytes, a block has {BLOCK}")
+
+
+def _place(lowered: Lowered) -> int:
+    """Bytes of a sample: those of its image, then of its record."""
+    return max(4 * lowered.image_words, BEAT * lowered.record_beats)
+
+
+def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, train: int, epochs: int, rate: float,
+                a: Sequence[np.ndarray], b: Sequence[np.ndarray], memory: int, pause: int) -> OnChip:
+    """Plans a fine-tune on the first ``train`` images, judged before and after by the others.
+
+    Parameters
+    ----------
+    images, labels : integers of Q8.16 ``[samples, c, h, w]``, and integers ``[samples]``
+        As many as fill whole blocks, and so is ``train``.
+    epochs, rate : int, float
+        Plain SGD on the mean loss of a block; blocks come in order.
+    a, b : integers of Q4.12
+        Of each tap, ``[rank, elements]`` (NCHW order) and ``[classes, rank]``.
+    memory : int
+        Bytes that there are.
+    pause : int
+        Cycles from the end of the firmware's lines to the next repeat, below 2^32.
+    """
+    config = lowered.config
+    rows, count, held = config.rows, len(images), samples_of_block(lowered)
+    parts = held // rows
+    for what, value in (("samples", count), ("train", train)):
+        if value < 1 or value % held:
+            raise ValueError(f"{what}={value}: must be a positive multiple of {held}, a block holds that many")
+    if train >= count:
+        raise ValueError(f"train={train}: must be below samples={count}, the others judge the result")
+    if epochs < 1:
+        raise ValueError(f"epochs={epochs}: must be at least 1")
+    if not 0 < pause < 1 << 32:
+        raise ValueError(f"pause={pause}: must be from 1 to 2^32 - 1 cycles")
+    scale = learning_scale(rate, held)
+
+    # A block: a place for each sample's image, then record; labels of each microbatch; the losses of its last step.
+    place = _place(lowered)
+    labels_at = held * place
+    losses_at = labels_at + parts * _LABELS
+    blocks, train_blocks = count // held, train // held
+    image = bytearray(BLOCK * (1 + blocks))
+    pixels = np.zeros((count, lowered.image_words), "<i4")
+    pixels[:, :images[0].size] = images.reshape(count, -1)
+    for sample in range(count):
+        block, index = divmod(sample, held)
+        at = BLOCK * (1 + block)
+        image[at + index * place:at + index * place + 4 * lowered.image_words] = pixels[sample].tobytes()
+        part, row = divmod(index, rows)
+        image[at + labels_at + part * _LABELS + row] = int(labels[sample])
+
+    def common(content: bytes) -> tuple[int, int]:
+        at = len(image)
+        image.extend(content)
+        return at, len(content)
+
+    # What all blocks share lies behind them: the set-up runs in the window of the header's block.
+    lane_words = np.concatenate([lowered.lanes_of(tap, a[tap]).reshape(-1, config.columns)
+                                 for tap in range(len(lowered.taps))])
+    weights = common(words16(lowered.weight_words))
+    biases = common(words32(lowered.bias_words, 16))
+    lanes = common(words16(lane_words))
+    head = common(head_words(lowered, b))
+
+    programs: dict[str, tuple[int, Assembler]] = {}
+
+    def program(name: str, asm: Assembler) -> None:
+        asm.add(Engine.CONTROL, ControlOpcode.END)
+        check_program(asm, config)
+        # Programs begin at a multiple of a command.
+        image.extend(bytes(-len(image) % COMMAND_BYTES))
+        programs[name] = common(asm.code)[0], asm
+
+    asm = Assembler()
+    for (at, size), destination in ((biases, Destination.BIASES), (weights, Destination.WEIGHTS),
+                                    (lanes, Destination.LANES), (head, Destination.HEAD)):
+        asm.add(Engine.LOAD, 0, LoadOperands, offset=at, beats=size // BEAT, dest=destination)
+    program("setup", asm)
+
+    places = [index * place for index in range(held)]
+    groups = [places[begin:begin + rows] for begin in range(0, held, rows)]
+    asm = Assembler()
+    for token, credits in ((Token.IMAGE_FREE, 2), (Token.ROW_FREE, rows)):
+        for _ in range(credits):
+            asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, post=(token,))
+    out = Writer(lowered, asm, places)
+    for begin in range(0, held, rows):
+        out.base(range(begin, begin + rows), places[begin:begin + rows], None)
+    out.flush()
+    program("fill", asm)
+
+    for name, rates in (("train", scale), ("judge", None)):
+        asm = Assembler()
+        out = Writer(lowered, asm, places)
+        for half, where in enumerate(groups):
+            out.fetch(where, labels_at + half * _LABELS, half, False)
+        for half, step in enumerate(_steps(0, rows, parts, rates or (0, 0))):
+            # Where nothing is learnt, no gradient keeps the next h from taking the place of one that is still read.
+            out.forward(step, half, losses_at if step.last else None, apply=rates is not None,
+                        after=(Token.GRADIENT,) if half and not rates else ())
+            if rates:
+                out.backward(step, half, step.last)
+        program(name, asm)
+
+    asm = Assembler()
+    out = Writer(lowered, asm, places)
+    out.store(Source.LANES, lanes[0], lanes[1] // BEAT)
+    out.store(Source.HEAD, head[0], head[1] // BEAT)
+    program("keep", asm)
+
+    test = {"block": 1 + train_blocks, "blocks": blocks - train_blocks}
+    stages = (
+        Stage(name="", program="setup", block=0, blocks=1),
+        Stage(name="", program="fill", block=1, blocks=blocks),
+        Stage(name="before", program="judge", told=True, **test),
+        Stage(name="epoch", program="train", told=True, block=1, blocks=train_blocks, runs=epochs),
+        Stage(name="after", program="judge", told=True, **test),
+        Stage(name="", program="keep", block=0, blocks=1),
+    )
+    image.extend(bytes(-len(image) % BEAT))
+    sizes = {"header": BLOCK, "samples": BLOCK * blocks, "weights": weights[1], "biases": biases[1],
+             "adapter": lanes[1] + head[1], "programs": sum(len(asm.code) for _, asm in programs.values())}
+    if len(image) > memory:
+        raise ValueError(f"samples={count}: the fine-tune needs {len(image)} bytes of memory, there are {memory}")
+    header = _MAGIC + struct.pack("<5I", len(image), len(stages), lanes[0], (lanes[1] + head[1]) // 4, pause)
+    for stage in stages:
+        at, asm = programs[stage.program]
+        header += struct.pack("<8s6I", stage.name.encode("ascii"), at, len(asm), stage.block, stage.blocks,
+                              stage.runs, losses_at if stage.told else 0)
+    image[:len(header)] = header
+    return OnChip(lowered=lowered, stages=stages, rows=rows, parts=parts, train_blocks=train_blocks,
+                  test_blocks=blocks - train_blocks, epochs=epochs, scale=scale, image=bytes(image), lanes=lanes,
+                  b=head, pause=pause, programs=programs, adapters=(a, b), sizes=sizes)

@@ -1,0 +1,42 @@
+"""Beats that the commands of the machine for images give to STORE."""
+from ...config import SCALES_PER_BEAT
+from ...engines.array.commands import ArrayOpcode
+from ...engines.encode.commands import EncodeOpcode
+from ...machines.collector import Collector, Source
+from ...shell.signature import Engine
+from ..program.assembler import Instruction
+from ..program.progress import Flow, Streams
+
+__all__ = ["IMAGE_STREAMS"]
+
+_BLOCK = 64
+#: Of what is always there no STORE waits for long. Behind the taps are encoders, whose room is not counted.
+_ROOM = {Source.CONVOLUTION_TAPS: Collector.depth, Source.DENSE_TAPS: Collector.depth, Source.RAW: 1, Source.LOSSES: 4}
+
+
+def _tap(stream: int, elements: int, wide: int) -> Flow:
+    """Codes and scales of a tap."""
+    blocks = -(-elements // _BLOCK)
+    return stream, blocks * (4 if wide else 2) + -(-blocks // SCALES_PER_BEAT)
+
+
+def _flow(command: Instruction) -> Flow | None:
+    engine, operands = command.engine, command.operands
+    if engine == Engine.STORE:
+        source = operands["source"]
+        return (source, operands["beats"]) if source in _ROOM else None
+    if engine == Engine.ARRAY:
+        if command.opcode == ArrayOpcode.CONVOLVE and operands.get("encode"):
+            elements = operands["height"] * operands["width"] * operands["channels"]
+            return _tap(Source.CONVOLUTION_TAPS, elements, operands.get("wide", 0))
+    elif engine == Engine.ENCODE:
+        if command.opcode == EncodeOpcode.RAW:
+            return Source.RAW, -(-operands["elements"] // 4)
+        return _tap(Source.DENSE_TAPS, operands["elements"], operands.get("wide", 0))
+    elif engine == Engine.HEAD and operands.get("last"):
+        return Source.LOSSES, 1
+    return None
+
+
+#: What :func:`~gradloom.rtl.plan.program.progress.check_progress` is told of that machine.
+IMAGE_STREAMS = Streams(_flow, _ROOM)

@@ -1,0 +1,501 @@
+"""What a training step of a transformer is made of, as the machine sees it: operations on tensors in memory.
+
+An operation names its tensors; it knows neither values nor where they lie. Three things are made of the same list:
+the mathematics and the integer reference (``sim``), and the program (``rtl/plan/language/step.py``). What an integer of
+a tensor stands for, ``n * 2**-frac``, is in a mapping from names to fraction bits, and :meth:`shifts` of an operation
+turns it into the operands of commands.
+"""
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...engines.update.engine import UpdateOpcode
+from ...formats.fixed import Fixed
+from ...formats.linear import ACTIVATION, DOT_GUARD, MASTER, WEIGHT
+from ...formats.vector import FACTOR_FRAC, PROBABILITY_FRAC, TERM
+from . import packed, vector
+from .descent import AdamW, command
+
+__all__ = ["EDGE", "Adapter", "Add", "Angles", "Codes", "Descent", "Fracs", "Gradient", "Halves", "Loss", "Norm",
+           "NormBackward", "Operation", "Pack", "Product", "Rope", "Slice", "Softmax", "SoftmaxBackward", "Swiglu",
+           "SwigluBackward", "Tensor", "Unpack", "Update", "Words", "results", "stored"]
+
+#: Features of a tile.
+EDGE = 64
+#: Fraction bits by the name of a tensor, of a matrix, of an adapter's ``.a`` and ``.b``.
+Fracs = Mapping[str, int]
+#: Fraction bits that a word loses on its way to being a weight.
+DROP = ACTIVATION.width - WEIGHT.width
+#: Fraction bits that an adapter's word in memory has more than the one in the array.
+SPARE = MASTER.width - WEIGHT.width
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """``[rows, features]``: a row a token. ``wide``: words of 25 bits, which only the vector engine reads."""
+
+    name: str
+    rows: int
+    features: int
+    wide: bool = False
+
+    def __post_init__(self) -> None:
+        if self.features % EDGE:
+            raise ValueError(f"{self.name}: features={self.features} must be a multiple of {EDGE}")
+
+    @property
+    def form(self) -> Fixed:
+        """Of its words."""
+        return TERM if self.wide else ACTIVATION
+
+    @property
+    def tiles(self) -> int:
+        """Of :data:`EDGE` features."""
+        return self.features // EDGE
+
+    def all(self) -> "Slice":
+        """The whole of it."""
+        return Slice(self, 0, self.tiles)
+
+    def part(self, first: int, count: int = 1) -> "Slice":
+        """``count`` tiles from ``first`` on."""
+        return Slice(self, first, count)
+
+    def some(self, row: int, height: int, first: int = 0, count: int = 1) -> "Slice":
+        """``height`` rows from ``row`` on, of ``count`` tiles from ``first`` on."""
+        return Slice(self, first, count, row, height)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some neighbouring tiles of a tensor: all their rows, or ``height`` from ``row`` on."""
+
+    tensor: Tensor
+    first: int
+    count: int
+    row: int = 0
+    height: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.row < self.row + self.rows <= self.tensor.rows:
+            raise ValueError(f"{self.tensor.name}: rows {self.row} to {self.row + self.rows - 1} of "
+                             f"{self.tensor.rows}")
+        if not 0 <= self.first < self.first + self.count <= self.tensor.tiles:
+            raise ValueError(f"{self.tensor.name}: tiles {self.first} to {self.first + self.count - 1} of "
+                             f"{self.tensor.tiles}")
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def rows(self) -> int:
+        return self.tensor.rows if self.height is None else self.height
+
+    @property
+    def whole(self) -> bool:
+        """Whether it lies in memory without a gap."""
+        return self.count == 1 or self.rows == self.tensor.rows
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A frozen linear ``[outputs, inputs]`` of 4-bit codes, whole."""
+
+    name: str
+    outputs: int
+    inputs: int
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Rows ``first`` to ``first + outputs`` of a frozen matrix of 16-bit words."""
+
+    name: str
+    outputs: int
+    inputs: int
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class Words:
+    """A matrix of words that the step itself made, a slice of one tile each, in the order of their use: rows of a tile
+    are tokens, and those that the tensor does not have are zero."""
+
+    tiles: tuple[Slice, ...]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """``B A`` beside a linear, of the name of it; its factor is in B."""
+
+    name: str
+    rank: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """``y = 2**lift · (x Wᵀ + (x Aᵀ) Bᵀ)``; backward ``y = 2**lift · (x W + (x B) A)``. h stays in the machine."""
+
+    x: Slice
+    weight: Codes | Halves | Words
+    y: Slice
+    backward: bool = False
+    adapter: Adapter | None = None
+    lift: int = 0
+
+    @property
+    def weight_name(self) -> str:
+        """Whose fraction bits count."""
+        return self.weight.tiles[0].name if isinstance(self.weight, Words) else self.weight.name
+
+    @property
+    def hidden(self) -> str:
+        """Name of ``x Aᵀ``, or of ``x B``."""
+        return f"{self.adapter.name}.{'dh' if self.backward else 'h'}" if self.adapter else ""
+
+    def weight_frac(self, frac: Fracs) -> int:
+        return frac[self.weight_name] - (DROP if isinstance(self.weight, Words) else 0)
+
+    def _adapter(self, frac: Fracs) -> tuple[int, int]:
+        assert self.adapter is not None
+        a, b = frac[f"{self.adapter.name}.a"], frac[f"{self.adapter.name}.b"]
+        return (b, a) if self.backward else (a, b)
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        x, w = frac[self.x.name], self.weight_frac(frac)
+        limits = {self.y.name: (x + w - self.lift - 63, x + w - self.lift)}
+        if self.adapter is not None:
+            a, b = self._adapter(frac)
+            limits[self.hidden] = (max(x + a - 63, x + w - b - DOT_GUARD), x + a)
+        return limits
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        x, w, y = frac[self.x.name], self.weight_frac(frac), frac[self.y.name]
+        hidden = dot = 0
+        if self.adapter is not None:
+            a, b = self._adapter(frac)
+            h = frac[self.hidden]
+            hidden, dot = x + a - h, DOT_GUARD + h + b - x - w
+        return _shifts(self.y.name, hidden_shift=hidden, dot_shift=dot, shift=x + w - self.lift - y)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Gradients of an adapter, ``(dh' x)`` and ``(h' dy)``, of the products that made ``h`` and ``dh`` last."""
+
+    adapter: Adapter
+    x: Slice
+    dy: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        sums = self._sums(frac)
+        return {f"{self.adapter.name}.{which}": (value - 63, value) for which, value in sums.items()}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return _shifts(self.adapter.name, **{which: value - frac[f"{self.adapter.name}.{which}"]
+                                             for which, value in self._sums(frac).items()})
+
+    def _sums(self, frac: Fracs) -> dict[str, int]:
+        name = self.adapter.name
+        return {"ga": frac[self.x.name] + frac[f"{name}.dh"] - DROP,
+                "gb": frac[self.dy.name] + frac[f"{name}.h"] - DROP}
+
+
+@dataclass(frozen=True)
+class Update:
+    """New words of an adapter, with ``number`` updates made so far and this one: SGD with a rate, or AdamW, of A and of
+    B, whose factor makes its rule another one. ``summed``: by ``.sa`` and ``.sb``, sums of several texts' gradients."""
+
+    adapter: Adapter
+    linear: Codes
+    rules: tuple[float | AdamW, float | AdamW]
+    number: int
+    summed: bool = False
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {}
+
+    def gradient(self, which: str) -> str:
+        """Name of what ``a`` or ``b`` is updated by."""
+        return f"{self.adapter.name}.{'s' if self.summed else 'g'}{which}"
+
+    def parts(self, frac: Fracs) -> list[tuple[str, int, UpdateOpcode, dict[str, int]]]:
+        """``a`` and ``b``, their features, and opcode and operands of their commands."""
+        made: list[tuple[str, int, UpdateOpcode, dict[str, int]]] = []
+        for which, features, rule in zip("ab", (self.linear.inputs, self.linear.outputs), self.rules):
+            words = frac[f"{self.adapter.name}.{which}"] + SPARE
+            made.append((which, features, *command(rule, self.number, frac[self.gradient(which)], words)))
+        return made
+
+
+@dataclass(frozen=True)
+class Descent:
+    """New words of an adapter that stands beside no linear, in place, by a gradient of its shape: update ``number`` by
+    SGD's rate or AdamW, whose moments are called ``moments``. Every product that reads ``words`` must be one from which
+    the gradient is made, or that of an update before it: nothing else keeps it before the update."""
+
+    words: Slice
+    gradient: Slice
+    moments: str
+    rule: float | AdamW
+    number: int
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {}
+
+    def command(self, frac: Fracs) -> tuple[UpdateOpcode, dict[str, int]]:
+        """Opcode and operands."""
+        return command(self.rule, self.number, frac[self.gradient.name], frac[self.words.name])
+
+
+@dataclass(frozen=True)
+class Unpack:
+    """An adapter's words, or AdamW's ``moments``, out of blocks of codes of 8 (``wide``) or 4 bits: what products and
+    updates read. Moments go to a place that all adapters share."""
+
+    adapter: Adapter
+    linear: Codes
+    wide: bool
+    moments: bool = False
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {}
+
+    def tensors(self) -> list[packed.Stored]:
+        """Those of A and of B."""
+        return packed.tensors(self.adapter.name, self.adapter.rank, self.linear.inputs, self.linear.outputs,
+                              wide=self.wide, moments=self.moments)
+
+
+@dataclass(frozen=True)
+class Pack(Unpack):
+    """The other way round, after update ``number``, which begins what is by chance."""
+
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Norm:
+    """RMSNorm; ``weight`` names a vector in which ``sqrt(features)`` is folded."""
+
+    x: Slice
+    weight: str
+    y: Slice
+    eps: float
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.y.name: _within(24 + frac[self.weight])}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.rms_norm(frac[self.weight], frac[self.y.name])
+
+    def epsilon(self, frac: Fracs) -> dict[str, int]:
+        return vector.epsilon(self.eps, self.x.tensor.features, frac[self.x.name])
+
+
+@dataclass(frozen=True)
+class NormBackward:
+    """Gradient of RMSNorm's operand."""
+
+    x: Slice
+    dy: Slice
+    weight: str
+    dx: Slice
+    eps: float
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        base = self._base(frac)
+        return {self.dx.name: (base - 63, base + 64)}
+
+    def shifts(self, frac: Fracs) -> Mapping[str, Mapping[str, int]]:
+        return vector.rms_norm_backward(frac[self.dy.name], frac[self.x.name], frac[self.weight], frac[self.dx.name])
+
+    def epsilon(self, frac: Fracs) -> dict[str, int]:
+        return vector.epsilon(self.eps, self.x.tensor.features, frac[self.x.name])
+
+    def _base(self, frac: Fracs) -> int:
+        result = vector.rms_norm_backward(frac[self.dy.name], frac[self.x.name], frac[self.weight], 0)["result"]
+        return result["shift"]
+
+
+@dataclass(frozen=True)
+class Add:
+    """``a + b``; ``y`` may be ``a``. ``lazy``: nothing waits for it soon."""
+
+    a: Slice
+    b: Slice
+    y: Slice
+    lazy: bool = False
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        a, b = frac[self.a.name], frac[self.b.name]
+        return {self.y.name: (max(a, b) - 56, min(a, b) + 7)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.add(frac[self.a.name], frac[self.b.name], frac[self.y.name])
+
+
+@dataclass(frozen=True)
+class Angles:
+    """Half a row of cosines, then of sines, each times ``gain``, a row a token; 16 fraction bits."""
+
+    name: str
+    rows: int
+    gain: float
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Turns each tile by a token's angles, backward with ``turn``; what ``angles`` have as gain, they add."""
+
+    x: Slice
+    angles: Angles
+    y: Slice
+    turn: bool = False
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.y.name: _within(frac[self.x.name] + FACTOR_FRAC + 7)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.rope(frac[self.x.name], frac[self.y.name])
+
+
+@dataclass(frozen=True)
+class Swiglu:
+    """``silu(gate) · up``."""
+
+    gate: Slice
+    up: Slice
+    y: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.y.name: _within(frac[self.gate.name] + 1 + frac[self.up.name])}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.swiglu(frac[self.gate.name], frac[self.up.name], frac[self.y.name])
+
+
+@dataclass(frozen=True)
+class SwigluBackward:
+    """Gradients of gate and up."""
+
+    gate: Slice
+    up: Slice
+    dy: Slice
+    dgate: Slice
+    dup: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        gate, up, dy = (frac[each.name] for each in (self.gate, self.up, self.dy))
+        return {self.dgate.name: _within(up + dy), self.dup.name: _within(gate + 1 + dy)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        parts = (self.dy, self.gate, self.up, self.dgate, self.dup)
+        return vector.swiglu_backward(*(frac[each.name] for each in parts))
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """``2**s`` of each row over the row's sum; token n's row ends after element ``limit + n``."""
+
+    s: Slice
+    p: Slice
+    limit: int = 0
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.p.name: (PROBABILITY_FRAC, PROBABILITY_FRAC)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.softmax(frac[self.s.name])
+
+
+@dataclass(frozen=True)
+class SoftmaxBackward:
+    """``ds = p (dp - Σ p dp)``, natural: without the factor ln 2 of base 2."""
+
+    p: Slice
+    dp: Slice
+    ds: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.ds.name: _within(PROBABILITY_FRAC + frac[self.dp.name])}
+
+    def shifts(self, frac: Fracs) -> Mapping[str, Mapping[str, int]]:
+        return vector.softmax_backward(frac[self.dp.name], frac[self.ds.name])
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Softmax of logits in base 2 and cross-entropy: ``d`` is ``p`` less 1 at each token's target. ``targets`` names
+    them; ``vocab`` elements of a row count."""
+
+    logits: Slice
+    targets: str
+    d: Slice
+    loss: str
+    vocab: int
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.d.name: (PROBABILITY_FRAC, PROBABILITY_FRAC)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.softmax(frac[self.logits.name])
+
+
+Operation = (Product | Gradient | Norm | NormBackward | Add | Rope | Swiglu | SwigluBackward | Softmax
+             | SoftmaxBackward | Loss | Update | Descent | Unpack | Pack)
+
+
+def results(operation: Operation) -> tuple[Slice, ...]:
+    """What an operation makes, gradients and losses aside."""
+    match operation:
+        case Product() | Norm() | Add() | Rope() | Swiglu():
+            return (operation.y,)
+        case NormBackward():
+            return (operation.dx,)
+        case SwigluBackward():
+            return operation.dgate, operation.dup
+        case Softmax():
+            return (operation.p,)
+        case SoftmaxBackward():
+            return (operation.ds,)
+        case Loss():
+            return (operation.d,)
+        case Descent():
+            return (operation.words,)
+        case _:
+            return ()
+
+
+def stored(operations: Sequence[Operation], wide: bool) -> list[Operation]:
+    """A step whose adapters and moments lie in memory as codes: words are made of them before the first product that
+    reads them, and codes of what each update makes. Moments of all adapters take turns in one place, for updates come
+    one after the other."""
+    linears = {each.adapter.name: each.linear for each in operations if isinstance(each, Update)}
+    made: list[Operation] = []
+    for each in operations:
+        if isinstance(each, Product) and each.adapter is not None and each.adapter.name in linears:
+            made.append(Unpack(each.adapter, linears.pop(each.adapter.name), wide))
+        if not isinstance(each, Update):
+            made.append(each)
+            continue
+        moments = isinstance(each.rules[0], AdamW)
+        if moments:
+            made.append(Unpack(each.adapter, each.linear, wide, moments=True))
+        # Moments are read behind words, whose STORE came later: so they are there too.
+        made += [each, Pack(each.adapter, each.linear, wide, number=each.number)]
+        if moments:
+            made.append(Pack(each.adapter, each.linear, wide, moments=True, number=each.number))
+    return made
+
+
+def _within(top: int) -> tuple[int, int]:
+    """Fraction bits of a result whose sum has ``top`` of them."""
+    return top - 63, top
+
+
+def _shifts(name: str, **shifts: int) -> dict[str, int]:
+    for field, value in shifts.items():
+        if not 0 <= value < 64:
+            raise ValueError(f"{name}: {field}={value}: the exponents lie too far apart, must be 0 to 63")
+    return shifts

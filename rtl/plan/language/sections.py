@@ -1,0 +1,68 @@
+"""What YIELD asks of a program: sections that no token connects, and products short enough for one.
+
+Everything before a YIELD is done when it is passed, and no token survives it. So what a wait behind it would take from
+before it is known here: that wait is left out.
+"""
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ...config import LinearConfig
+from ...shell.signature import TOKENS, ControlOpcode, Engine
+from ..program.assembler import Instruction
+from .jobs import ProductJob, Transfer
+
+__all__ = ["PAUSE", "apart", "cut", "is_pause"]
+
+PAUSE = Instruction(Engine.CONTROL, ControlOpcode.YIELD, {})
+
+
+def is_pause(step: Instruction) -> bool:
+    """Whether it is a YIELD."""
+    return (step.engine, step.opcode) == (Engine.CONTROL, ControlOpcode.YIELD)
+
+
+def apart(steps: Sequence[Instruction]) -> list[Instruction]:
+    """The program without the waits that tokens from before a YIELD would end: as many of a token, the first ones
+    behind it, as were posted and not taken."""
+    held, owed = [0] * TOKENS, [0] * TOKENS
+    made = []
+    for step in steps:
+        if is_pause(step):
+            # What is owed is done too.
+            owed, held = [old + new for old, new in zip(owed, held)], [0] * TOKENS
+        waits = []
+        for token in step.wait:
+            if owed[token]:
+                owed[token] -= 1
+            else:
+                waits.append(token)
+                held[token] -= 1
+        for token in step.post:
+            held[token] += 1
+        if len(waits) != len(step.wait):
+            if not waits and not step.post and (step.engine, step.opcode) == (Engine.CONTROL, ControlOpcode.LOOKUP):
+                continue  # it did nothing but wait
+            step = replace(step, wait=tuple(waits))
+        made.append(step)
+    return made
+
+
+def cut(job: ProductJob, config: LinearConfig, cycles: float) -> Iterator[ProductJob]:
+    """Products of fewer tiles of outputs, one behind the other, of about ``cycles`` cycles each at most. Each makes h
+    anew, whose words are the same."""
+    column = job.inner * config.subtiles * max(job.tokens, config.columns)
+    # h is complete behind so many tiles of outputs.
+    least = 1 if job.rank <= config.subtiles else 2
+    parts = min(max(-(-job.outer * column // max(int(cycles), 1)), 1), max(job.outer // least, 1))
+    bounds = [job.outer * part // parts for part in range(parts + 1)]
+    for first, end in zip(bounds, bounds[1:]):
+        yield replace(
+            job, outer=end - first, tiles=job.tiles[first * job.inner:end * job.inner],
+            result=_piece(job.result, first, end, job.outer, config, job.stride),
+            lanes=(job.lanes[0], _piece(job.lanes[1], first, end, job.outer, config)) if job.lanes else ())
+
+
+def _piece(whole: Transfer, first: int, end: int, of: int, config: LinearConfig, stride: int | None = None) -> Transfer:
+    beats = whole.beats // of
+    offset = whole.offset + first * (stride or beats * config.beat_bits // 8)
+    return replace(whole, offset=offset, beats=(end - first) * beats)

@@ -1,0 +1,266 @@
+"""Work beside products, in pieces that a program may put between the loads of a product's tiles."""
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from amaranth.lib.data import StructLayout
+
+from ...config import LinearConfig
+from ...engines.gradient.engine import GradientOperands
+from ...engines.linear.parts import LinearOperands
+from ...engines.operands import OperandQueue
+from ...engines.update.engine import UpdateEngine, UpdateOpcode, UpdateOperands
+from ...engines.update.pack import PackOperands
+from ...formats.vector import VectorOpcode, VectorOperands
+from ...machines.language import Destination, Source
+from ...machines.share import VECTOR
+from ...shell.signature import ControlOperands, Engine, LoadOperands, StoreOperands
+from ..program.assembler import Assembler, Instruction
+from .packed import Stored
+
+__all__ = ["PIECE", "Phase", "Piece", "Tensor", "append", "gradient", "load", "pack", "store", "unpack", "update",
+           "vector"]
+
+#: Beats that a piece loads at most, unless asked for another number.
+PIECE = 384
+#: More could find no room: that of operands, and of results, of which some places are spare.
+_MOST = OperandQueue.depth - 8
+
+
+class Phase:
+    """What cycles are counted as."""
+
+    LOAD, FORWARD, BACKWARD, VECTOR, UPDATE, GRADIENT, STORE = range(1, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Commands of side work that belong together.
+
+    ``instructions`` stay in this order without a LOAD or STORE of others between them. ``stores`` come later, but
+    before the next piece of any side work; what they need is loaded by then. With every STORE of a product behind the
+    loads that it needs, no program of such pieces blocks, since what a piece loads has room on chip. Pieces of one
+    command stay in order, and between those of a vector's command comes no other command of its queue, which updates
+    share.
+
+    ``read``, ``written``: beats over the bus.
+    """
+
+    instructions: tuple[Instruction, ...]
+    stores: tuple[Instruction, ...] = ()
+
+    @property
+    def read(self) -> int:
+        return sum(each.operands["beats"] for each in self.instructions if each.engine is Engine.LOAD)
+
+    @property
+    def written(self) -> int:
+        return sum(each.operands["beats"] for each in (*self.instructions, *self.stores)
+                   if each.engine is Engine.STORE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """Where the vector engine's operand or result lies: from byte ``offset`` of the window on, as one run of beats.
+
+    ``repeated``: an operand of one tile, which is read for every tile. ``beats``: of a result that leaves behind all
+    operands, unlike the others, of which a beat leaves for a beat of operands.
+    """
+
+    offset: int
+    repeated: bool = False
+    beats: int | None = None
+
+
+def load(offset: int, beats: int, destination: Destination, argument: int = 0) -> Instruction:
+    """A LOAD."""
+    return Instruction(Engine.LOAD, 0, {"offset": offset, "beats": beats, "dest": destination, "arg": argument},
+                       phase=Phase.LOAD)
+
+
+def store(offset: int, beats: int, source: Source, argument: int = 0) -> Instruction:
+    """A STORE."""
+    return Instruction(Engine.STORE, 0, {"offset": offset, "beats": beats, "source": source, "arg": argument},
+                       phase=Phase.STORE)
+
+
+def append(program: Assembler, work: Sequence[Piece | Instruction]) -> None:
+    """Writes pieces, and commands of their own, into a program."""
+    for each in work:
+        for one in (*each.instructions, *each.stores) if isinstance(each, Piece) else (each,):
+            layout = _encode(one.opcode) if one.engine is Engine.ENCODE else {
+                Engine.LOAD: LoadOperands, Engine.STORE: StoreOperands, Engine.ARRAY: LinearOperands,
+                Engine.HEAD: GradientOperands, Engine.CONTROL: ControlOperands}[one.engine]
+            program.add(one.engine, one.opcode, layout, wait=one.wait, post=one.post, phase=one.phase,
+                        slots=one.slots, **one.operands)
+
+
+def _encode(opcode: int) -> StructLayout:
+    """Operands of a command of the queue that engines share."""
+    if opcode >= VECTOR:
+        return VectorOperands
+    return PackOperands if opcode in (UpdateOpcode.PACK, UpdateOpcode.UNPACK) else UpdateOperands
+
+
+def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LinearConfig, *, a: Tensor,
+           b: Tensor | None = None, c: Tensor | None = None, o: Tensor | None = None, q: Tensor | None = None,
+           limit: int = PIECE, wait: tuple[int, ...] = (), post: tuple[int, ...] = ()) -> list[Piece]:
+    """A command of the vector engine over tensors in memory, with its loads and stores.
+
+    ``operands``: :data:`VectorOperands`; ``row`` is a tile's unless given. ``limit``: beats that a piece loads at most.
+    The first load waits for the tokens ``wait``; the last store, or the command if it has no result, posts ``post``.
+    """
+    row = operands.get("row", config.edge // config.beat_words)
+    tile = row if opcode == VectorOpcode.WEIGHTS else row * operands["tokens"]
+    total = tile * operands["tiles"]
+    streams = [(each, destination) for each, destination in (
+        (a, Destination.VECTOR_A), (b, Destination.VECTOR_B), (c, Destination.VECTOR_C)) if each is not None]
+    step = _step(total, min(limit // len(streams), _MOST), row)
+    if opcode == VectorOpcode.ROPE and step < row:
+        raise ValueError(f"row={row}: a row that is turned is loaded at once, and limit={limit} beats are too few")
+    command = Instruction(Engine.ENCODE, VECTOR + opcode, {**operands, "row": row}, phase=Phase.VECTOR)
+    beat = config.beat_bits // 8
+    pieces = []
+    for start in range(0, total, step):
+        end = min(start + step, total)
+        loads = [load(each.offset + first * beat, count, destination)
+                 for each, destination in streams for first, count in _runs(start, end, each.repeated, tile)]
+        stores = []
+        for result, source in ((o, Source.VECTOR), (q, Source.VECTOR_SECOND)):
+            if result is not None and result.beats is None:
+                stores.append(store(result.offset + start * beat, end - start, source))
+            elif result is not None and end == total:
+                stores.append(store(result.offset, result.beats or 0, source))
+        pieces.append(Piece(instructions=tuple(loads), stores=tuple(stores)))
+    if not pieces[-1].stores:
+        command = replace(command, post=post)
+    return _begun(_ended(pieces, post), command, wait)
+
+
+def gradient(config: LinearConfig, *, source: int, result: int, tiles: int, tokens: int, rank: int, slot: int,
+             shift: int, limit: int = PIECE, wait: tuple[int, ...] = (), post: tuple[int, ...] = ()) -> list[Piece]:
+    """A gradient of an adapter, of the tensor at ``source`` and the h in ``slot``, to ``result``."""
+    beat, parts = config.beat_bits // 8, config.edge // config.beat_words
+    tile = tokens * parts
+    total = tiles * tile
+    step = _step(total, min(limit, _MOST), tile)
+    pieces, stored = [], 0
+    # A tile larger than a piece is cut into equal ones, so that its last piece is its end.
+    bounds = [*range(0, total, step)] if step >= tile else [
+        start + cut for start in range(0, total, tile) for cut in range(0, tile, step)]
+    for start, end in zip(bounds, [*bounds[1:], total], strict=True):
+        # Results of a tile leave behind its last beat.
+        made = end // tile * rank * parts - stored
+        stores = (store(result + stored * beat, made, Source.GRADIENTS),) if made else ()
+        stored += made
+        pieces.append(Piece(instructions=(load(source + start * beat, end - start, Destination.GRADIENT),),
+                            stores=stores))
+    command = Instruction(Engine.HEAD, 0, {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": slot,
+                                           "shift": shift}, phase=Phase.GRADIENT)
+    return _begun(_ended(pieces, post), command, wait)
+
+
+def update(opcode: UpdateOpcode, operands: Mapping[str, int], config: LinearConfig, *, words: int, directions: int,
+           moments: int, beats: int, limit: int = PIECE, wait: tuple[int, ...] = (), post: tuple[int, ...] = ()
+           ) -> list[Piece]:
+    """New words in place of ``beats`` beats at ``words``, by gradients at ``directions`` and, with AdamW, moments at
+    ``moments``; a command a piece."""
+    adam = opcode == UpdateOpcode.ADAMW
+    step = min(UpdateEngine.depth, max(limit // (4 if adam else 2), 1))
+    pieces = []
+    for start in range(0, beats, step):
+        count, offset = min(beats - start, step), start * config.beat_bits // 8
+        command = Instruction(Engine.ENCODE, opcode, {**operands, "beats": count}, phase=Phase.UPDATE)
+        new = store(words + offset, count, Source.WORDS)
+        loads = (load(directions + offset, count, Destination.DIRECTIONS),
+                 load(words + offset, count, Destination.WORDS))
+        # The engine keeps new words until their turn, but no moments: they leave while others come.
+        pieces.append(Piece(instructions=(
+            command, *loads, store(moments + 2 * offset, 2 * count, Source.MOMENTS), new,
+            load(moments + 2 * offset, 2 * count, Destination.MOMENTS))) if adam else
+            Piece(instructions=(command, *loads), stores=(new,)))
+    first, *others = _ended(pieces, post)
+    head = tuple(replace(each, wait=wait) if n == 1 else each for n, each in enumerate(first.instructions))
+    return [replace(first, instructions=head), *others]
+
+
+def pack(stored: Stored, number: int, config: LinearConfig, *, words: int, packed: int) -> list[Piece]:
+    """Codes at ``packed`` of what lies at ``words``, after update ``number``; a command a group.
+
+    The engine takes beats in pairs and looks at the first of each: both streams bring the same.
+    """
+    pieces = []
+    for (blocks, _, source, plain, target, coded), seed in zip(_groups(stored, config, words, packed),
+                                                              stored.seeds(number), strict=True):
+        command = Instruction(Engine.ENCODE, UpdateOpcode.PACK, {
+            "blocks": blocks, "wide": stored.wide, "moments": stored.moments, "seed": seed}, phase=Phase.UPDATE)
+        pieces.append(Piece(
+            instructions=(command, load(source, plain, Destination.DIRECTIONS), load(source, plain, Destination.WORDS)),
+            stores=(store(target, coded, Source.WORDS),)))
+    return pieces
+
+
+def unpack(stored: Stored, config: LinearConfig, *, words: int, packed: int) -> list[Piece]:
+    """What lies as codes at ``packed`` to ``words``; a command a group. The second stream is a beat ahead."""
+    pieces = []
+    for blocks, codes, target, plain, source, coded in _groups(stored, config, words, packed):
+        beat = config.beat_bits // 8
+        record = coded - codes
+        command = Instruction(Engine.ENCODE, UpdateOpcode.UNPACK, {
+            "blocks": blocks, "wide": stored.wide, "moments": stored.moments}, phase=Phase.UPDATE)
+        loads = []
+        for ahead, destination in enumerate((Destination.DIRECTIONS, Destination.WORDS)):
+            loads += [load(source + codes * beat, record, destination), load(source + ahead * beat, codes, destination)]
+        pieces.append(Piece(instructions=(command, *loads), stores=(store(target, plain, Source.WORDS),)))
+    return pieces
+
+
+def _groups(stored: Stored, config: LinearConfig, words: int, packed: int,
+            ) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Blocks and beats of codes of each group; where its words are, beats; where all of its codes are, beats."""
+    beat = config.beat_bits // 8
+    for blocks in stored.shape.groups:
+        codes, plain = stored.shape.codes(blocks), blocks * config.edge // config.beat_words
+        yield blocks, codes, words, plain, packed, codes + stored.shape.record
+        words += plain * beat
+        packed += (codes + stored.shape.record) * beat
+
+
+def _step(total: int, most: int, unit: int) -> int:
+    """Beats of equal pieces of at most ``most``: whole units, or else equal parts of a unit."""
+    whole = most // unit * unit
+    if whole:
+        units = total // unit
+        count = -(-total // whole)
+        return -(-units // count) * unit
+    return -(-unit // -(-unit // max(most, 1)))
+
+
+def _runs(start: int, end: int, repeated: bool, period: int) -> Iterator[tuple[int, int]]:
+    """``(first, count)`` of beats that lie behind each other."""
+    while repeated and start < end:
+        first = start % period
+        count = min(period - first, end - start)
+        yield first, count
+        start += count
+    if start < end:
+        yield start, end - start
+
+
+def _begun(pieces: list[Piece], command: Instruction, wait: tuple[int, ...]) -> list[Piece]:
+    """The command in front, tokens that the first load waits for."""
+    first, *others = pieces
+    loads = (replace(first.instructions[0], wait=wait), *first.instructions[1:])
+    return [replace(first, instructions=(command, *loads)), *others]
+
+
+def _ended(pieces: list[Piece], post: tuple[int, ...]) -> list[Piece]:
+    """Tokens that the last store posts."""
+    *others, last = pieces
+    stores = [n for n, each in enumerate(last.instructions) if each.engine is Engine.STORE]
+    if last.stores:
+        last = replace(last, stores=(*last.stores[:-1], replace(last.stores[-1], post=post)))
+    elif stores:
+        instructions = list(last.instructions)
+        instructions[stores[-1]] = replace(instructions[stores[-1]], post=post)
+        last = replace(last, instructions=tuple(instructions))
+    return [*others, last]

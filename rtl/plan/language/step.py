@@ -1,0 +1,373 @@
+"""The program of a training step: where its tensors lie in memory, and the commands of its operations."""
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from ...config import LinearConfig
+from ...engines.linear.weights import TileKind
+from ...formats.vector import VectorOpcode
+from ...formats.weight_stream import StreamShape
+from ...machines.language import Destination
+from ...shell.signature import Engine
+from ..program.assembler import Assembler
+from . import side
+from .jobs import ProductJob, Transfer
+from .linear import codes, dense_tile, hidden
+from .operations import (
+    EDGE,
+    Adapter,
+    Add,
+    Angles,
+    Codes,
+    Descent,
+    Fracs,
+    Gradient,
+    Loss,
+    Norm,
+    NormBackward,
+    Operation,
+    Pack,
+    Product,
+    Rope,
+    Slice,
+    Softmax,
+    SoftmaxBackward,
+    Swiglu,
+    SwigluBackward,
+    Tensor,
+    Unpack,
+    Update,
+    Words,
+)
+from .side import Piece
+from .vector import UNIT
+from .weave import Main, Side, gap, weave
+
+__all__ = ["Layout", "lower"]
+
+#: Slots of h that products do not write: what gradients are made of is brought back there.
+_RESTORED = {"h": 2, "dh": 3}
+#: Token of a gradient that has been made: both slots are free again.
+_GRADED = 4
+#: So many times shorter than a section, about, is side work that can be parted.
+_PARTS = 8
+#: Cycles of the engine on a beat that is loaded, about: an element a cycle, of words that are loaded twice.
+_PACE = {Pack: 9, Unpack: 30}
+
+
+@dataclass
+class Layout:
+    """Byte offsets in the window by name, one thing after the other from ``end`` on, each from a multiple of 64.
+
+    Of a linear ``NAME``: ``NAME`` its stream, ``NAME.a``, ``NAME.b``, their gradients ``.ga``, ``.gb`` and moments
+    ``.ma``, ``.mb``, and ``NAME.h``, ``NAME.dh``.
+    """
+
+    end: int = 0
+    offsets: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> int:
+        return self.offsets[name]
+
+    def copy(self) -> "Layout":
+        """Another one, for more behind what there is."""
+        return Layout(self.end, dict(self.offsets), dict(self.sizes))
+
+    def place(self, name: str, size: int) -> int:
+        """The offset of ``name``, which is placed if it is not yet."""
+        if name not in self.offsets:
+            self.offsets[name], self.sizes[name] = self.end, size
+            self.end += -(-size // 64) * 64
+        return self.offsets[name]
+
+    def tensor(self, tensor: Tensor) -> int:
+        """Of a tensor: tiles of features, rows within, 32-bit words."""
+        return self.place(tensor.name, 4 * tensor.rows * tensor.features)
+
+    def part(self, part: Slice) -> int:
+        """Of some of its tiles, or of rows of them."""
+        return self.tensor(part.tensor) + 4 * (part.tensor.rows * part.first + part.row) * EDGE
+
+    def codes(self, matrix: Codes) -> int:
+        """Of a linear's stream."""
+        return self.place(matrix.name, StreamShape(outputs=matrix.outputs, inputs=matrix.inputs).bytes)
+
+    def adapter(self, adapter: Adapter, linear: Codes, tokens: int) -> None:
+        """All that belongs to an adapter."""
+        for which, features in (("a", linear.inputs), ("b", linear.outputs)):
+            size = 4 * adapter.rank * features
+            for kind, times in (("", 1), ("g", 1), ("m", 2)):
+                self.place(f"{adapter.name}.{kind}{which}", times * size)
+        for which in ("h", "dh"):
+            self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
+
+
+def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LinearConfig, *,
+          yield_every: int | None = None) -> Assembler:
+    """The program; ``layout`` learns where everything is. Matrices of 16-bit words must be in it. It yields to requests
+    every ``yield_every`` cycles or so, if it is asked to."""
+    return _Lowering(frac, layout, config).program(operations, yield_every)
+
+
+class _Lowering:
+    def __init__(self, frac: Fracs, layout: Layout, config: LinearConfig) -> None:
+        self.frac, self.layout, self.config = frac, layout, config
+        self.beat = config.beat_bits // 8
+        self.row = config.edge // config.beat_words
+        self.kept = self.graded = 0
+        #: Cycles that work takes at most, where it may be parted.
+        self.most: int | None = None
+
+    def program(self, operations: Sequence[Operation], yield_every: int | None) -> Assembler:
+        main: list[Main] = []
+        sides: list[Side] = []
+        tokens = next(each.x.rows for each in operations if isinstance(each, Product))
+        self.limit = gap(tokens, self.config)
+        if yield_every is not None:
+            self.most = yield_every // _PARTS
+        # What is lazy in the vector engine's queue comes in its place, but behind everything where a product needs side
+        # work at once: that may be amid a vector's command.
+        late = len(operations)
+        self._share(operations)
+        for order, operation in enumerate(operations):
+            if isinstance(operation, Product):
+                main.append(self._product(order, operation))
+            elif isinstance(operation, Gradient):
+                sides.append(Side(order, Engine.HEAD, deque(self._gradient(operation)), lazy=True,
+                                  pace=operation.adapter.rank // 2))
+            elif isinstance(operation, Unpack):
+                # Words of an adapter are made in their place, all else beside its update.
+                lazy = operation.moments or isinstance(operation, Pack)
+                sides.append(Side(order + late * lazy, Engine.ENCODE, deque(self._coded(operation)), lazy=lazy,
+                                  pace=_PACE[type(operation)]))
+            elif isinstance(operation, Update):
+                sides.append(Side(late + order, Engine.ENCODE, deque(self._update(operation)), lazy=True))
+            elif isinstance(operation, Descent):
+                sides.append(Side(late + order, Engine.ENCODE, deque(self._descent(operation)), lazy=True))
+            else:
+                method = getattr(self, f"_{type(operation).__name__.lower()}")
+                lazy = isinstance(operation, Add) and operation.lazy
+                sides += [Side(order + late * lazy, Engine.ENCODE, deque(method(each)), lazy=lazy)
+                          for each in self._parts(operation)]
+        return weave(main, sides, self.config, every=yield_every)
+
+    def _parts(self, operation: Operation) -> list[Operation]:
+        """What a program that yields may do between: some tiles, of an operation whose elements know no others."""
+        if self.most is None or not isinstance(operation, Add | Rope | Swiglu | SwigluBackward):
+            return [operation]
+        slices = {each.name: value for each in fields(operation)
+                  if isinstance(value := getattr(operation, each.name), Slice)}
+        first = next(iter(slices.values()))
+        step = max(self.most // (first.rows * self.row * len(slices)), 1)
+        made: list[Operation] = []
+        for start in range(0, first.count, step):
+            parts: dict[str, Any] = {name: replace(part, first=part.first + start, count=min(step, part.count - start))
+                                     for name, part in slices.items()}
+            made.append(replace(operation, **parts))
+        return made
+
+    # ---- products
+
+    def _product(self, order: int, operation: Product) -> Main:
+        layout, x, y, adapter = self.layout, operation.x, operation.y, operation.adapter
+        rank, kept, slot = 0, None, self.kept % 2
+        lanes: tuple[Transfer, ...] = ()
+        if adapter is not None:
+            assert isinstance(operation.weight, Codes)
+            rank = adapter.rank
+            layout.adapter(adapter, operation.weight, x.rows)
+            first, second = ("b", "a") if operation.backward else ("a", "b")
+            lanes = (Transfer(layout[f"{adapter.name}.{first}"], x.count * rank * self.row, 0),
+                     Transfer(layout[f"{adapter.name}.{second}"], y.count * rank * self.row, x.count * rank))
+            kept = hidden(layout[operation.hidden], self.config, slot=slot, tokens=x.rows, rank=rank)
+            self.kept += 1
+        tables, tiles = self._tiles(operation)
+        _check(x, *(operation.weight.tiles if isinstance(operation.weight, Words) else ()))
+        job = ProductJob(
+            tables=tables, operands=Transfer(layout.part(x), x.count * x.rows * self.row, 0), lanes=lanes, tiles=tiles,
+            result=Transfer(layout.part(y), y.count * y.rows * self.row, 0), inner=x.count, outer=y.count,
+            tokens=x.rows, rank=rank, backward=operation.backward, shifts=operation.shifts(self.frac),
+            stride=None if y.whole else 4 * y.tensor.rows * EDGE)
+        return Main(order=order, job=job, hidden=kept, slot=slot)
+
+    def _tiles(self, operation: Product) -> tuple[Transfer | None, tuple[Transfer, ...]]:
+        """Tables and tiles in the order of their use."""
+        weight, layout = operation.weight, self.layout
+        if isinstance(weight, Words):
+            return None, tuple(dense_tile(layout.part(part), self.config, rows=part.rows) for part in weight.tiles)
+        if isinstance(weight, Codes):
+            shape, start = StreamShape(outputs=weight.outputs, inputs=weight.inputs), layout.codes(weight)
+            return codes(shape, start, start + shape.header_bytes, self.frac[weight.name], self.config,
+                         backward=operation.backward)
+        columns, first, size = weight.inputs // EDGE, weight.first // EDGE, 2 * EDGE * EDGE
+        places = [(inner, outer) if operation.backward else (outer, inner)
+                  for outer in range(operation.y.count) for inner in range(operation.x.count)]
+        return None, tuple(
+            dense_tile(layout[weight.name] + ((first + row) * columns + column) * size, self.config, rows=EDGE,
+                       kind=TileKind.HALVES) for row, column in places)
+
+    # ---- gradients and updates
+
+    def _gradient(self, operation: Gradient) -> list[Piece]:
+        adapter, name, shifts = operation.adapter, operation.adapter.name, operation.shifts(self.frac)
+        pieces: list[Piece] = []
+        for which, kept, source in (("gb", "h", operation.dy), ("ga", "dh", operation.x)):
+            slot = _RESTORED[kept]
+            back = hidden(self.layout[f"{name}.{kept}"], self.config, slot=slot, tokens=source.rows, rank=adapter.rank)
+            restore = side.load(back.offset, back.beats, Destination.HIDDEN, back.argument)
+            beats = source.rows * self.row
+            step = source.count if self.most is None else max(2 * self.most // (adapter.rank * beats), 1)
+            for start in range(0, source.count, step):
+                tiles = min(step, source.count - start)
+                last = which == "ga" and start + tiles == source.count
+                first, *others = side.gradient(
+                    self.config, source=self.layout.part(source) + start * beats * self.beat,
+                    result=self.layout[f"{name}.{which}"] + start * adapter.rank * self.row * self.beat,
+                    tiles=tiles, tokens=source.rows, rank=adapter.rank, slot=slot, shift=shifts[which],
+                    limit=self.limit, post=(_GRADED,) if last else ())
+                waits = which == "gb" and self.graded and not start
+                back_again = replace(restore, wait=(_GRADED,)) if waits else restore
+                pieces += [replace(first, instructions=(back_again, *first.instructions)), *others]
+        self.graded += 1
+        return pieces
+
+    def _update(self, operation: Update) -> list[Piece]:
+        name, pieces = operation.adapter.name, []
+        for which, features, opcode, operands in operation.parts(self.frac):
+            pieces += side.update(
+                opcode, operands, self.config, words=self.layout[f"{name}.{which}"],
+                directions=self.layout[operation.gradient(which)], moments=self.layout[f"{name}.m{which}"],
+                beats=operation.adapter.rank * features // self.config.beat_words, limit=self.limit)
+        return pieces
+
+    def _descent(self, operation: Descent) -> list[Piece]:
+        words, size = operation.words, operation.words.rows * operation.words.tensor.features
+        opcode, operands = operation.command(self.frac)
+        return side.update(
+            opcode, operands, self.config, words=self.layout.part(words),
+            directions=self.layout.part(operation.gradient), moments=self.layout.place(operation.moments, 8 * size),
+            beats=size // self.config.beat_words, limit=self.limit)
+
+    def _share(self, operations: Sequence[Operation]) -> None:
+        """Places what is stored as codes, and for moments that are unpacked one place for all adapters."""
+        if any(isinstance(each, Unpack) for each in operations) and not self.config.packing:
+            raise ValueError("packing: the machine must have it, for adapters are stored as codes")
+        held = [each for operation in operations if isinstance(operation, Unpack) for each in operation.tensors()]
+        for which in "ab":
+            moments = [each for each in held if each.moments and each.name.endswith(which)]
+            if moments:
+                place = self.layout.place(f"moments.{which}", max(each.bytes for each in moments))
+                for each in moments:
+                    self.layout.offsets.setdefault(each.name, place)
+                    self.layout.sizes.setdefault(each.name, 0)
+        for each in held:
+            self.layout.place(each.packed, each.shape.bytes)
+            self.layout.place(each.name, each.bytes)
+
+    def _coded(self, operation: Unpack) -> list[Piece]:
+        pieces = []
+        for each in operation.tensors():
+            places = {"words": self.layout[each.name], "packed": self.layout[each.packed]}
+            pieces += (side.pack(each, operation.number, self.config, **places) if isinstance(operation, Pack)
+                       else side.unpack(each, self.config, **places))
+        return pieces
+
+    # ---- the vector engine
+
+    def _vector(self, opcode: VectorOpcode, part: Slice, operands: Mapping[str, int], **options: Any) -> list[Piece]:
+        return side.vector(opcode, {"row": self.row, "tiles": part.count, "tokens": part.rows, **operands}, self.config,
+                           **{"limit": self.limit, **options})
+
+    def _at(self, part: Slice) -> side.Tensor:
+        _check(part)
+        return side.Tensor(offset=self.layout.part(part))
+
+    def _weights(self, name: str, tiles: int) -> list[Piece]:
+        place = self.layout.place(name, 4 * tiles * EDGE)
+        return side.vector(VectorOpcode.WEIGHTS, {"row": self.row, "tiles": tiles}, self.config, limit=self.limit,
+                           a=side.Tensor(offset=place))
+
+    def _norm(self, operation: Norm) -> list[Piece]:
+        x, y = operation.x, operation.y
+        return (self._weights(operation.weight, x.count)
+                + self._vector(VectorOpcode.NORM_SUMS, x, {"left": UNIT, **operation.epsilon(self.frac)}, a=self._at(x))
+                + self._vector(VectorOpcode.NORM, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y)))
+
+    def _normbackward(self, operation: NormBackward) -> list[Piece]:
+        x, dy = operation.x, operation.dy
+        shifts = operation.shifts(self.frac)
+        both = {"a": self._at(x), "b": self._at(dy)}
+        return (self._weights(operation.weight, x.count)
+                + self._vector(VectorOpcode.NORM_BACKWARD_SUMS, x,
+                               {**shifts["sums"], **operation.epsilon(self.frac)}, **both)
+                + self._vector(VectorOpcode.NORM_BACKWARD, x, shifts["result"], **both, o=self._at(operation.dx)))
+
+    def _add(self, operation: Add) -> list[Piece]:
+        operands = {**operation.shifts(self.frac), "wide": operation.y.tensor.wide}
+        if not operation.lazy:
+            return self._added(operation.a, operation.b, operation.y, operands)
+        # Other commands of the engine pass lazy work: a command a piece.
+        both = 2 * operation.y.rows * self.row
+        count, pieces = max(self.limit // both, 1), []
+        for first in range(0, operation.y.count, count):
+            a, b, y = (each.tensor.part(each.first + first, min(count, each.count - first))
+                       for each in (operation.a, operation.b, operation.y))
+            pieces += self._added(a, b, y, operands, limit=max(self.limit, both))
+        return pieces
+
+    def _added(self, a: Slice, b: Slice, y: Slice, operands: Mapping[str, int], **options: int) -> list[Piece]:
+        return self._vector(VectorOpcode.ADD, y, operands, a=self._at(a), b=self._at(b), o=self._at(y), **options)
+
+    def _angles(self, angles: Angles) -> side.Tensor:
+        return side.Tensor(offset=self.layout.place(angles.name, 4 * angles.rows * EDGE), repeated=True)
+
+    def _rope(self, operation: Rope) -> list[Piece]:
+        return self._vector(VectorOpcode.ROPE, operation.x, {**operation.shifts(self.frac), "turn": operation.turn},
+                            a=self._at(operation.x), b=self._angles(operation.angles), o=self._at(operation.y))
+
+    def _swiglu(self, operation: Swiglu) -> list[Piece]:
+        return self._vector(VectorOpcode.SWIGLU, operation.y, _gate(operation.shifts(self.frac)),
+                            a=self._at(operation.gate), b=self._at(operation.up), o=self._at(operation.y))
+
+    def _swiglubackward(self, operation: SwigluBackward) -> list[Piece]:
+        return self._vector(VectorOpcode.SWIGLU_BACKWARD, operation.dy, _gate(operation.shifts(self.frac)),
+                            a=self._at(operation.gate), b=self._at(operation.up), c=self._at(operation.dy),
+                            o=self._at(operation.dgate), q=self._at(operation.dup))
+
+    def _softmax(self, operation: Softmax) -> list[Piece]:
+        operands = {**_gate(operation.shifts(self.frac)), "limit": operation.limit, "causal": 1}
+        return (self._vector(VectorOpcode.SOFTMAX_SUMS, operation.s, operands, a=self._at(operation.s))
+                + self._vector(VectorOpcode.SOFTMAX, operation.s, operands, a=self._at(operation.s),
+                               o=self._at(operation.p)))
+
+    def _softmaxbackward(self, operation: SoftmaxBackward) -> list[Piece]:
+        shifts = operation.shifts(self.frac)
+        both = {"a": self._at(operation.p), "b": self._at(operation.dp)}
+        return (self._vector(VectorOpcode.SOFTMAX_BACKWARD_SUMS, operation.p, shifts["sums"], **both)
+                + self._vector(VectorOpcode.SOFTMAX_BACKWARD, operation.p, shifts["result"], **both,
+                               o=self._at(operation.ds)))
+
+    def _loss(self, operation: Loss) -> list[Piece]:
+        rows = operation.logits.rows
+        targets = self.layout.place(operation.targets, 4 * rows)
+        loss = self.layout.place(operation.loss, self.beat)
+        operands = {**_gate(operation.shifts(self.frac)), "limit": operation.vocab - 1}
+        return (side.vector(VectorOpcode.TARGETS, {"row": -(-rows // self.config.beat_words), "tiles": 1, "tokens": 1},
+                            self.config, limit=self.limit, a=side.Tensor(offset=targets))
+                + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._at(operation.logits))
+                + self._vector(VectorOpcode.SOFTMAX, operation.logits, {**operands, "targets": 1},
+                               a=self._at(operation.logits), o=self._at(operation.d),
+                               q=side.Tensor(offset=loss, beats=1)))
+
+
+def _check(*parts: Slice) -> None:
+    for part in parts:
+        if not part.whole:
+            raise ValueError(f"{part.name}: rows of {part.count} tiles, which do not lie behind each other")
+
+
+def _gate(shifts: Mapping[str, int]) -> dict[str, int]:
+    """The reference's names as the command's."""
+    return {"gate" if name == "gate_shift" else name: value for name, value in shifts.items()}

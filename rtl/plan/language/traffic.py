@@ -1,0 +1,37 @@
+"""What a list of operations reads of a model's frozen matrices, and how many words it makes."""
+from collections.abc import Iterable
+
+from ...formats.weight_stream import StreamShape
+from .operations import EDGE, Codes, Gradient, Halves, Operation, Pack, Product, Unpack, Update, results
+
+__all__ = ["base_bytes", "words_made"]
+
+
+def base_bytes(operations: Iterable[Operation]) -> int:
+    """Bytes of frozen matrices over the bus, exactly: each product reads its matrix once."""
+    total = 0
+    for operation in operations:
+        if isinstance(operation, Product):
+            weight = operation.weight
+            if isinstance(weight, Codes):
+                total += StreamShape(outputs=weight.outputs, inputs=weight.inputs).bytes
+            elif isinstance(weight, Halves):
+                total += 2 * weight.outputs * weight.inputs
+    return total
+
+
+def words_made(operations: Iterable[Operation]) -> int:
+    """Words that may be clipped: of tensors, h, gradients, and of adapters when they are updated or unpacked."""
+    total = 0
+    for operation in operations:
+        total += sum(part.rows * part.count * EDGE for part in results(operation))
+        match operation:
+            case Product() if operation.adapter is not None:
+                total += operation.x.rows * operation.adapter.rank
+            case Gradient():
+                total += operation.adapter.rank * EDGE * (operation.x.count + operation.dy.count)
+            case Pack():
+                pass
+            case Update() | Unpack():
+                total += operation.adapter.rank * (operation.linear.inputs + operation.linear.outputs)
+    return total

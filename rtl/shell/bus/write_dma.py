@@ -1,0 +1,279 @@
+"""STORE: writes memory in bursts."""
+
+from amaranth.hdl import Module, Mux, ResetInserter, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from ..registers.errors import Error
+from ..signature import EngineSignature, StoreOperands, StoreRequest
+from .axi import BURST_BEATS, AXI4WriteSignature, Burst, check_data_bits
+from .window import WindowCheck, absolute, advance, burst_beats
+
+__all__ = ["WriteDMA"]
+
+
+class WriteDMA(wiring.Component):
+    """The engine STORE.
+
+    Opcode 0 asks a source for ``beats`` beats (``o_request``), takes them from ``i`` and writes them from
+    ``offset`` on (:data:`~gradloom.rtl.shell.signature.StoreOperands`). Bursts are cut as in
+    :class:`~gradloom.rtl.shell.bus.read_dma.ReadDMA`. The address of a burst is issued when all its beats are
+    here, so a slow source never holds the bus. A command is accepted when the beats of the last one are here.
+
+    ``o_request`` follows the start of a command by 3 cycles. ``awvalid`` follows the last beat of a burst on
+    ``i`` by 2 cycles and the burst's first ``wvalid`` is a cycle later, one beat a cycle. ``done`` follows
+    the last ``bvalid`` by 1 cycle. With a source that takes the request at once and sends from the next cycle
+    on, and a memory that answers ``L`` cycles after a burst's last datum, a lone command takes :meth:`cycles`
+    from start to done.
+
+    Parameters
+    ----------
+    data_bits : :class:`int`
+        Bus width: 64, 128 or 256.
+    addr_bits, id_bits : :class:`int`
+        Bus address and id width.
+    outstanding : :class:`int`
+        Bursts in flight, a power of two.
+
+    Members
+    -------
+    port : ``In(EngineSignature())``
+    o_request : ``Out(stream.Signature(StoreRequest))``
+        Which source is to send how many beats; the payload is there two cycles ahead.
+    refuse : ``In(1)``
+        A cycle behind the payload of ``o_request``, ``valid`` or not: it asks for what is not there. STORE stops with
+        BAD_OPERAND and the command's offset; nothing was asked for.
+    i : ``In(stream.Signature(data_bits))``
+        The beats; nothing is taken before the request is.
+    axi : ``Out(AXI4WriteSignature())``
+    base : ``In(64)``
+        Window's first byte, a multiple of 4096.
+    size : ``In(32)``
+        Window's bytes.
+    abort : ``In(1)``
+        Hold until ``idle``: commands and beats are dropped, no burst begins, what was begun is completed.
+    idle : ``Out(1)``
+        No burst is in flight.
+    error_offset : ``Out(32)``
+        Belongs to ``port.error``.
+    beat : ``Out(1)``
+        A beat went over the bus.
+    """
+
+    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=8):
+        check_data_bits(data_bits)
+        if outstanding not in (1, 2, 4, 8, 16, 32):
+            raise ValueError(f"outstanding is {outstanding!r}, must be a power of two from 1 to 32")
+        self.data_bits = data_bits
+        self.outstanding = outstanding
+        super().__init__(
+            {
+                "port": In(EngineSignature()),
+                "o_request": Out(stream.Signature(StoreRequest)),
+                "refuse": In(1),
+                "i": In(stream.Signature(data_bits)),
+                "axi": Out(AXI4WriteSignature(addr_bits=addr_bits, data_bits=data_bits, id_bits=id_bits)),
+                "base": In(64),
+                "size": In(32),
+                "abort": In(1),
+                "idle": Out(1),
+                "error_offset": Out(32),
+                "beat": Out(1),
+            }
+        )
+
+    @staticmethod
+    def cycles(offset, beats, latency, *, data_bits=128):
+        """Cycles from start to done of a lone command; ``latency`` from last datum to response."""
+        first = BURST_BEATS - offset // (data_bits // 8) % BURST_BEATS
+        # A burst is sent when all of it is here, so the longest is what the bus is behind the source.
+        longest = max(min(first, beats), min(max(beats - first, 0), BURST_BEATS))
+        return 6 + latency + beats + longest
+
+    def elaborate(self, platform):
+        m = Module()
+        axi, port = self.axi, self.port
+        shift = exact_log2(self.data_bits // 8)
+        depth = 2 * BURST_BEATS
+
+        burst = data.StructLayout({"last": 1, "offset": 32})
+        m.submodules.beats = fifo = ResetInserter(self.abort & self.idle)(
+            SyncFIFO(width=self.data_bits, depth=depth)
+        )
+        m.submodules.bursts = bursts = SyncFIFO(width=burst.size, depth=self.outstanding)  # await a response
+        m.submodules.lengths = lengths = SyncFIFO(width=4, depth=4)  # await their data
+        m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
+
+        args = data.View(StoreOperands, port.command.payload.args)
+        offset = Signal(32)
+        beats = Signal(24)
+        pull = Signal(24)  # beats of this command that are still to come
+        known = Signal()
+        failed = Signal()
+        refused = Signal(8)
+        m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
+        # Of the next burst; a cycle behind ``offset`` and ``beats``.
+        length = Signal(5)
+        final = Signal()
+        room = Signal(5)
+        for register, value in zip(
+            (length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)
+        ):
+            m.d.sync += register.eq(value)
+
+        code = Signal(8)
+        with m.If(~known):
+            m.d.comb += code.eq(Error.UNKNOWN_OPCODE)
+        with m.Elif(check.empty):
+            m.d.comb += code.eq(Error.STORE_LENGTH)
+        with m.Elif(check.misaligned):
+            m.d.comb += code.eq(Error.STORE_ALIGNMENT)
+        with m.Elif(check.outside):
+            m.d.comb += code.eq(Error.STORE_WINDOW)
+        with m.Else():
+            m.d.comb += code.eq(Error.BAD_OPERAND)
+
+        # Beats that are in the buffer and in no burst yet.
+        loose = Signal(range(depth + 1))
+        issue = Signal()
+        come = Signal()
+        m.d.comb += come.eq(self.i.valid & self.i.ready)
+        m.d.sync += loose.eq(loose + come - Mux(issue, length, 0))
+
+        ask = self.o_request
+        more = Signal()  # ``pull`` is not 0
+        # What comes in the first cycle of ``abort`` is dropped with the buffer: the source need not see it.
+        m.d.comb += self.i.ready.eq(~fifo.level[-1] & more & ~ask.valid)
+        with m.If(ask.ready):
+            m.d.sync += ask.valid.eq(0)
+        with m.If(come):
+            m.d.sync += [pull.eq(pull - 1), more.eq(pull != 1)]
+        with m.FSM() as fsm:
+            with m.State("IDLE"):
+                m.d.comb += port.command.ready.eq(~self.abort)
+                m.d.sync += [
+                    offset.eq(args.offset),
+                    beats.eq(args.beats),
+                    ask.payload.beats.eq(args.beats),
+                    ask.payload.source.eq(args.source),
+                    ask.payload.arg.eq(args.arg),
+                    known.eq(port.command.payload.opcode == 0),
+                ]
+                with m.If(port.command.valid & port.command.ready):
+                    m.next = "CHECK"
+            with m.State("CHECK"):
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
+                m.d.sync += refused.eq(code)
+                with m.If(self.abort):
+                    m.next = "IDLE"
+                with m.Elif(~known | self.refuse | check.empty | check.misaligned | check.outside):
+                    m.next = "REFUSE"
+                with m.Else():
+                    m.d.sync += [ask.valid.eq(1), pull.eq(ask.payload.beats), more.eq(1)]
+                    m.next = "BURST"
+            with m.State("BURST"):
+                m.d.comb += issue.eq(
+                    (~axi.awvalid | axi.awready)
+                    & bursts.w_rdy
+                    & lengths.w_rdy
+                    & (loose >= length)
+                    & ~self.abort
+                )
+                with m.If(issue):
+                    m.next = "MEASURE"
+                    m.d.sync += [beats.eq(beats - room), offset.eq(advance(offset, data_bits=self.data_bits))]
+                    with m.If(final):
+                        m.next = "IDLE"
+                with m.If(self.abort):
+                    m.next = "IDLE"
+            with m.State("MEASURE"):
+                m.next = "BURST"
+                with m.If(self.abort):
+                    m.next = "IDLE"
+            with m.State("REFUSE"):
+                # Errors are reported in order: everything before has to be done first.
+                with m.If(self.abort):
+                    m.next = "IDLE"
+
+        burst_i = data.View(burst, bursts.w_data)
+        m.d.comb += [
+            fifo.w_data.eq(self.i.payload),
+            fifo.w_en.eq(come),
+            bursts.w_en.eq(issue),
+            burst_i.last.eq(final),
+            burst_i.offset.eq(offset),
+            lengths.w_en.eq(issue),
+            lengths.w_data.eq(length - 1),
+            axi.awsize.eq(shift),
+            axi.awburst.eq(Burst.INCR),
+            axi.awcache.eq(0b0011),
+            axi.awprot.eq(0),
+            axi.wstrb.eq(~0),
+        ]
+        with m.If(axi.awready):
+            m.d.sync += axi.awvalid.eq(0)
+        with m.If(issue):
+            m.d.sync += [
+                axi.awvalid.eq(1),
+                axi.awaddr.eq(absolute(self.base, offset)),
+                axi.awlen.eq(length - 1),
+            ]
+
+        # Data of the bursts that were issued, in order.
+        sent = Signal(4)
+        ending = Signal()
+        move = Signal()
+        m.d.comb += [
+            move.eq(lengths.r_rdy & (~axi.wvalid | axi.wready)),
+            ending.eq(sent == lengths.r_data),
+            fifo.r_en.eq(move),
+            lengths.r_en.eq(move & ending),
+            self.idle.eq(~bursts.r_rdy & ~axi.awvalid & ~axi.wvalid),
+        ]
+        with m.If(axi.wready):
+            m.d.sync += axi.wvalid.eq(0)
+        with m.If(move):
+            m.d.sync += [
+                axi.wvalid.eq(1),
+                axi.wdata.eq(fifo.r_data),
+                axi.wlast.eq(ending),
+                sent.eq(Mux(ending, 0, sent + 1)),
+            ]
+        m.d.sync += self.beat.eq(axi.wvalid & axi.wready)
+
+        # Responses.
+        burst_o = data.View(burst, bursts.r_data)
+        m.d.comb += [axi.bready.eq(1), bursts.r_en.eq(axi.bvalid)]
+        m.d.sync += port.done.eq(0)
+        # One that nobody waits for belongs to a burst from before a reset.
+        with m.If(axi.bvalid & bursts.r_rdy & ~failed & ~self.abort):
+            with m.If(axi.bresp[1]):
+                m.d.sync += [
+                    failed.eq(1),
+                    port.error.valid.eq(1),
+                    port.error.code.eq(Mux(axi.bresp[0], Error.WRITE_DECERR, Error.WRITE_SLVERR)),
+                    self.error_offset.eq(burst_o.offset),
+                ]
+            with m.Else():
+                m.d.sync += port.done.eq(burst_o.last)
+        with m.Elif(fsm.ongoing("REFUSE") & ~bursts.r_rdy & ~failed):
+            m.d.sync += [
+                failed.eq(1),
+                port.error.valid.eq(1),
+                port.error.code.eq(refused),
+                self.error_offset.eq(offset),
+            ]
+        with m.If(self.abort):
+            m.d.sync += [
+                failed.eq(0),
+                port.error.valid.eq(0),
+                port.done.eq(0),
+                loose.eq(0),
+                more.eq(0),
+                ask.valid.eq(0),
+            ]
+
+        return m

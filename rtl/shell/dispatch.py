@@ -1,0 +1,287 @@
+"""Decodes a program's commands, decides on predicates, executes CONTROL and queues the rest."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .bus.read_dma import FetchBeat
+from .registers.errors import Error
+from .scheduler import Entry
+from .signature import COMMAND_BYTES, Command, ControlOpcode, ControlOperands, Engine
+from .valid import ValidBits
+
+__all__ = ["Dispatch"]
+
+
+class Dispatch(wiring.Component):
+    """Commands of a program in their order, one after the other, until END, YIELD for a request, or ``stop``.
+
+    Parameters
+    ----------
+    data_bits : :class:`int`
+        Bus width: 64, 128 or 256.
+    slots : :class:`int`
+        Valid bits.
+    requests : :class:`bool`
+        Without them YIELD is unknown.
+
+    Members
+    -------
+    run : ``In(1)``
+        High while commands may be dispatched; low at least a cycle between programs.
+    fresh : ``In(1)``
+        Between programs, and in the last cycle before ``run``: ``index`` is that of the first command. It is kept when
+        ``run`` falls, as a fault may name it some cycles later.
+    first, commands : ``In(24)``
+        Index of the first command, and how many there are. Held from a cycle before ``run`` on.
+    i : ``In(stream.Signature(FetchBeat(data_bits)))``, i_offset : ``In(32)``
+        The program's beats, and their offset.
+    o : ``Out(stream.Signature(Entry))``
+        Commands for the engines.
+    control_request, control_wait, control_post, control_done, control_grant, forget
+        To and from :class:`~gradloom.rtl.shell.scheduler.Scheduler`.
+    idle : ``In(1)``
+        No command is queued or under way, and all that were done have posted.
+    interrupted : ``In(1)``
+        A request waits for the program's next YIELD.
+    cache_clear : ``In(1)``
+        Pulse: clear valid bits.
+    stop : ``Out(1)``, stop_code : ``Out(8)``, stop_located : ``Out(1)``, stop_offset : ``Out(32)``
+        The command at ``index`` is wrong; the last only with ``stop_located``.
+    blocked : ``Out(1)``
+        Cannot go on before a command is done or a token is posted.
+    progress, ended, leave : ``Out(1)``
+        Pulses: a command is behind; END; the program leaves at a YIELD, and goes on behind ``index``.
+    index : ``Out(24)``
+        The command's place in the program.
+    dropped : ``Out(1)``
+        Pulse: a predicate held.
+    looked_up : ``Out(1)``, hits, misses : ``Out(32)``
+        Pulse, and what LOOKUP found.
+    """
+
+    def __init__(self, *, data_bits, slots, requests):
+        self.data_bits = data_bits
+        self.requests = requests
+        self._valid = ValidBits(slots=slots)
+        super().__init__(
+            {
+                "run": In(1),
+                "fresh": In(1),
+                "first": In(24),
+                "commands": In(24),
+                "i": In(stream.Signature(FetchBeat(data_bits))),
+                "i_offset": In(32),
+                "o": Out(stream.Signature(Entry)),
+                "control_request": Out(1),
+                "control_wait": Out(16),
+                "control_post": Out(16),
+                "control_done": Out(1),
+                "control_grant": In(1),
+                "forget": Out(1),
+                "idle": In(1),
+                "interrupted": In(1),
+                "cache_clear": In(1),
+                "stop": Out(1),
+                "stop_code": Out(8),
+                "stop_located": Out(1),
+                "stop_offset": Out(32),
+                "blocked": Out(1),
+                "progress": Out(1),
+                "ended": Out(1),
+                "leave": Out(1),
+                "index": Out(24),
+                "dropped": Out(1),
+                "looked_up": Out(1),
+                "hits": Out(32),
+                "misses": Out(32),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.valid = valid = self._valid
+        parts = COMMAND_BYTES * 8 // self.data_bits
+        command = Signal(Command)
+        remaining = Signal(24)
+        # Whether none remain, or one, from registers: a count stays for three cycles at least.
+        none, one = Signal(), Signal()
+        m.d.sync += [none.eq(remaining == 0), one.eq(remaining == 1)]
+        part = Signal(range(max(parts, 2)))
+        control = data.View(ControlOperands, command.args)
+        is_control, known, queued = Signal(), Signal(), Signal()
+        slot, count, mark = Signal(32), Signal(32), Signal()
+        entry, beat = self.o.payload, self.i.payload
+        m.d.comb += [
+            valid.slot.eq(slot),
+            valid.count.eq(count),
+            valid.mark.eq(mark),
+            entry.engine.eq(command.engine),
+            entry.wait.eq(command.wait),
+            entry.post.eq(command.post),
+            entry.phase.eq(command.phase),
+            entry.index.eq(self.index),
+            entry.command.opcode.eq(command.opcode),
+            entry.command.args.eq(command.args),
+            self.control_wait.eq(command.wait),
+            self.control_post.eq(command.post),
+        ]
+
+        with m.FSM(init="HALT") as state:
+            with m.State("HALT"):
+                m.d.sync += [remaining.eq(self.commands), part.eq(0)]
+                with m.If(self.fresh):
+                    m.d.sync += self.index.eq(self.first)
+                with m.If(self.run):
+                    m.next = "COLLECT"
+            with m.State("COLLECT"):
+                with m.If(~self.run):
+                    m.next = "HALT"
+                with m.Elif(none):
+                    m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.PROGRAM_UNENDED)]
+                    m.next = "STUCK"
+                with m.Elif(self.i.valid):
+                    m.d.comb += self.i.ready.eq(1)
+                    m.d.sync += [
+                        command.as_value().eq(Cat(command.as_value(), beat.data)[self.data_bits :]),
+                        part.eq(part + 1),
+                    ]
+                    with m.If(beat.resp[1]):
+                        m.d.comb += [
+                            self.stop.eq(1),
+                            self.stop_located.eq(1),
+                            self.stop_offset.eq(self.i_offset),
+                            self.stop_code.eq(Mux(beat.resp[0], Error.FETCH_DECERR, Error.FETCH_SLVERR)),
+                        ]
+                        m.next = "STUCK"
+                    with m.Elif(part == parts - 1):
+                        m.d.sync += part.eq(0)
+                        m.next = "DECODE"
+            with m.State("DECODE"):
+                m.d.sync += [
+                    is_control.eq(command.engine == Engine.CONTROL),
+                    known.eq(command.engine < len(Engine)),
+                    queued.eq((command.engine != Engine.CONTROL) & (command.engine < len(Engine))),
+                    slot.eq(command.slot),
+                    count.eq(command.count),
+                    mark.eq(0),
+                ]
+                with m.If(command.predicated):
+                    m.next = "ASK"
+                with m.Else():
+                    m.next = "DISPATCH"
+            with m.State("ASK"):
+                m.d.comb += valid.start.eq(~valid.busy)
+                with m.If(~self.run):
+                    m.next = "HALT"
+                with m.Elif(~valid.busy):
+                    m.next = "ANSWER"
+            with m.State("ANSWER"):
+                with m.If(~self.run):
+                    m.next = "HALT"
+                with m.Elif(valid.done):
+                    with m.If(valid.outside):
+                        m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.SLOT_RANGE)]
+                        m.next = "STUCK"
+                    with m.Elif(valid.complete):
+                        m.d.comb += self.dropped.eq(1)
+                        m.next = "NEXT"
+                    with m.Else():
+                        m.next = "DISPATCH"
+            with m.State("DISPATCH"):
+                with m.If(~self.run):
+                    m.next = "HALT"
+                with m.Elif(~known):
+                    m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.UNKNOWN_ENGINE)]
+                    m.next = "STUCK"
+                with m.Elif(is_control):
+                    m.d.comb += [self.control_request.eq(1), self.blocked.eq(1)]
+                    m.d.sync += [
+                        slot.eq(control.slot),
+                        count.eq(control.count),
+                        mark.eq(command.opcode == ControlOpcode.MARK),
+                    ]
+                    with m.If(self.control_grant):
+                        m.next = "EXECUTE"
+                with m.Else():
+                    m.d.comb += self.blocked.eq(~self.o.ready)
+                    with m.If(self.o.ready):
+                        # As NEXT, a cycle earlier.
+                        m.d.comb += self.progress.eq(1)
+                        m.d.sync += [self.index.eq(self.index + 1), remaining.eq(remaining - 1), none.eq(one)]
+                        m.next = "COLLECT"
+            with m.State("EXECUTE"):
+                with m.If(~self.run):
+                    m.next = "HALT"
+                with m.Else():
+                    with m.Switch(command.opcode):
+                        with m.Case(ControlOpcode.END):
+                            m.d.comb += self.blocked.eq(~self.idle)
+                            with m.If(self.idle):
+                                m.d.comb += [self.control_done.eq(1), self.ended.eq(1)]
+                                m.next = "STUCK"
+                        with m.Case(ControlOpcode.FENCE):
+                            m.d.comb += self.blocked.eq(~self.idle)
+                            with m.If(self.idle):
+                                m.d.comb += self.control_done.eq(1)
+                                m.next = "POST"
+                        if self.requests:
+                            with m.Case(ControlOpcode.YIELD):
+                                m.d.comb += self.blocked.eq(~self.idle)
+                                with m.If(self.idle):
+                                    m.d.comb += self.control_done.eq(1)
+                                    m.next = "YIELD"
+                        with m.Case(ControlOpcode.MARK, ControlOpcode.LOOKUP):
+                            m.d.comb += valid.start.eq(~valid.busy)
+                            with m.If(~valid.busy):
+                                m.next = "RANGE"
+                        with m.Case(ControlOpcode.CLEAR):
+                            m.d.comb += valid.clear.eq(1)
+                            m.next = "CLEAR"
+                        with m.Default():
+                            m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.UNKNOWN_OPCODE)]
+                            m.next = "STUCK"
+            with m.State("RANGE"):
+                with m.If(~self.run):
+                    m.next = "HALT"
+                with m.Elif(valid.done):
+                    with m.If(valid.outside):
+                        m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.SLOT_RANGE)]
+                        m.next = "STUCK"
+                    with m.Else():
+                        m.d.comb += [self.control_done.eq(1), self.looked_up.eq(~mark)]
+                        m.next = "POST"
+            with m.State("CLEAR"):
+                with m.If(~self.run):
+                    m.next = "HALT"
+                with m.Elif(~valid.busy):
+                    m.d.comb += self.control_done.eq(1)
+                    m.next = "POST"
+            with m.State("POST"):
+                # The scheduler reads the post mask in this cycle.
+                m.next = "NEXT"
+            with m.State("NEXT"):
+                m.d.comb += self.progress.eq(1)
+                m.d.sync += [self.index.eq(self.index + 1), remaining.eq(remaining - 1), none.eq(one)]
+                m.next = "COLLECT"
+            if self.requests:
+                with m.State("YIELD"):
+                    # As POST, and its own post is forgotten with the others.
+                    m.d.comb += self.forget.eq(1)
+                    m.next = "NEXT"
+                    with m.If(self.interrupted):
+                        m.next = "LEAVE"
+                with m.State("LEAVE"):
+                    m.d.comb += [self.progress.eq(1), self.leave.eq(1)]
+                    m.next = "STUCK"
+            with m.State("STUCK"):
+                with m.If(~self.run):
+                    m.next = "HALT"
+        m.d.comb += [
+            self.o.valid.eq(state.ongoing("DISPATCH") & self.run & queued),
+            self.hits.eq(valid.hits),
+            self.misses.eq(count - valid.hits),
+        ]
+        with m.If(self.cache_clear):
+            m.d.comb += valid.clear.eq(1)
+        return m

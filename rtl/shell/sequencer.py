@@ -1,0 +1,437 @@
+"""Runs programs, from bell to interrupt."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
+
+from .bus.axi import check_data_bits
+from .bus.read_dma import FetchBeat, FetchRequest
+from .bus.window import absolute
+from .dispatch import Dispatch
+from .faults import Faults
+from .fetch import Fetch
+from .registers.errors import Error
+from .requests import Requests
+from .scheduler import Scheduler
+from .signature import COMMAND_BYTES, ENGINES, Engine, EngineSignature, Trace
+from .watch import Watch
+
+__all__ = ["Sequencer"]
+
+_ABORT_CYCLES = 4
+
+
+class Sequencer(wiring.Component):
+    """Executes a program from memory, from bell to interrupt.
+
+    Without predicate a command is dispatched every 4 cycles (128-bit bus) while its engine's queue has room;
+    a predicate adds ``10 + words`` cycles (:class:`~gradloom.rtl.shell.valid.ValidBits`). Commands are
+    dispatched in program order; a full queue or a CONTROL command that waits holds back those behind it.
+    CONTROL commands are executed when dispatched.
+
+    Any error ends the program: ``abort`` is high until the bus has drained and for at least 4 cycles, then
+    ``irq_error`` pulses. If the bus does not drain within the watchdog's time, ``irq_error`` pulses
+    nevertheless, and ``busy`` and ``draining`` stay until it does.
+
+    With ``requests``, a second program, the request, runs where the first one lets it: at a YIELD, which waits until
+    everything before it is done and makes all tokens zero, or where no program runs. A request runs from its first
+    command to its END, between which YIELD only waits; then the program goes on behind its YIELD, and the next request
+    is served at the next one. So a request waits for the commands up to a YIELD at most, and the program for a request
+    between two of them. A request takes the bus's round trip twice and 10 cycles in addition to its own. A
+    program whose bell rings while a request runs alone starts behind it. An error stops both: a request
+    that is pending or runs then ends with it.
+
+    Parameters
+    ----------
+    data_bits : :class:`int`
+        Bus width: 64, 128 or 256.
+    slots : :class:`int`
+        Valid bits.
+    depth : :class:`int`
+        Commands of an engine that are queued or under way.
+    requests : :class:`bool`
+        Without them YIELD is unknown and everything called ``request`` idle.
+
+    Members
+    -------
+    bell, reset, cache_clear, request_bell : ``In(1)``
+        Pulses: start, stop, clear valid bits, queue the request.
+    base, size, watchdog
+        As the registers of these names; still while ``busy`` or ``request_busy``.
+    program_offset, program_commands
+        The same; still while ``busy``.
+    request_offset, request_commands
+        The same; still while ``request_busy``.
+    o_fetch, i_fetch : streams of ``FetchRequest``, ``FetchBeat(data_bits)``
+        To and from :class:`~gradloom.rtl.shell.bus.read_dma.ReadDMA`.
+    engine_load, ... : ``Out(EngineSignature())``
+    load_offset, store_offset : ``In(32)``
+        Offset at fault, with the error of LOAD and STORE.
+    beat : ``In(1)``
+        A beat moved on the bus.
+    bus_idle : ``In(1)``, bus_abort : ``Out(1)``
+        To the DMA: see there. Also high at the end of a program, for commands fetched, or still to be fetched, beyond
+        its END or YIELD.
+    abort : ``Out(1)``
+        Resets the engines' datapaths; also for 3 cycles before a program or a request begins, or goes on behind one.
+    busy, draining, done, error, request_busy, request_running, request_done, request_error, refused : ``Out(1)``
+        As in STATUS.
+    irq_done, irq_error, irq_request : ``Out(1)``
+        Pulses.
+    error_code, error_command, error_address : ``Out``
+        As the registers of these names.
+    error_request : ``Out(1)``
+        ``error_command`` is one of the request.
+    request_waited, request_cycles : ``Out(32)``
+        As the registers of these names.
+    counting, cleared : ``Out(1)``
+        A cycle between the program's bell and its interrupt; a pulse at the bell.
+    phase : ``Out(3)``
+        Phase that this cycle counts to.
+    finished, dropped : ``Out(1)``
+        Pulses: a command was done, was dropped.
+    looked_up : ``Out(1)``, hits, misses : ``Out(32)``
+        Pulse, and what LOOKUP found.
+    trace : ``Out(Trace)``
+        Starts and ends of commands, 1 cycle late.
+    """
+
+    def __init__(self, *, data_bits=128, slots=16384, depth=16, requests=False):
+        check_data_bits(data_bits)
+        self.data_bits = data_bits
+        self.requests = requests
+        self._scheduler = Scheduler(depth=depth)
+        self._fetch = Fetch(data_bits=data_bits)
+        self._dispatch = Dispatch(data_bits=data_bits, slots=slots, requests=requests)
+        self._watch = Watch()
+        self._faults = Faults()
+        super().__init__(
+            {
+                "bell": In(1),
+                "reset": In(1),
+                "cache_clear": In(1),
+                "request_bell": In(1),
+                "base": In(64),
+                "size": In(32),
+                "program_offset": In(32),
+                "program_commands": In(24),
+                "request_offset": In(32),
+                "request_commands": In(24),
+                "watchdog": In(32),
+                "o_fetch": Out(stream.Signature(FetchRequest)),
+                "i_fetch": In(stream.Signature(FetchBeat(data_bits))),
+                **{f"engine_{e.name.lower()}": Out(EngineSignature()) for e in ENGINES},
+                "load_offset": In(32),
+                "store_offset": In(32),
+                "beat": In(1),
+                "bus_idle": In(1),
+                "bus_abort": Out(1),
+                "abort": Out(1),
+                "busy": Out(1),
+                "draining": Out(1),
+                "done": Out(1),
+                "error": Out(1),
+                "request_busy": Out(1),
+                "request_running": Out(1),
+                "request_done": Out(1),
+                "request_error": Out(1),
+                "refused": Out(1),
+                "irq_done": Out(1),
+                "irq_error": Out(1),
+                "irq_request": Out(1),
+                "request_waited": Out(32),
+                "request_cycles": Out(32),
+                "error_code": Out(8),
+                "error_command": Out(24),
+                "error_request": Out(1),
+                "error_address": Out(64),
+                "counting": Out(1),
+                "cleared": Out(1),
+                "phase": Out(3),
+                "finished": Out(1),
+                "dropped": Out(1),
+                "looked_up": Out(1),
+                "hits": Out(32),
+                "misses": Out(32),
+                "trace": Out(Trace),
+            }
+        )
+
+    def engine(self, e):
+        """Port of engine ``e``."""
+        return getattr(self, f"engine_{e.name.lower()}")
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.scheduler = sched = self._scheduler
+        m.submodules.fetch = fetch = self._fetch
+        m.submodules.dispatch = dispatch = self._dispatch
+        m.submodules.watch = watch = self._watch
+        m.submodules.faults = faults = self._faults
+
+        run = Signal()  # state RUN, in a register of its own: commands may be fetched, dispatched and started
+        fresh = Signal()  # queues, tokens and fetch start anew
+
+        # ---- whose program runs, from where: its offset and length, and what remains of it
+        main = Signal()  # the program's bell has rung and it has not ended
+        leaving = Signal()  # the program has met a YIELD and a request is pending
+        open_ = Signal()  # bells are heard
+        serve, begun, drop = Signal(), Signal(), Signal()
+        pending, serving = Const(0, 1), Const(0, 1)
+        origin, commands = self.program_offset, self.program_commands
+        first_offset, first_index, first_left = origin, Const(0, 24), commands
+        if self.requests:
+            m.submodules.requests = requests = Requests()
+            pending, serving = requests.pending, requests.serving
+            place = Signal(24)  # commands of the program that are done
+            with m.If(dispatch.leave):
+                m.d.sync += [place.eq(dispatch.index + 1), leaving.eq(1)]
+            with m.If(self.cleared):
+                m.d.sync += place.eq(0)
+            origin = Mux(serving, self.request_offset, self.program_offset)
+            commands = Mux(serving, self.request_commands, self.program_commands)
+            first_index = Mux(serving, 0, place)
+            first_offset = (origin + (first_index << exact_log2(COMMAND_BYTES)))[:32]
+            first_left = (commands - first_index)[:24]
+            m.d.comb += [
+                requests.bell.eq(self.request_bell),
+                requests.open.eq(open_),
+                requests.serve.eq(serve),
+                requests.begun.eq(begun),
+                requests.end.eq(self.irq_request),
+                requests.fail.eq(self.irq_error),
+                requests.drop.eq(drop),
+                dispatch.interrupted.eq(pending & main & ~serving),
+                self.request_busy.eq(requests.busy),
+                self.request_running.eq(serving),
+                self.request_done.eq(requests.done),
+                self.request_error.eq(requests.error),
+                self.refused.eq(requests.refused),
+                self.request_waited.eq(requests.waited),
+                self.request_cycles.eq(requests.cycles),
+            ]
+
+        # ---- fetch, dispatch, queues
+        m.d.comb += [
+            fetch.fresh.eq(fresh),
+            fetch.run.eq(run),
+            fetch.offset.eq(first_offset),
+            fetch.commands.eq(first_left),
+            dispatch.run.eq(run),
+            dispatch.fresh.eq(fresh),
+            dispatch.first.eq(first_index),
+            dispatch.commands.eq(first_left),
+            dispatch.i_offset.eq(fetch.o_offset),
+            dispatch.idle.eq(~sched.active & sched.settled),
+            dispatch.cache_clear.eq(self.cache_clear),
+            sched.clear.eq(fresh),
+            sched.hold.eq(faults.fault | ~run),
+            sched.forget.eq(dispatch.forget),
+            sched.control_request.eq(dispatch.control_request),
+            sched.control_wait.eq(dispatch.control_wait),
+            sched.control_post.eq(dispatch.control_post),
+            sched.control_done.eq(dispatch.control_done),
+            dispatch.control_grant.eq(sched.control_grant),
+            self.dropped.eq(dispatch.dropped),
+            self.looked_up.eq(dispatch.looked_up),
+            self.hits.eq(dispatch.hits),
+            self.misses.eq(dispatch.misses),
+        ]
+        connect(m, fetch.o_fetch, flipped(self.o_fetch))
+        connect(m, flipped(self.i_fetch), fetch.i_fetch)
+        connect(m, fetch.o, dispatch.i)
+        connect(m, dispatch.o, sched.i)
+
+        # ---- faults
+        stopping = Signal()  # the host's reset came while no command could be blamed
+        refuse_base, refuse_align, refuse_window = Signal(), Signal(), Signal()
+        bad_start = Signal(8)
+        end = Signal(34)
+        empty = Signal()
+        m.d.comb += [
+            watch.watchdog.eq(self.watchdog),
+            watch.moved.eq(sched.finished | self.beat | dispatch.progress),
+            watch.stuck.eq(run & dispatch.blocked & ~sched.running),
+            faults.run.eq(run),
+            faults.load_offset.eq(self.load_offset),
+            faults.store_offset.eq(self.store_offset),
+            faults.stop.eq(dispatch.stop),
+            faults.stop_code.eq(dispatch.stop_code),
+            faults.stop_located.eq(dispatch.stop_located),
+            faults.stop_offset.eq(dispatch.stop_offset),
+            faults.index.eq(dispatch.index),
+            faults.overflow.eq(sched.overflow),
+            faults.posting.eq(sched.posting),
+            faults.waiting.eq(sched.waiting),
+            faults.indices.eq(sched.indices),
+            faults.locked.eq(watch.locked),
+            faults.expired.eq(watch.expired),
+            faults.reset.eq(self.reset | stopping),
+            faults.start_code.eq(bad_start),
+            faults.start_located.eq(~empty | refuse_base),
+            faults.start_offset.eq(Mux(refuse_base, 0, origin)),
+        ]
+        for e in ENGINES:
+            error = self.engine(e).error
+            m.d.comb += [faults.failed[e].eq(error.valid), faults.codes[e].eq(error.code)]
+        # A base that is not a multiple of 4096 is an error of its own, and then the offset is 0.
+        address = absolute(self.base, faults.offset) | Mux(refuse_base, self.base[:12], 0)
+
+        # ---- from bell to interrupt
+        wait = Signal(range(_ABORT_CYCLES))
+        told = Signal()
+        flushing = Signal()  # the last cycle's state was FLUSH
+        m.d.sync += flushing.eq(0)
+        accepted = Signal()
+        m.d.comb += accepted.eq(self.bell & open_ & ~main)
+        with m.FSM() as state:
+            with m.State("IDLE"):
+                m.d.comb += [fresh.eq(1), faults.clear.eq(1)]
+                # What rang before a reset is stopped by it, even if it has not started.
+                m.d.sync += [wait.eq(0), told.eq(0), stopping.eq((stopping | self.reset) & pending)]
+                with m.If(pending):
+                    m.d.comb += serve.eq(1)
+                    m.next = "SUM"
+                with m.Elif(self.reset):
+                    m.next = "RESET"
+                with m.Elif(accepted | main):
+                    m.next = "SUM"
+            with m.State("RESET"):
+                # Nothing runs: only the engines are reset.
+                m.d.comb += [fresh.eq(1), self.abort.eq(1), self.bus_abort.eq(1)]
+                m.d.sync += wait.eq(wait + 1)
+                with m.If((wait == _ABORT_CYCLES - 1) & self.bus_idle):
+                    m.next = "IDLE"
+            # What a program left in the engines' queues is nobody's: they are reset under the checks of the next one.
+            with m.State("SUM"):
+                m.d.comb += [fresh.eq(1), self.abort.eq(1), watch.rewind.eq(1)]
+                m.d.sync += [
+                    end.eq(origin + (commands << exact_log2(COMMAND_BYTES))),
+                    empty.eq(commands == 0),
+                    refuse_base.eq(self.base[:12].any()),
+                    refuse_align.eq(origin[:5].any()),
+                ]
+                m.next = "COMPARE"
+            with m.State("COMPARE"):
+                m.d.comb += [fresh.eq(1), self.abort.eq(1), watch.rewind.eq(1)]
+                m.d.sync += refuse_window.eq(end > self.size)
+                m.next = "BEGIN"
+            with m.State("BEGIN"):
+                m.d.comb += [fresh.eq(1), self.abort.eq(1), watch.rewind.eq(1), faults.start.eq(1)]
+                with m.If(refuse_base):
+                    m.d.comb += bad_start.eq(Error.BASE_ALIGNMENT)
+                with m.Elif(empty):
+                    m.d.comb += bad_start.eq(Error.PROGRAM_LENGTH)
+                with m.Elif(refuse_align):
+                    m.d.comb += bad_start.eq(Error.PROGRAM_ALIGNMENT)
+                with m.Elif(refuse_window):
+                    m.d.comb += bad_start.eq(Error.PROGRAM_WINDOW)
+                with m.If(bad_start.any()):
+                    m.next = "BLAME"
+                with m.Else():
+                    m.d.comb += begun.eq(1)
+                    m.d.sync += run.eq(1)
+                    m.next = "RUN"
+            with m.State("RUN"):
+                with m.If(faults.fault | dispatch.ended | leaving):
+                    m.d.sync += run.eq(0)
+                with m.If(faults.fault):
+                    m.next = "BLAME"
+                with m.Elif(dispatch.ended | leaving):
+                    m.next = "FLUSH"
+            with m.State("BLAME"):
+                # What is done has to leave the queues first, or the wrong command would be named. Behind an END none is
+                # left there, and the bus's reset goes on.
+                m.d.comb += self.bus_abort.eq(flushing)
+                with m.If(sched.settled):
+                    m.d.sync += [
+                        self.error_code.eq(faults.code),
+                        self.error_command.eq(faults.command),
+                        self.error_request.eq(serving),
+                        self.error_address.eq(Mux(faults.located, address, 0)),
+                    ]
+                    m.d.comb += watch.rewind.eq(1)
+                    m.next = "DRAIN"
+            with m.State("DRAIN"):
+                m.d.comb += [fresh.eq(1), self.abort.eq(1), self.bus_abort.eq(1)]
+                with m.If(wait != _ABORT_CYCLES - 1):
+                    m.d.sync += wait.eq(wait + 1)
+                with m.Elif(self.bus_idle):
+                    m.d.comb += [self.irq_error.eq(~told), drop.eq(1)]
+                    m.d.sync += [main.eq(0), leaving.eq(0)]
+                    m.next = "IDLE"
+                with m.If(watch.expired & ~told):
+                    m.d.comb += self.irq_error.eq(1)
+                    m.d.sync += told.eq(1)
+            with m.State("FLUSH"):
+                m.d.comb += [self.bus_abort.eq(1), faults.flush.eq(1)]
+                m.d.sync += flushing.eq(1)
+                with m.If(self.bus_idle):
+                    m.next = "FINISH"
+                with m.If(watch.expired):
+                    m.next = "BLAME"
+            with m.State("FINISH"):
+                # A burst that the bus held back is forgotten with ``fresh``, and must not be asked for before.
+                m.d.comb += [fresh.eq(1), self.bus_abort.eq(1)]
+                with m.If(leaving):
+                    m.d.comb += serve.eq(1)
+                    m.d.sync += leaving.eq(0)
+                    m.next = "SUM"
+                with m.Elif(serving):
+                    m.d.comb += self.irq_request.eq(1)
+                    m.next = "IDLE"
+                    with m.If(main | accepted):
+                        m.next = "SUM"
+                with m.Else():
+                    m.d.comb += self.irq_done.eq(1)
+                    m.d.sync += main.eq(0)
+                    m.next = "IDLE"
+        with m.If(accepted):
+            m.d.comb += self.cleared.eq(1)
+            m.d.sync += [
+                main.eq(1),
+                self.done.eq(0),
+                self.error.eq(0),
+                self.error_code.eq(0),
+                self.error_command.eq(0),
+                self.error_request.eq(0),
+                self.error_address.eq(0),
+            ]
+        with m.If(self.irq_done):
+            m.d.sync += self.done.eq(1)
+        with m.If(self.irq_error):
+            m.d.sync += self.error.eq(self.error | main)
+        stopped = Cat(state.ongoing(name) for name in ("RESET", "BLAME", "DRAIN")).any()
+        m.d.comb += open_.eq(~stopped & ~(state.ongoing("IDLE") & self.reset))
+        with m.If(self.reset & ~state.ongoing("IDLE") & ~stopped):
+            m.d.sync += stopping.eq(1)
+        m.d.comb += [
+            self.busy.eq(main | stopped),
+            self.draining.eq(state.ongoing("DRAIN")),
+            self.counting.eq(main & ~told),
+            self.finished.eq(sched.finished & self.counting),
+        ]
+
+        # ---- to the engines; what they finish while a fault is being blamed still counts
+        for e in ENGINES:
+            inner, outer = sched.engine(e), self.engine(e)
+            m.d.comb += [
+                outer.command.payload.eq(inner.command.payload),
+                outer.command.valid.eq(inner.command.valid),
+                inner.command.ready.eq(outer.command.ready),
+                inner.done.eq(outer.done),
+            ]
+            m.d.sync += [
+                self.trace.started[e].eq(outer.command.valid & outer.command.ready),
+                self.trace.done[e].eq(outer.done),
+            ]
+        m.d.sync += [self.trace.started[0].eq(sched.control_grant), self.trace.done[0].eq(sched.control_done)]
+
+        with m.If(sched.executing[Engine.ARRAY]):
+            m.d.sync += self.phase.eq(sched.phases[Engine.ARRAY])
+        with m.Elif(sched.executing[Engine.HEAD]):
+            m.d.sync += self.phase.eq(sched.phases[Engine.HEAD])
+        with m.Else():
+            m.d.sync += self.phase.eq(0)
+        return m

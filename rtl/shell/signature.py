@@ -1,0 +1,136 @@
+"""The layouts that sequencer, DMA and engines share: commands, tokens, errors, beats."""
+
+from enum import IntEnum
+
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = [
+    "Engine",
+    "ControlOpcode",
+    "ENGINES",
+    "COMMAND_BYTES",
+    "TOKENS",
+    "PHASES",
+    "Command",
+    "EngineCommand",
+    "EngineError",
+    "EngineSignature",
+    "LoadBeat",
+    "StoreRequest",
+    "LoadOperands",
+    "StoreOperands",
+    "ControlOperands",
+    "Health",
+    "Trace",
+]
+
+COMMAND_BYTES = 32
+TOKENS = 16
+PHASES = 8
+
+
+class Engine(IntEnum):
+    """Engine field of a command."""
+
+    CONTROL = 0
+    LOAD = 1
+    STORE = 2
+    ARRAY = 3
+    HEAD = 4
+    ENCODE = 5
+
+
+#: Engines that have a queue; ``CONTROL`` commands are executed by the sequencer as it meets them.
+ENGINES = tuple(e for e in Engine if e is not Engine.CONTROL)
+
+
+class ControlOpcode(IntEnum):
+    """Opcodes of the engine ``CONTROL``."""
+
+    END = 0
+    FENCE = 1
+    MARK = 2
+    LOOKUP = 3
+    CLEAR = 4
+    YIELD = 5
+
+
+#: A command as it lies in memory: 32 bytes, little-endian.
+Command = data.StructLayout(
+    {
+        # w0
+        "opcode": 8,
+        "engine": 4,
+        "predicated": 1,
+        "phase": 3,
+        "wait": 16,
+        # w1
+        "post": 16,
+        "count": 16,
+        # w2
+        "slot": 24,
+        "_reserved": 8,
+        # w3 .. w7
+        "args": 160,
+    }
+)
+
+#: A command as an engine receives it.
+EngineCommand = data.StructLayout({"opcode": 8, "args": 160})
+
+#: ``valid`` for one cycle (or more) stops the program with ``code``
+#: (:class:`~gradloom.rtl.shell.registers.errors.Error`).
+EngineError = data.StructLayout({"valid": 1, "code": 8})
+
+
+class EngineSignature(wiring.Signature):
+    """Port between the sequencer (this direction) and an engine (``In(EngineSignature())``).
+
+    Members
+    -------
+    command : ``Out(stream.Signature(EngineCommand))``
+        ``ready`` when the engine starts the command. An engine may start a command before the last one is
+        done. Payload holds still while ``valid``.
+    done : ``In(1)``
+        High for one cycle a command, in order, when all effects of the command are visible to other engines.
+        A dependent command is offered 4 cycles later at the earliest.
+    error : ``In(EngineError)``
+        The oldest command that is not done is at fault. No ``done`` need follow: the sequencer stops the
+        program and asserts the shell's ``abort``, which resets the engine's datapath.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "command": Out(stream.Signature(EngineCommand)),
+                "done": In(1),
+                "error": In(EngineError),
+            }
+        )
+
+
+#: Operands of LOAD: ``offset`` in bytes from the window's base, ``beats`` of the bus width.
+LoadOperands = data.StructLayout({"offset": 32, "beats": 24, "dest": 8, "arg": 32, "_reserved": 64})
+
+#: Operands of STORE.
+StoreOperands = data.StructLayout({"offset": 32, "beats": 24, "source": 8, "arg": 32, "_reserved": 64})
+
+#: Operands of MARK and LOOKUP.
+ControlOperands = data.StructLayout({"slot": 32, "count": 32, "_reserved": 96})
+
+
+def LoadBeat(data_bits=128):
+    """A beat that LOAD read: ``index`` counts beats in its command, which ``first`` and ``last`` bound."""
+    return data.StructLayout({"data": data_bits, "first": 1, "last": 1, "dest": 8, "arg": 32, "index": 24})
+
+
+#: What STORE asks of a source: ``beats`` beats on its input stream.
+StoreRequest = data.StructLayout({"source": 8, "arg": 32, "beats": 24})
+
+#: Numeric health in this cycle: values that saturated, values that vanished, and what to add to the gradient
+#: norm.
+Health = data.StructLayout({"saturated": 8, "underflowed": 8, "norm": 48})
+
+#: Bit ``e`` is engine ``e`` (:class:`Engine`); bit 0 (CONTROL) starts and is done in one cycle.
+Trace = data.StructLayout({"started": len(Engine), "done": len(Engine)})

@@ -1,1 +1,0 @@
-"""What a transformer block computes between its linears, element by element or row by row."""

@@ -1,0 +1,322 @@
+"""What runs on each preset while its bits are counted: its own programs, words as large as they get, and faults."""
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from amaranth.lib import data
+
+from gradloom.firmware.host import Accelerator, AcceleratorTimeout, ProgramError
+from gradloom.rtl.catalog import UNITS
+from gradloom.rtl.config import PARAMETER, Config, LinearConfig
+from gradloom.rtl.emit.verilog import convert
+from gradloom.rtl.models.language import LanguageModel
+from gradloom.rtl.models.lora import Adapter, fresh_lora
+from gradloom.rtl.models.network import Network
+from gradloom.rtl.models.onnx_import import load_pretrained
+from gradloom.rtl.models.pack import quantize_linear
+from gradloom.rtl.plan.images.lowering import lower
+from gradloom.rtl.plan.images.program import Settings, plan_finetune
+from gradloom.rtl.plan.images.schedule import initial_adapters
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.program.assembler import Assembler
+from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.shell.registers.regtable import REGISTERS
+from gradloom.rtl.shell.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
+
+from ..reference.system import fill_cache, fine_tune
+from ..run.designs import design
+from ..run.device import SimulatedDevice, SimulationError, build_device
+from ..units.run import ADAPTERS, simulate, unpacked
+from ..workloads.decode import Decoding
+from ..workloads.images import compare, run_plan
+from ..workloads.instant import InstantTrainer, arranged
+from ..workloads.step import Frozen, StepMachine, Training, largest
+from . import counts as toggle_counts
+
+__all__ = ["RUNS", "measured"]
+
+_MEMORY = 1 << 24
+_ARGUMENTS = data.StructLayout({"all": 160})
+Tell = Callable[[str], None]
+
+#: The bench is no part of the design.
+_BENCH = '`verilator_config\ncoverage_off -file "*axi_memory.sv"\ncoverage_off -file "*device.sv"\n'
+
+
+def measured(preset: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
+    """Configuration, cycles, and what :func:`.toggle_counts.report` says after the runs of a preset."""
+    return RUNS[preset](preset, changes, tell)
+
+
+# ---- Presets
+
+
+def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
+    config = replace(PRESETS[name].config, **changes)
+    files = design(config)
+    with tempfile.TemporaryDirectory() as folder:
+        sources = []
+        for path in files:
+            sources.append(Path(folder) / path.name)
+            sources[-1].write_text(toggle_counts.instrument(path.read_text(encoding="utf-8")), encoding="utf-8")
+        sources.append(Path(folder) / "bench.vlt")
+        sources[-1].write_text(_BENCH, encoding="utf-8")
+        program = build_device(sources, memory_bytes=_MEMORY, data_bits=config.shell["data_bits"],
+                               address_bits=config.address_bits, arguments=toggle_counts.ARGUMENTS, tell=tell)
+        counted = Path(folder) / "counted"
+        rng = np.random.default_rng(1)
+        device = SimulatedDevice(program, memory_bytes=_MEMORY)
+        with device:
+            for what, run in _stimuli(name, config):
+                tell(f"{what}, from cycle {device.cycles}")
+                run(device, rng)
+            cycles = device.cycles
+            device.write_coverage(counted)
+        tell("constants")
+        return {"configuration": changes, "cycles": cycles} | toggle_counts.told(files, counted)
+
+
+def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedDevice, np.random.Generator], None]]]:
+    if isinstance(config, LinearConfig):
+        language = _Language(config)
+        if PRESETS[name].method == "instantft":
+            yield "a forward cache and steps from it", language.instant
+        yield "training steps", language.steps
+        yield "tokens as requests", language.requests
+    else:
+        network = load_pretrained(PRESETS[name].workload.network)
+        yield "fine-tunes", lambda device, rng: _images(device, config, network, rng)
+    yield "commands at random", _commands
+    yield "a bus that stalls and fails", lambda device, rng: _faults(device, rng, config.address_bits)
+    yield "registers", _registers
+
+
+def _images(device: SimulatedDevice, config: Config, network: Network, rng: np.random.Generator) -> None:
+    """Fine-tunes on images of noise, dim ones and such that nothing in the network fits; each is the reference's."""
+    rank = config.rank
+    plain = Settings(samples=10, epochs=2, batch=5)
+    for number, (above, spread, wide, settings) in enumerate((
+            (1 << config.activation.frac, 0.3, False, replace(plain, momentum=0.9)),
+            (1 << config.activation.width - 2, 3.0, False, replace(plain, batch=7, rate=8.0, momentum=0.5, slots=4)),
+            (1 << config.activation.frac, 0.3, config.activation_bits == 24, replace(plain, rate=0.01)))):
+        lowered = lower(network, config, rank, wide=wide)
+        images = rng.integers(0, above, (10, *network.input_shape))
+        labels = rng.integers(0, network.classes, 10)
+        start = initial_adapters(network.taps, network.classes, rank, number)
+        a = [PARAMETER.encode(rng.normal(0, spread, m.shape) if spread > 1 else m) for m, _ in start]
+        b = [PARAMETER.encode(rng.normal(0, spread, m.shape)) for _, m in start]
+        plan = plan_finetune(lowered, settings, images, labels, a, b)
+        cache = fill_cache(lowered, images)
+        Accelerator(device).clear_cache()
+        compare(run_plan(plan, device), fine_tune(lowered, settings, cache, labels, a, b), cache)
+
+
+class _Language:
+    """A small transformer whose tensors fill tiles of 64, and a text as long as the machine takes."""
+
+    def __init__(self, config: LinearConfig) -> None:
+        self.config = config
+        self.model = LanguageModel(name="small", hidden=128, inter=192, layers=2, heads=2, kv_heads=1, head_dim=64,
+                                   vocab=150, context=64, rope_theta=100.0, norm_eps=1e-5, tied=False)
+        rng = np.random.default_rng(3)
+        tensors = {name: rng.normal(1, 0.2, shape) if len(shape) == 1 else rng.normal(0, 0.1, shape)
+                   for name, shape in self.model.tensors.items()}
+        self.frozen = Frozen(self.model, tensors.__getitem__,
+                             lambda name: quantize_linear(tensors[f"{name}.weight"].astype(np.float32)))
+        self.tokens = tuple(rng.integers(0, self.model.vocab, min(config.tokens, 64)).tolist())
+        self.adapters = {name: Adapter(rng.normal(0, 0.1, each.a.shape), rng.normal(0, 0.1, each.b.shape), each.scale)
+                         for name, each in fresh_lora(self.model, rank=config.rank,
+                                                      targets=("q_proj", "v_proj", "down_proj")).items()}
+
+    def _machine(self, device: SimulatedDevice) -> StepMachine:
+        return StepMachine(self.config, memory_bytes=_MEMORY, device=device)
+
+    def steps(self, device: SimulatedDevice, rng: np.random.Generator) -> None:
+        """By AdamW and by SGD, of a whole text and of a few tokens."""
+        for tokens, rule in ((self.tokens, AdamW(lr=1e-2, weight_decay=0.1)), (self.tokens[:5], 0.05)):
+            training = Training(self.frozen, tokens, self.adapters, range(self.model.layers), rule=rule)
+            frac = training.fracs(largest(training.exact()), headroom=1)
+            reference, run = training.integers(frac), self._machine(device).run(training, frac)
+            _same(run.values, reference.values)
+
+    def instant(self, device: SimulatedDevice, rng: np.random.Generator) -> None:
+        """Two steps on a text whose cache the first one makes."""
+        hidden, rank = self.model.hidden, self.config.rank
+        blocks = {layer: Adapter(rng.normal(0, 0.1, (rank, hidden)), rng.normal(0, 0.1, (hidden, rank)), 2.0)
+                  for layer in range(self.model.layers)}
+        made, told = (InstantTrainer(self.frozen, dict(blocks), range(self.model.layers), AdamW(lr=1e-2))
+                      for _ in range(2))
+        layout, held, _ = arranged(made, [self.tokens], self.config)
+        made.machine = self._machine(device)
+        made.machine.frozen, made.machine.held = layout, held
+        for _ in range(2):
+            _same(made.step(self.tokens).values, told.step(self.tokens).values)
+
+    def requests(self, device: SimulatedDevice, rng: np.random.Generator) -> None:
+        """The next token of a text, twice."""
+        text = self.tokens[:7]
+        whole = Training(self.frozen, text, self.adapters, range(self.model.layers))
+        exact = whole.exact()
+        frac = whole.fracs(largest(exact), headroom=2)
+        before = whole.integers(frac)
+        machine = self._machine(device)
+        machine.load(whole, frac)
+        for position in (4, 5):
+            token = Decoding(whole, frac, position, text[position])
+            after = token.integers(before)
+            loaded = token.load(machine, before)
+            machine.host.request(loaded.start, len(loaded.program))
+            machine.host.wait_request()
+            _same(token.values(machine, loaded), after.values)
+            before = after
+
+
+def _same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
+    for name, words in found.items():
+        if not np.array_equal(words, wanted[name]):
+            raise SimulationError(f"{name} is not what the reference says")
+
+
+# ---- What is wrong on purpose, and what is at random
+
+
+def _run(host: Accelerator, program: Assembler) -> None:
+    """A program at the window's start, which may be wrong."""
+    program.add(Engine.CONTROL, ControlOpcode.END)
+    host.store(0, program.code)
+    _ends(host, 0, len(program))
+
+
+def _ends(host: Accelerator, offset: int, commands: int) -> None:
+    """Waits for the end of a program, well or not; one that takes long is stopped."""
+    with suppress(ProgramError):
+        try:
+            host.run(offset, commands, timeout=60)
+        except AcceleratorTimeout:
+            host.reset()
+
+
+def _commands(device: SimulatedDevice, rng: np.random.Generator) -> None:
+    """Random beats to every memory of the chip, then commands of random operands: some of them run."""
+    host = Accelerator(device)
+    host.set_watchdog(4000)
+    host.store(_MEMORY // 2, rng.integers(0, 256, _MEMORY // 4, np.uint8))
+    for _ in range(400):
+        program = Assembler()
+        for _ in range(rng.integers(0, 3)):
+            program.add(Engine.LOAD, 0, LoadOperands, offset=_MEMORY // 2 + 4096 * int(rng.integers(0, 512)),
+                        # Mostly small, or nearly all would be refused.
+                        beats=int(rng.integers(1, 64)), dest=int(rng.integers(0, 16)) >> int(rng.integers(0, 2)),
+                        arg=int(rng.integers(0, 1 << 32)) >> (int(rng.integers(0, 32)) | 16 * int(rng.integers(0, 2))))
+        engine = Engine(int(rng.integers(0, 6)))
+        # Bits that are set by half, a quarter or an eighth: most operands are too large otherwise.
+        words = rng.integers(0, 1 << 32, (int(rng.integers(1, 4)), 5), np.uint64)
+        arguments = int.from_bytes(np.bitwise_and.reduce(words).astype("<u4").tobytes(), "little")
+        opcode = int(rng.integers(0, 1 << int(rng.integers(1, 9))))
+        program.add(engine, opcode, _ARGUMENTS, all=arguments)
+        _run(host, program)
+
+
+def _faults(device: SimulatedDevice, rng: np.random.Generator, bits: int) -> None:
+    """Errors of bus and window on reads and writes, stalls, resets in the middle, and addresses of all ``bits``."""
+    host = Accelerator(device)
+    host.set_watchdog(20000)
+    base, size = device.window_base, device.window_size
+    for response in (2, 3):
+        for engine, layout in ((Engine.LOAD, LoadOperands), (Engine.STORE, StoreOperands)):
+            for beats in (1, 40):
+                for name, value in (("fail_address", base + 8192), ("fail_resp", response), ("fail_enable", 1)):
+                    device.set(name, value)
+                program = Assembler()
+                program.add(engine, 0, layout, offset=8192, beats=beats)
+                _run(host, program)
+                device.set("fail_enable", 0)
+    device.set("fail_address", base)
+    device.set("fail_enable", 1)
+    _run(host, Assembler())
+    device.set("fail_enable", 0)
+    for stall in (40, 200):
+        device.set("stall", stall)
+        for length in (30, 300, 900):
+            program = Assembler()
+            program.add(Engine.LOAD, 0, LoadOperands, offset=0x4000, beats=200, dest=int(rng.integers(0, 6)))
+            program.add(Engine.STORE, 0, StoreOperands, offset=0x8000, beats=200)
+            program.add(Engine.CONTROL, ControlOpcode.END)
+            host.store(0, program.code)
+            host.start(0, len(program))
+            device.advance(length)
+            device.set("rst", 1)
+            device.advance(4)
+            device.set("rst", 0)
+            host = Accelerator(device)
+    device.set("stall", 0)
+    host.set_watchdog(20000)
+    # The program lies in memory, what it asks for does not: addresses reach as far as the bus is wide.
+    for _ in range(30):
+        reach = 1 << int(rng.integers(27, 32))
+        start = (1 << bits) - reach if bits > 32 and rng.integers(2) else 0
+        host.set_window(start, (1 << 32) - 1)
+        at = (base - start) % (1 << bits)
+        for engine, layout in ((Engine.LOAD, LoadOperands), (Engine.STORE, StoreOperands)):
+            program = Assembler()
+            program.add(engine, 0, layout, offset=int(rng.integers(0, 1 << 28)) << 4,
+                        beats=int(rng.integers(1, 1 << 24)) >> int(rng.integers(0, 24)))
+            program.add(Engine.CONTROL, ControlOpcode.END)
+            device.write_memory(0, program.code)
+            if at < 1 << 32:
+                _ends(host, at, len(program))
+    host.set_window(base, size)
+
+
+def _registers(device: SimulatedDevice, rng: np.random.Generator) -> None:
+    """Every word that can be written, with random bits, and every address read; last, since it leaves no window."""
+    for _ in range(12):
+        for register in REGISTERS.registers:
+            if any(field.writable for field in register.fields) and register.name != "CONTROL":
+                with suppress(SimulationError):
+                    device.write32(register.address, int(rng.integers(0, 1 << 32)))
+            with suppress(SimulationError):
+                device.read32(register.address)
+        device.advance(200)
+        # With whatever stands there now.
+        for bit in (1, 4, 2):
+            with suppress(SimulationError):
+                device.write32(REGISTERS.address("CONTROL"), bit)
+            device.advance(500)
+    for address in range(0, 1 << 12, 4):
+        with suppress(SimulationError):
+            device.read32(address)
+
+
+# ---- A unit alone
+
+
+def _mesh(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
+    unit, adapter = UNITS["mesh"], ADAPTERS["mesh"]
+    parameters = unit.settings(changes)
+    component = unit.build(**parameters)
+    rng = np.random.default_rng(1)
+    rows, columns, x_bits, w_bits = (int(parameters[name]) for name in ("rows", "cols", "x_bits", "w_bits"))
+    arrays = {"x": rng.integers(-(1 << x_bits - 1), 1 << x_bits - 1, (12, 40, rows)),
+              "w": rng.integers(-(1 << w_bits - 1), 1 << w_bits - 1, (12, rows, columns))}
+    texts = convert(component, name="unit").files
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        tell("building and running the simulation")
+        feed = replace(adapter.feed(component, arrays), stall=1)
+        beats, cycles = simulate(component, feed, simulator="verilator", directory=root,
+                                 arguments=toggle_counts.ARGUMENTS, change=toggle_counts.instrument)
+        _same(adapter.collect(component, arrays, unpacked(component, beats)), adapter.reference(parameters, arrays))
+        files = [root / f"{module}.v" for module in texts]
+        for path in files:
+            path.write_text(texts[path.stem], encoding="utf-8")
+        said = toggle_counts.told(files, root / "coverage.dat", "unit")
+    return {"configuration": parameters, "cycles": cycles} | said
+
+
+RUNS: dict[str, Callable[[str, Mapping[str, int], Tell], dict[str, Any]]] = {
+    **dict.fromkeys(PRESETS, _preset), "mesh": _mesh}

@@ -1,0 +1,73 @@
+"""What the counters say of a program by its commands alone, whatever its data and its memory's pace; a check of it."""
+from collections.abc import Mapping, Sequence
+
+from gradloom.firmware.host import Counters
+from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode, Engine
+
+__all__ = ["PACED", "MismatchError", "check_language", "counted", "differing"]
+
+#: Counters that depend on the pace of memory, and are the forecast's to tell.
+PACED = ("cycles", "phases")
+
+
+class MismatchError(ValueError):
+    """Simulated RTL and the bit-exact reference differ."""
+
+
+def counted(instructions: Sequence[Instruction], *, beat_bytes: int) -> dict[str, int]:
+    """``commands_done``, ``commands_dropped``, ``cache_hits``, ``cache_misses``, ``read_beats`` and ``write_beats`` of
+    a program that ends, if no slot of the cache was valid before it."""
+    found = dict.fromkeys(("commands_done", "commands_dropped", "cache_hits", "cache_misses", "write_beats"), 0)
+    found["read_beats"] = len(instructions) * COMMAND_BYTES // beat_bytes
+    valid: set[int] = set()
+    for each in instructions:
+        if each.slots is not None and valid.issuperset(range(each.slots[0], sum(each.slots))):
+            found["commands_dropped"] += 1
+            continue
+        found["commands_done"] += 1
+        if each.engine is Engine.LOAD:
+            found["read_beats"] += each.operands["beats"]
+        elif each.engine is Engine.STORE:
+            found["write_beats"] += each.operands["beats"]
+        elif each.engine is Engine.CONTROL:
+            first, count = (each.operands.get(name, 0) for name in ("slot", "count"))
+            slots = range(first, first + count)
+            if each.opcode == ControlOpcode.LOOKUP:
+                hits = len(valid.intersection(slots))
+                found["cache_hits"] += hits
+                found["cache_misses"] += count - hits
+            elif each.opcode == ControlOpcode.MARK:
+                valid.update(slots)
+            elif each.opcode == ControlOpcode.CLEAR:
+                valid.clear()
+    return found
+
+
+def differing(counters: Counters, expected: Mapping[str, int]) -> str:
+    """The first counter that is not as expected, as ``NAME is N, not M``; empty if there is none.
+
+    ``expected`` has all of them but :data:`PACED`.
+    """
+    found = {name: value for name, value in counters.as_dict().items() if name not in PACED}
+    if set(found) != set(expected):
+        raise ValueError(f"expected: has {sorted(expected)}, must have {sorted(found)}")
+    return next((f"{name} is {value}, not {expected[name]}" for name, value in found.items()
+                 if value != expected[name]), "")
+
+
+def check_language(counters: Counters, instructions: Sequence[Instruction], *, beat_bytes: int,
+                   saturated: int | None = None, interrupted: bool = False) -> None:
+    """Raises :class:`MismatchError` at the first counter of a language model's program that is not as expected.
+
+    Its engines report no underflow and no gradient norm. ``saturated`` is the reference's count of clipped words; where
+    no reference ran, None takes the counter as it is. The pace of memory is the forecast's. A program that requests
+    ``interrupted`` reads commands behind a YIELD twice: beats read are at least those of all commands.
+    """
+    expected = counted(instructions, beat_bytes=beat_bytes) | {
+        "saturated": counters.saturated if saturated is None else saturated, "underflowed": 0, "gradient_norm": 0}
+    if interrupted:
+        expected["read_beats"] = max(expected["read_beats"], counters.read_beats)
+    wrong = differing(counters, expected)
+    if wrong:
+        raise MismatchError(f"RTL and program differ: the counter {wrong}")

@@ -1,0 +1,243 @@
+"""Simulated RTL behind the host's own transport: what drives a board drives this."""
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from gradloom.firmware.transport import Transport
+
+from .checks import checked
+from .runner import cache_directory, verilator_environment
+
+__all__ = ["Harness", "MEMORY_BYTES", "SimulatedDevice", "SimulationError", "build_device", "build_harness"]
+
+_BENCH = Path(__file__).resolve().parents[1] / "bench"
+_BASE = 0x1_0000
+MEMORY_BYTES = 1 << 26
+_CHUNK = 1 << 18
+
+
+class SimulationError(RuntimeError):
+    """A simulation could not be built, or ended on its own."""
+
+
+def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str, int | str],
+                  defines: Iterable[str] = (), arguments: Iterable[str] = (),
+                  tell: Callable[[str], None] | None = None) -> Path:
+    """Builds ``bench/NAME.sv`` and ``sources``, with :func:`~.checks.checked`, behind ``bench/NAME.cpp``, and returns
+    the program.
+
+    ``defines``: macros that are defined; ``arguments``: further ones of Verilator. What was built before from the same
+    text is used again.
+    """
+    defines, arguments = tuple(defines), tuple(arguments)
+    texts = {path.name: checked(path.read_text(encoding="utf-8")) for path in sorted(sources, key=lambda p: p.name)}
+    files = [_BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
+    digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()), *defines, *arguments)).encode())
+    for source, text in texts.items():
+        digest.update(source.encode() + b"\0" + text.encode() + b"\0")
+    for path in (*files, *sorted(_BENCH.glob("*.h")), _BENCH / f"{name}.cpp"):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    where = cache_directory() / name / digest.hexdigest()[:20]
+    where.parent.mkdir(parents=True, exist_ok=True)
+    program = where / "obj" / name
+    with open(where.parent / f"{where.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (where / "built").exists():
+            return program
+        if tell is not None:
+            tell("building the simulation")
+        shutil.rmtree(where, ignore_errors=True)
+        (where / "rtl").mkdir(parents=True)
+        for source, text in texts.items():
+            (where / "rtl" / source).write_text(text, encoding="utf-8")
+        env = verilator_environment()
+        env["MAKEFLAGS"] += " OPT_FAST=-O1 OPT_SLOW=-O0"
+        command = ["verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "--top-module", name, "-Wno-fatal",
+                   "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-lint", "-Wno-style", "--x-assign", "fast",
+                   "--x-initial", "fast",
+                   "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", name,
+                   *(f"-G{key}={value}" for key, value in parameters.items()),
+                   *(f"+define+{name}" for name in defines), *arguments,
+                   *(str(where / "rtl" / source) for source in texts), *map(str, files), str(_BENCH / f"{name}.cpp")]
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
+        (where / "build.log").write_text(done.stdout)
+        if done.returncode:
+            lines = [line for line in done.stdout.splitlines() if "rror" in line][:5]
+            raise SimulationError("the Verilog does not build: " + ("; ".join(lines) or f"see {where / 'build.log'}"))
+        (where / "built").touch()
+    return program
+
+
+def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, data_bits: int = 128,
+                 address_bits: int = 40, longest: int = 16, arguments: Iterable[str] = (),
+                 tell: Callable[[str], None] | None = None) -> Path:
+    """Builds the Verilog in ``sources``, whose outermost module is ``gradloom``, and returns the program.
+
+    ``data_bits`` and ``address_bits`` are those of its AXI4 manager, ``longest`` is the most beats of a burst;
+    ``arguments`` see :func:`build_harness`.
+    """
+    return build_harness("device", map(Path, sources), tell=tell, arguments=arguments, parameters={
+        "BYTES": memory_bytes, "BASE": _BASE, "DATA_BITS": data_bits, "ADDRESS": address_bits,
+        "LONGEST": longest})
+
+
+class Harness:
+    """A simulation that answers requests on its standard output.
+
+    Parameters
+    ----------
+    program : Path
+        What :func:`build_harness` made.
+    directory : Path, optional
+        Where it runs.
+    """
+
+    def __init__(self, program: Path, *, directory: Path | None = None) -> None:
+        self._messages = tempfile.TemporaryFile()
+        self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         stderr=self._messages, bufsize=1 << 20, cwd=directory)
+
+    def _ended(self) -> SimulationError:
+        """That the simulation has ended, and what it said of that first."""
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        said = self._said()
+        return SimulationError(f"the simulation has ended: {said}" if said else
+                               f"the simulation has ended (exit code {code})")
+
+    def _said(self) -> str:
+        """The first line that the simulation wrote to standard error."""
+        # The process writes where this file stands, so it must not be moved.
+        return os.pread(self._messages.fileno(), 4096, 0).decode(errors="replace").partition("\n")[0].strip()
+
+    def _ask(self, line: str, payload: bytes = b"") -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            pipe.write(line.encode() + b"\n" + payload)
+            pipe.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def _bytes(self, length: int) -> bytes:
+        assert self._process.stdout is not None
+        data = self._process.stdout.read(length)
+        if len(data) != length:
+            raise self._ended()
+        return data
+
+    def _answer(self) -> list[int]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().decode()
+        try:
+            if line:
+                return [] if line == "ok\n" else [int(word, 16) for word in line.split()]
+        except ValueError:
+            pass    # Verilator's own words on a simulation that stops
+        raise self._ended()
+
+    def read_memory(self, offset: int, length: int) -> bytes:
+        """``length`` bytes of the memory."""
+        self._ask(f"d {offset:x} {length:x}")
+        return self._bytes(length)
+
+    def write_memory(self, offset: int, data: bytes) -> None:
+        """Puts bytes into the memory."""
+        self._ask(f"l {offset:x} {len(data):x}", data)
+        self._answer()
+
+    def set(self, name: str, value: int) -> None:
+        """An input: ``read_latency``, ``write_latency``, ``stall``, ``seed``, ``rst``, or one of the bench's own."""
+        self._ask(f"s {name} {value:x}")
+        self._answer()
+
+    def close(self) -> None:
+        """Ends the simulation."""
+        if self._process.poll() is None:
+            try:
+                self._ask("q")
+                self._process.wait(timeout=5)
+            except (SimulationError, subprocess.TimeoutExpired):
+                self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._messages):
+            if pipe is not None:
+                pipe.close()
+
+
+class SimulatedDevice(Harness, Transport):
+    """A simulated accelerator with its memory.
+
+    Its bench has inputs of its own: ``fail_enable``, ``fail_address``, ``fail_resp``; ``fence_low`` and ``fence_high``,
+    beyond which no burst may go; and ``trace`` to record.
+
+    Parameters
+    ----------
+    program : Path
+        What :func:`build_device` made.
+    progress : callable, optional
+        Called with the cycles simulated, now and then.
+    """
+
+    window_base = _BASE
+
+    def __init__(self, program: Path, *, memory_bytes: int = MEMORY_BYTES,
+                 progress: Callable[[int], None] | None = None) -> None:
+        self.window_size = memory_bytes
+        self.cycles = 0
+        self._progress = progress
+        super().__init__(program)
+
+    def read32(self, offset: int) -> int:
+        self._ask(f"r {offset:x}")
+        value, response = self._answer()
+        if response:
+            raise SimulationError(f"reading register 0x{offset:X}: bus response {response}")
+        return value
+
+    def write32(self, offset: int, value: int) -> None:
+        self._ask(f"w {offset:x} {value:x}")
+        (response,) = self._answer()
+        if response:
+            raise SimulationError(f"writing register 0x{offset:X}: bus response {response}")
+
+    def advance(self, cycles: int) -> bool:
+        """Runs until the interrupt, or ``cycles``; true if the interrupt is high."""
+        self._ask(f"g {cycles:x}")
+        irq, spent, error = self._answer()
+        self.cycles += spent
+        if error:
+            raise SimulationError(": ".join(filter(None, ("the accelerator broke a rule of AXI4", self._said()))))
+        if self._progress is not None:
+            self._progress(self.cycles)
+        return bool(irq)
+
+    def wait_interrupt(self, timeout: float | None = None) -> bool:
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.advance(_CHUNK):
+            if end is not None and time.monotonic() >= end:
+                return False
+        return True
+
+    def write_coverage(self, path: Path) -> None:
+        """Writes what a simulation built with Verilator's ``--coverage-toggle`` has counted so far."""
+        self._ask(f"c {path}")
+        self._answer()
+
+    def take_trace(self) -> np.ndarray:
+        """Recorded events as ``uint64``: cycle << 12 | done of each engine << 6 | started of each engine."""
+        self._ask("t")
+        (count,) = self._answer()
+        return np.frombuffer(self._bytes(8 * count), np.uint64)

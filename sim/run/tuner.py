@@ -1,0 +1,150 @@
+"""A simulated tuner that runs on its own: what its UART says, and what the bit-exact reference makes it say."""
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from gradloom.boards.ulx3s.project import tuner_files
+from gradloom.rtl.config import Config
+from gradloom.rtl.emit.yosys import yosys_files
+from gradloom.rtl.models.datasets import Dataset
+from gradloom.rtl.plan.images.onchip import OnChip
+from gradloom.rtl.plan.images.program import Settings, head_words, words16
+
+from ..reference.loss import softmax_cross_entropy
+from ..reference.system import FineTune, fill_cache, fine_tune, logits
+from .designs import design
+from .device import SimulationError, build_harness
+from .uart import Talker
+
+__all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_lines"]
+
+_BENCH = Path(__file__).resolve().parents[1] / "bench"
+#: Bits are sent slower than the processor makes characters, so that they follow each other as on the board.
+_DIVISOR = 24
+_REPEAT = re.compile(r"repeat (\d+) of the lines since power-up:")
+
+
+def build_tuner(config: Config, plan: OnChip, directory: Path, *, memory_bytes: int,
+                tell: Callable[[str], None] | None = None) -> Path:
+    """Builds the board's design, puts what its memories hold into ``directory``, and returns the program, to be run
+    there."""
+    directory.mkdir(parents=True, exist_ok=True)
+    sources = []
+    for name, text in tuner_files(plan, mhz=config.clock_mhz, memory_bytes=memory_bytes).items():
+        (directory / name).write_text(text, encoding="utf-8", newline="\n")
+        if name.endswith(".v"):
+            sources.append(directory / name)
+    return build_harness("tuner", [*design(config), *sources, _BENCH / "uart_listener.sv"], tell=tell,
+                         parameters={"DIVISOR": _DIVISOR})
+
+
+def build_netlist(directory: Path, *, divisor: int, tell: Callable[[str], None] | None = None) -> Path:
+    """Builds what ``gradloom build ulx3s`` left of the design in ``directory`` after synthesis: cells of the chip, in
+    Yosys' models and ours. ``divisor``: of its UART. What its memories hold is in it."""
+    models = yosys_files() / "share" / "lattice"
+    netlist = directory / "board" / "build" / "netlist.v"
+    if not netlist.is_file():
+        raise ValueError(f"directory {str(directory)!r} has no board/build/netlist.v: run gradloom build ulx3s first")
+    return build_harness("tuner", [netlist, _BENCH / "ecp5_blocks.sv", _BENCH / "uart_listener.sv",
+                                   models / "common_sim.vh", models / "ccu2c_sim.vh"],
+                         # Without the vendor's own names of registers and pads, which the netlist has none of.
+                         defines=("NETLIST", "NO_INCLUDES"), parameters={"DIVISOR": divisor}, tell=tell)
+
+
+class SimulatedTuner(Talker):
+    """A simulated tuner whose PLL locks ``lock_after`` cycles after power-up; None: once ``locked`` is set.
+
+    Its inputs are ``locked`` and ``away``: nobody listens to the UART.
+
+    ``program``: what :func:`build_tuner` made; ``directory``: where ``memory.mem`` and ``tuner_image.mem`` are.
+    """
+
+    def __init__(self, program: Path, directory: Path, *, lock_after: int | None = 100) -> None:
+        super().__init__(program, directory=directory)
+        if lock_after is not None:
+            self.rest(lock_after)
+            self.set("locked", 1)
+
+    def rest(self, cycles: int) -> None:
+        """Runs so long; :class:`SimulationError` if a byte is heard meanwhile."""
+        self._ask(f"g {cycles:x}")
+        spent, state, count = self._answer()
+        heard = self._bytes(count)
+        self.cycles += spent
+        if state or heard:
+            raise SimulationError(f"the UART was to rest, and sent {heard!r}" if heard else f"state {state:#x}")
+
+    def join(self) -> None:
+        """Somebody listens who was ``away``: perhaps from the middle of a byte, with wrong bytes until the line
+        rests."""
+        self.set("late", 1)
+        self.set("away", 0)
+
+    @property
+    def pulses(self) -> int:
+        """Of the design's own clock so far; it stops while the PLL is not locked."""
+        return self._state()[0]
+
+    @property
+    def running(self) -> bool:
+        """Whether the lamp is on that says so."""
+        return bool(self._state()[1])
+
+    def _state(self) -> list[int]:
+        self._ask("c")
+        return self._answer()
+
+    def repeated(self, cycles: int = 1 << 28) -> tuple[int, list[str]]:
+        """The next repeat that is heard from its first line on: its number, and its lines."""
+        while not (found := _REPEAT.fullmatch(self.hear(cycles))):
+            pass
+        return int(found[1]), list(self.told(cycles))
+
+    def told(self, cycles: int = 1 << 28) -> Iterable[str]:
+        """Lines of the UART up to ``done`` or ``failed``; :class:`SimulationError` if one takes so many cycles."""
+        line = ""
+        while line not in ("done", "failed"):
+            line = self.hear(cycles)
+            yield line
+
+
+def _losses(name: str, loss: int, right: int, samples: int) -> str:
+    mean = loss // samples
+    return f"{name}: loss {mean >> 16}.{(mean & 0xffff) * 10 ** 6 >> 16:06d}, {right} of {samples} right"
+
+
+def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
+    """What the UART says of a plan on ``data``, by the bit-exact reference; all but the cycles."""
+    lowered, config = plan.lowered, plan.lowered.config
+    train, test = (fill_cache(lowered, lowered.network.pixel_map.words(images, config.activation))
+                   for images in (data.x_train, data.x_test))
+
+    def judged(name: str, a: list[np.ndarray], b: list[np.ndarray]) -> str:
+        entropy = softmax_cross_entropy(logits(lowered, test, a, b), data.y_test, max_length=config.classes)
+        return _losses(name, int(entropy.loss.sum()), int(entropy.correct.sum()), len(data.y_test))
+
+    start_a, start_b = plan.adapters
+    reference = fine_tune(lowered, Settings(samples=len(data.y_train)), train, data.y_train, start_a, start_b,
+                          steps=plan.steps())
+    lines = [f"gradloom: {config.rows} rows, {config.columns} columns",
+             judged("before", [m[:, tap.order] for m, tap in zip(start_a, lowered.taps)], list(start_b))]
+    steps = plan.train_blocks
+    for epoch in range(plan.epochs):
+        part = slice(epoch * steps, (epoch + 1) * steps)
+        lines.append(_losses(f"epoch {epoch + 1}" if plan.epochs > 1 else "epoch", sum(reference.losses[part]),
+                             sum(reference.correct[part]), sum(reference.counts[part])))
+    lines.append(judged("after", reference.a, reference.b))
+    words = adapter_words(plan, reference)
+    lines.append(f"adapter: {len(words) // 4} words, sum 0x{zlib.crc32(words):08x}")
+    return [*lines, "done"]
+
+
+def adapter_words(plan: OnChip, reference: FineTune) -> bytes:
+    """The adapter as the machine leaves it in memory."""
+    lowered = plan.lowered
+    lanes = np.concatenate([lowered.lanes_of(tap, a).reshape(-1, lowered.config.columns)
+                            for tap, (a, _) in enumerate(reference.adapters())])
+    return words16(lanes) + head_words(lowered, [b for _, b in reference.adapters()])

@@ -1,0 +1,380 @@
+"""Forecast of the machine for quantised linear layers: cycles of a program, and how many of them its array works.
+
+Nothing here is fitted. Each formula follows one unit of the RTL; times are cycles since the bell, and a command
+starts in the cycle in which its engine takes it.
+"""
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.engines.linear.core import LinearArray
+from gradloom.rtl.engines.linear.feet import HiddenFoot
+from gradloom.rtl.engines.linear.parts import PartSequencer
+from gradloom.rtl.engines.linear.weights import TILE_ARG, Dequantizer, TileBuffer, TileKind
+from gradloom.rtl.engines.words import Requantize
+from gradloom.rtl.machines.language import OPERAND_ARG, Destination, Source
+from gradloom.rtl.plan.language.jobs import ProductJob
+from gradloom.rtl.plan.language.linear import chain
+from gradloom.rtl.plan.program.assembler import Assembler, Instruction
+from gradloom.rtl.shell.signature import ControlOpcode, Engine
+
+from .base import TimedMachine, Waking
+from .queues import Output, Taken
+from .shell import FIFO, Transfer
+from .side import Gradient, Kept, Update
+from .timing import Timing
+from .vector import Shared, Vector
+
+__all__ = ["PHASES", "LinearForecast", "forecast_linear", "forecast_products"]
+
+#: Names of the phase counters of such a program. Those of ENCODE count nothing.
+PHASES = ("wait", "load", "forward", "backward", "vector", "update", "gradient", "store")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearForecast(Timing):
+    """What a program is expected to take.
+
+    ``array_cycles``: in so many the array works on products of the base, as its parts take max(tokens, columns).
+    ``read_beats``, ``write_beats``: over the bus, with those of the program.
+    """
+
+    array_cycles: int
+    read_beats: int
+    write_beats: int
+
+    @property
+    def array_busy(self) -> float:
+        """Share of all cycles."""
+        return self.array_cycles / self.total
+
+
+# -- LINEAR -----------------------------------------------------------------------------------------------------------
+
+
+class _Weights:
+    """Tables and tiles on their way to the tile buffer."""
+
+    def __init__(self, linear: "_Linear") -> None:
+        self.linear = linear
+        config = linear.config
+        self.edge = config.edge
+        self.words = config.beat_words
+        self.left = 0                           # beats of the tile that were not taken yet ...
+        self.fill = 0                           # ... and rows that complete it
+        self.began = 0                          # tiles
+        self.tables_at = self.tiles_at = 0      # from when on the next beat of each may be taken
+        #: From when on a tile after the first two may begin; from when on a tile may be used.
+        self.free: list[int] = []
+        self.full: list[int] = []
+
+    def tables(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """A word a cycle, four stages deep."""
+        at = max(at, self.tables_at)
+        times = range(at, at + count * (self.words + 1), self.words + 1)
+        self.tables_at = times[-1] + self.words + 1
+        self.tiles_at = max(self.tiles_at, times[-1] + self.words + 5)
+        return times
+
+    def tiles(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """A beat a cycle; a tile begins when half of the buffer is about to be free."""
+        times: list[int] = []
+        at = max(at, self.tiles_at)
+        while len(times) < count:
+            if not self.left:
+                if self.began >= 2:
+                    if self.began - 2 >= len(self.free):
+                        break
+                    at = max(at, self.free[self.began - 2])
+                self.began += 1
+                self._begin(transfer, transfer.taken + len(times))
+            step = min(self.left, count - len(times))
+            times.extend(range(at, at + step))
+            at += step
+            self.left -= step
+            if not self.left:
+                at += self.fill
+                self.full.append(at - 1 + Dequantizer.latency + 1)
+                self.linear.wake(self.linear.machine.now)
+        if times:
+            self.tiles_at = max(self.tiles_at, at)
+        return times
+
+    def _begin(self, transfer: Transfer, taken: int) -> None:
+        """A tile begins behind ``taken`` beats of its command."""
+        kind = TileKind(TILE_ARG.from_bits(transfer.operands["arg"]).kind)
+        if kind == TileKind.CODES:
+            self.left, self.fill = self.edge + 2, 0
+            return
+        self.left = min(self.edge * kind.row_beats, transfer.beats - taken)
+        self.fill = self.edge - self.left // kind.row_beats
+
+
+class _Stager:
+    """Adapter rows for the next tile of outputs: a word a cycle, but for those in which adapter words are written."""
+
+    def __init__(self, linear: "_Linear") -> None:
+        self.linear = linear
+        self.agenda = linear.machine.agenda
+        self.writes = Taken()
+        self.jobs: deque[tuple[int, int]] = deque()             # visible from, words
+        self.free_at = 0
+        self.running = False
+
+    def lanes(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Adapter words that are written."""
+        self.writes.add(at + 2, at + 1 + count)
+        return range(at, at + count)
+
+    def push(self, cycle: int, words: int) -> None:
+        self.jobs.append((cycle, words))
+        if not self.running:
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self.jobs:
+            return
+        self.running = True
+        since, words = self.jobs.popleft()
+        self._go(max(since, self.free_at), words)
+
+    def _go(self, cycle: int, words: int) -> None:
+        """Comes back when the words would be read if nothing more is written."""
+        self.agenda.decide(self.writes.end(cycle, words), lambda now: self._check(now, cycle, words))
+
+    def _check(self, cycle: int, since: int, words: int) -> None:
+        end = self.writes.end(since, words)
+        if end > cycle:
+            self.agenda.decide(end, lambda now: self._check(now, since, words))
+            return
+        self.writes.forget(cycle)
+        self.free_at = cycle + 1
+        self.running = False
+        self.agenda.visible(cycle + LinearArray.peek_latency + 2, self.linear.staged_one)
+        self._begin()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Reading of a tile of outputs."""
+
+    since: int              # the job is visible
+    first: bool
+    rank: int
+    tokens: int
+
+
+class _Linear(Waking):
+    """The engine LINEAR."""
+
+    def __init__(self, machine: TimedMachine, kept: Kept) -> None:
+        super().__init__(machine)
+        self.kept = kept
+        self.agenda = machine.agenda
+        self.operands: dict[str, int] = {}
+        config = self.config = machine.config
+        behind = TileBuffer.latency(config) - 1
+        #: From the start of a tile's last part, and the tokens after it, until its sums are known to be complete.
+        self.completing = behind + LinearArray.latency(config) + config.columns + HiddenFoot.latency + 1 + 1
+        part, wait = PartSequencer.reuse_delay(config)
+        self.early = config.subtiles - 1 - part, wait
+        self.weights = _Weights(self)
+        self.stager = _Stager(self)
+        steps = config.beat_words // config.outputs
+        self.output = Output(machine, Engine.ARRAY, steps=steps, limit=64 - (40 // steps + 2),
+                              delay=config.rank + 2 + 3 + Requantize.latency + 1)
+        self.tiles = 0                          # begun
+        self.counted: list[int] = []            # when words of operands let a tile begin
+        self.used = 0                           # of these
+        self.next_part = 0                      # the array takes the next part
+        self.cycles = 0
+        # Registers, as they are visible.
+        self.pending = self.finished = self.staged = 0
+        self.readings: deque[_Reading] = deque()
+        self.reading = False
+
+    def _begin(self, command: int, at: int) -> None:
+        operands = self.machine.commands[command].operands
+        self.h_before, self.operands = self._h(), operands
+        self.inner = self.outer = 0
+        self.running_at = at + 4
+        beats = operands["outer"] * operands["tokens"] * self.config.edge // self.config.beat_words
+        self.output.expect(beats, command)
+        self.wake(self.machine.now)
+
+    def _h(self) -> int | None:
+        """The slot of h that the command uses."""
+        return self.operands.get("slot", 0) if self.operands.get("rank", 0) else None
+
+    # parts
+
+    def words(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Operands that are written."""
+        if OPERAND_ARG.from_bits(transfer.operands["arg"]).early:
+            # A word is complete with the last of its eight beats.
+            self.counted += range(at + 7 - transfer.taken % 8 + 3, at + count + 3, 8)
+            self.wake(self.machine.now)
+        return range(at, at + count)
+
+    def _early(self) -> bool:
+        """Whether the next tile waits for its operands."""
+        return bool(self.operands.get("early")) and not self.outer
+
+    def _go(self, cycle: int) -> None:
+        """Begins the next tile, if all that its start waits for is visible."""
+        if self.command is None or self.tiles >= len(self.weights.full):
+            return
+        at = max(self.running_at, self.next_part, self.weights.full[self.tiles])
+        if self._early():
+            last = self.used + self.operands["tokens"] - 1
+            if last >= len(self.counted):
+                return
+            at = max(at, self.counted[last])
+        if at > cycle:
+            self.wake(at)
+            return
+        rank = self.operands.get("rank", 0)
+        if not self.inner and self.pending == 2:
+            return
+        if self.inner == self.operands["inner"] - 1 and not self.outer and rank and self.h_before == self._h():
+            if self.pending > (1 if self.inner else 0):
+                return
+        self._tile(cycle, rank)
+
+    def _tile(self, cycle: int, rank: int) -> None:
+        """A tile begins in ``cycle``; nothing stops its parts."""
+        config, operands, command = self.config, self.operands, self.command
+        assert command is not None
+        tokens = operands["tokens"]
+        part = max(tokens, config.columns)
+        last = cycle + (config.subtiles - 1) * part
+        self.tiles += 1
+        self.used += tokens * self._early()
+        self.next_part = last + part
+        self.cycles += config.subtiles * part
+        parts, wait = self.early
+        self.weights.free.append((last - parts * part + wait if tokens <= config.columns else last) + 2)
+        if self.inner == operands["inner"] - 1:
+            for start in range(cycle, last + 1, part)[:max(rank - self.outer * config.subtiles, 0)]:
+                self.kept.made.add(start + self.completing, start + self.completing + tokens - 1)
+        if not self.inner:
+            self.agenda.visible(cycle + 1, self._begun)
+            self.readings.append(_Reading(cycle + FIFO, not self.outer, rank, tokens))
+            if rank:
+                self.stager.push(cycle + FIFO, config.edge * rank)
+        self.inner += 1
+        if self.inner == operands["inner"]:
+            self.inner = 0
+            self.outer += 1
+            self.agenda.visible(last + tokens + self.completing, self._completed)
+            if self.outer == operands["outer"]:
+                self.command = None
+                self.free_at = last + 1
+                self._start(cycle)
+        self.machine.bus.pump()
+        if self.command is not None:
+            self.wake(max(cycle, self.next_part))
+
+    # reading
+
+    def _begun(self, cycle: int) -> None:
+        self.pending += 1
+
+    def _completed(self, cycle: int) -> None:
+        self.finished += 1
+        self._read_at(cycle)
+
+    def staged_one(self, cycle: int) -> None:
+        """Rows of a tile are there."""
+        self.staged += 1
+        self._read_at(cycle)
+
+    def _read_at(self, cycle: int) -> None:
+        self.agenda.decide(cycle, self._read)
+
+    def _read(self, cycle: int) -> None:
+        if self.reading or not self.readings:
+            return
+        job = self.readings[0]
+        late = job.first and job.rank > self.config.subtiles and self.finished < 2
+        if cycle < job.since or not self.finished or (job.rank and not self.staged) or late:
+            return
+        self.reading = True
+        self.readings.popleft()
+        beats = job.tokens * self.config.edge // self.config.beat_words
+
+        def over(last: int) -> None:
+            self.agenda.visible(last + 1, lambda now: self._was_read(now, job))
+        self.output.produce(
+            cycle, beats, over, steps=self.config.beat_words // self.config.dots if job.rank else None)
+
+    def _was_read(self, cycle: int, job: _Reading) -> None:
+        self.reading = False
+        self.pending -= 1
+        self.finished -= 1
+        if job.rank:
+            self.staged -= 1
+        self._read_at(cycle)
+        self.wake(cycle)
+
+
+# -- machine ----------------------------------------------------------------------------------------------------------
+
+
+class _Machine(TimedMachine):
+    """All of it."""
+
+    def __init__(self, commands: Sequence[Instruction], config: LinearConfig, program_offset: int, read_latency: int,
+                 write_latency: int) -> None:
+        super().__init__(commands, config, program_offset, read_latency, write_latency)
+        self.kept = Kept(self)
+        self.linear = _Linear(self, self.kept)
+        self.gradient = Gradient(self, self.kept)
+        self.update = Update(self)
+        self.vector = Vector(self)
+        self.shared = Shared(self.update, self.vector, self)
+        self.engines |= {Engine.ARRAY: self.linear, Engine.HEAD: self.gradient, Engine.ENCODE: self.shared}
+        self.queues = {Source.OUTPUTS: self.linear.output, Source.GRADIENTS: self.gradient.output,
+                       Source.WORDS: self.update.words, Source.MOMENTS: self.update.moments,
+                       Source.HIDDEN: self.kept, Source.VECTOR: self.vector.o, Source.VECTOR_SECOND: self.vector.q}
+        self.sinks = {
+            Destination.TABLES: self.linear.weights.tables, Destination.TILES: self.linear.weights.tiles,
+            Destination.OPERANDS: self.linear.words, Destination.LANES: self.linear.stager.lanes,
+            Destination.GRADIENT: self.gradient.take,
+            Destination.DIRECTIONS: self.update.take_gradients, Destination.WORDS: self.update.take_words,
+            Destination.MOMENTS: self.update.take_moments, Destination.HIDDEN: self.kept.restore,
+            Destination.VECTOR_A: self.vector.take_a, Destination.VECTOR_B: self.vector.take_b,
+            Destination.VECTOR_C: self.vector.take_c}
+
+    def finished(self, command: int, cycle: int) -> None:
+        super().finished(command, cycle)
+        if self.commands[command].engine is Engine.ENCODE:
+            self.shared.done(cycle)
+
+
+def forecast_linear(program: Assembler | Sequence[Instruction], *, config: LinearConfig | None = None,
+                    program_offset: int = 0, read_latency: int = 40, write_latency: int = 10) -> LinearForecast:
+    """Forecasts a program.
+
+    ``read_latency``, ``write_latency``: as the simulated memory has them: a first datum comes ``read_latency + 1``
+    cycles after its address, a response ``write_latency + 1`` cycles after a burst's last datum.
+    """
+    commands = program.instructions if isinstance(program, Assembler) else program
+    config = config or LinearConfig()
+    machine = _Machine(commands, config, program_offset, read_latency, write_latency)
+    total = machine.run()
+    return LinearForecast(
+        total=total, phases=dict(zip(PHASES, machine.phase_cycles)), commands=machine.command_times(),
+        clock_mhz=config.clock_mhz, instructions=commands, array_cycles=machine.linear.cycles,
+        read_beats=machine.bus.read_beats, write_beats=machine.write_beats)
+
+
+def forecast_products(jobs: Sequence[ProductJob], *, config: LinearConfig | None = None, read_latency: int = 40,
+                      write_latency: int = 10) -> LinearForecast:
+    """Forecasts products back to back, as a program of their own."""
+    config = config or LinearConfig()
+    program = Assembler()
+    chain(program, jobs, config)
+    program.add(Engine.CONTROL, ControlOpcode.END)
+    return forecast_linear(program, config=config, read_latency=read_latency, write_latency=write_latency)

@@ -1,0 +1,419 @@
+"""Timing of the sequencer: fetch and dispatch of a program, queues, tokens, starts and ends."""
+import heapq
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.rtl.plan.program.progress import StuckError
+from gradloom.rtl.shell.signature import COMMAND_BYTES, PHASES, ControlOpcode, Engine
+
+__all__ = ["BURST", "EngineModel", "SequencedMachine", "Times"]
+
+#: When a command started, and when it was done.
+Times = tuple[int, int]
+
+BURST = 16              # beats of the longest burst
+
+
+class Agenda:
+    """Things to do, cycle by cycle. In a cycle, what becomes visible comes before what is decided on it."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, int, Callable[[int], None]]] = []
+        self._count = 0
+
+    def visible(self, cycle: int, action: Callable[[int], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (cycle, 0, self._count, action))
+
+    def decide(self, cycle: int, action: Callable[[int], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (cycle, 1, self._count, action))
+
+    def next(self) -> tuple[int, Callable[[int], None]] | None:
+        """What is to be done next, and when; None if there is nothing left."""
+        if not self._heap:
+            return None
+        cycle, _, _, action = heapq.heappop(self._heap)
+        return cycle, action
+
+
+class EngineModel(Protocol):
+    """What starts commands."""
+
+    def offer(self, command: int, cycle: int) -> None:
+        """``command`` is offered from ``cycle`` on, until it is taken."""
+
+
+class Valid:
+    """Valid bits."""
+
+    def __init__(self) -> None:
+        self.bits = 0
+
+    @staticmethod
+    def cycles(slot: int, count: int) -> int:
+        """From start to done of a range."""
+        words = (slot + count - 1) // 32 - slot // 32 + 1 if count else 1
+        return 9 + words
+
+    def complete(self, slot: int, count: int) -> bool:
+        mask = (1 << count) - 1
+        return (self.bits >> slot) & mask == mask
+
+    def mark(self, slot: int, count: int) -> None:
+        self.bits |= ((1 << count) - 1) << slot
+
+
+class Scheduler:
+    """Queues, tokens, starts and ends: a start every second cycle, an end a cycle, the lowest engine first."""
+
+    def __init__(self, machine: "SequencedMachine") -> None:
+        self.machine = machine
+        self.agenda = machine.agenda
+        self.depth = machine.queue_depth
+        n = len(Engine)
+        self.tokens = [0] * 16
+        self.queues: list[deque[int]] = [deque() for _ in range(n)]      # not yet started
+        self.offered = [False] * n
+        self.under_way: list[deque[int]] = [deque() for _ in range(n)]   # started or offered, not yet done
+        self.room = [self.depth] * n
+        self.pending = [0] * n
+        self.granted_at = -1
+        self.evaluating = -1
+        self.processing = -1
+        self.control: int | None = None
+        self.outstanding = 0
+
+    def poke(self, cycle: int) -> None:
+        """Something that a start may wait for is visible from ``cycle`` on."""
+        if self.evaluating != cycle:
+            self.evaluating = cycle
+            self.agenda.decide(cycle, self._evaluate)
+
+    def _evaluate(self, cycle: int) -> None:
+        if cycle == self.granted_at:
+            self.agenda.decide(cycle + 1, self._evaluate)
+            return
+        if cycle < self.granted_at:
+            return
+        tokens, commands = self.tokens, self.machine.commands
+        for e in range(len(self.queues)):
+            if e == 0:
+                if self.control is None:
+                    continue
+                command = self.control
+            else:
+                if self.offered[e] or not self.queues[e]:
+                    continue
+                command = self.queues[e][0]
+            if all(tokens[t] for t in commands[command].wait):
+                self.granted_at = cycle + 1
+                self.agenda.visible(cycle + 2, partial(self._grant, e=e, command=command))
+                return
+
+    def _grant(self, cycle: int, *, e: int, command: int) -> None:
+        for token in self.machine.commands[command].wait:
+            self.tokens[token] -= 1
+        if e == 0:
+            self.control = None
+            self.machine.started(command, cycle - 1)
+            self.agenda.decide(cycle, lambda now: self.machine.dispatch.execute(now, command))
+        else:
+            self.offered[e] = True
+            self.machine.engines[e].offer(command, cycle)
+        self.poke(cycle)
+
+    def push(self, command: int, cycle: int) -> None:
+        """Queued in ``cycle``."""
+        e = self.machine.commands[command].engine
+        self.room[e] -= 1
+        self.outstanding += 1
+
+        def later(now: int) -> None:
+            self.queues[e].append(command)
+            self.poke(now)
+        self.agenda.visible(cycle + 1, later)
+
+    def taken(self, command: int, cycle: int) -> None:
+        """The engine takes the command in ``cycle``."""
+        e = self.machine.commands[command].engine
+        self.machine.started(command, cycle)
+
+        def later(now: int) -> None:
+            self.offered[e] = False
+            self.queues[e].popleft()
+            self.under_way[e].append(command)
+            self.machine.executing(e, now)
+            self.poke(now)
+        self.agenda.visible(cycle + 1, later)
+
+    def done(self, e: int, command: int, cycle: int) -> None:
+        """``done`` of ``command`` is high in ``cycle``."""
+        self.machine.finished(command, cycle)
+
+        def later(now: int) -> None:
+            self.pending[e] += 1
+            if e == 0:
+                self.under_way[0].append(command)
+            self._process_at(now)
+        self.agenda.visible(cycle + 1, later)
+
+    def _process_at(self, cycle: int) -> None:
+        if self.processing < cycle:
+            self.processing = cycle
+            self.agenda.decide(cycle, self._process)
+
+    def _process(self, cycle: int) -> None:
+        for e in range(len(self.pending)):
+            if self.pending[e]:
+                break
+        else:
+            return
+        self.pending[e] -= 1
+
+        def later(now: int) -> None:
+            command = self.under_way[e].popleft()
+            for token in self.machine.commands[command].post:
+                self.tokens[token] += 1
+            if e:
+                self.room[e] += 1
+                self.outstanding -= 1
+                self.machine.executing(e, now)
+            self.machine.dispatch.wake(now)
+            self.poke(now)
+        self.agenda.visible(cycle + 1, later)
+        if any(self.pending):
+            self._process_at(cycle + 1)
+
+
+class Dispatch:
+    """Fetch and dispatch of the program."""
+
+    def __init__(self, machine: "SequencedMachine") -> None:
+        self.machine = machine
+        self.agenda = machine.agenda
+        self.beats: deque[int] = deque()        # cycles from which fetched beats may be popped
+        #: Beats of a command.
+        self.parts = max(COMMAND_BYTES // machine.beat_bytes, 1)
+        self.left = self.parts * len(machine.commands)
+        self.credit = 2 * BURST
+        self.wanted = False
+        self.planning = False
+        self.next_beat = machine.program_offset // machine.beat_bytes
+        self.collecting: int | None = None      # since when
+        self.at = 0
+        self.waiting: Callable[[int], bool] | None = None
+        self.ended: int | None = None
+
+    def begin(self, cycle: int) -> None:
+        """The state RUN begins."""
+        self._plan_at(cycle)
+        self._collect(cycle + 1)
+
+    # fetch
+
+    def _plan_at(self, cycle: int) -> None:
+        if not self.planning:
+            self.planning = True
+            self.agenda.decide(cycle, self._plan)
+
+    def _plan(self, cycle: int) -> None:
+        self.planning = False
+        if self.wanted or not self.left or self.credit < BURST:
+            return
+        room = BURST - self.next_beat % BURST
+        beats = min(room, self.left)
+        self.left -= beats
+        self.next_beat += beats
+        self.credit -= room
+        self.wanted = True
+        self.agenda.visible(cycle + 1, lambda now: self.machine.fetch(beats, now))
+
+    def accepted(self, cycle: int) -> None:
+        """The request left in ``cycle``."""
+        def later(now: int) -> None:
+            self.wanted = False
+            self._plan_at(now)
+        self.agenda.visible(cycle + 1, later)
+
+    def arrive(self, cycle: int) -> None:
+        """A fetched beat may be popped from ``cycle`` on."""
+        self.beats.append(cycle)
+        if self.collecting is not None and len(self.beats) == self.parts:
+            self._pop(self.collecting)
+
+    # dispatch
+
+    def _collect(self, cycle: int) -> None:
+        """Ready to pop from ``cycle`` on."""
+        self.collecting = cycle
+        if len(self.beats) >= self.parts:
+            self._pop(cycle)
+
+    def _pop(self, cycle: int) -> None:
+        self.collecting = None
+        pop = cycle - 1
+        for _ in range(self.parts):
+            pop = max(pop + 1, self.beats.popleft())
+            self.agenda.visible(pop + 1, self._credit)
+        self.agenda.decide(pop + 1, self._decode)
+
+    def _credit(self, cycle: int) -> None:
+        self.credit += 1
+        if not self.wanted and self.left and self.credit >= BURST:
+            self._plan_at(cycle)
+
+    def _decode(self, cycle: int) -> None:
+        command = self.machine.commands[self.at]
+        if command.slots is None:
+            self.agenda.decide(cycle + 1, self._dispatch)
+            return
+        # ASK in the next cycle, ANSWER until done.
+        self.agenda.decide(cycle + 1 + Valid.cycles(*command.slots), self._answer)
+
+    def _answer(self, cycle: int) -> None:
+        slots = self.machine.commands[self.at].slots
+        assert slots is not None
+        if self.machine.valid.complete(*slots):
+            self.at += 1
+            self._collect(cycle + 2)
+        else:
+            self.agenda.decide(cycle + 1, self._dispatch)
+
+    def _dispatch(self, cycle: int) -> None:
+        command = self.machine.commands[self.at]
+        scheduler = self.machine.scheduler
+        if command.engine == Engine.CONTROL:
+            scheduler.control = self.at
+            scheduler.poke(cycle)
+            return
+
+        def attempt(now: int) -> bool:
+            if not scheduler.room[command.engine]:
+                return False
+            scheduler.push(self.at, now)
+            self.at += 1
+            self._collect(now + 1)
+            return True
+        if not attempt(cycle):
+            self.waiting = attempt
+
+    def wake(self, cycle: int) -> None:
+        """A command's end became visible in ``cycle``."""
+        if self.waiting is not None:
+            self.agenda.decide(cycle, self._retry)
+
+    def _retry(self, cycle: int) -> None:
+        if self.waiting is not None:
+            waiting, self.waiting = self.waiting, None
+            if not waiting(cycle):
+                self.waiting = waiting
+
+    def execute(self, cycle: int, index: int) -> None:
+        """The state EXECUTE begins."""
+        command = self.machine.commands[index]
+        opcode = command.opcode
+        scheduler = self.machine.scheduler
+
+        def done(now: int) -> None:
+            scheduler.done(0, index, now)
+            self.at += 1
+            self._collect(now + 3)
+
+        if opcode in (ControlOpcode.MARK, ControlOpcode.LOOKUP):
+            slot, count = (int(command.operands.get(name, 0)) for name in ("slot", "count"))
+
+            def ranged(now: int) -> None:
+                if opcode == ControlOpcode.MARK:
+                    self.machine.valid.mark(slot, count)
+                done(now)
+            self.agenda.decide(cycle + Valid.cycles(slot, count), ranged)
+            return
+        if opcode == ControlOpcode.CLEAR:
+            def cleared(now: int) -> None:
+                self.machine.valid.bits = 0
+                done(now)
+            self.agenda.decide(cycle + 1 + self.machine.slots // 32, cleared)
+            return
+
+        def idle(now: int) -> bool:
+            if scheduler.outstanding or any(scheduler.pending):
+                return False
+            if opcode == ControlOpcode.END:
+                scheduler.done(0, index, now)
+                self.ended = now
+            else:
+                if opcode == ControlOpcode.YIELD:
+                    # Nobody asks for one before the next command is dispatched. No request is pending.
+                    scheduler.tokens = [0] * len(scheduler.tokens)
+                done(now)
+            return True
+        if not idle(cycle):
+            self.waiting = idle
+
+
+class SequencedMachine(ABC):
+    """Commands in time, whatever ``engines`` run them and whatever memory they come from."""
+
+    def __init__(self, commands: Sequence[Instruction], shell: Mapping[str, int], program_offset: int) -> None:
+        self.commands = commands
+        self.beat_bytes = shell["data_bits"] // 8
+        self.queue_depth, self.slots = shell["depth"], shell["slots"]
+        self.program_offset = program_offset
+        self.times: list[list[int] | None] = [None] * len(commands)
+        self.now = 0
+        self.agenda = Agenda()
+        self.valid = Valid()
+        self.scheduler = Scheduler(self)
+        self.dispatch = Dispatch(self)
+        self.engines: dict[int, EngineModel] = {}
+        self.phase_since = 0
+        self.phase = 0
+        self.phase_cycles = [0] * PHASES
+
+    @abstractmethod
+    def fetch(self, beats: int, cycle: int) -> None:
+        """Asks memory for the next beats of the program, in one burst."""
+
+    def started(self, command: int, cycle: int) -> None:
+        self.times[command] = [cycle, -1]
+
+    def finished(self, command: int, cycle: int) -> None:
+        times = self.times[command]
+        assert times is not None
+        times[1] = cycle
+
+    def executing(self, e: int, cycle: int) -> None:
+        """What ``e`` executes has changed; the phase is a register behind it."""
+        if e not in (Engine.ARRAY, Engine.HEAD):
+            return
+        under_way = self.scheduler.under_way
+        phase = 0
+        for engine in (Engine.ARRAY, Engine.HEAD):
+            if under_way[engine]:
+                phase = self.commands[under_way[engine][0]].phase
+                break
+        if phase != self.phase:
+            self.phase_cycles[self.phase] += cycle + 1 - self.phase_since
+            self.phase, self.phase_since = phase, cycle + 1
+
+    def run(self) -> int:
+        """Cycles from the bell to the interrupt."""
+        # Three cycles of checks come before the first fetch.
+        self.agenda.visible(3, self.dispatch.begin)
+        while (todo := self.agenda.next()) is not None:
+            self.now, action = todo
+            action(self.now)
+        if self.dispatch.ended is None:
+            raise StuckError(f"command {self.dispatch.at}: the program does not get beyond it")
+        total = self.dispatch.ended + 3
+        self.phase_cycles[self.phase] += total - self.phase_since
+        return total
+
+    def command_times(self) -> list[Times | None]:
+        """``(started, done)`` of each command."""
+        return [None if t is None else (t[0], t[1]) for t in self.times]

@@ -1,0 +1,361 @@
+"""Timing of the shell: the sequencer; LOAD and the program's fetch on the read side of the bus, STORE on the other."""
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.rtl.shell.signature import Engine
+
+from .sequencer import BURST, SequencedMachine
+
+__all__ = ["FIFO", "OneAtATime", "Queue", "ShellMachine", "Sink", "Transfer"]
+
+FIFO = 2                # cycles from a write to a buffered FIFO to its word at the output
+
+
+@dataclass(eq=False, slots=True)
+class Transfer:
+    """A LOAD on its way."""
+
+    command: int
+    operands: dict[str, int]
+    #: In beats, of the next burst; beats that no burst asks for yet; beats that were taken.
+    address: int
+    left: int
+    taken: int = 0
+    #: When its last beat was taken.
+    ended: int | None = None
+
+    @property
+    def beats(self) -> int:
+        """All of them."""
+        return self.operands["beats"]
+
+
+class Sink(Protocol):
+    """What takes the beats of a LOAD."""
+
+    def __call__(self, at: int, count: int, transfer: Transfer, /) -> Sequence[int]:
+        """When the next ``count`` beats are taken, as far as is known.
+
+        The first may be taken from ``at`` on, each other from the cycle after the one before. What returns fewer
+        cycles calls :meth:`Bus.pump` when it knows more.
+        """
+
+
+def _unbounded(at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    """A beat a cycle."""
+    return range(at, at + count)
+
+
+class Bus:
+    """The engine LOAD, and the read side of the bus, which the program's fetch shares."""
+
+    def __init__(self, machine: "ShellMachine") -> None:
+        self.machine = machine
+        self.agenda = machine.agenda
+        self.latency = machine.read_latency
+        self.wanted = 0                         # beats of a fetch that waits
+        self.in_flight = 0
+        self.outstanding = machine.outstanding
+        self.trying = -1
+        self.last = -1                          # cycle of the last beat so far
+        self.offered: tuple[int, int] | None = None
+        self.free_at = 0                        # the command before has sent its bursts
+        self.contexts: deque[Transfer] = deque(maxlen=4)
+        self.bursting: Transfer | None = None
+        self.burst_at: int | None = None        # its next burst may leave from then on
+        #: Bursts that were asked for: first cycle, beats that are not taken yet, what they belong to if not a fetch.
+        self.coming: deque[tuple[int, int, Transfer | None]] = deque()
+        self.read_beats = 0
+
+    # commands
+
+    def offer(self, command: int, cycle: int) -> None:
+        self.offered = (command, cycle)
+        self._start(cycle)
+
+    def _start(self, cycle: int) -> None:
+        if self.offered is None or self.bursting is not None:
+            return
+        command, offered = self.offered
+        at = max(cycle, offered, self.free_at)
+        if len(self.contexts) == 4:
+            ended = self.contexts[0].ended
+            if ended is None:
+                return
+            at = max(at, ended + 1)
+        self.offered = None
+        self.machine.scheduler.taken(command, at)
+        operands = self.machine.commands[command].operands
+        self.bursting = Transfer(command, operands, operands["offset"] // self.machine.beat_bytes, operands["beats"])
+        self.contexts.append(self.bursting)
+        self.agenda.visible(at + 3, self._ready)
+
+    def _ready(self, cycle: int) -> None:
+        self.burst_at = cycle
+        self._try_at(cycle)
+
+    # addresses
+
+    def fetch(self, beats: int, cycle: int) -> None:
+        self.wanted = beats
+        self._try_at(cycle)
+
+    def _try_at(self, cycle: int) -> None:
+        if self.trying != cycle:
+            self.trying = cycle
+            self.agenda.decide(cycle, self._try)
+
+    def _try(self, cycle: int) -> None:
+        if self.trying == cycle:
+            self.trying = -1
+        if self.in_flight >= self.outstanding:
+            return
+        if self.wanted:
+            beats, self.wanted = self.wanted, 0
+            self._ask(cycle, beats, None)
+            self.machine.dispatch.accepted(cycle)
+            if self.burst_at is not None:
+                self._try_at(cycle + 1)
+        elif self.burst_at is not None and self.burst_at <= cycle:
+            transfer = self.bursting
+            assert transfer is not None
+            beats = min(BURST - transfer.address % BURST, transfer.left)
+            transfer.address += beats
+            transfer.left -= beats
+            self.burst_at = None
+            if transfer.left:
+                self.agenda.visible(cycle + 2, self._ready)
+            else:
+                self.bursting = None
+                self.free_at = cycle + 1
+                self.agenda.decide(cycle + 1, self._start)
+            self._ask(cycle, beats, transfer)
+
+    def _ask(self, cycle: int, beats: int, transfer: Transfer | None) -> None:
+        """Decides in ``cycle`` on the address of a burst."""
+        self.in_flight += 1
+        self.read_beats += beats
+        self.coming.append((cycle + 1 + self.latency + 2, beats, transfer))
+        if len(self.coming) == 1:
+            self.pump()
+
+    # beats
+
+    def pump(self) -> None:
+        """Lets beats be taken, as far as is known."""
+        while self.coming:
+            first, beats, transfer = self.coming[0]
+            at = max(self.last + 1, first)
+            if transfer is None:
+                times: Sequence[int] = range(at, at + beats)
+            else:
+                sink = self.machine.sinks.get(transfer.operands["dest"], _unbounded)
+                times = sink(at, beats, transfer)
+                transfer.taken += len(times)
+            if times:
+                self.last = times[-1]
+            if len(times) < beats:
+                self.coming[0] = (first, beats - len(times), transfer)
+                return
+            self.coming.popleft()
+            self.agenda.visible(self.last + 1, self._release)
+            if transfer is None:
+                for time in times:
+                    self.machine.dispatch.arrive(time + 1)
+            elif transfer.taken == transfer.beats:
+                transfer.ended = self.last
+                self.machine.scheduler.done(Engine.LOAD, transfer.command, self.last + 1)
+                self._start(self.machine.now)
+
+    def _release(self, cycle: int) -> None:
+        self.in_flight -= 1
+        if self.wanted:
+            self._try_at(cycle)
+        elif self.burst_at is not None:
+            # A sink may tell late that it took beats long ago.
+            self._try_at(max(cycle, self.burst_at))
+
+
+class Queue:
+    """Beats on their way to STORE, by the cycle from which each may be taken."""
+
+    def __init__(self, machine: "ShellMachine") -> None:
+        self.machine = machine
+        self.times: deque[int] = deque()
+
+    def add(self, times: Sequence[int]) -> None:
+        self.times.extend(times)
+        self.machine.store.poke()
+
+    def change(self, old: int, times: Sequence[int]) -> None:
+        """The last ``old`` beats come at other times; those that were taken in between stay taken."""
+        keep = min(old, len(self.times))
+        for _ in range(keep):
+            self.times.pop()
+        self.times.extend(times[len(times) - keep:])
+        self.machine.store.poke()
+
+    def next(self) -> int | None:
+        return self.times[0] if self.times else None
+
+    def take(self, cycle: int) -> None:
+        self.times.popleft()
+
+    def ready(self, cycle: int) -> int:
+        """When it takes what STORE asks from ``cycle`` on."""
+        return cycle
+
+    def begin(self, cycle: int, beats: int) -> None:
+        """STORE asks in ``cycle``."""
+
+
+class OneAtATime:
+    """An engine that runs one command, while the next may be offered; :meth:`_begin` is what differs."""
+
+    machine: "ShellMachine"
+    offered: tuple[int, int] | None
+    command: int | None
+    free_at: int
+    #: Cycles in which it checks a command before it takes it.
+    check = 0
+
+    def offer(self, command: int, cycle: int) -> None:
+        self.offered = (command, cycle)
+        if self.command is None:
+            self._start(cycle)
+
+    def _start(self, cycle: int) -> None:
+        if self.offered is None or self.command is not None:
+            return
+        command, offered = self.offered
+        at = max(offered + self.check, self.free_at)
+        self.offered = None
+        self.command = command
+        self.machine.scheduler.taken(command, at)
+        self._begin(command, at)
+
+    def _begin(self, command: int, at: int) -> None:
+        raise NotImplementedError
+
+
+class Store(OneAtATime):
+    """The engine STORE."""
+
+    def __init__(self, machine: "ShellMachine") -> None:
+        self.machine = machine
+        self.agenda = machine.agenda
+        self.latency = machine.write_latency
+        self.offered = None
+        self.command = None
+        self.free_at = 0
+        self.queue: Queue | None = None
+        self.waking = -1
+        self.moves: deque[int] = deque(maxlen=2 * BURST)     # when each of the last beats left the buffer
+        self.answers: deque[int] = deque(maxlen=machine.outstanding)
+        self.ends: deque[int] = deque(maxlen=4)
+
+    def _begin(self, command: int, at: int) -> None:
+        operands = self.machine.commands[command].operands
+        self.left = operands["beats"]
+        self.address = operands["offset"] // self.machine.beat_bytes
+        self.in_burst = 0
+        self.issue = at + 1                     # not before the cycle two after this one
+        source = operands["source"]
+        self.agenda.decide(self.machine.queues[source].ready(at + 3), lambda now: self._asked(now, source))
+
+    def _asked(self, cycle: int, source: int) -> None:
+        self.queue = self.machine.queues[source]
+        self.queue.begin(cycle, self.left)
+        self.next = cycle + 1
+        self._pull(cycle)
+
+    def poke(self) -> None:
+        """A source knows more."""
+        if self.queue is not None:
+            self._pull(self.machine.now)
+
+    def _pull(self, cycle: int) -> None:
+        """Takes what can be taken up to ``cycle``, and comes back for the rest."""
+        queue = self.queue
+        while queue is not None:
+            time = queue.next()
+            if time is None:
+                return
+            time = max(time, self.next)
+            # The buffer also holds what is in no burst yet.
+            before = len(self.moves) + self.in_burst - 2 * BURST
+            if before >= 0:
+                time = max(time, self.moves[before] + 1)
+            if time > cycle:
+                if self.waking != time:
+                    self.waking = time
+                    self.agenda.decide(time, self._wake)
+                return
+            self._take(time)
+            queue = self.queue
+
+    def _wake(self, cycle: int) -> None:
+        self.waking = -1
+        if self.queue is not None:
+            self._pull(cycle)
+
+    def _take(self, cycle: int) -> None:
+        queue = self.queue
+        assert queue is not None
+        self.next = cycle + 1
+        self.left -= 1
+        self.in_burst += 1
+        self.address += 1
+        if not self.left:
+            self.queue = None
+        queue.take(cycle)
+        if self.left and self.address % BURST:
+            return
+        issue = max(cycle + 1, self.issue + 2)
+        if len(self.answers) == self.machine.outstanding:
+            issue = max(issue, self.answers[0] + 1)
+        if len(self.ends) == 4:
+            issue = max(issue, self.ends[0] + 1)
+        self.issue = issue
+        move = max(issue + 1, self.moves[-1] + 1 if self.moves else 0)
+        for n in range(self.in_burst):
+            self.moves.append(move + n)
+        end = move + self.in_burst - 1
+        self.ends.append(end)
+        answer = end + 1 + self.latency + 1
+        if self.answers:
+            answer = max(answer, self.answers[-1] + 1)
+        self.answers.append(answer)
+        self.in_burst = 0
+        if not self.left:
+            command, self.command = self.command, None
+            assert command is not None
+            self.machine.scheduler.done(Engine.STORE, command, answer + 1)
+            self.free_at = issue + 1
+            self._start(issue + 1)
+
+
+class ShellMachine(SequencedMachine):
+    """Sequencer, LOAD and STORE; a machine adds its ``engines``, the ``queues`` that STORE asks and the ``sinks`` that
+    do not take every beat of a LOAD as it comes."""
+
+    def __init__(self, commands: Sequence[Instruction], shell: Mapping[str, int], program_offset: int,
+                 read_latency: int, write_latency: int) -> None:
+        for name, value in (("read_latency", read_latency), ("write_latency", write_latency)):
+            if value < 1:
+                raise ValueError(f"{name}={value}: must be at least 1")
+        super().__init__(commands, shell, program_offset)
+        self.outstanding = shell["outstanding"]
+        self.read_latency = read_latency
+        self.write_latency = write_latency
+        self.bus = Bus(self)
+        self.store = Store(self)
+        self.engines |= {Engine.LOAD: self.bus, Engine.STORE: self.store}
+        self.queues: dict[int, Queue] = {}
+        self.sinks: dict[int, Sink] = {}
+
+    def fetch(self, beats: int, cycle: int) -> None:
+        self.bus.fetch(beats, cycle)

@@ -1,0 +1,419 @@
+"""The engines GRADIENT and UPDATE of the machine for quantised linear layers in time."""
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from amaranth.utils import ceil_log2
+
+from gradloom.rtl.engines.operands import OperandQueue
+from gradloom.rtl.engines.update.adamw import AdamLane
+from gradloom.rtl.engines.update.engine import Descent, UpdateEngine, UpdateOpcode
+from gradloom.rtl.engines.update.pack import PackUnit
+from gradloom.rtl.engines.words import Requantize
+from gradloom.rtl.shell.signature import Engine
+
+from .base import TimedMachine, Waking
+from .queues import Operands, Output, Taken
+from .shell import OneAtATime, Transfer
+
+__all__ = ["Gradient", "Kept", "Update"]
+
+
+class Gradient(OneAtATime):
+    """The engine GRADIENT: takes a beat in ``rank / 2`` cycles, then reads the results of a tile."""
+
+    def __init__(self, machine: TimedMachine, kept: "Kept") -> None:
+        self.machine: TimedMachine = machine
+        self.kept = kept
+        self.offered = None
+        self.command = None
+        self.free_at = 0
+        config = self.config = machine.config
+        self.operands: dict[str, int] = {}
+        self.parts = config.edge // config.beat_words
+        words = config.beat_words
+        self.output = Output(machine, Engine.HEAD, steps=words, limit=16 - (12 // words + 2),
+                              delay=1 + Requantize.latency + 1)
+        self.queue = Operands(OperandQueue.depth)
+        self.open_at: int | None = None         # takes beats from then on
+        self.left = 0                           # beats of the tile
+
+    def _begin(self, command: int, at: int) -> None:
+        operands = self.operands = self.machine.commands[command].operands
+        self.tiles = operands["tiles"]
+        self.output.expect(self.tiles * operands["rank"] * self.parts, command)
+        self._open(at + 2)
+
+    def _open(self, cycle: int) -> None:
+        self.open_at = cycle
+        self.left = self.operands["tokens"] * self.parts
+        self._advance()
+        self.machine.bus.pump()
+
+    def take(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Beats into the queue."""
+        times: list[int] = []
+        while more := self.queue.write(at, count - len(times)):
+            times += more
+            at = more[-1] + 1
+            self._advance()
+        return times
+
+    def _advance(self) -> None:
+        """Takes the beats that wait."""
+        queue, pairs = self.queue, self.operands["rank"] // 2 if self.operands else 0
+        while self.open_at is not None and queue.head is not None:
+            first = max(queue.head, self.open_at)
+            last = first + pairs - 1
+            queue.take(last)
+            self.kept.busy.add(first, last)
+            self.open_at = last + 1
+            self.left -= 1
+            if not self.left:
+                self.open_at = None
+                # Eight cycles until all sums are in.
+                self.machine.agenda.decide(last + 9, self._sums_in)
+
+    def _sums_in(self, cycle: int) -> None:
+        self.output.produce(cycle, self.operands["rank"] * self.parts, self._was_read)
+
+    def _was_read(self, last: int) -> None:
+        self.tiles -= 1
+        if self.tiles:
+            self._open(last + 1)
+        else:
+            self.command = None
+            self.free_at = last + 1
+            self._start(last + 1)
+
+
+class Kept(Output):
+    """h to memory and back: a beat in ``edge / 16`` cycles in which nothing else uses its memory."""
+
+    def __init__(self, machine: TimedMachine) -> None:
+        super().__init__(machine, Engine.HEAD, steps=machine.config.beat_words // 2, limit=4, delay=2)
+        self.busy = Taken()                    # by the gradient engine
+        self.made = Taken()                    # words of a product are written
+        self.free_at = 0                        # takes a request
+        self.back_at = 0                        # takes a beat back
+
+    def ready(self, cycle: int) -> int:
+        return max(cycle, self.free_at)
+
+    def begin(self, cycle: int, beats: int) -> None:
+        self.machine.agenda.decide(cycle + 1, lambda now: self.produce(now, beats, self._sent))
+
+    def _sent(self, last: int) -> None:
+        self.free_at = last + 1
+
+    def _step(self, cycle: int) -> None:
+        """Step by step, for gradients are read in between."""
+        free = self.busy.end(cycle, 1)
+        if free > cycle:
+            self.machine.agenda.decide(free, self._step)
+            return
+        self.busy.forget(cycle)
+        super()._step(cycle)
+
+    def sure(self) -> int:
+        return 0
+
+    def restore(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Beats of h that come back, one at a time, for the words of products that may come."""
+        at = max(at, self.back_at)
+        if at > self.machine.now:
+            self.machine.agenda.decide(at, self._pump)
+            return ()
+        self.made.forget(at)
+        self.back_at = self.made.end(at + 1, self.steps)
+        if count > 1:
+            self.machine.agenda.decide(self.back_at, self._pump)
+        return (at,)
+
+    def _pump(self, cycle: int) -> None:
+        self.machine.bus.pump()
+
+
+class Pairs:
+    """Beats of gradients and of words that wait for each other, as :class:`PairQueue` reads them: by turns."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.put: tuple[list[int], list[int]] = ([], [])        # when each was written, for both streams
+        self.got: tuple[list[int], list[int]] = ([], [])        # ... and read
+        self.turn = 0
+        self.moved: int | None = -1             # the beat that was read last left the memory's output, if it has
+        self.taken = -1                         # the last pair
+        self.ready: int | None = None           # the next pair is there
+
+    def write(self, stream: int, at: int, count: int) -> list[int]:
+        """Beats that are there from ``at`` on, as far as there is known to be room."""
+        put, got = self.put[stream], self.got[stream]
+        times: list[int] = []
+        while len(times) < count:
+            room = len(put) - self.depth
+            if room >= 0:
+                if room >= len(got):
+                    break
+                at = max(at, got[room] + 1)
+            put.append(at)
+            times.append(at)
+            at += 1
+            self.read()
+        return times
+
+    def read(self) -> None:
+        """Reads what can be."""
+        while self.ready is None:
+            put, got = self.put[self.turn], self.got[self.turn]
+            if self.moved is not None:
+                if len(got) == len(put):
+                    return
+                got.append(max(self.moved, put[len(got)] + 1))
+            self.moved = max(got[-1] + 1, self.taken)
+            self.turn ^= 1
+            if not self.turn:
+                self.ready = self.moved + 1
+
+    def take(self, cycle: int) -> None:
+        """Takes the pair that is ready."""
+        self.taken, self.ready = cycle, None
+        self.read()
+
+
+class NewWords(Output):
+    """New words: the last of a command of AdamW waits for its last moments."""
+
+    def __init__(self, machine: TimedMachine, *, limit: int) -> None:
+        super().__init__(machine, Engine.ENCODE, steps=1, limit=limit, delay=1 + 1 + Descent.latency + 1)
+        self.gates: deque[int] = deque()        # beats that wait
+        self.opened: deque[int] = deque()       # from when on they do not
+
+    def next(self) -> int | None:
+        time = super().next()
+        if time is None or not self.gates or self.gates[0] != self.taken:
+            return time
+        return max(time, self.opened[0]) if self.opened else None
+
+    def take(self, cycle: int) -> None:
+        if self.gates and self.gates[0] == self.taken:
+            self.gates.popleft()
+            self.opened.popleft()
+        super().take(cycle)
+
+
+class NewMoments(Output):
+    """New moments."""
+
+    def __init__(self, machine: TimedMachine, words: NewWords, *, limit: int) -> None:
+        super().__init__(machine, Engine.ENCODE, steps=1, limit=limit, delay=1 + 1 + AdamLane.m_latency + 1)
+        self.words = words
+
+    def end(self, command: int, cycle: int) -> None:
+        self.words.opened.append(cycle + 1)
+
+
+class Packer:
+    """A command of :class:`~gradloom.rtl.engines.update.pack.PackUnit`: when it takes pairs of beats, what leaves."""
+
+    def __init__(self, update: "Update", operands: dict[str, int], unpacks: bool, at: int) -> None:
+        self.update = update
+        config = update.machine.config
+        self.edge, self.few = config.edge, config.beat_words
+        self.batches = operands["blocks"] // 2
+        self.wide = bool(operands.get("wide", 0))
+        self.record = PackUnit(config).record
+        self.unpacks = unpacks
+        codes = 4 if self.wide else 2
+        #: Beats that leave.
+        self.beats = 16 * self.batches if unpacks else codes * self.batches + self.record
+        self.batch = self.taken = 0
+        self.state = "room"
+        self.next = at + 2
+
+    def go(self, now: int) -> None:
+        """Does what begins in this cycle, or comes back."""
+        update = self.update
+        while update.packer is self:
+            if self.state == "room":
+                if self.next > now:
+                    update.wake(self.next)
+                    return
+                full = [output for output in (update.words, update.moments) if not output.roomy(now)]
+                if full:
+                    full[0].wait(now, update.wake)
+                    return
+                self.next = now + 1
+                self.state = "fill" if not self.unpacks else "codes" if self.batch or self.taken else "header"
+            if update.pairs.ready is None:
+                return
+            cycle = max(self.next, update.pairs.ready)
+            if cycle > now:
+                update.wake(cycle)
+                return
+            getattr(self, f"_{self.state}")(now)
+
+    def _take(self, last: int) -> None:
+        self.update.pairs.take(last)
+        self.taken += 1
+        self.next = last + 1
+
+    def _leave(self, cycles: Iterable[int]) -> None:
+        self.update.words.issue([cycle - self.update.words.delay for cycle in cycles])
+
+    def _header(self, now: int) -> None:
+        self._take(now + self.few - 1)
+        if self.taken == self.record:
+            self.taken, self.state = 0, "codes"
+
+    def _codes(self, now: int) -> None:
+        count = self.edge if self.wide else 2 * self.edge
+        self._leave(now + n + 16 for n in range(self.few - 1, count, self.few))
+        self._take(now + count - 1)
+        self.state = "skip"
+
+    def _skip(self, now: int) -> None:
+        self._take(now)
+        if self.taken == (4 if self.wide else 2):
+            self.taken = 0
+            self.batch += 1
+        self.state = "room"
+        if self.batch == self.batches:
+            self.update.packed(now + 19)
+
+    def _fill(self, now: int) -> None:
+        self._take(now + self.few - 1)
+        if self.taken < 16:
+            return
+        self.taken = 0
+        self.batch += 1
+        first = self.next + 11
+        last = first + 2 * self.edge - 1
+        step = self.edge // 2 if self.wide else self.edge
+        self._leave(first + n + 17 for n in range(step - 1, 2 * self.edge, step))
+        self.state, self.next = "room", last + 1
+        if self.batch == self.batches:
+            tail = last + 19
+            self._leave(tail + n + 4 for n in range(4 * self.few - 1, 4 * self.few * self.record, 4 * self.few))
+            self.update.packed(tail + 4 * self.few * self.record + 5)
+
+
+class Update(Waking):
+    """The engine UPDATE: a beat of words in ``parts`` cycles, by SGD in half as many."""
+
+    def __init__(self, machine: TimedMachine) -> None:
+        super().__init__(machine)
+        self.parts = machine.config.beat_words // max(machine.config.beat_words // 4, 1)
+        self.slack = AdamLane.latency + 5 + Requantize.latency + 4
+        deep = 2 * (AdamLane.m_latency + 5) // self.parts + 4
+        self.pairs = Pairs(2 * UpdateEngine.depth)
+        self.words = NewWords(machine, limit=512 - self.slack)
+        self.moments = NewMoments(machine, self.words, limit=(1 << ceil_log2(deep + 8)) - deep)
+        self.adam = False
+        self.next = 0                           # the next half may enter
+        self.second = False                     # ... and is the second of its beat
+        self.left = 0                           # beats
+        self.packer: Packer | None = None
+
+    def _begin(self, command: int, at: int) -> None:
+        what = self.machine.commands[command]
+        if what.opcode in (UpdateOpcode.PACK, UpdateOpcode.UNPACK):
+            self.packer = Packer(self, what.operands, what.opcode == UpdateOpcode.UNPACK, at)
+            self.words.expect(self.packer.beats, command)
+            self.wake(self.machine.now)
+            return
+        self.left = what.operands["beats"]
+        self.adam = what.opcode == UpdateOpcode.ADAMW
+        self.words.expect(self.left, command)
+        if self.adam:
+            self.words.gates.append(self.words.ends[-1][0] - 1)
+            self.moments.expect(2 * self.left, command)
+        self.next = at + 2
+        self.wake(self.machine.now)
+
+    # sinks
+
+    def take_gradients(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Beats of gradients."""
+        return self._put(0, at, count)
+
+    def take_words(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """Beats of words."""
+        return self._put(1, at, count)
+
+    def _put(self, stream: int, at: int, count: int) -> Sequence[int]:
+        times = self.pairs.write(stream, at, count)
+        if times:
+            self.wake(self.machine.now)
+        return times
+
+    def take_moments(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """One at a time: a beat of words begins with moments for its first half, and needs more for its second."""
+        if not self.adam:
+            return ()
+        if self.second:
+            cycle = max(at, self.next)
+            self._half(cycle)
+        else:
+            begun = self._may_begin(at)
+            if begun is None:
+                return ()
+            cycle = begun
+            self.pairs.take(cycle)
+            self._half(cycle)
+        self.wake(self.next)
+        return (cycle,)
+
+    # beats
+
+    def _may_begin(self, at: int) -> int | None:
+        """This cycle, if the next beat begins in it; otherwise comes back."""
+        if not self.left or self.pairs.ready is None:
+            return None
+        now = self.machine.now
+        cycle = max(at, self.next, self.pairs.ready)
+        if cycle > now:
+            self.wake(cycle)
+            return None
+        # Both, for each keeps its account of time.
+        full = [output for output in (self.words, self.moments) if not output.roomy(now)]
+        if full:
+            full[0].wait(now, self.wake)
+            return None
+        return now
+
+    def _half(self, cycle: int) -> None:
+        """Half a beat by AdamW, the first part of it in ``cycle``."""
+        last = cycle + self.parts // 2 - 1
+        self.moments.issue([last])
+        self.next = last + 1
+        if self.second:
+            self._leave(last)
+        self.second = not self.second
+
+    def _leave(self, last: int) -> None:
+        """A beat's last part enters in ``last``."""
+        self.words.issue([last + AdamLane.latency * self.adam])
+        self.left -= 1
+        if not self.left:
+            self.command = None
+            # Two cycles until what is under way is counted, and one until it is known to have ended.
+            self.free_at = last + 2 + self.slack - (0 if self.adam else AdamLane.latency) + 1
+            self.adam = False
+            self._start(self.machine.now)
+
+    def packed(self, cycle: int) -> None:
+        """PACK or UNPACK is not busy any more from ``cycle`` on."""
+        self.packer = self.command = None
+        self.free_at = cycle + self.slack - AdamLane.latency + 1
+        self._start(self.machine.now)
+
+    def _go(self, cycle: int) -> None:
+        if self.packer is not None:
+            self.packer.go(cycle)
+        elif not self.adam:
+            while self._may_begin(0) is not None:
+                self.pairs.take(cycle)
+                self.next = cycle + self.parts // 2
+                self._leave(cycle + self.parts // 2 - 1)
+        # What waits on the bus may be moments, or find room.
+        self.machine.bus.pump()

@@ -1,0 +1,110 @@
+"""What the forecasts of all machines say, and a comparison with a trace."""
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.rtl.shell.signature import Engine
+
+from .sequencer import Times
+
+__all__ = ["Comparison", "Timing", "compare", "observed"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Timing:
+    """What a program is expected to take.
+
+    ``total``: cycles from bell to interrupt. ``phases``: the same by name, as the phase counters count.
+    ``commands``: ``(started, done)`` of each instruction, cycles since the bell; None if it is dropped.
+    """
+
+    total: int
+    phases: dict[str, int]
+    commands: list[Times | None] = field(repr=False)
+    clock_mhz: int
+    instructions: Sequence[Instruction] = field(repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """Time at the design's clock."""
+        return self.total / (self.clock_mhz * 1e6)
+
+
+def observed(forecast: Timing, trace: np.ndarray) -> list[Times | None]:
+    """``(started, done)`` of each command in a trace; None where the forecast has a command dropped.
+
+    Raises :class:`ValueError` if the trace has other commands than the forecast.
+    """
+    starts: list[list[int]] = [[] for _ in Engine]
+    dones: list[list[int]] = [[] for _ in Engine]
+    for event in trace.tolist():
+        cycle = event >> 12
+        for e in range(len(Engine)):
+            if event >> e & 1:
+                starts[e].append(cycle)
+            if event >> (6 + e) & 1:
+                dones[e].append(cycle)
+    out: list[Times | None] = []
+    at = [0] * len(Engine)
+    for command, times in zip(forecast.instructions, forecast.commands):
+        if times is None:
+            out.append(None)
+            continue
+        e = int(command.engine)
+        if at[e] == min(len(starts[e]), len(dones[e])):
+            raise ValueError(f"trace: {command.engine.name} ends {at[e]} commands, the forecast has more")
+        out.append((starts[e][at[e]], dones[e][at[e]]))
+        at[e] += 1
+    for engine, ended in zip(Engine, dones):
+        if len(ended) != at[engine]:
+            raise ValueError(f"trace: {engine.name} ends {len(ended)} commands, the forecast has {at[engine]}")
+    # A trace counts from where it likes: its first event is where the forecast has it.
+    first = min((t[0] for t in out if t is not None), default=0)
+    shift = min((t[0] for t in forecast.commands if t is not None), default=0) - first
+    return [None if t is None else (t[0] + shift, t[1] + shift) for t in out]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """A forecast beside a trace.
+
+    ``started``, ``done``, ``duration``: forecast minus trace, of each command that ran (``index``). ``engine``,
+    ``opcode``: what it is.
+    """
+
+    index: np.ndarray
+    engine: np.ndarray
+    opcode: np.ndarray
+    started: np.ndarray
+    done: np.ndarray
+    duration: np.ndarray
+
+    def equal(self, engine: int | None = None, opcode: int | None = None) -> float:
+        """Share of the commands (of ``engine``, ``opcode``) whose duration is as forecast; 1 if there are none."""
+        which = np.ones(len(self.index), bool)
+        if engine is not None:
+            which &= self.engine == engine
+        if opcode is not None:
+            which &= self.opcode == opcode
+        return float((self.duration[which] == 0).mean()) if which.any() else 1.0
+
+    @property
+    def exact(self) -> float:
+        """Share of the commands that start and are done in the very cycles that were forecast."""
+        return float(((self.started == 0) & (self.done == 0)).mean())
+
+
+def compare(forecast: Timing, trace: np.ndarray) -> Comparison:
+    """Compares command by command with what :meth:`~gradloom.sim.run.device.SimulatedDevice.take_trace` recorded."""
+    pairs = [(n, ours, theirs) for n, (ours, theirs) in enumerate(zip(forecast.commands, observed(forecast, trace)))
+             if ours is not None and theirs is not None]
+    if not pairs:
+        raise ValueError("forecast: no command runs")
+    difference = np.array([p[1] for p in pairs]) - np.array([p[2] for p in pairs])
+    which = [forecast.instructions[p[0]] for p in pairs]
+    return Comparison(
+        index=np.array([p[0] for p in pairs]), engine=np.array([int(c.engine) for c in which]),
+        opcode=np.array([int(c.opcode) for c in which]), started=difference[:, 0], done=difference[:, 1],
+        duration=difference[:, 1] - difference[:, 0])

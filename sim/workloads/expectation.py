@@ -1,0 +1,153 @@
+"""What a preset's own workload takes: cycles by phase, and where everything lies in memory.
+
+Planning and following all of it takes seconds; groups and steps repeat, so that a few of each say what all of them
+take.
+"""
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.models.network import Network
+from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
+from gradloom.rtl.plan.images.digits import digits_plan
+from gradloom.rtl.plan.images.lowering import Lowered, lower
+from gradloom.rtl.plan.images.onchip import BLOCK
+from gradloom.rtl.plan.images.program import PAGE, Plan, Settings, memory_map, plan_finetune
+from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.workloads import DIGITS, LENET5, ImageWorkload
+
+from ..time.images import PHASES, forecast
+
+__all__ = ["SAMPLES", "expectation"]
+
+#: Images that are learnt from.
+SAMPLES = LENET5.samples
+
+#: Cycles of the memory in block RAM, as :func:`forecast` counts them.
+_ON_CHIP = {"read_latency": 5, "write_latency": 1}
+
+
+def expectation(config: Config, workload: ImageWorkload = LENET5, *, rank: int | None = None,
+                wide: bool = False, model: Path | str | None = None, samples: int | None = None) -> dict[str, Any]:
+    """``workload``, ``forecast`` and ``memory_map`` of a design, as plain values. ``workload``: of its preset.
+
+    ``rank``: of the adapters, else the workload's; ``wide``: cached activations are codes of 8 bits. ``model``: another
+    network than the workload's, an .onnx file, which learns from ``samples`` images.
+
+    Where the design cannot run the workload, ``forecast`` and ``memory_map`` are None and ``reason`` says why.
+    """
+    rank = workload.rank if rank is None else rank
+    if model is None and workload.network == DIGITS.network:
+        return _alone(config, rank, wide)
+    network = load_pretrained(workload.network) if model is None else load_onnx(Path(model))
+    settings = Settings(samples=SAMPLES if samples is None else samples, epochs=workload.epochs, batch=workload.batch,
+                        rate=workload.lr, momentum=workload.momentum)
+    return _in_memory(network, settings, config, rank, wide)
+
+
+def _in_memory(network: Network, settings: Settings, config: Config, rank: int, wide: bool) -> dict[str, Any]:
+    workload = {"network": network.name, "samples": settings.samples, "epochs": settings.epochs,
+                "batch": settings.batch, "rank": rank}
+    try:
+        lowered = lower(network, config, rank, wide=wide)
+        if config.cache_slots - config.rows < settings.samples:
+            raise ValueError(f"cache_slots={config.cache_slots}: not all of the {settings.samples} images are "
+                             f"kept, and what computing them anew takes is not forecast here")
+    except ValueError as error:
+        return {"workload": workload, "forecast": None, "memory_map": None, "reason": str(error)}
+    cost = _Cost(lowered, settings).whole()
+    cycles, commands = [int(n) for n in cost[:-1]], int(cost[-1])
+    regions = memory_map(lowered, settings, commands)
+    return {
+        "workload": workload,
+        "forecast": {"cycles": sum(cycles), "phases": dict(zip(PHASES, cycles)), "clock_mhz": config.clock_mhz,
+                     "milliseconds": round(sum(cycles) / (1e3 * config.clock_mhz), 3), "commands": commands},
+        "memory_map": {
+            "window_bytes": max(offset + -(-size // PAGE) * PAGE for offset, size in regions.values()),
+            "regions": [{"name": name, "address": offset, "bytes": size}
+                        for name, (offset, size) in regions.items()]},
+    }
+
+
+def _alone(config: Config, rank: int, wide: bool) -> dict[str, Any]:
+    """Of a tuner that runs on its own; its memory is asked for by one burst at a time, which is not followed here, so
+    that it takes a little longer."""
+    plan = digits_plan(config, rank=rank, wide=wide)
+    phases = dict.fromkeys(PHASES, 0)
+    commands = 0
+    for stage in plan.stages:
+        at, asm = plan.programs[stage.program]
+        found = forecast(asm.instructions, config=config, program_offset=at - BLOCK * stage.block, **_ON_CHIP)
+        times = stage.runs * stage.blocks
+        commands += times * len(asm)
+        for name, cycles in found.phases.items():
+            phases[name] += times * cycles
+    cycles = sum(phases.values())
+    return {
+        "workload": {"network": plan.lowered.network.name, "samples": plan.train_blocks * plan.samples,
+                     "judged_by": plan.test_blocks * plan.samples, "epochs": plan.epochs, "batch": plan.samples,
+                     "rank": plan.lowered.rank},
+        "forecast": {"cycles": cycles, "phases": phases, "clock_mhz": config.clock_mhz,
+                     "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3), "commands": commands},
+        "memory_map": {"window_bytes": len(plan.image),
+                       "regions": [{"name": name, "bytes": size} for name, size in plan.sizes.items()]}}
+
+
+class _Cost:
+    """Cycles by phase, and commands at the end, as one vector: programs that differ by a part say what it costs."""
+
+    def __init__(self, lowered: Lowered, settings: Settings) -> None:
+        self.lowered = lowered
+        self.settings = settings
+
+    def whole(self) -> np.ndarray:
+        """Cost of the workload."""
+        rows, batch, samples = self.lowered.config.rows, self.settings.batch, self.settings.samples
+        if samples < 4 * max(rows, batch):
+            plan = self._plan(samples, self.settings.epochs)
+            return self._base(plan) + self._learning(plan)
+        # Full groups, full steps; what is left over is the same in each program.
+        groups, rest = divmod(samples, rows)
+        two, three = (self._base(self._plan(rows * n + rest, 1)) for n in (2, 3))
+        base = two + (groups - 2) * (three - two)
+
+        steps, rest = divmod(samples, batch)
+        few = {(n, epochs): self._learning(self._plan(batch * n + rest, epochs))
+               for n, epochs in ((2, 1), (2, 2), (4, 1), (4, 2))}
+        first = few[2, 1] + (steps - 2) * (few[4, 1] - few[2, 1]) / 2
+        short, long = few[2, 2] - few[2, 1], few[4, 2] - few[4, 1]
+        later = short + (steps - 2) * (long - short) / 2
+        return np.rint(base + first + (self.settings.epochs - 1) * later)
+
+    def _plan(self, samples: int, epochs: int) -> Plan:
+        network = self.lowered.network
+        zeros = np.zeros
+        return plan_finetune(
+            self.lowered, Settings(samples=samples, epochs=epochs, batch=self.settings.batch),
+            zeros((samples, *network.input_shape), np.int64), zeros(samples, np.int64),
+            [zeros((self.lowered.rank, n), np.int64) for n in network.taps],
+            [zeros((network.classes, self.lowered.rank), np.int64) for _ in network.taps])
+
+    def _base(self, plan: Plan) -> np.ndarray:
+        """The network's forward, once a sample, and all that is loaded before it."""
+        commands = plan.assembler.instructions
+        return self._follow([*commands[:_second_fence(commands)], commands[-1]], 0)
+
+    def _learning(self, plan: Plan) -> np.ndarray:
+        """Everything after it."""
+        commands = plan.assembler.instructions
+        return self._follow(commands[_second_fence(commands):], 1)
+
+    def _follow(self, commands: Sequence[Instruction], more: int) -> np.ndarray:
+        found = forecast(commands, config=self.lowered.config)
+        return np.array([*found.phases.values(), len(commands) - 1 + more], float)
+
+
+def _second_fence(commands: Sequence[Instruction]) -> int:
+    fences = [n for n, command in enumerate(commands)
+              if command.engine is Engine.CONTROL and command.opcode == ControlOpcode.FENCE]
+    return fences[1]

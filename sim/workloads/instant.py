@@ -1,0 +1,242 @@
+"""InstantFT of a language model: a text's forward cache, and steps from it, in floating point, integers and RTL."""
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.models.lora import Adapter
+from gradloom.rtl.plan.language.descent import AdamW, scaled
+from gradloom.rtl.plan.language.instant import A, B, InstantStep
+from gradloom.rtl.plan.language.operations import EDGE, Descent, Loss, Operation, Tensor
+from gradloom.rtl.plan.language.step import Layout, lower
+from gradloom.rtl.plan.language.traffic import base_bytes
+
+from ..reference.descent import Optimizer
+from .step import Frozen, StepMachine, Training, place_frozen
+from .trainer import StepResult, execute, follow, foretold
+
+__all__ = ["Filling", "InstantTrainer", "Learning", "arranged", "instant_machine"]
+
+#: Words and fraction bits of tensors by name.
+Kept = Mapping[str, tuple[np.ndarray, int]]
+
+
+@dataclass(kw_only=True)
+class Filling(Training):
+    """The blocks of a text forward, which makes what is kept of it."""
+
+    instant: InstantStep
+    adapters: Mapping[str, Adapter] = field(default_factory=dict)
+    head: bool = False
+
+    def _operations(self) -> list[Operation]:
+        self.step = self.instant.base
+        return self.instant.fill()
+
+    def _starting(self) -> Iterator[tuple[Tensor, np.ndarray]]:
+        yield self.step.input, self.frozen.embedding[np.asarray(self.tokens)]
+
+
+@dataclass(kw_only=True)
+class Learning(Training):
+    """A step from a text's forward cache.
+
+    Parameters
+    ----------
+    instant : InstantStep
+    blocks : mapping
+        Adapters by block, ``A [rank, hidden]`` and ``B [hidden, rank]``.
+    kept : mapping
+        The cache: words and fraction bits by tensor. In floating point, values and 0.
+    others : see :class:`~.step.Training`; ``moments`` by the names that operations give them.
+    """
+
+    instant: InstantStep
+    blocks: Mapping[int, Adapter]
+    kept: Kept
+    adapters: Mapping[str, Adapter] = field(default_factory=dict)
+
+    def _operations(self) -> list[Operation]:
+        self.step = self.instant.base
+        if self.rule is None:
+            return self.instant.operations()
+        scale = self.blocks[self.layers[0]].scale
+        return self.instant.operations((self.rule, scaled(self.rule, scale)), self.number)
+
+    def _starting(self) -> Iterator[tuple[Tensor, np.ndarray]]:
+        yield from self.instant.constants().items()
+        yield from self.instant.stacked(self.blocks).items()
+        for tensor in self.instant.cached:
+            words, frac = self.kept[tensor.name]
+            yield tensor, words * 2.0**-frac
+
+    @property
+    def known(self) -> Mapping[str, int]:
+        """Of the cache."""
+        return {name: frac for name, (_, frac) in self.kept.items()}
+
+    def _norms(self) -> list[str]:
+        return ["norm", "norm.back"]
+
+    def tables(self, frac: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """With the moments."""
+        made = super().tables(frac)
+        for each in self.operations:
+            if isinstance(each, Descent):
+                size = 2, each.words.rows, each.words.tensor.features
+                made[each.moments] = self.moments.get(each.moments, np.zeros(size, np.int64))
+        return made
+
+
+@dataclass
+class InstantTrainer:
+    """Adapters that learn; what must outlive a step.
+
+    Parameters
+    ----------
+    frozen : Frozen
+    adapters : dict
+        By block; replaced step by step.
+    layers : sequence of int
+    rule : SGD's rate, or AdamW; or an optimiser in floating point, with which all is computed in float64
+    machine : StepMachine, optional
+        Where programs run (:func:`instant_machine`); without, by the reference.
+    rows : int
+        Rows of a tensor at most, see :class:`~gradloom.rtl.plan.language.instant.InstantStep`.
+    """
+
+    frozen: Frozen
+    adapters: dict[int, Adapter]
+    layers: Sequence[int]
+    rule: float | AdamW | Optimizer
+    machine: StepMachine | None = None
+    rows: int = EDGE
+    number: int = 0
+    moments: dict[str, np.ndarray] = field(default_factory=dict)
+    #: What is kept of each text, and where it lies in the machine's memory.
+    cache: dict[tuple[int, ...], Kept] = field(default_factory=dict)
+    places: dict[tuple[int, ...], dict[str, int]] = field(default_factory=dict)
+    #: What tensors reached, of each program.
+    filled: dict[str, float] = field(default_factory=dict)
+    learnt: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether all is in floating point."""
+        return not isinstance(self.rule, float | int | AdamW)
+
+    def instant(self, tokens: Sequence[int]) -> InstantStep:
+        """The operations on a text."""
+        return InstantStep(self.frozen.model, len(tokens), self.adapters[self.layers[0]].rank, self.layers, self.rows)
+
+    def filling(self, tokens: Sequence[int]) -> Filling:
+        """What makes a text's cache."""
+        return Filling(self.frozen, tokens, layers=self.layers, instant=self.instant(tokens))
+
+    def learning(self, tokens: Sequence[int], kept: Kept) -> Learning:
+        """The next step on a text."""
+        rule = None if self.exact else self.rule
+        assert rule is None or isinstance(rule, float | int | AdamW)
+        return Learning(self.frozen, tokens, layers=self.layers, instant=self.instant(tokens), blocks=self.adapters,
+                        kept=kept, rule=rule, number=self.number + 1, moments=self.moments)
+
+    def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:
+        """One update from one text, whose blocks run only if it is new. Cycles and bytes are of both programs."""
+        fill = self.fill(tokens, tell)
+        training = self.learning(tokens, self.cache[tuple(tokens)])
+        if self.exact:
+            made = self._in_float(training)
+        else:
+            frac = foretold(training, self.learnt, tell)
+            made, reached = execute(training, frac, self.machine, tell, self.places.get(tuple(tokens)))
+            follow(self.learnt, reached)
+            self.moments = {each.moments: made.values[each.moments] for each in training.operations
+                            if isinstance(each, Descent) and each.moments in made.values}
+            self._learn(training.instant, made.values[A] * 2.0**-frac[A], made.values[B] * 2.0**-frac[B])
+        self.number += 1
+        if fill is None:
+            return made
+        return replace(made, saturated=made.saturated + fill.saturated, words=made.words + fill.words,
+                       base_bytes=made.base_bytes + fill.base_bytes,
+                       cycles=None if made.cycles is None or fill.cycles is None else made.cycles + fill.cycles)
+
+    def fill(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult | None:
+        """Keeps a text's cache; None if it is kept already."""
+        if tuple(tokens) in self.cache:
+            return None
+        training = self.filling(tokens)
+        if self.exact:
+            exact = training.exact().values
+            made = StepResult(loss=0.0, saturated=0, words=0, cycles=None, values=exact, frac=dict.fromkeys(exact, 0),
+                              base_bytes=base_bytes(training.operations))
+        else:
+            frac = foretold(training, self.filled, tell)
+            made, reached = execute(training, frac, self.machine, tell, self.places.get(tuple(tokens)))
+            follow(self.filled, reached)
+        self.cache[tuple(tokens)] = {each.name: (made.values[each.name], made.frac[each.name])
+                                     for each in training.instant.cached}
+        return made
+
+    def loss(self, tokens: Sequence[int]) -> float:
+        """Nats a token, in floating point; of a text that has a cache, from that."""
+        kept = self.cache.get(tuple(tokens))
+        if kept is None:
+            kept = {name: (values, 0) for name, values in self.filling(tokens).exact().values.items()}
+        return self.learning(tokens, kept).exact(until=Loss).mean_loss
+
+    def _learn(self, instant: InstantStep, a: np.ndarray, b: np.ndarray) -> None:
+        for layer, (new_a, new_b) in instant.split(a, b).items():
+            held = self.adapters[layer]
+            self.adapters[layer] = replace(held, a=new_a, b=new_b / held.scale)
+
+    def _in_float(self, training: Learning) -> StepResult:
+        made, instant = training.exact(), training.instant
+        assert not isinstance(self.rule, float | int | AdamW)
+        gradients = instant.split(made.values["instant.ga"], made.values["instant.gb"])
+        for layer, held in self.adapters.items():
+            self.adapters[layer] = replace(held, a=held.a.astype(np.float64), b=held.b.astype(np.float64))
+        blocks = self.adapters
+        self.rule.step({f"{layer}.{which}": getattr(blocks[layer], which) for layer in self.layers for which in "ab"},
+                       {f"{layer}.{which}": g * (blocks[layer].scale if which == "b" else 1)
+                        for layer in self.layers for which, g in zip("ab", gradients[layer])})
+        return StepResult(loss=made.mean_loss, saturated=0, words=0, cycles=None, values=made.values, frac={},
+                          base_bytes=base_bytes(training.operations))
+
+
+def instant_machine(trainer: InstantTrainer, texts: Sequence[Sequence[int]], config: LinearConfig,
+                    tell: Callable[[str], None] | None = None) -> StepMachine:
+    """The trainer's machine, with room for the caches of all texts, of which the first is the longest."""
+    layout, caches, needed = arranged(trainer, texts, config, tell)
+    machine = trainer.machine = StepMachine(config, memory_bytes=needed, tell=tell)
+    machine.frozen, machine.held = layout, caches
+    return machine
+
+
+def arranged(trainer: InstantTrainer, texts: Sequence[Sequence[int]], config: LinearConfig,
+             tell: Callable[[str], None] | None = None) -> tuple[Layout, set[str], int]:
+    """What stays in a machine's memory, the frozen matrices and the caches of all texts behind them; names of the
+    caches' parts; and how much memory that and a program take, a power of two. The trainer learns the places."""
+    first = texts[0]
+    fill = trainer.filling(first)
+    frac = foretold(fill, trainer.filled, tell)
+    exact = fill.exact().values
+    kept = {each.name: (np.rint(exact[each.name] * 2.0**frac[each.name]), frac[each.name])
+            for each in fill.instant.cached}
+    learn = trainer.learning(first, kept)
+    layout = Layout()
+    for training in (fill, learn):
+        place_frozen(training, layout)
+    matrices = set(layout.offsets)
+    for text in dict.fromkeys(tuple(each) for each in texts):
+        trainer.places[text] = {
+            each.name: layout.place(f"{each.name}@{len(trainer.places)}", 4 * each.rows * each.features)
+            for each in trainer.instant(text).cached}
+    end = 0
+    for training, fracs in ((fill, frac), (learn, foretold(learn, dict(trainer.learnt)))):
+        behind = layout.copy()
+        behind.offsets.update(trainer.places[tuple(first)])
+        program = lower(training.operations, fracs, behind, config)
+        end = max(end, behind.end + 4096 + len(program.code))
+    return layout, set(layout.offsets) - matrices, 1 << end.bit_length()

@@ -1,0 +1,190 @@
+"""Fine-tunes step by step: in the bit-exact integers of the machine, or on the machine itself in simulated RTL."""
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gradloom.rtl.models.lora import Adapter
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.language.exponents import HEADROOM
+from gradloom.rtl.plan.language.operations import SPARE, Loss, Pack
+from gradloom.rtl.plan.language.traffic import base_bytes, words_made
+
+from ..reference.stored import unpacked_words
+from ..run.counted import MismatchError
+from .step import Frozen, Kept, StepMachine, Training, largest
+
+__all__ = ["StepResult", "Trainer", "as_far_as_formats", "execute", "follow", "foretold"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """``loss`` in nats a token, before the update; ``saturated`` of the ``words`` that the step made; ``cycles`` of the
+    machine, of the reference none; ``base_bytes``: read of frozen matrices; ``values``: every tensor's words. Of
+    several texts before one update: mean, sums, and the last one's."""
+
+    loss: float
+    saturated: int
+    words: int
+    cycles: int | None
+    base_bytes: int
+    values: Mapping[str, np.ndarray]
+    frac: Mapping[str, int]
+
+
+def as_far_as_formats(step: Callable[[int], StepResult], steps: int,
+                      progress: Callable[[int, int, str], None]) -> tuple[list[StepResult], str | None]:
+    """Results of as many of ``steps`` as values that grow leave the formats room for, and why no more, if not all.
+
+    What the first step refuses is refused: it is the request's fault, and nothing was learnt.
+    """
+    found: list[StepResult] = []
+    for number in range(steps):
+        progress(number, steps, "fine-tuning")
+        try:
+            found.append(step(number))
+        except MismatchError:
+            raise
+        except ValueError as error:
+            if not found:
+                raise
+            return found, str(error)
+    return found, None
+
+
+def foretold(training: Training, reached: dict[str, float],
+             tell: Callable[[str], None] | None = None) -> dict[str, int]:
+    """A step's fraction bits, from what tensors reached before; what is not known of them comes from a step in floating
+    point."""
+    if not reached or not all(reached.values()):
+        if tell is not None:
+            tell("a step in floating point")
+        for name, most in largest(training.exact()).items():
+            reached[name] = reached.get(name, 0.0) or most
+    return training.fracs(reached, headroom=HEADROOM)
+
+
+def execute(training: Training, frac: Mapping[str, int], machine: StepMachine | None,
+            tell: Callable[[str], None] | None = None, places: Mapping[str, int] | None = None,
+            ) -> tuple[StepResult, dict[str, float]]:
+    """A step by the reference or on a machine, and what its tensors reached. ``places``: see :class:`StepMachine`."""
+    if machine is None:
+        made = training.integers(frac, tell)
+        values, loss, saturated, cycles = made.values, made.mean_loss, made.saturated, None
+        most = {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
+    else:
+        run = machine.run(training, frac, places)
+        values, loss, saturated, cycles = run.values, run.loss, run.counters.saturated, run.counters.cycles
+        most = run.hidden | {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
+    reached = {name: words * 2.0**-frac[name] for name, words in most.items() if name in frac}
+    return StepResult(loss=loss, saturated=saturated, cycles=cycles, values=values, frac=frac,
+                      words=words_made(training.operations),
+                      base_bytes=base_bytes(training.operations)), reached
+
+
+def follow(reached: dict[str, float], now: Mapping[str, float]) -> None:
+    """What tensors reached in the steps before counts half as much with each."""
+    for name, before in reached.items():
+        reached[name] = max(now[name], before / 2) if name in now else before
+
+
+@dataclass
+class Trainer:
+    """Adapters that learn; what must outlive a step.
+
+    A tensor's fraction bits come from what it reached in the steps before, half as much with each step, and
+    :data:`~gradloom.rtl.plan.language.exponents.HEADROOM` bits to spare; in the first step, and where it was all zeros,
+    from a step in floating point.
+
+    Parameters
+    ----------
+    frozen : Frozen
+    adapters : mapping
+        By linear; changed in place of their arrays, which become float64 so that a word of 32 bits fits.
+    layers : sequence of int
+    rule : SGD's rate, or AdamW
+    machine : StepMachine, optional
+        Where steps run; without, by the reference.
+    texts : int
+        Whose gradients an update is made of.
+    wide : bool, optional
+        Adapters and moments are stored between steps as codes of 8 bits, or, False, of 4; None: as words.
+    """
+
+    frozen: Frozen
+    adapters: dict[str, Adapter]
+    layers: Sequence[int]
+    rule: float | AdamW
+    machine: StepMachine | None = None
+    texts: int = 1
+    number: int = 0
+    reached: dict[str, float] = field(default_factory=dict)
+    moments: dict[str, np.ndarray] = field(default_factory=dict)
+    #: Of the texts since the last update: how many, and sums of their gradients.
+    taken: int = 0
+    sums: dict[str, tuple[np.ndarray, int]] = field(default_factory=dict)
+    wide: bool | None = None
+    packed: dict[str, Kept] = field(default_factory=dict)
+
+    def update(self, texts: Sequence[Sequence[int]], tell: Callable[[str], None] | None = None) -> StepResult:
+        """One update from :attr:`texts` texts."""
+        if len(texts) != self.texts:
+            raise ValueError(f"texts={len(texts)}: an update is made of {self.texts}")
+        found = [self.step(tokens, tell) for tokens in texts]
+        cycles = [each.cycles for each in found if each.cycles is not None]
+        return replace(found[-1], loss=sum(each.loss for each in found) / len(found),
+                       saturated=sum(each.saturated for each in found), words=sum(each.words for each in found),
+                       cycles=sum(cycles) if cycles else None,
+                       base_bytes=sum(each.base_bytes for each in found))
+
+    def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:
+        """One text, and an update if it is the last of :attr:`texts`."""
+        training, frac = self.prepared(tokens, tell)
+        made, reached = execute(training, frac, self.machine, tell)
+        values = made.values
+        follow(self.reached, reached)
+        self.taken = (self.taken + 1) % self.texts
+        if training.rule is None:
+            self.sums = {name: (values[name], frac[name]) for name in values if name.endswith((".sa", ".sb"))}
+        else:
+            self.number, self.sums = self.number + 1, {}
+            if self.wide is not None:
+                self._keep(training, values, frac)
+            else:
+                self._learn(values, frac)
+        return made
+
+    def prepared(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None,
+                 ) -> tuple[Training, dict[str, int]]:
+        """The next step on a text, and its fraction bits."""
+        rule = self.rule if self.taken == self.texts - 1 else None
+        training = Training(self.frozen, tokens, self.adapters, self.layers, rule=rule, number=self.number + 1,
+                            moments=self.moments, texts=self.texts, sums=self.sums, wide=self.wide,
+                            packed=self.packed)
+        return training, foretold(training, self.reached, tell)
+
+    def _learn(self, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
+        """Takes new words of the adapters."""
+        for name, held in self.adapters.items():
+            a, b = (values[f"{name}.{which}"] * 2.0**-(frac[f"{name}.{which}"] + SPARE) for which in "ab")
+            self.adapters[name] = replace(held, a=a, b=b.T / held.scale)
+            for which in ("ma", "mb"):
+                if f"{name}.{which}" in values:
+                    self.moments[f"{name}.{which}"] = values[f"{name}.{which}"]
+
+    def _keep(self, training: Training, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
+        """Takes what was stored; adapters are what it stands for."""
+        words = {}
+        for operation in training.operations:
+            if isinstance(operation, Pack):
+                for each in operation.tensors():
+                    own = 0 if each.moments else frac[each.name] + SPARE
+                    self.packed[each.packed] = Kept(values[each.packed], own)
+                    if not each.moments:
+                        words[each.name] = unpacked_words(each, values[each.packed])[0]
+        self._learn(words, frac)
+
+    def loss(self, tokens: Sequence[int]) -> float:
+        """Nats a token, in floating point."""
+        training = Training(self.frozen, tokens, self.adapters, self.layers)
+        return training.exact(until=Loss).mean_loss

@@ -1,0 +1,48 @@
+"""A small machine for quantised linear layers, built once and driven by the host's own driver."""
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from gradloom.rtl.config import LinearConfig
+from gradloom.sim.workloads.linear import Layer, LinearMachine
+
+#: Builds in seconds, with every engine there is.
+SMALL = LinearConfig(edge=16, columns=4, outputs=2, dots=1, rank=4, tokens=8, depth=128, lane_depth=64, groups=4,
+                     features=256, head=16, packing=1)
+
+
+def make_layer(outputs, inputs, tokens, rank, *, edge=SMALL.edge, seed=0):
+    """Random codes, scales of one sign as those of weights are, gradients far smaller than activations."""
+    rng = np.random.default_rng(seed)
+    blocks = outputs * inputs // edge
+    return Layer(
+        codes=rng.integers(0, 16, (outputs, inputs)), scale_codes=rng.integers(0, 256, (outputs, inputs // edge)),
+        absmax2=rng.uniform(0.02, 0.05, -(-blocks // 256)).astype(np.float32), offset=np.float32(0.08),
+        a=rng.normal(0, inputs ** -0.5, (rank, inputs)), b=rng.normal(0, 0.02, (outputs, rank)),
+        x=rng.normal(0, 3, (tokens, inputs)), dy=rng.normal(0, 1e-4, (tokens, outputs)))
+
+
+@pytest.fixture(scope="session")
+def machine():
+    machine = LinearMachine(SMALL)
+    yield machine
+    machine.close()
+
+
+def refusal(engine, opcode, args):
+    """The error that an engine reports of a command; None if it reports none in 100 cycles."""
+    seen = []
+
+    async def bench(ctx):
+        ctx.set(engine.engine.command.payload.opcode, int(opcode))
+        ctx.set(engine.engine.command.payload.args, args)
+        ctx.set(engine.engine.command.valid, 1)
+        await ctx.tick().until(engine.engine.command.ready)
+        ctx.set(engine.engine.command.valid, 0)
+        seen.extend(await ctx.tick().sample(engine.engine.error.code).until(engine.engine.error.valid))
+
+    sim = Simulator(engine)
+    sim.add_clock(1e-6)
+    sim.add_testbench(bench)
+    sim.run_until(1e-4)
+    return seen[0] if seen else None

@@ -1,0 +1,167 @@
+"""Products that begin before all of their operands are on chip, and those that do not."""
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradloom.firmware.host import ProgramError
+from gradloom.rtl.engines.linear.parts import LinearOperands
+from gradloom.rtl.machines.language import OPERAND_ARG, Destination, Source
+from gradloom.rtl.plan.language.inputs import Inputs
+from gradloom.rtl.plan.language.side import append, load, store
+from gradloom.rtl.plan.program.assembler import Assembler, pack
+from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.sim.workloads.linear import choose_exponents, mathematics, reference_step
+
+from .conftest import SMALL, make_layer
+from .test_linear_perf import LATENCIES, agree
+
+RATE = 0.3
+BEAT = SMALL.beat_bits // 8
+
+
+def _order(draw, steps, tiles):
+    """Loads of tiles, between them those of operands, each with the number of the tile that needs it first: at random,
+    but none so late that tiles keep it back, of which there is room for two."""
+    made, steps = [], list(steps)
+    for number, tile in enumerate(tiles):
+        while steps and (draw.random() < 0.3 or steps[0][0] <= number - 2):
+            made.append(steps.pop(0)[1])
+        made.append(tile)
+    return made + [step for _, step in steps]
+
+
+def commands(job, draw, *, early, base, slot=0):
+    """A product by hand; its operands are from word ``base`` on, if ``early`` over the end of their memory."""
+    words, flag = job.operands.beats // 8, {"early": 1} if early else {}
+    pieces, start = [], 0
+    while start < words:
+        size = min(draw.randint(1, words), words - start, SMALL.depth - (base + start) % SMALL.depth)
+        pieces.append((start // job.tokens, load(
+            job.operands.offset + start * 8 * BEAT, 8 * size, Destination.OPERANDS,
+            pack(OPERAND_ARG, {"word": (base + start) % SMALL.depth, **flag}))))
+        start += size
+    before = [load(each.offset, each.beats, Destination.LANES, each.argument) for each in job.lanes]
+    if not early:
+        before += [step for _, step in pieces]
+    if before:
+        before[-1] = replace(before[-1], post=(0,))
+    program = Assembler()
+    append(program, before)
+    program.add(Engine.ARRAY, 0, LinearOperands, wait=(0,) if before else (), phase=2 + job.backward, inner=job.inner,
+                outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward, slot=slot, x_base=base,
+                b_base=job.inner * job.rank, **job.shifts, **flag)
+    append(program, [store(job.result.offset, job.result.beats, Source.OUTPUTS)])
+    if job.tables:
+        append(program, [load(job.tables.offset, job.tables.beats, Destination.TABLES, job.tables.argument)])
+    tiles = [load(tile.offset, tile.beats, Destination.TILES, tile.argument) for tile in job.tiles]
+    append(program, _order(draw, pieces if early else [], tiles))
+    program.add(Engine.CONTROL, ControlOpcode.FENCE)
+    return program.instructions
+
+
+def plans(machine, shapes, seed, backward):
+    """Jobs of random layers in memory, and what each makes."""
+    found, start = [], 1 << 18
+    for number, shape in enumerate(shapes):
+        layer = make_layer(*shape, seed=seed + number)
+        exponents = choose_exponents(layer, mathematics(layer, RATE))
+        plan = machine.plan(layer, exponents, start)
+        start = plan.place.end
+        made = reference_step(layer, exponents, RATE).tensors["dx" if backward else "y"]
+        found.append((plan, plan.job(backward=backward), made))
+    return found
+
+
+def program(work, draw, early):
+    made = Assembler()
+    for number, (_, job, _) in enumerate(work):
+        room = SMALL.depth - job.operands.beats // 8
+        is_early = early(number)
+        base = draw.randint(max(room - 8, 0), SMALL.depth - 1) if is_early else draw.randint(0, room)
+        append(made, commands(job, draw, early=is_early, base=base))
+    return made
+
+
+SHAPES = [(48, 64, 8, 4), (32, 112, 7, 4), (16, 16, 1, 2), (64, 128, 8, 2), (80, 48, 3, 4), (16, 96, 8, 4)]
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("seed, stall, latency", [(0, 0, 40), (1, 40, 3), (2, 128, 40), (3, 200, 1), (4, 90, 120)])
+def test_late_operands_change_no_word(machine, seed, stall, latency, backward):
+    """Each product's operands lie over those of the one before, and come as late as they may; every third waits for
+    all of them."""
+    draw = random.Random(seed)
+    work = plans(machine, SHAPES, seed, backward)
+    made = program(work, draw, lambda number: number % 3 != 2)
+    made.add(Engine.CONTROL, ControlOpcode.END)
+    for name, value in (("stall", stall), ("read_latency", latency), ("seed", seed)):
+        machine.device.set(name, value)
+    try:
+        machine.host.store(0, made.code)
+        machine.host.run(0, len(made), timeout=60)
+    finally:
+        machine.device.set("stall", 0)
+        machine.device.set("read_latency", 40)
+    for plan, _, expected in work:
+        np.testing.assert_array_equal(machine.results(plan, RATE)["dx" if backward else "y"], expected)
+
+
+@pytest.mark.parametrize("latency", LATENCIES, ids=str)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_forecast_of_late_operands_is_exact(machine, seed, latency):
+    draw = random.Random(seed)
+    work = plans(machine, SHAPES, seed, bool(seed % 2))
+    agree(machine, program(work, draw, lambda number: draw.random() < 0.8), latency)
+
+
+@pytest.mark.parametrize("operands", [
+    {"x_base": SMALL.depth}, {"inner": SMALL.depth // SMALL.tokens + 1}, {"inner": 255, "tokens": 1}], ids=str)
+def test_an_early_product_that_memory_cannot_hold_is_refused(machine, operands):
+    made = Assembler()
+    made.add(Engine.ARRAY, 0, LinearOperands,
+             **{"inner": 2, "outer": 1, "tokens": SMALL.tokens, "early": 1} | operands)
+    made.add(Engine.CONTROL, ControlOpcode.END)
+    machine.host.store(0, made.code)
+    with pytest.raises(ProgramError, match="BAD_OPERAND"):
+        machine.host.run(0, len(made), timeout=20)
+
+
+def test_words_that_nothing_took_are_forgotten_with_the_program_that_failed(machine):
+    """Else a product of the next program would begin before its operands."""
+    broken = Assembler()
+    append(broken, [load(0, 8 * SMALL.tokens, Destination.OPERANDS, pack(OPERAND_ARG, {"early": 1})),
+                    load(0, 1, Destination.LANES, 1 << 31)])
+    broken.add(Engine.CONTROL, ControlOpcode.END)
+    machine.host.store(0, broken.code)
+    with pytest.raises(ProgramError, match="BAD_OPERAND"):
+        machine.host.run(0, len(broken), timeout=20)
+    machine.host.reset()
+    test_late_operands_change_no_word(machine, 5, 100, 40, False)
+
+
+@pytest.mark.parametrize("step", [8, 40, 1 << 20])
+def test_inputs_overwrite_only_those_of_products_that_are_done(machine, step):
+    draw = random.Random(step)
+    shapes = [(16 * draw.randint(1, 8), 16 * draw.randint(1, 8), draw.randint(1, 8), 2 * draw.randint(0, 2) or 4)
+              for _ in range(12)]
+    jobs = [job for _, job, _ in plans(machine, shapes, 0, False)]
+    inputs = Inputs(jobs, SMALL)
+    memories = {Destination.OPERANDS: [-1] * SMALL.depth, Destination.LANES: [-1] * SMALL.lane_depth}
+    freed = 0
+    for index, job in enumerate(jobs):
+        counts = dict.fromkeys(memories, 0)
+        for each in inputs.loads(index, step):
+            assert freed <= max(freed, each.freed) <= index
+            freed = max(freed, each.freed)
+            destination = each.step.operands["dest"]
+            first = each.step.operands["arg"] & 0xFFFF
+            place = memories[destination]
+            for word in range(first, first + each.size):
+                assert place[word] < freed, "this word is still in use"
+                place[word] = index
+            counts[destination] += each.size
+            assert each.words == counts[Destination.OPERANDS] and each.size * 8 <= max(step, 8)
+        assert counts == {Destination.OPERANDS: job.inner * job.tokens,
+                          Destination.LANES: (job.inner + job.outer) * job.rank}

@@ -1,0 +1,238 @@
+"""The shell with engines that only take time, and a scratchpad that LOAD fills and STORE empties."""
+
+import functools
+
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from gradloom.rtl.emit import verilog as emit
+from gradloom.rtl.shell.bus.axi import AXI4Signature, AXILiteSignature
+from gradloom.rtl.shell.registers.errors import Error
+from gradloom.rtl.shell.shell import Shell
+from gradloom.rtl.shell.signature import EngineSignature, LoadBeat, StoreRequest, Trace
+from gradloom.sim.run import runner
+
+TIME, HANG, BAD = 0, 1, 2
+WORDS = 1024
+
+
+class Timer(wiring.Component):
+    """Opcode 0 takes ``args`` cycles, 1 takes for ever, 2 has a bad operand."""
+
+    def __init__(self):
+        super().__init__({"port": In(EngineSignature())})
+
+    def elaborate(self, platform):
+        m = Module()
+        left = Signal(32)
+        command = self.port.command
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += command.ready.eq(1)
+                m.d.sync += left.eq(command.payload.args[:32])
+                with m.If(command.valid):
+                    with m.Switch(command.payload.opcode):
+                        with m.Case(TIME):
+                            m.next = "RUN"
+                        with m.Case(HANG):
+                            m.next = "HANG"
+                        with m.Case(BAD):
+                            m.next = "BAD"
+                        with m.Default():
+                            m.next = "UNKNOWN"
+            with m.State("RUN"):
+                m.d.sync += left.eq(left - 1)
+                with m.If(left <= 1):
+                    m.d.comb += self.port.done.eq(1)
+                    m.next = "IDLE"
+            with m.State("HANG"):
+                pass
+            with m.State("BAD"):
+                m.d.comb += [self.port.error.valid.eq(1), self.port.error.code.eq(Error.BAD_OPERAND)]
+            with m.State("UNKNOWN"):
+                m.d.comb += [self.port.error.valid.eq(1), self.port.error.code.eq(Error.UNKNOWN_OPCODE)]
+        return m
+
+
+class Pad(wiring.Component):
+    """LOAD writes the word ``arg + index``; STORE reads ``arg`` onwards, a beat each ``source + 1``."""
+
+    def __init__(self, data_bits):
+        self.data_bits = data_bits
+        super().__init__(
+            {
+                "i": In(stream.Signature(LoadBeat(data_bits))),
+                "i_request": In(stream.Signature(StoreRequest)),
+                "o": Out(stream.Signature(data_bits)),
+                "order": Out(1),
+                "slow": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=self.data_bits, depth=WORDS, init=[])
+        wr, rd = memory.write_port(), memory.read_port(domain="comb")
+        lfsr = Signal(16, init=0xACE1)
+        m.d.sync += lfsr.eq(Cat(lfsr[15] ^ lfsr[13] ^ lfsr[12] ^ lfsr[10], lfsr))
+        i = self.i
+        m.d.comb += [
+            i.ready.eq(~self.slow | lfsr[0]),
+            wr.addr.eq(i.payload.arg + i.payload.index),
+            wr.data.eq(i.payload.data),
+            wr.en.eq(i.valid & i.ready),
+        ]
+        # first, index and last must agree.
+        expect, inside = Signal(24), Signal()
+        with m.If(i.valid & i.ready):
+            m.d.sync += [expect.eq(Mux(i.payload.last, 0, expect + 1)), inside.eq(~i.payload.last)]
+            with m.If((i.payload.index != expect) | (i.payload.first != ~inside)):
+                m.d.sync += self.order.eq(1)
+
+        left, address, pace, wait = Signal(24), Signal(32), Signal(8), Signal(8)
+        m.d.comb += [
+            self.i_request.ready.eq(left == 0),
+            rd.addr.eq(address),
+            self.o.payload.eq(rd.data),
+            self.o.valid.eq((left != 0) & (wait == 0)),
+        ]
+        with m.If(self.i_request.valid & self.i_request.ready):
+            m.d.sync += [
+                left.eq(self.i_request.payload.beats),
+                address.eq(self.i_request.payload.arg),
+                pace.eq(self.i_request.payload.source),
+                wait.eq(self.i_request.payload.source),
+            ]
+        with m.If(wait != 0):
+            m.d.sync += wait.eq(wait - 1)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += [left.eq(left - 1), address.eq(address + 1), wait.eq(pace)]
+        return m
+
+
+class Bench(wiring.Component):
+    def __init__(self, *, data_bits=128, **kwargs):
+        self.shell = Shell(rows=25, panels=4, rank=4, classes=16, data_bits=data_bits, requests=1, **kwargs)
+        super().__init__(
+            {
+                "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
+                "m_axi": Out(AXI4Signature(addr_bits=64, data_bits=data_bits, id_bits=1)),
+                "irq": Out(1),
+                "trace": Out(Trace),
+                "order": Out(1),
+                "slow": In(1),
+                "aborting": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.shell = shell = self.shell
+        connect(m, flipped(self.s_axi), shell.s_axi)
+        connect(m, shell.m_axi, flipped(self.m_axi))
+        for name in ("array", "head", "encode"):
+            timer = Timer()
+            m.submodules[name] = ResetInserter(shell.abort)(timer)
+            connect(m, getattr(shell, name), timer.port)
+        pad = Pad(shell.data_bits)
+        m.submodules.pad = ResetInserter(shell.abort)(pad)
+        connect(m, shell.o_load, pad.i)
+        connect(m, shell.o_request, pad.i_request)
+        connect(m, pad.o, shell.i_store)
+        # Health: a value saturates in each cycle in which a command ends.
+        m.d.comb += [
+            shell.health.saturated.eq(shell.trace.done[3]),
+            shell.health.underflowed.eq(3 * shell.trace.done[3]),
+            shell.health.norm.eq(shell.trace.done[3] << 40),
+        ]
+        m.d.comb += [
+            self.irq.eq(shell.irq),
+            self.trace.eq(shell.trace),
+            self.order.eq(pad.order),
+            pad.slow.eq(self.slow),
+            self.aborting.eq(shell.abort),
+        ]
+        return m
+
+
+def wrapper(signature, data_bits):
+    """SystemVerilog around the bench: ``use_memory`` connects its bus to ``axi_memory``, not to the ports."""
+    lines, ports, memory = [], [], []
+    for name, member in signature.members.items():
+        width = member.shape if isinstance(member.shape, int) else len(member.shape)
+        span = f"[{width - 1}:0] " if width > 1 else ""
+        known = name[2:] not in ("lock", "cache", "prot", "qos")
+        if member.flow is Out:
+            gate = {"arvalid", "awvalid", "wvalid", "bready", "rready"}
+            lines.append(f"    wire {span}bus_{name};")
+            ports.append(f"    output wire {span}m_axi_{name}")
+            lines.append(f"    assign m_axi_{name} = bus_{name}{' & ~use_memory' if name in gate else ''};")
+            if known:
+                memory.append(f".{name}(bus_{name}{' & use_memory' if name in gate else ''})")
+        else:
+            lines.append(f"    wire {span}bus_{name}, mem_{name};")
+            ports.append(f"    input wire {span}m_axi_{name}")
+            lines.append(f"    assign bus_{name} = use_memory ? mem_{name} : m_axi_{name};")
+            memory.append(f".{name}(mem_{name})")
+    lite = AXILiteSignature(addr_bits=12, data_bits=32)
+    inner = [f".m_axi_{name}(bus_{name})" for name in signature.members]
+    for name, member in lite.members.items():
+        width = member.shape
+        span = f"[{width - 1}:0] " if width > 1 else ""
+        ports.append(f"    {'input' if member.flow is Out else 'output'} wire {span}s_axi_{name}")
+        inner.append(f".s_axi_{name}(s_axi_{name})")
+    side = [
+        "read_latency",
+        "write_latency",
+        "stall",
+        "seed",
+        "fail_enable",
+        "fail_address",
+        "fail_resp",
+        "host_word",
+        "host_we",
+        "host_wdata",
+        "host_rdata",
+        "protocol_error",
+    ]
+    return "\n".join(
+        [
+            "module shell_bench (",
+            # While `keep` the memory does not see resets, and answers what was asked before one.
+            "    input wire clk, input wire rst, input wire keep, input wire use_memory, input wire slow,",
+            "    output wire irq, output wire [11:0] events, output wire order, output wire aborting,",
+            "    input wire [15:0] read_latency, input wire [15:0] write_latency, input wire [7:0] stall,",
+            "    input wire [31:0] seed, input wire fail_enable,",
+            "    input wire [63:0] fail_address, input wire [1:0] fail_resp,",
+            "    input wire [31:0] host_word, input wire host_we,",
+            f"    input wire [{data_bits - 1}:0] host_wdata,",
+            f"    output wire [{data_bits - 1}:0] host_rdata, output wire protocol_error,",
+            ",\n".join(ports),
+            ");",
+            *lines,
+            f"    axi_memory #(.DATA_BITS({data_bits}), .BYTES(1 << 18), .BASE(64'h1_0000_0000)) memory (",
+            "        .clk(clk), .rst(rst & ~keep),",
+            "        " + ", ".join([f".{s}({s})" for s in side] + memory) + ");",
+            "    bench dut (.clk(clk), .rst(rst), .irq(irq), .trace(events), .order(order), .slow(slow),",
+            "        .aborting(aborting),",
+            "        " + ", ".join(inner) + ");",
+            "endmodule",
+            "",
+        ]
+    )
+
+
+@functools.cache
+def built(data_bits=128, simulator="verilator"):
+    """Folder of the simulation."""
+    from pathlib import Path
+
+    bench = Bench(data_bits=data_bits)
+    emission = emit.convert(bench, name="bench")
+    memory = Path(runner.__file__).parents[1] / "bench" / "axi_memory.sv"
+    sources = {f"{name}.v": text for name, text in emission.files.items()}
+    sources["axi_memory.sv"] = memory.read_text()
+    sources["shell_bench.sv"] = wrapper(bench.m_axi.signature, data_bits)
+    return runner.build(sources, top="shell_bench", simulator=simulator, optimize=0)

@@ -1,0 +1,102 @@
+"""A whole training step in RTL equals the reference, word for word; its cycles are those of the forecast."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.shell.signature import Engine
+from gradloom.sim.run.counted import PACED, MismatchError, check_language
+from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.workloads.step import largest
+from gradloom.sim.workloads.trainer import as_far_as_formats
+
+from .conftest import CONFIG, MODEL
+
+
+def compared(training, machine):
+    frac = training.fracs(largest(training.exact()), headroom=1)
+    reference, run = training.integers(frac), machine.run(training, frac)
+    for name, words in run.values.items():
+        np.testing.assert_array_equal(words, reference.values[name], err_msg=name)
+    assert reference.saturated == 0
+    check_language(run.counters, run.instructions, beat_bytes=CONFIG.beat_bits // 8, saturated=reference.saturated)
+    return reference, run
+
+
+@pytest.mark.parametrize("stall", [0, 25])
+@pytest.mark.parametrize("rule", [AdamW(lr=1e-2), 0.05], ids=["adamw", "sgd"])
+def test_a_step_of_a_whole_model(training, machine, rule, stall):
+    machine.device.set("stall", stall)
+    try:
+        reference, run = compared(training(rule=rule), machine)
+    finally:
+        machine.device.set("stall", 0)
+    assert run.loss == reference.mean_loss > 1
+    # Two layers, four kinds of h and gradients, twelve adapter tensors and the moments, logits.
+    assert {"0.p", "1.ds", "2.dlogits", "0.dx", "model.layers.1.mlp.down_proj.a"} < set(run.values)
+
+
+def test_a_second_step_goes_on_with_moments(training, machine):
+    first, _ = compared(training(rule=AdamW(lr=1e-2)), machine)
+    moments = {name: words for name, words in first.values.items() if name.endswith((".ma", ".mb"))}
+    compared(training(rule=AdamW(lr=1e-2), moments=moments, number=2), machine)
+
+
+@pytest.mark.parametrize("count", [2, 16])
+def test_a_block_alone_of_few_and_of_most_tokens(training, machine, count):
+    random = np.random.default_rng(count)
+    shape = count, MODEL.hidden
+    inputs = {"x": random.normal(0, 1, shape), "gradient": random.normal(0, 1e-2, shape)}
+    _, run = compared(training([0], tokens=tuple(range(count)), head=False, inputs=inputs), machine)
+    assert run.loss == 0
+
+
+def test_a_counter_that_is_wrong_ends_a_run(training, machine, monkeypatch):
+    """Each that a program explains; of clipped words the reference tells."""
+    random = np.random.default_rng(3)
+    inputs = {"x": random.normal(0, 1, (2, MODEL.hidden)), "gradient": random.normal(0, 1e-2, (2, MODEL.hidden))}
+    step = training([0], tokens=(0, 1), head=False, inputs=inputs)
+    frac = step.fracs(largest(step.exact()), headroom=1)
+    right = machine.run(step, frac)
+    names = set(right.counters.as_dict()) - set(PACED)
+    assert {"commands_done", "read_beats", "write_beats", "saturated", "underflowed", "gradient_norm"} < names
+    for name in names:
+        held = getattr(right.counters, name)
+        wrong = replace(right.counters, **{name: held + 1})
+        match = f"the counter {name} is {held + 1}, not {held}"
+        with pytest.raises(MismatchError, match=match):
+            check_language(wrong, right.instructions, beat_bytes=CONFIG.beat_bits // 8,
+                           saturated=right.counters.saturated)
+        if name != "saturated":
+            monkeypatch.setattr(machine.host, "run", lambda *_, wrong=wrong, **__: wrong)
+            with pytest.raises(MismatchError, match=match):
+                machine.run(step, frac)
+
+
+def test_a_mismatch_is_no_end_of_the_formats():
+    def step(number):
+        if number:
+            raise MismatchError("RTL and program differ")
+        return number
+
+    with pytest.raises(MismatchError):
+        as_far_as_formats(step, 2, lambda *_: None)
+
+
+@pytest.mark.parametrize("latency", [1, 40])
+def test_the_forecast_of_a_step(training, machine, latency):
+    machine.device.set("read_latency", latency)
+    try:
+        _, run = compared(training(), machine)
+    finally:
+        machine.device.set("read_latency", 1)
+    told = forecast_linear(run.instructions, config=CONFIG, read_latency=latency)
+    assert told.total == pytest.approx(run.counters.cycles, rel=0.01)
+
+
+def test_work_is_woven(training, machine):
+    """Between two tile loads of a product are loads of other work."""
+    _, run = compared(training(), machine)
+    order = [step.operands["dest"] for step in run.instructions if step.engine == Engine.LOAD]
+    assert any(1 in order[:n] and 1 in order[n:] and order[n] >= 4 for n in range(len(order)))
