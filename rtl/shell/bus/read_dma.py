@@ -1,5 +1,7 @@
 """LOAD: reads memory in bursts; the sequencer's program fetch shares its port."""
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -21,6 +23,12 @@ FetchRequest = data.StructLayout({"offset": 32, "beats": 5})
 def FetchBeat(data_bits=128):
     """A beat of the program and how the bus answered."""
     return data.StructLayout({"data": data_bits, "resp": 2})
+
+
+#: A burst in flight: whether it is the program's, whether it ends its command, and its first byte in the window.
+_BURST = data.StructLayout({"fetch": 1, "last": 1, "offset": 32})
+#: Where a command's beats go.
+_CONTEXT = data.StructLayout({"dest": 8, "arg": 32})
 
 
 class ReadDMA(wiring.Component):
@@ -100,50 +108,45 @@ class ReadDMA(wiring.Component):
         """Cycles from start to done of a lone command; ``latency`` from address to first datum."""
         return 5 + latency + beats
 
+    @property
+    def _shift(self):
+        """Bits of an address that count bytes in a beat."""
+        return exact_log2(self.data_bits // 8)
+
     def elaborate(self, platform):
         m = Module()
-        axi, port = self.axi, self.port
-        shift = exact_log2(self.data_bits // 8)
-
-        burst = data.StructLayout({"fetch": 1, "last": 1, "offset": 32})
-        context = data.StructLayout({"dest": 8, "arg": 32})
         queue = ShortQueue if 2 <= self.outstanding <= 16 else SyncFIFOBuffered
-        m.submodules.bursts = bursts = queue(width=burst.size, depth=self.outstanding)
-        m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFOBuffered(width=context.size, depth=4))
+        m.submodules.bursts = bursts = queue(width=_BURST.size, depth=self.outstanding)
+        m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFOBuffered(width=_CONTEXT.size, depth=4))
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
+        failed = Signal()
 
-        # Address side. The command waits in registers while the check runs, then goes out in bursts.
+        command = self._take_commands(m, bursts, contexts, check)
+        self._issue_bursts(m, bursts, command)
+        head, head_valid, take = self._receive(m, bursts)
+        beat = self._hand_on(m, bursts, contexts, failed, head, head_valid, take)
+        refused_beat = self._finish_commands(m, contexts, beat.index)
+        self._report(m, bursts, contexts, failed, command, beat, refused_beat)
+        return m
+
+    def _take_commands(self, m, bursts, contexts, check):
+        """Takes a command into registers, checks it, and asks for its bursts one by one unless it is refused."""
+        axi, port = self.axi, self.port
         args = data.View(LoadOperands, port.command.payload.args)
         offset = Signal(32)
         beats = Signal(24)
         known = Signal()
-        failed = Signal()
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
-        # Of the next burst; a cycle behind ``offset`` and ``beats``.
-        length = Signal(5)
-        final = Signal()
-        room = Signal(5)
-        for register, value in zip(
-            (length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)
-        ):
-            m.d.sync += register.eq(value)
+        length, final, room = self._measure(m, offset, beats)
 
         free = Signal()  # the address register can take another burst
         issue = Signal()  # ... and a burst of LOAD's goes there
         m.d.comb += free.eq((~axi.arvalid | axi.arready) & bursts.w_rdy & ~self.abort)
         m.d.comb += self.i_fetch.ready.eq(free)
-        context_i = data.View(context, contexts.w_data)
-        held = Signal(context)
+        context_i = data.View(_CONTEXT, contexts.w_data)
+        held = Signal(_CONTEXT)
         m.d.comb += context_i.eq(held)
-        code = Signal(8)
-        with m.If(~known):
-            m.d.comb += code.eq(Error.UNKNOWN_OPCODE)
-        with m.Elif(check.empty):
-            m.d.comb += code.eq(Error.LOAD_LENGTH)
-        with m.Elif(check.misaligned):
-            m.d.comb += code.eq(Error.LOAD_ALIGNMENT)
-        with m.Else():
-            m.d.comb += code.eq(Error.LOAD_WINDOW)
+        code = self._verdict(m, check, known)
         refused = Signal(8)
 
         with m.FSM() as fsm:
@@ -187,14 +190,44 @@ class ReadDMA(wiring.Component):
                 with m.If(self.abort):
                     m.next = "IDLE"
 
-        where = Mux(self.i_fetch.valid, self.i_fetch.payload.offset, offset)
-        burst_i = data.View(burst, bursts.w_data)
+        return SimpleNamespace(
+            fsm=fsm, offset=offset, length=length, final=final, free=free, issue=issue, refused=refused)
+
+    def _measure(self, m, offset, beats):
+        """What :func:`burst_beats` says of the next burst, a cycle behind ``offset`` and ``beats``."""
+        length = Signal(5)
+        final = Signal()
+        room = Signal(5)
+        for register, value in zip(
+            (length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)
+        ):
+            m.d.sync += register.eq(value)
+        return length, final, room
+
+    def _verdict(self, m, check, known):
+        """The code of the error, if the command in the registers is refused."""
+        code = Signal(8)
+        with m.If(~known):
+            m.d.comb += code.eq(Error.UNKNOWN_OPCODE)
+        with m.Elif(check.empty):
+            m.d.comb += code.eq(Error.LOAD_LENGTH)
+        with m.Elif(check.misaligned):
+            m.d.comb += code.eq(Error.LOAD_ALIGNMENT)
+        with m.Else():
+            m.d.comb += code.eq(Error.LOAD_WINDOW)
+        return code
+
+    def _issue_bursts(self, m, bursts, command):
+        """Puts a burst, the program's first, into the address register and into the queue of those in flight."""
+        axi, length = self.axi, command.length
+        where = Mux(self.i_fetch.valid, self.i_fetch.payload.offset, command.offset)
+        burst_i = data.View(_BURST, bursts.w_data)
         m.d.comb += [
-            bursts.w_en.eq(free & (self.i_fetch.valid | issue)),
+            bursts.w_en.eq(command.free & (self.i_fetch.valid | command.issue)),
             burst_i.fetch.eq(self.i_fetch.valid),
-            burst_i.last.eq(final),
+            burst_i.last.eq(command.final),
             burst_i.offset.eq(where),
-            axi.arsize.eq(shift),
+            axi.arsize.eq(self._shift),
             axi.arburst.eq(Burst.INCR),
             # Modifiable and bufferable, unprivileged data: what a PS port and a MIG expect.
             axi.arcache.eq(0b0011),
@@ -209,7 +242,9 @@ class ReadDMA(wiring.Component):
                 axi.arlen.eq(Mux(self.i_fetch.valid, self.i_fetch.payload.beats, length) - 1),
             ]
 
-        # Data side: a skid buffer, so that rready is a register.
+    def _receive(self, m, bursts):
+        """Takes beats into a skid buffer, so that rready is a register; gives the oldest, its valid and its take."""
+        axi = self.axi
         beat = data.StructLayout({"data": self.data_bits, "resp": 2, "last": 1})
         head = Signal(beat)
         skid = Signal(beat)
@@ -231,9 +266,13 @@ class ReadDMA(wiring.Component):
         with m.Elif(comes & ~skid_valid):
             m.d.sync += [skid.as_value().eq(come), skid_valid.eq(1)]
         m.d.sync += self.beat.eq(comes & axi.rready)
+        return head, head_valid, take
 
-        burst_o = data.View(burst, bursts.r_data)
-        context_o = data.View(context, contexts.r_data)
+    def _hand_on(self, m, bursts, contexts, failed, head, head_valid, take):
+        """Sends the oldest beat to ``o`` or ``o_fetch``, and takes it when it has left or nobody asks for it."""
+        axi = self.axi
+        burst_o = data.View(_BURST, bursts.r_data)
+        context_o = data.View(_CONTEXT, contexts.r_data)
         index = Signal(24)
         mine = Signal()
         in_burst = Signal(4)
@@ -259,7 +298,11 @@ class ReadDMA(wiring.Component):
         ]
         with m.If(take):
             m.d.sync += in_burst.eq(Mux(head.last, 0, in_burst + 1))
+        return SimpleNamespace(index=index, in_burst=in_burst, mine=mine, bad=bad, resp=head.resp)
 
+    def _finish_commands(self, m, contexts, index):
+        """Counts a command's beats as they leave, and reports ``done`` with the last; gives whether one is refused."""
+        port = self.port
         m.d.sync += port.done.eq(0)
         refused_beat = Signal()
         m.d.comb += refused_beat.eq(self.o.valid & self.o.ready & self.refuse)
@@ -268,22 +311,25 @@ class ReadDMA(wiring.Component):
             with m.If(self.o.payload.last):
                 m.d.comb += contexts.r_en.eq(1)
                 m.d.sync += [port.done.eq(~self.refuse), index.eq(0)]
+        return refused_beat
 
-        # The first error sticks until the sequencer aborts.
+    def _report(self, m, bursts, contexts, failed, command, beat, refused_beat):
+        """Registers the first error, which sticks until the sequencer aborts."""
+        port, shift, index = self.port, self._shift, beat.index
+        burst_o = data.View(_BURST, bursts.r_data)
         low = Signal(4)
-        m.d.comb += low.eq(burst_o.offset[shift : shift + 4] + in_burst)
+        m.d.comb += low.eq(burst_o.offset[shift : shift + 4] + beat.in_burst)
         # Code and place follow what is there until something fails, so that what says so need not reach all of them.
         turned_down = Signal()
-        m.d.comb += turned_down.eq(fsm.ongoing("REFUSE") & ~contexts.r_rdy)
+        m.d.comb += turned_down.eq(command.fsm.ongoing("REFUSE") & ~contexts.r_rdy)
         with m.If(~failed):
             m.d.sync += [
-                port.error.code.eq(Mux(turned_down, refused, Mux(
-                    bad, Mux(head.resp[0], Error.READ_DECERR, Error.READ_SLVERR), Error.BAD_OPERAND))),
-                self.error_offset.eq(Mux(turned_down, offset, Cat(Const(0, shift), low, burst_o.offset[shift + 4:]))),
+                port.error.code.eq(Mux(turned_down, command.refused, Mux(
+                    beat.bad, Mux(beat.resp[0], Error.READ_DECERR, Error.READ_SLVERR), Error.BAD_OPERAND))),
+                self.error_offset.eq(Mux(
+                    turned_down, command.offset, Cat(Const(0, shift), low, burst_o.offset[shift + 4:]))),
             ]
-            with m.If((mine & bad) | refused_beat | turned_down):
+            with m.If((beat.mine & beat.bad) | refused_beat | turned_down):
                 m.d.sync += [failed.eq(1), port.error.valid.eq(1)]
         with m.If(self.abort):
             m.d.sync += [failed.eq(0), port.error.valid.eq(0), port.done.eq(0), index.eq(0)]
-
-        return m
