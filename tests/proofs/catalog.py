@@ -160,7 +160,7 @@ for _preset, _config, _bits in ((_KV260, _IMAGES, _IMAGES.axi_bits), (_ULX3S, _D
                       "index.eq(0)]", "m.d.sync += [failed.eq(0), port.done.eq(0), index.eq(0)]", **_widths)),
         Proof(name=f"store-returns-{_preset}", rule="after any error back to idle", preset=_preset, method="induction",
               depth=5, found_within=30,
-              **_pair(axi.store_returns, WriteDMA, "                more.eq(0),\n", "", **_widths)),
+              **_pair(axi.store_returns, WriteDMA, "                buffer.more.eq(0),\n", "", **_widths)),
         Proof(name=f"store-answers-{_preset}", rule="AXI4 manager: every burst is answered, idle means idle",
               preset=_preset, method="induction", depth=4, found_within=30,
               **_pair(axi.write_protocol, WriteDMA, "lengths.w_data.eq(length - 1)", "lengths.w_data.eq(length)",

@@ -1,5 +1,7 @@
 """STORE: writes memory in bursts."""
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -12,6 +14,11 @@ from .axi import BURST_BEATS, AXI4WriteSignature, Burst, check_data_bits
 from .window import WindowCheck, absolute, advance, burst_beats
 
 __all__ = ["WriteDMA"]
+
+#: Beats in the buffer: a burst that leaves and one that comes.
+_DEPTH = 2 * BURST_BEATS
+#: A burst that awaits its response: whether it ends its command, and its first byte in the window.
+_BURST = data.StructLayout({"last": 1, "offset": 32})
 
 
 class WriteDMA(wiring.Component):
@@ -94,27 +101,29 @@ class WriteDMA(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        axi, port = self.axi, self.port
-        shift = exact_log2(self.data_bits // 8)
-        depth = 2 * BURST_BEATS
-
-        burst = data.StructLayout({"last": 1, "offset": 32})
         m.submodules.beats = fifo = ResetInserter(self.abort & self.idle)(
-            SyncFIFO(width=self.data_bits, depth=depth)
+            SyncFIFO(width=self.data_bits, depth=_DEPTH)
         )
-        m.submodules.bursts = bursts = SyncFIFO(width=burst.size, depth=self.outstanding)  # await a response
+        m.submodules.bursts = bursts = SyncFIFO(width=_BURST.size, depth=self.outstanding)  # await a response
         m.submodules.lengths = lengths = SyncFIFO(width=4, depth=4)  # await their data
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
 
-        args = data.View(StoreOperands, port.command.payload.args)
+        command = self._command(m, check)
+        code = self._verdict(m, check, command.known)
+        buffer = self._collect(m, fifo, command.length)
+        fsm, refused = self._run_commands(m, bursts, lengths, check, command, code, buffer)
+        self._issue_bursts(m, fifo, bursts, lengths, command, buffer)
+        self._send(m, fifo, bursts, lengths)
+        self._report(m, bursts, fsm, refused, command.offset, buffer)
+        return m
+
+    def _command(self, m, check):
+        """Holds a command in registers and, a cycle later, what :func:`burst_beats` says of its next burst."""
+        args = data.View(StoreOperands, self.port.command.payload.args)
         offset = Signal(32)
         beats = Signal(24)
-        pull = Signal(24)  # beats of this command that are still to come
         known = Signal()
-        failed = Signal()
-        refused = Signal(8)
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
-        # Of the next burst; a cycle behind ``offset`` and ``beats``.
         length = Signal(5)
         final = Signal()
         room = Signal(5)
@@ -122,7 +131,11 @@ class WriteDMA(wiring.Component):
             (length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)
         ):
             m.d.sync += register.eq(value)
+        return SimpleNamespace(
+            args=args, offset=offset, beats=beats, known=known, length=length, final=final, room=room)
 
+    def _verdict(self, m, check, known):
+        """The code of the error, if the command in the registers is refused."""
         code = Signal(8)
         with m.If(~known):
             m.d.comb += code.eq(Error.UNKNOWN_OPCODE)
@@ -134,15 +147,18 @@ class WriteDMA(wiring.Component):
             m.d.comb += code.eq(Error.STORE_WINDOW)
         with m.Else():
             m.d.comb += code.eq(Error.BAD_OPERAND)
+        return code
 
-        # Beats that are in the buffer and in no burst yet.
-        loose = Signal(range(depth + 1))
+    def _collect(self, m, fifo, length):
+        """Takes the beats that the command asks for, and counts those that are in the buffer and in no burst yet."""
+        loose = Signal(range(_DEPTH + 1))
         issue = Signal()
         come = Signal()
         m.d.comb += come.eq(self.i.valid & self.i.ready)
         m.d.sync += loose.eq(loose + come - Mux(issue, length, 0))
 
         ask = self.o_request
+        pull = Signal(24)  # beats of this command that are still to come
         more = Signal()  # ``pull`` is not 0
         # What comes in the first cycle of ``abort`` is dropped with the buffer: the source need not see it.
         m.d.comb += self.i.ready.eq(~fifo.level[-1] & more & ~ask.valid)
@@ -150,6 +166,13 @@ class WriteDMA(wiring.Component):
             m.d.sync += ask.valid.eq(0)
         with m.If(come):
             m.d.sync += [pull.eq(pull - 1), more.eq(pull != 1)]
+        return SimpleNamespace(loose=loose, issue=issue, come=come, pull=pull, more=more)
+
+    def _run_commands(self, m, bursts, lengths, check, command, code, buffer):
+        """Takes and judges a command, asks its source for beats, and issues a burst whenever all its beats are here."""
+        axi, port, ask = self.axi, self.port, self.o_request
+        args, offset, beats, known, length = command.args, command.offset, command.beats, command.known, command.length
+        refused = Signal(8)
         with m.FSM() as fsm:
             with m.State("IDLE"):
                 m.d.comb += port.command.ready.eq(~self.abort)
@@ -172,20 +195,20 @@ class WriteDMA(wiring.Component):
                 with m.Elif(~known | self.refuse | check.empty | check.misaligned | check.outside):
                     m.next = "REFUSE"
                 with m.Else():
-                    m.d.sync += [ask.valid.eq(1), pull.eq(ask.payload.beats), more.eq(1)]
+                    m.d.sync += [ask.valid.eq(1), buffer.pull.eq(ask.payload.beats), buffer.more.eq(1)]
                     m.next = "BURST"
             with m.State("BURST"):
-                m.d.comb += issue.eq(
+                m.d.comb += buffer.issue.eq(
                     (~axi.awvalid | axi.awready)
                     & bursts.w_rdy
                     & lengths.w_rdy
-                    & (loose >= length)
+                    & (buffer.loose >= length)
                     & ~self.abort
                 )
-                with m.If(issue):
+                with m.If(buffer.issue):
                     m.next = "MEASURE"
-                    m.d.sync += [beats.eq(beats - room), offset.eq(advance(offset, data_bits=self.data_bits))]
-                    with m.If(final):
+                    m.d.sync += [beats.eq(beats - command.room), offset.eq(advance(offset, data_bits=self.data_bits))]
+                    with m.If(command.final):
                         m.next = "IDLE"
                 with m.If(self.abort):
                     m.next = "IDLE"
@@ -197,17 +220,21 @@ class WriteDMA(wiring.Component):
                 # Errors are reported in order: everything before has to be done first.
                 with m.If(self.abort):
                     m.next = "IDLE"
+        return fsm, refused
 
-        burst_i = data.View(burst, bursts.w_data)
+    def _issue_bursts(self, m, fifo, bursts, lengths, command, buffer):
+        """Puts a burst into the address register and into the queues of those that await data and a response."""
+        axi, offset, length, issue = self.axi, command.offset, command.length, buffer.issue
+        burst_i = data.View(_BURST, bursts.w_data)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),
-            fifo.w_en.eq(come),
+            fifo.w_en.eq(buffer.come),
             bursts.w_en.eq(issue),
-            burst_i.last.eq(final),
+            burst_i.last.eq(command.final),
             burst_i.offset.eq(offset),
             lengths.w_en.eq(issue),
             lengths.w_data.eq(length - 1),
-            axi.awsize.eq(shift),
+            axi.awsize.eq(exact_log2(self.data_bits // 8)),
             axi.awburst.eq(Burst.INCR),
             axi.awcache.eq(0b0011),
             axi.awprot.eq(0),
@@ -222,7 +249,9 @@ class WriteDMA(wiring.Component):
                 axi.awlen.eq(length - 1),
             ]
 
-        # Data of the bursts that were issued, in order.
+    def _send(self, m, fifo, bursts, lengths):
+        """Sends the data of the bursts that were issued, in order."""
+        axi = self.axi
         sent = Signal(4)
         ending = Signal()
         move = Signal()
@@ -244,8 +273,11 @@ class WriteDMA(wiring.Component):
             ]
         m.d.sync += self.beat.eq(axi.wvalid & axi.wready)
 
-        # Responses.
-        burst_o = data.View(burst, bursts.r_data)
+    def _report(self, m, bursts, fsm, refused, offset, buffer):
+        """Takes responses, reports ``done`` with a command's last, and registers the first error until the abort."""
+        axi, port, ask = self.axi, self.port, self.o_request
+        failed = Signal()
+        burst_o = data.View(_BURST, bursts.r_data)
         m.d.comb += [axi.bready.eq(1), bursts.r_en.eq(axi.bvalid)]
         m.d.sync += port.done.eq(0)
         # One that nobody waits for belongs to a burst from before a reset.
@@ -271,9 +303,7 @@ class WriteDMA(wiring.Component):
                 failed.eq(0),
                 port.error.valid.eq(0),
                 port.done.eq(0),
-                loose.eq(0),
-                more.eq(0),
+                buffer.loose.eq(0),
+                buffer.more.eq(0),
                 ask.valid.eq(0),
             ]
-
-        return m
