@@ -15,8 +15,8 @@ from ..engines.linear.weights import TABLE_ARG, TILE_ARG
 from ..engines.operands import OperandQueue
 from ..engines.update.engine import UpdateEngine
 from ..engines.vector.engine import VectorEngine
-from ..formats.fixed import saturate_hdl
 from ..formats.linear import ACTIVATION, LEVEL, MASTER, WEIGHT, half_up_hdl
+from ..formats.rounding import saturate_hdl
 from ..formats.vector import TERM
 from ..hierarchy import place
 from ..shell.signature import EngineSignature, Health, LoadBeat, StoreRequest

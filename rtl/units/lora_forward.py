@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..config import ACTIVATION, DECODED, PARAMETER
-from ..formats.fixed import round_shift_hdl, saturate_hdl
+from ..formats.rounding import round_shift_hdl, saturate_hdl
 from ..hierarchy import place
 from ..stream.delay import delay
 from ..systolic.pe import ACCUMULATE, HOLD, PE, RESTART, Precision

@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from gradloom.rtl.config import ACTIVATION, PROBABILITY
-from gradloom.rtl.formats.fixed import round_shift_hdl
 from gradloom.rtl.formats.interpolation import Interpolation
+from gradloom.rtl.formats.rounding import round_shift_hdl
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 from gradloom.rtl.stream.interpolator import Interpolator

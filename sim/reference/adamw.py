@@ -15,8 +15,8 @@ from gradloom.rtl.formats.adamw import (
     ROOT,
     SQRT,
 )
-from gradloom.rtl.formats.fixed import saturate
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER, half_up
+from gradloom.rtl.formats.rounding import saturate
 
 __all__ = ["adamw"]
 

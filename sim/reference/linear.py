@@ -6,7 +6,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradloom.rtl.formats.blocks import GROUP
 from gradloom.rtl.formats.codebook import NF4, Codebook
-from gradloom.rtl.formats.fixed import saturate
 from gradloom.rtl.formats.linear import (
     ACTIVATION,
     DOT_GUARD,
@@ -19,6 +18,7 @@ from gradloom.rtl.formats.linear import (
     level_table,
     map_table,
 )
+from gradloom.rtl.formats.rounding import saturate
 
 from .exact import matmul
 

@@ -3,8 +3,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradloom.rtl.formats.fixed import round_shift
 from gradloom.rtl.formats.interpolation import Interpolation
+from gradloom.rtl.formats.rounding import round_shift
 
 __all__ = ["CrossEntropy", "softmax_cross_entropy", "probability_bound", "loss_bound"]
 

@@ -1,7 +1,8 @@
 """Integer reference of what a network needs between its matrices; equals the RTL word for word."""
 import numpy as np
 
-from gradloom.rtl.formats.fixed import Fixed, round_shift, saturate
+from gradloom.rtl.formats.fixed import Fixed
+from gradloom.rtl.formats.rounding import round_shift, saturate
 
 __all__ = ["ACTIVATION", "SUM_BITS", "windows", "matmul_exact", "post_process", "conv_layer", "dense_layer"]
 

@@ -2,7 +2,8 @@
 import numpy as np
 
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4, Codebook
-from gradloom.rtl.formats.fixed import Fixed, round_shift
+from gradloom.rtl.formats.fixed import Fixed
+from gradloom.rtl.formats.rounding import round_shift
 
 __all__ = ["ACTIVATION", "DECODED", "SCALE", "encode_fixed", "decode_fixed", "decode_codes", "scaled_levels",
            "encode_int8", "decode_int8"]

@@ -6,7 +6,8 @@ import numpy as np
 
 from gradloom.rtl.config import ACTIVATION, DECODED, PARAMETER, SCALES_PER_BEAT
 from gradloom.rtl.formats.blocks import pack_nibbles
-from gradloom.rtl.formats.fixed import Fixed, round_shift, saturate
+from gradloom.rtl.formats.fixed import Fixed
+from gradloom.rtl.formats.rounding import round_shift, saturate
 from gradloom.rtl.plan.images.lowering import BLOCK, Lowered
 from gradloom.rtl.plan.images.program import Settings, Step, kept_samples, plan_steps
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradloom.rtl.formats.fixed import Fixed, saturate
+from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.formats.linear import ACTIVATION, half_up
+from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.vector import (
     FACTOR_FRAC,
     GATE_FRAC,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradloom.rtl.formats.fixed import saturate
 from gradloom.rtl.formats.linear import half_up
+from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.vector import (
     EXP2,
     EXPONENT_FRAC,

@@ -10,8 +10,8 @@ import numpy as np
 from gradloom.firmware.host import Accelerator, Counters
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.formats.blocks import dequantize_scales
-from gradloom.rtl.formats.fixed import saturate
 from gradloom.rtl.formats.linear import MASTER, WEIGHT
+from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
 from gradloom.rtl.formats.weight_stream import BOOKS, pack_stream

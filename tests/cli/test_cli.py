@@ -333,3 +333,15 @@ def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path,
     monkeypatch.setattr(cli, "working", working)
     code, _, err = run(*verb)
     assert code == 2 and "entered: " in err
+
+
+def test_help_imports_nothing_heavy():
+    """It is what users wait for first."""
+    heavy = ("numpy", "amaranth", "matplotlib", "scipy", "onnx")
+    done = subprocess.run([sys.executable, "-c", "import sys; sys.argv = ['gradloom', '--help']\n"
+                           "from gradloom.__main__ import main\n"
+                           "try:\n    main()\nexcept SystemExit:\n    pass\n"
+                           f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"],
+                          capture_output=True, text=True, check=True)
+    assert "Usage: gradloom" in done.stdout
+    assert done.stderr.splitlines()[-1] == "[]"

@@ -5,7 +5,7 @@ from amaranth.utils import ceil_log2
 
 from gradloom.rtl.config import ACTIVATION
 from gradloom.rtl.engines.head.engine import Head, HeadOperands
-from gradloom.rtl.formats.fixed import round_shift_hdl
+from gradloom.rtl.formats.rounding import round_shift_hdl
 from gradloom.rtl.units.softmax import _CLAMP, _EXP2, _FRAC, _LN2, _LOG2, _LOG2E, SoftmaxCrossEntropy
 
 from .claim import Claim

@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...config import DECODED, PARAMETER
-from ...formats.fixed import Fixed, round_shift_hdl, saturate_hdl
+from ...formats.fixed import Fixed
+from ...formats.rounding import round_shift_hdl, saturate_hdl
 from ...hierarchy import place
 from ...stream.delay import delay
 from ...systolic.slices import Add

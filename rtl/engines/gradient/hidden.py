@@ -4,8 +4,8 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...formats.fixed import saturate_hdl
 from ...formats.linear import ACTIVATION, MASTER, WEIGHT, half_up_hdl
+from ...formats.rounding import saturate_hdl
 from ...hierarchy import place
 from ...stream.delay import delay
 from ..beats import BeatQueue

@@ -8,9 +8,9 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from ...config import LinearConfig
-from ...formats.fixed import saturate_hdl
 from ...formats.linear import ACTIVATION, MASTER, WEIGHT
 from ...formats.packed import BLOCKS
+from ...formats.rounding import saturate_hdl
 from ...hierarchy import place
 from ...shell.signature import EngineSignature
 from ...stream.delay import delay, registered

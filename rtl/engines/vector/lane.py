@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.fixed import saturate_hdl
 from ...formats.linear import WEIGHT
+from ...formats.rounding import saturate_hdl
 from ...formats.vector import (
     EXP2,
     EXPONENT_FRAC,

@@ -6,8 +6,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ...formats.fixed import saturate_hdl
 from ...formats.linear import WEIGHT
+from ...formats.rounding import saturate_hdl
 from ...formats.vector import (
     EXPONENT_FRAC,
     FINE,
