@@ -1,5 +1,6 @@
 """Convolution front end: pixels in, kernel windows out."""
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
@@ -186,17 +187,25 @@ class WindowGenerator(wiring.Component):
         # Preparing the next configuration takes longer than the shortest runs.
         return max(self.steps(run) + 2, 5)
 
-    def elaborate(self, platform):
-        m = Module()
-        k = self.max_kernel
-        row_bits = (self.max_height + k).bit_length() + 1
-        col_bits = (self.max_width + k).bit_length() + 1
+    @property
+    def _row_bits(self):
+        """Bits of a counter of rows that may end below zero."""
+        return (self.max_height + self.max_kernel).bit_length() + 1
 
-        # Everything that follows from a configuration, one small sum a cycle, while the run before it is
-        # still busy. What a counter starts from is kept as "count minus one", so that it ends at zero, or
-        # signed, so that its range ends with its sign.
-        asked = Signal(self.config_layout)
-        derived_layout = data.StructLayout({
+    @property
+    def _col_bits(self):
+        """Bits of a counter of columns that may end below zero."""
+        return (self.max_width + self.max_kernel).bit_length() + 1
+
+    @property
+    def _derived_layout(self):
+        """What follows from a configuration.
+
+        What a counter starts from is kept as "count minus one", so that it ends at zero, or signed, so that its range
+        ends with its sign.
+        """
+        k, row_bits, col_bits = self.max_kernel, self._row_bits, self._col_bits
+        return data.StructLayout({
             "height": row_bits, "width": col_bits,         # minus one
             "rows": row_bits, "cols": col_bits,            # minus one
             "pitch": col_bits, "grid": row_bits,           # minus one
@@ -206,11 +215,50 @@ class WindowGenerator(wiring.Component):
             "channels": range(self.max_channels), "stride_h": range(self.max_stride + 1),
             "stride_w": range(self.max_stride + 1),
         })
-        ready = Signal(derived_layout)
-        bottom = Signal(unsigned(row_bits))     # first row below the input, seen from the first window
-        right = Signal(unsigned(col_bits))
-        prepared = Signal()
+
+    @property
+    def _tags_layout(self):
+        """What travels with a step to the window that it completes."""
+        k = self.max_kernel
+        return data.StructLayout({
+            "emit": 1, "first": 1, "last": 1, "first_channel": 1, "last_channel": 1, "end": 1,
+            "rows": k, "cols": k,
+        })
+
+    def elaborate(self, platform):
+        m = Module()
         take = Signal()
+        ready, prepared = self._prepare(m, take)
+        run = Signal(self._derived_layout)
+        go = Signal()
+        step = Signal()
+        active = Signal()
+        o_valid = Signal()
+        m.d.comb += go.eq(~o_valid | self.o.ready)
+
+        at = SimpleNamespace()      # where the run is, by the names of the counters
+        self._count_pixels(m, at, go, active, step)
+        self._count_windows(m, at, run)
+        self._control(m, at, ready, prepared, take, run, go, active, step)
+        with m.If(step):
+            m.d.sync += [at.i_done.eq(at.i_done | at.i_last), at.o_done.eq(at.o_done | at.o_last)]
+            self._next_pixel(m, at, run)
+            self._next_window(m, at, run)
+
+        pixel, addr1, tags, valid1 = self._tag(m, at, run, go, step)
+        column = self._delay_line(m, at, run, go, step, pixel, addr1, valid1)
+        taps, valid2 = self._shift(m, go, column, tags, valid1)
+        self._mask(m, go, taps, tags[1], valid2, o_valid)
+        return m
+
+    def _prepare(self, m, take):
+        """Works out what follows from a configuration, one small sum a cycle, while the run before it is busy."""
+        k = self.max_kernel
+        asked = Signal(self.config_layout)
+        ready = Signal(self._derived_layout)
+        bottom = Signal(unsigned(self._row_bits))     # first row below the input, seen from the first window
+        right = Signal(unsigned(self._col_bits))
+        prepared = Signal()
 
         with m.FSM(name="prepare"):
             with m.State("EMPTY"):
@@ -255,64 +303,69 @@ class WindowGenerator(wiring.Component):
                 m.d.comb += prepared.eq(1)
                 with m.If(take):
                     m.next = "EMPTY"
+        return ready, prepared
 
-        run = Signal(derived_layout)
-        go = Signal()
-        step = Signal()
-        active = Signal()
-        o_valid = Signal()
-        m.d.comb += go.eq(~o_valid | self.o.ready)
-
-        # Pixels: where the next one goes in the delay line.
-        i_col = Signal(col_bits)
-        i_width = Signal(signed(col_bits))
-        i_row = Signal(row_bits)
-        i_height = Signal(signed(row_bits))
-        i_channel = Signal(range(self.max_channels))
-        i_done = Signal()
-        needed = Signal()
-        i_last = Signal()
+    def _count_pixels(self, m, at, go, active, step):
+        """Counts where the next pixel goes in the delay line, and steps when it is there or none is needed."""
+        row_bits, col_bits = self._row_bits, self._col_bits
+        at.i_col = Signal(col_bits)
+        at.i_width = Signal(signed(col_bits))
+        at.i_row = Signal(row_bits)
+        at.i_height = Signal(signed(row_bits))
+        at.i_channel = Signal(range(self.max_channels))
+        at.i_done = Signal()
+        at.needed = Signal()
+        at.i_last = Signal()
         m.d.comb += [
-            needed.eq(~i_width[-1] & ~i_height[-1] & ~i_done),
-            i_last.eq(needed & ~i_width.any() & ~i_height.any() & ~i_channel.any()),
-            step.eq(active & go & (self.i.valid | ~needed)),
-            self.i.ready.eq(active & go & needed),
+            at.needed.eq(~at.i_width[-1] & ~at.i_height[-1] & ~at.i_done),
+            at.i_last.eq(at.needed & ~at.i_width.any() & ~at.i_height.any() & ~at.i_channel.any()),
+            step.eq(active & go & (self.i.valid | ~at.needed)),
+            self.i.ready.eq(active & go & at.needed),
         ]
 
-        # Windows: the position of the one that this step completes.
-        warm = Signal(range(k))
-        live = Signal()
-        o_col = Signal(col_bits)
-        o_cols = Signal(signed(col_bits))
-        o_row = Signal(row_bits)
-        o_rows = Signal(signed(row_bits))
-        skip_w = Signal(range(self.max_stride))
-        skip_h = Signal(range(self.max_stride))
-        o_channel = Signal(range(self.max_channels))
-        o_done = Signal()
-        row_mask = Signal(k)
-        col_mask = Signal(k)
-        row_ahead = Signal(signed(row_bits))
-        col_ahead = Signal(signed(col_bits))
-        first = Signal()
-        first_channel = Signal()
-        emit = Signal()
-        last = Signal()
-        o_last = Signal()
+    def _count_windows(self, m, at, run):
+        """Counts the position of the window that this step completes, and says whether it is emitted."""
+        k, row_bits, col_bits = self.max_kernel, self._row_bits, self._col_bits
+        at.warm = Signal(range(k))
+        at.live = Signal()
+        at.o_col = Signal(col_bits)
+        at.o_cols = Signal(signed(col_bits))
+        at.o_row = Signal(row_bits)
+        at.o_rows = Signal(signed(row_bits))
+        at.skip_w = Signal(range(self.max_stride))
+        at.skip_h = Signal(range(self.max_stride))
+        at.o_channel = Signal(range(self.max_channels))
+        at.o_done = Signal()
+        at.row_mask = Signal(k)
+        at.col_mask = Signal(k)
+        at.row_ahead = Signal(signed(row_bits))
+        at.col_ahead = Signal(signed(col_bits))
+        at.first = Signal()
+        at.first_channel = Signal()
+        at.emit = Signal()
+        at.last = Signal()
+        at.o_last = Signal()
         m.d.comb += [
-            emit.eq(live & ~warm.any() & ~o_done & ~o_cols[-1] & ~o_rows[-1] & ~skip_w.any() & ~skip_h.any()),
-            last.eq((o_cols.as_unsigned() < run.stride_w) & (o_rows.as_unsigned() < run.stride_h)),
-            o_last.eq(emit & last & ~o_channel.any()),
+            at.emit.eq(at.live & ~at.warm.any() & ~at.o_done & ~at.o_cols[-1] & ~at.o_rows[-1]
+                       & ~at.skip_w.any() & ~at.skip_h.any()),
+            at.last.eq((at.o_cols.as_unsigned() < run.stride_w) & (at.o_rows.as_unsigned() < run.stride_h)),
+            at.o_last.eq(at.emit & at.last & ~at.o_channel.any()),
         ]
 
-        def start_row():
-            return [o_col.eq(run.pitch), o_cols.eq(run.cols), skip_w.eq(0), col_mask.eq(run.col_mask),
-                    col_ahead.eq(run.col_ahead)]
+    @staticmethod
+    def _start_row(at, run):
+        """Statements that put the counters at the start of a row of windows."""
+        return [at.o_col.eq(run.pitch), at.o_cols.eq(run.cols), at.skip_w.eq(0), at.col_mask.eq(run.col_mask),
+                at.col_ahead.eq(run.col_ahead)]
 
-        def start_channel():
-            return [o_rows.eq(run.rows), skip_h.eq(0), row_mask.eq(run.row_mask), row_ahead.eq(run.row_ahead),
-                    first.eq(1)]
+    @staticmethod
+    def _start_channel(at, run):
+        """Statements that put the counters at the first row of a channel."""
+        return [at.o_rows.eq(run.rows), at.skip_h.eq(0), at.row_mask.eq(run.row_mask), at.row_ahead.eq(run.row_ahead),
+                at.first.eq(1)]
 
+    def _control(self, m, at, ready, prepared, take, run, go, active, step):
+        """Takes a prepared run, sets the counters to its start, and is active until both its sides are done."""
         with m.FSM(name="run"):
             with m.State("IDLE"):
                 # Only as the pipeline moves: its first stage still uses the kernel's height.
@@ -322,65 +375,58 @@ class WindowGenerator(wiring.Component):
                     m.next = "ARM"
             with m.State("ARM"):
                 m.d.sync += [
-                    i_col.eq(run.pitch), i_width.eq(run.width), i_row.eq(run.grid), i_height.eq(run.height),
-                    i_channel.eq(run.channels), i_done.eq(0),
-                    warm.eq(run.warm), start_row(), start_channel(),
-                    live.eq(~run.lead.any()), o_row.eq(Mux(run.lead.any(), run.lead - 1, run.grid)),
-                    o_channel.eq(run.channels), first_channel.eq(1), o_done.eq(0),
+                    at.i_col.eq(run.pitch), at.i_width.eq(run.width), at.i_row.eq(run.grid), at.i_height.eq(run.height),
+                    at.i_channel.eq(run.channels), at.i_done.eq(0),
+                    at.warm.eq(run.warm), self._start_row(at, run), self._start_channel(at, run),
+                    at.live.eq(~run.lead.any()), at.o_row.eq(Mux(run.lead.any(), run.lead - 1, run.grid)),
+                    at.o_channel.eq(run.channels), at.first_channel.eq(1), at.o_done.eq(0),
                 ]
                 m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += active.eq(1)
-                with m.If(step & (i_done | i_last) & (o_done | o_last)):
+                with m.If(step & (at.i_done | at.i_last) & (at.o_done | at.o_last)):
                     m.next = "IDLE"
 
-        with m.If(step):
-            m.d.sync += [i_done.eq(i_done | i_last), o_done.eq(o_done | o_last)]
-            with m.If(i_col.any()):
-                m.d.sync += [i_col.eq(i_col - 1), i_width.eq(i_width - 1)]
+    def _next_pixel(self, m, at, run):
+        """Moves the counters of pixels by a step."""
+        with m.If(at.i_col.any()):
+            m.d.sync += [at.i_col.eq(at.i_col - 1), at.i_width.eq(at.i_width - 1)]
+        with m.Else():
+            m.d.sync += [at.i_col.eq(run.pitch), at.i_width.eq(run.width)]
+            with m.If(at.i_row.any()):
+                m.d.sync += [at.i_row.eq(at.i_row - 1), at.i_height.eq(at.i_height - 1)]
             with m.Else():
-                m.d.sync += [i_col.eq(run.pitch), i_width.eq(run.width)]
-                with m.If(i_row.any()):
-                    m.d.sync += [i_row.eq(i_row - 1), i_height.eq(i_height - 1)]
-                with m.Else():
-                    m.d.sync += [i_row.eq(run.grid), i_height.eq(run.height), i_channel.eq(i_channel - 1)]
+                m.d.sync += [at.i_row.eq(run.grid), at.i_height.eq(run.height), at.i_channel.eq(at.i_channel - 1)]
 
-            with m.If(warm.any()):
-                m.d.sync += warm.eq(warm - 1)
+    def _next_window(self, m, at, run):
+        """Moves the counters of windows by a step."""
+        with m.If(at.warm.any()):
+            m.d.sync += at.warm.eq(at.warm - 1)
+        with m.Else():
+            with m.If(at.emit):
+                m.d.sync += at.first.eq(0)
+            with m.If(at.o_col.any()):
+                m.d.sync += [
+                    at.o_col.eq(at.o_col - 1), at.o_cols.eq(at.o_cols - 1), at.col_ahead.eq(at.col_ahead - 1),
+                    at.skip_w.eq(Mux(at.skip_w.any(), at.skip_w - 1, run.stride_w - 1)),
+                    at.col_mask.eq(Cat(at.col_mask[1:], ~at.col_ahead[-1])),
+                ]
             with m.Else():
-                with m.If(emit):
-                    m.d.sync += first.eq(0)
-                with m.If(o_col.any()):
+                m.d.sync += self._start_row(at, run)
+                with m.If(at.o_row.any()):
                     m.d.sync += [
-                        o_col.eq(o_col - 1), o_cols.eq(o_cols - 1), col_ahead.eq(col_ahead - 1),
-                        skip_w.eq(Mux(skip_w.any(), skip_w - 1, run.stride_w - 1)),
-                        col_mask.eq(Cat(col_mask[1:], ~col_ahead[-1])),
+                        at.o_row.eq(at.o_row - 1), at.o_rows.eq(at.o_rows - 1), at.row_ahead.eq(at.row_ahead - 1),
+                        at.skip_h.eq(Mux(at.skip_h.any(), at.skip_h - 1, run.stride_h - 1)),
+                        at.row_mask.eq(Cat(at.row_mask[1:], ~at.row_ahead[-1])),
                     ]
                 with m.Else():
-                    m.d.sync += start_row()
-                    with m.If(o_row.any()):
-                        m.d.sync += [
-                            o_row.eq(o_row - 1), o_rows.eq(o_rows - 1), row_ahead.eq(row_ahead - 1),
-                            skip_h.eq(Mux(skip_h.any(), skip_h - 1, run.stride_h - 1)),
-                            row_mask.eq(Cat(row_mask[1:], ~row_ahead[-1])),
-                        ]
-                    with m.Else():
-                        m.d.sync += [o_row.eq(run.grid), live.eq(1), start_channel()]
-                        with m.If(live):
-                            m.d.sync += [o_channel.eq(o_channel - 1), first_channel.eq(0)]
+                    m.d.sync += [at.o_row.eq(run.grid), at.live.eq(1), self._start_channel(at, run)]
+                    with m.If(at.live):
+                        m.d.sync += [at.o_channel.eq(at.o_channel - 1), at.first_channel.eq(0)]
 
-        # The delay line: a word is the column of the k - 1 rows above; any order of addresses will do.
-        lines = data.ArrayLayout(self.shape, k - 1)
-        m.submodules.lines = memory = Memory(shape=lines, depth=self.max_width, init=[])
-        read = memory.read_port()
-        write = memory.write_port()
-        m.d.comb += [read.addr.eq(i_col), read.en.eq(step)]
-
-        tags_layout = data.StructLayout({
-            "emit": 1, "first": 1, "last": 1, "first_channel": 1, "last_channel": 1, "end": 1,
-            "rows": k, "cols": k,
-        })
-        tags = [Signal(tags_layout, name=f"tags{n}") for n in (1, 2)]
+    def _tag(self, m, at, run, go, step):
+        """Registers the pixel of a step, its address, and what there is to know of the window that it completes."""
+        tags = [Signal(self._tags_layout, name=f"tags{n}") for n in (1, 2)]
         valid1 = Signal()
         pixel = Signal(self.shape, reset_less=True)
         addr1 = Signal(range(self.max_width))
@@ -388,19 +434,34 @@ class WindowGenerator(wiring.Component):
             m.d.sync += valid1.eq(step)
         with m.If(step):
             m.d.sync += [
-                pixel.eq(self.i.payload), addr1.eq(i_col),
-                tags[0].emit.eq(emit), tags[0].first.eq(first), tags[0].last.eq(last),
-                tags[0].first_channel.eq(first_channel), tags[0].last_channel.eq(~o_channel.any()),
-                tags[0].end.eq(o_last),
-                tags[0].rows.eq(row_mask & run.row_used), tags[0].cols.eq(col_mask & run.col_used),
+                pixel.eq(self.i.payload), addr1.eq(at.i_col),
+                tags[0].emit.eq(at.emit), tags[0].first.eq(at.first), tags[0].last.eq(at.last),
+                tags[0].first_channel.eq(at.first_channel), tags[0].last_channel.eq(~at.o_channel.any()),
+                tags[0].end.eq(at.o_last),
+                tags[0].rows.eq(at.row_mask & run.row_used), tags[0].cols.eq(at.col_mask & run.col_used),
             ]
+        return pixel, addr1, tags, valid1
 
+    def _delay_line(self, m, at, run, go, step, pixel, addr1, valid1):
+        """The column of pixels over and with the newest one; what it holds moves up a row as it is written back."""
+        k = self.max_kernel
+        # A word is the column of the k - 1 rows above; any order of addresses will do.
+        lines = data.ArrayLayout(self.shape, k - 1)
+        m.submodules.lines = memory = Memory(shape=lines, depth=self.max_width, init=[])
+        read = memory.read_port()
+        write = memory.write_port()
+        m.d.comb += [read.addr.eq(at.i_col), read.en.eq(step)]
         # The newest pixel enters at the kernel's last row, so that row 0 is on top whatever its height.
         column = [Mux(run.row_used[n + 1], read.data[n], pixel) if n < k - 1 else pixel for n in range(k)]
-        taps = [[Signal(self.shape, name=f"tap{y}_{x}", reset_less=True) for x in range(k)] for y in range(k)]
-        valid2 = Signal()
         m.d.comb += [write.addr.eq(addr1), write.en.eq(valid1 & go)]
         m.d.comb += [write.data[n].eq(column[n + 1]) for n in range(k - 1)]
+        return column
+
+    def _shift(self, m, go, column, tags, valid1):
+        """Shifts a column into the taps, and the tags along with it."""
+        k = self.max_kernel
+        taps = [[Signal(self.shape, name=f"tap{y}_{x}", reset_less=True) for x in range(k)] for y in range(k)]
+        valid2 = Signal()
         with m.If(go):
             m.d.sync += valid2.eq(valid1)
         with m.If(go & valid1):
@@ -408,19 +469,22 @@ class WindowGenerator(wiring.Component):
             for y in range(k):
                 m.d.sync += taps[y][k - 1].eq(column[y])
                 m.d.sync += [taps[y][x].eq(taps[y][x + 1]) for x in range(k - 1)]
+        return taps, valid2
 
+    def _mask(self, m, go, taps, tags, valid2, o_valid):
+        """Puts out the taps, of which those that are no pixels of the window are 0."""
+        k = self.max_kernel
         # Masks go to the reset pins of the output registers: no LUT a bit.
         window = [Signal(self.shape, name=f"window{n}", reset_less=True) for n in range(k * k)]
-        out = Signal(tags_layout)
+        out = Signal(self._tags_layout)
         with m.If(go):
-            m.d.sync += [o_valid.eq(valid2 & tags[1].emit), out.eq(tags[1])]
+            m.d.sync += [o_valid.eq(valid2 & tags.emit), out.eq(tags)]
             for y in range(k):
                 for x in range(k):
-                    m.d.sync += window[y * k + x].eq(Mux(tags[1].rows[y] & tags[1].cols[x], taps[y][x], 0))
+                    m.d.sync += window[y * k + x].eq(Mux(tags.rows[y] & tags.cols[x], taps[y][x], 0))
         m.d.comb += [
             self.o.valid.eq(o_valid),
             *(self.o.payload.p[n].eq(word) for n, word in enumerate(window)),
             *(self.o.payload[name].eq(out[name])
               for name in ("first", "last", "first_channel", "last_channel", "end")),
         ]
-        return m
