@@ -1,4 +1,6 @@
 """The engine ARRAY: systolic array, row feeders, adapter lanes and feet under one command queue."""
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -47,6 +49,23 @@ class ArrayEngine(wiring.Component):
     which goes into the record as it is, and whether ``out_height`` and ``out_width`` with the right product are the
     right ones.
 
+    ::
+
+        commands --> dispatch --+--> ConvolveControl <-- image, feature maps
+                                |           +--> TapEncoder --> taps
+                                +--> DenseControl
+                                +--> PassControl
+                                          | windows, beats, reads
+                                          v
+                         row feeders: codes, scales, dense memory
+                                          | x
+                                          v             sums
+        weights, dh, lanes -- w --> systolic array -----------> adapter lanes, of a gradient
+                                          | sums
+                                          v
+                                        align --+--> Accumulate --> Finish --> feature maps, dense memory
+                                                +--> Hidden --> h
+
     Members
     -------
     engine : see :class:`EngineSignature`.
@@ -85,6 +104,22 @@ class ArrayEngine(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        parts = self._place_parts(m, platform)
+        self.dense_port = parts.finish.dense
+        drained = self._dispatch(m, parts)
+        self._feed_convolution(m, platform, parts)
+        self._feed_rows(m, platform, parts)
+        self._feed_columns(m, platform, parts)
+        self._align(m, parts)
+        accumulate = self._accumulate(m, platform, parts)
+        drain = self._drain(m, parts)
+        hidden = self._hide(m, platform, parts, drain)
+        self._finish(m, parts, drain, hidden, accumulate, drained)
+        self._peek(m)
+        return m
+
+    def _place_parts(self, m, platform):
+        """Places the array, the controls that feed it, and what takes its sums."""
         config = self.config
         rows, rank = config.rows, config.rank
         array = place(m, "array", SystolicArray(
@@ -95,67 +130,43 @@ class ArrayEngine(wiring.Component):
         dense = place(m, "dense", DenseControl(config), platform)
         align = place(m, "align", Align(panels=config.panels, columns=rank, width=config.sum_bits), platform)
         finish = place(m, "finish", Finish(config), platform)
-
-        self.dense_port = finish.dense
-        drained = self._dispatch(m, passes, convolve, dense, finish)
-        self._feed_convolution(m, platform, convolve, finish)
-        self._feed_rows(m, platform, array, passes, convolve, dense)
-        self._feed_columns(m, platform, array, passes, convolve, dense)
-
-        # What leaves the array, and the tokens that say what it is.
-        m.d.comb += [ours.eq(theirs) for ours, theirs in zip(align.p, array.p)]
-        m.d.comb += finish.bias_write.eq(self.biases)
-        accumulate = place(m, "accumulate", Accumulate(config), platform)
-        to_feet = EDGE + array.latency + rank - 1
-        token = Signal(SumsToken(config))
-        m.d.comb += [token.valid.eq(convolve.window.valid), token.first.eq(convolve.sums.first),
-                     token.last.eq(convolve.sums.last), token.position.eq(convolve.sums.position)]
-        m.d.comb += [accumulate.ahead.eq(delay(m, token, to_feet - accumulate.ahead_cycles, reset_less=False)),
-                     *(ours.eq(theirs) for ours, theirs in zip(accumulate.sums, align.o))]
-
-        drain = Signal(DrainToken(config))
-        m.d.comb += [drain.valid.eq(passes.drain.valid | dense.drain), drain.hidden.eq(passes.drain.valid),
-                     drain.tap.eq(passes.drain.tap), drain.samples.eq(passes.drain.samples)]
-        at_edge = delay(m, drain, EDGE, reset_less=False)
-        m.d.comb += array.drain.eq(at_edge.valid)
-        leaving = delay(m, at_edge, array.drain_latency + rank - 2, reset_less=False)
-        out_token = Signal(DrainToken(config))
-        draining = Signal()
-        sample = Signal(range(rows))
-        with m.If(leaving.valid):
-            m.d.sync += [out_token.eq(leaving), draining.eq(1), sample.eq(rows - 1)]
-        with m.Elif(draining):
-            m.d.sync += sample.eq(sample - 1)
-            with m.If(sample == 0):
-                m.d.sync += draining.eq(0)
-
-        hidden = place(m, "hidden", Hidden(config), platform)
-        m.d.comb += [
-            *(ours.eq(theirs) for ours, theirs in zip(hidden.sums, align.o)),
-            hidden.valid.eq(draining & out_token.hidden),
-            hidden.sample.eq(sample),
-            hidden.token.eq(out_token),
-            self.h.eq(hidden.h),
-        ]
-        dense_leaves = draining & ~out_token.hidden
-        m.d.comb += [accumulate.alone.eq(dense_leaves), finish.sums.eq(accumulate.o)]
-        m.d.comb += drained.eq(delay(m, hidden.valid & (sample == 0), hidden.latency + 1, reset_less=False))
-
-        m.d.sync += self.saturated.eq(hidden.saturated + finish.saturated + self.lanes_saturated)
-        self._peek(m)
-        return m
+        return SimpleNamespace(
+            array=array, passes=passes, convolve=convolve, dense=dense, align=align, finish=finish)
 
     # -- commands ------------------------------------------------------------------------------------------------
 
-    def _dispatch(self, m, passes, convolve, dense, finish):
+    def _dispatch(self, m, parts):
         """Checks commands, hands each to its control, and tells when it is done, in order."""
+        ends = self._measure(m)
+        bad_operands = self._judge(m, ends)
+        self.tap_base, self.tap_base_valid, self.tap_base_ready = Signal(16), Signal(), Signal()
+        kinds = SyncFIFOBuffered(width=2, depth=8)
+        m.submodules.kinds = kinds
+
+        # The optimiser's operands hold while gradients are under way.
+        optimiser = Signal(OPTIMIZER_CONFIG)
+        gradients, forwards = Signal(4), Signal(4)
+        gradient_done = Signal()
+        self.optimiser, self.gradient_done = optimiser, gradient_done
+        drained = Signal()
+
+        self._offer(m, ends, parts)
+        choice = self._choose(m, bad_operands, gradients, forwards, parts)
+        self._take(m, ends.looked, choice, kinds, parts)
+        self._count(m, choice.take, gradients, forwards, drained)
+        self._report(m, kinds, drained, parts)
+        return drained
+
+    def _operands(self):
+        """The operands of the command that is offered, as those of a pass, of a convolution and of a dense layer."""
+        args = self.engine.command.p.args
+        return data.View(PassOperands, args), data.View(ConvolveOperands, args), data.View(DenseOperands, args)
+
+    def _measure(self, m):
+        """Looks at a command for two cycles, and registers how far its operands reach."""
         config = self.config
         command = self.engine.command
-        opcode = command.p.opcode
-        to_pass = data.View(PassOperands, command.p.args)
-        to_convolve = data.View(ConvolveOperands, command.p.args)
-        to_dense = data.View(DenseOperands, command.p.args)
-
+        to_pass, to_convolve, to_dense = self._operands()
         # One cycle to check, a second to begin: the sums of a check are registered.
         first_look, looked = Signal(), Signal()
         pass_blocks, lane_end = Signal(11), Signal(18)
@@ -185,57 +196,61 @@ class ArrayEngine(wiring.Component):
         ]
         bank_room = [config.blocks << shift for shift in (1, 0)]
         bank_over = [beyond(bank_end, room) | (bank_odd & (bank_end == room)) for room in bank_room]
+        return SimpleNamespace(
+            looked=looked, pass_blocks=pass_blocks, lane=lane_end, scale=scale_end, bank_over=bank_over,
+            pixels=conv_pixels, positions=conv_positions, spans=spans,
+            dense_from=from_end, dense_target=target_end, dense_weights=weights_end)
+
+    def _judge(self, m, ends):
+        """Registers whether the operands are bad, were they those of a pass, a convolution, a dense layer."""
+        config = self.config
+        to_pass, to_convolve, to_dense = self._operands()
         bad_pass, bad_convolve, bad_dense = Signal(), Signal(), Signal()
         m.d.sync += [
             bad_pass.eq((to_pass.elements == 0) | (to_pass.samples == 0) | (to_pass.samples > config.rows)
-                        | beyond(lane_end, config.adapter_depth) | (to_pass.tap >= config.taps)
-                        | beyond(scale_end, config.blocks) | (to_pass.wide & to_pass.book[0])
-                        | Mux(to_pass.wide, bank_over[1], bank_over[0])),
+                        | beyond(ends.lane, config.adapter_depth) | (to_pass.tap >= config.taps)
+                        | beyond(ends.scale, config.blocks) | (to_pass.wide & to_pass.book[0])
+                        | Mux(to_pass.wide, ends.bank_over[1], ends.bank_over[0])),
             bad_convolve.eq((to_convolve.channels == 0) | (to_convolve.kernel_h > config.kernel)
                             | (to_convolve.kernel_w > config.kernel) | (to_convolve.height > config.width)
                             | (to_convolve.width > config.width) | (to_convolve.out_height > config.width)
-                            | (to_convolve.out_width > config.width) | (conv_pixels == 0)
+                            | (to_convolve.out_width > config.width) | (ends.pixels == 0)
                             | (to_convolve.kernel_h == 0) | (to_convolve.kernel_w == 0)
                             | (to_convolve.stride_h == 0) | (to_convolve.stride_w == 0)
-                            | (conv_positions < 4) | beyond(conv_positions, config.positions)
+                            | (ends.positions < 4) | beyond(ends.positions, config.positions)
                             | (to_convolve.outputs == 0) | (to_convolve.outputs > config.columns)
                             | (to_convolve.stride_h > config.kernel) | (to_convolve.stride_w > config.kernel)
                             | (to_convolve.pad_top >= to_convolve.kernel_h)
                             | (to_convolve.pad_bottom >= to_convolve.kernel_h)
                             | (to_convolve.pad_left >= to_convolve.kernel_w)
                             | (to_convolve.pad_right >= to_convolve.kernel_w)
-                            | Cat((span < 0) | (span >= config.width) for span in spans).any()
+                            | Cat((span < 0) | (span >= config.width) for span in ends.spans).any()
                             | (to_convolve.pool == 0) | (to_convolve.pool > 4)
                             | (to_convolve.pool > to_convolve.out_height) | (to_convolve.pool > to_convolve.out_width)
                             | (to_convolve.row >= config.rows) | (to_convolve.bias >= config.bias_depth)),
             bad_dense.eq((to_dense.inputs == 0) | (to_dense.samples == 0) | (to_dense.samples > config.rows)
                          | (to_dense.outputs == 0) | (to_dense.outputs > config.columns)
-                         | beyond(from_end, config.dense_depth) | beyond(target_end, config.dense_depth)
-                         | beyond(weights_end, config.weight_depth)
+                         | beyond(ends.dense_from, config.dense_depth) | beyond(ends.dense_target, config.dense_depth)
+                         | beyond(ends.dense_weights, config.weight_depth)
                          | (to_dense.bias >= config.bias_depth)),
         ]
+        return bad_pass, bad_convolve, bad_dense
 
-        self.tap_base, self.tap_base_valid, self.tap_base_ready = Signal(16), Signal(), Signal()
-        kinds = SyncFIFOBuffered(width=2, depth=8)
-        m.submodules.kinds = kinds
+    def _offer(self, m, ends, parts):
+        """Offers the command's operands to all controls and to the feet."""
+        config, opcode = self.config, self.engine.command.p.opcode
+        passes, convolve, dense, finish = parts.passes, parts.convolve, parts.dense, parts.finish
+        to_pass, to_convolve, to_dense = self._operands()
         tail = ((to_pass.elements - 1)[:6]) >> ceil_log2(config.panels)
-
-        # The optimiser's operands hold while gradients are under way.
-        optimiser = Signal(OPTIMIZER_CONFIG)
-        gradients, forwards = Signal(4), Signal(4)
-        gradient_done = Signal()
-        same = (optimiser.as_value() == Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu)) | (gradients == 0)
-        self.optimiser, self.gradient_done = optimiser, gradient_done
-
         p, run = passes.i.p, finish.run.p
         m.d.comb += [
-            p.blocks.eq(pass_blocks), p.tail.eq(tail),
+            p.blocks.eq(ends.pass_blocks), p.tail.eq(tail),
             p.bank.eq(Cat(to_pass.bank[:len(p.bank) - 1], to_pass.half)),
             p.scale.eq(Cat(to_pass.scale[:len(p.scale) - 1], to_pass.half)),
             p.lane.eq(to_pass.lane), p.tap.eq(to_pass.tap), p.book.eq(to_pass.book), p.wide.eq(to_pass.wide),
             p.samples.eq(to_pass.samples),
             p.backward.eq(opcode == ArrayOpcode.GRADIENT),
-            convolve.i.p.eq(to_convolve), convolve.positions.eq(conv_positions), dense.i.p.eq(to_dense),
+            convolve.i.p.eq(to_convolve), convolve.positions.eq(ends.positions), dense.i.p.eq(to_dense),
             convolve.hold.eq(finish.hold), dense.hold.eq(finish.hold),
             self.tap_base.eq(to_convolve.scale),
         ]
@@ -254,8 +269,14 @@ class ArrayEngine(wiring.Component):
                 run.target.eq(to_dense.target), run.final.eq(to_dense.outputs - 1),
             ]
 
-        # `go` stays once it is set until a command is taken, so that it may be a cycle old: the paths from the
-        # controls' states to the queues of commands would be twice as deep otherwise.
+    def _choose(self, m, bad_operands, gradients, forwards, parts):
+        """Says whether the command is bad or unknown, whether its control can take it, and of which kind it is."""
+        opcode = self.engine.command.p.opcode
+        passes, convolve, dense, finish = parts.passes, parts.convolve, parts.dense, parts.finish
+        bad_pass, bad_convolve, bad_dense = bad_operands
+        to_pass, to_convolve, _ = self._operands()
+        asked = Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu)
+        same = (self.optimiser.as_value() == asked) | (gradients == 0)
         bad, unknown, go, take, may = Signal(), Signal(), Signal(), Signal(), Signal()
         kind = Signal(2)
         with m.Switch(opcode):
@@ -284,6 +305,12 @@ class ArrayEngine(wiring.Component):
                 ]
             with m.Default():
                 m.d.comb += unknown.eq(1)
+        return SimpleNamespace(bad=bad, unknown=unknown, go=go, take=take, may=may, kind=kind)
+
+    def _take(self, m, looked, choice, kinds, parts):
+        """Takes a command when all is ready for it, or refuses it when all that came before is done."""
+        command, convolve, finish = self.engine.command, parts.convolve, parts.finish
+        bad, unknown, take, may, kind = choice.bad, choice.unknown, choice.take, choice.may, choice.kind
         m.d.comb += [
             take.eq(looked & command.valid & ~bad & ~unknown & may),
             command.ready.eq(take),
@@ -298,33 +325,41 @@ class ArrayEngine(wiring.Component):
             self.engine.error.valid.eq(refused | (convolve.astray & (kinds.level == 1)) | finish.astray),
             self.engine.error.code.eq(Mux(refused & unknown, Error.UNKNOWN_OPCODE, Error.BAD_OPERAND)),
         ]
-        m.d.sync += may.eq(go & kinds.w_rdy & ~take & ~convolve.astray)
+        # `go` stays once it is set until a command is taken, so that it may be a cycle old: the paths from the
+        # controls' states to the queues of commands would be twice as deep otherwise.
+        m.d.sync += may.eq(choice.go & kinds.w_rdy & ~take & ~convolve.astray)
+
+    def _count(self, m, take, gradients, forwards, drained):
+        """Counts the passes that are under way, and holds the optimiser's operands for gradients."""
+        opcode = self.engine.command.p.opcode
+        to_pass, _, _ = self._operands()
         starts_gradient = take & (opcode == ArrayOpcode.GRADIENT)
-        drained = Signal()
         m.d.sync += [
-            gradients.eq(gradients + starts_gradient - gradient_done),
+            gradients.eq(gradients + starts_gradient - self.gradient_done),
             forwards.eq(forwards + (take & (opcode == ArrayOpcode.FORWARD)) - drained),
         ]
         with m.If(starts_gradient):
-            m.d.sync += optimiser.eq(Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu))
+            m.d.sync += self.optimiser.eq(Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu))
 
+    def _report(self, m, kinds, drained, parts):
+        """Reports that commands are done, in the order in which they were taken."""
+        convolve, finish = parts.convolve, parts.finish
         # Commands of different kinds may end out of order; they are reported in order. A convolution that is still at
         # work is the last that was taken: its results may be there, but not all of its tap.
         unread = ~convolve.idle & (kinds.level == 1)
         ended = [Signal(4, name=f"ended_{n}") for n in range(3)]
-        events = (drained, gradient_done, finish.done)
+        events = (drained, self.gradient_done, finish.done)
         for n, (count, event) in enumerate(zip(ended, events)):
             report = kinds.r_rdy & (kinds.r_data == n) & (count != 0) & (~unread if n == 2 else 1)
             m.d.sync += count.eq(count + event - report)
             with m.If(report):
                 m.d.comb += [kinds.r_en.eq(1), self.engine.done.eq(1)]
-        return drained
 
     # -- convolution inputs --------------------------------------------------------------------------------------
 
-    def _feed_convolution(self, m, platform, convolve, finish):
+    def _feed_convolution(self, m, platform, parts):
         """Image and feature maps, read a pixel at a time; and the encoder that sees the same pixels."""
-        config = self.config
+        config, convolve, finish = self.config, parts.convolve, parts.finish
         m.submodules.images = images = memory.Memory(
             shape=data.ArrayLayout(config.activation.shape, 4), depth=config.image_depth // 4, init=[])
         m.submodules.features = features = memory.Memory(
@@ -361,10 +396,16 @@ class ArrayEngine(wiring.Component):
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
-    def _feed_rows(self, m, platform, array, passes, convolve, dense):
-        config = self.config
-        rows = config.rows
+    def _feed_rows(self, m, platform, parts):
+        """Gives the array's rows their operands and tags, and the weights' loads."""
+        level = self._look_up(m, parts.passes)
+        control = self._control_rows(m, parts.passes, parts.dense, level)
+        scales = self._store_scales(m, parts.passes)
+        edge = self._tag_operands(m, parts.passes, parts.convolve, parts.dense)
+        self._place_rows(m, platform, parts.array, parts.convolve, control, scales, edge)
 
+    def _look_up(self, m, passes):
+        """Holds the levels of the code books, and reads the one that row 0 is to scale."""
         # Levels of four books, those of 8-bit codes at the end; the level goes with the control, so rows hold no books.
         initial = [[int(v) for v in book.level_table(LEVEL.frac)] for book in (NF4, NF4, INT8_HIGH, INT8_LOW)]
         m.submodules.books = books = memory.Memory(
@@ -377,24 +418,32 @@ class ArrayEngine(wiring.Component):
             *(book_write.data[n].eq(self.books.data[16 * n:16 * n + LEVEL.width].as_signed()) for n in range(8)),
             book_read.addr.eq(Cat(passes.feed.level[3], passes.feed.book)),
         ]
+        return book_read.data[passes.feed.level[:3]]
 
+    def _control_rows(self, m, passes, dense, level):
+        """Registers what row 0 is told by a pass, and by a dense layer or a peek, which share the dense memory."""
+        config = self.config
         control = Signal(RowControl(config))
         feed = passes.feed
         m.d.comb += self.peek_grant.eq(~dense.beat.valid)
         m.d.sync += [
             control.fill.eq(feed.fill), control.fill_table.eq(feed.fill_table), control.k.eq(feed.level),
-            control.level.eq(book_read.data[feed.level[:3]]), control.fresh.eq(feed.fill & (feed.level == 0)),
+            control.level.eq(level), control.fresh.eq(feed.fill & (feed.level == 0)),
             control.read.eq(feed.read), control.table.eq(feed.table), control.word.eq(feed.word),
             control.group.eq(feed.group),
             control.dense.eq(dense.beat.valid),
             control.peek.eq(self.peek.valid & self.peek_grant),
             control.address.eq(Mux(dense.beat.valid, dense.beat.address, self.peek.address)),
         ]
+        return control
 
+    def _store_scales(self, m, passes):
+        """Holds the scales of blocks, and gives what each of the memories reads."""
+        config, feed = self.config, passes.feed
         # A row keeps a block's scale while it fills a table, so one memory serves as many rows as a table has entries:
         # it reads for a row as the control comes there.
         scales = []
-        for first in range(0, rows, LEVELS):
+        for first in range(0, config.rows, LEVELS):
             m.submodules[f"scales_{first}"] = store = memory.Memory(
                 shape=SCALE.shape, depth=2 * config.blocks * LEVELS, init=[], attrs={"ram_style": "block"})
             write, read = store.write_port(), store.read_port()
@@ -405,8 +454,11 @@ class ArrayEngine(wiring.Component):
                 read.addr.eq(delay(m, Cat(feed.scale, feed.level), first)),
             ]
             scales.append(read.data)
+        return scales
 
-        # Tags of row 0, when its operand arrives; loads are those of a streamed weight, or of a weight that stays.
+    def _tag_operands(self, m, passes, convolve, dense):
+        """Makes row 0's tags, due when its operand arrives, and loads, of a streamed weight or of one that stays."""
+        rows = self.config.rows
         streams = (passes.beat.valid & ~passes.beat.backward) | dense.beat.valid
         first = Mux(dense.beat.valid, dense.beat.first, passes.beat.first)
         stays = (passes.beat.valid & passes.beat.backward) | convolve.window.valid
@@ -429,7 +481,12 @@ class ArrayEngine(wiring.Component):
             edge.load_row.eq(delay(m, loading, EDGE - 1, reset_less=False)),
             edge.row.eq(delay(m, Mux(passes.weight.valid, passes.weight.row, convolve.weight.row), EDGE - 1)),
         ]
+        return edge
 
+    def _place_rows(self, m, platform, array, convolve, control, scales, edge):
+        """Places a feeder a row; control and tags go on from row to row, a cycle each."""
+        config = self.config
+        rows = config.rows
         peeked = []
         self.row_dense = []
         for index in range(rows):
@@ -486,8 +543,10 @@ class ArrayEngine(wiring.Component):
 
     # -- columns -------------------------------------------------------------------------------------------------
 
-    def _feed_columns(self, m, platform, array, passes, convolve, dense):
+    def _feed_columns(self, m, platform, parts):
+        """Gives the array's columns their weights; the adapter's lanes learn from what leaves the columns."""
         config = self.config
+        array, passes, convolve, dense = parts.array, parts.passes, parts.convolve, parts.dense
         columns, rank = config.columns, config.rank
 
         m.submodules.weights = weights = memory.Memory(
@@ -562,3 +621,63 @@ class ArrayEngine(wiring.Component):
         last = passes.beat.valid & passes.beat.backward & passes.beat.last
         m.d.comb += self.gradient_done.eq(
             delay(m, last, EDGE + array.latency + rank - 1 + AdapterLanes.latency, reset_less=False))
+
+    # -- what leaves the array -----------------------------------------------------------------------------------
+
+    def _align(self, m, parts):
+        """Aligns the sums of a beat, which leave the columns one cycle after another."""
+        m.d.comb += [ours.eq(theirs) for ours, theirs in zip(parts.align.p, parts.array.p)]
+        m.d.comb += parts.finish.bias_write.eq(self.biases)
+
+    def _accumulate(self, m, platform, parts):
+        """Adds up the sums of windows; a token that takes as many cycles as they do says what they are."""
+        config, convolve = self.config, parts.convolve
+        accumulate = place(m, "accumulate", Accumulate(config), platform)
+        to_feet = EDGE + parts.array.latency + config.rank - 1
+        token = Signal(SumsToken(config))
+        m.d.comb += [token.valid.eq(convolve.window.valid), token.first.eq(convolve.sums.first),
+                     token.last.eq(convolve.sums.last), token.position.eq(convolve.sums.position)]
+        m.d.comb += [accumulate.ahead.eq(delay(m, token, to_feet - accumulate.ahead_cycles, reset_less=False)),
+                     *(ours.eq(theirs) for ours, theirs in zip(accumulate.sums, parts.align.o))]
+        return accumulate
+
+    def _drain(self, m, parts):
+        """Drains the sums that the array holds, a row a cycle; a token says whose they are."""
+        config, array, passes, dense = self.config, parts.array, parts.passes, parts.dense
+        drain = Signal(DrainToken(config))
+        m.d.comb += [drain.valid.eq(passes.drain.valid | dense.drain), drain.hidden.eq(passes.drain.valid),
+                     drain.tap.eq(passes.drain.tap), drain.samples.eq(passes.drain.samples)]
+        at_edge = delay(m, drain, EDGE, reset_less=False)
+        m.d.comb += array.drain.eq(at_edge.valid)
+        leaving = delay(m, at_edge, array.drain_latency + config.rank - 2, reset_less=False)
+        out_token = Signal(DrainToken(config))
+        draining = Signal()
+        sample = Signal(range(config.rows))
+        with m.If(leaving.valid):
+            m.d.sync += [out_token.eq(leaving), draining.eq(1), sample.eq(config.rows - 1)]
+        with m.Elif(draining):
+            m.d.sync += sample.eq(sample - 1)
+            with m.If(sample == 0):
+                m.d.sync += draining.eq(0)
+        return SimpleNamespace(active=draining, token=out_token, sample=sample)
+
+    def _hide(self, m, platform, parts, drain):
+        """Makes h from the sums of a forward pass."""
+        hidden = place(m, "hidden", Hidden(self.config), platform)
+        m.d.comb += [
+            *(ours.eq(theirs) for ours, theirs in zip(hidden.sums, parts.align.o)),
+            hidden.valid.eq(drain.active & drain.token.hidden),
+            hidden.sample.eq(drain.sample),
+            hidden.token.eq(drain.token),
+            self.h.eq(hidden.h),
+        ]
+        return hidden
+
+    def _finish(self, m, parts, drain, hidden, accumulate, drained):
+        """Gives the feet the sums of windows and of dense layers, and tells when a forward pass is done."""
+        finish = parts.finish
+        dense_leaves = drain.active & ~drain.token.hidden
+        m.d.comb += [accumulate.alone.eq(dense_leaves), finish.sums.eq(accumulate.o)]
+        m.d.comb += drained.eq(delay(m, hidden.valid & (drain.sample == 0), hidden.latency + 1, reset_less=False))
+
+        m.d.sync += self.saturated.eq(hidden.saturated + finish.saturated + self.lanes_saturated)
