@@ -1,4 +1,6 @@
 """Control of adapter passes: the cached activations of a microbatch through the array, forward and backward."""
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -90,27 +92,36 @@ class PassControl(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        beats = BEATS(self.config.panels)
-        rows = self.config.rows
         layout = self.layout
-
         # Three stages hold a pass each at most: filling, waiting to be read, being read.
         filling, waiting, reading = (Signal(layout, name=n) for n in ("filling", "waiting", "reading"))
         fills, waits, reads = (Signal(name=n) for n in ("fills", "waits", "reads"))
+        tables = self._count_tables(m, reading)
 
-        # Tables: filled ones that are not read out, and the one being filled.
+        fill = self._fill(m, tables, filling, fills)
+        hand = self._hand_on(m, tables, fill, filling, fills, waiting, waits)
+        load = self._load(m, hand, filling)
+        read = self._read(m, tables, load, reading, reads)
+        self._start(m, tables, load, read, waiting, waits, reading, reads)
+        self._drain(m, load, read, reading, fills, waits, reads)
+        return m
+
+    def _count_tables(self, m, reading):
+        """Counts the tables that are filled and not read out, now and in the next cycle."""
         full = Signal(range(3))
         fill_done, read_done = Signal(), Signal()
         freed, now_full = Signal(2), Signal(range(3))
         m.d.comb += [freed.eq(read_done << reading.wide), now_full.eq(full + fill_done - freed)]
         m.d.sync += full.eq(now_full)
+        return SimpleNamespace(fill_done=fill_done, read_done=read_done, now_full=now_full)
 
-        # Filler.
+    def _fill(self, m, tables, filling, fills):
+        """Fills tables with the levels of the pass's blocks, one after the other."""
+        fill_done = tables.fill_done
         level = Signal(range(LEVELS))
         fill_active, fill_table, fill_low = Signal(), Signal(), Signal()
-        fill_block = Signal(layout.members["blocks"])
+        fill_block = Signal(self.layout.members["blocks"])
         fill_last_block, fill_last = Signal(), Signal()
-        take = Signal()
         m.d.comb += [
             fill_last_block.eq(fill_last & (fill_low | ~filling.wide)),
             fill_done.eq(fill_active & (level == LEVELS - 1)),
@@ -122,7 +133,7 @@ class PassControl(wiring.Component):
         ]
         # A table may be started when, from the next cycle on, at most one other is full.
         room = Signal()
-        m.d.comb += room.eq(now_full < 2)
+        m.d.comb += room.eq(tables.now_full < 2)
         with m.If(fill_active):
             m.d.sync += level.eq(level + 1)
         with m.If(fill_done):
@@ -134,33 +145,40 @@ class PassControl(wiring.Component):
         m.d.comb += more.eq(fills & (fill_block != filling.blocks) & ~(fill_done & fill_last_block))
         with m.If(more & room & (~fill_active | fill_done)):
             m.d.sync += fill_active.eq(1)
+        return SimpleNamespace(
+            active=fill_active, low=fill_low, block=fill_block, last=fill_last, last_block=fill_last_block, room=room)
 
-        # A pass leaves the filler with its last block, if the place behind is free.
+    def _hand_on(self, m, tables, fill, filling, fills, waiting, waits):
+        """Hands a pass with its last block to the place behind, if that is free, and takes the next."""
+        take = Signal()
         fill_left = Signal()
-        m.d.comb += fill_left.eq(fills & fill_done & fill_last_block)
+        m.d.comb += fill_left.eq(fills & tables.fill_done & fill.last_block)
         handed, hand = Signal(), Signal()
         m.d.comb += hand.eq(fills & ~handed & ~waits)
         m.d.comb += [
             # The pass must have been handed on before its place is given away.
-            take.eq((~fills | (fill_left & (handed | hand))) & room),
+            take.eq((~fills | (fill_left & (handed | hand))) & fill.room),
             self.i.ready.eq(take),
         ]
         with m.If(hand):
             m.d.sync += [waiting.eq(filling), waits.eq(1), handed.eq(1)]
         stale = Signal()
-        m.d.comb += stale.eq(fill_left | (fills & handed & ~fill_active & (fill_block == filling.blocks)))
+        m.d.comb += stale.eq(fill_left | (fills & handed & ~fill.active & (fill.block == filling.blocks)))
         with m.If(stale & (handed | hand)):
             m.d.sync += [fills.eq(0), handed.eq(0)]
         with m.If(take & self.i.valid):
-            m.d.sync += [filling.eq(self.i.p), fills.eq(1), fill_block.eq(0), fill_last.eq(self.i.p.blocks == 1),
-                         fill_low.eq(0), fill_active.eq(1), handed.eq(0)]
+            m.d.sync += [filling.eq(self.i.p), fills.eq(1), fill.block.eq(0), fill.last.eq(self.i.p.blocks == 1),
+                         fill.low.eq(0), fill.active.eq(1), handed.eq(0)]
+        return hand
 
-        # Loader of dh: one pass ahead of the reader at most.
+    def _load(self, m, hand, filling):
+        """Loads the dh of gradient passes as weights, one pass ahead of the reader at most."""
+        rows = self.config.rows
         loaded, loading = Signal(), Signal()
         row = Signal(range(rows))
         swapped = Signal()
         load_last = Signal()
-        load_pass = Signal(layout)
+        load_pass = Signal(self.layout)
         load_known = Signal()
         m.d.comb += [
             load_last.eq(loading & (row == rows - 1)),
@@ -179,8 +197,12 @@ class PassControl(wiring.Component):
             m.d.sync += [loading.eq(0), loaded.eq(1)]
         with m.Elif(swapped):
             m.d.sync += loaded.eq(0)
+        return SimpleNamespace(loaded=loaded, loading=loading, last=load_last, swapped=swapped)
 
-        # Reader.
+    def _read(self, m, tables, load, reading, reads):
+        """Reads the codes of a pass, a beat and nibble a cycle, through the tables that are full."""
+        beats, rows, layout = BEATS(self.config.panels), self.config.rows, self.layout
+        read_done, swapped = tables.read_done, load.swapped
         beat = Signal(range(beats))
         read_block = Signal(layout.members["blocks"])
         read_active, read_table, low, step = Signal(), Signal(), Signal(), Signal()
@@ -220,31 +242,38 @@ class PassControl(wiring.Component):
             m.d.sync += [reads.eq(0), gap.eq(Mux(reading.backward, 0, rows))]
         with m.Elif(gap != 0):
             m.d.sync += gap.eq(gap - 1)
+        return SimpleNamespace(beat=beat, block=read_block, active=read_active, lane=lane, pass_end=pass_end,
+                               last=read_last, gap=gap)
 
+    def _start(self, m, tables, load, read, waiting, waits, reading, reads):
+        """Starts to read the pass that waits, or the next tables of the pass that is being read."""
+        now_full, pass_end = tables.now_full, read.pass_end
         ready_table, open_gap = Signal(), Signal()
         m.d.comb += [
             ready_table.eq(Mux(Mux(reads & ~pass_end, reading.wide, waiting.wide), now_full == 2, now_full != 0)),
             # The next pass may begin one cycle after the drain of a forward pass.
-            open_gap.eq(Mux(pass_end, reading.backward, gap <= 1)),
+            open_gap.eq(Mux(pass_end, reading.backward, read.gap <= 1)),
         ]
         start = Signal()
         m.d.comb += start.eq(waits & ready_table & (~reads | pass_end) & open_gap
-                             & (~waiting.backward | ((loaded & ~swapped) | load_last)))
+                             & (~waiting.backward | ((load.loaded & ~load.swapped) | load.last)))
         with m.If(start):
-            m.d.sync += [reading.eq(waiting), reads.eq(1), waits.eq(0), read_active.eq(1), read_block.eq(0),
-                         read_last.eq(waiting.blocks == 1),
-                         beat.eq(0), lane.eq(waiting.lane)]
-        with m.Elif(reads & ~pass_end & ready_table & (~read_active | read_done)):
-            m.d.sync += read_active.eq(1)
+            m.d.sync += [reading.eq(waiting), reads.eq(1), waits.eq(0), read.active.eq(1), read.block.eq(0),
+                         read.last.eq(waiting.blocks == 1),
+                         read.beat.eq(0), read.lane.eq(waiting.lane)]
+        with m.Elif(reads & ~pass_end & ready_table & (~read.active | tables.read_done)):
+            m.d.sync += read.active.eq(1)
 
+    def _drain(self, m, load, read, reading, fills, waits, reads):
+        """Tells when the sums of a forward pass may leave, and when nothing is under way."""
+        layout = self.layout
         drain_tap = Signal(layout.members["tap"])
         drain_samples = Signal(layout.members["samples"])
-        with m.If(pass_end):
+        with m.If(read.pass_end):
             m.d.sync += [drain_tap.eq(reading.tap), drain_samples.eq(reading.samples)]
         m.d.comb += [
-            self.drain.valid.eq(gap == 1),
+            self.drain.valid.eq(read.gap == 1),
             self.drain.tap.eq(drain_tap),
             self.drain.samples.eq(drain_samples),
-            self.idle.eq(~fills & ~waits & ~reads & (gap == 0) & ~loading),
+            self.idle.eq(~fills & ~waits & ~reads & (read.gap == 0) & ~load.loading),
         ]
-        return m
