@@ -1,4 +1,5 @@
 """The vector engine: activations, norms, residual sums and rotations of a transformer block."""
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
@@ -170,25 +171,62 @@ class VectorEngine(wiring.Component):
         opcode, args, begin, running = self._commands(m, finished)
         op = Signal(range(len(VectorOpcode)))
         m.d.comb += op.eq(opcode)
-        depth, side = self.features // self.lanes, (self.lanes - 1).bit_length()
+
+        walk, halves, arrivals = self._place_walks(m)
+        kinds = self._kinds(m, op, args)
+        self._start_walks(m, args, begin, kinds, (walk, arrivals))
+        self._turn(m, args, begin, running, kinds, walk, halves, arrivals)
+        beat = self._take(m, op, args, running, kinds, walk, halves)
+        line = self._tag(m, op, args, kinds, walk, beat)
+        known, write_row = self._recall(m, op, kinds, walk, beat)
+        moves = self._moves(m, args, kinds, beat, known, line)
+        maxima, token5 = self._maxima(m, kinds, walk, line)
+        masked, hit = self._masks(m, op, args, walk, known.weight.data, line)
+        sums = self._sums(m, platform, kinds, beat, line, maxima, token5)
+        words, clipped, sizes, exponents = self._lanes(
+            m, platform, args, kinds, beat, line, halves, known, moves, maxima, masked, hit, sums)
+
+        roots = place(m, "roots", Roots(), platform)
+        counts, lost = Signal.like(self.saturated), Signal()
+        m.d.comb += counts.eq(sum(clipped))
+        m.d.sync += self.saturated.eq(Mux(line[24].valid, counts, lost))
+        report, telling = self._losses(m, exponents, hit, begin), Signal()
+        empty = self._results(m, line, words, sizes, begin, beat.room, beat.go, report, telling)
+        m.d.comb += finished.eq(
+            self._finish(m, op, args, walk, sums, maxima, roots, write_row, running, empty, lost, telling))
+        return m
+
+    def _place_walks(self, m):
+        """Places the walk of operands that are taken; for ROPE the halves of rows and the walk of what arrives."""
+        side = (self.lanes - 1).bit_length()
         walk = Walk(row=9, tokens=13, tiles=10, weights=ELEMENTS - side)
         m.submodules.walk = walk
-
-        # Operands of this cycle.
         halves = Halves(depth=self.head // self.lanes, turned=self.lanes * TERM.width,
                         angle=self.lanes * WEIGHT.width)
-        rope, plain, power, sharp, single = (
-            Signal(name=name) for name in ("rope", "plain", "power", "sharp", "single"))
         m.submodules.halves = halves
         m.submodules.arrivals = arrivals = Walk(row=9, tokens=13, tiles=10, weights=1)
+        return walk, halves, arrivals
+
+    def _kinds(self, m, op, args):
+        """Registers what kind of operation the command is."""
+        rope, plain, power, sharp, single = (
+            Signal(name=name) for name in ("rope", "plain", "power", "sharp", "single"))
         m.d.sync += [
             rope.eq(op == VectorOpcode.ROPE), plain.eq(_any(op, _PLAIN)), power.eq(_any(op, _POWERS)),
             sharp.eq(op == VectorOpcode.SOFTMAX_SUMS), single.eq(args.tokens == 1),
         ]
-        for each in (walk, arrivals):
+        return SimpleNamespace(rope=rope, plain=plain, power=power, sharp=sharp, single=single)
+
+    def _start_walks(self, m, args, begin, kinds, walks):
+        """Starts each walk over the command's tensor, which of WEIGHTS and TARGETS has one token."""
+        for each in walks:
             m.d.comb += each.start.eq(begin)
             m.d.sync += [each.row.eq(args.row - 1), each.tiles.eq(args.tiles - 1),
-                         each.tokens.eq(Mux(plain, 0, args.tokens - 1))]
+                         each.tokens.eq(Mux(kinds.plain, 0, args.tokens - 1))]
+
+    def _turn(self, m, args, begin, running, kinds, walk, halves, arrivals):
+        """Puts ROPE's operands into ``halves`` as they arrive, from where the lanes take them."""
+        rope = kinds.rope
         m.d.comb += [
             halves.start.eq(begin), halves.row.eq(args.row),
             halves.i_turned.eq(self._cut(self.a.p, TERM.width)),
@@ -196,6 +234,10 @@ class VectorEngine(wiring.Component):
             halves.put.eq(running & rope & arrivals.busy & self.a.valid & self.b.valid & halves.put_ready),
             arrivals.step.eq(halves.put), halves.take.eq(walk.step & rope),
         ]
+
+    def _take(self, m, op, args, running, kinds, walk, halves):
+        """Takes a beat of operands when all that it needs are there and its results have room."""
+        rope = kinds.rope
         two, uses_b, uses_c, wide = (Signal(name=name) for name in ("two", "uses_b", "uses_c", "wide"))
         m.d.sync += [
             wide.eq(args.wide & (op == VectorOpcode.ADD)),
@@ -215,8 +257,11 @@ class VectorEngine(wiring.Component):
         ]
         with m.If(go):
             m.d.sync += phase.eq(~phase & two)
+        return SimpleNamespace(phase=phase, room=room, go=go, two=two, wide=wide)
 
-        # What is to be done with them; `at` gives it, or any other value of this cycle, at a later stage.
+    def _tag(self, m, op, args, kinds, walk, beat):
+        """Says what is to be done with this cycle's beat; ``[n]`` of the result is of the beat at stage ``n``."""
+        phase = beat.phase
         tag = Signal(_TAG)
         with m.Switch(Cat(op, phase)):
             for name, actions in _ACTIONS.items():
@@ -224,15 +269,19 @@ class VectorEngine(wiring.Component):
                     with m.Case(name | n << len(op)):
                         m.d.comb += [tag[field].eq(value) for field, value in action._asdict().items()]
         later = Signal()        # the second half of a row of ROPE
-        m.d.comb += [tag.valid.eq(go & ~plain), tag.phase.eq(phase), tag.first.eq(walk.first),
+        m.d.comb += [tag.valid.eq(beat.go & ~kinds.plain), tag.phase.eq(phase), tag.first.eq(walk.first),
                      tag.last.eq(walk.last), tag.opening.eq(walk.opening),
                      later.eq((walk.at & (args.row >> 1)).any()), tag.later.eq(later ^ args.turn)]
         line = [tag]
         for n in range(Lane.latency):
             line.append(Signal(_TAG, name=f"tag_{n + 1}"))
             m.d.sync += line[-1].eq(line[-2])
+        return line
 
-        # Weights and what is known of rows, of this cycle's beat, a cycle later. Targets lie behind the weights.
+    def _recall(self, m, op, kinds, walk, beat):
+        """Holds weights, targets and what is known of rows; reads those of this cycle's beat, a cycle later."""
+        depth, side, power = self.features // self.lanes, (self.lanes - 1).bit_length(), kinds.power
+        # Targets lie behind the weights.
         behind = max(depth, self.tokens // self.lanes, 1)
         m.submodules.weights = weights = Memory(
             shape=self.lanes * WEIGHT.width, depth=behind + max(self.tokens // self.lanes, 1), init=[])
@@ -241,7 +290,7 @@ class VectorEngine(wiring.Component):
         m.d.sync += aims.eq(op == VectorOpcode.TARGETS)
         m.d.comb += [
             own.eq(Mux(power, walk.token >> side, walk.weight)),
-            write.addr.eq(Cat(own, aims)), write.en.eq(go & plain),
+            write.addr.eq(Cat(own, aims)), write.en.eq(beat.go & kinds.plain),
             write.data.eq(Cat(*(Cat(word[:ELEMENTS], word[ELEMENTS] | (aims & word[ELEMENTS:].any()))
                                 for word in self._words(self.a.p)))),
             weight.addr.eq(Cat(own, power)),
@@ -251,9 +300,13 @@ class VectorEngine(wiring.Component):
         root = Signal(RootWord)
         m.d.comb += [read_row.addr.eq(walk.token), root.eq(read_row.data)]
         level = Signal(LEVEL, reset_less=True)
-        m.d.sync += level.eq(Mux(power & ~sharp, read_row.data[:LEVEL.width], 0))
+        m.d.sync += level.eq(Mux(power & ~kinds.sharp, read_row.data[:LEVEL.width], 0))
         level = delay(m, level, 2)
+        return SimpleNamespace(weight=weight, row=read_row.data, root=root, level=level), write_row
 
+    def _moves(self, m, args, kinds, beat, known, line):
+        """Gives a beat's shifts and how it is folded, each at the stage at which the lanes use it."""
+        root = known.root
         pull11, exponent12 = delay(m, root.pull_shift, 10), delay(m, root.exponent, 11)
         # A stage early, and registered.
         right = Signal(6, reset_less=True)
@@ -263,31 +316,41 @@ class VectorEngine(wiring.Component):
             right.eq(Mux(line[11].other == Other.PULL, pull11, args.right)),
             left.eq(Mux(line[12].scale == Scale.ROOT, exponent12,
                         Mux(line[12].phase, args.right, args.left))),
-            fold.eq(Mux(rope, Mux(line[13].later, Fold.PLUS, Fold.MINUS), line[13].fold)),
-            moved.eq(Mux(two & ~line[18].phase, args.second_shift, args.shift)
+            fold.eq(Mux(kinds.rope, Mux(line[13].later, Fold.PLUS, Fold.MINUS), line[13].fold)),
+            moved.eq(Mux(beat.two & ~line[18].phase, args.second_shift, args.shift)
                      + Mux(line[18].factor == Factor.ROOT, delay(m, exponent12, 6), 0)),
             shift.eq(Mux(moved < 0, 0, moved[:6] | moved[6].replicate(6))),
         ]
+        return SimpleNamespace(right=right, left=left, shift=shift, fold=fold)
 
+    def _maxima(self, m, kinds, walk, line):
+        """Finds the maxima of a softmax's rows; gives the token at stage 5, too."""
         maxima = Maxima(lanes=self.lanes, tokens=self.tokens)
         m.submodules.maxima = maxima
         token5 = delay(m, walk.token[:len(maxima.tag.token)], 5)
         m.d.comb += [
-            maxima.active.eq(sharp), maxima.single.eq(single), maxima.tag.valid.eq(line[5].valid),
+            maxima.active.eq(kinds.sharp), maxima.single.eq(kinds.single), maxima.tag.valid.eq(line[5].valid),
             maxima.tag.first.eq(line[5].first), maxima.tag.last.eq(line[5].last),
             maxima.tag.start.eq(line[5].opening), maxima.tag.token.eq(token5),
         ]
-        masked, hit = self._masks(m, op, args, walk, weight.data, line)
+        return maxima, token5
 
+    def _sums(self, m, platform, kinds, beat, line, maxima, token5):
+        """Adds up the lanes' products by rows."""
         sums = place(m, "sums", RowSums(lanes=self.lanes, tokens=self.tokens), platform)
         m.d.comb += [
             sums.tag.valid.eq(line[20].valid & line[20].sums), sums.tag.along.eq(line[20].phase),
             sums.tag.first.eq(line[20].first), sums.tag.last.eq(line[20].last), sums.tag.start.eq(line[20].opening),
             sums.tag.token.eq(delay(m, token5, 15)),
-            sums.single.eq(single), sums.two.eq(two), sums.power.eq(sharp),
+            sums.single.eq(kinds.single), sums.two.eq(beat.two), sums.power.eq(kinds.sharp),
             # Last a register that can be reset, which no shift register takes in: the longest way begins there.
             sums.fall.eq(delay(m, delay(m, maxima.fall, 8 + sums.fall_latency(self.lanes)), 1, reset_less=False)),
         ]
+        return sums
+
+    def _lanes(self, m, platform, args, kinds, beat, line, halves, known, moves, maxima, masked, hit, sums):
+        """Places the lanes; gives of each its word, what was clipped, the word's size, and the exponent of a target."""
+        rope, power, root = kinds.rope, kinds.power, known.root
         words, clipped, sizes, exponents = [], [], [], []
         for n in range(self.lanes):
             lane = place(m, f"lane_{n}", Lane(), platform)
@@ -303,31 +366,23 @@ class VectorEngine(wiring.Component):
                 lane.b.eq(Mux(rope, cosine, self.b.p.word_select(n, MASTER.width)[:TERM.width].as_signed())),
                 lane.c.eq(Mux(rope, sine, self.c.p.word_select(n, MASTER.width)[:TERM.width].as_signed())),
                 lane.d.eq(halves.other.word_select(n, TERM.width)),
-                lane.weight.eq(weight.data.word_select(n, WEIGHT.width)),
-                lane.gate.eq(args.gate), lane.wide.eq(wide), piece.addr.eq(Cat(lane.piece, line[5].slope, power)),
+                lane.weight.eq(known.weight.data.word_select(n, WEIGHT.width)),
+                lane.gate.eq(args.gate), lane.wide.eq(beat.wide), piece.addr.eq(Cat(lane.piece, line[5].slope, power)),
                 lane.base.eq(piece.data[:BASE]), lane.slope.eq(piece.data[BASE:]),
                 lane.other.eq(line[1].other), lane.second.eq(line[1].second), lane.scale.eq(line[1].scale),
                 lane.factor.eq(line[1].factor), lane.pull.eq(root.pull), lane.root.eq(root.mantissa),
-                lane.row.eq(read_row.data[:TERM.width].as_signed()), lane.power.eq(power), lane.sharp.eq(sharp),
-                lane.level.eq(level), lane.masked.eq(masked[n]), lane.hit.eq(delay(m, hit[n], 10)),
+                lane.row.eq(known.row[:TERM.width].as_signed()), lane.power.eq(power), lane.sharp.eq(kinds.sharp),
+                lane.level.eq(known.level), lane.masked.eq(masked[n]), lane.hit.eq(delay(m, hit[n], 10)),
                 lane.top.eq(maxima.top), maxima.wholes[n].eq(lane.whole),
-                lane.right.eq(right), lane.fold.eq(fold), lane.left.eq(left), lane.shift.eq(shift),
+                lane.right.eq(moves.right), lane.fold.eq(moves.fold), lane.left.eq(moves.left),
+                lane.shift.eq(moves.shift),
                 sums.products[n].eq(lane.product),
             ]
             words.append(lane.word)
             clipped += [lane.clipped & (line[24].o | line[24].q), lane.term_clipped]
             sizes.append(lane.rounded[:-1] ^ lane.rounded[-1].replicate(PRODUCT))
             exponents.append(Mux(delay(m, hit[n], 1), lane.exponent, 0))
-
-        roots = place(m, "roots", Roots(), platform)
-        counts, lost = Signal.like(self.saturated), Signal()
-        m.d.comb += counts.eq(sum(clipped))
-        m.d.sync += self.saturated.eq(Mux(line[24].valid, counts, lost))
-        report, telling = self._losses(m, exponents, hit, begin), Signal()
-        empty = self._results(m, line, words, sizes, begin, room, go, report, telling)
-        m.d.comb += finished.eq(
-            self._finish(m, op, args, walk, sums, maxima, roots, write_row, running, empty, lost, telling))
-        return m
+        return words, clipped, sizes, exponents
 
     def _words(self, beat):
         return [beat.word_select(n, MASTER.width) for n in range(self.lanes)]
