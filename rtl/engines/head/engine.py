@@ -175,6 +175,21 @@ class Head(wiring.Component):
     The classes work side by side, each one cycle behind its neighbour, so that logits reach the softmax, and
     d' the gradients, one a cycle. 3 multipliers a class and 7 more.
 
+    ::
+
+                                                i_logits, i_labels
+                                                     |
+                                                     v
+        i_h --> memory of h --+--> lanes: B h --> logits --> softmax --> losses --> o_loss
+                              |                                 | d
+                              |                                 v
+                              +--> lanes: B d', dB <----- scale and round
+                                     |      |
+                dh <-- memory of dh <+      +--> optimiser --> B in the lanes --> o_b
+                                                               ^
+                                                               |
+                                                              i_b
+
     Parameters
     ----------
     rows : :class:`int`

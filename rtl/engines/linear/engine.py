@@ -38,6 +38,20 @@ class LinearEngine(wiring.Component):
     The engine takes the next command when the last part of a tile has begun. ``done``: the last beat of the
     command has left.
 
+    ::
+
+        tables --> TableLoader
+                        | scales, levels
+                        v
+        tiles --> Dequantizer --> TileBuffer -- w --+   +-- operand_write, lane_write
+                                                    v   v
+        engine --> PartSequencer ---- rows ----> LinearArray
+                        |                           | sums
+                        |                           +--> Foot, one a column --+
+                        |                           +--> HiddenFoot --> h ----+--> hidden
+                        | tiles of outputs                                    v
+                        +--> jobs --> Stager -- rows of B' ----------------> Drain --> o
+
     Members
     -------
     engine : see :class:`EngineSignature`; operands are :data:`~.parts.LinearOperands`.

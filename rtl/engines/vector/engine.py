@@ -88,6 +88,16 @@ class VectorEngine(wiring.Component):
     A tensor is ``tiles`` of features, in each a row of ``row`` beats of each of ``tokens`` tokens: the layout of the
     linear engines' tensors with ``row = edge / lanes``, or whole rows with ``tiles = 1``.
 
+    ::
+
+        a, b, c --+--------------------------+--> lanes --+--> queues of results --> o, q
+                  +--> halves of ROPE's rows +      |     +--> magnitudes, losses
+                  +--> weights, targets -----+      |
+                                             |      +--> maxima and sums of rows
+                       what is known of rows +                   |
+                                 ^                               v
+                                 +---------------------------- roots
+
     Norms and softmaxes read a tensor twice, first for the sums of rows, then for results, because the rows of all
     tokens are spread over all tiles: to keep them would take ``tokens`` rows on chip. TARGETS brings ``row * tiles``
     beats with a target a token; SOFTMAX with ``targets`` then gives 0 for tokens without one, p less 1 at a target that
