@@ -6,7 +6,7 @@ from gradloom.firmware import soc_image
 _DRIVER = ("gradloom.c", "gradloom.h", "gradloom_regs.h", "gradloom_store.c", "gradloom_store.h", "gradloom_sum.c",
            "gradloom_sum.h", "linux_main.c")
 _HOST = ("__init__.py", "adapter_store.py", "barrier.py", "energy.py", "host.py", "program.py", "pynq_transport.py",
-         "registers.py", "selftest.py", "transport.py", "uio_transport.py")
+         "machine.py", "registers.py", "selftest.py", "transport.py", "uio_transport.py")
 _SOC = ("__init__.py", "adapter_store.py", "card.py", "registers.py", "soc.py", "soc_image.py")
 
 

@@ -38,7 +38,7 @@ def c_header() -> str:
 
 def python_constants() -> str:
     """``registers.py``: offsets, fields, constants, errors and command codes as plain values."""
-    from gradloom.rtl.shell import signature
+    from gradloom.rtl.shell import engines, signature
     from gradloom.rtl.shell.registers import errors, regmap
     out = ['"""Generated from registers.rdl by gradloom.firmware.generate; do not edit."""',
            "# ruff: noqa: E501", "", "# Byte offset of each register."]
@@ -58,8 +58,8 @@ def python_constants() -> str:
     out += ["}", "", "#: Value of ERROR_CODE: name and meaning.", "ERRORS = {"]
     out += [f'    0x{code.value:02X}: ("{code.name}", "{errors.DESCRIPTIONS[code]}"),'
             for code in errors.Error]
-    out += ["}", "", "#: Engine field of a command.", "ENGINES = {"]
-    out += [f'    "{engine.name}": {engine.value},' for engine in signature.Engine]
+    out += ["}", "", "#: Engine field of a command, of the engines that every machine has.", "ENGINES = {"]
+    out += [f'    "{engine.name}": {int(engine)},' for engine in engines.Engines()]
     out += ["}", "", "#: Opcodes of the engine CONTROL.", "CONTROL_OPCODES = {"]
     out += [f'    "{opcode.name}": {opcode.value},' for opcode in signature.ControlOpcode]
     out += ["}", "", f"COMMAND_BYTES = {signature.COMMAND_BYTES}", f"TOKENS = {signature.TOKENS}", ""]

@@ -2,6 +2,9 @@
 #include "gradloom.h"
 
 #define REGISTER(name) ((uint32_t)offsetof(gradloom_t, name))
+/* Formats that this driver speaks. */
+enum { TABLE_FORMAT = 1, PROGRAM_FORMAT = 1 };
+
 #define FIELD(value, reg, field) \
     (((value) & GRADLOOM__##reg##__##field##_bm) >> GRADLOOM__##reg##__##field##_bp)
 
@@ -66,25 +69,90 @@ void gl_init_access(gl_device *device, uint32_t (*read)(void *, uint32_t),
 
 int gl_probe(const gl_device *device, gl_config *config)
 {
-    uint32_t version, array, memory;
+    uint32_t version, machine, memory;
 
     if (gl_read(device, REGISTER(ID)) != GRADLOOM__ID__MAGIC_reset)
         return GL_NOT_FOUND;
     version = gl_read(device, REGISTER(VERSION));
     if (FIELD(version, VERSION, MAJOR) != GRADLOOM__VERSION__MAJOR_reset)
         return GL_VERSION;
+    machine = gl_read(device, REGISTER(MACHINE));
+    if (FIELD(machine, MACHINE, TABLE_FORMAT) != TABLE_FORMAT || FIELD(machine, MACHINE, PROGRAM_FORMAT) != PROGRAM_FORMAT)
+        return GL_VERSION;
     if (config) {
-        array = gl_read(device, REGISTER(CONFIG_ARRAY));
         memory = gl_read(device, REGISTER(CONFIG_MEMORY));
         config->version = version;
-        config->rows = FIELD(array, CONFIG_ARRAY, ROWS);
-        config->panels = FIELD(array, CONFIG_ARRAY, PANELS);
-        config->rank = FIELD(array, CONFIG_ARRAY, RANK);
-        config->classes = FIELD(array, CONFIG_ARRAY, CLASSES);
+        config->engines = FIELD(machine, MACHINE, ENGINES);
+        config->phases = FIELD(machine, MACHINE, PHASES);
         config->data_bits = FIELD(memory, CONFIG_MEMORY, DATA_BITS);
         config->slots = FIELD(memory, CONFIG_MEMORY, SLOTS);
     }
     return GL_OK;
+}
+
+uint32_t gl_table(const gl_device *device, char *text)
+{
+    uint32_t length, word = 0;
+
+    for (length = 0; length < GL_TABLE_BYTES - 1; length++) {
+        if (length % 4 == 0) {
+            gl_write(device, REGISTER(TABLE_PLACE), length / 4);
+            word = gl_read(device, REGISTER(TABLE_WORD));
+        }
+        text[length] = (char)(word >> 8 * (length % 4) & 0xFF);
+        if (!text[length])
+            return length;
+    }
+    text[length] = 0;
+    return length;
+}
+
+uint32_t gl_parameter(const char *table, const char *name, uint32_t otherwise)
+{
+    const char *at = table, *letter;
+    uint32_t value;
+
+    while (*at && *at != ';') {
+        for (letter = name; *letter && *letter == *at; letter++)
+            at++;
+        if (!*letter && *at == '=') {
+            for (value = 0, at++; *at >= '0' && *at <= '9'; at++)
+                value = 10 * value + (uint32_t)(*at - '0');
+            return value;
+        }
+        while (*at && *at != ',' && *at != ';')
+            at++;
+        if (*at == ',')
+            at++;
+    }
+    return otherwise;
+}
+
+void gl_phase_name(const char *table, uint32_t phase, char *name)
+{
+    static const char *const own[] = {"wait", "load", "store"};
+    uint32_t length = 0, seen = sizeof own / sizeof *own;
+    const char *at = table;
+
+    if (phase < seen) {
+        at = own[phase];
+    } else {
+        /* The name of a phase stands behind a colon, or behind a comma among engines. */
+        while (*at && *at != ';')
+            at++;
+        while (*at && seen <= phase) {
+            at++;
+            while (*at && *at != ':' && *at != ',')
+                at++;
+            if (*at && seen++ == phase)
+                break;
+        }
+        if (*at)
+            at++;
+    }
+    while (*at && *at != ',' && *at != ';' && length < GL_NAME_BYTES - 1)
+        name[length++] = *at++;
+    name[length] = 0;
 }
 
 int gl_set_window(const gl_device *device, uint64_t base, uint32_t size)

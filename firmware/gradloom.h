@@ -34,7 +34,7 @@ enum gl_status {
     GL_OK = 0,
     GL_RUNNING = 1,    /* gl_poll: the program has not ended */
     GL_NOT_FOUND = -1, /* nothing of the kind at this address */
-    GL_VERSION = -2,   /* gl_probe: register map of another major version */
+    GL_VERSION = -2,   /* gl_probe: register map, table or programs of another format */
     GL_ARGUMENT = -3,  /* an argument that the hardware would refuse */
     GL_BUSY = -4,      /* a program runs; gl_request: a request is pending or runs */
     GL_TIMEOUT = -5,   /* the poll limit was reached; the program still runs */
@@ -42,9 +42,10 @@ enum gl_status {
     GL_ABSENT = -7     /* gl_request: the machine was generated without requests */
 };
 
-enum gl_phase {
-    GL_PHASE_WAIT, GL_PHASE_LOAD, GL_PHASE_CONVOLUTION, GL_PHASE_DENSE,
-    GL_PHASE_FORWARD, GL_PHASE_LOSS, GL_PHASE_GRADIENT, GL_PHASE_STORE, GL_PHASES
+enum {
+    GL_PHASES = 16,       /* phase counters; gl_config says how many a machine uses */
+    GL_TABLE_BYTES = 512, /* the longest machine table, with its final 0 */
+    GL_NAME_BYTES = 32    /* the longest name in it, with a final 0 */
 };
 
 /* How to reach the registers. With read and write NULL they are memory at `base`. */
@@ -57,7 +58,8 @@ typedef struct gl_device {
 
 typedef struct gl_config {
     uint32_t version; /* major[31:16] minor[15:8] patch[7:0] */
-    uint32_t rows, panels, rank, classes;
+    uint32_t engines; /* besides CONTROL, LOAD and STORE */
+    uint32_t phases;  /* phase counters in use */
     uint32_t data_bits;
     uint32_t slots;
 } gl_config;
@@ -95,6 +97,17 @@ void gl_write(const gl_device *device, uint32_t offset, uint32_t value);
 
 /* GL_OK, GL_NOT_FOUND or GL_VERSION. `config` may be NULL. Call it before anything else. */
 int gl_probe(const gl_device *device, gl_config *config);
+
+/* The machine table as text, see docs/registers.md: parameters as name=value, engines as name:phase,phase. `text` has
+   GL_TABLE_BYTES bytes. Returns its length. */
+uint32_t gl_table(const gl_device *device, char *text);
+
+/* A parameter of the table, or `otherwise` if the machine has none of this name. */
+uint32_t gl_parameter(const char *table, const char *name, uint32_t otherwise);
+
+/* The name of a phase counter, to `name` of GL_NAME_BYTES bytes: "wait", "load", "store", then those of the engines in
+   their order; empty if there is none. */
+void gl_phase_name(const char *table, uint32_t phase, char *name);
 
 /* The bytes that programs may reach. `base` is a bus address and a multiple of 4096. */
 int gl_set_window(const gl_device *device, uint64_t base, uint32_t size);

@@ -30,25 +30,25 @@ extern "C" {
 #define GRADLOOM__VERSION__MINOR_bm 0xff00
 #define GRADLOOM__VERSION__MINOR_bp 8
 #define GRADLOOM__VERSION__MINOR_bw 8
-#define GRADLOOM__VERSION__MINOR_reset 0x2
+#define GRADLOOM__VERSION__MINOR_reset 0x0
 #define GRADLOOM__VERSION__MAJOR_bm 0xffff0000
 #define GRADLOOM__VERSION__MAJOR_bp 16
 #define GRADLOOM__VERSION__MAJOR_bw 16
-#define GRADLOOM__VERSION__MAJOR_reset 0x0
+#define GRADLOOM__VERSION__MAJOR_reset 0x1
 
-// reg - gradloom::CONFIG_ARRAY
-#define GRADLOOM__CONFIG_ARRAY__ROWS_bm 0xff
-#define GRADLOOM__CONFIG_ARRAY__ROWS_bp 0
-#define GRADLOOM__CONFIG_ARRAY__ROWS_bw 8
-#define GRADLOOM__CONFIG_ARRAY__PANELS_bm 0xff00
-#define GRADLOOM__CONFIG_ARRAY__PANELS_bp 8
-#define GRADLOOM__CONFIG_ARRAY__PANELS_bw 8
-#define GRADLOOM__CONFIG_ARRAY__RANK_bm 0xff0000
-#define GRADLOOM__CONFIG_ARRAY__RANK_bp 16
-#define GRADLOOM__CONFIG_ARRAY__RANK_bw 8
-#define GRADLOOM__CONFIG_ARRAY__CLASSES_bm 0xff000000
-#define GRADLOOM__CONFIG_ARRAY__CLASSES_bp 24
-#define GRADLOOM__CONFIG_ARRAY__CLASSES_bw 8
+// reg - gradloom::MACHINE
+#define GRADLOOM__MACHINE__TABLE_FORMAT_bm 0xff
+#define GRADLOOM__MACHINE__TABLE_FORMAT_bp 0
+#define GRADLOOM__MACHINE__TABLE_FORMAT_bw 8
+#define GRADLOOM__MACHINE__PROGRAM_FORMAT_bm 0xff00
+#define GRADLOOM__MACHINE__PROGRAM_FORMAT_bp 8
+#define GRADLOOM__MACHINE__PROGRAM_FORMAT_bw 8
+#define GRADLOOM__MACHINE__ENGINES_bm 0xff0000
+#define GRADLOOM__MACHINE__ENGINES_bp 16
+#define GRADLOOM__MACHINE__ENGINES_bw 8
+#define GRADLOOM__MACHINE__PHASES_bm 0xff000000
+#define GRADLOOM__MACHINE__PHASES_bp 24
+#define GRADLOOM__MACHINE__PHASES_bw 8
 
 // reg - gradloom::CONFIG_MEMORY
 #define GRADLOOM__CONFIG_MEMORY__DATA_BITS_bm 0xffff
@@ -263,11 +263,6 @@ extern "C" {
 #define GRADLOOM__GRADIENT_NORM_HI__VALUE_bp 0
 #define GRADLOOM__GRADIENT_NORM_HI__VALUE_bw 32
 
-// reg - gradloom::PHASE_CYCLES
-#define GRADLOOM__PHASE_CYCLES__VALUE_bm 0xffffffff
-#define GRADLOOM__PHASE_CYCLES__VALUE_bp 0
-#define GRADLOOM__PHASE_CYCLES__VALUE_bw 32
-
 // reg - gradloom::REQUEST_OFFSET
 #define GRADLOOM__REQUEST_OFFSET__VALUE_bm 0xffffffff
 #define GRADLOOM__REQUEST_OFFSET__VALUE_bp 0
@@ -289,6 +284,22 @@ extern "C" {
 #define GRADLOOM__REQUEST_CYCLES__VALUE_bm 0xffffffff
 #define GRADLOOM__REQUEST_CYCLES__VALUE_bp 0
 #define GRADLOOM__REQUEST_CYCLES__VALUE_bw 32
+
+// reg - gradloom::TABLE_PLACE
+#define GRADLOOM__TABLE_PLACE__WORD_bm 0x7f
+#define GRADLOOM__TABLE_PLACE__WORD_bp 0
+#define GRADLOOM__TABLE_PLACE__WORD_bw 7
+#define GRADLOOM__TABLE_PLACE__WORD_reset 0x0
+
+// reg - gradloom::TABLE_WORD
+#define GRADLOOM__TABLE_WORD__BYTES_bm 0xffffffff
+#define GRADLOOM__TABLE_WORD__BYTES_bp 0
+#define GRADLOOM__TABLE_WORD__BYTES_bw 32
+
+// reg - gradloom::PHASE_CYCLES
+#define GRADLOOM__PHASE_CYCLES__VALUE_bm 0xffffffff
+#define GRADLOOM__PHASE_CYCLES__VALUE_bp 0
+#define GRADLOOM__PHASE_CYCLES__VALUE_bw 32
 
 // Values of ERROR_CODE
 enum gradloom_error {
@@ -353,7 +364,7 @@ enum gradloom_error {
 typedef struct __attribute__ ((__packed__)) {
     uint32_t ID;
     uint32_t VERSION;
-    uint32_t CONFIG_ARRAY;
+    uint32_t MACHINE;
     uint32_t CONFIG_MEMORY;
     uint32_t CONTROL;
     uint32_t STATUS;
@@ -383,15 +394,19 @@ typedef struct __attribute__ ((__packed__)) {
     uint32_t UNDERFLOWED;
     uint32_t GRADIENT_NORM_LO;
     uint32_t GRADIENT_NORM_HI;
-    uint32_t PHASE_CYCLES[8];
+    uint8_t RESERVED_80_9f[0x20];
     uint32_t REQUEST_OFFSET;
     uint32_t REQUEST_COMMANDS;
     uint32_t REQUEST_WAITED;
     uint32_t REQUEST_CYCLES;
+    uint32_t TABLE_PLACE;
+    uint32_t TABLE_WORD;
+    uint8_t RESERVED_b8_bf[0x8];
+    uint32_t PHASE_CYCLES[16];
 } gradloom_t;
 
 
-static_assert(sizeof(gradloom_t) == 0xb0, "Packing error");
+static_assert(sizeof(gradloom_t) == 0x100, "Packing error");
 
 #ifdef __cplusplus
 }

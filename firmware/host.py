@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from . import registers
+from .machine import PROGRAM_FORMAT, TABLE_FORMAT, MachineTable, parse_table
 from .transport import Transport
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import DTypeLike
 
-PHASES = ("wait", "load", "convolution", "dense", "forward", "loss", "gradient", "store")
 
 
 class AcceleratorError(RuntimeError):
@@ -67,10 +67,7 @@ class AcceleratorTimeout(AcceleratorError, TimeoutError):
 class Configuration:
     """What a machine was generated with."""
     version: tuple[int, int, int]
-    rows: int
-    panels: int
-    rank: int
-    classes: int
+    table: MachineTable
     data_bits: int
     slots: int
     requests: bool
@@ -179,9 +176,25 @@ class Accelerator:
         if version[0] != expected:
             raise AcceleratorError(f"register map {'.'.join(map(str, version))} needs another host: this one "
                                    f"speaks version {expected}")
-        array = {field: self.read(f"CONFIG_ARRAY.{field}") for field in ("rows", "panels", "rank", "classes")}
+        for what, ours in (("table", TABLE_FORMAT), ("program", PROGRAM_FORMAT)):
+            theirs = self.read(f"MACHINE.{what}_format")
+            if theirs != ours:
+                raise AcceleratorError(f"{what} format {theirs} needs another host: this one speaks {ours}")
         memory = {field: self.read(f"CONFIG_MEMORY.{field}") for field in ("data_bits", "slots")}
-        return Configuration(version=version, **array, **memory, requests=bool(self.read("STATUS.requests")))
+        return Configuration(version=version, table=self._table(), **memory,
+                             requests=bool(self.read("STATUS.requests")))
+
+    def _table(self) -> MachineTable:
+        data = b""
+        for place in range(1 << registers.FIELDS["TABLE_PLACE.word"][1]):
+            self.write("TABLE_PLACE", place)
+            data += self.read("TABLE_WORD").to_bytes(4, "little")
+            if 0 in data:
+                break
+        try:
+            return parse_table(data.split(b"\0")[0].decode("ascii", "replace"))
+        except ValueError as error:
+            raise AcceleratorError(str(error)) from None
 
     # Window
 
@@ -343,7 +356,7 @@ class Accelerator:
             raise AcceleratorError("counters are whole only when no program runs")
         return Counters(
             cycles=self.read64("CYCLES"),
-            phases={phase: self.read(f"PHASE_CYCLES{i}") for i, phase in enumerate(PHASES)},
+            phases={phase: self.read(f"PHASE_CYCLES{i}") for i, phase in enumerate(self.configuration.table.phases)},
             gradient_norm=self.read64("GRADIENT_NORM"),
             **{name: self.read(name.upper()) for name in (
                 "commands_done", "commands_dropped", "cache_hits", "cache_misses", "read_beats",

@@ -128,8 +128,7 @@ static int wait_end(const gl_device *device, int uio, int64_t timeout)
 
 int main(int argc, char **argv)
 {
-    static const char *const phases[GL_PHASES] = {
-        "wait", "load", "convolution", "dense", "forward", "loss", "gradient", "store"};
+    char table[GL_TABLE_BYTES], name[GL_NAME_BYTES];
     char path[100];
     struct stat information;
     gl_device device;
@@ -186,9 +185,9 @@ int main(int argc, char **argv)
     gl_init_mmio(&device, registers);
     status = gl_probe(&device, &config);
     if (status != GL_OK)
-        fail("registers", status == GL_NOT_FOUND ? "no gradloom accelerator here" : "another major version");
-    printf("array      %" PRIu32 " rows, %" PRIu32 " panels, rank %" PRIu32 "\n", config.rows, config.panels,
-           config.rank);
+        fail("registers", status == GL_NOT_FOUND ? "no gradloom accelerator here" : "another major version, or format of tables or programs");
+    gl_table(&device, table);
+    printf("machine    %s\n", table);
     if (gl_set_window(&device, address, (uint32_t)size) != GL_OK)
         fail("window", "refused: is a program running?");
 
@@ -207,8 +206,10 @@ int main(int argc, char **argv)
     gl_get_counters(&device, &counters);
     gl_get_health(&device, &health);
     printf("cycles     %" PRIu64 "\n", counters.cycles);
-    for (phase = 0; phase < GL_PHASES; phase++)
-        printf("  %-11s %" PRIu32 "\n", phases[phase], counters.phase_cycles[phase]);
+    for (phase = 0; phase < (int)config.phases && phase < GL_PHASES; phase++) {
+        gl_phase_name(table, (uint32_t)phase, name);
+        printf("  %-11s %" PRIu32 "\n", name, counters.phase_cycles[phase]);
+    }
     printf("commands   %" PRIu32 " done, %" PRIu32 " dropped\n", counters.commands_done,
            counters.commands_dropped);
     printf("cache      %" PRIu32 " hits, %" PRIu32 " misses\n", counters.cache_hits, counters.cache_misses);

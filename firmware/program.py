@@ -29,14 +29,14 @@ def command(engine: str, opcode: int, operands: tuple[int, ...] = (), *, wait: i
 
 def end() -> bytes:
     """Ends the program once every engine is idle."""
-    return command("CONTROL", registers.CONTROL_OPCODES["END"])
+    return command("control", registers.CONTROL_OPCODES["END"])
 
 
 def load(offset: int, beats: int, dest: int, arg: int = 0, *, wait: int = 0, post: int = 0) -> bytes:
     """Reads ``beats`` beats of 16 bytes at ``offset`` of the window to ``dest``."""
-    return command("LOAD", 0, (offset, beats | dest << 24, arg), wait=wait, post=post, phase=1)
+    return command("load", 0, (offset, beats | dest << 24, arg), wait=wait, post=post)
 
 
 def store(offset: int, beats: int, source: int, arg: int = 0, *, wait: int = 0, post: int = 0) -> bytes:
     """Writes ``beats`` beats of 16 bytes from ``source`` at ``offset`` of the window."""
-    return command("STORE", 0, (offset, beats | source << 24, arg), wait=wait, post=post, phase=7)
+    return command("store", 0, (offset, beats | source << 24, arg), wait=wait, post=post)

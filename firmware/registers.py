@@ -4,7 +4,7 @@
 # Byte offset of each register.
 ID = 0x000
 VERSION = 0x004
-CONFIG_ARRAY = 0x008
+MACHINE = 0x008
 CONFIG_MEMORY = 0x00C
 CONTROL = 0x010
 STATUS = 0x014
@@ -34,24 +34,34 @@ SATURATED = 0x070
 UNDERFLOWED = 0x074
 GRADIENT_NORM_LO = 0x078
 GRADIENT_NORM_HI = 0x07C
-PHASE_CYCLES0 = 0x080
-PHASE_CYCLES1 = 0x084
-PHASE_CYCLES2 = 0x088
-PHASE_CYCLES3 = 0x08C
-PHASE_CYCLES4 = 0x090
-PHASE_CYCLES5 = 0x094
-PHASE_CYCLES6 = 0x098
-PHASE_CYCLES7 = 0x09C
 REQUEST_OFFSET = 0x0A0
 REQUEST_COMMANDS = 0x0A4
 REQUEST_WAITED = 0x0A8
 REQUEST_CYCLES = 0x0AC
+TABLE_PLACE = 0x0B0
+TABLE_WORD = 0x0B4
+PHASE_CYCLES0 = 0x0C0
+PHASE_CYCLES1 = 0x0C4
+PHASE_CYCLES2 = 0x0C8
+PHASE_CYCLES3 = 0x0CC
+PHASE_CYCLES4 = 0x0D0
+PHASE_CYCLES5 = 0x0D4
+PHASE_CYCLES6 = 0x0D8
+PHASE_CYCLES7 = 0x0DC
+PHASE_CYCLES8 = 0x0E0
+PHASE_CYCLES9 = 0x0E4
+PHASE_CYCLES10 = 0x0E8
+PHASE_CYCLES11 = 0x0EC
+PHASE_CYCLES12 = 0x0F0
+PHASE_CYCLES13 = 0x0F4
+PHASE_CYCLES14 = 0x0F8
+PHASE_CYCLES15 = 0x0FC
 
 #: Every register, by name.
 REGISTERS = {
     "ID": ID,
     "VERSION": VERSION,
-    "CONFIG_ARRAY": CONFIG_ARRAY,
+    "MACHINE": MACHINE,
     "CONFIG_MEMORY": CONFIG_MEMORY,
     "CONTROL": CONTROL,
     "STATUS": STATUS,
@@ -81,6 +91,12 @@ REGISTERS = {
     "UNDERFLOWED": UNDERFLOWED,
     "GRADIENT_NORM_LO": GRADIENT_NORM_LO,
     "GRADIENT_NORM_HI": GRADIENT_NORM_HI,
+    "REQUEST_OFFSET": REQUEST_OFFSET,
+    "REQUEST_COMMANDS": REQUEST_COMMANDS,
+    "REQUEST_WAITED": REQUEST_WAITED,
+    "REQUEST_CYCLES": REQUEST_CYCLES,
+    "TABLE_PLACE": TABLE_PLACE,
+    "TABLE_WORD": TABLE_WORD,
     "PHASE_CYCLES0": PHASE_CYCLES0,
     "PHASE_CYCLES1": PHASE_CYCLES1,
     "PHASE_CYCLES2": PHASE_CYCLES2,
@@ -89,10 +105,14 @@ REGISTERS = {
     "PHASE_CYCLES5": PHASE_CYCLES5,
     "PHASE_CYCLES6": PHASE_CYCLES6,
     "PHASE_CYCLES7": PHASE_CYCLES7,
-    "REQUEST_OFFSET": REQUEST_OFFSET,
-    "REQUEST_COMMANDS": REQUEST_COMMANDS,
-    "REQUEST_WAITED": REQUEST_WAITED,
-    "REQUEST_CYCLES": REQUEST_CYCLES,
+    "PHASE_CYCLES8": PHASE_CYCLES8,
+    "PHASE_CYCLES9": PHASE_CYCLES9,
+    "PHASE_CYCLES10": PHASE_CYCLES10,
+    "PHASE_CYCLES11": PHASE_CYCLES11,
+    "PHASE_CYCLES12": PHASE_CYCLES12,
+    "PHASE_CYCLES13": PHASE_CYCLES13,
+    "PHASE_CYCLES14": PHASE_CYCLES14,
+    "PHASE_CYCLES15": PHASE_CYCLES15,
 }
 
 #: Place of each field: lowest bit and width.
@@ -101,10 +121,10 @@ FIELDS = {
     "VERSION.patch": (0, 8),
     "VERSION.minor": (8, 8),
     "VERSION.major": (16, 16),
-    "CONFIG_ARRAY.rows": (0, 8),
-    "CONFIG_ARRAY.panels": (8, 8),
-    "CONFIG_ARRAY.rank": (16, 8),
-    "CONFIG_ARRAY.classes": (24, 8),
+    "MACHINE.table_format": (0, 8),
+    "MACHINE.program_format": (8, 8),
+    "MACHINE.engines": (16, 8),
+    "MACHINE.phases": (24, 8),
     "CONFIG_MEMORY.data_bits": (0, 16),
     "CONFIG_MEMORY.slots": (16, 16),
     "CONTROL.bell": (0, 1),
@@ -151,6 +171,12 @@ FIELDS = {
     "UNDERFLOWED.value": (0, 32),
     "GRADIENT_NORM_LO.value": (0, 32),
     "GRADIENT_NORM_HI.value": (0, 32),
+    "REQUEST_OFFSET.value": (0, 32),
+    "REQUEST_COMMANDS.value": (0, 24),
+    "REQUEST_WAITED.value": (0, 32),
+    "REQUEST_CYCLES.value": (0, 32),
+    "TABLE_PLACE.word": (0, 7),
+    "TABLE_WORD.bytes": (0, 32),
     "PHASE_CYCLES0.value": (0, 32),
     "PHASE_CYCLES1.value": (0, 32),
     "PHASE_CYCLES2.value": (0, 32),
@@ -159,16 +185,20 @@ FIELDS = {
     "PHASE_CYCLES5.value": (0, 32),
     "PHASE_CYCLES6.value": (0, 32),
     "PHASE_CYCLES7.value": (0, 32),
-    "REQUEST_OFFSET.value": (0, 32),
-    "REQUEST_COMMANDS.value": (0, 24),
-    "REQUEST_WAITED.value": (0, 32),
-    "REQUEST_CYCLES.value": (0, 32),
+    "PHASE_CYCLES8.value": (0, 32),
+    "PHASE_CYCLES9.value": (0, 32),
+    "PHASE_CYCLES10.value": (0, 32),
+    "PHASE_CYCLES11.value": (0, 32),
+    "PHASE_CYCLES12.value": (0, 32),
+    "PHASE_CYCLES13.value": (0, 32),
+    "PHASE_CYCLES14.value": (0, 32),
+    "PHASE_CYCLES15.value": (0, 32),
 }
 
 #: Value of each register that is constant in this version.
 CONSTANTS = {
     "ID": 0x47524C4D,
-    "VERSION": 0x00000200,
+    "VERSION": 0x00010000,
 }
 
 #: Registers that must not be written while one of these is set.
@@ -215,14 +245,11 @@ ERRORS = {
     0x44: ("WRITE_DECERR", "DECERR on a write; ERROR_ADDRESS holds the burst's first byte."),
 }
 
-#: Engine field of a command.
+#: Engine field of a command, of the engines that every machine has.
 ENGINES = {
-    "CONTROL": 0,
-    "LOAD": 1,
-    "STORE": 2,
-    "ARRAY": 3,
-    "HEAD": 4,
-    "ENCODE": 5,
+    "control": 0,
+    "load": 1,
+    "store": 2,
 }
 
 #: Opcodes of the engine CONTROL.

@@ -10,6 +10,7 @@
 
 int find_device(gl_device *device, gl_config *config)
 {
+    char table[GL_TABLE_BYTES], *at;
     int status;
 
     gl_init_mmio(device, (volatile void *)GL_REGISTERS);
@@ -18,9 +19,14 @@ int find_device(gl_device *device, gl_config *config)
         put_text(status == GL_NOT_FOUND ? "gradloom: no accelerator\n" : "gradloom: another register map\n");
         return status;
     }
+    /* The table's parameters: name=value, separated by commas, up to the first semicolon. */
+    gl_table(device, table);
+    for (at = table; *at && *at != ';'; at++)
+        ;
+    *at = 0;
     put_text("gradloom: ");
-    put_number(config->rows);
-    put_text(" rows, ");
+    put_text(table);
+    put_text("\n");
     return GL_OK;
 }
 

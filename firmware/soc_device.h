@@ -6,8 +6,7 @@
 
 #include "gradloom.h"
 
-/* Looks for the accelerator and tells that there is none, or begins the line that greets: what comes after the number
- * of rows is the caller's. GL_OK, or why there is none. */
+/* Looks for the accelerator and prints its parameters, or that there is none. GL_OK, or why there is none. */
 int find_device(gl_device *device, gl_config *config);
 
 /* Runs a program in the window to its end; GL_OK, or an error that was told. */

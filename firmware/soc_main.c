@@ -297,11 +297,6 @@ int main(void)
     gl_board_start();
     if (find_device(&device, &config) != GL_OK)
         return 1;
-    put_text("rank ");
-    put_number(config.rank);
-    put_text(", ");
-    put_number(config.data_bits);
-    put_text(" bits\n");
     /* The reset button starts the processor alone: a program may still run. */
     if (gl_poll(&device) == GL_RUNNING || gl_poll_request(&device) == GL_RUNNING) {
         status = gl_reset(&device, STOP_POLLS);

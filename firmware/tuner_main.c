@@ -129,8 +129,6 @@ static void learn(volatile const struct header *header)
         put_text("failed\n");
         return;
     }
-    put_number(config.panels * config.rank);
-    put_text(" columns\n");
     if (header->magic != MAGIC || header->stages > MAX_STAGES) {
         put_text("error: no data in memory\nfailed\n");
         return;

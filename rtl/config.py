@@ -142,9 +142,13 @@ class Config:
     @property
     def shell(self):
         """What the shell around the engines is asked for."""
-        return {"rows": self.rows, "panels": self.panels, "rank": self.rank, "classes": self.classes,
-                "data_bits": self.axi_bits, "addr_bits": self.address_bits, "slots": self.cache_slots,
+        return {"data_bits": self.axi_bits, "addr_bits": self.address_bits, "slots": self.cache_slots,
                 "outstanding": self.outstanding, "depth": self.queue_depth}
+
+    @property
+    def told(self):
+        """What the machine tells its driver."""
+        return {name: getattr(self, name) for name in ("rows", "panels", "rank", "classes")}
 
     @property
     def columns(self):
@@ -256,9 +260,14 @@ class LinearConfig:
     @property
     def shell(self):
         """What the shell around the engines is asked for."""
-        return {"rows": self.edge, "panels": 1, "rank": self.rank, "classes": 0, "data_bits": self.beat_bits,
+        return {"data_bits": self.beat_bits,
                 "addr_bits": self.address_bits, "slots": 64, "outstanding": self.outstanding,
                 "depth": self.queue_depth, "requests": self.requests}
+
+    @property
+    def told(self):
+        """What the machine tells its driver."""
+        return {name: getattr(self, name) for name in ("edge", "columns", "rank", "tokens")}
 
     @property
     def subtiles(self):

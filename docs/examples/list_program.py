@@ -2,18 +2,13 @@
 import numpy as np
 
 from gradloom.rtl.config import Config
-from gradloom.rtl.engines.array.commands import ArrayOpcode
-from gradloom.rtl.engines.encode.commands import EncodeOpcode
-from gradloom.rtl.engines.head.engine import HeadOpcode
 from gradloom.rtl.machines.collector import Source
 from gradloom.rtl.machines.router import Destination
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Plan, Settings, Token, plan_finetune
 from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
-
-OPCODES = {Engine.CONTROL: ControlOpcode, Engine.ARRAY: ArrayOpcode, Engine.ENCODE: EncodeOpcode}
+from gradloom.rtl.shell.engines import LOAD, STORE
 
 
 def names(constants: type) -> dict[int, str]:
@@ -39,16 +34,14 @@ def small_plan() -> Plan:
 def text(each: Instruction) -> str:
     """Engine and opcode, tokens, predicate, operands other than 0."""
     name = each.engine.name
-    if each.engine in OPCODES:
-        name += "." + OPCODES[each.engine](each.opcode).name
-    elif each.engine is Engine.HEAD and each.opcode == HeadOpcode.STEP:
-        name += ".STEP"
+    if each.engine not in (LOAD, STORE):
+        name += "." + each.engine.spec.opcodes(each.opcode).name
     tokens = " ".join([f"-{TOKENS[t]}" for t in each.wait] + [f"+{TOKENS[t]}" for t in each.post])
     words = [f"unless {each.slots[0]}..{sum(each.slots) - 1}"] if each.slots else []
     for key, value in each.operands.items():
         if key == "dest":
             words.append(DESTINATIONS[value])
-        elif key == "source" and each.engine is Engine.STORE:
+        elif key == "source" and each.engine == STORE:
             words.append(SOURCES[value])
         elif value:
             words.append(f"{key}={int(value)}" if key != "arg" else f"arg={value:#x}")

@@ -1,4 +1,6 @@
 """The accelerator: shell and engines, wired."""
+from dataclasses import dataclass
+
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -9,16 +11,18 @@ from ..engines.encode.engine import EncodeEngine
 from ..engines.head.engine import Head
 from ..hierarchy import place
 from ..shell.bus.axi import AXILiteSignature
+from ..shell.engines import Engines
 from ..shell.shell import Shell
 from ..shell.signature import EngineSignature, Health, LoadBeat, StoreRequest
-from .collector import Collector
-from .language import LinearEngines
-from .router import Router
+from .collector import Collector, Source
+from .engines import IMAGES, LANGUAGE
+from .language import LanguageEngines
+from .router import Destination, Router
 
-__all__ = ["Engines", "Accelerator"]
+__all__ = ["Accelerator", "ImageEngines", "component_of", "engines_of"]
 
 
-class Engines(wiring.Component):
+class ImageEngines(wiring.Component):
     """All engines of a machine, and the ways between them and memory.
 
     Members
@@ -117,8 +121,31 @@ class _Local(Elaboratable):
         return m
 
 
-#: What stands in the shell, by the kind of configuration.
-ENGINES_OF = {Config: Engines, LinearConfig: LinearEngines}
+@dataclass(frozen=True)
+class _Machine:
+    """What stands in the shell: engines by number, the component that holds them.
+
+    ``loop``: destination and source of a memory that gives back 16-bit words, ``classes`` of each 16, for self-tests.
+    """
+
+    engines: Engines
+    component: type
+    loop: tuple[int, int] | None
+
+
+#: By the kind of configuration.
+_MACHINES = {Config: _Machine(IMAGES, ImageEngines, (Destination.HEAD, Source.HEAD)),
+             LinearConfig: _Machine(LANGUAGE, LanguageEngines, None)}
+
+
+def component_of(config):
+    """What holds the engines of the machine that ``config`` is asked of."""
+    return _MACHINES[type(config)].component(config)
+
+
+def engines_of(config):
+    """The engines of the machine that ``config`` is asked of."""
+    return _MACHINES[type(config)].engines
 
 
 class Accelerator(wiring.Component):
@@ -139,7 +166,8 @@ class Accelerator(wiring.Component):
 
     def __init__(self, config=Config()):
         self.config = config
-        self._shell = Shell(**config.shell)
+        self.engines = engines_of(config)
+        self._shell = Shell(self.engines, parameters=config.told, loop=_MACHINES[type(config)].loop, **config.shell)
         super().__init__({
             "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
             "m_axi": Out(self._shell.m_axi.signature),
@@ -150,13 +178,13 @@ class Accelerator(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         shell = place(m, "shell", self._shell, platform)
-        engines = ENGINES_OF[type(self.config)](self.config)
+        engines = component_of(self.config)
         m.submodules.engines = _Local(engines, shell.abort)
         connect(m, flipped(self.s_axi), shell.s_axi)
         connect(m, shell.m_axi, flipped(self.m_axi))
         m.d.comb += [self.irq.eq(shell.irq), self.trace.eq(shell.trace)]
-        for name in ("array", "head", "encode"):
-            connect(m, getattr(shell, name), getattr(engines, name))
+        for engine in self.engines.own:
+            connect(m, getattr(shell, engine.name), getattr(engines, engine.name))
         connect(m, shell.o_load, engines.load)
         connect(m, shell.o_request, engines.request)
         connect(m, engines.store, shell.i_store)

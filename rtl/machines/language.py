@@ -21,9 +21,9 @@ from ..formats.vector import TERM
 from ..hierarchy import place
 from ..shell.signature import EngineSignature, Health, LoadBeat, StoreRequest
 from ..stream.product import narrow_product
-from .share import SharedQueue
+from .engines import LANGUAGE
 
-__all__ = ["Destination", "OPERAND_ARG", "Source", "LinearEngines"]
+__all__ = ["Destination", "OPERAND_ARG", "Source", "LanguageEngines"]
 
 #: ``arg`` of a command that loads operands: the first word; ``early``: its words are counted for an early product.
 OPERAND_ARG = data.StructLayout({"word": 31, "early": 1})
@@ -58,15 +58,15 @@ class Source(IntEnum):
     VECTOR_SECOND = 6   #: its results q
 
 
-class LinearEngines(wiring.Component):
-    """The engines LINEAR (the shell's ARRAY), GRADIENT (HEAD), UPDATE and VECTOR (both ENCODE, see
-    :class:`~.share.SharedQueue`), and their ways to memory.
+class LanguageEngines(wiring.Component):
+    """The linear, gradient, update and vector engines, and their ways to memory.
 
     512 beats each of a, b and of what GRADIENT streams wait for their engines, and as many results o and q for STORE.
 
     Members
     -------
-    array, head, encode : commands of each. load, request, store : the shell's DMA. health : events of this cycle.
+    linear, gradient, update, vector : commands of each. load, request, store : the shell's DMA. health : events of this
+        cycle.
     refuse : the beat of ``load`` has no place: it is beyond its memory's end, or one whose argument names what is not
         there, or a command ends with it within a tile.
     refuse_store : a cycle behind the payload of ``request``: there is no such source, or no such h, or h of that size
@@ -76,7 +76,7 @@ class LinearEngines(wiring.Component):
     def __init__(self, config=LinearConfig()):
         self.config = config
         super().__init__({
-            "array": In(EngineSignature()), "head": In(EngineSignature()), "encode": In(EngineSignature()),
+            **{engine.name: In(EngineSignature()) for engine in LANGUAGE.own},
             "load": In(stream.Signature(LoadBeat(config.beat_bits))), "refuse": Out(1),
             "request": In(stream.Signature(StoreRequest)), "refuse_store": Out(1),
             "store": Out(stream.Signature(config.beat_bits)),
@@ -92,12 +92,8 @@ class LinearEngines(wiring.Component):
         vector = place(m, "vector", VectorEngine(
             lanes=config.beat_words, tokens=config.tokens, features=config.features, head=config.head,
             depth=OperandQueue.depth), platform)
-        shared = place(m, "shared", SharedQueue(), platform)
-        connect(m, flipped(self.array), linear.engine)
-        connect(m, flipped(self.head), gradient.engine)
-        connect(m, flipped(self.encode), shared.i)
-        connect(m, shared.first, update.engine)
-        connect(m, shared.second, vector.engine)
+        for engine, part in zip(LANGUAGE.own, (linear, gradient, update, vector)):
+            connect(m, flipped(getattr(self, engine.name)), part.engine)
         m.d.comb += gradient.hidden.eq(linear.hidden)
         self._load(m, linear, gradient, update, self._queues(m, gradient, vector, platform), vector)
         self._store(m, linear, gradient, update, vector)

@@ -5,8 +5,9 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from .engines import COUNTED
 from .registers.axilite import RegisterFile
-from .signature import PHASES, Health
+from .signature import Health
 
 __all__ = ["Counters"]
 
@@ -16,11 +17,16 @@ class Counters(wiring.Component):
 
     Phase counters share one adder: a small memory holds those of the phases that are not counting.
 
+    Parameters
+    ----------
+    phases : :class:`int`
+        Of the machine, at most 16; the registers of others read 0.
+
     Members
     -------
     clear : ``In(1)``
         All counters become 0.
-    counting : ``In(1)``, phase : ``In(3)``
+    counting : ``In(1)``, phase : ``In(4)``
         This cycle counts, and to which phase.
     finished, dropped, read_beat, write_beat : ``In(1)``
     looked_up : ``In(1)``, hits, misses : ``In(32)``
@@ -44,15 +50,16 @@ class Counters(wiring.Component):
         "UNDERFLOWED",
         "GRADIENT_NORM_LO",
         "GRADIENT_NORM_HI",
-        *(f"PHASE_CYCLES{i}" for i in range(PHASES)),
+        *(f"PHASE_CYCLES{i}" for i in range(COUNTED)),
     )
 
-    def __init__(self):
+    def __init__(self, phases=COUNTED):
+        self.phases = phases
         super().__init__(
             {
                 "clear": In(1),
                 "counting": In(1),
-                "phase": In(3),
+                "phase": In(4),
                 "finished": In(1),
                 "dropped": In(1),
                 "read_beat": In(1),
@@ -95,13 +102,13 @@ class Counters(wiring.Component):
         counter(self.health.norm, "GRADIENT_NORM_LO", "GRADIENT_NORM_HI")
 
         # The last bit stays: the count went beyond the others.
-        memory = Memory(shape=33, depth=PHASES, init=[])
+        memory = Memory(shape=33, depth=self.phases, init=[])
         m.submodules.phases = memory
         wr = memory.write_port()
         rd, host = memory.read_port(domain="comb"), memory.read_port(domain="comb")
-        used = Signal(PHASES)  # since the bell
+        used = Signal(self.phases)  # since the bell
         counting = Signal()
-        phase = Signal(3)
+        phase = Signal(4)
         before, total = Signal(33), Signal(33)
         m.d.sync += [counting.eq(self.counting & ~self.clear), phase.eq(self.phase)]
         m.d.comb += [
@@ -111,13 +118,13 @@ class Counters(wiring.Component):
             wr.en.eq(counting),
             total.eq(before[:32] + 1),
             wr.data.eq(Cat(total[:32], total[32] | before[32])),
-            host.addr.eq(self.raddr[2:5]),
+            host.addr.eq(self.raddr[2:6]),
         ]
         with m.If(counting):
-            m.d.sync += used.eq(used | Cat((phase == i) for i in range(PHASES)))
+            m.d.sync += used.eq(used | Cat((phase == i) for i in range(COUNTED)))
         with m.If(self.clear):
             m.d.sync += used.eq(0)
-        for i in range(PHASES):
+        for i in range(COUNTED):
             m.d.comb += self.value[f"PHASE_CYCLES{i}"].value.eq(
                 Mux(used.bit_select(host.addr, 1), host.data[:32] | host.data[32].replicate(32), 0)
             )

@@ -5,9 +5,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .bus.read_dma import FetchBeat
+from .engines import CONTROL
 from .registers.errors import Error
 from .scheduler import Entry
-from .signature import COMMAND_BYTES, Command, ControlOpcode, ControlOperands, Engine
+from .signature import COMMAND_BYTES, Command, ControlOpcode, ControlOperands
 from .valid import ValidBits
 
 __all__ = ["Dispatch"]
@@ -24,6 +25,8 @@ class Dispatch(wiring.Component):
         Valid bits.
     requests : :class:`bool`
         Without them YIELD is unknown.
+    engines : :class:`int`
+        Engines of the machine; commands of others are refused.
 
     Members
     -------
@@ -60,7 +63,8 @@ class Dispatch(wiring.Component):
         Pulse, and what LOOKUP found.
     """
 
-    def __init__(self, *, data_bits, slots, requests):
+    def __init__(self, *, data_bits, slots, requests, engines):
+        self.engines = engines
         self.data_bits = data_bits
         self.requests = requests
         self._valid = ValidBits(slots=slots)
@@ -159,9 +163,9 @@ class Dispatch(wiring.Component):
                         m.next = "DECODE"
             with m.State("DECODE"):
                 m.d.sync += [
-                    is_control.eq(command.engine == Engine.CONTROL),
-                    known.eq(command.engine < len(Engine)),
-                    queued.eq((command.engine != Engine.CONTROL) & (command.engine < len(Engine))),
+                    is_control.eq(command.engine == CONTROL),
+                    known.eq(command.engine < self.engines),
+                    queued.eq((command.engine != CONTROL) & (command.engine < self.engines)),
                     slot.eq(command.slot),
                     count.eq(command.count),
                     mark.eq(0),

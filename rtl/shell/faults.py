@@ -4,8 +4,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from .engines import LOAD, STORE
 from .registers.errors import Error
-from .signature import ENGINES, Engine
 
 __all__ = ["Faults"]
 
@@ -22,13 +22,13 @@ class Faults(wiring.Component):
         A program is to start, and is at fault unless the code is 0.
     run : ``In(1)``, flush : ``In(1)``
         It runs; it has ended, and only the watchdog may still find a fault.
-    failed : ``In(6)``, codes : ``In(...)``
+    failed : ``In(n)``, codes : ``In(...)``
         A bit for each engine: it reports this code.
     load_offset, store_offset : ``In(32)``
         Offset at fault, with the error of LOAD and STORE.
     stop : ``In(1)``, stop_code : ``In(8)``, stop_located : ``In(1)``, stop_offset : ``In(32)``, index : ``In(24)``
         From :class:`~gradloom.rtl.shell.dispatch.Dispatch`.
-    overflow : ``In(1)``, posting, waiting : ``In(6)``, indices : ``In(...)``
+    overflow : ``In(1)``, posting, waiting : ``In(n)``, indices : ``In(...)``
         From :class:`~gradloom.rtl.shell.scheduler.Scheduler`.
     locked, expired : ``In(1)``
         From :class:`~gradloom.rtl.shell.watch.Watch`.
@@ -44,8 +44,9 @@ class Faults(wiring.Component):
         It has an offset in memory, and which.
     """
 
-    def __init__(self):
-        n = len(Engine)
+    def __init__(self, engines):
+        self.engines = engines
+        n = len(engines)
         super().__init__(
             {
                 "clear": In(1),
@@ -81,15 +82,15 @@ class Faults(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        engine = Signal(len(Engine))  # whose oldest command is at fault; none: what is being dispatched
+        engine = Signal(len(self.engines))  # whose oldest command is at fault; none: what is being dispatched
         # A command that posts leaves its queue in the same cycle, so its index is kept until the fault is known.
-        whose, named, posted, overflowed = Signal(len(Engine)), Signal(24), Signal(24), Signal()
+        whose, named, posted, overflowed = Signal(len(self.engines)), Signal(24), Signal(24), Signal()
         m.d.comb += [
             whose.eq(Mux(self.fault, engine, self.posting)),
             named.eq(self.index),
             self.command.eq(Mux(overflowed, posted, named)),
         ]
-        for e in ENGINES:
+        for e in self.engines.queued:
             with m.If(whose[e]):
                 m.d.comb += named.eq(self.indices[e])
         with m.If(~self.fault):
@@ -104,14 +105,14 @@ class Faults(wiring.Component):
                 engine.eq(0),
                 overflowed.eq(0),
             ]
-            oldest = Signal(len(Engine))
-            for e in ENGINES:
+            oldest = Signal(len(self.engines))
+            for e in self.engines.queued:
                 m.d.comb += oldest[e].eq(self.waiting[e] & ~self.waiting[:e].any())
             with m.If(self.failed.any()):
-                for e in reversed(ENGINES):
+                for e in reversed(self.engines.queued):
                     with m.If(self.failed[e]):
                         m.d.sync += [self.code.eq(self.codes[e]), engine.eq(1 << e)]
-                        offset = {Engine.LOAD: self.load_offset, Engine.STORE: self.store_offset}.get(e)
+                        offset = {LOAD: self.load_offset, STORE: self.store_offset}.get(e)
                         if offset is not None:
                             m.d.sync += [self.located.eq(1), self.offset.eq(offset)]
                         else:

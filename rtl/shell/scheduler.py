@@ -6,7 +6,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .signature import ENGINES, TOKENS, Engine, EngineCommand, EngineSignature
+from .engines import Engines
+from .signature import TOKENS, EngineCommand, EngineSignature
 
 __all__ = ["Scheduler", "Entry"]
 
@@ -28,6 +29,8 @@ class Scheduler(wiring.Component):
 
     Parameters
     ----------
+    engines : :class:`~.engines.Engines`
+        A queue for each but CONTROL.
     depth : :class:`int`
         Commands of an engine that are queued or under way; a power of two.
 
@@ -56,27 +59,28 @@ class Scheduler(wiring.Component):
         A command was done: one cycle each.
     overflow : ``Out(1)``
         A token counter overflows in this cycle.
-    posting : ``Out(6)``
+    posting : ``Out(n)``
         A bit for each engine: one of its commands posts tokens in this cycle.
-    executing : ``Out(6)``
+    executing : ``Out(n)``
         A bit for each engine: some command was taken by the engine and is not done.
     phases : ``Out(...)``
         Phase of the oldest command of each engine that is not done.
     indices : ``Out(...)``
         Its place in the program.
-    waiting : ``Out(6)``
+    waiting : ``Out(n)``
         A bit for each engine: some command is queued or under way.
     """
 
-    def __init__(self, *, depth=16):
+    def __init__(self, engines, *, depth=16):
         if depth not in (2, 4, 8, 16, 32):
             raise ValueError(f"queue depth is {depth!r}, must be a power of two from 2 to 32")
         self.depth = depth
-        n = len(Engine)
+        self.engines: Engines = engines
+        n = len(engines)
         super().__init__(
             {
                 "i": In(stream.Signature(Entry)),
-                **{f"engine_{e.name.lower()}": Out(EngineSignature()) for e in ENGINES},
+                **{f"engine_{e.name}": Out(EngineSignature()) for e in engines.queued},
                 "control_wait": In(16),
                 "control_post": In(16),
                 "control_request": In(1),
@@ -100,11 +104,11 @@ class Scheduler(wiring.Component):
 
     def engine(self, e):
         """Port of engine ``e``."""
-        return getattr(self, f"engine_{e.name.lower()}")
+        return getattr(self, f"engine_{e.name}")
 
     def elaborate(self, platform):
         m = Module()
-        n = len(Engine)
+        n = len(self.engines)
         bits = ceil_log2(self.depth)
 
         counters = [Signal(8, name=f"token{t}") for t in range(TOKENS)]
@@ -128,17 +132,16 @@ class Scheduler(wiring.Component):
         with m.Elif(chosen[0]):
             m.d.sync += pending[0].eq(0)
 
-        for e in ENGINES:
+        for e in self.engines.queued:
             port = self.engine(e)
-            name = e.name.lower()
+            name = e.name
             # Pointers: next to write, next to start, oldest that is not done.
             w, s, d = (Signal(bits + 1, name=f"{name}_{p}") for p in ("write", "start", "done"))
             ready[int(e)] = ~((w[:bits] == d[:bits]) & (w[bits] != d[bits]))
             push = Signal(name=f"{name}_push")
             m.d.comb += push.eq(self.i.valid & ready[int(e)] & (self.i.payload.engine == int(e)))
 
-            # LOAD and STORE have no more operands than these.
-            used = 96 if e in (Engine.LOAD, Engine.STORE) else 160
+            used = e.spec.operand_bits
             asked = self.i.payload.command
             columns = {
                 "command": (8 + used, Cat(asked.opcode, asked.args[:used]), s),
@@ -198,7 +201,7 @@ class Scheduler(wiring.Component):
                 m.d.sync += [w.eq(0), s.eq(0), d.eq(0), count.eq(0)]
 
         with m.Switch(self.i.payload.engine):
-            for e in ENGINES:
+            for e in self.engines.queued:
                 with m.Case(int(e)):
                     m.d.comb += self.i.ready.eq(ready[int(e)])
 
@@ -222,7 +225,7 @@ class Scheduler(wiring.Component):
                 self.executing.any()
                 | eligible.any()
                 | Cat(some).any()
-                | Cat(self.engine(e).command.valid for e in ENGINES).any()
+                | Cat(self.engine(e).command.valid for e in self.engines.queued).any()
             ),
         ]
         over = []

@@ -14,7 +14,7 @@ from .fetch import Fetch
 from .registers.errors import Error
 from .requests import Requests
 from .scheduler import Scheduler
-from .signature import COMMAND_BYTES, ENGINES, Engine, EngineSignature, Trace
+from .signature import COMMAND_BYTES, EngineSignature, Trace
 from .watch import Watch
 
 __all__ = ["Sequencer"]
@@ -44,6 +44,8 @@ class Sequencer(wiring.Component):
 
     Parameters
     ----------
+    engines : :class:`~.engines.Engines`
+        Of the machine.
     data_bits : :class:`int`
         Bus width: 64, 128 or 256.
     slots : :class:`int`
@@ -87,7 +89,7 @@ class Sequencer(wiring.Component):
         As the registers of these names.
     counting, cleared : ``Out(1)``
         A cycle between the program's bell and its interrupt; a pulse at the bell.
-    phase : ``Out(3)``
+    phase : ``Out(4)``
         Phase that this cycle counts to.
     finished, dropped : ``Out(1)``
         Pulses: a command was done, was dropped.
@@ -97,15 +99,16 @@ class Sequencer(wiring.Component):
         Starts and ends of commands, 1 cycle late.
     """
 
-    def __init__(self, *, data_bits=128, slots=16384, depth=16, requests=False):
+    def __init__(self, engines, *, data_bits=128, slots=16384, depth=16, requests=False):
         check_data_bits(data_bits)
+        self.engines = engines
         self.data_bits = data_bits
         self.requests = requests
-        self._scheduler = Scheduler(depth=depth)
+        self._scheduler = Scheduler(engines, depth=depth)
         self._fetch = Fetch(data_bits=data_bits)
-        self._dispatch = Dispatch(data_bits=data_bits, slots=slots, requests=requests)
+        self._dispatch = Dispatch(data_bits=data_bits, slots=slots, requests=requests, engines=len(engines))
         self._watch = Watch()
-        self._faults = Faults()
+        self._faults = Faults(engines)
         super().__init__(
             {
                 "bell": In(1),
@@ -121,7 +124,7 @@ class Sequencer(wiring.Component):
                 "watchdog": In(32),
                 "o_fetch": Out(stream.Signature(FetchRequest)),
                 "i_fetch": In(stream.Signature(FetchBeat(data_bits))),
-                **{f"engine_{e.name.lower()}": Out(EngineSignature()) for e in ENGINES},
+                **{f"engine_{e.name}": Out(EngineSignature()) for e in engines.queued},
                 "load_offset": In(32),
                 "store_offset": In(32),
                 "beat": In(1),
@@ -148,7 +151,7 @@ class Sequencer(wiring.Component):
                 "error_address": Out(64),
                 "counting": Out(1),
                 "cleared": Out(1),
-                "phase": Out(3),
+                "phase": Out(4),
                 "finished": Out(1),
                 "dropped": Out(1),
                 "looked_up": Out(1),
@@ -160,7 +163,7 @@ class Sequencer(wiring.Component):
 
     def engine(self, e):
         """Port of engine ``e``."""
-        return getattr(self, f"engine_{e.name.lower()}")
+        return getattr(self, f"engine_{e.name}")
 
     def elaborate(self, platform):
         m = Module()
@@ -272,7 +275,7 @@ class Sequencer(wiring.Component):
             faults.start_located.eq(~empty | refuse_base),
             faults.start_offset.eq(Mux(refuse_base, 0, origin)),
         ]
-        for e in ENGINES:
+        for e in self.engines.queued:
             error = self.engine(e).error
             m.d.comb += [faults.failed[e].eq(error.valid), faults.codes[e].eq(error.code)]
         # A base that is not a multiple of 4096 is an error of its own, and then the offset is 0.
@@ -414,7 +417,7 @@ class Sequencer(wiring.Component):
         ]
 
         # ---- to the engines; what they finish while a fault is being blamed still counts
-        for e in ENGINES:
+        for e in self.engines.queued:
             inner, outer = sched.engine(e), self.engine(e)
             m.d.comb += [
                 outer.command.payload.eq(inner.command.payload),
@@ -428,10 +431,9 @@ class Sequencer(wiring.Component):
             ]
         m.d.sync += [self.trace.started[0].eq(sched.control_grant), self.trace.done[0].eq(sched.control_done)]
 
-        with m.If(sched.executing[Engine.ARRAY]):
-            m.d.sync += self.phase.eq(sched.phases[Engine.ARRAY])
-        with m.Elif(sched.executing[Engine.HEAD]):
-            m.d.sync += self.phase.eq(sched.phases[Engine.HEAD])
-        with m.Else():
-            m.d.sync += self.phase.eq(0)
+        # A cycle counts for the first of the engines that execute a command, and waits if none does.
+        m.d.sync += self.phase.eq(0)
+        for e in reversed(self.engines.by_urgency):
+            with m.If(sched.executing[e]):
+                m.d.sync += self.phase.eq(e.phase_base + (sched.phases[e] if len(e.spec.phases) > 1 else 0))
         return m

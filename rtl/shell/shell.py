@@ -10,7 +10,8 @@ from .bus.write_dma import WriteDMA
 from .counters import Counters
 from .registers.axilite import RegisterFile
 from .sequencer import Sequencer
-from .signature import ENGINES, Engine, EngineSignature, Health, LoadBeat, StoreRequest, Trace
+from .signature import EngineSignature, Health, LoadBeat, StoreRequest, Trace
+from .table import PROGRAM_FORMAT, TABLE_FORMAT, machine_table, table_words
 
 __all__ = ["Shell"]
 
@@ -20,8 +21,12 @@ class Shell(wiring.Component):
 
     Parameters
     ----------
-    rows, panels, rank, classes : :class:`int`
-        What the registers CONFIG tell; 0 to 255 each.
+    engines : :class:`~.engines.Engines`
+        Of the machine; each has a port of its name.
+    parameters : mapping
+        Integers by name, for the machine table.
+    loop : pair of :class:`int`, optional
+        Destination and source of a memory that gives back what it is given, for self-tests.
     data_bits : :class:`int`
         Width of ``m_axi``: 64, 128 or 256.
     addr_bits, id_bits : :class:`int`
@@ -41,8 +46,8 @@ class Shell(wiring.Component):
     m_axi : ``Out(AXI4Signature())``
     irq : ``Out(1)``
         High while an enabled interrupt is pending.
-    array, head, encode : ``Out(EngineSignature())``
-        The engines that are not in the shell.
+    array, ... : ``Out(EngineSignature())``
+        The engines that are not in the shell, by name.
     o_load : ``Out(stream.Signature(LoadBeat(data_bits)))``
         What LOAD read.
     refuse_load : ``In(1)``
@@ -64,11 +69,10 @@ class Shell(wiring.Component):
 
     def __init__(
         self,
+        engines,
         *,
-        rows,
-        panels,
-        rank,
-        classes,
+        parameters=None,
+        loop=None,
         data_bits=128,
         addr_bits=64,
         id_bits=1,
@@ -77,26 +81,22 @@ class Shell(wiring.Component):
         depth=16,
         requests=0,
     ):
-        for name, value in (("rows", rows), ("panels", panels), ("rank", rank), ("classes", classes)):
-            if not 0 <= value <= 255:
-                raise ValueError(f"{name} is {value!r}, must be 0 to 255")
         if not 32 <= addr_bits <= 64:
             raise ValueError(f"addr_bits is {addr_bits!r}, must be 32 to 64")
-        self.rows, self.panels, self.rank, self.classes = rows, panels, rank, classes
+        self.table = machine_table(engines, parameters or {}, loop)
+        self.engines = engines
         self.data_bits = data_bits
         self.slots = slots
         bus = {"data_bits": data_bits, "addr_bits": addr_bits, "id_bits": id_bits}
         self._read = ReadDMA(**bus, outstanding=outstanding)
         self._write = WriteDMA(**bus, outstanding=outstanding)
-        self._sequencer = Sequencer(data_bits=data_bits, slots=slots, depth=depth, requests=bool(requests))
+        self._sequencer = Sequencer(engines, data_bits=data_bits, slots=slots, depth=depth, requests=bool(requests))
         super().__init__(
             {
                 "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
                 "m_axi": Out(AXI4Signature(**bus)),
                 "irq": Out(1),
-                "array": Out(EngineSignature()),
-                "head": Out(EngineSignature()),
-                "encode": Out(EngineSignature()),
+                **{e.name: Out(EngineSignature()) for e in engines.own},
                 "o_load": Out(stream.Signature(LoadBeat(data_bits))),
                 "refuse_load": In(1),
                 "o_request": Out(stream.Signature(StoreRequest)),
@@ -111,7 +111,7 @@ class Shell(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.registers = registers = RegisterFile(requests=self._sequencer.requests)
-        m.submodules.counters = counters = Counters()
+        m.submodules.counters = counters = Counters(len(self.engines.phases))
         m.submodules.sequencer = seq = self._sequencer
         m.submodules.read = read = self._read
         m.submodules.write = write = self._write
@@ -119,9 +119,8 @@ class Shell(wiring.Component):
         connect(m, flipped(self.s_axi), registers.bus)
         connect(m, seq.engine_load, read.port)
         connect(m, seq.engine_store, write.port)
-        for e in ENGINES:
-            if e not in (Engine.LOAD, Engine.STORE):
-                connect(m, seq.engine(e), flipped(getattr(self, e.name.lower())))
+        for e in self.engines.own:
+            connect(m, seq.engine(e), flipped(getattr(self, e.name)))
         connect(m, seq.o_fetch, read.i_fetch)
         connect(m, read.o_fetch, seq.i_fetch)
         connect(m, read.o, flipped(self.o_load))
@@ -178,13 +177,21 @@ class Shell(wiring.Component):
         ]
         m.d.sync += self.irq.eq((stored.IRQ_ENABLE.as_value() & stored.IRQ_STATUS.as_value()).any())
 
+        word = Signal(32)
+        m.d.sync += word.eq(0)
+        with m.Switch(stored.TABLE_PLACE.word):
+            for place, bits in enumerate(table_words(self.table)):
+                with m.Case(place):
+                    m.d.sync += word.eq(bits)
+
         for name in Counters.OWN:
             m.d.comb += value[name].eq(counters.value[name])
         m.d.comb += [
-            value.CONFIG_ARRAY.rows.eq(self.rows),
-            value.CONFIG_ARRAY.panels.eq(self.panels),
-            value.CONFIG_ARRAY.rank.eq(self.rank),
-            value.CONFIG_ARRAY.classes.eq(self.classes),
+            value.MACHINE.table_format.eq(TABLE_FORMAT),
+            value.MACHINE.program_format.eq(PROGRAM_FORMAT),
+            value.MACHINE.engines.eq(len(self.engines.own)),
+            value.MACHINE.phases.eq(len(self.engines.phases)),
+            value.TABLE_WORD.bytes.eq(word),
             value.CONFIG_MEMORY.data_bits.eq(self.data_bits),
             value.CONFIG_MEMORY.slots.eq(self.slots),
             value.STATUS.busy.eq(seq.busy),

@@ -6,12 +6,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 __all__ = [
-    "Engine",
     "ControlOpcode",
-    "ENGINES",
     "COMMAND_BYTES",
     "TOKENS",
-    "PHASES",
     "Command",
     "EngineCommand",
     "EngineError",
@@ -27,22 +24,6 @@ __all__ = [
 
 COMMAND_BYTES = 32
 TOKENS = 16
-PHASES = 8
-
-
-class Engine(IntEnum):
-    """Engine field of a command."""
-
-    CONTROL = 0
-    LOAD = 1
-    STORE = 2
-    ARRAY = 3
-    HEAD = 4
-    ENCODE = 5
-
-
-#: Engines that have a queue; ``CONTROL`` commands are executed by the sequencer as it meets them.
-ENGINES = tuple(e for e in Engine if e is not Engine.CONTROL)
 
 
 class ControlOpcode(IntEnum):
@@ -132,5 +113,5 @@ StoreRequest = data.StructLayout({"source": 8, "arg": 32, "beats": 24})
 #: norm.
 Health = data.StructLayout({"saturated": 8, "underflowed": 8, "norm": 48})
 
-#: Bit ``e`` is engine ``e`` (:class:`Engine`); bit 0 (CONTROL) starts and is done in one cycle.
-Trace = data.StructLayout({"started": len(Engine), "done": len(Engine)})
+#: Bit ``e`` is the engine of that number; bit 0 (CONTROL) starts and is done in one cycle. A machine has at most 16.
+Trace = data.StructLayout({"started": 16, "done": 16})

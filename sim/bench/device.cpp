@@ -4,7 +4,7 @@
 //   s                                              also sets fail_enable, fail_address, fail_resp, fence_low, fence_high,
 //                                                  and trace: to record
 //   g CYCLES             -> "IRQ CYCLES ERROR"     runs until the interrupt, or so long
-//   t                    -> "COUNT", events        takes the trace: 8 bytes each, cycle << 12 | events
+//   t                    -> "COUNT", events        takes the trace: 8 bytes each, cycle << 32 | events
 //   c PATH               -> "ok"                   writes what was covered, where Verilator was told to count it
 #include <vector>
 
@@ -23,7 +23,7 @@ static std::vector<uint64_t> trace;
 static void tick() {
     cycle(top);
     ++cycles;
-    if (tracing && top->events) trace.push_back(cycles << 12 | top->events);
+    if (tracing && top->events) trace.push_back(cycles << 32 | top->events);
 }
 
 static const int PATIENCE = 100000;

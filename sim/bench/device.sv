@@ -9,7 +9,7 @@ module device #(
     input  logic clk,
     input  logic rst,
     output logic irq,
-    output logic [11:0] events,
+    output logic [31:0] events,
 
     input  logic [15:0] read_latency,
     input  logic [15:0] write_latency,

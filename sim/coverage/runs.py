@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from amaranth.lib import data
 
 from gradloom.firmware.host import Accelerator, AcceleratorTimeout, ProgramError
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.config import PARAMETER, Config, LinearConfig
 from gradloom.rtl.emit.verilog import convert
+from gradloom.rtl.machines.accelerator import engines_of
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora
 from gradloom.rtl.models.network import Network
@@ -24,8 +24,9 @@ from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.program.assembler import Assembler
 from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engines
 from gradloom.rtl.shell.registers.regtable import REGISTERS
-from gradloom.rtl.shell.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
+from gradloom.rtl.shell.signature import ControlOpcode
 
 from ..reference.system import fill_cache, fine_tune
 from ..run.designs import design
@@ -40,7 +41,6 @@ from . import counts as toggle_counts
 __all__ = ["RUNS", "measured"]
 
 _MEMORY = 1 << 24
-_ARGUMENTS = data.StructLayout({"all": 160})
 Tell = Callable[[str], None]
 
 #: The bench is no part of the design.
@@ -90,7 +90,7 @@ def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedD
     else:
         network = load_pretrained(PRESETS[name].workload.network)
         yield "fine-tunes", lambda device, rng: _images(device, config, network, rng)
-    yield "commands at random", _commands
+    yield "commands at random", lambda device, rng: _commands(device, rng, engines_of(config))
     yield "a bus that stalls and fails", lambda device, rng: _faults(device, rng, config.address_bits)
     yield "registers", _registers
 
@@ -186,7 +186,7 @@ def _same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> 
 
 def _run(host: Accelerator, program: Assembler) -> None:
     """A program at the window's start, which may be wrong."""
-    program.add(Engine.CONTROL, ControlOpcode.END)
+    program.add(CONTROL, ControlOpcode.END)
     host.store(0, program.code)
     _ends(host, 0, len(program))
 
@@ -200,7 +200,7 @@ def _ends(host: Accelerator, offset: int, commands: int) -> None:
             host.reset()
 
 
-def _commands(device: SimulatedDevice, rng: np.random.Generator) -> None:
+def _commands(device: SimulatedDevice, rng: np.random.Generator, engines: Engines) -> None:
     """Random beats to every memory of the chip, then commands of random operands: some of them run."""
     host = Accelerator(device)
     host.set_watchdog(4000)
@@ -208,16 +208,16 @@ def _commands(device: SimulatedDevice, rng: np.random.Generator) -> None:
     for _ in range(400):
         program = Assembler()
         for _ in range(rng.integers(0, 3)):
-            program.add(Engine.LOAD, 0, LoadOperands, offset=_MEMORY // 2 + 4096 * int(rng.integers(0, 512)),
+            program.add(LOAD, 0, offset=_MEMORY // 2 + 4096 * int(rng.integers(0, 512)),
                         # Mostly small, or nearly all would be refused.
                         beats=int(rng.integers(1, 64)), dest=int(rng.integers(0, 16)) >> int(rng.integers(0, 2)),
                         arg=int(rng.integers(0, 1 << 32)) >> (int(rng.integers(0, 32)) | 16 * int(rng.integers(0, 2))))
-        engine = Engine(int(rng.integers(0, 6)))
+        engine = list(engines)[int(rng.integers(0, len(engines)))]
         # Bits that are set by half, a quarter or an eighth: most operands are too large otherwise.
         words = rng.integers(0, 1 << 32, (int(rng.integers(1, 4)), 5), np.uint64)
         arguments = int.from_bytes(np.bitwise_and.reduce(words).astype("<u4").tobytes(), "little")
         opcode = int(rng.integers(0, 1 << int(rng.integers(1, 9))))
-        program.add(engine, opcode, _ARGUMENTS, all=arguments)
+        program.add_bits(engine, opcode, arguments)
         _run(host, program)
 
 
@@ -227,12 +227,12 @@ def _faults(device: SimulatedDevice, rng: np.random.Generator, bits: int) -> Non
     host.set_watchdog(20000)
     base, size = device.window_base, device.window_size
     for response in (2, 3):
-        for engine, layout in ((Engine.LOAD, LoadOperands), (Engine.STORE, StoreOperands)):
+        for engine in (LOAD, STORE):
             for beats in (1, 40):
                 for name, value in (("fail_address", base + 8192), ("fail_resp", response), ("fail_enable", 1)):
                     device.set(name, value)
                 program = Assembler()
-                program.add(engine, 0, layout, offset=8192, beats=beats)
+                program.add(engine, 0, offset=8192, beats=beats)
                 _run(host, program)
                 device.set("fail_enable", 0)
     device.set("fail_address", base)
@@ -243,9 +243,9 @@ def _faults(device: SimulatedDevice, rng: np.random.Generator, bits: int) -> Non
         device.set("stall", stall)
         for length in (30, 300, 900):
             program = Assembler()
-            program.add(Engine.LOAD, 0, LoadOperands, offset=0x4000, beats=200, dest=int(rng.integers(0, 6)))
-            program.add(Engine.STORE, 0, StoreOperands, offset=0x8000, beats=200)
-            program.add(Engine.CONTROL, ControlOpcode.END)
+            program.add(LOAD, 0, offset=0x4000, beats=200, dest=int(rng.integers(0, 6)))
+            program.add(STORE, 0, offset=0x8000, beats=200)
+            program.add(CONTROL, ControlOpcode.END)
             host.store(0, program.code)
             host.start(0, len(program))
             device.advance(length)
@@ -261,11 +261,11 @@ def _faults(device: SimulatedDevice, rng: np.random.Generator, bits: int) -> Non
         start = (1 << bits) - reach if bits > 32 and rng.integers(2) else 0
         host.set_window(start, (1 << 32) - 1)
         at = (base - start) % (1 << bits)
-        for engine, layout in ((Engine.LOAD, LoadOperands), (Engine.STORE, StoreOperands)):
+        for engine in (LOAD, STORE):
             program = Assembler()
-            program.add(engine, 0, layout, offset=int(rng.integers(0, 1 << 28)) << 4,
+            program.add(engine, 0, offset=int(rng.integers(0, 1 << 28)) << 4,
                         beats=int(rng.integers(1, 1 << 24)) >> int(rng.integers(0, 24)))
-            program.add(Engine.CONTROL, ControlOpcode.END)
+            program.add(CONTROL, ControlOpcode.END)
             device.write_memory(0, program.code)
             if at < 1 << 32:
                 _ends(host, at, len(program))

@@ -3,7 +3,8 @@ from collections.abc import Mapping, Sequence
 
 from gradloom.firmware.host import Counters
 from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
+from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 
 __all__ = ["PACED", "MismatchError", "check_language", "counted", "differing"]
 
@@ -26,11 +27,11 @@ def counted(instructions: Sequence[Instruction], *, beat_bytes: int) -> dict[str
             found["commands_dropped"] += 1
             continue
         found["commands_done"] += 1
-        if each.engine is Engine.LOAD:
+        if each.engine == LOAD:
             found["read_beats"] += each.operands["beats"]
-        elif each.engine is Engine.STORE:
+        elif each.engine == STORE:
             found["write_beats"] += each.operands["beats"]
-        elif each.engine is Engine.CONTROL:
+        elif each.engine == CONTROL:
             first, count = (each.operands.get(name, 0) for name in ("slot", "count"))
             slots = range(first, first + count)
             if each.opcode == ControlOpcode.LOOKUP:

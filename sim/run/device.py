@@ -237,7 +237,7 @@ class SimulatedDevice(Harness, Transport):
         self._answer()
 
     def take_trace(self) -> np.ndarray:
-        """Recorded events as ``uint64``: cycle << 12 | done of each engine << 6 | started of each engine."""
+        """Recorded events as ``uint64``: cycle << 32 | done of each engine << 16 | started of each engine."""
         self._ask("t")
         (count,) = self._answer()
         return np.frombuffer(self._bytes(8 * count), np.uint64)

@@ -129,7 +129,7 @@ def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
     start_a, start_b = plan.adapters
     reference = fine_tune(lowered, Settings(samples=len(data.y_train)), train, data.y_train, start_a, start_b,
                           steps=plan.steps())
-    lines = [f"gradloom: {config.rows} rows, {config.columns} columns",
+    lines = ["gradloom: " + ",".join(f"{name}={value}" for name, value in config.told.items()),
              judged("before", [m[:, tap.order] for m, tap in zip(start_a, lowered.taps)], list(start_b))]
     steps = plan.train_blocks
     for epoch in range(plan.epochs):

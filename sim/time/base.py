@@ -2,6 +2,7 @@
 from collections.abc import Sequence
 
 from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.machines.engines import LANGUAGE
 from gradloom.rtl.plan.program.assembler import Instruction
 
 from .shell import OneAtATime, ShellMachine
@@ -14,7 +15,7 @@ class TimedMachine(ShellMachine):
 
     def __init__(self, commands: Sequence[Instruction], config: LinearConfig, program_offset: int, read_latency: int,
                  write_latency: int) -> None:
-        super().__init__(commands, config.shell, program_offset, read_latency, write_latency)
+        super().__init__(commands, LANGUAGE, config.shell, program_offset, read_latency, write_latency)
         self.config = config
         self.write_beats = 0
 

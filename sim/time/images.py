@@ -18,10 +18,10 @@ from gradloom.rtl.engines.array.feet import Hidden
 from gradloom.rtl.engines.array.lane import AdapterLanes
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
 from gradloom.rtl.machines.collector import Collector, Source
+from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.machines.router import RECORD_ARG, SCALES_PER_BEAT, Destination
 from gradloom.rtl.plan.images.program import Plan
 from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.shell.signature import Engine
 from gradloom.rtl.systolic.pe import PE
 from gradloom.rtl.units.post import PostProcess
 from gradloom.rtl.units.window import WindowGenerator, WindowRun
@@ -30,9 +30,8 @@ from .sequencer import Times
 from .shell import FIFO, OneAtATime, Queue, ShellMachine, Transfer
 from .timing import Comparison, Timing, compare, observed
 
-__all__ = ["PHASES", "Forecast", "Comparison", "forecast", "compare", "observed"]
+__all__ = ["Forecast", "Comparison", "forecast", "compare", "observed"]
 
-PHASES = ("wait", "load", "convolution", "dense", "forward", "loss", "gradient", "store")
 
 BLOCK = 64              # elements that share a scale
 LEVELS = 16             # cycles in which a table is filled
@@ -316,7 +315,7 @@ class _Encode(OneAtATime):
     def _finish(self, cycle: int) -> None:
         assert self.command is not None
         command, self.command = self.command, None
-        self.machine.scheduler.done(Engine.ENCODE, command, cycle)
+        self.machine.scheduler.done(ENCODE, command, cycle)
         self.free_at = cycle + 1
         self._start(cycle + 1)
 
@@ -499,7 +498,7 @@ class _Array:
             at, end = self._dense(what.operands, ready)
         self.machine.scheduler.taken(command, at)
         self.reported = max(self.reported + 1, end)
-        self.machine.scheduler.done(Engine.ARRAY, command, self.reported)
+        self.machine.scheduler.done(ARRAY, command, self.reported)
 
     # -- adapters
 
@@ -651,7 +650,7 @@ class _Head:
         done = at + (samples - 1) * max(k, classes, 4) + 2 * k + classes + most + 42
         self.free_at = done + k * classes + 12
         self.machine.scheduler.taken(command, at)
-        self.machine.scheduler.done(Engine.HEAD, command, done)
+        self.machine.scheduler.done(HEAD, command, done)
         if operands.get("last"):
             self.machine.queues[Source.LOSSES].add([done - 1 + FIFO])
 
@@ -674,12 +673,12 @@ class _Machine(ShellMachine):
 
     def __init__(self, commands: Sequence[Instruction], config: Config, program_offset: int, read_latency: int,
                  write_latency: int) -> None:
-        super().__init__(commands, config.shell, program_offset, read_latency, write_latency)
+        super().__init__(commands, IMAGES, config.shell, program_offset, read_latency, write_latency)
         self.config = config
         self.array = _Array(self)
         self.head = _Head(self)
         self.encode = _Encode(self)
-        self.engines |= {Engine.ARRAY: self.array, Engine.HEAD: self.head, Engine.ENCODE: self.encode}
+        self.engines |= dict(zip(IMAGES.own, (self.array, self.head, self.encode)))
         kinds: dict[int, type[Queue]] = {
             Source.CONVOLUTION_TAPS: _FifoQueue, Source.DENSE_TAPS: _FifoQueue, Source.RAW: _RawQueue,
             Source.LANES: _LaneQueue, Source.HEAD: _HeadQueue, Source.LOSSES: _FifoQueue}
@@ -707,6 +706,6 @@ def forecast(plan: Plan | Sequence[Instruction], *, config: Config | None = None
         commands, config, program_offset = plan, config or Config(), program_offset or 0
     machine = _Machine(commands, config, program_offset, read_latency, write_latency)
     total = machine.run()
-    return Forecast(total=total, phases=dict(zip(PHASES, machine.phase_cycles)),
+    return Forecast(total=total, phases=dict(zip(IMAGES.phases, machine.phase_cycles)),
                     commands=machine.command_times(),
-                    clock_mhz=config.clock_mhz, held=machine.held, instructions=commands)
+                    clock_mhz=config.clock_mhz, engines=IMAGES, held=machine.held, instructions=commands)

@@ -13,23 +13,24 @@ from gradloom.rtl.engines.linear.feet import HiddenFoot
 from gradloom.rtl.engines.linear.parts import PartSequencer
 from gradloom.rtl.engines.linear.weights import TILE_ARG, Dequantizer, TileBuffer, TileKind
 from gradloom.rtl.engines.words import Requantize
+from gradloom.rtl.machines.engines import LANGUAGE, LINEAR
 from gradloom.rtl.machines.language import OPERAND_ARG, Destination, Source
 from gradloom.rtl.plan.language.jobs import ProductJob
 from gradloom.rtl.plan.language.linear import chain
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import ControlOpcode
 
 from .base import TimedMachine, Waking
 from .queues import Output, Taken
 from .shell import FIFO, Transfer
 from .side import Gradient, Kept, Update
 from .timing import Timing
-from .vector import Shared, Vector
+from .vector import Vector
 
-__all__ = ["PHASES", "LinearForecast", "forecast_linear", "forecast_products"]
+__all__ = ["LinearForecast", "forecast_linear", "forecast_products"]
 
 #: Names of the phase counters of such a program. Those of ENCODE count nothing.
-PHASES = ("wait", "load", "forward", "backward", "vector", "update", "gradient", "store")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -182,7 +183,7 @@ class _Linear(Waking):
         self.weights = _Weights(self)
         self.stager = _Stager(self)
         steps = config.beat_words // config.outputs
-        self.output = Output(machine, Engine.ARRAY, steps=steps, limit=64 - (40 // steps + 2),
+        self.output = Output(machine, LINEAR, steps=steps, limit=64 - (40 // steps + 2),
                               delay=config.rank + 2 + 3 + Requantize.latency + 1)
         self.tiles = 0                          # begun
         self.counted: list[int] = []            # when words of operands let a tile begin
@@ -333,8 +334,7 @@ class _Machine(TimedMachine):
         self.gradient = Gradient(self, self.kept)
         self.update = Update(self)
         self.vector = Vector(self)
-        self.shared = Shared(self.update, self.vector, self)
-        self.engines |= {Engine.ARRAY: self.linear, Engine.HEAD: self.gradient, Engine.ENCODE: self.shared}
+        self.engines |= dict(zip(LANGUAGE.own, (self.linear, self.gradient, self.update, self.vector)))
         self.queues = {Source.OUTPUTS: self.linear.output, Source.GRADIENTS: self.gradient.output,
                        Source.WORDS: self.update.words, Source.MOMENTS: self.update.moments,
                        Source.HIDDEN: self.kept, Source.VECTOR: self.vector.o, Source.VECTOR_SECOND: self.vector.q}
@@ -346,11 +346,6 @@ class _Machine(TimedMachine):
             Destination.MOMENTS: self.update.take_moments, Destination.HIDDEN: self.kept.restore,
             Destination.VECTOR_A: self.vector.take_a, Destination.VECTOR_B: self.vector.take_b,
             Destination.VECTOR_C: self.vector.take_c}
-
-    def finished(self, command: int, cycle: int) -> None:
-        super().finished(command, cycle)
-        if self.commands[command].engine is Engine.ENCODE:
-            self.shared.done(cycle)
 
 
 def forecast_linear(program: Assembler | Sequence[Instruction], *, config: LinearConfig | None = None,
@@ -365,8 +360,8 @@ def forecast_linear(program: Assembler | Sequence[Instruction], *, config: Linea
     machine = _Machine(commands, config, program_offset, read_latency, write_latency)
     total = machine.run()
     return LinearForecast(
-        total=total, phases=dict(zip(PHASES, machine.phase_cycles)), commands=machine.command_times(),
-        clock_mhz=config.clock_mhz, instructions=commands, array_cycles=machine.linear.cycles,
+        total=total, phases=dict(zip(LANGUAGE.phases, machine.phase_cycles)), commands=machine.command_times(),
+        clock_mhz=config.clock_mhz, engines=LANGUAGE, instructions=commands, array_cycles=machine.linear.cycles,
         read_beats=machine.bus.read_beats, write_beats=machine.write_beats)
 
 
@@ -376,5 +371,5 @@ def forecast_products(jobs: Sequence[ProductJob], *, config: LinearConfig | None
     config = config or LinearConfig()
     program = Assembler()
     chain(program, jobs, config)
-    program.add(Engine.CONTROL, ControlOpcode.END)
+    program.add(CONTROL, ControlOpcode.END)
     return forecast_linear(program, config=config, read_latency=read_latency, write_latency=write_latency)

@@ -2,7 +2,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from gradloom.rtl.shell.signature import Engine
+from gradloom.rtl.shell.engines import Engine
 
 from .base import TimedMachine
 from .shell import FIFO, Queue

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.plan.program.progress import StuckError
-from gradloom.rtl.shell.signature import COMMAND_BYTES, PHASES, ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL, Engines
+from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 
 __all__ = ["BURST", "EngineModel", "SequencedMachine", "Times"]
 
@@ -75,7 +76,7 @@ class Scheduler:
         self.machine = machine
         self.agenda = machine.agenda
         self.depth = machine.queue_depth
-        n = len(Engine)
+        n = len(machine.engine_table)
         self.tokens = [0] * 16
         self.queues: list[deque[int]] = [deque() for _ in range(n)]      # not yet started
         self.offered = [False] * n
@@ -287,7 +288,7 @@ class Dispatch:
     def _dispatch(self, cycle: int) -> None:
         command = self.machine.commands[self.at]
         scheduler = self.machine.scheduler
-        if command.engine == Engine.CONTROL:
+        if command.engine == CONTROL:
             scheduler.control = self.at
             scheduler.poke(cycle)
             return
@@ -359,8 +360,10 @@ class Dispatch:
 class SequencedMachine(ABC):
     """Commands in time, whatever ``engines`` run them and whatever memory they come from."""
 
-    def __init__(self, commands: Sequence[Instruction], shell: Mapping[str, int], program_offset: int) -> None:
+    def __init__(self, commands: Sequence[Instruction], table: Engines, shell: Mapping[str, int],
+                 program_offset: int) -> None:
         self.commands = commands
+        self.engine_table = table
         self.beat_bytes = shell["data_bits"] // 8
         self.queue_depth, self.slots = shell["depth"], shell["slots"]
         self.program_offset = program_offset
@@ -373,7 +376,7 @@ class SequencedMachine(ABC):
         self.engines: dict[int, EngineModel] = {}
         self.phase_since = 0
         self.phase = 0
-        self.phase_cycles = [0] * PHASES
+        self.phase_cycles = [0] * len(table.phases)
 
     @abstractmethod
     def fetch(self, beats: int, cycle: int) -> None:
@@ -389,13 +392,11 @@ class SequencedMachine(ABC):
 
     def executing(self, e: int, cycle: int) -> None:
         """What ``e`` executes has changed; the phase is a register behind it."""
-        if e not in (Engine.ARRAY, Engine.HEAD):
-            return
         under_way = self.scheduler.under_way
         phase = 0
-        for engine in (Engine.ARRAY, Engine.HEAD):
+        for engine in self.engine_table.by_urgency:
             if under_way[engine]:
-                phase = self.commands[under_way[engine][0]].phase
+                phase = engine.phase_base + engine.phase(self.commands[under_way[engine][0]].phase)
                 break
         if phase != self.phase:
             self.phase_cycles[self.phase] += cycle + 1 - self.phase_since

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.shell.signature import Engine
+from gradloom.rtl.shell.engines import LOAD, STORE, Engines
 
 from .sequencer import BURST, SequencedMachine
 
@@ -167,7 +167,7 @@ class Bus:
                     self.machine.dispatch.arrive(time + 1)
             elif transfer.taken == transfer.beats:
                 transfer.ended = self.last
-                self.machine.scheduler.done(Engine.LOAD, transfer.command, self.last + 1)
+                self.machine.scheduler.done(LOAD, transfer.command, self.last + 1)
                 self._start(self.machine.now)
 
     def _release(self, cycle: int) -> None:
@@ -333,7 +333,7 @@ class Store(OneAtATime):
         if not self.left:
             command, self.command = self.command, None
             assert command is not None
-            self.machine.scheduler.done(Engine.STORE, command, answer + 1)
+            self.machine.scheduler.done(STORE, command, answer + 1)
             self.free_at = issue + 1
             self._start(issue + 1)
 
@@ -342,18 +342,18 @@ class ShellMachine(SequencedMachine):
     """Sequencer, LOAD and STORE; a machine adds its ``engines``, the ``queues`` that STORE asks and the ``sinks`` that
     do not take every beat of a LOAD as it comes."""
 
-    def __init__(self, commands: Sequence[Instruction], shell: Mapping[str, int], program_offset: int,
+    def __init__(self, commands: Sequence[Instruction], table: Engines, shell: Mapping[str, int], program_offset: int,
                  read_latency: int, write_latency: int) -> None:
         for name, value in (("read_latency", read_latency), ("write_latency", write_latency)):
             if value < 1:
                 raise ValueError(f"{name}={value}: must be at least 1")
-        super().__init__(commands, shell, program_offset)
+        super().__init__(commands, table, shell, program_offset)
         self.outstanding = shell["outstanding"]
         self.read_latency = read_latency
         self.write_latency = write_latency
         self.bus = Bus(self)
         self.store = Store(self)
-        self.engines |= {Engine.LOAD: self.bus, Engine.STORE: self.store}
+        self.engines |= {LOAD: self.bus, STORE: self.store}
         self.queues: dict[int, Queue] = {}
         self.sinks: dict[int, Sink] = {}
 

@@ -6,10 +6,11 @@ from amaranth.utils import ceil_log2
 
 from gradloom.rtl.engines.operands import OperandQueue
 from gradloom.rtl.engines.update.adamw import AdamLane
-from gradloom.rtl.engines.update.engine import Descent, UpdateEngine, UpdateOpcode
+from gradloom.rtl.engines.update.commands import UpdateOpcode
+from gradloom.rtl.engines.update.engine import Descent, UpdateEngine
 from gradloom.rtl.engines.update.pack import PackUnit
 from gradloom.rtl.engines.words import Requantize
-from gradloom.rtl.shell.signature import Engine
+from gradloom.rtl.machines.engines import GRADIENT, UPDATE
 
 from .base import TimedMachine, Waking
 from .queues import Operands, Output, Taken
@@ -31,7 +32,7 @@ class Gradient(OneAtATime):
         self.operands: dict[str, int] = {}
         self.parts = config.edge // config.beat_words
         words = config.beat_words
-        self.output = Output(machine, Engine.HEAD, steps=words, limit=16 - (12 // words + 2),
+        self.output = Output(machine, GRADIENT, steps=words, limit=16 - (12 // words + 2),
                               delay=1 + Requantize.latency + 1)
         self.queue = Operands(OperandQueue.depth)
         self.open_at: int | None = None         # takes beats from then on
@@ -90,7 +91,7 @@ class Kept(Output):
     """h to memory and back: a beat in ``edge / 16`` cycles in which nothing else uses its memory."""
 
     def __init__(self, machine: TimedMachine) -> None:
-        super().__init__(machine, Engine.HEAD, steps=machine.config.beat_words // 2, limit=4, delay=2)
+        super().__init__(machine, GRADIENT, steps=machine.config.beat_words // 2, limit=4, delay=2)
         self.busy = Taken()                    # by the gradient engine
         self.made = Taken()                    # words of a product are written
         self.free_at = 0                        # takes a request
@@ -184,7 +185,7 @@ class NewWords(Output):
     """New words: the last of a command of AdamW waits for its last moments."""
 
     def __init__(self, machine: TimedMachine, *, limit: int) -> None:
-        super().__init__(machine, Engine.ENCODE, steps=1, limit=limit, delay=1 + 1 + Descent.latency + 1)
+        super().__init__(machine, UPDATE, steps=1, limit=limit, delay=1 + 1 + Descent.latency + 1)
         self.gates: deque[int] = deque()        # beats that wait
         self.opened: deque[int] = deque()       # from when on they do not
 
@@ -205,7 +206,7 @@ class NewMoments(Output):
     """New moments."""
 
     def __init__(self, machine: TimedMachine, words: NewWords, *, limit: int) -> None:
-        super().__init__(machine, Engine.ENCODE, steps=1, limit=limit, delay=1 + 1 + AdamLane.m_latency + 1)
+        super().__init__(machine, UPDATE, steps=1, limit=limit, delay=1 + 1 + AdamLane.m_latency + 1)
         self.words = words
 
     def end(self, command: int, cycle: int) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.shell.signature import Engine
+from gradloom.rtl.shell.engines import Engines
 
 from .sequencer import Times
 
@@ -17,13 +17,15 @@ class Timing:
     """What a program is expected to take.
 
     ``total``: cycles from bell to interrupt. ``phases``: the same by name, as the phase counters count.
-    ``commands``: ``(started, done)`` of each instruction, cycles since the bell; None if it is dropped.
+    ``commands``: ``(started, done)`` of each instruction, cycles since the bell; None if it is dropped. ``engines``: of
+    the machine.
     """
 
     total: int
     phases: dict[str, int]
     commands: list[Times | None] = field(repr=False)
     clock_mhz: int
+    engines: Engines = field(repr=False)
     instructions: Sequence[Instruction] = field(repr=False)
 
     @property
@@ -37,17 +39,17 @@ def observed(forecast: Timing, trace: np.ndarray) -> list[Times | None]:
 
     Raises :class:`ValueError` if the trace has other commands than the forecast.
     """
-    starts: list[list[int]] = [[] for _ in Engine]
-    dones: list[list[int]] = [[] for _ in Engine]
+    starts: list[list[int]] = [[] for _ in forecast.engines]
+    dones: list[list[int]] = [[] for _ in forecast.engines]
     for event in trace.tolist():
-        cycle = event >> 12
-        for e in range(len(Engine)):
+        cycle = event >> 32
+        for e in range(len(forecast.engines)):
             if event >> e & 1:
                 starts[e].append(cycle)
-            if event >> (6 + e) & 1:
+            if event >> (16 + e) & 1:
                 dones[e].append(cycle)
     out: list[Times | None] = []
-    at = [0] * len(Engine)
+    at = [0] * len(forecast.engines)
     for command, times in zip(forecast.instructions, forecast.commands):
         if times is None:
             out.append(None)
@@ -57,7 +59,7 @@ def observed(forecast: Timing, trace: np.ndarray) -> list[Times | None]:
             raise ValueError(f"trace: {command.engine.name} ends {at[e]} commands, the forecast has more")
         out.append((starts[e][at[e]], dones[e][at[e]]))
         at[e] += 1
-    for engine, ended in zip(Engine, dones):
+    for engine, ended in zip(forecast.engines, dones):
         if len(ended) != at[engine]:
             raise ValueError(f"trace: {engine.name} ends {len(ended)} commands, the forecast has {at[engine]}")
     # A trace counts from where it likes: its first event is where the forecast has it.

@@ -8,15 +8,13 @@ from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.engines.vector.lane import Lane
 from gradloom.rtl.engines.vector.roots import RowSums
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.share import VECTOR
-from gradloom.rtl.shell.signature import Engine
+from gradloom.rtl.machines.engines import VECTOR
 
 from .base import TimedMachine, Waking
 from .queues import Operands, Output
-from .sequencer import EngineModel
 from .shell import FIFO, Transfer
 
-__all__ = ["Shared", "Vector"]
+__all__ = ["Vector"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,47 +47,12 @@ _OPERATIONS = {
 }
 
 
-class Shared:
-    """One queue for two engines: a command goes to the other one when the last is known to be done."""
-
-    def __init__(self, first: EngineModel, second: EngineModel, machine: TimedMachine) -> None:
-        self.engines = first, second
-        self.machine = machine
-        self.owner = 0
-        self.under_way = 0
-        self.done_at = -1
-        self.waiting: tuple[int, int] | None = None
-
-    def offer(self, command: int, cycle: int) -> None:
-        self.waiting = command, cycle
-        self._turn()
-
-    def done(self, cycle: int) -> None:
-        """A command's ``done`` is high in ``cycle``."""
-        self.under_way -= 1
-        self.done_at = cycle
-        self._turn()
-
-    def _turn(self) -> None:
-        if self.waiting is None:
-            return
-        command, cycle = self.waiting
-        wanted = int(self.machine.commands[command].opcode >= VECTOR)
-        if wanted == self.owner or not self.under_way:
-            self.waiting = None
-            if wanted != self.owner:
-                cycle = max(cycle, self.done_at + 1)
-            self.owner = wanted
-            self.under_way += 1
-            self.engines[wanted].offer(command, cycle)
-
-
 class _Results(Output):
     """Results of the vector engine: room is counted from the operands on."""
 
     def __init__(self, vector: "Vector") -> None:
         # Two short of full, of which the engine takes one more.
-        super().__init__(vector.machine, Engine.ENCODE, steps=1, limit=OperandQueue.depth - 3, delay=Lane.latency)
+        super().__init__(vector.machine, VECTOR, steps=1, limit=OperandQueue.depth - 3, delay=Lane.latency)
         self.vector = vector
 
     def issue(self, lasts: Sequence[int]) -> None:
@@ -133,7 +96,7 @@ class Vector(Waking):
 
     def _begin(self, command: int, at: int) -> None:
         what = self.machine.commands[command]
-        opcode = VectorOpcode(what.opcode - VECTOR)
+        opcode = VectorOpcode(what.opcode)
         operands = what.operands
         self.operation = _OPERATIONS[opcode]
         self.rope = opcode == VectorOpcode.ROPE
@@ -275,7 +238,7 @@ class Vector(Waking):
         command, self.command = self.command, None
         assert command is not None
         self.free_at = cycle
-        self.machine.scheduler.done(Engine.ENCODE, command, cycle)
+        self.machine.scheduler.done(VECTOR, command, cycle)
         self._start(self.machine.now)
 
     def _go(self, cycle: int) -> None:

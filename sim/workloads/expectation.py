@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.rtl.config import Config
+from gradloom.rtl.machines.engines import IMAGES
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.plan.images.digits import digits_plan
@@ -17,10 +18,11 @@ from gradloom.rtl.plan.images.lowering import Lowered, lower
 from gradloom.rtl.plan.images.onchip import BLOCK
 from gradloom.rtl.plan.images.program import PAGE, Plan, Settings, memory_map, plan_finetune
 from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.rtl.workloads import DIGITS, LENET5, ImageWorkload
 
-from ..time.images import PHASES, forecast
+from ..time.images import forecast
 
 __all__ = ["SAMPLES", "expectation"]
 
@@ -64,7 +66,7 @@ def _in_memory(network: Network, settings: Settings, config: Config, rank: int, 
     regions = memory_map(lowered, settings, commands)
     return {
         "workload": workload,
-        "forecast": {"cycles": sum(cycles), "phases": dict(zip(PHASES, cycles)), "clock_mhz": config.clock_mhz,
+        "forecast": {"cycles": sum(cycles), "phases": dict(zip(IMAGES.phases, cycles)), "clock_mhz": config.clock_mhz,
                      "milliseconds": round(sum(cycles) / (1e3 * config.clock_mhz), 3), "commands": commands},
         "memory_map": {
             "window_bytes": max(offset + -(-size // PAGE) * PAGE for offset, size in regions.values()),
@@ -77,7 +79,7 @@ def _alone(config: Config, rank: int, wide: bool) -> dict[str, Any]:
     """Of a tuner that runs on its own; its memory is asked for by one burst at a time, which is not followed here, so
     that it takes a little longer."""
     plan = digits_plan(config, rank=rank, wide=wide)
-    phases = dict.fromkeys(PHASES, 0)
+    phases = dict.fromkeys(IMAGES.phases, 0)
     commands = 0
     for stage in plan.stages:
         at, asm = plan.programs[stage.program]
@@ -149,5 +151,5 @@ class _Cost:
 
 def _second_fence(commands: Sequence[Instruction]) -> int:
     fences = [n for n, command in enumerate(commands)
-              if command.engine is Engine.CONTROL and command.opcode == ControlOpcode.FENCE]
+              if command.engine == CONTROL and command.opcode == ControlOpcode.FENCE]
     return fences[1]

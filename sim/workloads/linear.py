@@ -12,11 +12,13 @@ from gradloom.rtl.formats.codebook import NF4
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER, WEIGHT
 from gradloom.rtl.formats.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
 from gradloom.rtl.formats.weight_stream import pack_stream
+from gradloom.rtl.machines.engines import LANGUAGE
 from gradloom.rtl.plan.language.descent import AdamW, learning_rate
 from gradloom.rtl.plan.language.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.plan.program.progress import check_progress
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import ControlOpcode
 
 from ..reference import linear as reference
 from ..reference.adamw import adamw
@@ -270,8 +272,8 @@ class LinearMachine:
         return plan
 
     def _run(self, program: Assembler) -> Counters:
-        program.add(Engine.CONTROL, ControlOpcode.END)
-        check_progress(program.instructions, depth=self.config.queue_depth)
+        program.add(CONTROL, ControlOpcode.END)
+        check_progress(program.instructions, LANGUAGE, depth=self.config.queue_depth)
         self.host.store(0, program.code)
         counters: Counters = self.host.run(0, len(program), timeout=3600)
         if isinstance(self.host, Accelerator):

@@ -86,10 +86,10 @@ def test_what_the_board_says_is_shown(line, says):
 
 
 def test_an_interrupt_ends_the_verb_cleanly(line):
-    with listener(line, "gradloom: 16 rows\n") as process:
+    with listener(line, "gradloom: rows=16\n") as process:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
-        assert (process.returncode, out.replace("gradloom: 16 rows\n", ""), err) == (0, "\n", "")
+        assert (process.returncode, out.replace("gradloom: rows=16\n", ""), err) == (0, "\n", "")
 
 
 def test_a_board_that_is_unplugged_is_told(line, says):

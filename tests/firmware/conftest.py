@@ -4,8 +4,10 @@ import struct
 import pytest
 
 from gradloom.firmware.transport import Transport
+from gradloom.rtl.machines.engines import IMAGES
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.registers.regtable import REGISTERS
+from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, machine_table, table_words
 
 WINDOW_BASE = 0x7_1234_5000
 WINDOW_SIZE = 64 << 10
@@ -27,9 +29,11 @@ class Machine(Transport):
         self.window_base, self.window_size, self.clock_hz = WINDOW_BASE, WINDOW_SIZE, 200e6
         self.memory = bytearray(self.window_size)
         self.values = {r.name: sum(f.reset << f.lsb for f in r.fields) for r in REGISTERS}
-        self.values |= {"CONFIG_ARRAY": 25 | 4 << 8 | 4 << 16 | 16 << 24, "CONFIG_MEMORY": 128 | 1024 << 16}
+        self.values |= {"MACHINE": TABLE_FORMAT | PROGRAM_FORMAT << 8 | 3 << 16 | 9 << 24,
+                        "CONFIG_MEMORY": 128 | 1024 << 16}
         self.values["STATUS"] = REQUESTS * requests
         self.names = {r.address: r for r in REGISTERS}
+        self.table = table_words(machine_table(IMAGES, {"rows": 25, "panels": 4, "rank": 4, "classes": 16}, (5, 4)))
         self.delay, self.stuck, self.faults = delay, stuck, set(faults)
         self.left = self.request_left = 0
         self.b = bytes(128)
@@ -60,6 +64,8 @@ class Machine(Transport):
         if name == "ID" and "id" in self.faults:
             return 0xDEADBEEF
         value = self.values[name]
+        if name == "TABLE_WORD":
+            return dict(enumerate(self.table)).get(self.values["TABLE_PLACE"], 0)
         if name == "STATUS" and self.busy and not self.stuck:
             self.left -= 1
             if self.left < 0:
@@ -171,7 +177,7 @@ class Machine(Transport):
             "CYCLES_LO": 0xFFFF_FFFF, "CYCLES_HI": 0x1, "COMMANDS_DONE": 7, "COMMANDS_DROPPED": 2,
             "CACHE_HITS": 11, "CACHE_MISSES": 5, "READ_BEATS": 96, "WRITE_BEATS": self.written,
             "SATURATED": 3, "UNDERFLOWED": 9, "GRADIENT_NORM_LO": 0xFFFF_FFFF, "GRADIENT_NORM_HI": 2,
-        } | {f"PHASE_CYCLES{i}": 0x3FFF_FFFF + (i == 7) * 7 for i in range(8)}
+        } | {f"PHASE_CYCLES{i}": (0x3FFF_FFFF + (i == 7) * 7) * (i < 8) for i in range(16)}
         if "phases" in self.faults:
             self.values["PHASE_CYCLES0"] += 1
         pending = 2 if code else 1

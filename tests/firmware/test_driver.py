@@ -8,6 +8,7 @@ import pytest
 
 import gradloom.firmware
 from gradloom.firmware import program, registers
+from gradloom.firmware.machine import PROGRAM_FORMAT, TABLE_FORMAT
 
 FOLDER = Path(gradloom.firmware.__file__).parent
 STRICT = ["gcc", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-std=c99"]
@@ -23,7 +24,7 @@ class Device(ctypes.Structure):
 
 class Config(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint32) for name in
-                ("version", "rows", "panels", "rank", "classes", "data_bits", "slots")]
+                ("version", "engines", "phases", "data_bits", "slots")]
 
 
 class Error(ctypes.Structure):
@@ -31,7 +32,7 @@ class Error(ctypes.Structure):
 
 
 class Counters(ctypes.Structure):
-    _fields_ = [("cycles", ctypes.c_uint64), ("phase_cycles", ctypes.c_uint32 * 8)] + [
+    _fields_ = [("cycles", ctypes.c_uint64), ("phase_cycles", ctypes.c_uint32 * 16)] + [
         (name, ctypes.c_uint32) for name in ("commands_done", "commands_dropped", "cache_hits",
                                              "cache_misses", "read_beats", "write_beats")]
 
@@ -121,7 +122,7 @@ def test_probe_tells_what_is_there(driver):
     assert driver.probe(ctypes.byref(config)) == OK
     assert driver.probe(None) == OK
     assert [getattr(config, name) for name, _ in Config._fields_] == [
-        registers.CONSTANTS["VERSION"], 25, 4, 4, 16, 128, 1024]
+        registers.CONSTANTS["VERSION"], 3, 9, 128, 1024]
 
 
 def test_probe_refuses_what_is_not_ours(library, make_machine):
@@ -129,6 +130,10 @@ def test_probe_refuses_what_is_not_ours(library, make_machine):
     machine = make_machine()
     machine.values["VERSION"] += 1 << 16
     assert Driver(library, machine).probe(None) == VERSION
+    for bit in (1, 1 << 8):
+        machine = make_machine()
+        machine.values["MACHINE"] += bit
+        assert Driver(library, machine).probe(None) == VERSION
 
 
 def test_a_program_runs_to_its_end(driver, machine):
@@ -258,6 +263,7 @@ def test_registers_in_memory_are_reached_by_plain_accesses(library):
     words = (ctypes.c_uint32 * 40)()
     words[registers.ID // 4] = registers.CONSTANTS["ID"]
     words[registers.VERSION // 4] = registers.CONSTANTS["VERSION"]
+    words[registers.MACHINE // 4] = TABLE_FORMAT | PROGRAM_FORMAT << 8
     device = Device()
     library.gl_init_mmio(ctypes.byref(device), words)
     assert library.gl_probe(ctypes.byref(device), None) == OK

@@ -5,9 +5,12 @@ import pytest
 
 import gradloom.firmware
 from gradloom.firmware import generate, program, registers
+from gradloom.firmware.machine import PROGRAM_FORMAT, SHELL_ENGINES, SHELL_PHASES, TABLE_FORMAT
+from gradloom.rtl.shell import table
+from gradloom.rtl.shell.engines import STORE, Engines
 from gradloom.rtl.shell.registers.errors import DESCRIPTIONS, Error
 from gradloom.rtl.shell.registers.regtable import REGISTERS
-from gradloom.rtl.shell.signature import Command, ControlOpcode, Engine
+from gradloom.rtl.shell.signature import Command, ControlOpcode
 
 FOLDER = Path(gradloom.firmware.__file__).parent
 
@@ -25,7 +28,9 @@ def test_the_constants_are_the_hardwares():
     assert fields == registers.FIELDS
     assert [r.name for r in REGISTERS if r.locked] == list(registers.LOCKED)
     assert {int(e): (e.name, DESCRIPTIONS[e]) for e in Error} == registers.ERRORS
-    assert {e.name: e.value for e in Engine} == registers.ENGINES
+    assert {e.name: int(e) for e in Engines()} == registers.ENGINES
+    assert tuple(registers.ENGINES) == SHELL_ENGINES and Engines().phases == SHELL_PHASES
+    assert (table.TABLE_FORMAT, table.PROGRAM_FORMAT) == (TABLE_FORMAT, PROGRAM_FORMAT)
     assert {o.name: o.value for o in ControlOpcode} == registers.CONTROL_OPCODES
 
 
@@ -35,9 +40,9 @@ def test_a_register_is_locked_if_its_description_says_so():
 
 
 def test_a_command_is_laid_out_as_the_sequencer_reads_it():
-    encoded = program.command("STORE", 9, (0x11223344, 5 | 4 << 24, 7), wait=0x8001, post=0x4002, phase=7)
+    encoded = program.command("store", 9, (0x11223344, 5 | 4 << 24, 7), wait=0x8001, post=0x4002, phase=7)
     expected = Command.const({
-        "opcode": 9, "engine": Engine.STORE.value, "predicated": 0, "phase": 7, "wait": 0x8001,
+        "opcode": 9, "engine": STORE, "predicated": 0, "phase": 7, "wait": 0x8001,
         "post": 0x4002, "count": 0, "slot": 0, "args": 0x11223344 | (5 | 4 << 24) << 32 | 7 << 64})
     assert int.from_bytes(encoded, "little") == expected.as_bits()
     assert len(encoded) == registers.COMMAND_BYTES
@@ -48,7 +53,7 @@ def test_a_command_is_laid_out_as_the_sequencer_reads_it():
     ({"wait": 1 << 16}, "wait"), ({"post": -1}, "post"), ({"phase": 8}, "phase")])
 def test_a_command_that_does_not_fit_its_fields_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        program.command(**{"engine": "LOAD", "opcode": 0} | change)
+        program.command(**{"engine": "load", "opcode": 0} | change)
 
 
 def test_the_host_needs_neither_generator_nor_hdl():

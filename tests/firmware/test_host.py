@@ -5,6 +5,7 @@ import pytest
 from gradloom.firmware import program, registers
 from gradloom.firmware.host import Accelerator, AcceleratorError, AcceleratorTimeout, ProgramError, QueueFull, Served
 from gradloom.firmware.selftest import CHECKS, run_selftest
+from gradloom.rtl.shell.table import table_words
 
 
 @pytest.fixture
@@ -14,7 +15,9 @@ def accelerator(machine):
 
 def test_the_host_finds_the_machine_and_its_window(accelerator, machine):
     c = accelerator.configuration
-    assert (c.rows, c.panels, c.rank, c.classes, c.data_bits, c.slots) == (25, 4, 4, 16, 128, 1024)
+    assert c.table.parameters == {"rows": 25, "panels": 4, "rank": 4, "classes": 16} and c.table.loop == (5, 4)
+    assert [each.name for each in c.table.engines] == ["array", "head", "encode"]
+    assert (c.data_bits, c.slots) == (128, 1024)
     assert (machine.base, machine.values["WINDOW_SIZE"]) == (machine.window_base, machine.window_size)
 
 
@@ -23,7 +26,16 @@ def test_the_host_refuses_what_is_not_a_machine_it_knows(make_machine):
         Accelerator(make_machine(faults=["id"]))
     machine = make_machine()
     machine.values["VERSION"] += 3 << 16
-    with pytest.raises(AcceleratorError, match=r"register map 3\.2\.0"):
+    with pytest.raises(AcceleratorError, match=r"register map 4\.0\.0"):
+        Accelerator(machine)
+    for bit, what in ((1, "table"), (1 << 8, "program")):
+        machine = make_machine()
+        machine.values["MACHINE"] += bit
+        with pytest.raises(AcceleratorError, match=f"{what} format 2 needs another host: this one speaks 1"):
+            Accelerator(machine)
+    machine = make_machine()
+    machine.table = table_words("rows=25")
+    with pytest.raises(AcceleratorError, match="machine table 'rows=25' is none that this host reads"):
         Accelerator(machine)
 
 
@@ -53,8 +65,8 @@ def test_a_run_returns_the_counters(accelerator):
     assert counters.gradient_norm == 0x2_FFFF_FFFF
     metrics = counters.metrics()
     assert metrics["cycles"]["total"] == counters.cycles
-    assert list(metrics["cycles"]) == ["total", "wait", "load", "convolution", "dense", "forward", "loss",
-                                       "gradient", "store"]
+    assert list(metrics["cycles"]) == ["total", "wait", "load", "store", "convolution", "dense", "forward", "gradient",
+                                       "loss", "encode"]
     assert metrics["cache"] == {"hits": 11, "misses": 5}
     assert metrics["health"] == {"saturated": 3, "underflowed": 9, "gradient_norm": 0x2_FFFF_FFFF}
     assert accelerator.seconds(200_000_000) == 1.0
@@ -72,7 +84,7 @@ def test_an_error_tells_all_it_knows(accelerator, machine):
 
 def test_an_error_without_an_address_names_none(accelerator):
     with pytest.raises(ProgramError) as fault:
-        accelerator.run_program([program.command("LOAD", 0)[:1] + b"\x0f" + bytes(30)])
+        accelerator.run_program([program.command("load", 0)[:1] + b"\x0f" + bytes(30)])
     assert fault.value.name == "UNKNOWN_ENGINE" and fault.value.address is None
     assert "address" not in str(fault.value)
 

@@ -4,43 +4,20 @@ from dataclasses import dataclass
 from amaranth.hdl import Shape
 from hypothesis import strategies as st
 
-from gradloom.rtl.engines.array.commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
-from gradloom.rtl.engines.encode.commands import EncodeOpcode, EncodeOperands
-from gradloom.rtl.engines.gradient.engine import GradientOperands
-from gradloom.rtl.engines.head.engine import HeadOperands
-from gradloom.rtl.engines.linear.parts import LinearOperands
-from gradloom.rtl.engines.update.engine import UpdateOpcode, UpdateOperands
-from gradloom.rtl.engines.update.pack import PackOperands
-from gradloom.rtl.formats.vector import VectorOpcode, VectorOperands
-from gradloom.rtl.machines.share import VECTOR
+from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
 from gradloom.rtl.plan.program.assembler import pack
+from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.rtl.shell.signature import (
     COMMAND_BYTES,
     Command,
-    ControlOpcode,
-    ControlOperands,
-    Engine,
-    LoadOperands,
-    StoreOperands,
 )
 
 __all__ = ["Case", "cases"]
 
-_SHELL = [(Engine.LOAD, 0, LoadOperands), (Engine.STORE, 0, StoreOperands)] * 3 + [
-    (Engine.CONTROL, opcode, ControlOperands) for opcode in ControlOpcode]
-#: What each machine knows.
+#: Commands that each machine knows; LOAD and STORE are more likely.
 KNOWN = {
-    "image": _SHELL + [
-        (Engine.ARRAY, ArrayOpcode.FORWARD, PassOperands), (Engine.ARRAY, ArrayOpcode.GRADIENT, PassOperands),
-        (Engine.ARRAY, ArrayOpcode.CONVOLVE, ConvolveOperands), (Engine.ARRAY, ArrayOpcode.DENSE, DenseOperands),
-        (Engine.HEAD, 0, HeadOperands), (Engine.ENCODE, EncodeOpcode.ACTIVATIONS, EncodeOperands),
-        (Engine.ENCODE, EncodeOpcode.RAW, EncodeOperands)],
-    "linear": _SHELL + [
-        (Engine.ARRAY, 0, LinearOperands), (Engine.HEAD, 0, GradientOperands),
-        (Engine.ENCODE, UpdateOpcode.SGD, UpdateOperands), (Engine.ENCODE, UpdateOpcode.ADAMW, UpdateOperands),
-        (Engine.ENCODE, UpdateOpcode.PACK, PackOperands), (Engine.ENCODE, UpdateOpcode.UNPACK, PackOperands),
-        *((Engine.ENCODE, VECTOR + opcode, VectorOperands) for opcode in VectorOpcode)],
-}
+    name: [(LOAD, 0), (STORE, 0)] * 2 + [(engine, opcode) for engine in engines for opcode in engine.spec.opcodes]
+    for name, engines in (("image", IMAGES), ("linear", LANGUAGE))}
 _BITS = 8 * COMMAND_BYTES
 
 
@@ -104,12 +81,13 @@ _MASK = st.one_of(st.just(0), st.just(0), st.just(0), st.integers(0, 3).map(lamb
 @st.composite
 def _known(draw, subject):
     """A command of an engine that there is; LOAD and STORE mostly between places that exist."""
-    engine, opcode, layout = draw(st.sampled_from(KNOWN[subject.name]))
+    engine, opcode = draw(st.sampled_from(KNOWN[subject.name]))
+    layout = engine.layout(opcode)
     values = draw(fields(layout))
-    if engine in (Engine.LOAD, Engine.STORE) and draw(st.integers(0, 3)):
+    if engine in (LOAD, STORE) and draw(st.integers(0, 3)):
         values["offset"] = draw(st.integers(0, subject.size // subject.beats)) * subject.beats
         values["beats"] = draw(st.one_of(st.integers(1, 40), st.integers(1, 600)))
-        values["dest" if engine is Engine.LOAD else "source"] = draw(st.integers(0, 12))
+        values["dest" if engine == LOAD else "source"] = draw(st.integers(0, 12))
     signs = {name: Shape.cast(f.shape) for name, f in layout}
     values = {name: value - (1 << signs[name].width) * (signs[name].signed and value >> signs[name].width - 1)
               for name, value in values.items()}
@@ -134,8 +112,9 @@ def _spoilt(draw, subject):
     """A command of the good program, in which a field of its operands is another."""
     word = draw(st.sampled_from(subject.words))
     view = Command.from_bits(word)
-    for engine, opcode, layout in KNOWN[subject.name]:
+    for engine, opcode in KNOWN[subject.name]:
         if (engine, opcode) == (view.engine, view.opcode):
+            layout = engine.layout(opcode)
             name, f = draw(st.sampled_from([(name, f) for name, f in layout if not name.startswith("_")]))
             value = draw(number(f.width))
             at = 96 + f.offset

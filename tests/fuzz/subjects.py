@@ -14,7 +14,8 @@ from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.linear import codebook_table, codebook_words
 from gradloom.rtl.plan.language.side import append
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
-from gradloom.rtl.shell.signature import ControlOpcode, Engine, LoadOperands
+from gradloom.rtl.shell.engines import CONTROL, LOAD
+from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
 from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathematics, reference_step
@@ -109,7 +110,7 @@ class Subject:
         """Takes what lies in the window for the start and runs it; ``prologue``: commands that go first."""
         heads = Assembler()
         for each in prologue:
-            heads.add(each.engine, each.opcode, LoadOperands, **each.operands)
+            heads.add(each.engine, each.opcode, **each.operands)
         self.instructions = [*prologue, *assembler.instructions]
         self.code, self.offset = heads.code + assembler.code, offset
         for where, content in (*patch, (offset, self.code)):
@@ -139,7 +140,7 @@ class Subject:
 def _load(offset, content, beat, **operands):
     """A command that loads ``content``, and what lies there."""
     content += bytes(-len(content) % beat)
-    return (Instruction(Engine.LOAD, 0, {"offset": offset, "beats": len(content) // beat, **operands}),
+    return (Instruction(LOAD, 0, {"offset": offset, "beats": len(content) // beat, **operands}),
             (offset, content))
 
 
@@ -185,7 +186,7 @@ def linear():
     plan.gradients(assembler)
     plan.update(assembler, RATE)
     append(assembler, side.pieces)
-    assembler.add(Engine.CONTROL, ControlOpcode.END)
+    assembler.add(CONTROL, ControlOpcode.END)
     table = codebook_table(size - 4096, LINEAR)
     load, patch = _load(table.offset, codebook_words(NF4), beat, dest=linear_machine.Destination.TABLES,
                         arg=table.argument)

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator, ProgramError
-from gradloom.rtl.engines.array.commands import ConvolveOperands, DenseOperands, PassOperands
-from gradloom.rtl.engines.encode.commands import EncodeOperands
-from gradloom.rtl.engines.head.engine import HeadOperands
+from gradloom.rtl.machines.engines import IMAGES
 from gradloom.rtl.plan.images.streams import IMAGE_STREAMS
 from gradloom.rtl.plan.program.assembler import Assembler
 from gradloom.rtl.plan.program.progress import StuckError, check_progress
-from gradloom.rtl.shell.signature import ControlOperands, Engine, LoadOperands, StoreOperands
+from gradloom.rtl.shell.engines import STORE
 
 from ..system.conftest import SMALL, Machine, small_network
 from .looks import DEEP
@@ -23,9 +21,6 @@ from .looks import DEEP
 PROGRAMS = 4000 if DEEP else 60
 #: Longer than any command of these programs, at the slowest memory.
 WATCHDOG = 6000
-_LAYOUTS = {Engine.CONTROL: ControlOperands, Engine.LOAD: LoadOperands, Engine.STORE: StoreOperands,
-            Engine.HEAD: HeadOperands, Engine.ENCODE: EncodeOperands}
-_ARRAY = (PassOperands, PassOperands, ConvolveOperands, DenseOperands)
 
 
 def changed(rng, commands, tokens):
@@ -51,7 +46,7 @@ def changed(rng, commands, tokens):
             made.insert(at, each)
         elif kind == 6:
             made.insert(int(rng.integers(len(made))), made.pop(at))
-        elif each.engine == Engine.STORE:
+        elif each.engine == STORE:
             beats = max(each.operands["beats"] + int(rng.integers(-1, 2)), 1)
             made[at] = replace(each, operands={**each.operands, "beats": beats})
     return [*made, commands[-1]]
@@ -60,7 +55,7 @@ def changed(rng, commands, tokens):
 def verdict(commands):
     """``ends``, ``stands``, or ``depends`` on time; with no slot of the cache valid."""
     try:
-        check_progress(commands, depth=SMALL.queue_depth, streams=IMAGE_STREAMS)
+        check_progress(commands, IMAGES, depth=SMALL.queue_depth, streams=IMAGE_STREAMS)
     except StuckError as error:
         return "depends" if "both wait" in str(error) or "overflows" in str(error) else "stands"
     return "ends"
@@ -90,8 +85,7 @@ def test_the_rtl_ends_where_the_check_says_so(small):
         said = verdict(commands)
         assembler = Assembler()
         for each in commands:
-            layout = _ARRAY[each.opcode] if each.engine == Engine.ARRAY else _LAYOUTS[each.engine]
-            assembler.add(each.engine, each.opcode, layout, wait=each.wait, post=each.post, phase=each.phase,
+            assembler.add(each.engine, each.opcode, wait=each.wait, post=each.post, phase=each.phase,
                           **{name + "_" * (name == "from"): value for name, value in each.operands.items()})
         for name, value in (("read_latency", int(rng.integers(1, 200))), ("write_latency", int(rng.integers(1, 200))),
                             ("stall", int(rng.choice([0, 60])))):

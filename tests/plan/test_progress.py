@@ -9,6 +9,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
 from gradloom.rtl.machines.collector import Collector, Source
+from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images import program
 from gradloom.rtl.plan.images.lowering import lower
@@ -16,10 +17,11 @@ from gradloom.rtl.plan.images.program import Settings, check_program, plan_finet
 from gradloom.rtl.plan.images.streams import IMAGE_STREAMS
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.plan.program.progress import StuckError, check_progress
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
+from gradloom.rtl.shell.signature import ControlOpcode
 
-END = Instruction(Engine.CONTROL, ControlOpcode.END, {})
-FENCE = Instruction(Engine.CONTROL, ControlOpcode.FENCE, {})
+END = Instruction(CONTROL, ControlOpcode.END, {})
+FENCE = Instruction(CONTROL, ControlOpcode.FENCE, {})
 
 
 def step(engine, *, wait=(), post=(), slots=None, opcode=0, **operands):
@@ -27,11 +29,11 @@ def step(engine, *, wait=(), post=(), slots=None, opcode=0, **operands):
 
 
 def control(opcode=ControlOpcode.LOOKUP, **more):
-    return step(Engine.CONTROL, opcode=opcode, **more)
+    return step(CONTROL, opcode=opcode, **more)
 
 
 def check(*commands, depth=4, **more):
-    check_progress([*commands, END], depth=depth, **more)
+    check_progress([*commands, END], IMAGES, depth=depth, **more)
 
 
 def stuck(*commands, says, **more):
@@ -60,69 +62,69 @@ def convolutions(*channels, edge=28, pads=0):
 
 
 def test_tokens_that_come_are_waited_for():
-    check(step(Engine.ARRAY, wait=(3,)), step(Engine.LOAD, post=(3, 4)), step(Engine.STORE, wait=(4,)), FENCE)
-    check(*[step(Engine.LOAD, wait=(1,), post=(2,)), step(Engine.ARRAY, wait=(2,), post=(1,))] * 50, control(post=(1,)),
+    check(step(ARRAY, wait=(3,)), step(LOAD, post=(3, 4)), step(STORE, wait=(4,)), FENCE)
+    check(*[step(LOAD, wait=(1,), post=(2,)), step(ARRAY, wait=(2,), post=(1,))] * 50, control(post=(1,)),
           depth=64)
 
 
 def test_a_token_that_nobody_posts():
-    stuck(step(Engine.LOAD, post=(3,)), step(Engine.ARRAY, wait=(3, 4)), FENCE,
-          says=r"command 2 of 4; FENCE \(command 2\) waits for ARRAY; ARRAY \(command 1\) waits for token 4, posted by "
+    stuck(step(LOAD, post=(3,)), step(ARRAY, wait=(3, 4)), FENCE,
+          says=r"command 2 of 4; FENCE \(command 2\) waits for array; array \(command 1\) waits for token 4, posted by "
                r"no command$")
 
 
 def test_a_circle_of_waits_is_named():
-    stuck(step(Engine.LOAD, wait=(1,), post=(2,)), step(Engine.HEAD, wait=(2,), post=(1,)),
-          says="LOAD .* next posted by command 1; HEAD .* next posted by command 0; in a circle: LOAD -> HEAD -> LOAD")
+    stuck(step(LOAD, wait=(1,), post=(2,)), step(HEAD, wait=(2,), post=(1,)),
+          says="load .* next posted by command 1; head .* next posted by command 0; in a circle: load -> head -> load")
 
 
 def test_a_queue_that_fills_up_before_the_command_that_all_wait_for():
-    waiting = [step(Engine.ARRAY, wait=(1,))] * 4
-    posts = [step(Engine.LOAD, post=(1,))] * 4
+    waiting = [step(ARRAY, wait=(1,))] * 4
+    posts = [step(LOAD, post=(1,))] * 4
     check(*waiting, *posts, depth=4)
     stuck(*waiting, *posts, depth=2,
-          says="dispatch of command 2 waits for room in the queue of ARRAY, which holds 2; ARRAY .command 0. waits for "
-               "token 1, next posted by command 4; in a circle: CONTROL -> ARRAY -> CONTROL")
+          says="dispatch of command 2 waits for room in the queue of array, which holds 2; array .command 0. waits for "
+               "token 1, next posted by command 4; in a circle: control -> array -> control")
 
 
 def test_a_program_without_an_end():
     with pytest.raises(StuckError, match="a program of 1 commands has no END"):
-        check_progress([FENCE], depth=4)
+        check_progress([FENCE], IMAGES, depth=4)
 
 
 def test_two_queues_that_wait_for_one_token():
-    both = step(Engine.ARRAY, wait=(5,)), step(Engine.ENCODE, wait=(5,))
-    posts = [step(Engine.LOAD, post=(5,))] * 2
-    stuck(*posts, *both, says=r"ARRAY \(command 2\) and ENCODE \(command 3\) both wait for token GROUP with no fence",
+    both = step(ARRAY, wait=(5,)), step(ENCODE, wait=(5,))
+    posts = [step(LOAD, post=(5,))] * 2
+    stuck(*posts, *both, says=r"array \(command 2\) and encode \(command 3\) both wait for token GROUP with no fence",
           names={5: "GROUP"})
     check(*posts, both[0], FENCE, both[1])
-    stuck(*posts, both[0], control(wait=(5,)), says="ARRAY .* and CONTROL .* both wait for token 5")
+    stuck(*posts, both[0], control(wait=(5,)), says="array .* and control .* both wait for token 5")
 
 
 def test_predicates_are_asked_of_an_empty_and_of_a_full_cache():
-    post, wait = step(Engine.LOAD, post=(1,)), step(Engine.ARRAY, wait=(1,))
+    post, wait = step(LOAD, post=(1,)), step(ARRAY, wait=(1,))
     dropped = {"slots": (3, 2)}
-    check(step(Engine.LOAD, post=(1,), **dropped), step(Engine.ARRAY, wait=(1,), **dropped))
-    stuck(step(Engine.LOAD, post=(1,), **dropped), wait, says="token 1")
-    check(post, step(Engine.ARRAY, wait=(1,), **dropped))
+    check(step(LOAD, post=(1,), **dropped), step(ARRAY, wait=(1,), **dropped))
+    stuck(step(LOAD, post=(1,), **dropped), wait, says="token 1")
+    check(post, step(ARRAY, wait=(1,), **dropped))
     # MARK sets bits, CLEAR takes them back.
-    mark = step(Engine.CONTROL, opcode=ControlOpcode.MARK, slot=3, count=2)
-    check(mark, step(Engine.ARRAY, wait=(1,), **dropped))
-    stuck(mark, control(ControlOpcode.CLEAR), step(Engine.ARRAY, wait=(1,), **dropped), says="token 1")
+    mark = step(CONTROL, opcode=ControlOpcode.MARK, slot=3, count=2)
+    check(mark, step(ARRAY, wait=(1,), **dropped))
+    stuck(mark, control(ControlOpcode.CLEAR), step(ARRAY, wait=(1,), **dropped), says="token 1")
 
 
 def test_no_token_survives_a_yield():
-    check(step(Engine.LOAD, post=(1,)), FENCE, step(Engine.ARRAY, wait=(1,)))
-    stuck(step(Engine.LOAD, post=(1,)), control(ControlOpcode.YIELD), step(Engine.ARRAY, wait=(1,)), says="token 1")
+    check(step(LOAD, post=(1,)), FENCE, step(ARRAY, wait=(1,)))
+    stuck(step(LOAD, post=(1,)), control(ControlOpcode.YIELD), step(ARRAY, wait=(1,)), says="token 1")
 
 
-@pytest.mark.parametrize("taker", [Engine.ARRAY, Engine.CONTROL])
+@pytest.mark.parametrize("taker", [ARRAY, CONTROL])
 @pytest.mark.parametrize("number, fits", [(255, True), (256, False)])
 def test_a_counter_overflows_if_who_takes_is_slow(taker, number, fits):
     """However fast it is in the run that decides on progress."""
     def program(depth):
-        posts = [step(Engine.LOAD, post=(1,))] * number
-        if taker == Engine.CONTROL:
+        posts = [step(LOAD, post=(1,))] * number
+        if taker == CONTROL:
             return [*posts, *[control(wait=(1,))] * number]
         # What the array does first may take for ever; the last posts come when its queue has room.
         return [*[step(taker, wait=(1,))] * (depth - 1), *posts, *[step(taker, wait=(1,))] * (number - depth + 1)]
@@ -134,21 +136,21 @@ def test_a_counter_overflows_if_who_takes_is_slow(taker, number, fits):
 
 
 def test_many_posts_that_are_taken_in_time_do_not_overflow():
-    check(*[step(Engine.LOAD, post=(1,)), step(Engine.ARRAY, wait=(1,))] * 1000)
+    check(*[step(LOAD, post=(1,)), step(ARRAY, wait=(1,))] * 1000)
     # Nor where only tokens that come back hold who posts, which no count of commands shows.
-    turns = [step(Engine.LOAD, wait=(2,), post=(1,)), *[step(Engine.HEAD)] * 100, step(Engine.ARRAY, wait=(1,),
+    turns = [step(LOAD, wait=(2,), post=(1,)), *[step(HEAD)] * 100, step(ARRAY, wait=(1,),
                                                                                       post=(2,))]
     check(control(post=(2,)), *turns * 20, depth=32)
 
 
 def test_what_a_store_takes_must_be_given():
     def store(beats, source=Source.RAW):
-        return step(Engine.STORE, source=source, beats=beats)
+        return step(STORE, source=source, beats=beats)
 
-    raw = step(Engine.ENCODE, opcode=EncodeOpcode.RAW, elements=10)
+    raw = step(ENCODE, opcode=EncodeOpcode.RAW, elements=10)
     check(raw, store(3), streams=IMAGE_STREAMS)
     check(store(3), raw, streams=IMAGE_STREAMS)
-    stuck(raw, store(4), says=r"STORE \(command 1\) waits for beats of stream 2, given by no command",
+    stuck(raw, store(4), says=r"store \(command 1\) waits for beats of stream 2, given by no command",
           streams=IMAGE_STREAMS)
     stuck(raw, store(3, Source.DENSE_TAPS), says="beats of stream 1", streams=IMAGE_STREAMS)
     # Of adapter words there are always some.
@@ -157,12 +159,12 @@ def test_what_a_store_takes_must_be_given():
 
 def test_what_is_given_must_find_room():
     blocks = Collector.depth // 2
-    tap = step(Engine.ARRAY, opcode=ArrayOpcode.CONVOLVE, height=64, width=1, channels=blocks, encode=1)
-    store = step(Engine.STORE, source=Source.CONVOLUTION_TAPS, beats=2 * blocks + -(-blocks // 7))
-    more = [step(Engine.ARRAY, opcode=ArrayOpcode.DENSE)] * 4
+    tap = step(ARRAY, opcode=ArrayOpcode.CONVOLVE, height=64, width=1, channels=blocks, encode=1)
+    store = step(STORE, source=Source.CONVOLUTION_TAPS, beats=2 * blocks + -(-blocks // 7))
+    more = [step(ARRAY, opcode=ArrayOpcode.DENSE)] * 4
     check(tap, *more[:3], store, streams=IMAGE_STREAMS)
     stuck(tap, *more, store, streams=IMAGE_STREAMS,
-          says="queue of ARRAY, which holds 4; ARRAY .* waits for room of stream 0, next taken by command 5; in a")
+          says="queue of array, which holds 4; array .* waits for room of stream 0, next taken by command 5; in a")
 
 
 def test_a_tap_of_many_beats_before_more_tiles_than_the_queue_holds():
@@ -186,8 +188,8 @@ def test_tokens_of_one_purpose_each():
     commands = [Instruction(each.engine, each.opcode, each.operands, slots=each.slots, **{
         kind: tuple(layer if token == logits else token for token in getattr(each, kind)) for kind in ("wait", "post")})
         for each in plan.assembler.instructions]
-    with pytest.raises(StuckError, match="ARRAY .* and ENCODE .* both wait for token"):
-        check_progress(commands, depth=16, streams=IMAGE_STREAMS)
+    with pytest.raises(StuckError, match="array .* and encode .* both wait for token"):
+        check_progress(commands, IMAGES, depth=16, streams=IMAGE_STREAMS)
 
 
 def test_it_is_quick():

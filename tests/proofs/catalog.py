@@ -14,6 +14,8 @@ from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.engines.vector.maxima import Maxima
 from gradloom.rtl.engines.vector.roots import RowSums
 from gradloom.rtl.engines.words import PRECISION
+from gradloom.rtl.machines.accelerator import engines_of
+from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
@@ -22,7 +24,6 @@ from gradloom.rtl.shell.fetch import Fetch
 from gradloom.rtl.shell.registers.axilite import RegisterFile
 from gradloom.rtl.shell.scheduler import Scheduler
 from gradloom.rtl.shell.sequencer import Sequencer
-from gradloom.rtl.shell.signature import ENGINES
 from gradloom.rtl.shell.valid import ValidBits
 from gradloom.rtl.shell.watch import Watch
 from gradloom.rtl.stream.queue import ShortQueue
@@ -167,28 +168,28 @@ for _preset, _config, _bits in ((_KV260, _IMAGES, _IMAGES.axi_bits), (_ULX3S, _D
                       **_widths)),
     ]
 
-#: Presets by how many commands an engine's queue holds; the language models' are as deep as the first one's.
-_DEPTHS = [(f"{_KV260}, {_GENESYS2}", 16), (_ULX3S, 4)]
+#: Presets: their engines, and the commands that a queue holds.
+_DEPTHS = [(_KV260, IMAGES, 16), (_GENESYS2, LANGUAGE, 16), (_ULX3S, IMAGES, 4)]
 
 PROOFS += [
-    *(Proof(name=f"scheduler-{_engine.name.lower()}-{_depth}", rule="queues lose and double nothing", preset=_preset,
+    *(Proof(name=f"scheduler-{_engine.name}-{_preset}", rule="queues lose and double nothing", preset=_preset,
             method="induction", depth=1, found_within=30,
             **_pair(control.scheduler_order, Scheduler, "offered.eq(0), s.eq(s + 1)", "s.eq(s + 1)",
-                    ("wr.addr.eq(w[:bits])", "wr.addr.eq(s[:bits])"), engine=_engine, depth=_depth))
-      for _preset, _depth in _DEPTHS for _engine in ENGINES),
-    *(Proof(name=f"scheduler-turns-{_depth}", rule="arbiters starve nobody", preset=_preset, method="induction",
+                    ("wr.addr.eq(w[:bits])", "wr.addr.eq(s[:bits])"), engines=_engines, engine=_engine, depth=_depth))
+      for _preset, _engines, _depth in _DEPTHS for _engine in _engines.queued),
+    *(Proof(name=f"scheduler-turns-{_preset}", rule="arbiters starve nobody", preset=_preset, method="induction",
             depth=2, cover_depth=0, found_within=30,
             **_pair(control.scheduler_turns, Scheduler, '~(out["wait"] & ~nonzero).any()',
-                    '(out["wait"] & nonzero).any()', depth=_depth))
-      for _preset, _depth in _DEPTHS),
-    *(Proof(name=f"scheduler-tokens-{_depth}", rule="a token is given once and taken once", preset=_preset,
+                    '(out["wait"] & nonzero).any()', engines=_engines, depth=_depth))
+      for _preset, _engines, _depth in _DEPTHS),
+    *(Proof(name=f"scheduler-tokens-{_preset}", rule="a token is given once and taken once", preset=_preset,
             method="induction", depth=3, found_within=12,
             **_pair(control.scheduler_tokens, Scheduler, '~(out["wait"] & ~nonzero).any() & ~grant.any())',
                     '~(out["wait"] & ~nonzero).any())',
                     ('~(out["wait"] & ~nonzero).any() & ~grant.any())', '~(out["wait"] & ~nonzero).any() & ~grant[e])'),
                     ("~(self.control_wait & ~nonzero).any() & ~grant.any()", "~(self.control_wait & ~nonzero).any()"),
-                    ("(16, self.i.payload.wait, s)", "(16, self.i.payload.wait, d)"), depth=_depth))
-      for _preset, _depth in _DEPTHS),
+                    ("(16, self.i.payload.wait, s)", "(16, self.i.payload.wait, d)"), engines=_engines, depth=_depth))
+      for _preset, _engines, _depth in _DEPTHS),
     *(Proof(name=f"fetch-{_bits}", rule="the program's fetch: window, order, room", preset=_preset, method="induction",
             depth=4, found_within=12,
             **_pair(fetch.fetch_window, Fetch, "left.eq(Mux(final, 0, left - room))", "left.eq(left - room)",
@@ -201,7 +202,7 @@ PROOFS += [
                     ("[fresh.eq(1), self.bus_abort.eq(1)]\n                with m.If(leaving)",
                      "fresh.eq(1)\n                with m.If(leaving)"),
                     ("refuse_window.eq(end > self.size)", "refuse_window.eq(end[:32] > self.size)"),
-                    shell=_config.shell))
+                    engines=engines_of(_config), shell=_config.shell))
       for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS), (_GENESYS2, _LANGUAGE))),
     *(Proof(name=f"valid-bits-{_slots}", rule="the cache loses and doubles nothing", preset=_preset, method="induction",
             depth=10, found_within=30,
@@ -264,7 +265,6 @@ PROOFS += [
       for _name, _quick in _LIBRARY),
     *(_placed(_preset, _unit) for _preset, _unit in _STREAMS),
     *(_placed(_GENESYS2, _unit, cut=(_wire,)) for _unit, _wire in _QUEUED_STREAMS),
-    _placed(_GENESYS2, "SharedQueue", streams.shared_rules),
     _placed(_GENESYS2, "UpdateEngine", streams.update_rules, cut=("unit.words.w_en", "unit.moments.w_en")),
     Proof(name=f"streams-vectorengine-{_GENESYS2}", rule="streams: what is offered stays", preset=_GENESYS2,
           method="induction", depth=2, cut=_FREE, found_within=60,

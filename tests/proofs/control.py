@@ -2,7 +2,7 @@
 from amaranth.hdl import Array, Cat, Mux, Signal
 
 from gradloom.rtl.shell.scheduler import Scheduler
-from gradloom.rtl.shell.signature import ENGINES, TOKENS, Engine
+from gradloom.rtl.shell.signature import TOKENS
 
 from .claim import Claim
 
@@ -18,7 +18,7 @@ def dispatcher_rules(claim, scheduler, say, *, every=3):
     m = claim.m
     asks, grant, stopped = scheduler.control_request, scheduler.control_grant, scheduler.hold | scheduler.clear
     put = scheduler.i.valid & scheduler.i.ready
-    say("an_engine", ~scheduler.i.valid | Cat(scheduler.i.p.engine == int(e) for e in ENGINES).any())
+    say("an_engine", ~scheduler.i.valid | Cat(scheduler.i.p.engine == int(e) for e in scheduler.engines.queued).any())
     # CONTROL's request stays until it is granted, and its masks as long as they are used.
     asked = claim.past(asks & ~grant & ~stopped, "asked")
     wait, post = (claim.past(getattr(scheduler, f"control_{mask}"), f"control_{mask}") for mask in ("wait", "post"))
@@ -40,22 +40,22 @@ def dispatcher_rules(claim, scheduler, say, *, every=3):
     return asked, comes, executes, since
 
 
-def scheduler_order(unit=Scheduler, *, engine, depth=16):
+def scheduler_order(unit=Scheduler, *, engines, engine, depth=16):
     """Every queued command is offered once, in order, as it was queued, and counted as done once; what is offered stays
     offered."""
     claim = Claim()
     m = claim.m
-    scheduler = unit(depth=depth)
+    scheduler = unit(engines, depth=depth)
     # Each engine has three memories, the first of commands.
-    kinds = iter(["any"] * 3 * ENGINES.index(engine) + ["one"] + ["any"] * 3 * len(ENGINES))
+    kinds = iter(["any"] * 3 * (engine - 1) + ["one"] + ["any"] * 3 * len(engines))
     inside = claim.place(scheduler, memories=lambda memory: next(kinds))
     claim.drive(scheduler)
     entry = scheduler.i.p
     stopped = scheduler.hold | scheduler.clear
-    claim.check("one_end_a_cycle", (scheduler.posting & (scheduler.posting - 1)[:len(Engine)]) == 0)
+    claim.check("one_end_a_cycle", (scheduler.posting & (scheduler.posting - 1)[:len(engines)]) == 0)
     claim.check("finished_is_one", scheduler.finished == scheduler.posting.any())
     for e in (engine,):
-        name, port = e.name.lower(), scheduler.engine(e)
+        name, port = e.name, scheduler.engine(e)
         write, start, done = (inside[f"{name}_{pointer}"] for pointer in ("write", "start", "done"))
         pending = inside[f"{name}_pending"]
         mask = 2 * depth - 1
@@ -83,7 +83,7 @@ def scheduler_order(unit=Scheduler, *, engine, depth=16):
         head, held = inside.kept[3 * (int(e) - 1)].seen[0], inside[f"{name}_command_held"]
         claim.lemma(f"{name}_holds_the_head", ~(port.command.valid | inside["eligible"][e]) | (held == head))
         # The command in one place of the queue, any one, as it was put there.
-        place = inside.kept[3 * ENGINES.index(e)]
+        place = inside.kept[3 * (e - 1)]
         came, went = (Signal(len(place.place), name=f"{name}_{what}_place") for what in ("came", "went"))
         asked = Signal(len(held), name=f"{name}_asked")
         with m.If(put):
@@ -104,7 +104,7 @@ def scheduler_order(unit=Scheduler, *, engine, depth=16):
     return claim
 
 
-def scheduler_turns(unit=Scheduler, *, depth=16, every=3):
+def scheduler_turns(unit=Scheduler, *, engines, depth=16, every=3):
     """No engine starves, although the lowest goes first, as commands come in no faster than one in ``every`` cycles,
     which the sequencer cannot: a command that waits for no token is offered, and a done is counted, in bounded time.
 
@@ -112,7 +112,7 @@ def scheduler_turns(unit=Scheduler, *, depth=16, every=3):
     """
     claim = Claim()
     m = claim.m
-    scheduler = unit(depth=depth)
+    scheduler = unit(engines, depth=depth)
     inside = claim.place(scheduler, memories=lambda memory: "any")
     claim.drive(scheduler)
     claim.assume("no_stop", ~scheduler.hold & ~scheduler.clear)
@@ -127,8 +127,8 @@ def scheduler_turns(unit=Scheduler, *, depth=16, every=3):
     mask, turn = 2 * depth - 1, 2 * every
     lower = comes                         # what comes in this cycle to engines that go first
     queued_first, inside_first = asked, asked + controlled + inside["pending_control"]
-    for e in ENGINES:
-        name, port = e.name.lower(), scheduler.engine(e)
+    for e in engines.queued:
+        name, port = e.name, scheduler.engine(e)
         write, start, done = (inside[f"{name}_{pointer}"] for pointer in ("write", "start", "done"))
         begun, offered = Signal(6, name=f"{name}_begun"), inside[f"{name}_offered"]
         m.d.sync += begun.eq(begun + (port.command.valid & port.command.ready) - port.done)
@@ -167,7 +167,7 @@ def scheduler_turns(unit=Scheduler, *, depth=16, every=3):
     return claim
 
 
-def scheduler_tokens(unit=Scheduler, *, depth=16):
+def scheduler_tokens(unit=Scheduler, *, engines, depth=16):
     """A token, any one, is taken as often as commands that wait for it start, and given as often as commands that post
     it end: each start takes one that is there, and no more than 255 are held without an overflow being told.
 
@@ -175,7 +175,7 @@ def scheduler_tokens(unit=Scheduler, *, depth=16):
     """
     claim = Claim()
     m = claim.m
-    scheduler = unit(depth=depth)
+    scheduler = unit(engines, depth=depth)
     # Of an engine's three memories the first has its commands, which tokens are nothing of.
     inside = claim.place(scheduler, memories=lambda memory: "any" if memory.shape > 96 else "words")
     claim.drive(scheduler)
@@ -198,8 +198,8 @@ def scheduler_tokens(unit=Scheduler, *, depth=16):
     takes = [granted & claim.past(of(scheduler.control_wait), "control_takes")]
     gives = [scheduler.posting[0] & of(scheduler.control_post)]
     starts = [granted]
-    for e in ENGINES:
-        name, port, bits = e.name.lower(), scheduler.engine(e), (depth - 1).bit_length()
+    for e in engines.queued:
+        name, port, bits = e.name, scheduler.engine(e), (depth - 1).bit_length()
         waits, posts = (Signal(depth, name=f"{name}_{mask}s") for mask in ("wait", "post"))
         write, start, end = (Signal(bits, name=f"{name}_{place}_place") for place in ("write", "start", "end"))
         put = scheduler.i.valid & scheduler.i.ready & (scheduler.i.p.engine == int(e))
@@ -223,7 +223,7 @@ def scheduler_tokens(unit=Scheduler, *, depth=16):
         # How its registers belong together with these.
         for what, place in (("write", write), ("start", start), ("done", end)):
             claim.lemma(f"{name}_{what}_place", inside[f"{name}_{what}"][:bits] == place)
-        wait_words, tickets = (inside.kept[3 * ENGINES.index(e) + n].words for n in (1, 2))
+        wait_words, tickets = (inside.kept[3 * (e - 1) + n].words for n in (1, 2))
         for what, words, shadow in (("wait", wait_words, waits), ("post", tickets, posts)):
             claim.lemma(f"{name}_{what}s", Cat(of(word[:TOKENS]) for word in words) == shadow)
         claim.lemma(f"{name}_posts_no_other", others | ~Cat((word[:TOKENS] & ~only).any() for word in tickets).any())
@@ -265,7 +265,7 @@ def scheduler_tokens(unit=Scheduler, *, depth=16):
     eligible = inside["eligible"]
     going = fine & ~(scheduler.hold | scheduler.clear)
     claim.lemma("control_eligible_is_asked", ~going | ~eligible[0] | scheduler.control_request)
-    held_masks = (inside[f"{e.name.lower()}_wait_held"] for e in ENGINES)
+    held_masks = (inside[f"{e.name}_wait_held"] for e in engines.queued)
     waiting = Cat(of(mask) for mask in (scheduler.control_wait, *held_masks))
     claim.lemma("eligible_has_its_token", ~going | ~(eligible & waiting).any() | (now != 0))
     return claim
@@ -273,4 +273,4 @@ def scheduler_tokens(unit=Scheduler, *, depth=16):
 
 def _wait(inside, e):
     """The tokens that the next command of an engine waits for: the second of its three memories."""
-    return inside.kept[3 * ENGINES.index(e) + 1].seen[0]
+    return inside.kept[3 * (e - 1) + 1].seen[0]

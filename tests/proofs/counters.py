@@ -13,7 +13,7 @@ def phase_counters(unit=Counters):
     """One counter, any one, is followed: it tells how many cycles there were, and stays at its end."""
     claim = Claim()
     m = claim.m
-    counters = unit()
+    counters = unit(12)
     inside = claim.place(counters, memories=lambda memory: "one")
     claim.drive(counters)
     memory, = inside.kept
@@ -25,7 +25,7 @@ def phase_counters(unit=Counters):
     with m.If(counters.clear):
         m.d.sync += exact.eq(0)
     used = inside["used"].bit_select(memory.place, 1)
-    asked = counters.raddr[2:5] == memory.place
+    asked = counters.raddr[2:6] == memory.place
     claim.check("told", ~asked | (counters.value["PHASE_CYCLES0"].value == Mux(exact == most, most - 1, exact)))
     claim.lemma("at_most", exact <= most)
     claim.lemma("unused_is_none", used | (exact == 0))

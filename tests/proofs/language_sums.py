@@ -2,7 +2,8 @@
 from amaranth.hdl import Cat, Mux, Shape, Signal
 from amaranth.lib import data
 
-from gradloom.rtl.engines.gradient.engine import GradientEngine, GradientOperands
+from gradloom.rtl.engines.gradient.commands import GradientOperands
+from gradloom.rtl.engines.gradient.engine import GradientEngine
 from gradloom.rtl.engines.words import PRECISION
 from gradloom.rtl.formats.fixed import product_sum_width
 from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT

@@ -4,8 +4,9 @@ from amaranth.lib import data
 
 from gradloom.rtl.shell.bus.axi import BURST_BEATS
 from gradloom.rtl.shell.bus.window import absolute
+from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.rtl.shell.sequencer import Sequencer
-from gradloom.rtl.shell.signature import COMMAND_BYTES, ENGINES, Command, Engine
+from gradloom.rtl.shell.signature import COMMAND_BYTES, Command
 
 from .axi import held
 from .claim import Claim
@@ -13,21 +14,21 @@ from .control import dispatcher_rules
 
 __all__ = ["returns"]
 
-_LOCATED = {Engine.LOAD: "load_offset", Engine.STORE: "store_offset"}
+_LOCATED = {LOAD: "load_offset", STORE: "store_offset"}
 
 
-def returns(unit=Sequencer, *, shell):
+def returns(unit=Sequencer, *, engines, shell):
     """Whatever goes wrong, and whatever engines do that end only what they began: the program stops, no engine is given
     a command any more, one interrupt is raised, what went wrong stays to be read, and once the bus is idle the
     sequencer is as after power-up, within a number of cycles that the claim's name says. The next program begins."""
     claim = Claim()
     m = claim.m
     depth = shell["depth"]
-    sequencer = unit(data_bits=shell["data_bits"], slots=shell["slots"], depth=depth,
+    sequencer = unit(engines, data_bits=shell["data_bits"], slots=shell["slots"], depth=depth,
                      requests=bool(shell.get("requests")))
     inside = claim.place(sequencer, memories=lambda memory: "any")
     claim.drive(sequencer)
-    errors = {e: sequencer.engine(e).error for e in ENGINES}
+    errors = {e: sequencer.engine(e).error for e in sequencer.engines.queued}
     state = {name: inside.state(name) for name in (
         "IDLE", "RESET", "SUM", "COMPARE", "BEGIN", "RUN", "BLAME", "DRAIN", "FLUSH", "FINISH")}
     idle, run, blame, drain = (state[name] for name in ("IDLE", "RUN", "BLAME", "DRAIN"))
@@ -37,7 +38,7 @@ def returns(unit=Sequencer, *, shell):
 
     # An error stops the program in 2 cycles, if that has not ended by then.
     for e, error in errors.items():
-        claim.assume(f"{e.name.lower()}_says_what", ~error.valid | (error.code != 0))
+        claim.assume(f"{e.name}_says_what", ~error.valid | (error.code != 0))
     failed = Cat(error.valid for error in errors.values()).any()
     wrong = claim.past(run & (failed | sequencer.reset), "wrong")
     claim.check("stops", ~claim.past(wrong & run, "stops") | blame)
@@ -50,7 +51,7 @@ def returns(unit=Sequencer, *, shell):
     claim.lemma("stops_with_a_fault", ~(wrong & run) | fault)
 
     # No engine is given anything but by a program that runs.
-    offered = Cat(sequencer.engine(e).command.valid for e in ENGINES).any()
+    offered = Cat(sequencer.engine(e).command.valid for e in sequencer.engines.queued).any()
     claim.check("silent", ~offered | run)
 
     # What a program wanted to fetch is not fetched when it has ended, for whoever comes next.
@@ -58,7 +59,7 @@ def returns(unit=Sequencer, *, shell):
                 ~sequencer.o_fetch.valid | ~sequencer._fetch.fresh | sequencer.bus_abort)
 
     # Back to idle; only the bus may take longer.
-    most = len(ENGINES) * depth + 2
+    most = len(sequencer.engines.queued) * depth + 2
     blamed, drained = Signal(range(2 * most), name="blamed"), Signal(3, name="drained")
     m.d.sync += [blamed.eq(Mux(blame, blamed + 1, 0)), drained.eq(Mux(drain, drained + sequencer.bus_idle, 0))]
     claim.check(f"drains_within_{most}", blamed <= most)
@@ -130,8 +131,8 @@ def _engines(claim, inside, sequencer, depth, state):
     mask, left = 2 * depth - 1, inside["scheduler.pending_control"]
     quiet = state["IDLE"] | state["FLUSH"] | state["FINISH"] | state["SUM"] | state["COMPARE"] | state["BEGIN"]
     waits = inside.state("YIELD", "LEAVE", path=("dispatch",)) if sequencer.requests else 0
-    for e in ENGINES:
-        name, port = e.name.lower(), sequencer.engine(e)
+    for e in sequencer.engines.queued:
+        name, port = e.name, sequencer.engine(e)
         write, start, done, pending, offered = (inside[f"scheduler.{name}_{each}"] for each in (
             "write", "start", "done", "pending", "offered"))
         begun = Signal(6, name=f"{name}_begun")
@@ -157,7 +158,7 @@ def _told(claim, inside, sequencer, errors, state):
     mine, code, address = Signal(name="mine"), Signal(8, name="code"), Signal(64, name="address")
     with m.If(~(state["RUN"] | state["BLAME"] | state["DRAIN"])):
         m.d.sync += mine.eq(0)
-    for e in reversed(ENGINES):
+    for e in reversed(sequencer.engines.queued):
         with m.If(first & errors[e].valid):
             where = absolute(sequencer.base, getattr(sequencer, _LOCATED[e])) if e in _LOCATED else 0
             m.d.sync += [mine.eq(1), code.eq(errors[e].code), address.eq(where)]
@@ -238,7 +239,8 @@ def _fetches(claim, inside, sequencer, state, executes):
     # And does what it decoded.
     decoded, engine = works & ~dispatches("COLLECT", "DECODE"), data.View(Command, inside["dispatch.command"]).engine
     claim.lemma("decoded", ~decoded | (
-        (is_control == (engine == 0)) & (known == (engine < len(Engine))) & (queued == (known & ~is_control))))
+        (is_control == (engine == 0)) & (known == (engine < len(sequencer.engines)))
+        & (queued == (known & ~is_control))))
     executing = dispatches("EXECUTE", "RANGE", "CLEAR")
     claim.lemma("grants_what_is_asked", ~run | ~inside["scheduler.eligible"][0] | sequencer._scheduler.control_request)
     claim.lemma("executes", Mux(executing, executes, ~executes | ~run | stuck))

@@ -1,9 +1,8 @@
 """Streams: what is offered stays, and stays the same, until it is taken."""
-from amaranth.hdl import Signal
 
 from .claim import Claim
 
-__all__ = ["shared_rules", "stream_rules", "update_rules"]
+__all__ = ["stream_rules", "update_rules"]
 
 
 def stream_rules(make):
@@ -16,19 +15,6 @@ def stream_rules(make):
         claim.place(unit, f"unit_{number}", memories=lambda memory: None if any(memory.init) else "any")
         claim.drive(unit)
         claim.streams(unit, prefix=f"unit_{number}_")
-    return claim
-
-
-def shared_rules(make):
-    """The rules of the queue that two engines share, which end only what they began."""
-    claim = Claim()
-    unit, = make()
-    inside = claim.place(unit)
-    claim.drive(unit)
-    claim.streams(unit)
-    begun = Signal.like(inside["under_way"], name="begun")
-    claim.m.d.sync += begun.eq(begun + (unit.i.command.valid & unit.i.command.ready) - unit.i.done)
-    claim.assume("engines_end_what_they_began", ~unit.i.done | (begun != 0))
     return claim
 
 

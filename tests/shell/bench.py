@@ -8,6 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.emit import verilog as emit
+from gradloom.rtl.machines.engines import IMAGES
 from gradloom.rtl.shell.bus.axi import AXI4Signature, AXILiteSignature
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.shell import Shell
@@ -113,8 +114,9 @@ class Pad(wiring.Component):
 
 
 class Bench(wiring.Component):
-    def __init__(self, *, data_bits=128, **kwargs):
-        self.shell = Shell(rows=25, panels=4, rank=4, classes=16, data_bits=data_bits, requests=1, **kwargs)
+    def __init__(self, engines=IMAGES, *, data_bits=128, **kwargs):
+        self.shell = Shell(engines, parameters={"rows": 25, "rank": 4}, loop=(5, 4), data_bits=data_bits, requests=1,
+                           **kwargs)
         super().__init__(
             {
                 "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
@@ -132,10 +134,10 @@ class Bench(wiring.Component):
         m.submodules.shell = shell = self.shell
         connect(m, flipped(self.s_axi), shell.s_axi)
         connect(m, shell.m_axi, flipped(self.m_axi))
-        for name in ("array", "head", "encode"):
+        for engine in self.shell.engines.own:
             timer = Timer()
-            m.submodules[name] = ResetInserter(shell.abort)(timer)
-            connect(m, getattr(shell, name), timer.port)
+            m.submodules[engine.name] = ResetInserter(shell.abort)(timer)
+            connect(m, getattr(shell, engine.name), timer.port)
         pad = Pad(shell.data_bits)
         m.submodules.pad = ResetInserter(shell.abort)(pad)
         connect(m, shell.o_load, pad.i)
@@ -202,7 +204,7 @@ def wrapper(signature, data_bits):
             "module shell_bench (",
             # While `keep` the memory does not see resets, and answers what was asked before one.
             "    input wire clk, input wire rst, input wire keep, input wire use_memory, input wire slow,",
-            "    output wire irq, output wire [11:0] events, output wire order, output wire aborting,",
+            "    output wire irq, output wire [31:0] events, output wire order, output wire aborting,",
             "    input wire [15:0] read_latency, input wire [15:0] write_latency, input wire [7:0] stall,",
             "    input wire [31:0] seed, input wire fail_enable,",
             "    input wire [63:0] fail_address, input wire [1:0] fail_resp,",
@@ -225,11 +227,11 @@ def wrapper(signature, data_bits):
 
 
 @functools.cache
-def built(data_bits=128, simulator="verilator"):
+def built(data_bits=128, simulator="verilator", engines=IMAGES):
     """Folder of the simulation."""
     from pathlib import Path
 
-    bench = Bench(data_bits=data_bits)
+    bench = Bench(engines, data_bits=data_bits)
     emission = emit.convert(bench, name="bench")
     memory = Path(runner.__file__).parents[1] / "bench" / "axi_memory.sv"
     sources = {f"{name}.v": text for name, text in emission.files.items()}

@@ -5,8 +5,9 @@ import itertools
 import cocotb
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 
+from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.rtl.shell.signature import COMMAND_BYTES, Engine
+from gradloom.rtl.shell.signature import COMMAND_BYTES
 
 from .program import command, end, fence, load, pause, store, timer
 from .request_laws import RING, begin, bits, check, copies, queue, settle
@@ -41,7 +42,7 @@ async def a_program_that_ended_asks_for_nothing(dut):
         await ClockCycles(dut.clk, 400)
         address.pause = False
 
-    await leaves(end(), command(Engine.ARRAY, 77))
+    await leaves(end(), command(ARRAY, 77))
     assert await host.finish() is Error.NONE
     await ClockCycles(dut.clk, 100)
     assert asked == [3]
@@ -62,7 +63,7 @@ async def an_interrupt_that_comes_with_its_clear_is_not_lost(dut):
     kept = []
     for wait in range(24):
         rose = cocotb.start_soon(with_timeout(RisingEdge(dut.irq), 20, "us"))
-        await host.start(timer(Engine.ARRAY, 60), end())
+        await host.start(timer(ARRAY, 60), end())
         await ClockCycles(dut.clk, 70 + wait)
         await host.set("IRQ_STATUS", 1)
         await rose
@@ -101,7 +102,7 @@ async def an_answer_that_comes_amid_the_next_program_is_dropped(dut):
         await host.reset()
         dut.keep.value = 0
         answer = cocotb.start_soon(until(dut, "bvalid", "bready"))
-        await host.start(timer(Engine.ARRAY, 1500), end())
+        await host.start(timer(ARRAY, 1500), end())
         await with_timeout(answer, 20, "us")
         assert (await host.status()) & 1, "the answer shall come while the program runs"
         assert await host.finish() is Error.NONE
@@ -114,7 +115,7 @@ async def an_answer_that_comes_amid_the_next_program_is_dropped(dut):
 async def a_token_starts_one_command(dut):
     """Three engines and a fence wait for it: as many start as tokens were posted, whoever posts them."""
     host = await begin(dut)
-    waiting = [timer(engine, 30, wait=1) for engine in (Engine.ARRAY, Engine.HEAD, Engine.ENCODE)]
+    waiting = [timer(engine, 30, wait=1) for engine in (ARRAY, HEAD, ENCODE)]
     for posts in range(5):
         for fenced in ([], [fence(wait=1)]):
             given = [load(0x1000, 1, 0, post=1)] * posts
@@ -138,8 +139,8 @@ async def a_token_that_is_given_and_taken_at_255_is_no_overflow(dut):
     async def watch():
         for cycle in itertools.count():
             await RisingEdge(dut.clk)
-            for engine in (Engine.HEAD, Engine.ENCODE):
-                if int(dut.events.value) >> 6 + engine & 1:
+            for engine in (HEAD, ENCODE):
+                if int(dut.events.value) >> 16 + engine & 1:
                     done[engine] = cycle
 
     watching = cocotb.start_soon(watch())
@@ -147,21 +148,21 @@ async def a_token_that_is_given_and_taken_at_255_is_no_overflow(dut):
     for cycles in range(8, 22):
         done.clear()
         got = await host.run(
-            *[timer(Engine.HEAD, 1, post=1)] * 255,
+            *[timer(HEAD, 1, post=1)] * 255,
             fence(),
-            timer(Engine.ENCODE, 20, post=2),
-            timer(Engine.ARRAY, 1, wait=3),
-            timer(Engine.HEAD, cycles, post=1),
+            timer(ENCODE, 20, post=2),
+            timer(ARRAY, 1, wait=3),
+            timer(HEAD, cycles, post=1),
             end(),
         )
         # A command is offered 4 cycles after the end of what it waits for, and took its tokens in the cycle before.
-        late = done[Engine.HEAD] - done.get(Engine.ENCODE, done[Engine.HEAD])  # an overflow stops ENCODE
+        late = done[HEAD] - done.get(ENCODE, done[HEAD])  # an overflow stops ENCODE
         assert got is (Error.TOKEN_OVERFLOW if late < 2 else Error.NONE), (cycles, late, got)
         seen.add(late)
     assert {1, 2, 3} <= seen, seen
     watching.cancel()
     # 255 are there to be taken, and no more.
-    posts, takes = [timer(Engine.HEAD, 1, post=1)] * 255, [timer(Engine.HEAD, 1, wait=1)]
+    posts, takes = [timer(HEAD, 1, post=1)] * 255, [timer(HEAD, 1, wait=1)]
     assert await host.run(*posts, fence(), *takes * 255, end()) is Error.NONE
     await host.fails(*posts, fence(), *takes * 256, end(), error=Error.DEADLOCK, at=511, address=None)
 
@@ -170,18 +171,18 @@ async def a_token_that_is_given_and_taken_at_255_is_no_overflow(dut):
 async def an_overflow_names_the_command_that_posted(dut):
     """Whichever engine posts, whatever follows in its queue, and whatever else ends in the cycles after it."""
     host = await begin(dut)
-    posts = [timer(Engine.HEAD, 1, post=1)] * 255
-    others = [timer(Engine.ARRAY, 1), timer(Engine.HEAD, 1), timer(Engine.ENCODE, 1)]
+    posts = [timer(HEAD, 1, post=1)] * 255
+    others = [timer(ARRAY, 1), timer(HEAD, 1), timer(ENCODE, 1)]
     for last in (
-        timer(Engine.HEAD, 9, post=1),
-        timer(Engine.ARRAY, 9, post=1),
-        timer(Engine.ENCODE, 9, post=1),
+        timer(HEAD, 9, post=1),
+        timer(ARRAY, 9, post=1),
+        timer(ENCODE, 9, post=1),
         load(0x1000, 1, 0, post=1),
         store(0x1000, 1, 0, post=1),
         fence(post=1),
     ):
         for more in ([], others * 4):
-            program = [*posts, fence(), timer(Engine.ARRAY, 1), last, *more, end()]
+            program = [*posts, fence(), timer(ARRAY, 1), last, *more, end()]
             assert await host.run(*program) is Error.TOKEN_OVERFLOW
             assert await host.get("ERROR_COMMAND") == 257, await host.get("ERROR_COMMAND")
     await host.works()
@@ -192,7 +193,7 @@ async def a_wrong_command_is_named_while_ends_are_processed(dut):
     """Three engines end in the same cycle, one of those around the cycle in which the dispatcher stops: the error waits
     until all ends are processed, and still names the command that the dispatcher stopped at."""
     host = await begin(dut)
-    engines = (Engine.ARRAY, Engine.HEAD, Engine.ENCODE)
+    engines = (ARRAY, HEAD, ENCODE)
     seen = {"started": {}, "done": {}}
 
     async def watch():
@@ -200,7 +201,7 @@ async def a_wrong_command_is_named_while_ends_are_processed(dut):
             await RisingEdge(dut.clk)
             events = int(dut.events.value)
             for engine in engines:
-                for kind, shift in (("started", 0), ("done", 6)):
+                for kind, shift in (("started", 0), ("done", 16)):
                     if events >> shift + engine & 1:
                         seen[kind].setdefault(engine, cycle)
 
@@ -210,7 +211,7 @@ async def a_wrong_command_is_named_while_ends_are_processed(dut):
     together = 0
     for last in range(4, 40):
         seen["done"].clear()
-        lengths = [start[Engine.ENCODE] - start[engine] + last for engine in engines]
+        lengths = [start[ENCODE] - start[engine] + last for engine in engines]
         timers = [timer(engine, length) for engine, length in zip(engines, lengths)]
         between = [load(0x1000, 1, 0)] * 4  # the time of the timers' starts
         assert await host.run(*timers, *between, command(15), end()) is Error.UNKNOWN_ENGINE
@@ -236,9 +237,9 @@ async def engines_are_reset_for_4_cycles(dut):
             lengths.append(cycles)
 
     watching = cocotb.start_soon(watch())
-    assert await host.run(timer(Engine.ARRAY, 9), end()) is Error.NONE
+    assert await host.run(timer(ARRAY, 9), end()) is Error.NONE
     before, = lengths
-    assert await host.run(command(Engine.ARRAY, 77), end()) is Error.UNKNOWN_OPCODE
+    assert await host.run(command(ARRAY, 77), end()) is Error.UNKNOWN_OPCODE
     await host.set("CONTROL", 2)
     await ClockCycles(dut.clk, 20)
     assert [cycles - before for cycles in lengths[1:]] == [0, 1, 1], lengths

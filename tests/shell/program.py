@@ -1,6 +1,7 @@
 """Writes programs as bytes."""
 
-from gradloom.rtl.shell.signature import Command, ControlOpcode, ControlOperands, Engine, LoadOperands, StoreOperands
+from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
+from gradloom.rtl.shell.signature import Command, ControlOpcode, ControlOperands, LoadOperands, StoreOperands
 
 
 def command(engine, opcode=0, *, args=0, wait=0, post=0, phase=0, predicate=None):
@@ -29,17 +30,17 @@ def _const(layout, **fields):
 
 
 def load(offset, beats, word, **kwargs):
-    return command(Engine.LOAD, args=_const(LoadOperands, offset=offset, beats=beats, arg=word), **kwargs)
+    return command(LOAD, args=_const(LoadOperands, offset=offset, beats=beats, arg=word), **kwargs)
 
 
 def store(offset, beats, word, *, pace=0, **kwargs):
     return command(
-        Engine.STORE, args=_const(StoreOperands, offset=offset, beats=beats, source=pace, arg=word), **kwargs
+        STORE, args=_const(StoreOperands, offset=offset, beats=beats, source=pace, arg=word), **kwargs
     )
 
 
 def control(opcode, slot=0, count=0, **kwargs):
-    return command(Engine.CONTROL, opcode, args=_const(ControlOperands, slot=slot, count=count), **kwargs)
+    return command(CONTROL, opcode, args=_const(ControlOperands, slot=slot, count=count), **kwargs)
 
 
 def end(**kwargs):

@@ -6,9 +6,10 @@ import cocotb
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotbext.axi import AxiResp
 
+from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.registers.regtable import REGISTERS
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.shell.signature import ControlOpcode
 
 from .program import command, control, end, fence, load, pause, store, timer
 from .shell_laws import BASE, PROGRAM, SIZE, STEP, Host
@@ -105,10 +106,10 @@ async def a_request_runs_at_a_yield_and_only_there(dut):
         two, second = await copies(host, 0x1800, 0x6000, 17, 64)
         mine, third = await copies(host, 0x2000, 0x7000, 20, 200)
         # Tokens that a section leaves behind are gone for the request, and for the next section.
-        main = [*one, timer(Engine.HEAD, 40, post=1), timer(Engine.HEAD, 1, post=8), pause(),
-                timer(Engine.HEAD, 50, post=2), timer(Engine.ARRAY, 60, wait=2), pause(),
+        main = [*one, timer(HEAD, 40, post=1), timer(HEAD, 1, post=8), pause(),
+                timer(HEAD, 50, post=2), timer(ARRAY, 60, wait=2), pause(),
                 *two, fence(), end()]
-        await queue(host, *mine, pause(), timer(Engine.ENCODE, rng.randrange(1, 90), post=0x4000), end())
+        await queue(host, *mine, pause(), timer(ENCODE, rng.randrange(1, 90), post=0x4000), end())
         await host.start(*main)
         await ClockCycles(dut.clk, wait)
         await host.set("CONTROL", RING)
@@ -122,12 +123,12 @@ async def a_request_runs_at_a_yield_and_only_there(dut):
 @cocotb.test()
 async def tokens_end_at_a_yield(dut):
     host = await begin(dut)
-    await host.fails(timer(Engine.HEAD, 3, post=1), pause(), timer(Engine.HEAD, 3, wait=1), end(),
+    await host.fails(timer(HEAD, 3, post=1), pause(), timer(HEAD, 3, wait=1), end(),
                      error=Error.DEADLOCK, at=2, address=None)
     # Its own post too, with a request and without.
     for ring in (False, True):
-        await queue(host, timer(Engine.HEAD, 3, post=1), end())
-        await host.start(timer(Engine.HEAD, 300), pause(post=1), timer(Engine.HEAD, 3, wait=1), end())
+        await queue(host, timer(HEAD, 3, post=1), end())
+        await host.start(timer(HEAD, 300), pause(post=1), timer(HEAD, 3, wait=1), end())
         if ring:
             await host.set("CONTROL", RING)
         await host.wait()
@@ -137,7 +138,7 @@ async def tokens_end_at_a_yield(dut):
         await host.set("IRQ_STATUS", 7)
     await host.fails(pause(wait=2), end(), error=Error.DEADLOCK, at=0, address=None)
     # 200 posts a section, which would be too many for one.
-    assert await host.run(*[timer(Engine.HEAD, 1, post=1)] * 200, pause(), *[timer(Engine.HEAD, 1, post=1)] * 200,
+    assert await host.run(*[timer(HEAD, 1, post=1)] * 200, pause(), *[timer(HEAD, 1, post=1)] * 200,
                           end()) is Error.NONE
 
 
@@ -146,8 +147,8 @@ async def neither_starves(dut):
     """Requests rung without end are served once a section; the program ends as if nobody had rung."""
     host = await begin(dut)
     sections = 6
-    await queue(host, timer(Engine.HEAD, 20), end())
-    await host.start(*[step for _ in range(sections) for step in (timer(Engine.ARRAY, 400), pause())], end())
+    await queue(host, timer(HEAD, 20), end())
+    await host.start(*[step for _ in range(sections) for step in (timer(ARRAY, 400), pause())], end())
     served = 0
     while (await bits(host, "busy"))[0]:
         await host.set("CONTROL", RING)
@@ -164,8 +165,8 @@ async def neither_starves(dut):
 async def a_full_queue_refuses(dut):
     host = await begin(dut)
     steps, expected = await copies(host, 0x1000, 0x5000, 9, 0)
-    await queue(host, *steps, timer(Engine.HEAD, 400), end())
-    await host.start(timer(Engine.ARRAY, 600), pause(), timer(Engine.ARRAY, 600), end())
+    await queue(host, *steps, timer(HEAD, 400), end())
+    await host.start(timer(ARRAY, 600), pause(), timer(ARRAY, 600), end())
     await host.set("CONTROL", RING)
     assert await bits(host, "request_busy", "request_running", "refused") == (1, 0, 0)
     for running in (0, 1):
@@ -185,7 +186,7 @@ async def a_full_queue_refuses(dut):
     await host.set("CONTROL", RING)
     assert await bits(host, "refused", "request_busy", "busy") == (0, 1, 0)
     assert (await host.lite.write(REGISTERS.address("WINDOW_SIZE"), bytes(4))).resp == AxiResp.SLVERR
-    await host.start(timer(Engine.ARRAY, 100), end())
+    await host.start(timer(ARRAY, 100), end())
     assert await bits(host, "request_running", "busy") == (1, 1)
     await settle(host)
     assert await bits(host, "done", "request_done") == (1, 1)
@@ -195,13 +196,13 @@ async def a_full_queue_refuses(dut):
 @cocotb.test()
 async def an_error_stops_both_and_says_whose_it_is(dut):
     host = await begin(dut)
-    good = [timer(Engine.ARRAY, 300), pause(), timer(Engine.ARRAY, 300), end()]
+    good = [timer(ARRAY, 300), pause(), timer(ARRAY, 300), end()]
     for request, error, at, address in (
-        ([fence(), timer(Engine.HEAD, 9), command(Engine.HEAD, 2), end()], Error.BAD_OPERAND, 2, 0),
+        ([fence(), timer(HEAD, 9), command(HEAD, 2), end()], Error.BAD_OPERAND, 2, 0),
         ([load(SIZE - STEP, 2, 0), end()], Error.LOAD_WINDOW, 0, BASE + SIZE - STEP),
         ([fence(), fence()], Error.PROGRAM_UNENDED, 2, 0),
-        ([timer(Engine.HEAD, 9, wait=1), end()], Error.DEADLOCK, 0, 0),
-        ([command(Engine.HEAD, 1), end()], Error.WATCHDOG, 0, 0),
+        ([timer(HEAD, 9, wait=1), end()], Error.DEADLOCK, 0, 0),
+        ([command(HEAD, 1), end()], Error.WATCHDOG, 0, 0),
         ([], Error.PROGRAM_LENGTH, 0, 0),
     ):
         for alone in (False, True):
@@ -219,15 +220,15 @@ async def an_error_stops_both_and_says_whose_it_is(dut):
             await host.set("IRQ_STATUS", 7)
             await host.works()
     # The program's own, behind a request, and with one pending, which is not lost in silence.
-    bad = [timer(Engine.ARRAY, 300), pause(), timer(Engine.ARRAY, 3), command(Engine.ARRAY, 2), end()]
-    await queue(host, timer(Engine.HEAD, 20), end())
+    bad = [timer(ARRAY, 300), pause(), timer(ARRAY, 3), command(ARRAY, 2), end()]
+    await queue(host, timer(HEAD, 20), end())
     await host.start(*bad)
     await host.set("CONTROL", RING)
     await until_clear(host, "busy")
     assert await host.get("ERROR_CODE") == Error.BAD_OPERAND and await host.get("ERROR_COMMAND") == 3
     assert await bits(host, "error", "request_done", "request_error") == (1, 1, 0)
     await host.set("IRQ_STATUS", 7)
-    await host.start(timer(Engine.ARRAY, 200), command(Engine.ARRAY, 2), end())
+    await host.start(timer(ARRAY, 200), command(ARRAY, 2), end())
     await host.set("CONTROL", RING)
     await until_clear(host, "busy")
     assert await host.get("ERROR_COMMAND") == 1
@@ -240,8 +241,8 @@ async def an_error_stops_both_and_says_whose_it_is(dut):
 async def bells_and_resets_in_any_order_hang_nothing(dut):
     host = await begin(dut, model=True)
     rng = random.Random(1)
-    await queue(host, load(0x1000, 30, 0), timer(Engine.HEAD, 25), store(0x6000, 30, 0), end())
-    program = [step for _ in range(4) for step in (load(0x1000, 70, 0), timer(Engine.ARRAY, 60), pause())]
+    await queue(host, load(0x1000, 30, 0), timer(HEAD, 25), store(0x6000, 30, 0), end())
+    program = [step for _ in range(4) for step in (load(0x1000, 70, 0), timer(ARRAY, 60), pause())]
     for _ in range(60):
         dut.stall.value = rng.choice((0, 90))
         dut.read_latency.value = rng.choice((3, 40, 150))
@@ -265,7 +266,7 @@ async def bells_and_resets_in_any_order_hang_nothing(dut):
     dut.stall.value = 0
     dut.read_latency.value = 100
     for wait in range(100, 240, 12):
-        await host.start(timer(Engine.ARRAY, 60), pause(), timer(Engine.ARRAY, 2000), end())
+        await host.start(timer(ARRAY, 60), pause(), timer(ARRAY, 2000), end())
         await host.set("CONTROL", RING)
         await ClockCycles(dut.clk, wait)
         await host.set("CONTROL", RESET)
@@ -290,11 +291,11 @@ async def valid_bits_and_predicates_are_shared(dut):
 async def a_long_program_goes_on_where_it_was(dut):
     """Its place is beyond what was fetched ahead, in a burst and between two; the last yield stands before END."""
     host = await begin(dut)
-    await queue(host, timer(Engine.HEAD, 4), end())
+    await queue(host, timer(HEAD, 4), end())
     for length in (1, 6, 7, 8, 15, 16, 31, 40):
         marks = [control(MARK, slot, 1) for slot in range(length)]
         await host.set("CACHE_CLEAR", 1)
-        await host.start(timer(Engine.ARRAY, 250), *marks, pause(), *marks, pause(), control(LOOKUP, 0, length), end())
+        await host.start(timer(ARRAY, 250), *marks, pause(), *marks, pause(), control(LOOKUP, 0, length), end())
         await host.set("CONTROL", RING)
         await RisingEdge(dut.clk)
         await settle(host)

@@ -8,14 +8,16 @@ import pytest
 from gradloom.firmware.host import Accelerator
 from gradloom.rtl.config import Config
 from gradloom.rtl.engines.array.commands import ArrayOpcode
+from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.machines.router import Destination
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.plan.program.progress import StuckError
-from gradloom.rtl.shell.signature import ControlOpcode, ControlOperands, Engine, LoadOperands
-from gradloom.sim.time.images import PHASES, compare, forecast
+from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
+from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.sim.time.images import compare, forecast
 from gradloom.sim.workloads.images import run_rtl
 
 # The whole-machine tests' small design: one build serves both.
@@ -63,9 +65,9 @@ def test_forecast_is_the_rtl(built, read_latency, write_latency, settings):
     told = forecast(plan, read_latency=read_latency, write_latency=write_latency)
     found = compare(told, result.trace)
     assert told.held == 0
-    for engine, opcode in ((Engine.ARRAY, ArrayOpcode.FORWARD), (Engine.ARRAY, ArrayOpcode.GRADIENT),
-                           (Engine.ARRAY, ArrayOpcode.CONVOLVE), (Engine.ARRAY, ArrayOpcode.DENSE),
-                           (Engine.HEAD, 0), (Engine.ENCODE, None), (Engine.LOAD, None), (Engine.STORE, None)):
+    for engine, opcode in ((ARRAY, ArrayOpcode.FORWARD), (ARRAY, ArrayOpcode.GRADIENT),
+                           (ARRAY, ArrayOpcode.CONVOLVE), (ARRAY, ArrayOpcode.DENSE),
+                           (HEAD, 0), (ENCODE, None), (LOAD, None), (STORE, None)):
         assert found.equal(engine, opcode) == 1, f"{engine.name} {opcode}"
     assert found.exact == 1
     assert result.metrics["cycles"] == {"total": told.total, **told.phases}
@@ -75,17 +77,17 @@ def test_predicates_and_valid_bits_are_the_rtl(built):
     asm = Assembler()
 
     def load(beats, **more):
-        asm.add(Engine.LOAD, 0, LoadOperands, offset=48, beats=beats, dest=Destination.IMAGE, **more)
+        asm.add(LOAD, 0, offset=48, beats=beats, dest=Destination.IMAGE, **more)
 
-    asm.add(Engine.CONTROL, ControlOpcode.MARK, ControlOperands, slot=3, count=70)
+    asm.add(CONTROL, ControlOpcode.MARK, slot=3, count=70)
     load(1, slots=(3, 70))
     load(30, slots=(3, 71))
-    asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, slot=30, count=34, slots=(0, 2))
-    asm.add(Engine.CONTROL, ControlOpcode.FENCE, slots=(4, 1))
-    asm.add(Engine.CONTROL, ControlOpcode.CLEAR)
+    asm.add(CONTROL, ControlOpcode.LOOKUP, slot=30, count=34, slots=(0, 2))
+    asm.add(CONTROL, ControlOpcode.FENCE, slots=(4, 1))
+    asm.add(CONTROL, ControlOpcode.CLEAR)
     load(2, slots=(3, 70), post=(5,))
-    asm.add(Engine.CONTROL, ControlOpcode.FENCE, wait=(5,))
-    asm.add(Engine.CONTROL, ControlOpcode.END)
+    asm.add(CONTROL, ControlOpcode.FENCE, wait=(5,))
+    asm.add(CONTROL, ControlOpcode.END)
     told = forecast(asm.instructions, config=built.config, program_offset=4096)
     assert [n for n, times in enumerate(told.commands) if times is None] == [1, 4]
     with built.device() as device:
@@ -102,11 +104,11 @@ def test_preset_workload():
     config = Config()
     plan = plan_of(load_pretrained(), config, samples=40, rank=4, epochs=2, batch=20)
     told = forecast(plan)
-    assert tuple(told.phases) == PHASES
+    assert tuple(told.phases) == IMAGES.phases
     assert sum(told.phases.values()) == told.total
     assert told.seconds == pytest.approx(told.total / (config.clock_mhz * 1e6))
     assert told.held == 0
-    last = {engine: -1 for engine in Engine}
+    last = {engine: -1 for engine in IMAGES}
     for command, times in zip(plan.assembler.instructions, told.commands):
         started, done = times
         assert last[command.engine] < started < done < told.total
@@ -118,16 +120,16 @@ def test_preset_workload():
 
 def test_refuses_what_never_ends():
     with pytest.raises(StuckError, match="command 0: the program does not get beyond it"):
-        forecast([Instruction(Engine.CONTROL, ControlOpcode.FENCE, {}, wait=(1,)),
-                  Instruction(Engine.CONTROL, ControlOpcode.END, {})])
+        forecast([Instruction(CONTROL, ControlOpcode.FENCE, {}, wait=(1,)),
+                  Instruction(CONTROL, ControlOpcode.END, {})])
     with pytest.raises(ValueError, match="read_latency=0: must be at least 1"):
-        forecast([Instruction(Engine.CONTROL, ControlOpcode.END, {})], read_latency=0)
+        forecast([Instruction(CONTROL, ControlOpcode.END, {})], read_latency=0)
 
 
 def test_refuses_a_trace_of_another_program():
-    told = forecast([Instruction(Engine.CONTROL, ControlOpcode.END, {})])
-    with pytest.raises(ValueError, match="trace: CONTROL ends 0 commands, the forecast has more"):
+    told = forecast([Instruction(CONTROL, ControlOpcode.END, {})])
+    with pytest.raises(ValueError, match="trace: control ends 0 commands, the forecast has more"):
         compare(told, np.zeros(0, np.uint64))
-    events = np.array([100 << 12 | 1, 101 << 12 | 1 << 6, 105 << 12 | 1, 106 << 12 | 1 << 6], np.uint64)
-    with pytest.raises(ValueError, match="trace: CONTROL ends 2 commands, the forecast has 1"):
+    events = np.array([100 << 32 | 1, 101 << 32 | 1 << 16, 105 << 32 | 1, 106 << 32 | 1 << 16], np.uint64)
+    with pytest.raises(ValueError, match="trace: control ends 2 commands, the forecast has 1"):
         compare(told, events)

@@ -66,21 +66,30 @@ module gradloom #(
     input  logic m_axi_rvalid,
     output logic m_axi_rready
 );
-    localparam logic [31:0] ID = 32'h4752_4c4d, VERSION = 32'h0000_0100;
+    localparam logic [31:0] ID = 32'h4752_4c4d, VERSION = 32'h0001_0000, MACHINE = 32'h0000_0101;
 
     always_comb begin
-        {irq, trace, s_axi_awready, s_axi_wready, s_axi_bresp, s_axi_bvalid, s_axi_rresp} = '0;
+        {irq, trace, s_axi_bresp, s_axi_rresp} = '0;
         {m_axi_awid, m_axi_awaddr, m_axi_awlen, m_axi_awsize, m_axi_awburst, m_axi_awlock, m_axi_awcache} = '0;
         {m_axi_awprot, m_axi_awqos, m_axi_awvalid, m_axi_wdata, m_axi_wstrb, m_axi_wlast, m_axi_wvalid} = '0;
         {m_axi_bready, m_axi_arid, m_axi_araddr, m_axi_arlen, m_axi_arsize, m_axi_arburst, m_axi_arlock} = '0;
         {m_axi_arcache, m_axi_arprot, m_axi_arqos, m_axi_arvalid, m_axi_rready} = '0;
     end
 
+    // Writes are taken and forgotten: which word of its table, which is empty, shall be shown.
+    assign s_axi_awready = s_axi_awvalid && s_axi_wvalid && !s_axi_bvalid;
+    assign s_axi_wready = s_axi_awready;
+    always_ff @(posedge clk)
+        if (rst) s_axi_bvalid <= 1'b0;
+        else if (s_axi_awready) s_axi_bvalid <= 1'b1;
+        else if (s_axi_bready) s_axi_bvalid <= 1'b0;
+
     assign s_axi_arready = !s_axi_rvalid;
     always_ff @(posedge clk) begin
         if (s_axi_arvalid && s_axi_arready) begin
             s_axi_rvalid <= 1'b1;
-            s_axi_rdata <= s_axi_araddr == 12'd0 ? ID : s_axi_araddr == 12'd4 ? VERSION : 32'd0;
+            s_axi_rdata <= s_axi_araddr == 12'd0 ? ID : s_axi_araddr == 12'd4 ? VERSION
+                : s_axi_araddr == 12'd8 ? MACHINE : 32'd0;
         end else if (s_axi_rready) s_axi_rvalid <= 1'b0;
         if (rst) s_axi_rvalid <= 1'b0;
     end

@@ -2,12 +2,13 @@
 import pytest
 
 from gradloom.firmware.host import Accelerator, ProgramError
-from gradloom.rtl.engines.array.commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
-from gradloom.rtl.engines.encode.commands import EncodeOperands
+from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.machines.collector import Source
+from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD
 from gradloom.rtl.machines.router import RECORD_ARG, Destination
 from gradloom.rtl.plan.program.assembler import Assembler, pack
-from gradloom.rtl.shell.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
+from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
+from gradloom.rtl.shell.signature import ControlOpcode
 
 from .conftest import SMALL, small_network
 
@@ -22,15 +23,15 @@ def fails(host, write):
     """The error of a program, and proof that the machine lives on."""
     asm = Assembler()
     write(asm)
-    asm.add(Engine.CONTROL, ControlOpcode.END)
+    asm.add(CONTROL, ControlOpcode.END)
     with pytest.raises(ProgramError) as error:
         host.run_program([asm.code[at:at + 32] for at in range(0, len(asm.code), 32)])
     words = 2 * (bytes(range(2 * SMALL.columns)) + bytes(32 - 2 * SMALL.columns))
     host.store(WORDS, words + bytes(64))
     runs(host, lambda asm: (
-        asm.add(Engine.LOAD, 0, LoadOperands, offset=WORDS, beats=4, dest=Destination.LANES, arg=5),
-        asm.add(Engine.CONTROL, ControlOpcode.FENCE),
-        asm.add(Engine.STORE, 0, StoreOperands, offset=WORDS + 64, beats=4, source=Source.LANES, arg=5)))
+        asm.add(LOAD, 0, offset=WORDS, beats=4, dest=Destination.LANES, arg=5),
+        asm.add(CONTROL, ControlOpcode.FENCE),
+        asm.add(STORE, 0, offset=WORDS + 64, beats=4, source=Source.LANES, arg=5)))
     assert host.fetch(WORDS + 64, 64) == words
     return error.value
 
@@ -39,14 +40,14 @@ def runs(host, write):
     """Runs a program that is good."""
     asm = Assembler()
     write(asm)
-    asm.add(Engine.CONTROL, ControlOpcode.END)
+    asm.add(CONTROL, ControlOpcode.END)
     host.run_program([asm.code[at:at + 32] for at in range(0, len(asm.code), 32)])
 
 
 #: Where tests keep words, and where what they load lies.
 WORDS, SOURCE = 1 << 17, 1 << 16
 ROWS, ADAPTER, BLOCKS = SMALL.rows, SMALL.adapter_depth, SMALL.blocks
-WEIGHTS, BIASES, IMAGE, HEAD = SMALL.weight_depth, SMALL.bias_depth, SMALL.image_depth // 4, SMALL.taps * SMALL.rank
+WEIGHTS, BIASES, IMAGE, B_WORDS = SMALL.weight_depth, SMALL.bias_depth, SMALL.image_depth // 4, SMALL.taps * SMALL.rank
 
 
 def record(**fields):
@@ -60,7 +61,7 @@ def record(**fields):
     (Destination.BIASES, 4, BIASES, 0), (Destination.BIASES, 8, BIASES - 1, 4), (Destination.BIASES, 6, 0, 5),
     (Destination.IMAGE, 1, IMAGE, 0), (Destination.IMAGE, 1, 1 << 31, 0), (Destination.IMAGE, 2, IMAGE - 1, 1),
     (Destination.LANES, 2, ADAPTER, 0), (Destination.LANES, 4, ADAPTER - 1, 2), (Destination.LANES, 1, 0, 0),
-    (Destination.HEAD, 2 * HEAD + 1, 0, 2 * HEAD),
+    (Destination.HEAD, 2 * B_WORDS + 1, 0, 2 * B_WORDS),
     (Destination.LABELS, 1, 2, 0), (Destination.LABELS, 3, 1, 2),
     (Destination.BOOKS, 1, 32, 0), (Destination.BOOKS, 2, 31, 1),
     (Destination.RECORD, 1, record(row=ROWS, codes=1, logits=1), 0),
@@ -73,37 +74,37 @@ def record(**fields):
 ])
 def test_a_load_without_a_place_is_refused(host, dest, beats, argument, at):
     error = fails(host, lambda asm: (
-        asm.add(Engine.LOAD, 0, LoadOperands, offset=SOURCE, beats=2, dest=Destination.LANES),
-        asm.add(Engine.LOAD, 0, LoadOperands, offset=SOURCE, beats=beats, dest=dest, arg=argument),
-        asm.add(Engine.LOAD, 0, LoadOperands, offset=SOURCE, beats=40, dest=Destination.LANES)))
+        asm.add(LOAD, 0, offset=SOURCE, beats=2, dest=Destination.LANES),
+        asm.add(LOAD, 0, offset=SOURCE, beats=beats, dest=dest, arg=argument),
+        asm.add(LOAD, 0, offset=SOURCE, beats=40, dest=Destination.LANES)))
     assert (error.name, error.command, error.offset) == ("BAD_OPERAND", 1, SOURCE + 16 * at)
 
 
 @pytest.mark.parametrize("source, beats, argument", [
     (Source.LANES, 1, ADAPTER), (Source.LANES, 3, ADAPTER - 1), (Source.LANES, 2 * ADAPTER + 1, 0),
     (Source.LANES, 2, 1 << 16), (Source.LANES, 2, (1 << 32) - 1), (Source.LANES, 1 << 13, 0),
-    (Source.HEAD, 2 * HEAD + 1, 0), (6, 1, 0), (255, 9, 0),
+    (Source.HEAD, 2 * B_WORDS + 1, 0), (6, 1, 0), (255, 9, 0),
 ])
 def test_a_store_of_what_is_not_there_is_refused(host, source, beats, argument):
     host.set_watchdog(0)
     error = fails(host, lambda asm: (
-        asm.add(Engine.STORE, 0, StoreOperands, offset=SOURCE, beats=2, source=Source.LANES),
-        asm.add(Engine.STORE, 0, StoreOperands, offset=SOURCE + 32, beats=beats, source=source, arg=argument)))
+        asm.add(STORE, 0, offset=SOURCE, beats=2, source=Source.LANES),
+        asm.add(STORE, 0, offset=SOURCE + 32, beats=beats, source=source, arg=argument)))
     assert (error.name, error.command, error.offset) == ("BAD_OPERAND", 1, SOURCE + 32)
 
 
 def test_loads_and_stores_to_the_last_word_run(host):
     loads = [(Destination.WEIGHTS, 2 * WEIGHTS, 0), (Destination.WEIGHTS, 2, WEIGHTS - 1),
              (Destination.BIASES, 4 * BIASES, 0), (Destination.IMAGE, IMAGE, 0), (Destination.IMAGE, 1, IMAGE - 1),
-             (Destination.LANES, 2 * ADAPTER, 0), (Destination.HEAD, 2 * HEAD, 0), (Destination.LABELS, 2, 1),
+             (Destination.LANES, 2 * ADAPTER, 0), (Destination.HEAD, 2 * B_WORDS, 0), (Destination.LABELS, 2, 1),
              (Destination.BOOKS, 16, 16),
              (Destination.RECORD, 4 * BLOCKS + 7, record(row=ROWS - 1, half=1, codes=3, logits=4 * BLOCKS + 3))]
     stores = [(Source.LANES, 2 * ADAPTER, 0), (Source.LANES, 2, ADAPTER - 1), (Source.LANES, 1, ADAPTER - 1),
-              (Source.HEAD, 2 * HEAD, 0)]
+              (Source.HEAD, 2 * B_WORDS, 0)]
     runs(host, lambda asm: [
-        *(asm.add(Engine.LOAD, 0, LoadOperands, offset=SOURCE, beats=beats, dest=dest, arg=argument)
+        *(asm.add(LOAD, 0, offset=SOURCE, beats=beats, dest=dest, arg=argument)
           for dest, beats, argument in loads),
-        *(asm.add(Engine.STORE, 0, StoreOperands, offset=SOURCE, beats=beats, source=source, arg=argument)
+        *(asm.add(STORE, 0, offset=SOURCE, beats=beats, source=source, arg=argument)
           for source, beats, argument in stores)])
 
 
@@ -115,14 +116,14 @@ PASS = {"elements": 64, "tap": 0, "samples": 4, "bank": 0, "scale": 0, "lane": 0
     {"wide": 1, "bank": 61}, {"wide": 1, "book": 1},
 ])
 def test_a_pass_outside_the_design_is_refused(host, change):
-    error = fails(host, lambda asm: asm.add(Engine.ARRAY, ArrayOpcode.FORWARD, PassOperands, **(PASS | change)))
+    error = fails(host, lambda asm: asm.add(ARRAY, ArrayOpcode.FORWARD, **(PASS | change)))
     assert error.name == "BAD_OPERAND" and error.command == 0
 
 
 @pytest.mark.parametrize("change", [{"inputs": 0}, {"samples": 0}, {"outputs": 9}, {"inputs": 257}, {"weights": 1020}])
 def test_a_dense_layer_outside_the_design_is_refused(host, change):
     operands = {"inputs": 8, "samples": 2, "outputs": 4, "from_": 0, "target": 8, "weights": 0, "bias": 0} | change
-    assert fails(host, lambda asm: asm.add(Engine.ARRAY, ArrayOpcode.DENSE, DenseOperands, **operands)
+    assert fails(host, lambda asm: asm.add(ARRAY, ArrayOpcode.DENSE, **operands)
                  ).name == "BAD_OPERAND"
 
 
@@ -133,7 +134,7 @@ FEATURES, DENSE, DEPTH = SMALL.feature_depth, SMALL.dense_depth, 4 * IMAGE
 
 
 def convolve(asm, **change):
-    asm.add(Engine.ARRAY, ArrayOpcode.CONVOLVE, ConvolveOperands, **(CONVOLUTION | change))
+    asm.add(ARRAY, ArrayOpcode.CONVOLVE, **(CONVOLUTION | change))
 
 
 #: What a convolution may not be; the second of each pair has just enough room.
@@ -169,25 +170,25 @@ def test_convolutions_to_the_last_word_run(host):
 
 
 def test_encoding_nothing_is_refused(host):
-    assert fails(host, lambda asm: asm.add(Engine.ENCODE, 0, EncodeOperands, elements=0, row=0)).name == "BAD_OPERAND"
+    assert fails(host, lambda asm: asm.add(ENCODE, 0, elements=0, row=0)).name == "BAD_OPERAND"
 
 
-@pytest.mark.parametrize("engine", [Engine.ARRAY, Engine.HEAD, Engine.ENCODE])
+@pytest.mark.parametrize("engine", [ARRAY, HEAD, ENCODE])
 def test_an_unknown_opcode_is_named(host, engine):
     assert fails(host, lambda asm: asm.add(engine, 77)).name == "UNKNOWN_OPCODE"
 
 
 def test_an_address_outside_the_window_is_told(host):
     size = host.transport.window_size
-    error = fails(host, lambda asm: asm.add(Engine.LOAD, 0, LoadOperands, offset=size - 16, beats=2, dest=5))
+    error = fails(host, lambda asm: asm.add(LOAD, 0, offset=size - 16, beats=2, dest=5))
     assert error.name == "LOAD_WINDOW" and error.offset == size - 16
-    error = fails(host, lambda asm: asm.add(Engine.STORE, 0, StoreOperands, offset=size, beats=1, source=4))
+    error = fails(host, lambda asm: asm.add(STORE, 0, offset=size, beats=1, source=4))
     assert error.name == "STORE_WINDOW"
 
 
 def test_a_store_that_nobody_feeds_ends_by_the_watchdog(host):
     host.set_watchdog(2000)
-    error = fails(host, lambda asm: asm.add(Engine.STORE, 0, StoreOperands, offset=0, beats=1, source=0))
+    error = fails(host, lambda asm: asm.add(STORE, 0, offset=0, beats=1, source=0))
     assert error.name == "WATCHDOG"
 
 

@@ -8,7 +8,7 @@ from gradloom.rtl.plan.language.instant import InstantStep
 from gradloom.rtl.plan.language.operations import Codes, Product
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.traffic import base_bytes
-from gradloom.rtl.shell.signature import Engine
+from gradloom.rtl.shell.engines import LOAD
 from gradloom.sim.reference.descent import Sgd
 from gradloom.sim.reference.llama import Llama, cross_entropy, rms_norm
 from gradloom.sim.workloads.instant import InstantTrainer, arranged
@@ -161,5 +161,5 @@ def test_the_loads_of_a_step_are_what_is_said_of_it(trainer):
         place_frozen(training, layout)
         end, beat = layout.end, CONFIG.beat_bits // 8
         loads = [step.operands for step in lower(training.operations, frac, layout, CONFIG).instructions
-                 if step.engine == Engine.LOAD]
+                 if step.engine == LOAD]
         assert sum(each["beats"] for each in loads if each["offset"] < end) * beat == base_bytes(training.operations)

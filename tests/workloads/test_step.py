@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.shell.signature import Engine
+from gradloom.rtl.shell.engines import LOAD
 from gradloom.sim.run.counted import PACED, MismatchError, check_language
 from gradloom.sim.time.language import forecast_linear
 from gradloom.sim.workloads.step import largest
@@ -98,5 +98,5 @@ def test_the_forecast_of_a_step(training, machine, latency):
 def test_work_is_woven(training, machine):
     """Between two tile loads of a product are loads of other work."""
     _, run = compared(training(), machine)
-    order = [step.operands["dest"] for step in run.instructions if step.engine == Engine.LOAD]
+    order = [step.operands["dest"] for step in run.instructions if step.engine == LOAD]
     assert any(1 in order[:n] and 1 in order[n:] and order[n] >= 4 for n in range(len(order)))

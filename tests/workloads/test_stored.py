@@ -2,10 +2,10 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.engines.update.engine import UpdateOpcode
+from gradloom.rtl.engines.update.commands import UpdateOpcode
+from gradloom.rtl.machines.engines import UPDATE
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import Pack
-from gradloom.rtl.shell.signature import Engine
 from gradloom.sim.time.language import forecast_linear
 from gradloom.sim.workloads.step import Kept, largest
 from gradloom.sim.workloads.trainer import Trainer
@@ -46,7 +46,7 @@ def test_a_block_with_its_update_and_what_is_stored_of_it(training, machine, rul
               for name, each in stored(step).items()}
     _, _, second = run(2, packed)
     assert any(np.any(second.values[name] != first.values[name]) for name in stored(step))
-    opcodes = [each.opcode for each in second.instructions if each.engine is Engine.ENCODE]
+    opcodes = [each.opcode for each in second.instructions if each.engine == UPDATE]
     assert {UpdateOpcode.PACK, UpdateOpcode.UNPACK} < set(opcodes)
 
 

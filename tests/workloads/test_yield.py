@@ -2,11 +2,13 @@
 import numpy as np
 import pytest
 
+from gradloom.rtl.machines.engines import LINEAR
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.sections import PAUSE, apart, is_pause
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL, LOAD
+from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.language import forecast_linear
 from gradloom.sim.workloads.step import largest, place_frozen
 
@@ -39,11 +41,11 @@ def test_waits_for_what_is_done_are_left_out():
     def step(engine, wait=(), post=(), opcode=0):
         return Instruction(engine, opcode, {}, wait=wait, post=post)
 
-    lookup = step(Engine.CONTROL, wait=(1,), opcode=ControlOpcode.LOOKUP)
+    lookup = step(CONTROL, wait=(1,), opcode=ControlOpcode.LOOKUP)
     made = apart([
-        step(Engine.ARRAY, post=(1,)), step(Engine.ARRAY, post=(1,)), step(Engine.ARRAY, post=(1, 2)),
-        step(Engine.LOAD, wait=(1,)), PAUSE, step(Engine.LOAD, wait=(1, 2)), lookup, lookup,
-        step(Engine.ARRAY, post=(1,)), PAUSE, lookup])
+        step(LINEAR, post=(1,)), step(LINEAR, post=(1,)), step(LINEAR, post=(1, 2)),
+        step(LOAD, wait=(1,)), PAUSE, step(LOAD, wait=(1, 2)), lookup, lookup,
+        step(LINEAR, post=(1,)), PAUSE, lookup])
     assert [each.wait for each in made] == [(), (), (), (1,), (), (), (1,), (), (), (1,)]
     assert sum(map(is_pause, made)) == 2
 
@@ -67,7 +69,7 @@ def test_a_step_that_yields_in_rtl(training, machine, every):
 
 def test_a_yield_posts_nothing():
     with pytest.raises(ValueError, match="YIELD posts"):
-        Assembler().add(Engine.CONTROL, ControlOpcode.YIELD, post=(3,))
+        Assembler().add(CONTROL, ControlOpcode.YIELD, post=(3,))
 
 
 def test_several_texts_that_yield_in_rtl(training, machine):

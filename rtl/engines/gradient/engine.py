@@ -13,14 +13,10 @@ from ...stream.delay import delay
 from ..beats import BeatQueue
 from ..linear.feet import HiddenWord
 from ..words import PRECISION, Requantize, judge, sign_extended
+from .commands import GradientOperands
 from .hidden import HIDDEN_ARG, HiddenMemory, RestoreBeat
 
-__all__ = ["GradientOperands", "GradientEngine"]
-
-#: Operands of the one command: ``tiles`` of the streamed tensor, shift of the results.
-GradientOperands = data.StructLayout({
-    "tiles": 8, "tokens": 8, "rank": 6, "slot": 2, "shift": 6, "_pad": 2, "_reserved": 128})
-
+__all__ = ["GradientEngine"]
 
 class GradientEngine(wiring.Component):
     """``dA = dH' X`` and ``dB' = H' dY``, whichever pair it is given.

@@ -19,23 +19,10 @@ from gradloom.rtl.units.lora_gradient import DH_DROP, GRADIENT_WIDTH, dh_width, 
 from gradloom.rtl.units.optimizer import OPTIMIZER_CONFIG, OptimizerLane, lane_config
 from gradloom.rtl.units.softmax import SoftmaxCrossEntropy
 
-__all__ = ["Head", "HeadOperands", "HeadOpcode"]
+from .commands import HeadOpcode, HeadOperands
 
+__all__ = ["Head"]
 
-class HeadOpcode:
-    """Opcodes of the engine HEAD."""
-
-    STEP = 0
-
-
-#: Operands of STEP. ``k``: virtual taps times rank. ``first``: loss sums start at 0. ``last``: emit them.
-#: ``half``: which logits and labels. ``scale``: learning rate over batch, times ``2**(24 - 4 * q)``.
-HeadOperands = data.StructLayout({
-    "samples": 8, "k": 8, "classes": 8,
-    "v_mode": 2, "apply": 1, "first": 1, "last": 1, "half": 1, "_flags": 2,     # w3
-    "scale": 18, "_scale": 12, "q": 2,                                          # w4
-    "mu": 16, "_reserved": 80,                                                  # w5 .. w7
-})
 
 _PERIOD = 4             # cycles before a sum of dB may be touched again
 _BEAT_CLASSES = 8       # classes in a beat of B

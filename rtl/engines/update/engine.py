@@ -1,5 +1,4 @@
 """Optimisers on adapter words as they pass from memory to memory."""
-from enum import IntEnum
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
@@ -17,31 +16,11 @@ from ...stream.delay import delay, registered
 from ..linear.pairs import PairQueue
 from ..words import Requantize, judge
 from .adamw import AdamLane, plus_or_minus
+from .commands import UpdateOpcode, UpdateOperands
 from .pack import PackUnit
 
-__all__ = ["UpdateOpcode", "UpdateOperands", "UpdateEngine"]
+__all__ = ["UpdateEngine"]
 
-
-class UpdateOpcode(IntEnum):
-    """Commands."""
-
-    SGD = 0
-    ADAMW = 1
-    # With ``packing``: :class:`~.pack.PackUnit`.
-    PACK = 2
-    UNPACK = 3
-
-
-#: Operands. ``beats``: of words; ``rate``: the learning rate's mantissa. SGD: ``shift`` of its product with a gradient.
-#: AdamW: the betas with 17 fraction bits, ``beta2`` at least a half; ``exponent``, ``eps``, ``eps_exponent`` and
-#: ``gradient`` as ``plan.descent`` makes them, the top bit of an ``eps`` other than 0 is 1; words lose
-#: ``decay * 2**-(17 + 5 * decay_shift)`` of themselves.
-UpdateOperands = data.StructLayout({
-    "beats": 16, "shift": 6, "decay_shift": 2, "_pad0": 8,
-    "rate": 17, "exponent": signed(11), "_pad1": 4,
-    "beta1": 17, "gradient": signed(10), "_pad2": 5,
-    "beta2": 17, "eps_exponent": signed(10), "_pad3": 5,
-    "eps": 15, "decay": 17})
 
 #: A part on its way: where in its beat, whether it ends the beat, whether that ends the command.
 _Tag = data.StructLayout({"valid": 1, "position": 2, "complete": 1, "last": 1, "adam": 1})

@@ -1,6 +1,6 @@
 """Words and moments into blocks of codes under double-quantised scales, and back."""
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -10,12 +10,9 @@ from ...formats.adamw import FRACTION, LARGEST
 from ...formats.linear import LEVEL, MASTER
 from ...formats.packed import BLOCKS, FINE, GAPS, INVERSES, LEVELS, LONG, NOISE, RECORD, TOP
 from ...stream.delay import delay, registered
+from .commands import PackOperands
 
-__all__ = ["PackOperands", "PackUnit"]
-
-#: Operands of PACK and UNPACK. ``blocks``: even, at most 16; ``wide``: codes of 8 bits, not 4; ``moments``: m and v;
-#: ``seed`` of what is by chance, not 0.
-PackOperands = data.StructLayout({"blocks": 16, "wide": 1, "moments": 1, "_pad0": 14, "seed": 32})
+__all__ = ["PackUnit"]
 
 #: Bits of a float without its sign, or of a word's size.
 _SIZE = MASTER.width - 1

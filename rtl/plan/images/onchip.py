@@ -12,7 +12,8 @@ import numpy as np
 
 from ...machines.collector import Source
 from ...machines.router import Destination
-from ...shell.signature import COMMAND_BYTES, ControlOpcode, ControlOperands, Engine, LoadOperands
+from ...shell.engines import CONTROL, LOAD
+from ...shell.signature import COMMAND_BYTES, ControlOpcode
 from ..program.assembler import Assembler
 from .lowering import Lowered
 from .program import BEAT, Step, Token, Writer, check_program, head_words, learning_scale, words16, words32
@@ -166,7 +167,7 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
     programs: dict[str, tuple[int, Assembler]] = {}
 
     def program(name: str, asm: Assembler) -> None:
-        asm.add(Engine.CONTROL, ControlOpcode.END)
+        asm.add(CONTROL, ControlOpcode.END)
         check_program(asm, config)
         # Programs begin at a multiple of a command.
         image.extend(bytes(-len(image) % COMMAND_BYTES))
@@ -175,7 +176,7 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
     asm = Assembler()
     for (at, size), destination in ((biases, Destination.BIASES), (weights, Destination.WEIGHTS),
                                     (lanes, Destination.LANES), (head, Destination.HEAD)):
-        asm.add(Engine.LOAD, 0, LoadOperands, offset=at, beats=size // BEAT, dest=destination)
+        asm.add(LOAD, 0, offset=at, beats=size // BEAT, dest=destination)
     program("setup", asm)
 
     places = [index * place for index in range(held)]
@@ -183,7 +184,7 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
     asm = Assembler()
     for token, credits in ((Token.IMAGE_FREE, 2), (Token.ROW_FREE, rows)):
         for _ in range(credits):
-            asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, post=(token,))
+            asm.add(CONTROL, ControlOpcode.LOOKUP, post=(token,))
     out = Writer(lowered, asm, places)
     for begin in range(0, held, rows):
         out.base(range(begin, begin + rows), places[begin:begin + rows], None)

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from ...config import Config
-from ...engines.array.commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
-from ...engines.encode.commands import EncodeOpcode, EncodeOperands
-from ...engines.head.engine import HeadOpcode, HeadOperands
+from ...engines.array.commands import ArrayOpcode
+from ...engines.encode.commands import EncodeOpcode
+from ...engines.head.commands import HeadOpcode
 from ...machines.collector import Source
+from ...machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from ...machines.router import RECORD_ARG, Destination
-from ...shell.signature import COMMAND_BYTES, ControlOpcode, ControlOperands, Engine, LoadOperands, StoreOperands
+from ...shell.engines import CONTROL, LOAD, STORE
+from ...shell.signature import COMMAND_BYTES, ControlOpcode
 from ...workloads import LENET5
 from ..program.assembler import Assembler, pack
 from ..program.progress import check_progress
@@ -27,12 +29,6 @@ BEAT = 16
 PAGE = 4096
 #: Books that the array holds after reset: 4-bit codes; high nibbles of 8-bit codes, those of the low ones come next.
 BOOK_NF4, BOOK_INT8 = 0, 2
-
-
-class Phase:
-    """What cycles are counted as."""
-
-    LOAD, CONVOLUTION, DENSE, FORWARD, LOSS, GRADIENT, STORE = range(1, 8)
 
 
 class Token:
@@ -191,7 +187,7 @@ def head_words(lowered: Lowered, b: Sequence[np.ndarray]) -> bytes:
 def check_program(asm: Assembler, config: Config) -> None:
     """Raises :class:`~gradloom.rtl.plan.program.progress.StuckError` if a program may not come to its end."""
     names = {value: name for name, value in vars(Token).items() if isinstance(value, int)}
-    check_progress(asm.instructions, depth=config.queue_depth, streams=IMAGE_STREAMS, names=names)
+    check_progress(asm.instructions, IMAGES, depth=config.queue_depth, streams=IMAGE_STREAMS, names=names)
 
 
 class Writer:
@@ -255,7 +251,7 @@ class Writer:
         for dense in low.denses[1:]:
             self._encode(dense.tap, dense.source, row, record, slots, wait=wait)
             wait = ()
-        self.asm.add(Engine.ENCODE, EncodeOpcode.RAW, EncodeOperands, elements=low.classes, row=row,
+        self.asm.add(ENCODE, EncodeOpcode.RAW, elements=low.classes, row=row,
                      from_=low.logits_at, wait=wait, post=(Token.ROW_FREE,), slots=slots)
         self.store(Source.RAW, record + BEAT * (low.record_scales + low.record_codes), low.record_logits, slots,
                     post=(Token.STORED,) if row == count - 1 else ())
@@ -263,9 +259,9 @@ class Writer:
     def _image(self, sample: int, slots: tuple[int, int] | None) -> None:
         low = self.low
         half = self.image_count % 2
-        self.asm.add(Engine.LOAD, 0, LoadOperands, offset=self.images[sample],
+        self.asm.add(LOAD, 0, offset=self.images[sample],
                      beats=low.image_words // 4, dest=Destination.IMAGE, arg=half * low.config.image_depth // 8,
-                     wait=(Token.IMAGE_FREE,), post=(Token.IMAGE,), phase=Phase.LOAD, slots=slots)
+                     wait=(Token.IMAGE_FREE,), post=(Token.IMAGE,), slots=slots)
 
     def _convolve(self, stage: int, row: int, record: int, slots: tuple[int, int] | None,
                   last_row: bool) -> None:
@@ -301,8 +297,8 @@ class Writer:
             run = conv.run
             encode = conv.tap is not None and first
             self.asm.add(
-                Engine.ARRAY, ArrayOpcode.CONVOLVE, ConvolveOperands, wait=tuple(wait), post=tuple(post),
-                phase=Phase.CONVOLUTION, slots=slots,
+                ARRAY, ArrayOpcode.CONVOLVE, wait=tuple(wait), post=tuple(post),
+                phase="convolution", slots=slots,
                 height=run.height, width=run.width, channels=run.channels, pool=conv.pool, relu=conv.relu,
                 source=stage > 0, encode=encode, wide=encode and low.wide, to_dense=last_stage,
                 kernel_h=run.kernel_h, kernel_w=run.kernel_w, stride_h=run.stride_h, stride_w=run.stride_w,
@@ -331,14 +327,14 @@ class Writer:
         for tile in range(tiles):
             wait = (begin,) if tile == 0 else ()
             post = (end,) if tile == tiles - 1 else ()
-            self.asm.add(Engine.ARRAY, ArrayOpcode.DENSE, DenseOperands, wait=wait, post=post, phase=Phase.DENSE,
+            self.asm.add(ARRAY, ArrayOpcode.DENSE, wait=wait, post=post, phase="dense",
                          slots=slots, inputs=inputs, samples=count, relu=dense.relu,
                          outputs=min(columns, outputs - tile * columns), from_=dense.source,
                          target=dense.target + tile * columns, weights=dense.weights_at + tile * inputs,
                          bias=dense.bias_at + tile)
 
     def _encode(self, tap: int, source: int, row: int, record: int, slots, wait: tuple[int, ...] = ()) -> None:
-        self.asm.add(Engine.ENCODE, EncodeOpcode.ACTIVATIONS, EncodeOperands, wait=wait, slots=slots,
+        self.asm.add(ENCODE, EncodeOpcode.ACTIVATIONS, wait=wait, slots=slots,
                      elements=self.low.taps[tap].elements, row=row, scale=self.low.taps[tap].first_block, from_=source,
                      wide=self.low.wide)
         self._store_tap(Source.DENSE_TAPS, tap, record, slots)
@@ -352,21 +348,20 @@ class Writer:
         self.store(source, record + BEAT * scales, tap.scale_beats, slots)
 
     def store(self, source: int, offset: int, beats: int, slots=None, *, arg: int = 0, **tokens) -> None:
-        self.asm.add(Engine.STORE, 0, StoreOperands, offset=offset, beats=beats, source=source, arg=arg,
-                     phase=Phase.STORE, slots=slots, **tokens)
+        self.asm.add(STORE, 0, offset=offset, beats=beats, source=source, arg=arg, slots=slots, **tokens)
 
     # -- a step of the adapters ----------------------------------------------------------------------------------
 
     def fetch(self, where: Sequence[int], labels: int, half: int, free: bool) -> None:
         """Loads a microbatch's records and labels into ``half``; ``free``: once the step before last has left it."""
         low, asm = self.low, self.asm
-        asm.add(Engine.LOAD, 0, LoadOperands, offset=labels, beats=2, dest=Destination.LABELS, arg=half,
-                wait=(Token.HALF_FREE,) if free else (), phase=Phase.LOAD)
+        asm.add(LOAD, 0, offset=labels, beats=2, dest=Destination.LABELS, arg=half,
+                wait=(Token.HALF_FREE,) if free else ())
         for row, record in enumerate(where):
             arg = pack(RECORD_ARG, {"row": row, "half": half, "codes": low.record_scales,
                                     "logits": low.record_scales + low.record_codes})
-            asm.add(Engine.LOAD, 0, LoadOperands, offset=record, beats=low.record_beats, dest=Destination.RECORD,
-                    arg=arg, post=(Token.RECORDS,) if row == len(where) - 1 else (), phase=Phase.LOAD)
+            asm.add(LOAD, 0, offset=record, beats=low.record_beats, dest=Destination.RECORD,
+                    arg=arg, post=(Token.RECORDS,) if row == len(where) - 1 else ())
 
     def forward(self, step: Step, half: int, loss: int | None, *, apply: bool = True,
                 after: tuple[int, ...] = ()) -> None:
@@ -376,12 +371,12 @@ class Writer:
         count = len(step.samples)
         last = len(low.taps) * low.parts - 1
         for virtual in range(last + 1):
-            asm.add(Engine.ARRAY, ArrayOpcode.FORWARD, PassOperands, phase=Phase.FORWARD,
+            asm.add(ARRAY, ArrayOpcode.FORWARD, phase="forward",
                     wait=(Token.RECORDS, *after) if virtual == 0 else (),
                     post=(Token.HIDDEN,) if virtual == last else (),
                     **self._pass(virtual, count, half))
-        asm.add(Engine.HEAD, HeadOpcode.STEP, HeadOperands, wait=(Token.HIDDEN,), post=(Token.GRADIENT,),
-                phase=Phase.LOSS, samples=count, k=low.k, classes=low.classes, v_mode=step.v_mode,
+        asm.add(HEAD, HeadOpcode.STEP, wait=(Token.HIDDEN,), post=(Token.GRADIENT,),
+                samples=count, k=low.k, classes=low.classes, v_mode=step.v_mode,
                 apply=step.last and apply,
                 first=step.first, last=step.last, half=half, scale=step.scale, q=step.q, mu=step.mu)
         if loss is not None:
@@ -391,7 +386,7 @@ class Writer:
         """Gradients and update of a microbatch; ``final``: of the last one."""
         last = len(self.low.taps) * self.low.parts - 1
         for virtual in range(last + 1):
-            self.asm.add(Engine.ARRAY, ArrayOpcode.GRADIENT, PassOperands, phase=Phase.GRADIENT,
+            self.asm.add(ARRAY, ArrayOpcode.GRADIENT, phase="gradient",
                          wait=(Token.GRADIENT,) if virtual == 0 else (),
                          post=() if virtual < last else (Token.LEARNT,) if final else (Token.HALF_FREE,),
                          q=step.q, v_mode=step.v_mode, apply=step.last, mu=step.mu,
@@ -476,17 +471,17 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
     out = Writer(lowered, asm, range(offsets["images"], offsets["labels"], 4 * lowered.image_words))
 
     def load(name: str, beats: int, dest: int, **tokens) -> None:
-        asm.add(Engine.LOAD, 0, LoadOperands, offset=offsets[name], beats=beats, dest=dest, phase=Phase.LOAD, **tokens)
+        asm.add(LOAD, 0, offset=offsets[name], beats=beats, dest=dest, **tokens)
 
     # Credits: both halves of the image buffer, all rows of dense activations.
     for token, credits in ((Token.IMAGE_FREE, 2), (Token.ROW_FREE, rows)):
         for _ in range(credits):
-            asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, post=(token,))
+            asm.add(CONTROL, ControlOpcode.LOOKUP, post=(token,))
     load("biases", 4 * len(lowered.bias_words), Destination.BIASES)
     load("weights", 2 * len(lowered.weight_words), Destination.WEIGHTS)
     load("lanes", 2 * len(lane_words), Destination.LANES)
     load("head", 2 * lowered.k, Destination.HEAD)
-    asm.add(Engine.CONTROL, ControlOpcode.FENCE)
+    asm.add(CONTROL, ControlOpcode.FENCE)
 
     # The cached samples, a row each; a group is marked as kept when the group after it is under way.
     marks: list[tuple[int, int]] = []
@@ -494,19 +489,19 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
     def mark(keep: int) -> None:
         while len(marks) > keep:
             first, number = marks.pop(0)
-            asm.add(Engine.CONTROL, ControlOpcode.MARK, ControlOperands, slot=first, count=number,
+            asm.add(CONTROL, ControlOpcode.MARK, slot=first, count=number,
                     wait=(Token.STORED,), slots=(first, number))
 
     for first in range(0, slots, rows):
         number = min(rows, slots - first)
-        asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, slot=first, count=number)
+        asm.add(CONTROL, ControlOpcode.LOOKUP, slot=first, count=number)
         group = range(first, first + number)
         out.base(group, [offsets["records"] + record_bytes * s for s in group], (first, number))
         marks.append((first, number))
         mark(1)
     out.flush()
     mark(0)
-    asm.add(Engine.CONTROL, ControlOpcode.FENCE)
+    asm.add(CONTROL, ControlOpcode.FENCE)
 
     losses = 0
     steps_an_epoch = len(steps) // settings.epochs
@@ -516,15 +511,15 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
         step, half = steps[index], index % 2
         if index and index % steps_an_epoch == 0 and slots:
             # Each epoch asks for every kept sample once.
-            asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, slot=0, count=slots)
+            asm.add(CONTROL, ControlOpcode.LOOKUP, slot=0, count=slots)
         missing = [int(s) for s in step.samples if s >= slots]
         staged = {s: offsets["staging"] + record_bytes * (half * rows + n) for n, s in enumerate(missing)}
         if missing:
             # They are in no slot: the counters learn it from slots that are never marked.
-            asm.add(Engine.CONTROL, ControlOpcode.LOOKUP, ControlOperands, slot=slots, count=len(missing))
+            asm.add(CONTROL, ControlOpcode.LOOKUP, slot=slots, count=len(missing))
             out.base(missing, list(staged.values()), None)
             out.flush()
-            asm.add(Engine.CONTROL, ControlOpcode.FENCE, wait=(Token.STORED,))
+            asm.add(CONTROL, ControlOpcode.FENCE, wait=(Token.STORED,))
         where = [staged.get(int(s), offsets["records"] + record_bytes * int(s)) for s in step.samples]
         out.fetch(where, offsets["labels"] + 2 * BEAT * index, half, index >= 2)
 
@@ -542,7 +537,7 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
 
     out.store(Source.LANES, offsets["lanes"], 2 * len(lane_words), wait=(Token.LEARNT,))
     out.store(Source.HEAD, offsets["head"], 2 * lowered.k)
-    asm.add(Engine.CONTROL, ControlOpcode.END)
+    asm.add(CONTROL, ControlOpcode.END)
 
     check_program(asm, config)
     program = space.take("program", len(asm.code))

@@ -3,7 +3,8 @@ from ...config import SCALES_PER_BEAT
 from ...engines.array.commands import ArrayOpcode
 from ...engines.encode.commands import EncodeOpcode
 from ...machines.collector import Collector, Source
-from ...shell.signature import Engine
+from ...machines.engines import ARRAY, ENCODE, HEAD
+from ...shell.engines import STORE
 from ..program.assembler import Instruction
 from ..program.progress import Flow, Streams
 
@@ -22,18 +23,18 @@ def _tap(stream: int, elements: int, wide: int) -> Flow:
 
 def _flow(command: Instruction) -> Flow | None:
     engine, operands = command.engine, command.operands
-    if engine == Engine.STORE:
+    if engine == STORE:
         source = operands["source"]
         return (source, operands["beats"]) if source in _ROOM else None
-    if engine == Engine.ARRAY:
+    if engine == ARRAY:
         if command.opcode == ArrayOpcode.CONVOLVE and operands.get("encode"):
             elements = operands["height"] * operands["width"] * operands["channels"]
             return _tap(Source.CONVOLUTION_TAPS, elements, operands.get("wide", 0))
-    elif engine == Engine.ENCODE:
+    elif engine == ENCODE:
         if command.opcode == EncodeOpcode.RAW:
             return Source.RAW, -(-operands["elements"] // 4)
         return _tap(Source.DENSE_TAPS, operands["elements"], operands.get("wide", 0))
-    elif engine == Engine.HEAD and operands.get("last"):
+    elif engine == HEAD and operands.get("last"):
         return Source.LOSSES, 1
     return None
 

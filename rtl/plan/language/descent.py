@@ -2,7 +2,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from ...engines.update.engine import UpdateOpcode
+from ...engines.update.commands import UpdateOpcode
 from ...formats.adamw import BETA, BIAS, EPS
 
 __all__ = ["AdamW", "command", "learning_rate", "scaled"]

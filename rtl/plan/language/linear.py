@@ -4,19 +4,20 @@ from dataclasses import dataclass
 
 from ...config import LinearConfig
 from ...engines.gradient.hidden import HIDDEN_ARG
-from ...engines.linear.parts import LinearOperands
 from ...engines.linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from ...engines.update.engine import UpdateEngine
 from ...formats.codebook import Codebook
 from ...formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT, level_table
 from ...formats.weight_stream import StreamShape
+from ...machines.engines import LINEAR
 from ...machines.language import Destination, Source
-from ...shell.signature import ControlOpcode, Engine
+from ...shell.engines import CONTROL
+from ...shell.signature import ControlOpcode
 from ..program.assembler import Assembler, Instruction, pack
 from .descent import AdamW, command
 from .inputs import FREE, READY, Inputs, with_tokens
 from .jobs import ProductJob, Transfer
-from .side import PIECE, Phase, Piece, append, gradient, load, store, update
+from .side import PIECE, Piece, append, gradient, load, store, update
 
 __all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "chain", "codebook_table", "codebook_words", "codes",
            "dense_tile", "hidden"]
@@ -194,12 +195,12 @@ class LayerPlan:
         """h of the forward product to memory, where it waits for the gradients while other layers have their turn."""
         kept = self._hidden
         append(program, [store(kept.offset, kept.beats, Source.HIDDEN, kept.argument)])
-        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+        program.add(CONTROL, ControlOpcode.FENCE)
 
     def restore_hidden(self, program: Assembler) -> None:
         """That h back."""
         append(program, [_load(self._hidden, Destination.HIDDEN)])
-        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+        program.add(CONTROL, ControlOpcode.FENCE)
 
     @property
     def _hidden(self) -> Transfer:
@@ -208,7 +209,7 @@ class LayerPlan:
     def gradients(self, program: Assembler) -> None:
         """``ga = dh' x`` and ``gb = h' dy``, in memory."""
         append(program, self.gradient_pieces())
-        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+        program.add(CONTROL, ControlOpcode.FENCE)
 
     def gradient_pieces(self, *, limit: int = PIECE) -> list[Piece]:
         """The same in pieces."""
@@ -223,7 +224,7 @@ class LayerPlan:
     def update(self, program: Assembler, rule: float | AdamW, *, step: int = 1) -> None:
         """New ``a`` and ``b`` by their gradients: by SGD with a learning rate, or by update ``step`` of AdamW."""
         append(program, self.update_pieces(rule, step=step, limit=4 * UpdateEngine.depth))
-        program.add(Engine.CONTROL, ControlOpcode.FENCE)
+        program.add(CONTROL, ControlOpcode.FENCE)
 
     def update_pieces(self, rule: float | AdamW, *, step: int = 1, limit: int = PIECE) -> list[Piece]:
         """The same in pieces."""
@@ -306,8 +307,8 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
         x_base, lane_base = inputs.bases(index)
         while loads[index] and not loads[index][0].words:
             bring(index)
-        program.add(Engine.ARRAY, 0, LinearOperands, wait=(READY,) if job.lanes else (),
-                    post=(FREE,) if index in ended else (), phase=Phase.BACKWARD if job.backward else Phase.FORWARD,
+        program.add(LINEAR, 0, wait=(READY,) if job.lanes else (),
+                    post=(FREE,) if index in ended else (), phase="backward" if job.backward else "forward",
                     inner=job.inner, outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward,
                     slot=(job.backward + index) % 2, x_base=x_base, a_base=lane_base,
                     b_base=lane_base + job.inner * job.rank, hidden_shift=job.shifts["hidden_shift"],
@@ -324,7 +325,7 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
             ahead = next((n for n in range(index, len(jobs)) if loads[n]), None)
             if ahead is not None and loads[ahead][0].freed < index + (number >= settled):
                 bring(ahead)
-    program.add(Engine.CONTROL, ControlOpcode.FENCE)
+    program.add(CONTROL, ControlOpcode.FENCE)
 
 
 def _settled(before: ProductJob, job: ProductJob, config: LinearConfig) -> int:

@@ -8,7 +8,7 @@ turns it into the operands of commands.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engines.update.engine import UpdateOpcode
+from ...engines.update.commands import UpdateOpcode
 from ...formats.fixed import Fixed
 from ...formats.linear import ACTIVATION, DOT_GUARD, MASTER, WEIGHT
 from ...formats.vector import FACTOR_FRAC, PROBABILITY_FRAC, TERM

@@ -7,18 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...config import LinearConfig
-from ...shell.signature import TOKENS, ControlOpcode, Engine
+from ...shell.engines import CONTROL
+from ...shell.signature import TOKENS, ControlOpcode
 from ..program.assembler import Instruction
 from .jobs import ProductJob, Transfer
 
 __all__ = ["PAUSE", "apart", "cut", "is_pause"]
 
-PAUSE = Instruction(Engine.CONTROL, ControlOpcode.YIELD, {})
+PAUSE = Instruction(CONTROL, ControlOpcode.YIELD, {})
 
 
 def is_pause(step: Instruction) -> bool:
     """Whether it is a YIELD."""
-    return (step.engine, step.opcode) == (Engine.CONTROL, ControlOpcode.YIELD)
+    return (step.engine, step.opcode) == (CONTROL, ControlOpcode.YIELD)
 
 
 def apart(steps: Sequence[Instruction]) -> list[Instruction]:
@@ -40,7 +41,7 @@ def apart(steps: Sequence[Instruction]) -> list[Instruction]:
         for token in step.post:
             held[token] += 1
         if len(waits) != len(step.wait):
-            if not waits and not step.post and (step.engine, step.opcode) == (Engine.CONTROL, ControlOpcode.LOOKUP):
+            if not waits and not step.post and (step.engine, step.opcode) == (CONTROL, ControlOpcode.LOOKUP):
                 continue  # it did nothing but wait
             step = replace(step, wait=tuple(waits))
         made.append(step)

@@ -2,34 +2,24 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from amaranth.lib.data import StructLayout
-
 from ...config import LinearConfig
-from ...engines.gradient.engine import GradientOperands
-from ...engines.linear.parts import LinearOperands
 from ...engines.operands import OperandQueue
-from ...engines.update.engine import UpdateEngine, UpdateOpcode, UpdateOperands
-from ...engines.update.pack import PackOperands
-from ...formats.vector import VectorOpcode, VectorOperands
+from ...engines.update.commands import UpdateOpcode
+from ...engines.update.engine import UpdateEngine
+from ...formats.vector import VectorOpcode
+from ...machines.engines import GRADIENT, UPDATE, VECTOR
 from ...machines.language import Destination, Source
-from ...machines.share import VECTOR
-from ...shell.signature import ControlOperands, Engine, LoadOperands, StoreOperands
+from ...shell.engines import LOAD, STORE
 from ..program.assembler import Assembler, Instruction
 from .packed import Stored
 
-__all__ = ["PIECE", "Phase", "Piece", "Tensor", "append", "gradient", "load", "pack", "store", "unpack", "update",
+__all__ = ["PIECE", "Piece", "Tensor", "append", "gradient", "load", "pack", "store", "unpack", "update",
            "vector"]
 
 #: Beats that a piece loads at most, unless asked for another number.
 PIECE = 384
 #: More could find no room: that of operands, and of results, of which some places are spare.
 _MOST = OperandQueue.depth - 8
-
-
-class Phase:
-    """What cycles are counted as."""
-
-    LOAD, FORWARD, BACKWARD, VECTOR, UPDATE, GRADIENT, STORE = range(1, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +40,12 @@ class Piece:
 
     @property
     def read(self) -> int:
-        return sum(each.operands["beats"] for each in self.instructions if each.engine is Engine.LOAD)
+        return sum(each.operands["beats"] for each in self.instructions if each.engine == LOAD)
 
     @property
     def written(self) -> int:
         return sum(each.operands["beats"] for each in (*self.instructions, *self.stores)
-                   if each.engine is Engine.STORE)
+                   if each.engine == STORE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,32 +63,20 @@ class Tensor:
 
 def load(offset: int, beats: int, destination: Destination, argument: int = 0) -> Instruction:
     """A LOAD."""
-    return Instruction(Engine.LOAD, 0, {"offset": offset, "beats": beats, "dest": destination, "arg": argument},
-                       phase=Phase.LOAD)
+    return Instruction(LOAD, 0, {"offset": offset, "beats": beats, "dest": destination, "arg": argument})
 
 
 def store(offset: int, beats: int, source: Source, argument: int = 0) -> Instruction:
     """A STORE."""
-    return Instruction(Engine.STORE, 0, {"offset": offset, "beats": beats, "source": source, "arg": argument},
-                       phase=Phase.STORE)
+    return Instruction(STORE, 0, {"offset": offset, "beats": beats, "source": source, "arg": argument})
 
 
 def append(program: Assembler, work: Sequence[Piece | Instruction]) -> None:
     """Writes pieces, and commands of their own, into a program."""
     for each in work:
         for one in (*each.instructions, *each.stores) if isinstance(each, Piece) else (each,):
-            layout = _encode(one.opcode) if one.engine is Engine.ENCODE else {
-                Engine.LOAD: LoadOperands, Engine.STORE: StoreOperands, Engine.ARRAY: LinearOperands,
-                Engine.HEAD: GradientOperands, Engine.CONTROL: ControlOperands}[one.engine]
-            program.add(one.engine, one.opcode, layout, wait=one.wait, post=one.post, phase=one.phase,
+            program.add(one.engine, one.opcode, wait=one.wait, post=one.post, phase=one.phase,
                         slots=one.slots, **one.operands)
-
-
-def _encode(opcode: int) -> StructLayout:
-    """Operands of a command of the queue that engines share."""
-    if opcode >= VECTOR:
-        return VectorOperands
-    return PackOperands if opcode in (UpdateOpcode.PACK, UpdateOpcode.UNPACK) else UpdateOperands
 
 
 def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LinearConfig, *, a: Tensor,
@@ -117,7 +95,7 @@ def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LinearConf
     step = _step(total, min(limit // len(streams), _MOST), row)
     if opcode == VectorOpcode.ROPE and step < row:
         raise ValueError(f"row={row}: a row that is turned is loaded at once, and limit={limit} beats are too few")
-    command = Instruction(Engine.ENCODE, VECTOR + opcode, {**operands, "row": row}, phase=Phase.VECTOR)
+    command = Instruction(VECTOR, opcode, {**operands, "row": row})
     beat = config.beat_bits // 8
     pieces = []
     for start in range(0, total, step):
@@ -154,8 +132,8 @@ def gradient(config: LinearConfig, *, source: int, result: int, tiles: int, toke
         stored += made
         pieces.append(Piece(instructions=(load(source + start * beat, end - start, Destination.GRADIENT),),
                             stores=stores))
-    command = Instruction(Engine.HEAD, 0, {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": slot,
-                                           "shift": shift}, phase=Phase.GRADIENT)
+    command = Instruction(GRADIENT, 0, {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": slot,
+                                           "shift": shift})
     return _begun(_ended(pieces, post), command, wait)
 
 
@@ -169,7 +147,7 @@ def update(opcode: UpdateOpcode, operands: Mapping[str, int], config: LinearConf
     pieces = []
     for start in range(0, beats, step):
         count, offset = min(beats - start, step), start * config.beat_bits // 8
-        command = Instruction(Engine.ENCODE, opcode, {**operands, "beats": count}, phase=Phase.UPDATE)
+        command = Instruction(UPDATE, opcode, {**operands, "beats": count})
         new = store(words + offset, count, Source.WORDS)
         loads = (load(directions + offset, count, Destination.DIRECTIONS),
                  load(words + offset, count, Destination.WORDS))
@@ -191,8 +169,8 @@ def pack(stored: Stored, number: int, config: LinearConfig, *, words: int, packe
     pieces = []
     for (blocks, _, source, plain, target, coded), seed in zip(_groups(stored, config, words, packed),
                                                               stored.seeds(number), strict=True):
-        command = Instruction(Engine.ENCODE, UpdateOpcode.PACK, {
-            "blocks": blocks, "wide": stored.wide, "moments": stored.moments, "seed": seed}, phase=Phase.UPDATE)
+        command = Instruction(UPDATE, UpdateOpcode.PACK, {
+            "blocks": blocks, "wide": stored.wide, "moments": stored.moments, "seed": seed})
         pieces.append(Piece(
             instructions=(command, load(source, plain, Destination.DIRECTIONS), load(source, plain, Destination.WORDS)),
             stores=(store(target, coded, Source.WORDS),)))
@@ -205,8 +183,8 @@ def unpack(stored: Stored, config: LinearConfig, *, words: int, packed: int) -> 
     for blocks, codes, target, plain, source, coded in _groups(stored, config, words, packed):
         beat = config.beat_bits // 8
         record = coded - codes
-        command = Instruction(Engine.ENCODE, UpdateOpcode.UNPACK, {
-            "blocks": blocks, "wide": stored.wide, "moments": stored.moments}, phase=Phase.UPDATE)
+        command = Instruction(UPDATE, UpdateOpcode.UNPACK, {
+            "blocks": blocks, "wide": stored.wide, "moments": stored.moments})
         loads = []
         for ahead, destination in enumerate((Destination.DIRECTIONS, Destination.WORDS)):
             loads += [load(source + codes * beat, record, destination), load(source + ahead * beat, codes, destination)]
@@ -256,7 +234,7 @@ def _begun(pieces: list[Piece], command: Instruction, wait: tuple[int, ...]) -> 
 def _ended(pieces: list[Piece], post: tuple[int, ...]) -> list[Piece]:
     """Tokens that the last store posts."""
     *others, last = pieces
-    stores = [n for n, each in enumerate(last.instructions) if each.engine is Engine.STORE]
+    stores = [n for n, each in enumerate(last.instructions) if each.engine == STORE]
     if last.stores:
         last = replace(last, stores=(*last.stores[:-1], replace(last.stores[-1], post=post)))
     elif stores:

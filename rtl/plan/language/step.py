@@ -8,8 +8,8 @@ from ...config import LinearConfig
 from ...engines.linear.weights import TileKind
 from ...formats.vector import VectorOpcode
 from ...formats.weight_stream import StreamShape
+from ...machines.engines import GRADIENT, UPDATE, VECTOR
 from ...machines.language import Destination
-from ...shell.signature import Engine
 from ..program.assembler import Assembler
 from . import side
 from .jobs import ProductJob, Transfer
@@ -127,7 +127,7 @@ class _Lowering:
         self.limit = gap(tokens, self.config)
         if yield_every is not None:
             self.most = yield_every // _PARTS
-        # What is lazy in the vector engine's queue comes in its place, but behind everything where a product needs side
+        # Lazy work of the vector engine comes in its place, but behind everything where a product needs side
         # work at once: that may be amid a vector's command.
         late = len(operations)
         self._share(operations)
@@ -135,21 +135,21 @@ class _Lowering:
             if isinstance(operation, Product):
                 main.append(self._product(order, operation))
             elif isinstance(operation, Gradient):
-                sides.append(Side(order, Engine.HEAD, deque(self._gradient(operation)), lazy=True,
+                sides.append(Side(order, GRADIENT, deque(self._gradient(operation)), lazy=True,
                                   pace=operation.adapter.rank // 2))
             elif isinstance(operation, Unpack):
                 # Words of an adapter are made in their place, all else beside its update.
                 lazy = operation.moments or isinstance(operation, Pack)
-                sides.append(Side(order + late * lazy, Engine.ENCODE, deque(self._coded(operation)), lazy=lazy,
+                sides.append(Side(order + late * lazy, UPDATE, deque(self._coded(operation)), lazy=lazy,
                                   pace=_PACE[type(operation)]))
             elif isinstance(operation, Update):
-                sides.append(Side(late + order, Engine.ENCODE, deque(self._update(operation)), lazy=True))
+                sides.append(Side(late + order, UPDATE, deque(self._update(operation)), lazy=True))
             elif isinstance(operation, Descent):
-                sides.append(Side(late + order, Engine.ENCODE, deque(self._descent(operation)), lazy=True))
+                sides.append(Side(late + order, UPDATE, deque(self._descent(operation)), lazy=True))
             else:
                 method = getattr(self, f"_{type(operation).__name__.lower()}")
                 lazy = isinstance(operation, Add) and operation.lazy
-                sides += [Side(order + late * lazy, Engine.ENCODE, deque(method(each)), lazy=lazy)
+                sides += [Side(order + late * lazy, VECTOR, deque(method(each)), lazy=lazy)
                           for each in self._parts(operation)]
         return weave(main, sides, self.config, every=yield_every)
 

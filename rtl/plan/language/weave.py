@@ -20,16 +20,17 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from ...config import LinearConfig
+from ...machines.engines import LANGUAGE, LINEAR, UPDATE, VECTOR
 from ...machines.language import Destination, Source
-from ...machines.share import VECTOR
-from ...shell.signature import ControlOpcode, Engine
+from ...shell.engines import CONTROL, LOAD, STORE, Engine
+from ...shell.signature import ControlOpcode
 from ..program.assembler import Assembler, Instruction
 from ..program.progress import check_progress
 from .inputs import FREE, READY, Input, Inputs, with_tokens
 from .jobs import ProductJob, Transfer
 from .linear import hidden
 from .sections import PAUSE, apart, cut
-from .side import Phase, Piece, append, load, store
+from .side import Piece, append, load, store
 
 __all__ = ["Main", "Side", "gap", "weave"]
 
@@ -65,8 +66,8 @@ class Side:
     def whole(self) -> bool:
         """Whether nothing of it is half done: it has not begun, or a gradient's other half or an update is next."""
         first = self.pieces[0].instructions[0]
-        return (not self.begun or (first.engine == Engine.ENCODE and first.opcode < VECTOR)
-                or (first.engine == Engine.LOAD and first.operands["dest"] == Destination.HIDDEN))
+        return (not self.begun or first.engine == UPDATE
+                or (first.engine == LOAD and first.operands["dest"] == Destination.HIDDEN))
 
     def part(self) -> list[Piece]:
         """The next pieces that must not be parted."""
@@ -100,8 +101,8 @@ def weave(main: Sequence[Main], side: Iterable[Side], config: LinearConfig, *, e
     if every is not None:
         main = _short(main, config, every)
     append(program, apart(_with_tokens(_Weaver(config, main, side, every).run(), config)))
-    program.add(Engine.CONTROL, ControlOpcode.END)
-    check_progress(program.instructions, depth=config.queue_depth)
+    program.add(CONTROL, ControlOpcode.END)
+    check_progress(program.instructions, LANGUAGE, depth=config.queue_depth)
     return program
 
 
@@ -175,7 +176,7 @@ class _Weaver:
         self.made: list[Instruction] = []
         self.writes = _Writes(
             [(*_range(step, config), each.order) for each in sides for piece in each.pieces
-             for step in (*piece.instructions, *piece.stores) if step.engine == Engine.STORE]
+             for step in (*piece.instructions, *piece.stores) if step.engine == STORE]
             + [(*_range(step, config), each.order) for each in self.main for step in self._stores(each)]
             + [(*_range(_store(each.hidden, Source.HIDDEN), config), each.order) for each in self.main if each.hidden])
         #: Which product writes a range.
@@ -297,12 +298,12 @@ class _Weaver:
         x_base, lane_base = self.placed.bases(index)
         keeps = product.hidden is not None
         waits = (READY,) * bool(job.lanes) + (KEPT,) * (keeps and self.kept > 1)
-        self.made.append(Instruction(Engine.ARRAY, 0, {
+        self.made.append(Instruction(LINEAR, 0, {
             "inner": job.inner, "outer": job.outer, "tokens": job.tokens, "rank": job.rank, "by_column": job.backward,
             "slot": product.slot, "x_base": x_base, "a_base": lane_base,
             "b_base": lane_base + job.inner * job.rank, "early": 1, **job.shifts,
         }, wait=waits, post=(FREE,) if index in self.awaited else (),
-            phase=Phase.BACKWARD if job.backward else Phase.FORWARD))
+            phase="backward" if job.backward else "forward"))
         self.kept += keeps
         if job.tables is not None:
             self._load(_load(job.tables, Destination.TABLES))
@@ -399,7 +400,7 @@ class _Weaver:
 
     def _suits(self, side: Side, until: float) -> bool:
         """Whether the next piece finds its operands, has room for its results, and leaves the bus in time."""
-        if side.lazy and side.engine == Engine.ENCODE and self.urgent and self.urgent[0].begun:
+        if side.lazy and side.engine in (UPDATE, VECTOR) and self.urgent and self.urgent[0].begun:
             return False
         if self.every is not None and side.whole and not self._fits(side):
             return False
@@ -411,7 +412,7 @@ class _Weaver:
         if self.engines.get(side.engine, 0.0) > self.bus + 2 * _WAY:
             return False
         for step in piece.instructions:
-            if step.engine == Engine.LOAD:
+            if step.engine == LOAD:
                 start, end = _range(step, self.config)
                 time = self.writes.latest(start, end, side.order)
                 if time is None or time > self.bus:
@@ -425,7 +426,7 @@ class _Weaver:
     def _may_end(self, side: Side, within: int) -> bool:
         """Whether what side work reads is emitted, or made by products up to ``within``."""
         return all(self.makers.get(missing, within + 1) <= within
-                   for piece in side.part() for step in piece.instructions if step.engine == Engine.LOAD
+                   for piece in side.part() for step in piece.instructions if step.engine == LOAD
                    for missing in self.writes.missing(*_range(step, self.config), side.order))
 
     # ---- what is emitted
@@ -440,10 +441,10 @@ class _Weaver:
         side.begun = True
         begins = max(self.engines.get(side.engine, 0.0), self.bus)
         for step in (*piece.instructions, *piece.stores):
-            if step.engine == Engine.LOAD:
+            if step.engine == LOAD:
                 self.bus = max(self.bus, self.writes.latest(*_range(step, self.config), side.order) or 0.0)
                 self._load(step)
-            elif step.engine == Engine.STORE:
+            elif step.engine == STORE:
                 self._store(step, max(begins + side.pace * piece.read, self.bus) + _WAY)
                 self.waiting.append((self.stored, step.operands["beats"]))
             else:
@@ -476,12 +477,12 @@ def _with_tokens(steps: Sequence[Instruction], config: LinearConfig) -> list[Ins
     """
     made = list(steps)
     stores = [place for place, step in enumerate(steps) if _settles(step)]
-    writes = _Writes((*_range(step, config), 0) for step in steps if step.engine == Engine.STORE)
+    writes = _Writes((*_range(step, config), 0) for step in steps if step.engine == STORE)
     waited = -1
     for place, step in enumerate(steps):
         if _settles(step):
             writes.emitted(*_range(step, config), place)
-        elif step.engine == Engine.LOAD:
+        elif step.engine == LOAD:
             start, end = _range(step, config)
             # What is not written yet is what a later STORE changes in place.
             last = max((int(value) for index in writes.over(start, end) for value in writes.values[index]), default=-1)
@@ -496,7 +497,7 @@ def _with_tokens(steps: Sequence[Instruction], config: LinearConfig) -> list[Ins
 
 def _settles(step: Instruction) -> bool:
     """Whether a load may wait for it. Moments leave while they come, by commands that stand in that order."""
-    return step.engine == Engine.STORE and step.operands["source"] != Source.MOMENTS
+    return step.engine == STORE and step.operands["source"] != Source.MOMENTS
 
 
 def _load(transfer: Transfer, destination: Destination) -> Instruction:

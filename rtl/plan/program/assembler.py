@@ -5,7 +5,8 @@ from functools import cache
 from amaranth.hdl import Shape
 from amaranth.lib import data
 
-from ...shell.signature import COMMAND_BYTES, Command, ControlOpcode, Engine
+from ...shell.engines import CONTROL, Engine
+from ...shell.signature import COMMAND_BYTES, Command, ControlOpcode
 
 __all__ = ["Instruction", "Assembler", "most", "pack"]
 
@@ -42,7 +43,7 @@ class Instruction:
     operands: dict[str, int]
     wait: tuple[int, ...] = ()
     post: tuple[int, ...] = ()
-    phase: int = 0
+    phase: str | None = None
     slots: tuple[int, int] | None = None
 
 
@@ -60,23 +61,30 @@ class Assembler:
     def code(self) -> bytes:
         return bytes(self._code)
 
-    def add(self, engine: Engine, opcode: int, layout: data.StructLayout | None = None, *, wait: tuple[int, ...] = (),
-            post: tuple[int, ...] = (), phase: int = 0, slots: tuple[int, int] | None = None,
-            **operands: int) -> None:
+    def add(self, engine: Engine, opcode: int = 0, *, wait: tuple[int, ...] = (), post: tuple[int, ...] = (),
+            phase: str | None = None, slots: tuple[int, int] | None = None, **operands: int) -> None:
         """Appends a command. ``slots``: dropped if the valid bits of ``(first, count)`` slots are all set.
+
+        ``phase``: what its cycles count as; the engine's first unless given.
 
         An operand that is no Python name is given with a trailing underscore. A YIELD makes all tokens zero, its own
         too: it shall post none.
         """
-        if post and (engine, opcode) == (Engine.CONTROL, ControlOpcode.YIELD):
+        if post and (engine, opcode) == (CONTROL, ControlOpcode.YIELD):
             raise ValueError(f"YIELD posts {post}, must post nothing: no token survives it")
         operands = {name.rstrip("_"): value for name, value in operands.items()}
-        args = pack(layout, operands) if layout is not None else 0
+        args = pack(engine.layout(opcode), operands)
         mask = [sum(1 << token for token in tokens) for tokens in (wait, post)]
         word = pack(Command, {
-            "opcode": opcode, "engine": engine, "predicated": slots is not None, "phase": phase,
+            "opcode": opcode, "engine": engine, "predicated": slots is not None, "phase": engine.phase(phase),
             "wait": mask[0], "post": mask[1],
             "slot": slots[0] if slots else 0, "count": slots[1] if slots else 0, "args": args,
         })
         self.instructions.append(Instruction(engine, opcode, operands, wait, post, phase, slots))
+        self._code += word.to_bytes(COMMAND_BYTES, "little")
+
+    def add_bits(self, engine: Engine, opcode: int, args: int) -> None:
+        """Appends a command with these 160 bits of operands, whatever they mean to the engine."""
+        word = pack(Command, {"opcode": opcode, "engine": engine, "args": args})
+        self.instructions.append(Instruction(engine, opcode, {}))
         self._code += word.to_bytes(COMMAND_BYTES, "little")

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ...shell.signature import ENGINES, TOKENS, ControlOpcode, Engine
+from ...shell.engines import CONTROL, STORE, Engine, Engines
+from ...shell.signature import TOKENS, ControlOpcode
 from .assembler import Instruction
 
 __all__ = ["Flow", "Streams", "StuckError", "check_progress"]
@@ -44,7 +45,7 @@ class Streams:
 _NO_STREAMS = Streams(lambda command: None, {})
 
 
-def check_progress(commands: Sequence[Instruction], *, depth: int, streams: Streams = _NO_STREAMS,
+def check_progress(commands: Sequence[Instruction], engines: Engines, *, depth: int, streams: Streams = _NO_STREAMS,
                    names: Mapping[int, str] | None = None) -> None:
     """Raises :class:`StuckError`, which says what waits for what, unless the program comes to its END at any timing.
 
@@ -52,6 +53,8 @@ def check_progress(commands: Sequence[Instruction], *, depth: int, streams: Stre
 
     Parameters
     ----------
+    engines : Engines
+        Of the machine.
     depth : int
         Commands of an engine that are queued or under way.
     streams : Streams
@@ -60,25 +63,26 @@ def check_progress(commands: Sequence[Instruction], *, depth: int, streams: Stre
         Names of tokens, for the report.
     """
     for valid in (False, True) if any(command.slots is not None for command in commands) else (False,):
-        eager = _Run(commands, depth, streams, names or {}, valid)
+        eager = _Run(commands, engines, depth, streams, names or {}, valid)
         eager.finish()
         for engine in eager.may_overflow():
-            _Run(commands, depth, streams, names or {}, valid, last=engine).finish()
+            _Run(commands, engines, depth, streams, names or {}, valid, last=engine).finish()
 
 
 class _Run:
     """The untimed run. ``valid``: of all slots, at the start. ``last``: an engine that begins a command only when
     nothing else can happen, so that each token that it takes is posted and not taken as often as can be."""
 
-    def __init__(self, commands: Sequence[Instruction], depth: int, streams: Streams, names: Mapping[int, str],
-                 valid: bool, last: int | None = None) -> None:
+    def __init__(self, commands: Sequence[Instruction], engines: Engines, depth: int, streams: Streams,
+                 names: Mapping[int, str], valid: bool, last: int | None = None) -> None:
+        self.engines = engines
         self.commands, self.depth, self.streams, self.names, self.last = commands, depth, streams, names, last
         self.tokens = [0] * TOKENS
         self.at = 0                                 # the command that is dispatched next
         self.ended = False
         self.order: list[int] = []                  # commands that were dispatched
-        self.queues: list[deque[int]] = [deque() for _ in Engine]
-        self.started = [False] * len(Engine)        # the head of a queue has taken its tokens
+        self.queues: list[deque[int]] = [deque() for _ in engines]
+        self.started = [False] * len(engines)        # the head of a queue has taken its tokens
         self.ready: deque[int] = deque()            # engines that may go on
         #: Beats of streams, with all of what is under way.
         self.given, self.taken = (dict.fromkeys(streams.room, 0) for _ in range(2))
@@ -162,9 +166,9 @@ class _Run:
         """Refuses a second queue that waits for a token."""
         first, other = self.takers.setdefault(token, (engine, self.at))
         if first != engine:
-            raise StuckError(
-                f"{Engine(first).name} (command {other}) and {Engine(engine).name} (command {self.at}) both wait for "
-                f"token {self.name(token)} with no fence between: time decides which of them takes it")
+            names = [f"{self.commands[place].engine.name} (command {place})" for place in (other, self.at)]
+            raise StuckError(f"{' and '.join(names)} both wait for token {self.name(token)} with no fence between: "
+                             f"time decides which of them takes it")
 
     def _take(self, wait: tuple[int, ...]) -> bool:
         tokens = self.tokens
@@ -192,7 +196,7 @@ class _Run:
         found: set[int] = set()
         posts: list[list[int]] = [[] for _ in range(TOKENS)]
         takes: list[list[tuple[int, int, int]]] = [[] for _ in range(TOKENS)]
-        places: list[list[int]] = [[] for _ in Engine]
+        places: list[list[int]] = [[] for _ in self.engines]
 
         def judge() -> None:
             """Up to a YIELD, which makes all tokens zero."""
@@ -234,8 +238,8 @@ class _Run:
                 late = False
                 self.started[engine] = moved = True
                 if flow is not None:
-                    (self.taken if engine == Engine.STORE else self.given)[flow[0]] += flow[1]
-                    self.ready.extend(each for each in ENGINES if self.started[each] and each != engine)
+                    (self.taken if engine == STORE else self.given)[flow[0]] += flow[1]
+                    self.ready.extend(each for each in self.engines.queued if self.started[each] and each != engine)
             if flow is not None and not self.flows(engine, flow[0]):
                 break
             queue.popleft()
@@ -247,7 +251,7 @@ class _Run:
     def flows(self, engine: int, stream: int) -> bool:
         """Whether the beats of what is under way are there, or find room."""
         waiting = self.given[stream] - self.taken[stream]
-        return waiting >= 0 if engine == Engine.STORE else waiting <= self.streams.room[stream]
+        return waiting >= 0 if engine == STORE else waiting <= self.streams.room[stream]
 
 
 def _posts(token: int, command: Instruction) -> bool:
@@ -262,10 +266,10 @@ class _Report:
 
     def text(self) -> str:
         run = self.run
-        waits = {engine: found for engine in (Engine.CONTROL, *ENGINES) if (found := self._wait(engine)) is not None}
+        waits = {engine: found for engine in run.engines if (found := self._wait(engine)) is not None}
         lines = [said for said, _ in waits.values()]
         seen: list[Engine] = []
-        at: Engine | None = Engine.CONTROL
+        at: Engine | None = CONTROL
         while at is not None and at not in seen:
             seen.append(at)
             at = waits[at][1] if at in waits else None
@@ -276,13 +280,13 @@ class _Report:
     def _wait(self, engine: Engine) -> tuple[str, Engine | None] | None:
         """What an engine's next command waits for, and the engine that would end that; CONTROL is the dispatch."""
         run = self.run
-        if engine == Engine.CONTROL:
+        if engine == CONTROL:
             command, place = run.commands[run.at], run.at
-            if command.engine != Engine.CONTROL:
+            if command.engine != CONTROL:
                 return (f"dispatch of command {place} waits for room in the queue of {command.engine.name}, which "
                         f"holds {run.depth}", command.engine)
             if command.opcode in _FENCES and any(run.queues):
-                busy = next(each for each in ENGINES if run.queues[each])
+                busy = next(each for each in run.engines.queued if run.queues[each])
                 return f"{ControlOpcode(command.opcode).name} (command {place}) waits for {busy.name}", busy
         elif not run.queues[engine]:
             return None
@@ -296,8 +300,8 @@ class _Report:
                 return f"{said}token {run.name(token)}, {self._by(poster, 'posted')}", self._engine(poster)
         flow = run.streams.flow(command)
         assert flow is not None
-        stores = engine == Engine.STORE
-        other = self._next(lambda each: (each.engine == Engine.STORE) != stores and each.engine != Engine.CONTROL
+        stores = engine == STORE
+        other = self._next(lambda each: (each.engine == STORE) != stores and each.engine != CONTROL
                            and (run.streams.flow(each) or (None,))[0] == flow[0])
         return (f"{said}{'beats' if stores else 'room'} of stream {flow[0]}, "
                 f"{self._by(other, 'given' if stores else 'taken')}", self._engine(other))
@@ -314,7 +318,7 @@ class _Report:
     def _engine(self, place: int | None) -> Engine | None:
         if place is None:
             return None
-        return Engine.CONTROL if place >= self.run.at else self.run.commands[place].engine
+        return CONTROL if place >= self.run.at else self.run.commands[place].engine
 
     def _by(self, place: int | None, verb: str) -> str:
         return f"{verb} by no command" if place is None else f"next {verb} by command {place}"

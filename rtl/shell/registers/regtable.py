@@ -14,21 +14,21 @@ REGISTERS = RegisterMap(description="Registers of a gradloom fine-tuning acceler
              description='Version of the register map and of the command format.', fields=(
         Field(name='patch', lsb=0, width=8, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=True,
               description='Changes that no driver can see.'),
-        Field(name='minor', lsb=8, width=8, readable=True, writable=False, reset=2, stored=False, pulse=False, clear_on_one=False, constant=True,
+        Field(name='minor', lsb=8, width=8, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=True,
               description='Additions that an older driver may ignore.'),
-        Field(name='major', lsb=16, width=16, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=True,
+        Field(name='major', lsb=16, width=16, readable=True, writable=False, reset=1, stored=False, pulse=False, clear_on_one=False, constant=True,
               description='Changes that need another driver.'),
     )),
-    Register(name='CONFIG_ARRAY', address=0x008, locked='', title='Configuration of the array',
-             description='Generation parameters of this machine.', fields=(
-        Field(name='rows', lsb=0, width=8, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Rows of the systolic array.'),
-        Field(name='panels', lsb=8, width=8, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Panels of columns.'),
-        Field(name='rank', lsb=16, width=8, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Columns in a panel, the largest adapter rank.'),
-        Field(name='classes', lsb=24, width=8, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Largest number of classes.'),
+    Register(name='MACHINE', address=0x008, locked='', title='Machine',
+             description='Formats of this machine, and how many engines and phases it has. TABLE_WORD gives their names.', fields=(
+        Field(name='table_format', lsb=0, width=8, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Of the machine table.'),
+        Field(name='program_format', lsb=8, width=8, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Of the programs that the machine runs.'),
+        Field(name='engines', lsb=16, width=8, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Engines besides CONTROL, LOAD and STORE.'),
+        Field(name='phases', lsb=24, width=8, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Phase counters in use, those of waiting, LOAD and STORE included.'),
     )),
     Register(name='CONFIG_MEMORY', address=0x00c, locked='', title='Configuration of the memory port',
              description='Generation parameters of this machine.', fields=(
@@ -209,46 +209,6 @@ REGISTERS = RegisterMap(description="Registers of a gradloom fine-tuning acceler
         Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
               description='Bits 63 to 32.'),
     )),
-    Register(name='PHASE_CYCLES0', address=0x080, locked='', title='Cycles of a phase',
-             description='Cycles counted to each phase: 0 waiting, 1 load, 2 convolution, 3 dense, 4 forward, 5 loss, 6 gradient, 7 store. Each cycle belongs to one phase, so that the eight add up to CYCLES.', fields=(
-        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Cycles.'),
-    )),
-    Register(name='PHASE_CYCLES1', address=0x084, locked='', title='Cycles of a phase',
-             description='Cycles counted to each phase: 0 waiting, 1 load, 2 convolution, 3 dense, 4 forward, 5 loss, 6 gradient, 7 store. Each cycle belongs to one phase, so that the eight add up to CYCLES.', fields=(
-        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Cycles.'),
-    )),
-    Register(name='PHASE_CYCLES2', address=0x088, locked='', title='Cycles of a phase',
-             description='Cycles counted to each phase: 0 waiting, 1 load, 2 convolution, 3 dense, 4 forward, 5 loss, 6 gradient, 7 store. Each cycle belongs to one phase, so that the eight add up to CYCLES.', fields=(
-        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Cycles.'),
-    )),
-    Register(name='PHASE_CYCLES3', address=0x08c, locked='', title='Cycles of a phase',
-             description='Cycles counted to each phase: 0 waiting, 1 load, 2 convolution, 3 dense, 4 forward, 5 loss, 6 gradient, 7 store. Each cycle belongs to one phase, so that the eight add up to CYCLES.', fields=(
-        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Cycles.'),
-    )),
-    Register(name='PHASE_CYCLES4', address=0x090, locked='', title='Cycles of a phase',
-             description='Cycles counted to each phase: 0 waiting, 1 load, 2 convolution, 3 dense, 4 forward, 5 loss, 6 gradient, 7 store. Each cycle belongs to one phase, so that the eight add up to CYCLES.', fields=(
-        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Cycles.'),
-    )),
-    Register(name='PHASE_CYCLES5', address=0x094, locked='', title='Cycles of a phase',
-             description='Cycles counted to each phase: 0 waiting, 1 load, 2 convolution, 3 dense, 4 forward, 5 loss, 6 gradient, 7 store. Each cycle belongs to one phase, so that the eight add up to CYCLES.', fields=(
-        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Cycles.'),
-    )),
-    Register(name='PHASE_CYCLES6', address=0x098, locked='', title='Cycles of a phase',
-             description='Cycles counted to each phase: 0 waiting, 1 load, 2 convolution, 3 dense, 4 forward, 5 loss, 6 gradient, 7 store. Each cycle belongs to one phase, so that the eight add up to CYCLES.', fields=(
-        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Cycles.'),
-    )),
-    Register(name='PHASE_CYCLES7', address=0x09c, locked='', title='Cycles of a phase',
-             description='Cycles counted to each phase: 0 waiting, 1 load, 2 convolution, 3 dense, 4 forward, 5 loss, 6 gradient, 7 store. Each cycle belongs to one phase, so that the eight add up to CYCLES.', fields=(
-        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
-              description='Cycles.'),
-    )),
     Register(name='REQUEST_OFFSET', address=0x0a0, locked='request', title='Request offset',
              description='Where the request lies in the window. Locked while a request is pending or runs.', fields=(
         Field(name='value', lsb=0, width=32, readable=True, writable=True, reset=0, stored=True, pulse=False, clear_on_one=False, constant=False,
@@ -268,5 +228,95 @@ REGISTERS = RegisterMap(description="Registers of a gradloom fine-tuning acceler
              description='Cycles from the bell of the last request to its interrupt, what it waited included; counts while STATUS.request_busy is set.', fields=(
         Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
               description='Cycles; saturates.'),
+    )),
+    Register(name='TABLE_PLACE', address=0x0b0, locked='', title='Place in the machine table',
+             description='Which word of the machine table TABLE_WORD shows.', fields=(
+        Field(name='word', lsb=0, width=7, readable=True, writable=True, reset=0, stored=True, pulse=False, clear_on_one=False, constant=False,
+              description='Word, 0 first.'),
+    )),
+    Register(name='TABLE_WORD', address=0x0b4, locked='', title='Word of the machine table',
+             description='Four bytes of the machine table, the first in the lowest bits: ASCII text, ended by a 0 byte. Parameters as name=value, parted by commas; then, behind a semicolon each, the engines from number 3 on, as name:phase,phase. Valid from the second cycle after a write to TABLE_PLACE on.', fields=(
+        Field(name='bytes', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Four bytes.'),
+    )),
+    Register(name='PHASE_CYCLES0', address=0x0c0, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES1', address=0x0c4, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES2', address=0x0c8, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES3', address=0x0cc, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES4', address=0x0d0, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES5', address=0x0d4, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES6', address=0x0d8, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES7', address=0x0dc, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES8', address=0x0e0, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES9', address=0x0e4, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES10', address=0x0e8, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES11', address=0x0ec, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES12', address=0x0f0, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES13', address=0x0f4, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES14', address=0x0f8, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
+    )),
+    Register(name='PHASE_CYCLES15', address=0x0fc, locked='', title='Cycles of a phase',
+             description='Cycles counted to each phase of the machine: 0 waiting, 1 load, 2 store, then those of its engines. Each cycle belongs to one phase, so that they add up to CYCLES. A machine with fewer phases reads 0.', fields=(
+        Field(name='value', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
+              description='Cycles.'),
     )),
 ))

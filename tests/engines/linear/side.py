@@ -6,9 +6,10 @@ import numpy as np
 from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.formats.tiles import tile_rows, untile_rows
 from gradloom.rtl.formats.vector import TERM, VectorOpcode
+from gradloom.rtl.machines.engines import LINEAR
 from gradloom.rtl.machines.language import Destination, Source
 from gradloom.rtl.plan.language.side import Tensor, store, vector
-from gradloom.rtl.shell.signature import Engine
+from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.sim.reference import vector as reference
 
 
@@ -123,15 +124,15 @@ def weave(product, pieces, beat):
     """A product's commands with pieces between its tiles, by turns, and a store of each tile of outputs.
 
     ``beat``: bytes of one."""
-    array = next(each for each in product if each.engine is Engine.ARRAY)
-    whole = next(each for each in product if each.engine is Engine.STORE)
+    array = next(each for each in product if each.engine is LINEAR)
+    whole = next(each for each in product if each.engine == STORE)
     part = whole.operands["beats"] // array.operands["outer"]
     pieces, woven, tiles = list(pieces), [], 0
     for each in product:
-        if each is whole or each.engine is Engine.CONTROL:
+        if each is whole or each.engine == CONTROL:
             continue
         woven.append(each)
-        if each.engine is not Engine.LOAD or each.operands["dest"] != Destination.TILES:
+        if each.engine is not LOAD or each.operands["dest"] != Destination.TILES:
             continue
         stores = ()
         if pieces:

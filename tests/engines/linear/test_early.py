@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import ProgramError
-from gradloom.rtl.engines.linear.parts import LinearOperands
+from gradloom.rtl.machines.engines import LINEAR
 from gradloom.rtl.machines.language import OPERAND_ARG, Destination, Source
 from gradloom.rtl.plan.language.inputs import Inputs
 from gradloom.rtl.plan.language.side import append, load, store
 from gradloom.rtl.plan.program.assembler import Assembler, pack
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.workloads.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
@@ -49,7 +50,7 @@ def commands(job, draw, *, early, base, slot=0):
         before[-1] = replace(before[-1], post=(0,))
     program = Assembler()
     append(program, before)
-    program.add(Engine.ARRAY, 0, LinearOperands, wait=(0,) if before else (), phase=2 + job.backward, inner=job.inner,
+    program.add(LINEAR, 0, wait=(0,) if before else (), phase="backward" if job.backward else "forward", inner=job.inner,
                 outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward, slot=slot, x_base=base,
                 b_base=job.inner * job.rank, **job.shifts, **flag)
     append(program, [store(job.result.offset, job.result.beats, Source.OUTPUTS)])
@@ -57,7 +58,7 @@ def commands(job, draw, *, early, base, slot=0):
         append(program, [load(job.tables.offset, job.tables.beats, Destination.TABLES, job.tables.argument)])
     tiles = [load(tile.offset, tile.beats, Destination.TILES, tile.argument) for tile in job.tiles]
     append(program, _order(draw, pieces if early else [], tiles))
-    program.add(Engine.CONTROL, ControlOpcode.FENCE)
+    program.add(CONTROL, ControlOpcode.FENCE)
     return program.instructions
 
 
@@ -95,7 +96,7 @@ def test_late_operands_change_no_word(machine, seed, stall, latency, backward):
     draw = random.Random(seed)
     work = plans(machine, SHAPES, seed, backward)
     made = program(work, draw, lambda number: number % 3 != 2)
-    made.add(Engine.CONTROL, ControlOpcode.END)
+    made.add(CONTROL, ControlOpcode.END)
     for name, value in (("stall", stall), ("read_latency", latency), ("seed", seed)):
         machine.device.set(name, value)
     try:
@@ -120,9 +121,9 @@ def test_the_forecast_of_late_operands_is_exact(machine, seed, latency):
     {"x_base": SMALL.depth}, {"inner": SMALL.depth // SMALL.tokens + 1}, {"inner": 255, "tokens": 1}], ids=str)
 def test_an_early_product_that_memory_cannot_hold_is_refused(machine, operands):
     made = Assembler()
-    made.add(Engine.ARRAY, 0, LinearOperands,
+    made.add(LINEAR, 0,
              **{"inner": 2, "outer": 1, "tokens": SMALL.tokens, "early": 1} | operands)
-    made.add(Engine.CONTROL, ControlOpcode.END)
+    made.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, made.code)
     with pytest.raises(ProgramError, match="BAD_OPERAND"):
         machine.host.run(0, len(made), timeout=20)
@@ -133,7 +134,7 @@ def test_words_that_nothing_took_are_forgotten_with_the_program_that_failed(mach
     broken = Assembler()
     append(broken, [load(0, 8 * SMALL.tokens, Destination.OPERANDS, pack(OPERAND_ARG, {"early": 1})),
                     load(0, 1, Destination.LANES, 1 << 31)])
-    broken.add(Engine.CONTROL, ControlOpcode.END)
+    broken.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, broken.code)
     with pytest.raises(ProgramError, match="BAD_OPERAND"):
         machine.host.run(0, len(broken), timeout=20)

@@ -4,7 +4,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from gradloom.rtl.config import LinearConfig
-from gradloom.rtl.engines.gradient.engine import GradientEngine, GradientOperands
+from gradloom.rtl.engines.gradient.commands import GradientOperands
+from gradloom.rtl.engines.gradient.engine import GradientEngine
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.sim.bench.pauses import drain, feed, pauses
 from gradloom.sim.reference.linear import gradient

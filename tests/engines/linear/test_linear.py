@@ -5,16 +5,14 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import ProgramError
-from gradloom.rtl.engines.gradient.engine import GradientOperands
-from gradloom.rtl.engines.linear.parts import LinearOperands
-from gradloom.rtl.engines.update.engine import UpdateOperands
-from gradloom.rtl.formats.vector import VectorOpcode, VectorOperands
+from gradloom.rtl.formats.vector import VectorOpcode
+from gradloom.rtl.machines.engines import GRADIENT, LINEAR, UPDATE, VECTOR
 from gradloom.rtl.machines.language import Destination
-from gradloom.rtl.machines.share import VECTOR
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.side import append
 from gradloom.rtl.plan.program.assembler import Assembler
-from gradloom.rtl.shell.signature import ControlOpcode, Engine, LoadOperands
+from gradloom.rtl.shell.engines import CONTROL, LOAD
+from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.workloads.linear import choose_exponents, errors, mathematics, reference_step, values
 
 from .conftest import SMALL, make_layer
@@ -119,40 +117,40 @@ def test_a_stack_of_layers_in_one_program_equals_each_alone(machine, stall):
     assert steps[0].saturated == sum(reference.saturated for reference in references)
 
 
-def _run(machine, engine, layout, opcode=0, **operands):
+def _run(machine, engine, opcode=0, **operands):
     program = Assembler()
-    program.add(engine, opcode, layout, **operands)
-    program.add(Engine.CONTROL, ControlOpcode.END)
+    program.add(engine, opcode, **operands)
+    program.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, program.code)
     return machine.host.run(0, len(program), timeout=20)
 
 
-LINEAR = {"inner": 1, "outer": 1, "tokens": 4, "rank": 0}
-GRADIENT = {"tiles": 1, "tokens": 4, "rank": 2}
+PRODUCT = {"inner": 1, "outer": 1, "tokens": 4, "rank": 0}
+MATRIX = {"tiles": 1, "tokens": 4, "rank": 2}
 VECTOR_WORDS = {"row": 8, "tiles": 1, "tokens": 4}
 
 
-@pytest.mark.parametrize("engine, layout, operands", [
-    (Engine.ARRAY, LinearOperands, LINEAR | {"inner": 0}),
-    (Engine.ARRAY, LinearOperands, LINEAR | {"outer": 0}),
-    (Engine.ARRAY, LinearOperands, LINEAR | {"tokens": 0}),
-    (Engine.ARRAY, LinearOperands, LINEAR | {"tokens": SMALL.tokens + 1}),
-    (Engine.ARRAY, LinearOperands, LINEAR | {"rank": SMALL.rank + 1}),
-    (Engine.ARRAY, LinearOperands, LINEAR | {"inner": 200}),
-    (Engine.ARRAY, LinearOperands, LINEAR | {"x_base": SMALL.depth - 3}),
-    (Engine.ARRAY, LinearOperands, LINEAR | {"rank": 2, "a_base": SMALL.lane_depth - 1}),
-    (Engine.ARRAY, LinearOperands, LINEAR | {"rank": 2, "b_base": SMALL.lane_depth - 1}),
-    (Engine.HEAD, GradientOperands, GRADIENT | {"tiles": 0}),
-    (Engine.HEAD, GradientOperands, GRADIENT | {"tokens": 0}),
-    (Engine.HEAD, GradientOperands, GRADIENT | {"tokens": SMALL.tokens + 1}),
-    (Engine.HEAD, GradientOperands, GRADIENT | {"rank": 3}),
-    (Engine.HEAD, GradientOperands, GRADIENT | {"rank": SMALL.rank + 2}),
-    (Engine.ENCODE, UpdateOperands, {"beats": 0}),
-    *((Engine.ENCODE, VectorOperands, VECTOR_WORDS | {name: 0}) for name in VECTOR_WORDS),
+@pytest.mark.parametrize("engine, operands", [
+    (LINEAR, PRODUCT | {"inner": 0}),
+    (LINEAR, PRODUCT | {"outer": 0}),
+    (LINEAR, PRODUCT | {"tokens": 0}),
+    (LINEAR, PRODUCT | {"tokens": SMALL.tokens + 1}),
+    (LINEAR, PRODUCT | {"rank": SMALL.rank + 1}),
+    (LINEAR, PRODUCT | {"inner": 200}),
+    (LINEAR, PRODUCT | {"x_base": SMALL.depth - 3}),
+    (LINEAR, PRODUCT | {"rank": 2, "a_base": SMALL.lane_depth - 1}),
+    (LINEAR, PRODUCT | {"rank": 2, "b_base": SMALL.lane_depth - 1}),
+    (GRADIENT, MATRIX | {"tiles": 0}),
+    (GRADIENT, MATRIX | {"tokens": 0}),
+    (GRADIENT, MATRIX | {"tokens": SMALL.tokens + 1}),
+    (GRADIENT, MATRIX | {"rank": 3}),
+    (GRADIENT, MATRIX | {"rank": SMALL.rank + 2}),
+    (UPDATE, {"beats": 0}),
+    *((VECTOR, VECTOR_WORDS | {name: 0}) for name in VECTOR_WORDS),
 ], ids=lambda value: str(value) if isinstance(value, dict) else "")
-def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(machine, engine, layout, operands):
+def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(machine, engine, operands):
     with pytest.raises(ProgramError) as error:
-        _run(machine, engine, layout, (VECTOR + VectorOpcode.ADD) * (layout is VectorOperands), **operands)
+        _run(machine, engine, VectorOpcode.ADD if engine == VECTOR else 0, **operands)
     assert (error.value.name, error.value.command) == ("BAD_OPERAND", 0)
     layer = make_layer(16, 32, 2, 2)
     exponents, reference = expected(layer)
@@ -165,15 +163,15 @@ def test_what_a_program_leaves_on_chip_does_not_come_to_the_next(machine):
     program = Assembler()
     for destination in (Destination.GRADIENT, Destination.DIRECTIONS, Destination.WORDS, Destination.VECTOR_A,
                         Destination.VECTOR_B):
-        program.add(Engine.LOAD, 0, LoadOperands, offset=4096, beats=5, dest=destination)
-    program.add(Engine.LOAD, 0, LoadOperands, offset=4096, beats=2, dest=Destination.OPERANDS, arg=1 << 31)
-    program.add(Engine.CONTROL, ControlOpcode.END)
+        program.add(LOAD, 0, offset=4096, beats=5, dest=destination)
+    program.add(LOAD, 0, offset=4096, beats=2, dest=Destination.OPERANDS, arg=1 << 31)
+    program.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, program.code)
     machine.host.run(0, len(program), timeout=20)
     side = Side(machine, operations(VectorOpcode.ADD, (5, 32), SMALL.edge), 1 << 18, limit=96)
     program = Assembler()
     append(program, side.pieces)
-    program.add(Engine.CONTROL, ControlOpcode.END)
+    program.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, program.code)
     machine.host.run(0, len(program), timeout=20)
     side.check()
@@ -184,14 +182,12 @@ def test_what_a_program_leaves_on_chip_does_not_come_to_the_next(machine):
     assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
 
 
-@pytest.mark.parametrize("engine, layout, opcode", [
-    (Engine.ARRAY, LinearOperands, 1), (Engine.HEAD, GradientOperands, 1), (Engine.ENCODE, UpdateOperands, 4),
-    (Engine.ENCODE, UpdateOperands, VECTOR - 1), (Engine.ENCODE, VectorOperands, VECTOR + max(VectorOpcode) + 1),
-    (Engine.ENCODE, VectorOperands, 255),
+@pytest.mark.parametrize("engine, opcode", [
+    (LINEAR, 1), (GRADIENT, 1), (UPDATE, 4), (UPDATE, 255), (VECTOR, max(VectorOpcode) + 1), (VECTOR, 255),
 ], ids=["linear", "gradient", "update", "last of update", "vector", "last of vector"])
-def test_an_unknown_opcode_stops_the_program(machine, engine, layout, opcode):
+def test_an_unknown_opcode_stops_the_program(machine, engine, opcode):
     with pytest.raises(ProgramError, match="UNKNOWN_OPCODE"):
-        _run(machine, engine, layout, opcode=opcode, **(VECTOR_WORDS if layout is VectorOperands else {}))
+        _run(machine, engine, opcode, **(VECTOR_WORDS if engine == VECTOR else {}))
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])

@@ -7,19 +7,20 @@ from pathlib import Path
 import pytest
 
 from gradloom.rtl.config import LinearConfig
-from gradloom.rtl.engines.gradient.engine import GradientOperands
 from gradloom.rtl.engines.gradient.hidden import HIDDEN_ARG
-from gradloom.rtl.engines.linear.parts import LinearOperands
 from gradloom.rtl.engines.linear.weights import TILE_ARG, TileKind
-from gradloom.rtl.engines.update.engine import UpdateEngine, UpdateOpcode, UpdateOperands
+from gradloom.rtl.engines.update.commands import UpdateOpcode
+from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.vector import VectorOpcode
+from gradloom.rtl.machines.engines import GRADIENT, LINEAR, UPDATE
 from gradloom.rtl.machines.language import Destination, Source
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
 from gradloom.rtl.plan.language.side import Tensor, append, vector
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction, pack
 from gradloom.rtl.plan.program.progress import StuckError
-from gradloom.rtl.shell.signature import ControlOpcode, Engine, LoadOperands, StoreOperands
+from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
+from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.language import forecast_linear, forecast_products
 from gradloom.sim.time.timing import compare
 
@@ -42,7 +43,7 @@ OPERANDS = {
 
 def agree(machine, program, latency=(40, 10), offset=0):
     """The forecast of ``program``, which ends, has been held against the RTL."""
-    program.add(Engine.CONTROL, ControlOpcode.END)
+    program.add(CONTROL, ControlOpcode.END)
     device, host = machine.device, machine.host
     settings = dict(zip(("read_latency", "write_latency"), latency))
     try:
@@ -69,11 +70,11 @@ def layer_plan(shape, start=START, config=SMALL):
 
 
 def load(program, destination, beats, *, offset=SOURCE, **more):
-    program.add(Engine.LOAD, 0, LoadOperands, **{"arg": 0} | more, offset=offset, beats=beats, dest=destination)
+    program.add(LOAD, 0, **{"arg": 0} | more, offset=offset, beats=beats, dest=destination)
 
 
 def store(program, source, beats, *, offset=RESULT, **more):
-    program.add(Engine.STORE, 0, StoreOperands, **{"arg": 0} | more, offset=offset, beats=beats, source=source)
+    program.add(STORE, 0, **{"arg": 0} | more, offset=offset, beats=beats, source=source)
 
 
 # -- single commands
@@ -100,7 +101,7 @@ def test_a_load(machine, destination, beats, latency):
 @pytest.mark.parametrize("tokens, rank", [(1, 0), (3, 4), (4, 2), (5, 0), (8, 4)])
 def test_a_product(machine, inner, outer, tokens, rank, by_column):
     program = Assembler()
-    program.add(Engine.ARRAY, 0, LinearOperands, phase=2 + by_column, inner=inner, outer=outer, tokens=tokens,
+    program.add(LINEAR, 0, phase="backward" if by_column else "forward", inner=inner, outer=outer, tokens=tokens,
                 rank=rank, by_column=by_column)
     store(program, Source.OUTPUTS, outer * tokens * 8)
     load(program, Destination.TILES, 18 * inner * outer)
@@ -111,7 +112,7 @@ def test_a_product(machine, inner, outer, tokens, rank, by_column):
 @pytest.mark.parametrize("tiles, tokens, rank", [(1, 1, 2), (1, 8, 4), (4, 3, 2), (3, 8, 4), (16, 8, 4)])
 def test_a_gradient(machine, tiles, tokens, rank):
     program = Assembler()
-    program.add(Engine.HEAD, 0, GradientOperands, phase=6, tiles=tiles, tokens=tokens, rank=rank)
+    program.add(GRADIENT, 0, tiles=tiles, tokens=tokens, rank=rank)
     store(program, Source.GRADIENTS, tiles * rank * 8)
     load(program, Destination.GRADIENT, tiles * tokens * 8)
     agree(machine, program)
@@ -127,7 +128,7 @@ def test_an_update(machine, opcode, beats, latency):
 
 
 def update(program, opcode, beats, *, late=(), shift=lambda: 0):
-    program.add(Engine.ENCODE, opcode, UpdateOperands, phase=5, beats=beats, beta1=1 << 16, beta2=(1 << 17) - 1)
+    program.add(UPDATE, opcode, beats=beats, beta1=1 << 16, beta2=(1 << 17) - 1)
     load(program, Destination.DIRECTIONS, beats, offset=SOURCE + shift())
     load(program, Destination.WORDS, beats, offset=SOURCE + shift())
     if opcode is UpdateOpcode.ADAMW:
@@ -153,7 +154,7 @@ def test_results_that_wait_for_a_store_of_others(machine, opcode, latency):
     """The vector engine stands still when its results have no room, and its operands queue up."""
     program, pieces = Assembler(), operation(opcode, 14, 8, 1500)
     append(program, [each for piece in pieces for each in piece.instructions])
-    program.add(Engine.HEAD, 0, GradientOperands, phase=6, tiles=2, tokens=8, rank=4)
+    program.add(GRADIENT, 0, tiles=2, tokens=8, rank=4)
     store(program, Source.GRADIENTS, 2 * 4 * 8, offset=RESULT + (1 << 18))
     append(program, [each for piece in pieces for each in piece.stores])
     load(program, Destination.GRADIENT, 2 * 8 * 8)
@@ -204,7 +205,7 @@ def test_a_chain(machine, tokens, rank, backward, latency):
 
 def _any_product(program, draw, late):
     tokens, inner, outer = draw.randint(1, SMALL.tokens), draw.randint(1, 3), draw.randint(1, 3)
-    program.add(Engine.ARRAY, 0, LinearOperands, phase=2, inner=inner, outer=outer, tokens=tokens,
+    program.add(LINEAR, 0, inner=inner, outer=outer, tokens=tokens,
                 rank=draw.choice((0, 2, 4)), by_column=draw.randint(0, 1), slot=inner % 2)
     load(program, Destination.TABLES, draw.randint(1, 5))
     store(program, Source.OUTPUTS, outer * tokens * 8, offset=RESULT + 8 * draw.randint(0, 40), wait=late)
@@ -220,7 +221,7 @@ def _any_product(program, draw, late):
 
 def _any_gradient(program, draw, late):
     tokens, tiles, rank = draw.randint(1, SMALL.tokens), draw.randint(1, 4), draw.choice((2, 4))
-    program.add(Engine.HEAD, 0, GradientOperands, phase=6, tiles=tiles, tokens=tokens, rank=rank)
+    program.add(GRADIENT, 0, tiles=tiles, tokens=tokens, rank=rank)
     store(program, Source.GRADIENTS, tiles * rank * 8, offset=RESULT + 8 * draw.randint(0, 40), wait=late)
     for beats in _pieces(draw, tiles * tokens * 8):
         load(program, Destination.GRADIENT, beats, offset=SOURCE + 8 * draw.randint(0, 40))
@@ -266,7 +267,7 @@ def test_any_commands_in_any_order(machine, seed):
             load(program, Destination.OPERANDS, draw.randint(1, 600), post=late)
         draw.choice((_any_product, _any_gradient, _any_update, _any_hidden, _any_vector))(program, draw, late)
         if draw.random() < 0.3:
-            program.add(Engine.CONTROL, ControlOpcode.FENCE)
+            program.add(CONTROL, ControlOpcode.FENCE)
     latency = draw.choice((*LATENCIES, (17, 4), (41, 60), (90, 900)))
     agree(machine, program, latency, offset=draw.choice((0, 32, 160, 224)))
 
@@ -295,7 +296,7 @@ def test_work_between_the_tiles_of_a_product(machine, rule, seed, limit, latency
 
 def test_refuses_what_never_ends():
     with pytest.raises(StuckError, match="command 0: the program does not get beyond it"):
-        forecast_linear([Instruction(Engine.CONTROL, ControlOpcode.FENCE, {}, wait=(1,))], config=SMALL)
+        forecast_linear([Instruction(CONTROL, ControlOpcode.FENCE, {}, wait=(1,))], config=SMALL)
     with pytest.raises(ValueError, match="read_latency=0"):
         forecast_linear([], config=SMALL, read_latency=0)
 

@@ -4,8 +4,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from gradloom.rtl.config import LinearConfig
-from gradloom.rtl.engines.update.engine import UpdateEngine, UpdateOpcode
-from gradloom.rtl.engines.update.pack import PackOperands
+from gradloom.rtl.engines.update.commands import PackOperands, UpdateOpcode
+from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.adamw import LARGEST
 from gradloom.rtl.formats.packed import GAPS, PackedShape
 from gradloom.rtl.plan.program.assembler import pack as packed_args

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from gradloom.rtl.engines.update.engine import UpdateOpcode
+from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.plan.language.packed import Stored
 from gradloom.rtl.plan.language.side import append, pack, unpack, update
 from gradloom.rtl.plan.program.assembler import Assembler

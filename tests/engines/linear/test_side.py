@@ -11,7 +11,8 @@ from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.linear import chain
 from gradloom.rtl.plan.language.side import PIECE, Tensor, append, vector
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.workloads.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
@@ -26,7 +27,7 @@ OPCODES = tuple(VectorOpcode)[:9]
 def run(machine, work):
     program = Assembler()
     append(program, work)
-    program.add(Engine.CONTROL, ControlOpcode.END)
+    program.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, program.code)
     return machine.host.run(0, len(program), timeout=60)
 
@@ -99,7 +100,7 @@ def test_a_command_for_the_other_engine_of_a_queue_waits_for_the_one_before(mach
     side = everything(machine, plan.place.end, limit=96, shape=(2, 32), seed=3)
     commands = list(side.commands)
     work = [*product(plan.job()), *product(plan.job(backward=True)), *plan.gradient_pieces(),
-            Instruction(Engine.CONTROL, ControlOpcode.FENCE, {})]
+            Instruction(CONTROL, ControlOpcode.FENCE, {})]
     for update in plan.update_pieces(RATE, limit=8):
         work += [update, *(commands.pop(0) if commands else ())]
     run(machine, [*work, *(piece for command in commands for piece in command)])

@@ -41,7 +41,7 @@ def test_a_training_step_behind_a_narrower_port_is_the_same(tmp_path):
                 reset_active_low=False)
     text = wrapper(slot, core="gradloom_core", **CORE)
     # What the bench traces is no business of a slot.
-    text = text.replace("output wire irq", "output wire irq,\n    output wire [11:0] trace").replace(
+    text = text.replace("output wire irq", "output wire irq,\n    output wire [31:0] trace").replace(
         ".trace()", ".trace(trace)")
     (tmp_path / "gradloom.v").write_text(text)
     for name, part in slot_files(slot, {"module": "gradloom_core", "ports": [

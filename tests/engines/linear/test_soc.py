@@ -12,10 +12,11 @@ from gradloom.firmware.card import Section, write_card
 from gradloom.firmware.host import ProgramError
 from gradloom.firmware.soc import FAILED, Job, Kept, Program, Result, ResultKind, parse_losses
 from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
-from gradloom.rtl.engines.linear.parts import LinearOperands
+from gradloom.rtl.machines.engines import LINEAR
 from gradloom.rtl.plan.language.linear import LayerMap
 from gradloom.rtl.plan.program.assembler import Assembler
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.rtl.soc import soc_sources
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC, SoCHost, build_soc
@@ -42,11 +43,11 @@ def soc(program):
 
 
 def commands(*instructions):
-    """A program of ``(engine, opcode, layout, operands)`` and END."""
+    """A program of ``(engine, opcode, operands)`` and END."""
     program = Assembler()
-    for engine, opcode, layout, operands in instructions:
-        program.add(engine, opcode, layout, **operands)
-    program.add(Engine.CONTROL, ControlOpcode.END)
+    for engine, opcode, operands in instructions:
+        program.add(engine, opcode, **operands)
+    program.add(CONTROL, ControlOpcode.END)
     return program.code
 
 
@@ -73,7 +74,7 @@ def test_a_training_step_leaves_the_words_of_the_reference(soc, stall):
     for name, words in found.tensors.items():
         assert np.array_equal(words, expected.tensors[name]), name
     y, dx = expected.tensors["y"][0, 0], expected.tensors["dx"][0, 0]
-    assert soc.lines[:3] == ["gradloom: 16 rows, rank 4, 64 bits", "card: none", "ready"]
+    assert soc.lines[:3] == ["gradloom: edge=16,columns=4,rank=4,tokens=8", "card: none", "ready"]
     assert host.lines[0].startswith("program: ") and host.lines[0].endswith(" commands")
     assert host.lines[2:] == [f"y[0,0] = {fixed(int(y), e.y)}", f"dx[0,0] = {fixed(int(dx), 31)}",
                               f"adapterA: 192 words, sum 0x{zlib.crc32(host.fetch(place.a, 4 * 192)):08x}", "done"]
@@ -121,8 +122,8 @@ def test_the_processor_costs_the_accelerator_no_cycle(soc, machine):
 
 
 def test_an_error_is_told_and_the_next_program_runs(soc):
-    bad = commands((Engine.CONTROL, ControlOpcode.FENCE, None, {}),
-                   (Engine.ARRAY, 0, LinearOperands, {"inner": 1, "outer": 1, "tokens": 0}))
+    bad = commands((CONTROL, ControlOpcode.FENCE, {}),
+                   (LINEAR, 0, {"inner": 1, "outer": 1, "tokens": 0}))
     assert soc.run(Job(window_bytes=WINDOW, programs=(Program(bad),))) == [
         "program: 3 commands",
         "error: BAD_OPERAND 0x00000012 at command 1, address 0x00000000: An operand is outside the engine's bounds.",
@@ -319,7 +320,7 @@ def test_the_button_restarts_the_processor_alone(program):
         greetings.append(host.greeting)
     soc.close()
     for first, *others in greetings:
-        assert first.endswith("gradloom: 16 rows, rank 4, 64 bits") and others[-1] == "card: none"
+        assert first.endswith("gradloom: edge=16,columns=4,rank=4,tokens=8") and others[-1] == "card: none"
     stopped = [others[0] == "accelerator: stopped" for _, *others in greetings]
     assert any(stopped) and not all(stopped)
 

@@ -11,7 +11,8 @@ from gradloom.rtl.formats.tiles import untile_rows
 from gradloom.rtl.machines.language import Destination, Source
 from gradloom.rtl.plan.language.linear import LayerMap, LayerPlan, codebook_table, codebook_words
 from gradloom.rtl.plan.program.assembler import Assembler, pack
-from gradloom.rtl.shell.signature import ControlOpcode, Engine
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference import linear as reference
 from gradloom.sim.workloads.linear import choose_exponents, mathematics, reference_step
 
@@ -140,7 +141,7 @@ def test_a_level_beyond_one_is_refused(machine, value, good, place):
 
 def refused(machine, program, at, *, start=SOURCE, check=True):
     """Command 1 stopped at beat ``at``, with an interrupt; what follows computes right."""
-    program.add(Engine.CONTROL, ControlOpcode.END)
+    program.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, program.code)
     with pytest.raises(ProgramError) as error:
         machine.host.run(0, len(program), timeout=20)

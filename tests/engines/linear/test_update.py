@@ -6,7 +6,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from gradloom.rtl.config import LinearConfig
-from gradloom.rtl.engines.update.engine import UpdateEngine, UpdateOpcode, UpdateOperands
+from gradloom.rtl.engines.update.commands import UpdateOpcode, UpdateOperands
+from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.adamw import INVERSE, LARGEST, SQRT
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.rtl.plan.language.descent import AdamW
