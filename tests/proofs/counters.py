@@ -16,6 +16,7 @@ def phase_counters(unit=Counters):
     counters = unit(12)
     inside = claim.place(counters, memories=lambda memory: "one")
     claim.drive(counters)
+    claim.assume("a_phase_of_the_machine", counters.phase < 12)
     memory, = inside.kept
     most = 1 << 32
     exact = Signal(33, name="exact")

@@ -40,8 +40,8 @@ class Reader(wiring.Component):
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory):
-    """A stand-in for an accelerator: a PE with both tag bits from cycle ``MEET`` on, and two readers in registers 8 and
-    12."""
+    """A stand-in for an accelerator: a PE with both tag bits from cycle ``MEET`` on, and two readers in registers 16
+    and 20."""
     folder = tmp_path_factory.mktemp("checks")
     quiet = QUIET.read_text(encoding="utf-8")
     head, tail = quiet.split("    localparam", 1)
@@ -54,8 +54,8 @@ def device(tmp_path_factory):
         .tag_i({{cycle >= {MEET} || cycle[0], cycle >= {MEET} || !cycle[0], 3'd0}}));
     same_address same(.clk, .rst, .wrong(wrong[0]));
     other_address other(.clk, .rst, .wrong(wrong[1]));
-    localparam""" + tail.replace("12'd4 ? VERSION :", "12'd4 ? VERSION : s_axi_araddr == 12'd8 ? 32'(wrong[0]) : "
-                                 "s_axi_araddr == 12'd12 ? 32'(wrong[1]) :"), encoding="utf-8")
+    localparam""" + tail.replace("12'd4 ? VERSION :", "12'd4 ? VERSION : s_axi_araddr == 12'd16 ? 32'(wrong[0]) : "
+                                 "s_axi_araddr == 12'd20 ? 32'(wrong[1]) :"), encoding="utf-8")
     for name, component in (("pe", PE()), ("same_address", Reader(0)), ("other_address", Reader(1))):
         for module, text in convert(component, name=name, family="xc7").files.items():
             (folder / f"{module}.v").write_text(text, encoding="utf-8")
@@ -66,8 +66,8 @@ def device(tmp_path_factory):
 
 def test_a_word_read_while_it_is_written_is_no_word(device):
     device.advance(64)
-    assert device.read32(8) == 1, "the design depends on the old word"
-    assert device.read32(12) == 0, "this one reads another address"
+    assert device.read32(16) == 1, "the design depends on the old word"
+    assert device.read32(20) == 0, "this one reads another address"
 
 
 def test_tag_bits_that_meet_end_the_run_with_a_message(device):

@@ -88,8 +88,8 @@ module gradloom #(
     always_ff @(posedge clk) begin
         if (s_axi_arvalid && s_axi_arready) begin
             s_axi_rvalid <= 1'b1;
-            s_axi_rdata <= s_axi_araddr == 12'd0 ? ID : s_axi_araddr == 12'd4 ? VERSION
-                : s_axi_araddr == 12'd8 ? MACHINE : 32'd0;
+            s_axi_rdata <= s_axi_araddr == 12'd0 ? ID : s_axi_araddr == 12'd4 ? VERSION :
+                s_axi_araddr == 12'd8 ? MACHINE : 32'd0;
         end else if (s_axi_rready) s_axi_rvalid <= 1'b0;
         if (rst) s_axi_rvalid <= 1'b0;
     end

@@ -50,7 +50,8 @@ def commands(job, draw, *, early, base, slot=0):
         before[-1] = replace(before[-1], post=(0,))
     program = Assembler()
     append(program, before)
-    program.add(LINEAR, 0, wait=(0,) if before else (), phase="backward" if job.backward else "forward", inner=job.inner,
+    program.add(LINEAR, 0, wait=(0,) if before else (),
+                phase="backward" if job.backward else "forward", inner=job.inner,
                 outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward, slot=slot, x_base=base,
                 b_base=job.inner * job.rank, **job.shifts, **flag)
     append(program, [store(job.result.offset, job.result.beats, Source.OUTPUTS)])

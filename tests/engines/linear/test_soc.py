@@ -290,7 +290,7 @@ class PressedHost(SoCHost):
         with pytest.raises(SimulationError, match="silent"):
             self.soc.hear(1)
         self.soc.write_memory(0, bytes(4))
-        self.soc.set("read_latency", 1000)
+        self.soc.set("read_latency", 4000)
         self.soc.set("restart", 0)
         self.greeting = [self.soc.hear()]
         while self.greeting[-1] != "card: none":
