@@ -109,11 +109,16 @@ class Counters(wiring.Component):
         used = Signal(self.phases)  # since the bell
         counting = Signal()
         phase = Signal(4)
+        known = Signal()  # bit ``phase`` of ``used``, looked up a cycle before it is wanted
         before, total = Signal(33), Signal(33)
-        m.d.sync += [counting.eq(self.counting & ~self.clear), phase.eq(self.phase)]
+        m.d.sync += [
+            counting.eq(self.counting & ~self.clear),
+            phase.eq(self.phase),
+            known.eq((used.bit_select(self.phase, 1) | (counting & (phase == self.phase))) & ~self.clear),
+        ]
         m.d.comb += [
             rd.addr.eq(phase),
-            before.eq(Mux(used.bit_select(phase, 1), rd.data, 0)),
+            before.eq(Mux(known, rd.data, 0)),
             wr.addr.eq(phase),
             wr.en.eq(counting),
             total.eq(before[:32] + 1),

@@ -29,6 +29,8 @@ def phase_counters(unit=Counters):
     asked = counters.raddr[2:6] == memory.place
     claim.check("told", ~asked | (counters.value["PHASE_CYCLES0"].value == Mux(exact == most, most - 1, exact)))
     claim.lemma("at_most", exact <= most)
+    claim.lemma("counts_for_a_phase_of_the_machine", inside["phase"] < 12)
+    claim.lemma("known_is_used", inside["known"] == inside["used"].bit_select(inside["phase"], 1))
     claim.lemma("unused_is_none", used | (exact == 0))
     claim.lemma("beyond", ~used | (memory.word[32] == (exact == most)))
     claim.lemma("kept", ~used | memory.word[32] | (memory.word[:32] == exact[:32]))
