@@ -127,11 +127,14 @@ class LanguageEngines(wiring.Component):
             gradient.restore.p.arg.eq(hidden),
         ]
         with m.Switch(beat.dest):
+            # A beat of words never comes beside one of gradients, so room for it is all that it needs.
+            with m.Case(Destination.WORDS):
+                m.d.comb += [update.parameter.valid.eq(self.load.valid), self.load.ready.eq(update.room)]
             for destination, port in (
                     (Destination.TABLES, linear.tables), (Destination.TILES, linear.tiles),
                     *zip((Destination.GRADIENT, Destination.VECTOR_A, Destination.VECTOR_B, Destination.VECTOR_C),
                          queues), (Destination.DIRECTIONS, update.gradient),
-                    (Destination.WORDS, update.parameter), (Destination.MOMENTS, update.moment),
+                    (Destination.MOMENTS, update.moment),
                     (Destination.HIDDEN, gradient.restore)):
                 with m.Case(destination):
                     m.d.comb += [port.valid.eq(self.load.valid), self.load.ready.eq(port.ready)]

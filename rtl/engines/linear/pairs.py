@@ -20,6 +20,7 @@ class PairQueue(wiring.Component):
     Members
     -------
     first, second : streams; where both are offered, the first is taken.
+    room : there is room for a beat of ``second``, which is taken unless one of ``first`` is offered too.
     o : stream of both, ``first`` in the low half.
     """
 
@@ -27,6 +28,7 @@ class PairQueue(wiring.Component):
         self.width, self.depth = width, depth
         super().__init__({
             "first": In(stream.Signature(width)), "second": In(stream.Signature(width)),
+            "room": Out(1),
             "o": Out(stream.Signature(2 * width)),
         })
 
@@ -39,6 +41,7 @@ class PairQueue(wiring.Component):
         put, got = ([Signal(bits + 1, name=f"{name}_{n}") for n in range(2)] for name in ("put", "got"))
         room = [(a ^ b) != self.depth for a, b in zip(put, got)]
         m.d.comb += [
+            self.room.eq(room[1]),
             self.first.ready.eq(room[0]), self.second.ready.eq(room[1] & ~self.first.valid),
             write.en.eq((self.first.valid & room[0]) | (self.second.valid & self.second.ready)),
             write.addr.eq(Cat(Mux(self.first.valid, put[0], put[1])[:bits], ~self.first.valid)),

@@ -51,6 +51,7 @@ class UpdateEngine(wiring.Component):
     -------
     engine : see :class:`EngineSignature`; done when new words and moments have left.
     gradient, parameter, moment : streams of beats. o, new_moment : streams of beats of new words and moments.
+    room : there is room for a beat of ``parameter``, which is taken unless one of ``gradient`` is offered too.
     saturated : how many words and moments were clipped.
     """
 
@@ -61,7 +62,7 @@ class UpdateEngine(wiring.Component):
         beats = stream.Signature(config.beat_bits)
         super().__init__({
             "engine": In(EngineSignature()), "gradient": In(beats), "parameter": In(beats), "moment": In(beats),
-            "o": Out(beats), "new_moment": Out(beats), "saturated": Out(4),
+            "o": Out(beats), "new_moment": Out(beats), "room": Out(1), "saturated": Out(4),
         })
         #: Words of AdamW a cycle; SGD takes twice as many.
         self.part = max(config.beat_words // 4, 1)
@@ -144,6 +145,7 @@ class UpdateEngine(wiring.Component):
         m.submodules.waiting = waiting = self._waiting = PairQueue(width=bits, depth=2 * self.depth)
         connect(m, flipped(self.gradient), waiting.first)
         connect(m, flipped(self.parameter), waiting.second)
+        m.d.comb += self.room.eq(waiting.room)
         # A beat begins with moments for its first half, and needs more for its second.
         position, first, moment, may, go = Signal(2), Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
