@@ -8,13 +8,13 @@
 #include "soc_board.h"
 #endif
 
-int find_device(gl_device *device, gl_config *config)
+int find_device(gl_device *device)
 {
     char table[GL_TABLE_BYTES], *at;
     int status;
 
     gl_init_mmio(device, (volatile void *)GL_REGISTERS);
-    status = gl_probe(device, config);
+    status = gl_probe(device, NULL);
     if (status != GL_OK) {
         put_text(status == GL_NOT_FOUND ? "gradloom: no accelerator\n" : "gradloom: another register map\n");
         return status;

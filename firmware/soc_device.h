@@ -7,7 +7,7 @@
 #include "gradloom.h"
 
 /* Looks for the accelerator and prints its parameters, or that there is none. GL_OK, or why there is none. */
-int find_device(gl_device *device, gl_config *config);
+int find_device(gl_device *device);
 
 /* Runs a program in the window to its end; GL_OK, or an error that was told. */
 int run_program(const gl_device *device, uint32_t offset, uint32_t commands);

@@ -291,11 +291,10 @@ int main(void)
     volatile struct job *job = (volatile struct job *)GL_MEMORY;
     const char *why;
     gl_device device;
-    gl_config config;
     int status;
 
     gl_board_start();
-    if (find_device(&device, &config) != GL_OK)
+    if (find_device(&device) != GL_OK)
         return 1;
     /* The reset button starts the processor alone: a program may still run. */
     if (gl_poll(&device) == GL_RUNNING || gl_poll_request(&device) == GL_RUNNING) {

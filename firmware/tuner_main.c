@@ -120,12 +120,11 @@ static int run(const gl_device *device, volatile const struct header *header, vo
 static void learn(volatile const struct header *header)
 {
     gl_device device;
-    gl_config config;
     uint64_t cycles = 0;
     uint32_t i;
     int status = GL_OK;
 
-    if (find_device(&device, &config) != GL_OK) {
+    if (find_device(&device) != GL_OK) {
         put_text("failed\n");
         return;
     }

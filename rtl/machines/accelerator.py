@@ -2,7 +2,7 @@
 from dataclasses import dataclass
 
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..config import Config, LinearConfig
@@ -13,17 +13,17 @@ from ..hierarchy import place
 from ..shell.bus.axi import AXILiteSignature
 from ..shell.engines import Engines
 from ..shell.shell import Shell
-from ..shell.signature import EngineSignature, Health, LoadBeat, StoreRequest
 from .collector import Collector, Source
 from .engines import IMAGES, LANGUAGE
 from .language import LanguageEngines
+from .ports import engine_ports
 from .router import Destination, Router
 
-__all__ = ["Accelerator", "ImageEngines", "component_of", "engines_of"]
+__all__ = ["Accelerator", "ImageEngines", "Machine", "machine_of"]
 
 
 class ImageEngines(wiring.Component):
-    """All engines of a machine, and the ways between them and memory.
+    """The array, head and encode engines, and the ways between them and memory.
 
     Members
     -------
@@ -33,13 +33,7 @@ class ImageEngines(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "array": In(EngineSignature()), "head": In(EngineSignature()), "encode": In(EngineSignature()),
-            "load": In(stream.Signature(LoadBeat(128))), "refuse": Out(1),
-            "request": In(stream.Signature(StoreRequest)), "refuse_store": Out(1),
-            "store": Out(stream.Signature(128)),
-            "health": Out(Health),
-        })
+        super().__init__(engine_ports(IMAGES, config.axi_bits))
 
     def elaborate(self, platform):
         m = Module()
@@ -122,7 +116,7 @@ class _Local(Elaboratable):
 
 
 @dataclass(frozen=True)
-class _Machine:
+class Machine:
     """What stands in the shell: engines by number, the component that holds them.
 
     ``loop``: destination and source of a memory that gives back 16-bit words, ``classes`` of each 16, for self-tests.
@@ -134,18 +128,13 @@ class _Machine:
 
 
 #: By the kind of configuration.
-_MACHINES = {Config: _Machine(IMAGES, ImageEngines, (Destination.HEAD, Source.HEAD)),
-             LinearConfig: _Machine(LANGUAGE, LanguageEngines, None)}
+_MACHINES = {Config: Machine(IMAGES, ImageEngines, (Destination.HEAD, Source.HEAD)),
+             LinearConfig: Machine(LANGUAGE, LanguageEngines, None)}
 
 
-def component_of(config):
-    """What holds the engines of the machine that ``config`` is asked of."""
-    return _MACHINES[type(config)].component(config)
-
-
-def engines_of(config):
-    """The engines of the machine that ``config`` is asked of."""
-    return _MACHINES[type(config)].engines
+def machine_of(config):
+    """The :class:`Machine` that ``config`` is asked of."""
+    return _MACHINES[type(config)]
 
 
 class Accelerator(wiring.Component):
@@ -153,7 +142,7 @@ class Accelerator(wiring.Component):
 
     Parameters
     ----------
-    config : :class:`Config` or :class:`~gradloom.rtl.engines.words.LinearConfig`
+    config : :class:`Config` or :class:`~gradloom.rtl.config.LinearConfig`
 
     Members
     -------
@@ -166,8 +155,8 @@ class Accelerator(wiring.Component):
 
     def __init__(self, config=Config()):
         self.config = config
-        self.engines = engines_of(config)
-        self._shell = Shell(self.engines, parameters=config.told, loop=_MACHINES[type(config)].loop, **config.shell)
+        self._machine = machine = machine_of(config)
+        self._shell = Shell(machine.engines, parameters=config.told, loop=machine.loop, **config.shell)
         super().__init__({
             "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
             "m_axi": Out(self._shell.m_axi.signature),
@@ -178,12 +167,12 @@ class Accelerator(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         shell = place(m, "shell", self._shell, platform)
-        engines = component_of(self.config)
+        engines = self._machine.component(self.config)
         m.submodules.engines = _Local(engines, shell.abort)
         connect(m, flipped(self.s_axi), shell.s_axi)
         connect(m, shell.m_axi, flipped(self.m_axi))
         m.d.comb += [self.irq.eq(shell.irq), self.trace.eq(shell.trace)]
-        for engine in self.engines.own:
+        for engine in self._machine.engines.own:
             connect(m, getattr(shell, engine.name), getattr(engines, engine.name))
         connect(m, shell.o_load, engines.load)
         connect(m, shell.o_request, engines.request)

@@ -2,8 +2,8 @@
 from enum import IntEnum
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import connect, flipped
 from amaranth.utils import bits_for, exact_log2
 
 from ..config import LinearConfig
@@ -19,9 +19,9 @@ from ..formats.linear import ACTIVATION, LEVEL, MASTER, WEIGHT, half_up_hdl
 from ..formats.rounding import saturate_hdl
 from ..formats.vector import TERM
 from ..hierarchy import place
-from ..shell.signature import EngineSignature, Health, LoadBeat, StoreRequest
 from ..stream.product import narrow_product
 from .engines import LANGUAGE
+from .ports import engine_ports
 
 __all__ = ["Destination", "OPERAND_ARG", "Source", "LanguageEngines"]
 
@@ -75,13 +75,7 @@ class LanguageEngines(wiring.Component):
 
     def __init__(self, config=LinearConfig()):
         self.config = config
-        super().__init__({
-            **{engine.name: In(EngineSignature()) for engine in LANGUAGE.own},
-            "load": In(stream.Signature(LoadBeat(config.beat_bits))), "refuse": Out(1),
-            "request": In(stream.Signature(StoreRequest)), "refuse_store": Out(1),
-            "store": Out(stream.Signature(config.beat_bits)),
-            "health": Out(Health),
-        })
+        super().__init__(engine_ports(LANGUAGE, config.beat_bits))
 
     def elaborate(self, platform):
         m = Module()

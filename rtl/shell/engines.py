@@ -98,6 +98,10 @@ STORE = Engine(2, EngineSpec(name="store", opcodes=_TransferOpcode, default=Stor
                              operand_bits=96), 2)
 
 
+#: Of every machine, by number.
+_SHELL = (CONTROL, LOAD, STORE)
+
+
 class Engines:
     """The engines of a machine: the shell's own, then ``specs`` in their order, which is that of priority.
 
@@ -110,21 +114,23 @@ class Engines:
         Without the shell's.
     queued : tuple of Engine
         All that have a queue: LOAD, STORE and ``own``. ``CONTROL`` has none.
+    by_urgency : tuple of Engine
+        The same, ``own`` first: a cycle counts for the first of them that executes a command.
     phases : tuple of str
         Names of the machine's phases; a phase counter each.
     """
 
     def __init__(self, *specs: EngineSpec) -> None:
-        names = [*(each.name for each in (CONTROL, LOAD, STORE)), *(each.name for each in specs)]
+        names = [*(each.name for each in _SHELL), *(each.name for each in specs)]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"engine {name}: a machine has one engine of a name; give the second another")
         if len(names) > _MOST:
-            raise ValueError(f"engines: {len(specs)} besides the shell's, must be at most {_MOST - 3}")
-        self.phases: tuple[str, ...] = ("wait", "load", "store")
+            raise ValueError(f"engines: {len(specs)} besides the shell's, must be at most {_MOST - len(_SHELL)}")
+        self.phases: tuple[str, ...] = tuple(phase for each in _SHELL for phase in each.spec.phases)
         own: list[Engine] = []
         for spec in specs:
-            own.append(Engine(3 + len(own), spec, len(self.phases)))
+            own.append(Engine(len(_SHELL) + len(own), spec, len(self.phases)))
             self.phases += spec.phases
         for name in self.phases:
             if self.phases.count(name) > 1:
@@ -133,22 +139,12 @@ class Engines:
             raise ValueError(f"engines: {len(self.phases)} phases with the shell's three, must be at most {COUNTED}")
         self.own = tuple(own)
         self.queued = (LOAD, STORE, *own)
+        self.by_urgency = (*own, LOAD, STORE)
 
     def __len__(self) -> int:
         """With the shell's."""
-        return 3 + len(self.own)
+        return len(_SHELL) + len(self.own)
 
     def __iter__(self) -> Iterator[Engine]:
         """All, by number."""
         return iter((CONTROL, *self.queued))
-
-    def __getitem__(self, name: str) -> Engine:
-        for engine in self:
-            if engine.name == name:
-                return engine
-        raise ValueError(f"engine {name!r}: the machine has {', '.join(each.name for each in self)}")
-
-    @property
-    def by_urgency(self) -> tuple[Engine, ...]:
-        """Engines in the order in which a cycle counts for one that executes a command: ``own`` first."""
-        return (*self.own, LOAD, STORE)

@@ -6,7 +6,6 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from .engines import Engines
 from .signature import TOKENS, EngineCommand, EngineSignature
 
 __all__ = ["Scheduler", "Entry"]
@@ -75,7 +74,7 @@ class Scheduler(wiring.Component):
         if depth not in (2, 4, 8, 16, 32):
             raise ValueError(f"queue depth is {depth!r}, must be a power of two from 2 to 32")
         self.depth = depth
-        self.engines: Engines = engines
+        self.engines = engines
         n = len(engines)
         super().__init__(
             {

@@ -2,7 +2,7 @@
 
 In the Verilog that a preset generates, Verilator counts how often each bit of a port or of a named register rises and
 falls (``--coverage-toggle``); a bit is covered that has done both. Instances of a module count together. What runs is
-in :mod:`.toggle_runs`. Bits that cannot change (:func:`constants`) are left out, and what is left over is listed.
+in :mod:`.runs`. Bits that cannot change (:func:`constants`) are left out, and what is left over is listed.
 """
 import json
 import re

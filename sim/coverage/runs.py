@@ -12,7 +12,7 @@ from gradloom.firmware.host import Accelerator, AcceleratorTimeout, ProgramError
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.config import PARAMETER, Config, LinearConfig
 from gradloom.rtl.emit.verilog import convert
-from gradloom.rtl.machines.accelerator import engines_of
+from gradloom.rtl.machines.accelerator import machine_of
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora
 from gradloom.rtl.models.network import Network
@@ -48,7 +48,7 @@ _BENCH = '`verilator_config\ncoverage_off -file "*axi_memory.sv"\ncoverage_off -
 
 
 def measured(preset: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
-    """Configuration, cycles, and what :func:`.toggle_counts.report` says after the runs of a preset."""
+    """Configuration, cycles, and what :func:`.counts.report` says after the runs of a preset."""
     return RUNS[preset](preset, changes, tell)
 
 
@@ -90,7 +90,7 @@ def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedD
     else:
         network = load_pretrained(PRESETS[name].workload.network)
         yield "fine-tunes", lambda device, rng: _images(device, config, network, rng)
-    yield "commands at random", lambda device, rng: _commands(device, rng, engines_of(config))
+    yield "commands at random", lambda device, rng: _commands(device, rng, machine_of(config).engines)
     yield "a bus that stalls and fails", lambda device, rng: _faults(device, rng, config.address_bits)
     yield "registers", _registers
 

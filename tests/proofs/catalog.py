@@ -14,7 +14,7 @@ from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.engines.vector.maxima import Maxima
 from gradloom.rtl.engines.vector.roots import RowSums
 from gradloom.rtl.engines.words import PRECISION
-from gradloom.rtl.machines.accelerator import engines_of
+from gradloom.rtl.machines.accelerator import machine_of
 from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
@@ -202,7 +202,7 @@ PROOFS += [
                     ("[fresh.eq(1), self.bus_abort.eq(1)]\n                with m.If(leaving)",
                      "fresh.eq(1)\n                with m.If(leaving)"),
                     ("refuse_window.eq(end > self.size)", "refuse_window.eq(end[:32] > self.size)"),
-                    engines=engines_of(_config), shell=_config.shell))
+                    engines=machine_of(_config).engines, shell=_config.shell))
       for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS), (_GENESYS2, _LANGUAGE))),
     *(Proof(name=f"valid-bits-{_slots}", rule="the cache loses and doubles nothing", preset=_preset, method="induction",
             depth=10, found_within=30,

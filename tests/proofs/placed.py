@@ -5,7 +5,7 @@ from amaranth.hdl import Fragment
 from amaranth.lib.wiring import Component
 
 from gradloom.rtl.hierarchy import key_of
-from gradloom.rtl.machines.accelerator import component_of
+from gradloom.rtl.machines.accelerator import machine_of
 from gradloom.rtl.presets import PRESETS
 
 __all__ = ["units_of"]
@@ -24,5 +24,5 @@ def units_of(preset):
         for inner, _name, _source in fragment.subfragments:
             walk(inner)
 
-    walk(Fragment.get(component_of(config), None))
+    walk(Fragment.get(machine_of(config).component(config), None))
     return {name: list(units.values()) for name, units in found.items()}

@@ -7,7 +7,7 @@ __all__ = ["ArrayOpcode", "PassOperands", "ConvolveOperands", "DenseOperands"]
 
 
 class ArrayOpcode(IntEnum):
-    """Opcodes of the engine ARRAY."""
+    """Opcodes."""
 
     FORWARD = 0     #: h of one tap, for a microbatch
     GRADIENT = 1    #: dA of one tap, and its update
@@ -46,4 +46,3 @@ DenseOperands = data.StructLayout({
     "weights": 16, "bias": 8, "_1": 8,
     "_2": 64,
 })
-

@@ -7,12 +7,13 @@ __all__ = ["EncodeOpcode", "EncodeOperands"]
 
 
 class EncodeOpcode(IntEnum):
-    """Opcodes of the engine ENCODE."""
+    """Opcodes."""
 
     ACTIVATIONS = 0     #: dense activations of a row, to codes and scales
     RAW = 1             #: dense activations of a row, four 32-bit words a beat
 
-#: ENCODE. ``elements`` dense activations of ``row`` from ``from`` on; ``scale``: first block of the tap;
+
+#: Operands of both. ``elements`` dense activations of ``row`` from ``from`` on; ``scale``: first block of the tap;
 #: ``wide``: codes of 8 bits.
 EncodeOperands = data.StructLayout({
     "elements": 16, "row": 8, "scale": 8,

@@ -20,7 +20,7 @@ class TapPacker(wiring.Component):
     Members
     -------
     base : stream of the index of each tap's first block, before the tap.
-    i : stream of :func:`~..quant.encoder.block_layout`.
+    i : stream of :func:`~...units.encoder.block_layout`.
     o : stream of beats; ``2 * blocks + ceil(blocks / 7)`` a tap, ``4 * blocks`` of 8-bit codes.
     """
 

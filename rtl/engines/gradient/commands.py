@@ -5,6 +5,7 @@ from amaranth.lib import data
 
 __all__ = ["GradientOpcode", "GradientOperands"]
 
+
 class GradientOpcode(IntEnum):
     """Opcodes."""
 

@@ -11,6 +11,7 @@ class HeadOpcode(IntEnum):
 
     STEP = 0
 
+
 #: Operands of STEP. ``k``: virtual taps times rank. ``first``: loss sums start at 0. ``last``: emit them.
 #: ``half``: which logits and labels. ``scale``: learning rate over batch, times ``2**(24 - 4 * q)``.
 HeadOperands = data.StructLayout({

@@ -5,6 +5,7 @@ from amaranth.lib import data
 
 __all__ = ["LinearOpcode", "LinearOperands"]
 
+
 class LinearOpcode(IntEnum):
     """Opcodes."""
 

@@ -55,7 +55,7 @@ def refuse(found: Sequence[Misfit]) -> None:
 
 def planned(request: Request, board: Target, config: LinearConfig | None, *, method: str = "qlora",
             port_bits: int | None = None) -> dict[str, Any]:
-    """Figures of :func:`~.language.plan` or :func:`~.instant_plan.instant_plan`, and whether they fit.
+    """Figures of :func:`~.budget.plan` or :func:`~.instant_budget.instant_plan`, and whether they fit.
 
     ``config``: of the machine; None where no preset has one, and memory alone is checked.
 
@@ -70,10 +70,8 @@ def planned(request: Request, board: Target, config: LinearConfig | None, *, met
         figures = instant_plan(request, board, figures, port_bits or board.port_bits)
     found = [] if config is None else machine_misfits(
         config, request.model, seq=request.seq, rank=request.rank, targets=request.targets, method=method)
-    found += memory_misfits(request, board, config, method=method)
-    near = None
-    if found and found[-1].field == "memory":
-        near = _nearest(request, board, config, method)
+    short, near = _memory(request, board, config, method)
+    found += short
     return figures | {"fits": not found, "misfits": [vars(each) for each in found], "nearest": near}
 
 
@@ -128,11 +126,18 @@ def _linears(config: LinearConfig, model: LanguageModel, seq: int, rank: int,
 def memory_misfits(request: Request, board: Target, config: LinearConfig | None, *,
                    method: str = "qlora") -> list[Misfit]:
     """The bound of the board's memory, if it fails, and what to change."""
+    return _memory(request, board, config, method)[0]
+
+
+def _memory(request: Request, board: Target, config: LinearConfig | None,
+            method: str) -> tuple[list[Misfit], dict[str, Any] | None]:
+    """The same, and the nearest request that fits, if there is one and it is wanted."""
     total = _total(request, method)
     if total <= board.memory_bytes:
-        return []
+        return [], None
     near = _nearest(request, board, config, method)
-    return [Misfit("memory", total, f"{board.name} has {board.memory_bytes} bytes", near["change"] if near else {})]
+    bound = f"{board.name} has {board.memory_bytes} bytes"
+    return [Misfit("memory", total, bound, near["change"] if near else {})], near
 
 
 def _total(request: Request, method: str) -> int:

@@ -29,8 +29,7 @@ class Piece:
     ``instructions`` stay in this order without a LOAD or STORE of others between them. ``stores`` come later, but
     before the next piece of any side work; what they need is loaded by then. With every STORE of a product behind the
     loads that it needs, no program of such pieces blocks, since what a piece loads has room on chip. Pieces of one
-    command stay in order, and between those of a vector's command comes no other command of its queue, which updates
-    share.
+    command stay in order, and between those of a vector's command comes no update.
 
     ``read``, ``written``: beats over the bus.
     """
@@ -133,7 +132,7 @@ def gradient(config: LinearConfig, *, source: int, result: int, tiles: int, toke
         pieces.append(Piece(instructions=(load(source + start * beat, end - start, Destination.GRADIENT),),
                             stores=stores))
     command = Instruction(GRADIENT, 0, {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": slot,
-                                           "shift": shift})
+                                        "shift": shift})
     return _begun(_ended(pieces, post), command, wait)
 
 

@@ -12,7 +12,7 @@ from ...stream.queue import ShortQueue
 from ..registers.errors import Error
 from ..signature import EngineSignature, LoadBeat, LoadOperands
 from .axi import AXI4ReadSignature, Burst, check_data_bits
-from .window import WindowCheck, absolute, advance, burst_beats
+from .window import WindowCheck, absolute, advance, measure
 
 __all__ = ["ReadDMA", "FetchRequest", "FetchBeat"]
 
@@ -137,7 +137,7 @@ class ReadDMA(wiring.Component):
         beats = Signal(24)
         known = Signal()
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
-        length, final, room = self._measure(m, offset, beats)
+        length, final, room = measure(m, offset, beats, data_bits=self.data_bits)
 
         free = Signal()  # the address register can take another burst
         issue = Signal()  # ... and a burst of LOAD's goes there
@@ -192,17 +192,6 @@ class ReadDMA(wiring.Component):
 
         return SimpleNamespace(
             fsm=fsm, offset=offset, length=length, final=final, free=free, issue=issue, refused=refused)
-
-    def _measure(self, m, offset, beats):
-        """What :func:`burst_beats` says of the next burst, a cycle behind ``offset`` and ``beats``."""
-        length = Signal(5)
-        final = Signal()
-        room = Signal(5)
-        for register, value in zip(
-            (length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)
-        ):
-            m.d.sync += register.eq(value)
-        return length, final, room
 
     def _verdict(self, m, check, known):
         """The code of the error, if the command in the registers is refused."""

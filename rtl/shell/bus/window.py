@@ -7,7 +7,7 @@ from amaranth.utils import exact_log2
 
 from .axi import BOUNDARY, BURST_BEATS, check_data_bits
 
-__all__ = ["WindowCheck", "burst_beats", "advance", "absolute"]
+__all__ = ["WindowCheck", "absolute", "advance", "burst_beats", "measure"]
 
 
 class WindowCheck(wiring.Component):
@@ -81,6 +81,16 @@ def absolute(base, offset):
     """``base + offset`` for a base that is a multiple of 4096."""
     low = exact_log2(BOUNDARY)
     return Cat(offset[:low], (base[low:] + offset[low:])[: len(base) - low])
+
+
+def measure(m, offset, beats, *, data_bits):
+    """What :func:`burst_beats` says, in registers: a cycle behind ``offset`` and ``beats``."""
+    length = Signal(5)
+    final = Signal()
+    room = Signal(5)
+    for register, value in zip((length, final, room), burst_beats(offset, beats, data_bits=data_bits)):
+        m.d.sync += register.eq(value)
+    return length, final, room
 
 
 def advance(offset, *, data_bits):

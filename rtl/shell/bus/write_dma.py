@@ -11,7 +11,7 @@ from amaranth.utils import exact_log2
 from ..registers.errors import Error
 from ..signature import EngineSignature, StoreOperands, StoreRequest
 from .axi import BURST_BEATS, AXI4WriteSignature, Burst, check_data_bits
-from .window import WindowCheck, absolute, advance, burst_beats
+from .window import WindowCheck, absolute, advance, measure
 
 __all__ = ["WriteDMA"]
 
@@ -118,19 +118,13 @@ class WriteDMA(wiring.Component):
         return m
 
     def _command(self, m, check):
-        """Holds a command in registers and, a cycle later, what :func:`burst_beats` says of its next burst."""
+        """Holds a command in registers and, a cycle later, the measure of its next burst."""
         args = data.View(StoreOperands, self.port.command.payload.args)
         offset = Signal(32)
         beats = Signal(24)
         known = Signal()
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
-        length = Signal(5)
-        final = Signal()
-        room = Signal(5)
-        for register, value in zip(
-            (length, final, room), burst_beats(offset, beats, data_bits=self.data_bits)
-        ):
-            m.d.sync += register.eq(value)
+        length, final, room = measure(m, offset, beats, data_bits=self.data_bits)
         return SimpleNamespace(
             args=args, offset=offset, beats=beats, known=known, length=length, final=final, room=room)
 
