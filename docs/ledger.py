@@ -1,4 +1,4 @@
-"""The ledger ``docs/evidence.md``: every figure of README and docs, and the command that shows it.
+"""The ledger ``docs/evidence/ledger.md``: every figure of README and docs, and the command that shows it.
 
 ``python docs/ledger.py`` writes the page from the pages themselves and ``docs/claims.toml``; ``--run`` first runs the
 commands whose output is kept in ``docs/results.json``, seconds each. What stands where:
@@ -15,6 +15,7 @@ that covers nothing: ``tests/docs/test_ledger.py``.
 import argparse
 import dataclasses
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -27,7 +28,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-CLAIMS, RESULTS, PAGE = HERE / "claims.toml", HERE / "results.json", HERE / "evidence.md"
+CLAIMS, RESULTS, PAGE = HERE / "claims.toml", HERE / "results.json", HERE / "evidence" / "ledger.md"
 
 #: What a figure may rest on, weakest first.
 KINDS = {
@@ -97,8 +98,8 @@ class Entry:
 
 
 def pages() -> list[Path]:
-    """README and the pages of ``docs``, but for the ledger itself."""
-    return [ROOT / "README.md", *sorted(path for path in HERE.glob("*.md") if path != PAGE)]
+    """README and the pages of ``docs`` and its folders, but for the ledger itself."""
+    return [ROOT / "README.md", *sorted(path for path in HERE.rglob("*.md") if path != PAGE)]
 
 
 def passages(path: Path) -> Iterator[Passage]:
@@ -240,7 +241,7 @@ class Ledger:
         return best[1], best[2]
 
     def page(self) -> str:
-        """The text of ``evidence.md``."""
+        """The text of ``evidence/ledger.md``."""
         counts = {kind: sum(entry.kind == kind for entry in self.entries) for kind in KINDS}
         lines = [
             "<!-- Made by docs/ledger.py from the pages and docs/claims.toml; do not edit. -->", "",
@@ -256,8 +257,9 @@ class Ledger:
                   "`make evidence` does; a page that says something else fails the tests. Where it is empty, the "
                   "figure is the page's, and the command is there for you to run.", ""]
         for page in dict.fromkeys(entry.passage.page for entry in self.entries):
-            target = f"../{page}" if "/" not in page else page.split("/")[1]
-            lines += [f"## [{page}]({target})", "| claim | kind | command | last run |", "| --- | --- | --- | --- |"]
+            # README is no page of the site: a link there would lead out of it.
+            name = f"[{page}]({os.path.relpath(ROOT / page, PAGE.parent)})" if page.startswith("docs/") else page
+            lines += [f"## {name}", "| claim | kind | command | last run |", "| --- | --- | --- | --- |"]
             for entry in self.entries:
                 if entry.passage.page == page:
                     commands = "; ".join(f"`{part}`" for part in entry.command.split("; "))

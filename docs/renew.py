@@ -30,6 +30,6 @@ def _between(text: str, name: str, content: str) -> str:
 
 
 if __name__ == "__main__":
-    (HERE / "registers.md").write_text(registers(), encoding="utf-8", newline="\n")
-    page = HERE / "program.md"
+    (HERE / "reference" / "registers.md").write_text(registers(), encoding="utf-8", newline="\n")
+    page = HERE / "reference" / "program.md"
     page.write_text(program(page.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")

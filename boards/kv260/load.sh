@@ -46,5 +46,5 @@ modprobe uio_pdrv_genirq of_id=generic-uio
 # PYNQ allocates its own buffers; all others want u-dma-buf.
 [ -d "$root/sys/class/u-dma-buf/udmabuf-gradloom" ] || modprobe u-dma-buf 2>/dev/null
 [ -d "$root/sys/class/u-dma-buf/udmabuf-gradloom" ] ||
-    echo "gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf (docs/kv260.md)"
+    echo "gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf (docs/guides/kv260.md)"
 echo "gradloom: $name is loaded"

@@ -1,6 +1,6 @@
 """The order of a frozen linear's bytes in memory: one stream of square tiles, scales beside their codes.
 
-``docs/weight-stream.md`` is the description; this is the only code that knows it.
+``docs/reference/weight-stream.md`` is the description; this is the only code that knows it.
 """
 
 from dataclasses import dataclass

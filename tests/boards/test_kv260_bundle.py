@@ -270,7 +270,8 @@ def test_a_design_that_does_not_go_is_told(load):
 def test_a_missing_buffer_is_told_but_pynq_needs_none(load):
     code, lines, errors = load(("device", "uio"))
     assert (code, errors) == (0, [])
-    assert lines[1] == "gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf (docs/kv260.md)"
+    assert lines[1] == ("gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf "
+                        "(docs/guides/kv260.md)")
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "", "x;y"])

@@ -158,5 +158,5 @@ def test_every_number_has_a_unit(run, here, digits, arguments):  # noqa: F811
 
 
 def test_the_page_has_all_units():
-    page = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "results.md").read_text(encoding="utf-8")
     assert units_table() in page

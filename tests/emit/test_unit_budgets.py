@@ -104,7 +104,7 @@ def test_a_message_names_unit_value_and_bound():
 
 def test_the_page_says_what_the_table_says():
     """What was found there is within the budget, and a preset's bound is that of its deepest unit."""
-    page = (ROOT / "docs" / "timing.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evidence" / "timing.md").read_text(encoding="utf-8")
     tables = {}
     for title, text in re.findall(r"^## ([\w-]+)(?:,.*)?\n((?:\|.*\n)+)", page, re.MULTILINE):
         rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \|$", text, re.MULTILINE)

@@ -57,7 +57,7 @@ def test_whatever_goes_in_comes_out(outputs, blocks, bits, tile, seed):
 
 
 def test_the_stream_lies_as_its_page_says():
-    """Each field is looked up where docs/weight-stream.md puts it."""
+    """Each field is looked up where docs/reference/weight-stream.md puts it."""
     shape = StreamShape(outputs=130, inputs=192)
     codes, scales, absmax2, offset = made(shape)
     stream = pack_stream(shape, codes, scales, absmax2, offset)

@@ -1,9 +1,9 @@
 """Checks that a program comes to its end, whatever time memory takes.
 
 Nothing here knows a cycle. A program is run untimed: each command starts as soon as its tokens are there and ends as
-soon as its beats are. That one run decides for all timings, as ``docs/program.md`` argues: each token is waited for by
-one queue, so nothing that can happen is ever taken away by something else that happens first. Where two queues could
-take the same token the program is refused.
+soon as its beats are. That one run decides for all timings, as ``docs/reference/program.md`` argues: each token is
+waited for by one queue, so nothing that can happen is ever taken away by something else that happens first. Where two
+queues could take the same token the program is refused.
 """
 from bisect import bisect_left
 from collections import deque
