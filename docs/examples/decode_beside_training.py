@@ -16,7 +16,7 @@ from qlora_step import PRESET, prepared
 from gradloom.rtl.plan.language.sections import is_pause
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.presets import PRESETS
-from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.decode import Decoding, beside
 from gradloom.sim.workloads.step import StepMachine, largest, place_frozen
 
@@ -25,12 +25,12 @@ CONFIG = PRESETS[PRESET].config
 MEMORY = 1 << 25
 
 
-def forecast(training, frac, every, latency):
+def sectioned(training, frac, every, latency):
     """The step with sections of ``every`` cycles: its cycles, sections, and the longest of them."""
     layout = Layout()
     place_frozen(training, layout)
     program = lower(training.operations, frac, layout, CONFIG, yield_every=every)
-    told = forecast_linear(program.instructions, config=CONFIG, read_latency=latency)
+    told = forecast(program.instructions, config=CONFIG, read_latency=latency)
     ends = [times[1] for step, times in zip(program.instructions, told.commands) if is_pause(step)]
     return {"bound": every, "cycles": told.total, "sections": len(ends) + 1,
             "longest": int(np.diff([0, *ends, told.total]).max())}
@@ -70,11 +70,11 @@ def main() -> None:
     asked = parser.parse_args()
     training = prepared(asked.tokens, 1, False)
     frac = training.fracs(largest(training.exact()), headroom=1)
-    alone = forecast(training, frac, None, asked.latency)
+    alone = sectioned(training, frac, None, asked.latency)
     reference = training.integers(frac)
     token, _ = decoding(training, frac, reference, asked.tokens - 1)
     layout = Layout()
-    request = forecast_linear(lower(token.decode.operations, token.fracs, layout, CONFIG).instructions, config=CONFIG,
+    request = forecast(lower(token.decode.operations, token.fracs, layout, CONFIG).instructions, config=CONFIG,
                               read_latency=asked.latency)
     machine = None
     if asked.rtl:
@@ -82,7 +82,7 @@ def main() -> None:
         machine.device.set("read_latency", asked.latency)
     rows = []
     for every in asked.bounds:
-        row = forecast(training, frac, every, asked.latency)
+        row = sectioned(training, frac, every, asked.latency)
         row["cost"] = row["cycles"] / alone["cycles"] - 1
         if machine is not None:
             random = np.random.default_rng(every)

@@ -1,7 +1,7 @@
 """All linears of one decoder block in simulated RTL, back to back: ``python docs/examples/qlora_block.py [--json]``.
 
 The machine of the preset edge-qlora-genesys2 and the seven linears of a SmolLM2-135M block, with random weights and
-operands (no cycle depends on a value). ``forecast``: cycles that ``sim/time/language.py`` expects. ``array``: share of
+operands (no cycle depends on a value). ``forecast``: cycles that ``sim/time/forecast.py`` expects. ``array``: share of
 all cycles, from bell to interrupt, in which a product of the base enters the array. ``bus``: beats read over all
 cycles. Every word is compared with the reference.
 """
@@ -11,7 +11,7 @@ import json
 import numpy as np
 
 from gradloom.rtl.config import LinearConfig
-from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
 
 #: Outputs and inputs of q, k, v, o, gate, up, down.
@@ -46,7 +46,7 @@ def main() -> None:
         for layer, e, words in zip(layers, exponents, found.words, strict=True):
             plain = layer if rank else Layer(**vars(layer) | {"a": 0 * layer.a, "b": 0 * layer.b})
             equal &= np.array_equal(words, reference_step(plain, e, 0.1).tensors[name])
-        told = forecast_linear(found.instructions, config=machine.config, read_latency=asked.latency)
+        told = forecast(found.instructions, config=machine.config, read_latency=asked.latency)
         results.append({"tokens": tokens, "rank": rank, "direction": "backward" if backward else "forward",
                         "cycles": found.cycles, "forecast": told.total, "array": told.array_cycles / found.cycles,
                         "bus": found.read_beats / found.cycles, "equal": equal})

@@ -22,7 +22,7 @@ from gradloom.rtl.plan.language.operations import Product
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.transformer import IDENTITY
 from gradloom.rtl.presets import PRESETS
-from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.language import Quantized
 from gradloom.sim.workloads.step import Frozen, StepMachine, Training, largest, memory_needed, place_frozen
 
@@ -76,7 +76,7 @@ def measured(asked: argparse.Namespace, tell: Callable[[str], object]) -> dict[s
     layout = Layout()
     place_frozen(training, layout)
     tell("forecast")
-    told = forecast_linear(lower(training.operations, frac, layout, config).instructions, config=config,
+    told = forecast(lower(training.operations, frac, layout, config).instructions, config=config,
                            read_latency=asked.latency)
     wanted = wanted_cycles(training, config.subtiles, config.columns)
     said = {"tokens": asked.tokens, "layers": asked.layers, "head": asked.head, "forecast": told.total,

@@ -21,7 +21,7 @@ from gradloom.rtl.plan.language.traffic import base_bytes
 from gradloom.rtl.presets import PRESETS
 from gradloom.sim.reference.descent import AdamW as FloatAdamW
 from gradloom.sim.reference.llama import Llama
-from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.instant import InstantTrainer, instant_machine
 from gradloom.sim.workloads.language import Quantized, fine_tune
 from gradloom.sim.workloads.step import Frozen, StepMachine, Training, memory_needed, place_frozen
@@ -31,11 +31,11 @@ GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 CONFIG = PRESETS["instantft-llm-genesys2"].config
 
 
-def forecast(training: Training, frac: Mapping[str, int], latency: int) -> int:
+def cycles_of(training: Training, frac: Mapping[str, int], latency: int) -> int:
     """Cycles of a program."""
     layout = Layout()
     place_frozen(training, layout)
-    return forecast_linear(lower(training.operations, frac, layout, CONFIG).instructions, config=CONFIG,
+    return forecast(lower(training.operations, frac, layout, CONFIG).instructions, config=CONFIG,
                            read_latency=latency).total
 
 
@@ -51,7 +51,7 @@ def qlora(frozen: Frozen, tokens: list[int], asked: argparse.Namespace) -> dict[
         trainer.machine = StepMachine(CONFIG, memory_bytes=memory_needed(training, frac, CONFIG), tell=tell)
         trainer.machine.device.set("read_latency", asked.latency)
     else:
-        said["cycles"] = [forecast(training, frac, asked.latency)] * asked.steps
+        said["cycles"] = [cycles_of(training, frac, asked.latency)] * asked.steps
     if asked.engine == "float":
         said["loss"] = in_float(frozen, tokens, trainer, asked)
         said["base_bytes"] = [base_bytes(training.operations)] * asked.steps
@@ -77,8 +77,8 @@ def instant(frozen: Frozen, tokens: list[int], asked: argparse.Namespace) -> dic
         exact = fill.exact().values
         learn = planned.learning(tokens, {each.name: (exact[each.name] * 2.0**frac[each.name], frac[each.name])
                                           for each in fill.instant.cached})
-        cycles = forecast(learn, foretold(learn, planned.learnt), asked.latency)
-        said["cycles"] = [cycles + forecast(fill, frac, asked.latency)] + [cycles] * (asked.steps - 1)
+        cycles = cycles_of(learn, foretold(learn, planned.learnt), asked.latency)
+        said["cycles"] = [cycles + cycles_of(fill, frac, asked.latency)] + [cycles] * (asked.steps - 1)
     return steps(trainer, tokens, asked, said)
 
 

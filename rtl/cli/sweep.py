@@ -305,7 +305,7 @@ def _of_language(preset: Preset, config: LinearConfig, point: Mapping[str, Any])
     QLoRA: of the linears of a block, forward and back. InstantFT: of a step on a text that is in the cache.
     """
     from gradloom import boards
-    from gradloom.sim.time.language import forecast_products
+    from gradloom.sim.time.forecast import forecast_products
     from gradloom.sim.workloads.instant_forecast import later_step_cycles
 
     from ..models.checkpoint import find_model

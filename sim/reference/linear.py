@@ -1,4 +1,4 @@
-"""What the linear engines compute, word for word, on arrays."""
+"""What the linear engine computes, word for word, on arrays."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +22,7 @@ from gradloom.rtl.formats.rounding import saturate
 
 from .exact import matmul
 
-__all__ = ["Product", "bias_of", "decoded", "dense_words", "table_words", "scales", "weights", "lanes", "product",
-           "gradient", "update"]
+__all__ = ["Product", "bias_of", "decoded", "dense_words", "table_words", "scales", "weights", "lanes", "product"]
 
 Words = NDArray[np.int64]
 
@@ -100,15 +99,3 @@ def product(x: Words, w: Words, a: Words, b: Words, *, hidden_shift: int, dot_sh
     total = matmul(x, w.T) + (matmul(h, b.T) << DOT_GUARD >> dot_shift)
     y, lost = saturate(half_up(total, shift), ACTIVATION.lo, ACTIVATION.hi)
     return Product(y=y, h=h, saturated=clipped + lost)
-
-
-def gradient(x: Words, h: Words, *, shift: int) -> tuple[Words, int]:
-    """``(h' x, saturated)``, ``[rank, inputs]``; h is rounded to the narrow operand first."""
-    narrow, clipped = saturate(half_up(h, ACTIVATION.width - WEIGHT.width), WEIGHT.lo, WEIGHT.hi)
-    g, lost = saturate(half_up(matmul(narrow.T, x), shift), ACTIVATION.lo, ACTIVATION.hi)
-    return g, clipped + lost
-
-
-def update(p: Words, g: Words, *, rate: int, shift: int) -> tuple[Words, int]:
-    """``(p - rate g 2**-shift, saturated)``."""
-    return saturate(p - half_up(g * rate, shift), MASTER.lo, MASTER.hi)

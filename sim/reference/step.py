@@ -40,8 +40,9 @@ from gradloom.rtl.plan.language.operations import (
 )
 
 from . import linear, llama, vector, vector_softmax
-from .adamw import adamw
+from .gradient import gradient
 from .stored import packed_words, unpacked_words
+from .update import adamw, update
 
 __all__ = ["Execution", "FloatStep", "IntegerStep"]
 
@@ -222,7 +223,7 @@ class IntegerStep(Execution):
     def _gradient(self, operation: Gradient) -> None:
         name, shifts = operation.adapter.name, operation.shifts(self.frac)
         for which, x, h in (("ga", operation.x, "dh"), ("gb", operation.dy, "h")):
-            made, lost = linear.gradient(self[x], self.values[f"{name}.{h}"], shift=shifts[which])
+            made, lost = gradient(self[x], self.values[f"{name}.{h}"], shift=shifts[which])
             self.values[f"{name}.{which}"] = made
             self.saturated += lost
 
@@ -236,7 +237,7 @@ class IntegerStep(Execution):
                 words, m, v, lost = adamw(words, g, first, second, **operands)
                 self.values[f"{name}.m{which}"] = np.stack([m, v])
             else:
-                words, lost = linear.update(words, g, **operands)
+                words, lost = update(words, g, **operands)
             self.values[f"{name}.{which}"] = words
             self.saturated += lost
 
@@ -247,7 +248,7 @@ class IntegerStep(Execution):
             words, m, v, lost = adamw(words, g, first, second, **operands)
             self.values[operation.moments] = np.stack([m, v])
         else:
-            words, lost = linear.update(words, g, **operands)
+            words, lost = update(words, g, **operands)
         self[operation.words] = words
         self.saturated += lost
 

@@ -11,10 +11,10 @@ from gradloom.rtl.formats.rounding import round_shift, saturate
 from gradloom.rtl.plan.images.lowering import BLOCK, Lowered
 from gradloom.rtl.plan.images.program import Settings, Step, kept_samples, plan_steps
 
+from .array import conv_layer, dense_layer
+from .encode import decode_fixed, decode_int8, encode_fixed, encode_int8
 from .head import head_step
-from .nn import conv_layer, dense_layer
 from .optimizer import optimize
-from .quant import decode_fixed, decode_int8, encode_fixed, encode_int8
 
 __all__ = ["Cache", "Health", "FineTune", "forward_base", "fill_cache", "records", "fine_tune", "logits"]
 

@@ -1,9 +1,9 @@
-"""What the engines of the machine for quantised linear layers know of it in time, and how they wake."""
+"""What engines know of their machine in time, and how they wake."""
 from collections.abc import Sequence
+from typing import Any
 
-from gradloom.rtl.config import LinearConfig
-from gradloom.rtl.machines.engines import LANGUAGE
 from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.rtl.shell.engines import Engines
 
 from .shell import OneAtATime, ShellMachine
 
@@ -11,13 +11,24 @@ __all__ = ["TimedMachine", "Waking"]
 
 
 class TimedMachine(ShellMachine):
-    """The machine, without its engines."""
+    """The shell, and what its engines have in common.
 
-    def __init__(self, commands: Sequence[Instruction], config: LinearConfig, program_offset: int, read_latency: int,
-                 write_latency: int) -> None:
-        super().__init__(commands, LANGUAGE, config.shell, program_offset, read_latency, write_latency)
+    Attributes
+    ----------
+    models : dict
+        Models of the engines by name; each has ``queues`` by STORE's source and ``sinks`` by LOAD's destination.
+    held : int
+        Beats of encoders that found the queue to STORE full.
+    array_cycles : int
+        In so many an array worked on products of the base.
+    """
+
+    def __init__(self, commands: Sequence[Instruction], table: Engines, config: Any, program_offset: int,
+                 read_latency: int, write_latency: int) -> None:
+        super().__init__(commands, table, config.shell, program_offset, read_latency, write_latency)
         self.config = config
-        self.write_beats = 0
+        self.models: dict[str, Any] = {}
+        self.held = self.array_cycles = 0
 
 
 class Waking(OneAtATime):

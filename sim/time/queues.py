@@ -1,13 +1,26 @@
-"""Queues of the machine for quantised linear layers in time: results before STORE, operands behind LOAD."""
+"""Queues in time: results before STORE, operands behind LOAD."""
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from gradloom.rtl.machines.collector import Collector
 from gradloom.rtl.shell.engines import Engine
 
 from .base import TimedMachine
 from .shell import FIFO, Queue
 
-__all__ = ["Operands", "Output", "Taken"]
+__all__ = ["FifoQueue", "Operands", "Output", "Taken"]
+
+
+class FifoQueue(Queue):
+    """Beats that wait in a FIFO of the collector."""
+
+    machine: TimedMachine
+
+    def take(self, cycle: int) -> None:
+        times = self.times
+        if len(times) > Collector.depth and times[Collector.depth] - FIFO < cycle:
+            self.machine.held += 1
+        times.popleft()
 
 
 class Output(Queue):
@@ -64,7 +77,6 @@ class Output(Queue):
     def take(self, cycle: int) -> None:
         self.times.popleft()
         self.taken += 1
-        self.machine.write_beats += 1
         self.reads.append(cycle)
         if self.ends and self.ends[0][0] == self.taken:
             self.end(self.ends.popleft()[1], cycle)

@@ -253,6 +253,7 @@ class Store(OneAtATime):
         self.free_at = 0
         self.queue: Queue | None = None
         self.waking = -1
+        self.write_beats = 0
         self.moves: deque[int] = deque(maxlen=2 * BURST)     # when each of the last beats left the buffer
         self.answers: deque[int] = deque(maxlen=machine.outstanding)
         self.ends: deque[int] = deque(maxlen=4)
@@ -312,6 +313,7 @@ class Store(OneAtATime):
         if not self.left:
             self.queue = None
         queue.take(cycle)
+        self.write_beats += 1
         if self.left and self.address % BURST:
             return
         issue = max(cycle + 1, self.issue + 2)

@@ -19,6 +19,10 @@ class Timing:
     ``total``: cycles from bell to interrupt. ``phases``: the same by name, as the phase counters count.
     ``commands``: ``(started, done)`` of each instruction, cycles since the bell; None if it is dropped. ``engines``: of
     the machine.
+
+    ``read_beats``, ``write_beats``: over the bus, with those of the program. ``held``: beats of encoders that find the
+    queue to STORE full; what waits behind them waits longer than forecast, and where it is 0 all of it is exact.
+    ``array_cycles``: in so many a linear engine's array works on products of the base.
     """
 
     total: int
@@ -27,11 +31,20 @@ class Timing:
     clock_mhz: int
     engines: Engines = field(repr=False)
     instructions: Sequence[Instruction] = field(repr=False)
+    read_beats: int
+    write_beats: int
+    held: int
+    array_cycles: int
 
     @property
     def seconds(self) -> float:
         """Time at the design's clock."""
         return self.total / (self.clock_mhz * 1e6)
+
+    @property
+    def array_busy(self) -> float:
+        """Share of all cycles in which the linear engine's array works."""
+        return self.array_cycles / self.total
 
 
 def observed(forecast: Timing, trace: np.ndarray) -> list[Times | None]:

@@ -401,7 +401,7 @@ def _mesh_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arra
 
 
 def _mesh_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    from ..reference.array import weight_stationary
+    from ..reference.systolic import weight_stationary
 
     return {"y": np.stack(list(weight_stationary(arrays["x"], arrays["w"])))}
 
@@ -431,7 +431,7 @@ def _encode_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Ar
 
 
 def _encode_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    from ..reference.quant import encode_fixed
+    from ..reference.encode import encode_fixed
 
     codes, scales = encode_fixed(arrays["x"], block=parameters["block"])
     return {"codes": codes, "scales": scales}
@@ -457,7 +457,7 @@ def _decode_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Ar
 def _decode_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
     from gradloom.rtl.formats.codebook import NF4
 
-    from ..reference.quant import decode_codes
+    from ..reference.encode import decode_codes
 
     return {"x": decode_codes(arrays["codes"], arrays["scales"][:, None], NF4.level_table(7))}
 

@@ -22,7 +22,7 @@ from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.rtl.workloads import DIGITS, LENET5, ImageWorkload
 
-from ..time.images import forecast
+from ..time.forecast import forecast
 
 __all__ = ["SAMPLES", "expectation"]
 

@@ -26,7 +26,7 @@ from ..reference.system import Cache, FineTune, fill_cache, fine_tune, logits, r
 from ..run.counted import MismatchError, counted, differing
 from ..run.designs import of_design, verilog_of
 from ..run.device import MEMORY_BYTES, SimulatedDevice, build_device
-from ..time.images import forecast
+from ..time.forecast import forecast
 from .divergence import verdict
 from .metrics import units
 

@@ -9,7 +9,7 @@ from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import EDGE
 from gradloom.rtl.plan.language.step import Layout, lower
 
-from ..time.language import forecast_linear
+from ..time.forecast import forecast
 from .instant import InstantTrainer
 from .step import Frozen, place_frozen
 from .trainer import foretold
@@ -42,4 +42,4 @@ def later_step_cycles(config: LinearConfig, model: LanguageModel, *, rank: int, 
     layout = Layout()
     place_frozen(step, layout)
     program = lower(step.operations, foretold(step, {}), layout, config)
-    return forecast_linear(program, config=config).total
+    return forecast(program, config=config).total

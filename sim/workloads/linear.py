@@ -21,7 +21,8 @@ from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 
 from ..reference import linear as reference
-from ..reference.adamw import adamw
+from ..reference.gradient import gradient
+from ..reference.update import adamw, update
 from ..run.counted import check_language
 from ..run.designs import design
 from ..run.device import SimulatedDevice, build_device
@@ -134,8 +135,8 @@ def reference_step(layer: Layer, e: Exponents, rule: float | AdamW, *, number: i
     a, b = reference.lanes(start["a"]), reference.lanes(start["b"])
     forward = reference.product(start["x"], w, a, b, **e.product(backward=False))
     backward = reference.product(start["dy"], w.T, b.T, a.T, **e.product(backward=True))
-    ga, lost_a = reference.gradient(start["x"], backward.h, shift=e.gradient("ga"))
-    gb, lost_b = reference.gradient(start["dy"], forward.h, shift=e.gradient("gb"))
+    ga, lost_a = gradient(start["x"], backward.h, shift=e.gradient("ga"))
+    gb, lost_b = gradient(start["dy"], forward.h, shift=e.gradient("gb"))
     made = {}
     new, cut = {}, 0
     for name, g, g_frac, frac in (("a", ga, e.ga, e.a), ("b", gb, e.gb, e.b)):
@@ -146,7 +147,7 @@ def reference_step(layer: Layer, e: Exponents, rule: float | AdamW, *, number: i
             made[f"m{name}"] = np.stack([m, v])
         else:
             word, shift = learning_rate(rule, g_frac, frac + _SPARE)
-            p, ends = reference.update(p, g, rate=word, shift=shift)
+            p, ends = update(p, g, rate=word, shift=shift)
         new[name], cut = p, cut + ends
     # The scales are decoded in both directions.
     saturated = 2 * lost + forward.saturated + backward.saturated + lost_a + lost_b + cut

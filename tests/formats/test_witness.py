@@ -4,7 +4,7 @@ import pytest
 from apytypes import APyFixedArray, OverflowMode, QuantizationMode
 
 from gradloom.rtl.formats.fixed import Fixed, Rounding
-from gradloom.sim.reference.nn import ACTIVATION, dense_layer
+from gradloom.sim.reference.array import ACTIVATION, dense_layer
 
 _MODES = {Rounding.NEAREST_EVEN: QuantizationMode.TIES_EVEN, Rounding.FLOOR: QuantizationMode.TO_NEG}
 

@@ -8,7 +8,8 @@ from gradloom.rtl.config import Config, LinearConfig
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.program.assembler import Assembler
-from gradloom.sim.time import images as perf
+from gradloom.sim.time import timing as times
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.images import compare, run_rtl
 from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
@@ -110,6 +111,6 @@ def test_a_legal_machine_for_images_makes_a_step_as_reference_and_forecast_say(d
     timing = {"read_latency": 40, "write_latency": 10}
     result = run_rtl(plan, machine.files, trace=True, timing=timing)
     compare(result, reference, cache)
-    told = perf.forecast(plan, **timing)
-    assert perf.compare(told, result.trace).exact == 1
+    told = forecast(plan, **timing)
+    assert times.compare(told, result.trace).exact == 1
     assert result.metrics["cycles"] == {"total": told.total, **told.phases}

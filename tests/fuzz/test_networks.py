@@ -12,7 +12,7 @@ from gradloom.rtl.plan.images.program import plan_finetune
 from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.rtl.presets import PRESETS
 from gradloom.sim.reference.system import fill_cache, fine_tune
-from gradloom.sim.time.images import forecast
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.images import compare, run_plan
 
 from ..system.conftest import SMALL, Machine

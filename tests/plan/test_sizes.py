@@ -18,7 +18,7 @@ from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.program.assembler import most
 from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.resources import check_fit
-from gradloom.sim.time.images import forecast
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.expectation import expectation
 from gradloom.sim.workloads.images import finetune
 

@@ -17,7 +17,8 @@ from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.plan.program.progress import StuckError
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.images import compare, forecast
+from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.timing import compare
 from gradloom.sim.workloads.images import run_rtl
 
 # The whole-machine tests' small design: one build serves both.

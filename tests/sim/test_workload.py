@@ -6,7 +6,7 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
-from gradloom.sim.time.images import forecast
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.expectation import SAMPLES, expectation
 
 

@@ -7,7 +7,7 @@ from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.rtl.formats.codebook import NF3, NF4
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.units.decoder import NF4Decoder, RowDecoder
-from gradloom.sim.reference.quant import decode_codes
+from gradloom.sim.reference.encode import decode_codes
 
 EXTREME_SCALES = [0, 1, 2, 3, 0x7fff, 0x8000, 0x8001, 0xffff]
 

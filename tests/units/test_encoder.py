@@ -8,7 +8,7 @@ from gradloom.rtl.formats.blocks import pack_nibbles, quantize_blocks
 from gradloom.rtl.formats.codebook import CODEBOOKS, NF2, NF3, NF4
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.units.encoder import NF4Encoder
-from gradloom.sim.reference.quant import ACTIVATION, encode_fixed, encode_int8
+from gradloom.sim.reference.encode import ACTIVATION, encode_fixed, encode_int8
 
 WORD = ACTIVATION
 

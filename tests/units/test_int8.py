@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW
-from gradloom.sim.reference.quant import ACTIVATION, decode_fixed, decode_int8, encode_fixed, encode_int8
+from gradloom.sim.reference.encode import ACTIVATION, decode_fixed, decode_int8, encode_fixed, encode_int8
 from gradloom.sim.workloads.mathematics import int8_roundtrip, nf4_roundtrip
 
 LAST = 2.0**-11     # half the last place of a decoded nibble

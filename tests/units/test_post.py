@@ -5,7 +5,7 @@ from amaranth.hdl import signed
 
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.units.post import PostProcess
-from gradloom.sim.reference import nn
+from gradloom.sim.reference import array
 
 
 def random_sums(rng, lanes, height, width, bias):
@@ -29,7 +29,7 @@ def play(bench, dut, runs, *, seed, **options):
         bias = rng.integers(-1 << 22, 1 << 22, lanes)
         bias[0] = rng.choice([-1 << 31, (1 << 31) - 1])
         sums = random_sums(rng, lanes, height, width, bias)
-        value, over = nn.post_process(sums, bias, relu=relu, pool=pool)
+        value, over = array.post_process(sums, bias, relu=relu, pool=pool)
         counted, final = int(rng.integers(width + 1)), int(rng.integers(lanes))
         clipped += over[:final + 1, :, width - counted:].sum()
         words = value.reshape(lanes, -1).T

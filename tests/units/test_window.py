@@ -6,7 +6,7 @@ import pytest
 from amaranth.hdl import signed
 
 from gradloom.rtl.units.window import WindowGenerator, WindowRun
-from gradloom.sim.reference import nn
+from gradloom.sim.reference import array
 
 SAME = dict(kernel_h=5, kernel_w=5, pad_top=2, pad_left=2, pad_bottom=2, pad_right=2)
 LENET = [WindowRun(height=28, width=28, **SAME), WindowRun(height=14, width=14, channels=6, **SAME)]
@@ -29,7 +29,7 @@ def random_run(rng, *, kernel, size, channels):
 
 
 def expected(run, x, max_kernel):
-    p = nn.windows(x, kernel=(run.kernel_h, run.kernel_w), stride=(run.stride_h, run.stride_w),
+    p = array.windows(x, kernel=(run.kernel_h, run.kernel_w), stride=(run.stride_h, run.stride_w),
                    pads=(run.pad_top, run.pad_left, run.pad_bottom, run.pad_right), max_kernel=max_kernel)
     assert p.shape[1:3] == (run.out_height, run.out_width)
     p = p.reshape(run.channels, -1, max_kernel ** 2)

@@ -7,7 +7,7 @@ import pytest
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.shell.engines import LOAD
 from gradloom.sim.run.counted import PACED, MismatchError, check_language
-from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.step import largest
 from gradloom.sim.workloads.trainer import as_far_as_formats
 
@@ -91,7 +91,7 @@ def test_the_forecast_of_a_step(training, machine, latency):
         _, run = compared(training(), machine)
     finally:
         machine.device.set("read_latency", 1)
-    told = forecast_linear(run.instructions, config=CONFIG, read_latency=latency)
+    told = forecast(run.instructions, config=CONFIG, read_latency=latency)
     assert told.total == pytest.approx(run.counters.cycles, rel=0.01)
 
 

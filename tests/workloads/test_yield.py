@@ -9,7 +9,7 @@ from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.language import forecast_linear
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.step import largest, place_frozen
 
 from .conftest import CONFIG, TOKENS
@@ -24,7 +24,7 @@ def planned(training, every):
 
 def longest(program, latency=40):
     """The longest section, by the forecast."""
-    told = forecast_linear(program.instructions, config=CONFIG, read_latency=latency)
+    told = forecast(program.instructions, config=CONFIG, read_latency=latency)
     ends = [times[1] for step, times in zip(program.instructions, told.commands) if is_pause(step)]
     return int(np.diff([0, *ends, told.total]).max()), told.total
 
@@ -63,7 +63,7 @@ def test_a_step_that_yields_in_rtl(training, machine, every):
         np.testing.assert_array_equal(words, reference.values[name], err_msg=name)
     assert run.loss == reference.mean_loss
     assert sum(map(is_pause, run.instructions)) > 4
-    told = forecast_linear(run.instructions, config=CONFIG, read_latency=40)
+    told = forecast(run.instructions, config=CONFIG, read_latency=40)
     assert told.total == pytest.approx(run.counters.cycles, rel=0.01)
 
 

@@ -9,10 +9,10 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.engines.array.commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
 from gradloom.rtl.engines.array.engine import ArrayEngine
 from gradloom.rtl.formats.blocks import pack_nibbles
-from gradloom.sim.reference import nn
+from gradloom.sim.reference import array
 from gradloom.sim.reference.array import hidden
+from gradloom.sim.reference.encode import decode_fixed, decode_int8, encode_fixed, encode_int8
 from gradloom.sim.reference.optimizer import optimize
-from gradloom.sim.reference.quant import decode_fixed, decode_int8, encode_fixed, encode_int8
 
 CONFIG = Config(rows=5, kernel=2, panels=4, rank=2, classes=4, taps=4, adapter_depth=256, weight_depth=128,
                 feature_depth=64, image_depth=256, dense_depth=128, blocks=8, positions=64, width=16)
@@ -168,13 +168,13 @@ def test_a_dense_command_is_a_dense_layer_of_what_a_convolution_left():
     image = rng.integers(-1 << 18, 1 << 18, (1, 1, 4, 5))
     kernel = rng.integers(-1 << 14, 1 << 14, (outputs, 1, 2, 2))
     biases = rng.integers(-1 << 18, 1 << 18, (2, outputs))
-    maps, _ = nn.conv_layer(image, kernel, biases[0], relu=relu)
+    maps, _ = array.conv_layer(image, kernel, biases[0], relu=relu)
     _, _, height, width = maps.shape
     # A position's channels lie side by side.
     flat = maps.transpose(0, 2, 3, 1).reshape(1, -1)
     inputs = flat.shape[1]
     matrix = rng.integers(-1 << 12, 1 << 12, (outputs, inputs))
-    expected, _ = nn.dense_layer(flat, matrix, biases[1], relu=relu)
+    expected, _ = array.dense_layer(flat, matrix, biases[1], relu=relu)
     found = {}
 
     async def script(ctx):

@@ -21,7 +21,7 @@ from gradloom.rtl.plan.program.assembler import Assembler, Instruction, pack
 from gradloom.rtl.plan.program.progress import StuckError
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.language import forecast_linear, forecast_products
+from gradloom.sim.time.forecast import forecast, forecast_products
 from gradloom.sim.time.timing import compare
 
 from .conftest import SMALL
@@ -55,7 +55,7 @@ def agree(machine, program, latency=(40, 10), offset=0):
     finally:
         for name, value in (("read_latency", 40), ("write_latency", 10), ("trace", 0)):
             device.set(name, value)
-    told = forecast_linear(program, config=machine.config, program_offset=offset, **settings)
+    told = forecast(program, config=machine.config, program_offset=offset, **settings)
     assert compare(told, trace).exact == 1
     assert told.total == counters.cycles
     assert list(told.phases.values()) == list(counters.phases.values())
@@ -296,9 +296,9 @@ def test_work_between_the_tiles_of_a_product(machine, rule, seed, limit, latency
 
 def test_refuses_what_never_ends():
     with pytest.raises(StuckError, match="command 0: the program does not get beyond it"):
-        forecast_linear([Instruction(CONTROL, ControlOpcode.FENCE, {}, wait=(1,))], config=SMALL)
+        forecast([Instruction(CONTROL, ControlOpcode.FENCE, {}, wait=(1,))], config=SMALL)
     with pytest.raises(ValueError, match="read_latency=0"):
-        forecast_linear([], config=SMALL, read_latency=0)
+        forecast([], config=SMALL, read_latency=0)
 
 
 # -- full size, by the forecast alone

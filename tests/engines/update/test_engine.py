@@ -15,10 +15,9 @@ from gradloom.rtl.plan.program.assembler import pack
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.pauses import drain, feed, pauses
 from gradloom.sim.reference import descent
-from gradloom.sim.reference.adamw import adamw
-from gradloom.sim.reference.linear import update
+from gradloom.sim.reference.update import adamw, update
 
-from .conftest import refusal
+from ..linear.conftest import refusal
 
 
 @dataclasses.dataclass

@@ -13,7 +13,7 @@ from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.pauses import drain, feed, pauses
 from gradloom.sim.reference.packed import noise, pack, unpack
 
-from .conftest import refusal
+from ..linear.conftest import refusal
 
 SMALL = LinearConfig(edge=16, columns=4, outputs=2, rank=4, packing=1)
 MIDDLE, LARGE = LinearConfig(edge=32, packing=1), LinearConfig(packing=1)

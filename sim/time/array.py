@@ -1,8 +1,4 @@
-"""Forecast of a program's cycles: when each command starts and is done, on memory of fixed latency.
-
-Nothing here is fitted. Each formula follows one unit of the RTL; times are cycles since the bell, and a command
-starts in the cycle in which its engine takes it.
-"""
+"""The array engine in time: FORWARD and GRADIENT passes, CONVOLVE, DENSE, and the way of records to it."""
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -16,41 +12,22 @@ from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.engines.array.engine import EDGE
 from gradloom.rtl.engines.array.feet import Hidden
 from gradloom.rtl.engines.array.lane import AdapterLanes
-from gradloom.rtl.engines.encode.commands import EncodeOpcode
-from gradloom.rtl.machines.collector import Collector, Source
-from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
+from gradloom.rtl.machines.collector import Source
+from gradloom.rtl.machines.engines import ARRAY
 from gradloom.rtl.machines.router import RECORD_ARG, SCALES_PER_BEAT, Destination
-from gradloom.rtl.plan.images.program import Plan
-from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.systolic.pe import PE
 from gradloom.rtl.units.post import PostProcess
 from gradloom.rtl.units.window import WindowGenerator, WindowRun
 
+from .base import TimedMachine
+from .encode import BLOCK, LEVELS, Encoder
+from .queues import FifoQueue
 from .sequencer import Times
-from .shell import FIFO, OneAtATime, Queue, ShellMachine, Transfer
-from .timing import Comparison, Timing, compare, observed
+from .shell import FIFO, Queue, Transfer
 
-__all__ = ["Forecast", "Comparison", "forecast", "compare", "observed"]
+__all__ = ["Array"]
 
-
-BLOCK = 64              # elements that share a scale
-LEVELS = 16             # cycles in which a table is filled
 CHECK = 2               # cycles for which ARRAY looks at a command before it takes it
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Forecast(Timing):
-    """What a program is expected to take.
-
-    ``held``: beats of encoders that find the queue to STORE full. What waits behind them waits longer than forecast;
-    where it is 0, all of it is exact.
-    """
-
-    held: int
-
-
-# -- ways to memory ---------------------------------------------------------------------------------------------------
-
 
 
 @cache
@@ -75,18 +52,6 @@ class _Records:
         return [*range(at, at + count - 1), max(at + count - 1, self.scales_at + 1)]
 
 
-class _FifoQueue(Queue):
-    """Beats that wait in a FIFO of the collector."""
-
-    machine: "_Machine"
-
-    def take(self, cycle: int) -> None:
-        times = self.times
-        if len(times) > Collector.depth and times[Collector.depth] - FIFO < cycle:
-            self.machine.held += 1
-        times.popleft()
-
-
 class _LaneQueue(Queue):
     """Adapter words: two beats of a word every 6 cycles."""
 
@@ -99,247 +64,6 @@ class _LaneQueue(Queue):
         self.left -= 1
         self.times = deque([cycle + 1 if self.low else cycle + 1 + 4] if self.left else [])
         self.low = not self.low
-
-
-class _HeadQueue(Queue):
-    """B: four beats are under way at most."""
-
-    machine: "_Machine"
-
-    def ready(self, cycle: int) -> int:
-        return max(cycle, self.machine.head.free_at)
-
-    def begin(self, cycle: int, beats: int) -> None:
-        self.machine.head.dumping(cycle)
-        self.left = beats
-        self.issued = cycle
-        self.times = deque()
-        self._issue(cycle, 4)
-
-    def _issue(self, cycle: int, count: int) -> None:
-        for _ in range(min(count, self.left)):
-            self.issued = max(self.issued + 1, cycle + 1)
-            self.left -= 1
-            self.times.append(self.issued + 2 + FIFO)
-
-    def take(self, cycle: int) -> None:
-        self.times.popleft()
-        self._issue(cycle, 1)
-        if not self.times:
-            # Idle, then out of the state: two cycles after the last beat.
-            self.machine.head.dumped(cycle + 2)
-
-
-class _RawQueue(Queue):
-    """Raw activations, straight from the engine ENCODE."""
-
-    machine: "_Machine"
-
-    def take(self, cycle: int) -> None:
-        self.times.popleft()
-        self.machine.encode.raw_taken(cycle)
-
-
-# -- encoders ---------------------------------------------------------------------------------------------------------
-
-
-class _Encoder:
-    """An encoder with its packer: from the cycles of a tap's elements to those of its beats.
-
-    Blocks enter one after the other. An element enters when what came 128 elements before it has been read back,
-    a block's first one also when the payload four blocks before has left.
-    The taps of a program are all in codes of 4 bits or all in codes of 8 bits (``wide``).
-    """
-
-    def __init__(self) -> None:
-        self.free_at = 0        # the next block's first element may enter
-        self.multiplied = 0     # the thresholds of the next block may be multiplied
-        # First cycle and element before which a cycle is lost, of the last two blocks as they are read back.
-        self.read: tuple[Times, ...] = ((-1 << 30, BLOCK), (-1 << 30, BLOCK))
-        self.read_end = -1
-        self.payloads: tuple[int, ...] = (-1 << 30,) * 4
-        self.beats: list[int] = []
-        self.blocks = 0
-        self.wide = False
-
-    def expect(self, operands: dict[str, int]) -> None:
-        """Takes the kind of codes that a command asks for."""
-        self.wide = bool(operands.get("wide"))
-
-    @property
-    def still(self) -> int:
-        """Cycles that a payload waits for its beats after the first."""
-        return 3 if self.wide else 1
-
-    def copy(self) -> "_Encoder":
-        other = _Encoder()
-        other.__dict__.update(self.__dict__)
-        other.beats = list(self.beats)
-        return other
-
-    def limits(self) -> tuple[int, int, int]:
-        """``(first, element, then)``: when the next block's first element may enter; from ``element`` on, elements
-        may enter from ``then`` on, one a cycle."""
-        start, lost = self.read[0]
-        return max(self.free_at, start + 1, self.payloads[0] + self.still + 1), lost, start + lost + 1 + self.still
-
-    def block(self, end: int) -> None:
-        """A block, whose last element entered in ``end``."""
-        start = max(end + 3, self.multiplied)
-        self.multiplied = start + LEVELS
-        first = max(start + LEVELS + 4, self.read_end + 1)
-        # While a payload waits for its other beats the search stands still.
-        payload = self.payloads[-1]
-        if payload <= first < payload + self.still:
-            first = payload + self.still
-        lost = payload - first if first <= payload <= first + BLOCK - 1 else BLOCK
-        self.read_end = first + BLOCK - 1 + (self.still if lost < BLOCK else 0)
-        self.read = (self.read[1], (first, lost))
-        payload = self.read_end + (11 if self.wide else 6)
-        self.payloads = (*self.payloads[1:], payload)
-        self.beats += range(payload, payload + 1 + self.still)
-        self.blocks += 1
-        self.free_at = end + 1
-
-    def rest(self, last: int, elements: int) -> None:
-        """The rest of a short block, of which ``elements`` are there, the last since ``last``."""
-        _, lost, then = self.limits()
-        end = last + BLOCK - elements
-        if lost >= elements and lost < BLOCK:
-            end = max(end, then + BLOCK - 1 - lost)
-        self.block(end)
-
-    def finish(self) -> list[int]:
-        """Beats of the tap that has ended."""
-        beats, self.beats = self.beats, []
-        beats += [beats[-1] + 1 + n for n in range(-(-self.blocks // SCALES_PER_BEAT))]
-        self.blocks = 0
-        return beats
-
-
-class _Encode(OneAtATime):
-    """The engine ENCODE."""
-
-    check = 1
-    #: From the read of an element of row 0 to the element at the encoder.
-    delay = 6 + 2 + FIFO
-
-    def __init__(self, machine: "_Machine") -> None:
-        self.machine = machine
-        self.agenda = machine.agenda
-        self.encoder = _Encoder()
-        self.offered: tuple[int, int] | None = None
-        self.free_at = 0
-        self.command: int | None = None
-        self.version = 0
-        self.raw_left = 0
-        self.raw_waits = False                          # a beat of raw elements, for STORE
-        self.dense: deque[Times] = deque(maxlen=64)     # cycles in which DENSE reads
-
-    def _begin(self, command: int, at: int) -> None:
-        self.at = at
-        self.before = self.encoder.copy()
-        self.beats: list[int] = []
-        self._plan()
-
-    def _reads(self, row: int, elements: int) -> list[int]:
-        """When each element arrives at the encoder or the raw beats."""
-        cycle = self.at + 1
-        wait = self.delay + row
-        busy = [(first, last) for first, last in self.dense if last >= cycle]
-        if not busy:
-            return list(range(cycle + wait, cycle + wait + elements))
-        out: list[int] = []
-        for first, last in busy:
-            count = min(max(first - cycle, 0), elements - len(out))
-            out.extend(range(cycle + wait, cycle + wait + count))
-            cycle = max(cycle + count, last + 1) if len(out) < elements else cycle
-        rest = elements - len(out)
-        out.extend(range(cycle + wait, cycle + wait + rest))
-        return out
-
-    def _plan(self) -> None:
-        assert self.command is not None
-        command = self.machine.commands[self.command]
-        elements, row = command.operands["elements"], command.operands["row"]
-        arrives = self._reads(row, elements)
-        self.version += 1
-        version = self.version
-        if command.opcode == EncodeOpcode.RAW:
-            self.arrives = arrives
-            self.raw_done = 0
-            self.raw_left = elements
-            if not self.raw_waits:
-                self._raw(0)
-            return
-        self.encoder = self.before.copy()
-        self.encoder.expect(command.operands)
-        encoder = self.encoder
-        leave = -1
-        for at in range(0, elements, BLOCK):
-            block = arrives[at:at + BLOCK]
-            first, lost, then = encoder.limits()
-            leave = max(leave + 1, block[0], first)
-            if block[-1] - block[0] == len(block) - 1:
-                # One a cycle, but for the cycle that is lost.
-                if lost < len(block):
-                    leave = max(leave, then - lost)
-                leave += len(block) - 1
-            else:
-                for n, arrival in enumerate(block[1:], 1):
-                    leave = max(leave + 1, arrival, then if n == lost else 0)
-            if len(block) == BLOCK:
-                encoder.block(leave)
-            else:
-                encoder.rest(leave, len(block))
-        beats = [b + FIFO for b in encoder.finish()]
-        queue = self.machine.queues[Source.DENSE_TAPS]
-        self.agenda.decide(leave, lambda now: self._done(now, version))
-        if self.beats:
-            queue.change(len(self.beats), beats)
-        else:
-            queue.add(beats)
-        self.beats = beats
-
-    def reserve(self, first: int, last: int) -> None:
-        """DENSE reads the rows in these cycles."""
-        self.dense.append((first, last))
-        if self.command is not None and (self.machine.commands[self.command].opcode != EncodeOpcode.RAW):
-            self._plan()
-
-    def _done(self, cycle: int, version: int) -> None:
-        if version != self.version or self.command is None:
-            return
-        self._finish(cycle)
-
-    def _finish(self, cycle: int) -> None:
-        assert self.command is not None
-        command, self.command = self.command, None
-        self.machine.scheduler.done(ENCODE, command, cycle)
-        self.free_at = cycle + 1
-        self._start(cycle + 1)
-
-    def _raw(self, after: int) -> None:
-        """The next beat of raw elements, the first of which enters after ``after``: it waits here for STORE."""
-        count = min(4, self.raw_left)
-        at = after
-        for n in range(count):
-            at = max(at + 1, self.arrives[self.raw_done + n])
-        self.raw_done += count
-        self.raw_left -= count
-        self.raw_waits = True
-        self.machine.queues[Source.RAW].add([at + 1])
-        if not self.raw_left:
-            version = self.version
-            self.agenda.decide(at, lambda now: self._done(now, version))
-
-    def raw_taken(self, cycle: int) -> None:
-        self.raw_waits = False
-        if self.raw_left:
-            self._raw(cycle)
-
-
-# -- array ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -381,7 +105,7 @@ class _Flow:
     """A convolution's steps in time: they are put off where a window waits for its weights, or a pixel for the
     encoder, and everything behind them too."""
 
-    def __init__(self, geometry: _Geometry, base: int, loaded: int, rows: int, encoder: _Encoder | None) -> None:
+    def __init__(self, geometry: _Geometry, base: int, loaded: int, rows: int, encoder: Encoder | None) -> None:
         self.base = base
         self.thresholds: list[int] = []         # windows of steps from these on ...
         self.shifts: list[int] = []             # ... are so much later
@@ -446,13 +170,16 @@ class _Flow:
         return self.base + step + self.last_shift
 
 
-class _Array:
+class Array:
     """The engine ARRAY: FORWARD and GRADIENT passes, CONVOLVE, DENSE."""
 
-    def __init__(self, machine: "_Machine") -> None:
+    def __init__(self, machine: TimedMachine) -> None:
         self.machine = machine
+        self.queues = {Source.CONVOLUTION_TAPS: FifoQueue(machine), Source.LANES: _LaneQueue(machine)}
+        self.sinks = {Destination.RECORD: _Records().take}
         self.agenda = machine.agenda
-        config = self.config = machine.config
+        config: Config = machine.config
+        self.config = config
         rows, rank = config.rows, config.rank
         self.beats = BLOCK // config.panels
         latency = PE.latency + rows - 1
@@ -482,7 +209,7 @@ class _Array:
         self.post_free = 0
         self.runs: deque[int] = deque(maxlen=4)         # when the last words of the last runs left
         self.popped = -2
-        self.encoder = _Encoder()
+        self.encoder = Encoder()
         self.reported = -1
         self.words: deque[int] = deque()
         self.geometries: dict[tuple[int, ...], _Geometry] = {}
@@ -622,90 +349,9 @@ class _Array:
         at = max(ready, 1 + max(self.convolve_idle, self.dense_idle, self.passes_idle, self._run_ready()))
         drain = at + inputs + rows
         self.dense_idle = drain + 1
-        self.machine.encode.reserve(at + 1, at + inputs)
+        self.machine.models["encode"].reserve(at + 1, at + inputs)
         first = drain + self.dense_tail
         self._announce(at, first + rows - 1 - self.to_queue)
         cycles = [outputs if row < samples else 1 for row in reversed(range(rows))]
         popped = self._pop(at, range(first, first + rows), cycles)
         return at, popped + 2
-
-
-class _Head:
-    """The engine HEAD."""
-
-    def __init__(self, machine: "_Machine") -> None:
-        self.machine = machine
-        self.free_at = 0
-        self.blocked = False
-        self.offered: tuple[int, int] | None = None
-
-    def offer(self, command: int, cycle: int) -> None:
-        if self.blocked:
-            self.offered = (command, cycle)
-            return
-        operands = self.machine.commands[command].operands
-        samples, k, classes = (operands[name] for name in ("samples", "k", "classes"))
-        most = self.machine.config.classes
-        at = max(cycle, self.free_at)
-        done = at + (samples - 1) * max(k, classes, 4) + 2 * k + classes + most + 42
-        self.free_at = done + k * classes + 12
-        self.machine.scheduler.taken(command, at)
-        self.machine.scheduler.done(HEAD, command, done)
-        if operands.get("last"):
-            self.machine.queues[Source.LOSSES].add([done - 1 + FIFO])
-
-    def dumping(self, cycle: int) -> None:
-        self.blocked = True
-
-    def dumped(self, cycle: int) -> None:
-        self.blocked = False
-        self.free_at = cycle
-        if self.offered is not None:
-            offered, self.offered = self.offered, None
-            self.offer(*offered)
-
-
-# -- machine ----------------------------------------------------------------------------------------------------------
-
-
-class _Machine(ShellMachine):
-    """All of it."""
-
-    def __init__(self, commands: Sequence[Instruction], config: Config, program_offset: int, read_latency: int,
-                 write_latency: int) -> None:
-        super().__init__(commands, IMAGES, config.shell, program_offset, read_latency, write_latency)
-        self.config = config
-        self.array = _Array(self)
-        self.head = _Head(self)
-        self.encode = _Encode(self)
-        self.engines |= dict(zip(IMAGES.own, (self.array, self.head, self.encode)))
-        kinds: dict[int, type[Queue]] = {
-            Source.CONVOLUTION_TAPS: _FifoQueue, Source.DENSE_TAPS: _FifoQueue, Source.RAW: _RawQueue,
-            Source.LANES: _LaneQueue, Source.HEAD: _HeadQueue, Source.LOSSES: _FifoQueue}
-        self.queues = {source: kind(self) for source, kind in kinds.items()}
-        self.sinks[Destination.RECORD] = _Records().take
-        self.held = 0
-
-
-def forecast(plan: Plan | Sequence[Instruction], *, config: Config | None = None, program_offset: int | None = None,
-             read_latency: int = 40, write_latency: int = 10) -> Forecast:
-    """Forecasts a program.
-
-    Parameters
-    ----------
-    plan : Plan or sequence of Instruction
-        A plan says ``config`` and ``program_offset`` itself.
-    read_latency, write_latency : int
-        As the simulated memory has them: a first datum comes ``read_latency + 1`` cycles after its address, a
-        response ``write_latency + 1`` cycles after a burst's last datum.
-    """
-    if isinstance(plan, Plan):
-        commands: Sequence[Instruction] = plan.assembler.instructions
-        config, program_offset = plan.lowered.config, plan.program_offset
-    else:
-        commands, config, program_offset = plan, config or Config(), program_offset or 0
-    machine = _Machine(commands, config, program_offset, read_latency, write_latency)
-    total = machine.run()
-    return Forecast(total=total, phases=dict(zip(IMAGES.phases, machine.phase_cycles)),
-                    commands=machine.command_times(),
-                    clock_mhz=config.clock_mhz, engines=IMAGES, held=machine.held, instructions=commands)

@@ -1,8 +1,4 @@
-"""Forecast of the machine for quantised linear layers: cycles of a program, and how many of them its array works.
-
-Nothing here is fitted. Each formula follows one unit of the RTL; times are cycles since the bell, and a command
-starts in the cycle in which its engine takes it.
-"""
+"""The linear engine in time."""
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,51 +9,20 @@ from gradloom.rtl.engines.linear.feet import HiddenFoot
 from gradloom.rtl.engines.linear.parts import PartSequencer
 from gradloom.rtl.engines.linear.weights import TILE_ARG, Dequantizer, TileBuffer, TileKind
 from gradloom.rtl.engines.words import Requantize
-from gradloom.rtl.machines.engines import LANGUAGE, LINEAR
+from gradloom.rtl.machines.engines import LINEAR
 from gradloom.rtl.machines.language import OPERAND_ARG, Destination, Source
-from gradloom.rtl.plan.language.jobs import ProductJob
-from gradloom.rtl.plan.language.linear import chain
-from gradloom.rtl.plan.program.assembler import Assembler, Instruction
-from gradloom.rtl.shell.engines import CONTROL
-from gradloom.rtl.shell.signature import ControlOpcode
 
 from .base import TimedMachine, Waking
 from .queues import Output, Taken
-from .shell import FIFO, Transfer
-from .side import Gradient, Kept, Update
-from .timing import Timing
-from .vector import Vector
+from .shell import FIFO, Sink, Transfer
 
-__all__ = ["LinearForecast", "forecast_linear", "forecast_products"]
-
-#: Names of the phase counters of such a program. Those of ENCODE count nothing.
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LinearForecast(Timing):
-    """What a program is expected to take.
-
-    ``array_cycles``: in so many the array works on products of the base, as its parts take max(tokens, columns).
-    ``read_beats``, ``write_beats``: over the bus, with those of the program.
-    """
-
-    array_cycles: int
-    read_beats: int
-    write_beats: int
-
-    @property
-    def array_busy(self) -> float:
-        """Share of all cycles."""
-        return self.array_cycles / self.total
-
-
-# -- LINEAR -----------------------------------------------------------------------------------------------------------
+__all__ = ["Linear"]
 
 
 class _Weights:
     """Tables and tiles on their way to the tile buffer."""
 
-    def __init__(self, linear: "_Linear") -> None:
+    def __init__(self, linear: "Linear") -> None:
         self.linear = linear
         config = linear.config
         self.edge = config.edge
@@ -115,7 +80,7 @@ class _Weights:
 class _Stager:
     """Adapter rows for the next tile of outputs: a word a cycle, but for those in which adapter words are written."""
 
-    def __init__(self, linear: "_Linear") -> None:
+    def __init__(self, linear: "Linear") -> None:
         self.linear = linear
         self.agenda = linear.machine.agenda
         self.writes = Taken()
@@ -166,15 +131,15 @@ class _Reading:
     tokens: int
 
 
-class _Linear(Waking):
+class Linear(Waking):
     """The engine LINEAR."""
 
-    def __init__(self, machine: TimedMachine, kept: Kept) -> None:
+    def __init__(self, machine: TimedMachine) -> None:
         super().__init__(machine)
-        self.kept = kept
         self.agenda = machine.agenda
         self.operands: dict[str, int] = {}
-        config = self.config = machine.config
+        config: LinearConfig = machine.config
+        self.config = config
         behind = TileBuffer.latency(config) - 1
         #: From the start of a tile's last part, and the tokens after it, until its sums are known to be complete.
         self.completing = behind + LinearArray.latency(config) + config.columns + HiddenFoot.latency + 1 + 1
@@ -185,11 +150,14 @@ class _Linear(Waking):
         steps = config.beat_words // config.outputs
         self.output = Output(machine, LINEAR, steps=steps, limit=64 - (40 // steps + 2),
                               delay=config.rank + 2 + 3 + Requantize.latency + 1)
+        self.queues = {Source.OUTPUTS: self.output}
+        self.sinks: dict[int, Sink] = {
+            Destination.TABLES: self.weights.tables, Destination.TILES: self.weights.tiles,
+            Destination.OPERANDS: self.words, Destination.LANES: self.stager.lanes}
         self.tiles = 0                          # begun
         self.counted: list[int] = []            # when words of operands let a tile begin
         self.used = 0                           # of these
         self.next_part = 0                      # the array takes the next part
-        self.cycles = 0
         # Registers, as they are visible.
         self.pending = self.finished = self.staged = 0
         self.readings: deque[_Reading] = deque()
@@ -253,12 +221,13 @@ class _Linear(Waking):
         self.tiles += 1
         self.used += tokens * self._early()
         self.next_part = last + part
-        self.cycles += config.subtiles * part
+        self.machine.array_cycles += config.subtiles * part
         parts, wait = self.early
         self.weights.free.append((last - parts * part + wait if tokens <= config.columns else last) + 2)
         if self.inner == operands["inner"] - 1:
             for start in range(cycle, last + 1, part)[:max(rank - self.outer * config.subtiles, 0)]:
-                self.kept.made.add(start + self.completing, start + self.completing + tokens - 1)
+                made = start + self.completing
+                self.machine.models["gradient"].kept.made.add(made, made + tokens - 1)
         if not self.inner:
             self.agenda.visible(cycle + 1, self._begun)
             self.readings.append(_Reading(cycle + FIFO, not self.outer, rank, tokens))
@@ -318,58 +287,3 @@ class _Linear(Waking):
             self.staged -= 1
         self._read_at(cycle)
         self.wake(cycle)
-
-
-# -- machine ----------------------------------------------------------------------------------------------------------
-
-
-class _Machine(TimedMachine):
-    """All of it."""
-
-    def __init__(self, commands: Sequence[Instruction], config: LinearConfig, program_offset: int, read_latency: int,
-                 write_latency: int) -> None:
-        super().__init__(commands, config, program_offset, read_latency, write_latency)
-        self.kept = Kept(self)
-        self.linear = _Linear(self, self.kept)
-        self.gradient = Gradient(self, self.kept)
-        self.update = Update(self)
-        self.vector = Vector(self)
-        self.engines |= dict(zip(LANGUAGE.own, (self.linear, self.gradient, self.update, self.vector)))
-        self.queues = {Source.OUTPUTS: self.linear.output, Source.GRADIENTS: self.gradient.output,
-                       Source.WORDS: self.update.words, Source.MOMENTS: self.update.moments,
-                       Source.HIDDEN: self.kept, Source.VECTOR: self.vector.o, Source.VECTOR_SECOND: self.vector.q}
-        self.sinks = {
-            Destination.TABLES: self.linear.weights.tables, Destination.TILES: self.linear.weights.tiles,
-            Destination.OPERANDS: self.linear.words, Destination.LANES: self.linear.stager.lanes,
-            Destination.GRADIENT: self.gradient.take,
-            Destination.DIRECTIONS: self.update.take_gradients, Destination.WORDS: self.update.take_words,
-            Destination.MOMENTS: self.update.take_moments, Destination.HIDDEN: self.kept.restore,
-            Destination.VECTOR_A: self.vector.take_a, Destination.VECTOR_B: self.vector.take_b,
-            Destination.VECTOR_C: self.vector.take_c}
-
-
-def forecast_linear(program: Assembler | Sequence[Instruction], *, config: LinearConfig | None = None,
-                    program_offset: int = 0, read_latency: int = 40, write_latency: int = 10) -> LinearForecast:
-    """Forecasts a program.
-
-    ``read_latency``, ``write_latency``: as the simulated memory has them: a first datum comes ``read_latency + 1``
-    cycles after its address, a response ``write_latency + 1`` cycles after a burst's last datum.
-    """
-    commands = program.instructions if isinstance(program, Assembler) else program
-    config = config or LinearConfig()
-    machine = _Machine(commands, config, program_offset, read_latency, write_latency)
-    total = machine.run()
-    return LinearForecast(
-        total=total, phases=dict(zip(LANGUAGE.phases, machine.phase_cycles)), commands=machine.command_times(),
-        clock_mhz=config.clock_mhz, engines=LANGUAGE, instructions=commands, array_cycles=machine.linear.cycles,
-        read_beats=machine.bus.read_beats, write_beats=machine.write_beats)
-
-
-def forecast_products(jobs: Sequence[ProductJob], *, config: LinearConfig | None = None, read_latency: int = 40,
-                      write_latency: int = 10) -> LinearForecast:
-    """Forecasts products back to back, as a program of their own."""
-    config = config or LinearConfig()
-    program = Assembler()
-    chain(program, jobs, config)
-    program.add(CONTROL, ControlOpcode.END)
-    return forecast_linear(program, config=config, read_latency=read_latency, write_latency=write_latency)

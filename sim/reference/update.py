@@ -1,4 +1,4 @@
-"""AdamW as the update engine computes it, word for word."""
+"""What the update engine computes, word for word: SGD and AdamW."""
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,12 +18,17 @@ from gradloom.rtl.formats.adamw import (
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER, half_up
 from gradloom.rtl.formats.rounding import saturate
 
-__all__ = ["adamw"]
+__all__ = ["adamw", "update"]
 
 Words = NDArray[np.int64]
 _MANTISSA = FRACTION + 1
 #: Bits of an aligned sum of two mantissas.
 _WINDOW = _MANTISSA + GUARD + 1
+
+
+def update(p: Words, g: Words, *, rate: int, shift: int) -> tuple[Words, int]:
+    """``(p - rate g 2**-shift, saturated)``."""
+    return saturate(p - half_up(g * rate, shift), MASTER.lo, MASTER.hi)
 
 
 def adamw(p: Words, g: Words, m: Words, v: Words, *, beats: int = 0, beta1: int, beta2: int, rate: int, exponent: int,

@@ -3,7 +3,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from gradloom.sim.reference import nn
+from gradloom.sim.reference import array
 
 
 def slow_conv(x, weight, bias, *, stride, pads, relu, pool):
@@ -37,7 +37,7 @@ def test_convolution_is_its_definition(seed):
     bias = rng.integers(-1 << 23, 1 << 23, 3)
     options = dict(stride=stride, pads=pads, relu=bool(seed % 2), pool=1 + seed % 2)
     want, saturated = slow_conv(x, weight, bias, **options)
-    got, count = nn.conv_layer(x, weight, bias, chunk=2, **options)
+    got, count = array.conv_layer(x, weight, bias, chunk=2, **options)
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(count, saturated)
 
@@ -45,23 +45,23 @@ def test_convolution_is_its_definition(seed):
 def test_sums_beyond_53_bits_are_exact():
     weight = np.full((1, 3), (1 << 27) + 1)
     x = np.full((3, 1), (1 << 27) + 1)
-    assert nn.matmul_exact(weight, x)[0, 0] == 3 * ((1 << 27) + 1) ** 2
+    assert array.matmul_exact(weight, x)[0, 0] == 3 * ((1 << 27) + 1) ** 2
     with pytest.raises(ValueError, match="63 bits"):
-        nn.matmul_exact(weight << 8, x)
+        array.matmul_exact(weight << 8, x)
     with pytest.raises(ValueError, match="48 bits"):
-        nn.post_process([1 << 47], [0], relu=False)
+        array.post_process([1 << 47], [0], relu=False)
 
 
 def test_window_times_weight_is_the_convolution():
     rng = np.random.default_rng(4)
     x, weight = rng.integers(-999, 999, (2, 7, 6)), rng.integers(-99, 99, (3, 2, 3, 2))
     options = dict(stride=(2, 1), pads=(1, 0, 2, 1))
-    p = nn.windows(x, kernel=(3, 2), max_kernel=5, **options)
+    p = array.windows(x, kernel=(3, 2), max_kernel=5, **options)
     spread = np.zeros((3, 2, 5, 5), int)
     spread[:, :, :3, :2] = weight
     sums = np.einsum("chwk,ock->ohw", p, spread.reshape(3, 2, 25))
-    got, _ = nn.conv_layer(x[None], weight, np.zeros(3, int), relu=False, **options)
-    np.testing.assert_array_equal(got[0], nn.post_process(sums, np.zeros(3, int), relu=False)[0])
+    got, _ = array.conv_layer(x[None], weight, np.zeros(3, int), relu=False, **options)
+    np.testing.assert_array_equal(got[0], array.post_process(sums, np.zeros(3, int), relu=False)[0])
 
 
 def test_lenet_is_within_rounding_of_onnxruntime():
@@ -75,9 +75,9 @@ def test_lenet_is_within_rounding_of_onnxruntime():
     y, error = x, 0.0
     for n, (w, b) in enumerate(zip(weights, biases, strict=True)):
         if w.ndim == 4:
-            y, saturated = nn.conv_layer(y, w, b, pads=(2, 2, 2, 2), relu=True, pool=2)
+            y, saturated = array.conv_layer(y, w, b, pads=(2, 2, 2, 2), relu=True, pool=2)
         else:
-            y, saturated = nn.dense_layer(y.reshape(len(y), -1), w, b, relu=n < 4)
+            y, saturated = array.dense_layer(y.reshape(len(y), -1), w, b, relu=n < 4)
         assert not saturated.any()
         error = 0.5 + error * np.abs(w / 4096).reshape(len(w), -1).sum(axis=1).max()
 

@@ -8,7 +8,7 @@ from gradloom.rtl.engines.gradient.commands import GradientOperands
 from gradloom.rtl.engines.gradient.engine import GradientEngine
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.sim.bench.pauses import drain, feed, pauses
-from gradloom.sim.reference.linear import gradient
+from gradloom.sim.reference.gradient import gradient
 
 
 def test_sums_of_nothing_but_least_words_saturate_and_do_not_wrap():

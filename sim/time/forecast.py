@@ -1,0 +1,82 @@
+"""Forecast of a program's cycles: when each command starts and is done, on memory of fixed latency.
+
+Nothing here is fitted. Each formula follows one unit of the RTL; times are cycles since the bell, and a command
+starts in the cycle in which its engine takes it.
+"""
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gradloom.rtl.config import Config, LinearConfig
+from gradloom.rtl.machines.accelerator import machine_of
+from gradloom.rtl.plan.images.program import Plan
+from gradloom.rtl.plan.language.jobs import ProductJob
+from gradloom.rtl.plan.language.linear import chain
+from gradloom.rtl.plan.program.assembler import Assembler, Instruction
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import ControlOpcode
+
+from .array import Array
+from .base import TimedMachine
+from .encode import Encode
+from .gradient import Gradient
+from .head import Head
+from .linear import Linear
+from .timing import Timing
+from .update import Update
+from .vector import Vector
+
+__all__ = ["MODELS", "forecast", "forecast_products"]
+
+#: Models of engines, by name.
+MODELS: Mapping[str, Callable[[TimedMachine], Any]] = {
+    "array": Array, "head": Head, "encode": Encode,
+    "linear": Linear, "gradient": Gradient, "update": Update, "vector": Vector}
+
+
+class _Machine(TimedMachine):
+    """A shell with the models of a machine's engines."""
+
+    def __init__(self, commands: Sequence[Instruction], config: Config | LinearConfig, *timing: int) -> None:
+        table = machine_of(config).engines
+        super().__init__(commands, table, config, *timing)
+        for engine in table.own:
+            model = self.models[engine.name] = self.engines[engine] = MODELS[engine.name](self)
+            self.queues |= model.queues
+            self.sinks |= model.sinks
+
+
+def forecast(program: Plan | Assembler | Sequence[Instruction], *, config: Config | LinearConfig | None = None,
+             program_offset: int | None = None, read_latency: int = 40, write_latency: int = 10) -> Timing:
+    """Forecasts a program of a machine.
+
+    Parameters
+    ----------
+    program : Plan, Assembler or sequence of Instruction
+        A plan says ``config`` and ``program_offset`` itself.
+    config : Config or LinearConfig
+        Of the machine; the machine for images as it is by default unless given.
+    read_latency, write_latency : int
+        As the simulated memory has them: a first datum comes ``read_latency + 1`` cycles after its address, a
+        response ``write_latency + 1`` cycles after a burst's last datum.
+    """
+    if isinstance(program, Plan):
+        config, program_offset, program = program.lowered.config, program.program_offset, program.assembler
+    commands = program.instructions if isinstance(program, Assembler) else program
+    config = config or Config()
+    machine = _Machine(commands, config, program_offset or 0, read_latency, write_latency)
+    total = machine.run()
+    table = machine_of(config).engines
+    return Timing(
+        total=total, phases=dict(zip(table.phases, machine.phase_cycles)), commands=machine.command_times(),
+        clock_mhz=config.clock_mhz, engines=table, instructions=commands, read_beats=machine.bus.read_beats,
+        write_beats=machine.store.write_beats, held=machine.held, array_cycles=machine.array_cycles)
+
+
+def forecast_products(jobs: Sequence[ProductJob], *, config: LinearConfig | None = None, read_latency: int = 40,
+                      write_latency: int = 10) -> Timing:
+    """Forecasts products back to back, as a program of their own."""
+    config = config or LinearConfig()
+    program = Assembler()
+    chain(program, jobs, config)
+    program.add(CONTROL, ControlOpcode.END)
+    return forecast(program, config=config, read_latency=read_latency, write_latency=write_latency)

@@ -1,0 +1,70 @@
+"""One engine, four places, one name; and a page of opcodes, a proof of streams and a budget."""
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from gradloom.boards.budgets import budgets
+from gradloom.rtl.machines.accelerator import machine_of
+from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
+from gradloom.rtl.presets import PRESETS
+from gradloom.sim.time.forecast import MODELS
+
+from ..proofs.catalog import PROOFS
+
+ROOT = Path(__file__).parents[2]
+ENGINES = {engine.name: engine for table in (IMAGES, LANGUAGE) for engine in table.own}
+named = pytest.mark.parametrize("name", ENGINES)
+
+
+def component(name):
+    """The class of an engine's hardware."""
+    module = importlib.import_module(f"gradloom.rtl.engines.{name}.engine")
+    found = [each for each in (f"{name.capitalize()}Engine", name.capitalize()) if hasattr(module, each)]
+    assert found, f"rtl/engines/{name}/engine.py: has no {name.capitalize()}Engine"
+    return found[0]
+
+
+def presets(name):
+    """Presets whose machine has the engine."""
+    return [preset for preset, each in PRESETS.items()
+            if name in (engine.name for engine in machine_of(each.config).engines.own)]
+
+
+@named
+@pytest.mark.parametrize("place", ["rtl/engines/{}/engine.py", "rtl/engines/{}/spec.py", "sim/reference/{}.py",
+                                   "sim/time/{}.py", "tests/engines/{}/__init__.py"])
+def test_an_engine_has_one_name_in_every_place(name, place):
+    assert (ROOT / place.format(name)).is_file()
+
+
+def test_every_engine_has_a_model_of_its_time():
+    assert set(MODELS) == set(ENGINES)
+    for name, model in MODELS.items():
+        assert model.__module__ == f"gradloom.sim.time.{name}"
+
+
+@named
+def test_every_opcode_is_described(name):
+    text = (ROOT / "docs/reference/program.md").read_text(encoding="utf-8")
+    section = re.search(rf"^### {name} \(.*?(?=^##)", text, re.MULTILINE | re.DOTALL)
+    assert section, f"docs/reference/program.md: has no section for the engine {name}"
+    for opcode in ENGINES[name].spec.opcodes:
+        assert re.search(rf"\b{int(opcode)} {opcode.name}\b", section[0]), opcode.name
+
+
+@named
+def test_streams_are_proven(name):
+    """Alone, or in all engines of a preset at once."""
+    proven = {proof.name for proof in PROOFS}
+    assert proven & {f"streams-{what}-{preset}" for preset in presets(name)
+                     for what in (component(name).lower(), "engines")}
+
+
+@named
+def test_every_preset_with_an_engine_has_a_budget_for_it(name):
+    module = "gradloom_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", component(name)).lower()
+    assert presets(name)
+    for preset in presets(name):
+        assert module in budgets()[preset]
