@@ -1,5 +1,7 @@
 """Runs programs, from bell to interrupt."""
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -172,64 +174,88 @@ class Sequencer(wiring.Component):
         m.submodules.dispatch = dispatch = self._dispatch
         m.submodules.watch = watch = self._watch
         m.submodules.faults = faults = self._faults
+        parts = SimpleNamespace(scheduler=sched, fetch=fetch, dispatch=dispatch, watch=watch, faults=faults)
 
+        flow = self._flow()
+        program = self._choose_program(m, parts, flow)
+        self._connect_dispatch(m, parts, flow, program)
+        start = self._connect_faults(m, parts, flow, program)
+        state = self._run_programs(m, parts, flow, program, start)
+        self._report(m, parts, flow, state)
+        self._connect_engines(m, sched)
+        return m
+
+    @staticmethod
+    def _flow():
+        """Registers and strobes that say how far a program has come."""
         run = Signal()  # state RUN, in a register of its own: commands may be fetched, dispatched and started
         fresh = Signal()  # queues, tokens and fetch start anew
-
-        # ---- whose program runs, from where: its offset and length, and what remains of it
         main = Signal()  # the program's bell has rung and it has not ended
         leaving = Signal()  # the program has met a YIELD and a request is pending
         open_ = Signal()  # bells are heard
-        serve, begun, drop = Signal(), Signal(), Signal()
-        pending, serving = Const(0, 1), Const(0, 1)
-        origin, commands = self.program_offset, self.program_commands
-        first_offset, first_index, first_left = origin, Const(0, 24), commands
-        if self.requests:
-            m.submodules.requests = requests = Requests()
-            pending, serving = requests.pending, requests.serving
-            place = Signal(24)  # commands of the program that are done
-            with m.If(dispatch.leave):
-                m.d.sync += [place.eq(dispatch.index + 1), leaving.eq(1)]
-            with m.If(self.cleared):
-                m.d.sync += place.eq(0)
-            origin = Mux(serving, self.request_offset, self.program_offset)
-            commands = Mux(serving, self.request_commands, self.program_commands)
-            first_index = Mux(serving, 0, place)
-            first_offset = (origin + (first_index << exact_log2(COMMAND_BYTES)))[:32]
-            first_left = (commands - first_index)[:24]
-            m.d.comb += [
-                requests.bell.eq(self.request_bell),
-                requests.open.eq(open_),
-                requests.serve.eq(serve),
-                requests.begun.eq(begun),
-                requests.end.eq(self.irq_request),
-                requests.fail.eq(self.irq_error),
-                requests.drop.eq(drop),
-                dispatch.interrupted.eq(pending & main & ~serving),
-                self.request_busy.eq(requests.busy),
-                self.request_running.eq(serving),
-                self.request_done.eq(requests.done),
-                self.request_error.eq(requests.error),
-                self.refused.eq(requests.refused),
-                self.request_waited.eq(requests.waited),
-                self.request_cycles.eq(requests.cycles),
-            ]
+        serve, begun, drop = Signal(), Signal(), Signal()  # strobes to the requests
+        stopping = Signal()  # the host's reset came while no command could be blamed
+        told = Signal()  # the interrupt of an error has been given
+        accepted = Signal()  # the program's bell rings and is heard
+        return SimpleNamespace(run=run, fresh=fresh, main=main, leaving=leaving, open=open_, serve=serve, begun=begun,
+                               drop=drop, stopping=stopping, told=told, accepted=accepted)
 
-        # ---- fetch, dispatch, queues
+    def _choose_program(self, m, parts, flow):
+        """Whose program runs: its offset and length, and what remains of it behind a YIELD."""
+        if not self.requests:
+            origin, commands = self.program_offset, self.program_commands
+            return SimpleNamespace(pending=Const(0, 1), serving=Const(0, 1), origin=origin, commands=commands,
+                                   first_offset=origin, first_index=Const(0, 24), first_left=commands)
+        dispatch = parts.dispatch
+        m.submodules.requests = requests = Requests()
+        pending, serving = requests.pending, requests.serving
+        place = Signal(24)  # commands of the program that are done
+        with m.If(dispatch.leave):
+            m.d.sync += [place.eq(dispatch.index + 1), flow.leaving.eq(1)]
+        with m.If(self.cleared):
+            m.d.sync += place.eq(0)
+        origin = Mux(serving, self.request_offset, self.program_offset)
+        commands = Mux(serving, self.request_commands, self.program_commands)
+        first_index = Mux(serving, 0, place)
         m.d.comb += [
-            fetch.fresh.eq(fresh),
-            fetch.run.eq(run),
-            fetch.offset.eq(first_offset),
-            fetch.commands.eq(first_left),
-            dispatch.run.eq(run),
-            dispatch.fresh.eq(fresh),
-            dispatch.first.eq(first_index),
-            dispatch.commands.eq(first_left),
+            requests.bell.eq(self.request_bell),
+            requests.open.eq(flow.open),
+            requests.serve.eq(flow.serve),
+            requests.begun.eq(flow.begun),
+            requests.end.eq(self.irq_request),
+            requests.fail.eq(self.irq_error),
+            requests.drop.eq(flow.drop),
+            dispatch.interrupted.eq(pending & flow.main & ~serving),
+            self.request_busy.eq(requests.busy),
+            self.request_running.eq(serving),
+            self.request_done.eq(requests.done),
+            self.request_error.eq(requests.error),
+            self.refused.eq(requests.refused),
+            self.request_waited.eq(requests.waited),
+            self.request_cycles.eq(requests.cycles),
+        ]
+        return SimpleNamespace(
+            pending=pending, serving=serving, origin=origin, commands=commands, first_index=first_index,
+            first_offset=(origin + (first_index << exact_log2(COMMAND_BYTES)))[:32],
+            first_left=(commands - first_index)[:24])
+
+    def _connect_dispatch(self, m, parts, flow, program):
+        """From fetch to dispatch to the engines' queues."""
+        fetch, dispatch, sched = parts.fetch, parts.dispatch, parts.scheduler
+        m.d.comb += [
+            fetch.fresh.eq(flow.fresh),
+            fetch.run.eq(flow.run),
+            fetch.offset.eq(program.first_offset),
+            fetch.commands.eq(program.first_left),
+            dispatch.run.eq(flow.run),
+            dispatch.fresh.eq(flow.fresh),
+            dispatch.first.eq(program.first_index),
+            dispatch.commands.eq(program.first_left),
             dispatch.i_offset.eq(fetch.o_offset),
             dispatch.idle.eq(~sched.active & sched.settled),
             dispatch.cache_clear.eq(self.cache_clear),
-            sched.clear.eq(fresh),
-            sched.hold.eq(faults.fault | ~run),
+            sched.clear.eq(flow.fresh),
+            sched.hold.eq(parts.faults.fault | ~flow.run),
             sched.forget.eq(dispatch.forget),
             sched.control_request.eq(dispatch.control_request),
             sched.control_wait.eq(dispatch.control_wait),
@@ -246,8 +272,9 @@ class Sequencer(wiring.Component):
         connect(m, fetch.o, dispatch.i)
         connect(m, dispatch.o, sched.i)
 
-        # ---- faults
-        stopping = Signal()  # the host's reset came while no command could be blamed
+    def _connect_faults(self, m, parts, flow, program):
+        """All that can end a program goes to one place; gives what the checks before its start find."""
+        dispatch, sched, watch, faults = parts.dispatch, parts.scheduler, parts.watch, parts.faults
         refuse_base, refuse_align, refuse_window = Signal(), Signal(), Signal()
         bad_start = Signal(8)
         end = Signal(34)
@@ -255,8 +282,8 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             watch.watchdog.eq(self.watchdog),
             watch.moved.eq(sched.finished | self.beat | dispatch.progress),
-            watch.stuck.eq(run & dispatch.blocked & ~sched.running),
-            faults.run.eq(run),
+            watch.stuck.eq(flow.run & dispatch.blocked & ~sched.running),
+            faults.run.eq(flow.run),
             faults.load_offset.eq(self.load_offset),
             faults.store_offset.eq(self.store_offset),
             faults.stop.eq(dispatch.stop),
@@ -270,130 +297,150 @@ class Sequencer(wiring.Component):
             faults.indices.eq(sched.indices),
             faults.locked.eq(watch.locked),
             faults.expired.eq(watch.expired),
-            faults.reset.eq(self.reset | stopping),
+            faults.reset.eq(self.reset | flow.stopping),
             faults.start_code.eq(bad_start),
             faults.start_located.eq(~empty | refuse_base),
-            faults.start_offset.eq(Mux(refuse_base, 0, origin)),
+            faults.start_offset.eq(Mux(refuse_base, 0, program.origin)),
         ]
         for e in self.engines.queued:
             error = self.engine(e).error
             m.d.comb += [faults.failed[e].eq(error.valid), faults.codes[e].eq(error.code)]
         # A base that is not a multiple of 4096 is an error of its own, and then the offset is 0.
         address = absolute(self.base, faults.offset) | Mux(refuse_base, self.base[:12], 0)
+        return SimpleNamespace(refuse_base=refuse_base, refuse_align=refuse_align, refuse_window=refuse_window,
+                               code=bad_start, end=end, empty=empty, address=address)
 
-        # ---- from bell to interrupt
+    def _run_programs(self, m, parts, flow, program, start):
+        """The states from bell to interrupt; gives the state machine."""
         wait = Signal(range(_ABORT_CYCLES))
-        told = Signal()
         flushing = Signal()  # the last cycle's state was FLUSH
         m.d.sync += flushing.eq(0)
-        accepted = Signal()
-        m.d.comb += accepted.eq(self.bell & open_ & ~main)
+        m.d.comb += flow.accepted.eq(self.bell & flow.open & ~flow.main)
         with m.FSM() as state:
             with m.State("IDLE"):
-                m.d.comb += [fresh.eq(1), faults.clear.eq(1)]
+                m.d.comb += [flow.fresh.eq(1), parts.faults.clear.eq(1)]
                 # What rang before a reset is stopped by it, even if it has not started.
-                m.d.sync += [wait.eq(0), told.eq(0), stopping.eq((stopping | self.reset) & pending)]
-                with m.If(pending):
-                    m.d.comb += serve.eq(1)
+                m.d.sync += [wait.eq(0), flow.told.eq(0),
+                             flow.stopping.eq((flow.stopping | self.reset) & program.pending)]
+                with m.If(program.pending):
+                    m.d.comb += flow.serve.eq(1)
                     m.next = "SUM"
                 with m.Elif(self.reset):
                     m.next = "RESET"
-                with m.Elif(accepted | main):
+                with m.Elif(flow.accepted | flow.main):
                     m.next = "SUM"
             with m.State("RESET"):
                 # Nothing runs: only the engines are reset.
-                m.d.comb += [fresh.eq(1), self.abort.eq(1), self.bus_abort.eq(1)]
+                m.d.comb += [flow.fresh.eq(1), self.abort.eq(1), self.bus_abort.eq(1)]
                 m.d.sync += wait.eq(wait + 1)
                 with m.If((wait == _ABORT_CYCLES - 1) & self.bus_idle):
                     m.next = "IDLE"
-            # What a program left in the engines' queues is nobody's: they are reset under the checks of the next one.
-            with m.State("SUM"):
-                m.d.comb += [fresh.eq(1), self.abort.eq(1), watch.rewind.eq(1)]
-                m.d.sync += [
-                    end.eq(origin + (commands << exact_log2(COMMAND_BYTES))),
-                    empty.eq(commands == 0),
-                    refuse_base.eq(self.base[:12].any()),
-                    refuse_align.eq(origin[:5].any()),
-                ]
-                m.next = "COMPARE"
-            with m.State("COMPARE"):
-                m.d.comb += [fresh.eq(1), self.abort.eq(1), watch.rewind.eq(1)]
-                m.d.sync += refuse_window.eq(end > self.size)
-                m.next = "BEGIN"
-            with m.State("BEGIN"):
-                m.d.comb += [fresh.eq(1), self.abort.eq(1), watch.rewind.eq(1), faults.start.eq(1)]
-                with m.If(refuse_base):
-                    m.d.comb += bad_start.eq(Error.BASE_ALIGNMENT)
-                with m.Elif(empty):
-                    m.d.comb += bad_start.eq(Error.PROGRAM_LENGTH)
-                with m.Elif(refuse_align):
-                    m.d.comb += bad_start.eq(Error.PROGRAM_ALIGNMENT)
-                with m.Elif(refuse_window):
-                    m.d.comb += bad_start.eq(Error.PROGRAM_WINDOW)
-                with m.If(bad_start.any()):
-                    m.next = "BLAME"
-                with m.Else():
-                    m.d.comb += begun.eq(1)
-                    m.d.sync += run.eq(1)
-                    m.next = "RUN"
+            self._check_and_begin(m, parts, flow, program, start)
             with m.State("RUN"):
-                with m.If(faults.fault | dispatch.ended | leaving):
-                    m.d.sync += run.eq(0)
-                with m.If(faults.fault):
+                with m.If(parts.faults.fault | parts.dispatch.ended | flow.leaving):
+                    m.d.sync += flow.run.eq(0)
+                with m.If(parts.faults.fault):
                     m.next = "BLAME"
-                with m.Elif(dispatch.ended | leaving):
+                with m.Elif(parts.dispatch.ended | flow.leaving):
                     m.next = "FLUSH"
-            with m.State("BLAME"):
-                # What is done has to leave the queues first, or the wrong command would be named. Behind an END none is
-                # left there, and the bus's reset goes on.
-                m.d.comb += self.bus_abort.eq(flushing)
-                with m.If(sched.settled):
-                    m.d.sync += [
-                        self.error_code.eq(faults.code),
-                        self.error_command.eq(faults.command),
-                        self.error_request.eq(serving),
-                        self.error_address.eq(Mux(faults.located, address, 0)),
-                    ]
-                    m.d.comb += watch.rewind.eq(1)
-                    m.next = "DRAIN"
-            with m.State("DRAIN"):
-                m.d.comb += [fresh.eq(1), self.abort.eq(1), self.bus_abort.eq(1)]
-                with m.If(wait != _ABORT_CYCLES - 1):
-                    m.d.sync += wait.eq(wait + 1)
-                with m.Elif(self.bus_idle):
-                    m.d.comb += [self.irq_error.eq(~told), drop.eq(1)]
-                    m.d.sync += [main.eq(0), leaving.eq(0)]
-                    m.next = "IDLE"
-                with m.If(watch.expired & ~told):
-                    m.d.comb += self.irq_error.eq(1)
-                    m.d.sync += told.eq(1)
-            with m.State("FLUSH"):
-                m.d.comb += [self.bus_abort.eq(1), faults.flush.eq(1)]
-                m.d.sync += flushing.eq(1)
-                with m.If(self.bus_idle):
-                    m.next = "FINISH"
-                with m.If(watch.expired):
-                    m.next = "BLAME"
-            with m.State("FINISH"):
-                # A burst that the bus held back is forgotten with ``fresh``, and must not be asked for before.
-                m.d.comb += [fresh.eq(1), self.bus_abort.eq(1)]
-                with m.If(leaving):
-                    m.d.comb += serve.eq(1)
-                    m.d.sync += leaving.eq(0)
+            self._end_by_error(m, parts, flow, program, start.address, wait, flushing)
+            self._end(m, parts, flow, program, flushing)
+        return state
+
+    def _check_and_begin(self, m, parts, flow, program, start):
+        """States that check where a program lies. What the last one left in the engines' queues is nobody's: they are
+        reset meanwhile."""
+        busy = [flow.fresh.eq(1), self.abort.eq(1), parts.watch.rewind.eq(1)]
+        with m.State("SUM"):
+            m.d.comb += busy
+            m.d.sync += [
+                start.end.eq(program.origin + (program.commands << exact_log2(COMMAND_BYTES))),
+                start.empty.eq(program.commands == 0),
+                start.refuse_base.eq(self.base[:12].any()),
+                start.refuse_align.eq(program.origin[:5].any()),
+            ]
+            m.next = "COMPARE"
+        with m.State("COMPARE"):
+            m.d.comb += busy
+            m.d.sync += start.refuse_window.eq(start.end > self.size)
+            m.next = "BEGIN"
+        with m.State("BEGIN"):
+            m.d.comb += [*busy, parts.faults.start.eq(1)]
+            with m.If(start.refuse_base):
+                m.d.comb += start.code.eq(Error.BASE_ALIGNMENT)
+            with m.Elif(start.empty):
+                m.d.comb += start.code.eq(Error.PROGRAM_LENGTH)
+            with m.Elif(start.refuse_align):
+                m.d.comb += start.code.eq(Error.PROGRAM_ALIGNMENT)
+            with m.Elif(start.refuse_window):
+                m.d.comb += start.code.eq(Error.PROGRAM_WINDOW)
+            with m.If(start.code.any()):
+                m.next = "BLAME"
+            with m.Else():
+                m.d.comb += flow.begun.eq(1)
+                m.d.sync += flow.run.eq(1)
+                m.next = "RUN"
+
+    def _end_by_error(self, m, parts, flow, program, address, wait, flushing):
+        """States from a fault to the interrupt of an error."""
+        faults, watch = parts.faults, parts.watch
+        with m.State("BLAME"):
+            # What is done has to leave the queues first, or the wrong command would be named. Behind an END none is
+            # left there, and the bus's reset goes on.
+            m.d.comb += self.bus_abort.eq(flushing)
+            with m.If(parts.scheduler.settled):
+                m.d.sync += [
+                    self.error_code.eq(faults.code),
+                    self.error_command.eq(faults.command),
+                    self.error_request.eq(program.serving),
+                    self.error_address.eq(Mux(faults.located, address, 0)),
+                ]
+                m.d.comb += watch.rewind.eq(1)
+                m.next = "DRAIN"
+        with m.State("DRAIN"):
+            m.d.comb += [flow.fresh.eq(1), self.abort.eq(1), self.bus_abort.eq(1)]
+            with m.If(wait != _ABORT_CYCLES - 1):
+                m.d.sync += wait.eq(wait + 1)
+            with m.Elif(self.bus_idle):
+                m.d.comb += [self.irq_error.eq(~flow.told), flow.drop.eq(1)]
+                m.d.sync += [flow.main.eq(0), flow.leaving.eq(0)]
+                m.next = "IDLE"
+            with m.If(watch.expired & ~flow.told):
+                m.d.comb += self.irq_error.eq(1)
+                m.d.sync += flow.told.eq(1)
+
+    def _end(self, m, parts, flow, program, flushing):
+        """States from END, or from a YIELD for a request, to the interrupt or the next program."""
+        with m.State("FLUSH"):
+            m.d.comb += [self.bus_abort.eq(1), parts.faults.flush.eq(1)]
+            m.d.sync += flushing.eq(1)
+            with m.If(self.bus_idle):
+                m.next = "FINISH"
+            with m.If(parts.watch.expired):
+                m.next = "BLAME"
+        with m.State("FINISH"):
+            # A burst that the bus held back is forgotten with ``fresh``, and must not be asked for before.
+            m.d.comb += [flow.fresh.eq(1), self.bus_abort.eq(1)]
+            with m.If(flow.leaving):
+                m.d.comb += flow.serve.eq(1)
+                m.d.sync += flow.leaving.eq(0)
+                m.next = "SUM"
+            with m.Elif(program.serving):
+                m.d.comb += self.irq_request.eq(1)
+                m.next = "IDLE"
+                with m.If(flow.main | flow.accepted):
                     m.next = "SUM"
-                with m.Elif(serving):
-                    m.d.comb += self.irq_request.eq(1)
-                    m.next = "IDLE"
-                    with m.If(main | accepted):
-                        m.next = "SUM"
-                with m.Else():
-                    m.d.comb += self.irq_done.eq(1)
-                    m.d.sync += main.eq(0)
-                    m.next = "IDLE"
-        with m.If(accepted):
+            with m.Else():
+                m.d.comb += self.irq_done.eq(1)
+                m.d.sync += flow.main.eq(0)
+                m.next = "IDLE"
+
+    def _report(self, m, parts, flow, state):
+        """What STATUS and the counters see."""
+        with m.If(flow.accepted):
             m.d.comb += self.cleared.eq(1)
             m.d.sync += [
-                main.eq(1),
+                flow.main.eq(1),
                 self.done.eq(0),
                 self.error.eq(0),
                 self.error_code.eq(0),
@@ -404,19 +451,20 @@ class Sequencer(wiring.Component):
         with m.If(self.irq_done):
             m.d.sync += self.done.eq(1)
         with m.If(self.irq_error):
-            m.d.sync += self.error.eq(self.error | main)
+            m.d.sync += self.error.eq(self.error | flow.main)
         stopped = Cat(state.ongoing(name) for name in ("RESET", "BLAME", "DRAIN")).any()
-        m.d.comb += open_.eq(~stopped & ~(state.ongoing("IDLE") & self.reset))
+        m.d.comb += flow.open.eq(~stopped & ~(state.ongoing("IDLE") & self.reset))
         with m.If(self.reset & ~state.ongoing("IDLE") & ~stopped):
-            m.d.sync += stopping.eq(1)
+            m.d.sync += flow.stopping.eq(1)
         m.d.comb += [
-            self.busy.eq(main | stopped),
+            self.busy.eq(flow.main | stopped),
             self.draining.eq(state.ongoing("DRAIN")),
-            self.counting.eq(main & ~told),
-            self.finished.eq(sched.finished & self.counting),
+            self.counting.eq(flow.main & ~flow.told),
+            self.finished.eq(parts.scheduler.finished & self.counting),
         ]
 
-        # ---- to the engines; what they finish while a fault is being blamed still counts
+    def _connect_engines(self, m, sched):
+        """Commands to the engines; what they finish while a fault is being blamed still counts."""
         for e in self.engines.queued:
             inner, outer = sched.engine(e), self.engine(e)
             m.d.comb += [
@@ -436,4 +484,3 @@ class Sequencer(wiring.Component):
         for e in reversed(self.engines.by_urgency):
             with m.If(sched.executing[e]):
                 m.d.sync += self.phase.eq(e.phase_base + (sched.phases[e] if len(e.spec.phases) > 1 else 0))
-        return m
