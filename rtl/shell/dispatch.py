@@ -1,5 +1,7 @@
 """Decodes a program's commands, decides on predicates, executes CONTROL and queues the rest."""
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -105,17 +107,15 @@ class Dispatch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.valid = valid = self._valid
-        parts = COMMAND_BYTES * 8 // self.data_bits
         command = Signal(Command)
         remaining = Signal(24)
         # Whether none remain, or one, from registers: a count stays for three cycles at least.
         none, one = Signal(), Signal()
         m.d.sync += [none.eq(remaining == 0), one.eq(remaining == 1)]
-        part = Signal(range(max(parts, 2)))
-        control = data.View(ControlOperands, command.args)
+        part = Signal(range(max(self._parts, 2)))
         is_control, known, queued = Signal(), Signal(), Signal()
         slot, count, mark = Signal(32), Signal(32), Signal()
-        entry, beat = self.o.payload, self.i.payload
+        entry = self.o.payload
         m.d.comb += [
             valid.slot.eq(slot),
             valid.count.eq(count),
@@ -130,6 +130,8 @@ class Dispatch(wiring.Component):
             self.control_wait.eq(command.wait),
             self.control_post.eq(command.post),
         ]
+        asked = SimpleNamespace(slot=slot, count=count, mark=mark)
+        step = [self.index.eq(self.index + 1), remaining.eq(remaining - 1), none.eq(one)]
 
         with m.FSM(init="HALT") as state:
             with m.State("HALT"):
@@ -138,29 +140,7 @@ class Dispatch(wiring.Component):
                     m.d.sync += self.index.eq(self.first)
                 with m.If(self.run):
                     m.next = "COLLECT"
-            with m.State("COLLECT"):
-                with m.If(~self.run):
-                    m.next = "HALT"
-                with m.Elif(none):
-                    m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.PROGRAM_UNENDED)]
-                    m.next = "STUCK"
-                with m.Elif(self.i.valid):
-                    m.d.comb += self.i.ready.eq(1)
-                    m.d.sync += [
-                        command.as_value().eq(Cat(command.as_value(), beat.data)[self.data_bits :]),
-                        part.eq(part + 1),
-                    ]
-                    with m.If(beat.resp[1]):
-                        m.d.comb += [
-                            self.stop.eq(1),
-                            self.stop_located.eq(1),
-                            self.stop_offset.eq(self.i_offset),
-                            self.stop_code.eq(Mux(beat.resp[0], Error.FETCH_DECERR, Error.FETCH_SLVERR)),
-                        ]
-                        m.next = "STUCK"
-                    with m.Elif(part == parts - 1):
-                        m.d.sync += part.eq(0)
-                        m.next = "DECODE"
+            self._collect(m, command, none, part)
             with m.State("DECODE"):
                 m.d.sync += [
                     is_control.eq(command.engine == CONTROL),
@@ -174,110 +154,19 @@ class Dispatch(wiring.Component):
                     m.next = "ASK"
                 with m.Else():
                     m.next = "DISPATCH"
-            with m.State("ASK"):
-                m.d.comb += valid.start.eq(~valid.busy)
-                with m.If(~self.run):
-                    m.next = "HALT"
-                with m.Elif(~valid.busy):
-                    m.next = "ANSWER"
-            with m.State("ANSWER"):
-                with m.If(~self.run):
-                    m.next = "HALT"
-                with m.Elif(valid.done):
-                    with m.If(valid.outside):
-                        m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.SLOT_RANGE)]
-                        m.next = "STUCK"
-                    with m.Elif(valid.complete):
-                        m.d.comb += self.dropped.eq(1)
-                        m.next = "NEXT"
-                    with m.Else():
-                        m.next = "DISPATCH"
-            with m.State("DISPATCH"):
-                with m.If(~self.run):
-                    m.next = "HALT"
-                with m.Elif(~known):
-                    m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.UNKNOWN_ENGINE)]
-                    m.next = "STUCK"
-                with m.Elif(is_control):
-                    m.d.comb += [self.control_request.eq(1), self.blocked.eq(1)]
-                    m.d.sync += [
-                        slot.eq(control.slot),
-                        count.eq(control.count),
-                        mark.eq(command.opcode == ControlOpcode.MARK),
-                    ]
-                    with m.If(self.control_grant):
-                        m.next = "EXECUTE"
-                with m.Else():
-                    m.d.comb += self.blocked.eq(~self.o.ready)
-                    with m.If(self.o.ready):
-                        # As NEXT, a cycle earlier.
-                        m.d.comb += self.progress.eq(1)
-                        m.d.sync += [self.index.eq(self.index + 1), remaining.eq(remaining - 1), none.eq(one)]
-                        m.next = "COLLECT"
-            with m.State("EXECUTE"):
-                with m.If(~self.run):
-                    m.next = "HALT"
-                with m.Else():
-                    with m.Switch(command.opcode):
-                        with m.Case(ControlOpcode.END):
-                            m.d.comb += self.blocked.eq(~self.idle)
-                            with m.If(self.idle):
-                                m.d.comb += [self.control_done.eq(1), self.ended.eq(1)]
-                                m.next = "STUCK"
-                        with m.Case(ControlOpcode.FENCE):
-                            m.d.comb += self.blocked.eq(~self.idle)
-                            with m.If(self.idle):
-                                m.d.comb += self.control_done.eq(1)
-                                m.next = "POST"
-                        if self.requests:
-                            with m.Case(ControlOpcode.YIELD):
-                                m.d.comb += self.blocked.eq(~self.idle)
-                                with m.If(self.idle):
-                                    m.d.comb += self.control_done.eq(1)
-                                    m.next = "YIELD"
-                        with m.Case(ControlOpcode.MARK, ControlOpcode.LOOKUP):
-                            m.d.comb += valid.start.eq(~valid.busy)
-                            with m.If(~valid.busy):
-                                m.next = "RANGE"
-                        with m.Case(ControlOpcode.CLEAR):
-                            m.d.comb += valid.clear.eq(1)
-                            m.next = "CLEAR"
-                        with m.Default():
-                            m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.UNKNOWN_OPCODE)]
-                            m.next = "STUCK"
-            with m.State("RANGE"):
-                with m.If(~self.run):
-                    m.next = "HALT"
-                with m.Elif(valid.done):
-                    with m.If(valid.outside):
-                        m.d.comb += [self.stop.eq(1), self.stop_code.eq(Error.SLOT_RANGE)]
-                        m.next = "STUCK"
-                    with m.Else():
-                        m.d.comb += [self.control_done.eq(1), self.looked_up.eq(~mark)]
-                        m.next = "POST"
-            with m.State("CLEAR"):
-                with m.If(~self.run):
-                    m.next = "HALT"
-                with m.Elif(~valid.busy):
-                    m.d.comb += self.control_done.eq(1)
-                    m.next = "POST"
+            self._ask(m)
+            self._dispatch(m, command, is_control, known, asked, step)
+            self._execute(m, command)
+            self._finish_control(m, mark)
             with m.State("POST"):
                 # The scheduler reads the post mask in this cycle.
                 m.next = "NEXT"
             with m.State("NEXT"):
                 m.d.comb += self.progress.eq(1)
-                m.d.sync += [self.index.eq(self.index + 1), remaining.eq(remaining - 1), none.eq(one)]
+                m.d.sync += step
                 m.next = "COLLECT"
             if self.requests:
-                with m.State("YIELD"):
-                    # As POST, and its own post is forgotten with the others.
-                    m.d.comb += self.forget.eq(1)
-                    m.next = "NEXT"
-                    with m.If(self.interrupted):
-                        m.next = "LEAVE"
-                with m.State("LEAVE"):
-                    m.d.comb += [self.progress.eq(1), self.leave.eq(1)]
-                    m.next = "STUCK"
+                self._yield(m)
             with m.State("STUCK"):
                 with m.If(~self.run):
                     m.next = "HALT"
@@ -289,3 +178,140 @@ class Dispatch(wiring.Component):
         with m.If(self.cache_clear):
             m.d.comb += valid.clear.eq(1)
         return m
+
+    @property
+    def _parts(self):
+        """Beats of a command."""
+        return COMMAND_BYTES * 8 // self.data_bits
+
+    def _refuse(self, m, code):
+        """Ends the program at this command."""
+        m.d.comb += [self.stop.eq(1), self.stop_code.eq(code)]
+        m.next = "STUCK"
+
+    def _collect(self, m, command, none, part):
+        """State that puts a command together from beats."""
+        beat = self.i.payload
+        with m.State("COLLECT"):
+            with m.If(~self.run):
+                m.next = "HALT"
+            with m.Elif(none):
+                self._refuse(m, Error.PROGRAM_UNENDED)
+            with m.Elif(self.i.valid):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [
+                    command.as_value().eq(Cat(command.as_value(), beat.data)[self.data_bits :]),
+                    part.eq(part + 1),
+                ]
+                with m.If(beat.resp[1]):
+                    m.d.comb += [self.stop_located.eq(1), self.stop_offset.eq(self.i_offset)]
+                    self._refuse(m, Mux(beat.resp[0], Error.FETCH_DECERR, Error.FETCH_SLVERR))
+                with m.Elif(part == self._parts - 1):
+                    m.d.sync += part.eq(0)
+                    m.next = "DECODE"
+
+    def _ask(self, m):
+        """States that decide on a predicate: a command whose slots are all valid is dropped."""
+        valid = self._valid
+        with m.State("ASK"):
+            m.d.comb += valid.start.eq(~valid.busy)
+            with m.If(~self.run):
+                m.next = "HALT"
+            with m.Elif(~valid.busy):
+                m.next = "ANSWER"
+        with m.State("ANSWER"):
+            with m.If(~self.run):
+                m.next = "HALT"
+            with m.Elif(valid.done):
+                with m.If(valid.outside):
+                    self._refuse(m, Error.SLOT_RANGE)
+                with m.Elif(valid.complete):
+                    m.d.comb += self.dropped.eq(1)
+                    m.next = "NEXT"
+                with m.Else():
+                    m.next = "DISPATCH"
+
+    def _dispatch(self, m, command, is_control, known, asked, step):
+        """State that queues a command, or waits for what a CONTROL command waits for."""
+        control = data.View(ControlOperands, command.args)
+        with m.State("DISPATCH"):
+            with m.If(~self.run):
+                m.next = "HALT"
+            with m.Elif(~known):
+                self._refuse(m, Error.UNKNOWN_ENGINE)
+            with m.Elif(is_control):
+                m.d.comb += [self.control_request.eq(1), self.blocked.eq(1)]
+                m.d.sync += [
+                    asked.slot.eq(control.slot),
+                    asked.count.eq(control.count),
+                    asked.mark.eq(command.opcode == ControlOpcode.MARK),
+                ]
+                with m.If(self.control_grant):
+                    m.next = "EXECUTE"
+            with m.Else():
+                m.d.comb += self.blocked.eq(~self.o.ready)
+                with m.If(self.o.ready):
+                    # As NEXT, a cycle earlier.
+                    m.d.comb += self.progress.eq(1)
+                    m.d.sync += step
+                    m.next = "COLLECT"
+
+    def _execute(self, m, command):
+        """State that begins a CONTROL command. END, FENCE and YIELD wait until all before them are done."""
+        valid = self._valid
+        waiting = {ControlOpcode.END: "STUCK", ControlOpcode.FENCE: "POST"}
+        if self.requests:
+            waiting[ControlOpcode.YIELD] = "YIELD"
+        with m.State("EXECUTE"):
+            with m.If(~self.run):
+                m.next = "HALT"
+            with m.Else():
+                with m.Switch(command.opcode):
+                    for opcode, state in waiting.items():
+                        with m.Case(opcode):
+                            m.d.comb += self.blocked.eq(~self.idle)
+                            with m.If(self.idle):
+                                m.d.comb += self.control_done.eq(1)
+                                if opcode == ControlOpcode.END:
+                                    m.d.comb += self.ended.eq(1)
+                                m.next = state
+                    with m.Case(ControlOpcode.MARK, ControlOpcode.LOOKUP):
+                        m.d.comb += valid.start.eq(~valid.busy)
+                        with m.If(~valid.busy):
+                            m.next = "RANGE"
+                    with m.Case(ControlOpcode.CLEAR):
+                        m.d.comb += valid.clear.eq(1)
+                        m.next = "CLEAR"
+                    with m.Default():
+                        self._refuse(m, Error.UNKNOWN_OPCODE)
+
+    def _finish_control(self, m, mark):
+        """States that wait for the valid bits."""
+        valid = self._valid
+        with m.State("RANGE"):
+            with m.If(~self.run):
+                m.next = "HALT"
+            with m.Elif(valid.done):
+                with m.If(valid.outside):
+                    self._refuse(m, Error.SLOT_RANGE)
+                with m.Else():
+                    m.d.comb += [self.control_done.eq(1), self.looked_up.eq(~mark)]
+                    m.next = "POST"
+        with m.State("CLEAR"):
+            with m.If(~self.run):
+                m.next = "HALT"
+            with m.Elif(~valid.busy):
+                m.d.comb += self.control_done.eq(1)
+                m.next = "POST"
+
+    def _yield(self, m):
+        """States behind a YIELD: the program goes on, or leaves for a request."""
+        with m.State("YIELD"):
+            # As POST, and its own post is forgotten with the others.
+            m.d.comb += self.forget.eq(1)
+            m.next = "NEXT"
+            with m.If(self.interrupted):
+                m.next = "LEAVE"
+        with m.State("LEAVE"):
+            m.d.comb += [self.progress.eq(1), self.leave.eq(1)]
+            m.next = "STUCK"

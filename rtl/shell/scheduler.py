@@ -1,5 +1,7 @@
 """Queues and tokens: which command may start, and what its end sets free."""
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -108,7 +110,6 @@ class Scheduler(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         n = len(self.engines)
-        bits = ceil_log2(self.depth)
 
         counters = [Signal(8, name=f"token{t}") for t in range(TOKENS)]
         nonzero = Cat(c.any() for c in counters)
@@ -131,82 +132,98 @@ class Scheduler(wiring.Component):
         with m.Elif(chosen[0]):
             m.d.sync += pending[0].eq(0)
 
+        starts = SimpleNamespace(eligible=eligible, grant=grant, chosen=chosen, nonzero=nonzero)
         for e in self.engines.queued:
-            port = self.engine(e)
-            name = e.name
-            # Pointers: next to write, next to start, oldest that is not done.
-            w, s, d = (Signal(bits + 1, name=f"{name}_{p}") for p in ("write", "start", "done"))
-            ready[int(e)] = ~((w[:bits] == d[:bits]) & (w[bits] != d[bits]))
-            push = Signal(name=f"{name}_push")
-            m.d.comb += push.eq(self.i.valid & ready[int(e)] & (self.i.payload.engine == int(e)))
-
-            used = e.spec.operand_bits
-            asked = self.i.payload.command
-            columns = {
-                "command": (8 + used, Cat(asked.opcode, asked.args[:used]), s),
-                "wait": (16, self.i.payload.wait, s),
-                "ticket": (
-                    _TICKET.size,
-                    Cat(self.i.payload.post, self.i.payload.phase, self.i.payload.index),
-                    d,
-                ),
-            }
-            out = {}
-            for column, (shape, value, pointer) in columns.items():
-                memory = Memory(shape=shape, depth=self.depth, init=[])
-                m.submodules[f"{name}_{column}"] = memory
-                wr = memory.write_port()
-                rd = memory.read_port(domain="comb")
-                m.d.comb += [
-                    wr.addr.eq(w[:bits]),
-                    wr.data.eq(value),
-                    wr.en.eq(push),
-                    rd.addr.eq(pointer[:bits]),
-                ]
-                out[column] = rd.data
-            with m.If(push):
-                m.d.sync += w.eq(w + 1)
-
-            offered = Signal(name=f"{name}_offered")
-            taken = Signal(name=f"{name}_taken")
-            ticket = data.View(_TICKET, out["ticket"])
-            # The earliest start is two cycles after a command has come to the head of its queue, so what it needs then
-            # can come from registers.
-            command, wait[e] = Signal(8 + used, name=f"{name}_command_held"), Signal(16, name=f"{name}_wait_held")
-            m.d.sync += [command.eq(out["command"]), wait[e].eq(out["wait"])]
-            post[e] = ticket.post
-            m.d.comb += [
-                taken.eq(offered & port.command.ready),
-                port.command.valid.eq(offered),
-                port.command.payload.as_value().eq(command),
-                self.executing[e].eq(s != d),
-                self.waiting[e].eq(w != d),
-                self.phases[e].eq(ticket.phase),
-                self.indices[e].eq(ticket.index),
-            ]
-            m.d.sync += eligible[e].eq((w != s) & ~offered & ~(out["wait"] & ~nonzero).any() & ~grant.any())
-            with m.If(grant[e]):
-                m.d.sync += offered.eq(1)
-            with m.If(taken):
-                m.d.sync += [offered.eq(0), s.eq(s + 1)]
-            with m.If(self.clear | self.hold):
-                m.d.sync += offered.eq(0)
-
-            count = pending[e] = Signal(bits + 1, name=f"{name}_pending")
-            m.d.sync += count.eq(count + port.done - chosen[e])
-            with m.If(chosen[e]):
-                m.d.sync += d.eq(d + 1)
-            with m.If(self.clear):
-                m.d.sync += [w.eq(0), s.eq(0), d.eq(0), count.eq(0)]
-
+            queue = self._queue(m, e, starts)
+            ready[int(e)], wait[e], post[e], pending[e] = queue.ready, queue.wait, queue.post, queue.pending
         with m.Switch(self.i.payload.engine):
             for e in self.engines.queued:
                 with m.Case(int(e)):
                     m.d.comb += self.i.ready.eq(ready[int(e)])
+        self._choose(m, starts, wait, post, pending, counters)
+        with m.If(self.clear | self.hold):
+            m.d.sync += eligible.eq(0)
+        with m.If(self.clear):
+            m.d.sync += pending[0].eq(0)
+        return m
 
-        # One start and one end a cycle, the lowest engine first.
+    def _queue(self, m, e, starts):
+        """An engine's queue: commands that wait, are offered, are under way, are done."""
+        bits = ceil_log2(self.depth)
+        port = self.engine(e)
+        name = e.name
+        # Pointers: next to write, next to start, oldest that is not done.
+        w, s, d = (Signal(bits + 1, name=f"{name}_{p}") for p in ("write", "start", "done"))
+        ready = ~((w[:bits] == d[:bits]) & (w[bits] != d[bits]))
+        push = Signal(name=f"{name}_push")
+        m.d.comb += push.eq(self.i.valid & ready & (self.i.payload.engine == int(e)))
+        out = self._store(m, e, push, w, s, d)
+        with m.If(push):
+            m.d.sync += w.eq(w + 1)
+
+        offered = Signal(name=f"{name}_offered")
+        taken = Signal(name=f"{name}_taken")
+        ticket = data.View(_TICKET, out["ticket"])
+        # The earliest start is two cycles after a command has come to the head of its queue, so what it needs then
+        # can come from registers.
+        command = Signal(8 + e.spec.operand_bits, name=f"{name}_command_held")
+        wait = Signal(16, name=f"{name}_wait_held")
+        m.d.sync += [command.eq(out["command"]), wait.eq(out["wait"])]
+        m.d.comb += [
+            taken.eq(offered & port.command.ready),
+            port.command.valid.eq(offered),
+            port.command.payload.as_value().eq(command),
+            self.executing[e].eq(s != d),
+            self.waiting[e].eq(w != d),
+            self.phases[e].eq(ticket.phase),
+            self.indices[e].eq(ticket.index),
+        ]
+        m.d.sync += starts.eligible[e].eq(
+            (w != s) & ~offered & ~(out["wait"] & ~starts.nonzero).any() & ~starts.grant.any())
+        with m.If(starts.grant[e]):
+            m.d.sync += offered.eq(1)
+        with m.If(taken):
+            m.d.sync += [offered.eq(0), s.eq(s + 1)]
+        with m.If(self.clear | self.hold):
+            m.d.sync += offered.eq(0)
+
+        count = Signal(bits + 1, name=f"{name}_pending")
+        m.d.sync += count.eq(count + port.done - starts.chosen[e])
+        with m.If(starts.chosen[e]):
+            m.d.sync += d.eq(d + 1)
+        with m.If(self.clear):
+            m.d.sync += [w.eq(0), s.eq(0), d.eq(0), count.eq(0)]
+        return SimpleNamespace(ready=ready, wait=wait, post=ticket.post, pending=count)
+
+    def _store(self, m, e, push, w, s, d):
+        """Memories of a queue: command and wait mask are read at the next to start, the rest at the oldest."""
+        bits, used = ceil_log2(self.depth), e.spec.operand_bits
+        asked = self.i.payload.command
+        columns = {
+            "command": (8 + used, Cat(asked.opcode, asked.args[:used]), s),
+            "wait": (16, self.i.payload.wait, s),
+            "ticket": (_TICKET.size, Cat(self.i.payload.post, self.i.payload.phase, self.i.payload.index), d),
+        }
+        out = {}
+        for column, (shape, value, pointer) in columns.items():
+            memory = Memory(shape=shape, depth=self.depth, init=[])
+            m.submodules[f"{e.name}_{column}"] = memory
+            wr = memory.write_port()
+            rd = memory.read_port(domain="comb")
+            m.d.comb += [
+                wr.addr.eq(w[:bits]),
+                wr.data.eq(value),
+                wr.en.eq(push),
+                rd.addr.eq(pointer[:bits]),
+            ]
+            out[column] = rd.data
+        return out
+
+    def _choose(self, m, starts, wait, post, pending, counters):
+        """One start and one end a cycle, the lowest engine first, and the tokens that they move."""
+        eligible, grant, chosen = starts.eligible, starts.grant, starts.chosen
         some = [p.any() for p in pending]
-        for e in range(n):
+        for e in range(len(self.engines)):
             m.d.comb += [
                 grant[e].eq(eligible[e] & ~Cat(eligible[:e]).any()),
                 chosen[e].eq(some[e] & ~Cat(some[:e]).any()),
@@ -234,11 +251,6 @@ class Scheduler(wiring.Component):
             with m.If(self.clear | self.forget):
                 m.d.sync += c.eq(0)
         m.d.comb += self.overflow.eq(Cat(over).any())
-        with m.If(self.clear | self.hold):
-            m.d.sync += eligible.eq(0)
-        with m.If(self.clear):
-            m.d.sync += pending[0].eq(0)
-        return m
 
 
 def _select(onehot, values):
