@@ -157,7 +157,7 @@ def dense_layer(x, weight, bias, *, relu=True, fmt=ACTIVATION):
     return y.T, clipped.sum(axis=0)
 
 
-def hidden(x, a):
+def hidden(x, a, fmt=ACTIVATION):
     """``(h, saturated)`` of adapters' forward pass ``h = A x``.
 
     Parameters
@@ -167,7 +167,9 @@ def hidden(x, a):
 
     Returns
     -------
-    h : int64 array [samples, rank], Q8.16
+    h : int64 array [samples, rank] of ``fmt``
     saturated : int
     """
-    return ACTIVATION.requantize(matmul_exact(np.asarray(x), np.asarray(a).T), DECODED.frac + PARAMETER.frac)
+    # Fewer than 2**16 products below 2**32: exact in float64.
+    sums = (np.asarray(x, np.float64) @ np.asarray(a, np.float64).T).astype(np.int64)
+    return fmt.requantize(sums, DECODED.frac + PARAMETER.frac)

@@ -7,21 +7,35 @@ from gradloom.rtl.config import ACTIVATION
 from gradloom.rtl.formats.fixed import Fixed, Rounding
 from gradloom.rtl.formats.rounding import round_shift, saturate
 from gradloom.sim.reference.loss import softmax_cross_entropy
-from gradloom.sim.reference.optimizer import Noise, optimize
+from gradloom.sim.reference.optimizer import Noise, Update, optimize
 
-__all__ = ["GRADIENT", "HeadStep", "head_step", "output_gradient", "adapter_gradients"]
+__all__ = ["GRADIENT", "HeadLoss", "HeadStep", "adapter_gradients", "head_loss", "head_step", "head_update",
+           "output_gradient"]
 
 #: d' and dh: 18 bits, the fraction follows from the gradient exponent.
 GRADIENT = Fixed(width=18, frac=0)
 
 
-class HeadStep(NamedTuple):
-    """What a step computes; integers in the formats of the hardware.
+class HeadLoss(NamedTuple):
+    """What a step computes before B changes; integers in the formats of the hardware.
 
-    ``z``, ``d``, ``d_scaled`` (d'): (samples, classes). ``dh``: (samples, k). ``db``, ``b``, ``v``:
-    (classes, k). ``loss`` and ``correct``: sums over the samples. ``saturated``, ``underflowed``, ``norm``:
-    what the step adds to the health counters.
+    ``z``, ``d``, ``d_scaled`` (d'): (samples, classes). ``dh``: (samples, k). ``db``: (classes, k). ``loss`` and
+    ``correct``: sums over the samples. ``saturated``: clipped words.
     """
+
+    z: np.ndarray
+    d: np.ndarray
+    d_scaled: np.ndarray
+    dh: np.ndarray
+    db: np.ndarray
+    loss: int
+    correct: int
+    saturated: int
+
+
+class HeadStep(NamedTuple):
+    """What a step computes: as :class:`HeadLoss`; ``b``, ``v``: (classes, k). ``saturated``, ``underflowed``, ``norm``:
+    what it adds to the health counters."""
 
     z: np.ndarray
     d: np.ndarray
@@ -48,6 +62,22 @@ def adapter_gradients(d_scaled, b, h):
     return dh, d_scaled.T @ h, over
 
 
+def head_loss(h, base, labels, b, *, scale: int, max_classes: int = 10, activation: Fixed = ACTIVATION) -> HeadLoss:
+    """Logits, loss and gradients of a microbatch; parameters as of :func:`head_step`."""
+    h, base, b = (np.asarray(x, dtype=np.int64) for x in (h, base, b))
+    z, over_z = ACTIVATION.requantize(h @ b.T + (base << 12), activation.frac + 12)
+    entropy = softmax_cross_entropy(z, labels, max_length=max_classes)
+    d_scaled, over_d = output_gradient(entropy.d, scale)
+    dh, db, over_h = adapter_gradients(d_scaled, b, h)
+    return HeadLoss(z, entropy.d, d_scaled, dh, db, int(entropy.loss.sum()), int(entropy.correct.sum()),
+                    over_z + over_d + over_h)
+
+
+def head_update(db, b, v, *, activation: Fixed = ACTIVATION, **rule) -> Update:
+    """New B and velocity, both (k, classes); ``rule`` as of :func:`head_step`."""
+    return optimize(np.asarray(b).T, np.asarray(v).T, db.T, offset=activation.frac, **rule)
+
+
 def head_step(h, base, labels, b, v, *, scale: int, q: int, v_mode: int, apply: bool, mu: int = 0,
               max_classes: int = 10, rounding: Rounding = Rounding.NEAREST_EVEN,
               noise: Noise | None = None, activation: Fixed = ACTIVATION) -> HeadStep:
@@ -67,15 +97,9 @@ def head_step(h, base, labels, b, v, *, scale: int, q: int, v_mode: int, apply: 
     max_classes : int
         Of the unit.
     """
-    h, base, b, v = (np.asarray(x, dtype=np.int64) for x in (h, base, b, v))
-    z, over_z = ACTIVATION.requantize(h @ b.T + (base << 12), activation.frac + 12)
-    entropy = softmax_cross_entropy(z, labels, max_length=max_classes)
-    d_scaled, over_d = output_gradient(entropy.d, scale)
-    dh, db, over_h = adapter_gradients(d_scaled, b, h)
-    update = optimize(b.T, v.T, db.T, q=q, offset=activation.frac, v_mode=v_mode, apply=apply, mu=mu,
-                      rounding=rounding, noise=noise)
+    made = head_loss(h, base, labels, b, scale=scale, max_classes=max_classes, activation=activation)
+    update = head_update(made.db, b, v, q=q, v_mode=v_mode, apply=apply, mu=mu, rounding=rounding, noise=noise,
+                         activation=activation)
     return HeadStep(
-        z, entropy.d, d_scaled, dh, db, update.w.T.copy(), update.v.T.copy(),
-        int(entropy.loss.sum()), int(entropy.correct.sum()),
-        over_z + over_d + over_h + int(update.saturated.sum()), int(update.underflowed.sum()),
-        int(update.magnitude.sum()))
+        *made[:5], update.w.T.copy(), update.v.T.copy(), made.loss, made.correct,
+        made.saturated + int(update.saturated.sum()), int(update.underflowed.sum()), int(update.magnitude.sum()))

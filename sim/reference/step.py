@@ -4,7 +4,7 @@ Values are arrays ``[tokens, features]`` by the names of tensors; both execution
 step does not make: matrices, norms' weights, angles, targets, adapters.
 """
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,6 @@ from gradloom.rtl.plan.language.operations import (
     Loss,
     Norm,
     NormBackward,
-    Operation,
     Pack,
     Product,
     Rope,
@@ -38,6 +37,7 @@ from gradloom.rtl.plan.language.operations import (
     Update,
     Words,
 )
+from gradloom.rtl.plan.program.reading import Reading
 
 from . import linear, llama, vector, vector_softmax
 from .gradient import gradient
@@ -54,7 +54,7 @@ Matrix = Callable[[Codes | Halves], Array]
 
 
 @dataclass
-class Execution:
+class Execution(Reading):
     """What both have in common: where values are."""
 
     #: Tensors, h and dh as ``NAME.h``, gradients as ``NAME.ga`` and ``NAME.gb`` (``[rank, features]``).
@@ -66,13 +66,6 @@ class Execution:
     #: Sum of the losses, in nats, and how many tokens had one.
     loss: float = 0.0
     foretold: int = 0
-
-    def run(self, operations: Iterable[Operation], tell: Callable[[str], None] | None = None) -> None:
-        """All of them in order; ``tell`` hears of each."""
-        for operation in operations:
-            if tell is not None:
-                tell(type(operation).__name__)
-            getattr(self, f"_{type(operation).__name__.lower()}")(operation)
 
     @property
     def mean_loss(self) -> float:

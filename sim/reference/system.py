@@ -1,22 +1,35 @@
 """Bit-exact reference of the machine: the frozen forward, the forward cache, and the adapters' fine-tune."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.config import ACTIVATION, DECODED, PARAMETER, SCALES_PER_BEAT
+from gradloom.rtl.config import ACTIVATION, PARAMETER, SCALES_PER_BEAT
 from gradloom.rtl.formats.blocks import pack_nibbles
-from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.formats.rounding import round_shift, saturate
-from gradloom.rtl.plan.images.lowering import BLOCK, Lowered
+from gradloom.rtl.plan.images.lowering import BLOCK, Lowered, LoweredConv
+from gradloom.rtl.plan.images.operations import (
+    Convolve,
+    Dense,
+    Descent,
+    Encode,
+    Loss,
+    Product,
+    Record,
+    descents,
+    frozen,
+    judged,
+)
 from gradloom.rtl.plan.images.program import Settings, Step, kept_samples, plan_steps
+from gradloom.rtl.plan.program.reading import Reading
 
-from .array import conv_layer, dense_layer
+from .array import conv_layer, dense_layer, hidden
 from .encode import decode_fixed, decode_int8, encode_fixed, encode_int8
-from .head import head_step
+from .head import HeadLoss, head_loss, head_update
 from .optimizer import optimize
 
-__all__ = ["Cache", "Health", "FineTune", "forward_base", "fill_cache", "records", "fine_tune", "logits"]
+__all__ = ["Cache", "Health", "FineTune", "fill_cache", "records", "fine_tune", "logits"]
 
 BEAT = 16
 _A_OFFSET = 9       # fraction bits of a dA sum beyond the gradient exponent
@@ -44,36 +57,59 @@ class Cache:
     saturated: np.ndarray
 
 
-def forward_base(lowered: Lowered, images: np.ndarray) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """``(taps, logits, saturated)`` of words ``[samples, c, h, w]``; taps are in the device's order."""
-    taps: list[np.ndarray] = []
-    saturated = np.zeros(len(images), np.int64)
-    fmt = lowered.config.activation
-    x = np.asarray(images, np.int64)
-    for conv in lowered.convs:
-        if conv.tap is not None:
-            taps.append(x.reshape(len(x), -1)[:, lowered.taps[conv.tap].order])
+class _Frozen(Reading):
+    """The frozen network on words ``[samples, c, h, w]``: codes and scales of the taps, or the taps' own words alone.
+
+    ``tap``: words of the last one in the device's order; ``x``: activations; ``saturated``: clipped words a sample.
+    """
+
+    def __init__(self, lowered: Lowered, images: np.ndarray) -> None:
+        self.lowered = lowered
+        self.x = np.asarray(images, np.int64)
+        self.tap = np.zeros((len(self.x), 0), np.int64)
+        self.saturated = np.zeros(len(self.x), np.int64)
+        self.codes: list[np.ndarray] = []
+        self.scales: list[np.ndarray] = []
+        self.decoded: list[np.ndarray] = []
+        self.logits = self.tap
+
+    def _encode(self, operation: Encode) -> None:
+        self.tap = self.x.reshape(len(self.x), -1)[:, self.lowered.taps[operation.tap].order]
+        if self.lowered.wide:
+            codes, scales = encode_int8(self.tap)
+            words = decode_int8(codes, scales)
+        else:
+            codes, scales = encode_fixed(self.tap, fmt=self.lowered.config.activation)
+            words = decode_fixed(codes, scales)
+        self.codes.append(codes)
+        self.scales.append(scales)
+        self.decoded.append(words[:, :self.tap.shape[1]])
+
+    def _convolve(self, operation: Convolve) -> None:
+        conv = self.lowered.layers[operation.layer]
+        assert isinstance(conv, LoweredConv)
         run = conv.run
-        x, over = conv_layer(x, conv.weight, conv.bias, stride=(run.stride_h, run.stride_w),
-                             pads=(run.pad_top, run.pad_left, run.pad_bottom, run.pad_right),
-                             relu=conv.relu, pool=conv.pool, fmt=fmt)
-        saturated += over
-    x = x.reshape(len(x), -1)[:, lowered.taps[lowered.denses[0].tap].order]
-    for dense in lowered.denses:
-        taps.append(x)
-        x, over = dense_layer(x, dense.weight, dense.bias, relu=dense.relu, fmt=fmt)
-        saturated += over
-    return taps, x, saturated
+        self.x, over = conv_layer(self.x, conv.weight, conv.bias, stride=(run.stride_h, run.stride_w),
+                                  pads=(run.pad_top, run.pad_left, run.pad_bottom, run.pad_right),
+                                  relu=conv.relu, pool=conv.pool, fmt=self.lowered.config.activation)
+        self.saturated += over
+
+    def _dense(self, operation: Dense) -> None:
+        dense = self.lowered.layers[operation.layer]
+        self.x, over = dense_layer(self.tap, dense.weight, dense.bias, relu=dense.relu,
+                                   fmt=self.lowered.config.activation)
+        self.saturated += over
+
+    def _record(self, operation: Record) -> None:
+        self.logits = self.x
 
 
 def fill_cache(lowered: Lowered, images: np.ndarray) -> Cache:
     """Runs the frozen network on words and encodes what the adapters will see."""
-    taps, base, saturated = forward_base(lowered, images)
-    decode = decode_int8 if lowered.wide else decode_fixed
-    encoded = [encode_int8(tap) if lowered.wide else encode_fixed(tap, fmt=lowered.config.activation) for tap in taps]
-    decoded = [decode(codes, scales)[:, :tap.shape[1]] for (codes, scales), tap in zip(encoded, taps)]
-    return Cache(codes=[codes for codes, _ in encoded], scales=[scales for _, scales in encoded], decoded=decoded,
-                 logits=base, saturated=saturated)
+    made = _Frozen(lowered, images)
+    made.run(frozen(lowered.network))
+    return Cache(codes=made.codes, scales=made.scales, decoded=made.decoded, logits=made.logits,
+                 saturated=made.saturated)
 
 
 def records(lowered: Lowered, cache: Cache) -> np.ndarray:
@@ -133,18 +169,12 @@ class FineTune:
         return out
 
 
-def hidden(a: np.ndarray, x: np.ndarray, fmt: Fixed = ACTIVATION) -> tuple[np.ndarray, int]:
-    """``(h [samples, rank], saturated)`` of decoded words ``x``."""
-    sums = (x.astype(np.float64) @ a.T.astype(np.float64)).astype(np.int64)   # below 2**32 * 2**15: exact
-    return fmt.requantize(sums, DECODED.frac + PARAMETER.frac)
-
-
 def logits(lowered: Lowered, cache: Cache, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
     """Logits of base and adapters, Q8.16, as the head forms them."""
     fmt = lowered.config.activation
     total = cache.logits.astype(np.int64) << PARAMETER.frac
     for x, matrix, out in zip(cache.decoded, a, b):
-        total = total + hidden(matrix, x, fmt)[0] @ np.asarray(out).T
+        total = total + hidden(x, matrix, fmt)[0] @ np.asarray(out).T
     return saturate(round_shift(total, fmt.frac + PARAMETER.frac - ACTIVATION.frac), ACTIVATION.lo, ACTIVATION.hi)[0]
 
 
@@ -156,14 +186,12 @@ def fine_tune(lowered: Lowered, settings: Settings, cache: Cache, labels: np.nda
     The health is that of the whole program: the frozen network runs once for a sample that is kept, and with every step
     for one that is not.
     """
-    result = FineTune(lowered, [np.asarray(m, np.int64)[:, tap.order] for m, tap in zip(a, lowered.taps)],
-                      [np.asarray(m, np.int64) for m in b])
-    velocity_a = [np.zeros_like(m) for m in result.a]
-    velocity_b = [np.zeros_like(m) for m in result.b]
-    x32 = [x.astype(np.int32) for x in cache.decoded]
+    learning = _Learning(lowered, cache, labels, a, b)
+    result = learning.state
     if steps is None:
         steps = plan_steps(settings, lowered.config.rows)
     kept = kept_samples(lowered, settings)
+    operations = [*judged(len(lowered.taps)), *descents(len(lowered.taps))]
     result.health.saturated += int(cache.saturated[:kept].sum())
     adapter_words = sum(m.size for m in (*result.a, *result.b))
     per_sample = 2 * (len(lowered.taps) * lowered.rank + lowered.classes)
@@ -173,8 +201,9 @@ def fine_tune(lowered: Lowered, settings: Settings, cache: Cache, labels: np.nda
         if step.first:
             loss = correct = count = clipped = words = 0
         before = result.health.saturated
-        loss_part, correct_part = _step(lowered, result, step, x32, cache.logits, labels, velocity_a, velocity_b)
-        loss, correct, count = loss + loss_part, correct + correct_part, count + len(step.samples)
+        learning.begin(step)
+        learning.run(operations)
+        loss, correct, count = loss + learning.out.loss, correct + learning.out.correct, count + len(step.samples)
         clipped += result.health.saturated - before
         words += per_sample * len(step.samples) + adapter_words
         if step.last:
@@ -185,39 +214,69 @@ def fine_tune(lowered: Lowered, settings: Settings, cache: Cache, labels: np.nda
             result.counts.append(count)
         if progress is not None:
             progress(index + 1, len(steps))
+    learning.end()
     return result
 
 
-def _step(lowered: Lowered, state: FineTune, step: Step, x32: list[np.ndarray], base: np.ndarray, labels: np.ndarray,
-          velocity_a: list[np.ndarray], velocity_b: list[np.ndarray]) -> tuple[int, int]:
-    config, rank = lowered.config, lowered.rank
-    wide = lowered.parts * config.rank
-    health = state.health
-    samples = step.samples
-    x = [tap[samples] for tap in x32]
-    h = np.zeros((len(samples), lowered.k), np.int64)
-    b = np.zeros((lowered.classes, lowered.k), np.int64)
-    v = np.zeros_like(b)
-    for tap, part in enumerate(x):
-        at = tap * wide
-        h[:, at:at + rank], over = hidden(state.a[tap], part, config.activation)
-        health.saturated += over
-        b[:, at:at + rank] = state.b[tap]
-        v[:, at:at + rank] = velocity_b[tap]
-    out = head_step(h, base[samples], labels[samples], b, v, scale=step.scale, q=step.q, v_mode=step.v_mode,
-                    apply=step.last, mu=step.mu, max_classes=config.classes, activation=config.activation)
-    health.saturated += out.saturated
-    health.underflowed += out.underflowed
-    health.gradient_norm += out.norm
-    for tap, part in enumerate(x):
-        at = tap * wide
-        dh = out.dh[:, at:at + rank]
-        g = (dh.T.astype(np.float64) @ part.astype(np.float64)).astype(np.int64)   # rows * 2**17 * 2**17: exact
-        update = optimize(state.a[tap], velocity_a[tap], g, q=step.q, offset=_A_OFFSET, v_mode=step.v_mode,
-                          apply=step.last, mu=step.mu)
-        state.a[tap], velocity_a[tap] = update.w, update.v
+class _Learning(Reading):
+    """Microbatches of a fine-tune on cached activations; ``state`` is what they change.
+
+    B and its velocity are ``[classes, k]`` as in the head, the taps side by side; ``out``: of the last microbatch.
+    """
+
+    out: HeadLoss
+
+    def __init__(self, lowered: Lowered, cache: Cache, labels: np.ndarray, a: Sequence[np.ndarray],
+                 b: Sequence[np.ndarray]) -> None:
+        self.lowered, self.labels, self.base = lowered, labels, cache.logits
+        self.words = [x.astype(np.int32) for x in cache.decoded]
+        self.state = FineTune(lowered, [np.asarray(m, np.int64)[:, tap.order] for m, tap in zip(a, lowered.taps)],
+                              [np.asarray(m, np.int64) for m in b])
+        self.velocities = [np.zeros_like(m) for m in self.state.a]
+        self.b = np.zeros((lowered.classes, lowered.k), np.int64)
+        for tap, matrix in enumerate(self.state.b):
+            self.b[:, self._place(tap)] = matrix
+        self.velocity = np.zeros_like(self.b)
+
+    def _place(self, tap: int) -> slice:
+        at = tap * self.lowered.parts * self.lowered.config.rank
+        return slice(at, at + self.lowered.rank)
+
+    def begin(self, step: Step) -> None:
+        """Takes a microbatch."""
+        self.step = step
+        self.x = [words[step.samples] for words in self.words]
+        self.h = np.zeros((len(step.samples), self.lowered.k), np.int64)
+        self.rule: dict[str, Any] = {"q": step.q, "v_mode": step.v_mode, "apply": step.last, "mu": step.mu}
+
+    def end(self) -> None:
+        """Puts B in its place."""
+        self.state.b = [self.b[:, self._place(tap)] for tap in range(len(self.lowered.taps))]
+
+    def _product(self, operation: Product) -> None:
+        tap = operation.tap
+        self.h[:, self._place(tap)], over = hidden(self.x[tap], self.state.a[tap], self.lowered.config.activation)
+        self.state.health.saturated += over
+
+    def _loss(self, operation: Loss) -> None:
+        config, samples = self.lowered.config, self.step.samples
+        self.out = head_loss(self.h, self.base[samples], self.labels[samples], self.b, scale=self.step.scale,
+                             max_classes=config.classes, activation=config.activation)
+        self.state.health.saturated += self.out.saturated
+
+    def _descent(self, operation: Descent) -> None:
+        tap = operation.tap
+        if tap is None:
+            update = head_update(self.out.db, self.b, self.velocity, activation=self.lowered.config.activation,
+                                 **self.rule)
+            self.b, self.velocity = update.w.T, update.v.T
+        else:
+            dh = self.out.dh[:, self._place(tap)]
+            # Sums of a microbatch's rows times 2**17 * 2**17: exact.
+            g = (dh.T.astype(np.float64) @ self.x[tap].astype(np.float64)).astype(np.int64)
+            update = optimize(self.state.a[tap], self.velocities[tap], g, offset=_A_OFFSET, **self.rule)
+            self.state.a[tap], self.velocities[tap] = update.w, update.v
+        health = self.state.health
         health.saturated += int(update.saturated.sum())
         health.underflowed += int(update.underflowed.sum())
         health.gradient_norm += int(update.magnitude.sum())
-        state.b[tap], velocity_b[tap] = out.b[:, at:at + rank], out.v[:, at:at + rank]
-    return out.loss, out.correct

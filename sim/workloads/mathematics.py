@@ -14,7 +14,19 @@ from numpy.lib.stride_tricks import sliding_window_view
 from gradloom.rtl.models.datasets import Dataset
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.models.peft import representable
+from gradloom.rtl.plan.images.operations import (
+    Convolve,
+    Descent,
+    Encode,
+    Loss,
+    Product,
+    Record,
+    descents,
+    frozen,
+    judged,
+)
 from gradloom.rtl.plan.images.schedule import batches, epoch_order, initial_adapters
+from gradloom.rtl.plan.program.reading import Reading
 
 __all__ = [
     "NF4_LEVELS",
@@ -160,16 +172,34 @@ def layer_forward(layer: Conv | Dense, x: np.ndarray) -> np.ndarray:
     return np.maximum(y, 0) if layer.relu else y
 
 
-def forward(network: Network, x: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+class _Frozen(Reading):
+    """The frozen network on activations: taps ``[n, size]`` as a cache keeps them, and logits."""
+
+    def __init__(self, network: Network, x: np.ndarray, cache: str) -> None:
+        self.network, self.x, self.cache = network, x, cache
+        self.taps: list[np.ndarray] = []
+        self.logits = x
+
+    def _encode(self, operation: Encode) -> None:
+        self.taps.append(cached_value(self.x.reshape(len(self.x), -1), self.cache))
+
+    def _convolve(self, operation: Convolve) -> None:
+        self.x = layer_forward(self.network.layers[operation.layer], self.x)
+
+    _dense = _convolve      # a layer knows itself what it computes
+
+    def _record(self, operation: Record) -> None:
+        self.logits = self.x
+
+
+def forward(network: Network, x: np.ndarray, cache: str = "none") -> tuple[list[np.ndarray], np.ndarray]:
     """``(taps, logits)`` of activations ``x`` ``[n, c, h, w]``: a tap a layer, ``[n, size]``, NCHW order."""
     x = np.asarray(x)
     if x.shape[1:] != network.input_shape:
         raise ValueError(f"x has shape {x.shape}: expected (n, {', '.join(map(str, network.input_shape))})")
-    taps = []
-    for layer in network.layers:
-        taps.append(x.reshape(len(x), -1))
-        x = layer_forward(layer, x)
-    return taps, x
+    made = _Frozen(network, x, cache)
+    made.run(frozen(network))
+    return made.taps, made.logits
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -186,8 +216,9 @@ class Cache:
         """The cache of uint8 ``images``; ``dtype`` is the precision of everything."""
         parts, logits = [], []
         for start in range(0, len(images), chunk):  # im2col of all images at once takes gigabytes
-            taps, z = forward(network, network.pixel_map.activations(images[start : start + chunk]).astype(dtype))
-            parts.append([cached_value(tap, cache) for tap in taps])
+            x = network.pixel_map.activations(images[start : start + chunk]).astype(dtype)
+            taps, z = forward(network, x, cache)
+            parts.append(taps)
             logits.append(z)
         return cls(taps=[np.concatenate(tap) for tap in zip(*parts)], logits=np.concatenate(logits))
 
@@ -216,15 +247,63 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, n
     return loss, d
 
 
+class _Learning(Reading):
+    """Batches of a fine-tune: ``a`` and ``b`` learn in place, a matrix a tap."""
+
+    def __init__(self, adapters: Adapters, lr: float = 1.0, momentum: float = 0.0) -> None:
+        self.a, self.b = ([pair[which].copy() for pair in adapters] for which in (0, 1))
+        self.velocity = {id(w): np.zeros_like(w) for w in (*self.a, *self.b)}
+        self.lr, self.momentum = lr, momentum
+
+    def judge(self, taps: Sequence[np.ndarray], base: np.ndarray, labels: np.ndarray) -> float:
+        """The mean loss of a batch."""
+        self.x, self.base, self.labels = taps, base, labels
+        self.h: list[np.ndarray] = []
+        self.run(judged(len(taps)))
+        return float(self.loss.mean())
+
+    def learn(self) -> None:
+        """Changes what the batch that was judged last asks for."""
+        self.run(descents(len(self.a)))
+
+    def gradient_a(self, tap: int) -> np.ndarray:
+        """Of a tap's A."""
+        return self.dh[tap].T @ self.x[tap]
+
+    def gradient_b(self, tap: int) -> np.ndarray:
+        """Of a tap's B."""
+        return self.d.T @ self.h[tap]
+
+    def _product(self, operation: Product) -> None:
+        self.h.append(self.x[operation.tap] @ self.a[operation.tap].T)
+
+    def _loss(self, operation: Loss) -> None:
+        logits = sum((h @ b.T for b, h in zip(self.b, self.h)), start=self.base)
+        self.loss, d = cross_entropy(logits, self.labels)
+        self.d = d / len(self.labels)
+        self.dh = [self.d @ b for b in self.b]
+
+    def _descent(self, operation: Descent) -> None:
+        if operation.tap is None:
+            for tap, b in enumerate(self.b):
+                self._descend(b, self.gradient_b(tap))
+        else:
+            self._descend(self.a[operation.tap], self.gradient_a(operation.tap))
+
+    def _descend(self, w: np.ndarray, g: np.ndarray) -> None:
+        v = self.velocity[id(w)]
+        v *= self.momentum
+        v += self.lr * g
+        w -= v
+
+
 def loss_and_gradients(
     adapters: Adapters, taps: Sequence[np.ndarray], base: np.ndarray, labels: np.ndarray
 ) -> tuple[float, list[tuple[np.ndarray, np.ndarray]]]:
     """Mean loss of a batch and its gradients ``(dA, dB)``, a pair a tap."""
-    hidden = [x @ a.T for (a, _), x in zip(adapters, taps)]
-    logits = sum((h @ b.T for (_, b), h in zip(adapters, hidden)), start=base)
-    loss, d = cross_entropy(logits, labels)
-    d = d / len(labels)
-    return float(loss.mean()), [((d @ b).T @ x, d.T @ h) for (_, b), x, h in zip(adapters, taps, hidden)]
+    made = _Learning(adapters)
+    loss = made.judge(taps, base, labels)
+    return loss, [(made.gradient_a(tap), made.gradient_b(tap)) for tap in range(len(taps))]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -271,8 +350,8 @@ def train_adapters(
         raise ValueError(f"momentum={momentum}: must be at least 0 and below 1")
     if epochs < 1:
         raise ValueError(f"epochs={epochs}: must be at least 1")
-    weights = [w.copy() for pair in adapters for w in pair]
-    velocity = [np.zeros_like(w) for w in weights]
+    learning = _Learning(adapters, lr, momentum)
+    weights = [w for pair in zip(learning.a, learning.b) for w in pair]
     kept = [w.copy() for w in weights]
     losses: list[float] = []
     order = (index for epoch in range(epochs)
@@ -280,16 +359,12 @@ def train_adapters(
     # What overflows is seen below.
     with np.errstate(over="ignore", invalid="ignore"):
         for index in order:
-            pairs = list(zip(weights[::2], weights[1::2]))
-            loss, gradients = loss_and_gradients(pairs, *train.batch(index), labels[index])
+            loss = learning.judge(*train.batch(index), labels[index])
             if not np.isfinite(loss):
                 weights = kept
                 break
             kept = [w.copy() for w in weights]
-            for w, v, g in zip(weights, velocity, (g for pair in gradients for g in pair)):
-                v *= momentum
-                v += lr * g
-                w -= v
+            learning.learn()
             if not all(map(representable, weights)):
                 weights = kept
                 break

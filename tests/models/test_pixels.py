@@ -10,7 +10,7 @@ from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.models.onnx_import import load_onnx
 from gradloom.rtl.models.pixels import PixelMap
 from gradloom.rtl.plan.images.lowering import lower
-from gradloom.sim.reference.system import forward_base
+from gradloom.sim.reference.system import fill_cache
 from gradloom.sim.workloads.baselines import Trainer
 from gradloom.sim.workloads.mathematics import Cache, layer_forward, windows
 
@@ -44,7 +44,8 @@ def test_the_machines_integers_are_what_onnxruntime_computes(name):
     images = images_for(network)
     bound, exact = bound_of(network, images)
     config = Config()
-    _, words, saturated = forward_base(lower(network, config, 1), network.pixel_map.words(images, config.activation))
+    made = fill_cache(lower(network, config, 1), network.pixel_map.words(images, config.activation))
+    words, saturated = made.logits, made.saturated
     expected = runtime(FIXTURES / name, (images / 255).astype(np.float32))
     # What float32 adds to onnxruntime's own.
     assert np.abs(ACTIVATION.decode(words) - expected).max() < bound + 1e-5 * max(1, np.abs(expected).max())
@@ -71,7 +72,7 @@ def test_padding_is_zero_after_the_map_and_not_before():
                       pixel_map=PixelMap(scale=np.array(5.0), shift=np.array(-1.0)))
     words = network.pixel_map.words(np.full((1, 1, 4, 4), 51, np.uint8), ACTIVATION)
     assert not words.any()
-    _, logits, _ = forward_base(lower(network, Config(), 1), words)
+    logits = fill_cache(lower(network, Config(), 1), words).logits
     np.testing.assert_array_equal(ACTIVATION.decode(logits), np.full((1, 4), 0.5))
 
 

@@ -122,6 +122,11 @@ class Lowered:
         return self.network.classes
 
     @property
+    def layers(self) -> tuple[LoweredConv | LoweredDense, ...]:
+        """Those of the network."""
+        return *(conv for conv in self.convs if conv.tap is not None), *self.denses
+
+    @property
     def parts(self) -> int:
         """Adapters of the design's rank that make one of the asked rank."""
         return -(-self.rank // self.config.rank)

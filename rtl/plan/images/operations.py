@@ -1,0 +1,79 @@
+"""What a fine-tune of adapters that end at the logits is made of: operations on the samples of a group.
+
+An operation names a layer by its number, and by the same number the layer's input, its *tap*. It knows neither values
+nor where they lie. Three things are made of the same lists: the mathematics (``sim/workloads/mathematics.py``), the
+integer reference (``sim/reference/system.py``) and the program (``rtl/plan/images/program.py``).
+"""
+from dataclasses import dataclass
+
+from ...models.network import Conv, Network
+
+__all__ = ["Convolve", "Dense", "Descent", "Encode", "Loss", "Operation", "Product", "Record", "descents", "frozen",
+           "judged"]
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Codes and scales of a tap, of which the adapters see what they decode to."""
+
+    tap: int
+
+
+@dataclass(frozen=True)
+class Convolve:
+    """Convolution, bias, ReLU and max-pool of a tap; the result is the next tap."""
+
+    layer: int
+
+
+@dataclass(frozen=True)
+class Dense:
+    """``x Wᵀ``, bias and ReLU of a tap; the result is the next tap, after the last layer the logits of the base."""
+
+    layer: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """Logits of the base, which complete a sample's record of codes and scales."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """``h = x Aᵀ`` of a tap as it is decoded."""
+
+    tap: int
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Logits ``z = base + Σ h Bᵀ`` over the taps, softmax and cross-entropy; their gradients ``d`` and ``dh = d B``."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """New words of A of a tap, whose gradient is ``dhᵀ x``, or of B of all taps (``tap`` None), whose gradient is
+    ``dᵀ h``: SGD with momentum. Gradients of a step's microbatches add up, and the last one changes the words."""
+
+    tap: int | None
+
+
+Operation = Encode | Convolve | Dense | Record | Product | Loss | Descent
+
+
+def frozen(network: Network) -> list[Operation]:
+    """Forward pass of the frozen network, once a sample that is kept: the records."""
+    made: list[Operation] = []
+    for number, layer in enumerate(network.layers):
+        made += [Encode(number), Convolve(number) if isinstance(layer, Conv) else Dense(number)]
+    return [*made, Record()]
+
+
+def judged(taps: int) -> list[Operation]:
+    """Forward pass of the adapters of a microbatch, from its records, and its loss."""
+    return [*map(Product, range(taps)), Loss()]
+
+
+def descents(taps: int) -> list[Operation]:
+    """What a microbatch changes, behind :func:`judged`: all gradients are those of the words before."""
+    return [Descent(None), *map(Descent, range(taps))]

@@ -1,0 +1,16 @@
+"""What a list of operations is read by: mathematics, integer references and programs."""
+from collections.abc import Callable, Iterable
+
+__all__ = ["Reading"]
+
+
+class Reading:
+    """Does each operation by the method that has the name of its class: ``_product`` for ``Product``."""
+
+    def run(self, operations: Iterable[object], tell: Callable[[str], None] | None = None) -> None:
+        """All of them in order; ``tell`` is called with the name of each before it is done."""
+        for operation in operations:
+            name = type(operation).__name__
+            if tell is not None:
+                tell(name)
+            getattr(self, f"_{name.lower()}")(operation)
