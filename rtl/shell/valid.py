@@ -1,5 +1,7 @@
 """Valid bits of the forward cache, one a slot."""
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -88,65 +90,74 @@ class ValidBits(wiring.Component):
         nothing = Signal()
         wait = Signal(range(5))
         marking = Signal()  # ``mark`` of this range: a caller that was stopped may have another one already
+        walk = SimpleNamespace(wanted=wanted, hits=hits, end=end, final=final, address=address, stop=stop, low=low,
+                               high=high, scan=scan, first=first, nothing=nothing, wait=wait, marking=marking)
+        fsm = self._walk(m, walk)
+        m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | wanted)
+        self._count(m, rd, wr, fsm, walk)
+        return m
 
+    def _walk(self, m, walk):
+        """States that clear all bits, or check a range and go through its words; gives the state machine."""
         with m.FSM() as fsm:
             with m.State("IDLE"):
-                m.d.sync += [address.eq(0), stop.eq(words - 1), marking.eq(self.mark)]
-                with m.If(wanted | self.clear):
+                m.d.sync += [walk.address.eq(0), walk.stop.eq(self.slots // _WORD - 1), walk.marking.eq(self.mark)]
+                with m.If(walk.wanted | self.clear):
                     m.next = "CLEAR"
                 with m.Elif(self.start):
                     m.next = "END"
             with m.State("CLEAR"):
-                m.d.sync += [address.eq(address + 1), wanted.eq(self.clear)]
-                with m.If(address == stop):
+                m.d.sync += [walk.address.eq(walk.address + 1), walk.wanted.eq(self.clear)]
+                with m.If(walk.address == walk.stop):
                     m.next = "IDLE"
             with m.State("END"):
-                m.d.sync += [end.eq(self.slot + self.count), nothing.eq(self.count == 0)]
+                m.d.sync += [walk.end.eq(self.slot + self.count), walk.nothing.eq(self.count == 0)]
                 m.next = "BOUND"
             with m.State("BOUND"):
-                m.d.sync += [self.outside.eq(end > self.slots), final.eq(end - 1), hits.eq(0)]
+                m.d.sync += [self.outside.eq(walk.end > self.slots), walk.final.eq(walk.end - 1), walk.hits.eq(0)]
                 m.next = "MASK"
             with m.State("MASK"):
                 m.d.sync += [
-                    address.eq(self.slot[5:]),
-                    stop.eq(Mux(nothing, self.slot[5:], final[5:])),
-                    first.eq(1),
-                    low.eq(Const((1 << _WORD) - 1, _WORD) << self.slot[:5]),
-                    high.eq(Mux(nothing, 0, Const((1 << _WORD) - 1, _WORD) >> ~final[:5])),
-                    wait.eq(0),
+                    walk.address.eq(self.slot[5:]),
+                    walk.stop.eq(Mux(walk.nothing, self.slot[5:], walk.final[5:])),
+                    walk.first.eq(1),
+                    walk.low.eq(Const((1 << _WORD) - 1, _WORD) << self.slot[:5]),
+                    walk.high.eq(Mux(walk.nothing, 0, Const((1 << _WORD) - 1, _WORD) >> ~walk.final[:5])),
+                    walk.wait.eq(0),
                 ]
                 with m.If(self.outside):
                     m.next = "DONE"
                 with m.Else():
                     m.next = "SCAN"
             with m.State("SCAN"):
-                m.d.comb += scan.eq(1)
-                m.d.sync += [address.eq(address + 1), first.eq(0)]
-                with m.If(address == stop):
+                m.d.comb += walk.scan.eq(1)
+                m.d.sync += [walk.address.eq(walk.address + 1), walk.first.eq(0)]
+                with m.If(walk.address == walk.stop):
                     m.next = "WAIT"
             with m.State("WAIT"):
-                m.d.sync += [wait.eq(wait + 1), self.complete.eq(hits == self.count[:bits])]
-                with m.If(wait == 4):
+                m.d.sync += [walk.wait.eq(walk.wait + 1), self.complete.eq(walk.hits == self.count[:len(walk.hits)])]
+                with m.If(walk.wait == 4):
                     m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += self.done.eq(1)
                 m.next = "IDLE"
-        m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | wanted)
+        return fsm
 
-        # Read; mask; count in two stages (or write back).
-        m.d.comb += rd.addr.eq(address)
+    def _count(self, m, rd, wr, fsm, walk):
+        """Reads a word, masks it, counts its bits in two stages or writes it back."""
+        m.d.comb += rd.addr.eq(walk.address)
         read = Signal()
         masked = Signal()
         counted = Signal()
         mask = Signal(_WORD)
         word = Signal(_WORD)
         set_ = Signal(_WORD)
-        back = Signal(range(words))
-        back1 = Signal(range(words))
+        back = Signal.like(walk.address)
+        back1 = Signal.like(walk.address)
         m.d.sync += [
-            read.eq(scan),
-            back.eq(address),
-            mask.eq(Mux(first, low, ~0) & Mux(address == stop, high, ~0)),
+            read.eq(walk.scan),
+            back.eq(walk.address),
+            mask.eq(Mux(walk.first, walk.low, ~0) & Mux(walk.address == walk.stop, walk.high, ~0)),
             masked.eq(read),
             back1.eq(back),
             word.eq(rd.data & mask),
@@ -157,11 +168,10 @@ class ValidBits(wiring.Component):
         for i, e in enumerate(eights):
             m.d.sync += e.eq(sum(word[8 * i : 8 * i + 8]))
         with m.If(counted):
-            m.d.sync += hits.eq(hits + ((eights[0] + eights[1]) + (eights[2] + eights[3])))
+            m.d.sync += walk.hits.eq(walk.hits + ((eights[0] + eights[1]) + (eights[2] + eights[3])))
 
         m.d.comb += [
-            wr.addr.eq(Mux(fsm.ongoing("CLEAR"), address, back1)),
+            wr.addr.eq(Mux(fsm.ongoing("CLEAR"), walk.address, back1)),
             wr.data.eq(Mux(fsm.ongoing("CLEAR"), 0, set_)),
-            wr.en.eq(fsm.ongoing("CLEAR") | (masked & marking)),
+            wr.en.eq(fsm.ongoing("CLEAR") | (masked & walk.marking)),
         ]
-        return m

@@ -83,21 +83,30 @@ class RegisterFile(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bus = self.bus
         registers = [r for r in REGISTERS if self.requests or not r.name.startswith("REQUEST_")]
-
-        def fields(r):
-            return [f for f in r.fields if self.requests or f.name != "request"]
 
         # The registers reset to what the map says, so each is a signal of its own.
         held = {}
         for r in registers:
-            for f in fields(r):
+            for f in self._fields(r):
                 if f.stored:
                     held[r.name, f.name] = s = Signal(f.width, init=f.reset, name=f"{r.name}_{f.name}")
                     m.d.comb += self.stored[r.name][f.name].eq(s)
 
-        # Write: catch address and data apart, decode in the next cycle, act in the one after.
+        wdata, wstrb, takes = self._take_writes(m, registers)
+        self._store(m, registers, held, wdata, Cat(b.replicate(8) for b in wstrb), takes)
+        self._answer_reads(m, registers, held)
+        return m
+
+    def _fields(self, r):
+        return [f for f in r.fields if self.requests or f.name != "request"]
+
+    def _take_writes(self, m, registers):
+        """Catches address and data apart, decodes in the next cycle, acts in the one after.
+
+        Gives data and strobes, and for each register whether it takes them.
+        """
+        bus = self.bus
         have_aw, have_w, decoded = Signal(), Signal(), Signal()
         waddr = Signal(_ADDR_BITS)
         wdata, wstrb = Signal(32), Signal(4)
@@ -134,14 +143,19 @@ class RegisterFile(wiring.Component):
             ]
         with m.If(bus.bvalid & bus.bready):
             m.d.sync += bus.bvalid.eq(0)
-
-        mask = Cat(b.replicate(8) for b in wstrb)
+        takes = []
         for index, r in enumerate(registers):
             take = Signal(name=f"take_{r.name}")
             m.d.comb += take.eq(act & select[index] & ~locked)
+            takes.append(take)
+        return wdata, wstrb, takes
+
+    def _store(self, m, registers, held, wdata, mask, takes):
+        """Puts what is written into the registers, or gives it out as a pulse."""
+        for r, take in zip(registers, takes):
             if r.name in self.Written.members:
                 m.d.comb += self.written[r.name].eq(take)
-            for f in fields(r):
+            for f in self._fields(r):
                 bits = slice(f.lsb, f.lsb + f.width)
                 if f.pulse:
                     m.d.sync += self.pulse[r.name][f.name].eq((wdata & mask)[bits] & take.replicate(f.width))
@@ -155,7 +169,9 @@ class RegisterFile(wiring.Component):
                     with m.If(take):
                         m.d.sync += h.eq((wdata[bits] & mask[bits]) | (h & ~mask[bits]))
 
-        # Read: catch the address, look up in the next cycle.
+    def _answer_reads(self, m, registers, held):
+        """Catches the address, looks up in the next cycle."""
+        bus = self.bus
         raddr = Signal(_ADDR_BITS)
         have_ar = Signal()
         m.d.comb += self.raddr.eq(raddr)
@@ -167,21 +183,23 @@ class RegisterFile(wiring.Component):
             with m.Switch(raddr[2:]):
                 for r in registers:
                     with m.Case(r.address >> 2):
-                        word = []
-                        for f in sorted(fields(r), key=lambda f: f.lsb):
-                            word.append(Const(0, f.lsb - sum(len(p) for p in word)))
-                            if not f.readable:
-                                word.append(Const(0, f.width))
-                            elif f.constant:
-                                word.append(Const(f.reset, f.width))
-                            elif f.stored:
-                                word.append(held[r.name, f.name])
-                            else:
-                                word.append(self.value[r.name][f.name])
-                        m.d.sync += [bus.rdata.eq(Cat(word)), bus.rresp.eq(Resp.OKAY)]
+                        m.d.sync += [bus.rdata.eq(self._word(r, held)), bus.rresp.eq(Resp.OKAY)]
                 with m.Default():
                     m.d.sync += [bus.rdata.eq(0), bus.rresp.eq(Resp.SLVERR)]
         with m.If(bus.rvalid & bus.rready):
             m.d.sync += bus.rvalid.eq(0)
 
-        return m
+    def _word(self, r, held):
+        """A register as it is read."""
+        word = []
+        for f in sorted(self._fields(r), key=lambda f: f.lsb):
+            word.append(Const(0, f.lsb - sum(len(p) for p in word)))
+            if not f.readable:
+                word.append(Const(0, f.width))
+            elif f.constant:
+                word.append(Const(f.reset, f.width))
+            elif f.stored:
+                word.append(held[r.name, f.name])
+            else:
+                word.append(self.value[r.name][f.name])
+        return Cat(word)
