@@ -278,14 +278,13 @@ class NF4Encoder(wiring.Component):
         return done, limits
 
     def _search(self, m, put, ready, limits, scales):
-        """Reads blocks back, finds their codes and shifts them into the payload."""
+        """Reads blocks back, a beat a cycle while there is a block with thresholds, and finds their codes."""
         step = Signal()
         m.d.comb += step.eq(~self.o.valid | self.o.ready)
         stages, wide_stages = 5, 10
         depth = wide_stages if self.wide else stages
         valid, final = Signal(depth), Signal(depth)
 
-        # Read a beat a cycle while there is a block with thresholds.
         waiting = Signal(range(SLOTS + 1))
         beat = Signal(range(self.beats))
         slot = Signal(range(SLOTS))
@@ -322,8 +321,15 @@ class NF4Encoder(wiring.Component):
             if self.wide:
                 with m.If(~wide):
                     m.d.sync += valid[stages].eq(0)
+        codes, low_codes = self._compare(m, step, read.data, slots, limits, kind if self.wide else None, wide)
+        out = Mux(wide, valid[-1], valid[stages - 1])
+        out_last = Mux(wide, final[-1], final[stages - 1])
+        self._collect(m, step, put, out, out_last, codes, low_codes, scales)
+
+    def _compare(self, m, step, block, slots, limits, kind, wide):
+        """Codes of a beat's words: down the tree of thresholds, or by division; gives upper and lower nibbles."""
         codes, low_codes = [], []
-        words = data.View(data.ArrayLayout(self.fmt.shape, self.lanes), read.data)
+        words = data.View(data.ArrayLayout(self.fmt.shape, self.lanes), block)
         for lane in range(self.lanes):
             x, code = words[lane], Const(0, 0)
             for stage, tree in enumerate(limits):
@@ -345,13 +351,15 @@ class NF4Encoder(wiring.Component):
                 wide_code = self._divide(m, step, x, factor, offset, lane)
                 codes[lane] = Mux(wide, wide_code[4:], code)
                 low_codes.append(wide_code[:4])
+        return codes, low_codes
 
-        # Nibble n holds element n while they shift in from the top.
+    def _collect(self, m, step, put, found, found_last, codes, low_codes, scales):
+        """Shifts codes into the payload, from the top: nibble ``n`` holds element ``n``."""
         shift, shift_low = Signal(4 * self.block), Signal(4 * self.block)
         full, out, out_last = Signal(), Signal(), Signal()
         m.d.comb += [
-            out.eq(Mux(wide, valid[-1], valid[stages - 1])),
-            out_last.eq(Mux(wide, final[-1], final[stages - 1])),
+            out.eq(found),
+            out_last.eq(found_last),
         ]
         m.d.comb += self.o.valid.eq(full)
         with m.If(step):

@@ -95,12 +95,28 @@ class PostProcess(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        drop = self.sum_frac - self.fmt.frac
         go = Signal()
         o_valid = Signal()
         m.d.comb += go.eq(~o_valid | self.o.ready)
 
-        # Position of the word at `i`: columns and rows that remain after it, and its place in its pool.
+        step, bias, tags, valid = self._place_words(m, go)
+        with m.If(go):
+            m.d.sync += [valid.eq(Cat(step, valid[:3])), *(tags[n + 1].eq(tags[n]) for n in range(3))]
+
+        words = self._round_and_clip(m, go, step, bias, tags, valid)
+        self._fold(m, go, o_valid, words, tags[3], valid[3])
+        return m
+
+    @property
+    def _groups(self):
+        """Most pools in a row."""
+        return (self.max_width + 1) // 2
+
+    def _place_words(self, m, go):
+        """Follows the position of the word at ``i``: columns and rows that remain after it, its place in its pool.
+
+        Gives whether a word is taken, the biases, and its tags in the four stages behind.
+        """
         bias = Signal(data.ArrayLayout(self.bias.shape, self.lanes), reset_less=True)
         relu = Signal()
         counted = Signal(range(self.max_width + 1))
@@ -119,7 +135,7 @@ class PostProcess(wiring.Component):
         step = Signal()
         m.d.comb += [self.i.ready.eq(active & go), step.eq(self.i.valid & self.i.ready)]
 
-        groups = (self.max_width + 1) // 2
+        groups = self._groups
         group = Signal(range(groups))               # pool of this word, and the one whose maximum so far
         following = Signal(range(groups))           # is needed next
         fits = Signal()                             # another whole pool follows in this row
@@ -129,7 +145,7 @@ class PostProcess(wiring.Component):
             "counts": 1, "final": final.shape(), "group": group.shape(), "following": following.shape(),
         })
         tags = [Signal(tags_layout, name=f"tags{n}") for n in range(4)]
-        valid = Signal(4)
+        valid = Signal(4)                           # of the four stages
         ended = pool_col == 0
         m.d.comb += [
             fits.eq(cols >= pool),
@@ -170,12 +186,15 @@ class PostProcess(wiring.Component):
                 tags[0].counts.eq(cols < counted), tags[0].final.eq(final),
                 tags[0].group.eq(group), tags[0].following.eq(following),
             ]
+        return step, bias, tags, valid
 
-        with m.If(go):
-            m.d.sync += [valid.eq(Cat(step, valid[:3])), *(tags[n + 1].eq(tags[n]) for n in range(3))]
+    def _round_and_clip(self, m, go, step, bias, tags, valid):
+        """Each lane up to its activation; gives its word, four stages behind ``i``.
 
-        # Each lane up to its activation. Whether the sum rounds up is known from the bits that go and the
-        # parity that the bias will leave, so the adder takes it as its carry: one carry chain, not two.
+        Whether the sum rounds up is known from the bits that go and the parity that the bias will leave, so the adder
+        takes it as its carry: one carry chain, not two.
+        """
+        drop = self.sum_frac - self.fmt.frac
         words = []
         counts = Signal(self.lanes)                 # lanes that the run asks for
         clipped = Signal(self.lanes)
@@ -214,38 +233,41 @@ class PostProcess(wiring.Component):
         count = Signal(range(self.lanes + 1))
         m.d.comb += count.eq(sum(clipped[n] for n in range(self.lanes)))
         m.d.sync += self.saturated.eq(Mux(go, count, 0))
+        return words
 
-        # Running maximum: of this row of a pool in `best`; of its rows so far in the row buffer, whose
-        # next entry is loaded into `best` as a pool ends. It was read from its address the cycle
-        # after that was known and is needed two words later at the soonest, and an entry
-        # is next read at least a word after it was written, for a pool is at least 2 wide. With one pool a
-        # row nothing is loaded: `best` waits through the words dropped.
+    def _fold(self, m, go, o_valid, words, tags, valid):
+        """Maxima of pools, from the words' own tags.
+
+        Running maximum: of this row of a pool in ``best``; of its rows so far in the row buffer, whose next entry is
+        loaded into ``best`` as a pool ends. It was read from its address the cycle after that was known and is needed
+        two words later at the soonest, and an entry is next read at least a word after it was written, for a pool is at
+        least 2 wide. With one pool a row nothing is loaded: ``best`` waits through the words dropped.
+        """
         best_layout = data.ArrayLayout(self.fmt.shape, self.lanes)
-        m.submodules.rows = memory = Memory(shape=best_layout, depth=groups, init=[])
+        m.submodules.rows = memory = Memory(shape=best_layout, depth=self._groups, init=[])
         read = memory.read_port()
         write = memory.write_port()
         fold = Signal()
         m.d.comb += [
-            fold.eq(go & valid[3] & tags[3].fold),
-            read.en.eq(1), read.addr.eq(tags[3].following),
-            write.en.eq(fold & tags[3].store), write.addr.eq(tags[3].group),
+            fold.eq(go & valid & tags.fold),
+            read.en.eq(1), read.addr.eq(tags.following),
+            write.en.eq(fold & tags.store), write.addr.eq(tags.group),
         ]
         best = Signal(best_layout, reset_less=True)
         out = Signal(best_layout, reset_less=True)
         last = Signal()
         with m.If(go):
-            m.d.sync += o_valid.eq(fold & tags[3].emit)
+            m.d.sync += o_valid.eq(fold & tags.emit)
         for n, word in enumerate(words):
             keep = Signal(name=f"keep{n}")
             folded = Signal(self.fmt.shape, name=f"folded{n}")
             m.d.comb += [
-                keep.eq((best[n] > word) & ~tags[3].fresh),
+                keep.eq((best[n] > word) & ~tags.fresh),
                 folded.eq(Mux(keep, best[n], word)),
                 write.data[n].eq(folded),
             ]
             with m.If(fold):
-                m.d.sync += [out[n].eq(folded), best[n].eq(Mux(tags[3].load, read.data[n], folded))]
+                m.d.sync += [out[n].eq(folded), best[n].eq(Mux(tags.load, read.data[n], folded))]
         with m.If(fold):
-            m.d.sync += last.eq(tags[3].last)
+            m.d.sync += last.eq(tags.last)
         m.d.comb += [self.o.valid.eq(o_valid), self.o.payload.p.eq(out), self.o.payload.last.eq(last)]
-        return m
