@@ -1,6 +1,7 @@
 # Targets for people. Each sets up what it needs; none needs root.
 #   make setup   .venv with everything, .venv/bin/gradloom in it
 #   make test    style, types, all tests (two cores)
+#   make docs    the documentation's site, in build/site
 #   make coverage  the same tests, and which statements of rtl/ they reach
 #   make llm     setup, a tokenizer and the weights of a small language model (93 MB) for the tests that use them
 #   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
@@ -29,7 +30,7 @@ install() { if $(BIN)/python -m uv --version >/dev/null 2>&1; \
 	    else $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$@"; fi; }; install
 endef
 
-.PHONY: setup llm firmware proofs ecp5 cluster test lint types unit coverage demo evidence lock clean \
+.PHONY: setup llm firmware proofs ecp5 cluster test lint types unit docs coverage demo evidence lock clean \
     $(EVIDENCE:%=evidence-%)
 
 setup: $(READY)
@@ -40,7 +41,7 @@ $(READY): pyproject.toml requirements.lock src/gradloom/__init__.py
 	    f"python {v[0]}.{v[1]}: gradloom needs Python 3.11 or later; name one with make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || true
-	@$(INSTALL) -c requirements.lock -e '.[dev]'
+	@$(INSTALL) -c requirements.lock -e '.[dev,docs]'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.rtl.cli.main, gradloom.sim.workloads.images, gradloom.sim.workloads.expectation, \
 	    gradloom.rtl.machines.accelerator, rich.table, rich.progress, pytest, hypothesis, cocotb'
 	@touch $@
@@ -98,6 +99,10 @@ unit: $(READY)
 # Which statements of rtl/ the tests reach; fails below the bound.
 coverage: $(READY)
 	$(BIN)/python -m pytest -q -n $(JOBS) --cov=rtl --cov-report=term:skip-covered --cov-fail-under=95
+
+# A warning is an error; the fixed time keeps the site the same from build to build.
+docs: $(READY)
+	SOURCE_DATE_EPOCH=0 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 demo: $(READY)
 	$(BIN)/gradloom generate instantft-kv260 -o build/demo/design
@@ -172,7 +177,7 @@ evidence-ledger: $(LLM_READY)
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
-	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --extra cluster --no-header --no-annotate \
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --extra cluster --extra docs --no-header --no-annotate \
 	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
 
 clean:

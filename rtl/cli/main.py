@@ -21,7 +21,6 @@ from .output import print_json, progress_bar, say, table, working
 app = typer.Typer(
     name="gradloom",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Generates FPGA accelerators that fine-tune neural networks, and runs them in simulated RTL.",

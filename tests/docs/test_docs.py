@@ -1,4 +1,6 @@
 """What documents say of the code is so."""
+import json
+import os
 import re
 import runpy
 import subprocess
@@ -10,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +54,30 @@ def test_the_cycle_budget_runs():
     assert re.search(r"^together +[\d,]+$", done.stdout, re.M)
 
 
-def test_every_verb_is_in_the_readme():
+def test_every_verb_is_on_the_page_of_the_command_line():
     from gradloom.rtl.cli.main import app
     verbs = {each.name or each.callback.__name__ for each in app.registered_commands}
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
     assert {verb for verb in verbs if f"`{verb}`" not in text} == set()
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+
+
+def test_python_of_the_readme_runs(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    before, after, _ = map(float, done.stdout.splitlines()[0].split())
+    assert before < after and done.stdout.splitlines()[1] == "True"
+
+
+def test_the_notebook_runs(tmp_path):
+    """Its cells, one behind the other, with plots drawn to memory."""
+    notebook = json.loads((DOCS / "tutorials" / "first_finetune.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(each["source"]) for each in notebook["cells"] if each["cell_type"] == "code"]
+    done = subprocess.run([sys.executable, "-c", "\n".join(cells)], cwd=tmp_path, capture_output=True, text=True,
+                          env=os.environ | {"MPLBACKEND": "agg"}, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"[\d.]+% before, [\d.]+% after\n", done.stdout)

@@ -138,7 +138,7 @@ def test_bounds_of_sizes_are_those_of_the_commands():
 
 
 FEW = conv(1, 2)
-#: ``(network, rank)`` with all that README allows of one thing, and with more of it.
+#: ``(network, rank)`` with all that docs/reference/networks.md allows of one thing, and with more of it.
 ENDS = {
     "classes": [(network((1, 8, 8), FEW, classes=n), 4) for n in (16, 17)],
     "edge of a kernel, stride": [(network((1, 3 * n, 3 * n), conv(1, 2, n, stride=n)), 4) for n in (5, 6)],
@@ -170,8 +170,8 @@ def test_a_maximum_is_held_and_no_more(name):
     assert not isinstance(refused.value, SizeError) or refused.value.changes is None
 
 
-def test_readme_says_the_maxima():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_says_the_maxima():
+    text = (ROOT / "docs" / "reference" / "networks.md").read_text(encoding="utf-8")
     table = text[text.index("| at most |"):].split("\n\n")[0]
     rows = dict(re.findall(r"^ *\| ([^|]+?) \| ([\d,]+) \|$", table, re.M))
     said = {name: int(number.replace(",", "")) for name, number in rows.items()}

@@ -1,0 +1,155 @@
+"""Parts of the site that are made from code while MkDocs builds it, at the marks ``<!-- made by make docs: NAME -->``.
+
+They are not kept in the repository, so they cannot be stale. MkDocs calls :func:`on_page_markdown`.
+"""
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+_MARK = re.compile(r"<!-- made by make docs: (\w+) -->")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """A page as MkDocs' Markdown wants it, with its generated parts."""
+    return _MARK.sub(lambda found: "\n".join(PARTS[found[1]]()), "\n".join(_spaced(markdown.splitlines())))
+
+
+def _spaced(lines: list[str]) -> Iterator[str]:
+    """Lists and tables as GitHub reads them: MkDocs needs an empty line before them and four spaces within items."""
+    fence, before = False, ""
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            fence = not fence
+        elif not fence:
+            kind = re.match(r"(?: {2,3})?(- |\d+\. |\|)", line)
+            if kind:
+                if before.strip() and not re.match(r"\s*(- |\d+\. )|\s", before) and before[:1] != kind[1][:1]:
+                    yield ""
+                if line.startswith("  "):
+                    line = "    " + line.lstrip()
+        yield line
+        before = line
+
+
+def _cell(text: object) -> str:
+    return " ".join(str(text).split()).replace("|", r"\|").replace("<", "&lt;")
+
+
+def _prose(text: str | None) -> str:
+    """A docstring as Markdown: roles and double backticks are code."""
+    return re.sub(r"``(.+?)``", r"`\1`", re.sub(r":\w+:`~?([^`]+)`", r"`\1`", inspect.cleandoc(text or "")))
+
+
+def command_line() -> Iterator[str]:
+    """Every verb: what it does, its options, an example."""
+    import typer
+
+    from gradloom.rtl.cli.main import app
+
+    for name, verb in typer.main.get_command(app).commands.items():
+        yield from (f"### {name}", "", _prose(verb.help), "")
+        arguments = [each for each in verb.params if each.name != "help"]
+        if arguments:
+            yield from ("| argument or option | what | unless given |", "| --- | --- | --- |")
+        for each in arguments:
+            option = each.param_type_name == "option"
+            names = [*each.opts, *each.secondary_opts] if option else [each.metavar or each.name.upper()]
+            shown = getattr(each, "show_default", False)
+            default = shown if isinstance(shown, str) else each.default if shown and each.default else ""
+            default = getattr(default, "value", default)
+            spelt = ", ".join(f"`{one}`" for one in names)
+            help_text = _cell(getattr(each, "help", None) or "")
+            yield f"| {spelt} | {help_text} | {_cell(default) if not callable(default) else ''} |"
+        yield ""
+        for line in (verb.epilog or "").split("\n\n"):
+            if line.startswith("Example: "):
+                yield from ("```console", f"$ {line.removeprefix('Example: ')}", "```", "")
+
+
+def python_api() -> Iterator[str]:
+    """The functions of the package, and the driver of a board."""
+    import gradloom
+    from gradloom.firmware.host import Accelerator
+
+    for name in gradloom.__all__:
+        found = getattr(gradloom, name)
+        if inspect.isfunction(found):
+            yield from _function(f"gradloom.{name}", found, "###")
+    yield from ("### gradloom.firmware.host.Accelerator", "", _prose(Accelerator.__doc__), "")
+    for name, found in vars(Accelerator).items():
+        if inspect.isfunction(found) and not name.startswith("_"):
+            yield from _function(name, found, "####")
+
+
+def _function(name: str, found: Any, heading: str) -> Iterator[str]:
+    arguments = []
+    for each in inspect.signature(found).parameters.values():
+        default = "" if each.default is inspect.Parameter.empty else f" = {each.default!r}"
+        star = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        if each.kind == each.KEYWORD_ONLY and "*" not in "".join(arguments):
+            arguments.append("*")
+        arguments.append(f"{star}{each.name}{default}")
+    yield from (f"{heading} {name}", "", "```python", f"{name.split('.')[-1]}({', '.join(arguments)})", "```", "")
+    yield from (_prose(found.__doc__), "")
+
+
+def instructions() -> Iterator[str]:
+    """Opcodes and operands of every engine."""
+    from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
+    from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
+
+    for title, engines in (("Shell of every machine", (CONTROL, LOAD, STORE)), ("Image machine", IMAGES.own),
+                           ("Language machine", LANGUAGE.own)):
+        yield from (f"## {title}", "")
+        for engine in engines:
+            spec = engine.spec
+            yield from (f"### {spec.name}", "", f"Engine {int(engine)}. Its cycles count as: {', '.join(spec.phases)}.",
+                        "", "| opcode | name | what |", "| --- | --- | --- |")
+            source = inspect.getsource(spec.opcodes)
+            for opcode in spec.opcodes:
+                said = re.search(rf"^ +{opcode.name} *=.*?#: *(.*)$", source, re.MULTILINE)
+                yield f"| {opcode.value} | `{opcode.name}` | {_cell(_prose(said[1] if said else ''))} |"
+            layouts: dict[int, tuple[Any, list[str]]] = {}
+            for opcode in spec.opcodes:
+                layout = spec.operands.get(opcode, spec.default)
+                layouts.setdefault(id(layout), (layout, []))[1].append(opcode.name)
+            for layout, names in layouts.values():
+                yield from ("", f"**Operands of {', '.join(names)}.** {_comment(layout)}", "",
+                            "| bits | operand |", "| --- | --- |")
+                for name, field in layout:
+                    if not str(name).startswith("_"):
+                        yield f"| {field.offset + field.width - 1}:{field.offset} | `{name}` |"
+            yield ""
+
+
+def _comment(value: Any, module: Any = None) -> str:
+    """The comment in front of a constant, in the module that defines it: the one given, or a loaded one."""
+    loaded = [each for name, each in sys.modules.items() if name.startswith("gradloom.rtl")]
+    for each in [module] if module else loaded:
+        for name in [name for name, found in vars(each).items() if found is value]:
+            found = re.search(rf"((?:^#:.*\n)+){name} =", inspect.getsource(each), re.MULTILINE)
+            if found:
+                return _prose(" ".join(line.removeprefix("#:").strip() for line in found[1].splitlines()))
+    return ""
+
+
+def formats() -> Iterator[str]:
+    """The fixed-point formats that modules name, and the comment in front of each."""
+    from gradloom.rtl.formats.fixed import Fixed
+
+    for title, name in (("Image machine", "gradloom.rtl.config"), ("Linears", "gradloom.rtl.formats.linear"),
+                        ("Vector engine", "gradloom.rtl.formats.vector")):
+        module = importlib.import_module(name)
+        yield from (f"## {title}", "", "| name | what | bits | fraction bits | smallest | largest | step | C |",
+                    "| --- | --- | --- | --- | --- | --- | --- | --- |")
+        for constant, each in vars(module).items():
+            if isinstance(each, Fixed):
+                yield (f"| `{constant}` | {_cell(_comment(each, module))} | {each.width} | {each.frac} | "
+                       f"{each.lo * each.step:.7g} | {each.hi * each.step:.7g} | {each.step:.7g} | `{each.c_type}` |")
+        yield ""
+
+
+PARTS = {"command_line": command_line, "python_api": python_api, "instructions": instructions, "formats": formats}

@@ -1,0 +1,47 @@
+"""The site builds without a warning, the same each time, and refers to nothing outside."""
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("material")
+ROOT = Path(__file__).parents[2]
+
+
+def _build(folder):
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+                          cwd=ROOT, env=os.environ | {"SOURCE_DATE_EPOCH": "0"}, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    return folder, _build(folder)
+
+
+def test_two_builds_are_equal(site, tmp_path):
+    assert _build(tmp_path) == site[1]
+
+
+def test_pages_made_from_code_have_it(site):
+    text = {name: (site[0] / "reference" / f"{name}.html").read_text(encoding="utf-8")
+            for name in ("command-line", "python", "instructions", "formats")}
+    assert 'id="finetune"' in text["command-line"] and "--engine" in text["command-line"]
+    assert "gradloom.finetune" in text["python"] and "CONVOLVE" in text["instructions"]
+    assert "int32_t" in text["formats"]
+    assert not any("made by make docs" in each for each in text.values())
+
+
+def test_nothing_is_fetched(site):
+    for page in site[0].rglob("*.html"):
+        fetched = re.findall(r'<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(https?:[^"]*)',
+                             page.read_text(encoding="utf-8"))
+        assert fetched == [], page.name
