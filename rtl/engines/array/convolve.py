@@ -71,11 +71,10 @@ class ConvolveControl(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        config = self.config
         command = Signal(ConvolveOperands)
         busy, asked = Signal(), Signal()
         entered, streamed = Signal(), Signal()  # the last window has; all pixels are
-        windows = place(m, "windows", window_generator(config), platform)
+        windows = place(m, "windows", window_generator(self.config), platform)
 
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += [command.eq(self.i.p), busy.eq(1), asked.eq(1), entered.eq(0), streamed.eq(0)]
@@ -85,9 +84,25 @@ class ConvolveControl(wiring.Component):
         with m.If(asked & windows.i_config.ready):
             m.d.sync += asked.eq(0)
 
-        # Reader: as many reads under way as the queue behind them has room for.
-        start = Signal()
+        start, leave, swapped = Signal(), Signal(), Signal()
         m.d.sync += start.eq(self.i.valid & self.i.ready)
+        queue = self._read_pixels(m, command, start, leave)
+        self._hand_out(m, command, start, queue, windows, leave)
+        with m.If(leave & self.tap.p.last):
+            m.d.sync += streamed.eq(1)
+            with m.If(entered):
+                m.d.sync += busy.eq(0)
+        loaded = self._load_weights(m, command, start, swapped)
+        enter = self._enter_windows(m, windows.o, loaded, swapped)
+        with m.If(enter & windows.o.p.end):
+            m.d.sync += entered.eq(1)
+            with m.If(streamed | (leave & self.tap.p.last)):
+                m.d.sync += busy.eq(0)
+        return m
+
+    def _read_pixels(self, m, command, start, leave):
+        """Asks for pixels, of which as many are under way as the queue behind them has room for; gives the queue."""
+        config = self.config
         reading = Signal()
         # A bit more than the address of any memory.
         channel, address, base = Signal(8), Signal(17), Signal(17)
@@ -95,7 +110,7 @@ class ConvolveControl(wiring.Component):
         column, line = Signal(8), Signal(8)
         m.submodules.queue = queue = SyncFIFOBuffered(width=config.activation.width, depth=QUEUE)
         room = Signal(range(QUEUE + 1), init=QUEUE)
-        read, leave = Signal(), Signal()
+        read = Signal()
         line_end, channel_end, all_read = Signal(), Signal(), Signal()
         m.d.comb += [
             read.eq(reading & (room != 0)),
@@ -124,6 +139,16 @@ class ConvolveControl(wiring.Component):
                     m.d.sync += [lane.eq(0), base.eq(address + 1)]
             with m.If(all_read):
                 m.d.sync += reading.eq(0)
+
+        arriving = Signal(self.pixel_latency)
+        m.d.sync += arriving.eq((arriving << 1) | read)
+        m.d.comb += [queue.w_en.eq(arriving[-1]), queue.w_data.eq(self.data)]
+        self._check_reads(m, command, start, read, address)
+        return queue
+
+    def _check_reads(self, m, command, start, read, address):
+        """A command must not read beyond the pixels that there are, nor encode more than a row holds."""
+        config = self.config
         beyond_end = Mux(command.source, address[exact_log2(config.feature_depth):].any(),
                          address[ceil_log2(config.image_depth):].any())
         encoded = Signal(exact_log2(64 * config.blocks) + 1)
@@ -134,11 +159,8 @@ class ConvolveControl(wiring.Component):
         with m.If(read & (beyond_end | encoded[-1])):
             m.d.sync += self.astray.eq(1)
 
-        arriving = Signal(self.pixel_latency)
-        m.d.sync += arriving.eq((arriving << 1) | read)
-        m.d.comb += [queue.w_en.eq(arriving[-1]), queue.w_data.eq(self.data)]
-
-        # A pixel leaves the queue to both its readers at once.
+    def _hand_out(self, m, command, start, queue, windows, leave):
+        """Hands a pixel to the window generator and, where asked, to the encoder, at once."""
         remaining_line, remaining_column = Signal(8), Signal(8)
         left_channels = Signal(8)
         with m.If(start):
@@ -160,15 +182,13 @@ class ConvolveControl(wiring.Component):
             leave.eq(windows.i.valid & windows.i.ready),
             queue.r_en.eq(leave),
         ]
-        with m.If(leave & self.tap.p.last):
-            m.d.sync += streamed.eq(1)
-            with m.If(entered):
-                m.d.sync += busy.eq(0)
 
-        # Weights: one channel ahead of the windows.
+    def _load_weights(self, m, command, start, swapped):
+        """Loads the weights of a channel ahead of its windows; gives whether the next channel's wait in the array."""
+        config = self.config
         row = Signal(range(config.rows))
         weights = Signal(17)
-        loading, loaded, swapped = Signal(), Signal(), Signal()
+        loading, loaded = Signal(), Signal()
         to_load = Signal(9)
         load_last = Signal()
         m.d.comb += [
@@ -192,9 +212,11 @@ class ConvolveControl(wiring.Component):
             m.d.sync += [loading.eq(1), to_load.eq(to_load - 1)]
         with m.If(start):
             m.d.sync += [to_load.eq(command.channels), weights.eq(command.weights), loaded.eq(0)]
+        return loaded
 
-        # Windows into the array.
-        out = windows.o
+    def _enter_windows(self, m, out, loaded, swapped):
+        """Windows into the array, when the weights of their channel are there; gives whether one enters."""
+        config = self.config
         position, final = Signal(range(config.positions)), Signal(range(config.positions))
         enter = Signal()
         m.d.comb += [
@@ -214,8 +236,4 @@ class ConvolveControl(wiring.Component):
             m.d.sync += position.eq(Mux(out.p.last, 0, position + 1))
             with m.If(out.p.last != (position == final)):
                 m.d.sync += self.astray.eq(1)
-            with m.If(out.p.end):
-                m.d.sync += entered.eq(1)
-                with m.If(streamed | (leave & self.tap.p.last)):
-                    m.d.sync += busy.eq(0)
-        return m
+        return enter

@@ -1,4 +1,6 @@
 """Words and moments into blocks of codes under double-quantised scales, and back."""
+from types import SimpleNamespace
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
@@ -60,10 +62,9 @@ class PackUnit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        config, args = self.config, self.args
-        few, edge = config.beat_words, config.edge
+        args, few = self.args, self.config.beat_words
         # Bits of a word's index in a beat, of an element's in a block.
-        low, side_bits = exact_log2(few), exact_log2(edge)
+        low, side_bits = exact_log2(few), exact_log2(self.config.edge)
 
         # What is done: a pair of blocks, or of beats of codes, at a time.
         n = Signal(side_bits + 1)
@@ -71,92 +72,120 @@ class PackUnit(wiring.Component):
         m.d.comb += last_batch.eq(batch == (args.blocks >> 1) - 1)
         fill, read, code, header, tail = (Signal(name=name) for name in ("fill", "read", "code", "header", "tail"))
         odd = Signal()          # the second pair of beats of a pair of blocks
-        rest = Signal(5)
         scaling = Signal()
         word_end, code_end = Signal(), Signal()
-        header_words = self.record * few
         m.d.comb += [
             word_end.eq(n[:low].all()),
             code_end.eq(n[:-1].all() & (n[-1] | args.wide)),
         ]
+        walk = SimpleNamespace(n=n, batch=batch, last_batch=last_batch, odd=odd, word_end=word_end, code_end=code_end,
+                               fill=fill, read=read, code=code, header=header, tail=tail, scaling=scaling)
+        self._walk(m, walk)
+        chance = self._draw(m, read)
+        taken, second, within = self._select(m, code, n, low, side_bits)
+        tops = self._tops(m, header, n, taken)
+        sizes = self._floats(m, taken)
+        scale, v, floats, elements = self._buffer(m, fill, n, sizes, scaling, read, chance, tops, batch)
+        unpacked = self._codes(m, code, taken, within, Mux(args.wide & ~args.moments, odd, second), batch, tops)
+        self._multiply(m, scale, floats, unpacked)
+        packed = self._encode(m, v, scale, floats, elements)
+        self._decode(m, unpacked)
+        self._leave(m, code, read, packed, tail, n, tops, last_batch, odd)
+        return m
+
+    def _walk(self, m, walk):
+        """The states of a command: words to codes, or codes to words."""
+        rest = Signal(5)
+        header_words = self.record * self.config.beat_words
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
-                m.d.sync += [n.eq(0), batch.eq(0), odd.eq(0)]
+                m.d.sync += [walk.n.eq(0), walk.batch.eq(0), walk.odd.eq(0)]
                 with m.If(self.start):
                     m.next = "ROOM"
             with m.State("ROOM"):
                 with m.If(self.roomy):
                     with m.If(~self.unpack):
                         m.next = "FILL"
-                    with m.Elif(batch.any() | odd):
+                    with m.Elif(walk.batch.any() | walk.odd):
                         m.next = "CODES"
                     with m.Else():
                         m.next = "HEADER"
-            with m.State("FILL"):
-                m.d.comb += [fill.eq(self.i.valid), self.i.ready.eq(word_end)]
-                with m.If(fill):
-                    m.d.sync += n.eq(n + 1)
-                    with m.If(n.all()):
-                        m.d.sync += rest.eq(_FLOATED + 5)
-                        m.next = "SCALE"
-            with m.State("SCALE"):
-                # Scales of both blocks, one after the other, when their largest elements are known.
-                m.d.comb += scaling.eq((rest == 3) | (rest == 4))
-                m.d.sync += rest.eq(rest - 1)
-                with m.If(rest == 0):
-                    m.next = "READ"
-            with m.State("READ"):
-                m.d.comb += read.eq(1)
-                m.d.sync += n.eq(n + 1)
-                with m.If(n.all()):
-                    m.d.sync += [batch.eq(batch + 1), rest.eq(_ENCODED + 3)]
-                    m.next = "ROOM"
-                    with m.If(last_batch):
-                        m.next = "DRAIN"
+            self._pack_states(m, walk, rest, header_words)
             with m.State("DRAIN"):
                 m.d.sync += rest.eq(rest - 1)
                 with m.If(rest == 0):
-                    m.d.sync += n.eq(0)
+                    m.d.sync += walk.n.eq(0)
                     m.next = "IDLE"
                     with m.If(~self.unpack):
                         m.next = "RECORD"
-            with m.State("RECORD"):
-                m.d.comb += tail.eq(1)
-                m.d.sync += n.eq(n + 1)
-                with m.If(n == 4 * header_words - 1):
-                    m.d.sync += rest.eq(4)
-                    m.next = "END"
-            with m.State("END"):
-                m.d.sync += rest.eq(rest - 1)
-                with m.If(rest == 0):
-                    m.next = "IDLE"
-            with m.State("HEADER"):
-                m.d.comb += [header.eq(self.i.valid), self.i.ready.eq(word_end)]
-                with m.If(header):
-                    m.d.sync += n.eq(n + 1)
-                    with m.If(n == header_words - 1):
-                        m.d.sync += n.eq(0)
-                        m.next = "CODES"
-            with m.State("CODES"):
-                m.d.comb += [code.eq(self.i.valid), self.i.ready.eq(code_end)]
-                with m.If(code):
-                    m.d.sync += n.eq(n + 1)
-                    with m.If(code_end):
-                        m.d.sync += n.eq(0)
-                        m.next = "SKIP"
-            with m.State("SKIP"):
-                m.d.comb += self.i.ready.eq(1)
-                with m.If(self.i.valid):
-                    m.d.sync += odd.eq(~odd & args.wide)
-                    m.next = "ROOM"
-                    with m.If(~args.wide | odd):
-                        m.d.sync += batch.eq(batch + 1)
-                        with m.If(last_batch):
-                            m.d.sync += rest.eq(_DECODED + 3)
-                            m.next = "DRAIN"
+            self._unpack_states(m, walk, rest, header_words)
 
-        # What is by chance.
+    def _pack_states(self, m, walk, rest, header_words):
+        """Takes a pair of blocks, finds their scales, reads them back for their codes; the record comes last."""
+        with m.State("FILL"):
+            m.d.comb += [walk.fill.eq(self.i.valid), self.i.ready.eq(walk.word_end)]
+            with m.If(walk.fill):
+                m.d.sync += walk.n.eq(walk.n + 1)
+                with m.If(walk.n.all()):
+                    m.d.sync += rest.eq(_FLOATED + 5)
+                    m.next = "SCALE"
+        with m.State("SCALE"):
+            # Scales of both blocks, one after the other, when their largest elements are known.
+            m.d.comb += walk.scaling.eq((rest == 3) | (rest == 4))
+            m.d.sync += rest.eq(rest - 1)
+            with m.If(rest == 0):
+                m.next = "READ"
+        with m.State("READ"):
+            m.d.comb += walk.read.eq(1)
+            m.d.sync += walk.n.eq(walk.n + 1)
+            with m.If(walk.n.all()):
+                m.d.sync += [walk.batch.eq(walk.batch + 1), rest.eq(_ENCODED + 3)]
+                m.next = "ROOM"
+                with m.If(walk.last_batch):
+                    m.next = "DRAIN"
+        with m.State("RECORD"):
+            m.d.comb += walk.tail.eq(1)
+            m.d.sync += walk.n.eq(walk.n + 1)
+            with m.If(walk.n == 4 * header_words - 1):
+                m.d.sync += rest.eq(4)
+                m.next = "END"
+        with m.State("END"):
+            m.d.sync += rest.eq(rest - 1)
+            with m.If(rest == 0):
+                m.next = "IDLE"
+
+    def _unpack_states(self, m, walk, rest, header_words):
+        """Takes the record, then beats of codes."""
+        args = self.args
+        with m.State("HEADER"):
+            m.d.comb += [walk.header.eq(self.i.valid), self.i.ready.eq(walk.word_end)]
+            with m.If(walk.header):
+                m.d.sync += walk.n.eq(walk.n + 1)
+                with m.If(walk.n == header_words - 1):
+                    m.d.sync += walk.n.eq(0)
+                    m.next = "CODES"
+        with m.State("CODES"):
+            m.d.comb += [walk.code.eq(self.i.valid), self.i.ready.eq(walk.code_end)]
+            with m.If(walk.code):
+                m.d.sync += walk.n.eq(walk.n + 1)
+                with m.If(walk.code_end):
+                    m.d.sync += walk.n.eq(0)
+                    m.next = "SKIP"
+        with m.State("SKIP"):
+            m.d.comb += self.i.ready.eq(1)
+            with m.If(self.i.valid):
+                m.d.sync += walk.odd.eq(~walk.odd & args.wide)
+                m.next = "ROOM"
+                with m.If(~args.wide | walk.odd):
+                    m.d.sync += walk.batch.eq(walk.batch + 1)
+                    with m.If(walk.last_batch):
+                        m.d.sync += rest.eq(_DECODED + 3)
+                        m.next = "DRAIN"
+
+    def _draw(self, m, read):
+        """A new word of chance for each word that is read: xorshift of 32 bits, from the command's seed."""
+        args = self.args
         chance = Signal(32, reset_less=True)
         word = chance
         for left, right in ((13, 0), (0, 17), (5, 0)):
@@ -165,8 +194,14 @@ class PackUnit(wiring.Component):
             m.d.sync += chance.eq(args.seed)
         with m.Elif(read):
             m.d.sync += chance.eq(word)
+        return chance
 
-        # A word of beats: of the first one, or, of codes, of either.
+    def _select(self, m, code, n, low, side_bits):
+        """A word of the pair of beats: of the first one, or, of codes, of either.
+
+        Gives it in a register, whether it is of the second side, and its element's index in a block.
+        """
+        args, few = self.args, self.config.beat_words
         half = low - 1          # bits of an index in half a beat
         second, within = Signal(), Signal(side_bits)
         m.d.comb += [second.eq(n[-1]), within.eq(n[:-1])]
@@ -179,16 +214,7 @@ class PackUnit(wiring.Component):
         words = Array(self.i.p.word_select(index, 32) for index in range(2 * few))
         taken = Signal(32, reset_less=True)
         m.d.sync += taken.eq(words[at])
-
-        tops = self._tops(m, header, n, taken)
-        sizes = self._floats(m, taken)
-        scale, v, floats, elements = self._buffer(m, fill, n, sizes, scaling, read, chance, tops, batch)
-        unpacked = self._codes(m, code, taken, within, Mux(args.wide & ~args.moments, odd, second), batch, tops)
-        self._multiply(m, scale, floats, unpacked)
-        packed = self._encode(m, v, scale, floats, elements)
-        self._decode(m, unpacked)
-        self._leave(m, code, read, packed, tail, n, tops, last_batch, odd)
-        return m
+        return taken, second, within
 
     # ---- scales
 
