@@ -136,6 +136,7 @@ evidence-kv260: $(READY)
 
 evidence-language: $(LLM_READY)
 	time $(BIN)/python docs/examples/qlora_linears.py
+	time $(BIN)/python docs/examples/qlora_step.py --head --layers 30 --tokens 32
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2 --seq 16
 	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py tests/mathematics/test_linears.py
 
