@@ -106,7 +106,7 @@ docs: $(READY)
 
 demo: $(READY)
 	$(BIN)/gradloom generate instantft-kv260 -o build/demo/design
-	$(BIN)/gradloom finetune instantft-kv260 --rtl build/demo/design --limit 400 --epochs 4 -o build/demo/finetune
+	$(BIN)/gradloom finetune instantft-kv260 --design build/demo/design --limit 400 --epochs 4 -o build/demo/finetune
 
 # The figures that the documentation quotes, each by the command that makes it; JOBS parts at a time. Left out is what
 # takes most of an hour by itself: a mesh of 12 x 12 placed and routed, and all lines of the ULX3S's netlist.
@@ -132,7 +132,7 @@ evidence-kv260: $(READY)
 	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/kv260
 	$(BIN)/python -m gradloom.sim.run.lint build/evidence/kv260
 	time $(BIN)/gradloom report build/evidence/kv260 --max-levels 8
-	time $(BIN)/gradloom finetune instantft-kv260 --rtl build/evidence/kv260 -o build/evidence/finetune
+	time $(BIN)/gradloom finetune instantft-kv260 --design build/evidence/kv260 -o build/evidence/finetune
 
 evidence-language: $(LLM_READY)
 	time $(BIN)/python docs/examples/qlora_linears.py

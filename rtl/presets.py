@@ -3,9 +3,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .config import Config, LinearConfig
-from .workloads import DIGITS, LENET5, ImageWorkload
+from .workloads import DIGITS, LENET5, InstantTextWorkload, QLoraWorkload, Workload
 
-__all__ = ["Preset", "PRESETS", "find_language"]
+__all__ = ["Preset", "PRESETS", "find_preset", "find_workload"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,26 +15,17 @@ class Preset:
     Parameters
     ----------
     name, board, summary : str
-    workload : ImageWorkload
-        Of a preset for images: what is forecast, and what a fine-tune does unless options say otherwise.
+    workload : Workload
+        What it fine-tunes and how: options with their usual values, and what can be asked of it.
     config : Config or LinearConfig
         Of an accelerator for images, or for a language model.
-    method : str
-        How a language model learns: ``qlora``, or ``instantft``, with adapters from every block to the head and a cache
-        of what they read.
     """
 
     name: str
     board: str
     summary: str
     config: Any = field(default_factory=Config)
-    workload: ImageWorkload = LENET5
-    method: str = "qlora"
-
-    @property
-    def language(self) -> bool:
-        """Whether it is for language models, and not for images."""
-        return isinstance(self.config, LinearConfig)
+    workload: Workload = LENET5
 
 
 PRESETS = {
@@ -50,13 +41,14 @@ PRESETS = {
             board="genesys2",
             summary="QLoRA: a language model's adapters beside NF4 linears; whole training steps on the accelerator",
             config=LinearConfig(),
+            workload=QLoraWorkload(),
         ),
         Preset(
             name="instantft-llm-genesys2",
             board="genesys2",
             summary="InstantFT: a language model's adapters from every block to the head, learnt from a forward cache",
             config=LinearConfig(),
-            method="instantft",
+            workload=InstantTextWorkload(),
         ),
         Preset(
             name="digits-ulx3s",
@@ -72,7 +64,18 @@ PRESETS = {
 }
 
 
-def find_language(board: str, method: str) -> Preset | None:
-    """The preset that fine-tunes language models by ``method`` on a board, if there is one."""
-    return next((each for each in PRESETS.values()
-                 if each.language and (each.board, each.method) == (board, method)), None)
+def find_preset(name: str, *, verb: str | None = None) -> Preset:
+    """The preset called ``name``, whose workload must have ``verb`` where one is given."""
+    if name not in PRESETS:
+        raise ValueError(f"preset {name!r}: must be one of {', '.join(PRESETS)}")
+    found = PRESETS[name]
+    if verb is not None and not found.workload.can(verb):
+        able = ", ".join(each.name for each in PRESETS.values() if each.workload.can(verb))
+        raise ValueError(f"preset {name!r}: fine-tunes {found.workload.title}, which has no {verb.replace('_', '-')}; "
+                         f"must be one of {able}")
+    return found
+
+
+def find_workload(board: str, kind: str) -> Preset | None:
+    """The preset of a board whose workload is of ``kind``, if there is one."""
+    return next((each for each in PRESETS.values() if (each.board, each.workload.kind) == (board, kind)), None)

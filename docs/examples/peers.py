@@ -117,9 +117,9 @@ def generation() -> list[dict[str, Any]]:
 
 def cycles() -> list[dict[str, Any]]:
     """Products by SCALE-Sim's formula and by ours."""
-    from gradloom.rtl.cli.sweep import block_products
     from gradloom.rtl.presets import PRESETS
     from gradloom.sim.time.forecast import forecast_products
+    from gradloom.sim.workloads.points import block_products
 
     config = PRESETS["edge-qlora-genesys2"].config
     ours = [(Mesh(rows=size, columns=size).cycles(TILES, m), "law of the mesh") for size, m in MESHES]

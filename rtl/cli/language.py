@@ -1,43 +1,137 @@
-"""The verbs of language models. Like ``cli.py``, it looks upwards only when a verb is used."""
+"""The verbs of language models' files and memory: plan, pack, load."""
 
-import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .output import print_json, progress_bar, say, table
+from .app import app
+from .arguments import Bits, Head, Json, Model
+from .output import print_json, progress_bar, say, say_card, table
 
-__all__ = ["register", "say_tuned"]
-
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder of Hugging Face's.")
-]
-Bits = Annotated[int, typer.Option(help="Of a frozen weight's code: 4, 3 or 2.")]
-Head = Annotated[str, typer.Option(help="Format of the head: float16, or nf as the linears.")]
-Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verbs to the command line."""
-    app.command(
-        epilog="Example: gradloom plan tinyllama-1.1b --board genesys2 --seq 16\n\n"
-        "Example: gradloom plan smollm2-135m --targets all --seq 32 --json\n\n"
-        "Example: gradloom plan smollm2-135m --method instantft"
-    )(plan)
-    app.command(epilog="Example: gradloom pack SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2-nf4")(pack)
-    app.command(
-        epilog="Example: gradloom load smollm2-nf4 -o card.img\n\n"
-        "Example: gradloom load smollm2-nf4 -o card.img --adapter run --json"
-    )(load)
-    app.command(
-        "generate-text",
-        epilog="Example: gradloom generate-text edge-qlora-genesys2 --prompt 'A loom weaves'\n\n"
-        "Example: gradloom generate-text edge-qlora-genesys2 --prompt 'A loom weaves' --adapter run --tokens 20",
-    )(generate_text)
+__all__ = ["load", "pack", "plan"]
 
 
 def pack(
+    source: Path | str,
+    output: Path | str,
+    *,
+    bits: int = 4,
+    head: str = "float16",
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, Any]:
+    """Writes a language model's weights in the board's layout and returns their sizes."""
+    from ..models.checkpoint import find_weights, open_checkpoint
+    from ..models.pack import write_pack
+    from ..output import check_folder, staged
+
+    check_folder(output)
+    checkpoint = open_checkpoint(find_weights(source))
+    with staged(output) as stage:
+        manifest = write_pack(checkpoint, stage, bits=bits, head=head, progress=progress)
+    parameters = checkpoint.model.linear_parameters
+    return {
+        "model": checkpoint.model.name,
+        "bits": bits,
+        "head": head,
+        "linears": len(manifest["linears"]),
+        "linear_parameters": parameters,
+        "frozen_bytes": manifest["frozen_bytes"],
+        "bits_per_parameter": round(8 * manifest["frozen_bytes"] / parameters, 3),
+        "bytes": manifest["bytes"],
+    }
+
+
+def load(
+    source: Path | str,
+    output: Path | str,
+    *,
+    adapters: Sequence[Path | str] = (),
+    offset: int = 1 << 20,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, Any]:
+    """Writes an image for a memory card: what :func:`pack` wrote, and adapters as PEFT has them, for the memory of
+    a system on chip from ``offset`` on. Returns where each section comes to lie."""
+    from gradloom import boards
+    from gradloom.firmware import card
+
+    from ..models.adapter_words import pack_adapters
+    from ..models.lora import load_lora
+    from ..models.pack import PackedModel
+    from ..output import check_file, staged_file
+
+    check_file(output)
+    board = boards.find("genesys2")
+    if offset < 4096 or offset % 4096 or offset >= board.memory_bytes:
+        raise ValueError(f"offset={offset}: must be a multiple of 4096 below {board.memory_bytes}, at least 4096")
+    if len(adapters) >= card.MAX_SECTIONS:
+        raise ValueError(f"adapter: at most {card.MAX_SECTIONS - 1}, not {len(adapters)}")
+    packed = PackedModel(source)
+    blocks = [pack_adapters(packed.model, load_lora(each, packed.model)) for each in adapters]
+    sections = [card.place("weights", [packed.weights], offset)]
+    for number, block in enumerate(blocks):
+        sections.append(card.place(f"adapter {number}", [block], sections[-1].end, kind=card.ADAPTER))
+    with staged_file(output) as file:
+        packed.check(progress)
+        rows = card.write_card(file, sections, memory_bytes=board.memory_bytes)
+        size = file.seek(0, 2)
+    return {
+        "model": packed.model.name,
+        "bytes": size,
+        "memory_end": sections[-1].end,
+        "sections": rows,
+    }
+
+
+def plan(
+    model: str,
+    *,
+    board: str = "genesys2",
+    rank: int = 8,
+    targets: str | None = None,
+    seq: int = 64,
+    bits: int = 4,
+    optimizer: str = "adamw",
+    head: str = "float16",
+    store: str = "words",
+    axi_bits: int | None = None,
+    method: str = "qlora",
+) -> dict[str, Any]:
+    """Every byte, the traffic and the time of fine-tuning a language model on a board, and whether it fits.
+
+    What does not fit has ``misfits``, one for each bound that fails: see ``planned`` in
+    :mod:`~gradloom.rtl.plan.language.fit`.
+    ``targets``: of QLoRA, "q,v" unless given. ``preset``: whose machine is checked; None where the board has none, and
+    memory alone is checked.
+    """
+    from gradloom import boards
+
+    from ..models.checkpoint import find_model
+    from ..plan.language.budget import Request, parse_targets
+    from ..plan.language.fit import planned
+    from ..plan.language.instant_budget import METHODS
+    from ..presets import find_workload
+
+    if method not in METHODS:
+        raise ValueError(f"method={method}: must be one of {', '.join(METHODS)}")
+    if method == "instantft" and targets is not None:
+        raise ValueError(f"targets={targets}: adapters of InstantFT go from every block to the head; leave it out, "
+                         f"or give --method qlora")
+    if method == "instantft" and store != "words":
+        raise ValueError(f"store={store}: must be words for InstantFT; leave it out, or give --method qlora")
+    target = boards.find(board)
+    request = Request(
+        model=find_model(model), rank=rank, targets=parse_targets("q,v" if targets is None else targets), seq=seq,
+        bits=bits, optimizer=optimizer, head=head, store=store,
+    )
+    preset = find_workload(target.name, f"text-{method}")
+    result = planned(request, target, preset.config if preset else None, method=method, port_bits=axi_bits)
+    return result | {"preset": preset.name if preset else None}
+
+
+@app.command("pack", epilog="Example: gradloom pack SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2-nf4")
+def _pack_verb(
     model: Model,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")],
     bits: Bits = 4,
@@ -45,10 +139,8 @@ def pack(
     as_json: Json = False,
 ) -> None:
     """Write a language model's weights in the board's layout: codes and scales in one stream a linear."""
-    import gradloom
-
     with progress_bar(as_json) as progress:
-        result = gradloom.pack(model, output, bits=bits, head=head, progress=progress)
+        result = pack(model, output, bits=bits, head=head, progress=progress)
     if as_json:
         print_json(result)
         return
@@ -59,7 +151,12 @@ def pack(
     )
 
 
-def load(
+@app.command(
+    "load",
+    epilog="Example: gradloom load smollm2-nf4 -o card.img\n\n"
+    "Example: gradloom load smollm2-nf4 -o card.img --adapter run --json"
+)
+def _load_verb(
     model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="What gradloom pack wrote.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="CARD.img", help="Where to write.")],
     adapter: Annotated[
@@ -69,72 +166,21 @@ def load(
     as_json: Json = False,
 ) -> None:
     """Write an image for the memory card that the Genesys 2's firmware reads: weights and adapters, with sums."""
-    import gradloom
-
     with progress_bar(as_json) as progress:
-        result = gradloom.load(model, output, adapters=adapter, offset=offset, progress=progress)
+        result = load(model, output, adapters=adapter, offset=offset, progress=progress)
     if as_json:
         print_json(result)
         return
-    _say_card(result["sections"], output, result["model"], result["bytes"])
+    say_card(result["sections"], output, result["model"], result["bytes"])
 
 
-def generate_text(
-    preset: Annotated[str, typer.Argument(help="A preset for language models.")],
-    prompt: Annotated[str, typer.Option(help="How the text begins; taken as it is, without a chat template.")],
-    model: Annotated[
-        str, typer.Option(metavar="M", help="smollm2-135m, a file or a folder.")
-    ] = "smollm2-135m",
-    adapter: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Result of a fine-tune, or PEFT's; none: the base.")
-    ] = None,
-    tokens: Annotated[int, typer.Option(help="At most so many.")] = 40,
-    as_json: Json = False,
-) -> None:
-    """Continue a text by the likeliest tokens, before or after a fine-tune. In floating point, not in RTL."""
-    import gradloom
-
-    with progress_bar(as_json) as progress:
-        result = gradloom.generate_text(
-            preset, prompt=prompt, model=model, adapter=adapter, tokens=tokens, progress=progress
-        )
-    if as_json:
-        print_json(result)
-        return
-    print(result["prompt"] + result["text"])
-    print(f"({len(result['tokens'])} tokens by the float reference, weights in NF4)", file=sys.stderr)
-
-
-def _say_card(sections: list[dict[str, Any]], image: Path, what: str, size: int) -> None:
-    """Prints what is in a memory card's image, and how it gets to a card."""
-    table(sections, ("name", "kind", "offset", "bytes", "capacity", "crc32"), False,
-          title=f"{what} on {image}, {size:,} bytes")
-    say(f"to a card: dd if={image} of=/dev/CARD bs=1M conv=fsync, which overwrites what is on it")
-
-
-def say_tuned(metrics: dict[str, Any], output: Path) -> None:
-    """Prints what a fine-tune of a language model did, or what is on the card that shall do it."""
-    if "card_bytes" in metrics:
-        what = f"{metrics['model']}, {metrics['steps']} steps of {metrics['tokens']} tokens"
-        _say_card(metrics["sections"], output / "card.img", what, metrics["card_bytes"])
-        say(f"the board needs {metrics['memory_bytes']:,} bytes of memory. Offsets and fraction bits are in "
-            f"{output / 'job.json'}")
-        return
-    after = "not finite" if metrics["loss_after"] is None else f"{metrics['loss_after']:.4f}"
-    say(
-        f"loss {metrics['loss_before']:.4f} before, [bold]{after}[/bold] after "
-        f"{metrics['steps']} steps; results are in {output}"
-    )
-    if metrics["tokens_left_out"]:
-        say(f"windows of {metrics['seq']} tokens: {metrics['windows']:,}; the last {metrics['tokens_left_out']:,} of "
-            f"the text's {metrics['tokens']:,} tokens are left out")
-    if metrics["engine"] != "float":
-        say(f"in the machine's integers, {metrics['saturated']:,} words clipped")
-    if metrics["cycles"]:
-        say(f"{sum(metrics['cycles']):,} cycles of simulated RTL, {metrics['cycles'][-1]:,} in the last step")
-
-
-def plan(
+@app.command(
+    "plan",
+    epilog="Example: gradloom plan tinyllama-1.1b --board genesys2 --seq 16\n\n"
+    "Example: gradloom plan smollm2-135m --targets all --seq 32 --json\n\n"
+    "Example: gradloom plan smollm2-135m --method instantft"
+)
+def _plan_verb(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="tinyllama-1.1b, smollm2-135m, or a file or folder.")
     ],
@@ -161,11 +207,9 @@ def plan(
 
     Exit code 2: it does not fit; the last lines say which bounds fail and what to change.
     """
-    import gradloom
-
     from ..plan.language.fit import DoesNotFit, Misfit
 
-    result = gradloom.plan(
+    result = plan(
         model, board=board, rank=rank, targets=targets, seq=seq, bits=bits, optimizer=optimizer, head=head,
         store=store, axi_bits=axi_bits, method=method,
     )

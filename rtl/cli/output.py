@@ -5,9 +5,10 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
-__all__ = ["print_json", "progress_bar", "say", "table", "working"]
+__all__ = ["print_json", "progress_bar", "say", "say_card", "table", "working"]
 
 
 def say(text: str) -> None:
@@ -62,6 +63,13 @@ def table(
             grid.add_row(*(escape(texts[name][number]) for name in group))
         console.print(grid)
         print()
+
+
+def say_card(sections: list[dict[str, Any]], image: Path, what: str, size: int) -> None:
+    """Prints what is in a memory card's image, and how it gets to a card."""
+    table(sections, ("name", "kind", "offset", "bytes", "capacity", "crc32"), False,
+          title=f"{what} on {image}, {size:,} bytes")
+    say(f"to a card: dd if={image} of=/dev/CARD bs=1M conv=fsync, which overwrites what is on it")
 
 
 #: Characters between columns, and those that a text of several words keeps at least for a line.

@@ -13,13 +13,13 @@ import typer
 
 from gradloom import __version__
 
-from ..config import Config, LinearConfig
 from ..output import check_folder, staged_file
-from ..presets import PRESETS, Preset
+from ..presets import PRESETS, Preset, find_preset
+from .app import app
+from .generate import configured
 from .output import print_json, progress_bar, say, table
-from .verbs import configured, find_preset
 
-__all__ = ["FIGURES", "KEYS", "block_products", "measure", "plan_points", "register", "sweep"]
+__all__ = ["FIGURES", "KEYS", "measure", "plan_points", "sweep"]
 
 #: What names a point. ``mesh``: rows x columns of the array; ``codes``: of cached activations, or of frozen weights.
 KEYS = ("gradloom", "preset", "rank", "mesh", "codes", "settings", "area", "accuracy_of", "epochs", "seed")
@@ -29,27 +29,17 @@ KEYS = ("gradloom", "preset", "rank", "mesh", "codes", "settings", "area", "accu
 FIGURES = ("cycles", "units", "cycles_a_unit", "milliseconds", "memory_bytes", "dsp", "memory_bits", "lut", "ff",
            "bram36", "uram", "levels", "accuracy", "note")
 
-_IMAGE_CODES, _LANGUAGE_CODES = ("nf4", "int8"), ("nf4", "nf3", "nf2")
-_LANGUAGE_RANK = 8      # unless --rank says otherwise
-#: Outputs and inputs of the linears of a block of SmolLM2-135M, and tokens of a step.
-_BLOCK = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536))
-_TOKENS = 64
-
 
 class Area(enum.Enum):
     count = "count"
     synthesis = "synthesis"
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command(
-        "sweep",
-        epilog="Example: gradloom sweep digits-ulx3s --rank 1,2,4 --mesh 4x4,8x4 --accuracy -o sweep\n\n"
-        "Example: gradloom sweep instantft-kv260 --rank 2,4,8 --codes nf4,int8 --area synthesis -o sweep"
-    )(_sweep_verb)
-
-
+@app.command(
+    "sweep",
+    epilog="Example: gradloom sweep digits-ulx3s --rank 1,2,4 --mesh 4x4,8x4 --accuracy -o sweep\n\n"
+    "Example: gradloom sweep instantft-kv260 --rank 2,4,8 --codes nf4,int8 --area synthesis -o sweep"
+)
 def _sweep_verb(
     presets: Annotated[list[str], typer.Argument(metavar="PRESET...", help="Presets: see gradloom presets.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where sweep.csv and pareto.png go; "
@@ -179,26 +169,26 @@ def plan_points(
         raise ValueError(f"--set {' '.join(settings)}: a parameter stands there twice")
     points = []
     for preset in found:
-        usual = _LANGUAGE_RANK if preset.language else preset.workload.rank
-        known = _LANGUAGE_CODES if preset.language else _IMAGE_CODES
+        workload = preset.workload
+        judged = accuracy and workload.has_accuracy
         for name in _parts("codes", codes):
-            if name not in known:
-                raise ValueError(f"codes={name}: {preset.name} has {', '.join(known)}")
+            if name not in workload.codes:
+                raise ValueError(f"codes={name}: must be one of {', '.join(workload.codes)} for {preset.name}")
         fields = {field.name for field in dataclasses.fields(preset.config)}
         for (key, _), *_ in axes:
             if key not in fields:
                 raise ValueError(f"{key}: no such parameter of {preset.name}; there are {', '.join(sorted(fields))}")
         for one, size, code, chosen in itertools.product(
-            ranks or [usual], meshes or [_own_mesh(preset.config)],
+            ranks or [workload.rank], meshes or ["{}x{}".format(*workload.mesh(preset.config))],
             _parts("codes", codes) or ["nf4"], itertools.product(*axes),
         ):
             configured(preset.config, dict(chosen), check=False)
             points.append({
                 "gradloom": __version__, "preset": preset.name, "rank": one, "mesh": size,
                 "codes": code, "settings": " ".join(f"{key}={value}" for key, value in chosen), "area": area,
-                "accuracy_of": (limit or "all") if accuracy and not preset.language else "",
-                "epochs": (epochs or preset.workload.epochs) if accuracy and not preset.language else "",
-                "seed": seed if accuracy and not preset.language else "",
+                "accuracy_of": (limit or "all") if judged else "",
+                "epochs": (epochs or workload.usual("epochs")) if judged else "",
+                "seed": seed if judged else "",
             })
     return points
 
@@ -233,22 +223,6 @@ def _axis(item: str) -> list[tuple[str, str]]:
     return [(key.strip(), value) for value in _parts(key.strip(), values)]
 
 
-def _own_mesh(config: Config | LinearConfig) -> str:
-    rows = config.edge if isinstance(config, LinearConfig) else config.rows
-    return f"{rows}x{config.columns}"
-
-
-def _changes(preset: Preset, mesh: str) -> dict[str, int]:
-    """Parameters that make the array so large."""
-    rows, columns = map(int, mesh.split("x"))
-    if preset.language:
-        return {"edge": rows, "columns": columns}
-    wide = preset.config.rank
-    if columns % wide:
-        raise ValueError(f"mesh={mesh}: columns must be a multiple of {wide}, those of a panel")
-    return {"rows": rows, "panels": columns // wide}
-
-
 def measure(point: Mapping[str, Any]) -> dict[str, Any]:
     """The figures of a point. A combination that cannot be has none, and a ``note``."""
     import warnings
@@ -262,98 +236,19 @@ def measure(point: Mapping[str, Any]) -> dict[str, Any]:
     settings = dict(each.split("=", 1) for each in point["settings"].split())
     found: dict[str, Any] = {}
     try:
-        settings |= {key: str(value) for key, value in _changes(preset, point["mesh"]).items()}
+        rows, columns = map(int, point["mesh"].split("x"))
+        settings |= {key: str(value) for key, value in preset.workload.resized(preset.config, rows, columns).items()}
         config = configured(preset.config, settings)
         board = boards.find(preset.board)
         counted = check_fit(config, board)
         boards.check(board, config)
         found |= {"dsp": sum(counted["dsp"].values()), "memory_bits": sum(counted["memory_bits"].values())}
-        found |= (_of_language if preset.language else _of_images)(preset, config, point)
+        found |= preset.workload.function("measure")(dataclasses.replace(preset, config=config), point)
         if point["area"] == "synthesis":
             found |= _synthesised(preset, settings)
     except ValueError as error:
         return found | {"note": " ".join(str(error).split())}
     return found
-
-
-def _of_images(preset: Preset, config: Config, point: Mapping[str, Any]) -> dict[str, Any]:
-    from gradloom.sim.workloads import images as finetune
-    from gradloom.sim.workloads.expectation import expectation
-
-    expected = expectation(config, preset.workload, rank=point["rank"], wide=point["codes"] == "int8")
-    if expected["forecast"] is None:
-        raise ValueError(expected["reason"])
-    cycles, units = expected["forecast"]["cycles"], expected["workload"]["samples"] * expected["workload"]["epochs"]
-    found = {"cycles": cycles, "units": units, "cycles_a_unit": round(cycles / units, 1),
-             "milliseconds": expected["forecast"]["milliseconds"],
-             "memory_bytes": expected["memory_map"]["window_bytes"]}
-    if point["accuracy_of"] != "":
-        limit = None if point["accuracy_of"] == "all" else point["accuracy_of"]
-        with tempfile.TemporaryDirectory() as folder:
-            metrics = finetune.finetune(
-                dataclasses.replace(preset, config=config), output=Path(folder), engine="reference", rank=point["rank"],
-                cache=point["codes"], limit=limit, epochs=point["epochs"], seed=point["seed"])
-        found["accuracy"] = round(metrics["accuracy_after"], 6)
-        if metrics["diverged"]:
-            found["note"] = f"the fine-tune diverged: {'; '.join(metrics['diverged'])}"
-    return found
-
-
-def _of_language(preset: Preset, config: LinearConfig, point: Mapping[str, Any]) -> dict[str, Any]:
-    """Memory of fine-tuning SmolLM2-135M as ``plan`` counts it, and cycles by forecast.
-
-    QLoRA: of the linears of a block, forward and back. InstantFT: of a step on a text that is in the cache.
-    """
-    from gradloom import boards
-    from gradloom.sim.time.forecast import forecast_products
-    from gradloom.sim.workloads.instant_forecast import later_step_cycles
-
-    from ..models.checkpoint import find_model
-    from ..plan.language.budget import Request
-    from ..plan.language.fit import DoesNotFit, Misfit, planned
-    from ..plan.language.operations import EDGE
-
-    bits, tokens = int(point["codes"].removeprefix("nf")), min(_TOKENS, config.tokens)
-    instant = preset.method == "instantft"
-    if instant and config.edge != EDGE:
-        raise ValueError(f"mesh={point['mesh']}: must have {EDGE} rows for {preset.name}; give --mesh "
-                         f"{EDGE}x{config.columns}")
-    request = Request(model=find_model("smollm2-135m"), rank=point["rank"], targets=_targets(), bits=bits,
-                      seq=tokens if instant else _TOKENS)
-    figures = planned(request, boards.find(preset.board), config if instant else None, method=preset.method)
-    found: dict[str, Any] = {"memory_bytes": figures["total_bytes"]}
-    if bits != 4:
-        return found | {"note": f"codes={point['codes']}: the machine reads codes of 4 bits; memory alone is counted"}
-    if instant:
-        if not figures["fits"]:
-            raise DoesNotFit([str(Misfit(**each)) for each in figures["misfits"]])
-        cycles = later_step_cycles(config, request.model, rank=request.rank, tokens=tokens)
-    else:
-        cycles = sum(forecast_products(block_products(config, rank=point["rank"], tokens=tokens, backward=backward),
-                                       config=config).total for backward in (False, True))
-    return found | {"cycles": cycles, "units": tokens, "cycles_a_unit": round(cycles / tokens, 1),
-                    "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3)}
-
-
-def block_products(config: LinearConfig, *, rank: int, tokens: int, backward: bool = False) -> list[Any]:
-    """The products of the seven linears of a block of SmolLM2-135M, one behind the other; ``rank`` 0: no adapters."""
-    from ..plan.language.linear import Exponents, LayerMap, LayerPlan, LayerShape
-
-    # Cycles do not depend on values; these exponents are within all bounds.
-    exponents = Exponents(x=16, w=18, a=16, b=16, h=16, y=16, dy=16, dh=16, dx=16, ga=16, gb=16)
-    plans: list[LayerPlan] = []
-    for outputs, inputs in _BLOCK:
-        shape = LayerShape(outputs=outputs, inputs=inputs, rank=max(rank, 2), tokens=tokens)
-        place = LayerMap.place(shape, config, plans[-1].place.end if plans else 1 << 18)
-        plans.append(LayerPlan(shape=shape, exponents=exponents, place=place, config=config))
-    jobs = [each.job(backward=backward) for each in plans]
-    return jobs if rank else [dataclasses.replace(job, rank=0, lanes=()) for job in jobs]
-
-
-def _targets() -> tuple[str, ...]:
-    from ..plan.language.budget import parse_targets
-
-    return parse_targets("all")
 
 
 def _synthesised(preset: Preset, settings: Mapping[str, object]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engines
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.rtl.workloads import ImageWorkload
 
 from ..reference.system import fill_cache, fine_tune
 from ..run.designs import design
@@ -83,12 +84,14 @@ def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]
 def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedDevice, np.random.Generator], None]]]:
     if isinstance(config, LinearConfig):
         language = _Language(config)
-        if PRESETS[name].method == "instantft":
+        if PRESETS[name].workload.kind == "text-instantft":
             yield "a forward cache and steps from it", language.instant
         yield "training steps", language.steps
         yield "tokens as requests", language.requests
     else:
-        network = load_pretrained(PRESETS[name].workload.network)
+        workload = PRESETS[name].workload
+        assert isinstance(workload, ImageWorkload)
+        network = load_pretrained(workload.network)
         yield "fine-tunes", lambda device, rng: _images(device, config, network, rng)
     yield "commands at random", lambda device, rng: _commands(device, rng, machine_of(config).engines)
     yield "a bus that stalls and fails", lambda device, rng: _faults(device, rng, config.address_bits)

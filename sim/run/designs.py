@@ -12,7 +12,7 @@ from gradloom.rtl.presets import Preset
 
 from .runner import cache_directory
 
-__all__ = ["design", "of_design", "verilog_of"]
+__all__ = ["Design", "design"]
 
 
 def _sources() -> str:
@@ -39,29 +39,51 @@ def design(config: Config | LinearConfig) -> list[Path]:
     return sorted((where / "rtl").glob("*.v"))
 
 
-def of_design(preset: Preset, rtl: Path | str | None) -> Preset:
-    """The preset with the configuration of an earlier ``generate`` in ``rtl``; as it is where that is None."""
-    if rtl is None:
-        return preset
+class Design:
+    """The design of an earlier ``generate`` in a directory, or a preset's own.
+
+    Parameters
+    ----------
+    preset : Preset
+    directory : Path, optional
+        Without, the preset's configuration is generated and kept.
+
+    Attributes
+    ----------
+    preset : Preset
+        With the design's configuration.
+    """
+
+    def __init__(self, preset: Preset, directory: Path | str | None = None) -> None:
+        self.directory = directory
+        self.preset = preset if directory is None else _described(preset, directory)
+
+    def check(self) -> None:
+        """Refuses a directory without Verilog."""
+        if self.directory is not None and not self._files():
+            raise ValueError(f"design={self.directory}: has no rtl/*.v; name a directory that gradloom generate made")
+
+    def files(self, tell: Callable[[str], object] | None = None) -> list[Path]:
+        """Verilog files, whose outermost module is ``gradloom``; ``tell`` hears what takes long."""
+        if self.directory is not None:
+            self.check()
+            return self._files()
+        if tell is not None:
+            tell("generating Verilog")
+        return design(self.preset.config)
+
+    def _files(self) -> list[Path]:
+        return sorted((Path(str(self.directory)) / "rtl").glob("*.v"))
+
+
+def _described(preset: Preset, directory: Path | str) -> Preset:
+    """The preset with the configuration that a design's ``report.json`` has."""
     try:
-        summary = read_json(Path(rtl) / "report.json")
+        summary = read_json(Path(directory) / "report.json")
         made, parameters = summary["preset"], summary["parameters"]
         if made != preset.name:
             raise ValueError(f"it is of {made}, asked was {preset.name}")
         return dataclasses.replace(preset, config=type(preset.config)(**parameters))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"rtl={rtl}: report.json describes no such design ({error}); generate it again") from None
-
-
-def verilog_of(preset: Preset, rtl: Path | str | None,
-               tell: Callable[[str], object] | None = None) -> tuple[Preset, list[Path]]:
-    """The preset as :func:`of_design` has it, and its Verilog: that in ``rtl``, or generated and kept."""
-    found = of_design(preset, rtl)
-    if rtl is None:
-        if tell is not None:
-            tell("generating Verilog")
-        return found, design(found.config)
-    files = sorted((Path(rtl) / "rtl").glob("*.v"))
-    if not files:
-        raise ValueError(f"rtl={rtl}: has no rtl/*.v; generate it again")
-    return found, files
+        raise ValueError(f"design={directory}: report.json describes no such design ({error}); generate it again"
+                         ) from None

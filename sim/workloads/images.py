@@ -1,7 +1,6 @@
-"""Fine-tunes and predictions as a user asks for them: in simulated RTL, in its reference, or in float."""
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+"""Fine-tunes on images: in simulated RTL, in its reference, or in float."""
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,30 +8,27 @@ import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
 from gradloom.rtl.config import PARAMETER
-from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, load_images, load_npz, rotated
+from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, load_npz
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
-from gradloom.rtl.models.peft import load_adapters, save_adapters
-from gradloom.rtl.output import check_file, check_folder, grouped, staged_file
+from gradloom.rtl.models.peft import save_adapters
 from gradloom.rtl.plan.images.digits import workload_on
 from gradloom.rtl.plan.images.lowering import Lowered, lower
 from gradloom.rtl.plan.images.program import BEAT, Plan, Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import batches, initial_adapters
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.presets import Preset
-from gradloom.rtl.workloads import DIGITS, ImageWorkload
+from gradloom.rtl.workloads import DIGITS, ImageOptions, ImageWorkload
 
 from ..reference.system import Cache, FineTune, fill_cache, fine_tune, logits, records
 from ..run.counted import MismatchError, counted, differing
-from ..run.designs import of_design, verilog_of
 from ..run.device import MEMORY_BYTES, SimulatedDevice, build_device
 from ..time.forecast import forecast
-from .divergence import verdict
-from .metrics import units
+from .driver import Job, Outcome, Progress
 
-__all__ = ["MismatchError", "Result", "finetune", "predict", "run_plan", "run_rtl"]
+__all__ = ["MismatchError", "Result", "check_shape", "compare", "held_by", "network_of", "prepare", "run_plan",
+           "run_rtl", "share", "shipped"]
 
-Progress = Callable[[int, int, str], None]
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
@@ -64,39 +60,42 @@ def _is_digits(workload: ImageWorkload) -> bool:
     return workload.network == DIGITS.network
 
 
-def _workload(preset: Preset, wide: bool) -> ImageWorkload:
-    """The preset's, as its design holds it."""
+def held_by(preset: Preset, *, wide: bool = False) -> ImageWorkload:
+    """The preset's workload, as its design holds it. ``wide``: cached activations are codes of 8 bits."""
+    assert isinstance(preset.workload, ImageWorkload)
     return workload_on(preset.config, wide=wide) if _is_digits(preset.workload) else preset.workload
 
 
-def _load(model: Path | None, data: Path | None, angle: float | None, limit: int | None,
-          seed: int, workload: ImageWorkload) -> tuple[Network, Dataset]:
-    network = _network(model, workload)
-    if data is None:
-        dataset = _shipped(workload, seed, angle)
+def _load(asked: ImageOptions, workload: ImageWorkload) -> tuple[Network, Dataset]:
+    network = network_of(asked.model, workload)
+    if asked.data is None:
+        dataset = shipped(workload, asked.seed, asked.angle)
     else:
-        dataset = load_npz(data, classes=network.classes)
-        if angle:
-            dataset = dataset.rotated(angle)
-    _check_shape("x_train", dataset.x_train, network)
-    if limit is not None:
-        if limit > len(dataset.x_train):
-            raise ValueError(f"limit={limit}: there are {len(dataset.x_train)} training images")
-        dataset = dataset.limited(train=limit)
+        dataset = load_npz(Path(asked.data), classes=network.classes)
+        if asked.angle:
+            dataset = dataset.rotated(asked.angle)
+    check_shape("x_train", dataset.x_train, network)
+    if asked.limit is not None:
+        if asked.limit > len(dataset.x_train):
+            raise ValueError(f"limit={asked.limit}: there are {len(dataset.x_train)} training images")
+        dataset = dataset.limited(train=asked.limit)
     return network, dataset
 
 
-def _network(model: Path | None, workload: ImageWorkload) -> Network:
-    return load_pretrained(workload.network) if model is None else load_onnx(model)
+def network_of(model: Path | str | None, workload: ImageWorkload) -> Network:
+    """A network from a file, or the workload's."""
+    return load_pretrained(workload.network) if model is None else load_onnx(Path(model))
 
 
-def _shipped(workload: ImageWorkload, seed: int, angle: float | None) -> Dataset:
+def shipped(workload: ImageWorkload, seed: int, angle: float | None) -> Dataset:
+    """The workload's images; ``angle``: in place of its own."""
     degrees = workload.degrees if angle is None else angle
     return digits_split(workload.samples, workload.judged, degrees=degrees) if _is_digits(workload) else \
         default_split(seed, degrees=degrees)
 
 
-def _check_shape(name: str, images: np.ndarray, network: Network) -> None:
+def check_shape(name: str, images: np.ndarray, network: Network) -> None:
+    """Refuses images that the network does not take."""
     if images.shape[1:] != network.input_shape:
         raise ValueError(f"{name} has images of {images.shape[1:]}: {network.name} takes {network.input_shape}")
 
@@ -181,7 +180,8 @@ def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]
             "counters": len(told)}
 
 
-def _share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters | None) -> float:
+def share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters | None) -> float:
+    """Share of images that are labelled as given; without adapters, by the base network."""
     if adapters is None:
         z = cache.logits
     else:
@@ -190,163 +190,144 @@ def _share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapter
     return float((z.argmax(axis=1) == labels).mean())
 
 
-def finetune(preset: Preset, *, output: Path, progress: Progress | None = None, model: Path | None = None,
-             data: Path | None = None, angle: float | None = None, rank: int | None = None, lr: float | None = None,
-             batch: int | None = None, epochs: int | None = None, limit: int | None = None, seed: int = 0,
-             cache: str = "nf4", engine: str = "rtl", rtl: Path | None = None,
-             momentum: float | None = None) -> dict[str, Any]:
-    """Fine-tunes and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``; returns the metrics.
-
-    ``diverged`` in them has the reasons if the fine-tune diverged, see :mod:`~gradloom.sim.workloads.divergence`.
-
-    What is None is the preset's (:class:`~gradloom.rtl.workloads.ImageWorkload`). ``rtl``: the design of an earlier
-    ``generate``, whose configuration every engine takes, and whose Verilog is simulated.
-    ``cache="none"`` keeps no activations: they are computed, encoded and decoded anew each time, so that the adapters
-    learn the same words. ``int8`` keeps codes of 8 bits, in the same design as ``nf4``.
+def prepare(job: Job) -> "ImageTask":
+    """See :class:`~.driver.Task`. ``cache="none"`` keeps no activations: they are computed, encoded and decoded anew
+    each time, so that the adapters learn the same words. ``int8`` keeps codes of 8 bits, in the same design as ``nf4``.
     """
-    tell = progress or _silent
-    check_folder(output)
-    if cache not in ("nf4", "int8", "none"):
-        raise ValueError(f"cache={cache}: must be nf4, int8 or none")
-    if engine not in ("rtl", "reference", "float"):
-        raise ValueError(f"engine={engine}: must be rtl, reference or float")
-    preset = of_design(preset, rtl)
-    workload = preset.workload if model or data else _workload(preset, cache == "int8" and engine != "float")
-    network, dataset = _load(Path(model) if model else None, Path(data) if data else None, angle, limit, seed,
-                             workload)
-    rank = workload.rank if rank is None else rank
+    asked: ImageOptions = job.options
+    workload = job.preset.workload
+    assert isinstance(workload, ImageWorkload)
+    exact = asked.engine == "float"
+    if asked.model is None and asked.data is None:
+        workload = held_by(job.preset, wide=asked.cache == "int8" and not exact)
+    network, dataset = _load(asked, workload)
+    own: dict[str, Any] = {name: getattr(workload if getattr(asked, name) is None else asked, name)
+                           for name in ("rank", "lr", "momentum", "batch", "epochs")}
+    angle = 0.0 if asked.data else workload.degrees
+    options = replace(asked, **own, angle=angle if asked.angle is None else asked.angle, limit=len(dataset.x_train))
     settings = Settings(
-        samples=len(dataset.x_train), epochs=workload.epochs if epochs is None else epochs,
-        batch=workload.batch if batch is None else batch, rate=workload.lr if lr is None else lr,
-        momentum=workload.momentum if momentum is None else momentum, seed=seed,
+        samples=len(dataset.x_train), epochs=own["epochs"], batch=own["batch"], rate=own["lr"],
+        momentum=own["momentum"], seed=options.seed,
         # Nobody knows in which order somebody's own data lie.
-        shuffled=workload.shuffled or data is not None, slots=0 if cache == "none" else 1 << 30)
-    if engine == "float":
-        metrics, adapters = _float(network, dataset, rank, settings, cache, tell)
-    else:
-        metrics, adapters = _integer(preset, network, dataset, rank, settings, cache, engine, rtl, tell)
-    metrics = {"preset": preset.name, "engine": engine, "cache_format": cache, "model": network.name,
-               "samples": settings.samples, "rank": rank, "lr": settings.rate, "momentum": settings.momentum,
-               "batch": settings.batch, "epochs": settings.epochs, "seed": seed,
-               "clock_mhz": preset.config.clock_mhz} | metrics
-    metrics["units"] = units(metrics)
-    # The machine encodes what it does not keep, too.
-    codes = "nf4" if cache == "none" and engine != "float" else cache
-    _write(Path(output), network, adapters, codes, metrics)
-    return metrics
+        shuffled=workload.shuffled or asked.data is not None, slots=0 if asked.cache == "none" else 1 << 30)
+    kind = FloatImageTask if exact else IntegerImageTask
+    return kind(job, options, network, dataset, settings)
 
 
-def _float(network: Network, dataset: Dataset, rank: int, settings: Settings, cache: str,
-           tell: Progress) -> tuple[dict[str, Any], Adapters]:
-    from .mathematics import finetune_float
-    tell(0, 0, "fine-tuning in float")
-    result = finetune_float(network, dataset, rank=rank, lr=settings.rate, batch=settings.batch,
-                            epochs=settings.epochs, seed=settings.seed, shuffled=settings.shuffled, cache=cache,
-                            momentum=settings.momentum)
-    return {"loss": result.loss, "accuracy_before": result.accuracy_before,
-            "accuracy_after": result.accuracy_after, "cycles": None, "cache": None, "health": None,
-            **_verdict(settings, result.loss)}, result.adapters
+class ImageTask:
+    """A fine-tune on images; see :class:`~.driver.Task`."""
+
+    def __init__(self, job: Job, options: ImageOptions, network: Network, dataset: Dataset,
+                 settings: Settings) -> None:
+        self.job, self.options, self.settings = job, options, settings
+        self.network, self.dataset = network, dataset
+        assert options.rank is not None
+        self.rank = options.rank
+        self.files = {name: Path(path) for name in ("model", "data") if (path := getattr(options, name)) is not None}
+        self.counts = [len(each) for each in batches(range(settings.samples), settings.batch)]
+        self.epoch = len(self.counts)
+        self.steps = settings.epochs * self.epoch
+
+    def package(self) -> None:
+        """Nothing."""
+
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """See :class:`~.driver.Task`."""
+        each, settings = self.options, self.settings
+        return {"cache_format": each.cache, "model": self.network.name, "samples": settings.samples, "rank": self.rank,
+                "lr": settings.rate, "momentum": settings.momentum, "batch": settings.batch,
+                "epochs": settings.epochs, "seed": each.seed, "clock_mhz": self.job.config.clock_mhz}
+
+    def compared(self, ran: Outcome) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        return ran
+
+    def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
+        """See :class:`~.driver.Task`."""
+        from .plots import plot_loss
+
+        # The machine encodes what it does not keep, too.
+        codes = "nf4" if self.options.cache == "none" and self.options.engine != "float" else self.options.cache
+        save_adapters(folder, self.network, outcome.learnt, codes=codes)
+        plot_loss(folder / "loss.png", metrics)
 
 
-def _integer(preset: Preset, network: Network, dataset: Dataset, rank: int, settings: Settings, cache: str,
-             engine: str, rtl: Path | None, tell: Progress) -> tuple[dict[str, Any], Adapters]:
-    config = preset.config
-    lowered = lower(network, config, rank, wide=cache == "int8")
-    start = initial_adapters(network.taps, network.classes, rank, settings.seed)
-    a, b = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
-    images = network.pixel_map.words(dataset.x_train, config.activation)
-    # Refused before the long part, too.
-    judged = network.pixel_map.words(dataset.x_test, config.activation)
-    plan = plan_finetune(lowered, settings, images, dataset.y_train, a, b)
+class FloatImageTask(ImageTask):
+    """In floating point."""
 
-    metrics: dict[str, Any] = {}
-    result = None
-    tell(0, 0, "forecast")
-    expected = forecast(plan)
-    if engine == "rtl":
-        _, files = verilog_of(preset, rtl, lambda text: tell(0, 0, text))
-        result = run_rtl(plan, files, progress=tell, expected=expected.total)
-    tell(0, 0, "reference")
-    kept = fill_cache(lowered, images)
-    reference = fine_tune(lowered, settings, kept, dataset.y_train, a, b,
-                          progress=lambda done, total: tell(done, total, "reference steps"))
-    if result is not None:
-        metrics = result.metrics | {"equal_to_reference": compare(result, reference, kept)}
-    else:
-        metrics = {"cycles": None, "cache": None, "health": asdict(reference.health)}
-    metrics["forecast"] = {"total": expected.total} | dict(expected.phases)
-    tell(0, 0, "judging on other images")
-    test = fill_cache(lowered, judged)
-    words = reference.adapters()
-    adapters = [(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in words]
-    return {"loss": reference.mean_losses,
-            "accuracy_before": _share(lowered, test, dataset.y_test, None),
-            "accuracy_after": _share(lowered, test, dataset.y_test, words),
-            **_verdict(settings, reference.mean_losses, reference)} | metrics, adapters
+    def forecast(self) -> None:
+        """None: floating point has no machine."""
+
+    def run(self, engine: str) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        from .mathematics import finetune_float
+
+        self.job.tell(0, 0, "fine-tuning in float")
+        settings = self.settings
+        self.result = finetune_float(
+            self.network, self.dataset, rank=self.rank, lr=settings.rate, batch=settings.batch,
+            epochs=settings.epochs, seed=settings.seed, shuffled=settings.shuffled, cache=self.options.cache,
+            momentum=settings.momentum)
+        return Outcome(losses=self.result.loss, learnt=self.result.adapters,
+                       figures={"cycles": None, "cache": None, "health": None})
+
+    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
+        """See :class:`~.driver.Task`."""
+        return {"accuracy_before": self.result.accuracy_before, "accuracy_after": self.result.accuracy_after}, None
 
 
-def _verdict(settings: Settings, losses: Sequence[float], reference: FineTune | None = None) -> dict[str, Any]:
-    counts = [len(each) for each in batches(range(settings.samples), settings.batch)]
-    return verdict(losses, len(counts), counts=counts, steps=settings.epochs * len(counts),
-                   clipped=reference.clipped if reference else None, words=reference.words if reference else None)
+class IntegerImageTask(ImageTask):
+    """In the machine's integers: by the reference, or in RTL."""
 
+    def __init__(self, job: Job, options: ImageOptions, network: Network, dataset: Dataset,
+                 settings: Settings) -> None:
+        super().__init__(job, options, network, dataset, settings)
+        config = job.config
+        self.lowered = lower(network, config, self.rank, wide=options.cache == "int8")
+        start = initial_adapters(network.taps, network.classes, self.rank, settings.seed)
+        self.start = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
+        self.images = network.pixel_map.words(dataset.x_train, config.activation)
+        # Refused before the long part, too.
+        self.judged = network.pixel_map.words(dataset.x_test, config.activation)
+        self.plan = plan_finetune(self.lowered, settings, self.images, dataset.y_train, *self.start)
 
-def _write(output: Path, network: Network, adapters: Adapters, codes: str, metrics: dict[str, Any]) -> None:
-    from .plots import plot_loss
-    with grouped(output, last="metrics.json") as stage:
-        save_adapters(stage, network, adapters, codes=codes)
-        plot_loss(stage / "loss.png", metrics)
-        (stage / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    def forecast(self) -> dict[str, int]:
+        """See :class:`~.driver.Task`."""
+        self.expected = forecast(self.plan)
+        return {"total": self.expected.total} | dict(self.expected.phases)
 
+    def run(self, engine: str) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        if engine == "rtl":
+            return self._in_rtl()
+        tell = self.job.tell
+        tell(0, 0, "reference")
+        self.kept = fill_cache(self.lowered, self.images)
+        self.reference = fine_tune(self.lowered, self.settings, self.kept, self.dataset.y_train, *self.start,
+                                   progress=lambda done, total: tell(done, total, "reference steps"))
+        return self._outcome(self.reference.adapters(), {
+            "cycles": None, "cache": None, "health": asdict(self.reference.health)})
 
-def predict(preset: Preset, *, data: Path | None = None, model: Path | None = None, adapter: Path | None = None,
-            angle: float | None = None, limit: int | None = None, engine: str = "reference", rtl: Path | None = None,
-            output: Path | None = None) -> dict[str, Any]:
-    """Labels images by the base network and an adapter, in the integers of the hardware or in float. ``rtl``: the
-    hardware is the design of an earlier ``generate``.
+    def _in_rtl(self) -> Outcome:
+        tell = self.job.tell
+        files = self.job.design.files(lambda text: tell(0, 0, text))
+        self.result = run_rtl(self.plan, files, progress=tell, expected=self.expected.total)
+        return Outcome(losses=[], learnt=self.result, figures=self.result.metrics)
 
-    ``data``: a file with ``x_test`` or ``x``, by default the shipped images to judge by. Returns ``labels``, and where
-    there are labels to compare with, ``accuracy``. ``output`` gets ``labels`` and ``logits``.
+    def compared(self, ran: Outcome) -> Outcome:
+        """The reference's outcome, which is the RTL's word by word."""
+        made = self.run("reference")
+        equal = compare(ran.learnt, self.reference, self.kept)
+        return replace(made, figures={**ran.figures, "equal_to_reference": equal})
 
-    Activations go through the codes that the adapter learnt from. The hardware has no way around them: an adapter of
-    a float fine-tune without codes meets NF4 there.
-    """
-    if output is not None:
-        check_file(output, suffix=".npz")
-    preset = of_design(preset, rtl)
-    network = _network(Path(model) if model else None, preset.workload)
-    given: np.ndarray | None
-    if data is None:
-        shipped = _shipped(preset.workload if model else _workload(preset, False), 0, angle)
-        images, given = shipped.x_test, shipped.y_test
-    else:
-        images, given = load_images(data, classes=network.classes)
-        images = rotated(images, angle) if angle else images
-    _check_shape("x_test" if data is None else f"data={data}:", images, network)
-    if limit is not None:
-        if not 1 <= limit <= len(images):
-            raise ValueError(f"limit={limit}: must be from 1 to {len(images)}, the images that there are")
-        images = images[:limit]
-    adapters, codes = load_adapters(Path(adapter), network) if adapter is not None else (None, "nf4")
-    if engine == "float":
-        from .mathematics import Cache as FloatCache
-        from .mathematics import adapter_logits
-        kept = FloatCache.of(network, images, cache=codes)
-        z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
-    elif engine == "reference":
-        lowered = lower(network, preset.config, len(adapters[0][0]) if adapters else 1, wide=codes == "int8")
-        fmt = preset.config.activation
-        held = fill_cache(lowered, network.pixel_map.words(images, fmt))
-        words = None if adapters is None else [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in adapters]
-        z = fmt.decode(held.logits) if words is None else logits(
-            lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words]) / 65536
-    else:
-        raise ValueError(f"engine={engine}: labels come from reference or float")
-    labels = z.argmax(axis=1)
-    if output is not None:
-        with staged_file(output) as file:
-            np.savez(file, labels=labels, logits=z)
-    told: dict[str, Any] = {"labels": labels.tolist()}
-    if given is not None:
-        told["accuracy"] = float((labels == given[:len(labels)]).mean())
-    return told
+    def _outcome(self, words: Adapters, figures: Mapping[str, Any]) -> Outcome:
+        self.words = words
+        return Outcome(losses=self.reference.mean_losses, clipped=self.reference.clipped, words=self.reference.words,
+                       learnt=[(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in words], figures=figures)
+
+    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
+        """See :class:`~.driver.Task`."""
+        self.job.tell(0, 0, "judging on other images")
+        test, labels = fill_cache(self.lowered, self.judged), self.dataset.y_test
+        return {"accuracy_before": share(self.lowered, test, labels, None),
+                "accuracy_after": share(self.lowered, test, labels, self.words)}, None

@@ -2,6 +2,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -206,10 +207,11 @@ class InstantTrainer:
 
 
 def instant_machine(trainer: InstantTrainer, texts: Sequence[Sequence[int]], config: LinearConfig,
-                    tell: Callable[[str], None] | None = None) -> StepMachine:
-    """The trainer's machine, with room for the caches of all texts, of which the first is the longest."""
+                    tell: Callable[[str], None] | None = None, files: Sequence[Path] = ()) -> StepMachine:
+    """The trainer's machine, with room for the caches of all texts, of which the first is the longest. ``files``: its
+    Verilog; none: it is generated."""
     layout, caches, needed = arranged(trainer, texts, config, tell)
-    machine = trainer.machine = StepMachine(config, memory_bytes=needed, tell=tell)
+    machine = trainer.machine = StepMachine(config, memory_bytes=needed, tell=tell, files=files)
     machine.frozen, machine.held = layout, caches
     return machine
 

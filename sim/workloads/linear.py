@@ -1,6 +1,7 @@
 """A training step of one quantised linear layer: in RTL, by its reference, and in float64."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -162,11 +163,12 @@ def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
     return {name: words * 2.0 ** -frac[name] for name, words in step.tensors.items() if name in frac}
 
 
-def linear_device(config: LinearConfig, memory_bytes: int, tell: Callable[[str], None] | None) -> SimulatedDevice:
-    """The machine of a configuration, generated and built; ``tell`` hears what takes long."""
-    if tell is not None:
+def linear_device(config: LinearConfig, memory_bytes: int, tell: Callable[[str], None] | None,
+                  files: Sequence[Path] = ()) -> SimulatedDevice:
+    """The machine of a configuration, built from ``files`` or generated; ``tell`` hears what takes long."""
+    if tell is not None and not files:
         tell("generating the Verilog")
-    program = build_device(design(config), memory_bytes=memory_bytes, data_bits=config.beat_bits,
+    program = build_device(files or design(config), memory_bytes=memory_bytes, data_bits=config.beat_bits,
                            address_bits=config.address_bits, tell=tell)
     return SimulatedDevice(program, memory_bytes=memory_bytes)
 

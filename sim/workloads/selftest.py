@@ -6,19 +6,19 @@ from gradloom.firmware.host import Accelerator
 from gradloom.firmware.selftest import run_selftest
 from gradloom.rtl.presets import Preset
 
-from ..run.designs import verilog_of
+from ..run.designs import Design
 from ..run.device import SimulatedDevice, build_device
 
 __all__ = ["selftest"]
 
 
-def selftest(preset: Preset, rtl: Path | None = None, *,
+def selftest(preset: Preset, design: Path | str | None = None, *,
              progress: Callable[[int, int, str], None] | None = None) -> list[tuple[str, bool, str]]:
-    """``(check, passed, detail)`` of each check, on the Verilog in ``rtl`` or on the preset's own."""
+    """``(check, passed, detail)`` of each check, on the Verilog in ``design`` or on the preset's own."""
     def tell(done: int, total: int, text: str) -> None:
         if progress is not None:
             progress(done, total, text)
 
-    _, files = verilog_of(preset, rtl, lambda text: tell(0, 0, text))
+    files = Design(preset, design).files(lambda text: tell(0, 0, text))
     with SimulatedDevice(build_device(files, tell=lambda text: tell(0, 0, text))) as device:
         return [(name, ok, detail) for name, ok, detail in run_selftest(Accelerator(device))]

@@ -3,6 +3,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -367,12 +368,14 @@ class StepMachine:
         A simulation of it that is there already, in place of one of its own.
     tell : callable, optional
         Told what takes long.
+    files : sequence of Path
+        Its Verilog; none: it is generated.
     """
 
     def __init__(self, config: LinearConfig, *, memory_bytes: int = 1 << 28, device: SimulatedDevice | None = None,
-                 tell: Callable[[str], None] | None = None) -> None:
+                 tell: Callable[[str], None] | None = None, files: Sequence[Path] = ()) -> None:
         self.config = config
-        self.device = device or linear_device(config, memory_bytes, tell)
+        self.device = device or linear_device(config, memory_bytes, tell, files)
         self.host = Accelerator(self.device)
         #: Of what stays, and of that with the last step's tensors behind it.
         self.frozen = self.layout = Layout()

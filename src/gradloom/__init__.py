@@ -1,32 +1,32 @@
 """gradloom: generates FPGA accelerators that fine-tune neural networks on the device.
 
-What the command line does, from Python or a notebook: :func:`generate`, :func:`finetune`, :func:`predict`,
-:func:`generate_text`, :func:`quantize`, :func:`pack`, :func:`load`, :func:`plan`, :func:`report`, :func:`sweep`,
-:func:`presets`; the boards are in the package :mod:`gradloom.boards`. Names are loaded on first use, so that
+Each verb of the command line is a function, with ``_`` for ``-``: :func:`generate`, :func:`finetune`, :func:`predict`
+and so on; the verb ``boards`` is :func:`gradloom.boards.all_boards`. Names are loaded on first use, so that
 ``import gradloom`` costs nothing.
 """
 
 import importlib
 from typing import Any
 
+#: Where each function is.
 _HOME = {
-    "generate": "gradloom.rtl.cli.verbs",
-    "finetune": "gradloom.rtl.cli.verbs",
-    "generate_text": "gradloom.rtl.cli.verbs",
-    "load": "gradloom.rtl.cli.verbs",
-    "pack": "gradloom.rtl.cli.verbs",
-    "plan": "gradloom.rtl.cli.verbs",
-    "predict": "gradloom.rtl.cli.verbs",
-    "quantize": "gradloom.rtl.cli.verbs",
-    "report": "gradloom.rtl.cli.verbs",
-    "presets": "gradloom.rtl.cli.verbs",
-    "sweep": "gradloom.rtl.cli.sweep",
+    name: f"gradloom.rtl.{module}" for module, names in {
+        "cli.lists": ("doctor", "presets", "units"),
+        "cli.generate": ("generate",),
+        "cli.tune": ("compare", "fetch", "finetune", "generate_text", "predict"),
+        "cli.designs": ("build", "flash", "monitor", "report", "selftest"),
+        "cli.units": ("quantize", "run"),
+        "cli.language": ("load", "pack", "plan"),
+        "cli.sweep": ("sweep",),
+        "workloads": ("ImageOptions", "InstantTextOptions", "QLoraOptions"),
+    }.items() for name in names
 }
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "boards", "finetune", "generate", "generate_text", "load", "pack", "plan", "predict",
-           "presets", "quantize", "report", "sweep"]
+__all__ = ["ImageOptions", "InstantTextOptions", "QLoraOptions", "__version__", "boards", "build", "compare", "doctor",
+           "fetch", "finetune", "flash", "generate", "generate_text", "load", "monitor", "pack", "plan", "predict",
+           "presets", "quantize", "report", "run", "selftest", "sweep", "units"]
 
 
 def __getattr__(name: str) -> Any:

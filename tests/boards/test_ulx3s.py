@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
-from gradloom import boards
+from gradloom import boards, generate
 from gradloom.boards.ulx3s import tools as flow
 from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner_files
 from gradloom.boards.ulx3s.ram import ram_verilog
-from gradloom.rtl.cli.verbs import generate
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.plan.images.digits import PAUSE_SECONDS, digits_data, digits_plan
 from gradloom.rtl.plan.images.onchip import BLOCK, OnChip
@@ -308,7 +307,7 @@ def test_a_design_for_another_board_is_not_reported(run, tmp_path):
 @pytest.mark.parametrize("verb", ["selftest", "finetune"])
 def test_another_presets_design_is_refused(design, run, tmp_path, verb):
     more = ("-o", str(tmp_path / "run")) if verb == "finetune" else ()
-    code, _, err = run(verb, "instantft-kv260", "--rtl", str(design), *more)
+    code, _, err = run(verb, "instantft-kv260", "--design", str(design), *more)
     assert code == 2 and "it is of digits-ulx3s, asked was instantft-kv260" in " ".join(err.split())
 
 

@@ -72,18 +72,18 @@ BAD = {
     "a rate that is no number": (("finetune", "instantft-kv260", "--lr", "nan"), "lr=nan"),
     "a rank above the array's": (("finetune", "instantft-kv260", "--rank", "17"), "rank=17: must be from 1 to 16"),
     "an angle without end": (("finetune", "instantft-kv260", "--angle", "inf"), "angle=inf"),
-    "no epochs": (("finetune", "instantft-kv260", "--epochs", "0"), "--epochs"),
-    "a rank above all": (("finetune", "instantft-kv260", "--rank", "99"), "--rank"),
+    "no epochs": (("finetune", "instantft-kv260", "--epochs", "0"), "epochs=0: must be from 1 to 10000"),
+    "a rank above all": (("finetune", "instantft-kv260", "--rank", "99"), "rank=99: must be from 1 to 16"),
     "a model that is not there": (("finetune", "instantft-kv260", "--model", "m.onnx"), "m.onnx"),
     "a design that is not there": (
-        ("finetune", "instantft-kv260", "--engine", "float", "--rtl", "d"), "rtl=d: report.json describes no such"),
+        ("finetune", "instantft-kv260", "--engine", "float", "--design", "d"), "design=d: report.json describes no"),
     "labels of a design that is not there": (
-        ("predict", "instantft-kv260", "--rtl", "d"), "rtl=d: report.json describes no such"),
-    "Verilog that is not there": (("finetune", "instantft-kv260", "--rtl", "d"), "no rtl"),
+        ("predict", "instantft-kv260", "--design", "d"), "design=d: report.json describes no such"),
+    "Verilog that is not there": (("finetune", "instantft-kv260", "--design", "d"), "design=d: report.json"),
     "a clock that stands": (("generate", "instantft-kv260", "-o", "out", "--set", "clock_mhz=0"), "clock_mhz=0"),
     "labels to no .npz": (("predict", "instantft-kv260", "-o", "labels"), "ends in .npz"),
     "labels to a directory": (("predict", "instantft-kv260", "-o", "."), "ends in .npz"),
-    "a self-test of nothing": (("selftest", "instantft-kv260", "--rtl", "d"), "d: has no rtl"),
+    "a self-test of nothing": (("selftest", "instantft-kv260", "--design", "d"), "d: has no rtl"),
     "MNIST to a directory": (("fetch", "-o", "."), "is a directory"),
     "a report of nothing": (("report", "nowhere"), "report.json"),
     "a share of nothing": (("report", "nowhere", "--max-share", "slices=3"), "RESOURCE=PERCENT"),
@@ -127,7 +127,7 @@ def test_a_layer_without_a_name_is_named_as_its_adapter_is():
 
 
 def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
-    import gradloom.rtl.cli.verbs as verbs
+    import gradloom.rtl.cli.lists as verbs
     monkeypatch.setattr(verbs, "presets", lambda: 1 / 0)
     code, _, err = run("presets")
     assert code == 1 and "internal error: ZeroDivisionError" in err and err.count("\n") == 1
@@ -136,7 +136,7 @@ def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
 
 
 def test_an_interrupt_is_no_fault(run, monkeypatch):
-    import gradloom.rtl.cli.verbs as verbs
+    import gradloom.rtl.cli.lists as verbs
 
     def interrupted():
         raise KeyboardInterrupt
@@ -158,7 +158,7 @@ def test_a_unit_is_generated_with_a_report(run, tmp_path):
 @pytest.mark.parametrize("bounds, code", [(("dsp=85", "lut=25"), 0), (("dsp=84.9",), 3), (("lut=25", "bits=30"), 3)])
 def test_a_report_fails_where_more_is_taken_than_is_allowed(run, monkeypatch, bounds, code):
     share = {"lut": 24.5, "ff": 20.0, "dsp": 85.0, "bram36": 39.9, "uram": 0.0, "bits": 39.9}
-    monkeypatch.setattr("gradloom.rtl.cli.verbs.report",
+    monkeypatch.setattr("gradloom.rtl.cli.designs.report",
                         lambda directory, *, board, unit: {"share": share, "levels": 13})
     found, out, _ = run("report", "design", "--json", *(part for each in bounds for part in ("--max-share", each)))
     assert found == code and json.loads(out)["share"] == share

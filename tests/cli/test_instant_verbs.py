@@ -10,7 +10,6 @@ import gradloom
 from gradloom.rtl.models.instant import load_instant, save_instant
 from gradloom.rtl.models.lora import load_lora
 from gradloom.rtl.plan.language.instant import InstantStep
-from gradloom.sim.workloads import language
 
 from .test_language_verbs import MODEL, TEXT, here, tuned  # noqa: F401
 
@@ -62,14 +61,14 @@ def test_text_with_its_adapter(run, here):  # noqa: F811
 
 TUNE = ("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", "out")
 BAD = {
-    "targets": ((*TUNE, "--targets", "q"), "targets=q: adapters of instantft-llm-genesys2 go from every block"),
-    "several texts an update": ((*TUNE, "--accumulate", "2"), "accumulate=2: must be 1 for instantft-llm"),
-    "a rank beyond a tile": ((*TUNE, "--rank", "65"), "--rank"),
+    "targets": ((*TUNE, "--targets", "q"), "targets=q: must be left out, instantft-llm-genesys2"),
+    "several texts an update": ((*TUNE, "--accumulate", "2"), "accumulate=2: must be left out, instantft-llm"),
+    "a rank beyond a tile": ((*TUNE, "--rank", "65"), "rank=65: must be from 1 to 64"),
     "windows longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 2 to 64 (tokens of the"),
     "in float, too": ((*TUNE, "--seq", "65", "--engine", "float"), "2 to 64 (tokens of the preset's machine)"),
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
     "no text": (TUNE[:4], "text: is needed"),
-    "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: is for presets for images only"),
+    "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: must be left out, instantft-llm-genesys2"),
 }
 
 
@@ -90,7 +89,7 @@ def test_windows_beyond_the_boards_cache_are_refused(run, here, monkeypatch):  #
 
     held = instant_memory(Request(model=MODEL, seq=28))
     small = dataclasses.replace(boards.find("genesys2"), memory_bytes=sum(held.values()) + held["forward_cache"])
-    monkeypatch.setattr(language, "find", lambda name: small)
+    monkeypatch.setattr(boards, "find", lambda name: small)
     code, out, err = run(*TUNE, "--seq", "28")
     assert code == 2 and out == "" and not (here / "out").exists()
     assert ("text=text.txt: 8 steps learn from 3 windows, the forward cache has room for 2" in err

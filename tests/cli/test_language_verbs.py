@@ -185,11 +185,11 @@ def test_text_before_and_after_a_fine_tune(run, here):
 TUNE = ("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", "out")
 SAY = ("generate-text", PRESET, "--model", "small", "--prompt", "the")
 BAD = {
-    "an option of images": ((*TUNE, "--angle", "90"), "angle=90.0: is for presets for images only"),
-    "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: is for presets for images only"),
+    "an option of images": ((*TUNE, "--angle", "90"), "angle=90.0: must be left out, edge-qlora-genesys2"),
+    "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: must be left out, edge-qlora-genesys2 fine-tunes text by QLoRA"),
     "an option of language models": (
-        ("finetune", "instantft-kv260", "--text", "text.txt"), "text=text.txt: is for presets for language models"),
-    "steps on images": (("finetune", "instantft-kv260", "--steps", "3"), "steps=3: is for presets for language"),
+        ("finetune", "instantft-kv260", "--text", "text.txt"), "text=text.txt: must be left out, instantft-kv260"),
+    "steps on images": (("finetune", "instantft-kv260", "--steps", "3"), "steps=3: must be left out"),
     "no text": (TUNE[:4], "text: is needed"),
     "a text that is not there": ((*TUNE[:4], "--text", "no.txt"), "text=no.txt: no such file"),
     "a model that is not there": (("finetune", PRESET, "--text", "text.txt", "--model", "no"), "no: no such file"),
@@ -200,24 +200,24 @@ BAD = {
     "an unknown optimiser": ((*TUNE, "--optimizer", "lion"), "optimizer=lion: must be one of adamw, sgd"),
     "no steps": ((*TUNE, "--steps", "0"), "steps=0: must be from 1 to"),
     "an update of no texts": ((*TUNE, "--accumulate", "0"), "accumulate=0: must be from 1 to 256"),
-    "texts of images": (("finetune", "instantft-kv260", "--accumulate", "2"), "accumulate=2: is for presets for lang"),
-    "a card of too many steps": ((*TUNE, "--card", "--steps", "181"), "steps=181: a card brings from 1 to 180"),
+    "texts of images": (("finetune", "instantft-kv260", "--accumulate", "2"), "accumulate=2: must be left out"),
+    "a card of too many steps": ((*TUNE, "--card", "--steps", "181"), "steps=181: must be from 1 to 180 with --card"),
     "a card of summed texts": ((*TUNE, "--card", "--accumulate", "2"), "accumulate=2: must be 1 with --card"),
-    "a card for a network": (("finetune", "instantft-kv260", "--card"), "card=True: is for presets for language"),
+    "a card for a network": (("finetune", "instantft-kv260", "--card"), "card=True: must be left out"),
     "windows too short": ((*TUNE, "--seq", "1"), "seq=1: must be from 2 to 64"),
     "windows longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 2 to 64 (tokens of the"),
     "windows longer than the context": (
         (*TUNE, "--engine", "float", "--seq", "129"), "seq=129: must be from 2 to 128 (the model's context)"),
     "a rank beyond the machine's": ((*TUNE, "--rank", "10"), "rank=10: must be even, 2 to 8"),
     "an odd rank": ((*TUNE, "--rank", "3"), "rank=3: must be even, 2 to 8"),
-    "a rank beyond all": ((*TUNE, "--rank", "65"), "--rank"),
+    "a rank beyond all": ((*TUNE, "--rank", "65"), "rank=65: must be from 1 to 64"),
     "unknown targets": ((*TUNE, "--targets", "q,x"), "targets=q,x"),
     "more layers than there are": ((*TUNE, "--layers", "3"), "layers=3: must be from 1 to 2"),
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
     "results to a file": ((*TUNE[:-1], "text.txt"), "output=text.txt: is a file"),
-    "labels of a language model": (("predict", PRESET), "is for language models, must be one for images"),
-    "a self-test of it": (("selftest", PRESET), "is for language models, must be one for images"),
-    "text of a network": (("generate-text", "instantft-kv260", "--prompt", "a"), "must be one for language models"),
+    "labels of a language model": (("predict", PRESET), "fine-tunes text by QLoRA, which has no"),
+    "a self-test of it": (("selftest", PRESET), "fine-tunes text by QLoRA, which has no"),
+    "text of a network": (("generate-text", "instantft-kv260", "--prompt", "a"), "which has no generate-text"),
     "no prompt": (SAY[:4], "--prompt"),
     "an empty prompt": ((*SAY[:-1], ""), "prompt: has no tokens"),
     "no tokens": ((*SAY, "--tokens", "0"), "tokens=0: must be at least 1"),
@@ -273,7 +273,7 @@ def test_a_fine_tune_refuses_what_a_plan_says_does_not_fit(run, here, monkeypatc
     """Each failed bound is a line, the same of both verbs, memory included."""
     board = boards.find("genesys2")
     monkeypatch.setattr(boards, "find", lambda name: dataclasses.replace(board, memory_bytes=1 << 20))
-    monkeypatch.setattr(language, "find", boards.find)
+    monkeypatch.setattr(language.boards, "find", boards.find)
     wrong = ("--rank", "10", "--seq", "65")
     code, out, err = run(*TUNE, *wrong)
     assert code == 2 and out == "" and not (here / "out").exists()

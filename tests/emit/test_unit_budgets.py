@@ -9,7 +9,7 @@ from gradloom import boards
 from gradloom.boards.budgets import beyond, budgets
 from gradloom.boards.ulx3s.netlist import NAMELESS
 from gradloom.rtl.catalog import UNITS
-from gradloom.rtl.cli.verbs import _budget
+from gradloom.rtl.cli.designs import _budget
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.hierarchy import Emitter
 from gradloom.rtl.machines.accelerator import Accelerator

@@ -15,7 +15,8 @@ from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora
 from gradloom.sim.reference.descent import AdamW, Sgd
 from gradloom.sim.reference.llama import Cache, Llama, attention, cross_entropy, rms_norm, swiglu
-from gradloom.sim.workloads.language import fine_tune, greedy
+from gradloom.sim.workloads.generate_text import greedy
+from gradloom.sim.workloads.language import fine_tune
 
 ROOT = Path(__file__).parents[2]
 MODEL = LanguageModel(name="small", hidden=24, inter=40, layers=2, heads=4, kv_heads=2, head_dim=8, vocab=50,

@@ -116,9 +116,10 @@ def inside(path, mean, std):
 
 def test_a_fine_tune_and_its_predictions_see_the_same_normalised_images(tmp_path):
     """Predictions are right as often as the fine-tune said, and the base's are onnxruntime's."""
+    from gradloom import finetune
     from gradloom.rtl.models.datasets import DATA, default_split
     from gradloom.rtl.presets import PRESETS
-    from gradloom.sim.workloads.images import finetune, predict
+    from gradloom.sim.workloads.predict import predict
 
     preset = PRESETS["instantft-kv260"]
     data = default_split(degrees=90).limited(train=40, test=60)
@@ -128,7 +129,7 @@ def test_a_fine_tune_and_its_predictions_see_the_same_normalised_images(tmp_path
     onnx.save(inside(DATA / "lenet5.onnx", 0.25, 0.5), tmp_path / "m.onnx")
     asked = {"data": tmp_path / "data.npz", "model": tmp_path / "m.onnx"}
     for engine in ("reference", "float"):
-        metrics = finetune(preset, output=tmp_path / engine, engine=engine, epochs=2, **asked)
+        metrics = finetune(preset.name, output=tmp_path / engine, engine=engine, epochs=2, **asked)
         labels = predict(preset, data=tmp_path / "x.npz", model=asked["model"], engine=engine,
                          adapter=tmp_path / engine)["labels"]
         assert np.mean(np.array(labels) == data.y_test) == metrics["accuracy_after"]

@@ -20,7 +20,6 @@ from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.resources import check_fit
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.expectation import expectation
-from gradloom.sim.workloads.images import finetune
 
 ROOT = Path(__file__).parents[2]
 LENET5 = Path(onnx_import.__file__).parent / "data" / "lenet5.onnx"
@@ -232,7 +231,8 @@ def test_generate_chooses_and_what_comes_out_fine_tunes(tmp_path, run):
     assert all(report["parameters"][name] == each["value"] and each["for"] for name, each in sizes["chosen"].items())
     assert report["forecast"]["cycles"] > 0 and report["workload"]["rank"] == 8 and report["workload"]["samples"] == 40
     assert "taps=12" in said and "adapter_depth=512" in said
-    metrics = finetune(PRESETS["digits-ulx3s"], output=tmp_path / "run", engine="reference", rank=8, epochs=1, rtl=out)
+    metrics = gradloom.finetune("digits-ulx3s", output=tmp_path / "run", engine="reference", rank=8, epochs=1,
+                                design=out)
     assert metrics["rank"] == 8
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from gradloom import finetune
 from gradloom.rtl.config import Config
 from gradloom.rtl.models.datasets import default_split
 from gradloom.rtl.plan.images.digits import digits_data, digits_plan, workload_on
@@ -13,7 +14,7 @@ from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.workloads import DIGITS, LENET5
 from gradloom.sim.reference.system import fill_cache, fine_tune, logits
 from gradloom.sim.workloads.expectation import expectation
-from gradloom.sim.workloads.images import finetune, predict
+from gradloom.sim.workloads.predict import predict
 
 ULX3S = PRESETS["digits-ulx3s"]
 
@@ -49,12 +50,12 @@ def test_a_fine_tune_without_options_is_the_boards(tmp_path):
     board = fine_tune(lowered, Settings(samples=len(data.y_train)), train, data.y_train, *plan.adapters,
                       steps=plan.steps())
     right = logits(lowered, test, board.a, board.b).argmax(axis=1) == data.y_test
-    said = finetune(ULX3S, output=tmp_path, engine="reference", epochs=4)
+    said = finetune(ULX3S.name, output=tmp_path, engine="reference", epochs=4)
     assert said["loss"] == board.mean_losses and said["accuracy_after"] == right.mean() > said["accuracy_before"]
     assert [said[name] for name in ("samples", "rank", "lr", "momentum", "batch", "clock_mhz")] == [
         96, 4, 0.07, 0, 8, 75]
     assert predict(ULX3S, adapter=tmp_path)["accuracy"] == said["accuracy_after"]
-    exact = finetune(ULX3S, output=tmp_path, engine="float", epochs=1)
+    exact = finetune(ULX3S.name, output=tmp_path, engine="float", epochs=1)
     np.testing.assert_allclose(exact["loss"], said["loss"][:12], rtol=0.03)
 
 
@@ -68,12 +69,12 @@ def test_somebodys_own_data_are_shuffled(tmp_path):
     data = digits_data(8)
     np.savez(tmp_path / "d.npz", **{name: getattr(data, name) for name in ("x_train", "y_train", "x_test", "y_test")})
     asked = {"output": tmp_path / "run", "engine": "reference", "epochs": 1}
-    assert finetune(ULX3S, data=tmp_path / "d.npz", **asked)["loss"] != finetune(ULX3S, **asked)["loss"]
+    assert finetune(ULX3S.name, data=tmp_path / "d.npz", **asked)["loss"] != finetune(ULX3S.name, **asked)["loss"]
 
 
 def test_help_names_presets_whose_defaults_differ(run):
     said = " ".join(run("finetune", "--help")[1].replace("│", " ").split())
-    for usual in ("(4; language: 8)", "(0.05; digits-ulx3s: 0.07; language: 0.001", "(20; digits-ulx3s: 8)",
+    for usual in ("(4; text: 8)", "(0.05; digits-ulx3s: 0.07; text: 0.001", "(20; digits-ulx3s: 8)",
                   "(10; digits-ulx3s: 40)"):
         assert usual in said, usual
 
@@ -87,12 +88,12 @@ def test_what_a_larger_design_learnt_is_used_by_it(run, tmp_path):
     learn = ("finetune", ULX3S.name, "--engine", "reference", "--rank", 8, "--epochs", 1, "-o", tmp_path / "run")
     code, _, err = run(*learn)
     assert code == 2 and "taps" in err and not (tmp_path / "run").exists()
-    code, out, err = run(*learn, "--rtl", tmp_path / "design", "--json")
+    code, out, err = run(*learn, "--design", tmp_path / "design", "--json")
     assert code == 0, err
     label = ("predict", ULX3S.name, "--adapter", tmp_path / "run", "--json")
     code, _, err = run(*label)
     assert code == 2 and "taps" in err
-    code, labels, err = run(*label, "--rtl", tmp_path / "design")
+    code, labels, err = run(*label, "--design", tmp_path / "design")
     assert code == 0 and json.loads(labels)["accuracy"] == json.loads(out)["accuracy_after"]
 
 
@@ -105,8 +106,8 @@ def test_a_folder_that_is_no_design_is_refused(run, tmp_path, monkeypatch, repor
     (tmp_path / "design").mkdir()
     if report is not None:
         (tmp_path / "design" / "report.json").write_text(json.dumps(report))
-    code, out, err = run(verb, ULX3S.name, "--engine", "reference", "--rtl", "design")
-    assert code == 2 and not out and "rtl=design: report.json describes no such design" in err and named in err
+    code, out, err = run(verb, ULX3S.name, "--engine", "reference", "--design", "design")
+    assert code == 2 and not out and "design=design: report.json describes no such design" in err and named in err
     assert [path.name for path in tmp_path.iterdir()] == ["design"]
 
 

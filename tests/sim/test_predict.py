@@ -5,9 +5,10 @@ import re
 import numpy as np
 import pytest
 
+from gradloom import finetune
 from gradloom.rtl.models.datasets import default_split
 from gradloom.rtl.presets import PRESETS
-from gradloom.sim.workloads.images import finetune, predict
+from gradloom.sim.workloads.predict import predict
 
 PRESET = next(iter(PRESETS.values()))
 
@@ -63,7 +64,7 @@ def test_a_limit_beyond_the_images_is_refused(digits):
     ("reference", "nf4", "nf4"), ("reference", "int8", "int8"), ("reference", "none", "nf4"),
     ("float", "none", "none")])
 def test_an_adapter_says_which_codes_it_learnt_from(engine, cache, codes, digits, tmp_path):
-    metrics = finetune(PRESET, output=tmp_path, data=digits, epochs=2, engine=engine, cache=cache)
+    metrics = finetune(PRESET.name, output=tmp_path, data=digits, epochs=2, engine=engine, cache=cache)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["gradloom_codes"] == codes
     labels = predict(PRESET, data=digits, adapter=tmp_path, engine=engine, output=tmp_path / "labels.npz")
     assert labels["accuracy"] == metrics["accuracy_after"]

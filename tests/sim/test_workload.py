@@ -63,7 +63,7 @@ def test_a_design_that_cannot_run_it_says_why(change, named):
 
 def test_a_report_names_registers_and_the_window():
     from gradloom.boards import find
-    from gradloom.rtl.cli import verbs as cli_verbs
-    said = cli_verbs._expected(expectation(Config()), find("kv260"), [{"name": "s_axi_awaddr", "width": 12}])
+    from gradloom.rtl.cli import generate as cli_generate
+    said = cli_generate._expected(expectation(Config()), find("kv260"), [{"name": "s_axi_awaddr", "width": 12}])
     assert said["memory_map"]["registers"] == {"address": find("kv260").register_base, "bytes": 4096}
     assert {"regions", "window_bytes", "window_base"} <= set(said["memory_map"])

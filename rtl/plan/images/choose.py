@@ -9,6 +9,7 @@ from ...models.datasets import load_npz
 from ...models.network import Network
 from ...models.onnx_import import load_onnx
 from ...presets import Preset
+from ...workloads import ImageWorkload
 from .lowering import MAX_RANK, lower
 from .sizes import SizeError
 
@@ -80,8 +81,10 @@ class SizesFor:
     def choose(self, preset: Preset, config: Config, fixed: Collection[str]) -> tuple[Config, dict[str, Any]]:
         """The configuration from ``config`` up, and what ``report.json`` says of the choice."""
         network = load_onnx(self.model)
-        rank = preset.workload.rank if self.rank is None else self.rank
-        samples = preset.workload.samples if self.samples is None else self.samples
+        workload = preset.workload
+        assert isinstance(workload, ImageWorkload)
+        rank = workload.rank if self.rank is None else self.rank
+        samples = workload.samples if self.samples is None else self.samples
         if self.data is not None:
             samples = len(load_npz(self.data, classes=network.classes).x_train)
         chosen, why = choose(network, config, rank=rank, samples=samples, fixed=fixed)

@@ -1,0 +1,31 @@
+"""Arguments that several verbs have."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["Bits", "Head", "Json", "Model", "PresetName", "Settings", "designed", "usual_option"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter; repeatable.")
+]
+PresetName = Annotated[str, typer.Argument(metavar="PRESET", help="A preset: see gradloom presets.")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder of Hugging Face's.")
+]
+Bits = Annotated[int, typer.Option(help="Of a frozen weight's code: 4, 3 or 2.")]
+Head = Annotated[str, typer.Option(help="Format of the head: float16, or nf as the linears.")]
+
+
+def usual_option(*names: str, usual: str | None = None, **more: Any) -> Any:
+    """An option that is None unless given; ``usual``: what it is then."""
+    return typer.Option(*names, show_default=usual or False, **more)
+
+
+def designed(directory: Path) -> Path:
+    """A directory of ``generate``, which must have Verilog."""
+    if not (directory / "rtl").is_dir():
+        raise ValueError(f"{directory}: has no rtl/*.v; name a directory that gradloom generate made")
+    return directory

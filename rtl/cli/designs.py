@@ -1,0 +1,238 @@
+"""The verbs of a generated design: area, self-test, bitstream, board."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..catalog import UNITS
+from ..json_file import read_json
+from ..output import check_folder
+from ..presets import PRESETS, find_preset
+from .app import app
+from .arguments import Json, designed, usual_option
+from .generate import REPORT
+from .output import print_json, progress_bar, say, table, working
+
+__all__ = ["build", "flash", "monitor", "parse_shares", "report", "selftest"]
+
+#: What a report tells the share of.
+_SHARES = ("lut", "ff", "dsp", "bram36", "uram", "bits")
+
+
+def parse_shares(items: Sequence[str]) -> dict[str, float]:
+    """``RESOURCE=PERCENT`` strings as a dictionary."""
+    shares: dict[str, float] = {}
+    for item in items:
+        key, _, value = item.partition("=")
+        try:
+            most = float(value)
+        except ValueError:
+            most = -1
+        if key not in _SHARES or not 0 <= most <= 100:
+            raise ValueError(f"--max-share {item}: must be RESOURCE=PERCENT, of {', '.join(_SHARES)}")
+        shares[key] = most
+    return shares
+
+
+def report(directory: Path | str, *, board: str | None = None, unit: str | None = None) -> dict[str, Any]:
+    """Area and deepest paths of a generated design, or of module ``unit`` of it alone, by open synthesis.
+
+    Units of a preset or stand-alone unit that is as it came, on the board it came for, have the ``budget`` of their
+    ``levels`` too; ``beyond`` says which have more.
+    """
+    from gradloom import boards
+    from gradloom.boards.budgets import beyond
+
+    path = Path(directory) / REPORT
+    if not path.is_file():
+        raise ValueError(f"{directory}: has no {REPORT}; name a directory that gradloom generate made")
+    try:
+        summary = read_json(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: is not JSON ({error}); generate the design again") from None
+    if not isinstance(summary, dict):
+        raise ValueError(f"{path}: holds a {type(summary).__name__}, not an object; generate the design again")
+    own = summary.get("board") or "kv260"
+    found = boards.find(board or own)
+    budget = _budget(summary) if found.name == own else None
+    result = boards.measure(found, directory, unit=unit)
+    if budget is not None:
+        for name, entry in result["units"].items():
+            entry["budget"] = budget.get(name)
+        result["beyond"] = beyond(result["units"], budget)
+    return result
+
+
+def _budget(summary: Mapping[str, Any]) -> dict[str, int] | None:
+    """Budgets of the units of a design, from its ``report.json``; None where parameters were changed."""
+    from gradloom.boards.budgets import budgets
+
+    if summary.get("preset") in PRESETS:
+        name, parameters = summary["preset"], dataclasses.asdict(PRESETS[summary["preset"]].config)
+    elif summary.get("unit") in UNITS:
+        name, parameters = summary["unit"], UNITS[summary["unit"]].settings({})
+    else:
+        return None
+    return budgets().get(name) if json.loads(json.dumps(parameters)) == summary.get("parameters") else None
+
+
+def selftest(preset: str, *, design: Path | str | None = None,
+             progress: Callable[[int, int, str], None] | None = None) -> list[dict[str, Any]]:
+    """What simulated RTL answers to what a user asks a board first: ``check``, ``ok`` and ``detail`` of each check.
+
+    ``design``: directory of an earlier ``generate``, whose Verilog is simulated; else the preset's own.
+    """
+    found = find_preset(preset, verb="selftest")
+    if design is not None:
+        designed(Path(design))
+    checks = found.workload.function("selftest")(found, design, progress=progress)
+    return [{"check": name, "ok": ok, "detail": detail} for name, ok, detail in checks]
+
+
+def build(board: str, directory: Path | str, *, dry_run: bool = False,
+          echo: Callable[[str], object] | None = None) -> None:
+    """Makes the bitstream of a design and the bundle that its board loads. ``dry_run``: only tell ``echo`` the
+    commands."""
+    from gradloom import boards
+
+    found = boards.find(board)
+    if not dry_run:
+        check_folder(designed(Path(directory)) / "board", name="directory")
+    boards.build(found, designed(Path(directory)), dry_run=dry_run, echo=echo or print)
+
+
+def flash(board: str, directory: Path | str, *, host: str | None = None, dry_run: bool = False,
+          echo: Callable[[str], object] | None = None) -> None:
+    """Copies a built design to its board and loads it. ``host``: ``USER@HOST`` of a board that answers ssh."""
+    from gradloom import boards
+
+    boards.flash(boards.find(board), designed(Path(directory)), host=host, dry_run=dry_run, echo=echo or print)
+
+
+def monitor(port: str | None = None, *, baud: int = 115_200, write: Callable[[str], object] | None = None) -> None:
+    """Hands what the board says on its UART to ``write`` (else prints it), until it is interrupted.
+
+    ``port``: of the serial line, else the only one on USB; ``baud``: bits a second.
+    """
+    from gradloom.boards.monitor import monitor as listen
+
+    listen(port, baud=baud, write=write or sys.stdout.write)
+
+
+@app.command("report", epilog="Example: gradloom report design --json")
+def _report_verb(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What gradloom generate wrote.")],
+    board: Annotated[str | None, typer.Option(help="Another board than the design's own.")] = None,
+    unit: Annotated[str | None, typer.Option(metavar="MODULE", help="Only this module, with what it holds.")] = None,
+    max_levels: Annotated[
+        int | None, typer.Option(min=1, help="Exit with 3 if a path between registers has more levels.")
+    ] = None,
+    max_share: Annotated[
+        list[str] | None, typer.Option(metavar="RESOURCE=PERCENT", help="Exit with 3 if more of the board is taken.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Area of a design by open synthesis against the board's totals, and its deepest paths.
+
+    Levels of a preset's units are held to their budgets: exit with 3 if a unit has more.
+    """
+    shares = parse_shares(max_share or [])
+    with working(f"synthesising {directory}", as_json):
+        result = report(directory, board=board, unit=unit)
+    if as_json:
+        print_json(result)
+    else:
+        _show_report(result)
+    beyond = [f"{result['share'][key]} % of {key}: {most:g} were allowed" for key, most in shares.items()
+              if result["share"][key] > most]
+    if max_levels is not None and result["levels"] > max_levels:
+        beyond.append(f"{result['levels']} levels of logic between registers: {max_levels} were allowed")
+    beyond += result.get("beyond", [])
+    for line in beyond:
+        typer.echo(line, err=True)
+    if beyond:
+        raise typer.Exit(3)
+
+
+def _show_report(result: dict[str, Any]) -> None:
+    columns = ("lut", "ff", "dsp", "bram36", "uram")
+    # Of a flat netlist LUTs are told of the whole only.
+    rows = [{"": name, **{key: entry.get(key, "") for key in (*columns, "levels", "budget")}}
+            for name, entry in result["units"].items()]
+    rows.append({"": "total", **{key: result["total"][key] for key in columns}, "levels": result["levels"],
+                 "budget": ""})
+    rows.append({"": f"% of {result['board']}", **{key: result["share"][key] for key in columns}, "levels": "",
+                 "budget": ""})
+    shown = (*columns, "levels", "budget") if "beyond" in result else (*columns, "levels")
+    table(rows, ("", *shown), False, title=f"{result['top']} on {result['board']}, open synthesis")
+    say(f"block and ultra RAM: {result['share']['bits']} % of the bits")
+    table(result["paths"], ("levels", "start", "end"), False, title="deepest paths, levels of logic")
+
+
+@app.command("selftest", epilog="Example: gradloom selftest instantft-kv260 --design design")
+def _selftest_verb(
+    preset: Annotated[str, typer.Argument(help="A preset: see gradloom presets.")],
+    design: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Simulate the Verilog of an earlier generate.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask simulated RTL what a user asks a board first: registers, window, errors, a copy through it."""
+    with progress_bar(as_json) as progress:
+        checks = selftest(preset, design=design, progress=progress)
+    table(checks, ("check", "ok", "detail"), as_json)
+    if not all(each["ok"] for each in checks):
+        raise typer.Exit(3)
+
+
+@app.command("build", epilog="Example: gradloom build kv260 design --dry-run")
+def _build_verb(
+    board: Annotated[str, typer.Argument(help="A board: see gradloom boards.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What gradloom generate wrote.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
+) -> None:
+    """Make the bitstream and the bundle that the board loads."""
+    build(board, directory, dry_run=dry_run, echo=print)
+
+
+@app.command("flash", epilog="Example: gradloom flash kv260 design --host ubuntu@kria --dry-run")
+def _flash_verb(
+    board: Annotated[str, typer.Argument(help="A board: see gradloom boards.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What gradloom build made.")],
+    host: Annotated[
+        str | None, typer.Option(metavar="USER@HOST", help="Where the board answers ssh.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
+) -> None:
+    """Copy the bundle to the board and load it."""
+    flash(board, directory, host=host, dry_run=dry_run, echo=print)
+
+
+@app.command("monitor", epilog="Example: gradloom monitor --port /dev/ttyUSB0")
+def _monitor_verb(
+    port: Annotated[
+        str | None, usual_option(metavar="TTY", help="Serial port of the board.", usual="the only one on USB")
+    ] = None,
+    baud: Annotated[
+        int, typer.Option(metavar="N", help="Bits a second: 1000000 for the ULX3S, 115200 for the others.")
+    ] = 115_200,
+) -> None:
+    """Show what the board says on its UART, until Ctrl-C.
+
+    The ULX3S repeats all its lines every 2 s, so it does not matter how late the port is opened. Of a first line that
+    was under way only the rest appears, or characters that nobody sent.
+    """
+    def write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    try:
+        monitor(port, baud=baud, write=write)
+    except KeyboardInterrupt:
+        # How it is meant to end.
+        print()

@@ -1,0 +1,324 @@
+"""The verb ``generate``: Verilog of a preset or a unit with all that belongs to it. It looks upwards only when used."""
+
+import contextlib
+import dataclasses
+import functools
+import gc
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradloom import __version__
+
+from ..catalog import UNITS, find_unit
+from .app import app
+from .arguments import Json, Settings, usual_option
+from .output import print_json, say, working
+
+if TYPE_CHECKING:
+    from ..plan.images.choose import SizesFor
+
+__all__ = ["REPORT", "configured", "generate"]
+
+REPORT = "report.json"
+
+
+def generate(
+    target: str,
+    directory: Path | str,
+    *,
+    settings: Mapping[str, object] | None = None,
+    model: Path | str | None = None,
+    rank: int | None = None,
+    data: Path | str | None = None,
+    samples: int | None = None,
+) -> dict[str, Any]:
+    """Writes preset or unit ``target`` to ``directory`` and returns what ``report.json`` says of it.
+
+    ``settings`` changes parameters by name. Nothing is written if anything is wrong.
+
+    ``model``, an .onnx file, has a preset's sizes chosen for it: none is below the preset's, and those in ``settings``
+    stay. ``rank``: of its adapters; ``samples``: to learn from, or those of ``data``. Unless given, both are the
+    preset's.
+    """
+    from ..output import staged
+
+    asked = _asked(target, model, rank, data, samples)
+
+    if target in UNITS:
+        make: Callable[..., dict[str, Any]] = _generate_unit
+        kind = "unit"
+    else:
+        from ..presets import PRESETS
+
+        make, kind = functools.partial(_generate_preset, asked=asked), "preset"
+        if target not in PRESETS:
+            raise ValueError(
+                f"{target}: is neither a preset ({', '.join(PRESETS)}) nor a unit ({', '.join(UNITS)})"
+            )
+    with staged(directory) as stage:
+        summary = {"gradloom": __version__, kind: target} | make(target, dict(settings or {}), stage)
+        (stage / REPORT).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8", newline="\n")
+    return summary
+
+
+def _asked(target: str, model: Path | str | None, rank: int | None, data: Path | str | None,
+           samples: int | None) -> "SizesFor | None":
+    """The network that sizes are chosen for, if there is one."""
+    from ..plan.images.choose import SizesFor
+    from ..presets import PRESETS
+
+    if model is None:
+        for name, value in (("rank", rank), ("data", data), ("samples", samples)):
+            if value is not None:
+                raise ValueError(f"{name}={value}: chooses sizes for a network only, which --for names")
+        return None
+    if target in UNITS or (target in PRESETS and not PRESETS[target].workload.can("sizes")):
+        raise ValueError(f"for={model}: sizes are chosen for presets that fine-tune images, not for {target}")
+    return SizesFor(model=Path(model), rank=rank, data=None if data is None else Path(data), samples=samples)
+
+
+def _generate_unit(target: str, settings: dict[str, object], stage: Path) -> dict[str, Any]:
+    from ..emit.verilog import convert
+
+    unit = find_unit(target)
+    parameters = unit.settings(settings)
+    emission = convert(unit.build(**settings), name=target.replace("-", "_"))
+    emission.write(stage)
+    return _described(emission) | {"parameters": parameters}
+
+
+def _generate_preset(target: str, settings: dict[str, object], stage: Path, *,
+                     asked: "SizesFor | None") -> dict[str, Any]:
+    from gradloom import boards
+
+    from ..emit.verilog import convert
+    from ..machines.accelerator import Accelerator
+    from ..presets import PRESETS
+    from ..resources import check_fit
+    from ..shell.registers.regmap import markdown
+    from ..shell.registers.regtable import REGISTERS
+
+    preset = PRESETS[target]
+    board = boards.find(preset.board)
+    sizes: dict[str, Any] | None = None
+    workload: dict[str, Any] = {}
+    config = configured(preset.config, settings)
+    if asked is not None:
+        config, sizes = asked.choose(preset, config, settings)
+        workload = {"model": asked.model, "rank": sizes["rank"], "samples": sizes["samples"]}
+    # What is wrong with the request is said before the long part.
+    try:
+        counted = check_fit(config, board)
+        boards.check(board, config)
+    except ValueError as error:
+        raise ValueError(f"{_said(sizes)}{error}") from None
+    expects = preset.workload.can("expectation")
+    with _Expectation(config, preset.workload, **workload) if expects else contextlib.nullcontext() as expected:
+        emission = convert(Accelerator(config), name="gradloom", family=board.family)
+        emission.write(stage)
+    described = _described(emission)
+    summary = described | {
+        "board": board.name,
+        "parameters": dataclasses.asdict(config),
+        "counted": counted,
+        "registers": {register.name: register.address for register in REGISTERS},
+    } | ({} if expected is None else _expected(expected.result(), board, described["ports"]))
+    if sizes is not None:
+        _check_window(summary, sizes, preset, board)
+        summary["sizes"] = sizes
+    folder = stage / "registers"
+    folder.mkdir()
+    # The C header is the driver's, among the project's files.
+    shutil.copyfile(Path(__file__).parents[1] / "shell" / "registers" / "gradloom.xml", folder / "gradloom.xml")
+    (folder / "registers.md").write_text(markdown(), encoding="utf-8", newline="\n")
+    try:
+        boards.write_project(board, stage, summary)
+    except boards.NoProjectError as error:
+        summary["project"] = {"files": None, "reason": str(error)}
+    return summary
+
+
+def _said(sizes: Mapping[str, Any] | None) -> str:
+    """The beginning of a refusal: what was chosen for which network."""
+    if sizes is None:
+        return ""
+    chosen = ", ".join(f"{field}={each['value']}" for field, each in sizes["chosen"].items())
+    return f"{sizes['network']} at rank {sizes['rank']} needs {chosen or 'no more than the preset has'}: "
+
+
+def _check_window(summary: Mapping[str, Any], sizes: Mapping[str, Any], preset: Any, board: Any) -> None:
+    """Refuses a fine-tune that the board's memory does not hold."""
+    from ..workloads import DIGITS
+
+    # A tuner on its own brings its digits with it; another network runs in simulation.
+    if summary["memory_map"] is None or preset.workload is DIGITS:
+        return
+    needs = summary["memory_map"]["window_bytes"]
+    if needs > board.memory_bytes:
+        raise ValueError(f"samples={sizes['samples']}: fine-tuning {sizes['network']} needs a window of {needs:,} "
+                         f"bytes, {board.name} has {board.memory_bytes:,}")
+
+
+# Reads a configuration and its workload, writes what is expected of it, as pickles; an interrupt ends it
+# without a word.
+_EXPECTATION = """\
+import pickle, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+config, workload, more = pickle.load(sys.stdin.buffer)
+pickle.dump(workload.function("expectation")(config, workload, **more), sys.stdout.buffer)
+"""
+
+
+class _Expectation:
+    """The workload's ``expectation`` in a process beside the block that makes Verilog."""
+
+    def __init__(self, config: Any, workload: Any, **more: Any) -> None:
+        self._asked = config, workload, more
+
+    def __enter__(self) -> "_Expectation":
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _EXPECTATION], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdin is not None
+        pickle.dump(self._asked, self._process.stdin)
+        self._process.stdin.close()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def result(self) -> dict[str, Any]:
+        """What is expected."""
+        with self._process:
+            assert self._process.stdout is not None
+            result = self._process.stdout.read()
+        if self._process.returncode:
+            raise RuntimeError(f"the forecast ended with exit code {self._process.returncode}, see above")
+        return pickle.loads(result)
+
+
+def _expected(expected: dict[str, Any], board: Any, ports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Forecast and memory map of the preset's own workload."""
+    if expected["memory_map"] is not None:
+        bits = next(port["width"] for port in ports if port["name"] == "s_axi_awaddr")
+        expected["memory_map"] = {
+            "registers": {"address": board.register_base, "bytes": 1 << bits},
+            "window_base": "any multiple of 4096; registers WINDOW_BASE_LO, WINDOW_BASE_HI and WINDOW_SIZE",
+        } | expected["memory_map"]
+    return expected
+
+
+def configured(config: Any, settings: Mapping[str, object], *, check: bool = True) -> Any:
+    """``config`` with parameters as texts; :class:`ValueError` names the one that is wrong.
+
+    Without ``check`` only their names and kinds are looked at, and ``config`` comes back as it was.
+    """
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    changes: dict[str, object] = {}
+    for name, value in settings.items():
+        if name not in fields:
+            raise ValueError(f"{name}: no such parameter; there are {', '.join(fields)}")
+        kind = type(getattr(config, name))
+        try:
+            if kind is bool:
+                changes[name] = {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
+            else:
+                changes[name] = int(str(value), 0) if kind is int else kind(value)
+        except (ValueError, KeyError):
+            wanted = {int: "an integer", bool: "true or false", float: "a number"}.get(kind, kind.__name__)
+            raise ValueError(f"{name}={value}: must be {wanted}") from None
+    return dataclasses.replace(config, **changes) if check else config
+
+
+def _described(emission: Any) -> dict[str, Any]:
+    return {
+        "name": emission.name,
+        "module": emission.name,
+        "ports": emission.port_list,
+        "modules": sorted(emission.files),
+        "bytes": sum(len(text.encode()) for text in emission.files.values()),
+    }
+
+
+@app.command(
+    "generate",
+    epilog="Example: gradloom generate instantft-kv260 -o design\n\n"
+    "Example: gradloom generate instantft-kv260 --for mine.onnx --rank 8 -o design\n\n"
+    "Example: gradloom generate mesh --set rows=32 --set cols=32 -o mesh"
+)
+def _generate_verb(
+    target: Annotated[
+        str, typer.Argument(metavar="PRESET|UNIT", help="A preset (gradloom presets) or a unit.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")],
+    settings: Settings = [],  # noqa: B006
+    model: Annotated[
+        Path | None,
+        typer.Option("--for", metavar="M.onnx", help="Choose a preset's sizes for this network; --set goes before."),
+    ] = None,
+    rank: Annotated[
+        int | None, usual_option(min=1, max=16, help="Of its adapters, with --for.", usual="the preset's")
+    ] = None,
+    data: Annotated[
+        Path | None, usual_option(metavar="D.npz", help="Its images, with --for.", usual="as many as the preset's")
+    ] = None,
+    samples: Annotated[
+        int | None, usual_option(min=1, help="How many it learns from, with --for.", usual="the preset's")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the Verilog of a preset with register map, board project and report, or that of one unit."""
+    from ..catalog import parse_settings
+    from ..hierarchy import uncollected
+
+    with uncollected(), working(f"generating {target}", as_json):
+        report = generate(target, output, settings=parse_settings(settings), model=model, rank=rank, data=data,
+                                   samples=samples)
+        # The process ends soon: nobody is to look through the design for garbage then, either.
+        gc.freeze()
+    if as_json:
+        print_json(report)
+        return
+    say(
+        f"[bold]{report['name']}[/bold] is in {output}: {len(report['modules'])} modules, "
+        f"{report['bytes']:,} bytes of Verilog"
+    )
+    if "sizes" in report:
+        sizes, chosen = report["sizes"], report["sizes"]["chosen"]
+        say(f"sizes for {sizes['network']} at rank {sizes['rank']}, {sizes['samples']:,} images: "
+            + (", ".join(f"{name}={each['value']} ({each['for']}; preset: {each['preset']})"
+                         for name, each in chosen.items()) or "the preset's own"))
+    if "counted" in report:
+        from gradloom.boards import find
+
+        board, counted = find(report["board"]), report["counted"]
+        slices, bits = (sum(counted[key].values()) for key in ("dsp", "memory_bits"))
+        say(
+            f"by count: {slices} DSP slices ({100 * slices / board.dsp:.1f} % of {board.name}), "
+            f"{bits / 1e6:.1f} Mbit of memory ({100 * bits / board.memory_bits:.1f} %); "
+            + (f"gradloom build {board.name} {output} places it" if board.family == "ecp5"
+               else f"gradloom report {output} synthesises it")
+        )
+    if "workload" in report:
+        work, forecast = report["workload"], report["forecast"]
+        say(
+            f"forecast: {forecast['cycles']:,} cycles ({forecast['milliseconds']:.2f} ms at {forecast['clock_mhz']} "
+            f"MHz) for {work['epochs']} epochs of {work['samples']:,} images; memory map in report.json"
+            if forecast
+            else f"no forecast: {report['reason']}"
+        )
+    if "project" in report:
+        say(report["project"]["reason"])

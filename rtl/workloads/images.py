@@ -1,0 +1,92 @@
+"""Images by InstantFT: options, and the fine-tunes that presets run unless options say otherwise."""
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from .options import Bounds, Options, option
+from .workload import Workload
+
+__all__ = ["DIGITS", "LENET5", "ImageOptions", "ImageWorkload"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(Options):
+    """Options of a fine-tune on images."""
+
+    model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
+    rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 16))
+    data: Path | str | None = option(
+        "uint8 images x_train, x_test, which become value / 255, and labels y_train, y_test.", metavar="D.npz",
+        usual="shipped digits", file=True)
+    angle: float | None = option("Turn the images.", metavar="DEG", usual="90 on shipped data", bounds=Bounds())
+    momentum: float | None = option("Of the velocity; 0: plain SGD.", bounds=Bounds(0, 1, open_high=True))
+    batch: int | None = option("Samples in a step.", bounds=Bounds(1, 65535))
+    epochs: int | None = option("Times over the data.", bounds=Bounds(1, 10000))
+    limit: int | None = option("Use only so many training images; all others judge.", usual="all", bounds=Bounds(1))
+    cache: str = option("Format of the forward cache; none: activations are computed again each time.", "nf4",
+                        choices=("nf4", "int8", "none"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageWorkload(Workload):
+    """A fine-tune of a shipped network on shipped images.
+
+    The forecast, the command line, the Python functions and the board's memory image take their defaults from here.
+
+    Parameters
+    ----------
+    network : str
+        Name of the shipped network.
+    samples, judged : int
+        Images to learn from, and other images that judge the result.
+    degrees : float
+        Angle by which the images are turned.
+    rank : int
+    lr, momentum : float
+        SGD on the mean loss of a batch.
+    batch, epochs : int
+    shuffled : bool
+        Whether each epoch visits the images in a random order of its own; otherwise in the order of the data.
+    """
+
+    kind: ClassVar = "images-instantft"
+    title: ClassVar = "images by InstantFT"
+    label: ClassVar = "images"
+    takes: ClassVar = ImageOptions
+    functions: ClassVar = {
+        "prepare": "gradloom.sim.workloads.images:prepare",
+        "predict": "gradloom.sim.workloads.predict:predict",
+        "expectation": "gradloom.sim.workloads.expectation:expectation",
+        "measure": "gradloom.sim.workloads.points:of_images",
+        "sizes": "gradloom.rtl.plan.images.choose:SizesFor",
+        "selftest": "gradloom.sim.workloads.selftest:selftest",
+    }
+    codes: ClassVar = ("nf4", "int8")
+    has_accuracy: ClassVar = True
+
+    network: str
+    samples: int
+    judged: int
+    degrees: float = 90
+    rank: int = 4
+    lr: float
+    momentum: float = 0.0
+    batch: int
+    epochs: int
+    shuffled: bool = True
+
+    def mesh(self, config: Any) -> tuple[int, int]:
+        """See :class:`Workload`."""
+        return config.rows, config.columns
+
+    def resized(self, config: Any, rows: int, columns: int) -> dict[str, int]:
+        """See :class:`Workload`."""
+        if columns % config.rank:
+            raise ValueError(f"mesh={rows}x{columns}: columns must be a multiple of {config.rank}, those of a panel")
+        return {"rows": rows, "panels": columns // config.rank}
+
+
+LENET5 = ImageWorkload(network="lenet5", samples=1024, judged=8976, lr=0.05, batch=20, epochs=10)
+#: On the chip alone: a batch is a block of its memory, and blocks come in order. The figures are those of the preset's
+#: own array; :func:`~gradloom.rtl.plan.images.digits.workload_on` has another design's.
+DIGITS = ImageWorkload(network="digits", samples=96, judged=48, lr=0.07, batch=8, epochs=40, shuffled=False)

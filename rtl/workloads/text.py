@@ -1,0 +1,111 @@
+"""Text: options of fine-tunes of language models, by QLoRA and by InstantFT."""
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from .options import Bounds, Options, option
+from .workload import Workload
+
+__all__ = ["MAX_CARD_STEPS", "InstantTextOptions", "InstantTextWorkload", "QLoraOptions", "QLoraWorkload",
+           "TextOptions", "TextWorkload"]
+
+#: Steps of which a memory card has programs: as many as the board's firmware has room for.
+MAX_CARD_STEPS = 180
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(Options):
+    """Options of a fine-tune of a language model, whichever way its adapters go."""
+
+    model: Path | str = option("Language model: smollm2-135m, a file or a folder.", "smollm2-135m", metavar="M")
+    rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
+    lr: float | None = option("Learning rate.", usual="0.001, with sgd 0.1", bounds=Bounds(0, 16, open_low=True))
+    engine: str = option("Engine of execution.", "reference", choices=("rtl", "reference", "float"))
+    text: Path | str | None = option("Text to learn from.", metavar="FILE", needed="a text file to learn from",
+                                     file=True)
+    adapter: Path | str | None = option("Start from this adapter, as PEFT writes them.", metavar="DIR")
+    optimizer: str = option("Rule of the updates.", "adamw", choices=("adamw", "sgd"))
+    steps: int = option("Updates of the adapters.", 8, bounds=Bounds(1, 100_000))
+    seq: int = option("Tokens of a window of the text; the rest at its end is left out.", 64)
+    layers: int | None = option("Use only the model's first layers.", metavar="N", usual="all", bounds=Bounds(1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class QLoraOptions(TextOptions):
+    """Options of QLoRA."""
+
+    accumulate: int = option("Texts whose gradients are summed for an update.", 1, metavar="N", bounds=Bounds(1, 256))
+    targets: str | None = option("Linears with an adapter: q,v or all or a list.", usual="q,v")
+    store: str = option("Adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
+    card: bool = option("Write a memory card instead: with it the board does it all by itself.", False)
+
+    def check(self) -> Self:
+        """With what options demand of each other."""
+        super().check()
+        if self.store != "words" and (self.engine == "float" or self.accumulate > 1 or self.card):
+            raise ValueError(f"store={self.store}: must be words with --engine float, --accumulate or --card")
+        if self.card and self.accumulate != 1:
+            raise ValueError(f"accumulate={self.accumulate}: must be 1 with --card")
+        if self.card and self.steps > MAX_CARD_STEPS:
+            raise ValueError(f"steps={self.steps}: must be from 1 to {MAX_CARD_STEPS} with --card")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstantTextOptions(TextOptions):
+    """Options of InstantFT."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextWorkload(Workload):
+    """A fine-tune of a language model.
+
+    Attributes
+    ----------
+    method : str
+        Name of the kind among the planner's methods.
+    """
+
+    label: ClassVar = "text"
+    codes: ClassVar = ("nf4", "nf3", "nf2")
+    method: ClassVar[str]
+
+    rank: int = 8
+
+    def mesh(self, config: Any) -> tuple[int, int]:
+        """See :class:`Workload`."""
+        return config.edge, config.columns
+
+    def resized(self, config: Any, rows: int, columns: int) -> dict[str, int]:
+        """See :class:`Workload`."""
+        return {"edge": rows, "columns": columns}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QLoraWorkload(TextWorkload):
+    """Adapters beside the linears, whose frozen weights are codes."""
+
+    kind: ClassVar = "text-qlora"
+    title: ClassVar = "text by QLoRA"
+    method: ClassVar = "qlora"
+    takes: ClassVar = QLoraOptions
+    functions: ClassVar = {
+        "prepare": "gradloom.sim.workloads.qlora:prepare",
+        "generate_text": "gradloom.sim.workloads.generate_text:generate_text",
+        "measure": "gradloom.sim.workloads.points:of_qlora",
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstantTextWorkload(TextWorkload):
+    """Adapters from every block to the head, and a cache of what they read."""
+
+    kind: ClassVar = "text-instantft"
+    title: ClassVar = "text by InstantFT"
+    method: ClassVar = "instantft"
+    takes: ClassVar = InstantTextOptions
+    functions: ClassVar = {
+        "prepare": "gradloom.sim.workloads.instant_text:prepare",
+        "generate_text": "gradloom.sim.workloads.generate_text:generate_text",
+        "measure": "gradloom.sim.workloads.points:of_instant_text",
+    }

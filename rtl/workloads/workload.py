@@ -1,0 +1,80 @@
+"""What a preset fine-tunes and how: a kind of workload, its options and where its functions are."""
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from .options import Options
+
+__all__ = ["Workload"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A kind of fine-tune; fields are the usual values of options that differ between presets.
+
+    A kind joins by a subclass and a preset that has an instance of it: the command line, the Python functions and the
+    driver ask it, and need no edit. This module and the kinds' are light: functions are named, and imported when used.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the kind.
+    title, label : str
+        The kind in words, and what it fine-tunes. Kinds of one label share a panel of the help text.
+    takes : type
+        Options of a fine-tune.
+    functions : mapping
+        ``module:function`` by verb. ``prepare`` makes a :class:`~gradloom.sim.workloads.driver.Task`. Other verbs
+        that a kind may have: ``predict``, ``generate_text``, ``expectation`` (forecast of the preset's own workload),
+        ``measure`` (a point of a sweep), ``sizes`` (``generate --for``), ``selftest``.
+    codes : tuple of str
+        Formats that a sweep compares.
+    has_accuracy : bool
+        Whether a sweep can tell an accuracy.
+    """
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    label: ClassVar[str]
+    takes: ClassVar[type[Options]]
+    functions: ClassVar[Mapping[str, str]]
+    codes: ClassVar[tuple[str, ...]]
+    has_accuracy: ClassVar[bool] = False
+
+    rank: int
+
+    def options(self, preset: str, given: Mapping[str, Any]) -> Options:
+        """Options by name, which are those of this kind; ``preset`` is named where one is not."""
+        own = self.takes.known()
+        for name, value in given.items():
+            if name not in own:
+                raise ValueError(f"{name}={value}: must be left out, {preset} fine-tunes {self.title}; it takes "
+                                 f"{', '.join(own)}")
+        return self.takes(**given)
+
+    def usual(self, name: str) -> str | None:
+        """What an option is unless given, in words; None where it is nothing."""
+        known, default = self.takes.known()[name], self.takes.__dataclass_fields__[name].default
+        if known.usual is not None or default is None:
+            own = getattr(self, name, None)
+            return known.usual if own is None or known.usual is not None else f"{own:g}"
+        return None if isinstance(default, bool) else f"{default}"
+
+    def mesh(self, config: Any) -> tuple[int, int]:
+        """Rows and columns of a machine's array."""
+        raise NotImplementedError
+
+    def resized(self, config: Any, rows: int, columns: int) -> dict[str, int]:
+        """Parameters that make the array so large; :class:`ValueError` where none do."""
+        raise NotImplementedError
+
+    def can(self, verb: str) -> bool:
+        """Whether the kind has a verb."""
+        return verb in self.functions
+
+    def function(self, verb: str) -> Callable[..., Any]:
+        """The function of a verb that the kind has."""
+        module, _, name = self.functions[verb].partition(":")
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return found

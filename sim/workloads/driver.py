@@ -1,0 +1,174 @@
+"""The one driver of fine-tunes: prepare, forecast, run, compare, judge and save, for every kind of workload."""
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from gradloom import __version__
+from gradloom.rtl.output import check_folder, grouped
+from gradloom.rtl.presets import Preset
+from gradloom.rtl.workloads import Options
+
+from ..run.designs import Design
+from .divergence import verdict
+from .metrics import units
+
+__all__ = ["Job", "Outcome", "Progress", "Task", "finetune"]
+
+#: ``progress(done, total, text)``; a ``total`` of 0: nobody knows.
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a workload is asked to prepare.
+
+    Parameters
+    ----------
+    preset : Preset
+        With the configuration of the chosen design.
+    options : Options
+        Checked, each by itself.
+    design : Design
+        Whose Verilog the engine ``rtl`` simulates.
+    output : Path
+        Folder of the results.
+    tell : callable
+        Hears the progress.
+    """
+
+    preset: Preset
+    options: Any
+    design: Design
+    output: Path
+    tell: Progress
+
+    @property
+    def config(self) -> Any:
+        """Of the machine."""
+        return self.preset.config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an engine of execution made of a fine-tune.
+
+    Parameters
+    ----------
+    losses : list of float
+        Mean loss of each step, in nats a sample or token.
+    learnt : object
+        Adapters, in the workload's own form.
+    clipped, words : sequence of int, optional
+        Of each step, how many words were clipped, of how many; None in floating point.
+    stopped : str, optional
+        Why it ended before its last step, if it did.
+    figures : mapping
+        Further entries of ``metrics.json``.
+    """
+
+    losses: list[float]
+    learnt: Any
+    clipped: Sequence[int] | None = None
+    words: Sequence[int] | None = None
+    stopped: str | None = None
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Task(Protocol):
+    """A fine-tune that is prepared: whatever can be refused before the long part has been.
+
+    Attributes
+    ----------
+    options : Options
+        With effective values: nothing is left to the preset's workload.
+    files : mapping
+        Files that were read, by the option that names them.
+    steps, epoch : int
+        Steps in all, and steps of an epoch.
+    counts : sequence of int, optional
+        Samples of each step of an epoch, where they differ.
+    """
+
+    options: Options
+    files: Mapping[str, Path]
+    steps: int
+    epoch: int
+    counts: Sequence[int] | None
+
+    def package(self) -> dict[str, Any] | None:
+        """What is written in place of a run, if the options ask for it: its description."""
+
+    def forecast(self) -> Mapping[str, int] | None:
+        """Cycles, ``total`` and by phase; None where there is no forecast of the whole."""
+
+    def run(self, engine: str) -> Outcome:
+        """The fine-tune by an engine of execution."""
+
+    def compared(self, ran: Outcome) -> Outcome:
+        """A run in RTL beside the reference; raises :class:`~gradloom.sim.run.counted.MismatchError`."""
+
+    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], float | None]:
+        """Figures of the result; and the loss after the last step, where it is of the first step's samples."""
+
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """Entries of ``metrics.json`` that say what was fine-tuned on what."""
+
+    def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
+        """Writes adapter and plot."""
+
+
+def finetune(preset: Preset, options: Options, *, output: Path | str = "finetune",
+             progress: Progress | None = None) -> dict[str, Any]:
+    """Fine-tunes and writes ``metrics.json``, adapter and ``loss.png`` to ``output``; returns the metrics.
+
+    ``diverged`` in them has the reasons if it diverged, see :mod:`~gradloom.sim.workloads.divergence`.
+    """
+    check_folder(output)
+    options.check()
+    design = Design(preset, options.design)
+    if options.engine == "rtl":
+        design.check()
+    job = Job(preset=design.preset, options=options, design=design, output=Path(output), tell=progress or _silent)
+    task: Task = preset.workload.function("prepare")(job)
+    packaged = task.package()
+    if packaged is not None:
+        return packaged
+    job.tell(0, 0, "forecast")
+    forecast = task.forecast()
+    outcome = task.run(options.engine)
+    if options.engine == "rtl":
+        outcome = task.compared(outcome)
+    judged, after = task.judge(outcome)
+    metrics: dict[str, Any] = {
+        "gradloom": __version__, "preset": preset.name, "workload": preset.workload.kind, "engine": options.engine,
+        **task.describe(outcome), "loss": outcome.losses, **judged,
+        **verdict(outcome.losses, task.epoch, counts=task.counts, clipped=outcome.clipped, words=outcome.words,
+                  steps=task.steps, stopped=outcome.stopped, after=after),
+        **outcome.figures, "forecast": forecast,
+        "request": task.options.facts(), "files": {name: _sums(path) for name, path in task.files.items()},
+        "parameters": dataclasses.asdict(job.config),
+    }
+    metrics["units"] = units(metrics)
+    with grouped(output, last="metrics.json") as stage:
+        task.save(stage, outcome, metrics)
+        (stage / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    return metrics
+
+
+def _silent(done: int, total: int, text: str) -> None:
+    pass
+
+
+def _sums(path: Path) -> dict[str, str]:
+    """Name and SHA-256 of each file, of those in a folder too."""
+    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+    return {each.name: _digest(each) for each in files}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

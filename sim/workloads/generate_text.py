@@ -1,0 +1,62 @@
+"""What a language model says after a prompt, before or after a fine-tune, in floating point."""
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
+from gradloom.rtl.models.instant import holds_instant, load_instant
+from gradloom.rtl.models.lora import Adapter, load_lora
+from gradloom.rtl.presets import Preset
+
+from ..reference.llama import Cache, Llama
+from . import language
+from .driver import Progress
+from .instant_text import InstantLlama
+from .language import Quantized, silent
+
+__all__ = ["generate_text", "greedy"]
+
+
+def greedy(llama: Llama, prompt: Sequence[int], count: int, *, adapters: Mapping[str, Adapter] | None = None,
+           ends: frozenset[int] = frozenset()) -> Iterator[int]:
+    """At most ``count`` tokens that follow ``prompt``, each the likeliest; the lowest of equals. One of ``ends`` is
+    the last and is not given."""
+    cache, fresh = Cache(), list(prompt)
+    for _ in range(count):
+        token = int(np.argmax(llama.expect(fresh, cache, adapters)))
+        if token in ends:
+            return
+        yield token
+        fresh = [token]
+
+
+def generate_text(preset: Preset, *, prompt: str, model: Path | str = "smollm2-135m", adapter: Path | None = None,
+                  tokens: int = 40, progress: Progress | None = None) -> dict[str, Any]:
+    """What the model with an adapter says after ``prompt``: greedy decoding, in floating point, on the same NF4
+    weights as the preset's. Returns ``text`` and ``tokens``."""
+    tell = progress or silent
+    if tokens < 1:
+        raise ValueError(f"tokens={tokens}: must be at least 1")
+    checkpoint = Quantized(open_checkpoint(find_weights(model)))
+    blocks = load_instant(adapter, checkpoint.model) if adapter is not None and holds_instant(adapter) else None
+    adapters = None if adapter is None or blocks is not None else load_lora(adapter, checkpoint.model)
+    tokenizer = language.open_tokenizer(checkpoint.path)
+    given = tokenizer.encode(prompt)
+    if not given:
+        raise ValueError("prompt: has no tokens, at least 1 is needed")
+    if len(given) + tokens > checkpoint.model.context:
+        raise ValueError(f"tokens={tokens}: with the prompt's {len(given)} there are more than "
+                         f"{checkpoint.model.context} (the model's context)")
+    if blocks is not None and len(blocks) != checkpoint.model.layers:
+        raise ValueError(f"adapter={adapter}: is from {len(blocks)} of {checkpoint.model.layers} blocks")
+    tell(0, 0, "reading the weights")
+    llama = Llama(checkpoint.model, checkpoint.tensor) if blocks is None else InstantLlama(
+        checkpoint.model, checkpoint.tensor, blocks=blocks)
+    said: list[int] = []
+    for token in greedy(llama, given, tokens, adapters=adapters, ends=tokenizer.control):
+        said.append(token)
+        tell(len(said), tokens, "decoding")
+    return {"preset": preset.name, "engine": "float", "model": checkpoint.model.name, "prompt": prompt,
+            "text": tokenizer.decode(said), "tokens": said}

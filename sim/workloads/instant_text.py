@@ -1,0 +1,114 @@
+"""InstantFT of a language model: adapters from every block to the head, learnt from a forward cache."""
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gradloom import boards
+from gradloom.rtl.models.instant import fresh_instant, load_instant, save_instant
+from gradloom.rtl.models.language import LanguageModel
+from gradloom.rtl.models.lora import Adapter, finite
+from gradloom.rtl.plan.language.budget import Request, parse_targets
+from gradloom.rtl.plan.language.instant import InstantStep
+from gradloom.rtl.plan.language.instant_budget import cached_texts
+from gradloom.rtl.plan.language.operations import EDGE
+from gradloom.rtl.workloads import InstantTextOptions
+
+from ..reference.llama import Array, Llama
+from .driver import Job, Outcome
+from .instant import InstantTrainer, instant_machine
+from .language import TextTask, outcome_of
+from .trainer import StepResult, as_far_as_formats
+
+__all__ = ["InstantLlama", "InstantTextTask", "prepare"]
+
+
+class InstantTextTask(TextTask):
+    """See :class:`~.driver.Task`."""
+
+    named = ("head",)
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        asked: InstantTextOptions = job.options
+        self.adapters = _adapters(self.shapes, asked, self.layers)
+        # The machine's tiles are those of every engine.
+        request = self.fitting(rank=self.adapters[0].rank, targets=parse_targets("q,v"))
+        self.rows = EDGE if self.exact else min(EDGE, job.config.tokens)
+        self.read(rank=self.adapters[0].rank)
+        self._check_cache(request)
+
+    def _check_cache(self, request: Request) -> None:
+        """Refuses more texts than the forward cache has room for on the board."""
+        board = boards.find(self.job.preset.board)
+        room, used = cached_texts(request, board), min(len(self.windows), self.steps)
+        if not self.exact and used > room:
+            raise ValueError(f"text={self.text}: {self.steps} steps learn from {used} windows, the forward cache has "
+                             f"room for {room} in the {board.memory_bytes} bytes of {board.name}; give a shorter "
+                             f"text, or give --steps {room}")
+
+    def run(self, engine: str) -> Outcome:
+        """See :class:`~.driver.Task`. A loss or an adapter that is not finite ends it early, without the update that
+        led there; see also :func:`~.trainer.as_far_as_formats`."""
+        trainer = InstantTrainer(self.frozen(), self.adapters, sorted(self.adapters),
+                                 self.in_float() if self.exact else self.rule, rows=self.rows)
+        tell, texts = self.job.tell, self.windows
+        if engine == "rtl":
+            instant_machine(trainer, texts, self.job.config, lambda text: tell(0, self.steps, text),
+                            self.job.design.files() if self.job.design.directory is not None else ())
+        kept = before = trainer.adapters
+
+        def step(number: int) -> StepResult:
+            nonlocal kept, before
+            kept, before = before, dict(trainer.adapters)
+            made = trainer.step(texts[number % len(texts)])
+            if not (math.isfinite(made.loss) and finite(trainer.adapters)):
+                # Adapters whose loss is not finite are of no use: those before the update that led there are.
+                trainer.adapters = before if math.isfinite(made.loss) else kept
+                raise ValueError("the next loss or adapter is not finite")
+            return made
+
+        try:
+            found, stopped = as_far_as_formats(step, self.steps, tell)
+        finally:
+            if trainer.machine is not None:
+                trainer.machine.close()
+        self.loss_after = trainer.loss(texts[0])
+        instant = InstantStep(self.shapes, len(texts[0]), trainer.adapters[0].rank, trainer.layers, trainer.rows)
+        return outcome_of(found, stopped, trainer.adapters, exact=self.exact, cached_texts=len(trainer.cache),
+                          cache_bytes_per_text=instant.cache_bytes)
+
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """See :class:`~.driver.Task`."""
+        return super().describe(outcome) | {"store": "words"}
+
+    def saved(self, folder: Path, learnt: Any) -> None:
+        """See :class:`.language.TextTask`."""
+        save_instant(folder, self.shapes, learnt)
+
+
+prepare = InstantTextTask
+
+
+def _adapters(model: LanguageModel, asked: InstantTextOptions, layers: int) -> dict[int, Adapter]:
+    """Adapters of a folder, or else fresh ones; those of ``layers`` blocks."""
+    if asked.adapter is None:
+        return fresh_instant(model, rank=8 if asked.rank is None else asked.rank, layers=layers, seed=asked.seed)
+    found = load_instant(asked.adapter, model, rank=asked.rank)
+    if len(found) != layers:
+        raise ValueError(f"layers={layers}: {asked.adapter} has adapters from {len(found)} blocks")
+    return found
+
+
+class InstantLlama(Llama):
+    """The model with such adapters by block, of which each adds to what reaches the last norm."""
+
+    def __init__(self, model: LanguageModel, tensor: Callable[[str], Array], *,
+                 blocks: Mapping[int, Adapter]) -> None:
+        super().__init__(model, tensor)
+        self.blocks = blocks
+
+    def beside(self, layer: int, attended: Array) -> Array:
+        """See :meth:`~..reference.llama.Llama.beside`."""
+        each = self.blocks[layer]
+        return attended.dtype.type(each.scale) * ((attended @ each.a.T) @ each.b.T)

@@ -1,0 +1,122 @@
+"""QLoRA: adapters beside a language model's linears, in floating point, in the machine's integers, or in RTL."""
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradloom import boards
+from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.models.language import LanguageModel
+from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
+from gradloom.rtl.plan.language.budget import parse_targets
+from gradloom.rtl.plan.language.packed import STORES
+from gradloom.rtl.workloads import QLoraOptions
+
+from .board_job import board_job, write_card_image
+from .driver import Job, Outcome
+from .language import TextTask, build, fine_tune, outcome_of, turns
+from .step import StepMachine, memory_needed
+from .trainer import Trainer, as_far_as_formats
+
+__all__ = ["QLoraTask", "prepare"]
+
+
+class QLoraTask(TextTask):
+    """See :class:`~.driver.Task`. The integers are those of the whole step, optimiser included."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.asked: QLoraOptions = job.options
+        self.texts_a_step, self.store = self.asked.accumulate, self.asked.store
+        self.adapters = _adapters(self.shapes, self.asked, self.layers)
+        self.named = sorted({name.rsplit(".", 1)[-1] for name in self.adapters})
+        rank = next(iter(self.adapters.values())).rank
+        self.fitting(rank=rank, targets=self.named, store=self.store, machine=not self.exact)
+        self.read(rank=rank, targets=",".join(self.named))
+
+    @property
+    def config(self) -> LinearConfig:
+        """Of the machine, with what it takes to write codes."""
+        config: LinearConfig = self.job.config
+        if STORES[self.store] is None or config.packing:
+            return config
+        if self.job.design.directory is not None and self.asked.engine == "rtl":
+            raise ValueError(f"store={self.store}: must be words, the design in {self.job.design.directory} has "
+                             f"packing=0; or generate it with --set packing=1")
+        return dataclasses.replace(config, packing=1)
+
+    def package(self) -> dict[str, Any] | None:
+        """A memory card, if it is asked for."""
+        if not self.asked.card:
+            return None
+        each = self.asked
+        made = board_job(self.frozen(), self.windows, self.adapters, range(self.layers), self.rule, each.steps,
+                         self.job.config, self.job.tell)
+        first = next(iter(self.adapters.values()))
+        facts = {"preset": self.job.preset.name, "model": self.shapes.name, "layers": self.layers,
+                 "text": self.text.name, "texts": len(self.windows), "tokens": len(self.windows[0]),
+                 "rank": first.rank, "alpha": first.scale * first.rank, "optimizer": each.optimizer, "lr": self.lr,
+                 "steps": each.steps}
+        return write_card_image(made, self.job.output, facts,
+                                memory_bytes=boards.find(self.job.preset.board).memory_bytes)
+
+    def run(self, engine: str) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        if engine == "float":
+            llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
+            losses = fine_tune(llama, self.windows, self.adapters, self.in_float(), self.steps, self.job.tell,
+                               accumulate=self.texts_a_step)
+            self.loss_after = llama.loss(self.windows[0], self.adapters)
+            return Outcome(losses=losses, learnt=self.adapters, figures={"cycles": None, "base_bytes": None})
+        trainer = Trainer(self.frozen(), self.adapters, range(self.layers), self.rule, texts=self.texts_a_step,
+                          wide=STORES[self.store])
+        tell, texts = self.job.tell, self.windows
+        if engine == "rtl":
+            self._machine(trainer, texts)
+        try:
+            found, stopped = as_far_as_formats(lambda step: trainer.update(turns(texts, step, trainer.texts)),
+                                               self.steps, tell)
+        finally:
+            if trainer.machine is not None:
+                trainer.machine.close()
+        self.loss_after = trainer.loss(texts[0])
+        return outcome_of(found, stopped, trainer.adapters)
+
+    def _machine(self, trainer: Trainer, texts: Sequence[Sequence[int]]) -> None:
+        """Gives the trainer a simulated machine."""
+        def told(text: str) -> None:
+            self.job.tell(0, self.steps, text)
+
+        config, chosen = self.config, self.job.design.directory is not None
+        training, frac = trainer.prepared(texts[0], told)
+        needed = memory_needed(dataclasses.replace(training, rule=trainer.rule), frac, config)
+        trainer.machine = StepMachine(config, memory_bytes=needed, tell=told,
+                                      files=self.job.design.files() if chosen else ())
+
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """See :class:`~.driver.Task`."""
+        return super().describe(outcome) | {"store": self.store}
+
+    def saved(self, folder: Path, learnt: Any) -> None:
+        """See :class:`TextTask`."""
+        save_lora(folder, self.shapes, learnt)
+
+
+prepare = QLoraTask
+
+
+def _adapters(model: LanguageModel, asked: QLoraOptions, layers: int) -> dict[str, Adapter]:
+    """Adapters to start from, of a folder or fresh."""
+    wanted = None if asked.targets is None else parse_targets(asked.targets)
+    folder = asked.adapter
+    if folder is None:
+        return fresh_lora(model, rank=8 if asked.rank is None else asked.rank,
+                          targets=wanted or parse_targets("q,v"), layers=layers, seed=asked.seed)
+    found = load_lora(folder, model, rank=asked.rank)
+    has = {name.rsplit(".", 1)[-1] for name in found}
+    if wanted is not None and set(wanted) != has:
+        raise ValueError(f"targets={asked.targets}: {folder} has adapters on {', '.join(sorted(has))}")
+    beyond = [name for name in found if int(name.split(".")[2]) >= layers]
+    if beyond:
+        raise ValueError(f"layers={layers}: {folder} has an adapter on {beyond[0]}")
+    return found
