@@ -27,6 +27,9 @@ class TextOptions(Options):
     optimizer: str = option("Rule of the updates.", "adamw", choices=("adamw", "sgd"))
     steps: int = option("Updates of the adapters.", 8, bounds=Bounds(1, 100_000))
     seq: int = option("Tokens of a window of the text; the rest at its end is left out.", 64)
+    keep: int = option("Steps between checkpoints in the output folder; 0: none.", 1, metavar="N", result=False,
+                       bounds=Bounds(0, 100_000))
+    resume: bool = option("Continue the interrupted fine-tune in the output folder.", False, result=False)
     layers: int | None = option("Use only the model's first layers.", metavar="N", usual="all", bounds=Bounds(1))
 
 

@@ -16,7 +16,7 @@ from ..run.designs import Design
 from .divergence import verdict
 from .metrics import units
 
-__all__ = ["Job", "Outcome", "Progress", "Task", "finetune"]
+__all__ = ["Job", "Outcome", "Progress", "Task", "finetune", "repeatable"]
 
 #: ``progress(done, total, text)``; a ``total`` of 0: nobody knows.
 Progress = Callable[[int, int, str], None]
@@ -79,25 +79,27 @@ class Outcome:
 
 
 class Task(Protocol):
-    """A fine-tune that is prepared: whatever can be refused before the long part has been.
+    """A fine-tune that is prepared: whatever can be refused before the long part has been."""
 
-    Attributes
-    ----------
-    options : Options
-        With effective values: nothing is left to the preset's workload.
-    files : mapping
-        Files that were read, by the option that names them.
-    steps, epoch : int
-        Steps in all, and steps of an epoch.
-    counts : sequence of int, optional
-        Samples of each step of an epoch, where they differ.
-    """
+    @property
+    def options(self) -> Options:
+        """With effective values: nothing is left to the preset's workload."""
 
-    options: Options
-    files: Mapping[str, Path]
-    steps: int
-    epoch: int
-    counts: Sequence[int] | None
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """Files that were read, by the option that names them."""
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+
+    @property
+    def epoch(self) -> int:
+        """Steps of an epoch."""
+
+    @property
+    def counts(self) -> Sequence[int] | None:
+        """Samples of each step of an epoch, where they differ."""
 
     def package(self) -> dict[str, Any] | None:
         """What is written in place of a run, if the options ask for it: its description."""
@@ -116,6 +118,9 @@ class Task(Protocol):
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
         """Entries of ``metrics.json`` that say what was fine-tuned on what."""
+
+    def finish(self) -> None:
+        """Removes what only an interrupted fine-tune needs: the results are saved."""
 
     def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
         """Writes adapter and plot."""
@@ -148,15 +153,20 @@ def finetune(preset: Preset, options: Options, *, output: Path | str = "finetune
         **task.describe(outcome), "loss": outcome.losses, **judged,
         **verdict(outcome.losses, task.epoch, counts=task.counts, clipped=outcome.clipped, words=outcome.words,
                   steps=task.steps, stopped=outcome.stopped, after=after),
-        **outcome.figures, "forecast": forecast,
-        "request": task.options.facts(), "files": {name: _sums(path) for name, path in task.files.items()},
-        "parameters": dataclasses.asdict(job.config),
+        **outcome.figures, "forecast": forecast, **repeatable(task, job),
     }
     metrics["units"] = units(metrics)
     with grouped(output, last="metrics.json") as stage:
         task.save(stage, outcome, metrics)
         (stage / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    task.finish()
     return metrics
+
+
+def repeatable(task: Task, job: Job) -> dict[str, Any]:
+    """All that a fine-tune's results depend on, as plain data: effective options, files' sums, the machine."""
+    return {"request": task.options.facts(), "files": {name: _sums(path) for name, path in task.files.items()},
+            "parameters": dataclasses.asdict(job.config)}
 
 
 def _silent(done: int, total: int, text: str) -> None:

@@ -242,6 +242,9 @@ class ImageTask:
         """See :class:`~.driver.Task`."""
         return ran
 
+    def finish(self) -> None:
+        """See :class:`~.driver.Task`: one bell runs the whole program, so that there are no checkpoints."""
+
     def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
         """See :class:`~.driver.Task`."""
         from .plots import plot_loss

@@ -3,10 +3,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.formats.tiles import tile_rows
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.language.descent import AdamW, scaled
 from gradloom.rtl.plan.language.instant import A, B, InstantStep
@@ -179,6 +181,22 @@ class InstantTrainer:
         self.cache[tuple(tokens)] = {each.name: (made.values[each.name], made.frac[each.name])
                                      for each in training.instant.cached}
         return made
+
+    def state(self) -> dict[str, Any]:
+        """What must outlive a step, for :meth:`restore`; an optimiser in floating point has its own."""
+        return {"adapters": {layer: (each.a, each.b) for layer, each in self.adapters.items()}, "number": self.number,
+                "moments": self.moments, "cache": self.cache, "filled": self.filled, "learnt": self.learnt}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from where another trainer of the same fine-tune was; caches go to the machine's memory."""
+        for layer, (a, b) in state["adapters"].items():
+            self.adapters[layer] = replace(self.adapters[layer], a=a, b=b)
+        for name in ("number", "moments", "cache", "filled", "learnt"):
+            setattr(self, name, state[name])
+        if self.machine is not None:
+            for text, kept in self.cache.items():
+                for name, (words, _) in kept.items():
+                    self.machine.host.store(self.places[text][name], tile_rows(words, EDGE))
 
     def loss(self, tokens: Sequence[int]) -> float:
         """Nats a token, in floating point; of a text that has a cache, from that."""

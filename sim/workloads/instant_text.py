@@ -1,6 +1,7 @@
 """InstantFT of a language model: adapters from every block to the head, learnt from a forward cache."""
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gradloom.rtl.workloads import InstantTextOptions
 from ..reference.llama import Array, Llama
 from .driver import Job, Outcome
 from .instant import InstantTrainer, instant_machine
-from .language import TextTask, outcome_of
+from .language import TextTask, optimizer_state, outcome_of, plain_results, restore_optimizer, results_of
 from .trainer import StepResult, as_far_as_formats
 
 __all__ = ["InstantLlama", "InstantTextTask", "prepare"]
@@ -56,7 +57,16 @@ class InstantTextTask(TextTask):
         if engine == "rtl":
             instant_machine(trainer, texts, self.job.config, lambda text: tell(0, self.steps, text),
                             self.job.design.files() if self.job.design.directory is not None else ())
-        kept = before = trainer.adapters
+        kept = before = dict(trainer.adapters)
+        if self.begun is not None:
+            trainer.restore(self.begun["trainer"])
+            restore_optimizer(trainer.rule, self.begun["rule"])
+            before = {layer: replace(before[layer], a=a, b=b) for layer, (a, b) in self.begun["before"].items()}
+
+        def keep(found: list[StepResult]) -> None:
+            self.point.keep(len(found), {
+                "results": plain_results(found), "trainer": trainer.state(), "rule": optimizer_state(trainer.rule),
+                "before": {layer: (each.a, each.b) for layer, each in before.items()}})
 
         def step(number: int) -> StepResult:
             nonlocal kept, before
@@ -69,7 +79,7 @@ class InstantTextTask(TextTask):
             return made
 
         try:
-            found, stopped = as_far_as_formats(step, self.steps, tell)
+            found, stopped = as_far_as_formats(step, self.steps, tell, results_of(self.begun), keep)
         finally:
             if trainer.machine is not None:
                 trainer.machine.close()

@@ -1,13 +1,13 @@
 """Fine-tunes of language models on a text: what is common to all ways that adapters go."""
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gradloom import boards
+from gradloom import __version__, boards
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.language import Checkpoint, LanguageModel
 from gradloom.rtl.models.lora import Adapter, finite
@@ -20,11 +20,13 @@ from gradloom.rtl.workloads import TextOptions, TextWorkload
 
 from ..reference.descent import AdamW, Optimizer, Sgd
 from ..reference.llama import Llama
-from .driver import Job, Outcome, Progress
+from .checkpoint import ResumePoint
+from .driver import Job, Outcome, Progress, repeatable
 from .step import Frozen
 from .trainer import StepResult
 
-__all__ = ["OPTIMIZERS", "Quantized", "TextTask", "build", "fine_tune", "outcome_of", "silent", "turns"]
+__all__ = ["OPTIMIZERS", "Quantized", "TextTask", "build", "fine_tune", "optimizer_state", "outcome_of",
+           "plain_results", "restore_optimizer", "results_of", "silent", "turns"]
 
 #: Optimisers, each with the rate that it has unless another is given.
 OPTIMIZERS: Mapping[str, tuple[type[AdamW] | type[Sgd], float]] = {"adamw": (AdamW, 1e-3), "sgd": (Sgd, 0.1)}
@@ -70,14 +72,16 @@ def turns(texts: Sequence[Sequence[int]], step: int, count: int) -> list[Sequenc
 
 
 def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], optimizer: Optimizer,
-              steps: int, progress: Progress | None = None, *, accumulate: int = 1) -> list[float]:
+              steps: int, progress: Progress | None = None, *, accumulate: int = 1, losses: Sequence[float] = (),
+              kept: Mapping[str, np.ndarray] | None = None,
+              after: Callable[[list[float], Mapping[str, np.ndarray]], None] | None = None) -> list[float]:
     """``steps`` updates of the adapters, in place, each by the mean gradient of ``accumulate`` of ``texts`` in turn;
     returns the mean loss before each. A loss or an adapter that is not finite ends it early, without the update that
-    led there."""
+    led there. To go on from an interrupted one: ``losses`` of the steps made and the parameters ``kept`` before the
+    last of them, as ``after`` got them."""
     parameters = {f"{name}.{which}": getattr(adapter, which) for name, adapter in adapters.items() for which in "ab"}
-    losses: list[float] = []
-    kept: Mapping[str, np.ndarray] = {}
-    for step in range(steps):
+    losses, kept = list(losses), kept or {}
+    for step in range(len(losses), steps):
         if progress is not None:
             progress(step, steps, "fine-tuning")
         found = [llama.gradients(tokens, adapters) for tokens in turns(texts, step, accumulate)]
@@ -93,6 +97,8 @@ def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[st
             _restore(parameters, kept)
             break
         losses.append(loss)
+        if after is not None:
+            after(losses, kept)
     return losses
 
 
@@ -187,6 +193,15 @@ class TextTask:
         """Reads the windows of the text, and notes the effective options."""
         self.windows, self.tokens = _windows(self.checkpoint, self.text, self.job.options.seq)
         self.options = replace(self.job.options, rank=rank, lr=self.lr, layers=self.layers, **more)
+        told = repeatable(self, self.job)
+        request = {"gradloom": __version__, "preset": self.job.preset.name, **told["request"], **{
+            f"sha256 of {name}": sums for name, sums in told["files"].items()}, "parameters": told["parameters"]}
+        self.point = ResumePoint(self.job.output, request, every=self.job.options.keep)
+        self.begun = self.point.load() if self.job.options.resume else None
+
+    def finish(self) -> None:
+        """See :class:`~.driver.Task`."""
+        self.point.remove()
 
     # ---- what came of it
 
@@ -231,6 +246,29 @@ class TextTask:
 
         self.saved(folder, outcome.learnt)
         plot_steps(folder / "loss.png", metrics)
+
+
+def results_of(begun: Mapping[str, Any] | None) -> list[StepResult]:
+    """Results of the steps of a checkpoint."""
+    return [] if begun is None else [StepResult(values={}, frac={}, **each) for each in begun["results"]]
+
+
+def plain_results(found: Sequence[StepResult]) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    return [{"loss": each.loss, "saturated": each.saturated, "words": each.words, "cycles": each.cycles,
+             "base_bytes": each.base_bytes} for each in found]
+
+
+def optimizer_state(optimizer: object) -> dict[str, Any]:
+    """What an optimiser keeps from step to step."""
+    return {"steps": optimizer.steps, "first": optimizer.first, "second": optimizer.second} if isinstance(
+        optimizer, AdamW) else {}
+
+
+def restore_optimizer(optimizer: object, state: Mapping[str, Any]) -> None:
+    """Goes on from such a state."""
+    for name, value in state.items():
+        setattr(optimizer, name, value)
 
 
 def outcome_of(found: Sequence[StepResult], stopped: str | None, adapters: Mapping[Any, Adapter], *,

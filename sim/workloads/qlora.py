@@ -1,8 +1,10 @@
 """QLoRA: adapters beside a language model's linears, in floating point, in the machine's integers, or in RTL."""
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from gradloom import boards
 from gradloom.rtl.config import LinearConfig
@@ -14,9 +16,19 @@ from gradloom.rtl.workloads import QLoraOptions
 
 from .board_job import board_job, write_card_image
 from .driver import Job, Outcome
-from .language import TextTask, build, fine_tune, outcome_of, turns
+from .language import (
+    TextTask,
+    build,
+    fine_tune,
+    optimizer_state,
+    outcome_of,
+    plain_results,
+    restore_optimizer,
+    results_of,
+    turns,
+)
 from .step import StepMachine, memory_needed
-from .trainer import Trainer, as_far_as_formats
+from .trainer import StepResult, Trainer, as_far_as_formats
 
 __all__ = ["QLoraTask", "prepare"]
 
@@ -63,24 +75,43 @@ class QLoraTask(TextTask):
     def run(self, engine: str) -> Outcome:
         """See :class:`~.driver.Task`."""
         if engine == "float":
-            llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
-            losses = fine_tune(llama, self.windows, self.adapters, self.in_float(), self.steps, self.job.tell,
-                               accumulate=self.texts_a_step)
-            self.loss_after = llama.loss(self.windows[0], self.adapters)
-            return Outcome(losses=losses, learnt=self.adapters, figures={"cycles": None, "base_bytes": None})
+            return self._in_float()
         trainer = Trainer(self.frozen(), self.adapters, range(self.layers), self.rule, texts=self.texts_a_step,
                           wide=STORES[self.store])
         tell, texts = self.job.tell, self.windows
         if engine == "rtl":
             self._machine(trainer, texts)
+        if self.begun is not None:
+            trainer.restore(self.begun["trainer"])
+
+        def keep(found: list[StepResult]) -> None:
+            self.point.keep(len(found), {"results": plain_results(found), "trainer": trainer.state()})
+
         try:
             found, stopped = as_far_as_formats(lambda step: trainer.update(turns(texts, step, trainer.texts)),
-                                               self.steps, tell)
+                                               self.steps, tell, results_of(self.begun), keep)
         finally:
             if trainer.machine is not None:
                 trainer.machine.close()
         self.loss_after = trainer.loss(texts[0])
         return outcome_of(found, stopped, trainer.adapters)
+
+    def _in_float(self) -> Outcome:
+        llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
+        rule, begun = self.in_float(), self.begun or {"losses": (), "kept": {}, "rule": {}, "adapters": {}}
+        restore_optimizer(rule, begun["rule"])
+        for name, (a, b) in begun["adapters"].items():
+            self.adapters[name] = dataclasses.replace(self.adapters[name], a=a, b=b)
+
+        def keep(losses: list[float], kept: Mapping[str, np.ndarray]) -> None:
+            self.point.keep(len(losses), {
+                "losses": losses, "kept": kept, "rule": optimizer_state(rule),
+                "adapters": {name: (each.a, each.b) for name, each in self.adapters.items()}})
+
+        losses = fine_tune(llama, self.windows, self.adapters, rule, self.steps, self.job.tell,
+                           accumulate=self.texts_a_step, losses=begun["losses"], kept=begun["kept"], after=keep)
+        self.loss_after = llama.loss(self.windows[0], self.adapters)
+        return Outcome(losses=losses, learnt=self.adapters, figures={"cycles": None, "base_bytes": None})
 
     def _machine(self, trainer: Trainer, texts: Sequence[Sequence[int]]) -> None:
         """Gives the trainer a simulated machine."""

@@ -1,6 +1,7 @@
 """Fine-tunes step by step: in the bit-exact integers of the machine, or on the machine itself in simulated RTL."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -33,13 +34,15 @@ class StepResult:
 
 
 def as_far_as_formats(step: Callable[[int], StepResult], steps: int,
-                      progress: Callable[[int, int, str], None]) -> tuple[list[StepResult], str | None]:
+                      progress: Callable[[int, int, str], None], begun: Sequence[StepResult] = (),
+                      after: Callable[[list[StepResult]], None] | None = None) -> tuple[list[StepResult], str | None]:
     """Results of as many of ``steps`` as values that grow leave the formats room for, and why no more, if not all.
 
-    What the first step refuses is refused: it is the request's fault, and nothing was learnt.
+    What the first step refuses is refused: it is the request's fault, and nothing was learnt. ``begun``: results of
+    steps that were made already; ``after`` gets all results after each step.
     """
-    found: list[StepResult] = []
-    for number in range(steps):
+    found = list(begun)
+    for number in range(len(found), steps):
         progress(number, steps, "fine-tuning")
         try:
             found.append(step(number))
@@ -49,6 +52,8 @@ def as_far_as_formats(step: Callable[[int], StepResult], steps: int,
             if not found:
                 raise
             return found, str(error)
+        if after is not None:
+            after(found)
     return found, None
 
 
@@ -183,6 +188,20 @@ class Trainer:
                     if not each.moments:
                         words[each.name] = unpacked_words(each, values[each.packed])[0]
         self._learn(words, frac)
+
+    def state(self) -> dict[str, Any]:
+        """What must outlive a step, for :meth:`restore`."""
+        return {"adapters": {name: (each.a, each.b) for name, each in self.adapters.items()}, "number": self.number,
+                "reached": self.reached, "moments": self.moments, "taken": self.taken, "sums": self.sums,
+                "packed": {name: (each.data, each.frac) for name, each in self.packed.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from where another trainer of the same fine-tune was."""
+        for name, (a, b) in state["adapters"].items():
+            self.adapters[name] = replace(self.adapters[name], a=a, b=b)
+        self.packed = {name: Kept(*each) for name, each in state["packed"].items()}
+        for name in ("number", "reached", "moments", "taken", "sums"):
+            setattr(self, name, state[name])
 
     def loss(self, tokens: Sequence[int]) -> float:
         """Nats a token, in floating point."""
