@@ -11,7 +11,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Generates FPGA accelerators that fine-tune neural networks, and runs them in simulated RTL.",
     epilog="Example: gradloom generate instantft-kv260 -o design\n\n"
-    "Example: gradloom finetune instantft-kv260 --rtl design\n\n"
+    "Example: gradloom finetune instantft-kv260 --design design\n\n"
     "Exit codes: 0 done; 1 a fault of gradloom's; 2 of the request; 3 hardware differs from its reference or is beyond "
     "a budget; 4 the fine-tune diverged, its results are saved; 130 interrupted.",
 )

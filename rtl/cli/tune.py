@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +16,6 @@ from .app import app
 from .arguments import Json, PresetName
 from .options import given, parameters
 from .output import print_json, progress_bar, say, say_card, working
-
-if TYPE_CHECKING:
-    from gradloom.sim.workloads.baselines import Row
 
 __all__ = ["compare", "fetch", "finetune", "generate_text", "predict"]
 
@@ -126,8 +123,9 @@ def generate_text(preset: str, *, prompt: str, model: Path | str = "smollm2-135m
 
 
 def compare(*, limit: int | None = None, test: int | None = None, epochs: int = 10, rank: int = 4, angle: float = 90,
-            seed: int = 0) -> "list[Row]":
-    """InstantFT beside full fine-tuning and other LoRAs, in float: accuracy and operations, a row a method.
+            seed: int = 0) -> list[Any]:
+    """InstantFT beside full fine-tuning and other LoRAs, in float: accuracy and operations, a
+    :class:`~gradloom.sim.workloads.baselines.Row` a method.
 
     ``limit``, ``test``: use only so many images to learn from and to judge by; ``angle``: degrees.
     """

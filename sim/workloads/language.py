@@ -152,6 +152,10 @@ class TextTask:
     def forecast(self) -> None:
         """None: the board's memory, not the whole of its time, is checked before."""
 
+    def run(self, engine: str) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        raise NotImplementedError
+
     def compared(self, ran: Outcome) -> Outcome:
         """As it was: each step's counters are compared when it ends."""
         return ran
@@ -204,10 +208,6 @@ class TextTask:
         self.point.remove()
 
     # ---- what came of it
-
-    def after(self, learnt: Any) -> float:
-        """Loss of the first window with adapters."""
-        raise NotImplementedError
 
     def judge(self, outcome: Outcome) -> tuple[dict[str, Any], float | None]:
         """See :class:`~.driver.Task`."""

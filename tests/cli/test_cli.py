@@ -319,7 +319,7 @@ def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path,
     """Whatever the verb then says: its part of the work is inside."""
     import contextlib
 
-    from gradloom.rtl.cli import main as cli
+    from gradloom.rtl.cli.main import VERBS as MODULES
 
     class Entered(ValueError):
         pass
@@ -330,7 +330,8 @@ def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path,
         yield
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "working", working)
+    for module in MODULES:
+        monkeypatch.setattr(module, "working", working, raising=False)
     code, _, err = run(*verb)
     assert code == 2 and "entered: " in err
 
@@ -345,3 +346,61 @@ def test_help_imports_nothing_heavy():
                           capture_output=True, text=True, check=True)
     assert "Usage: gradloom" in done.stdout
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+#: The one verb whose name is a package; its function is there.
+ELSEWHERE = {"boards": "boards.all_boards"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_a_function_with_types_and_a_contract(verb):
+    import inspect
+    import operator
+
+    import gradloom
+    function = operator.attrgetter(ELSEWHERE.get(verb, verb.replace("-", "_")))(gradloom)
+    signature = inspect.signature(function)
+    assert function.__doc__ and signature.return_annotation is not inspect.Signature.empty
+    for name, parameter in signature.parameters.items():
+        assert parameter.annotation is not inspect.Parameter.empty, name
+        assert parameter.kind is not inspect.Parameter.VAR_KEYWORD, name
+    assert verb in ELSEWHERE or verb.replace("-", "_") in gradloom.__all__
+
+
+def test_a_fine_tunes_options_stand_once():
+    """Command line and Python function have those of the kinds of workloads, and nothing beside them."""
+    import inspect
+
+    import gradloom
+    from gradloom.rtl.presets import PRESETS
+    takes = set().union(*(preset.workload.takes.known() for preset in PRESETS.values()))
+    assert set(inspect.signature(gradloom.finetune).parameters) == takes | {"preset", "request", "output", "progress"}
+    (verb,) = (each for each in app.registered_commands if each.name == "finetune")
+    assert set(inspect.signature(verb.callback).parameters) == takes | {"preset", "output", "as_json"}
+
+
+def test_options_are_a_dataclass_from_python(tmp_path):
+    import gradloom
+    request = gradloom.ImageOptions(epochs=1, limit=20, engine="float")
+    metrics = gradloom.finetune("digits-ulx3s", request, output=tmp_path / "run")
+    assert metrics["request"]["epochs"] == 1 and metrics["request"]["lr"] == 0.07
+    for wrong, said in (
+            (lambda: gradloom.ImageOptions(epochs="two"), "epochs='two': must be an integer"),
+            (lambda: gradloom.finetune("digits-ulx3s", gradloom.QLoraOptions()), "must be ImageOptions for digits"),
+            (lambda: gradloom.finetune("digits-ulx3s", request, epochs=2), "epochs: must be within request"),
+            (lambda: gradloom.finetune("digits-ulx3s", speed=2), "speed=2: must be left out")):
+        with pytest.raises(ValueError, match=said):
+            wrong()
+
+
+@pytest.mark.parametrize("text, bounds", [
+    ("from 1 to 16", (1, 16)), ("from 0 to below 1", (0, 1, False, True)), ("above 0 and at most 16", (0, 16, True)),
+    ("at least 1", (1,)), ("a finite number", ()), ("from 0 to 2**63", (0, 1 << 63))])
+def test_bounds_are_said_as_they_hold(text, bounds):
+    from gradloom.rtl.workloads import Bounds
+    made = Bounds(*bounds)
+    assert str(made) == text and not made.hold(float("nan")) and not made.hold(float("inf"))
+    low, high = (bounds + (None, None))[:2]
+    open_low, open_high = (*bounds[2:], False, False)[:2]
+    assert low is None or (made.hold(low) != open_low and not made.hold(low - 1))
+    assert high is None or (made.hold(high) != open_high and not made.hold(2 * high + 1))
