@@ -404,3 +404,8 @@ def test_bounds_are_said_as_they_hold(text, bounds):
     open_low, open_high = (*bounds[2:], False, False)[:2]
     assert low is None or (made.hold(low) != open_low and not made.hold(low - 1))
     assert high is None or (made.hold(high) != open_high and not made.hold(2 * high + 1))
+
+
+def test_types_for_checkers_are_those_of_the_functions():
+    from gradloom.rtl.cli.stub import PATH, stub
+    assert PATH.read_text(encoding="utf-8") == stub(), "python -m gradloom.rtl.cli.stub"

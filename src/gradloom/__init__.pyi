@@ -1,0 +1,65 @@
+# ruff: noqa
+"""Made by gradloom.rtl.cli.stub; do not edit."""
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gradloom import boards as boards
+from gradloom.rtl.cli.lists import doctor as doctor
+from gradloom.rtl.cli.lists import presets as presets
+from gradloom.rtl.cli.lists import units as units
+from gradloom.rtl.cli.generate import generate as generate
+from gradloom.rtl.cli.tune import compare as compare
+from gradloom.rtl.cli.tune import fetch as fetch
+from gradloom.rtl.cli.tune import generate_text as generate_text
+from gradloom.rtl.cli.tune import predict as predict
+from gradloom.rtl.cli.designs import build as build
+from gradloom.rtl.cli.designs import flash as flash
+from gradloom.rtl.cli.designs import monitor as monitor
+from gradloom.rtl.cli.designs import report as report
+from gradloom.rtl.cli.designs import selftest as selftest
+from gradloom.rtl.cli.units import quantize as quantize
+from gradloom.rtl.cli.units import run as run
+from gradloom.rtl.cli.language import load as load
+from gradloom.rtl.cli.language import pack as pack
+from gradloom.rtl.cli.language import plan as plan
+from gradloom.rtl.cli.sweep import sweep as sweep
+from gradloom.rtl.workloads import ImageOptions as ImageOptions
+from gradloom.rtl.workloads import InstantTextOptions as InstantTextOptions
+from gradloom.rtl.workloads import QLoraOptions as QLoraOptions
+from gradloom.rtl.workloads import Options
+
+__version__: str
+
+def finetune(
+    preset: str,
+    request: Options | None = None,
+    *,
+    output: Path | str = "finetune",
+    progress: Callable[[int, int, str], None] | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    engine: str | None = None,
+    design: Path | str | None = None,
+    model: Path | str | None = None,
+    rank: int | None = None,
+    data: Path | str | None = None,
+    angle: float | None = None,
+    momentum: float | None = None,
+    batch: int | None = None,
+    epochs: int | None = None,
+    limit: int | None = None,
+    cache: str | None = None,
+    text: Path | str | None = None,
+    adapter: Path | str | None = None,
+    optimizer: str | None = None,
+    steps: int | None = None,
+    seq: int | None = None,
+    keep: int | None = None,
+    resume: bool | None = None,
+    layers: int | None = None,
+    accumulate: int | None = None,
+    targets: str | None = None,
+    store: str | None = None,
+    card: bool | None = None,
+) -> dict[str, Any]: ...
