@@ -49,7 +49,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel):
         there = {name for name in archive.namelist() if ".dist-info/" not in name}
     wanted = {f"gradloom/{name}" for name in tracked() if name.split("/")[0] in ROOMS}
     assert "gradloom/rtl/models/data/NOTICE.txt" in wanted
-    assert there == wanted | {"gradloom/__init__.py", "gradloom/__main__.py", "gradloom/py.typed"}
+    assert there == wanted | {f"gradloom/{name}" for name in ("__init__.py", "__init__.pyi", "__main__.py", "py.typed")}
 
 
 _NEEDED = "amaranth, numpy, onnx, pyosys, safetensors, rich, typer, cocotb, matplotlib, serial, pip"
