@@ -3,7 +3,7 @@
 
 #define REGISTER(name) ((uint32_t)offsetof(gradloom_t, name))
 /* Formats that this driver speaks. */
-enum { TABLE_FORMAT = 1, PROGRAM_FORMAT = 1 };
+enum { TABLE_FORMAT = 2, PROGRAM_FORMAT = 1 };
 
 #define FIELD(value, reg, field) \
     (((value) & GRADLOOM__##reg##__##field##_bm) >> GRADLOOM__##reg##__##field##_bp)
@@ -131,26 +131,26 @@ uint32_t gl_parameter(const char *table, const char *name, uint32_t otherwise)
 void gl_phase_name(const char *table, uint32_t phase, char *name)
 {
     static const char *const own[] = {"wait", "load", "store"};
-    uint32_t length = 0, seen = sizeof own / sizeof *own;
+    uint32_t length = 0, rows = 0, colons = 0, seen = sizeof own / sizeof *own;
     const char *at = table;
 
     if (phase < seen) {
         at = own[phase];
     } else {
-        /* The name of a phase stands behind a colon, or behind a comma among engines. */
-        while (*at && *at != ';')
-            at++;
-        while (*at && seen <= phase) {
-            at++;
-            while (*at && *at != ':' && *at != ',')
+        /* Behind the parameters and the loop, each engine has a row: name:phase,phase:ports:ports. */
+        for (; *at; at++) {
+            if (*at == ';') {
+                rows++;
+                colons = 0;
+            }
+            colons += *at == ':';
+            if (rows >= 2 && colons == 1 && (*at == ':' || *at == ',') && seen++ == phase) {
                 at++;
-            if (*at && seen++ == phase)
                 break;
+            }
         }
-        if (*at)
-            at++;
     }
-    while (*at && *at != ',' && *at != ';' && length < GL_NAME_BYTES - 1)
+    while (*at && *at != ',' && *at != ':' && *at != ';' && length < GL_NAME_BYTES - 1)
         name[length++] = *at++;
     name[length] = 0;
 }

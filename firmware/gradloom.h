@@ -98,8 +98,8 @@ void gl_write(const gl_device *device, uint32_t offset, uint32_t value);
 /* GL_OK, GL_NOT_FOUND or GL_VERSION. `config` may be NULL. Call it before anything else. */
 int gl_probe(const gl_device *device, gl_config *config);
 
-/* The machine table as text, see docs/reference/registers.md: parameters as name=value, engines as name:phase,phase.
-   `text` has GL_TABLE_BYTES bytes. Returns its length. */
+/* The machine table as text, see docs/reference/registers.md: parameters as name=value, engines as
+   name:phase,phase:load port,...:store port,... `text` has GL_TABLE_BYTES bytes. Returns its length. */
 uint32_t gl_table(const gl_device *device, char *text);
 
 /* A parameter of the table, or `otherwise` if the machine has none of this name. */

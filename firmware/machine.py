@@ -3,10 +3,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PROGRAM_FORMAT", "TABLE_FORMAT", "EngineRow", "MachineTable", "parse_table"]
+__all__ = ["PROGRAM_FORMAT", "TABLE_FORMAT", "EngineRow", "Loop", "MachineTable", "parse_table"]
 
 #: Formats that this host speaks.
-TABLE_FORMAT, PROGRAM_FORMAT = 1, 1
+TABLE_FORMAT, PROGRAM_FORMAT = 2, 1
 #: Engines that every machine has, by number, and what cycles count as where none of a machine's own executes.
 SHELL_ENGINES = ("control", "load", "store")
 SHELL_PHASES = ("wait", "load", "store")
@@ -14,28 +14,56 @@ SHELL_PHASES = ("wait", "load", "store")
 
 @dataclass(frozen=True)
 class EngineRow:
-    """An engine: its name, and what its cycles count as."""
+    """An engine: its name, what its cycles count as, and its ports to memory."""
 
     name: str
     phases: tuple[str, ...]
+    loads: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A memory that gives back what it is given, ``beats`` beats from ``dest`` to ``source``, both with ``arg``.
+
+    Its words have ``bits`` bits; those from 0 to 2**15 - 1 come back unchanged, of each ``group`` words the first
+    ``kept``.
+    """
+
+    dest: int
+    source: int
+    arg: int
+    beats: int
+    bits: int
+    kept: int
+    group: int
 
 
 @dataclass(frozen=True)
 class MachineTable:
     """What a machine is made of.
 
-    ``parameters``: integers by name. ``loop``: destination and source of a memory that gives back what it is
-    given, of 16 16-bit words the first ``classes``. ``engines``: from number 3 on.
+    ``parameters``: integers by name. ``loop``: for a self-test, if an engine offers one. ``engines``: from number 3 on.
     """
 
     parameters: dict[str, int]
-    loop: tuple[int, int] | None
+    loop: Loop | None
     engines: tuple[EngineRow, ...]
 
     @property
     def phases(self) -> tuple[str, ...]:
         """Names of the phase counters."""
         return SHELL_PHASES + tuple(phase for each in self.engines for phase in each.phases)
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """``engine.port`` of each ``dest`` of a LOAD."""
+        return tuple(f"{each.name}.{port}" for each in self.engines for port in each.loads)
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """``engine.port`` of each ``source`` of a STORE."""
+        return tuple(f"{each.name}.{port}" for each in self.engines for port in each.stores)
 
     @property
     def engine_names(self) -> tuple[str, ...]:
@@ -47,10 +75,12 @@ def parse_table(text: str) -> MachineTable:
     """The table that ``text`` writes; :class:`ValueError` if it is none."""
     try:
         parameters, loop, *engines = text.split(";")
-        load, store = map(int, loop.split(">")) if loop else (0, 0)
+        ports, *sizes = loop.split(",")
+        dest, source = map(int, ports.split(">")) if loop else (0, 0)
+        arg, beats, bits, kept, group = map(int, sizes) if loop else (0, 0, 0, 0, 0)
         values = {name: int(value) for name, value in (each.split("=") for each in parameters.split(",") if each)}
-        rows = tuple(EngineRow(name, tuple(phases.split(",")))
-                     for name, phases in (each.split(":") for each in engines))
+        rows = tuple(EngineRow(name, *(tuple(names.split(",")) if names else () for names in (phases, loads, stores)))
+                     for name, phases, loads, stores in (each.split(":") for each in engines))
     except ValueError:
         raise ValueError(f"machine table {text!r} is none that this host reads") from None
-    return MachineTable(values, (load, store) if loop else None, rows)
+    return MachineTable(values, Loop(dest, source, arg, beats, bits, kept, group) if loop else None, rows)

@@ -33,10 +33,10 @@ def end() -> bytes:
 
 
 def load(offset: int, beats: int, dest: int, arg: int = 0, *, wait: int = 0, post: int = 0) -> bytes:
-    """Reads ``beats`` beats of 16 bytes at ``offset`` of the window to ``dest``."""
+    """Reads ``beats`` beats of the bus at ``offset`` of the window to ``dest``."""
     return command("load", 0, (offset, beats | dest << 24, arg), wait=wait, post=post)
 
 
 def store(offset: int, beats: int, source: int, arg: int = 0, *, wait: int = 0, post: int = 0) -> bytes:
-    """Writes ``beats`` beats of 16 bytes from ``source`` at ``offset`` of the window."""
+    """Writes ``beats`` beats of the bus from ``source`` at ``offset`` of the window."""
     return command("store", 0, (offset, beats | source << 24, arg), wait=wait, post=post)

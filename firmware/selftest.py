@@ -10,8 +10,6 @@ from . import program, registers
 from .host import Accelerator, AcceleratorError, ProgramError
 from .transport import Transport
 
-#: Beats that are copied.
-_BEATS = 8
 _TIMEOUT = 5.0
 # Any failure is a finding, and the next check still runs.
 _FAULTS = (AcceleratorError, AssertionError, OSError, ValueError)
@@ -110,27 +108,27 @@ def check_unknown(acc: Accelerator) -> str:
 
 def check_copy(acc: Accelerator) -> str:
     """Data go through the accelerator and back: LOAD to a memory that its table names, STORE from it."""
-    table = acc.configuration.table
-    if table.loop is None:
+    configuration = acc.configuration
+    loop = configuration.table.loop
+    if loop is None:
         return "not checked: no memory of this machine gives back what it is given"
-    length = _BEATS * program.BEAT
-    source, target = 4096, 4096 + length
+    length, size = loop.beats * configuration.data_bits // 8, loop.bits // 8
+    source, target = 4096, 4096 + -(-length // 4096) * 4096
     # Small values, so that any number format holds them.
-    data = bytes((13 * i + 5) % 127 for i in range(length))
-    acc.store(source, data)
+    words = [(3331 * i + 1285) % 0x7FFF for i in range(length // size)]
+    acc.store(source, b"".join(word.to_bytes(size, "little") for word in words))
     acc.store(target, bytes(length))
     counters = acc.run_program([
-        program.load(source, _BEATS, table.loop[0], post=1),
-        program.store(target, _BEATS, table.loop[1], wait=1),
+        program.load(source, loop.beats, loop.dest, loop.arg, post=1),
+        program.store(target, loop.beats, loop.source, loop.arg, wait=1),
         program.end(),
     ], timeout=_TIMEOUT)
     got = acc.fetch(target, length)
-    # Two beats hold sixteen 16-bit words, of which a machine keeps one for each of its classes.
-    kept = table.parameters["classes"]
-    wrong = next((i for i in range(length) if i // 2 % 16 < kept and got[i] != data[i]), None)
-    _require(wrong is None, f"byte {wrong} came back wrong")
-    _require(counters.write_beats == _BEATS, f"{counters.write_beats} beats written, not {_BEATS}")
-    return f"{length} bytes there and back"
+    wrong = next((i for i, word in enumerate(words) if i % loop.group < loop.kept
+                  and got[size * i:size * (i + 1)] != word.to_bytes(size, "little")), None)
+    _require(wrong is None, f"word {wrong} came back wrong")
+    _require(counters.write_beats == loop.beats, f"{counters.write_beats} beats written, not {loop.beats}")
+    return f"{length} bytes to {configuration.table.loads[loop.dest]} and back"
 
 
 CHECKS: tuple[tuple[str, Callable[[Accelerator], str]], ...] = (

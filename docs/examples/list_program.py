@@ -2,8 +2,6 @@
 import numpy as np
 
 from gradloom.rtl.config import Config
-from gradloom.rtl.machines.collector import Source
-from gradloom.rtl.machines.router import Destination
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Plan, Settings, Token, plan_finetune
@@ -15,7 +13,7 @@ def names(constants: type) -> dict[int, str]:
     return {number: name for name, number in vars(constants).items() if name.isupper()}
 
 
-TOKENS, DESTINATIONS, SOURCES = names(Token), names(Destination), names(Source)
+TOKENS = names(Token)
 
 
 def small_plan() -> Plan:
@@ -39,10 +37,8 @@ def text(each: Instruction) -> str:
     tokens = " ".join([f"-{TOKENS[t]}" for t in each.wait] + [f"+{TOKENS[t]}" for t in each.post])
     words = [f"unless {each.slots[0]}..{sum(each.slots) - 1}"] if each.slots else []
     for key, value in each.operands.items():
-        if key == "dest":
-            words.append(DESTINATIONS[value])
-        elif key == "source" and each.engine == STORE:
-            words.append(SOURCES[value])
+        if key == "dest" or (key == "source" and each.engine == STORE):
+            words.append(str(value))
         elif value:
             words.append(f"{key}={int(value)}" if key != "arg" else f"arg={value:#x}")
     return f"{name:18} {tokens:20} {' '.join(words)}".rstrip()

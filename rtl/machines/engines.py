@@ -1,4 +1,4 @@
-"""Engines of the machines, in the order of their numbers."""
+"""The machines: their engines, in the order of their numbers, and the wires between them."""
 from ..engines.array.spec import SPEC as _ARRAY
 from ..engines.encode.spec import SPEC as _ENCODE
 from ..engines.gradient.spec import SPEC as _GRADIENT
@@ -7,8 +7,10 @@ from ..engines.linear.spec import SPEC as _LINEAR
 from ..engines.update.spec import SPEC as _UPDATE
 from ..engines.vector.spec import SPEC as _VECTOR
 from ..shell.engines import Engines
+from .fabric import Machine, Wire
 
-__all__ = ["ARRAY", "ENCODE", "GRADIENT", "HEAD", "IMAGES", "LANGUAGE", "LINEAR", "UPDATE", "VECTOR"]
+__all__ = ["ARRAY", "ENCODE", "GRADIENT", "HEAD", "IMAGES", "IMAGE_MACHINE", "LANGUAGE", "LANGUAGE_MACHINE", "LINEAR",
+           "UPDATE", "VECTOR"]
 
 #: Convolutional networks.
 IMAGES = Engines(_ARRAY, _HEAD, _ENCODE)
@@ -16,3 +18,8 @@ ARRAY, HEAD, ENCODE = IMAGES.own
 #: Language models.
 LANGUAGE = Engines(_LINEAR, _GRADIENT, _UPDATE, _VECTOR)
 LINEAR, GRADIENT, UPDATE, VECTOR = LANGUAGE.own
+
+IMAGE_MACHINE = Machine(IMAGES, wires=(
+    Wire("array.h", "head.h"), Wire("array.dh", "head.dh"), Wire("array.logits", "head.logits"),
+    Wire("array.peek", "encode.peek"), Wire("array.thresholds", "encode.thresholds")))
+LANGUAGE_MACHINE = Machine(LANGUAGE, wires=(Wire("linear.hidden", "gradient.hidden"),))

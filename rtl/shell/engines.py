@@ -1,18 +1,92 @@
-"""Engines of a machine: their numbers, names, commands and phases."""
-from collections.abc import Iterator, Mapping
+"""Engines of a machine: their numbers, names, commands, phases and ports to memory."""
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from amaranth.lib.data import StructLayout
+from amaranth.lib.wiring import Component, In, Member, Out
 
-from .signature import ControlOpcode, ControlOperands, LoadOperands, StoreOperands
+from .signature import (
+    ControlOpcode,
+    ControlOperands,
+    EngineSignature,
+    Health,
+    LoadOperands,
+    LoadSignature,
+    StoreOperands,
+    StoreSignature,
+)
 
-__all__ = ["CONTROL", "COUNTED", "LOAD", "STORE", "Engine", "EngineSpec", "Engines"]
+__all__ = ["CONTROL", "COUNTED", "LOAD", "STORE", "Engine", "EngineSpec", "Engines", "LoadPort", "Loop", "MemoryPort",
+           "PortNumber", "StorePort"]
 
 #: The engine field of a command has 4 bits.
 _MOST = 16
+#: The fields ``dest`` and ``source`` of LOAD and STORE have 8 bits.
+_MOST_PORTS = 256
 #: The phase field of a command has 3 bits, and the counters have this many words.
 _PHASES, COUNTED = 8, 16
+
+
+@dataclass(frozen=True)
+class MemoryPort:
+    """A port between an engine and memory.
+
+    Parameters
+    ----------
+    name : str
+        A lower-case identifier, unique among the engine's ports of its direction.
+    doc : str
+        A line: what goes through it.
+    arg : StructLayout
+        Of the operand ``arg``, 32 bits.
+    """
+
+    name: str
+    doc: str
+    arg: StructLayout = field(default_factory=lambda: StructLayout({"_reserved": 32}))
+
+    def __post_init__(self) -> None:
+        if not _is_name(self.name):
+            raise ValueError(f"port {self.name!r}: a name must be a lower-case identifier")
+        if self.arg.size != 32:
+            raise ValueError(f"port {self.name}: arg has {self.arg.size} bits, must have 32")
+
+
+class LoadPort(MemoryPort):
+    """LOAD sends beats to it."""
+
+
+class StorePort(MemoryPort):
+    """STORE takes beats from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """A memory of an engine that gives back what it is given: a self-test copies through it.
+
+    Parameters
+    ----------
+    load, store : str
+        The ports.
+    beats : int
+        Beats of a copy.
+    bits : int
+        Of a word. Words from 0 to 2**15 - 1 come back unchanged.
+    kept, group : int
+        Of each ``group`` words the first ``kept`` come back.
+    arg : int
+        Of the LOAD and of the STORE.
+    """
+
+    load: str
+    store: str
+    beats: int
+    bits: int
+    kept: int
+    group: int
+    arg: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +104,13 @@ class EngineSpec:
     default : StructLayout
     phases : tuple of str
         What its cycles count as. A command names one; the first unless it says otherwise.
+    loads, stores : tuple of LoadPort, of StorePort
+        Its ports to memory.
+    unit : callable
+        Makes its component: ``unit(spec, config)`` with the machine's configuration. The component has at least the
+        members that :meth:`members` names; others are wires to other engines.
+    loop : callable, optional
+        A :class:`Loop` that it offers, from the configuration.
     operand_bits : int
         Operand bits that its queue keeps: those of the widest layout.
     """
@@ -39,13 +120,52 @@ class EngineSpec:
     default: StructLayout
     operands: Mapping[int, StructLayout] = field(default_factory=dict)
     phases: tuple[str, ...]
+    loads: tuple[LoadPort, ...] = ()
+    stores: tuple[StorePort, ...] = ()
+    unit: "Callable[[EngineSpec, Any], Component] | None" = None
+    loop: Callable[[Any], Loop] | None = None
     operand_bits: int = 160
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier() or self.name != self.name.lower():
+        if not _is_name(self.name):
             raise ValueError(f"engine {self.name!r}: a name must be a lower-case identifier")
         if not 1 <= len(self.phases) <= _PHASES:
             raise ValueError(f"engine {self.name}: has {len(self.phases)} phases, must be 1 to {_PHASES}")
+        for kind, ports in (("load", self.loads), ("store", self.stores)):
+            names = [port.name for port in ports]
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"engine {self.name}: has two {kind} ports {name}; give one another name")
+
+    def members(self, data_bits: int) -> dict[str, Member]:
+        """Members that every component of the engine has, with a bus of ``data_bits``.
+
+        ``engine``: commands. ``load_NAME``, ``store_NAME``: one of each of its ports. ``health``: events of this cycle.
+        """
+        return {
+            "engine": In(EngineSignature()),
+            **{f"load_{port.name}": In(LoadSignature(data_bits)) for port in self.loads},
+            **{f"store_{port.name}": In(StoreSignature(data_bits)) for port in self.stores},
+            "health": Out(Health),
+        }
+
+
+class PortNumber(int):
+    """``dest`` of a LOAD or ``source`` of a STORE: the number of a port in its machine."""
+
+    #: Name of its engine.
+    engine: str
+    port: MemoryPort
+
+    def __new__(cls, number: int, engine: str, port: MemoryPort) -> "PortNumber":
+        made = super().__new__(cls, number)
+        made.engine, made.port = engine, port
+        return made
+
+    def __repr__(self) -> str:
+        return f"{self.engine}.{self.port.name}"
+
+    __str__ = __repr__
 
 
 class Engine(int):
@@ -54,11 +174,25 @@ class Engine(int):
     spec: EngineSpec
     #: The number of its first phase among the machine's.
     phase_base: int
+    #: Its ports, in the order of the specification.
+    loads: tuple[PortNumber, ...]
+    stores: tuple[PortNumber, ...]
 
-    def __new__(cls, number: int, spec: EngineSpec, phase_base: int) -> "Engine":
+    def __new__(cls, number: int, spec: EngineSpec, phase_base: int, load_base: int = 0,
+                store_base: int = 0) -> "Engine":
         made = super().__new__(cls, number)
         made.spec, made.phase_base = spec, phase_base
+        made.loads = tuple(PortNumber(load_base + n, spec.name, port) for n, port in enumerate(spec.loads))
+        made.stores = tuple(PortNumber(store_base + n, spec.name, port) for n, port in enumerate(spec.stores))
         return made
+
+    def load(self, name: str) -> PortNumber:
+        """``dest`` of its load port of a name."""
+        return _port(self, "load", self.loads, name)
+
+    def store(self, name: str) -> PortNumber:
+        """``source`` of its store port of a name."""
+        return _port(self, "store", self.stores, name)
 
     @property
     def name(self) -> str:
@@ -84,6 +218,18 @@ class Engine(int):
     __str__ = __repr__
 
 
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and name == name.lower()
+
+
+def _port(engine: Engine, kind: str, ports: tuple[PortNumber, ...], name: str) -> PortNumber:
+    for each in ports:
+        if each.port.name == name:
+            return each
+    has = ", ".join(each.port.name for each in ports) or "none"
+    raise ValueError(f"{kind} port {name!r}: engine {engine.name} has {has}")
+
+
 class _TransferOpcode(IntEnum):
     """LOAD and STORE have one command each."""
 
@@ -105,8 +251,8 @@ _SHELL = (CONTROL, LOAD, STORE)
 class Engines:
     """The engines of a machine: the shell's own, then ``specs`` in their order, which is that of priority.
 
-    Of several commands that could start, or end, in one cycle, the one of the lowest number does. Numbers, trace bits
-    and phases follow from the order.
+    Of several commands that could start, or end, in one cycle, the one of the lowest number does. Numbers of engines
+    and ports, trace bits and phases follow from the order.
 
     Attributes
     ----------
@@ -118,6 +264,8 @@ class Engines:
         The same, ``own`` first: a cycle counts for the first of them that executes a command.
     phases : tuple of str
         Names of the machine's phases; a phase counter each.
+    loads, stores : tuple of PortNumber
+        Ports to memory, by number.
     """
 
     def __init__(self, *specs: EngineSpec) -> None:
@@ -128,15 +276,22 @@ class Engines:
         if len(names) > _MOST:
             raise ValueError(f"engines: {len(specs)} besides the shell's, must be at most {_MOST - len(_SHELL)}")
         self.phases: tuple[str, ...] = tuple(phase for each in _SHELL for phase in each.spec.phases)
+        self.loads: tuple[PortNumber, ...] = ()
+        self.stores: tuple[PortNumber, ...] = ()
         own: list[Engine] = []
         for spec in specs:
-            own.append(Engine(len(_SHELL) + len(own), spec, len(self.phases)))
+            own.append(Engine(len(_SHELL) + len(own), spec, len(self.phases), len(self.loads), len(self.stores)))
             self.phases += spec.phases
+            self.loads += own[-1].loads
+            self.stores += own[-1].stores
         for name in self.phases:
             if self.phases.count(name) > 1:
                 raise ValueError(f"phase {name}: two engines of a machine have one of this name; give one another")
         if len(self.phases) > COUNTED:
             raise ValueError(f"engines: {len(self.phases)} phases with the shell's three, must be at most {COUNTED}")
+        for kind, ports in (("load", self.loads), ("store", self.stores)):
+            if len(ports) > _MOST_PORTS:
+                raise ValueError(f"engines: {len(ports)} {kind} ports, must be at most {_MOST_PORTS}")
         self.own = tuple(own)
         self.queued = (LOAD, STORE, *own)
         self.by_urgency = (*own, LOAD, STORE)

@@ -25,8 +25,8 @@ class Shell(wiring.Component):
         Of the machine; each has a port of its name.
     parameters : mapping
         Integers by name, for the machine table.
-    loop : pair of :class:`int`, optional
-        Destination and source of a memory that gives back what it is given, for self-tests.
+    loop : pair of :class:`~.engines.Engine` and :class:`~.engines.Loop`, optional
+        For the machine table.
     data_bits : :class:`int`
         Width of ``m_axi``: 64, 128 or 256.
     addr_bits, id_bits : :class:`int`

@@ -14,7 +14,11 @@ __all__ = [
     "EngineError",
     "EngineSignature",
     "LoadBeat",
+    "LoadSignature",
+    "PortBeat",
+    "PortRequest",
     "StoreRequest",
+    "StoreSignature",
     "LoadOperands",
     "StoreOperands",
     "ControlOperands",
@@ -108,6 +112,52 @@ def LoadBeat(data_bits=128):
 
 #: What STORE asks of a source: ``beats`` beats on its input stream.
 StoreRequest = data.StructLayout({"source": 8, "arg": 32, "beats": 24})
+
+
+def PortBeat(data_bits):
+    """A beat as a load port has it."""
+    return data.StructLayout({"data": data_bits, "first": 1, "last": 1, "arg": 32, "index": 24})
+
+
+class LoadSignature(wiring.Signature):
+    """A load port of an engine, which has it as ``In(LoadSignature(data_bits))``.
+
+    All load ports of an engine have the same payload, and at most one of them ``valid``.
+
+    Members
+    -------
+    beats : ``Out(stream.Signature(PortBeat(data_bits)))``
+    refuse : ``In(1)``
+        In the same cycle as the payload, ``valid`` or not: the beat has no place. It is taken all the same, and the
+        engine drops it; LOAD stops with BAD_OPERAND and the beat's address.
+    """
+
+    def __init__(self, data_bits):
+        super().__init__({"beats": Out(stream.Signature(PortBeat(data_bits))), "refuse": In(1)})
+
+
+#: What STORE asks of a store port.
+PortRequest = data.StructLayout({"arg": 32, "beats": 24})
+
+
+class StoreSignature(wiring.Signature):
+    """A store port of an engine, which has it as ``In(StoreSignature(data_bits))``.
+
+    Members
+    -------
+    request : ``Out(stream.Signature(PortRequest))``
+        The payload is there two cycles ahead. No request comes before the beats of the last have left.
+    refuse : ``In(1)``
+        A cycle behind the payload of ``request``, ``valid`` or not: it asks for what is not there. STORE stops with
+        BAD_OPERAND and the command's address, and does not make the request.
+    beats : ``In(stream.Signature(data_bits))``
+        ``ready`` only for as many beats as were requested.
+    """
+
+    def __init__(self, data_bits):
+        super().__init__({"request": Out(stream.Signature(PortRequest)), "refuse": In(1),
+                          "beats": In(stream.Signature(data_bits))})
+
 
 #: Numeric health in this cycle: values that saturated, values that vanished, and what to add to the gradient
 #: norm.

@@ -1,31 +1,36 @@
 """The machine table: what a driver has to know of a machine, as text that its registers give.
 
-One line of ASCII, its parts separated by semicolons: first ``name=value,...``, the machine's parameters; then
-``dest>source`` of a memory that gives back what it is given, or nothing; then each engine in the order of its number,
-``name:phase,...``. A 0 byte ends it. Registers give four bytes at a time, the first in the lowest bits.
+One line of ASCII, its parts separated by semicolons: first ``name=value,...``, the machine's parameters; then a loop
+for self-tests, ``dest>source,arg,beats,bits,kept,group``, or nothing; then each engine in the order of its number,
+``name:phase,...:load port,...:store port,...``, its ports in the order of theirs. A 0 byte ends it. Registers give
+four bytes at a time, the first in the lowest bits.
 """
 from collections.abc import Mapping
 
-from .engines import Engines
+from .engines import Engine, Engines, Loop
 
 __all__ = ["MOST_BYTES", "PROGRAM_FORMAT", "TABLE_FORMAT", "machine_table", "table_words"]
 
 #: Of the text below, and of programs as :class:`~.signature.Command` lays them out. A driver refuses others.
-TABLE_FORMAT, PROGRAM_FORMAT = 1, 1
+TABLE_FORMAT, PROGRAM_FORMAT = 2, 1
 
 #: TABLE_PLACE has 7 bits, a word 4 bytes; the last word is 0.
 MOST_BYTES = 4 * 127
 
 
-def machine_table(engines: Engines, parameters: Mapping[str, int], loop: tuple[int, int] | None = None) -> str:
-    """The text. ``loop``: destination and source of that memory."""
-    parts = [",".join(f"{name}={value}" for name, value in parameters.items()),
-             "" if loop is None else f"{loop[0]}>{loop[1]}",
-             *(f"{each.name}:{','.join(each.spec.phases)}" for each in engines.own)]
+def machine_table(engines: Engines, parameters: Mapping[str, int], loop: tuple[Engine, Loop] | None = None) -> str:
+    """The text. ``loop``: what an engine of the machine offers."""
+    parts = [",".join(f"{name}={value}" for name, value in parameters.items()), ""]
+    if loop is not None:
+        engine, way = loop
+        ports = f"{int(engine.load(way.load))}>{int(engine.store(way.store))}"
+        parts[-1] = f"{ports},{way.arg},{way.beats},{way.bits},{way.kept},{way.group}"
+    parts += (":".join((each.name, ",".join(each.spec.phases), ",".join(port.name for port in each.spec.loads),
+                        ",".join(port.name for port in each.spec.stores))) for each in engines.own)
     text = ";".join(parts)
     if len(text) > MOST_BYTES:
         raise ValueError(f"machine table: {len(text)} bytes of names, must be at most {MOST_BYTES}; shorten names of "
-                         "engines and phases")
+                         "engines, phases and ports")
     return text
 
 

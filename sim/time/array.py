@@ -7,14 +7,12 @@ from functools import cache
 
 import numpy as np
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.engines.array.commands import ArrayOpcode
+from gradloom.rtl.config import SCALES_PER_BEAT, Config
+from gradloom.rtl.engines.array.commands import RECORD_ARG, ArrayOpcode
 from gradloom.rtl.engines.array.engine import EDGE
 from gradloom.rtl.engines.array.feet import Hidden
 from gradloom.rtl.engines.array.lane import AdapterLanes
-from gradloom.rtl.machines.collector import Source
 from gradloom.rtl.machines.engines import ARRAY
-from gradloom.rtl.machines.router import RECORD_ARG, SCALES_PER_BEAT, Destination
 from gradloom.rtl.systolic.pe import PE
 from gradloom.rtl.units.post import PostProcess
 from gradloom.rtl.units.window import WindowGenerator, WindowRun
@@ -175,8 +173,8 @@ class Array:
 
     def __init__(self, machine: TimedMachine) -> None:
         self.machine = machine
-        self.queues = {Source.CONVOLUTION_TAPS: FifoQueue(machine), Source.LANES: _LaneQueue(machine)}
-        self.sinks = {Destination.RECORD: _Records().take}
+        self.queues = {ARRAY.store("taps"): FifoQueue(machine), ARRAY.store("lanes"): _LaneQueue(machine)}
+        self.sinks = {ARRAY.load("record"): _Records().take}
         self.agenda = machine.agenda
         config: Config = machine.config
         self.config = config
@@ -336,7 +334,7 @@ class Array:
         # The last pixel may be behind that of the last window.
         self.convolve_idle = max(end, self.steps_over) + 1
         if encode:
-            self.machine.queues[Source.CONVOLUTION_TAPS].add([b + FIFO for b in self.encoder.finish()])
+            self.machine.queues[ARRAY.store("taps")].add([b + FIFO for b in self.encoder.finish()])
         self._announce(at, end + self.window_tail - self.to_queue)
         cycles = operands["outputs"] if operands["to_dense"] else 1
         words = [cycle + self.window_tail for cycle in flow.windows(geometry.words)]

@@ -1,10 +1,9 @@
 """The encode engine in time, and the encoder that the array has too."""
 from collections import deque
 
+from gradloom.rtl.config import SCALES_PER_BEAT
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
-from gradloom.rtl.machines.collector import Source
 from gradloom.rtl.machines.engines import ENCODE
-from gradloom.rtl.machines.router import SCALES_PER_BEAT
 
 from .base import TimedMachine
 from .queues import FifoQueue
@@ -110,7 +109,7 @@ class Encode(OneAtATime):
 
     def __init__(self, machine: TimedMachine) -> None:
         self.machine: TimedMachine = machine
-        self.queues = {Source.DENSE_TAPS: FifoQueue(machine), Source.RAW: _RawQueue(machine)}
+        self.queues = {ENCODE.store("taps"): FifoQueue(machine), ENCODE.store("raw"): _RawQueue(machine)}
         self.sinks: dict[int, Sink] = {}
         self.agenda = machine.agenda
         self.encoder = Encoder()
@@ -179,7 +178,7 @@ class Encode(OneAtATime):
             else:
                 encoder.rest(leave, len(block))
         beats = [b + FIFO for b in encoder.finish()]
-        queue = self.machine.queues[Source.DENSE_TAPS]
+        queue = self.machine.queues[ENCODE.store("taps")]
         self.agenda.decide(leave, lambda now: self._done(now, version))
         if self.beats:
             queue.change(len(self.beats), beats)
@@ -214,7 +213,7 @@ class Encode(OneAtATime):
         self.raw_done += count
         self.raw_left -= count
         self.raw_waits = True
-        self.machine.queues[Source.RAW].add([at + 1])
+        self.machine.queues[ENCODE.store("raw")].add([at + 1])
         if not self.raw_left:
             version = self.version
             self.agenda.decide(at, lambda now: self._done(now, version))

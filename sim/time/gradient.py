@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from gradloom.rtl.engines.operands import OperandQueue
 from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.machines.engines import GRADIENT
-from gradloom.rtl.machines.language import Destination, Source
 
 from .base import TimedMachine
 from .queues import Operands, Output, Taken
@@ -29,8 +28,8 @@ class Gradient(OneAtATime):
         self.output = Output(machine, GRADIENT, steps=words, limit=16 - (12 // words + 2),
                               delay=1 + Requantize.latency + 1)
         self.queue = Operands(OperandQueue.depth)
-        self.queues = {Source.GRADIENTS: self.output, Source.HIDDEN: self.kept}
-        self.sinks: dict[int, Sink] = {Destination.GRADIENT: self.take, Destination.HIDDEN: self.kept.restore}
+        self.queues = {GRADIENT.store("gradients"): self.output, GRADIENT.store("hidden"): self.kept}
+        self.sinks: dict[int, Sink] = {GRADIENT.load("x"): self.take, GRADIENT.load("hidden"): self.kept.restore}
         self.open_at: int | None = None         # takes beats from then on
         self.left = 0                           # beats of the tile
 

@@ -1,7 +1,6 @@
 """The head in time."""
 from collections import deque
 
-from gradloom.rtl.machines.collector import Source
 from gradloom.rtl.machines.engines import HEAD
 
 from .base import TimedMachine
@@ -45,7 +44,7 @@ class Head:
 
     def __init__(self, machine: TimedMachine) -> None:
         self.machine = machine
-        self.queues = {Source.HEAD: _HeadQueue(machine), Source.LOSSES: FifoQueue(machine)}
+        self.queues = {HEAD.store("b"): _HeadQueue(machine), HEAD.store("losses"): FifoQueue(machine)}
         self.sinks: dict[int, Sink] = {}
         self.free_at = 0
         self.blocked = False
@@ -64,7 +63,7 @@ class Head:
         self.machine.scheduler.taken(command, at)
         self.machine.scheduler.done(HEAD, command, done)
         if operands.get("last"):
-            self.machine.queues[Source.LOSSES].add([done - 1 + FIFO])
+            self.machine.queues[HEAD.store("losses")].add([done - 1 + FIFO])
 
     def dumping(self, cycle: int) -> None:
         self.blocked = True

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.engines.linear.commands import OPERAND_ARG
 from gradloom.rtl.engines.linear.core import LinearArray
 from gradloom.rtl.engines.linear.feet import HiddenFoot
 from gradloom.rtl.engines.linear.parts import PartSequencer
 from gradloom.rtl.engines.linear.weights import TILE_ARG, Dequantizer, TileBuffer, TileKind
 from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.machines.engines import LINEAR
-from gradloom.rtl.machines.language import OPERAND_ARG, Destination, Source
 
 from .base import TimedMachine, Waking
 from .queues import Output, Taken
@@ -150,10 +150,10 @@ class Linear(Waking):
         steps = config.beat_words // config.outputs
         self.output = Output(machine, LINEAR, steps=steps, limit=64 - (40 // steps + 2),
                               delay=config.rank + 2 + 3 + Requantize.latency + 1)
-        self.queues = {Source.OUTPUTS: self.output}
+        self.queues = {LINEAR.store("outputs"): self.output}
         self.sinks: dict[int, Sink] = {
-            Destination.TABLES: self.weights.tables, Destination.TILES: self.weights.tiles,
-            Destination.OPERANDS: self.words, Destination.LANES: self.stager.lanes}
+            LINEAR.load("tables"): self.weights.tables, LINEAR.load("tiles"): self.weights.tiles,
+            LINEAR.load("operands"): self.words, LINEAR.load("lanes"): self.stager.lanes}
         self.tiles = 0                          # begun
         self.counted: list[int] = []            # when words of operands let a tile begin
         self.used = 0                           # of these

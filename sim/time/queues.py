@@ -2,7 +2,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from gradloom.rtl.machines.collector import Collector
+from gradloom.rtl.engines.ports import TapQueue
 from gradloom.rtl.shell.engines import Engine
 
 from .base import TimedMachine
@@ -18,7 +18,7 @@ class FifoQueue(Queue):
 
     def take(self, cycle: int) -> None:
         times = self.times
-        if len(times) > Collector.depth and times[Collector.depth] - FIFO < cycle:
+        if len(times) > TapQueue.depth and times[TapQueue.depth] - FIFO < cycle:
             self.machine.held += 1
         times.popleft()
 

@@ -10,7 +10,6 @@ from gradloom.rtl.engines.update.engine import Descent, UpdateEngine
 from gradloom.rtl.engines.update.pack import PackUnit
 from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.machines.engines import UPDATE
-from gradloom.rtl.machines.language import Destination, Source
 
 from .base import TimedMachine, Waking
 from .queues import Output
@@ -194,10 +193,10 @@ class Update(Waking):
         self.pairs = Pairs(2 * UpdateEngine.depth)
         self.words = NewWords(machine, limit=512 - self.slack)
         self.moments = NewMoments(machine, self.words, limit=(1 << ceil_log2(deep + 8)) - deep)
-        self.queues = {Source.WORDS: self.words, Source.MOMENTS: self.moments}
+        self.queues = {UPDATE.store("words"): self.words, UPDATE.store("moments"): self.moments}
         self.sinks: dict[int, Sink] = {
-            Destination.DIRECTIONS: self.take_gradients, Destination.WORDS: self.take_words,
-            Destination.MOMENTS: self.take_moments}
+            UPDATE.load("directions"): self.take_gradients, UPDATE.load("words"): self.take_words,
+            UPDATE.load("moments"): self.take_moments}
         self.adam = False
         self.next = 0                           # the next half may enter
         self.second = False                     # ... and is the second of its beat

@@ -9,7 +9,6 @@ from gradloom.rtl.engines.vector.lane import Lane
 from gradloom.rtl.engines.vector.roots import RowSums
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.engines import VECTOR
-from gradloom.rtl.machines.language import Destination, Source
 
 from .base import TimedMachine, Waking
 from .queues import Operands, Output
@@ -80,9 +79,9 @@ class Vector(Waking):
         self.a, self.b = (Operands(OperandQueue.depth) for _ in range(2))
         self.c = Operands(OperandQueue.few)
         self.o, self.q = (_Results(self) for _ in range(2))
-        self.queues = {Source.VECTOR: self.o, Source.VECTOR_SECOND: self.q}
+        self.queues = {VECTOR.store("o"): self.o, VECTOR.store("q"): self.q}
         self.sinks: dict[int, Sink] = {
-            Destination.VECTOR_A: self.take_a, Destination.VECTOR_B: self.take_b, Destination.VECTOR_C: self.take_c}
+            VECTOR.load("a"): self.take_a, VECTOR.load("b"): self.take_b, VECTOR.load("c"): self.take_c}
         #: Cycles from the last operands to the last sum, and from there to the last root.
         self.settle = Lane.latency + RowSums.latency(config.beat_words) + 4
         self.operation = _Operation()

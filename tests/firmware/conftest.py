@@ -4,11 +4,13 @@ import struct
 import pytest
 
 from gradloom.firmware.transport import Transport
-from gradloom.rtl.machines.engines import IMAGES
+from gradloom.rtl.config import Config
+from gradloom.rtl.machines.engines import IMAGE_MACHINE, IMAGES
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, machine_table, table_words
 
+PARAMETERS = {"rows": 25, "panels": 4, "rank": 4, "classes": 16}
 WINDOW_BASE = 0x7_1234_5000
 WINDOW_SIZE = 64 << 10
 END, LOAD, STORE = (0, 0), (1, 0), (2, 0)
@@ -33,7 +35,7 @@ class Machine(Transport):
                         "CONFIG_MEMORY": 128 | 1024 << 16}
         self.values["STATUS"] = REQUESTS * requests
         self.names = {r.address: r for r in REGISTERS}
-        self.table = table_words(machine_table(IMAGES, {"rows": 25, "panels": 4, "rank": 4, "classes": 16}, (5, 4)))
+        self.table = table_words(machine_table(IMAGES, PARAMETERS, IMAGE_MACHINE.loop(Config(classes=16))))
         self.delay, self.stuck, self.faults = delay, stuck, set(faults)
         self.left = self.request_left = 0
         self.b = bytes(128)

@@ -5,7 +5,8 @@ import pytest
 from gradloom.firmware import program, registers
 from gradloom.firmware.host import Accelerator, AcceleratorError, AcceleratorTimeout, ProgramError, QueueFull, Served
 from gradloom.firmware.selftest import CHECKS, run_selftest
-from gradloom.rtl.shell.table import table_words
+from gradloom.rtl.machines.engines import HEAD
+from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, table_words
 
 
 @pytest.fixture
@@ -15,7 +16,8 @@ def accelerator(machine):
 
 def test_the_host_finds_the_machine_and_its_window(accelerator, machine):
     c = accelerator.configuration
-    assert c.table.parameters == {"rows": 25, "panels": 4, "rank": 4, "classes": 16} and c.table.loop == (5, 4)
+    assert c.table.parameters == {"rows": 25, "panels": 4, "rank": 4, "classes": 16}
+    assert (c.table.loop.dest, c.table.loop.source) == (HEAD.load("b"), HEAD.store("b"))
     assert [each.name for each in c.table.engines] == ["array", "head", "encode"]
     assert (c.data_bits, c.slots) == (128, 1024)
     assert (machine.base, machine.values["WINDOW_SIZE"]) == (machine.window_base, machine.window_size)
@@ -28,10 +30,11 @@ def test_the_host_refuses_what_is_not_a_machine_it_knows(make_machine):
     machine.values["VERSION"] += 3 << 16
     with pytest.raises(AcceleratorError, match=r"register map 4\.0\.0"):
         Accelerator(machine)
-    for bit, what in ((1, "table"), (1 << 8, "program")):
+    for bit, what, ours in ((1, "table", TABLE_FORMAT), (1 << 8, "program", PROGRAM_FORMAT)):
         machine = make_machine()
         machine.values["MACHINE"] += bit
-        with pytest.raises(AcceleratorError, match=f"{what} format 2 needs another host: this one speaks 1"):
+        says = f"{what} format {ours + 1} needs another host: this one speaks {ours}"
+        with pytest.raises(AcceleratorError, match=says):
             Accelerator(machine)
     machine = make_machine()
     machine.table = table_words("rows=25")

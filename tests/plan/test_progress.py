@@ -8,7 +8,7 @@ import pytest
 from gradloom.rtl.config import Config
 from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
-from gradloom.rtl.machines.collector import Collector, Source
+from gradloom.rtl.engines.ports import TapQueue
 from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images import program
@@ -144,27 +144,29 @@ def test_many_posts_that_are_taken_in_time_do_not_overflow():
 
 
 def test_what_a_store_takes_must_be_given():
-    def store(beats, source=Source.RAW):
+    def store(beats, source=None):
+        source = ENCODE.store("raw") if source is None else source
         return step(STORE, source=source, beats=beats)
 
     raw = step(ENCODE, opcode=EncodeOpcode.RAW, elements=10)
     check(raw, store(3), streams=IMAGE_STREAMS)
     check(store(3), raw, streams=IMAGE_STREAMS)
-    stuck(raw, store(4), says=r"store \(command 1\) waits for beats of stream 2, given by no command",
+    stuck(raw, store(4), says=r"store \(command 1\) waits for beats of stream encode.raw, given by no command",
           streams=IMAGE_STREAMS)
-    stuck(raw, store(3, Source.DENSE_TAPS), says="beats of stream 1", streams=IMAGE_STREAMS)
+    stuck(raw, store(3, ENCODE.store("taps")), says="beats of stream encode.taps", streams=IMAGE_STREAMS)
     # Of adapter words there are always some.
-    check(store(300, Source.LANES), streams=IMAGE_STREAMS)
+    check(store(300, ARRAY.store("lanes")), streams=IMAGE_STREAMS)
 
 
 def test_what_is_given_must_find_room():
-    blocks = Collector.depth // 2
+    blocks = TapQueue.depth // 2
     tap = step(ARRAY, opcode=ArrayOpcode.CONVOLVE, height=64, width=1, channels=blocks, encode=1)
-    store = step(STORE, source=Source.CONVOLUTION_TAPS, beats=2 * blocks + -(-blocks // 7))
+    store = step(STORE, source=ARRAY.store("taps"), beats=2 * blocks + -(-blocks // 7))
     more = [step(ARRAY, opcode=ArrayOpcode.DENSE)] * 4
     check(tap, *more[:3], store, streams=IMAGE_STREAMS)
     stuck(tap, *more, store, streams=IMAGE_STREAMS,
-          says="queue of array, which holds 4; array .* waits for room of stream 0, next taken by command 5; in a")
+          says="queue of array, which holds 4; array .* waits for room of stream array.taps, next taken by "
+               "command 5; in a")
 
 
 def test_a_tap_of_many_beats_before_more_tiles_than_the_queue_holds():
@@ -173,7 +175,7 @@ def test_a_tap_of_many_beats_before_more_tiles_than_the_queue_holds():
     plan = plan_of(convolutions(40, 50, edge=16, pads=1), config, 30, wide=True)
     beats = 4 * plan.lowered.taps[1].blocks
     tiles = -(-50 // config.columns)
-    assert beats > Collector.depth and tiles > config.queue_depth
+    assert beats > TapQueue.depth and tiles > config.queue_depth
 
 
 @pytest.mark.parametrize("samples", [26, 40, 60])

@@ -99,9 +99,9 @@ _LIBRARY = [("mesh", False), ("nf4-decode", True), ("lora-forward", True), ("lor
 _STREAMS = [
     *((preset, each) for preset in (_KV260, _ULX3S) for each in (
         "WindowGenerator", "PostProcess", "TapEncoder", "NF4Encoder", "TapPacker", "Head", "SoftmaxCrossEntropy",
-        "EncodeEngine", "Collector")),
+        "EncodeEngine", "LaneOutlet", "TapQueue")),
     # All engines of a machine for images, and what STORE takes of them.
-    (_ULX3S, "Engines"),
+    (_ULX3S, "Fabric"),
     *((_GENESYS2, each) for each in ("PairQueue", "OperandQueue")),
 ]
 

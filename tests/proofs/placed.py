@@ -6,6 +6,7 @@ from amaranth.lib.wiring import Component
 
 from gradloom.rtl.hierarchy import key_of
 from gradloom.rtl.machines.accelerator import machine_of
+from gradloom.rtl.machines.fabric import Fabric
 from gradloom.rtl.presets import PRESETS
 
 __all__ = ["units_of"]
@@ -24,5 +25,5 @@ def units_of(preset):
         for inner, _name, _source in fragment.subfragments:
             walk(inner)
 
-    walk(Fragment.get(machine_of(config).component(config), None))
+    walk(Fragment.get(Fabric(machine_of(config), config, config.shell["data_bits"]), None))
     return {name: list(units.values()) for name, units in found.items()}

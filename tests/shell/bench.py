@@ -9,52 +9,15 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.emit import verilog as emit
 from gradloom.rtl.machines.engines import IMAGES
+from gradloom.rtl.machines.fabric import Fabric, LocalReset
 from gradloom.rtl.shell.bus.axi import AXI4Signature, AXILiteSignature
-from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.shell import Shell
-from gradloom.rtl.shell.signature import EngineSignature, LoadBeat, StoreRequest, Trace
+from gradloom.rtl.shell.signature import LoadBeat, StoreRequest, Trace
 from gradloom.sim.run import runner
 
-TIME, HANG, BAD = 0, 1, 2
+from .timer import Timer
+
 WORDS = 1024
-
-
-class Timer(wiring.Component):
-    """Opcode 0 takes ``args`` cycles, 1 takes for ever, 2 has a bad operand."""
-
-    def __init__(self):
-        super().__init__({"port": In(EngineSignature())})
-
-    def elaborate(self, platform):
-        m = Module()
-        left = Signal(32)
-        command = self.port.command
-        with m.FSM():
-            with m.State("IDLE"):
-                m.d.comb += command.ready.eq(1)
-                m.d.sync += left.eq(command.payload.args[:32])
-                with m.If(command.valid):
-                    with m.Switch(command.payload.opcode):
-                        with m.Case(TIME):
-                            m.next = "RUN"
-                        with m.Case(HANG):
-                            m.next = "HANG"
-                        with m.Case(BAD):
-                            m.next = "BAD"
-                        with m.Default():
-                            m.next = "UNKNOWN"
-            with m.State("RUN"):
-                m.d.sync += left.eq(left - 1)
-                with m.If(left <= 1):
-                    m.d.comb += self.port.done.eq(1)
-                    m.next = "IDLE"
-            with m.State("HANG"):
-                pass
-            with m.State("BAD"):
-                m.d.comb += [self.port.error.valid.eq(1), self.port.error.code.eq(Error.BAD_OPERAND)]
-            with m.State("UNKNOWN"):
-                m.d.comb += [self.port.error.valid.eq(1), self.port.error.code.eq(Error.UNKNOWN_OPCODE)]
-        return m
 
 
 class Pad(wiring.Component):
@@ -114,9 +77,12 @@ class Pad(wiring.Component):
 
 
 class Bench(wiring.Component):
-    def __init__(self, engines=IMAGES, *, data_bits=128, **kwargs):
-        self.shell = Shell(engines, parameters={"rows": 25, "rank": 4}, loop=(5, 4), data_bits=data_bits, requests=1,
-                           **kwargs)
+    """The shell with timers and a scratchpad; or, of engines that have units, with the machine of these."""
+
+    def __init__(self, engines=IMAGES, *, machine=None, data_bits=128, **kwargs):
+        self.machine = machine
+        self.shell = Shell(engines, parameters={"rows": 25, "rank": 4}, loop=machine and machine.loop(None),
+                           data_bits=data_bits, requests=1, **kwargs)
         super().__init__(
             {
                 "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
@@ -134,6 +100,26 @@ class Bench(wiring.Component):
         m.submodules.shell = shell = self.shell
         connect(m, flipped(self.s_axi), shell.s_axi)
         connect(m, shell.m_axi, flipped(self.m_axi))
+        if self.machine is None:
+            self._take_time(m, shell)
+        else:
+            fabric = Fabric(self.machine, None, shell.data_bits)
+            m.submodules.fabric = LocalReset(fabric, shell.abort)
+            for engine in self.shell.engines.own:
+                connect(m, getattr(shell, engine.name), getattr(fabric, engine.name))
+            connect(m, shell.o_load, fabric.load)
+            connect(m, shell.o_request, fabric.request)
+            connect(m, fabric.store, shell.i_store)
+            m.d.comb += [shell.refuse_load.eq(fabric.refuse), shell.refuse_store.eq(fabric.refuse_store),
+                         shell.health.eq(fabric.health)]
+        m.d.comb += [
+            self.irq.eq(shell.irq),
+            self.trace.eq(shell.trace),
+            self.aborting.eq(shell.abort),
+        ]
+        return m
+
+    def _take_time(self, m, shell):
         for engine in self.shell.engines.own:
             timer = Timer()
             m.submodules[engine.name] = ResetInserter(shell.abort)(timer)
@@ -143,20 +129,13 @@ class Bench(wiring.Component):
         connect(m, shell.o_load, pad.i)
         connect(m, shell.o_request, pad.i_request)
         connect(m, pad.o, shell.i_store)
+        m.d.comb += [self.order.eq(pad.order), pad.slow.eq(self.slow)]
         # Health: a value saturates in each cycle in which a command ends.
         m.d.comb += [
             shell.health.saturated.eq(shell.trace.done[3]),
             shell.health.underflowed.eq(3 * shell.trace.done[3]),
             shell.health.norm.eq(shell.trace.done[3] << 40),
         ]
-        m.d.comb += [
-            self.irq.eq(shell.irq),
-            self.trace.eq(shell.trace),
-            self.order.eq(pad.order),
-            pad.slow.eq(self.slow),
-            self.aborting.eq(shell.abort),
-        ]
-        return m
 
 
 def wrapper(signature, data_bits):
@@ -227,11 +206,11 @@ def wrapper(signature, data_bits):
 
 
 @functools.cache
-def built(data_bits=128, simulator="verilator", engines=IMAGES):
+def built(data_bits=128, simulator="verilator", engines=IMAGES, machine=None):
     """Folder of the simulation."""
     from pathlib import Path
 
-    bench = Bench(engines, data_bits=data_bits)
+    bench = Bench(engines, machine=machine, data_bits=data_bits)
     emission = emit.convert(bench, name="bench")
     memory = Path(runner.__file__).parents[1] / "bench" / "axi_memory.sv"
     sources = {f"{name}.v": text for name, text in emission.files.items()}

@@ -29,13 +29,13 @@ def _const(layout, **fields):
     return layout.const(fields).as_value().value
 
 
-def load(offset, beats, word, **kwargs):
-    return command(LOAD, args=_const(LoadOperands, offset=offset, beats=beats, arg=word), **kwargs)
+def load(offset, beats, word, *, port=0, **kwargs):
+    return command(LOAD, args=_const(LoadOperands, offset=offset, beats=beats, dest=int(port), arg=word), **kwargs)
 
 
-def store(offset, beats, word, *, pace=0, **kwargs):
+def store(offset, beats, word, *, port=0, **kwargs):
     return command(
-        STORE, args=_const(StoreOperands, offset=offset, beats=beats, source=pace, arg=word), **kwargs
+        STORE, args=_const(StoreOperands, offset=offset, beats=beats, source=int(port), arg=word), **kwargs
     )
 
 

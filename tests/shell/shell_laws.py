@@ -14,7 +14,7 @@ from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.rtl.shell.table import machine_table
+from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, machine_table
 
 from .program import command, control, end, fence, load, store, timer
 
@@ -227,8 +227,9 @@ class Host:
 async def registers_keep_their_laws(dut):
     host = await Host(dut).begin()
     assert await host.get("ID") == 0x47524C4D
-    assert await host.get("MACHINE") == 1 | 1 << 8 | len(IMAGES.own) << 16 | len(IMAGES.phases) << 24
-    assert await host.table() == machine_table(IMAGES, {"rows": 25, "rank": 4}, (5, 4))
+    formats = TABLE_FORMAT | PROGRAM_FORMAT << 8
+    assert await host.get("MACHINE") == formats | len(IMAGES.own) << 16 | len(IMAGES.phases) << 24
+    assert await host.table() == machine_table(IMAGES, {"rows": 25, "rank": 4}, None)
     assert await host.get("CONFIG_MEMORY") == BITS | 16384 << 16
     assert await host.get("IRQ_ENABLE") == 3
     await host.set("WATCHDOG", 0x01020304)
@@ -268,7 +269,7 @@ async def what_load_reads_store_writes(dut):
         await host.put(source, what)
         assert (
             await host.run(
-                load(source, beats, 7, post=1), store(target, beats, 7, wait=1, pace=beats % 3), end()
+                load(source, beats, 7, post=1), store(target, beats, 7, wait=1, port=beats % 3), end()
             )
             is Error.NONE
         )

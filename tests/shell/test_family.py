@@ -1,23 +1,32 @@
 """Any number of engines stands in the shell; the drivers read from it what there is."""
 import ctypes
 import subprocess
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
+from amaranth.lib.data import StructLayout
 
 from gradloom.firmware.machine import parse_table
+from gradloom.rtl.config import Config, LinearConfig
 from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
-from gradloom.rtl.shell.engines import Engines
+from gradloom.rtl.machines.fabric import Fabric, Machine, Wire
+from gradloom.rtl.shell.engines import Engines, LoadPort
 from gradloom.rtl.shell.table import machine_table, table_words
 from gradloom.sim.run import runner
 
 from .bench import built
-from .family import FAMILIES, family
+from .family import FAMILIES, family, machine
+
+#: Of those machines that need one.
+CONFIGS = {IMAGES: Config(), LANGUAGE: LinearConfig()}
 
 
 @pytest.mark.parametrize("count", FAMILIES)
 def test_the_shell_runs_any_number_of_engines(count, tmp_path):
-    runner.run_cocotb(built(engines=family(count)), top="shell_bench", module="tests.shell.family_laws",
+    engines = family(count)
+    runner.run_cocotb(built(engines=engines, machine=machine(engines)), top="shell_bench",
+                      module="tests.shell.family_laws",
                       directory=tmp_path, environment={"ENGINES": str(count), "DATA_BITS": "128"})
 
 
@@ -33,10 +42,18 @@ def library(tmp_path_factory):
 @pytest.mark.parametrize("engines", [*map(family, FAMILIES), IMAGES, LANGUAGE], ids=lambda each: str(len(each)))
 def test_both_drivers_read_every_machines_table(engines, library):
     parameters = {"rows": 25, "row": 7, "rank": 4}
-    for loop in (None, (5, 4)):
+    for loop in (None, *((each, each.spec.loop(CONFIGS.get(engines))) for each in engines.own if each.spec.loop)):
         text = machine_table(engines, parameters, loop)
         table = parse_table(text)
-        assert (table.parameters, table.loop, table.phases) == (parameters, loop, engines.phases)
+        assert (table.parameters, table.phases) == (parameters, engines.phases)
+        assert table.loads == tuple(map(str, engines.loads)) and table.stores == tuple(map(str, engines.stores))
+        if loop is None:
+            assert table.loop is None
+        else:
+            engine, way = loop
+            assert (table.loop.dest, table.loop.source) == (engine.load(way.load), engine.store(way.store))
+            assert all(getattr(table.loop, name) == getattr(way, name)
+                       for name in ("arg", "beats", "bits", "kept", "group"))
         name = ctypes.create_string_buffer(32)
         for number, phase in enumerate((*engines.phases, "")):
             library.gl_phase_name(text.encode(), number, name)
@@ -70,3 +87,39 @@ def test_engines_that_cannot_stand_together_are_refused():
         type(one)(name="Array", opcodes=one.opcodes, default=one.default, phases=("p",))
     with pytest.raises(ValueError, match="engine e: has 0 phases, must be 1 to 8"):
         type(one)(name="e", opcodes=one.opcodes, default=one.default, phases=())
+
+
+def test_ports_and_wires_that_do_not_fit_are_refused():
+    one, two = (each.spec for each in family(2).own)
+    with pytest.raises(ValueError, match="engine dummy_0: has two load ports l0"):
+        replace(one, loads=(*one.loads, one.loads[0]))
+    with pytest.raises(ValueError, match="port 'A': a name must be a lower-case identifier"):
+        LoadPort("A", "words")
+    with pytest.raises(ValueError, match="port a: arg has 31 bits, must have 32"):
+        LoadPort("a", "words", StructLayout({"word": 31}))
+    with pytest.raises(ValueError, match="engines: 260 load ports, must be at most 256"):
+        Engines(replace(one, loads=tuple(LoadPort(f"p{n}", "words") for n in range(260))))
+    engines = Engines(one, two)
+    with pytest.raises(ValueError, match="load port 'x': engine dummy_0 has l0, l1"):
+        engines.own[0].load("x")
+    with pytest.raises(ValueError, match="store port 'x': engine dummy_1 has s0, s1"):
+        engines.own[1].store("x")
+
+    def made(*wires, engines=engines):
+        return Fabric(Machine(engines, tuple(Wire(*each) for each in wires)), None, 128)
+
+    ring = [("dummy_0.tell", "dummy_1.told"), ("dummy_1.tell", "dummy_0.told")]
+    made(*ring)
+    for wires, message in (
+            (ring[:1], "machine: no wire leads to dummy_0.told, dummy_1.tell"),
+            ([*ring, ring[0]], "wire dummy_0.tell - dummy_1.told: dummy_0.tell has another wire or is none"),
+            ([("dummy_0.engine", "dummy_1.told")], "dummy_0.engine has another wire or is none"),
+            ([("dummy_0.tell", "other.told")], "wire dummy_0.tell - other.told: there is no engine other"),
+            ([("dummy_0.tell", "dummy_1.tell"), ("dummy_0.told", "dummy_1.told")],
+             "wire dummy_0.tell - dummy_1.tell: Out\\(8\\) does not fit Out\\(8\\)")):
+        with pytest.raises(ValueError, match=message):
+            made(*wires)
+    with pytest.raises(ValueError, match="engine dummy_0: its unit needs a member load_l0"):
+        Fabric(machine(engines), None, 64)
+    with pytest.raises(ValueError, match="engine dummy_0: has no unit"):
+        made(engines=Engines(replace(one, unit=None)))

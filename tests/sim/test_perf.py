@@ -9,7 +9,6 @@ from gradloom.firmware.host import Accelerator
 from gradloom.rtl.config import Config
 from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
-from gradloom.rtl.machines.router import Destination
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
@@ -78,7 +77,7 @@ def test_predicates_and_valid_bits_are_the_rtl(built):
     asm = Assembler()
 
     def load(beats, **more):
-        asm.add(LOAD, 0, offset=48, beats=beats, dest=Destination.IMAGE, **more)
+        asm.add(LOAD, 0, offset=48, beats=beats, dest=ARRAY.load("image"), **more)
 
     asm.add(CONTROL, ControlOpcode.MARK, slot=3, count=70)
     load(1, slots=(3, 70))

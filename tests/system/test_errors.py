@@ -2,10 +2,8 @@
 import pytest
 
 from gradloom.firmware.host import Accelerator, ProgramError
-from gradloom.rtl.engines.array.commands import ArrayOpcode
-from gradloom.rtl.machines.collector import Source
-from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD
-from gradloom.rtl.machines.router import RECORD_ARG, Destination
+from gradloom.rtl.engines.array.commands import RECORD_ARG, ArrayOpcode
+from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.plan.program.assembler import Assembler, pack
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
@@ -29,9 +27,9 @@ def fails(host, write):
     words = 2 * (bytes(range(2 * SMALL.columns)) + bytes(32 - 2 * SMALL.columns))
     host.store(WORDS, words + bytes(64))
     runs(host, lambda asm: (
-        asm.add(LOAD, 0, offset=WORDS, beats=4, dest=Destination.LANES, arg=5),
+        asm.add(LOAD, 0, offset=WORDS, beats=4, dest=ARRAY.load("lanes"), arg=5),
         asm.add(CONTROL, ControlOpcode.FENCE),
-        asm.add(STORE, 0, offset=WORDS + 64, beats=4, source=Source.LANES, arg=5)))
+        asm.add(STORE, 0, offset=WORDS + 64, beats=4, source=ARRAY.store("lanes"), arg=5)))
     assert host.fetch(WORDS + 64, 64) == words
     return error.value
 
@@ -55,52 +53,55 @@ def record(**fields):
 
 
 @pytest.mark.parametrize("dest, beats, argument, at", [
-    (Destination.WEIGHTS, 2, WEIGHTS, 0), (Destination.WEIGHTS, 2, 1 << 16, 0),
-    (Destination.WEIGHTS, 4, WEIGHTS - 1, 2),
-    (Destination.WEIGHTS, 2 * WEIGHTS + 2, 0, 2 * WEIGHTS), (Destination.WEIGHTS, 3, 0, 2),
-    (Destination.BIASES, 4, BIASES, 0), (Destination.BIASES, 8, BIASES - 1, 4), (Destination.BIASES, 6, 0, 5),
-    (Destination.IMAGE, 1, IMAGE, 0), (Destination.IMAGE, 1, 1 << 31, 0), (Destination.IMAGE, 2, IMAGE - 1, 1),
-    (Destination.LANES, 2, ADAPTER, 0), (Destination.LANES, 4, ADAPTER - 1, 2), (Destination.LANES, 1, 0, 0),
-    (Destination.HEAD, 2 * B_WORDS + 1, 0, 2 * B_WORDS),
-    (Destination.LABELS, 1, 2, 0), (Destination.LABELS, 3, 1, 2),
-    (Destination.BOOKS, 1, 32, 0), (Destination.BOOKS, 2, 31, 1),
-    (Destination.RECORD, 1, record(row=ROWS, codes=1, logits=1), 0),
-    (Destination.RECORD, 9, record(codes=3, logits=2), 0),
-    (Destination.RECORD, 4 * BLOCKS + 8, record(codes=0, logits=4 * BLOCKS + 8), 4 * BLOCKS),
-    (Destination.RECORD, 4 * BLOCKS + 8, record(codes=2, logits=2047), 4 * BLOCKS + 2),
-    (Destination.RECORD, 4 * BLOCKS + 8, record(codes=1, logits=4 * BLOCKS + 1), 4 * BLOCKS + 5),
-    (Destination.RECORD, 6, record(codes=1, logits=1), 5), (Destination.RECORD, 6, record(), 4),
+    (ARRAY.load("weights"), 2, WEIGHTS, 0), (ARRAY.load("weights"), 2, 1 << 16, 0),
+    (ARRAY.load("weights"), 4, WEIGHTS - 1, 2),
+    (ARRAY.load("weights"), 2 * WEIGHTS + 2, 0, 2 * WEIGHTS), (ARRAY.load("weights"), 3, 0, 2),
+    (ARRAY.load("biases"), 4, BIASES, 0), (ARRAY.load("biases"), 8, BIASES - 1, 4), (ARRAY.load("biases"), 6, 0, 5),
+    (ARRAY.load("image"), 1, IMAGE, 0), (ARRAY.load("image"), 1, 1 << 31, 0), (ARRAY.load("image"), 2, IMAGE - 1, 1),
+    (ARRAY.load("lanes"), 2, ADAPTER, 0), (ARRAY.load("lanes"), 4, ADAPTER - 1, 2), (ARRAY.load("lanes"), 1, 0, 0),
+    (HEAD.load("b"), 2 * B_WORDS + 1, 0, 2 * B_WORDS),
+    (HEAD.load("labels"), 1, 2, 0), (HEAD.load("labels"), 3, 1, 2),
+    (ARRAY.load("books"), 1, 32, 0), (ARRAY.load("books"), 2, 31, 1),
+    (ARRAY.load("record"), 1, record(row=ROWS, codes=1, logits=1), 0),
+    (ARRAY.load("record"), 9, record(codes=3, logits=2), 0),
+    (ARRAY.load("record"), 4 * BLOCKS + 8, record(codes=0, logits=4 * BLOCKS + 8), 4 * BLOCKS),
+    (ARRAY.load("record"), 4 * BLOCKS + 8, record(codes=2, logits=2047), 4 * BLOCKS + 2),
+    (ARRAY.load("record"), 4 * BLOCKS + 8, record(codes=1, logits=4 * BLOCKS + 1), 4 * BLOCKS + 5),
+    (ARRAY.load("record"), 6, record(codes=1, logits=1), 5), (ARRAY.load("record"), 6, record(), 4),
     (8, 1, 0, 0), (255, 9, 0, 0),
 ])
 def test_a_load_without_a_place_is_refused(host, dest, beats, argument, at):
     error = fails(host, lambda asm: (
-        asm.add(LOAD, 0, offset=SOURCE, beats=2, dest=Destination.LANES),
+        asm.add(LOAD, 0, offset=SOURCE, beats=2, dest=ARRAY.load("lanes")),
         asm.add(LOAD, 0, offset=SOURCE, beats=beats, dest=dest, arg=argument),
-        asm.add(LOAD, 0, offset=SOURCE, beats=40, dest=Destination.LANES)))
+        asm.add(LOAD, 0, offset=SOURCE, beats=40, dest=ARRAY.load("lanes"))))
     assert (error.name, error.command, error.offset) == ("BAD_OPERAND", 1, SOURCE + 16 * at)
 
 
 @pytest.mark.parametrize("source, beats, argument", [
-    (Source.LANES, 1, ADAPTER), (Source.LANES, 3, ADAPTER - 1), (Source.LANES, 2 * ADAPTER + 1, 0),
-    (Source.LANES, 2, 1 << 16), (Source.LANES, 2, (1 << 32) - 1), (Source.LANES, 1 << 13, 0),
-    (Source.HEAD, 2 * B_WORDS + 1, 0), (6, 1, 0), (255, 9, 0),
+    (ARRAY.store("lanes"), 1, ADAPTER), (ARRAY.store("lanes"), 3, ADAPTER - 1),
+    (ARRAY.store("lanes"), 2 * ADAPTER + 1, 0),
+    (ARRAY.store("lanes"), 2, 1 << 16), (ARRAY.store("lanes"), 2, (1 << 32) - 1), (ARRAY.store("lanes"), 1 << 13, 0),
+    (HEAD.store("b"), 2 * B_WORDS + 1, 0), (len(IMAGES.stores), 1, 0), (255, 9, 0),
 ])
 def test_a_store_of_what_is_not_there_is_refused(host, source, beats, argument):
     host.set_watchdog(0)
     error = fails(host, lambda asm: (
-        asm.add(STORE, 0, offset=SOURCE, beats=2, source=Source.LANES),
+        asm.add(STORE, 0, offset=SOURCE, beats=2, source=ARRAY.store("lanes")),
         asm.add(STORE, 0, offset=SOURCE + 32, beats=beats, source=source, arg=argument)))
     assert (error.name, error.command, error.offset) == ("BAD_OPERAND", 1, SOURCE + 32)
 
 
 def test_loads_and_stores_to_the_last_word_run(host):
-    loads = [(Destination.WEIGHTS, 2 * WEIGHTS, 0), (Destination.WEIGHTS, 2, WEIGHTS - 1),
-             (Destination.BIASES, 4 * BIASES, 0), (Destination.IMAGE, IMAGE, 0), (Destination.IMAGE, 1, IMAGE - 1),
-             (Destination.LANES, 2 * ADAPTER, 0), (Destination.HEAD, 2 * B_WORDS, 0), (Destination.LABELS, 2, 1),
-             (Destination.BOOKS, 16, 16),
-             (Destination.RECORD, 4 * BLOCKS + 7, record(row=ROWS - 1, half=1, codes=3, logits=4 * BLOCKS + 3))]
-    stores = [(Source.LANES, 2 * ADAPTER, 0), (Source.LANES, 2, ADAPTER - 1), (Source.LANES, 1, ADAPTER - 1),
-              (Source.HEAD, 2 * B_WORDS, 0)]
+    loads = [(ARRAY.load("weights"), 2 * WEIGHTS, 0), (ARRAY.load("weights"), 2, WEIGHTS - 1),
+             (ARRAY.load("biases"), 4 * BIASES, 0), (ARRAY.load("image"), IMAGE, 0),
+             (ARRAY.load("image"), 1, IMAGE - 1),
+             (ARRAY.load("lanes"), 2 * ADAPTER, 0), (HEAD.load("b"), 2 * B_WORDS, 0), (HEAD.load("labels"), 2, 1),
+             (ARRAY.load("books"), 16, 16),
+             (ARRAY.load("record"), 4 * BLOCKS + 7, record(row=ROWS - 1, half=1, codes=3, logits=4 * BLOCKS + 3))]
+    stores = [(ARRAY.store("lanes"), 2 * ADAPTER, 0), (ARRAY.store("lanes"), 2, ADAPTER - 1),
+              (ARRAY.store("lanes"), 1, ADAPTER - 1),
+              (HEAD.store("b"), 2 * B_WORDS, 0)]
     runs(host, lambda asm: [
         *(asm.add(LOAD, 0, offset=SOURCE, beats=beats, dest=dest, arg=argument)
           for dest, beats, argument in loads),

@@ -3,7 +3,7 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
-__all__ = ["ArrayOpcode", "PassOperands", "ConvolveOperands", "DenseOperands"]
+__all__ = ["ArrayOpcode", "PassOperands", "ConvolveOperands", "DenseOperands", "RECORD_ARG"]
 
 
 class ArrayOpcode(IntEnum):
@@ -46,3 +46,7 @@ DenseOperands = data.StructLayout({
     "weights": 16, "bias": 8, "_1": 8,
     "_2": 64,
 })
+
+#: ``arg`` of a sample's record. It goes to ``row``, ``half``: beats below ``codes`` hold scales, those below ``logits``
+#: codes.
+RECORD_ARG = data.StructLayout({"row": 8, "half": 1, "codes": 11, "logits": 11, "_reserved": 1})

@@ -24,7 +24,7 @@ from .commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
 from .convolve import ConvolveControl
 from .dense import DenseControl
 from .feeder import RowControl, RowFeeder
-from .feet import Accumulate, Align, DrainToken, Finish, Hidden, SumsToken
+from .feet import Accumulate, Align, DrainToken, Finish, Hidden, HiddenWords, SumsToken
 from .lane import AdapterLanes
 from .passes import LEVELS, PassControl
 from .writes import writes
@@ -87,7 +87,7 @@ class ArrayEngine(wiring.Component):
             **{name: In(ports[name]) for name in (*_PORTS, "books")},
             "dh": Out(data.StructLayout({"tap": tap, "sample": sample})),
             "dh_data": In(data.ArrayLayout(signed(18), config.rank)),
-            "h": Out(Hidden(config).h.shape()),
+            "h": Out(HiddenWords(config)),
             "dump": In(data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})),
             "words": Out(data.ArrayLayout(PARAMETER.shape, config.columns)),
             "peek": In(data.StructLayout({

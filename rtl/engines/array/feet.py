@@ -13,7 +13,8 @@ from ...stream.delay import delay
 from ...systolic.slices import Add
 from ...units.post import PostProcess
 
-__all__ = ["bias_format", "SumsToken", "DrainToken", "RunLayout", "Hidden", "Align", "Accumulate", "Finish"]
+__all__ = ["bias_format", "SumsToken", "DrainToken", "RunLayout", "Hidden", "HiddenWords", "Align", "Accumulate",
+           "Finish"]
 
 
 def bias_format(config):
@@ -56,6 +57,13 @@ class Align(wiring.Component):
         return m
 
 
+def HiddenWords(config):
+    """h of a sample of a tap."""
+    return data.StructLayout({
+        "valid": 1, "tap": ceil_log2(config.taps), "sample": ceil_log2(config.rows),
+        "h": data.ArrayLayout(config.activation.shape, config.rank)})
+
+
 class Hidden(wiring.Component):
     """h of a forward pass: the panels' sums added up and rounded to Q8.16, sample by sample, the last first.
 
@@ -74,9 +82,7 @@ class Hidden(wiring.Component):
             "valid": In(1),
             "sample": In(ceil_log2(config.rows)),
             "token": In(DrainToken(config)),
-            "h": Out(data.StructLayout({
-                "valid": 1, "tap": ceil_log2(config.taps), "sample": ceil_log2(config.rows),
-                "h": data.ArrayLayout(config.activation.shape, config.rank)})),
+            "h": Out(HiddenWords(config)),
             "saturated": Out(range(config.rank + 1)),
         })
 

@@ -1,10 +1,29 @@
 """The array engine as a machine knows it."""
-from ...shell.engines import EngineSpec
-from .commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
+from amaranth.lib import data
+
+from ...shell.engines import EngineSpec, LoadPort, StorePort
+from .commands import RECORD_ARG, ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
+from .unit import ArrayUnit
 
 __all__ = ["SPEC"]
+
+_WORD, _BEAT = (data.StructLayout({name: 32}) for name in ("word", "beat"))
 
 SPEC = EngineSpec(
     name="array", opcodes=ArrayOpcode, default=PassOperands,
     operands={ArrayOpcode.CONVOLVE: ConvolveOperands, ArrayOpcode.DENSE: DenseOperands},
-    phases=("convolution", "dense", "forward", "gradient"))
+    phases=("convolution", "dense", "forward", "gradient"),
+    loads=(
+        LoadPort("weights", "words of one weight a column, from a word on; two beats a word", _WORD),
+        LoadPort("biases", "words of one bias a column, from a word on; four beats a word", _WORD),
+        LoadPort("image", "words of four pixels, from a word on; a beat a word", _WORD),
+        LoadPort("record", "a sample's cache record: scales, codes, logits", RECORD_ARG),
+        LoadPort("lanes", "words of one adapter parameter a column, from a word on; two beats a word", _WORD),
+        LoadPort("books", "from a beat on: below 8 eight 16-bit levels of a codebook each, from 16 on a threshold",
+                 _BEAT),
+    ),
+    stores=(
+        StorePort("taps", "beats of encoded convolution inputs, in order"),
+        StorePort("lanes", "words of one adapter parameter a column, from a word on; two beats a word", _WORD),
+    ),
+    unit=ArrayUnit)

@@ -1,7 +1,14 @@
 """The encode engine as a machine knows it."""
-from ...shell.engines import EngineSpec
+from ...shell.engines import EngineSpec, StorePort
 from .commands import EncodeOpcode, EncodeOperands
+from .unit import EncodeUnit
 
 __all__ = ["SPEC"]
 
-SPEC = EngineSpec(name="encode", opcodes=EncodeOpcode, default=EncodeOperands, phases=("encode",))
+SPEC = EngineSpec(
+    name="encode", opcodes=EncodeOpcode, default=EncodeOperands, phases=("encode",),
+    stores=(
+        StorePort("taps", "beats of encoded dense inputs, in order"),
+        StorePort("raw", "beats of dense activations as they are, in order"),
+    ),
+    unit=EncodeUnit)

@@ -1,7 +1,28 @@
 """The gradient engine as a machine knows it."""
-from ...shell.engines import EngineSpec
+from ...shell.engines import EngineSpec, LoadPort, Loop, StorePort
 from .commands import GradientOpcode, GradientOperands
+from .hidden import HIDDEN_ARG
+from .unit import GradientUnit
 
 __all__ = ["SPEC"]
 
-SPEC = EngineSpec(name="gradient", opcodes=GradientOpcode, default=GradientOperands, phases=("gradient",))
+
+def _loop(config):
+    """h of rank 2 in slot 0."""
+    words = 2 * config.tokens
+    return Loop(load="hidden", store="hidden", beats=-(-words // config.beat_words), bits=32,
+                kept=min(words, config.beat_words), group=config.beat_words,
+                arg=HIDDEN_ARG.const({"slot": 0, "tokens": config.tokens, "rank": 2}).as_value().value)
+
+
+SPEC = EngineSpec(
+    name="gradient", opcodes=GradientOpcode, default=GradientOperands, phases=("gradient",),
+    loads=(
+        LoadPort("x", "the streamed tensor, tile by tile"),
+        LoadPort("hidden", "h, back from memory", HIDDEN_ARG),
+    ),
+    stores=(
+        StorePort("gradients", "results, tile by tile"),
+        StorePort("hidden", "h as the gradients see it", HIDDEN_ARG),
+    ),
+    unit=GradientUnit, loop=_loop)

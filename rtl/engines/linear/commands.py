@@ -3,7 +3,7 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
-__all__ = ["LinearOpcode", "LinearOperands"]
+__all__ = ["LinearOpcode", "LinearOperands", "OPERAND_ARG"]
 
 
 class LinearOpcode(IntEnum):
@@ -21,3 +21,6 @@ LinearOperands = data.StructLayout({
     "x_base": 16, "a_base": 16,
     "b_base": 16, "hidden_shift": 6, "dot_shift": 6, "early": 1, "_pad": 3,
     "shift": 6, "_reserved": 58})
+
+#: ``arg`` of a command that loads operands: the first word; ``early``: its words are counted for an early product.
+OPERAND_ARG = data.StructLayout({"word": 31, "early": 1})

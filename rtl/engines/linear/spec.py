@@ -1,7 +1,21 @@
 """The linear engine as a machine knows it."""
-from ...shell.engines import EngineSpec
-from .commands import LinearOpcode, LinearOperands
+from amaranth.lib import data
+
+from ...shell.engines import EngineSpec, LoadPort, StorePort
+from .commands import OPERAND_ARG, LinearOpcode, LinearOperands
+from .unit import LinearUnit
+from .weights import TABLE_ARG, TILE_ARG
 
 __all__ = ["SPEC"]
 
-SPEC = EngineSpec(name="linear", opcodes=LinearOpcode, default=LinearOperands, phases=("forward", "backward"))
+SPEC = EngineSpec(
+    name="linear", opcodes=LinearOpcode, default=LinearOperands, phases=("forward", "backward"),
+    loads=(
+        LoadPort("tables", "second-level scales and offset of a weight tensor, or the codebook", TABLE_ARG),
+        LoadPort("tiles", "tiles of weights, in the order of their use", TILE_ARG),
+        LoadPort("operands", "a layer's input, `edge` words a tile and token", OPERAND_ARG),
+        LoadPort("lanes", "adapter words, `edge` words a tile and rank index, from a word on",
+                 data.StructLayout({"word": 32})),
+    ),
+    stores=(StorePort("outputs", "results, tile by tile"),),
+    unit=LinearUnit)

@@ -9,7 +9,8 @@ from amaranth.utils import ceil_log2, exact_log2
 from ...formats.linear import ACTIVATION, LEVEL, MASTER, SCALE, SCALE_GUARD, SCALE_MAX, WEIGHT, level_table, map_table
 from ...stream.delay import delay
 
-__all__ = ["BankWords", "DenseWords", "Dequantizer", "TableBeat", "TableLoader", "TileBeat", "TileBuffer", "TileKind"]
+__all__ = ["BankWords", "DenseWords", "Dequantizer", "TABLE_ARG", "TILE_ARG", "TableBeat", "TableLoader", "TileBeat",
+           "TileBuffer", "TileKind"]
 
 
 class TileKind(IntEnum):

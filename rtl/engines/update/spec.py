@@ -1,9 +1,17 @@
 """The update engine as a machine knows it."""
-from ...shell.engines import EngineSpec
+from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import PackOperands, UpdateOpcode, UpdateOperands
+from .unit import UpdateUnit
 
 __all__ = ["SPEC"]
 
 SPEC = EngineSpec(
     name="update", opcodes=UpdateOpcode, default=UpdateOperands,
-    operands={UpdateOpcode.PACK: PackOperands, UpdateOpcode.UNPACK: PackOperands}, phases=("update",))
+    operands={UpdateOpcode.PACK: PackOperands, UpdateOpcode.UNPACK: PackOperands}, phases=("update",),
+    loads=(
+        LoadPort("directions", "gradients"),
+        LoadPort("words", "words to be updated"),
+        LoadPort("moments", "their moments"),
+    ),
+    stores=(StorePort("words", "new words"), StorePort("moments", "new moments")),
+    unit=UpdateUnit)

@@ -1,7 +1,16 @@
 """The vector engine as a machine knows it."""
 from ...formats.vector import VectorOpcode, VectorOperands
-from ...shell.engines import EngineSpec
+from ...shell.engines import EngineSpec, LoadPort, StorePort
+from .unit import VectorUnit
 
 __all__ = ["SPEC"]
 
-SPEC = EngineSpec(name="vector", opcodes=VectorOpcode, default=VectorOperands, phases=("vector",))
+SPEC = EngineSpec(
+    name="vector", opcodes=VectorOpcode, default=VectorOperands, phases=("vector",),
+    loads=(
+        LoadPort("a", "the first operand"),
+        LoadPort("b", "the second operand"),
+        LoadPort("c", "the third operand; few beats wait here, so a piece loads a, b and c in this order"),
+    ),
+    stores=(StorePort("o", "results o"), StorePort("q", "results q")),
+    unit=VectorUnit)

@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...config import PARAMETER, SCALES_PER_BEAT, Config, largest
-from ...engines.array.commands import ConvolveOperands
+from ...engines.array.commands import RECORD_ARG, ConvolveOperands
 from ...engines.encode.commands import EncodeOperands
-from ...machines.router import RECORD_ARG
 from ...models.network import Conv, Network
 from ...units.window import WindowRun
 from ..program.assembler import most

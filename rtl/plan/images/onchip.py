@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...machines.collector import Source
-from ...machines.router import Destination
+from ...machines.engines import ARRAY, HEAD
 from ...shell.engines import CONTROL, LOAD
 from ...shell.signature import COMMAND_BYTES, ControlOpcode
 from ..program.assembler import Assembler
@@ -174,8 +173,8 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
         programs[name] = common(asm.code)[0], asm
 
     asm = Assembler()
-    for (at, size), destination in ((biases, Destination.BIASES), (weights, Destination.WEIGHTS),
-                                    (lanes, Destination.LANES), (head, Destination.HEAD)):
+    for (at, size), destination in ((biases, ARRAY.load("biases")), (weights, ARRAY.load("weights")),
+                                    (lanes, ARRAY.load("lanes")), (head, HEAD.load("b"))):
         asm.add(LOAD, 0, offset=at, beats=size // BEAT, dest=destination)
     program("setup", asm)
 
@@ -206,8 +205,8 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
 
     asm = Assembler()
     out = Writer(lowered, asm, places)
-    out.store(Source.LANES, lanes[0], lanes[1] // BEAT)
-    out.store(Source.HEAD, head[0], head[1] // BEAT)
+    out.store(ARRAY.store("lanes"), lanes[0], lanes[1] // BEAT)
+    out.store(HEAD.store("b"), head[0], head[1] // BEAT)
     program("keep", asm)
 
     test = {"block": 1 + train_blocks, "blocks": blocks - train_blocks}

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...config import Config
-from ...engines.array.commands import ArrayOpcode
+from ...engines.array.commands import RECORD_ARG, ArrayOpcode
 from ...engines.encode.commands import EncodeOpcode
 from ...engines.head.commands import HeadOpcode
-from ...machines.collector import Source
 from ...machines.engines import ARRAY, ENCODE, HEAD, IMAGES
-from ...machines.router import RECORD_ARG, Destination
 from ...shell.engines import CONTROL, LOAD, STORE
 from ...shell.signature import COMMAND_BYTES, ControlOpcode
 from ...workloads import LENET5
@@ -253,14 +251,14 @@ class Writer:
             wait = ()
         self.asm.add(ENCODE, EncodeOpcode.RAW, elements=low.classes, row=row,
                      from_=low.logits_at, wait=wait, post=(Token.ROW_FREE,), slots=slots)
-        self.store(Source.RAW, record + BEAT * (low.record_scales + low.record_codes), low.record_logits, slots,
-                    post=(Token.STORED,) if row == count - 1 else ())
+        self.store(ENCODE.store("raw"), record + BEAT * (low.record_scales + low.record_codes), low.record_logits,
+                   slots, post=(Token.STORED,) if row == count - 1 else ())
 
     def _image(self, sample: int, slots: tuple[int, int] | None) -> None:
         low = self.low
         half = self.image_count % 2
         self.asm.add(LOAD, 0, offset=self.images[sample],
-                     beats=low.image_words // 4, dest=Destination.IMAGE, arg=half * low.config.image_depth // 8,
+                     beats=low.image_words // 4, dest=ARRAY.load("image"), arg=half * low.config.image_depth // 8,
                      wait=(Token.IMAGE_FREE,), post=(Token.IMAGE,), slots=slots)
 
     def _convolve(self, stage: int, row: int, record: int, slots: tuple[int, int] | None,
@@ -311,7 +309,7 @@ class Writer:
             if conv.tap is not None and tile == min(tiles, config.queue_depth) - 1:
                 # While the first tile is under way: its tap may be more than waits for STORE, and then the tiles that
                 # the queue has no room for wait behind it.
-                self._store_tap(Source.CONVOLUTION_TAPS, conv.tap, record, slots)
+                self._store_tap(ARRAY.store("taps"), conv.tap, record, slots)
         if last_stage:
             dense = low.denses[0]
             self._encode(dense.tap, dense.source, row, record, slots, wait=(Token.ROW,))
@@ -337,7 +335,7 @@ class Writer:
         self.asm.add(ENCODE, EncodeOpcode.ACTIVATIONS, wait=wait, slots=slots,
                      elements=self.low.taps[tap].elements, row=row, scale=self.low.taps[tap].first_block, from_=source,
                      wide=self.low.wide)
-        self._store_tap(Source.DENSE_TAPS, tap, record, slots)
+        self._store_tap(ENCODE.store("taps"), tap, record, slots)
 
     def _store_tap(self, source: int, index: int, record: int, slots) -> None:
         low = self.low
@@ -355,12 +353,12 @@ class Writer:
     def fetch(self, where: Sequence[int], labels: int, half: int, free: bool) -> None:
         """Loads a microbatch's records and labels into ``half``; ``free``: once the step before last has left it."""
         low, asm = self.low, self.asm
-        asm.add(LOAD, 0, offset=labels, beats=2, dest=Destination.LABELS, arg=half,
+        asm.add(LOAD, 0, offset=labels, beats=2, dest=HEAD.load("labels"), arg=half,
                 wait=(Token.HALF_FREE,) if free else ())
         for row, record in enumerate(where):
             arg = pack(RECORD_ARG, {"row": row, "half": half, "codes": low.record_scales,
                                     "logits": low.record_scales + low.record_codes})
-            asm.add(LOAD, 0, offset=record, beats=low.record_beats, dest=Destination.RECORD,
+            asm.add(LOAD, 0, offset=record, beats=low.record_beats, dest=ARRAY.load("record"),
                     arg=arg, post=(Token.RECORDS,) if row == len(where) - 1 else ())
 
     def forward(self, step: Step, half: int, loss: int | None, *, apply: bool = True,
@@ -380,7 +378,7 @@ class Writer:
                 apply=step.last and apply,
                 first=step.first, last=step.last, half=half, scale=step.scale, q=step.q, mu=step.mu)
         if loss is not None:
-            self.store(Source.LOSSES, loss, 1)
+            self.store(HEAD.store("losses"), loss, 1)
 
     def backward(self, step: Step, half: int, final: bool) -> None:
         """Gradients and update of a microbatch; ``final``: of the last one."""
@@ -477,10 +475,10 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
     for token, credits in ((Token.IMAGE_FREE, 2), (Token.ROW_FREE, rows)):
         for _ in range(credits):
             asm.add(CONTROL, ControlOpcode.LOOKUP, post=(token,))
-    load("biases", 4 * len(lowered.bias_words), Destination.BIASES)
-    load("weights", 2 * len(lowered.weight_words), Destination.WEIGHTS)
-    load("lanes", 2 * len(lane_words), Destination.LANES)
-    load("head", 2 * lowered.k, Destination.HEAD)
+    load("biases", 4 * len(lowered.bias_words), ARRAY.load("biases"))
+    load("weights", 2 * len(lowered.weight_words), ARRAY.load("weights"))
+    load("lanes", 2 * len(lane_words), ARRAY.load("lanes"))
+    load("head", 2 * lowered.k, HEAD.load("b"))
     asm.add(CONTROL, ControlOpcode.FENCE)
 
     # The cached samples, a row each; a group is marked as kept when the group after it is under way.
@@ -535,8 +533,8 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
             fetch(index + 1)
         out.backward(step, index % 2, index == len(steps) - 1)
 
-    out.store(Source.LANES, offsets["lanes"], 2 * len(lane_words), wait=(Token.LEARNT,))
-    out.store(Source.HEAD, offsets["head"], 2 * lowered.k)
+    out.store(ARRAY.store("lanes"), offsets["lanes"], 2 * len(lane_words), wait=(Token.LEARNT,))
+    out.store(HEAD.store("b"), offsets["head"], 2 * lowered.k)
     asm.add(CONTROL, ControlOpcode.END)
 
     check_program(asm, config)

@@ -2,7 +2,7 @@
 from ...config import SCALES_PER_BEAT
 from ...engines.array.commands import ArrayOpcode
 from ...engines.encode.commands import EncodeOpcode
-from ...machines.collector import Collector, Source
+from ...engines.ports import TapQueue
 from ...machines.engines import ARRAY, ENCODE, HEAD
 from ...shell.engines import STORE
 from ..program.assembler import Instruction
@@ -12,7 +12,9 @@ __all__ = ["IMAGE_STREAMS"]
 
 _BLOCK = 64
 #: Of what is always there no STORE waits for long. Behind the taps are encoders, whose room is not counted.
-_ROOM = {Source.CONVOLUTION_TAPS: Collector.depth, Source.DENSE_TAPS: Collector.depth, Source.RAW: 1, Source.LOSSES: 4}
+_ROOM: dict[int, int] = {
+    ARRAY.store("taps"): TapQueue.depth, ENCODE.store("taps"): TapQueue.depth, ENCODE.store("raw"): 1,
+    HEAD.store("losses"): 4}
 
 
 def _tap(stream: int, elements: int, wide: int) -> Flow:
@@ -29,13 +31,13 @@ def _flow(command: Instruction) -> Flow | None:
     if engine == ARRAY:
         if command.opcode == ArrayOpcode.CONVOLVE and operands.get("encode"):
             elements = operands["height"] * operands["width"] * operands["channels"]
-            return _tap(Source.CONVOLUTION_TAPS, elements, operands.get("wide", 0))
+            return _tap(ARRAY.store("taps"), elements, operands.get("wide", 0))
     elif engine == ENCODE:
         if command.opcode == EncodeOpcode.RAW:
-            return Source.RAW, -(-operands["elements"] // 4)
-        return _tap(Source.DENSE_TAPS, operands["elements"], operands.get("wide", 0))
+            return ENCODE.store("raw"), -(-operands["elements"] // 4)
+        return _tap(ENCODE.store("taps"), operands["elements"], operands.get("wide", 0))
     elif engine == HEAD and operands.get("last"):
-        return Source.LOSSES, 1
+        return HEAD.store("losses"), 1
     return None
 
 

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ...config import LinearConfig
-from ...machines.language import OPERAND_ARG, Destination
+from ...engines.linear.commands import OPERAND_ARG
+from ...machines.engines import LINEAR
+from ...shell.engines import PortNumber
 from ..program.assembler import Instruction, pack
 from .jobs import ProductJob
 from .side import load
@@ -85,7 +87,7 @@ class Inputs:
         for transfer in job.lanes:
             start = self.lanes[index] + transfer.argument
             for word, words in _pieces(start, start + transfer.beats // 8, step, config.lane_depth):
-                each = self._load(transfer.offset, word - start, words, Destination.LANES, word % config.lane_depth)
+                each = self._load(transfer.offset, word - start, words, LINEAR.load("lanes"), word % config.lane_depth)
                 made.append(Input(each, bisect_left(self.lanes, word + words - config.lane_depth, hi=index), 0))
         start = self.starts[index]
         if made:
@@ -93,11 +95,11 @@ class Inputs:
         for word, words in _pieces(start, start + job.operands.beats // 8, step, config.depth):
             argument = pack(OPERAND_ARG, {"word": word % config.depth, "early": 1})
             behind = word + words - start
-            made.append(Input(self._load(job.operands.offset, word - start, words, Destination.OPERANDS, argument),
+            made.append(Input(self._load(job.operands.offset, word - start, words, LINEAR.load("operands"), argument),
                               bisect_left(self.starts, word + words - config.depth, hi=index), behind))
         return made
 
-    def _load(self, offset: int, word: int, words: int, destination: Destination, argument: int) -> Instruction:
+    def _load(self, offset: int, word: int, words: int, destination: PortNumber, argument: int) -> Instruction:
         return load(offset + word * self.config.beat_bits, 8 * words, destination, argument)
 
 

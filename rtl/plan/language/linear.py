@@ -9,9 +9,8 @@ from ...engines.update.engine import UpdateEngine
 from ...formats.codebook import Codebook
 from ...formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT, level_table
 from ...formats.weight_stream import StreamShape
-from ...machines.engines import LINEAR
-from ...machines.language import Destination, Source
-from ...shell.engines import CONTROL
+from ...machines.engines import GRADIENT, LINEAR
+from ...shell.engines import CONTROL, PortNumber
 from ...shell.signature import ControlOpcode
 from ..program.assembler import Assembler, Instruction, pack
 from .descent import AdamW, command
@@ -194,12 +193,12 @@ class LayerPlan:
     def keep_hidden(self, program: Assembler) -> None:
         """h of the forward product to memory, where it waits for the gradients while other layers have their turn."""
         kept = self._hidden
-        append(program, [store(kept.offset, kept.beats, Source.HIDDEN, kept.argument)])
+        append(program, [store(kept.offset, kept.beats, GRADIENT.store("hidden"), kept.argument)])
         program.add(CONTROL, ControlOpcode.FENCE)
 
     def restore_hidden(self, program: Assembler) -> None:
         """That h back."""
-        append(program, [_load(self._hidden, Destination.HIDDEN)])
+        append(program, [_load(self._hidden, GRADIENT.load("hidden"))])
         program.add(CONTROL, ControlOpcode.FENCE)
 
     @property
@@ -313,15 +312,15 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
                     slot=(job.backward + index) % 2, x_base=x_base, a_base=lane_base,
                     b_base=lane_base + job.inner * job.rank, hidden_shift=job.shifts["hidden_shift"],
                     dot_shift=job.shifts["dot_shift"], shift=job.shifts["shift"], early=1)
-        append(program, [store(job.result.offset, job.result.beats, Source.OUTPUTS)])
+        append(program, [store(job.result.offset, job.result.beats, LINEAR.store("outputs"))])
         if job.tables is not None:
-            append(program, [_load(job.tables, Destination.TABLES)])
+            append(program, [_load(job.tables, LINEAR.load("tables"))])
         settled = _settled(jobs[index - 1], job, config) if index else 0
         for number, tile in enumerate(job.tiles):
             # Two tiles are on chip: if the operands of one came behind the next but one, none would go on.
             while loads[index] and loads[index][0].words - loads[index][0].size < (number + 1) * job.tokens:
                 bring(index)
-            append(program, [_load(tile, Destination.TILES)])
+            append(program, [_load(tile, LINEAR.load("tiles"))])
             ahead = next((n for n in range(index, len(jobs)) if loads[n]), None)
             if ahead is not None and loads[ahead][0].freed < index + (number >= settled):
                 bring(ahead)
@@ -336,5 +335,5 @@ def _settled(before: ProductJob, job: ProductJob, config: LinearConfig) -> int:
     return -(-(reading + 4 * config.edge) // (config.subtiles * max(job.tokens, config.columns)))
 
 
-def _load(transfer: Transfer, destination: Destination) -> Instruction:
+def _load(transfer: Transfer, destination: PortNumber) -> Instruction:
     return load(transfer.offset, transfer.beats, destination, transfer.argument)

@@ -8,8 +8,7 @@ from ...engines.update.commands import UpdateOpcode
 from ...engines.update.engine import UpdateEngine
 from ...formats.vector import VectorOpcode
 from ...machines.engines import GRADIENT, UPDATE, VECTOR
-from ...machines.language import Destination, Source
-from ...shell.engines import LOAD, STORE
+from ...shell.engines import LOAD, STORE, PortNumber
 from ..program.assembler import Assembler, Instruction
 from .packed import Stored
 
@@ -60,12 +59,12 @@ class Tensor:
     beats: int | None = None
 
 
-def load(offset: int, beats: int, destination: Destination, argument: int = 0) -> Instruction:
+def load(offset: int, beats: int, destination: PortNumber, argument: int = 0) -> Instruction:
     """A LOAD."""
     return Instruction(LOAD, 0, {"offset": offset, "beats": beats, "dest": destination, "arg": argument})
 
 
-def store(offset: int, beats: int, source: Source, argument: int = 0) -> Instruction:
+def store(offset: int, beats: int, source: PortNumber, argument: int = 0) -> Instruction:
     """A STORE."""
     return Instruction(STORE, 0, {"offset": offset, "beats": beats, "source": source, "arg": argument})
 
@@ -90,7 +89,7 @@ def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LinearConf
     tile = row if opcode == VectorOpcode.WEIGHTS else row * operands["tokens"]
     total = tile * operands["tiles"]
     streams = [(each, destination) for each, destination in (
-        (a, Destination.VECTOR_A), (b, Destination.VECTOR_B), (c, Destination.VECTOR_C)) if each is not None]
+        (a, VECTOR.load("a")), (b, VECTOR.load("b")), (c, VECTOR.load("c"))) if each is not None]
     step = _step(total, min(limit // len(streams), _MOST), row)
     if opcode == VectorOpcode.ROPE and step < row:
         raise ValueError(f"row={row}: a row that is turned is loaded at once, and limit={limit} beats are too few")
@@ -102,7 +101,7 @@ def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LinearConf
         loads = [load(each.offset + first * beat, count, destination)
                  for each, destination in streams for first, count in _runs(start, end, each.repeated, tile)]
         stores = []
-        for result, source in ((o, Source.VECTOR), (q, Source.VECTOR_SECOND)):
+        for result, source in ((o, VECTOR.store("o")), (q, VECTOR.store("q"))):
             if result is not None and result.beats is None:
                 stores.append(store(result.offset + start * beat, end - start, source))
             elif result is not None and end == total:
@@ -127,9 +126,9 @@ def gradient(config: LinearConfig, *, source: int, result: int, tiles: int, toke
     for start, end in zip(bounds, [*bounds[1:], total], strict=True):
         # Results of a tile leave behind its last beat.
         made = end // tile * rank * parts - stored
-        stores = (store(result + stored * beat, made, Source.GRADIENTS),) if made else ()
+        stores = (store(result + stored * beat, made, GRADIENT.store("gradients")),) if made else ()
         stored += made
-        pieces.append(Piece(instructions=(load(source + start * beat, end - start, Destination.GRADIENT),),
+        pieces.append(Piece(instructions=(load(source + start * beat, end - start, GRADIENT.load("x")),),
                             stores=stores))
     command = Instruction(GRADIENT, 0, {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": slot,
                                         "shift": shift})
@@ -147,13 +146,13 @@ def update(opcode: UpdateOpcode, operands: Mapping[str, int], config: LinearConf
     for start in range(0, beats, step):
         count, offset = min(beats - start, step), start * config.beat_bits // 8
         command = Instruction(UPDATE, opcode, {**operands, "beats": count})
-        new = store(words + offset, count, Source.WORDS)
-        loads = (load(directions + offset, count, Destination.DIRECTIONS),
-                 load(words + offset, count, Destination.WORDS))
+        new = store(words + offset, count, UPDATE.store("words"))
+        loads = (load(directions + offset, count, UPDATE.load("directions")),
+                 load(words + offset, count, UPDATE.load("words")))
         # The engine keeps new words until their turn, but no moments: they leave while others come.
         pieces.append(Piece(instructions=(
-            command, *loads, store(moments + 2 * offset, 2 * count, Source.MOMENTS), new,
-            load(moments + 2 * offset, 2 * count, Destination.MOMENTS))) if adam else
+            command, *loads, store(moments + 2 * offset, 2 * count, UPDATE.store("moments")), new,
+            load(moments + 2 * offset, 2 * count, UPDATE.load("moments")))) if adam else
             Piece(instructions=(command, *loads), stores=(new,)))
     first, *others = _ended(pieces, post)
     head = tuple(replace(each, wait=wait) if n == 1 else each for n, each in enumerate(first.instructions))
@@ -171,8 +170,9 @@ def pack(stored: Stored, number: int, config: LinearConfig, *, words: int, packe
         command = Instruction(UPDATE, UpdateOpcode.PACK, {
             "blocks": blocks, "wide": stored.wide, "moments": stored.moments, "seed": seed})
         pieces.append(Piece(
-            instructions=(command, load(source, plain, Destination.DIRECTIONS), load(source, plain, Destination.WORDS)),
-            stores=(store(target, coded, Source.WORDS),)))
+            instructions=(command, load(source, plain, UPDATE.load("directions")),
+                          load(source, plain, UPDATE.load("words"))),
+            stores=(store(target, coded, UPDATE.store("words")),)))
     return pieces
 
 
@@ -185,9 +185,9 @@ def unpack(stored: Stored, config: LinearConfig, *, words: int, packed: int) -> 
         command = Instruction(UPDATE, UpdateOpcode.UNPACK, {
             "blocks": blocks, "wide": stored.wide, "moments": stored.moments})
         loads = []
-        for ahead, destination in enumerate((Destination.DIRECTIONS, Destination.WORDS)):
+        for ahead, destination in enumerate((UPDATE.load("directions"), UPDATE.load("words"))):
             loads += [load(source + codes * beat, record, destination), load(source + ahead * beat, codes, destination)]
-        pieces.append(Piece(instructions=(command, *loads), stores=(store(target, plain, Source.WORDS),)))
+        pieces.append(Piece(instructions=(command, *loads), stores=(store(target, plain, UPDATE.store("words")),)))
     return pieces
 
 

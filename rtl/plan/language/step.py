@@ -9,7 +9,6 @@ from ...engines.linear.weights import TileKind
 from ...formats.vector import VectorOpcode
 from ...formats.weight_stream import StreamShape
 from ...machines.engines import GRADIENT, UPDATE, VECTOR
-from ...machines.language import Destination
 from ..program.assembler import Assembler
 from . import side
 from .jobs import ProductJob, Transfer
@@ -216,7 +215,7 @@ class _Lowering:
         for which, kept, source in (("gb", "h", operation.dy), ("ga", "dh", operation.x)):
             slot = _RESTORED[kept]
             back = hidden(self.layout[f"{name}.{kept}"], self.config, slot=slot, tokens=source.rows, rank=adapter.rank)
-            restore = side.load(back.offset, back.beats, Destination.HIDDEN, back.argument)
+            restore = side.load(back.offset, back.beats, GRADIENT.load("hidden"), back.argument)
             beats = source.rows * self.row
             step = source.count if self.most is None else max(2 * self.most // (adapter.rank * beats), 1)
             for start in range(0, source.count, step):

@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from ...config import LinearConfig
-from ...machines.engines import LANGUAGE, LINEAR, UPDATE, VECTOR
-from ...machines.language import Destination, Source
-from ...shell.engines import CONTROL, LOAD, STORE, Engine
+from ...machines.engines import GRADIENT, LANGUAGE, LINEAR, UPDATE, VECTOR
+from ...shell.engines import CONTROL, LOAD, STORE, Engine, PortNumber
 from ...shell.signature import ControlOpcode
 from ..program.assembler import Assembler, Instruction
 from ..program.progress import check_progress
@@ -67,7 +66,7 @@ class Side:
         """Whether nothing of it is half done: it has not begun, or a gradient's other half or an update is next."""
         first = self.pieces[0].instructions[0]
         return (not self.begun or first.engine == UPDATE
-                or (first.engine == LOAD and first.operands["dest"] == Destination.HIDDEN))
+                or (first.engine == LOAD and first.operands["dest"] == GRADIENT.load("hidden")))
 
     def part(self) -> list[Piece]:
         """The next pieces that must not be parted."""
@@ -178,7 +177,8 @@ class _Weaver:
             [(*_range(step, config), each.order) for each in sides for piece in each.pieces
              for step in (*piece.instructions, *piece.stores) if step.engine == STORE]
             + [(*_range(step, config), each.order) for each in self.main for step in self._stores(each)]
-            + [(*_range(_store(each.hidden, Source.HIDDEN), config), each.order) for each in self.main if each.hidden])
+            + [(*_range(_store(each.hidden, GRADIENT.store("hidden")), config), each.order)
+               for each in self.main if each.hidden])
         #: Which product writes a range.
         self.makers = {(*_range(step, config), each.order): index for index, each in enumerate(self.main)
                        for step in self._stores(each)}
@@ -306,7 +306,7 @@ class _Weaver:
             phase="backward" if job.backward else "forward"))
         self.kept += keeps
         if job.tables is not None:
-            self._load(_load(job.tables, Destination.TABLES))
+            self._load(_load(job.tables, LINEAR.load("tables")))
         self.array = max(self.array, self.bus + _WAY)
         stores = deque(self._stores(product))
         span = config.subtiles * max(job.tokens, config.columns)
@@ -315,7 +315,7 @@ class _Weaver:
             while self.inputs[index] and self.inputs[index][0].words - self.inputs[index][0].size < number * job.tokens:
                 self._bring(index)
             self.bus = max(self.bus, self.tile_ends[0])
-            self._load(_load(tile, Destination.TILES))
+            self._load(_load(tile, LINEAR.load("tiles")))
             if (number - 1) % job.inner == 0:
                 # Sums of two tiles of outputs are kept: the last but one must have been read.
                 self.array = max(self.array, self.read[0])
@@ -338,14 +338,14 @@ class _Weaver:
         job = product.job
         beats = job.result.beats // job.outer
         stride = job.stride or beats * self.config.beat_bits // 8
-        return [_store(Transfer(job.result.offset + tile * stride, beats, 0), Source.OUTPUTS)
+        return [_store(Transfer(job.result.offset + tile * stride, beats, 0), LINEAR.store("outputs"))
                 for tile in range(job.outer)]
 
     def _keep(self, product: Main) -> list[tuple[float, float, Instruction]]:
         """h to memory, behind the second tile of outputs at the latest: it is complete before that is read."""
         if product.hidden is None:
             return []
-        return [(self.array, self.sums + _WAY, replace(_store(product.hidden, Source.HIDDEN), post=(KEPT,)))]
+        return [(self.array, self.sums + _WAY, replace(_store(product.hidden, GRADIENT.store("hidden")), post=(KEPT,)))]
 
     def _drain(self, until: float) -> None:
         """Emits the STORE of the last tile of outputs, if its sums are complete by then. Until they are, STORE has time
@@ -497,12 +497,12 @@ def _with_tokens(steps: Sequence[Instruction], config: LinearConfig) -> list[Ins
 
 def _settles(step: Instruction) -> bool:
     """Whether a load may wait for it. Moments leave while they come, by commands that stand in that order."""
-    return step.engine == STORE and step.operands["source"] != Source.MOMENTS
+    return step.engine == STORE and step.operands["source"] != UPDATE.store("moments")
 
 
-def _load(transfer: Transfer, destination: Destination) -> Instruction:
+def _load(transfer: Transfer, destination: PortNumber) -> Instruction:
     return load(transfer.offset, transfer.beats, destination, transfer.argument)
 
 
-def _store(transfer: Transfer, source: Source) -> Instruction:
+def _store(transfer: Transfer, source: PortNumber) -> Instruction:
     return store(transfer.offset, transfer.beats, source, transfer.argument)

@@ -7,7 +7,6 @@ from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.formats.tiles import tile_rows, untile_rows
 from gradloom.rtl.formats.vector import TERM, VectorOpcode
 from gradloom.rtl.machines.engines import LINEAR
-from gradloom.rtl.machines.language import Destination, Source
 from gradloom.rtl.plan.language.side import Tensor, store, vector
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.sim.reference import vector as reference
@@ -132,7 +131,7 @@ def weave(product, pieces, beat):
         if each is whole or each.engine == CONTROL:
             continue
         woven.append(each)
-        if each.engine is not LOAD or each.operands["dest"] != Destination.TILES:
+        if each.engine is not LOAD or each.operands["dest"] != LINEAR.load("tiles"):
             continue
         stores = ()
         if pieces:
@@ -142,7 +141,7 @@ def weave(product, pieces, beat):
         tiles += 1
         if tiles % array.operands["inner"] == 0:
             done = (tiles // array.operands["inner"] - 1) * part * beat
-            woven.append(store(whole.operands["offset"] + done, part, Source.OUTPUTS))
+            woven.append(store(whole.operands["offset"] + done, part, LINEAR.store("outputs")))
         woven += stores
     return [*woven, *pieces]
 

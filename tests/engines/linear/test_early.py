@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import ProgramError
+from gradloom.rtl.engines.linear.commands import OPERAND_ARG
 from gradloom.rtl.machines.engines import LINEAR
-from gradloom.rtl.machines.language import OPERAND_ARG, Destination, Source
 from gradloom.rtl.plan.language.inputs import Inputs
 from gradloom.rtl.plan.language.side import append, load, store
 from gradloom.rtl.plan.program.assembler import Assembler, pack
@@ -40,10 +40,10 @@ def commands(job, draw, *, early, base, slot=0):
     while start < words:
         size = min(draw.randint(1, words), words - start, SMALL.depth - (base + start) % SMALL.depth)
         pieces.append((start // job.tokens, load(
-            job.operands.offset + start * 8 * BEAT, 8 * size, Destination.OPERANDS,
+            job.operands.offset + start * 8 * BEAT, 8 * size, LINEAR.load("operands"),
             pack(OPERAND_ARG, {"word": (base + start) % SMALL.depth, **flag}))))
         start += size
-    before = [load(each.offset, each.beats, Destination.LANES, each.argument) for each in job.lanes]
+    before = [load(each.offset, each.beats, LINEAR.load("lanes"), each.argument) for each in job.lanes]
     if not early:
         before += [step for _, step in pieces]
     if before:
@@ -54,10 +54,10 @@ def commands(job, draw, *, early, base, slot=0):
                 phase="backward" if job.backward else "forward", inner=job.inner,
                 outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward, slot=slot, x_base=base,
                 b_base=job.inner * job.rank, **job.shifts, **flag)
-    append(program, [store(job.result.offset, job.result.beats, Source.OUTPUTS)])
+    append(program, [store(job.result.offset, job.result.beats, LINEAR.store("outputs"))])
     if job.tables:
-        append(program, [load(job.tables.offset, job.tables.beats, Destination.TABLES, job.tables.argument)])
-    tiles = [load(tile.offset, tile.beats, Destination.TILES, tile.argument) for tile in job.tiles]
+        append(program, [load(job.tables.offset, job.tables.beats, LINEAR.load("tables"), job.tables.argument)])
+    tiles = [load(tile.offset, tile.beats, LINEAR.load("tiles"), tile.argument) for tile in job.tiles]
     append(program, _order(draw, pieces if early else [], tiles))
     program.add(CONTROL, ControlOpcode.FENCE)
     return program.instructions
@@ -133,8 +133,8 @@ def test_an_early_product_that_memory_cannot_hold_is_refused(machine, operands):
 def test_words_that_nothing_took_are_forgotten_with_the_program_that_failed(machine):
     """Else a product of the next program would begin before its operands."""
     broken = Assembler()
-    append(broken, [load(0, 8 * SMALL.tokens, Destination.OPERANDS, pack(OPERAND_ARG, {"early": 1})),
-                    load(0, 1, Destination.LANES, 1 << 31)])
+    append(broken, [load(0, 8 * SMALL.tokens, LINEAR.load("operands"), pack(OPERAND_ARG, {"early": 1})),
+                    load(0, 1, LINEAR.load("lanes"), 1 << 31)])
     broken.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, broken.code)
     with pytest.raises(ProgramError, match="BAD_OPERAND"):
@@ -150,7 +150,7 @@ def test_inputs_overwrite_only_those_of_products_that_are_done(machine, step):
               for _ in range(12)]
     jobs = [job for _, job, _ in plans(machine, shapes, 0, False)]
     inputs = Inputs(jobs, SMALL)
-    memories = {Destination.OPERANDS: [-1] * SMALL.depth, Destination.LANES: [-1] * SMALL.lane_depth}
+    memories = {LINEAR.load("operands"): [-1] * SMALL.depth, LINEAR.load("lanes"): [-1] * SMALL.lane_depth}
     freed = 0
     for index, job in enumerate(jobs):
         counts = dict.fromkeys(memories, 0)
@@ -164,6 +164,6 @@ def test_inputs_overwrite_only_those_of_products_that_are_done(machine, step):
                 assert place[word] < freed, "this word is still in use"
                 place[word] = index
             counts[destination] += each.size
-            assert each.words == counts[Destination.OPERANDS] and each.size * 8 <= max(step, 8)
-        assert counts == {Destination.OPERANDS: job.inner * job.tokens,
-                          Destination.LANES: (job.inner + job.outer) * job.rank}
+            assert each.words == counts[LINEAR.load("operands")] and each.size * 8 <= max(step, 8)
+        assert counts == {LINEAR.load("operands"): job.inner * job.tokens,
+                          LINEAR.load("lanes"): (job.inner + job.outer) * job.rank}

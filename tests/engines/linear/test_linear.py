@@ -7,7 +7,6 @@ import pytest
 from gradloom.firmware.host import ProgramError
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.engines import GRADIENT, LINEAR, UPDATE, VECTOR
-from gradloom.rtl.machines.language import Destination
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.side import append
 from gradloom.rtl.plan.program.assembler import Assembler
@@ -161,10 +160,10 @@ def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(mach
 def test_what_a_program_leaves_on_chip_does_not_come_to_the_next(machine):
     """What was loaded and never used is in each engine's queue; the next programs run right nevertheless."""
     program = Assembler()
-    for destination in (Destination.GRADIENT, Destination.DIRECTIONS, Destination.WORDS, Destination.VECTOR_A,
-                        Destination.VECTOR_B):
+    for destination in (GRADIENT.load("x"), UPDATE.load("directions"), UPDATE.load("words"), VECTOR.load("a"),
+                        VECTOR.load("b")):
         program.add(LOAD, 0, offset=4096, beats=5, dest=destination)
-    program.add(LOAD, 0, offset=4096, beats=2, dest=Destination.OPERANDS, arg=1 << 31)
+    program.add(LOAD, 0, offset=4096, beats=2, dest=LINEAR.load("operands"), arg=1 << 31)
     program.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, program.code)
     machine.host.run(0, len(program), timeout=20)

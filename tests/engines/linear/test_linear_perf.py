@@ -13,7 +13,6 @@ from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.engines import GRADIENT, LINEAR, UPDATE
-from gradloom.rtl.machines.language import Destination, Source
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
 from gradloom.rtl.plan.language.side import Tensor, append, vector
@@ -82,14 +81,15 @@ def store(program, source, beats, *, offset=RESULT, **more):
 
 @pytest.mark.parametrize("latency", LATENCIES, ids=str)
 @pytest.mark.parametrize("destination, beats", [
-    (Destination.TABLES, 1), (Destination.TABLES, 7), (Destination.TILES, 18), (Destination.TILES, 36),
-    (Destination.OPERANDS, 1), (Destination.OPERANDS, 300), (Destination.LANES, 33), (Destination.DIRECTIONS, 200),
+    (LINEAR.load("tables"), 1), (LINEAR.load("tables"), 7), (LINEAR.load("tiles"), 18), (LINEAR.load("tiles"), 36),
+    (LINEAR.load("operands"), 1), (LINEAR.load("operands"), 300), (LINEAR.load("lanes"), 33),
+    (UPDATE.load("directions"), 200),
 ], ids=lambda value: getattr(value, "name", value))
 def test_a_load(machine, destination, beats, latency):
     program = Assembler()
     load(program, destination, beats, offset=SOURCE + 40)
-    if destination is Destination.TABLES:       # tiles wait for tables
-        load(program, Destination.TILES, 18)
+    if destination is LINEAR.load("tables"):       # tiles wait for tables
+        load(program, LINEAR.load("tiles"), 18)
     try:
         agree(machine, program, latency)
     finally:
@@ -103,8 +103,8 @@ def test_a_product(machine, inner, outer, tokens, rank, by_column):
     program = Assembler()
     program.add(LINEAR, 0, phase="backward" if by_column else "forward", inner=inner, outer=outer, tokens=tokens,
                 rank=rank, by_column=by_column)
-    store(program, Source.OUTPUTS, outer * tokens * 8)
-    load(program, Destination.TILES, 18 * inner * outer)
+    store(program, LINEAR.store("outputs"), outer * tokens * 8)
+    load(program, LINEAR.load("tiles"), 18 * inner * outer)
     told = agree(machine, program)
     assert told.array_cycles == inner * outer * SMALL.subtiles * max(tokens, SMALL.columns)
 
@@ -113,8 +113,8 @@ def test_a_product(machine, inner, outer, tokens, rank, by_column):
 def test_a_gradient(machine, tiles, tokens, rank):
     program = Assembler()
     program.add(GRADIENT, 0, tiles=tiles, tokens=tokens, rank=rank)
-    store(program, Source.GRADIENTS, tiles * rank * 8)
-    load(program, Destination.GRADIENT, tiles * tokens * 8)
+    store(program, GRADIENT.store("gradients"), tiles * rank * 8)
+    load(program, GRADIENT.load("x"), tiles * tokens * 8)
     agree(machine, program)
 
 
@@ -129,13 +129,14 @@ def test_an_update(machine, opcode, beats, latency):
 
 def update(program, opcode, beats, *, late=(), shift=lambda: 0):
     program.add(UPDATE, opcode, beats=beats, beta1=1 << 16, beta2=(1 << 17) - 1)
-    load(program, Destination.DIRECTIONS, beats, offset=SOURCE + shift())
-    load(program, Destination.WORDS, beats, offset=SOURCE + shift())
+    load(program, UPDATE.load("directions"), beats, offset=SOURCE + shift())
+    load(program, UPDATE.load("words"), beats, offset=SOURCE + shift())
     if opcode is UpdateOpcode.ADAMW:
-        store(program, Source.MOMENTS, 2 * beats, offset=RESULT + shift(), wait=late)
-    store(program, Source.WORDS, beats, offset=RESULT + shift(), wait=() if opcode is UpdateOpcode.ADAMW else late)
+        store(program, UPDATE.store("moments"), 2 * beats, offset=RESULT + shift(), wait=late)
+    store(program, UPDATE.store("words"), beats, offset=RESULT + shift(),
+          wait=() if opcode is UpdateOpcode.ADAMW else late)
     if opcode is UpdateOpcode.ADAMW:
-        load(program, Destination.MOMENTS, 2 * beats, offset=SOURCE + shift())
+        load(program, UPDATE.load("moments"), 2 * beats, offset=SOURCE + shift())
 
 
 @pytest.mark.parametrize("latency", LATENCIES, ids=str)
@@ -155,9 +156,9 @@ def test_results_that_wait_for_a_store_of_others(machine, opcode, latency):
     program, pieces = Assembler(), operation(opcode, 14, 8, 1500)
     append(program, [each for piece in pieces for each in piece.instructions])
     program.add(GRADIENT, 0, tiles=2, tokens=8, rank=4)
-    store(program, Source.GRADIENTS, 2 * 4 * 8, offset=RESULT + (1 << 18))
+    store(program, GRADIENT.store("gradients"), 2 * 4 * 8, offset=RESULT + (1 << 18))
     append(program, [each for piece in pieces for each in piece.stores])
-    load(program, Destination.GRADIENT, 2 * 8 * 8)
+    load(program, GRADIENT.load("x"), 2 * 8 * 8)
     agree(machine, program, latency)
 
 
@@ -207,24 +208,24 @@ def _any_product(program, draw, late):
     tokens, inner, outer = draw.randint(1, SMALL.tokens), draw.randint(1, 3), draw.randint(1, 3)
     program.add(LINEAR, 0, inner=inner, outer=outer, tokens=tokens,
                 rank=draw.choice((0, 2, 4)), by_column=draw.randint(0, 1), slot=inner % 2)
-    load(program, Destination.TABLES, draw.randint(1, 5))
-    store(program, Source.OUTPUTS, outer * tokens * 8, offset=RESULT + 8 * draw.randint(0, 40), wait=late)
+    load(program, LINEAR.load("tables"), draw.randint(1, 5))
+    store(program, LINEAR.store("outputs"), outer * tokens * 8, offset=RESULT + 8 * draw.randint(0, 40), wait=late)
     for tiles in _pieces(draw, inner * outer):
         kind, beats = draw.choice(list(TileKind)), 18 * tiles
         if kind != TileKind.CODES:
             beats = kind.row_beats * (SMALL.edge * (tiles - 1) + draw.randint(1, SMALL.edge))
-        load(program, Destination.TILES, beats, offset=SOURCE + 8 * draw.randint(0, 40),
+        load(program, LINEAR.load("tiles"), beats, offset=SOURCE + 8 * draw.randint(0, 40),
              arg=pack(TILE_ARG, {"kind": kind}))
         if draw.random() < 0.3:         # adapter rows are read between writes
-            load(program, Destination.LANES, draw.randint(1, 40))
+            load(program, LINEAR.load("lanes"), draw.randint(1, 40))
 
 
 def _any_gradient(program, draw, late):
     tokens, tiles, rank = draw.randint(1, SMALL.tokens), draw.randint(1, 4), draw.choice((2, 4))
     program.add(GRADIENT, 0, tiles=tiles, tokens=tokens, rank=rank)
-    store(program, Source.GRADIENTS, tiles * rank * 8, offset=RESULT + 8 * draw.randint(0, 40), wait=late)
+    store(program, GRADIENT.store("gradients"), tiles * rank * 8, offset=RESULT + 8 * draw.randint(0, 40), wait=late)
     for beats in _pieces(draw, tiles * tokens * 8):
-        load(program, Destination.GRADIENT, beats, offset=SOURCE + 8 * draw.randint(0, 40))
+        load(program, GRADIENT.load("x"), beats, offset=SOURCE + 8 * draw.randint(0, 40))
 
 
 def _any_hidden(program, draw, late):
@@ -233,9 +234,10 @@ def _any_hidden(program, draw, late):
     argument = pack(HIDDEN_ARG, {"slot": draw.randint(0, 1), "tokens": tokens, "rank": rank})
     beats = tokens * rank // 2
     if draw.random() < 0.5:
-        store(program, Source.HIDDEN, beats, offset=RESULT + 8 * draw.randint(0, 40), wait=late, arg=argument)
+        store(program, GRADIENT.store("hidden"), beats, offset=RESULT + 8 * draw.randint(0, 40), wait=late,
+              arg=argument)
     else:
-        load(program, Destination.HIDDEN, beats, offset=SOURCE + 8 * draw.randint(0, 40), arg=argument)
+        load(program, GRADIENT.load("hidden"), beats, offset=SOURCE + 8 * draw.randint(0, 40), arg=argument)
 
 
 def _any_vector(program, draw, late):
@@ -264,7 +266,7 @@ def test_any_commands_in_any_order(machine, seed):
     for _ in range(draw.randint(2, 6)):
         late = draw.choice(((), (5,)))
         if late:
-            load(program, Destination.OPERANDS, draw.randint(1, 600), post=late)
+            load(program, LINEAR.load("operands"), draw.randint(1, 600), post=late)
         draw.choice((_any_product, _any_gradient, _any_update, _any_hidden, _any_vector))(program, draw, late)
         if draw.random() < 0.3:
             program.add(CONTROL, ControlOpcode.FENCE)

@@ -6,7 +6,7 @@ import pytest
 
 from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.language import Destination
+from gradloom.rtl.machines.engines import VECTOR
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.linear import chain
 from gradloom.rtl.plan.language.side import PIECE, Tensor, append, vector
@@ -116,7 +116,7 @@ def test_pieces_are_no_larger_than_asked_and_load_everything_once():
     assert all(piece.read <= PIECE and piece.written * 2 == piece.read for piece in plan)
     assert sum(piece.written for piece in plan) == 9 * 64 * 8
     loads = [each for piece in plan for each in piece.instructions[-2:]]
-    assert {each.operands["dest"] for each in loads} == {Destination.VECTOR_A, Destination.VECTOR_B}
+    assert {each.operands["dest"] for each in loads} == {VECTOR.load("a"), VECTOR.load("b")}
     assert [n for n, piece in enumerate(plan) for each in piece.instructions if each.wait == (3,)] == [0]
     assert [n for n, piece in enumerate(plan) for each in piece.stores if each.post == (4,)] == [len(plan) - 1]
     sums = vector(VectorOpcode.NORM_SUMS, {"tiles": 9, "tokens": 64}, LinearConfig(), a=Tensor(offset=0), post=(4,))

@@ -8,7 +8,7 @@ from gradloom.rtl.engines.gradient.hidden import HIDDEN_ARG, SLOTS
 from gradloom.rtl.engines.linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from gradloom.rtl.formats.codebook import FP4, NF2, NF3, NF4
 from gradloom.rtl.formats.tiles import untile_rows
-from gradloom.rtl.machines.language import Destination, Source
+from gradloom.rtl.machines.engines import GRADIENT, LANGUAGE, LINEAR
 from gradloom.rtl.plan.language.linear import LayerMap, LayerPlan, codebook_table, codebook_words
 from gradloom.rtl.plan.program.assembler import Assembler, pack
 from gradloom.rtl.shell.engines import CONTROL
@@ -26,7 +26,7 @@ BEAT = SMALL.beat_bits // 8
 def load_book(program, host, book, offset=BOOK):
     host.store(offset, codebook_words(book))
     table = codebook_table(offset, SMALL)
-    load(program, Destination.TABLES, table.beats, offset=table.offset, arg=table.argument)
+    load(program, LINEAR.load("tables"), table.beats, offset=table.offset, arg=table.argument)
 
 
 @pytest.mark.parametrize("books", [(NF3, NF4, FP4), (NF2, NF3, NF2)], ids=lambda books: "-".join(b.name for b in books))
@@ -72,47 +72,49 @@ def tile(**fields):
 
 
 @pytest.mark.parametrize("destination, beats, argument, at", [
-    (Destination.OPERANDS, 16, DEPTH - 1, 8), (Destination.OPERANDS, 1, DEPTH, 0),
-    (Destination.OPERANDS, 1, 1 << 16, 0), (Destination.OPERANDS, 1, (1 << 32) - 1, 0),
-    (Destination.OPERANDS, 8 * DEPTH + 1, 0, 8 * DEPTH),
-    (Destination.LANES, 9, LANES - 1, 8), (Destination.LANES, 1, LANES, 0), (Destination.LANES, 1, 1 << 31, 0),
-    (Destination.TABLES, 1, pack(TABLE_ARG, {"groups": SMALL.groups + 1}), 0),
-    (Destination.TABLES, 4097, pack(TABLE_ARG, {"groups": SMALL.groups}), 4096),
-    (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"slot": SLOTS}), 0),
-    (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"tokens": 0}), 0),
-    (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"tokens": SMALL.tokens + 1}), 0),
-    (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"rank": 0}), 0),
-    (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"rank": 3}), 0),
-    (Destination.HIDDEN, 1, pack(HIDDEN_ARG, HIDDEN | {"rank": SMALL.rank + 2}), 0),
-    (Destination.TILES, 1, 0, 0), (Destination.TILES, 17, 0, 16), (Destination.TILES, 35, 0, 34),
-    (Destination.TILES, 18, tile(block=256 * SMALL.groups), 2),
-    (Destination.TILES, 18, tile(block=256 * SMALL.groups - 15, blocks_per_row=1), 17),
-    (Destination.TILES, 18, tile(block=(1 << 20) - 1, blocks_per_row=1023), 2),
-    (Destination.TILES, 1, tile(kind=3), 0),
-    (Destination.TILES, 7, tile(kind=TileKind.WORDS), 6), (Destination.TILES, 130, tile(kind=TileKind.WORDS), 129),
-    (Destination.TILES, 6, tile(kind=TileKind.HALVES), 5), (77, 2, 0, 0),
+    (LINEAR.load("operands"), 16, DEPTH - 1, 8), (LINEAR.load("operands"), 1, DEPTH, 0),
+    (LINEAR.load("operands"), 1, 1 << 16, 0), (LINEAR.load("operands"), 1, (1 << 32) - 1, 0),
+    (LINEAR.load("operands"), 8 * DEPTH + 1, 0, 8 * DEPTH),
+    (LINEAR.load("lanes"), 9, LANES - 1, 8), (LINEAR.load("lanes"), 1, LANES, 0), (LINEAR.load("lanes"), 1, 1 << 31, 0),
+    (LINEAR.load("tables"), 1, pack(TABLE_ARG, {"groups": SMALL.groups + 1}), 0),
+    (LINEAR.load("tables"), 4097, pack(TABLE_ARG, {"groups": SMALL.groups}), 4096),
+    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"slot": SLOTS}), 0),
+    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"tokens": 0}), 0),
+    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"tokens": SMALL.tokens + 1}), 0),
+    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"rank": 0}), 0),
+    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"rank": 3}), 0),
+    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"rank": SMALL.rank + 2}), 0),
+    (LINEAR.load("tiles"), 1, 0, 0), (LINEAR.load("tiles"), 17, 0, 16), (LINEAR.load("tiles"), 35, 0, 34),
+    (LINEAR.load("tiles"), 18, tile(block=256 * SMALL.groups), 2),
+    (LINEAR.load("tiles"), 18, tile(block=256 * SMALL.groups - 15, blocks_per_row=1), 17),
+    (LINEAR.load("tiles"), 18, tile(block=(1 << 20) - 1, blocks_per_row=1023), 2),
+    (LINEAR.load("tiles"), 1, tile(kind=3), 0),
+    (LINEAR.load("tiles"), 7, tile(kind=TileKind.WORDS), 6),
+    (LINEAR.load("tiles"), 130, tile(kind=TileKind.WORDS), 129),
+    (LINEAR.load("tiles"), 6, tile(kind=TileKind.HALVES), 5), (77, 2, 0, 0),
 ], ids=str)
 def test_a_load_without_a_place_stops_the_program_and_the_next_runs_right(machine, destination, beats, argument, at):
     program = Assembler()
-    load(program, Destination.OPERANDS, 3)
+    load(program, LINEAR.load("operands"), 3)
     load(program, destination, beats, arg=argument)
-    load(program, Destination.OPERANDS, 40)
+    load(program, LINEAR.load("operands"), 40)
     refused(machine, program, at)
 
 
 _BEATS = SMALL.tokens * SMALL.rank // SMALL.beat_words
+_STORED = GRADIENT.store("hidden")
 
 
 @pytest.mark.parametrize("source, beats, argument", [
-    (len(Source), 1, 0), (255, 3, 0), *((Source.HIDDEN, _BEATS, pack(HIDDEN_ARG, HIDDEN | change)) for change in (
+    (len(LANGUAGE.stores), 1, 0), (255, 3, 0), *((_STORED, _BEATS, pack(HIDDEN_ARG, HIDDEN | change)) for change in (
         {"slot": SLOTS}, {"tokens": 0}, {"tokens": SMALL.tokens + 1}, {"rank": 0}, {"rank": 3},
         {"rank": SMALL.rank + 2})),
-    (Source.HIDDEN, _BEATS + 1, pack(HIDDEN_ARG, HIDDEN)), (Source.HIDDEN, _BEATS - 1, pack(HIDDEN_ARG, HIDDEN)),
+    (_STORED, _BEATS + 1, pack(HIDDEN_ARG, HIDDEN)), (_STORED, _BEATS - 1, pack(HIDDEN_ARG, HIDDEN)),
 ])
 def test_a_store_of_what_is_not_there_stops_the_program_and_the_next_runs_right(machine, source, beats, argument):
     machine.host.set_watchdog(0)
     program = Assembler()
-    store(program, Source.HIDDEN, _BEATS, arg=pack(HIDDEN_ARG, HIDDEN))
+    store(program, GRADIENT.store("hidden"), _BEATS, arg=pack(HIDDEN_ARG, HIDDEN))
     store(program, source, beats, arg=argument)
     refused(machine, program, 0, start=RESULT)
 
@@ -124,11 +126,11 @@ def test_a_level_beyond_one_is_refused(machine, value, good, place):
     words = np.zeros(16, "<i4")
     words[place] = value
     program = Assembler()
-    load(program, Destination.OPERANDS, 3)
+    load(program, LINEAR.load("operands"), 3)
     try:
         table = codebook_table(SOURCE, SMALL)
         machine.host.store(SOURCE, words.tobytes())
-        load(program, Destination.TABLES, table.beats, arg=table.argument)
+        load(program, LINEAR.load("tables"), table.beats, arg=table.argument)
         if good:
             agree(machine, program)
         else:

@@ -4,7 +4,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from gradloom.rtl.config import SCALES_PER_BEAT, Config
-from gradloom.rtl.machines.router import RECORD_ARG, Destination, Router
+from gradloom.rtl.engines.array.commands import RECORD_ARG
+from gradloom.rtl.engines.array.intake import ArrayIntake
 from gradloom.rtl.presets import PRESETS
 from gradloom.sim.bench.pauses import feed, pauses
 
@@ -14,23 +15,23 @@ ROW, HALF = 3, 1
 def _scales(config, bases, **options):
     """``(row, address, data)`` of each scale written for a record of beats with these bases, and one of codes;
     ``options`` of :func:`~gradloom.sim.bench.pauses.pauses`."""
-    router, written = Router(config), []
+    intake, written = ArrayIntake(config), []
     scales = [[100 * beat + n for n in range(SCALES_PER_BEAT)] for beat in range(len(bases))]
     arg = RECORD_ARG.const({"row": ROW, "half": HALF, "codes": len(bases), "logits": len(bases) + 1}).as_value().value
     beats = [base | sum(word << 16 * (n + 1) for n, word in enumerate(words)) for base, words in zip(bases, scales)]
 
     async def give(ctx):
-        await feed(ctx, router.i, [
-            {"data": data, "first": index == 0, "last": index == len(beats), "arg": arg, "dest": Destination.RECORD,
+        await feed(ctx, intake.load_record.beats, [
+            {"data": data, "first": index == 0, "last": index == len(beats), "arg": arg,
              "index": index} for index, data in enumerate([*beats, 0])], pauses([], ["i"], **options)["i"])
 
     async def see(ctx):
         for _ in range(40 + 10 * len(bases) + 4 * options.get("hold", 0)):
-            if ctx.get(router.scales.valid):
-                written.append(tuple(ctx.get(router.scales[each]) for each in ("row", "address", "data")))
+            if ctx.get(intake.scales.valid):
+                written.append(tuple(ctx.get(intake.scales[each]) for each in ("row", "address", "data")))
             await ctx.tick()
 
-    simulator = Simulator(router)
+    simulator = Simulator(intake)
     simulator.add_clock(1e-6)
     simulator.add_testbench(give)
     simulator.add_testbench(see)

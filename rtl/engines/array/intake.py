@@ -1,0 +1,151 @@
+"""Writes the beats that the array's load ports get into the memories that they are for."""
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from ...config import SCALES_PER_BEAT
+from ...shell.signature import LoadSignature
+from .commands import RECORD_ARG
+from .writes import write_layout, writes
+
+__all__ = ["ArrayIntake"]
+
+_PORTS = ("weights", "biases", "image", "record", "lanes", "books")
+#: Beats of a word, as a power of two, of ports that write word by word.
+_LOG_BEATS = {"lanes": 1, "weights": 1, "biases": 2, "image": 0}
+
+
+class ArrayIntake(wiring.Component):
+    """Spreads beats over write ports; one beat a cycle.
+
+    Scales leave a beat's seven one by one, behind the stream's back; a record's last beat waits for them, so
+    that LOAD is done when all of the record is in its row. Write ports come from registers: a write is in memory two
+    cycles after its beat was accepted.
+
+    Members
+    -------
+    load_weights, ... : load ports. ``refuse``: the beat goes nowhere: ``arg`` names what is not there, it is beyond its
+        memory's end, or the command ends with it within a word. Scales are the exception: a record's beats say
+        themselves which blocks they are of, and those of blocks that there are not are dropped.
+    Everything else is a write port ``{valid, address..., data}``.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        super().__init__({
+            **{f"load_{name}": In(LoadSignature(128)) for name in _PORTS},
+            **{name: Out(layout) for name, layout in writes(config).items()},
+            "logits": Out(write_layout(128, sample=ceil_log2(config.rows), half=1, beat=2)),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        self._ports = ports = {name: getattr(self, f"load_{name}") for name in _PORTS}
+        # All have the same payload.
+        beat = self.load_record.beats.p
+        taken = {name: port.beats.valid & port.beats.ready for name, port in ports.items()}
+        m.d.comb += [port.beats.ready.eq(1) for name, port in ports.items() if name != "record"]
+        # Judging a beat takes long, and its wires are wide: what is refused is ready to be written, or waits among the
+        # scales, and goes no further.
+        self._refused, stopped = Signal(), Signal()
+        refused = Cat(port.beats.valid & port.refuse for port in ports.values()).any()
+        m.d.sync += self._refused.eq(refused)
+        with m.If(refused & self.load_record.beats.ready):
+            m.d.sync += stopped.eq(1)
+
+        # Whether ``arg`` is good is seen with each beat; that the next is beyond the end, with the last that is not.
+        nowhere, cut, full = {}, {}, {}
+        self._record(m, taken["record"], stopped, nowhere, full)
+        self._words(m, beat, taken, nowhere, cut, full)
+        nowhere["books"] = beat.arg[len(self.books.beat):].any()
+        full["books"] = (beat.arg + beat.index)[:len(self.books.beat)].all()
+        m.d.sync += [self.books.beat.eq(beat.arg[:16] + beat.index), self.books.data.eq(beat.data)]
+        self._write(m, "books", taken["books"])
+
+        after = Signal()        # the beat before was the last that has room
+        for name, port in ports.items():
+            m.d.comb += port.refuse.eq(nowhere[name] | (beat.last & cut.get(name, 0)) | after)
+        with m.If(Cat(taken.values()).any() & ~refused):
+            m.d.sync += after.eq(Cat(taken[name] & ends for name, ends in full.items()).any() & ~beat.last)
+        return m
+
+    def _write(self, m, name, asked):
+        """A write port is valid a cycle after it was ``asked``, unless that beat is refused."""
+        ready = Signal(name=f"{name}_ready")
+        m.d.sync += ready.eq(asked)
+        m.d.comb += getattr(self, name).valid.eq(ready & ~self._refused)
+
+    def _record(self, m, taken, stopped, nowhere, full):
+        """Scales, codes and logits of a record."""
+        stream = self.load_record.beats
+        beat, arg = stream.p, data.View(RECORD_ARG, stream.p.arg)
+        # Scales wait here: base index, where to, seven of them.
+        layout = data.StructLayout({"row": len(self.scales.row), "half": 1, "data": 128})
+        m.submodules.waiting = waiting = SyncFIFOBuffered(width=layout.size, depth=16)
+        entry, out = Signal(layout), data.View(layout, waiting.r_data)
+        in_scales, may_end, settled = Signal(), Signal(), Signal()
+        m.d.comb += [
+            may_end.eq(~beat.last | settled), stream.ready.eq(waiting.w_rdy & may_end),
+            in_scales.eq(beat.index < arg.codes),
+            entry.row.eq(arg.row), entry.half.eq(arg.half), entry.data.eq(beat.data),
+            waiting.w_data.eq(entry),
+            # The queue looks itself whether it has room.
+            waiting.w_en.eq(stream.valid & may_end & in_scales),
+        ]
+        n = Signal(range(SCALES_PER_BEAT))
+        index = Signal(17)
+        m.d.comb += index.eq(out.data[:16] + n)
+        m.d.sync += [
+            # A tap's last beat has room to spare; what lies beyond the row's blocks is not for it.
+            self.scales.valid.eq(waiting.r_rdy & (index < self.config.blocks) & ~stopped),
+            self.scales.row.eq(out.row),
+            self.scales.address.eq(Cat(index[:len(self.scales.address) - 1], out.half)),
+            self.scales.data.eq(out.data[16:].word_select(n, 16)),
+        ]
+        m.d.comb += waiting.r_en.eq(n == SCALES_PER_BEAT - 1)
+        with m.If(waiting.r_rdy):
+            m.d.sync += n.eq(n + 1)
+            with m.If(n == SCALES_PER_BEAT - 1):
+                m.d.sync += n.eq(0)
+        m.d.sync += settled.eq(~waiting.r_rdy & (waiting.level == 0) & ~waiting.w_en)
+
+        code_word = (beat.index - arg.codes)[:len(self.codes.address) - 1]
+        logit_beat = (beat.index - arg.logits)[:len(arg.logits)]
+        is_code, is_logits = Signal(), Signal()
+        m.d.comb += [is_code.eq(~in_scales & (beat.index < arg.logits)), is_logits.eq(beat.index >= arg.logits)]
+        m.d.sync += [
+            self.codes.row.eq(arg.row),
+            self.codes.address.eq(Cat(code_word, arg.half)),
+            self.codes.data.eq(beat.data),
+            self.logits.sample.eq(arg.row),
+            self.logits.half.eq(arg.half),
+            self.logits.beat.eq(logit_beat),
+            self.logits.data.eq(beat.data),
+        ]
+        self._write(m, "codes", taken & is_code)
+        self._write(m, "logits", taken & is_logits)
+        nowhere["record"] = (arg.row >= self.config.rows) | (arg.codes > arg.logits)
+        # Before the first of the logits ``logit_beat`` is -1.
+        full["record"] = ((is_code & code_word.all() & ~logit_beat.all())
+                          | (is_logits & logit_beat[:len(self.logits.beat)].all()))
+
+    def _words(self, m, beat, taken, nowhere, cut, full):
+        """Words of one or more beats: the last of their beats writes, with those before it."""
+        before = Signal(384)
+        with m.If(Cat(taken[name] for name, log_beats in _LOG_BEATS.items() if log_beats).any()):
+            m.d.sync += before.eq(Cat(before[128:], beat.data))
+        for name, log_beats in _LOG_BEATS.items():
+            port = getattr(self, name)
+            whole = beat.index[:log_beats].all() if log_beats else 1
+            word = (beat.arg[:16] + (beat.index >> log_beats))[:len(port.address)]
+            nowhere[name] = beat.arg[len(port.address):].any()
+            full[name] = whole & word.all()
+            if log_beats:
+                cut[name] = ~whole
+            m.d.sync += [
+                port.address.eq(word),
+                port.data.eq(Cat(before[384 - 128 * ((1 << log_beats) - 1):], beat.data)),
+            ]
+            self._write(m, name, taken[name] & whole)

@@ -1,0 +1,46 @@
+"""Ports to memory that are plain streams of beats on an engine's side."""
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["TapQueue", "give", "take"]
+
+
+def take(m, port, into):
+    """The data of a load port's beats go into a stream."""
+    m.d.comb += [into.valid.eq(port.beats.valid), into.p.eq(port.beats.p.data), port.beats.ready.eq(into.ready)]
+
+
+def give(m, port, out):
+    """A store port takes its beats from a stream, however many are requested."""
+    m.d.comb += [port.request.ready.eq(1), port.beats.valid.eq(out.valid), port.beats.p.eq(out.p),
+                 out.ready.eq(port.beats.ready)]
+
+
+class TapQueue(wiring.Component):
+    """Beats of a tap that wait for STORE, so that an encoder need not while STORE serves another.
+
+    Members
+    -------
+    i, o : streams of beats.
+    """
+
+    #: Beats that have room.
+    depth = 128
+
+    def __init__(self):
+        beats = stream.Signature(128)
+        super().__init__({"i": In(beats), "o": Out(beats)})
+
+    def elaborate(self, platform):
+        m = Module()
+        # Two places more than are given away: room is known a cycle late, so that an encoder's way back is short.
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=128, depth=self.depth + 2)
+        roomy = Signal()
+        m.d.sync += roomy.eq(fifo.w_level < self.depth)
+        m.d.comb += [
+            fifo.w_data.eq(self.i.p), fifo.w_en.eq(self.i.valid & roomy), self.i.ready.eq(roomy),
+            self.o.valid.eq(fifo.r_rdy), self.o.p.eq(fifo.r_data), fifo.r_en.eq(self.o.ready),
+        ]
+        return m

@@ -1,0 +1,68 @@
+"""Adapter words leave in order, two beats a word, however long the memory takes; those beyond the last are refused."""
+import pytest
+from amaranth.sim import Simulator
+
+from gradloom.rtl.config import Config
+from gradloom.rtl.engines.array.outlet import LaneOutlet
+from gradloom.sim.bench.pauses import drain, pauses
+
+CONFIG = Config(rows=5, kernel=2, panels=4, rank=2, classes=4, taps=4, adapter_depth=256, weight_depth=128,
+                feature_depth=64, image_depth=256, dense_depth=128, blocks=8, positions=64, width=16)
+REQUESTS = [(3, 7), (0, 8), (255, 2), (17, 1), (17, 40)]
+
+
+def _run(dut, *benches, background=()):
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    for bench in benches:
+        simulator.add_testbench(bench)
+    for bench in background:
+        simulator.add_testbench(bench, background=True)
+    simulator.run()
+
+
+@pytest.mark.parametrize("stall, hold", [(0.0, 0), (0.3, 0), (0.2, 50)], ids=str)
+def test_words_leave_as_beats(stall, hold):
+    dut = LaneOutlet(CONFIG)
+    moves = pauses(["beats"], [], stall=stall, hold=hold)["beats"]
+    found = []
+
+    async def ask(ctx):
+        for arg, beats in REQUESTS:
+            ctx.set(dut.port.request.p, {"arg": arg, "beats": beats})
+            ctx.set(dut.port.request.valid, 1)
+            assert ctx.get(dut.port.request.ready)
+            await ctx.tick()
+            ctx.set(dut.port.request.valid, 0)
+            found.append((await drain(ctx, dut.port.beats, beats, moves))[0])
+            # Nothing more is read than was asked for.
+            for _ in range(12):
+                *_, reads, offers = await ctx.tick().sample(dut.dump.valid, dut.port.beats.valid)
+                assert not reads and not offers
+
+    async def words(ctx):
+        # A word of one parameter a column tells its address.
+        address = 0
+        while True:
+            ctx.set(dut.words, [address + n for n in range(CONFIG.columns)])
+            *_, address = await ctx.tick().sample(dut.dump.address)
+
+    _run(dut, ask, background=[words])
+    expected = []
+    for arg, count in REQUESTS:
+        values = [sum(arg + at + n << 16 * n for n in range(CONFIG.columns)) for at in range((count + 1) // 2)]
+        expected.append([half for word in values for half in (word & (1 << 128) - 1, word >> 128)][:count])
+    assert found == expected
+
+
+def test_words_beyond_the_last_are_refused():
+    dut = LaneOutlet(CONFIG)
+    cases = {(0, 512): 0, (255, 2): 0, (255, 3): 1, (256, 1): 1, (0, 513): 1, (1 << 31, 1): 1, (0, 1 << 23): 1}
+
+    async def judge(ctx):
+        for (arg, beats), refused in cases.items():
+            ctx.set(dut.port.request.p, {"arg": arg, "beats": beats})
+            await ctx.tick()
+            assert ctx.get(dut.port.refuse) == refused, (arg, beats)
+
+    _run(dut, judge)
