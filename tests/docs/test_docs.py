@@ -24,6 +24,11 @@ def test_the_register_manual_is_current(renew):
     assert (DOCS / "reference" / "registers.md").read_text(encoding="utf-8") == renew["registers"]()
 
 
+def test_the_ports_of_the_language_machine_are_current(renew):
+    text = (DOCS / "explanation" / "linear-layer.md").read_text(encoding="utf-8")
+    assert text == renew["linear_layer"](text)
+
+
 def test_the_program_page_is_current(renew):
     text = (DOCS / "reference" / "program.md").read_text(encoding="utf-8")
     assert text == renew["program"](text)

@@ -14,16 +14,16 @@ SPEC = EngineSpec(
     operands={ArrayOpcode.CONVOLVE: ConvolveOperands, ArrayOpcode.DENSE: DenseOperands},
     phases=("convolution", "dense", "forward", "gradient"),
     loads=(
-        LoadPort("weights", "words of one weight a column, from a word on; two beats a word", _WORD),
-        LoadPort("biases", "words of one bias a column, from a word on; four beats a word", _WORD),
-        LoadPort("image", "words of four pixels, from a word on; a beat a word", _WORD),
-        LoadPort("record", "a sample's cache record: scales, codes, logits", RECORD_ARG),
-        LoadPort("lanes", "words of one adapter parameter a column, from a word on; two beats a word", _WORD),
+        LoadPort("weights", "frozen weights from a word on, two beats a word of 16 x int16, a column each", _WORD),
+        LoadPort("biases", "biases from a word on, four beats a word of 16 x int32, a column each", _WORD),
+        LoadPort("image", "pixels from a word on, four of int32 (Q8.16) a beat", _WORD),
+        LoadPort("record", "a sample's cache record to a row: scales, codes, logits", RECORD_ARG),
+        LoadPort("lanes", "A from a word on, two beats a word of 16 x int16, a column each", _WORD),
         LoadPort("books", "from a beat on: below 8 eight 16-bit levels of a codebook each, from 16 on a threshold",
                  _BEAT),
     ),
     stores=(
         StorePort("taps", "beats of encoded convolution inputs, in order"),
-        StorePort("lanes", "words of one adapter parameter a column, from a word on; two beats a word", _WORD),
+        StorePort("lanes", "A from a word on, two beats a word of 16 x int16, a column each", _WORD),
     ),
     unit=ArrayUnit)

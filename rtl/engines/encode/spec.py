@@ -9,6 +9,6 @@ SPEC = EngineSpec(
     name="encode", opcodes=EncodeOpcode, default=EncodeOperands, phases=("encode",),
     stores=(
         StorePort("taps", "beats of encoded dense inputs, in order"),
-        StorePort("raw", "beats of dense activations as they are, in order"),
+        StorePort("raw", "dense activations as int32, four a beat, in order"),
     ),
     unit=EncodeUnit)

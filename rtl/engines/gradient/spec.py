@@ -22,7 +22,7 @@ SPEC = EngineSpec(
         LoadPort("hidden", "h, back from memory", HIDDEN_ARG),
     ),
     stores=(
-        StorePort("gradients", "results, tile by tile"),
-        StorePort("hidden", "h as the gradients see it", HIDDEN_ARG),
+        StorePort("gradients", "tiles of features, rank indices within a tile"),
+        StorePort("hidden", "h as the gradients see it: pairs of rank indices, tokens within", HIDDEN_ARG),
     ),
     unit=GradientUnit, loop=_loop)

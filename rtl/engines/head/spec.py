@@ -16,11 +16,11 @@ def _loop(config):
 SPEC = EngineSpec(
     name="head", opcodes=HeadOpcode, default=HeadOperands, phases=("loss",),
     loads=(
-        LoadPort("b", "B from its start, words of one parameter a class; two beats a word"),
+        LoadPort("b", "B from its start, two beats a rank index of 16 x int16, class 0 lowest"),
         LoadPort("labels", "a byte a sample; which half", data.StructLayout({"half": 32})),
     ),
     stores=(
-        StorePort("b", "B from its start, words of one parameter a class; two beats a word"),
-        StorePort("losses", "a beat a step, in order"),
+        StorePort("b", "B from its start, two beats a rank index of 16 x int16, class 0 lowest"),
+        StorePort("losses", "a beat a step: u64 sum of losses with 16 fraction bits, u32 samples, u32 right answers"),
     ),
     unit=HeadUnit, loop=_loop)

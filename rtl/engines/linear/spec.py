@@ -13,9 +13,9 @@ SPEC = EngineSpec(
     loads=(
         LoadPort("tables", "second-level scales and offset of a weight tensor, or the codebook", TABLE_ARG),
         LoadPort("tiles", "tiles of weights, in the order of their use", TILE_ARG),
-        LoadPort("operands", "a layer's input, `edge` words a tile and token", OPERAND_ARG),
-        LoadPort("lanes", "adapter words, `edge` words a tile and rank index, from a word on",
+        LoadPort("operands", "a layer's input: tiles of features, tokens within a tile", OPERAND_ARG),
+        LoadPort("lanes", "adapter words: tiles of features, rank indices within a tile",
                  data.StructLayout({"word": 32})),
     ),
-    stores=(StorePort("outputs", "results, tile by tile"),),
+    stores=(StorePort("outputs", "y or dx: tiles of features, tokens within a tile"),),
     unit=LinearUnit)

@@ -10,8 +10,8 @@ SPEC = EngineSpec(
     operands={UpdateOpcode.PACK: PackOperands, UpdateOpcode.UNPACK: PackOperands}, phases=("update",),
     loads=(
         LoadPort("directions", "gradients"),
-        LoadPort("words", "words to be updated"),
-        LoadPort("moments", "their moments"),
+        LoadPort("words", "the words that they change"),
+        LoadPort("moments", "AdamW's moments: a beat has m of half a beat of words, then their v"),
     ),
-    stores=(StorePort("words", "new words"), StorePort("moments", "new moments")),
+    stores=(StorePort("words", "new words"), StorePort("moments", "new moments; stored before the words")),
     unit=UpdateUnit)

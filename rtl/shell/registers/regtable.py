@@ -235,7 +235,7 @@ REGISTERS = RegisterMap(description="Registers of a gradloom fine-tuning acceler
               description='Word, 0 first.'),
     )),
     Register(name='TABLE_WORD', address=0x0b4, locked='', title='Word of the machine table',
-             description='Four bytes of the machine table, the first in the lowest bits: ASCII text, ended by a 0 byte. Parameters as name=value, parted by commas; then, behind a semicolon each, the engines from number 3 on, as name:phase,phase. Valid from the second cycle after a write to TABLE_PLACE on.', fields=(
+             description='Four bytes of the machine table, the first in the lowest bits: ASCII text, ended by a 0 byte. Parameters as name=value, parted by commas; then, behind a semicolon each, a loop for self-tests as dest>source,arg,beats,bits,kept,group or nothing, and the engines from number 3 on, as name:phase,phase:load port,load port:store port,store port. Valid from the second cycle after a write to TABLE_PLACE on.', fields=(
         Field(name='bytes', lsb=0, width=32, readable=True, writable=False, reset=0, stored=False, pulse=False, clear_on_one=False, constant=False,
               description='Four bytes.'),
     )),
