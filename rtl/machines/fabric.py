@@ -6,7 +6,6 @@ from typing import Any
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Member, Out, connect, flipped
-from amaranth.utils import ceil_log2
 
 from ..hierarchy import place
 from ..shell.engines import Engine, Engines
@@ -102,19 +101,17 @@ class Fabric(wiring.Component):
 
     def _load(self, m: Module, ports: list[Any]) -> None:
         """Beats to the port of their number. A number that there is not is refused, and taken as any beat is."""
-        beat, known = self.load.p, Signal()
-        # Low bits select, and the others tell whether that counts: little logic stands behind ``valid``.
-        low = beat.dest[:ceil_log2(len(ports))]
-        m.d.comb += known.eq(beat.dest < len(ports))
-        ready, refused = [], []
+        beat, ready, refused = self.load.p, [], [self.load.p.dest >= len(ports)]
         for number, port in enumerate(ports):
+            asked = Signal(name=f"load_{number}")
             m.d.comb += [
-                port.beats.valid.eq(self.load.valid & known & (low == number)),
+                asked.eq(beat.dest == number),
+                port.beats.valid.eq(self.load.valid & asked),
                 *(port.beats.p[name].eq(beat[name]) for name in ("data", "first", "last", "arg", "index")),
             ]
-            ready.append((low != number) | port.beats.ready)
-            refused.append((low == number) & port.refuse)
-        m.d.comb += [self.load.ready.eq(~known | Cat(ready).all()), self.refuse.eq(~known | Cat(refused).any())]
+            ready.append(~asked | port.beats.ready)
+            refused.append(asked & port.refuse)
+        m.d.comb += [self.load.ready.eq(Cat(ready).all()), self.refuse.eq(Cat(refused).any())]
 
     def _store(self, m: Module, ports: list[Any]) -> None:
         """Requests to the port of their number, then its beats to STORE."""

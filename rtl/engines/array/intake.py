@@ -6,15 +6,70 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...config import SCALES_PER_BEAT
+from ...hierarchy import place
 from ...shell.signature import LoadSignature
 from .commands import RECORD_ARG
 from .writes import write_layout, writes
 
-__all__ = ["ArrayIntake"]
+__all__ = ["ArrayIntake", "ScaleWriter"]
 
 _PORTS = ("weights", "biases", "image", "record", "lanes", "books")
 #: Beats of a word, as a power of two, of ports that write word by word.
 _LOG_BEATS = {"lanes": 1, "weights": 1, "biases": 2, "image": 0}
+
+
+class ScaleWriter(wiring.Component):
+    """Writes the seven scales of a beat one by one; 16 beats wait. Those of blocks that there are not are dropped.
+
+    A unit of its own, as what enters is late in its cycle and has little logic left.
+
+    Members
+    -------
+    valid, ready : a beat of a record, taken if both are high. ``last``: it waits until all scales before it have
+        left. ``wanted``: it has scales.
+    row, half, data : of it.
+    stopped : nothing is written.
+    write : write port.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        write = writes(config)["scales"]
+        super().__init__({
+            "valid": In(1), "wanted": In(1), "last": In(1), "ready": Out(1),
+            "row": In(ceil_log2(config.rows)), "half": In(1), "data": In(128),
+            "stopped": In(1), "write": Out(write),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        # Scales wait here: base index, where to, seven of them.
+        layout = data.StructLayout({"row": len(self.row), "half": 1, "data": 128})
+        m.submodules.waiting = waiting = SyncFIFOBuffered(width=layout.size, depth=16)
+        entry, out = Signal(layout), data.View(layout, waiting.r_data)
+        settled, may_go = Signal(), Signal()
+        m.d.comb += [
+            entry.row.eq(self.row), entry.half.eq(self.half), entry.data.eq(self.data), waiting.w_data.eq(entry),
+            may_go.eq(~self.last | settled), self.ready.eq(waiting.w_rdy & may_go),
+            # The queue looks itself whether it has room.
+            waiting.w_en.eq(self.valid & self.wanted & may_go),
+        ]
+        n = Signal(range(SCALES_PER_BEAT))
+        index = Signal(17)
+        m.d.comb += [index.eq(out.data[:16] + n), waiting.r_en.eq(n == SCALES_PER_BEAT - 1)]
+        with m.If(waiting.r_rdy):
+            m.d.sync += n.eq(n + 1)
+            with m.If(n == SCALES_PER_BEAT - 1):
+                m.d.sync += n.eq(0)
+        m.d.sync += [
+            # A tap's last beat has room to spare; what lies beyond the row's blocks is not for it.
+            self.write.valid.eq(waiting.r_rdy & (index < self.config.blocks) & ~self.stopped),
+            self.write.row.eq(out.row),
+            self.write.address.eq(Cat(index[:len(self.write.address) - 1], out.half)),
+            self.write.data.eq(out.data[16:].word_select(n, 16)),
+            settled.eq(~waiting.r_rdy & (waiting.level == 0) & ~waiting.w_en),
+        ]
+        return m
 
 
 class ArrayIntake(wiring.Component):
@@ -57,7 +112,7 @@ class ArrayIntake(wiring.Component):
 
         # Whether ``arg`` is good is seen with each beat; that the next is beyond the end, with the last that is not.
         nowhere, cut, full = {}, {}, {}
-        self._record(m, taken["record"], stopped, nowhere, full)
+        self._record(m, platform, taken["record"], stopped, nowhere, full)
         self._words(m, beat, taken, nowhere, cut, full)
         nowhere["books"] = beat.arg[len(self.books.beat):].any()
         full["books"] = (beat.arg + beat.index)[:len(self.books.beat)].all()
@@ -77,39 +132,19 @@ class ArrayIntake(wiring.Component):
         m.d.sync += ready.eq(asked)
         m.d.comb += getattr(self, name).valid.eq(ready & ~self._refused)
 
-    def _record(self, m, taken, stopped, nowhere, full):
+    def _record(self, m, platform, taken, stopped, nowhere, full):
         """Scales, codes and logits of a record."""
         stream = self.load_record.beats
         beat, arg = stream.p, data.View(RECORD_ARG, stream.p.arg)
-        # Scales wait here: base index, where to, seven of them.
-        layout = data.StructLayout({"row": len(self.scales.row), "half": 1, "data": 128})
-        m.submodules.waiting = waiting = SyncFIFOBuffered(width=layout.size, depth=16)
-        entry, out = Signal(layout), data.View(layout, waiting.r_data)
-        in_scales, may_end, settled = Signal(), Signal(), Signal()
+        in_scales = Signal()
+        scales = place(m, "scale_writer", ScaleWriter(self.config), platform)
         m.d.comb += [
-            may_end.eq(~beat.last | settled), stream.ready.eq(waiting.w_rdy & may_end),
             in_scales.eq(beat.index < arg.codes),
-            entry.row.eq(arg.row), entry.half.eq(arg.half), entry.data.eq(beat.data),
-            waiting.w_data.eq(entry),
-            # The queue looks itself whether it has room.
-            waiting.w_en.eq(stream.valid & may_end & in_scales),
+            scales.valid.eq(stream.valid), scales.wanted.eq(in_scales), scales.last.eq(beat.last),
+            stream.ready.eq(scales.ready),
+            scales.row.eq(arg.row), scales.half.eq(arg.half), scales.data.eq(beat.data),
+            scales.stopped.eq(stopped), self.scales.eq(scales.write),
         ]
-        n = Signal(range(SCALES_PER_BEAT))
-        index = Signal(17)
-        m.d.comb += index.eq(out.data[:16] + n)
-        m.d.sync += [
-            # A tap's last beat has room to spare; what lies beyond the row's blocks is not for it.
-            self.scales.valid.eq(waiting.r_rdy & (index < self.config.blocks) & ~stopped),
-            self.scales.row.eq(out.row),
-            self.scales.address.eq(Cat(index[:len(self.scales.address) - 1], out.half)),
-            self.scales.data.eq(out.data[16:].word_select(n, 16)),
-        ]
-        m.d.comb += waiting.r_en.eq(n == SCALES_PER_BEAT - 1)
-        with m.If(waiting.r_rdy):
-            m.d.sync += n.eq(n + 1)
-            with m.If(n == SCALES_PER_BEAT - 1):
-                m.d.sync += n.eq(0)
-        m.d.sync += settled.eq(~waiting.r_rdy & (waiting.level == 0) & ~waiting.w_en)
 
         code_word = (beat.index - arg.codes)[:len(self.codes.address) - 1]
         logit_beat = (beat.index - arg.logits)[:len(arg.logits)]
