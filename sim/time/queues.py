@@ -12,7 +12,7 @@ __all__ = ["FifoQueue", "Operands", "Output", "Taken"]
 
 
 class FifoQueue(Queue):
-    """Beats that wait in a FIFO of the collector."""
+    """Beats that wait in the queue of a store port."""
 
     machine: TimedMachine
 

@@ -260,15 +260,16 @@ def test_a_report_asks_what_the_build_has_left(design, run, tmp_path):
         return {"type": "$scopeinfo", "attributes": {"module_src": f"{file}:1.1-9.10"}, "connections": {},
                 "port_directions": {}}
 
-    lines = (design / "rtl" / "gradloom_router.v").read_text().splitlines()
+    lines = (design / "rtl" / "gradloom_array_intake.v").read_text().splitlines()
     taken = next(number for number, line in enumerate(lines, 1) if line.startswith("  input "))
     given = next(number for number, line in enumerate(lines, 1) if line.startswith("  output "))
-    path = "tuner.accelerator.router"
+    path = "tuner.accelerator.intake"
     netlist = {"modules": {"gradloom_ulx3s": {
         "attributes": {"top": "1", "src": "top.v:1.1-9.10"}, "ports": {},
         "cells": {
             "tuner": module("tuner.v"), "tuner.accelerator": module("../rtl/gradloom.v"),
-            path: module("../rtl/gradloom_router.v"), "tuner.accelerator.shell": module("../rtl/gradloom_shell.v"),
+            path: module("../rtl/gradloom_array_intake.v"),
+            "tuner.accelerator.shell": module("../rtl/gradloom_shell.v"),
             "$auto$ff.cc:1": held(10, "a", src="../rtl/gradloom_shell.v:5.3-5.9|/share/cells.v:1.1-1.2"),
             "$auto$ff.cc:2": held(11, "b", src="/share/cells.v:1.1-1.2"),
             "$auto$ff.cc:3": held(12, "c", src="/share/cells.v:1.1-1.2"),
@@ -278,9 +279,9 @@ def test_a_report_asks_what_the_build_has_left(design, run, tmp_path):
                     "port_directions": {"A": "input", "Z": "output"}},
         },
         "netnames": {
-            f"{path}.o": {"bits": [11], "attributes": {"src": f"../rtl/gradloom_router.v:{given}.1-{given}.9"}},
+            f"{path}.o": {"bits": [11], "attributes": {"src": f"../rtl/gradloom_array_intake.v:{given}.1-{given}.9"}},
             "tuner.accelerator.wire": {"bits": [11], "attributes": {"src": "../rtl/gradloom.v:9.1-9.9"}},
-            f"{path}.i": {"bits": [12], "attributes": {"src": f"../rtl/gradloom_router.v:{taken}.1-{taken}.9"}},
+            f"{path}.i": {"bits": [12], "attributes": {"src": f"../rtl/gradloom_array_intake.v:{taken}.1-{taken}.9"}},
             "$\\tuner.accelerator.words$rdreg[0]$q": {"bits": [12], "attributes": {}},
             "$abc$13": {"bits": [13], "attributes": {}},
         }}}}
@@ -293,9 +294,10 @@ def test_a_report_asks_what_the_build_has_left(design, run, tmp_path):
     assert code == 0, err
     found = json.loads(out)
     assert {name: unit["ff"] for name, unit in found["units"].items() if unit["ff"]} == {
-        "gradloom_shell": 1, "gradloom_router": 1, "gradloom": 1, "memories": 1}
+        "gradloom_shell": 1, "gradloom_array_intake": 1, "gradloom": 1, "memories": 1}
     assert (found["total"]["lut"], found["total"]["bram36"], found["levels"]) == (1, 0.5, 1)
-    assert found["units"]["gradloom_router"]["instances"] == 1 and found["units"]["gradloom_router"]["bram36"] == 0.5
+    unit = found["units"]["gradloom_array_intake"]
+    assert unit["instances"] == 1 and unit["bram36"] == 0.5
 
 
 def test_a_design_for_another_board_is_not_reported(run, tmp_path):
