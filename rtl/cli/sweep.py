@@ -1,4 +1,4 @@
-"""The verb ``sweep``. Like ``cli.py``, it looks upwards only when it is used."""
+"""The verb ``sweep``. It imports what lies above this room only when it is used."""
 
 import dataclasses
 import enum
