@@ -4,7 +4,8 @@ import numpy as np
 from gradloom.rtl.config import Config
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Plan, Settings, Token, plan_finetune
+from gradloom.rtl.plan.images.program import Plan, Settings, plan_finetune
+from gradloom.rtl.plan.images.writer import Token
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.shell.engines import LOAD, STORE
 

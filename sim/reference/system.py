@@ -21,7 +21,8 @@ from gradloom.rtl.plan.images.operations import (
     frozen,
     judged,
 )
-from gradloom.rtl.plan.images.program import Settings, Step, kept_samples, plan_steps
+from gradloom.rtl.plan.images.program import Settings, kept_samples, plan_steps
+from gradloom.rtl.plan.images.schedule import Step
 from gradloom.rtl.plan.program.reading import Reading
 
 from .array import conv_layer, dense_layer, hidden

@@ -11,7 +11,8 @@ from gradloom.rtl.config import Config
 from gradloom.rtl.emit.yosys import yosys_files
 from gradloom.rtl.models.datasets import Dataset
 from gradloom.rtl.plan.images.onchip import OnChip
-from gradloom.rtl.plan.images.program import Settings, head_words, words16
+from gradloom.rtl.plan.images.program import Settings
+from gradloom.rtl.plan.images.writer import head_words, words16
 
 from ..reference.loss import softmax_cross_entropy
 from ..reference.system import FineTune, fill_cache, fine_tune, logits

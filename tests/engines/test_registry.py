@@ -59,7 +59,7 @@ def test_streams_are_proven(name):
     """Alone, or in all engines of a preset at once."""
     proven = {proof.name for proof in PROOFS}
     assert proven & {f"streams-{what}-{preset}" for preset in presets(name)
-                     for what in (component(name).lower(), "engines")}
+                     for what in (component(name).lower(), "fabric")}
 
 
 @named

@@ -11,10 +11,11 @@ from gradloom.rtl.engines.encode.commands import EncodeOpcode
 from gradloom.rtl.engines.ports import TapQueue
 from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.images import program
+from gradloom.rtl.plan.images import writer
 from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Settings, check_program, plan_finetune
+from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.images.streams import IMAGE_STREAMS
+from gradloom.rtl.plan.images.writer import check_program
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.plan.program.progress import StuckError, check_progress
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
@@ -186,7 +187,7 @@ def test_convolutions_of_several_tiles_pass(samples):
 def test_tokens_of_one_purpose_each():
     """As they were: the dense layer and the encoder behind it waited for the same token."""
     plan = plan_of(convolutions(17, 8), Config(), 26)
-    layer, logits = program.Token.GROUP, program.Token.LOGITS
+    layer, logits = writer.Token.GROUP, writer.Token.LOGITS
     commands = [Instruction(each.engine, each.opcode, each.operands, slots=each.slots, **{
         kind: tuple(layer if token == logits else token for token in getattr(each, kind)) for kind in ("wait", "post")})
         for each in plan.assembler.instructions]
@@ -209,6 +210,6 @@ def test_it_is_a_fault_of_ours(monkeypatch, run, tmp_path):
     def refuse(*_, **__):
         raise StuckError("a program cannot go on at command 7 of 9")
 
-    monkeypatch.setattr(program, "check_progress", refuse)
+    monkeypatch.setattr(writer, "check_progress", refuse)
     code, _, said = run("finetune", "instantft-kv260", "--engine", "reference", "--limit", 20, "-o", tmp_path / "out")
     assert code == 1 and "internal error: StuckError: a program cannot go on at command 7" in said

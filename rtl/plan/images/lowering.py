@@ -6,7 +6,7 @@ import numpy as np
 from ...config import PARAMETER, SCALES_PER_BEAT, Config, largest
 from ...engines.array.commands import RECORD_ARG, ConvolveOperands
 from ...engines.encode.commands import EncodeOperands
-from ...models.network import Conv, Network
+from ...models.network import Conv, Dense, Network
 from ...units.window import WindowRun
 from ..program.assembler import most
 from .sizes import Needs, SizeError
@@ -216,128 +216,152 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
 
     Raises :class:`SizeError` with everything that is too small, and :class:`ValueError` for values outside a format.
     """
-    name, columns = network.name, config.columns
-    needs = Needs(name, rank, config)
     if not 1 <= rank <= MAX_RANK:
         raise ValueError(f"rank={rank}: must be from 1 to {MAX_RANK}")
     if wide and config.activation_bits != 24:
         raise ValueError(f"activation_bits={config.activation_bits}: codes of 8 bits need 24")
-    needs.field("classes", network.classes, "classes")
-    # Weights lie in windows of the largest kernel: of this design, or of the one that is needed.
-    edge = max(config.kernel, *(max(*layer.kernel, min(max(layer.stride), largest("kernel")))
-                                for layer in network.layers if isinstance(layer, Conv)), 0)
-    needs.field("rows", edge ** 2, f"elements of a window of {edge} x {edge}")
-    window = edge ** 2
-    convs: list[LoweredConv] = []
-    denses: list[LoweredDense] = []
-    taps: list[tuple[str, np.ndarray]] = []
-    weights: list[np.ndarray] = []
-    biases: list[np.ndarray] = []
-    weights_at = feature_at = 0
-    shape: tuple[int, ...] = network.input_shape
-    layers = list(network.layers)
-    pixels = -(-int(np.prod(shape)) // 4) * 4
-    needs.field("image_depth", 2 * pixels, "image words")
+    return _Lowering(network, config, rank).lowered(wide)
 
-    if not isinstance(layers[0], Conv):
-        # Dense activations are reached through the array only: by a convolution that changes nothing.
-        c = shape[0]
-        layers.insert(0, Conv(weight=np.eye(c)[:, :, None, None], bias=np.zeros(c), name="(input)"))
-    names = [*(["(input)"] if len(layers) > len(network.layers) else []), *network.layer_names]
-    flat_order: np.ndarray | None = None
-    dense_at = 0
-    for index, layer in enumerate(layers):
-        made_up = layer.name == "(input)" and index == 0
-        label = layer.name or names[index]
-        if isinstance(layer, Conv):
-            c, h, w = shape
-            if not made_up:
-                taps.append((layer.name, np.arange(c * h * w)))
-            try:
-                run = WindowRun(height=h, width=w, channels=c, kernel_h=layer.kernel[0], kernel_w=layer.kernel[1],
-                                stride_h=layer.stride[0], stride_w=layer.stride[1], pad_top=layer.pads[0],
-                                pad_left=layer.pads[1], pad_bottom=layer.pads[2], pad_right=layer.pads[3])
-            except ValueError as error:
-                raise ValueError(f"{label}: {error}") from None
-            positions = run.out_height * run.out_width
-            needs.field("kernel", max(layer.kernel), "kernel rows or columns", label)
-            needs.field("kernel", max(layer.stride), "steps of a stride", label)
-            needs.field("width", max(h, w, run.rows, run.cols), "image rows or columns", label)
-            needs.field("positions", positions, "outputs a channel", label)
-            needs.fixed(c, CHANNELS, "input channels", label)
-            needs.fixed(layer.pool, POOL, "rows of a max-pool", label)
-            if positions < LEAST_POSITIONS:
-                needs.never(f"{label}: {positions} outputs a channel (at least {LEAST_POSITIONS})")
-            weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi, PARAMETER.frac)
-            bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, config.activation.frac)
-            _check_sums(label, weight, config)
-            shape = layer.output_shape(shape)
-            to_dense = not isinstance(layers[index + 1], Conv)
-            convs.append(LoweredConv(
-                name=layer.name, weight=weight, bias=bias, run=run, relu=layer.relu, pool=layer.pool,
-                tap=None if made_up else len(taps) - 1, weights_at=weights_at, bias_at=len(biases),
-                feature=None if to_dense else feature_at))
-            tiles = -(-layer.outputs // columns)
-            words = np.zeros((tiles, c, edge, edge, columns), np.int64)
-            for tile in range(tiles):
-                part = weight[tile * columns:(tile + 1) * columns]
-                words[tile, :, :layer.kernel[0], :layer.kernel[1], :len(part)] = part.transpose(1, 2, 3, 0)
-            weights.append(words.reshape(-1, columns))
-            weights_at += tiles * c * window
-            if to_dense:
-                # Positions come one by one, with all their channels.
-                needs.fixed(layer.outputs, LAST_CHANNELS, "output channels before a dense layer", label)
-                flat_order = np.arange(int(np.prod(shape))).reshape(shape[0], -1).T.ravel()
-                dense_at = len(flat_order)
+
+class _Lowering:
+    """Places layer behind layer, and collects what the design is too small for."""
+
+    def __init__(self, network: Network, config: Config, rank: int) -> None:
+        self.network, self.config, self.rank = network, config, rank
+        self.needs = needs = Needs(network.name, rank, config)
+        needs.field("classes", network.classes, "classes")
+        # Weights lie in windows of the largest kernel: of this design, or of the one that is needed.
+        self.edge = max(config.kernel, *(max(*layer.kernel, min(max(layer.stride), largest("kernel")))
+                                         for layer in network.layers if isinstance(layer, Conv)), 0)
+        needs.field("rows", self.edge ** 2, f"elements of a window of {self.edge} x {self.edge}")
+        needs.field("image_depth", -(-int(np.prod(network.input_shape)) // 4) * 8, "image words")
+        self.convs: list[LoweredConv] = []
+        self.denses: list[LoweredDense] = []
+        self.taps: list[tuple[str, np.ndarray]] = []
+        self.weights: list[np.ndarray] = []
+        self.biases: list[np.ndarray] = []
+        self.weights_at = self.feature_at = self.dense_at = 0
+        #: Of the elements that the next dense layer takes.
+        self.order: np.ndarray | None = None
+
+    def lowered(self, wide: bool) -> Lowered:
+        """The whole network."""
+        network, needs = self.network, self.needs
+        layers, names = list(network.layers), list(network.layer_names)
+        shape: tuple[int, ...] = network.input_shape
+        made_up = not isinstance(layers[0], Conv)
+        if made_up:
+            # Dense activations are reached through the array only: by a convolution that changes nothing.
+            c = shape[0]
+            layers.insert(0, Conv(weight=np.eye(c)[:, :, None, None], bias=np.zeros(c), name="(input)"))
+            names.insert(0, "(input)")
+        for index, (layer, name) in enumerate(zip(layers, names)):
+            if isinstance(layer, Conv):
+                shape = self._conv(layer, layer.name or name, shape, tapped=index > 0 or not made_up,
+                                   to_dense=not isinstance(layers[index + 1], Conv))
             else:
-                feature_at += 2 * tiles * shape[1] * shape[2]
+                self._dense(layer, layer.name or name)
+        needs.field("weight_depth", self.weights_at, "weight words")
+        needs.field("bias_depth", len(self.biases), "bias words")
+        needs.field("feature_depth", self.feature_at, "feature words")
+        needs.field("dense_depth", self.dense_at, "dense activations a sample")
+        lowered = Lowered(config=self.config, network=network, rank=self.rank, wide=wide, convs=tuple(self.convs),
+                          denses=tuple(self.denses), taps=self._taps(), weight_words=np.concatenate(self.weights),
+                          bias_words=np.array(self.biases))
+        needs.fixed(lowered.record_scales + lowered.record_codes, RECORD_BEATS,
+                    f"beats of {'8' if wide else '4'}-bit codes and their scales a sample")
+        needs.check()
+        return lowered
+
+    def _conv(self, layer: Conv, label: str, shape: tuple[int, ...], *, tapped: bool,
+              to_dense: bool) -> tuple[int, ...]:
+        """A convolution; the shape of what it makes."""
+        c, h, w = shape
+        if tapped:
+            self.taps.append((layer.name, np.arange(c * h * w)))
+        try:
+            run = WindowRun(height=h, width=w, channels=c, kernel_h=layer.kernel[0], kernel_w=layer.kernel[1],
+                            stride_h=layer.stride[0], stride_w=layer.stride[1], pad_top=layer.pads[0],
+                            pad_left=layer.pads[1], pad_bottom=layer.pads[2], pad_right=layer.pads[3])
+        except ValueError as error:
+            raise ValueError(f"{label}: {error}") from None
+        self._check_conv(layer, label, run)
+        weight, bias = self._quantised(layer, label)
+        shape = layer.output_shape(shape)
+        self.convs.append(LoweredConv(
+            name=layer.name, weight=weight, bias=bias, run=run, relu=layer.relu, pool=layer.pool,
+            tap=len(self.taps) - 1 if tapped else None, weights_at=self.weights_at, bias_at=len(self.biases),
+            feature=None if to_dense else self.feature_at))
+        words = np.zeros((layer.outputs, c, self.edge, self.edge), np.int64)
+        words[:, :, :layer.kernel[0], :layer.kernel[1]] = weight
+        tiles = self._keep(words, bias)
+        if to_dense:
+            # Positions come one by one, with all their channels.
+            self.needs.fixed(layer.outputs, LAST_CHANNELS, "output channels before a dense layer", label)
+            self.order = np.arange(int(np.prod(shape))).reshape(shape[0], -1).T.ravel()
+            self.dense_at = len(self.order)
         else:
-            n = layer.inputs
-            if flat_order is None:
-                flat_order = np.arange(n)
-            taps.append((layer.name, flat_order))
-            weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi,
-                               PARAMETER.frac)[:, flat_order]
-            bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, config.activation.frac)
-            _check_sums(label, weight, config)
-            denses.append(LoweredDense(
-                name=layer.name, weight=weight, bias=bias, relu=layer.relu, tap=len(taps) - 1,
-                source=dense_at - n, target=dense_at, weights_at=weights_at, bias_at=len(biases)))
-            tiles = -(-layer.outputs // columns)
-            words = np.zeros((tiles, n, columns), np.int64)
-            for tile in range(tiles):
-                part = weight[tile * columns:(tile + 1) * columns]
-                words[tile, :, :len(part)] = part.T
-            weights.append(words.reshape(-1, columns))
-            weights_at += tiles * n
-            dense_at += layer.outputs
-            flat_order = None
-            shape = (layer.outputs,)
+            self.feature_at += 2 * tiles * shape[1] * shape[2]
+        return shape
+
+    def _check_conv(self, layer: Conv, label: str, run: WindowRun) -> None:
+        needs, positions = self.needs, run.out_height * run.out_width
+        needs.field("kernel", max(layer.kernel), "kernel rows or columns", label)
+        needs.field("kernel", max(layer.stride), "steps of a stride", label)
+        needs.field("width", max(run.height, run.width, run.rows, run.cols), "image rows or columns", label)
+        needs.field("positions", positions, "outputs a channel", label)
+        needs.fixed(run.channels, CHANNELS, "input channels", label)
+        needs.fixed(layer.pool, POOL, "rows of a max-pool", label)
+        if positions < LEAST_POSITIONS:
+            needs.never(f"{label}: {positions} outputs a channel (at least {LEAST_POSITIONS})")
+
+    def _dense(self, layer: Dense, label: str) -> None:
+        """A dense layer."""
+        order = np.arange(layer.inputs) if self.order is None else self.order
+        self.order = None
+        self.taps.append((layer.name, order))
+        weight, bias = self._quantised(layer, label)
+        weight = weight[:, order]
+        self.denses.append(LoweredDense(
+            name=layer.name, weight=weight, bias=bias, relu=layer.relu, tap=len(self.taps) - 1,
+            source=self.dense_at - layer.inputs, target=self.dense_at, weights_at=self.weights_at,
+            bias_at=len(self.biases)))
+        self._keep(weight, bias)
+        self.dense_at += layer.outputs
+
+    def _quantised(self, layer: Conv | Dense, label: str) -> tuple[np.ndarray, np.ndarray]:
+        """Weights and biases in their formats."""
+        weight = _quantise(label, "weight", layer.weight, PARAMETER.lo, PARAMETER.hi, PARAMETER.frac)
+        bias = _quantise(label, "bias", layer.bias, -BIAS_LIMIT, BIAS_LIMIT - 1, self.config.activation.frac)
+        _check_sums(label, weight, self.config)
+        return weight, bias
+
+    def _keep(self, weight: np.ndarray, bias: np.ndarray) -> int:
+        """Words of a layer, a column an output; in so many tiles."""
+        columns, outputs = self.config.columns, len(weight)
+        tiles = -(-outputs // columns)
+        words = np.zeros((tiles * columns, weight[0].size), np.int64)
+        words[:outputs] = weight.reshape(outputs, -1)
+        self.weights.append(words.reshape(tiles, columns, -1).transpose(0, 2, 1).reshape(-1, columns))
+        self.weights_at += len(self.weights[-1])
         padded = np.zeros(tiles * columns, np.int64)
-        padded[:len(bias)] = bias
-        biases.extend(padded.reshape(tiles, columns))
+        padded[:outputs] = bias
+        self.biases.extend(padded.reshape(tiles, columns))
+        return tiles
 
-    needs.field("weight_depth", weights_at, "weight words")
-    needs.field("bias_depth", len(biases), "bias words")
-    needs.field("feature_depth", feature_at, "feature words")
-    needs.field("dense_depth", dense_at, "dense activations a sample")
-
-    parts = -(-rank // config.rank)
-    needs.adapters(len(taps))
-    placed: list[Tap] = []
-    block = lane = 0
-    for tap_name, order in taps:
-        addresses = -(-len(order) // config.panels)
-        placed.append(Tap(name=tap_name, elements=len(order), order=order, first_block=block,
-                          lanes_at=tuple(lane + part * addresses for part in range(parts))))
-        block += placed[-1].blocks
-        lane += parts * addresses
-    needs.field("blocks", block, "blocks of 64 cached activations")
-    needs.fixed(placed[-1].first_block, FIRST_BLOCK, "blocks before the last layer's")
-    needs.field("adapter_depth", lane, "adapter words a column")
-    lowered = Lowered(config=config, network=network, rank=rank, wide=wide, convs=tuple(convs), denses=tuple(denses),
-                      taps=tuple(placed), weight_words=np.concatenate(weights), bias_words=np.array(biases))
-    needs.fixed(lowered.record_scales + lowered.record_codes, RECORD_BEATS,
-                f"beats of {'8' if wide else '4'}-bit codes and their scales a sample")
-    needs.check()
-    return lowered
+    def _taps(self) -> tuple[Tap, ...]:
+        """Places of the inputs of all layers."""
+        config, needs, parts = self.config, self.needs, -(-self.rank // self.config.rank)
+        needs.adapters(len(self.taps))
+        placed: list[Tap] = []
+        block = lane = 0
+        for name, order in self.taps:
+            addresses = -(-len(order) // config.panels)
+            placed.append(Tap(name=name, elements=len(order), order=order, first_block=block,
+                              lanes_at=tuple(lane + part * addresses for part in range(parts))))
+            block += placed[-1].blocks
+            lane += parts * addresses
+        needs.field("blocks", block, "blocks of 64 cached activations")
+        needs.fixed(placed[-1].first_block, FIRST_BLOCK, "blocks before the last layer's")
+        needs.field("adapter_depth", lane, "adapter words a column")
+        return tuple(placed)

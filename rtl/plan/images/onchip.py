@@ -5,17 +5,19 @@ A program names places by their offset in the window, and the processor moves th
 sample's record takes the place of its image, which is not asked for again.
 """
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...machines.engines import ARRAY, HEAD
-from ...shell.engines import CONTROL, LOAD
+from ...shell.engines import CONTROL
 from ...shell.signature import COMMAND_BYTES, ControlOpcode
 from ..program.assembler import Assembler
 from .lowering import Lowered
-from .program import BEAT, Step, Token, Writer, check_program, head_words, learning_scale, words16, words32
+from .program import image_words, learning_scale
+from .schedule import Step
+from .writer import BEAT, Token, Writer, check_program, parameters
 
 __all__ = ["BLOCK", "OnChip", "Stage", "plan_onchip", "samples_of_block"]
 
@@ -121,12 +123,8 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
     pause : int
         Cycles from the end of the firmware's lines to the next repeat, below 2^32.
     """
-    config = lowered.config
-    rows, count, held = config.rows, len(images), samples_of_block(lowered)
-    parts = held // rows
-    for what, value in (("samples", count), ("train", train)):
-        if value < 1 or value % held:
-            raise ValueError(f"{what}={value}: must be a positive multiple of {held}, a block holds that many")
+    rows, count, held = lowered.config.rows, len(images), samples_of_block(lowered)
+    _check(held, samples=count, train=train)
     if train >= count:
         raise ValueError(f"train={train}: must be below samples={count}, the others judge the result")
     if epochs < 1:
@@ -134,80 +132,12 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
     if not 0 < pause < 1 << 32:
         raise ValueError(f"pause={pause}: must be from 1 to 2^32 - 1 cycles")
     scale = learning_scale(rate, held)
-
-    # A block: a place for each sample's image, then record; labels of each microbatch; the losses of its last step.
-    place = _place(lowered)
-    labels_at = held * place
-    losses_at = labels_at + parts * _LABELS
-    blocks, train_blocks = count // held, train // held
-    image = bytearray(BLOCK * (1 + blocks))
-    pixels = np.zeros((count, lowered.image_words), "<i4")
-    pixels[:, :images[0].size] = images.reshape(count, -1)
-    for sample in range(count):
-        block, index = divmod(sample, held)
-        at = BLOCK * (1 + block)
-        image[at + index * place:at + index * place + 4 * lowered.image_words] = pixels[sample].tobytes()
-        part, row = divmod(index, rows)
-        image[at + labels_at + part * _LABELS + row] = int(labels[sample])
-
-    def common(content: bytes) -> tuple[int, int]:
-        at = len(image)
-        image.extend(content)
-        return at, len(content)
-
+    blocks, train_blocks, parts = count // held, train // held, held // rows
+    content = _Memory(_samples(lowered, images, labels, held), lowered)
     # What all blocks share lies behind them: the set-up runs in the window of the header's block.
-    lane_words = np.concatenate([lowered.lanes_of(tap, a[tap]).reshape(-1, config.columns)
-                                 for tap in range(len(lowered.taps))])
-    weights = common(words16(lowered.weight_words))
-    biases = common(words32(lowered.bias_words, 16))
-    lanes = common(words16(lane_words))
-    head = common(head_words(lowered, b))
-
-    programs: dict[str, tuple[int, Assembler]] = {}
-
-    def program(name: str, asm: Assembler) -> None:
-        asm.add(CONTROL, ControlOpcode.END)
-        check_program(asm, config)
-        # Programs begin at a multiple of a command.
-        image.extend(bytes(-len(image) % COMMAND_BYTES))
-        programs[name] = common(asm.code)[0], asm
-
-    asm = Assembler()
-    for (at, size), destination in ((biases, ARRAY.load("biases")), (weights, ARRAY.load("weights")),
-                                    (lanes, ARRAY.load("lanes")), (head, HEAD.load("b"))):
-        asm.add(LOAD, 0, offset=at, beats=size // BEAT, dest=destination)
-    program("setup", asm)
-
-    places = [index * place for index in range(held)]
-    groups = [places[begin:begin + rows] for begin in range(0, held, rows)]
-    asm = Assembler()
-    for token, credits in ((Token.IMAGE_FREE, 2), (Token.ROW_FREE, rows)):
-        for _ in range(credits):
-            asm.add(CONTROL, ControlOpcode.LOOKUP, post=(token,))
-    out = Writer(lowered, asm, places)
-    for begin in range(0, held, rows):
-        out.base(range(begin, begin + rows), places[begin:begin + rows], None)
-    out.flush()
-    program("fill", asm)
-
-    for name, rates in (("train", scale), ("judge", None)):
-        asm = Assembler()
-        out = Writer(lowered, asm, places)
-        for half, where in enumerate(groups):
-            out.fetch(where, labels_at + half * _LABELS, half, False)
-        for half, step in enumerate(_steps(0, rows, parts, rates or (0, 0))):
-            # Where nothing is learnt, no gradient keeps the next h from taking the place of one that is still read.
-            out.forward(step, half, losses_at if step.last else None, apply=rates is not None,
-                        after=(Token.GRADIENT,) if half and not rates else ())
-            if rates:
-                out.backward(step, half, step.last)
-        program(name, asm)
-
-    asm = Assembler()
-    out = Writer(lowered, asm, places)
-    out.store(ARRAY.store("lanes"), lanes[0], lanes[1] // BEAT)
-    out.store(HEAD.store("b"), head[0], head[1] // BEAT)
-    program("keep", asm)
+    places = {name: content.place(data) for name, data in parameters(lowered, a, b).items()}
+    losses = _write_programs(content, places, held, scale)
+    lanes, head = places["lanes"], places["head"]
 
     test = {"block": 1 + train_blocks, "blocks": blocks - train_blocks}
     stages = (
@@ -218,17 +148,94 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
         Stage(name="after", program="judge", told=True, **test),
         Stage(name="", program="keep", block=0, blocks=1),
     )
+    image = content.image
     image.extend(bytes(-len(image) % BEAT))
-    sizes = {"header": BLOCK, "samples": BLOCK * blocks, "weights": weights[1], "biases": biases[1],
-             "adapter": lanes[1] + head[1], "programs": sum(len(asm.code) for _, asm in programs.values())}
+    sizes = {"header": BLOCK, "samples": BLOCK * blocks, "weights": places["weights"][1],
+             "biases": places["biases"][1], "adapter": lanes[1] + head[1],
+             "programs": sum(len(asm.code) for _, asm in content.programs.values())}
     if len(image) > memory:
         raise ValueError(f"samples={count}: the fine-tune needs {len(image)} bytes of memory, there are {memory}")
     header = _MAGIC + struct.pack("<5I", len(image), len(stages), lanes[0], (lanes[1] + head[1]) // 4, pause)
     for stage in stages:
-        at, asm = programs[stage.program]
+        at, asm = content.programs[stage.program]
         header += struct.pack("<8s6I", stage.name.encode("ascii"), at, len(asm), stage.block, stage.blocks,
-                              stage.runs, losses_at if stage.told else 0)
+                              stage.runs, losses if stage.told else 0)
     image[:len(header)] = header
     return OnChip(lowered=lowered, stages=stages, rows=rows, parts=parts, train_blocks=train_blocks,
                   test_blocks=blocks - train_blocks, epochs=epochs, scale=scale, image=bytes(image), lanes=lanes,
-                  b=head, pause=pause, programs=programs, adapters=(a, b), sizes=sizes)
+                  b=head, pause=pause, programs=content.programs, adapters=(a, b), sizes=sizes)
+
+
+def _check(held: int, **counts: int) -> None:
+    for what, value in counts.items():
+        if value < 1 or value % held:
+            raise ValueError(f"{what}={value}: must be a positive multiple of {held}, a block holds that many")
+
+
+def _samples(lowered: Lowered, images: np.ndarray, labels: np.ndarray, held: int) -> bytearray:
+    """The header's block, then blocks: a place for each sample's image, then record; labels of each microbatch; the
+    losses of its last step."""
+    rows, place = lowered.config.rows, _place(lowered)
+    image = bytearray(BLOCK * (1 + len(images) // held))
+    pixels = image_words(lowered, images)
+    for sample, label in enumerate(labels):
+        block, index = divmod(sample, held)
+        at = BLOCK * (1 + block)
+        image[at + index * place:at + index * place + 4 * lowered.image_words] = pixels[sample].tobytes()
+        part, row = divmod(index, rows)
+        image[at + held * place + part * _LABELS + row] = int(label)
+    return image
+
+
+class _Memory:
+    """What the memory holds so far, and the programs in it by name."""
+
+    def __init__(self, image: bytearray, lowered: Lowered) -> None:
+        self.image, self.lowered = image, lowered
+        self.programs: dict[str, tuple[int, Assembler]] = {}
+
+    def place(self, content: bytes) -> tuple[int, int]:
+        """Offset and bytes of what is put behind all else."""
+        at = len(self.image)
+        self.image.extend(content)
+        return at, len(content)
+
+    @contextmanager
+    def program(self, name: str, images: Sequence[int]) -> Iterator[Writer]:
+        """Writes a program, which is then put behind all else."""
+        asm = Assembler()
+        yield Writer(self.lowered, asm, images)
+        asm.add(CONTROL, ControlOpcode.END)
+        check_program(asm, self.lowered.config)
+        # Programs begin at a multiple of a command.
+        self.image.extend(bytes(-len(self.image) % COMMAND_BYTES))
+        self.programs[name] = self.place(asm.code)[0], asm
+
+
+def _write_programs(content: _Memory, shared: Mapping[str, tuple[int, int]], held: int, scale: tuple[int, int]) -> int:
+    """All programs, which work on any block; returns where a block's losses are."""
+    rows, place = content.lowered.config.rows, _place(content.lowered)
+    labels = held * place
+    losses = labels + held // rows * _LABELS
+    places = [index * place for index in range(held)]
+    groups = [places[begin:begin + rows] for begin in range(0, held, rows)]
+    with content.program("setup", places) as out:
+        out.load(shared)
+    with content.program("fill", places) as out:
+        out.credits()
+        for begin, where in zip(range(0, held, rows), groups):
+            out.base(range(begin, begin + rows), where, None)
+        out.flush()
+    for name, rates in (("train", scale), ("judge", None)):
+        with content.program(name, places) as out:
+            for half, where in enumerate(groups):
+                out.fetch(where, labels + half * _LABELS, half, False)
+            for half, step in enumerate(_steps(0, rows, len(groups), rates or (0, 0))):
+                # Where nothing is learnt, no gradient keeps the next h from taking the place of one that is still read.
+                out.forward(step, half, losses if step.last else None, apply=rates is not None,
+                            after=(Token.GRADIENT,) if half and not rates else ())
+                if rates:
+                    out.backward(step, half, step.last)
+    with content.program("keep", places) as out:
+        out.keep(shared)
+    return losses

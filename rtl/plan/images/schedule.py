@@ -1,12 +1,26 @@
 """What a fine-tune visits and starts from: shared by the RTL's program, the reference and the mathematics."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["epoch_order", "batches", "steps_per_epoch", "initial_adapters"]
+__all__ = ["Step", "epoch_order", "batches", "steps_per_epoch", "initial_adapters"]
 
 _ORDER, _ADAPTER = 0x0DE4, 0xADA7  # separate streams of random numbers under one seed
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """A microbatch. ``first``, ``last`` of its optimiser step; ``v_mode`` as the optimiser has it."""
+
+    samples: np.ndarray
+    scale: int
+    q: int
+    v_mode: int
+    first: bool
+    last: bool
+    mu: int
 
 
 def _check(**values: int) -> None:
