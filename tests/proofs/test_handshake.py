@@ -14,8 +14,8 @@ from .handshake import Handshakes
 
 #: Readers that look at what is offered before they take it: engines at a command, which they judge first, what joins
 #: several streams, and what passes one on. Their writers never wait, so none of these is a circle.
-IMAGES = {"array__command", "encode__command", "engines.inner.unit.array.encoder.packer.i",
-          "engines.inner.unit.encode.encoder.packer.i", "shell.sequencer.i"}
+IMAGES = {"array__command", "encode__command", "engines.inner.unit.array.array.encoder.packer.i",
+          "engines.inner.unit.encode.encode.encoder.packer.i", "shell.sequencer.i"}
 LANGUAGE = {"engines.inner.unit.a", "engines.inner.unit.b", "engines.inner.unit.c", "engines.inner.unit.i",
             "engines.inner.unit.linear.job", "engines.inner.unit.linear.stager.job",
             "engines.inner.unit.update.waiting.o", "load", "shell.sequencer.i"}

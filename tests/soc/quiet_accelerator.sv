@@ -66,7 +66,7 @@ module gradloom #(
     input  logic m_axi_rvalid,
     output logic m_axi_rready
 );
-    localparam logic [31:0] ID = 32'h4752_4c4d, VERSION = 32'h0001_0000, MACHINE = 32'h0000_0101;
+    localparam logic [31:0] ID = 32'h4752_4c4d, VERSION = 32'h0001_0000, MACHINE = 32'h0000_0102;
 
     always_comb begin
         {irq, trace, s_axi_bresp, s_axi_rresp} = '0;
