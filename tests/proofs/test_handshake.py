@@ -16,9 +16,9 @@ from .handshake import Handshakes
 #: several streams, and what passes one on. Their writers never wait, so none of these is a circle.
 IMAGES = {"array__command", "encode__command", "engines.inner.unit.array.array.encoder.packer.i",
           "engines.inner.unit.encode.encode.encoder.packer.i", "shell.sequencer.i"}
-LANGUAGE = {"engines.inner.unit.a", "engines.inner.unit.b", "engines.inner.unit.c", "engines.inner.unit.i",
-            "engines.inner.unit.linear.job", "engines.inner.unit.linear.stager.job",
-            "engines.inner.unit.update.waiting.o", "load", "shell.sequencer.i"}
+LANGUAGE = {*(f"engines.inner.unit.vector.{name}" for name in "abc"), "engines.inner.unit.gradient.queue.o",
+            "engines.inner.unit.linear.linear.job", "engines.inner.unit.linear.linear.stager.job",
+            "engines.inner.unit.update.update.waiting.o", "shell.sequencer.i"}
 #: The third preset for language models is the second's machine.
 LOOKED_AT = {"digits-ulx3s": IMAGES, "instantft-kv260": IMAGES, "edge-qlora-genesys2": LANGUAGE}
 DEEP = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="a minute: GRADLOOM_DEEP=1")
