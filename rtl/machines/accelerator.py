@@ -8,7 +8,7 @@ from ..hierarchy import place
 from ..shell.bus.axi import AXILiteSignature
 from ..shell.shell import Shell
 from .engines import IMAGE_MACHINE, LANGUAGE_MACHINE
-from .fabric import Fabric, LocalReset
+from .fabric import Fabric, LocalReset, attach
 
 __all__ = ["Accelerator", "machine_of"]
 
@@ -57,11 +57,5 @@ class Accelerator(wiring.Component):
         connect(m, flipped(self.s_axi), shell.s_axi)
         connect(m, shell.m_axi, flipped(self.m_axi))
         m.d.comb += [self.irq.eq(shell.irq), self.trace.eq(shell.trace)]
-        for engine in self._machine.engines.own:
-            connect(m, getattr(shell, engine.name), getattr(engines, engine.name))
-        connect(m, shell.o_load, engines.load)
-        connect(m, shell.o_request, engines.request)
-        connect(m, engines.store, shell.i_store)
-        m.d.comb += [shell.health.eq(engines.health), shell.refuse_load.eq(engines.refuse),
-                     shell.refuse_store.eq(engines.refuse_store)]
+        attach(m, shell, engines)
         return m

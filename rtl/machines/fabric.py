@@ -11,7 +11,7 @@ from ..hierarchy import place
 from ..shell.engines import Engine, Engines
 from ..shell.signature import EngineSignature, Health, LoadBeat, StoreRequest
 
-__all__ = ["Fabric", "LocalReset", "Machine", "Wire"]
+__all__ = ["Fabric", "LocalReset", "Machine", "Wire", "attach"]
 
 
 @dataclass(frozen=True)
@@ -152,6 +152,17 @@ class Fabric(wiring.Component):
             payload = _one_of_four(select, *([payload] if begin else []), *values)
             begin += len(values)
         m.d.comb += self.store.p.eq(payload)
+
+
+def attach(m: Module, shell: Any, fabric: Fabric) -> None:
+    """Connects a shell to the engines of its machine."""
+    for each in fabric.machine.engines.own:
+        connect(m, getattr(shell, each.name), getattr(fabric, each.name))
+    connect(m, shell.o_load, fabric.load)
+    connect(m, shell.o_request, fabric.request)
+    connect(m, fabric.store, shell.i_store)
+    m.d.comb += [shell.health.eq(fabric.health), shell.refuse_load.eq(fabric.refuse),
+                 shell.refuse_store.eq(fabric.refuse_store)]
 
 
 class LocalReset(Elaboratable):

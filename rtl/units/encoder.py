@@ -8,10 +8,12 @@ from ..formats.codebook import NF4
 from ..formats.fixed import Fixed
 from .decoder import SCALE, TableWrite
 
-__all__ = ["ACTIVATION", "THRESHOLD_FRAC", "NF4Encoder", "block_layout"]
+__all__ = ["NF4_THRESHOLDS", "ACTIVATION", "THRESHOLD_FRAC", "NF4Encoder", "block_layout"]
 
 ACTIVATION = Fixed(width=24, frac=16)
 THRESHOLD_FRAC = 16
+#: Writes of the thresholds between codes of NF4.
+NF4_THRESHOLDS = TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))
 ENTRIES = 15  # thresholds of 16 levels
 SLOTS = 4     # blocks between their first element and their payload
 

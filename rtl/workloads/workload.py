@@ -56,9 +56,11 @@ class Workload:
     def usual(self, name: str) -> str | None:
         """What an option is unless given, in words; None where it is nothing."""
         known, default = self.takes.known()[name], self.takes.__dataclass_fields__[name].default
-        if known.usual is not None or default is None:
+        if known.usual is not None:
+            return known.usual
+        if default is None:
             own = getattr(self, name, None)
-            return known.usual if own is None or known.usual is not None else f"{own:g}"
+            return None if own is None else f"{own:g}"
         return None if isinstance(default, bool) else f"{default}"
 
     def mesh(self, config: Any) -> tuple[int, int]:

@@ -72,6 +72,10 @@ class Design:
             tell("generating Verilog")
         return design(self.preset.config)
 
+    def chosen(self) -> list[Path]:
+        """Verilog files of the directory; none where there is no directory."""
+        return [] if self.directory is None else self.files()
+
     def _files(self) -> list[Path]:
         return sorted((Path(str(self.directory)) / "rtl").glob("*.v"))
 

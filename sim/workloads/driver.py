@@ -46,10 +46,19 @@ class Job:
     output: Path
     tell: Progress
 
+    _sums: dict[Path, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
+
     @property
     def config(self) -> Any:
         """Of the machine."""
         return self.preset.config
+
+    def sums(self, path: Path) -> dict[str, str]:
+        """Name and SHA-256 of a file, or of each file in a folder; weights are large, so each is read once."""
+        if path not in self._sums:
+            files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+            self._sums[path] = {each.name: _digest(each) for each in files}
+        return self._sums[path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,18 +174,12 @@ def finetune(preset: Preset, options: Options, *, output: Path | str = "finetune
 
 def repeatable(task: Task, job: Job) -> dict[str, Any]:
     """All that a fine-tune's results depend on, as plain data: effective options, files' sums, the machine."""
-    return {"request": task.options.facts(), "files": {name: _sums(path) for name, path in task.files.items()},
+    return {"request": task.options.facts(), "files": {name: job.sums(path) for name, path in task.files.items()},
             "parameters": dataclasses.asdict(job.config)}
 
 
 def _silent(done: int, total: int, text: str) -> None:
     pass
-
-
-def _sums(path: Path) -> dict[str, str]:
-    """Name and SHA-256 of each file, of those in a folder too."""
-    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
-    return {each.name: _digest(each) for each in files}
 
 
 def _digest(path: Path) -> str:

@@ -32,7 +32,7 @@ class InstantTextTask(TextTask):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         asked: InstantTextOptions = job.options
-        self.adapters = _adapters(self.shapes, asked, self.layers)
+        self.adapters = _adapters(self.shapes, asked, self.rank, self.layers)
         # The machine's tiles are those of every engine.
         request = self.fitting(rank=self.adapters[0].rank, targets=parse_targets("q,v"))
         self.rows = EDGE if self.exact else min(EDGE, job.config.tokens)
@@ -56,7 +56,7 @@ class InstantTextTask(TextTask):
         tell, texts = self.job.tell, self.windows
         if engine == "rtl":
             instant_machine(trainer, texts, self.job.config, lambda text: tell(0, self.steps, text),
-                            self.job.design.files() if self.job.design.directory is not None else ())
+                            self.job.design.chosen())
         kept = before = dict(trainer.adapters)
         if self.begun is not None:
             trainer.restore(self.begun["trainer"])
@@ -88,10 +88,6 @@ class InstantTextTask(TextTask):
         return outcome_of(found, stopped, trainer.adapters, exact=self.exact, cached_texts=len(trainer.cache),
                           cache_bytes_per_text=instant.cache_bytes)
 
-    def describe(self, outcome: Outcome) -> dict[str, Any]:
-        """See :class:`~.driver.Task`."""
-        return super().describe(outcome) | {"store": "words"}
-
     def saved(self, folder: Path, learnt: Any) -> None:
         """See :class:`.language.TextTask`."""
         save_instant(folder, self.shapes, learnt)
@@ -100,10 +96,10 @@ class InstantTextTask(TextTask):
 prepare = InstantTextTask
 
 
-def _adapters(model: LanguageModel, asked: InstantTextOptions, layers: int) -> dict[int, Adapter]:
+def _adapters(model: LanguageModel, asked: InstantTextOptions, rank: int, layers: int) -> dict[int, Adapter]:
     """Adapters of a folder, or else fresh ones; those of ``layers`` blocks."""
     if asked.adapter is None:
-        return fresh_instant(model, rank=8 if asked.rank is None else asked.rank, layers=layers, seed=asked.seed)
+        return fresh_instant(model, rank=rank, layers=layers, seed=asked.seed)
     found = load_instant(asked.adapter, model, rank=asked.rank)
     if len(found) != layers:
         raise ValueError(f"layers={layers}: {asked.adapter} has adapters from {len(found)} blocks")

@@ -135,6 +135,7 @@ class TextTask:
             raise ValueError(f"layers={asked.layers}: must be from 1 to {self.shapes.layers}")
         self.layers = self.shapes.layers if asked.layers is None else asked.layers
         self.exact, self.steps = asked.engine == "float", asked.steps
+        self.rank = job.preset.workload.rank if asked.rank is None else asked.rank
         self.lr = OPTIMIZERS[asked.optimizer][1] if asked.lr is None else asked.lr
 
     @property
@@ -144,6 +145,7 @@ class TextTask:
         return math.lcm(len(self.windows), texts) // texts
 
     texts_a_step = 1
+    store = "words"
 
     def package(self) -> dict[str, Any] | None:
         """Nothing."""
@@ -175,7 +177,7 @@ class TextTask:
         """What the model never changes."""
         return Frozen(self.shapes, self.checkpoint.tensor, self.checkpoint.linear)
 
-    def fitting(self, *, rank: int, targets: Sequence[str], store: str = "words", machine: bool = True) -> Request:
+    def fitting(self, *, rank: int, targets: Sequence[str], machine: bool = True) -> Request:
         """Refuses texts that the model, and requests that the machine or its board's memory, cannot take. ``machine``:
         whether the machine bounds sizes, as it does in floating point where its tiles are used."""
         asked, model = self.job.options, replace(self.shapes, layers=self.layers)
@@ -187,7 +189,7 @@ class TextTask:
         failed = machine_misfits(self.job.config, model, seq=asked.seq, rank=rank, targets=targets, method=self.method)
         # A request has a text that is within the context.
         request = Request(model=model, rank=rank, targets=tuple(targets), seq=min(max(asked.seq, 1), model.context),
-                          optimizer=asked.optimizer, store=store)
+                          optimizer=asked.optimizer, store=self.store)
         if not self.exact:
             failed += memory_misfits(request, boards.find(self.job.preset.board), self.job.config, method=self.method)
         refuse(failed)
@@ -231,7 +233,7 @@ class TextTask:
             "adapter_parameters": sum(each.a.size + each.b.size for each in outcome.learnt.values()),
             "targets": self.named, "optimizer": asked.optimizer, "lr": self.lr, "steps": self.steps,
             "accumulate": self.texts_a_step, "seed": asked.seed,
-            "saturated": None if outcome.clipped is None else sum(outcome.clipped),
+            "saturated": None if outcome.clipped is None else sum(outcome.clipped), "store": self.store,
         }
 
     named: Sequence[str] = ()

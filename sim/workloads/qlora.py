@@ -40,10 +40,10 @@ class QLoraTask(TextTask):
         super().__init__(job)
         self.asked: QLoraOptions = job.options
         self.texts_a_step, self.store = self.asked.accumulate, self.asked.store
-        self.adapters = _adapters(self.shapes, self.asked, self.layers)
+        self.adapters = _adapters(self.shapes, self.asked, self.rank, self.layers)
         self.named = sorted({name.rsplit(".", 1)[-1] for name in self.adapters})
         rank = next(iter(self.adapters.values())).rank
-        self.fitting(rank=rank, targets=self.named, store=self.store, machine=not self.exact)
+        self.fitting(rank=rank, targets=self.named, machine=not self.exact)
         self.read(rank=rank, targets=",".join(self.named))
 
     @property
@@ -118,15 +118,11 @@ class QLoraTask(TextTask):
         def told(text: str) -> None:
             self.job.tell(0, self.steps, text)
 
-        config, chosen = self.config, self.job.design.directory is not None
+        config = self.config
         training, frac = trainer.prepared(texts[0], told)
         needed = memory_needed(dataclasses.replace(training, rule=trainer.rule), frac, config)
         trainer.machine = StepMachine(config, memory_bytes=needed, tell=told,
-                                      files=self.job.design.files() if chosen else ())
-
-    def describe(self, outcome: Outcome) -> dict[str, Any]:
-        """See :class:`~.driver.Task`."""
-        return super().describe(outcome) | {"store": self.store}
+                                      files=self.job.design.chosen())
 
     def saved(self, folder: Path, learnt: Any) -> None:
         """See :class:`TextTask`."""
@@ -136,13 +132,12 @@ class QLoraTask(TextTask):
 prepare = QLoraTask
 
 
-def _adapters(model: LanguageModel, asked: QLoraOptions, layers: int) -> dict[str, Adapter]:
+def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int) -> dict[str, Adapter]:
     """Adapters to start from, of a folder or fresh."""
     wanted = None if asked.targets is None else parse_targets(asked.targets)
     folder = asked.adapter
     if folder is None:
-        return fresh_lora(model, rank=8 if asked.rank is None else asked.rank,
-                          targets=wanted or parse_targets("q,v"), layers=layers, seed=asked.seed)
+        return fresh_lora(model, rank=rank, targets=wanted or parse_targets("q,v"), layers=layers, seed=asked.seed)
     found = load_lora(folder, model, rank=asked.rank)
     has = {name.rsplit(".", 1)[-1] for name in found}
     if wanted is not None and set(wanted) != has:

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.emit import verilog as emit
 from gradloom.rtl.machines.engines import IMAGES
-from gradloom.rtl.machines.fabric import Fabric, LocalReset
+from gradloom.rtl.machines.fabric import Fabric, LocalReset, attach
 from gradloom.rtl.shell.bus.axi import AXI4Signature, AXILiteSignature
 from gradloom.rtl.shell.shell import Shell
 from gradloom.rtl.shell.signature import LoadBeat, StoreRequest, Trace
@@ -105,13 +105,7 @@ class Bench(wiring.Component):
         else:
             fabric = Fabric(self.machine, None, shell.data_bits)
             m.submodules.fabric = LocalReset(fabric, shell.abort)
-            for engine in self.shell.engines.own:
-                connect(m, getattr(shell, engine.name), getattr(fabric, engine.name))
-            connect(m, shell.o_load, fabric.load)
-            connect(m, shell.o_request, fabric.request)
-            connect(m, fabric.store, shell.i_store)
-            m.d.comb += [shell.refuse_load.eq(fabric.refuse), shell.refuse_store.eq(fabric.refuse_store),
-                         shell.health.eq(fabric.health)]
+            attach(m, shell, fabric)
         m.d.comb += [
             self.irq.eq(shell.irq),
             self.trace.eq(shell.trace),

@@ -15,8 +15,7 @@ from ...shell.signature import EngineSignature
 from ...stream.delay import delay
 from ...systolic.pe import Precision, tag_layout
 from ...systolic.systolic import SystolicArray
-from ...units.decoder import TableWrite
-from ...units.encoder import THRESHOLD_FRAC
+from ...units.encoder import NF4_THRESHOLDS
 from ...units.optimizer import NORM, OPTIMIZER_CONFIG, lane_config
 from ..compare import beyond
 from ..encode.tap import TapEncoder
@@ -96,7 +95,7 @@ class ArrayEngine(wiring.Component):
             "peek_arrives": Out(1),
             "peek_data": Out(config.activation.shape),
             "taps": Out(stream.Signature(unsigned(128))),
-            "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
+            "table": In(NF4_THRESHOLDS),
             "saturated": Out(8),
             "underflowed": Out(8),
             "norm": Out(NORM),

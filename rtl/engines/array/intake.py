@@ -9,7 +9,7 @@ from ...config import SCALES_PER_BEAT
 from ...hierarchy import place
 from ...shell.signature import LoadSignature
 from .commands import RECORD_ARG
-from .writes import write_layout, writes
+from .writes import logits_write, writes
 
 __all__ = ["ArrayIntake", "ScaleWriter"]
 
@@ -92,7 +92,7 @@ class ArrayIntake(wiring.Component):
         super().__init__({
             **{f"load_{name}": In(LoadSignature(128)) for name in _PORTS},
             **{name: Out(layout) for name, layout in writes(config).items()},
-            "logits": Out(write_layout(128, sample=ceil_log2(config.rows), half=1, beat=2)),
+            "logits": Out(logits_write(config)),
         })
 
     def elaborate(self, platform):

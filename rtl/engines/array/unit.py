@@ -4,17 +4,15 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from ...formats.codebook import NF4
 from ...hierarchy import place
-from ...units.decoder import TableWrite
-from ...units.encoder import THRESHOLD_FRAC
+from ...units.encoder import NF4_THRESHOLDS
 from ..encode.peek import PeekSignature
 from ..ports import TapQueue, give
 from .engine import ArrayEngine
 from .feet import HiddenWords
 from .intake import ArrayIntake
 from .outlet import LaneOutlet
-from .writes import write_layout
+from .writes import logits_write
 
 __all__ = ["ArrayUnit", "GradientSignature"]
 
@@ -48,9 +46,9 @@ class ArrayUnit(wiring.Component):
             **spec.members(128),
             "h": Out(HiddenWords(config)),
             "dh": Out(GradientSignature(config)),
-            "logits": Out(write_layout(128, sample=ceil_log2(config.rows), half=1, beat=2)),
+            "logits": Out(logits_write(config)),
             "peek": In(PeekSignature(config)),
-            "thresholds": Out(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
+            "thresholds": Out(NF4_THRESHOLDS),
         })
 
     def elaborate(self, platform):

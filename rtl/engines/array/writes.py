@@ -4,12 +4,17 @@ from amaranth.utils import ceil_log2
 
 from ...config import SCALE
 
-__all__ = ["write_layout", "writes"]
+__all__ = ["logits_write", "write_layout", "writes"]
 
 
 def write_layout(width, **address):
     """A write of ``width`` bits of data to the place that the fields of ``address`` name."""
     return data.StructLayout({"valid": 1} | address | {"data": width})
+
+
+def logits_write(config):
+    """Layout of the write port of the logits of a sample's record."""
+    return write_layout(128, sample=ceil_log2(config.rows), half=1, beat=2)
 
 
 def writes(config):

@@ -5,12 +5,10 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...formats.codebook import NF4
 from ...hierarchy import place
 from ...shell.registers.errors import Error
 from ...shell.signature import EngineSignature
-from ...units.decoder import TableWrite
-from ...units.encoder import THRESHOLD_FRAC
+from ...units.encoder import NF4_THRESHOLDS
 from ..compare import beyond
 from .commands import EncodeOpcode, EncodeOperands
 from .tap import TapEncoder
@@ -42,7 +40,7 @@ class EncodeEngine(wiring.Component):
             "data": In(config.activation.shape),
             "taps": Out(stream.Signature(unsigned(128))),
             "raw": Out(stream.Signature(unsigned(128))),
-            "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
+            "table": In(NF4_THRESHOLDS),
         })
 
     def elaborate(self, platform):

@@ -5,10 +5,8 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from ...config import ACTIVATION
-from ...formats.codebook import NF4
 from ...hierarchy import place
-from ...units.decoder import TableWrite
-from ...units.encoder import THRESHOLD_FRAC, NF4Encoder
+from ...units.encoder import NF4_THRESHOLDS, THRESHOLD_FRAC, NF4Encoder
 from .packer import TapPacker
 
 __all__ = ["TapEncoder"]
@@ -31,7 +29,7 @@ class TapEncoder(wiring.Component):
             "base": In(stream.Signature(unsigned(16))),
             "i": In(stream.Signature(data.StructLayout({"x": fmt.shape, "last": 1, "wide": 1}))),
             "o": Out(stream.Signature(unsigned(128))),
-            "table": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
+            "table": In(NF4_THRESHOLDS),
         })
 
     def elaborate(self, platform):

@@ -3,10 +3,8 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ...formats.codebook import NF4
 from ...hierarchy import place
-from ...units.decoder import TableWrite
-from ...units.encoder import THRESHOLD_FRAC
+from ...units.encoder import NF4_THRESHOLDS
 from ..ports import TapQueue, give
 from .engine import EncodeEngine
 from .peek import PeekSignature
@@ -28,7 +26,7 @@ class EncodeUnit(wiring.Component):
         super().__init__({
             **spec.members(128),
             "peek": Out(PeekSignature(config)),
-            "thresholds": In(TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))),
+            "thresholds": In(NF4_THRESHOLDS),
         })
 
     def elaborate(self, platform):

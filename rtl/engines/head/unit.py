@@ -2,12 +2,11 @@
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, connect, flipped
-from amaranth.utils import ceil_log2
 
 from ...hierarchy import place
 from ..array.feet import HiddenWords
 from ..array.unit import GradientSignature
-from ..array.writes import write_layout
+from ..array.writes import logits_write
 from ..ports import give
 from .engine import Head
 
@@ -29,7 +28,7 @@ class HeadUnit(wiring.Component):
             **spec.members(128),
             "h": In(HiddenWords(config)),
             "dh": In(GradientSignature(config)),
-            "logits": In(write_layout(128, sample=ceil_log2(config.rows), half=1, beat=2)),
+            "logits": In(logits_write(config)),
         })
 
     def elaborate(self, platform):
