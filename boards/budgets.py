@@ -5,7 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["beyond", "budgets"]
+from gradloom.rtl.plugins import Table
+
+__all__ = ["allowed", "beyond", "budget", "budgets"]
 
 _FILE = Path(__file__).with_name("budgets.toml")
 
@@ -17,11 +19,26 @@ def budgets() -> dict[str, dict[str, int]]:
     return {name: read[entry["like"]] if "like" in entry else entry for name, entry in read.items()}
 
 
+def budget(name: str) -> Mapping[str, int] | None:
+    """The budget of a preset or unit, from the house's table or a plug-in; None where there is none.
+
+    A plug-in's is a mapping of levels by module, where ``"*"`` is for every module without an entry of its own.
+    """
+    known: Table[Mapping[str, int]] = Table("budget", "gradloom.budgets", budgets())
+    return known[name] if name in known else None
+
+
+def allowed(budget: Mapping[str, int], module: str) -> int | None:
+    """Levels that a module may have; None where the budget has no entry for it."""
+    return budget.get(module, budget.get("*"))
+
+
 def beyond(units: Mapping[str, Mapping[str, Any]], budget: Mapping[str, int]) -> list[str]:
     """A message for each of a report's ``units`` that has more levels than its budget, or none."""
-    return [
-        f"{name}: {entry['levels']} levels of logic between registers: "
-        + (f"{budget[name]} were allowed" if name in budget else "boards/budgets.toml has no budget for it")
-        for name, entry in units.items()
-        if name not in budget or entry["levels"] > budget[name]
-    ]
+    found = []
+    for name, entry in units.items():
+        most = allowed(budget, name)
+        if most is None or entry["levels"] > most:
+            found.append(f"{name}: {entry['levels']} levels of logic between registers: "
+                         + ("there is no budget for it" if most is None else f"{most} were allowed"))
+    return found

@@ -4,13 +4,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gradloom.rtl.plugins import Table
+
 from . import genesys2, kv260, ulx3s
 from .area import area
 from .board import Board
 
-# A board is a package that offers BOARD, project_files, build and flash; check, where configurations are bound; and
-# area, where synthesis is its own.
-_BOARDS: dict[str, ModuleType] = {package.BOARD.name: package for package in (genesys2, kv260, ulx3s)}
+# A board is a module that offers BOARD, project_files, build and flash; check, where configurations are bound; and
+# area, where synthesis is its own. A plug-in's has the name of its BOARD.
+_BOARDS: Table[ModuleType] = Table("board", "gradloom.boards",
+                                   {package.BOARD.name: package for package in (genesys2, kv260, ulx3s)})
 
 
 def all_boards() -> tuple[Board, ...]:
@@ -66,6 +69,4 @@ def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_r
 
 
 def _package(name: str) -> ModuleType:
-    if name not in _BOARDS:
-        raise ValueError(f"board must be one of {', '.join(sorted(_BOARDS))}, not {name!r}")
-    return _BOARDS[name]
+    return _BOARDS.find(name)

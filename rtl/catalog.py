@@ -5,7 +5,9 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["UNITS", "Parameter", "Unit", "find_unit", "parse_settings"]
+from .plugins import Table
+
+__all__ = ["KNOWN", "UNITS", "Parameter", "Unit", "find_unit", "parse_settings"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,12 +55,17 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unit:
-    """A stand-alone unit. ``make`` turns parameters into a component and imports what it needs."""
+    """A stand-alone unit. ``make`` turns parameters into a component and imports what it needs.
+
+    ``adapter``, for ``gradloom run``: ``module:name`` of an :class:`~gradloom.sim.units.run.Adapter`; the house's own
+    are in its table there.
+    """
 
     name: str
     summary: str
     parameters: tuple[Parameter, ...]
     make: Callable[..., Any]
+    adapter: str | None = None
 
     def settings(self, given: Mapping[str, object]) -> dict[str, int | bool | str]:
         """Every parameter's value: as ``given``, else its default."""
@@ -95,9 +102,7 @@ def parse_settings(items: list[str]) -> dict[str, str]:
 
 def find_unit(name: str) -> Unit:
     """The unit called ``name``; :class:`ValueError` lists the known ones otherwise."""
-    if name not in UNITS:
-        raise ValueError(f"unit {name!r}: must be one of {', '.join(UNITS)}")
-    return UNITS[name]
+    return KNOWN.find(name)
 
 
 def _of(module: str, name: str) -> Any:
@@ -221,3 +226,6 @@ UNITS: dict[str, Unit] = {
         ),
     )
 }
+
+#: With those of plug-ins.
+KNOWN: Table[Unit] = Table("unit", "gradloom.units", UNITS, holds="gradloom.rtl.catalog:Unit")

@@ -3,9 +3,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .config import Config, LinearConfig
+from .plugins import Table
 from .workloads import DIGITS, LENET5, InstantTextWorkload, QLoraWorkload, Workload
 
-__all__ = ["Preset", "PRESETS", "find_preset", "find_workload"]
+__all__ = ["KNOWN", "PRESETS", "Preset", "find_preset", "find_workload"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +64,13 @@ PRESETS = {
     )
 }
 
+#: With those of plug-ins.
+KNOWN: Table[Preset] = Table("preset", "gradloom.presets", PRESETS, holds="gradloom.rtl.presets:Preset")
+
 
 def find_preset(name: str, *, verb: str | None = None) -> Preset:
     """The preset called ``name``, whose workload must have ``verb`` where one is given."""
-    if name not in PRESETS:
-        raise ValueError(f"preset {name!r}: must be one of {', '.join(PRESETS)}")
-    found = PRESETS[name]
+    found = KNOWN.find(name)
     if verb is not None and not found.workload.can(verb):
         able = ", ".join(each.name for each in PRESETS.values() if each.workload.can(verb))
         raise ValueError(f"preset {name!r}: fine-tunes {found.workload.title}, which has no {verb.replace('_', '-')}; "
@@ -78,4 +80,4 @@ def find_preset(name: str, *, verb: str | None = None) -> Preset:
 
 def find_workload(board: str, kind: str) -> Preset | None:
     """The preset of a board whose workload is of ``kind``, if there is one."""
-    return next((each for each in PRESETS.values() if (each.board, each.workload.kind) == (board, kind)), None)
+    return next((each for each in KNOWN.values() if (each.board, each.workload.kind) == (board, kind)), None)

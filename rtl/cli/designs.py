@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..catalog import UNITS
+from ..catalog import KNOWN as UNITS
 from ..json_file import read_json
 from ..output import check_folder
-from ..presets import PRESETS, find_preset
+from ..presets import KNOWN, find_preset
 from .app import app
 from .arguments import Json, designed, usual_option
 from .generate import REPORT
@@ -46,7 +46,7 @@ def report(directory: Path | str, *, board: str | None = None, unit: str | None 
     ``levels`` too; ``beyond`` says which have more.
     """
     from gradloom import boards
-    from gradloom.boards.budgets import beyond
+    from gradloom.boards.budgets import allowed, beyond
 
     path = Path(directory) / REPORT
     if not path.is_file():
@@ -63,22 +63,22 @@ def report(directory: Path | str, *, board: str | None = None, unit: str | None 
     result = boards.measure(found, directory, unit=unit)
     if budget is not None:
         for name, entry in result["units"].items():
-            entry["budget"] = budget.get(name)
+            entry["budget"] = allowed(budget, name)
         result["beyond"] = beyond(result["units"], budget)
     return result
 
 
-def _budget(summary: Mapping[str, Any]) -> dict[str, int] | None:
+def _budget(summary: Mapping[str, Any]) -> Mapping[str, int] | None:
     """Budgets of the units of a design, from its ``report.json``; None where parameters were changed."""
-    from gradloom.boards.budgets import budgets
+    from gradloom.boards.budgets import budget
 
-    if summary.get("preset") in PRESETS:
-        name, parameters = summary["preset"], dataclasses.asdict(PRESETS[summary["preset"]].config)
+    if summary.get("preset") in KNOWN:
+        name, parameters = summary["preset"], dataclasses.asdict(KNOWN[summary["preset"]].config)
     elif summary.get("unit") in UNITS:
         name, parameters = summary["unit"], UNITS[summary["unit"]].settings({})
     else:
         return None
-    return budgets().get(name) if json.loads(json.dumps(parameters)) == summary.get("parameters") else None
+    return budget(name) if json.loads(json.dumps(parameters)) == summary.get("parameters") else None
 
 
 def selftest(preset: str, *, design: Path | str | None = None,

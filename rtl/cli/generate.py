@@ -18,7 +18,8 @@ import typer
 
 from gradloom import __version__
 
-from ..catalog import UNITS, find_unit
+from ..catalog import KNOWN as UNITS
+from ..catalog import find_unit
 from .app import app
 from .arguments import Json, Settings, usual_option
 from .output import print_json, say, working
@@ -57,13 +58,11 @@ def generate(
         make: Callable[..., dict[str, Any]] = _generate_unit
         kind = "unit"
     else:
-        from ..presets import PRESETS
+        from ..presets import KNOWN
 
         make, kind = functools.partial(_generate_preset, asked=asked), "preset"
-        if target not in PRESETS:
-            raise ValueError(
-                f"{target}: is neither a preset ({', '.join(PRESETS)}) nor a unit ({', '.join(UNITS)})"
-            )
+        if target not in KNOWN:
+            raise ValueError(f"{target}: is neither a preset ({KNOWN}) nor a unit ({UNITS})")
     with staged(directory) as stage:
         summary = {"gradloom": __version__, kind: target} | make(target, dict(settings or {}), stage)
         (stage / REPORT).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8", newline="\n")
@@ -74,14 +73,14 @@ def _asked(target: str, model: Path | str | None, rank: int | None, data: Path |
            samples: int | None) -> "SizesFor | None":
     """The network that sizes are chosen for, if there is one."""
     from ..plan.images.choose import SizesFor
-    from ..presets import PRESETS
+    from ..presets import KNOWN
 
     if model is None:
         for name, value in (("rank", rank), ("data", data), ("samples", samples)):
             if value is not None:
                 raise ValueError(f"{name}={value}: chooses sizes for a network only, which --for names")
         return None
-    if target in UNITS or (target in PRESETS and not PRESETS[target].workload.can("sizes")):
+    if target in UNITS or (target in KNOWN and not KNOWN[target].workload.can("sizes")):
         raise ValueError(f"for={model}: sizes are chosen for presets that fine-tune images, not for {target}")
     return SizesFor(model=Path(model), rank=rank, data=None if data is None else Path(data), samples=samples)
 
@@ -102,12 +101,12 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path, *,
 
     from ..emit.verilog import convert
     from ..machines.accelerator import Accelerator
-    from ..presets import PRESETS
+    from ..presets import find_preset
     from ..resources import check_fit
     from ..shell.registers.regmap import markdown
     from ..shell.registers.regtable import REGISTERS
 
-    preset = PRESETS[target]
+    preset = find_preset(target)
     board = boards.find(preset.board)
     sizes: dict[str, Any] | None = None
     workload: dict[str, Any] = {}

@@ -10,22 +10,21 @@ __all__ = ["doctor", "presets", "units"]
 
 
 def presets() -> list[dict[str, str]]:
-    """Name, board and summary of each preset."""
-    from ..presets import PRESETS
+    """``name``, ``board``, ``summary`` of each preset, and ``origin``: gradloom, or the package that adds it."""
+    from ..presets import KNOWN
 
-    return [
-        {"name": preset.name, "board": preset.board, "summary": preset.summary} for preset in PRESETS.values()
-    ]
+    return [{"name": name, "board": preset.board, "summary": preset.summary, "origin": KNOWN.origin(name)}
+            for name, preset in KNOWN.items()]
 
 
 def units() -> list[dict[str, Any]]:
-    """Units that can be generated alone: ``name``, ``summary``, ``parameters`` with defaults, and ``run``: whether
-    :func:`gradloom.run` takes it."""
-    from gradloom.rtl.catalog import UNITS
-    from gradloom.sim.units.run import ADAPTERS
+    """Units that can be generated alone: ``name``, ``summary``, ``parameters`` with defaults, ``run``: whether
+    :func:`gradloom.run` takes it, and ``origin``: gradloom, or the package that adds it."""
+    from gradloom.rtl.catalog import KNOWN
+    from gradloom.sim.units.run import runs
 
-    return [{"name": unit.name, "run": unit.name in ADAPTERS, "summary": unit.summary,
-             "parameters": {each.name: each.default for each in unit.parameters}} for unit in UNITS.values()]
+    return [{"name": name, "run": runs(unit), "summary": unit.summary, "origin": KNOWN.origin(name),
+             "parameters": {each.name: each.default for each in unit.parameters}} for name, unit in KNOWN.items()]
 
 
 def doctor() -> list[dict[str, Any]]:
@@ -39,7 +38,7 @@ def doctor() -> list[dict[str, Any]]:
 @app.command("presets", epilog="Example: gradloom presets --json")
 def _presets_verb(as_json: Json = False) -> None:
     """List the presets: a machine, a board and what it is for."""
-    table(presets(), ("name", "board", "summary"), as_json)
+    table(presets(), ("name", "board", "summary", "origin"), as_json)
 
 
 @app.command("boards", epilog="Example: gradloom boards")
@@ -67,4 +66,4 @@ def _units_verb(as_json: Json = False) -> None:
         each | {"run": "yes" if each["run"] else "no",
                 "parameters": ", ".join(f"{name}={value}" for name, value in each["parameters"].items())}
         for each in units()]
-    table(rows, ("name", "run", "parameters", "summary"), as_json)
+    table(rows, ("name", "run", "parameters", "summary", "origin"), as_json)

@@ -45,6 +45,8 @@ def main(arguments: list[str] | None = None) -> None:
     # Asking a unit for its shape leaves it unused.
     warnings.filterwarnings("ignore", message=".*created but never used")
     try:
+        if given[:1] == ["finetune"]:
+            tune.take_plugins(given)
         code = app(given, prog_name="gradloom", standalone_mode=False)
     except typer.Exit as done:
         code = done.exit_code

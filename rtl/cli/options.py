@@ -8,33 +8,33 @@ from typing import Annotated, Any
 
 import typer
 
-from ..presets import PRESETS
+from ..presets import PRESETS, Preset
 from ..workloads import Workload
 
 __all__ = ["given", "parameters"]
 
 
-def _kinds() -> dict[type[Workload], list[str]]:
-    """Kinds of workloads with the presets of each, in the presets' order."""
-    found: dict[type[Workload], list[str]] = {}
-    for preset in PRESETS.values():
-        found.setdefault(type(preset.workload), []).append(preset.name)
-    return found
+Presets = Mapping[str, Preset]
 
 
-def _fields() -> dict[str, list[type[Workload]]]:
+def _kinds(presets: Presets) -> list[type[Workload]]:
+    """Kinds of workloads, in the presets' order."""
+    return list(dict.fromkeys(type(preset.workload) for preset in presets.values()))
+
+
+def _fields(presets: Presets) -> dict[str, list[type[Workload]]]:
     """Kinds that have an option, by its name; those of all kinds first."""
     found: dict[str, list[type[Workload]]] = {}
-    for kind in _kinds():
+    for kind in _kinds(presets):
         for name in kind.takes.known():
             found.setdefault(name, []).append(kind)
-    every = len(_kinds())
+    every = len(_kinds(presets))
     return dict(sorted(found.items(), key=lambda each: len(each[1]) < every))
 
 
-def parameters(*, command: bool) -> Iterator[inspect.Parameter]:
+def parameters(presets: Presets = PRESETS, *, command: bool) -> Iterator[inspect.Parameter]:
     """Parameters by keyword, None unless given: with types for callers, or as the command line takes them."""
-    for name, kinds in _fields().items():
+    for name, kinds in _fields(presets).items():
         types = kinds[0].takes.types()[name]
         if not command:
             union = functools.reduce(operator.or_, (*types[1:], type(None)), types[0])
@@ -42,7 +42,7 @@ def parameters(*, command: bool) -> Iterator[inspect.Parameter]:
             continue
         flag = types[0] is bool
         plain: Any = bool if flag else types[0] | None
-        annotation: Any = Annotated[plain, _typer_option(name, kinds, flag)]
+        annotation: Any = Annotated[plain, _typer_option(presets, name, kinds, flag)]
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False if flag else None,
                                 annotation=annotation)
 
@@ -52,7 +52,7 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
-def _typer_option(name: str, kinds: list[type[Workload]], flag: bool) -> Any:
+def _typer_option(presets: Presets, name: str, kinds: list[type[Workload]], flag: bool) -> Any:
     known = [kind.takes.known()[name] for kind in kinds]
     metavar = known[0].metavar or ("|".join(known[0].choices) or None)
     texts = dict.fromkeys(each.help for each in known)
@@ -61,7 +61,8 @@ def _typer_option(name: str, kinds: list[type[Workload]], flag: bool) -> Any:
     limits = _joined(bounds)
     return typer.Option(*([f"--{name}"] if flag else []), metavar=None if flag else metavar,
                         help=" Or: ".join(texts) + (f" ({limits})" if limits else ""),
-                        show_default=False if flag else _usual(name) or False, rich_help_panel=_panel(kinds))
+                        show_default=False if flag else _usual(presets, name) or False,
+                        rich_help_panel=_panel(presets, kinds))
 
 
 def _joined(texts: Mapping[str, str]) -> str:
@@ -72,10 +73,10 @@ def _joined(texts: Mapping[str, str]) -> str:
     return "; ".join([first, *(f"{label}: {text}" for label, text in texts.items() if text != first)])
 
 
-def _usual(name: str) -> str:
+def _usual(presets: Presets, name: str) -> str:
     """What an option is unless given: the first preset's, then what differs from it."""
     told: dict[str, str] = {}
-    for preset in PRESETS.values():
+    for preset in presets.values():
         workload = preset.workload
         if name not in workload.takes.known() or (text := workload.usual(name)) is None:
             continue
@@ -83,13 +84,13 @@ def _usual(name: str) -> str:
         if told.setdefault(label, text) != text:
             told[preset.name] = text
     # A preset's own beside those of its kind.
-    order = sorted(told, key=lambda each: list(told).index(PRESETS[each].workload.label) if each in PRESETS else
+    order = sorted(told, key=lambda each: list(told).index(presets[each].workload.label) if each in presets else
                    list(told).index(each))
     return _joined({each: told[each] for each in order})
 
 
-def _panel(kinds: list[type[Workload]]) -> str | None:
-    every = _kinds()
+def _panel(presets: Presets, kinds: list[type[Workload]]) -> str | None:
+    every = _kinds(presets)
     if len(kinds) == len(every):
         return None
     labels = {kind.label for kind in kinds}

@@ -14,7 +14,7 @@ import typer
 from gradloom import __version__
 
 from ..output import check_folder, staged_file
-from ..presets import PRESETS, Preset, find_preset
+from ..presets import Preset, find_preset
 from .app import app
 from .generate import configured
 from .output import print_json, progress_bar, say, table
@@ -232,7 +232,7 @@ def measure(point: Mapping[str, Any]) -> dict[str, Any]:
     from ..resources import check_fit
 
     warnings.filterwarnings("ignore", message=".*created but never used")
-    preset = PRESETS[point["preset"]]
+    preset = find_preset(point["preset"])
     settings = dict(each.split("=", 1) for each in point["settings"].split())
     found: dict[str, Any] = {}
     try:

@@ -4,20 +4,20 @@ import dataclasses
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..presets import find_preset
+from ..presets import KNOWN, PRESETS, Preset, find_preset
 from ..workloads import Options
 from .app import app
 from .arguments import Json, PresetName
 from .options import given, parameters
 from .output import print_json, progress_bar, say, say_card, working
 
-__all__ = ["compare", "fetch", "finetune", "generate_text", "predict"]
+__all__ = ["compare", "fetch", "finetune", "generate_text", "predict", "take_plugins"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -173,13 +173,23 @@ def _finetune_verb(preset: str, *, output: Path, as_json: bool, **options: Any) 
         raise typer.Exit(4)
 
 
-def _as_command(function: Callable[..., None]) -> Callable[..., None]:
-    """The verb with the options of all kinds of workloads."""
+def take_plugins(arguments: Sequence[str]) -> None:
+    """Gives the verb ``finetune`` the options of the plug-ins' presets that ``arguments`` name, or of all for its help.
+
+    Others are not imported.
+    """
+    helps = "--help" in arguments
+    named = {name: KNOWN[name] for name in KNOWN if name not in PRESETS and (helps or name in arguments)}
+    _as_command(_finetune_verb, PRESETS | named)
+
+
+def _as_command(function: Callable[..., None], presets: Mapping[str, Preset] = PRESETS) -> Callable[..., None]:
+    """The verb with the options of all kinds of workloads of ``presets``."""
     keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")]
     function.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
         inspect.Parameter("preset", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=PresetName),
-        keyword("output", default=Path("finetune"), annotation=folder), *parameters(command=True),
+        keyword("output", default=Path("finetune"), annotation=folder), *parameters(presets, command=True),
         keyword("as_json", default=False, annotation=Json)])
     return function
 

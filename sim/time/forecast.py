@@ -12,6 +12,7 @@ from gradloom.rtl.plan.images.program import Plan
 from gradloom.rtl.plan.language.jobs import ProductJob
 from gradloom.rtl.plan.language.linear import chain
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
+from gradloom.rtl.plugins import Table
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 
@@ -31,6 +32,7 @@ __all__ = ["MODELS", "forecast", "forecast_products"]
 MODELS: Mapping[str, Callable[[TimedMachine], Any]] = {
     "array": Array, "head": Head, "encode": Encode,
     "linear": Linear, "gradient": Gradient, "update": Update, "vector": Vector}
+_KNOWN: Table[Callable[[TimedMachine], Any]] = Table("model of the time of engine", "gradloom.times", MODELS)
 
 
 class _Machine(TimedMachine):
@@ -40,7 +42,7 @@ class _Machine(TimedMachine):
         table = machine_of(config).engines
         super().__init__(commands, table, config, *timing)
         for engine in table.own:
-            model = self.models[engine.name] = self.engines[engine] = MODELS[engine.name](self)
+            model = self.models[engine.name] = self.engines[engine] = _KNOWN.find(engine.name)(self)
             self.queues |= model.queues
             self.sinks |= model.sinks
 

@@ -1,6 +1,7 @@
 """A user's own vectors through one unit: arrays become stream beats and back, beside the reference."""
 
 import dataclasses
+import importlib
 import json
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ from gradloom.rtl.models.archive import read_npz
 from gradloom.rtl.output import check_file, staged_file
 
 __all__ = ["ADAPTERS", "Adapter", "Array", "Feed", "describe_unit", "pack", "run_unit", "simulate",
-           "unpack", "unpacked"]
+           "runs", "unpack", "unpacked"]
 
 #: Cycles without a beat on any port after which a unit counts as stuck.
 PATIENCE = 20_000
@@ -209,12 +210,21 @@ def _check_simulator(simulator: str) -> None:
             )
 
 
+def runs(unit: Unit) -> bool:
+    """Whether :func:`run_unit` takes it."""
+    return unit.name in ADAPTERS or unit.adapter is not None
+
+
 def _adapter(unit: Unit) -> Adapter:
-    if unit.name not in ADAPTERS:
+    if not runs(unit):
         raise ValueError(
             f"unit {unit.name!r}: cannot be run alone, only generated; those that can: {', '.join(ADAPTERS)}"
         )
-    return ADAPTERS[unit.name]
+    if unit.adapter is None:
+        return ADAPTERS[unit.name]
+    module, _, name = unit.adapter.partition(":")
+    found: Adapter = getattr(importlib.import_module(module), name)
+    return found
 
 
 def _read(source: Path, wanted: list[Array]) -> Arrays:

@@ -34,7 +34,7 @@ def test_lists_are_json(run, verb):
 
 def test_presets_have_name_board_and_summary(run):
     _, out, _ = run("presets", "--json")
-    assert all(set(each) == {"name", "board", "summary"} for each in json.loads(out))
+    assert all(set(each) == {"name", "board", "summary", "origin"} for each in json.loads(out))
 
 
 def test_tables_show_what_json_says(run):
