@@ -119,7 +119,7 @@ class NF4Encoder(wiring.Component):
         put = self._buffer(m)
         scaled = self._absmax(m, put, scales)
         ready, limits = self._thresholds(m, scaled, scales)
-        self._search(m, put, ready, limits, scales)
+        self._search(m, ready, limits, scales)
         return m
 
     def _scales(self, m):
@@ -135,17 +135,16 @@ class NF4Encoder(wiring.Component):
             shape=unsigned(self.lanes * self.fmt.width), depth=depth, init=[])
         write = self._memory.write_port()
 
-        self._level = level = Signal(range(depth + 1))
-        self._open = slots = Signal(range(SLOTS + 1))
+        # Beats in the buffer, and blocks from their first beat to their payload; what is read back or taken leaves.
+        level, slots = Signal(range(depth + 1)), Signal(range(SLOTS + 1))
+        self._read, self._taken = Signal(), Signal()
         beat = Signal(range(self.beats))
         fill = Signal()
-        room = Signal()
+        room = Signal(init=1)
         end = Signal()
         put = {"en": Signal(), "x": Signal.like(self.i.p.x), "end": end, "first": Signal(), "last": Signal(),
                "wide": Signal()}
         m.d.comb += [
-            # Read pointer and slots only ever make room, so a count from the last cycle is safe.
-            room.eq(~level[-1] & ((beat != 0) | ~slots[-1])),
             self.i.ready.eq(room & ~fill),
             put["en"].eq(room & (fill | self.i.valid)),
             put["first"].eq(beat == 0),
@@ -166,6 +165,15 @@ class NF4Encoder(wiring.Component):
                 beat.eq(Mux(end, 0, beat + 1)),
                 fill.eq(put["last"] & ~end),
             ]
+        m.d.sync += [
+            level.eq(level + put["en"] - self._read),
+            slots.eq(slots + (put["en"] & put["first"]) - self._taken),
+        ]
+        # A register, so that no path runs through `i.ready` from these counters to the unit before: whether the next
+        # cycle finds the buffer below its depth, and a slot for a block's first beat.
+        full = (level[-1] | (put["en"] & level[:-1].all())) & ~self._read
+        within = Mux(put["en"], ~end, beat != 0)
+        m.d.sync += room.eq(~full & (within | ~slots[-1] | self._taken))
         return put
 
     def _absmax(self, m, put, scales):
@@ -279,7 +287,7 @@ class NF4Encoder(wiring.Component):
         m.d.sync += done.eq(wen[-1] & (entry[-1] == ENTRIES - 1))
         return done, limits
 
-    def _search(self, m, put, ready, limits, scales):
+    def _search(self, m, ready, limits, scales):
         """Reads blocks back, a beat a cycle while there is a block with thresholds, and finds their codes."""
         step = Signal()
         m.d.comb += step.eq(~self.o.valid | self.o.ready)
@@ -310,7 +318,7 @@ class NF4Encoder(wiring.Component):
         m.d.sync += waiting.eq(waiting + ready - (go & end))
         with m.If(go):
             m.d.sync += [read.addr.eq(read.addr + 1), beat.eq(Mux(end, 0, beat + 1)), slot.eq(slot + end)]
-        m.d.sync += self._level.eq(self._level + put["en"] - go)
+        m.d.comb += self._read.eq(go)
 
         slots = [Signal(range(SLOTS), name=f"slot_{n}") for n in range(stages - 1)]
         with m.If(step):
@@ -326,7 +334,7 @@ class NF4Encoder(wiring.Component):
         codes, low_codes = self._compare(m, step, read.data, slots, limits, kind if self.wide else None, wide)
         out = Mux(wide, valid[-1], valid[stages - 1])
         out_last = Mux(wide, final[-1], final[stages - 1])
-        self._collect(m, step, put, out, out_last, codes, low_codes, scales)
+        self._collect(m, step, out, out_last, codes, low_codes, scales)
 
     def _compare(self, m, step, block, slots, limits, kind, wide):
         """Codes of a beat's words: down the tree of thresholds, or by division; gives upper and lower nibbles."""
@@ -355,7 +363,7 @@ class NF4Encoder(wiring.Component):
                 low_codes.append(wide_code[:4])
         return codes, low_codes
 
-    def _collect(self, m, step, put, found, found_last, codes, low_codes, scales):
+    def _collect(self, m, step, found, found_last, codes, low_codes, scales):
         """Shifts codes into the payload, from the top: nibble ``n`` holds element ``n``."""
         shift, shift_low = Signal(4 * self.block), Signal(4 * self.block)
         full, out, out_last = Signal(), Signal(), Signal()
@@ -373,12 +381,11 @@ class NF4Encoder(wiring.Component):
         # Of the block whose last codes come; an output that waits looks at no memory.
         first = Signal(range(SLOTS))
         source = scales.read_port(domain="comb")
-        done, opened = Signal(), Signal()
+        done = Signal()
         scale, last = Signal(SCALE.shape), Signal()
         m.d.comb += [
             source.addr.eq(first),
             done.eq(step & out & out_last),
-            opened.eq(put["en"] & put["first"]),
             self.o.p.codes.eq(Cat(shift.word_select(n ^ 1, 4) for n in range(self.block))),
             self.o.p.scale.eq(scale),
             self.o.p.last.eq(last),
@@ -393,7 +400,7 @@ class NF4Encoder(wiring.Component):
                 self.o.p.low.eq(Cat(shift_low.word_select(n ^ 1, 4) for n in range(self.block))),
                 self.o.p.wide.eq(wide_codes),
             ]
-        m.d.sync += self._open.eq(self._open + opened - (self.o.valid & self.o.ready))
+        m.d.comb += self._taken.eq(self.o.valid & self.o.ready)
 
     def _divide(self, m, step, x, scale, offset, lane):
         """The INT8 code of ``x``, 9 stages later: how many of 1 .. 255 half steps and more lie below it.
