@@ -117,23 +117,49 @@ def instructions() -> Iterator[str]:
                 layout = spec.operands.get(opcode, spec.default)
                 layouts.setdefault(id(layout), (layout, []))[1].append(opcode.name)
             for layout, names in layouts.values():
-                yield from ("", f"**Operands of {', '.join(names)}.** {_comment(layout)}", "",
-                            "| bits | operand |", "| --- | --- |")
-                for name, field in layout:
-                    if not str(name).startswith("_"):
-                        yield f"| {field.offset + field.width - 1}:{field.offset} | `{name}` |"
+                yield from ("", f"**Operands of {', '.join(names)}.** {_comment(layout)}", *_fields(layout))
+            for direction, ports in (("load", engine.loads), ("store", engine.stores)):
+                for port in ports:
+                    yield from ("", f"**{direction.capitalize()} port `{port}`, number {int(port)}.** "
+                                f"{port.port.doc[:1].upper()}{port.port.doc[1:]}.",
+                                *_fields(port.port.arg))
             yield ""
+
+
+def _fields(layout: Any) -> Iterator[str]:
+    """A table of a layout's fields that are in use; nothing without such."""
+    said = operands(layout)
+    if said:
+        yield from ("", "| bits | field | what |", "| --- | --- | --- |")
+    for name, text in said.items():
+        field = layout[name]
+        last = field.offset + field.width - 1
+        bits = str(last) if field.width == 1 else f"{last}:{field.offset}"
+        yield f"| {bits} | `{name}` | {_cell(_prose(text))} |"
+
+
+def operands(layout: Any) -> dict[str, str]:
+    """The comment behind each field of a layout, by name; reserved fields are left out."""
+    source = next((source for _, source in _definitions(layout)), "")
+    return {name: (found[1] if (found := re.search(rf'^ +"{name}": .*?#: *(.*)$', source, re.MULTILINE)) else "")
+            for name, _ in layout if not str(name).startswith("_")}
 
 
 def _comment(value: Any, module: Any = None) -> str:
     """The comment in front of a constant, in the module that defines it: the one given, or a loaded one."""
+    for comment, _ in _definitions(value, module):
+        return _prose(" ".join(line.removeprefix("#:").strip() for line in comment.splitlines()))
+    return ""
+
+
+def _definitions(value: Any, module: Any = None) -> Iterator[tuple[str, str]]:
+    """Comment and source of a commented constant, in each module that defines it."""
     loaded = [each for name, each in sys.modules.items() if name.startswith("gradloom.rtl")]
     for each in [module] if module else loaded:
         for name in [name for name, found in vars(each).items() if found is value]:
-            found = re.search(rf"((?:^#:.*\n)+){name} =", inspect.getsource(each), re.MULTILINE)
+            found = re.search(rf"((?:^#:.*\n)+)({name} =.*\n(?:(?![#\w]).*\n)*)", inspect.getsource(each), re.MULTILINE)
             if found:
-                return _prose(" ".join(line.removeprefix("#:").strip() for line in found[1].splitlines()))
-    return ""
+                yield found[1], found[2]
 
 
 def formats() -> Iterator[str]:

@@ -233,7 +233,7 @@ def _port(engine: Engine, kind: str, ports: tuple[PortNumber, ...], name: str) -
 class _TransferOpcode(IntEnum):
     """LOAD and STORE have one command each."""
 
-    TRANSFER = 0
+    TRANSFER = 0    #: moves one block
 
 
 #: Cycles in which no engine executes a command; the sequencer executes CONTROL commands as it meets them.

@@ -1,4 +1,4 @@
-"""The layouts that sequencer, DMA and engines share: commands, tokens, errors, beats."""
+"""Layouts that sequencer, DMA and engines share: commands, errors, beats."""
 
 from enum import IntEnum
 
@@ -33,12 +33,12 @@ TOKENS = 16
 class ControlOpcode(IntEnum):
     """Opcodes of the engine ``CONTROL``."""
 
-    END = 0
-    FENCE = 1
-    MARK = 2
-    LOOKUP = 3
-    CLEAR = 4
-    YIELD = 5
+    END = 0     #: waits until all engines and queues are empty; then the interrupt
+    FENCE = 1   #: dispatch waits until all engines and queues are empty
+    MARK = 2    #: sets the valid bits of a range of cache slots
+    LOOKUP = 3  #: adds the valid slots of a range to ``CACHE_HITS``, the others to ``CACHE_MISSES``
+    CLEAR = 4   #: clears all valid bits
+    YIELD = 5   #: waits as FENCE does, clears all tokens, lets a pending request run
 
 
 #: A command as it lies in memory: 32 bytes, little-endian.
@@ -95,14 +95,30 @@ class EngineSignature(wiring.Signature):
         )
 
 
-#: Operands of LOAD: ``offset`` in bytes from the window's base, ``beats`` of the bus width.
-LoadOperands = data.StructLayout({"offset": 32, "beats": 24, "dest": 8, "arg": 32, "_reserved": 64})
+#: One block of memory to one load port.
+LoadOperands = data.StructLayout({
+    "offset": 32,   #: first byte, from the window's base; a multiple of a beat
+    "beats": 24,    #: beats of the bus's width, 1 or more
+    "dest": 8,      #: number of the load port
+    "arg": 32,      #: operand of the load port
+    "_reserved": 64,
+})
 
-#: Operands of STORE.
-StoreOperands = data.StructLayout({"offset": 32, "beats": 24, "source": 8, "arg": 32, "_reserved": 64})
+#: One store port to one block of memory.
+StoreOperands = data.StructLayout({
+    "offset": 32,   #: first byte, from the window's base; a multiple of a beat
+    "beats": 24,    #: beats of the bus's width, 1 or more
+    "source": 8,    #: number of the store port
+    "arg": 32,      #: operand of the store port
+    "_reserved": 64,
+})
 
-#: Operands of MARK and LOOKUP.
-ControlOperands = data.StructLayout({"slot": 32, "count": 32, "_reserved": 96})
+#: A range of cache slots, for MARK and LOOKUP; the other opcodes have no operands.
+ControlOperands = data.StructLayout({
+    "slot": 32,     #: first slot
+    "count": 32,    #: slots
+    "_reserved": 96,
+})
 
 
 def LoadBeat(data_bits=128):

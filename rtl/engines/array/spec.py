@@ -1,29 +1,32 @@
 """The array engine as a machine knows it."""
-from amaranth.lib import data
-
 from ...shell.engines import EngineSpec, LoadPort, StorePort
-from .commands import RECORD_ARG, ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
+from .commands import (
+    BOOKS_ARG,
+    RECORD_ARG,
+    WORD_ARG,
+    ArrayOpcode,
+    ConvolveOperands,
+    DenseOperands,
+    PassOperands,
+)
 from .unit import ArrayUnit
 
 __all__ = ["SPEC"]
-
-_WORD, _BEAT = (data.StructLayout({name: 32}) for name in ("word", "beat"))
 
 SPEC = EngineSpec(
     name="array", opcodes=ArrayOpcode, default=PassOperands,
     operands={ArrayOpcode.CONVOLVE: ConvolveOperands, ArrayOpcode.DENSE: DenseOperands},
     phases=("convolution", "dense", "forward", "gradient"),
     loads=(
-        LoadPort("weights", "frozen weights from a word on, two beats a word of 16 x int16, a column each", _WORD),
-        LoadPort("biases", "biases from a word on, four beats a word of 16 x int32, a column each", _WORD),
-        LoadPort("image", "pixels from a word on, four of int32 (Q8.16) a beat", _WORD),
-        LoadPort("record", "a sample's cache record to a row: scales, codes, logits", RECORD_ARG),
-        LoadPort("lanes", "A from a word on, two beats a word of 16 x int16, a column each", _WORD),
-        LoadPort("books", "from a beat on: below 8 eight 16-bit levels of a codebook each, from 16 on a threshold",
-                 _BEAT),
+        LoadPort("weights", "frozen weights: two beats a word, 16 x int16, one for each column", WORD_ARG),
+        LoadPort("biases", "biases: four beats a word, 16 x int32, one for each column", WORD_ARG),
+        LoadPort("image", "pixels: int32 (Q8.16), four a beat", WORD_ARG),
+        LoadPort("record", "the cache record of one sample: scales, codes, base logits", RECORD_ARG),
+        LoadPort("lanes", "A: two beats a word, 16 x int16, one for each column", WORD_ARG),
+        LoadPort("books", "codebooks (8 levels a beat) and the encoder's thresholds (1 a beat)", BOOKS_ARG),
     ),
     stores=(
-        StorePort("taps", "beats of encoded convolution inputs, in order"),
-        StorePort("lanes", "A from a word on, two beats a word of 16 x int16, a column each", _WORD),
+        StorePort("taps", "encoded inputs of convolutions, in the order of the commands"),
+        StorePort("lanes", "A: two beats a word, 16 x int16, one for each column", WORD_ARG),
     ),
     unit=ArrayUnit)

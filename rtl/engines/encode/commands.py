@@ -9,14 +9,17 @@ __all__ = ["EncodeOpcode", "EncodeOperands"]
 class EncodeOpcode(IntEnum):
     """Opcodes."""
 
-    ACTIVATIONS = 0     #: dense activations of a row, to codes and scales
-    RAW = 1             #: dense activations of a row, four 32-bit words a beat
+    ACTIVATIONS = 0     #: dense activations of a row to codes and scales
+    RAW = 1             #: dense activations of a row as int32, four a beat
 
 
-#: Operands of both. ``elements`` dense activations of ``row`` from ``from`` on; ``scale``: first block of the tap;
-#: ``wide``: codes of 8 bits.
+#: Dense activations of one row of the array.
 EncodeOperands = data.StructLayout({
-    "elements": 16, "row": 8, "scale": 8,
-    "from": 16, "wide": 1, "_0": 15,
+    "elements": 16,     #: activations, 1 or more
+    "row": 8,           #: row of the array, which is the sample
+    "scale": 8,         #: ACTIVATIONS: number of the tap's first block in the record
+    "from": 16,         #: first dense activation
+    "wide": 1,          #: ACTIVATIONS: codes of 8 bits, else of 4
+    "_0": 15,
     "_1": 96,
 })

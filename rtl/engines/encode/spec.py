@@ -8,7 +8,7 @@ __all__ = ["SPEC"]
 SPEC = EngineSpec(
     name="encode", opcodes=EncodeOpcode, default=EncodeOperands, phases=("encode",),
     stores=(
-        StorePort("taps", "beats of encoded dense inputs, in order"),
-        StorePort("raw", "dense activations as int32, four a beat, in order"),
+        StorePort("taps", "encoded inputs of dense layers, in the order of the commands"),
+        StorePort("raw", "dense activations as int32, four a beat, in the order of the commands"),
     ),
     unit=EncodeUnit)

@@ -17,8 +17,13 @@ __all__ = ["HIDDEN_ARG", "SLOTS", "HiddenMemory", "RestoreBeat"]
 #: Products write the first two; what comes back from memory may go to the others, while products go on.
 SLOTS = 4
 
-#: Which h a transfer is of: ``slot``, and its size.
-HIDDEN_ARG = data.StructLayout({"slot": 8, "tokens": 8, "rank": 8, "_reserved": 8})
+#: The h of a transfer.
+HIDDEN_ARG = data.StructLayout({
+    "slot": 8,      #: slot of hidden memory
+    "tokens": 8,    #: tokens of h
+    "rank": 8,      #: rank indices of h
+    "_reserved": 8,
+})
 
 
 def RestoreBeat(config):

@@ -3,24 +3,42 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
-__all__ = ["LinearOpcode", "LinearOperands", "OPERAND_ARG"]
+__all__ = ["LANES_ARG", "LinearOpcode", "LinearOperands", "OPERAND_ARG"]
 
 
 class LinearOpcode(IntEnum):
     """Opcodes."""
 
-    PRODUCT = 0     #: tokens times a matrix, with an adapter beside it
+    PRODUCT = 0     #: Y = X Wᵀ + h Bᵀ with h = X Aᵀ: tokens times a matrix, beside it an adapter
 
 
-#: Operands of the one command. ``inner``, ``outer``: tiles along the input and the output. ``by_column``: the
-#: product with the transposed weights. ``a_base``: adapter words that multiply the input, ``inner * rank`` words
-#: a row from here; ``b_base``: those that multiply h. ``early``: a tile of the input waits for its words, which are
-#: counted as they are written in this order, and may go on at the start of operand memory.
+#: Weights arrive at ``linear.tiles``, results leave by ``linear.outputs``. A shift drops bits, half up; then the
+#: result is clipped to 24 bits.
 LinearOperands = data.StructLayout({
-    "inner": 8, "outer": 8, "tokens": 8, "rank": 6, "by_column": 1, "slot": 1,
-    "x_base": 16, "a_base": 16,
-    "b_base": 16, "hidden_shift": 6, "dot_shift": 6, "early": 1, "_pad": 3,
-    "shift": 6, "_reserved": 58})
+    "inner": 8,         #: tiles of ``edge`` features of the input
+    "outer": 8,         #: tiles of ``edge`` features of the output
+    "tokens": 8,        #: tokens of input and output
+    "rank": 6,          #: rank of the adapter; 0: no adapter
+    "by_column": 1,     #: product with the transposed weights
+    "slot": 1,          #: slot of hidden memory that takes h
+    "x_base": 16,       #: first word of the input in each bank of operand memory
+    "a_base": 16,       #: first adapter word that multiplies the input; ``inner`` times ``rank`` words in each bank
+    "b_base": 16,       #: first adapter word that multiplies h
+    "hidden_shift": 6,  #: bits that a sum of h loses
+    "dot_shift": 6,     #: bits that a product of h and B loses, by floor, before it is added to the sum of the base
+    "early": 1,         #: a tile of the input starts when its words are written; the input may wrap to word 0
+    "_pad": 3,
+    "shift": 6,         #: bits that a result loses
+    "_reserved": 58,
+})
 
-#: ``arg`` of a command that loads operands: the first word; ``early``: its words are counted for an early product.
-OPERAND_ARG = data.StructLayout({"word": 31, "early": 1})
+#: First word of a layer's input in operand memory.
+OPERAND_ARG = data.StructLayout({
+    "word": 31,         #: first word in each bank
+    "early": 1,         #: the words are counted for a product with ``early``
+})
+
+#: Place of adapter words.
+LANES_ARG = data.StructLayout({
+    "word": 32,         #: first word in each bank
+})

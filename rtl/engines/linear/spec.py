@@ -1,8 +1,6 @@
 """The linear engine as a machine knows it."""
-from amaranth.lib import data
-
 from ...shell.engines import EngineSpec, LoadPort, StorePort
-from .commands import OPERAND_ARG, LinearOpcode, LinearOperands
+from .commands import LANES_ARG, OPERAND_ARG, LinearOpcode, LinearOperands
 from .unit import LinearUnit
 from .weights import TABLE_ARG, TILE_ARG
 
@@ -12,10 +10,9 @@ SPEC = EngineSpec(
     name="linear", opcodes=LinearOpcode, default=LinearOperands, phases=("forward", "backward"),
     loads=(
         LoadPort("tables", "second-level scales and offset of a weight tensor, or the codebook", TABLE_ARG),
-        LoadPort("tiles", "tiles of weights, in the order of their use", TILE_ARG),
+        LoadPort("tiles", "tiles of weights, in the order in which products use them", TILE_ARG),
         LoadPort("operands", "a layer's input: tiles of features, tokens within a tile", OPERAND_ARG),
-        LoadPort("lanes", "adapter words: tiles of features, rank indices within a tile",
-                 data.StructLayout({"word": 32})),
+        LoadPort("lanes", "adapter words: tiles of features, rank indices within a tile", LANES_ARG),
     ),
     stores=(StorePort("outputs", "y or dx: tiles of features, tokens within a tile"),),
     unit=LinearUnit)

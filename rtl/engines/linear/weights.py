@@ -26,12 +26,19 @@ class TileKind(IntEnum):
         return {TileKind.CODES: 1, TileKind.WORDS: 8, TileKind.HALVES: 4}[self]
 
 
-#: ``arg`` of a beat of tables: ``groups`` scales and then the offset, whose exponents ``bias`` counts from; or,
-#: with ``levels``, the codebook.
-TABLE_ARG = data.StructLayout({"groups": 16, "bias": 9, "levels": 1, "_reserved": 6})
-#: ``arg`` of a command that loads tiles: number of the first tile's first block, blocks in a row of the tensor (both
-#: of codes alone), :class:`TileKind`.
-TILE_ARG = data.StructLayout({"block": 20, "blocks_per_row": 10, "kind": 2})
+#: Second-level scales of a weight tensor and their offset, or a codebook.
+TABLE_ARG = data.StructLayout({
+    "groups": 16,           #: second-level scales; the offset follows them
+    "bias": 9,              #: 150 less the fraction bits of the words that scales become
+    "levels": 1,            #: the beats are a codebook of 16 levels
+    "_reserved": 6,
+})
+#: Tiles of one weight tensor.
+TILE_ARG = data.StructLayout({
+    "block": 20,            #: codes: number of the first tile's first block in the tensor
+    "blocks_per_row": 10,   #: codes: blocks in a row of the tensor
+    "kind": 2,              #: codes (0), 32-bit words (1) or 16-bit words (2)
+})
 
 
 def TableBeat(config):

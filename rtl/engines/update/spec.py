@@ -10,8 +10,11 @@ SPEC = EngineSpec(
     operands={UpdateOpcode.PACK: PackOperands, UpdateOpcode.UNPACK: PackOperands}, phases=("update",),
     loads=(
         LoadPort("directions", "gradients"),
-        LoadPort("words", "the words that they change"),
-        LoadPort("moments", "AdamW's moments: a beat has m of half a beat of words, then their v"),
+        LoadPort("words", "adapter words that an update changes"),
+        LoadPort("moments", "AdamW's moments: a beat has m for half a beat of words, then v for them"),
     ),
-    stores=(StorePort("words", "new words"), StorePort("moments", "new moments; stored before the words")),
+    stores=(
+        StorePort("words", "updated adapter words"),
+        StorePort("moments", "updated moments; stored before the words"),
+    ),
     unit=UpdateUnit)

@@ -10,7 +10,7 @@ SPEC = EngineSpec(
     loads=(
         LoadPort("a", "the first operand"),
         LoadPort("b", "the second operand"),
-        LoadPort("c", "the third operand; few beats wait here, so a piece loads a, b and c in this order"),
+        LoadPort("c", "the third operand; its queue has 4 beats, so a program loads a, b and c in this order"),
     ),
     stores=(StorePort("o", "results o"), StorePort("q", "results q")),
     unit=VectorUnit)
