@@ -1,8 +1,8 @@
-"""Forecast of the preset's workload, cycles by phase: ``python docs/examples/forecast.py [--latency N] [--json]``.
+"""Forecasts the preset's workload, cycles by phase.
 
-1,024 images, 10 epochs, batches of 20. A forecast: it follows commands through queues, tokens and units, on memory that
-answers a read in ``--latency`` cycles and never stalls; nothing is simulated. Values do not matter to time: images and
-adapters are zeros.
+``python docs/examples/forecast.py [--latency N] [--outstanding N] [--json]``: 1,024 images, 10 epochs, batches of 20. The
+forecast follows commands through queues, tokens and engines; nothing is simulated. Memory answers a read in ``--latency``
+cycles and never stalls. Cycles do not depend on values, so images and adapters are zeros.
 """
 import argparse
 import json
@@ -18,13 +18,18 @@ from gradloom.sim.time.forecast import forecast
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Forecast of the preset's workload.")
-    parser.add_argument("--latency", type=int, default=40, help="cycles in which memory answers a read (default: 40)")
+    parser.add_argument("--latency", type=int, default=40, help="cycles from a read to its first beat (default: 40)")
+    parser.add_argument("--outstanding", type=int, default=8, help="bursts in flight, 1 to 16 (default: 8)")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     if asked.latency < 1:
         parser.error(f"--latency={asked.latency}: must be at least 1")
+    try:
+        config = Config(outstanding=asked.outstanding)
+    except ValueError as error:
+        parser.error(str(error))
     network = load_pretrained()
-    lowered = lower(network, Config(), 4)
+    lowered = lower(network, config, 4)
     images, labels = np.zeros((1024, *network.input_shape), np.int64), np.zeros(1024, np.int64)
     a = [np.zeros((4, n), np.int64) for n in network.taps]
     b = [np.zeros((network.classes, 4), np.int64) for _ in network.taps]
