@@ -8,8 +8,7 @@ from gradloom.rtl.shell.bus.window import burst_beats
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
 from gradloom.rtl.shell.registers.axilite import RegisterFile
 from gradloom.rtl.shell.registers.regtable import REGISTERS
-
-from .claim import Claim
+from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["register_file", "read_window", "read_protocol", "write_window", "write_protocol",
            "held", "load_returns", "store_returns"]

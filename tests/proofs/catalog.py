@@ -1,8 +1,5 @@
 """What is claimed, of which unit and with which widths, how it is proven, and a broken unit that the claim finds."""
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.engines.array.feet import Accumulate
@@ -30,6 +27,9 @@ from gradloom.rtl.stream.queue import ShortQueue
 from gradloom.rtl.systolic.pe import PE, Precision
 from gradloom.rtl.units.lora_forward import LoraForward
 from gradloom.rtl.units.softmax import SoftmaxCrossEntropy
+from gradloom.sim.bench.mutants import mutant
+from gradloom.sim.proofs import streams
+from gradloom.sim.proofs.proof import FREE_PRODUCTS, Proof, stream_proof
 
 from . import (
     axi,
@@ -40,39 +40,14 @@ from . import (
     queues,
     sequencer,
     softmax,
-    streams,
     sums,
     valid,
     vector,
     vector_sums,
 )
-from .mutants import mutant
 from .placed import units_of
 
-__all__ = ["PROOFS", "Proof"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Proof:
-    """``make`` gives the claim; ``depth`` is k, or the cycles of a bounded proof, whose ``covers`` are looked for in
-    as many. ``broken``: by the change that was made in the unit, the claim of it; each has to fail within
-    ``found_within``.
-
-    ``quick``: a part of every test run. ``seconds``: after which a prover gives up.
-    """
-
-    name: str
-    rule: str
-    preset: str
-    make: Callable[[], Any]
-    method: str
-    depth: int = 0
-    cover_depth: int = 40
-    cut: tuple[str, ...] = ()
-    broken: Mapping[str, Callable[[], Any]] = dataclasses.field(default_factory=dict)
-    found_within: int = 40
-    quick: bool = False
-    seconds: int = 600
+__all__ = ["PROOFS"]
 
 
 def _pair(factory, unit, old, new, *more, **given):
@@ -84,7 +59,7 @@ def _pair(factory, unit, old, new, *more, **given):
 
 _ANY, _KV260, _GENESYS2, _ULX3S = "all", "instantft-kv260", "edge-qlora-genesys2", "digits-ulx3s"
 _IMAGES, _LANGUAGE, _DIGITS = (PRESETS[name].config for name in (_KV260, _GENESYS2, _ULX3S))
-_FREE = ("techmap -map products.v",)
+_FREE = (FREE_PRODUCTS,)
 _ARRAY = {preset: Precision(x=config.activation.width, sum=config.sum_bits)
           for preset, config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))}
 
@@ -110,15 +85,9 @@ _QUEUED_STREAMS = [("BeatQueue", "unit_*.push"), ("Drain", "unit_*.queue.push"),
                    ("GradientEngine", "unit_*queue.push"), ("LinearEngine", "unit_*.drain.queue.push")]
 
 
-def _stream(name, preset, make, rules=streams.stream_rules, *, cut=(), **given):
-    return Proof(name=f"streams-{name}", rule="streams: what is offered stays", preset=preset, method="reach",
-                 cut=(*_FREE, *(f"cutpoint w:{wire}" for wire in cut)), cover_depth=200,
-                 make=functools.partial(rules, make), **given)
-
-
-def _placed(preset, unit, rules=streams.stream_rules, **given):
+def _placed(preset, unit, **given):
     """Of a unit in a preset's machine, as it is made there."""
-    return _stream(f"{unit.lower()}-{preset}", preset, lambda: units_of(preset)[unit], rules, **given)
+    return stream_proof(f"{unit.lower()}-{preset}", lambda: units_of(preset)[unit], preset=preset, **given)
 
 
 PROOFS = [
@@ -261,11 +230,11 @@ PROOFS += [
             **_pair(sums.channels, Accumulate, "write.en.eq(later.valid & ~later.last)",
                     "write.en.eq(later.valid & later.first)", config=_config))
       for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))),
-    *(_stream(_name, "library", lambda _name=_name: [UNITS[_name].build()], quick=_quick)
+    *(stream_proof(_name, lambda _name=_name: [UNITS[_name].build()], quick=_quick)
       for _name, _quick in _LIBRARY),
     *(_placed(_preset, _unit) for _preset, _unit in _STREAMS),
     *(_placed(_GENESYS2, _unit, cut=(_wire,)) for _unit, _wire in _QUEUED_STREAMS),
-    _placed(_GENESYS2, "UpdateEngine", streams.update_rules, cut=("unit.words.w_en", "unit.moments.w_en")),
+    _placed(_GENESYS2, "UpdateEngine", rules=streams.update_rules, cut=("unit.words.w_en", "unit.moments.w_en")),
     Proof(name=f"streams-vectorengine-{_GENESYS2}", rule="streams: what is offered stays", preset=_GENESYS2,
           method="induction", depth=2, cut=_FREE, found_within=60,
           **_pair(vector.vector_rules, VectorEngine, "(told | (telling & self.q.ready))", "(told | telling)",

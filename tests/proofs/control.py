@@ -3,8 +3,7 @@ from amaranth.hdl import Array, Cat, Mux, Signal
 
 from gradloom.rtl.shell.scheduler import Scheduler
 from gradloom.rtl.shell.signature import TOKENS
-
-from .claim import Claim
+from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["dispatcher_rules", "scheduler_order", "scheduler_tokens", "scheduler_turns"]
 

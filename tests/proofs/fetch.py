@@ -6,8 +6,7 @@ from gradloom.rtl.shell.bus.axi import BURST_BEATS
 from gradloom.rtl.shell.bus.window import burst_beats
 from gradloom.rtl.shell.fetch import Fetch
 from gradloom.rtl.shell.signature import COMMAND_BYTES
-
-from .claim import Claim
+from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["fetch_window"]
 

@@ -7,8 +7,8 @@ from gradloom.rtl.engines.gradient.engine import GradientEngine
 from gradloom.rtl.engines.words import PRECISION
 from gradloom.rtl.formats.fixed import product_sum_width
 from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
+from gradloom.sim.proofs.claim import Claim
 
-from .claim import Claim
 from .exact import chain, kept_sum, within_bits
 
 __all__ = ["gradients"]

@@ -2,8 +2,7 @@
 from amaranth.hdl import Mux, Signal
 
 from gradloom.rtl.stream.queue import ShortQueue
-
-from .claim import Claim
+from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["short_queue"]
 

@@ -8,34 +8,13 @@ import concurrent.futures
 import json
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
+from gradloom.sim.proofs.proof import outcome
+from gradloom.sim.proofs.prover import solver_missing
+
 from .catalog import PROOFS
-from .prover import Circuit, solver_missing
-
-__all__ = ["outcome"]
-
-
-def outcome(proof, directory):
-    """Proves ``proof``, looks for what it must cover, and lets it find the broken unit; a row of the table."""
-    begin = time.monotonic()
-    circuit = Circuit(proof.make(), Path(directory) / proof.name, proof.cut)
-    verdict = circuit.prove(proof.method, proof.depth, proof.seconds)
-    row = {"name": proof.name, "rule": proof.rule, "preset": proof.preset, "method": proof.method,
-           "depth": verdict.depth, "unbounded": proof.method != "bounded", "holds": verdict.holds,
-           "detail": verdict.detail, "claims": circuit.claim.names, "lemmas": circuit.claim.lemmas,
-           "assumes": circuit.claim.assumed,
-           "uncovered": circuit.uncovered(proof.cover_depth, proof.seconds) if proof.cover_depth else [],
-           "broken": []}
-    for number, (change, make) in enumerate(proof.broken.items()):
-        found = Circuit(make(), Path(directory) / f"{proof.name}-broken{number}", proof.cut).refute(
-            proof.found_within, proof.seconds)
-        row["broken"].append({"change": change, "found": found.holds is False, "cycle": found.depth,
-                              "by": found.detail})
-    row["shown"] = bool(verdict.holds and not row["uncovered"] and all(each["found"] for each in row["broken"]))
-    return row | {"seconds": round(time.monotonic() - begin, 1)}
 
 
 def _line(row):

@@ -7,9 +7,9 @@ from gradloom.rtl.shell.bus.window import absolute
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.rtl.shell.sequencer import Sequencer
 from gradloom.rtl.shell.signature import COMMAND_BYTES, Command
+from gradloom.sim.proofs.claim import Claim
 
 from .axi import held
-from .claim import Claim
 from .control import dispatcher_rules
 
 __all__ = ["returns"]

@@ -8,8 +8,8 @@ from gradloom.rtl.engines.head.commands import HeadOperands
 from gradloom.rtl.engines.head.engine import Head
 from gradloom.rtl.formats.rounding import round_shift_hdl
 from gradloom.rtl.units.softmax import _CLAMP, _EXP2, _FRAC, _LN2, _LOG2, _LOG2E, SoftmaxCrossEntropy
+from gradloom.sim.proofs.claim import Claim
 
-from .claim import Claim
 from .exact import chain
 
 __all__ = ["losses", "softmax"]

@@ -9,8 +9,8 @@ from gradloom.rtl.engines.words import PRECISION
 from gradloom.rtl.formats.linear import SUM
 from gradloom.rtl.systolic.pe import PE, Precision
 from gradloom.rtl.units.lora_gradient import GRADIENT_WIDTH
+from gradloom.sim.proofs.claim import Claim
 
-from .claim import Claim
 from .exact import chain, kept_sum, within, within_bits
 
 __all__ = ["channels", "class_lane", "element", "tiles"]

@@ -4,12 +4,12 @@ import dataclasses
 import pytest
 
 from gradloom.rtl.stream.queue import ShortQueue
+from gradloom.sim.bench.mutants import mutant
+from gradloom.sim.proofs.claim import Claim
+from gradloom.sim.proofs.proof import outcome
+from gradloom.sim.proofs.prover import Circuit, solver_missing
 
 from .catalog import PROOFS
-from .claim import Claim
-from .mutants import mutant
-from .prover import Circuit, solver_missing
-from .run import outcome
 
 
 @pytest.mark.parametrize("proof", [proof for proof in PROOFS if proof.quick], ids=lambda proof: proof.name)

@@ -2,8 +2,7 @@
 from amaranth.hdl import Array, Const, Mux, Signal
 
 from gradloom.rtl.shell.valid import ValidBits
-
-from .claim import Claim
+from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["valid_bits"]
 

@@ -3,8 +3,7 @@ from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib import data
 
 from gradloom.rtl.engines.vector.engine import _PLAIN, _SUMS, _TAG, VectorEngine, VectorOpcode, VectorOperands
-
-from .claim import Claim
+from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["vector_rules"]
 

@@ -32,8 +32,8 @@ from gradloom.rtl.formats.vector import (
     TERM,
     LossWord,
 )
+from gradloom.sim.proofs.claim import Claim
 
-from .claim import Claim
 from .exact import chain, within, within_bits
 
 __all__ = ["losses", "row_sums", "rows_in_order", "units"]
