@@ -4,6 +4,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.plugins import Table
 
 from . import genesys2, kv260, ulx3s
@@ -29,8 +30,8 @@ def find(name: str) -> Board:
 def write_project(board: Board, directory: Path | str, report: dict) -> list[Path]:
     """Writes the vendor project and the firmware sources of a generated design.
 
-    ``report`` is what ``generate`` puts in ``report.json``: ``module``, ``ports``, and optionally ``name``
-    and ``window_bytes``. Returns the files written, relative to ``directory``, sorted.
+    ``report`` is what ``generate`` puts in ``report.json``: ``preset``, ``parameters``, ``module``, ``ports``, and
+    optionally ``name`` and ``window_bytes``. Returns the files written, relative to ``directory``, sorted.
     """
     directory = Path(directory)
     # Everything is checked before anything is written.
@@ -42,11 +43,11 @@ def write_project(board: Board, directory: Path | str, report: dict) -> list[Pat
     return sorted(Path(path) for path in files)
 
 
-def check(board: Board, config: object) -> None:
+def check(board: Board, preset: Preset) -> None:
     """Refuses (:class:`ValueError`) a configuration that the board's project cannot hold, before anything is made."""
     package = _package(board.name)
     if hasattr(package, "check"):
-        package.check(board, config)
+        package.check(board, preset)
 
 
 def measure(board: Board, directory: Path | str, *, unit: str | None = None) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def formats() -> Iterator[str]:
     """The fixed-point formats that modules name, and the comment in front of each."""
     from gradloom.rtl.formats.fixed import Fixed
 
-    for title, name in (("Image machine", "gradloom.rtl.config"), ("Linears", "gradloom.rtl.formats.linear"),
+    for title, name in (("Image machine", "gradloom.rtl.formats.images"), ("Linears", "gradloom.rtl.formats.linear"),
                         ("Vector engine", "gradloom.rtl.formats.vector")):
         module = importlib.import_module(name)
         yield from (f"## {title}", "", "| name | what | bits | fraction bits | smallest | largest | step | C |",

@@ -1,5 +1,5 @@
 """Radiona ULX3S with the largest of its parts."""
-from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.machines.presets import PRESETS
 
 from ..board import Board
 

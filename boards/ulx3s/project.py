@@ -1,11 +1,11 @@
 """The ULX3S project of a generated design: its top, pins, firmware, and what the memory holds at power-up."""
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from gradloom.rtl.config import Config
-from gradloom.rtl.plan.images.digits import digits_plan
+from gradloom.rtl.machines.presets import Preset, find_preset
 from gradloom.rtl.plan.images.onchip import OnChip
 from gradloom.rtl.soc import tuner_sources
 
@@ -54,23 +54,27 @@ def tuner_files(plan: OnChip, *, mhz: int, memory_bytes: int) -> dict[str, str]:
     return files
 
 
-def check(board: Board, config: object) -> None:
-    """Refuses a configuration whose clock the PLL does not make, or whose data do not fit; see
-    :func:`gradloom.boards.check`."""
-    if not isinstance(config, Config):
-        raise ValueError(f"board={board.name}: takes accelerators for images only")
-    pll(config.clock_mhz)
+def check(board: Board, preset: Preset) -> None:
+    """Refuses a clock that the PLL does not make, and data that do not fit; see :func:`gradloom.boards.check`."""
+    pll(preset.config.clock_mhz)
     assert board.memory_bytes == 16 * WORDS
-    digits_plan(config, memory=board.memory_bytes)
+    _power_up(board, preset)
+
+
+def _power_up(board: Board, preset: Preset) -> OnChip:
+    """What the memory holds at power-up."""
+    if not preset.workload.can("power_up"):
+        raise ValueError(f"board={board.name}: fine-tunes by itself at power-up, with all data on the chip; "
+                         f"{preset.name} cannot, choose another board")
+    plan: OnChip = preset.workload.function("power_up")(preset.config, memory=board.memory_bytes)
+    return plan
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
     """Content of every project file, by its path in the design's folder. Writes nothing."""
-    try:
-        config = Config(**report["parameters"])
-    except TypeError as error:
-        raise ValueError(f"report: {board.name} takes accelerators for images only ({error})") from None
-    plan = digits_plan(config, memory=board.memory_bytes)
+    preset = find_preset(report["preset"])
+    config = type(preset.config)(**report["parameters"])
+    plan = _power_up(board, replace(preset, config=config))
     try:
         files = tuner_files(plan, mhz=config.clock_mhz, memory_bytes=board.memory_bytes)
     except ValueError as error:

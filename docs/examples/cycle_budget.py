@@ -7,12 +7,12 @@ queues are not in it.
 import json
 import sys
 
-from gradloom.rtl.config import Config
 from gradloom.rtl.engines.array.engine import EDGE
 from gradloom.rtl.engines.array.feet import Hidden
 from gradloom.rtl.engines.array.lane import AdapterLanes
 from gradloom.rtl.engines.array.passes import BEATS, LEVELS
 from gradloom.rtl.engines.head.engine import Head
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.images.lowering import Lowered, lower
 from gradloom.rtl.systolic.systolic import SystolicArray
@@ -52,12 +52,12 @@ def base(low: Lowered) -> dict[str, float]:
 
 
 def main() -> None:
-    low = lower(load_pretrained(), Config(), 4)
+    low = lower(load_pretrained(), ImageConfig(), 4)
     full, short, sample = step(low, 20), step(low, 4), base(low)
     steps = 10 * sum(n * max(part["array and head"], part["load"]) for n, part in ((51, full), (1, short)))
     frozen = 1024 * sum(sample.values())
     if "--json" in sys.argv[1:]:
-        wide = lower(load_pretrained(), Config(), 4, wide=True)
+        wide = lower(load_pretrained(), ImageConfig(), 4, wide=True)
         print(json.dumps({"record": 16 * low.record_beats, "record of 8-bit codes": 16 * wide.record_beats,
                           "step": full, "sample": sample,
                           "sample_total": sum(sample.values()), "steps": steps, "frozen": frozen,

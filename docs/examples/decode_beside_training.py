@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 from qlora_step import PRESET, prepared
 
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.plan.language.sections import is_pause
 from gradloom.rtl.plan.language.step import Layout, lower
-from gradloom.rtl.presets import PRESETS
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.decode import Decoding, beside
 from gradloom.sim.workloads.step import StepMachine, largest, place_frozen

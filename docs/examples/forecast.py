@@ -1,15 +1,15 @@
 """Forecasts the preset's workload, cycles by phase.
 
-``python docs/examples/forecast.py [--latency N] [--outstanding N] [--json]``: 1,024 images, 10 epochs, batches of 20. The
-forecast follows commands through queues, tokens and engines; nothing is simulated. Memory answers a read in ``--latency``
-cycles and never stalls. Cycles do not depend on values, so images and adapters are zeros.
+``python docs/examples/forecast.py [--latency N] [--outstanding N] [--json]``: 1,024 images, 10 epochs, batches of 20.
+The forecast follows commands through queues, tokens and engines; nothing is simulated. Memory answers a read in
+``--latency`` cycles and never stalls. Cycles do not depend on values, so images and adapters are zeros.
 """
 import argparse
 import json
 
 import numpy as np
 
-from gradloom.rtl.config import Config
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
@@ -25,7 +25,7 @@ def main() -> None:
     if asked.latency < 1:
         parser.error(f"--latency={asked.latency}: must be at least 1")
     try:
-        config = Config(outstanding=asked.outstanding)
+        config = ImageConfig(outstanding=asked.outstanding)
     except ValueError as error:
         parser.error(str(error))
     network = load_pretrained()

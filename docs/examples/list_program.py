@@ -1,7 +1,7 @@
 """Prints the program of a very small fine-tune: ``python docs/examples/list_program.py``."""
 import numpy as np
 
-from gradloom.rtl.config import Config
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Plan, Settings, plan_finetune
@@ -23,7 +23,7 @@ def small_plan() -> Plan:
         Conv(weight=np.zeros((2, 1, 3, 3)), bias=np.zeros(2), pads=(1, 1, 1, 1), relu=True, pool=2,
              name="conv"),
         Dense(weight=np.zeros((4, 32)), bias=np.zeros(4), name="fc")))
-    lowered = lower(network, Config(), 4)
+    lowered = lower(network, ImageConfig(), 4)
     settings = Settings(samples=2, epochs=1, batch=2)
     a = [np.zeros((4, n), np.int64) for n in network.taps]
     b = [np.zeros((4, 4), np.int64) for _ in network.taps]

@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 
-from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    machine = LinearMachine(LinearConfig(), memory_bytes=1 << 25)
+    machine = LinearMachine(LanguageConfig(), memory_bytes=1 << 25)
     machine.device.set("read_latency", asked.latency)
     results = []
     for tokens, rank, backward in RUNS:

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from gradloom.rtl.cli.output import progress_bar
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.lora import load_lora
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import Product
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.transformer import IDENTITY
-from gradloom.rtl.presets import PRESETS
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.language import Quantized
 from gradloom.sim.workloads.step import Frozen, StepMachine, Training, largest, memory_needed, place_frozen

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.instant import fresh_instant
 from gradloom.rtl.models.lora import fresh_lora
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.traffic import base_bytes
-from gradloom.rtl.presets import PRESETS
 from gradloom.sim.reference.descent import AdamW as FloatAdamW
 from gradloom.sim.reference.llama import Llama
 from gradloom.sim.time.forecast import forecast

@@ -5,7 +5,8 @@ the same images in the same order. About three minutes on two cores.
 """
 import numpy as np
 
-from gradloom.rtl.config import ACTIVATION, PARAMETER, Config
+from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.datasets import default_split
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.images.lowering import lower
@@ -17,7 +18,7 @@ from gradloom.sim.workloads.mathematics import finetune_float
 
 def main() -> None:
     network = load_pretrained()
-    lowered = lower(network, Config(), 4)
+    lowered = lower(network, ImageConfig(), 4)
     rows = []
     for seed in range(5):
         data = default_split(seed, degrees=90)

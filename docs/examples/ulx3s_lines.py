@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gradloom.boards import find
 from gradloom.boards.ulx3s.project import BAUD
-from gradloom.rtl.config import Config
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.plan.images.digits import PAUSE_SECONDS, digits_data, digits_plan
 from gradloom.sim.run.tuner import SimulatedTuner, build_netlist, build_tuner, expected_lines
 
@@ -57,7 +57,7 @@ def main() -> None:
     if asked.lines is not None and asked.lines < 1:
         parser.error(f"--lines {asked.lines}: must be at least 1")
     report = json.loads((asked.directory / "report.json").read_text(encoding="utf-8"))
-    config = Config(**report["parameters"])
+    config = ImageConfig(**report["parameters"])
     memory = find("ulx3s").memory_bytes
     pause = PAUSE_SECONDS * config.clock_mhz * 1000
     plan = digits_plan(config, memory=memory, pause=pause)

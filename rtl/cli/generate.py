@@ -58,7 +58,7 @@ def generate(
         make: Callable[..., dict[str, Any]] = _generate_unit
         kind = "unit"
     else:
-        from ..presets import KNOWN
+        from ..machines.presets import KNOWN
 
         make, kind = functools.partial(_generate_preset, asked=asked), "preset"
         if target not in KNOWN:
@@ -72,8 +72,8 @@ def generate(
 def _asked(target: str, model: Path | str | None, rank: int | None, data: Path | str | None,
            samples: int | None) -> "SizesFor | None":
     """The network that sizes are chosen for, if there is one."""
+    from ..machines.presets import KNOWN
     from ..plan.images.choose import SizesFor
-    from ..presets import KNOWN
 
     if model is None:
         for name, value in (("rank", rank), ("data", data), ("samples", samples)):
@@ -101,8 +101,8 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path, *,
 
     from ..emit.verilog import convert
     from ..machines.accelerator import Accelerator
-    from ..presets import find_preset
-    from ..resources import check_fit
+    from ..machines.fit import check_fit
+    from ..machines.presets import find_preset
     from ..shell.registers.regmap import markdown
     from ..shell.registers.regtable import REGISTERS
 
@@ -117,7 +117,7 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path, *,
     # What is wrong with the request is said before the long part.
     try:
         counted = check_fit(config, board)
-        boards.check(board, config)
+        boards.check(board, dataclasses.replace(preset, config=config))
     except ValueError as error:
         raise ValueError(f"{_said(sizes)}{error}") from None
     expects = preset.workload.can("expectation")
@@ -125,7 +125,7 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path, *,
         emission = convert(Accelerator(config), name="gradloom", family=board.family)
         emission.write(stage)
     described = _described(emission)
-    summary = described | {
+    summary = {"preset": target} | described | {
         "board": board.name,
         "parameters": dataclasses.asdict(config),
         "counted": counted,

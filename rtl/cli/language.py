@@ -107,11 +107,11 @@ def plan(
     """
     from gradloom import boards
 
+    from ..machines.presets import find_workload
     from ..models.checkpoint import find_model
     from ..plan.language.budget import Request, parse_targets
     from ..plan.language.fit import planned
     from ..plan.language.instant_budget import METHODS
-    from ..presets import find_workload
 
     if method not in METHODS:
         raise ValueError(f"method={method}: must be one of {', '.join(METHODS)}")

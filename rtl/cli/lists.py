@@ -11,7 +11,7 @@ __all__ = ["doctor", "presets", "units"]
 
 def presets() -> list[dict[str, str]]:
     """``name``, ``board``, ``summary`` of each preset, and ``origin``: gradloom, or the package that adds it."""
-    from ..presets import KNOWN
+    from ..machines.presets import KNOWN
 
     return [{"name": name, "board": preset.board, "summary": preset.summary, "origin": KNOWN.origin(name)}
             for name, preset in KNOWN.items()]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..presets import PRESETS, Preset
+from ..machines.presets import PRESETS, Preset
 from ..workloads import Workload
 
 __all__ = ["given", "parameters"]

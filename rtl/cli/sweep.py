@@ -13,8 +13,8 @@ import typer
 
 from gradloom import __version__
 
+from ..machines.presets import Preset, find_preset
 from ..output import check_folder, staged_file
-from ..presets import Preset, find_preset
 from .app import app
 from .generate import configured
 from .output import print_json, progress_bar, say, table
@@ -229,7 +229,7 @@ def measure(point: Mapping[str, Any]) -> dict[str, Any]:
 
     from gradloom import boards
 
-    from ..resources import check_fit
+    from ..machines.fit import check_fit
 
     warnings.filterwarnings("ignore", message=".*created but never used")
     preset = find_preset(point["preset"])
@@ -238,12 +238,12 @@ def measure(point: Mapping[str, Any]) -> dict[str, Any]:
     try:
         rows, columns = map(int, point["mesh"].split("x"))
         settings |= {key: str(value) for key, value in preset.workload.resized(preset.config, rows, columns).items()}
-        config = configured(preset.config, settings)
+        preset = dataclasses.replace(preset, config=configured(preset.config, settings))
         board = boards.find(preset.board)
-        counted = check_fit(config, board)
-        boards.check(board, config)
+        counted = check_fit(preset.config, board)
+        boards.check(board, preset)
         found |= {"dsp": sum(counted["dsp"].values()), "memory_bits": sum(counted["memory_bits"].values())}
-        found |= preset.workload.function("measure")(dataclasses.replace(preset, config=config), point)
+        found |= preset.workload.function("measure")(preset, point)
         if point["area"] == "synthesis":
             found |= _synthesised(preset, settings)
     except ValueError as error:

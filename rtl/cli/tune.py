@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..presets import KNOWN, PRESETS, Preset, find_preset
+from ..machines.presets import KNOWN, PRESETS, Preset, find_preset
 from ..workloads import Options
 from .app import app
 from .arguments import Json, PresetName

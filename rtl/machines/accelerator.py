@@ -3,23 +3,13 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..config import Config, LinearConfig
 from ..hierarchy import place
 from ..shell.bus.axi import AXILiteSignature
 from ..shell.shell import Shell
-from .engines import IMAGE_MACHINE, LANGUAGE_MACHINE
+from .configs import ImageConfig
 from .fabric import Fabric, LocalReset, attach
 
-__all__ = ["Accelerator", "machine_of"]
-
-
-#: By the kind of configuration.
-_MACHINES = {Config: IMAGE_MACHINE, LinearConfig: LANGUAGE_MACHINE}
-
-
-def machine_of(config):
-    """The :class:`~.fabric.Machine` that ``config`` is asked of."""
-    return _MACHINES[type(config)]
+__all__ = ["Accelerator"]
 
 
 class Accelerator(wiring.Component):
@@ -27,7 +17,8 @@ class Accelerator(wiring.Component):
 
     Parameters
     ----------
-    config : :class:`Config` or :class:`~gradloom.rtl.config.LinearConfig`
+    config : :class:`~gradloom.rtl.shell.parameters.Parameters`
+        Configuration of a machine, whose ``machine`` it is.
 
     Members
     -------
@@ -38,10 +29,10 @@ class Accelerator(wiring.Component):
     trace : which engine started or finished a command in this cycle; for test benches.
     """
 
-    def __init__(self, config=Config()):
+    def __init__(self, config=ImageConfig()):
         self.config = config
-        self._machine = machine = machine_of(config)
-        self._shell = Shell(machine.engines, parameters=config.told, loop=machine.loop(config), **config.shell)
+        self._machine = machine = config.machine
+        self._shell = Shell(machine.engines, parameters=config.known, loop=machine.loop(config), **config.shell)
         super().__init__({
             "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
             "m_axi": Out(self._shell.m_axi.signature),

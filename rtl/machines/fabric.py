@@ -195,6 +195,9 @@ def _unit(engine: Engine, config: Any, data_bits: int) -> wiring.Component:
     """The component of an engine; refused if a member that the machine connects is missing or is of another kind."""
     if engine.spec.unit is None:
         raise ValueError(f"engine {engine.name}: has no unit, so no machine can be made with it")
+    if not isinstance(config, engine.spec.parameters):
+        raise ValueError(f"engine {engine.name}: the machine's configuration {type(config).__name__} must inherit "
+                         f"{engine.spec.parameters.__name__}")
     unit = engine.spec.unit(engine.spec, config)
     members = unit.signature.members
     for name, member in engine.spec.members(data_bits).items():

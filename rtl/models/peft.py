@@ -68,7 +68,7 @@ def write_peft(folder: str | Path, tensors: Mapping[str, np.ndarray], config: Ma
 
 
 def read_peft(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Config and tensors of an adapter; :class:`ValueError` says which file is missing or damaged."""
+    """ImageConfig and tensors of an adapter; :class:`ValueError` says which file is missing or damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -106,6 +106,9 @@ class EngineSpec:
         What its cycles count as. A command names one; the first unless it says otherwise.
     loads, stores : tuple of LoadPort, of StorePort
         Its ports to memory.
+    parameters : type
+        Its parameters, a class of :class:`~gradloom.rtl.shell.parameters.Parameters` that the machine's configuration
+        inherits.
     unit : callable
         Makes its component: ``unit(spec, config)`` with the machine's configuration. The component has at least the
         members that :meth:`members` names; others are wires to other engines.
@@ -122,6 +125,7 @@ class EngineSpec:
     phases: tuple[str, ...]
     loads: tuple[LoadPort, ...] = ()
     stores: tuple[StorePort, ...] = ()
+    parameters: type = object
     unit: "Callable[[EngineSpec, Any], Component] | None" = None
     loop: Callable[[Any], Loop] | None = None
     operand_bits: int = 160

@@ -6,8 +6,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradloom.rtl.config import ACTIVATION, PARAMETER
 from gradloom.rtl.formats.fixed import product_sum_width
+from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.formats.rounding import round_shift_hdl, saturate_hdl
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay

@@ -4,8 +4,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from gradloom.rtl.config import PARAMETER, VELOCITY
 from gradloom.rtl.formats.fixed import Rounding
+from gradloom.rtl.formats.images import PARAMETER, VELOCITY
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 from gradloom.rtl.systolic.slices import MultiplyAdd

@@ -5,7 +5,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from gradloom.rtl.config import ACTIVATION, PROBABILITY
+from gradloom.rtl.formats.images import ACTIVATION, PROBABILITY
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.formats.rounding import round_shift_hdl
 from gradloom.rtl.hierarchy import place

@@ -59,7 +59,7 @@ class ImageWorkload(Workload):
         "expectation": "gradloom.sim.workloads.expectation:expectation",
         "measure": "gradloom.sim.workloads.points:of_images",
         "sizes": "gradloom.rtl.plan.images.choose:SizesFor",
-        "selftest": "gradloom.sim.workloads.selftest:selftest",
+        "power_up": "gradloom.rtl.plan.images.digits:digits_plan",
     }
     codes: ClassVar = ("nf4", "int8")
     has_accuracy: ClassVar = True

@@ -27,7 +27,8 @@ class Workload:
     functions : mapping
         ``module:function`` by verb. ``prepare`` makes a :class:`~gradloom.sim.workloads.driver.Task`. Other verbs
         that a kind may have: ``predict``, ``generate_text``, ``expectation`` (forecast of the preset's own workload),
-        ``measure`` (a point of a sweep), ``sizes`` (``generate --for``), ``selftest``.
+        ``measure`` (a point of a sweep), ``sizes`` (``generate --for``), ``power_up`` (memory of a
+        board that fine-tunes by itself).
     codes : tuple of str
         Formats that a sweep compares.
     has_accuracy : bool

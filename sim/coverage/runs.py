@@ -10,9 +10,10 @@ import numpy as np
 
 from gradloom.firmware.host import Accelerator, AcceleratorTimeout, ProgramError
 from gradloom.rtl.catalog import UNITS
-from gradloom.rtl.config import PARAMETER, Config, LinearConfig
 from gradloom.rtl.emit.verilog import convert
-from gradloom.rtl.machines.accelerator import machine_of
+from gradloom.rtl.formats.images import PARAMETER
+from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora
 from gradloom.rtl.models.network import Network
@@ -23,7 +24,6 @@ from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.program.assembler import Assembler
-from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engines
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.signature import ControlOpcode
@@ -82,23 +82,23 @@ def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]
 
 
 def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedDevice, np.random.Generator], None]]]:
-    if isinstance(config, LinearConfig):
+    workload = PRESETS[name].workload
+    if workload.label == "text":
         language = _Language(config)
-        if PRESETS[name].workload.kind == "text-instantft":
+        if workload.kind == "text-instantft":
             yield "a forward cache and steps from it", language.instant
         yield "training steps", language.steps
         yield "tokens as requests", language.requests
     else:
-        workload = PRESETS[name].workload
         assert isinstance(workload, ImageWorkload)
         network = load_pretrained(workload.network)
         yield "fine-tunes", lambda device, rng: _images(device, config, network, rng)
-    yield "commands at random", lambda device, rng: _commands(device, rng, machine_of(config).engines)
+    yield "commands at random", lambda device, rng: _commands(device, rng, config.machine.engines)
     yield "a bus that stalls and fails", lambda device, rng: _faults(device, rng, config.address_bits)
     yield "registers", _registers
 
 
-def _images(device: SimulatedDevice, config: Config, network: Network, rng: np.random.Generator) -> None:
+def _images(device: SimulatedDevice, config: ImageConfig, network: Network, rng: np.random.Generator) -> None:
     """Fine-tunes on images of noise, dim ones and such that nothing in the network fits; each is the reference's."""
     rank = config.rank
     plain = Settings(samples=10, epochs=2, batch=5)
@@ -121,7 +121,7 @@ def _images(device: SimulatedDevice, config: Config, network: Network, rng: np.r
 class _Language:
     """A small transformer whose tensors fill tiles of 64, and a text as long as the machine takes."""
 
-    def __init__(self, config: LinearConfig) -> None:
+    def __init__(self, config: LanguageConfig) -> None:
         self.config = config
         self.model = LanguageModel(name="small", hidden=128, inter=192, layers=2, heads=2, kv_heads=1, head_dim=64,
                                    vocab=150, context=64, rope_theta=100.0, norm_eps=1e-5, tied=False)

@@ -1,7 +1,7 @@
 """What the array engine computes, word for word: layers of the frozen network, and adapters' forward pass."""
 import numpy as np
 
-from gradloom.rtl.config import ACTIVATION, DECODED, PARAMETER
+from gradloom.rtl.formats.images import ACTIVATION, DECODED, PARAMETER
 from gradloom.rtl.formats.rounding import round_shift, saturate
 
 __all__ = ["ACTIVATION", "SUM_BITS", "windows", "matmul_exact", "post_process", "conv_layer", "dense_layer",

@@ -3,8 +3,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradloom.rtl.config import ACTIVATION
 from gradloom.rtl.formats.fixed import Fixed, Rounding
+from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.formats.rounding import round_shift, saturate
 from gradloom.sim.reference.loss import softmax_cross_entropy
 from gradloom.sim.reference.optimizer import Noise, Update, optimize

@@ -3,8 +3,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradloom.rtl.config import PARAMETER, VELOCITY
 from gradloom.rtl.formats.fixed import Rounding
+from gradloom.rtl.formats.images import PARAMETER, VELOCITY
 from gradloom.rtl.formats.rounding import round_shift, saturate
 
 __all__ = ["Update", "Noise", "optimize"]

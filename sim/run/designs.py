@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gradloom.rtl
-from gradloom.rtl.config import Config, LinearConfig
 from gradloom.rtl.json_file import read_json
-from gradloom.rtl.presets import Preset
+from gradloom.rtl.machines.presets import Preset
+from gradloom.rtl.shell.parameters import ShellParameters
 
 from .runner import cache_directory
 
@@ -24,7 +24,7 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-def design(config: Config | LinearConfig) -> list[Path]:
+def design(config: ShellParameters) -> list[Path]:
     """Files of the Verilog of ``config``, whose outermost module is ``gradloom``."""
     from gradloom.rtl.emit.verilog import emit
     from gradloom.rtl.machines.accelerator import Accelerator

@@ -5,7 +5,7 @@ from pathlib import Path
 from gradloom.firmware.host import Counters, ProgramError
 from gradloom.firmware.soc import DONE, Job, Program, Result, Run, parse_error, parse_run
 from gradloom.firmware.soc_image import IMAGE
-from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.soc import soc_sources
 
 from .designs import design
@@ -21,12 +21,12 @@ MEMORY_BASE = 0x8000_0000
 CARDS = {"none": 0, "large": 1, "standard": 2, "old": 3, "multimedia": 4, "wrong voltage": 5, "stuck": 6}
 
 
-def build_soc(config: LinearConfig, *, core: str = "picorv32", memory_bytes: int = 1 << 24,
+def build_soc(config: LanguageConfig, *, core: str = "picorv32", memory_bytes: int = 1 << 24,
               tell: Callable[[str], None] | None = None) -> Path:
     """Builds processor, accelerator and memory, and returns the program."""
     return build_harness("soc", [*design(config), *soc_sources(core), _BENCH / "soc_bus.sv",
                                  _BENCH / "uart_listener.sv"], tell=tell,
-                         parameters={"BYTES": memory_bytes, "DATA_BITS": config.beat_bits,
+                         parameters={"BYTES": memory_bytes, "DATA_BITS": config.data_bits,
                                      "ADDRESS": config.address_bits})
 
 

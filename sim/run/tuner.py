@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.boards.ulx3s.project import tuner_files
-from gradloom.rtl.config import Config
 from gradloom.rtl.emit.yosys import yosys_files
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.datasets import Dataset
 from gradloom.rtl.plan.images.onchip import OnChip
 from gradloom.rtl.plan.images.program import Settings
@@ -28,7 +28,7 @@ _DIVISOR = 24
 _REPEAT = re.compile(r"repeat (\d+) of the lines since power-up:")
 
 
-def build_tuner(config: Config, plan: OnChip, directory: Path, *, memory_bytes: int,
+def build_tuner(config: ImageConfig, plan: OnChip, directory: Path, *, memory_bytes: int,
                 tell: Callable[[str], None] | None = None) -> Path:
     """Builds the board's design, puts what its memories hold into ``directory``, and returns the program, to be run
     there."""
@@ -130,7 +130,7 @@ def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
     start_a, start_b = plan.adapters
     reference = fine_tune(lowered, Settings(samples=len(data.y_train)), train, data.y_train, start_a, start_b,
                           steps=plan.steps())
-    lines = ["gradloom: " + ",".join(f"{name}={value}" for name, value in config.told.items()),
+    lines = ["gradloom: " + ",".join(f"{name}={value}" for name, value in config.known.items()),
              judged("before", [m[:, tap.order] for m, tap in zip(start_a, lowered.taps)], list(start_b))]
     steps = plan.train_blocks
     for epoch in range(plan.epochs):

@@ -7,11 +7,12 @@ from functools import cache
 
 import numpy as np
 
-from gradloom.rtl.config import SCALES_PER_BEAT, Config
 from gradloom.rtl.engines.array.commands import RECORD_ARG, ArrayOpcode
 from gradloom.rtl.engines.array.engine import EDGE
 from gradloom.rtl.engines.array.feet import Hidden
 from gradloom.rtl.engines.array.lane import AdapterLanes
+from gradloom.rtl.formats.images import SCALES_PER_BEAT
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.engines import ARRAY
 from gradloom.rtl.systolic.pe import PE
 from gradloom.rtl.units.post import PostProcess
@@ -79,7 +80,7 @@ class _Pass:
 class _Geometry:
     """Steps of a convolution in which things happen, counted from its first."""
 
-    def __init__(self, config: Config, run: WindowRun, pool: int) -> None:
+    def __init__(self, config: ImageConfig, run: WindowRun, pool: int) -> None:
         # Steps before the first window; see :meth:`WindowGenerator.fill`.
         fill = (run.kernel_h - 1 - run.pad_top) * run.pitch + config.kernel - 1 - run.pad_left
         rows = max(run.height, run.rows)
@@ -176,7 +177,7 @@ class Array:
         self.queues = {ARRAY.store("taps"): FifoQueue(machine), ARRAY.store("lanes"): _LaneQueue(machine)}
         self.sinks = {ARRAY.load("record"): _Records().take}
         self.agenda = machine.agenda
-        config: Config = machine.config
+        config: ImageConfig = machine.config
         self.config = config
         rows, rank = config.rows, config.rank
         self.beats = BLOCK // config.panels

@@ -1,8 +1,8 @@
 """The encode engine in time, and the encoder that the array has too."""
 from collections import deque
 
-from gradloom.rtl.config import SCALES_PER_BEAT
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
+from gradloom.rtl.formats.images import SCALES_PER_BEAT
 from gradloom.rtl.machines.engines import ENCODE
 
 from .base import TimedMachine

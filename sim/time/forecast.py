@@ -6,14 +6,14 @@ starts in the cycle in which its engine takes it.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gradloom.rtl.config import Config, LinearConfig
-from gradloom.rtl.machines.accelerator import machine_of
+from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
 from gradloom.rtl.plan.images.program import Plan
 from gradloom.rtl.plan.language.jobs import ProductJob
 from gradloom.rtl.plan.language.linear import chain
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.plugins import Table
 from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.parameters import ShellParameters
 from gradloom.rtl.shell.signature import ControlOpcode
 
 from .array import Array
@@ -38,8 +38,8 @@ _KNOWN: Table[Callable[[TimedMachine], Any]] = Table("model of the time of engin
 class _Machine(TimedMachine):
     """A shell with the models of a machine's engines."""
 
-    def __init__(self, commands: Sequence[Instruction], config: Config | LinearConfig, *timing: int) -> None:
-        table = machine_of(config).engines
+    def __init__(self, commands: Sequence[Instruction], config: ShellParameters, *timing: int) -> None:
+        table = config.machine.engines
         super().__init__(commands, table, config, *timing)
         for engine in table.own:
             model = self.models[engine.name] = self.engines[engine] = _KNOWN.find(engine.name)(self)
@@ -47,7 +47,7 @@ class _Machine(TimedMachine):
             self.sinks |= model.sinks
 
 
-def forecast(program: Plan | Assembler | Sequence[Instruction], *, config: Config | LinearConfig | None = None,
+def forecast(program: Plan | Assembler | Sequence[Instruction], *, config: ShellParameters | None = None,
              program_offset: int | None = None, read_latency: int = 40, write_latency: int = 10) -> Timing:
     """Forecasts a program of a machine.
 
@@ -55,8 +55,8 @@ def forecast(program: Plan | Assembler | Sequence[Instruction], *, config: Confi
     ----------
     program : Plan, Assembler or sequence of Instruction
         A plan says ``config`` and ``program_offset`` itself.
-    config : Config or LinearConfig
-        Of the machine; the machine for images as it is by default unless given.
+    config : ShellParameters
+        Configuration of the machine; the machine for images as it is by default unless given.
     read_latency, write_latency : int
         As the simulated memory has them: a first datum comes ``read_latency + 1`` cycles after its address, a
         response ``write_latency + 1`` cycles after a burst's last datum.
@@ -64,20 +64,20 @@ def forecast(program: Plan | Assembler | Sequence[Instruction], *, config: Confi
     if isinstance(program, Plan):
         config, program_offset, program = program.lowered.config, program.program_offset, program.assembler
     commands = program.instructions if isinstance(program, Assembler) else program
-    config = config or Config()
+    config = config or ImageConfig()
     machine = _Machine(commands, config, program_offset or 0, read_latency, write_latency)
     total = machine.run()
-    table = machine_of(config).engines
+    table = config.machine.engines
     return Timing(
         total=total, phases=dict(zip(table.phases, machine.phase_cycles)), commands=machine.command_times(),
         clock_mhz=config.clock_mhz, engines=table, instructions=commands, read_beats=machine.bus.read_beats,
         write_beats=machine.store.write_beats, held=machine.held, array_cycles=machine.array_cycles)
 
 
-def forecast_products(jobs: Sequence[ProductJob], *, config: LinearConfig | None = None, read_latency: int = 40,
+def forecast_products(jobs: Sequence[ProductJob], *, config: LanguageConfig | None = None, read_latency: int = 40,
                       write_latency: int = 10) -> Timing:
     """Forecasts products back to back, as a program of their own."""
-    config = config or LinearConfig()
+    config = config or LanguageConfig()
     program = Assembler()
     chain(program, jobs, config)
     program.add(CONTROL, ControlOpcode.END)

@@ -3,13 +3,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.engines.linear.commands import OPERAND_ARG
 from gradloom.rtl.engines.linear.core import LinearArray
 from gradloom.rtl.engines.linear.feet import HiddenFoot
 from gradloom.rtl.engines.linear.parts import PartSequencer
 from gradloom.rtl.engines.linear.weights import TILE_ARG, Dequantizer, TileBuffer, TileKind
 from gradloom.rtl.engines.words import Requantize
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.machines.engines import LINEAR
 
 from .base import TimedMachine, Waking
@@ -138,7 +138,7 @@ class Linear(Waking):
         super().__init__(machine)
         self.agenda = machine.agenda
         self.operands: dict[str, int] = {}
-        config: LinearConfig = machine.config
+        config: LanguageConfig = machine.config
         self.config = config
         behind = TileBuffer.latency(config) - 1
         #: From the start of a tile's last part, and the tokens after it, until its sums are known to be complete.

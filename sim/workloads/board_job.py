@@ -10,7 +10,7 @@ import numpy as np
 from gradloom.firmware.card import Section, write_card
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.firmware.soc import HEADER_BYTES, MAX_PROGRAMS, Job, Kept, Program, Result, ResultKind
-from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.output import grouped
 from gradloom.rtl.plan.language.descent import AdamW
@@ -71,7 +71,7 @@ def rehearsed(trainings: Sequence[Training], steps: int) -> dict[str, int]:
 
 
 def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], layers: Sequence[int],
-              rule: float | AdamW, steps: int, config: LinearConfig,
+              rule: float | AdamW, steps: int, config: LanguageConfig,
               tell: Callable[[int, int, str], None] | None = None) -> BoardJob:
     """``steps`` updates, each from one of ``texts`` in turn, all of the same number of tokens.
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gradloom import __version__
+from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.output import check_folder, grouped
-from gradloom.rtl.presets import Preset
 from gradloom.rtl.workloads import Options
 
 from ..run.designs import Design

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.config import Config
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.engines import IMAGES
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
@@ -33,7 +33,7 @@ SAMPLES = LENET5.samples
 _ON_CHIP = {"read_latency": 5, "write_latency": 1}
 
 
-def expectation(config: Config, workload: ImageWorkload = LENET5, *, rank: int | None = None,
+def expectation(config: ImageConfig, workload: ImageWorkload = LENET5, *, rank: int | None = None,
                 wide: bool = False, model: Path | str | None = None, samples: int | None = None) -> dict[str, Any]:
     """``workload``, ``forecast`` and ``memory_map`` of a design, as plain values. ``workload``: of its preset.
 
@@ -51,7 +51,7 @@ def expectation(config: Config, workload: ImageWorkload = LENET5, *, rank: int |
     return _in_memory(network, settings, config, rank, wide)
 
 
-def _in_memory(network: Network, settings: Settings, config: Config, rank: int, wide: bool) -> dict[str, Any]:
+def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: int, wide: bool) -> dict[str, Any]:
     workload = {"network": network.name, "samples": settings.samples, "epochs": settings.epochs,
                 "batch": settings.batch, "rank": rank}
     try:
@@ -75,7 +75,7 @@ def _in_memory(network: Network, settings: Settings, config: Config, rank: int, 
     }
 
 
-def _alone(config: Config, rank: int, wide: bool) -> dict[str, Any]:
+def _alone(config: ImageConfig, rank: int, wide: bool) -> dict[str, Any]:
     """Of a tuner that runs on its own; its memory is asked for by one burst at a time, which is not followed here, so
     that it takes a little longer."""
     plan = digits_plan(config, rank=rank, wide=wide)

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.instant import holds_instant, load_instant
 from gradloom.rtl.models.lora import Adapter, load_lora
-from gradloom.rtl.presets import Preset
 
 from ..reference.llama import Cache, Llama
 from . import language

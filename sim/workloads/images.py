@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
-from gradloom.rtl.config import PARAMETER
+from gradloom.rtl.formats.images import PARAMETER
+from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, load_npz
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
@@ -18,7 +19,6 @@ from gradloom.rtl.plan.images.program import Plan, Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import batches, initial_adapters
 from gradloom.rtl.plan.images.writer import BEAT
 from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.presets import Preset
 from gradloom.rtl.workloads import DIGITS, ImageOptions, ImageWorkload
 
 from ..reference.system import Cache, FineTune, fill_cache, fine_tune, logits, records

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.formats.tiles import tile_rows
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.language.descent import AdamW, scaled
 from gradloom.rtl.plan.language.instant import A, B, InstantStep
@@ -224,7 +224,7 @@ class InstantTrainer:
                           base_bytes=base_bytes(training.operations))
 
 
-def instant_machine(trainer: InstantTrainer, texts: Sequence[Sequence[int]], config: LinearConfig,
+def instant_machine(trainer: InstantTrainer, texts: Sequence[Sequence[int]], config: LanguageConfig,
                     tell: Callable[[str], None] | None = None, files: Sequence[Path] = ()) -> StepMachine:
     """The trainer's machine, with room for the caches of all texts, of which the first is the longest. ``files``: its
     Verilog; none: it is generated."""
@@ -234,7 +234,7 @@ def instant_machine(trainer: InstantTrainer, texts: Sequence[Sequence[int]], con
     return machine
 
 
-def arranged(trainer: InstantTrainer, texts: Sequence[Sequence[int]], config: LinearConfig,
+def arranged(trainer: InstantTrainer, texts: Sequence[Sequence[int]], config: LanguageConfig,
              tell: Callable[[str], None] | None = None) -> tuple[Layout, set[str], int]:
     """What stays in a machine's memory, the frozen matrices and the caches of all texts behind them; names of the
     caches' parts; and how much memory that and a program take, a power of two. The trainer learns the places."""

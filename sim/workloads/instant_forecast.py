@@ -1,7 +1,7 @@
 """Cycles of InstantFT's steps on a language model, by forecast, without the model's weights."""
 import numpy as np
 
-from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.instant import fresh_instant
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.pack import QuantizedLinear
@@ -17,7 +17,7 @@ from .trainer import foretold
 __all__ = ["later_step_cycles"]
 
 
-def later_step_cycles(config: LinearConfig, model: LanguageModel, *, rank: int, tokens: int) -> int:
+def later_step_cycles(config: LanguageConfig, model: LanguageModel, *, rank: int, tokens: int) -> int:
     """Cycles of a step on a text that is in the forward cache, with AdamW.
 
     The array must have :data:`~gradloom.rtl.plan.language.operations.EDGE` rows. Cycles do not depend on

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
-from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.formats.blocks import dequantize_scales
 from gradloom.rtl.formats.codebook import NF4
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER, WEIGHT
 from gradloom.rtl.formats.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
 from gradloom.rtl.formats.weight_stream import pack_stream
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.machines.engines import LANGUAGE
 from gradloom.rtl.plan.language.descent import AdamW, learning_rate
 from gradloom.rtl.plan.language.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
@@ -163,12 +163,12 @@ def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
     return {name: words * 2.0 ** -frac[name] for name, words in step.tensors.items() if name in frac}
 
 
-def linear_device(config: LinearConfig, memory_bytes: int, tell: Callable[[str], None] | None,
+def linear_device(config: LanguageConfig, memory_bytes: int, tell: Callable[[str], None] | None,
                   files: Sequence[Path] = ()) -> SimulatedDevice:
     """The machine of a configuration, built from ``files`` or generated; ``tell`` hears what takes long."""
     if tell is not None and not files:
         tell("generating the Verilog")
-    program = build_device(files or design(config), memory_bytes=memory_bytes, data_bits=config.beat_bits,
+    program = build_device(files or design(config), memory_bytes=memory_bytes, data_bits=config.data_bits,
                            address_bits=config.address_bits, tell=tell)
     return SimulatedDevice(program, memory_bytes=memory_bytes)
 
@@ -178,7 +178,7 @@ class LinearMachine:
 
     Parameters
     ----------
-    config : :class:`LinearConfig`
+    config : :class:`LanguageConfig`
     memory_bytes : int
     host : optional
         Who has ``store``, ``fetch`` and ``run`` as :class:`Accelerator` does, in place of one on simulated registers.
@@ -186,7 +186,7 @@ class LinearMachine:
         Told what takes long.
     """
 
-    def __init__(self, config: LinearConfig, *, memory_bytes: int = 1 << 24, host: Any = None,
+    def __init__(self, config: LanguageConfig, *, memory_bytes: int = 1 << 24, host: Any = None,
                  tell: Callable[[str], None] | None = None) -> None:
         self.config = config
         self.device: SimulatedDevice | None = None
@@ -281,7 +281,7 @@ class LinearMachine:
         counters: Counters = self.host.run(0, len(program), timeout=3600)
         if isinstance(self.host, Accelerator):
             # Firmware in its place tells some of the counters only.
-            check_language(counters, program.instructions, beat_bytes=self.config.beat_bits // 8)
+            check_language(counters, program.instructions, beat_bytes=self.config.data_bits // 8)
         return counters
 
     def _fetch(self, plan: LayerPlan, name: str) -> np.ndarray:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from gradloom import boards
-from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.machines.configs import LanguageConfig
+from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.checkpoint import find_model
 from gradloom.rtl.plan.language.budget import Request, parse_targets
 from gradloom.rtl.plan.language.fit import DoesNotFit, Misfit, planned
 from gradloom.rtl.plan.language.linear import Exponents, LayerMap, LayerPlan, LayerShape
 from gradloom.rtl.plan.language.operations import EDGE
-from gradloom.rtl.presets import Preset
 from gradloom.rtl.workloads import ImageOptions, ImageWorkload
 
 from ..time.forecast import forecast_products
@@ -89,12 +89,12 @@ def _unread(point: Mapping[str, Any]) -> dict[str, Any]:
     return {"note": f"codes={point['codes']}: the machine reads codes of 4 bits; memory alone is counted"}
 
 
-def _timed(config: LinearConfig, cycles: int, tokens: int) -> dict[str, Any]:
+def _timed(config: LanguageConfig, cycles: int, tokens: int) -> dict[str, Any]:
     return {"cycles": cycles, "units": tokens, "cycles_a_unit": round(cycles / tokens, 1),
             "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3)}
 
 
-def block_products(config: LinearConfig, *, rank: int, tokens: int, backward: bool = False) -> list[Any]:
+def block_products(config: LanguageConfig, *, rank: int, tokens: int, backward: bool = False) -> list[Any]:
     """The products of the seven linears of a block of SmolLM2-135M, one behind the other; ``rank`` 0: no adapters."""
     # Cycles do not depend on values; these exponents are within all bounds.
     exponents = Exponents(x=16, w=18, a=16, b=16, h=16, y=16, dy=16, dh=16, dx=16, ga=16, gb=16)

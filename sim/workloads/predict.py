@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.config import PARAMETER
+from gradloom.rtl.formats.images import PARAMETER
+from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.datasets import load_images, rotated
 from gradloom.rtl.models.peft import load_adapters
 from gradloom.rtl.output import check_file, staged_file
 from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.presets import Preset
 from gradloom.rtl.workloads import ImageWorkload
 
 from ..reference.system import fill_cache, logits

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gradloom import boards
-from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
 from gradloom.rtl.plan.language.budget import parse_targets
@@ -47,9 +47,9 @@ class QLoraTask(TextTask):
         self.read(rank=rank, targets=",".join(self.named))
 
     @property
-    def config(self) -> LinearConfig:
+    def config(self) -> LanguageConfig:
         """Of the machine, with what it takes to write codes."""
-        config: LinearConfig = self.job.config
+        config: LanguageConfig = self.job.config
         if STORES[self.store] is None or config.packing:
             return config
         if self.job.design.directory is not None and self.asked.engine == "rtl":

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
-from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.formats.blocks import dequantize_scales
 from gradloom.rtl.formats.linear import MASTER, WEIGHT
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
 from gradloom.rtl.formats.weight_stream import BOOKS, pack_stream
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, LanguageModel
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.pack import QuantizedLinear
@@ -362,7 +362,7 @@ class StepMachine:
 
     Parameters
     ----------
-    config : LinearConfig
+    config : LanguageConfig
     memory_bytes : int
     device : SimulatedDevice, optional
         A simulation of it that is there already, in place of one of its own.
@@ -372,7 +372,7 @@ class StepMachine:
         Its Verilog; none: it is generated.
     """
 
-    def __init__(self, config: LinearConfig, *, memory_bytes: int = 1 << 28, device: SimulatedDevice | None = None,
+    def __init__(self, config: LanguageConfig, *, memory_bytes: int = 1 << 28, device: SimulatedDevice | None = None,
                  tell: Callable[[str], None] | None = None, files: Sequence[Path] = ()) -> None:
         self.config = config
         self.device = device or linear_device(config, memory_bytes, tell, files)
@@ -418,7 +418,7 @@ class StepMachine:
         """What a step made that was loaded and has run; counters that its program and ``requests`` served beside it do
         not explain are refused."""
         commands = [each for made in (program, *requests) for each in made.instructions]
-        check_language(counters, commands, beat_bytes=self.config.beat_bits // 8, interrupted=bool(requests))
+        check_language(counters, commands, beat_bytes=self.config.data_bits // 8, interrupted=bool(requests))
         return StepRun(values=self._values(training), hidden=self._hidden(training), loss=self._loss(training),
                        counters=counters, instructions=program.instructions)
 
@@ -491,7 +491,7 @@ def place_frozen(training: Training, layout: Layout) -> None:
             layout.place(HEAD_MATRIX, 2 * training.frozen.words[HEAD_MATRIX].size)
 
 
-def memory_needed(training: Training, frac: Mapping[str, int], config: LinearConfig) -> int:
+def memory_needed(training: Training, frac: Mapping[str, int], config: LanguageConfig) -> int:
     """Bytes of the window that a step takes, its program included: a power of two."""
     layout = Layout()
     place_frozen(training, layout)

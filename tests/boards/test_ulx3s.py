@@ -19,9 +19,9 @@ from gradloom.boards.ulx3s import tools as flow
 from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner_files
 from gradloom.boards.ulx3s.ram import ram_verilog
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.plan.images.digits import PAUSE_SECONDS, digits_data, digits_plan
 from gradloom.rtl.plan.images.onchip import BLOCK, OnChip
-from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.soc import tuner_sources
 from gradloom.sim.run import runner
 from gradloom.sim.run.tuner import SimulatedTuner, build_tuner, expected_lines

@@ -118,12 +118,12 @@ def test_a_file_where_results_go_is_refused_before_the_long_part(run, tmp_path):
 
 
 def test_a_layer_without_a_name_is_named_as_its_adapter_is():
-    from gradloom.rtl.config import Config
+    from gradloom.rtl.machines.configs import ImageConfig
     from gradloom.rtl.models.network import Dense, Network
     from gradloom.rtl.plan.images.lowering import lower
     layer = Dense(weight=np.full((10, 784), 100.0), bias=np.zeros(10))
     with pytest.raises(ValueError, match="^fc1: weight of 100"):
-        lower(Network(name="mine", input_shape=(1, 28, 28), layers=(layer,)), Config(), 4)
+        lower(Network(name="mine", input_shape=(1, 28, 28), layers=(layer,)), ImageConfig(), 4)
 
 
 def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
@@ -372,7 +372,7 @@ def test_a_fine_tunes_options_stand_once():
     import inspect
 
     import gradloom
-    from gradloom.rtl.presets import PRESETS
+    from gradloom.rtl.machines.presets import PRESETS
     takes = set().union(*(preset.workload.takes.known() for preset in PRESETS.values()))
     assert set(inspect.signature(gradloom.finetune).parameters) == takes | {"preset", "request", "output", "progress"}
     (verb,) = (each for each in app.registered_commands if each.name == "finetune")

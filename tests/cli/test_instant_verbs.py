@@ -125,7 +125,7 @@ def test_a_damaged_adapter_is_refused(tmp_path, change, named):
 
 def test_the_preset_is_the_same_machine(run):
     """And its cache is what a step of its size says."""
-    from gradloom.rtl.presets import PRESETS
+    from gradloom.rtl.machines.presets import PRESETS
 
     listed = {each["name"]: each for each in json.loads(run("presets", "--json")[1])}
     assert listed[PRESET]["board"] == "genesys2" and "forward cache" in listed[PRESET]["summary"]
@@ -139,10 +139,10 @@ def test_rtl_learns_what_the_reference_learns(run, here, monkeypatch, preset, op
     """On a small machine: losses, clipped words and adapters are the same, and base bytes; cycles are counted."""
     from dataclasses import replace
 
-    from gradloom.rtl.config import LinearConfig
-    from gradloom.rtl.presets import PRESETS
+    from gradloom.rtl.machines.configs import LanguageConfig
+    from gradloom.rtl.machines.presets import PRESETS
 
-    config = LinearConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256)
+    config = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256)
     monkeypatch.setitem(PRESETS, preset, replace(PRESETS[preset], config=config))
     (here / "text.txt").write_text(TEXT[:24])
     said = {}

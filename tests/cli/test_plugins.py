@@ -8,13 +8,13 @@ import pytest
 from gradloom import boards
 from gradloom.boards.budgets import allowed, beyond, budget
 from gradloom.rtl.cli.designs import _budget
-from gradloom.rtl.presets import PRESETS, find_preset
+from gradloom.rtl.machines.presets import PRESETS, find_preset
 
 PRESET = """
 from dataclasses import dataclass
 from typing import ClassVar
-from gradloom.rtl.config import Config
-from gradloom.rtl.presets import Preset
+from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.workloads import Options, Workload, option
 
 @dataclass(frozen=True, kw_only=True)

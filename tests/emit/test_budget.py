@@ -8,8 +8,7 @@ import time
 import pytest
 
 from gradloom import boards
-from gradloom.rtl.presets import PRESETS
-from gradloom.rtl.resources import dsp_slices
+from gradloom.rtl.machines.presets import PRESETS
 
 
 def unit():
@@ -50,4 +49,4 @@ def test_the_language_models_machine_leaves_slices_of_its_board():
     """85 %; synthesis, which ``make evidence`` holds to that, to 25 % of the LUTs and to 40 % of the block RAMs, finds
     as many."""
     config = PRESETS["edge-qlora-genesys2"].config
-    assert sum(dsp_slices(config).values()) <= 0.85 * boards.find("genesys2").dsp
+    assert sum(config.counted.dsp.values()) <= 0.85 * boards.find("genesys2").dsp

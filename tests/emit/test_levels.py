@@ -7,9 +7,9 @@ import pytest
 
 from gradloom import boards
 from gradloom.boards.area import area
-from gradloom.rtl.config import Config
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.engines.array.intake import ArrayIntake
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
 
@@ -19,7 +19,7 @@ BUDGETS = {
     "write_dma": (lambda: WriteDMA(addr_bits=40), "kv260", 7, 5),
     "read_dma_of_256_bits": (lambda: ReadDMA(data_bits=256, addr_bits=32), "genesys2", 7, 5),
     "write_dma_of_256_bits": (lambda: WriteDMA(data_bits=256, addr_bits=32), "genesys2", 7, 5),
-    "intake": (lambda: ArrayIntake(Config()), "kv260", 7, 7),
+    "intake": (lambda: ArrayIntake(ImageConfig()), "kv260", 7, 7),
 }
 
 

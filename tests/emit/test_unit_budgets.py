@@ -13,7 +13,7 @@ from gradloom.rtl.cli.designs import _budget
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.hierarchy import Emitter
 from gradloom.rtl.machines.accelerator import Accelerator
-from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.soc import tuner_sources
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from gradloom.boards.budgets import budgets
-from gradloom.rtl.machines.accelerator import machine_of
 from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
-from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.sim.time.forecast import MODELS
 
 from ..proofs.catalog import PROOFS
@@ -29,7 +28,7 @@ def component(name):
 def presets(name):
     """Presets whose machine has the engine."""
     return [preset for preset, each in PRESETS.items()
-            if name in (engine.name for engine in machine_of(each.config).engines.own)]
+            if name in (engine.name for engine in each.config.machine.engines.own)]
 
 
 @named

@@ -4,7 +4,7 @@ import struct
 import pytest
 
 from gradloom.firmware.transport import Transport
-from gradloom.rtl.config import Config
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.engines import IMAGE_MACHINE, IMAGES
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.registers.regtable import REGISTERS
@@ -35,7 +35,7 @@ class Machine(Transport):
                         "CONFIG_MEMORY": 128 | 1024 << 16}
         self.values["STATUS"] = REQUESTS * requests
         self.names = {r.address: r for r in REGISTERS}
-        self.table = table_words(machine_table(IMAGES, PARAMETERS, IMAGE_MACHINE.loop(Config(classes=16))))
+        self.table = table_words(machine_table(IMAGES, PARAMETERS, IMAGE_MACHINE.loop(ImageConfig(classes=16))))
         self.delay, self.stuck, self.faults = delay, stuck, set(faults)
         self.left = self.request_left = 0
         self.b = bytes(128)

@@ -22,7 +22,7 @@ class Device(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("read", READ), ("write", WRITE), ("context", ctypes.c_void_p)]
 
 
-class Config(ctypes.Structure):
+class ImageConfig(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint32) for name in
                 ("version", "engines", "phases", "data_bits", "slots")]
 
@@ -118,10 +118,10 @@ def test_the_linux_program_compiles_and_explains_itself(tmp_path):
 
 
 def test_probe_tells_what_is_there(driver):
-    config = Config()
+    config = ImageConfig()
     assert driver.probe(ctypes.byref(config)) == OK
     assert driver.probe(None) == OK
-    assert [getattr(config, name) for name, _ in Config._fields_] == [
+    assert [getattr(config, name) for name, _ in ImageConfig._fields_] == [
         registers.CONSTANTS["VERSION"], 3, 9, 128, 1024]
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from gradloom.boards import find
 from gradloom.firmware import soc_image
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.plan.images.digits import digits_data, digits_plan
-from gradloom.rtl.presets import PRESETS
 from gradloom.sim.run.tuner import expected_lines
 
 FIRMWARE = Path(soc_image.__file__).parent

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
-from gradloom.rtl.config import LEVEL
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4
+from gradloom.rtl.formats.images import LEVEL
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines import engines as machines
 from gradloom.rtl.plan.language.descent import AdamW
@@ -168,8 +168,8 @@ def image():
 
 def linear():
     """The language models' machine: a layer's step by AdamW, then operations of the vector engine."""
-    size, beat = 1 << 18, LINEAR.beat_bits // 8
-    program = build_device(design(LINEAR), memory_bytes=1 << 24, data_bits=LINEAR.beat_bits,
+    size, beat = 1 << 18, LINEAR.data_bits // 8
+    program = build_device(design(LINEAR), memory_bytes=1 << 24, data_bits=LINEAR.data_bits,
                            address_bits=LINEAR.address_bits)
     subject = Subject(name="linear", program=program, size=size, beats=beat, memory=1 << 24, config=LINEAR)
     machine = LinearMachine(LINEAR, host=subject.host)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradloom.rtl.catalog import UNITS
-from gradloom.rtl.config import Config, LinearConfig
+from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
 
 from .looks import looks
 
@@ -31,7 +31,7 @@ def check_refusal(error, given_values):
     assert re.search(r": .*(\d|integer|power of two)", str(error)), error
 
 
-@pytest.mark.parametrize("kind", [Config, LinearConfig])
+@pytest.mark.parametrize("kind", [ImageConfig, LanguageConfig])
 @looks(300, 20_000)
 @given(st.data())
 def test_a_configuration_is_made_or_refused_by_name(kind, data):
@@ -45,7 +45,7 @@ def test_a_configuration_is_made_or_refused_by_name(kind, data):
         assert config.shell["data_bits"] in (64, 128, 256)
 
 
-@pytest.mark.parametrize("kind", [Config, LinearConfig])
+@pytest.mark.parametrize("kind", [ImageConfig, LanguageConfig])
 @pytest.mark.parametrize("field, value", [("queue_depth", 3), ("outstanding", 6)])
 def test_what_the_shell_would_refuse_is_refused_before(kind, field, value):
     with pytest.raises(ValueError, match=f"{field}={value}: must be a power of two"):

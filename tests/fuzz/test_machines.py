@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradloom.rtl.config import Config, LinearConfig
+from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.program.assembler import Assembler
@@ -32,7 +32,7 @@ def linear_machines(draw):
     edge = draw(st.sampled_from([16, 32]))
     columns = draw(st.sampled_from([n for n in (2, 4, 8) if n < edge]))
     outputs = draw(st.sampled_from([n for n in (1, 2, 4, 8) if n <= min(columns, edge // 8)]))
-    config = LinearConfig(
+    config = LanguageConfig(
         edge=edge, columns=columns, outputs=outputs, dots=draw(st.sampled_from([n for n in (1, 2, 4) if n <= outputs])),
         rank=2 * draw(st.integers(1, min(edge // columns, 5))), tokens=draw(power(2, 32)), depth=draw(power(64, 1024)),
         lane_depth=draw(power(64, 256)), groups=draw(power(2, 16)), features=draw(power(edge // 4, 256)),
@@ -74,7 +74,7 @@ def image_machines(draw):
     panels = draw(st.sampled_from([2, 4, 8]))
     rank = draw(st.integers(-(-4 // panels), 16 // panels))
     edge = draw(st.integers(kernel + 1, 8))
-    config = Config(
+    config = ImageConfig(
         rows=draw(st.integers(kernel ** 2, min(kernel ** 2 + 4, 32))), panels=panels, rank=rank,
         classes=draw(st.integers(2, 16)), taps=draw(st.integers(2, 16)), adapter_depth=draw(power(256, 512)),
         weight_depth=draw(power(512, 1024)), bias_depth=draw(power(8, 32)), feature_depth=draw(power(128, 256)),

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator
-from gradloom.rtl.config import PARAMETER
+from gradloom.rtl.formats.images import PARAMETER
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import plan_finetune
 from gradloom.rtl.plan.images.schedule import initial_adapters
-from gradloom.rtl.presets import PRESETS
 from gradloom.sim.reference.system import fill_cache, fine_tune
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.images import compare, run_plan

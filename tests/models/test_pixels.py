@@ -5,7 +5,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from gradloom.rtl.config import ACTIVATION, PARAMETER, Config
+from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.models.onnx_import import load_onnx
 from gradloom.rtl.models.pixels import PixelMap
@@ -43,7 +44,7 @@ def test_the_machines_integers_are_what_onnxruntime_computes(name):
     network = load_onnx(FIXTURES / name)
     images = images_for(network)
     bound, exact = bound_of(network, images)
-    config = Config()
+    config = ImageConfig()
     made = fill_cache(lower(network, config, 1), network.pixel_map.words(images, config.activation))
     words, saturated = made.logits, made.saturated
     expected = runtime(FIXTURES / name, (images / 255).astype(np.float32))
@@ -72,7 +73,7 @@ def test_padding_is_zero_after_the_map_and_not_before():
                       pixel_map=PixelMap(scale=np.array(5.0), shift=np.array(-1.0)))
     words = network.pixel_map.words(np.full((1, 1, 4, 4), 51, np.uint8), ACTIVATION)
     assert not words.any()
-    logits = fill_cache(lower(network, Config(), 1), words).logits
+    logits = fill_cache(lower(network, ImageConfig(), 1), words).logits
     np.testing.assert_array_equal(ACTIVATION.decode(logits), np.full((1, 4), 0.5))
 
 
@@ -84,7 +85,7 @@ def test_without_a_map_a_pixel_is_a_byte_over_255():
 
 @pytest.mark.parametrize("bits", [18, 24])
 def test_pixels_beyond_the_format_are_refused_with_their_share(bits):
-    fmt = Config(activation_bits=bits).activation
+    fmt = ImageConfig(activation_bits=bits).activation
     images = np.array([255] * 3 + [0] * 5, np.uint8).reshape(2, 1, 2, 2)
     within = PixelMap(scale=np.array(fmt.hi * fmt.step))
     assert within.words(images, fmt).max() == fmt.hi
@@ -117,8 +118,8 @@ def inside(path, mean, std):
 def test_a_fine_tune_and_its_predictions_see_the_same_normalised_images(tmp_path):
     """Predictions are right as often as the fine-tune said, and the base's are onnxruntime's."""
     from gradloom import finetune
+    from gradloom.rtl.machines.presets import PRESETS
     from gradloom.rtl.models.datasets import DATA, default_split
-    from gradloom.rtl.presets import PRESETS
     from gradloom.sim.workloads.predict import predict
 
     preset = PRESETS["instantft-kv260"]

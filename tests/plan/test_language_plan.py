@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gradloom import boards
-from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.plan.language.budget import TARGETS, Request, memory, multipliers, parse_targets, plan
 from gradloom.rtl.plan.language.fit import machine_misfits, planned
@@ -131,7 +131,7 @@ def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
     change = said["nearest"]["change"]
     near = Request(model=TINYLLAMA, **{"targets": TARGETS["all"], "seq": 512, "rank": 10} | change)
     assert sum(memory(near).values()) == said["nearest"]["total_bytes"] <= GENESYS2.memory_bytes
-    assert planned(near, GENESYS2, LinearConfig())["fits"]
+    assert planned(near, GENESYS2, LanguageConfig())["fits"]
 
 
 @pytest.mark.parametrize("options, line", [
@@ -151,7 +151,7 @@ def test_what_to_change_is_enough(run, options, line):
 
 def test_rows_and_lanes_of_the_machine_are_bounds():
     wide = dataclasses.replace(TINYLLAMA, hidden=4096, vocab=100_000)
-    found = machine_misfits(LinearConfig(), wide, seq=8, rank=8, targets=("up_proj",))
+    found = machine_misfits(LanguageConfig(), wide, seq=8, rank=8, targets=("up_proj",))
     assert list(map(str, found)) == [
         "hidden=4096: the machine normalises rows of at most 2048; use another model",
         "vocab=100000: the machine's softmax takes at most 65472; use another model",

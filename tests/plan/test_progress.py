@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gradloom.rtl.config import Config
 from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
 from gradloom.rtl.engines.ports import TapQueue
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images import writer
@@ -172,7 +172,7 @@ def test_what_is_given_must_find_room():
 
 def test_a_tap_of_many_beats_before_more_tiles_than_the_queue_holds():
     """Its STOREs stand where they are dispatched while the first tile is under way."""
-    config = Config(queue_depth=2, weight_depth=16384, blocks=128)
+    config = ImageConfig(queue_depth=2, weight_depth=16384, blocks=128)
     plan = plan_of(convolutions(40, 50, edge=16, pads=1), config, 30, wide=True)
     beats = 4 * plan.lowered.taps[1].blocks
     tiles = -(-50 // config.columns)
@@ -181,12 +181,12 @@ def test_a_tap_of_many_beats_before_more_tiles_than_the_queue_holds():
 
 @pytest.mark.parametrize("samples", [26, 40, 60])
 def test_convolutions_of_several_tiles_pass(samples):
-    plan_of(convolutions(17, 8), Config(), samples)
+    plan_of(convolutions(17, 8), ImageConfig(), samples)
 
 
 def test_tokens_of_one_purpose_each():
     """As they were: the dense layer and the encoder behind it waited for the same token."""
-    plan = plan_of(convolutions(17, 8), Config(), 26)
+    plan = plan_of(convolutions(17, 8), ImageConfig(), 26)
     layer, logits = writer.Token.GROUP, writer.Token.LOGITS
     commands = [Instruction(each.engine, each.opcode, each.operands, slots=each.slots, **{
         kind: tuple(layer if token == logits else token for token in getattr(each, kind)) for kind in ("wait", "post")})
@@ -197,7 +197,7 @@ def test_tokens_of_one_purpose_each():
 
 def test_it_is_quick():
     """At most a second for 100,000 commands, by the processor's clock."""
-    plan = plan_of(convolutions(6, 8, edge=16), Config(), 1024)
+    plan = plan_of(convolutions(6, 8, edge=16), ImageConfig(), 1024)
     count = len(plan.assembler)
     assert count > 10_000
     start = time.process_time()

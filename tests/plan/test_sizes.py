@@ -8,16 +8,16 @@ import pytest
 
 import gradloom
 from gradloom import boards
-from gradloom.rtl.config import Config, largest, smallest
 from gradloom.rtl.engines.array.commands import ConvolveOperands, DenseOperands
+from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.rtl.machines.fit import check_fit
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models import onnx_import
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.choose import SizesFor, choose
 from gradloom.rtl.plan.images.lowering import MAXIMA, SizeError, lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.program.assembler import most
-from gradloom.rtl.presets import PRESETS
-from gradloom.rtl.resources import check_fit
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.expectation import expectation
 
@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 LENET5 = Path(onnx_import.__file__).parent / "data" / "lenet5.onnx"
 DIGITS = LENET5.with_name("digits.onnx")
 #: Too small for nearly everything.
-SMALL = Config(rows=9, kernel=3, adapter_depth=64, weight_depth=256, bias_depth=2, feature_depth=64, image_depth=128,
-               dense_depth=64, blocks=4, width=8, positions=16, cache_slots=64, taps=2, classes=2)
+SMALL = ImageConfig(rows=9, kernel=3, adapter_depth=64, weight_depth=256, bias_depth=2, feature_depth=64,
+                    image_depth=128, dense_depth=64, blocks=4, width=8, positions=16, cache_slots=64, taps=2, classes=2)
 
 
 def conv(inputs, outputs, edge=3, *, stride=1, pool=1):
@@ -84,7 +84,7 @@ def test_sizes_of_a_refusal_hold_together_and_none_is_larger_than_it_must_be(see
     planned(net, SMALL.replace(**sizes), rank)
     for field, value in sizes.items():
         # The largest legal value below.
-        below = next(each for each in range(value - 1, 0, -1) if smallest(field, each) == each)
+        below = next(each for each in range(value - 1, 0, -1) if ImageConfig.smallest(field, each) == each)
         try:
             config = SMALL.replace(**sizes | {field: below})
         except ValueError:
@@ -106,7 +106,7 @@ def test_several_are_named_at_once_and_legal(run, tmp_path):
 def test_maxima_are_said_and_nothing_is_advised():
     net = network((1, 40, 40), conv(1, 8, 7), conv(8, 300), conv(300, 4), hidden=(10,), classes=20)
     with pytest.raises(SizeError) as refused:
-        lower(net, Config(), 4)
+        lower(net, ImageConfig(), 4)
     message = str(refused.value)
     for said in ("20 classes (at most 16)", "7 kernel rows or columns (at most 5)",
                  "300 input channels (at most 255)"):
@@ -118,19 +118,20 @@ def test_another_array_is_advised_where_it_takes_more_ranks():
     """20 adapters of rank 4, or 10 of rank 8."""
     net, rank = onnx_import.load_pretrained(), 16
     with pytest.raises(SizeError, match="20 adapters of rank 4 .at most 16; 10 of rank 8 with --set panels=2 "):
-        lower(net, Config(), rank)
-    config, _ = choose(net, Config(panels=2, rank=8), rank=rank, samples=1)
+        lower(net, ImageConfig(), rank)
+    config, _ = choose(net, ImageConfig(panels=2, rank=8), rank=rank, samples=1)
     planned(net, config, rank)
 
 
 def test_bounds_of_sizes_are_those_of_the_commands():
+    largest = ImageConfig.largest
     assert largest("bias_depth") == most(ConvolveOperands, "bias") + 1 == most(DenseOperands, "bias") + 1
     assert largest("width") == most(ConvolveOperands, "height") == most(ConvolveOperands, "out_height")
     assert largest("weight_depth") == most(ConvolveOperands, "weights") + 1 == most(DenseOperands, "weights") + 1
     assert largest("dense_depth") == most(DenseOperands, "target") + 1
     assert largest("kernel") ** 2 <= largest("rows") < (largest("kernel") + 1) ** 2
-    assert smallest("adapter_depth", 3004) == 4096 and smallest("cache_slots", 65) == 65
-    assert smallest("kernel", 1) == 2 and smallest("weight_depth", 65537) is None
+    assert ImageConfig.smallest("adapter_depth", 3004) == 4096 and ImageConfig.smallest("cache_slots", 65) == 65
+    assert ImageConfig.smallest("kernel", 1) == 2 and ImageConfig.smallest("weight_depth", 65537) is None
 
 
 # -- maxima -----------------------------------------------------------------------------------------------------------
@@ -161,11 +162,11 @@ ENDS = {
 @pytest.mark.parametrize("name", MAXIMA)
 def test_a_maximum_is_held_and_no_more(name):
     (net, rank), (more, higher) = ENDS[name]
-    config, _ = choose(net, Config(), rank=rank, samples=1)
+    config, _ = choose(net, ImageConfig(), rank=rank, samples=1)
     planned(net, config, rank)
     said = "255 blocks" if name.startswith("inputs of all") else f"{MAXIMA[name]:,}"
     with pytest.raises(ValueError, match=rf"(at most |must be from 1 to ){said.split()[0]}\b") as refused:
-        choose(more, Config(), rank=higher, samples=1)
+        choose(more, ImageConfig(), rank=higher, samples=1)
     assert not isinstance(refused.value, SizeError) or refused.value.changes is None
 
 
@@ -196,10 +197,10 @@ def test_a_choice_is_never_below_the_presets_and_holds(seed):
 
 def test_slots_are_chosen_for_the_samples(tmp_path):
     net = onnx_import.load_pretrained()
-    config, why = choose(net, Config(), rank=4, samples=20_000)
+    config, why = choose(net, ImageConfig(), rank=4, samples=20_000)
     assert config.cache_slots == 20_025 and set(why) == {"cache_slots"}
-    assert choose(net, Config(), rank=4, samples=60_000)[0].cache_slots == largest("cache_slots")
-    assert choose(net, Config(cache_slots=64), rank=4, samples=200, fixed={"cache_slots"})[0].cache_slots == 64
+    assert choose(net, ImageConfig(), rank=4, samples=60_000)[0].cache_slots == ImageConfig.largest("cache_slots")
+    assert choose(net, ImageConfig(cache_slots=64), rank=4, samples=200, fixed={"cache_slots"})[0].cache_slots == 64
     images = np.zeros((50, 28, 28), np.uint8)
     np.savez(tmp_path / "d.npz", x_train=images, y_train=np.arange(50) % 10, x_test=images, y_test=np.arange(50) % 10)
     asked = SizesFor(model=LENET5, data=tmp_path / "d.npz")
@@ -209,9 +210,9 @@ def test_slots_are_chosen_for_the_samples(tmp_path):
 
 
 def test_a_forecast_of_few_samples_is_the_whole_one():
-    said = expectation(Config(), rank=2, model=LENET5, samples=30)
+    said = expectation(ImageConfig(), rank=2, model=LENET5, samples=30)
     net = onnx_import.load_pretrained()
-    whole = plan_finetune(lower(net, Config(), 2), Settings(samples=30), np.zeros((30, 1, 28, 28), np.int64),
+    whole = plan_finetune(lower(net, ImageConfig(), 2), Settings(samples=30), np.zeros((30, 1, 28, 28), np.int64),
                           np.zeros(30, np.int64), [np.zeros((2, n), np.int64) for n in net.taps],
                           [np.zeros((10, 2), np.int64) for _ in net.taps])
     assert said["workload"]["samples"] == 30 and said["forecast"]["commands"] == whole.commands
@@ -260,7 +261,7 @@ def test_a_choice_that_cannot_be_is_one_message(run, tmp_path, monkeypatch, argu
 
 
 def test_all_resources_that_do_not_suffice_are_named():
-    config = Config(rows=32, weight_depth=65536, feature_depth=65536, adapter_depth=8192)
+    config = ImageConfig(rows=32, weight_depth=65536, feature_depth=65536, adapter_depth=8192)
     with pytest.raises(ValueError) as refused:
         check_fit(config, boards.find("ulx3s"))
     message = str(refused.value)

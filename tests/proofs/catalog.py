@@ -11,9 +11,8 @@ from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.engines.vector.maxima import Maxima
 from gradloom.rtl.engines.vector.roots import RowSums
 from gradloom.rtl.engines.words import PRECISION
-from gradloom.rtl.machines.accelerator import machine_of
 from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
-from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
 from gradloom.rtl.shell.counters import Counters
@@ -109,8 +108,8 @@ PROOFS = [
                   ("_DEADLOCK_CYCLES = 8", "_DEADLOCK_CYCLES = 7"))),
 ]
 
-for _preset, _config, _bits in ((_KV260, _IMAGES, _IMAGES.axi_bits), (_ULX3S, _DIGITS, _DIGITS.axi_bits),
-                                (_GENESYS2, _LANGUAGE, _LANGUAGE.beat_bits)):
+for _preset, _config, _bits in ((_KV260, _IMAGES, _IMAGES.data_bits), (_ULX3S, _DIGITS, _DIGITS.data_bits),
+                                (_GENESYS2, _LANGUAGE, _LANGUAGE.data_bits)):
     _widths = {"data_bits": _bits, "address_bits": _config.address_bits, "outstanding": _config.outstanding}
     PROOFS += [
         Proof(name=f"load-window-{_preset}", rule="AXI4 manager: 4 KB, length, window", preset=_preset,
@@ -171,7 +170,7 @@ PROOFS += [
                     ("[fresh.eq(1), self.bus_abort.eq(1)]\n                with m.If(leaving)",
                      "fresh.eq(1)\n                with m.If(leaving)"),
                     ("refuse_window.eq(end > self.size)", "refuse_window.eq(end[:32] > self.size)"),
-                    engines=machine_of(_config).engines, shell=_config.shell))
+                    engines=_config.machine.engines, shell=_config.shell))
       for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS), (_GENESYS2, _LANGUAGE))),
     *(Proof(name=f"valid-bits-{_slots}", rule="the cache loses and doubles nothing", preset=_preset, method="induction",
             depth=10, found_within=30,

@@ -5,9 +5,8 @@ from amaranth.hdl import Fragment
 from amaranth.lib.wiring import Component
 
 from gradloom.rtl.hierarchy import key_of
-from gradloom.rtl.machines.accelerator import machine_of
 from gradloom.rtl.machines.fabric import Fabric
-from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.machines.presets import PRESETS
 
 __all__ = ["units_of"]
 
@@ -25,5 +24,5 @@ def units_of(preset):
         for inner, _name, _source in fragment.subfragments:
             walk(inner)
 
-    walk(Fragment.get(Fabric(machine_of(config), config, config.shell["data_bits"]), None))
+    walk(Fragment.get(Fabric(config.machine, config, config.shell["data_bits"]), None))
     return {name: list(units.values()) for name, units in found.items()}

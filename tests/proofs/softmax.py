@@ -3,9 +3,9 @@ from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
-from gradloom.rtl.config import ACTIVATION
 from gradloom.rtl.engines.head.commands import HeadOperands
 from gradloom.rtl.engines.head.engine import Head
+from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.formats.rounding import round_shift_hdl
 from gradloom.rtl.units.softmax import _CLAMP, _EXP2, _FRAC, _LN2, _LOG2, _LOG2E, SoftmaxCrossEntropy
 from gradloom.sim.proofs.claim import Claim

@@ -1,11 +1,11 @@
 """Sums: none wraps while as much is added as the format and the planner allow, whatever the operands are."""
 from amaranth.hdl import Cat, Const, Mux, Signal, signed
 
-from gradloom.rtl.config import PARAMETER
 from gradloom.rtl.engines.array.feet import Accumulate
 from gradloom.rtl.engines.head.engine import _ClassLane
 from gradloom.rtl.engines.linear.feet import Foot
 from gradloom.rtl.engines.words import PRECISION
+from gradloom.rtl.formats.images import PARAMETER
 from gradloom.rtl.formats.linear import SUM
 from gradloom.rtl.systolic.pe import PE, Precision
 from gradloom.rtl.units.lora_gradient import GRADIENT_WIDTH

@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.emit.verilog import convert
-from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.sim.run.designs import design
 
 from .handshake import Handshakes

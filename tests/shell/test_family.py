@@ -8,7 +8,7 @@ import pytest
 from amaranth.lib.data import StructLayout
 
 from gradloom.firmware.machine import parse_table
-from gradloom.rtl.config import Config, LinearConfig
+from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
 from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
 from gradloom.rtl.machines.fabric import Fabric, Machine, Wire
 from gradloom.rtl.shell.engines import Engines, LoadPort
@@ -19,7 +19,7 @@ from .bench import built
 from .family import FAMILIES, family, machine
 
 #: Of those machines that need one.
-CONFIGS = {IMAGES: Config(), LANGUAGE: LinearConfig()}
+CONFIGS = {IMAGES: ImageConfig(), LANGUAGE: LanguageConfig()}
 
 
 @pytest.mark.parametrize("count", FAMILIES)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gradloom import finetune
-from gradloom.rtl.config import Config
+from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.datasets import default_split
 from gradloom.rtl.plan.images.digits import digits_data, digits_plan, workload_on
 from gradloom.rtl.plan.images.program import Settings, plan_steps
-from gradloom.rtl.presets import PRESETS
 from gradloom.rtl.workloads import DIGITS, LENET5
 from gradloom.sim.reference.system import fill_cache, fine_tune, logits
 from gradloom.sim.workloads.expectation import expectation
@@ -115,4 +115,4 @@ def test_presets_have_their_boards_clock():
     from gradloom import boards
     for preset in PRESETS.values():
         assert boards.find(preset.board).clock_hz == preset.config.clock_mhz * 1_000_000, preset.name
-    assert Config().clock_mhz == 200
+    assert ImageConfig().clock_mhz == 200

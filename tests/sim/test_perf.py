@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator
-from gradloom.rtl.config import Config
 from gradloom.rtl.engines.array.commands import ArrayOpcode
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.images.lowering import lower
@@ -101,7 +101,7 @@ def test_predicates_and_valid_bits_are_the_rtl(built):
 
 
 def test_preset_workload():
-    config = Config()
+    config = ImageConfig()
     plan = plan_of(load_pretrained(), config, samples=40, rank=4, epochs=2, batch=20)
     told = forecast(plan)
     assert tuple(told.phases) == IMAGES.phases

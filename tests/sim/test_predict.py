@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gradloom import finetune
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.datasets import default_split
-from gradloom.rtl.presets import PRESETS
 from gradloom.sim.workloads.predict import predict
 
 PRESET = next(iter(PRESETS.values()))

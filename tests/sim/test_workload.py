@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.config import Config
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
@@ -12,13 +12,13 @@ from gradloom.sim.workloads.expectation import SAMPLES, expectation
 
 @pytest.fixture(scope="module")
 def said():
-    return expectation(Config())
+    return expectation(ImageConfig())
 
 
 def whole_plan(settings):
     network = load_pretrained()
     images = np.zeros((settings.samples, *network.input_shape), np.int64)
-    return plan_finetune(lower(network, Config(), 4), settings, images, np.zeros(settings.samples, np.int64),
+    return plan_finetune(lower(network, ImageConfig(), 4), settings, images, np.zeros(settings.samples, np.int64),
                          [np.zeros((4, n), np.int64) for n in network.taps],
                          [np.zeros((network.classes, 4), np.int64) for _ in network.taps])
 
@@ -49,7 +49,7 @@ def test_the_forecast_is_the_whole_one_to_a_tenth_of_a_percent(said):
 def test_few_groups_and_steps_say_what_many_take(monkeypatch):
     monkeypatch.setattr("gradloom.sim.workloads.expectation.SAMPLES", 210)
     whole = forecast(whole_plan(Settings(samples=210)))
-    short = expectation(Config())["forecast"]
+    short = expectation(ImageConfig())["forecast"]
     assert short["cycles"] == pytest.approx(whole.total, rel=5e-3)
     assert short["phases"]["dense"] == pytest.approx(whole.phases["dense"], rel=5e-3)
 
@@ -57,13 +57,13 @@ def test_few_groups_and_steps_say_what_many_take(monkeypatch):
 @pytest.mark.parametrize(("change", "named"), [({"adapter_depth": 256}, "adapter words"),
                                                ({"cache_slots": 64}, "cache_slots=64")])
 def test_a_design_that_cannot_run_it_says_why(change, named):
-    said = expectation(Config(**change))
+    said = expectation(ImageConfig(**change))
     assert said["forecast"] is None and said["memory_map"] is None and named in said["reason"]
 
 
 def test_a_report_names_registers_and_the_window():
     from gradloom.boards import find
     from gradloom.rtl.cli import generate as cli_generate
-    said = cli_generate._expected(expectation(Config()), find("kv260"), [{"name": "s_axi_awaddr", "width": 12}])
+    said = cli_generate._expected(expectation(ImageConfig()), find("kv260"), [{"name": "s_axi_awaddr", "width": 12}])
     assert said["memory_map"]["registers"] == {"address": find("kv260").register_base, "bytes": 4096}
     assert {"regions", "window_bytes", "window_base"} <= set(said["memory_map"])

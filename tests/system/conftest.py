@@ -2,7 +2,8 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.config import PARAMETER, Config
+from gradloom.rtl.formats.images import PARAMETER
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
@@ -12,7 +13,7 @@ from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
 
 #: Small enough to build in seconds, with every engine there is.
-SMALL = Config(rows=9, panels=4, rank=2, classes=4, taps=6, adapter_depth=128, weight_depth=1024, bias_depth=16,
+SMALL = ImageConfig(rows=9, panels=4, rank=2, classes=4, taps=6, adapter_depth=128, weight_depth=1024, bias_depth=16,
                feature_depth=128, image_depth=512, dense_depth=256, blocks=16, kernel=3, width=16, positions=128)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator
-from gradloom.rtl.config import PARAMETER
+from gradloom.rtl.formats.images import PARAMETER
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import PARAMETER, VELOCITY
 from gradloom.rtl.formats.fixed import Rounding
+from gradloom.rtl.formats.images import PARAMETER, VELOCITY
 from gradloom.rtl.units.optimizer import OptimizerLane, OptimizerStep, VelocityMode
 from gradloom.sim.bench.pauses import drain, feed, pauses
 from gradloom.sim.reference.optimizer import Noise, optimize

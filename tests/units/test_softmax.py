@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import ACTIVATION
+from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.units.softmax import SoftmaxCrossEntropy
 from gradloom.sim.bench.pauses import drain, feed, pauses

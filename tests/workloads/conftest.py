@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora
 from gradloom.rtl.models.pack import quantize_linear
@@ -11,7 +11,7 @@ from gradloom.sim.workloads.step import Frozen, StepMachine, Training
 MODEL = LanguageModel(name="small", hidden=128, inter=192, layers=2, heads=2, kv_heads=1, head_dim=64, vocab=150,
                       context=64, rope_theta=100.0, norm_eps=1e-5, tied=False)
 TOKENS = (3, 14, 15, 9, 2, 6, 5, 3, 49)
-CONFIG = LinearConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256,
+CONFIG = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256,
                       packing=1)
 TARGETS = ("q_proj", "v_proj", "down_proj")
 

@@ -159,7 +159,7 @@ def test_the_loads_of_a_step_are_what_is_said_of_it(trainer):
         frac = training.fracs(largest(training.exact()), headroom=1)
         layout = Layout()
         place_frozen(training, layout)
-        end, beat = layout.end, CONFIG.beat_bits // 8
+        end, beat = layout.end, CONFIG.data_bits // 8
         loads = [step.operands for step in lower(training.operations, frac, layout, CONFIG).instructions
                  if step.engine == LOAD]
         assert sum(each["beats"] for each in loads if each["offset"] < end) * beat == base_bytes(training.operations)

@@ -7,8 +7,8 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...config import LEVEL, PARAMETER, SCALE
 from ...formats.codebook import INT8_HIGH, INT8_LOW, NF4
+from ...formats.images import LEVEL, PARAMETER, SCALE
 from ...hierarchy import place
 from ...shell.registers.errors import Error
 from ...shell.signature import EngineSignature

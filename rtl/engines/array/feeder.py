@@ -4,7 +4,7 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...config import LEVEL, SCALE
+from ...formats.images import LEVEL, SCALE
 from ...hierarchy import place
 from ...stream.delay import delay
 from ...units.decoder import RowDecoder

@@ -5,8 +5,8 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...config import DECODED, PARAMETER
 from ...formats.fixed import Fixed
+from ...formats.images import DECODED, PARAMETER
 from ...formats.rounding import round_shift_hdl, saturate_hdl
 from ...hierarchy import place
 from ...stream.delay import delay

@@ -5,7 +5,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...config import SCALES_PER_BEAT
+from ...formats.images import SCALES_PER_BEAT
 from ...hierarchy import place
 from ...shell.signature import LoadSignature
 from .commands import RECORD_ARG

@@ -4,7 +4,7 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...config import PARAMETER, VELOCITY
+from ...formats.images import PARAMETER, VELOCITY
 from ...hierarchy import place
 from ...stream.delay import delay
 from ...units.optimizer import LANE_CONFIG, NORM, OptimizerLane

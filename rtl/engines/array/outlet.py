@@ -4,7 +4,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...config import PARAMETER
+from ...formats.images import PARAMETER
 from ...shell.signature import StoreSignature
 from ..compare import beyond
 

@@ -9,6 +9,7 @@ from .commands import (
     DenseOperands,
     PassOperands,
 )
+from .parameters import ArrayParameters
 from .unit import ArrayUnit
 
 __all__ = ["SPEC"]
@@ -29,4 +30,5 @@ SPEC = EngineSpec(
         StorePort("taps", "encoded inputs of convolutions, in the order of the commands"),
         StorePort("lanes", "A: two beats a word, 16 x int16, one for each column", WORD_ARG),
     ),
+    parameters=ArrayParameters,
     unit=ArrayUnit)

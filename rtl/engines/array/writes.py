@@ -2,7 +2,7 @@
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
-from ...config import SCALE
+from ...formats.images import SCALE
 
 __all__ = ["logits_write", "write_layout", "writes"]
 

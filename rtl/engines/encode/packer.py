@@ -4,7 +4,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from ...config import SCALES_PER_BEAT
+from ...formats.images import SCALES_PER_BEAT
 from ...units.encoder import block_layout
 
 __all__ = ["TapPacker"]

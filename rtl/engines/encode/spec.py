@@ -1,6 +1,7 @@
 """The encode engine as a machine knows it."""
 from ...shell.engines import EngineSpec, StorePort
 from .commands import EncodeOpcode, EncodeOperands
+from .parameters import EncodeParameters
 from .unit import EncodeUnit
 
 __all__ = ["SPEC"]
@@ -11,4 +12,5 @@ SPEC = EngineSpec(
         StorePort("taps", "encoded inputs of dense layers, in the order of the commands"),
         StorePort("raw", "dense activations as int32, four a beat, in the order of the commands"),
     ),
+    parameters=EncodeParameters,
     unit=EncodeUnit)

@@ -4,7 +4,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from ...config import ACTIVATION
+from ...formats.images import ACTIVATION
 from ...hierarchy import place
 from ...units.encoder import NF4_THRESHOLDS, THRESHOLD_FRAC, NF4Encoder
 from .packer import TapPacker

@@ -4,7 +4,6 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from ...config import LinearConfig
 from ...formats.fixed import product_sum_width
 from ...formats.linear import ACTIVATION, MASTER, WEIGHT
 from ...hierarchy import place
@@ -15,6 +14,7 @@ from ..linear.feet import HiddenWord
 from ..words import PRECISION, Requantize, judge, sign_extended
 from .commands import GradientOperands
 from .hidden import HIDDEN_ARG, HiddenMemory, RestoreBeat
+from .parameters import GradientParameters
 
 __all__ = ["GradientEngine"]
 
@@ -37,13 +37,13 @@ class GradientEngine(wiring.Component):
     saturated : a result, or a word of h, was clipped.
     """
 
-    def __init__(self, config=LinearConfig()):
+    def __init__(self, config=GradientParameters()):
         self.config = config
         super().__init__({
             "engine": In(EngineSignature()),
-            "i": In(stream.Signature(config.beat_bits)), "hidden": In(HiddenWord(config)),
-            "o": Out(stream.Signature(config.beat_bits)),
-            "request": In(stream.Signature(HIDDEN_ARG)), "kept": Out(stream.Signature(config.beat_bits)),
+            "i": In(stream.Signature(config.data_bits)), "hidden": In(HiddenWord(config)),
+            "o": Out(stream.Signature(config.data_bits)),
+            "request": In(stream.Signature(HIDDEN_ARG)), "kept": Out(stream.Signature(config.data_bits)),
             "restore": In(stream.Signature(RestoreBeat(config))),
             "saturated": Out(2),
         })
@@ -104,7 +104,7 @@ class GradientEngine(wiring.Component):
         tag = Signal(data.StructLayout({"valid": 1, "first": 1, "address": ceil_log2(parts) + ceil_log2(pairs)}))
         m.d.comb += [tag.valid.eq(go), tag.first.eq(token == 0), tag.address.eq(Cat(part, pair))]
 
-        operands = Signal(config.beat_bits, reset_less=True)
+        operands = Signal(config.data_bits, reset_less=True)
         m.d.sync += operands.eq(self.i.p)
         at_factors = delay(m, tag, 2, reset_less=False)
         at_sum = delay(m, at_factors, 2, reset_less=False)
@@ -128,7 +128,7 @@ class GradientEngine(wiring.Component):
                              write.addr.eq(at_sum.address), write.data.eq(sum_), write.en.eq(at_sum.valid)]
                 results.append(read.data)
 
-        queue = place(m, "queue", BeatQueue(bits=config.beat_bits, word_bits=MASTER.width, depth=16,
+        queue = place(m, "queue", BeatQueue(bits=config.data_bits, word_bits=MASTER.width, depth=16,
                                             spare=12 // words + 2), platform)
         with m.If(settle != 0):
             m.d.sync += settle.eq(settle - 1)

@@ -28,7 +28,7 @@ HIDDEN_ARG = data.StructLayout({
 
 def RestoreBeat(config):
     """A beat of h that comes back; ``first`` of its command."""
-    return data.StructLayout({"data": config.beat_bits, "first": 1, "arg": HIDDEN_ARG})
+    return data.StructLayout({"data": config.data_bits, "first": 1, "arg": HIDDEN_ARG})
 
 
 class HiddenMemory(wiring.Component):
@@ -55,7 +55,7 @@ class HiddenMemory(wiring.Component):
             "read": In(data.StructLayout({
                 "valid": 1, "slot": range(SLOTS), "token": range(config.tokens), "pair": range(pairs)})),
             "words": Out(data.ArrayLayout(signed(WEIGHT.width), 2)),
-            "request": In(stream.Signature(HIDDEN_ARG)), "o": Out(stream.Signature(config.beat_bits)),
+            "request": In(stream.Signature(HIDDEN_ARG)), "o": Out(stream.Signature(config.data_bits)),
             "restore": In(stream.Signature(RestoreBeat(config))),
             "saturated": Out(1),
         })
@@ -76,7 +76,7 @@ class HiddenMemory(wiring.Component):
         m.d.sync += word.eq(clipped)
         made = delay(m, self.hidden, 1, reset_less=False)
 
-        held, left = Signal(config.beat_bits, reset_less=True), Signal(range(steps + 1))
+        held, left = Signal(config.data_bits, reset_less=True), Signal(range(steps + 1))
         at = Signal(where)
         size = Signal(HIDDEN_ARG)
         back = Signal()
@@ -94,7 +94,7 @@ class HiddenMemory(wiring.Component):
         asked = Signal(HIDDEN_ARG)
         sending = Signal()
         send = Signal(where)
-        queue = place(m, "queue", BeatQueue(bits=config.beat_bits, word_bits=2 * MASTER.width, depth=8, spare=4),
+        queue = place(m, "queue", BeatQueue(bits=config.data_bits, word_bits=2 * MASTER.width, depth=8, spare=4),
                       platform)
         m.d.comb += self.request.ready.eq(~sending)
         with m.If(self.request.valid & self.request.ready):

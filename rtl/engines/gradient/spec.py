@@ -2,6 +2,7 @@
 from ...shell.engines import EngineSpec, LoadPort, Loop, StorePort
 from .commands import GradientOpcode, GradientOperands
 from .hidden import HIDDEN_ARG
+from .parameters import GradientParameters
 from .unit import GradientUnit
 
 __all__ = ["SPEC"]
@@ -25,4 +26,5 @@ SPEC = EngineSpec(
         StorePort("gradients", "tiles of features, rank indices within a tile"),
         StorePort("hidden", "h as the gradients see it: pairs of rank indices, tokens within", HIDDEN_ARG),
     ),
+    parameters=GradientParameters,
     unit=GradientUnit, loop=_loop)

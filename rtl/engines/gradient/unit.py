@@ -30,7 +30,7 @@ class GradientUnit(wiring.Component):
 
     def __init__(self, spec, config):
         self.config = config
-        super().__init__({**spec.members(config.beat_bits), "hidden": In(HiddenWord(config))})
+        super().__init__({**spec.members(config.data_bits), "hidden": In(HiddenWord(config))})
 
     def elaborate(self, platform):
         m = Module()

@@ -1,6 +1,7 @@
 """The head as a machine knows it."""
 from ...shell.engines import EngineSpec, LoadPort, Loop, StorePort
 from .commands import LABELS_ARG, HeadOpcode, HeadOperands
+from .parameters import HeadParameters
 from .unit import HeadUnit
 
 __all__ = ["SPEC"]
@@ -21,4 +22,5 @@ SPEC = EngineSpec(
         StorePort("b", "B from its start: two beats a rank index, 16 x int16, class 0 lowest"),
         StorePort("losses", "one beat a step: u64 sum of losses (16 fraction bits), u32 samples, u32 right answers"),
     ),
+    parameters=HeadParameters,
     unit=HeadUnit, loop=_loop)

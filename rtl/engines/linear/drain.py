@@ -54,7 +54,7 @@ class Drain(wiring.Component):
                 "valid": 1, "bank": 1, "address": address_bits(config), "column": range(config.columns)})),
             "sums": In(data.ArrayLayout(signed(SUM), config.outputs)),
             "row": In(RowWord(config)), "hidden": In(HiddenWord(config)),
-            "o": Out(stream.Signature(data.StructLayout({"data": config.beat_bits, "last": 1}))),
+            "o": Out(stream.Signature(data.StructLayout({"data": config.data_bits, "last": 1}))),
             "saturated": Out(range(config.outputs + 1)),
         })
 
@@ -66,7 +66,7 @@ class Drain(wiring.Component):
         row, token = Signal(range(config.edge)), Signal(range(config.tokens))
         last_row, last_phase = Signal(), Signal()
         # Room for all that is under way: a beat takes `steps` cycles, the way some 30 cycles.
-        queue = place(m, "queue", BeatQueue(bits=config.beat_bits, word_bits=together * MASTER.width, depth=64,
+        queue = place(m, "queue", BeatQueue(bits=config.data_bits, word_bits=together * MASTER.width, depth=64,
                                             spare=40 // steps + 2), platform)
         connect(m, queue.o, flipped(self.o))
         job = self.job.p

@@ -5,7 +5,6 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from ...config import LinearConfig
 from ...formats.linear import SUM
 from ...hierarchy import place
 from ...shell.signature import EngineSignature
@@ -13,6 +12,7 @@ from ...stream.delay import delay
 from .core import LaneWrite, LinearArray, OperandWrite
 from .drain import Drain, DrainJob
 from .feet import Foot, HiddenFoot, HiddenWord
+from .parameters import LinearParameters
 from .parts import PartSequencer
 from .stager import Stager, StagerJob
 from .weights import Dequantizer, TableBeat, TableLoader, TileBeat, TileBuffer
@@ -61,13 +61,13 @@ class LinearEngine(wiring.Component):
     saturated : values clipped in this cycle.
     """
 
-    def __init__(self, config=LinearConfig()):
+    def __init__(self, config=LinearParameters()):
         self.config = config
         super().__init__({
             "engine": In(EngineSignature()),
             "tables": In(stream.Signature(TableBeat(config))), "tiles": In(stream.Signature(TileBeat(config))),
             "operand_write": In(OperandWrite(config)), "lane_write": In(LaneWrite(config)),
-            "refuse": Out(1), "o": Out(stream.Signature(config.beat_bits)),
+            "refuse": Out(1), "o": Out(stream.Signature(config.data_bits)),
             "hidden": Out(HiddenWord(config)),
             "saturated": Out(3),
         })

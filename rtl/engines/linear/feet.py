@@ -4,16 +4,16 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...config import LinearConfig
 from ...formats.linear import ACTIVATION, SUM
 from ...hierarchy import place
 from ...stream.delay import delay
 from ..words import PRECISION, Requantize
+from .parameters import LinearParameters
 
 __all__ = ["SumTag", "address_bits", "Foot", "HiddenFoot", "HiddenWord"]
 
 
-def address_bits(config: LinearConfig):
+def address_bits(config: LinearParameters):
     """Address of a sum: part of the tile, and token."""
     return ceil_log2(config.subtiles) + ceil_log2(config.tokens)
 

@@ -32,7 +32,7 @@ class LinearIntake(wiring.Component):
     def __init__(self, config):
         self.config = config
         super().__init__({
-            **{f"load_{name}": In(LoadSignature(config.beat_bits)) for name in _PORTS},
+            **{f"load_{name}": In(LoadSignature(config.data_bits)) for name in _PORTS},
             "tables": Out(stream.Signature(TableBeat(config))), "tiles": Out(stream.Signature(TileBeat(config))),
             "refuse_tile": In(1),
             "operand_write": Out(OperandWrite(config)), "lane_write": Out(LaneWrite(config)),

@@ -1,6 +1,7 @@
 """The linear engine as a machine knows it."""
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import LANES_ARG, OPERAND_ARG, LinearOpcode, LinearOperands
+from .parameters import LinearParameters
 from .unit import LinearUnit
 from .weights import TABLE_ARG, TILE_ARG
 
@@ -15,4 +16,5 @@ SPEC = EngineSpec(
         LoadPort("lanes", "adapter words: tiles of features, rank indices within a tile", LANES_ARG),
     ),
     stores=(StorePort("outputs", "y or dx: tiles of features, tokens within a tile"),),
+    parameters=LinearParameters,
     unit=LinearUnit)

@@ -23,7 +23,7 @@ class LinearUnit(wiring.Component):
 
     def __init__(self, spec, config):
         self.config = config
-        super().__init__({**spec.members(config.beat_bits), "hidden": Out(HiddenWord(config))})
+        super().__init__({**spec.members(config.data_bits), "hidden": Out(HiddenWord(config))})
 
     def elaborate(self, platform):
         m = Module()

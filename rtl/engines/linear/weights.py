@@ -43,12 +43,12 @@ TILE_ARG = data.StructLayout({
 
 def TableBeat(config):
     """A beat of tables; ``index`` counts beats in its command."""
-    return data.StructLayout({"data": config.beat_bits, "index": 12, "arg": TABLE_ARG})
+    return data.StructLayout({"data": config.data_bits, "index": 12, "arg": TABLE_ARG})
 
 
 def TileBeat(config):
     """A beat of tiles; ``first`` and ``last`` of its command."""
-    return data.StructLayout({"data": config.beat_bits, "first": 1, "last": 1, "arg": TILE_ARG})
+    return data.StructLayout({"data": config.data_bits, "first": 1, "last": 1, "arg": TILE_ARG})
 
 
 def BankWords(config):
@@ -271,7 +271,7 @@ class Dequantizer(wiring.Component):
                 m.d.sync += [codes.eq(codes >> 8), part.eq(part + 1),
                              row_block.eq(row_block + beat.arg.blocks_per_row)]
             with m.Else():
-                m.d.sync += [codes.eq(Cat(codes[config.beat_bits:], beat.data)), scale_beats.eq(scale_beats + 1),
+                m.d.sync += [codes.eq(Cat(codes[config.data_bits:], beat.data)), scale_beats.eq(scale_beats + 1),
                              row_block.eq(block)]
             with m.If(beat.last & is_dense):
                 m.d.sync += filling.eq(1)
@@ -338,7 +338,7 @@ class DenseWords(wiring.Component):
         self.config = config
         lanes = 2 * config.beat_words
         super().__init__({
-            "i": In(config.beat_bits), "halves": In(1), "turn": In(ceil_log2(lanes)), "valid": In(1),
+            "i": In(config.data_bits), "halves": In(1), "turn": In(ceil_log2(lanes)), "valid": In(1),
             "o": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
         })
 

@@ -6,7 +6,6 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from ...config import LinearConfig
 from ...formats.linear import ACTIVATION, MASTER, WEIGHT
 from ...formats.packed import BLOCKS
 from ...formats.rounding import saturate_hdl
@@ -18,6 +17,7 @@ from ..words import Requantize, judge
 from .adamw import AdamLane, plus_or_minus
 from .commands import UpdateOpcode, UpdateOperands
 from .pack import PackUnit
+from .parameters import UpdateParameters
 
 __all__ = ["UpdateEngine"]
 
@@ -57,9 +57,9 @@ class UpdateEngine(wiring.Component):
 
     depth = 128
 
-    def __init__(self, config=LinearConfig()):
+    def __init__(self, config=UpdateParameters()):
         self.config = config
-        beats = stream.Signature(config.beat_bits)
+        beats = stream.Signature(config.data_bits)
         super().__init__({
             "engine": In(EngineSignature()), "gradient": In(beats), "parameter": In(beats), "moment": In(beats),
             "o": Out(beats), "new_moment": Out(beats), "room": Out(1), "saturated": Out(4),
@@ -73,7 +73,7 @@ class UpdateEngine(wiring.Component):
         m = Module()
         args, adam, left = Signal(UpdateOperands), Signal(), Signal(16)
         # Beats of which parts leave.
-        bits = self.config.beat_bits
+        bits = self.config.data_bits
         p, g, mv = (Signal(bits, reset_less=True, name=f"held_{name}") for name in ("p", "g", "mv"))
         words = _fifo(m, "words", bits + 2, 512)
         # Beats that may be under way when the answer of a full FIFO comes.
@@ -141,7 +141,7 @@ class UpdateEngine(wiring.Component):
 
     def _issue(self, m, adam, left, held, roomy):
         """Beats of all streams into ``held``; the tag of the part that leaves there, and whether none is begun."""
-        bits = self.config.beat_bits
+        bits = self.config.data_bits
         m.submodules.waiting = waiting = self._waiting = PairQueue(width=bits, depth=2 * self.depth)
         connect(m, flipped(self.gradient), waiting.first)
         connect(m, flipped(self.parameter), waiting.second)
@@ -189,7 +189,7 @@ class UpdateEngine(wiring.Component):
         out = delay(m, tag, AdamLane.m_latency, reset_less=False)
         later = AdamLane.m_latency - AdamLane.v_latency
         new = Cat(*(lane.new_m for lane in lanes)), delay(m, Cat(*(lane.new_v for lane in lanes)), later)
-        halves = [Signal(self.config.beat_bits // 2, reset_less=True, name=name) for name in ("beat_m", "beat_v")]
+        halves = [Signal(self.config.data_bits // 2, reset_less=True, name=name) for name in ("beat_m", "beat_v")]
         place_of, whole = out.position[:ceil_log2(self.parts) - 1], Signal()
         for half, words in zip(halves, new):
             for index in range(self.parts // 2):
@@ -230,7 +230,7 @@ class UpdateEngine(wiring.Component):
             m.d.comb += [step.i_product.eq(news[index].product), step.p.eq(p), step.shift.eq(args.shift)]
             news.append(step)
         out = delay(m, enter, Descent.latency, reset_less=False)
-        beat, whole = Signal(self.config.beat_bits, reset_less=True), Signal()
+        beat, whole = Signal(self.config.data_bits, reset_less=True), Signal()
         halves = [Cat(*(step.o for step in news[half * self.part:][:self.part])) for half in range(2)]
         for index in range(self.parts):
             with m.If(out.valid & (out.position == index)):
@@ -250,7 +250,7 @@ class UpdateEngine(wiring.Component):
 
     def _leave(self, m, words, moments):
         """Beats to memory; the last words of a command wait for its last moments, and with them it is done."""
-        bits = self.config.beat_bits
+        bits = self.config.data_bits
         last, adam = words.r_data[bits], words.r_data[bits + 1]
         # Commands whose moments have left and whose words have not.
         ahead = Signal(range(513))

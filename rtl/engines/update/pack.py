@@ -7,12 +7,12 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from ...config import LinearConfig
 from ...formats.adamw import FRACTION, LARGEST
 from ...formats.linear import LEVEL, MASTER
 from ...formats.packed import BLOCKS, FINE, GAPS, INVERSES, LEVELS, LONG, NOISE, RECORD, TOP
 from ...stream.delay import delay, registered
 from .commands import PackOperands
+from .parameters import UpdateParameters
 
 __all__ = ["PackUnit"]
 
@@ -47,18 +47,18 @@ class PackUnit(wiring.Component):
     saturated : words that had to be clipped.
     """
 
-    def __init__(self, config=LinearConfig()):
+    def __init__(self, config=UpdateParameters()):
         self.config = config
         super().__init__({
             "start": In(1), "args": In(PackOperands), "unpack": In(1), "busy": Out(1), "roomy": In(1),
-            "i": In(stream.Signature(2 * config.beat_bits)),
-            "o": Out(config.beat_bits), "valid": Out(1), "last": Out(1), "saturated": Out(1),
+            "i": In(stream.Signature(2 * config.data_bits)),
+            "o": Out(config.data_bits), "valid": Out(1), "last": Out(1), "saturated": Out(1),
         })
 
     @property
     def record(self):
         """Beats of a record."""
-        return -(-RECORD // (self.config.beat_bits // 8))
+        return -(-RECORD // (self.config.data_bits // 8))
 
     def elaborate(self, platform):
         m = Module()

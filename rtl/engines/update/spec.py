@@ -1,6 +1,7 @@
 """The update engine as a machine knows it."""
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import PackOperands, UpdateOpcode, UpdateOperands
+from .parameters import UpdateParameters
 from .unit import UpdateUnit
 
 __all__ = ["SPEC"]
@@ -17,4 +18,5 @@ SPEC = EngineSpec(
         StorePort("words", "updated adapter words"),
         StorePort("moments", "updated moments; stored before the words"),
     ),
+    parameters=UpdateParameters,
     unit=UpdateUnit)

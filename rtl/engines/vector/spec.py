@@ -1,6 +1,7 @@
 """The vector engine as a machine knows it."""
 from ...formats.vector import VectorOpcode, VectorOperands
 from ...shell.engines import EngineSpec, LoadPort, StorePort
+from .parameters import VectorParameters
 from .unit import VectorUnit
 
 __all__ = ["SPEC"]
@@ -13,4 +14,5 @@ SPEC = EngineSpec(
         LoadPort("c", "the third operand; its queue has 4 beats, so a program loads a, b and c in this order"),
     ),
     stores=(StorePort("o", "results o"), StorePort("q", "results q")),
+    parameters=VectorParameters,
     unit=VectorUnit)

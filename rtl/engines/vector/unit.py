@@ -22,7 +22,7 @@ class VectorUnit(wiring.Component):
 
     def __init__(self, spec, config):
         self.config = config
-        super().__init__(spec.members(config.beat_bits))
+        super().__init__(spec.members(config.data_bits))
 
     def elaborate(self, platform):
         m = Module()

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...config import Config, largest
+from ...machines.configs import ImageConfig
+from ...machines.presets import Preset
 from ...models.datasets import load_npz
 from ...models.network import Network
 from ...models.onnx_import import load_onnx
-from ...presets import Preset
 from ...workloads import ImageWorkload
 from .lowering import MAX_RANK, lower
 from .sizes import SizeError
@@ -18,8 +18,8 @@ __all__ = ["MAX_SAMPLES", "SizesFor", "choose"]
 MAX_SAMPLES = 1 << 20
 
 
-def choose(network: Network, config: Config, *, rank: int, samples: int,
-           fixed: Collection[str] = ()) -> tuple[Config, dict[str, str]]:
+def choose(network: Network, config: ImageConfig, *, rank: int, samples: int,
+           fixed: Collection[str] = ()) -> tuple[ImageConfig, dict[str, str]]:
     """The smallest configuration, no field below ``config``'s, that fine-tunes ``network`` with adapters of ``rank``
     and keeps the activations of ``samples`` samples, or of as many as any design does; and what each changed field is
     for.
@@ -37,7 +37,7 @@ def choose(network: Network, config: Config, *, rank: int, samples: int,
                 raise
             changes |= error.changes
         # A group of rows is kept beside the samples. Fewer slots cost time, and are no fault of who sets them.
-        slots = min(samples + config.rows, largest("cache_slots"))
+        slots = min(samples + config.rows, ImageConfig.largest("cache_slots"))
         if config.cache_slots < slots and "cache_slots" not in fixed:
             changes["cache_slots"] = slots, f"{samples:,} samples and a group of {config.rows}"
         if not changes:
@@ -78,7 +78,7 @@ class SizesFor:
         if self.data is not None and self.samples is not None:
             raise ValueError(f"samples={self.samples}: {self.data} says how many there are, give one of the two")
 
-    def choose(self, preset: Preset, config: Config, fixed: Collection[str]) -> tuple[Config, dict[str, Any]]:
+    def choose(self, preset: Preset, config: ImageConfig, fixed: Collection[str]) -> tuple[ImageConfig, dict[str, Any]]:
         """The configuration from ``config`` up, and what ``report.json`` says of the choice."""
         network = load_onnx(self.model)
         workload = preset.workload

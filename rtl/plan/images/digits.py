@@ -3,7 +3,8 @@ import dataclasses
 
 import numpy as np
 
-from ...config import PARAMETER, Config
+from ...formats.images import PARAMETER
+from ...machines.configs import ImageConfig
 from ...models.datasets import Dataset, digits_split
 from ...models.onnx_import import load_pretrained
 from ...workloads import DIGITS, ImageWorkload
@@ -21,7 +22,7 @@ PAUSE_SECONDS = 2
 TRAIN_BLOCKS, TEST_BLOCKS = DIGITS.samples // DIGITS.batch, DIGITS.judged // DIGITS.batch
 
 
-def workload_on(config: Config, *, wide: bool = False) -> ImageWorkload:
+def workload_on(config: ImageConfig, *, wide: bool = False) -> ImageWorkload:
     """The workload on a design, whose rows say how many samples a block has."""
     # What a sample takes of a block does not depend on the rank.
     held = samples_of_block(lower(load_pretrained(DIGITS.network), config, 1, wide=wide))
@@ -33,7 +34,7 @@ def digits_data(samples: int, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: 
     return digits_split(samples * train_blocks, samples * test_blocks, degrees=DIGITS.degrees)
 
 
-def digits_plan(config: Config, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS,
+def digits_plan(config: ImageConfig, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS,
                 epochs: int = DIGITS.epochs, memory: int = MEMORY_BYTES, rank: int = DIGITS.rank,
                 wide: bool = False, pause: int | None = None) -> OnChip:
     """What the memory of a design holds at power-up; :class:`ValueError` says what does not fit. ``pause``: in cycles,

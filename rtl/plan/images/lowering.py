@@ -3,9 +3,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...config import PARAMETER, SCALES_PER_BEAT, Config, largest
 from ...engines.array.commands import RECORD_ARG, ConvolveOperands
 from ...engines.encode.commands import EncodeOperands
+from ...formats.images import PARAMETER, SCALES_PER_BEAT
+from ...machines.configs import ImageConfig
 from ...models.network import Conv, Dense, Network
 from ...units.window import WindowRun
 from ..program.assembler import most
@@ -28,18 +29,18 @@ RECORD_BEATS = most(RECORD_ARG, "logits")
 LEAST_POSITIONS = 4
 #: Maxima that README tells, by its words.
 MAXIMA = {
-    "classes": largest("classes"),
-    "edge of a kernel, stride": largest("kernel"),
+    "classes": ImageConfig.largest("classes"),
+    "edge of a kernel, stride": ImageConfig.largest("kernel"),
     "edge of a max-pool": POOL,
-    "edge of an image or feature map": largest("width"),
+    "edge of an image or feature map": ImageConfig.largest("width"),
     "input channels of a convolution": CHANNELS,
     "channels before the first dense layer": LAST_CHANNELS,
-    "layers, times parts of a rank": largest("taps"),
+    "layers, times parts of a rank": ImageConfig.largest("taps"),
     "rank": MAX_RANK,
     "inputs of all layers but the last": BLOCK * FIRST_BLOCK,
-    "adapter words of a column": largest("adapter_depth"),
-    "weights of a column": largest("weight_depth"),
-    "biases of a column": largest("bias_depth"),
+    "adapter words of a column": ImageConfig.largest("adapter_depth"),
+    "weights of a column": ImageConfig.largest("weight_depth"),
+    "biases of a column": ImageConfig.largest("bias_depth"),
 }
 
 
@@ -106,7 +107,7 @@ class Lowered:
     ``wide``: cached activations are codes of 8 bits, else of 4.
     """
 
-    config: Config
+    config: ImageConfig
     network: Network
     rank: int
     wide: bool
@@ -203,7 +204,7 @@ def _quantise(name: str, what: str, values: np.ndarray, lo: int, hi: int, frac: 
     return words.astype(np.int64)
 
 
-def _check_sums(name: str, weight: np.ndarray, config: Config) -> None:
+def _check_sums(name: str, weight: np.ndarray, config: ImageConfig) -> None:
     """A sum of the array cannot wrap, whatever the activations are."""
     largest = int(np.abs(weight.reshape(len(weight), -1)).sum(axis=1).max()) << (config.activation_bits - 1)
     if largest >= 1 << (config.sum_bits - 1):
@@ -211,7 +212,7 @@ def _check_sums(name: str, weight: np.ndarray, config: Config) -> None:
                          f"2**{config.sum_bits - 1}")
 
 
-def lower(network: Network, config: Config, rank: int, *, wide: bool = False) -> Lowered:
+def lower(network: Network, config: ImageConfig, rank: int, *, wide: bool = False) -> Lowered:
     """Places ``network`` with adapters of rank ``rank`` on a design; ``wide``: cached activations are codes of 8 bits.
 
     Raises :class:`SizeError` with everything that is too small, and :class:`ValueError` for values outside a format.
@@ -226,12 +227,12 @@ def lower(network: Network, config: Config, rank: int, *, wide: bool = False) ->
 class _Lowering:
     """Places layer behind layer, and collects what the design is too small for."""
 
-    def __init__(self, network: Network, config: Config, rank: int) -> None:
+    def __init__(self, network: Network, config: ImageConfig, rank: int) -> None:
         self.network, self.config, self.rank = network, config, rank
         self.needs = needs = Needs(network.name, rank, config)
         needs.field("classes", network.classes, "classes")
         # Weights lie in windows of the largest kernel: of this design, or of the one that is needed.
-        self.edge = max(config.kernel, *(max(*layer.kernel, min(max(layer.stride), largest("kernel")))
+        self.edge = max(config.kernel, *(max(*layer.kernel, min(max(layer.stride), ImageConfig.largest("kernel")))
                                          for layer in network.layers if isinstance(layer, Conv)), 0)
         needs.field("rows", self.edge ** 2, f"elements of a window of {self.edge} x {self.edge}")
         needs.field("image_depth", -(-int(np.prod(network.input_shape)) // 4) * 8, "image words")

@@ -1,5 +1,5 @@
 """What a network needs beyond a design's sizes, all of it at once, and the smallest sizes that hold it."""
-from ...config import Config, largest, smallest
+from ...machines.configs import ImageConfig
 
 __all__ = ["Needs", "SizeError"]
 
@@ -23,10 +23,10 @@ class Needs:
     ----------
     network : str
     rank : int
-    config : Config
+    config : ImageConfig
     """
 
-    def __init__(self, network: str, rank: int, config: Config) -> None:
+    def __init__(self, network: str, rank: int, config: ImageConfig) -> None:
         self.rank = rank
         self.what = f"{network} at rank {rank}"
         self.config = config
@@ -38,9 +38,9 @@ class Needs:
         if needs <= getattr(self.config, field):
             return
         where = f"{layer}: " if layer else ""
-        least = smallest(field, needs)
+        least = ImageConfig.smallest(field, needs)
         if least is None:
-            self.never(f"{where}{needs:,} {unit} (at most {largest(field):,})")
+            self.never(f"{where}{needs:,} {unit} (at most {ImageConfig.largest(field):,})")
         elif needs > self._short.get(field, (0, ""))[0]:
             self._short[field] = needs, f"{where}{needs:,} {unit}"
 
@@ -54,15 +54,15 @@ class Needs:
         config = self.config
         count = layers * -(-self.rank // config.rank)
         unit = f"adapters of rank {config.rank}"
-        if smallest("taps", count) is not None:
+        if ImageConfig.smallest("taps", count) is not None:
             self.field("taps", count, unit)
             return
         # Panels with more ranks and fewer elements make fewer parts, in as many columns.
         wider = config.columns // 2
         fewer = layers * -(-self.rank // wider)
-        hint = "" if config.panels == 2 or fewer > largest("taps") else (
+        hint = "" if config.panels == 2 or fewer > ImageConfig.largest("taps") else (
             f"; {fewer} of rank {wider} with --set panels=2 --set rank={wider}")
-        self.never(f"{count} {unit} (at most {largest('taps')}{hint})")
+        self.never(f"{count} {unit} (at most {ImageConfig.largest('taps')}{hint})")
 
     def never(self, what: str) -> None:
         """Something that no design of the family has."""
@@ -77,7 +77,7 @@ class Needs:
             return
         changes: dict[str, tuple[int, str]] = {}
         for field, (needs, why) in self._short.items():
-            least = smallest(field, needs)
+            least = ImageConfig.smallest(field, needs)
             assert least is not None
             changes[field] = least, why
         each = ", ".join(f"{field}={least} ({why}, this design has {getattr(self.config, field):,})"

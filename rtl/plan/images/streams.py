@@ -1,8 +1,8 @@
 """Beats that the commands of the machine for images give to STORE."""
-from ...config import SCALES_PER_BEAT
 from ...engines.array.commands import ArrayOpcode
 from ...engines.encode.commands import EncodeOpcode
 from ...engines.ports import TapQueue
+from ...formats.images import SCALES_PER_BEAT
 from ...machines.engines import ARRAY, ENCODE, HEAD
 from ...shell.engines import STORE
 from ..program.assembler import Instruction

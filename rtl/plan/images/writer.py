@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ...config import Config
 from ...engines.array.commands import RECORD_ARG, ArrayOpcode
 from ...engines.encode.commands import EncodeOpcode
 from ...engines.head.commands import HeadOpcode
+from ...machines.configs import ImageConfig
 from ...machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from ...shell.engines import CONTROL, LOAD, STORE
 from ...shell.signature import ControlOpcode
@@ -76,7 +76,7 @@ def parameters(lowered: Lowered, a: Sequence[np.ndarray], b: Sequence[np.ndarray
             "lanes": words16(np.concatenate(lanes)), "head": head_words(lowered, b)}
 
 
-def check_program(asm: Assembler, config: Config) -> None:
+def check_program(asm: Assembler, config: ImageConfig) -> None:
     """Raises :class:`~gradloom.rtl.plan.program.progress.StuckError` if a program may not come to its end."""
     names = {value: name for name, value in vars(Token).items() if isinstance(value, int)}
     check_progress(asm.instructions, IMAGES, depth=config.queue_depth, streams=IMAGE_STREAMS, names=names)

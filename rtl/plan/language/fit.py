@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...config import LinearConfig
+from ...machines.configs import LanguageConfig
 from ...models.language import PROJECTIONS, LanguageModel
 from .budget import Request, Target, memory, nearest, plan
 from .instant_budget import instant_memory, instant_plan
@@ -53,7 +53,7 @@ def refuse(found: Sequence[Misfit]) -> None:
         raise DoesNotFit(list(map(str, found)))
 
 
-def planned(request: Request, board: Target, config: LinearConfig | None, *, method: str = "qlora",
+def planned(request: Request, board: Target, config: LanguageConfig | None, *, method: str = "qlora",
             port_bits: int | None = None) -> dict[str, Any]:
     """Figures of :func:`~.budget.plan` or :func:`~.instant_budget.instant_plan`, and whether they fit.
 
@@ -75,7 +75,7 @@ def planned(request: Request, board: Target, config: LinearConfig | None, *, met
     return figures | {"fits": not found, "misfits": [vars(each) for each in found], "nearest": near}
 
 
-def machine_misfits(config: LinearConfig, model: LanguageModel, *, seq: int, rank: int, targets: Sequence[str],
+def machine_misfits(config: LanguageConfig, model: LanguageModel, *, seq: int, rank: int, targets: Sequence[str],
                     method: str = "qlora") -> list[Misfit]:
     """Bounds of the machine that fail, one for each field. ``targets``: projections that have an adapter in QLoRA."""
     instant = method == "instantft"
@@ -113,7 +113,7 @@ def machine_misfits(config: LinearConfig, model: LanguageModel, *, seq: int, ran
             for field, (value, bound) in failed.items()]
 
 
-def _linears(config: LinearConfig, model: LanguageModel, seq: int, rank: int,
+def _linears(config: LanguageConfig, model: LanguageModel, seq: int, rank: int,
              targets: Sequence[str]) -> Iterator[tuple[str, str, int, str]]:
     """Bounds that the linears of a block fail: projection, field, value and bound."""
     for name in PROJECTIONS:
@@ -123,13 +123,13 @@ def _linears(config: LinearConfig, model: LanguageModel, seq: int, rank: int,
         yield from ((name, *each) for each in shape.misfits(config))
 
 
-def memory_misfits(request: Request, board: Target, config: LinearConfig | None, *,
+def memory_misfits(request: Request, board: Target, config: LanguageConfig | None, *,
                    method: str = "qlora") -> list[Misfit]:
     """The bound of the board's memory, if it fails, and what to change."""
     return _memory(request, board, config, method)[0]
 
 
-def _memory(request: Request, board: Target, config: LinearConfig | None,
+def _memory(request: Request, board: Target, config: LanguageConfig | None,
             method: str) -> tuple[list[Misfit], dict[str, Any] | None]:
     """The same, and the nearest request that fits, if there is one and it is wanted."""
     total = _total(request, method)
@@ -144,7 +144,7 @@ def _total(request: Request, method: str) -> int:
     return sum((memory(request) if method == "qlora" else instant_memory(request)).values())
 
 
-def _nearest(request: Request, board: Target, config: LinearConfig | None,
+def _nearest(request: Request, board: Target, config: LanguageConfig | None,
              method: str) -> dict[str, Any] | None:
     """The nearest request that the memory holds and the machine takes."""
 

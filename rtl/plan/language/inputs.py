@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ...config import LinearConfig
 from ...engines.linear.commands import OPERAND_ARG
+from ...machines.configs import LanguageConfig
 from ...machines.engines import LINEAR
 from ...shell.engines import PortNumber
 from ..program.assembler import Instruction, pack
@@ -61,7 +61,7 @@ class Inputs:
     as there is room while products before are under way. An adapter does not go on at the start.
     """
 
-    def __init__(self, jobs: Sequence[ProductJob], config: LinearConfig) -> None:
+    def __init__(self, jobs: Sequence[ProductJob], config: LanguageConfig) -> None:
         self.jobs, self.config = jobs, config
         self.starts: list[int] = []
         self.lanes: list[int] = []
@@ -100,7 +100,7 @@ class Inputs:
         return made
 
     def _load(self, offset: int, word: int, words: int, destination: PortNumber, argument: int) -> Instruction:
-        return load(offset + word * self.config.beat_bits, 8 * words, destination, argument)
+        return load(offset + word * self.config.data_bits, 8 * words, destination, argument)
 
 
 def _pieces(start: int, end: int, step: int, ring: int) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ...config import LinearConfig
+from ...machines.configs import LanguageConfig
 from ...models.language import LanguageModel
 from ...models.lora import Adapter
 from .descent import AdamW
@@ -60,7 +60,7 @@ class InstantStep:
         if not 1 <= self.rank <= min(self.rows, EDGE):
             raise ValueError(f"rank={self.rank}: must be from 1 to {min(self.rows, EDGE)}")
 
-    def check(self, config: LinearConfig) -> None:
+    def check(self, config: LanguageConfig) -> None:
         """Refuses what a machine cannot run, its linears aside."""
         self.base.check(config)
 

@@ -2,13 +2,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...config import LinearConfig
 from ...engines.gradient.hidden import HIDDEN_ARG
 from ...engines.linear.weights import TABLE_ARG, TILE_ARG, TileKind
 from ...engines.update.engine import UpdateEngine
 from ...formats.codebook import Codebook
 from ...formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT, level_table
 from ...formats.weight_stream import StreamShape
+from ...machines.configs import LanguageConfig
 from ...machines.engines import GRADIENT, LINEAR
 from ...shell.engines import CONTROL, PortNumber
 from ...shell.signature import ControlOpcode
@@ -31,12 +31,12 @@ class LayerShape:
     rank: int
     tokens: int
 
-    def check(self, config: LinearConfig) -> None:
+    def check(self, config: LanguageConfig) -> None:
         """Refuses what ``config`` cannot run; :class:`ValueError` names field, value and bound."""
         for field, value, bound in self.misfits(config):
             raise ValueError(f"{field}={value}: {bound}")
 
-    def misfits(self, config: LinearConfig) -> Iterator[tuple[str, int, str]]:
+    def misfits(self, config: LanguageConfig) -> Iterator[tuple[str, int, str]]:
         """Fields with their values and the bounds of ``config`` that they fail; what follows from one is left out."""
         edge = config.edge
         odd = [(name, value, f"must be a multiple of {edge}, at most {255 * edge}")
@@ -64,7 +64,7 @@ class LayerShape:
             yield "outputs", self.outputs, (f"with inputs={self.inputs} there are {groups} second-level scales, the "
                                             f"machine holds {config.groups}")
 
-    def stream(self, config: LinearConfig) -> StreamShape:
+    def stream(self, config: LanguageConfig) -> StreamShape:
         """Its weights as they lie in memory."""
         return StreamShape(outputs=self.outputs, inputs=self.inputs, tile=config.edge)
 
@@ -131,9 +131,9 @@ class LayerMap:
     end: int
 
     @classmethod
-    def place(cls, shape: LayerShape, config: LinearConfig, start: int = 0) -> "LayerMap":
+    def place(cls, shape: LayerShape, config: LanguageConfig, start: int = 0) -> "LayerMap":
         """One tensor after the other from ``start`` on, each from a multiple of 4 KB."""
-        beat, stream = config.beat_bits // 8, shape.stream(config)
+        beat, stream = config.data_bits // 8, shape.stream(config)
         sizes = {
             "tables": stream.header_bytes, "tiles": stream.bytes - stream.header_bytes,
             "a": 4 * shape.rank * shape.inputs, "b": 4 * shape.rank * shape.outputs,
@@ -163,10 +163,10 @@ class LayerPlan:
     ``[rank, outputs]``) likewise. Each method ends with what it made in memory.
     """
 
-    def __init__(self, *, shape: LayerShape, exponents: Exponents, place: LayerMap, config: LinearConfig) -> None:
+    def __init__(self, *, shape: LayerShape, exponents: Exponents, place: LayerMap, config: LanguageConfig) -> None:
         shape.check(config)
         self.shape, self.exponents, self.place, self.config = shape, exponents, place, config
-        self.beat = config.beat_bits // 8
+        self.beat = config.data_bits // 8
         self.stream = shape.stream(config)
         self.rows, self.columns = self.stream.tiles
 
@@ -242,11 +242,11 @@ class LayerPlan:
         return tiles * rows * self.config.edge // self.config.beat_words
 
 
-def codes(stream: StreamShape, tables: int, tiles: int, frac: int, config: LinearConfig, *,
+def codes(stream: StreamShape, tables: int, tiles: int, frac: int, config: LanguageConfig, *,
           backward: bool) -> tuple[Transfer, tuple[Transfer, ...]]:
     """Tables of a linear's stream, and its tiles in the order of their use, from those offsets on; ``frac``: fraction
     bits of its weights."""
-    beat, (rows, columns) = config.beat_bits // 8, stream.tiles
+    beat, (rows, columns) = config.data_bits // 8, stream.tiles
     order = ([(row, column) for column in range(columns) for row in range(rows)] if backward else
              [(row, column) for row in range(rows) for column in range(columns)])
     header = pack(TABLE_ARG, {"groups": stream.groups, "bias": 150 - frac - SCALE_GUARD})
@@ -256,15 +256,15 @@ def codes(stream: StreamShape, tables: int, tiles: int, frac: int, config: Linea
         for row, column in order)
 
 
-def hidden(offset: int, config: LinearConfig, *, slot: int, tokens: int, rank: int) -> Transfer:
+def hidden(offset: int, config: LanguageConfig, *, slot: int, tokens: int, rank: int) -> Transfer:
     """h of a slot, to or from memory."""
     return Transfer(offset, -(-tokens * rank // config.beat_words),
                     pack(HIDDEN_ARG, {"slot": slot, "tokens": tokens, "rank": rank}))
 
 
-def codebook_table(offset: int, config: LinearConfig) -> Transfer:
+def codebook_table(offset: int, config: LanguageConfig) -> Transfer:
     """The load that changes the codebook of all tiles behind it: :func:`codebook_words` from ``offset`` on."""
-    return Transfer(offset, -(-16 * MASTER.width // config.beat_bits), pack(TABLE_ARG, {"levels": 1}))
+    return Transfer(offset, -(-16 * MASTER.width // config.data_bits), pack(TABLE_ARG, {"levels": 1}))
 
 
 def codebook_words(book: Codebook) -> bytes:
@@ -272,7 +272,7 @@ def codebook_words(book: Codebook) -> bytes:
     return level_table(book).astype("<i4").tobytes()
 
 
-def dense_tile(offset: int, config: LinearConfig, *, rows: int, kind: TileKind = TileKind.WORDS) -> Transfer:
+def dense_tile(offset: int, config: LanguageConfig, *, rows: int, kind: TileKind = TileKind.WORDS) -> Transfer:
     """A tile of dense words from ``offset`` on: ``rows`` rows of ``edge`` words, the others are 0.
 
     Activations as :func:`tile_rows` lays them, ``rows`` tokens of a tile of features, are :attr:`TileKind.WORDS`.
@@ -285,7 +285,7 @@ def dense_tile(offset: int, config: LinearConfig, *, rows: int, kind: TileKind =
     return Transfer(offset, rows * kind.row_beats, pack(TILE_ARG, {"kind": kind}))
 
 
-def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) -> None:
+def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig) -> None:
     """Products back to back; the results are in memory when the program goes on.
 
     Inputs are loaded between the tiles of products before, as far as operand and adapter memory have room, and the rest
@@ -327,7 +327,7 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LinearConfig) 
     program.add(CONTROL, ControlOpcode.FENCE)
 
 
-def _settled(before: ProductJob, job: ProductJob, config: LinearConfig) -> int:
+def _settled(before: ProductJob, job: ProductJob, config: LanguageConfig) -> int:
     """Tiles of a product until the last sums of the one before are in memory, about."""
     reading = before.tokens * config.edge // (config.dots if before.rank else config.outputs)
     if before.inner * config.subtiles * before.tokens < reading:

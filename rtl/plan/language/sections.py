@@ -6,7 +6,7 @@ before it is known here: that wait is left out.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...config import LinearConfig
+from ...machines.configs import LanguageConfig
 from ...shell.engines import CONTROL
 from ...shell.signature import TOKENS, ControlOpcode
 from ..program.assembler import Instruction
@@ -48,7 +48,7 @@ def apart(steps: Sequence[Instruction]) -> list[Instruction]:
     return made
 
 
-def cut(job: ProductJob, config: LinearConfig, cycles: float) -> Iterator[ProductJob]:
+def cut(job: ProductJob, config: LanguageConfig, cycles: float) -> Iterator[ProductJob]:
     """Products of fewer tiles of outputs, one behind the other, of about ``cycles`` cycles each at most. Each makes h
     anew, whose words are the same."""
     column = job.inner * config.subtiles * max(job.tokens, config.columns)
@@ -63,7 +63,8 @@ def cut(job: ProductJob, config: LinearConfig, cycles: float) -> Iterator[Produc
             lanes=(job.lanes[0], _piece(job.lanes[1], first, end, job.outer, config)) if job.lanes else ())
 
 
-def _piece(whole: Transfer, first: int, end: int, of: int, config: LinearConfig, stride: int | None = None) -> Transfer:
+def _piece(whole: Transfer, first: int, end: int, of: int, config: LanguageConfig,
+           stride: int | None = None) -> Transfer:
     beats = whole.beats // of
-    offset = whole.offset + first * (stride or beats * config.beat_bits // 8)
+    offset = whole.offset + first * (stride or beats * config.data_bits // 8)
     return replace(whole, offset=offset, beats=(end - first) * beats)

@@ -2,11 +2,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...config import LinearConfig
 from ...engines.operands import OperandQueue
 from ...engines.update.commands import UpdateOpcode
 from ...engines.update.engine import UpdateEngine
 from ...formats.vector import VectorOpcode
+from ...machines.configs import LanguageConfig
 from ...machines.engines import GRADIENT, UPDATE, VECTOR
 from ...shell.engines import LOAD, STORE, PortNumber
 from ..program.assembler import Assembler, Instruction
@@ -77,7 +77,7 @@ def append(program: Assembler, work: Sequence[Piece | Instruction]) -> None:
                         slots=one.slots, **one.operands)
 
 
-def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LinearConfig, *, a: Tensor,
+def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LanguageConfig, *, a: Tensor,
            b: Tensor | None = None, c: Tensor | None = None, o: Tensor | None = None, q: Tensor | None = None,
            limit: int = PIECE, wait: tuple[int, ...] = (), post: tuple[int, ...] = ()) -> list[Piece]:
     """A command of the vector engine over tensors in memory, with its loads and stores.
@@ -94,7 +94,7 @@ def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LinearConf
     if opcode == VectorOpcode.ROPE and step < row:
         raise ValueError(f"row={row}: a row that is turned is loaded at once, and limit={limit} beats are too few")
     command = Instruction(VECTOR, opcode, {**operands, "row": row})
-    beat = config.beat_bits // 8
+    beat = config.data_bits // 8
     pieces = []
     for start in range(0, total, step):
         end = min(start + step, total)
@@ -112,10 +112,10 @@ def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LinearConf
     return _begun(_ended(pieces, post), command, wait)
 
 
-def gradient(config: LinearConfig, *, source: int, result: int, tiles: int, tokens: int, rank: int, slot: int,
+def gradient(config: LanguageConfig, *, source: int, result: int, tiles: int, tokens: int, rank: int, slot: int,
              shift: int, limit: int = PIECE, wait: tuple[int, ...] = (), post: tuple[int, ...] = ()) -> list[Piece]:
     """A gradient of an adapter, of the tensor at ``source`` and the h in ``slot``, to ``result``."""
-    beat, parts = config.beat_bits // 8, config.edge // config.beat_words
+    beat, parts = config.data_bits // 8, config.edge // config.beat_words
     tile = tokens * parts
     total = tiles * tile
     step = _step(total, min(limit, _MOST), tile)
@@ -135,7 +135,7 @@ def gradient(config: LinearConfig, *, source: int, result: int, tiles: int, toke
     return _begun(_ended(pieces, post), command, wait)
 
 
-def update(opcode: UpdateOpcode, operands: Mapping[str, int], config: LinearConfig, *, words: int, directions: int,
+def update(opcode: UpdateOpcode, operands: Mapping[str, int], config: LanguageConfig, *, words: int, directions: int,
            moments: int, beats: int, limit: int = PIECE, wait: tuple[int, ...] = (), post: tuple[int, ...] = ()
            ) -> list[Piece]:
     """New words in place of ``beats`` beats at ``words``, by gradients at ``directions`` and, with AdamW, moments at
@@ -144,7 +144,7 @@ def update(opcode: UpdateOpcode, operands: Mapping[str, int], config: LinearConf
     step = min(UpdateEngine.depth, max(limit // (4 if adam else 2), 1))
     pieces = []
     for start in range(0, beats, step):
-        count, offset = min(beats - start, step), start * config.beat_bits // 8
+        count, offset = min(beats - start, step), start * config.data_bits // 8
         command = Instruction(UPDATE, opcode, {**operands, "beats": count})
         new = store(words + offset, count, UPDATE.store("words"))
         loads = (load(directions + offset, count, UPDATE.load("directions")),
@@ -159,7 +159,7 @@ def update(opcode: UpdateOpcode, operands: Mapping[str, int], config: LinearConf
     return [replace(first, instructions=head), *others]
 
 
-def pack(stored: Stored, number: int, config: LinearConfig, *, words: int, packed: int) -> list[Piece]:
+def pack(stored: Stored, number: int, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:
     """Codes at ``packed`` of what lies at ``words``, after update ``number``; a command a group.
 
     The engine takes beats in pairs and looks at the first of each: both streams bring the same.
@@ -176,11 +176,11 @@ def pack(stored: Stored, number: int, config: LinearConfig, *, words: int, packe
     return pieces
 
 
-def unpack(stored: Stored, config: LinearConfig, *, words: int, packed: int) -> list[Piece]:
+def unpack(stored: Stored, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:
     """What lies as codes at ``packed`` to ``words``; a command a group. The second stream is a beat ahead."""
     pieces = []
     for blocks, codes, target, plain, source, coded in _groups(stored, config, words, packed):
-        beat = config.beat_bits // 8
+        beat = config.data_bits // 8
         record = coded - codes
         command = Instruction(UPDATE, UpdateOpcode.UNPACK, {
             "blocks": blocks, "wide": stored.wide, "moments": stored.moments})
@@ -191,10 +191,10 @@ def unpack(stored: Stored, config: LinearConfig, *, words: int, packed: int) -> 
     return pieces
 
 
-def _groups(stored: Stored, config: LinearConfig, words: int, packed: int,
+def _groups(stored: Stored, config: LanguageConfig, words: int, packed: int,
             ) -> Iterator[tuple[int, int, int, int, int, int]]:
     """Blocks and beats of codes of each group; where its words are, beats; where all of its codes are, beats."""
-    beat = config.beat_bits // 8
+    beat = config.data_bits // 8
     for blocks in stored.shape.groups:
         codes, plain = stored.shape.codes(blocks), blocks * config.edge // config.beat_words
         yield blocks, codes, words, plain, packed, codes + stored.shape.record

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ...config import LinearConfig
 from ...engines.linear.weights import TileKind
 from ...formats.vector import VectorOpcode
 from ...formats.weight_stream import StreamShape
+from ...machines.configs import LanguageConfig
 from ...machines.engines import GRADIENT, UPDATE, VECTOR
 from ..program.assembler import Assembler
 from . import side
@@ -103,7 +103,7 @@ class Layout:
             self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
 
 
-def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LinearConfig, *,
+def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LanguageConfig, *,
           yield_every: int | None = None) -> Assembler:
     """The program; ``layout`` learns where everything is. Matrices of 16-bit words must be in it. It yields to requests
     every ``yield_every`` cycles or so, if it is asked to."""
@@ -111,9 +111,9 @@ def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: 
 
 
 class _Lowering:
-    def __init__(self, frac: Fracs, layout: Layout, config: LinearConfig) -> None:
+    def __init__(self, frac: Fracs, layout: Layout, config: LanguageConfig) -> None:
         self.frac, self.layout, self.config = frac, layout, config
-        self.beat = config.beat_bits // 8
+        self.beat = config.data_bits // 8
         self.row = config.edge // config.beat_words
         self.kept = self.graded = 0
         #: Cycles that work takes at most, where it may be parted.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...config import LinearConfig
+from ...machines.configs import LanguageConfig
 from ...models.language import PROJECTIONS, LanguageModel
 from .operations import (
     EDGE,
@@ -92,12 +92,12 @@ class Step:
         for field, value, bound in odd_shapes(self.model):
             raise ValueError(f"{field}={value}: {bound}")
 
-    def check(self, config: LinearConfig) -> None:
+    def check(self, config: LanguageConfig) -> None:
         """Refuses what a machine cannot run, its linears aside."""
         for field, value, bound in self.misfits(config):
             raise ValueError(f"{field}={value}: {bound}")
 
-    def misfits(self, config: LinearConfig) -> Iterator[tuple[str, int, str]]:
+    def misfits(self, config: LanguageConfig) -> Iterator[tuple[str, int, str]]:
         """Fields with their values and the bounds of a machine that they fail, its linears aside."""
         if self.model.hidden > config.features:
             yield "hidden", self.model.hidden, f"the machine normalises rows of at most {config.features}"

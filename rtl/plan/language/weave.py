@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from ...config import LinearConfig
+from ...machines.configs import LanguageConfig
 from ...machines.engines import GRADIENT, LANGUAGE, LINEAR, UPDATE, VECTOR
 from ...shell.engines import CONTROL, LOAD, STORE, Engine, PortNumber
 from ...shell.signature import ControlOpcode
@@ -87,12 +87,12 @@ class Main:
     slot: int = 0
 
 
-def gap(tokens: int, config: LinearConfig) -> int:
+def gap(tokens: int, config: LanguageConfig) -> int:
     """Beats that a product leaves on the bus while the array works on a tile, at least a few."""
     return max(config.subtiles * max(tokens, config.columns) - (config.edge + 2) - 16, 64)
 
 
-def weave(main: Sequence[Main], side: Iterable[Side], config: LinearConfig, *, every: int | None = None) -> Assembler:
+def weave(main: Sequence[Main], side: Iterable[Side], config: LanguageConfig, *, every: int | None = None) -> Assembler:
     """A program, END included, of products and side work that could follow each other one by one in the order of
     their ``order``; products stay in theirs. It yields every ``every`` cycles at least, about, if it is asked to; but a
     piece of side work that cannot be parted may take longer."""
@@ -105,7 +105,7 @@ def weave(main: Sequence[Main], side: Iterable[Side], config: LinearConfig, *, e
     return program
 
 
-def _short(main: Sequence[Main], config: LinearConfig, every: int) -> list[Main]:
+def _short(main: Sequence[Main], config: LanguageConfig, every: int) -> list[Main]:
     """Products cut so that a section has room for some."""
     made: list[Main] = []
     kept = 0
@@ -167,7 +167,7 @@ class _Writes:
 
 
 class _Weaver:
-    def __init__(self, config: LinearConfig, main: Sequence[Main], side: Iterable[Side], every: int | None) -> None:
+    def __init__(self, config: LanguageConfig, main: Sequence[Main], side: Iterable[Side], every: int | None) -> None:
         self.config, self.main, self.every = config, list(main), every and every * _PLANNED
         sides = [each for each in side if each.pieces]
         self.urgent = deque(each for each in sides if not each.lazy)
@@ -337,7 +337,7 @@ class _Weaver:
         """Of a product's outputs, a tile each."""
         job = product.job
         beats = job.result.beats // job.outer
-        stride = job.stride or beats * self.config.beat_bits // 8
+        stride = job.stride or beats * self.config.data_bits // 8
         return [_store(Transfer(job.result.offset + tile * stride, beats, 0), LINEAR.store("outputs"))
                 for tile in range(job.outer)]
 
@@ -432,7 +432,7 @@ class _Weaver:
     # ---- what is emitted
 
     def _ready(self, transfer: Transfer, order: int) -> float | None:
-        return self.writes.latest(transfer.offset, transfer.offset + transfer.beats * self.config.beat_bits // 8, order)
+        return self.writes.latest(transfer.offset, transfer.offset + transfer.beats * self.config.data_bits // 8, order)
 
     def _piece(self, queue: deque[Side]) -> None:
         """The next piece of the first work of a queue."""
@@ -463,12 +463,12 @@ class _Weaver:
         self.writes.emitted(*_range(step, self.config), self.stored)
 
 
-def _range(step: Instruction, config: LinearConfig) -> tuple[int, int]:
+def _range(step: Instruction, config: LanguageConfig) -> tuple[int, int]:
     start = step.operands["offset"]
-    return start, start + step.operands["beats"] * config.beat_bits // 8
+    return start, start + step.operands["beats"] * config.data_bits // 8
 
 
-def _with_tokens(steps: Sequence[Instruction], config: LinearConfig) -> list[Instruction]:
+def _with_tokens(steps: Sequence[Instruction], config: LanguageConfig) -> list[Instruction]:
     """Lets each load wait for the last STORE that wrote what it reads. STOREs end in order and loads begin in order,
     so one token serves all: the n-th load that waits takes what the n-th STORE that posts gave.
 

@@ -2,11 +2,11 @@
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import Config
 from gradloom.rtl.engines.array.convolve import ConvolveControl
 from gradloom.rtl.engines.array.feet import Finish
+from gradloom.rtl.machines.configs import ImageConfig
 
-CONFIG = Config(rows=9, panels=4, rank=2, classes=4, taps=6, adapter_depth=128, weight_depth=1024, bias_depth=16,
+CONFIG = ImageConfig(rows=9, panels=4, rank=2, classes=4, taps=6, adapter_depth=128, weight_depth=1024, bias_depth=16,
                 feature_depth=128, image_depth=512, dense_depth=256, blocks=4, kernel=3, width=16, positions=128)
 
 

@@ -3,10 +3,11 @@
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import SCALES_PER_BEAT, Config
 from gradloom.rtl.engines.array.commands import RECORD_ARG
 from gradloom.rtl.engines.array.intake import ArrayIntake
-from gradloom.rtl.presets import PRESETS
+from gradloom.rtl.formats.images import SCALES_PER_BEAT
+from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.sim.bench.pauses import feed, pauses
 
 ROW, HALF = 3, 1
@@ -39,7 +40,7 @@ def _scales(config, bases, **options):
     return written, scales
 
 
-@pytest.mark.parametrize("config", [Config(), PRESETS["digits-ulx3s"].config], ids=["default", "digits-ulx3s"])
+@pytest.mark.parametrize("config", [ImageConfig(), PRESETS["digits-ulx3s"].config], ids=["default", "digits-ulx3s"])
 def test_scales_beyond_the_blocks_of_a_row_are_not_written(config):
     last = config.blocks - 1
     # The first block; across the end; at it; far beyond, where the address's bits are those of blocks that there are.
@@ -55,7 +56,7 @@ def test_scales_beyond_the_blocks_of_a_row_are_not_written(config):
 @pytest.mark.parametrize("options", [{}, {"stall": 0.5, "hold": 200}], ids=str)
 def test_beats_of_scales_wait_for_those_before_them(options):
     """A beat of scales takes seven cycles to write, and 16 of them wait: the record behind them waits as well."""
-    config = Config()
+    config = ImageConfig()
     bases = [7 * n for n in range(config.blocks // 7)] * 6
     written, scales = _scales(config, bases, **options)
     assert len(bases) > 3 * 16

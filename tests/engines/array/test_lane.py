@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import PARAMETER
 from gradloom.rtl.engines.array.lane import AdapterLanes
+from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.reference.optimizer import optimize
 
 DEPTH = 32

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import SCALES_PER_BEAT
 from gradloom.rtl.engines.encode.packer import TapPacker
+from gradloom.rtl.formats.images import SCALES_PER_BEAT
 from gradloom.sim.bench.pauses import drain, feed, pauses
 
 

@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.engines.gradient.commands import GradientOperands
 from gradloom.rtl.engines.gradient.engine import GradientEngine
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.sim.bench.pauses import drain, feed, pauses
 from gradloom.sim.reference.gradient import gradient
 
@@ -14,7 +14,7 @@ from gradloom.sim.reference.gradient import gradient
 def test_sums_of_nothing_but_least_words_saturate_and_do_not_wrap():
     """128 products of the two least words are 2^47, which takes 49 bits."""
     tokens = 128
-    config = LinearConfig(edge=16, columns=2, outputs=2, dots=1, rank=2, tokens=tokens, features=64, head=64)
+    config = LanguageConfig(edge=16, columns=2, outputs=2, dots=1, rank=2, tokens=tokens, features=64, head=64)
     dut = GradientEngine(config)
     least = -(1 << ACTIVATION.width - 1)
     beat = sum((least & (1 << MASTER.width) - 1) << n * MASTER.width for n in range(config.beat_words))
@@ -51,7 +51,7 @@ def test_sums_of_nothing_but_least_words_saturate_and_do_not_wrap():
 def test_sums_are_those_of_the_reference(stall, hold):
     """While its output is held, a tile has more results than the queue behind the engine has room for."""
     tokens, tiles, rank, shift = 5, 4, 4, 20
-    config = LinearConfig(edge=16, columns=4, outputs=2, dots=1, rank=rank, tokens=8, features=256, head=16)
+    config = LanguageConfig(edge=16, columns=4, outputs=2, dots=1, rank=rank, tokens=8, features=256, head=16)
     dut = GradientEngine(config)
     rng = np.random.default_rng(3)
     h = rng.integers(ACTIVATION.lo, ACTIVATION.hi + 1, (tokens, rank))

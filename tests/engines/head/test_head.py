@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import ACTIVATION, PARAMETER
 from gradloom.rtl.engines.head.engine import Head
+from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.units.lora_gradient import LoraGradient
 from gradloom.sim.bench.pauses import drain, feed, pauses

@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import LinearConfig
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.sim.workloads.linear import Layer, LinearMachine
 
 #: Builds in seconds, with every engine there is.
-SMALL = LinearConfig(edge=16, columns=4, outputs=2, dots=1, rank=4, tokens=8, depth=128, lane_depth=64, groups=4,
+SMALL = LanguageConfig(edge=16, columns=4, outputs=2, dots=1, rank=4, tokens=8, depth=128, lane_depth=64, groups=4,
                      features=256, head=16, packing=1)
 
 

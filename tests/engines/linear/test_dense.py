@@ -51,7 +51,7 @@ class Dense:
                      tile_rows(w, EDGE) if kind == TileKind.WORDS else halves(w)):
             self.parts.append((at[-1], data))
             at.append(at[-1] + len(data))
-        beat = SMALL.beat_bits // 8
+        beat = SMALL.data_bits // 8
         row = kind.row_beats * beat
         order = [(n, f) for f in range(tiles[1]) for n in range(tiles[0])] if by_column else [
             (n, f) for n in range(tiles[0]) for f in range(tiles[1])]

@@ -19,7 +19,7 @@ from .conftest import SMALL, make_layer
 from .test_linear_perf import LATENCIES, agree
 
 RATE = 0.3
-BEAT = SMALL.beat_bits // 8
+BEAT = SMALL.data_bits // 8
 
 
 def _order(draw, steps, tiles):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.engines.gradient.hidden import HIDDEN_ARG
 from gradloom.rtl.engines.linear.weights import TILE_ARG, TileKind
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.vector import VectorOpcode
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.machines.engines import GRADIENT, LINEAR, UPDATE
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
@@ -292,7 +292,7 @@ def test_work_between_the_tiles_of_a_product(machine, rule, seed, limit, latency
         pieces.insert(place, piece)
     programs = [Assembler() for _ in range(2)]
     chain(programs[0], [beside.job()], SMALL)
-    append(programs[1], weave(programs[0].instructions, pieces, SMALL.beat_bits // 8))
+    append(programs[1], weave(programs[0].instructions, pieces, SMALL.data_bits // 8))
     agree(machine, programs[1], latency)
 
 
@@ -311,7 +311,7 @@ BLOCK = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576
 
 def block(tokens, rank, *, backward, blocks=1):
     """The forecast of so many blocks back to back."""
-    config, start, jobs = LinearConfig(), 1 << 18, []
+    config, start, jobs = LanguageConfig(), 1 << 18, []
     for outputs, inputs in BLOCK:
         plan = layer_plan((outputs, inputs, tokens, max(rank, 2)), start, config)
         start = plan.place.end

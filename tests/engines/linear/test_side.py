@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.formats.vector import VectorOpcode
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.machines.engines import VECTOR
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.linear import chain
@@ -18,7 +18,7 @@ from gradloom.sim.workloads.linear import choose_exponents, mathematics, referen
 from .conftest import SMALL, make_layer
 from .side import Side, operations, weave
 
-BEAT = SMALL.beat_bits // 8
+BEAT = SMALL.data_bits // 8
 RATE = 0.3
 #: Those whose operands :func:`operations` knows.
 OPCODES = tuple(VectorOpcode)[:9]
@@ -111,7 +111,7 @@ def test_a_command_for_the_other_engine_of_a_queue_waits_for_the_one_before(mach
 
 
 def test_pieces_are_no_larger_than_asked_and_load_everything_once():
-    plan = vector(VectorOpcode.ROPE, {"tiles": 9, "tokens": 64}, LinearConfig(), a=Tensor(offset=0),
+    plan = vector(VectorOpcode.ROPE, {"tiles": 9, "tokens": 64}, LanguageConfig(), a=Tensor(offset=0),
                   b=Tensor(offset=1 << 20, repeated=True), o=Tensor(offset=1 << 21), wait=(3,), post=(4,))
     assert all(piece.read <= PIECE and piece.written * 2 == piece.read for piece in plan)
     assert sum(piece.written for piece in plan) == 9 * 64 * 8
@@ -119,8 +119,8 @@ def test_pieces_are_no_larger_than_asked_and_load_everything_once():
     assert {each.operands["dest"] for each in loads} == {VECTOR.load("a"), VECTOR.load("b")}
     assert [n for n, piece in enumerate(plan) for each in piece.instructions if each.wait == (3,)] == [0]
     assert [n for n, piece in enumerate(plan) for each in piece.stores if each.post == (4,)] == [len(plan) - 1]
-    sums = vector(VectorOpcode.NORM_SUMS, {"tiles": 9, "tokens": 64}, LinearConfig(), a=Tensor(offset=0), post=(4,))
+    sums = vector(VectorOpcode.NORM_SUMS, {"tiles": 9, "tokens": 64}, LanguageConfig(), a=Tensor(offset=0), post=(4,))
     assert sums[0].instructions[0].post == (4,)
     with pytest.raises(ValueError, match="limit=8"):
-        vector(VectorOpcode.ROPE, {"tiles": 1, "tokens": 1}, LinearConfig(), a=Tensor(offset=0), b=Tensor(offset=0),
+        vector(VectorOpcode.ROPE, {"tiles": 1, "tokens": 1}, LanguageConfig(), a=Tensor(offset=0), b=Tensor(offset=0),
                o=Tensor(offset=0), limit=8)

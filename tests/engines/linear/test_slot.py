@@ -19,7 +19,7 @@ from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathe
 
 from .conftest import SMALL, make_layer
 
-CORE = {"core_bits": SMALL.beat_bits, "core_address_bits": SMALL.address_bits}
+CORE = {"core_bits": SMALL.data_bits, "core_address_bits": SMALL.address_bits}
 
 
 # What is said of every design, names that C++ has too, and outputs that nobody needs.

@@ -20,7 +20,7 @@ from .conftest import SMALL, make_layer
 from .test_linear_perf import RESULT, SOURCE, agree, load, store
 
 BOOK = 1 << 16
-BEAT = SMALL.beat_bits // 8
+BEAT = SMALL.data_bits // 8
 
 
 def load_book(program, host, book, offset=BOOK):

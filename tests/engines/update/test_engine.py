@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.engines.update.commands import UpdateOpcode, UpdateOperands
 from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.adamw import INVERSE, LARGEST, SQRT
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.program.assembler import pack
 from gradloom.rtl.shell.registers.errors import Error
@@ -162,10 +162,10 @@ def check(config, commands, **options):
     return done, started
 
 
-SMALL, LARGE = LinearConfig(edge=16, columns=4, outputs=2, rank=4), LinearConfig()
+SMALL, LARGE = LanguageConfig(edge=16, columns=4, outputs=2, rank=4), LanguageConfig()
 
 
-@pytest.mark.parametrize("config, stalls", [(SMALL, 0.0), (SMALL, 0.5), (LinearConfig(edge=32), 0.2), (LARGE, 0.3)],
+@pytest.mark.parametrize("config, stalls", [(SMALL, 0.0), (SMALL, 0.5), (LanguageConfig(edge=32), 0.2), (LARGE, 0.3)],
                          ids=["edge 16", "edge 16, stalls", "edge 32, stalls", "edge 64, stalls"])
 def test_any_words_in_rtl_equal_the_reference(config, stalls):
     """Commands follow each other at once, of either kind, each with operands of its own."""

@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from gradloom.rtl.config import LinearConfig
 from gradloom.rtl.engines.update.commands import PackOperands, UpdateOpcode
 from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.adamw import LARGEST
 from gradloom.rtl.formats.packed import GAPS, PackedShape
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.plan.program.assembler import pack as packed_args
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.pauses import drain, feed, pauses
@@ -15,8 +15,8 @@ from gradloom.sim.reference.packed import noise, pack, unpack
 
 from ..linear.conftest import refusal
 
-SMALL = LinearConfig(edge=16, columns=4, outputs=2, rank=4, packing=1)
-MIDDLE, LARGE = LinearConfig(edge=32, packing=1), LinearConfig(packing=1)
+SMALL = LanguageConfig(edge=16, columns=4, outputs=2, rank=4, packing=1)
+MIDDLE, LARGE = LanguageConfig(edge=32, packing=1), LanguageConfig(packing=1)
 
 
 def words(rng, blocks, edge):
@@ -48,7 +48,7 @@ def memory(blocks, config, of_moments):
 
 
 def beats(data, config):
-    size = config.beat_bits // 8
+    size = config.data_bits // 8
     return [int.from_bytes(data[at:at + size], "little") for at in range(0, len(data), size)]
 
 
@@ -164,7 +164,7 @@ def test_any_blocks_in_rtl_equal_the_reference(config, stalls):
     (UpdateOpcode.PACK, {"blocks": 18, "seed": 1}), (UpdateOpcode.PACK, {"blocks": 2, "seed": 0}),
     (UpdateOpcode.UNPACK, {"blocks": 1}),
 ], ids=str)
-@pytest.mark.parametrize("config", [SMALL, LinearConfig(edge=16, columns=4, outputs=2, rank=4)],
+@pytest.mark.parametrize("config", [SMALL, LanguageConfig(edge=16, columns=4, outputs=2, rank=4)],
                          ids=["packing", "not packing"])
 def test_what_cannot_be_done_is_refused(config, opcode, operands):
     wanted = Error.BAD_OPERAND if config.packing else Error.UNKNOWN_OPCODE

@@ -1,10 +1,10 @@
 """Named configurations, each with the board it is for."""
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from .config import Config, LinearConfig
-from .plugins import Table
-from .workloads import DIGITS, LENET5, InstantTextWorkload, QLoraWorkload, Workload
+from ..plugins import Table
+from ..workloads import DIGITS, LENET5, InstantTextWorkload, QLoraWorkload, Workload
+from .configs import ImageConfig, LanguageConfig
 
 __all__ = ["KNOWN", "PRESETS", "Preset", "find_preset", "find_workload"]
 
@@ -16,17 +16,17 @@ class Preset:
     Parameters
     ----------
     name, board, summary : str
+    config : ShellParameters
+        Configuration of a machine, which it names.
     workload : Workload
-        What it fine-tunes and how: options with their usual values, and what can be asked of it.
-    config : Config or LinearConfig
-        Of an accelerator for images, or for a language model.
+        Its kind of fine-tune: options with their usual values, and the verbs that it has.
     """
 
     name: str
     board: str
     summary: str
-    config: Any = field(default_factory=Config)
-    workload: Workload = LENET5
+    config: Any
+    workload: Workload
 
 
 PRESETS = {
@@ -36,19 +36,21 @@ PRESETS = {
             name="instantft-kv260",
             board="kv260",
             summary="InstantFT: convolutional networks with direct-to-output adapters and an NF4 forward cache",
+            config=ImageConfig(),
+            workload=LENET5,
         ),
         Preset(
             name="edge-qlora-genesys2",
             board="genesys2",
             summary="QLoRA: a language model's adapters beside NF4 linears; whole training steps on the accelerator",
-            config=LinearConfig(),
+            config=LanguageConfig(),
             workload=QLoraWorkload(),
         ),
         Preset(
             name="instantft-llm-genesys2",
             board="genesys2",
             summary="InstantFT: a language model's adapters from every block to the head, learnt from a forward cache",
-            config=LinearConfig(),
+            config=LanguageConfig(),
             workload=InstantTextWorkload(),
         ),
         Preset(
@@ -56,7 +58,7 @@ PRESETS = {
             board="ulx3s",
             workload=DIGITS,
             summary="InstantFT, small and alone on the chip: at power-up an adapter learns 8x8 digits that lie in it",
-            config=Config(
+            config=ImageConfig(
                 rows=4, panels=2, rank=2, kernel=2, width=8, positions=64, taps=8, adapter_depth=256,
                 weight_depth=2048, bias_depth=16, feature_depth=64, image_depth=128, dense_depth=256, blocks=4,
                 cache_slots=64, queue_depth=4, outstanding=2, address_bits=32, clock_mhz=75, activation_bits=18),
@@ -65,7 +67,7 @@ PRESETS = {
 }
 
 #: With those of plug-ins.
-KNOWN: Table[Preset] = Table("preset", "gradloom.presets", PRESETS, holds="gradloom.rtl.presets:Preset")
+KNOWN: Table[Preset] = Table("preset", "gradloom.presets", PRESETS, holds="gradloom.rtl.machines.presets:Preset")
 
 
 def find_preset(name: str, *, verb: str | None = None) -> Preset:

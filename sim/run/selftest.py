@@ -4,10 +4,10 @@ from pathlib import Path
 
 from gradloom.firmware.host import Accelerator
 from gradloom.firmware.selftest import run_selftest
-from gradloom.rtl.presets import Preset
+from gradloom.rtl.machines.presets import Preset
 
-from ..run.designs import Design
-from ..run.device import SimulatedDevice, build_device
+from .designs import Design
+from .device import SimulatedDevice, build_device
 
 __all__ = ["selftest"]
 
@@ -19,6 +19,10 @@ def selftest(preset: Preset, design: Path | str | None = None, *,
         if progress is not None:
             progress(done, total, text)
 
-    files = Design(preset, design).files(lambda text: tell(0, 0, text))
-    with SimulatedDevice(build_device(files, tell=lambda text: tell(0, 0, text))) as device:
+    found = Design(preset, design)
+    files = found.files(lambda text: tell(0, 0, text))
+    config = found.preset.config
+    program = build_device(files, data_bits=config.data_bits, address_bits=config.address_bits,
+                           tell=lambda text: tell(0, 0, text))
+    with SimulatedDevice(program) as device:
         return [(name, ok, detail) for name, ok, detail in run_selftest(Accelerator(device))]

@@ -1,0 +1,89 @@
+"""Parameters of the array engine, and of the head on its streams."""
+from dataclasses import dataclass
+
+from ...formats.images import DECODED, PARAMETER, VELOCITY
+from ...shell.parameters import Resources, parameter
+from ..encode.parameters import EncodeParameters
+
+__all__ = ["ArrayParameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayParameters(EncodeParameters):
+    """An array of PEs for convolutions, dense layers and adapters.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the array: elements of a convolution window, samples of a microbatch. A microbatch has at most 32
+        samples, so a kernel at most 5 x 5 elements.
+    panels, rank : int
+        The array has ``panels * rank`` columns. A panel takes an element of every sample a cycle, and its
+        columns are the ranks of one adapter.
+    taps : int
+        Largest number of adapters of ``rank`` ranks; a tap of higher rank takes several.
+    adapter_depth : int
+        Words of adapter memory per column.
+    weight_depth : int
+        Frozen weights on chip, in words of one weight a column.
+    bias_depth : int
+        Biases on chip, in words of one bias a column.
+    feature_depth, image_depth : int
+        Feature map words (a channel a column) and image words (one pixel).
+    kernel, width : int
+        Largest convolution kernel edge; largest image edge.
+    positions : int
+        Largest number of outputs a channel of a convolution.
+    """
+
+    rows: int = parameter(25, 4, 32, known=True, mesh=True)
+    panels: int = parameter(4, 2, 8, power=True, known=True, mesh=True)
+    rank: int = parameter(4, 1, 16, known=True, mesh=True)
+    taps: int = parameter(16, 1, 16)
+    adapter_depth: int = parameter(2048, 16, 8192, power=True)
+    weight_depth: int = parameter(8192, 64, 65536, power=True)
+    # Commands have 8 bits for the place of a word of biases, and for an image's edge.
+    bias_depth: int = parameter(32, 2, 256, power=True)
+    feature_depth: int = parameter(4096, 16, 65536, power=True)
+    image_depth: int = parameter(2048, 16, 65536, power=True)
+    kernel: int = parameter(5, 2, 5)
+    width: int = parameter(32, 4, 255)
+    positions: int = parameter(1024, 4, 65536, power=True)
+
+    def check(self) -> None:
+        """Refuses values that do not go together."""
+        if not 4 <= self.columns <= 16:
+            raise ValueError(f"panels={self.panels}, rank={self.rank}: their product is {self.columns}, "
+                             f"must be 4 to 16")
+        if self.rows < self.kernel ** 2:
+            raise ValueError(f"rows={self.rows}: a window of kernel={self.kernel} has {self.kernel ** 2} elements")
+
+    @property
+    def columns(self) -> int:
+        """Columns of the array."""
+        return self.panels * self.rank
+
+    @property
+    def sum_bits(self) -> int:
+        """Bits of the array's sums: those of a frozen layer whose weights add up to less than 2**24 units, and those of
+        an adapter's forward pass, of as many products as a column has adapter words. A DSP slice's 48 at most."""
+        return max(self.activation_bits + 24, DECODED.width + PARAMETER.width + (self.adapter_depth - 1).bit_length())
+
+    def resources(self) -> Resources:
+        """A slice a PE, a row's decoder, a lane's momentum, a channel's sum."""
+        return Resources(
+            dsp={
+                "array": self.rows * self.columns,
+                "row decoders": self.rows,
+                "adapter lanes": self.columns,
+                "sums of channels": self.columns,
+            },
+            bits={
+                "weights": self.weight_depth * self.columns * PARAMETER.width,
+                "partial sums": self.positions * self.columns * self.sum_bits,
+                "feature maps": self.feature_depth * self.columns * self.activation_bits,
+                "images": self.image_depth * self.activation_bits,
+                "cached activations": self.rows * 8 * self.blocks * 128,
+                "dense activations": self.rows * self.dense_depth * self.activation_bits,
+                "adapters": self.columns * self.adapter_depth * (PARAMETER.width + VELOCITY.width),
+            })

@@ -1,0 +1,77 @@
+"""Parameters of the linear engine, and of the engine on its stream."""
+from dataclasses import dataclass
+
+from ...shell.parameters import Resources, parameter
+from ..tiles import TileParameters
+
+__all__ = ["LinearParameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearParameters(TileParameters):
+    """An array of PEs for tiles of quantised weights, with the adapter's product beside it.
+
+    Parameters
+    ----------
+    columns : int
+        Columns of the array; a divisor of ``edge``. One more computes the adapter's product.
+    outputs : int
+        Results that leave the array's sums a cycle; at most ``columns`` and a beat's words.
+    dots : int
+        As many of them a cycle if they have an adapter's part, for which each takes ``rank`` multipliers; at most
+        ``outputs``.
+    rank : int
+        Largest rank; even, at most ``2 * edge / columns`` so that h is complete after two tiles of outputs.
+    tokens : int
+        Largest number of tokens.
+    depth : int
+        Words of operand memory a row: ``tokens`` words a tile of inputs.
+    lane_depth : int
+        Words of adapter memory a row: ``rank`` words a tile.
+    groups : int
+        Second-level scales of a weight tensor: one for 256 blocks.
+    """
+
+    columns: int = parameter(8, 2, 8, known=True, mesh=True)
+    outputs: int = parameter(4, 1, 8, power=True)
+    dots: int = parameter(2, 1, 8, power=True, mesh=True)
+    rank: int = parameter(8, 2, 64, known=True)
+    tokens: int = parameter(64, 2, 256, power=True, known=True)
+    depth: int = parameter(2048, 16, 65536, power=True)
+    lane_depth: int = parameter(1024, 16, 65536, power=True)
+    groups: int = parameter(1024, 2, 4096, power=True)
+
+    def check(self) -> None:
+        """Refuses values that do not go together."""
+        if self.edge % self.columns:
+            raise ValueError(f"columns={self.columns}: must be a divisor of edge={self.edge} from 2 to 8")
+        if self.outputs > min(self.columns, self.beat_words):
+            raise ValueError(f"outputs={self.outputs}: must be 1, 2, 4 or 8, at most "
+                             f"{min(self.columns, self.beat_words)}")
+        if self.dots > self.outputs:
+            raise ValueError(f"dots={self.dots}: must be 1, 2, 4 or 8, at most outputs={self.outputs}")
+        if self.rank % 2 or self.rank > 2 * self.subtiles:
+            raise ValueError(f"rank={self.rank}: must be even, 2 to {2 * self.subtiles}")
+
+    @property
+    def subtiles(self) -> int:
+        """Parts of a tile that the array holds at a time."""
+        return self.edge // self.columns
+
+    def resources(self) -> Resources:
+        """A slice a PE, a weight of a decoded row, an output's part of the adapter."""
+        from ...formats import linear
+
+        return Resources(
+            dsp={
+                "array": self.edge * (self.columns + 1),
+                "weight decoder": self.edge + 1,
+                "adapter products": self.dots * self.rank,
+            },
+            bits={
+                "operands": self.edge * self.depth * linear.ACTIVATION.width,
+                "adapters": self.edge * self.lane_depth * linear.WEIGHT.width,
+                "weights": 2 * self.edge**2 * linear.WEIGHT.width,
+                "second-level scales": self.groups * linear.SCALE.width,
+                "sums": (2 * self.columns + 1) * self.tokens * self.subtiles * linear.SUM,
+            })

@@ -1,0 +1,30 @@
+"""Parameters of all engines on tiles of words."""
+from dataclasses import dataclass
+
+from ..shell.parameters import Parameters, parameter
+
+__all__ = ["TileParameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileParameters(Parameters):
+    """Tiles of ``edge`` features by up to ``tokens`` tokens, through beats of a row of codes.
+
+    Parameters
+    ----------
+    edge : int
+        Rows and columns of a tile of weights, 16, 32 or 64: the elements of a quantised block. A beat of the bus is a
+        tile's row, ``4 * edge`` bits.
+    """
+
+    edge: int = parameter(64, 16, 64, power=True, known=True, mesh=True)
+
+    @property
+    def data_bits(self) -> int:
+        """Bits of a beat: a row of codes."""
+        return 4 * self.edge
+
+    @property
+    def beat_words(self) -> int:
+        """32-bit words in a beat."""
+        return self.edge // 8

@@ -1,0 +1,24 @@
+"""Parameters of the update engine."""
+from dataclasses import dataclass
+
+from ...shell.parameters import Resources, parameter
+from ..tiles import TileParameters
+
+__all__ = ["UpdateParameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateParameters(TileParameters):
+    """AdamW and SGD on adapter words.
+
+    Parameters
+    ----------
+    packing : int
+        1: knows how to write words and moments back as quantised blocks, and to read them again; 0 saves the unit.
+    """
+
+    packing: int = parameter(0, 0, 1)
+
+    def resources(self) -> Resources:
+        """Eight slices a lane; lanes take a quarter of a beat a cycle."""
+        return Resources(dsp={"updates": 8 * max(self.beat_words // 4, 1)})

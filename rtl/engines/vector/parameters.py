@@ -1,0 +1,40 @@
+"""Parameters of the vector engine."""
+from dataclasses import dataclass
+
+from ...shell.parameters import Resources, parameter
+from ..tiles import TileParameters
+
+__all__ = ["VectorParameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorParameters(TileParameters):
+    """Norms, activations, attention, sums: everything of a decoder that is no product of matrices.
+
+    Parameters
+    ----------
+    tokens : int
+        Largest number of tokens.
+    features, head : int
+        Largest row of a norm, and of what ROPE turns; at least a beat's words twice.
+    """
+
+    tokens: int = parameter(64, 2, 256, power=True, known=True)
+    features: int = parameter(2048, 4, 2048, power=True)
+    head: int = parameter(64, 4, 1024, power=True)
+
+    def check(self) -> None:
+        """Refuses values that do not go together."""
+        for field in ("features", "head"):
+            if getattr(self, field) < 2 * self.beat_words:
+                raise ValueError(f"{field}={getattr(self, field)}: must be a power of two from {2 * self.beat_words} "
+                                 f"to {self.largest(field)}")
+
+    def resources(self) -> Resources:
+        """Three slices a lane, one for the roots."""
+        from ...formats import linear
+        from ...formats.vector import TERM
+
+        return Resources(
+            dsp={"vector engine": 3 * self.beat_words + 1},
+            bits={"vector queues": 512 * self.beat_words * (4 * TERM.width + linear.ACTIVATION.width)})

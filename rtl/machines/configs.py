@@ -1,0 +1,30 @@
+"""Configurations of the machines: each inherits the parameters of the shell and of its engines."""
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..engines.gradient.parameters import GradientParameters
+from ..engines.head.parameters import HeadParameters
+from ..engines.update.parameters import UpdateParameters
+from ..engines.vector.parameters import VectorParameters
+from ..shell.parameters import ShellParameters, parameter
+
+__all__ = ["ImageConfig", "LanguageConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageConfig(HeadParameters, ShellParameters):
+    """Configuration of the machine for convolutional networks with direct-to-output adapters."""
+
+    home: ClassVar = "gradloom.rtl.machines.engines:IMAGE_MACHINE"
+
+    address_bits: int = parameter(40, 32, 64)
+    cache_slots: int = parameter(16384, 64, 32768)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageConfig(VectorParameters, UpdateParameters, GradientParameters, ShellParameters):
+    """Configuration of the machine for language models."""
+
+    home: ClassVar = "gradloom.rtl.machines.engines:LANGUAGE_MACHINE"
+
+    requests: int = parameter(1, 0, 1)

@@ -1,0 +1,29 @@
+"""Refuses what cannot fit a chip by count, before anything is made."""
+import dataclasses
+from typing import Any
+
+from ..shell.parameters import Parameters
+
+__all__ = ["check_fit"]
+
+
+def check_fit(config: Parameters, board: Any) -> dict[str, dict[str, int]]:
+    """DSP slices and memory bits by part; :class:`ValueError` names all that the board has too few of.
+
+    ``board`` has ``name``, ``dsp``, ``bram36`` and ``uram``.
+    """
+    counted = config.counted
+    *most_keys, last = (field.name for field in dataclasses.fields(config) if field.metadata["mesh"])
+    beyond = []
+    for what, parts, there, keys in (
+            ("DSP slices", counted.dsp, board.dsp, f"{', '.join(most_keys)} or {last}"),
+            ("bits of block RAM and URAM", counted.bits, board.bram36 * 36 * 1024 + board.uram * 288 * 1024,
+             "the depths")):
+        needs = sum(parts.values())
+        if needs > there:
+            most = max(parts, key=parts.__getitem__)
+            beyond.append(f"{board.name} has {there:,} {what}, this design needs {needs:,} ({parts[most]:,} for "
+                          f"{most}): make {keys} smaller")
+    if beyond:
+        raise ValueError("; ".join(beyond))
+    return {"dsp": dict(counted.dsp), "memory_bits": dict(counted.bits)}

@@ -1,0 +1,156 @@
+"""Parameters of hardware: frozen, checked once, merged by inheritance. Importing them takes no Amaranth."""
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+__all__ = ["Parameters", "Resources", "ShellParameters", "parameter"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """Resources of one engine by count.
+
+    Parameters
+    ----------
+    dsp : mapping
+        DSP slices of each part.
+    bits : mapping
+        Bits of each large memory, without the unused part of its blocks.
+    """
+
+    dsp: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    bits: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+def parameter(default: int, low: int, high: int, *, power: bool = False, known: bool = False,
+              mesh: bool = False) -> Any:
+    """A field of :class:`Parameters`: an integer from ``low`` to ``high``.
+
+    ``power``: a power of two. ``known``: the driver reads it from the machine. ``mesh``: it sets the number of DSP
+    slices, and a refusal names it.
+    """
+    return dataclasses.field(default=default, metadata={"low": low, "high": high, "power": power, "known": known,
+                                                        "mesh": mesh})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """Base of the parameters of an engine, of the shell, and of a machine's configuration.
+
+    A machine's configuration inherits the parameters of the shell and of its engines, so a parameter that several
+    engines declare is one field with one value. Each class may define ``check``, which refuses (:class:`ValueError`)
+    values that do not go together, and ``resources``; neither calls the others': all are called.
+
+    Attributes
+    ----------
+    home : str
+        ``module:name`` of the machine, in a machine's configuration.
+    """
+
+    home: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            self._in_bounds(field)
+        for part in self._parts("check"):
+            part.check(self)
+
+    def _in_bounds(self, field: "dataclasses.Field[Any]") -> None:
+        value, bound = getattr(self, field.name), field.metadata
+        low, high, power = bound["low"], bound["high"], bound["power"]
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high and not (
+                power and value & value - 1):
+            return
+        if low == high:
+            raise ValueError(f"{field.name}={value!r}: must be {low}")
+        raise ValueError(f"{field.name}={value!r}: must be {'a power of two' if power else 'an integer'} from "
+                         f"{low} to {high}")
+
+    @classmethod
+    def _parts(cls, method: str) -> Iterator[Any]:
+        """The classes that define a method, those inherited first."""
+        return (each for each in reversed(cls.__mro__) if each is not Parameters and method in vars(each))
+
+    @classmethod
+    def largest(cls, field: str) -> int:
+        """The largest value that a field takes in any design."""
+        high: int = cls._bound(field)["high"]
+        return high
+
+    @classmethod
+    def smallest(cls, field: str, least: int) -> int | None:
+        """The smallest legal value of a field that is at least ``least``; None if there is none."""
+        bound = cls._bound(field)
+        value = max(least, bound["low"])
+        if bound["power"]:
+            value = 1 << (value - 1).bit_length()
+        return value if value <= bound["high"] else None
+
+    @classmethod
+    def _bound(cls, field: str) -> Mapping[str, Any]:
+        return next(each.metadata for each in dataclasses.fields(cls) if each.name == field)
+
+    @property
+    def machine(self) -> Any:
+        """The :class:`~gradloom.rtl.machines.fabric.Machine` that it configures."""
+        module, _, name = self.home.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    @property
+    def known(self) -> dict[str, int]:
+        """What the driver reads from the machine."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.metadata["known"]}
+
+    @property
+    def counted(self) -> Resources:
+        """Resources of all engines."""
+        dsp: dict[str, int] = {}
+        bits: dict[str, int] = {}
+        for part in self._parts("resources"):
+            found = part.resources(self)
+            dsp |= found.dsp
+            bits |= found.bits
+        return Resources(dsp=dsp, bits=bits)
+
+    def replace(self, **changes: int) -> Self:
+        """A copy with other values."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShellParameters(Parameters):
+    """What is around every machine's engines.
+
+    Parameters
+    ----------
+    address_bits : int
+        Of the AXI4 manager.
+    cache_slots : int
+        Valid bits, one a kept sample.
+    queue_depth, outstanding : int
+        Commands that wait at an engine; bursts in flight.
+    requests : int
+        1: a second program runs between parts of the first, where that yields; 0 saves its registers.
+    clock_mhz : int
+        Clock for which forecasts in seconds are made.
+    """
+
+    address_bits: int = parameter(32, 32, 64)
+    cache_slots: int = parameter(64, 64, 32768)
+    queue_depth: int = parameter(16, 2, 16, power=True)
+    outstanding: int = parameter(8, 1, 16, power=True)
+    requests: int = parameter(0, 0, 1)
+    clock_mhz: int = parameter(200, 1, 1000)
+
+    @property
+    def data_bits(self) -> int:
+        """Bits of a beat of the AXI4 manager; an engine's parameters say otherwise."""
+        return 128
+
+    @property
+    def shell(self) -> dict[str, Any]:
+        """Arguments of :class:`~gradloom.rtl.shell.shell.Shell`."""
+        return {"data_bits": self.data_bits, "addr_bits": self.address_bits, "slots": self.cache_slots,
+                "outstanding": self.outstanding, "depth": self.queue_depth, "requests": self.requests}

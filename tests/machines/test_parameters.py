@@ -1,0 +1,108 @@
+"""A machine's configuration is the sum of its engines' parameters, each given once."""
+import dataclasses
+
+import pytest
+
+from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
+from gradloom.rtl.machines.engines import LANGUAGE_MACHINE
+from gradloom.rtl.machines.fabric import Fabric
+from gradloom.rtl.machines.presets import PRESETS
+from gradloom.rtl.shell.parameters import Parameters, Resources, ShellParameters, parameter
+
+CONFIGS = pytest.mark.parametrize("kind", [ImageConfig, LanguageConfig])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class One(Parameters):
+    size: int = parameter(8, 2, 64, power=True, known=True, mesh=True)
+
+    def check(self):
+        if self.size == 32:
+            raise ValueError("one")
+
+    def resources(self):
+        return Resources(dsp={"one": self.size})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Other(Parameters):
+    size: int = parameter(8, 2, 64, power=True, known=True, mesh=True)
+    depth: int = parameter(3, 1, 5)
+
+    def check(self):
+        if self.depth == 4:
+            raise ValueError("other")
+
+    def resources(self):
+        return Resources(dsp={"other": 2}, bits={"memory": self.depth * self.size})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Both(One, Other, ShellParameters):
+    pass
+
+
+def test_a_parameter_of_two_engines_is_one_field():
+    names = [field.name for field in dataclasses.fields(Both)]
+    assert names.count("size") == 1 and {"depth", "clock_mhz"} < set(names)
+    assert Both(size=16).known == {"size": 16}
+
+
+def test_each_engine_checks_and_counts_its_own():
+    for changes, who in (({"size": 32}, "one"), ({"depth": 4}, "other")):
+        with pytest.raises(ValueError, match=who):
+            Both(**changes)
+    assert Both(depth=2).counted == Resources(dsp={"other": 2, "one": 8}, bits={"memory": 16})
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"size": 12}, "size=12: must be a power of two from 2 to 64"),
+    ({"depth": 6}, "depth=6: must be an integer from 1 to 5"),
+    ({"depth": True}, "depth=True: must be an integer from 1 to 5"),
+    ({"depth": "3"}, "depth='3': must be an integer from 1 to 5")])
+def test_a_value_out_of_bounds_is_refused(changes, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Both(**changes)
+
+
+def test_sizes_are_chosen_within_bounds():
+    assert (Both.smallest("size", 9), Both.smallest("depth", 0), Both.smallest("depth", 6)) == (16, 1, None)
+    assert Both.largest("size") == 64
+
+
+@CONFIGS
+def test_engines_that_share_a_parameter_agree_on_it(kind):
+    """A machine may have another default; bounds and meaning are the same."""
+    of = {field.name: (field.metadata["low"], field.metadata["high"], field.metadata["power"], field.metadata["known"])
+          for field in dataclasses.fields(kind)}
+    for engine in kind().machine.engines.own:
+        for field in dataclasses.fields(engine.spec.parameters):
+            bound = field.metadata
+            assert of[field.name] == (bound["low"], bound["high"], bound["power"], bound["known"]), field.name
+
+
+@CONFIGS
+def test_a_parameter_that_the_shell_has_keeps_its_bounds(kind):
+    for field in dataclasses.fields(ShellParameters):
+        assert kind.largest(field.name) == ShellParameters.largest(field.name)
+        assert kind.smallest(field.name, 0) == ShellParameters.smallest(field.name, 0)
+
+
+@CONFIGS
+def test_every_parameter_is_described(kind):
+    described = "".join(each.__doc__ or "" for each in kind.__mro__)
+    for field in dataclasses.fields(kind):
+        assert f"{field.name} : int" in described or f"{field.name}, " in described
+
+
+def test_an_engine_needs_its_parameters_in_the_configuration():
+    with pytest.raises(ValueError, match="engine linear: the machine's configuration ImageConfig must inherit "
+                                         "LinearParameters"):
+        Fabric(LANGUAGE_MACHINE, ImageConfig(), 256)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_knows_its_machine(name):
+    config = PRESETS[name].config
+    assert all(isinstance(config, engine.spec.parameters) for engine in config.machine.engines.own)
+    assert config.counted.dsp and config.counted.bits
