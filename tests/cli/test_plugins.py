@@ -34,7 +34,7 @@ class Knitting(Workload):
 def prepare(job):
     raise ValueError(f"warmth={job.options.warmth}: is what was asked")
 
-PRESET = Preset(name="theirs", board="kv260", summary="yarn", workload=Knitting())
+PRESET = Preset(name="theirs", board="kv260", summary="yarn", config=ImageConfig(), workload=Knitting())
 """
 UNIT = """
 import dataclasses
