@@ -1,91 +1,97 @@
 """The gradient engine alone: RTL equals the reference, at the ends of its operands too."""
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
-from gradloom.rtl.engines.gradient.commands import GradientOperands
-from gradloom.rtl.engines.gradient.engine import GradientEngine
+from gradloom.rtl.engines.gradient.hidden import HIDDEN_ARG, SLOTS
+from gradloom.rtl.engines.gradient.spec import SPEC
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.sim.bench.pauses import drain, feed, pauses
+from gradloom.rtl.shell.registers.errors import Error
+from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
 from gradloom.sim.reference.gradient import gradient
+
+TOKENS, TILES, RANK, SHIFT = 5, 4, 4, 20
+CONFIG = LanguageConfig(edge=16, columns=4, outputs=2, dots=1, rank=RANK, tokens=8, features=256, head=16)
+OPERANDS = {"tiles": TILES, "tokens": TOKENS, "rank": RANK, "shift": SHIFT}
+
+
+def beats(tensor, config=CONFIG):
+    rows = (tensor & (1 << MASTER.width) - 1).reshape(-1, config.beat_words)
+    return [sum(int(word) << n * MASTER.width for n, word in enumerate(row)) for row in rows]
+
+
+def hidden(bench, h, slot=0):
+    """A function that is a step: words of h as a product makes them."""
+    async def give(ctx):
+        for token, words in enumerate(h):
+            for rank, word in enumerate(words):
+                ctx.set(bench.component.hidden, {"valid": 1, "rank": rank, "slot": slot, "token": token,
+                                                 "value": int(word)})
+                await ctx.tick()
+        ctx.set(bench.component.hidden.valid, 0)
+    return give
+
+
+def arg(**values):
+    return HIDDEN_ARG.const({"slot": 0, "tokens": TOKENS, "rank": RANK} | values).as_value().value
+
+
+@pytest.fixture(scope="module")
+def bench():
+    return EngineBench(SPEC, CONFIG)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """``(h, beats of x, beats of the gradient)``."""
+    rng = np.random.default_rng(3)
+    h = rng.integers(ACTIVATION.lo, ACTIVATION.hi + 1, (TOKENS, RANK))
+    x = rng.integers(ACTIVATION.lo, ACTIVATION.hi + 1, (TOKENS, TILES, CONFIG.edge))
+    words, _ = gradient(x.reshape(TOKENS, -1), h, shift=SHIFT)
+    return h, beats(x.swapaxes(0, 1)), beats(words.reshape(RANK, TILES, -1).swapaxes(0, 1))
 
 
 def test_sums_of_nothing_but_least_words_saturate_and_do_not_wrap():
     """128 products of the two least words are 2^47, which takes 49 bits."""
     tokens = 128
     config = LanguageConfig(edge=16, columns=2, outputs=2, dots=1, rank=2, tokens=tokens, features=64, head=64)
-    dut = GradientEngine(config)
-    least = -(1 << ACTIVATION.width - 1)
-    beat = sum((least & (1 << MASTER.width) - 1) << n * MASTER.width for n in range(config.beat_words))
-    got = []
-
-    async def bench(ctx):
-        ctx.set(dut.o.ready, 1)
-        for token in range(tokens):
-            for rank in range(2):
-                ctx.set(dut.hidden, {"valid": 1, "rank": rank, "slot": 0, "token": token, "value": least})
-                await ctx.tick()
-        ctx.set(dut.hidden.valid, 0)
-        ctx.set(dut.engine.command.valid, 1)
-        ctx.set(dut.engine.command.payload.args, GradientOperands.const(
-            {"tiles": 1, "tokens": tokens, "rank": 2, "slot": 0, "shift": ACTIVATION.width}).as_value().value)
-        await ctx.tick()
-        ctx.set(dut.engine.command.valid, 0)
-        ctx.set(dut.i.valid, 1)
-        ctx.set(dut.i.p, beat)
-        for _ in range(tokens * config.edge // config.beat_words + 200):
-            if ctx.get(dut.o.valid):
-                got.append(ctx.get(dut.o.p))
-            await ctx.tick()
-
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
-    most = (1 << ACTIVATION.width - 1) - 1
-    assert got == [sum(most << n * MASTER.width for n in range(config.beat_words))] * 16
+    bench = EngineBench(SPEC, config)
+    least, most = np.full((tokens, 16), ACTIVATION.lo), np.full((2, 16), ACTIVATION.hi)
+    bench.check(
+        hidden(bench, least[:, :2]),
+        Command(0, {"tiles": 1, "tokens": tokens, "rank": 2, "shift": ACTIVATION.width}),
+        Load("x", beats(least, config)), Store("gradients", 16), words={"gradients": beats(most, config)})
 
 
-@pytest.mark.parametrize("stall, hold", [(0.0, 0), (0.3, 200)], ids=str)
-def test_sums_are_those_of_the_reference(stall, hold):
+@pytest.mark.parametrize("pressure", pressures(200), ids=str)
+def test_sums_are_those_of_the_reference(bench, problem, pressure):
     """While its output is held, a tile has more results than the queue behind the engine has room for."""
-    tokens, tiles, rank, shift = 5, 4, 4, 20
-    config = LanguageConfig(edge=16, columns=4, outputs=2, dots=1, rank=rank, tokens=8, features=256, head=16)
-    dut = GradientEngine(config)
-    rng = np.random.default_rng(3)
-    h = rng.integers(ACTIVATION.lo, ACTIVATION.hi + 1, (tokens, rank))
-    x = rng.integers(ACTIVATION.lo, ACTIVATION.hi + 1, (tokens, tiles, config.edge))
-    words, _ = gradient(x.reshape(tokens, -1), h, shift=shift)
+    h, x, expected = problem
+    bench.check(hidden(bench, h), Command(0, OPERANDS), Load("x", x), Store("gradients", len(expected)),
+                words={"gradients": expected}, **pressure)
 
-    def beats(tensor):
-        rows = (tensor & (1 << MASTER.width) - 1).reshape(-1, config.beat_words)
-        return [sum(int(word) << n * MASTER.width for n, word in enumerate(row)) for row in rows]
 
-    operands, expected = beats(x.swapaxes(0, 1)), beats(words.reshape(rank, tiles, -1).swapaxes(0, 1))
-    moves = pauses(["o"], ["i"], stall=stall, hold=hold)
-    found = []
+@pytest.mark.parametrize("pressure", pressures(100), ids=str)
+def test_h_goes_to_memory_and_comes_back_to_another_slot(bench, problem, pressure):
+    h, x, expected = problem
+    size = -(-TOKENS * RANK // CONFIG.beat_words)
+    kept = bench.check(hidden(bench, h, 1), Store("hidden", size, arg(slot=1)), **pressure).words["hidden"]
+    bench.check(Load("hidden", kept, arg(slot=3)), FENCE, Command(0, OPERANDS | {"slot": 3}), Load("x", x),
+                Store("gradients", len(expected)), words={"gradients": expected}, **pressure)
 
-    async def give(ctx):
-        for token in range(tokens):
-            for index in range(rank):
-                ctx.set(dut.hidden, {"valid": 1, "rank": index, "slot": 0, "token": token,
-                                     "value": int(h[token, index])})
-                await ctx.tick()
-        ctx.set(dut.hidden.valid, 0)
-        ctx.set(dut.engine.command.valid, 1)
-        ctx.set(dut.engine.command.payload.args, GradientOperands.const(
-            {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": 0, "shift": shift}).as_value().value)
-        await ctx.tick()
-        ctx.set(dut.engine.command.valid, 0)
-        await feed(ctx, dut.i, operands, moves["i"])
 
-    async def take(ctx):
-        found.extend((await drain(ctx, dut.o, len(expected), moves["o"]))[0])
+@pytest.mark.parametrize("wrong", [{"slot": SLOTS}, {"tokens": 0}, {"tokens": 9}, {"rank": 0}, {"rank": 3},
+                                   {"rank": RANK + 2}], ids=str)
+def test_h_that_there_is_not_is_refused(bench, wrong):
+    size = -(-wrong.get("tokens", TOKENS) * wrong.get("rank", RANK) // CONFIG.beat_words)
+    run = bench.run(Load("hidden", [0], arg(**wrong)), FENCE, Store("hidden", size, arg(**wrong)), FENCE,
+                    Store("hidden", size + 1, arg()))
+    assert [(port, beat) for _, port, beat in run.refused] == [("hidden", 0), ("hidden", None), ("hidden", None)]
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(give)
-    simulator.add_testbench(take)
-    simulator.run()
-    assert found == expected
+
+@pytest.mark.parametrize("opcode, operands, code", [
+    (0, {"tiles": 0}, Error.BAD_OPERAND), (0, {"tokens": 0}, Error.BAD_OPERAND), (0, {"tokens": 9}, Error.BAD_OPERAND),
+    (0, {"rank": 0}, Error.BAD_OPERAND), (0, {"rank": 3}, Error.BAD_OPERAND), (0, {"rank": 6}, Error.BAD_OPERAND),
+    (1, {}, Error.UNKNOWN_OPCODE)], ids=str)
+def test_what_cannot_be_done_is_refused(bench, opcode, operands, code):
+    bench.check(Command(opcode, OPERANDS | operands), errors=[code])

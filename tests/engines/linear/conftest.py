@@ -1,7 +1,6 @@
 """A small machine for quantised linear layers, built once and driven by the host's own driver."""
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.sim.workloads.linear import Layer, LinearMachine
@@ -27,22 +26,3 @@ def machine():
     machine = LinearMachine(SMALL)
     yield machine
     machine.close()
-
-
-def refusal(engine, opcode, args):
-    """The error that an engine reports of a command; None if it reports none in 100 cycles."""
-    seen = []
-
-    async def bench(ctx):
-        ctx.set(engine.engine.command.payload.opcode, int(opcode))
-        ctx.set(engine.engine.command.payload.args, args)
-        ctx.set(engine.engine.command.valid, 1)
-        await ctx.tick().until(engine.engine.command.ready)
-        ctx.set(engine.engine.command.valid, 0)
-        seen.extend(await ctx.tick().sample(engine.engine.error.code).until(engine.engine.error.valid))
-
-    sim = Simulator(engine)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run_until(1e-4)
-    return seen[0] if seen else None

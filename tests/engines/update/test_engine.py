@@ -1,27 +1,24 @@
 """The engine UPDATE alone: RTL equals the reference; the reference is near torch's AdamW in float64."""
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
-from gradloom.rtl.engines.update.commands import UpdateOpcode, UpdateOperands
-from gradloom.rtl.engines.update.engine import UpdateEngine
+from gradloom.rtl.engines.update.commands import UpdateOpcode
+from gradloom.rtl.engines.update.spec import SPEC
 from gradloom.rtl.formats.adamw import INVERSE, LARGEST, SQRT
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.program.assembler import pack
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.pauses import drain, feed, pauses
+from gradloom.sim.bench.engine import Command, EngineBench, Load, Store
 from gradloom.sim.reference import descent
 from gradloom.sim.reference.update import adamw, update
 
-from ..linear.conftest import refusal
-
 
 @dataclasses.dataclass
-class Command:
+class Descent:
     """A command, its streams as words, and what must come of it."""
 
     opcode: int
@@ -65,8 +62,8 @@ def command(rng, config, beats, opcode=UpdateOpcode.ADAMW, **changes):
     g = np.where(rng.random(count) < 0.1, rng.choice([ACTIVATION.lo, ACTIVATION.hi, 0, 1, -1], count), g)
     if opcode == UpdateOpcode.SGD:
         rule = {"rate": int(rng.integers(0, 1 << 17)), "shift": int(rng.integers(0, 40))}
-        return Command(opcode, rule | changes, p, g)
-    return Command(opcode, operands(rng) | changes, p, g, moments(rng, count, signed=True),
+        return Descent(opcode, rule | changes, p, g)
+    return Descent(opcode, operands(rng) | changes, p, g, moments(rng, count, signed=True),
                    moments(rng, count, signed=False))
 
 
@@ -85,81 +82,30 @@ def pairs(first, second, config):
     return beats_of(np.stack(halves, axis=1), config)
 
 
-def run(config, commands, *, stalls=0.0, hold=0, seed=0, moments_after=0, words_after=0):
-    """``(words, moments, done, saturated, started)``: beats; when each command was done, after how many of both."""
-    dut = UpdateEngine(config)
-    words, moment_beats, done, clipped, started = [], [], [], [], []
-    streams = {"gradient": [beats_of(c.g, config) for c in commands],
-               "parameter": [beats_of(c.p, config) for c in commands],
-               "moment": [[] if c.m is None else pairs(c.m, c.v, config) for c in commands]}
-    given = {name: 0 for name in streams}
-    moves = pauses(["o", "new_moment"], streams, stall=stalls, hold=hold, seed=seed)
-
-    async def ask(ctx):
-        for c in commands:
-            ctx.set(dut.engine.command.payload.opcode, int(c.opcode))
-            ctx.set(dut.engine.command.payload.args, pack(UpdateOperands, {"beats": len(c.p) // config.beat_words}
-                                                          | c.operands))
-            ctx.set(dut.engine.command.valid, 1)
-            await ctx.tick().until(dut.engine.command.ready)
-            ctx.set(dut.engine.command.valid, 0)
-
-    def feeder(name, parts):
-        async def give(ctx):
-            # As loads do it: no stream is more than two commands before another.
-            for number, beats in enumerate(parts):
-                while min(given.values()) < number - 1:
-                    await ctx.tick()
-                await feed(ctx, getattr(dut, name), beats, moves[name])
-                given[name] += 1
-        return give
-
-    def drainer(name, found, count, after=0):
-        async def take(ctx):
-            await ctx.tick().repeat(after + 1)
-            await drain(ctx, getattr(dut, name), count, moves[name], read=found.append)
-        return take
-
-    async def watch(ctx):
-        n = 0
-        while True:
-            _, _, finished, lost, taken = await ctx.tick().sample(
-                dut.engine.done, dut.saturated, dut.engine.command.valid & dut.engine.command.ready)
-            n += 1
-            clipped.append(lost)
-            if taken:
-                started.append(n)
-            if finished:
-                done.append((n, len(words), len(moment_beats)))
-
-    async def finish(ctx):
-        while len(done) < len(commands):
-            await ctx.tick()
-        await ctx.tick().repeat(100)
-
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    for bench in (ask, *(feeder(name, parts) for name, parts in streams.items()),
-                  drainer("o", words, sum(map(len, streams["parameter"])), words_after),
-                  drainer("new_moment", moment_beats, sum(map(len, streams["moment"])), moments_after), finish):
-        sim.add_testbench(bench)
-    sim.add_testbench(watch, background=True)
-    sim.run()
-    return words, moment_beats, done, sum(clipped), started
+@functools.cache
+def bench(config):
+    return EngineBench(SPEC, config)
 
 
-def check(config, commands, **options):
-    words, moment_beats, done, saturated, started = run(config, commands, **options)
-    wanted = [c.expected() for c in commands]
-    found = words_of(words, config)
-    expected = np.concatenate([w[0] for w in wanted]) & 0xFFFFFFFF
-    wrong = np.flatnonzero(found != expected)
-    assert not len(wrong), (len(wrong), wrong[:8], found[wrong[:4]], expected[wrong[:4]])
-    state = [beat for w in wanted if w[2] is not None for beat in pairs(w[2], w[3], config)]
-    assert moment_beats == state
-    assert saturated == sum(w[1] for w in wanted)
-    assert len(done) == len(commands)
-    return done, started
+def check(config, commands, *, moments_after=0, words_after=0, **options):
+    """The run; ``words_after``, ``moments_after``: cycles until the first of them are stored."""
+    steps, words, state, lost = [], [], [], 0
+    for c in commands:
+        p, clipped, m, v = c.expected()
+        new = beats_of(p, config)
+        steps += [Command(c.opcode, {"beats": len(new)} | c.operands), Load("directions", beats_of(c.g, config)),
+                  Load("words", beats_of(c.p, config))]
+        if m is not None:
+            moved = pairs(m, v, config)
+            steps += [Load("moments", pairs(c.m, c.v, config)), Store("moments", len(moved), after=moments_after)]
+            state += moved
+        steps.append(Store("words", len(new), after=words_after))
+        moments_after = words_after = 0
+        words += new
+        lost += clipped
+    run = bench(config).check(*steps, words={"words": words} | ({"moments": state} if state else {}), **options)
+    assert run.total("saturated") == lost
+    return run
 
 
 SMALL, LARGE = LanguageConfig(edge=16, columns=4, outputs=2, rank=4), LanguageConfig()
@@ -175,9 +121,9 @@ def test_any_words_in_rtl_equal_the_reference(config, stalls):
     commands[2:2] = [command(rng, config, 5, UpdateOpcode.SGD), command(rng, config, 1, UpdateOpcode.SGD)]
     commands.append(command(rng, config, 9, UpdateOpcode.SGD))
     # Longer than a word takes, and than all words under way; those of a wide machine take long to simulate.
-    done, _ = check(config, commands, stalls=stalls, hold=120 if stalls and config is SMALL else 0, seed=config.edge)
+    run = check(config, commands, stall=stalls, hold=120 if stalls and config is SMALL else 0, seed=config.edge)
     ends = np.cumsum([len(c.p) // config.beat_words for c in commands])
-    assert all(words >= end for (_, words, _), end in zip(done, ends))
+    assert all(run.stored["words"][end - 1] < done for done, end in zip(run.done, ends))
 
 
 @pytest.mark.parametrize("opcode, lengths, held", [
@@ -186,30 +132,31 @@ def test_any_words_in_rtl_equal_the_reference(config, stalls):
 def test_an_output_that_is_held_loses_nothing(opcode, lengths, held):
     """More comes of the commands than the queue behind the unit has room for."""
     rng = np.random.default_rng(8)
-    done, _ = check(SMALL, [command(rng, SMALL, beats, opcode) for beats in lengths], **held)
-    assert done[0][0] > max(held.values())
+    run = check(SMALL, [command(rng, SMALL, beats, opcode) for beats in lengths], **held)
+    assert run.done[0] > max(held.values())
 
 
 def test_moments_stored_late_end_a_command_late():
     """The last words of a command wait for its moments, those of commands behind it wait in line."""
     rng = np.random.default_rng(5)
     commands = [command(rng, SMALL, 2), command(rng, SMALL, 3, UpdateOpcode.SGD), command(rng, SMALL, 1)]
-    done, _ = check(SMALL, commands, moments_after=300)
-    assert all(cycle > 300 for cycle, *_ in done)
-    assert done[0][2] >= 4
+    run = check(SMALL, commands, moments_after=300)
+    assert run.done[0] > run.stored["moments"][3] > 300
 
 
 @pytest.mark.parametrize("opcode, beats, cycles", [(UpdateOpcode.ADAMW, 64, 4), (UpdateOpcode.SGD, 64, 2)])
 def test_a_beat_of_eight_words_takes_four_cycles_with_moments_and_two_without(opcode, beats, cycles):
     rng = np.random.default_rng(6)
-    done, started = check(LARGE, [command(rng, LARGE, 1, opcode), command(rng, LARGE, beats, opcode)])
-    fill = done[0][0] - started[0]
-    assert done[1][0] - started[1] - fill <= cycles * (beats - 1) + 2
+    run = check(LARGE, [command(rng, LARGE, 1, opcode), command(rng, LARGE, beats, opcode)])
+    # Where there are moments, words leave behind them.
+    port, each = ("moments", 2) if opcode == UpdateOpcode.ADAMW else ("words", 1)
+    times = run.stored[port][each:]
+    assert len(times) == each * beats and times[-each] - times[0] <= cycles * (beats - 1) + 2
 
 
 def test_commands_follow_each_other_after_the_arithmetic_is_empty():
     rng = np.random.default_rng(7)
-    _, started = check(LARGE, [command(rng, LARGE, 1), command(rng, LARGE, 1)])
+    started = check(LARGE, [command(rng, LARGE, 1), command(rng, LARGE, 1)]).started
     assert started[1] - started[0] < 80
 
 
@@ -218,11 +165,11 @@ def test_commands_follow_each_other_after_the_arithmetic_is_empty():
     (UpdateOpcode.ADAMW, {"beats": 0, "beta2": 1 << 16}, Error.BAD_OPERAND),
     (UpdateOpcode.ADAMW, {"beats": 1, "beta2": (1 << 16) - 1}, Error.BAD_OPERAND),
     (UpdateOpcode.ADAMW, {"beats": 1, "beta2": 1 << 16, "eps": (1 << 14) - 1}, Error.BAD_OPERAND),
-    (2, {"beats": 1}, Error.UNKNOWN_OPCODE),
+    (4, {"beats": 1}, Error.UNKNOWN_OPCODE),
     (255, {"beats": 1, "beta2": 1 << 16}, Error.UNKNOWN_OPCODE),
 ], ids=str)
 def test_what_cannot_be_done_is_refused(opcode, operands, code):
-    assert refusal(UpdateEngine(SMALL), opcode, pack(UpdateOperands, operands)) == code
+    bench(SMALL).check(Command(opcode, operands), errors=[code])
 
 
 def float_of(words):

@@ -1,19 +1,16 @@
 """PACK and UNPACK: RTL equals the reference; the reference is as near to floating point as its formats say."""
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
-from gradloom.rtl.engines.update.commands import PackOperands, UpdateOpcode
-from gradloom.rtl.engines.update.engine import UpdateEngine
+from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.adamw import LARGEST
 from gradloom.rtl.formats.packed import GAPS, PackedShape
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.plan.program.assembler import pack as packed_args
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.pauses import drain, feed, pauses
+from gradloom.sim.bench.engine import Command, Load, Store
 from gradloom.sim.reference.packed import noise, pack, unpack
 
-from ..linear.conftest import refusal
+from .test_engine import bench
 
 SMALL = LanguageConfig(edge=16, columns=4, outputs=2, rank=4, packing=1)
 MIDDLE, LARGE = LanguageConfig(edge=32, packing=1), LanguageConfig(packing=1)
@@ -77,70 +74,14 @@ class Group:
         self.first, self.second = record + codes, record + codes[1:] + record[:1]
 
 
-def run(config, groups, *, stalls=0.0, hold=0, seed=0):
-    """``(beats, saturated, cycles of done)``."""
-    dut = UpdateEngine(config)
-    # The two streams come from one LOAD, and starve together.
-    moves = pauses(["o"], ["i"], stall=stalls, hold=hold, seed=seed)
-    found, done, lost = [], [], []
-    count = sum(len(group.wanted) for group in groups)
-
-    async def ask(ctx):
-        for group in groups:
-            ctx.set(dut.engine.command.payload.opcode, int(group.opcode))
-            ctx.set(dut.engine.command.payload.args, packed_args(PackOperands, group.operands))
-            ctx.set(dut.engine.command.valid, 1)
-            await ctx.tick().until(dut.engine.command.ready)
-            ctx.set(dut.engine.command.valid, 0)
-
-    async def give(ctx):
-        # One LOAD brings both streams.
-        for group in groups:
-            for port, beat in [*((dut.gradient, beat) for beat in group.first),
-                               *((dut.parameter, beat) for beat in group.second)]:
-                await feed(ctx, port, [beat], moves["i"])
-
-    async def take(ctx):
-        await drain(ctx, dut.o, count, moves["o"], read=found.append)
-
-    async def watch(ctx):
-        n = 0
-        while True:
-            _, _, finished, clipped = await ctx.tick().sample(dut.engine.done, dut.saturated)
-            n += 1
-            lost.append(clipped)
-            if finished:
-                done.append((n, len(found)))
-
-    async def finish(ctx):
-        for _ in range(4000 * len(groups)):
-            if len(done) == len(groups):
-                break
-            await ctx.tick()
-        await ctx.tick().repeat(100)
-
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    for bench in (ask, give, take, watch):
-        sim.add_testbench(bench, background=True)
-    sim.add_testbench(finish)
-    sim.run()
-    return found, sum(lost), done
-
-
 def check(config, groups, **options):
-    found, saturated, done = run(config, groups, **options)
-    at = 0
-    for number, group in enumerate(groups):
-        mine = found[at:at + len(group.wanted)]
-        at += len(group.wanted)
-        wrong = [n for n, pair in enumerate(zip(mine, group.wanted)) if pair[0] != pair[1]]
-        assert not wrong and len(mine) == len(group.wanted), (
-            number, group.opcode.name, group.operands, len(mine), len(group.wanted), wrong,
-            [(f"{mine[n]:x}", f"{group.wanted[n]:x}") for n in wrong[:2]])
-    assert saturated == sum(group.saturated for group in groups)
-    assert len(done) == len(groups)
-    return done
+    """One LOAD brings both streams of a command."""
+    steps = []
+    for group in groups:
+        steps += [Command(group.opcode, group.operands), Load("directions", group.first), Load("words", group.second),
+                  Store("words", len(group.wanted))]
+    run = bench(config).check(*steps, words={"words": [beat for group in groups for beat in group.wanted]}, **options)
+    assert run.total("saturated") == sum(group.saturated for group in groups)
 
 
 @pytest.mark.parametrize("config, stalls", [(SMALL, 0.0), (SMALL, 0.5), (MIDDLE, 0.2), (LARGE, 0.3)],
@@ -155,7 +96,7 @@ def test_any_blocks_in_rtl_equal_the_reference(config, stalls):
     order = rng.permutation(len(groups))
     if config is SMALL and not stalls:
         groups.append(Group(rng, config, 16, wide=False, of_moments=True, back=False))
-    check(config, [*(groups[n] for n in order), *groups[len(order):]], stalls=stalls,
+    check(config, [*(groups[n] for n in order), *groups[len(order):]], stall=stalls,
           hold=120 if stalls and config is SMALL else 0, seed=config.edge)
 
 
@@ -168,7 +109,7 @@ def test_any_blocks_in_rtl_equal_the_reference(config, stalls):
                          ids=["packing", "not packing"])
 def test_what_cannot_be_done_is_refused(config, opcode, operands):
     wanted = Error.BAD_OPERAND if config.packing else Error.UNKNOWN_OPCODE
-    assert refusal(UpdateEngine(config), opcode, packed_args(PackOperands, operands)) == wanted
+    bench(config).check(Command(opcode, operands), errors=[wanted])
 
 
 def test_chance_is_marsaglias_xorshift():
