@@ -157,7 +157,7 @@ def plan_points(
     area: str, accuracy: bool, limit: int | None, epochs: int | None, seed: int,
 ) -> list[dict[str, Any]]:
     """All combinations, as plain values by :data:`KEYS`."""
-    found = [find_preset(name) for name in presets]
+    found = [find_preset(name, verb="measure") for name in presets]
     if len(set(presets)) < len(presets):
         raise ValueError(f"presets {', '.join(presets)}: one stands there twice")
     if not accuracy and (limit is not None or epochs is not None):

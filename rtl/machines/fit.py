@@ -13,10 +13,10 @@ def check_fit(config: Parameters, board: Any) -> dict[str, dict[str, int]]:
     ``board`` has ``name``, ``dsp``, ``bram36`` and ``uram``.
     """
     counted = config.counted
-    *most_keys, last = (field.name for field in dataclasses.fields(config) if field.metadata["mesh"])
+    *others, last = [field.name for field in dataclasses.fields(config) if field.metadata["mesh"]] or ["the beats"]
     beyond = []
     for what, parts, there, keys in (
-            ("DSP slices", counted.dsp, board.dsp, f"{', '.join(most_keys)} or {last}"),
+            ("DSP slices", counted.dsp, board.dsp, ", ".join(others) + " or " * bool(others) + last),
             ("bits of block RAM and URAM", counted.bits, board.bram36 * 36 * 1024 + board.uram * 288 * 1024,
              "the depths")):
         needs = sum(parts.values())

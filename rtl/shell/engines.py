@@ -300,6 +300,13 @@ class Engines:
         self.queued = (LOAD, STORE, *own)
         self.by_urgency = (*own, LOAD, STORE)
 
+    def named(self, name: str) -> Engine:
+        """The machine's own engine of a name."""
+        for each in self.own:
+            if each.name == name:
+                return each
+        raise ValueError(f"engine {name!r}: this machine has {', '.join(each.name for each in self.own)}")
+
     def __len__(self) -> int:
         """With the shell's."""
         return len(_SHELL) + len(self.own)

@@ -33,6 +33,10 @@ class Workload:
         Formats that a sweep compares.
     has_accuracy : bool
         Whether a sweep can tell an accuracy.
+    units : mapping
+        Units of entries of ``metrics.json`` that are not those of other kinds.
+    rank : int
+        Of the adapters.
     """
 
     kind: ClassVar[str]
@@ -40,10 +44,11 @@ class Workload:
     label: ClassVar[str]
     takes: ClassVar[type[Options]]
     functions: ClassVar[Mapping[str, str]]
-    codes: ClassVar[tuple[str, ...]]
+    codes: ClassVar[tuple[str, ...]] = ()
     has_accuracy: ClassVar[bool] = False
+    units: ClassVar[Mapping[str, str]] = {}
 
-    rank: int
+    rank: int = 1
 
     def options(self, preset: str, given: Mapping[str, Any]) -> Options:
         """Options by name, which are those of this kind; ``preset`` is named where one is not."""

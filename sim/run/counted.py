@@ -6,7 +6,7 @@ from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 
-__all__ = ["PACED", "MismatchError", "check_language", "counted", "differing"]
+__all__ = ["PACED", "MismatchError", "check_counters", "counted", "differing"]
 
 #: Counters that depend on the pace of memory, and are the forecast's to tell.
 PACED = ("cycles", "phases")
@@ -57,13 +57,13 @@ def differing(counters: Counters, expected: Mapping[str, int]) -> str:
                  if value != expected[name]), "")
 
 
-def check_language(counters: Counters, instructions: Sequence[Instruction], *, beat_bytes: int,
+def check_counters(counters: Counters, instructions: Sequence[Instruction], *, beat_bytes: int,
                    saturated: int | None = None, interrupted: bool = False) -> None:
-    """Raises :class:`MismatchError` at the first counter of a language model's program that is not as expected.
+    """Raises :class:`MismatchError` at the first counter of a program that is not as expected.
 
-    Its engines report no underflow and no gradient norm. ``saturated`` is the reference's count of clipped words; where
-    no reference ran, None takes the counter as it is. The pace of memory is the forecast's. A program that requests
-    ``interrupted`` reads commands behind a YIELD twice: beats read are at least those of all commands.
+    For engines that report no underflow and no gradient norm. ``saturated`` is the reference's count of clipped words;
+    where no reference ran, None takes the counter as it is. The pace of memory is the forecast's. A program that
+    requests ``interrupted`` reads commands behind a YIELD twice: beats read are at least those of all commands.
     """
     expected = counted(instructions, beat_bytes=beat_bytes) | {
         "saturated": counters.saturated if saturated is None else saturated, "underflowed": 0, "gradient_norm": 0}

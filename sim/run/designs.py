@@ -2,6 +2,7 @@
 import dataclasses
 import fcntl
 import hashlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from .runner import cache_directory
 __all__ = ["Design", "design"]
 
 
-def _sources() -> str:
-    """What the generator is made of: another generator makes other Verilog."""
+def _sources(config: ShellParameters) -> str:
+    """What the generator is made of, plug-ins' engines too: another generator makes other Verilog."""
     digest = hashlib.sha256()
-    root = Path(gradloom.rtl.__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    units = {sys.modules[each.spec.unit.__module__.partition(".")[0]] for each in config.machine.engines.own}
+    plugins = {str(each.__file__) for each in units - {gradloom}}
+    for root in (Path(gradloom.rtl.__file__).parent, *(Path(file).parent for file in sorted(plugins))):
+        for path in sorted(root.rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
@@ -29,7 +32,7 @@ def design(config: ShellParameters) -> list[Path]:
     from gradloom.rtl.emit.verilog import emit
     from gradloom.rtl.machines.accelerator import Accelerator
 
-    key = hashlib.sha256(f"{config!r}{_sources()}".encode()).hexdigest()[:20]
+    key = hashlib.sha256(f"{config!r}{_sources(config)}".encode()).hexdigest()[:20]
     where = cache_directory() / "designs" / key
     where.parent.mkdir(parents=True, exist_ok=True)
     with open(where.parent / f"{key}.lock", "w") as lock:

@@ -164,7 +164,7 @@ def finetune(preset: Preset, options: Options, *, output: Path | str = "finetune
                   steps=task.steps, stopped=outcome.stopped, after=after),
         **outcome.figures, "forecast": forecast, **repeatable(task, job),
     }
-    metrics["units"] = units(metrics)
+    metrics["units"] = {**units(metrics), **preset.workload.units}
     with grouped(output, last="metrics.json") as stage:
         task.save(stage, outcome, metrics)
         (stage / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")

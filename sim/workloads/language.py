@@ -247,7 +247,9 @@ class TextTask:
         from .plots import plot_steps
 
         self.saved(folder, outcome.learnt)
-        plot_steps(folder / "loss.png", metrics)
+        plot_steps(
+            folder / "loss.png", metrics, f"{metrics['model']}, rank {metrics['rank']} on "
+            f"{', '.join(metrics['targets'])}, {metrics['tokens']:,} tokens", loss_unit="cross-entropy, nats a token")
 
 
 def results_of(begun: Mapping[str, Any] | None) -> list[StepResult]:

@@ -24,7 +24,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from ..reference import linear as reference
 from ..reference.gradient import gradient
 from ..reference.update import adamw, update
-from ..run.counted import check_language
+from ..run.counted import check_counters
 from ..run.designs import design
 from ..run.device import SimulatedDevice, build_device
 
@@ -281,7 +281,7 @@ class LinearMachine:
         counters: Counters = self.host.run(0, len(program), timeout=3600)
         if isinstance(self.host, Accelerator):
             # Firmware in its place tells some of the counters only.
-            check_language(counters, program.instructions, beat_bytes=self.config.data_bits // 8)
+            check_counters(counters, program.instructions, beat_bytes=self.config.data_bits // 8)
         return counters
 
     def _fetch(self, plan: LayerPlan, name: str) -> np.ndarray:

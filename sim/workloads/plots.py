@@ -52,8 +52,8 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
     _save(figure, path)
 
 
-def plot_steps(path: Path, metrics: Mapping[str, Any]) -> None:
-    """Loss of each step of a language model's fine-tune."""
+def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: str) -> None:
+    """Loss of each step; ``what`` was fine-tuned is in the title, ``loss_unit`` beside the axis."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -62,11 +62,10 @@ def plot_steps(path: Path, metrics: Mapping[str, Any]) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.plot(np.arange(1, len(loss) + 1), loss, color=_LINE, linewidth=1.8, marker="o" if len(loss) <= 64 else None)
-    axes.set(xlabel="step", ylabel="cross-entropy, nats a token", xlim=(0, len(loss) + 1))
+    axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, len(loss) + 1))
     axes.set_ylim(bottom=0)
-    axes.set_title(f"{metrics['model']}, rank {metrics['rank']} on {', '.join(metrics['targets'])}, "
-                   f"{metrics['tokens']:,} tokens: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} "
-                   f"after ({metrics['engine']})", fontsize=10, color=_INK, loc="left")
+    axes.set_title(f"{what}: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} after "
+                   f"({metrics['engine']})", fontsize=10, color=_INK, loc="left")
     _save(figure, path)
 
 

@@ -50,7 +50,7 @@ from ..reference import linear as reference
 from ..reference.llama import rope_angles
 from ..reference.step import FloatStep, IntegerStep
 from ..reference.stored import packed_words, rebased
-from ..run.counted import check_language
+from ..run.counted import check_counters
 from ..run.device import SimulatedDevice
 from .linear import linear_device
 
@@ -418,7 +418,7 @@ class StepMachine:
         """What a step made that was loaded and has run; counters that its program and ``requests`` served beside it do
         not explain are refused."""
         commands = [each for made in (program, *requests) for each in made.instructions]
-        check_language(counters, commands, beat_bytes=self.config.data_bits // 8, interrupted=bool(requests))
+        check_counters(counters, commands, beat_bytes=self.config.data_bits // 8, interrupted=bool(requests))
         return StepRun(values=self._values(training), hidden=self._hidden(training), loss=self._loss(training),
                        counters=counters, instructions=program.instructions)
 

@@ -6,7 +6,7 @@ import pytest
 
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.shell.engines import LOAD
-from gradloom.sim.run.counted import PACED, MismatchError, check_language
+from gradloom.sim.run.counted import PACED, MismatchError, check_counters
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.step import largest
 from gradloom.sim.workloads.trainer import as_far_as_formats
@@ -20,7 +20,7 @@ def compared(training, machine):
     for name, words in run.values.items():
         np.testing.assert_array_equal(words, reference.values[name], err_msg=name)
     assert reference.saturated == 0
-    check_language(run.counters, run.instructions, beat_bytes=CONFIG.data_bits // 8, saturated=reference.saturated)
+    check_counters(run.counters, run.instructions, beat_bytes=CONFIG.data_bits // 8, saturated=reference.saturated)
     return reference, run
 
 
@@ -66,7 +66,7 @@ def test_a_counter_that_is_wrong_ends_a_run(training, machine, monkeypatch):
         wrong = replace(right.counters, **{name: held + 1})
         match = f"the counter {name} is {held + 1}, not {held}"
         with pytest.raises(MismatchError, match=match):
-            check_language(wrong, right.instructions, beat_bytes=CONFIG.data_bits // 8,
+            check_counters(wrong, right.instructions, beat_bytes=CONFIG.data_bits // 8,
                            saturated=right.counters.saturated)
         if name != "saturated":
             monkeypatch.setattr(machine.host, "run", lambda *_, wrong=wrong, **__: wrong)

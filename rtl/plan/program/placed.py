@@ -1,0 +1,119 @@
+"""A program with the data that it reads and writes, each at its place in the window."""
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...shell.engines import CONTROL, LOAD, STORE, Engine
+from ...shell.signature import ControlOpcode
+from .assembler import Assembler
+
+__all__ = ["Place", "PlacedProgram"]
+
+#: A place begins at a multiple of this: no beat belongs to two.
+_ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Place:
+    """An array of 32-bit words in the window.
+
+    Parameters
+    ----------
+    offset : int
+        In bytes.
+    shape : tuple of int
+    """
+
+    offset: int
+    shape: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        """Its length."""
+        return 4 * math.prod(self.shape)
+
+    def words(self, content: bytes) -> np.ndarray:
+        """The array, from its bytes."""
+        return np.frombuffer(content, "<i4").reshape(self.shape).astype(np.int64)
+
+    def __getitem__(self, index: int) -> "Place":
+        """Row ``index`` of the outermost dimension."""
+        shape = self.shape[1:]
+        return Place(self.offset + index * 4 * math.prod(shape), shape)
+
+
+class PlacedProgram(Assembler):
+    """Collects the commands of a program, and the arrays of 32-bit words that are in memory before it.
+
+    Places are given from the start of the window; the program lies behind them, from ``offset`` on.
+
+    Parameters
+    ----------
+    config : ShellParameters
+        Of the machine that runs it.
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config, self.engines = config, config.machine.engines
+        self._contents: list[tuple[int, bytes]] = []
+        self._size = 0
+
+    def room(self, *shape: int) -> Place:
+        """Place of an array that the program writes."""
+        place = Place(self._size, shape)
+        self._size += -(-place.length // _ALIGN) * _ALIGN
+        return place
+
+    def put(self, words: ArrayLike) -> Place:
+        """Place of an array that is there before the program runs."""
+        array = np.asarray(words)
+        if array.size and not -1 << 31 <= array.min() <= array.max() < 1 << 31:
+            raise ValueError(f"words from {array.min()} to {array.max()}: must fit 32 bits")
+        place = self.room(*array.shape)
+        self._contents.append((place.offset, array.astype("<i4").tobytes()))
+        return place
+
+    def load(self, place: Place, engine: str, port: str, *, arg: int = 0, **more: Any) -> None:
+        """A LOAD of an array to a port. ``more``: tokens and phase, as :meth:`add` takes them."""
+        dest = self.engines.named(engine).load(port)
+        self.add(LOAD, offset=place.offset, beats=self._beats(place), dest=dest, arg=arg, **more)
+
+    def store(self, place: Place, engine: str, port: str, *, arg: int = 0, **more: Any) -> None:
+        """A STORE of an array from a port. ``more``: tokens and phase, as :meth:`add` takes them."""
+        source = self.engines.named(engine).store(port)
+        self.add(STORE, offset=place.offset, beats=self._beats(place), source=source, arg=arg, **more)
+
+    def do(self, engine: str, opcode: int, **more: Any) -> None:
+        """A command of an engine. ``more``: operands, tokens and phase, as :meth:`add` takes them."""
+        own: Engine = self.engines.named(engine)
+        self.add(own, opcode, **more)
+
+    def end(self) -> None:
+        """The last command."""
+        self.add(CONTROL, ControlOpcode.END)
+
+    @property
+    def offset(self) -> int:
+        """Of the program."""
+        return -(-self._size // 4096) * 4096
+
+    @property
+    def length(self) -> int:
+        """From the start of the window to the end of the program."""
+        return self.offset + len(self.code)
+
+    def contents(self) -> Iterator[tuple[int, bytes]]:
+        """What the host writes before it rings the bell, by offset; the program last."""
+        yield from self._contents
+        yield self.offset, self.code
+
+    def _beats(self, place: Place) -> int:
+        beats, rest = divmod(place.length, self.config.data_bits // 8)
+        if rest:
+            raise ValueError(f"array of {place.shape} words: must fill whole beats of {self.config.data_bits} bits")
+        return beats

@@ -1,0 +1,103 @@
+"""A program and its data on a simulated machine."""
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gradloom.firmware.host import Accelerator, Counters
+from gradloom.rtl.plan.program.placed import Place, PlacedProgram
+
+from ..time.forecast import forecast
+from ..time.timing import Comparison, Timing, compare
+from .counted import MismatchError, check_counters
+from .designs import design
+from .device import MEMORY_BYTES, SimulatedDevice, build_device
+
+__all__ = ["Ran", "forecast_placed", "run_placed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What a run left.
+
+    Attributes
+    ----------
+    counters : Counters
+    memory : bytes
+        The window, up to the end of the program.
+    trace : array
+        See :meth:`~.device.SimulatedDevice.take_trace`.
+    """
+
+    counters: Counters
+    memory: bytes = field(repr=False)
+    trace: np.ndarray = field(repr=False)
+
+    def words(self, place: Place) -> np.ndarray:
+        """The array at a place."""
+        return place.words(self.memory[place.offset:place.offset + place.length])
+
+    def compared(self, timing: Timing) -> Comparison:
+        """The forecast beside the trace, command by command."""
+        return compare(timing, self.trace)
+
+    def check(self, program: PlacedProgram, timing: Timing, *, saturated: int | None = None) -> None:
+        """Raises :class:`~.counted.MismatchError` at a counter, or a command's cycles, that is not as expected.
+
+        ``saturated``: words that the reference clipped; None takes the counter as it is.
+        """
+        check_counters(self.counters, program.instructions, beat_bytes=program.config.data_bits // 8,
+                       saturated=saturated)
+        if self.counters.cycles != timing.total or self.counters.phases != timing.phases:
+            raise MismatchError(f"RTL and forecast differ: {self.counters.cycles} cycles, {self.counters.phases}, not "
+                                f"{timing.total}, {timing.phases}")
+        exact = self.compared(timing).exact
+        if exact != 1:
+            raise MismatchError(f"RTL and forecast differ: {100 * (1 - exact):.1f} % of the commands start or end in "
+                                "another cycle")
+
+
+def forecast_placed(program: PlacedProgram, **timing: int) -> Timing:
+    """Cycles of a program. ``timing``: see :func:`~gradloom.sim.time.forecast.forecast`."""
+    return forecast(program, config=program.config, program_offset=program.offset, **timing)
+
+
+def run_placed(program: PlacedProgram, files: Sequence[Path] = (), *, timing: Mapping[str, int] | None = None,
+               progress: Callable[[int, int, str], object] | None = None, expected: int = 0) -> Ran:
+    """Runs a program on simulated Verilog, by the host's own driver.
+
+    Parameters
+    ----------
+    program : PlacedProgram
+    files : sequence of Path
+        Verilog whose outermost module is ``gradloom``; none: that of the program's configuration is made.
+    timing : mapping
+        Inputs of the simulated memory: ``read_latency``, ``write_latency``, ``stall``, ``seed``.
+    progress : callable, optional
+        ``progress(done, total, text)``. ``expected``: cycles, for the total.
+    """
+    def tell(text: str) -> None:
+        if progress is not None:
+            progress(0, 0, text)
+
+    def cycled(cycles: int) -> None:
+        if progress is not None:
+            progress(cycles, max(expected, cycles), "cycles")
+
+    if program.length > MEMORY_BYTES:
+        raise ValueError(f"program: needs {program.length:,} bytes of memory, the simulation has {MEMORY_BYTES:,}")
+    config = program.config
+    if not files:
+        tell("generating Verilog")
+        files = design(config)
+    built = build_device(files, data_bits=config.data_bits, address_bits=config.address_bits, tell=tell)
+    device = SimulatedDevice(built, progress=cycled)
+    with device:
+        for name, value in {**(timing or {}), "trace": 1}.items():
+            device.set(name, value)
+        host = Accelerator(device)
+        for offset, content in program.contents():
+            host.store(offset, content)
+        counters = host.run(program.offset, len(program), timeout=36000)
+        return Ran(counters=counters, memory=host.fetch(0, program.length), trace=device.take_trace())

@@ -1,0 +1,118 @@
+"""A fine-tune that is one program of a machine: what such fine-tunes share."""
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.rtl.plan.program.placed import Place, PlacedProgram
+from gradloom.rtl.workloads import Options
+
+from ..run.counted import MismatchError
+from ..run.programs import forecast_placed, run_placed
+from .driver import Job, Outcome
+
+__all__ = ["ProgramTask", "Results"]
+
+#: Results of a fine-tune by name: integers, or in floating point the same in units of one.
+Results = dict[str, np.ndarray]
+
+
+class ProgramTask:
+    """A :class:`~.driver.Task` that runs a program once.
+
+    A subclass sets ``program``, which may not depend on results, and has the methods that raise
+    :class:`NotImplementedError` here. RTL's results equal those of the reference word for word, its counters the
+    forecast's cycle for cycle.
+
+    Parameters
+    ----------
+    job : Job
+    options : Options
+        With effective values.
+    steps, epoch : int
+        Steps in all, and of an epoch.
+    """
+
+    program: PlacedProgram
+    files: Mapping[str, Path] = {}
+    counts = None
+
+    def __init__(self, job: Job, options: Options, *, steps: int, epoch: int) -> None:
+        self.job, self.options, self.steps, self.epoch = job, options, steps, epoch
+
+    def reference(self) -> tuple[Results, int]:
+        """Results in the machine's integers, and how many words were clipped."""
+        raise NotImplementedError
+
+    def mathematics(self) -> Results:
+        """Results in floating point."""
+        raise NotImplementedError
+
+    def fetch(self, words: Callable[[Place], np.ndarray]) -> Results:
+        """Results of a run: ``words`` gives the array at a place."""
+        raise NotImplementedError
+
+    def losses(self, results: Results) -> list[float]:
+        """Mean loss of each step."""
+        raise NotImplementedError
+
+    def judged(self, results: Results) -> dict[str, Any]:
+        """Figures of the result, ``loss_before`` and ``loss_after`` of samples that it did not learn from."""
+        raise NotImplementedError
+
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """See :class:`~.driver.Task`."""
+        return self.options.facts() | {"steps": self.steps, "clock_mhz": self.job.config.clock_mhz}
+
+    def package(self) -> None:
+        """Nothing is written in place of a run."""
+
+    def finish(self) -> None:
+        """Nothing is kept of an interrupted fine-tune."""
+
+    def forecast(self) -> dict[str, int] | None:
+        """See :class:`~.driver.Task`; None in floating point."""
+        if self.options.engine == "float":
+            return None
+        self.expected = forecast_placed(self.program)
+        return {"total": self.expected.total} | self.expected.phases
+
+    def run(self, engine: str) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        figures: dict[str, Any] = {"cycles": None, "cache": None, "health": None}
+        if engine == "rtl":
+            files = self.job.design.files(lambda text: self.job.tell(0, 0, text))
+            self.ran = run_placed(self.program, files, progress=self.job.tell, expected=self.expected.total)
+            results, figures = self.fetch(self.ran.words), self.ran.counters.metrics()
+        elif engine == "reference":
+            results, clipped = self.reference()
+            figures["health"] = {"saturated": clipped}
+        else:
+            results = self.mathematics()
+        return Outcome(losses=self.losses(results), learnt=results, figures=figures)
+
+    def compared(self, ran: Outcome) -> Outcome:
+        """See :class:`~.driver.Task`: every word of the results, every counter, and the cycles of every command."""
+        results, clipped = self.reference()
+        for name, words in results.items():
+            found = ran.learnt[name]
+            if not np.array_equal(found, words):
+                at = tuple(int(n) for n in np.argwhere(found != words)[0])
+                raise MismatchError(f"RTL and reference differ: {name}{list(at)} is {found[at]}, not {words[at]}")
+        self.ran.check(self.program, self.expected, saturated=clipped)
+        equal = {"words": sum(words.size for words in results.values()), "commands": len(self.program)}
+        return dataclasses.replace(ran, figures={**ran.figures, "equal_to_reference": equal})
+
+    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
+        """See :class:`~.driver.Task`."""
+        return self.judged(outcome.learnt), None
+
+    def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
+        """Writes the results as ``results.npz``, and the losses."""
+        from .plots import plot_steps
+
+        np.savez(folder / "results.npz", **outcome.learnt)
+        workload = self.job.preset.workload
+        plot_steps(folder / "loss.png", metrics, workload.title, loss_unit=workload.units.get("loss", "loss"))
