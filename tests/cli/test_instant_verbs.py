@@ -12,6 +12,7 @@ from gradloom.rtl.models.lora import load_lora
 from gradloom.rtl.plan.language.instant import InstantStep
 
 from .test_language_verbs import MODEL, TEXT, here, tuned  # noqa: F401
+from .test_resume import files, interrupt_after
 
 PRESET = "instantft-llm-genesys2"
 
@@ -136,19 +137,20 @@ def test_the_preset_is_the_same_machine(run):
 @pytest.mark.parametrize("preset, options", [
     (PRESET, ("--rank", "4")), ("edge-qlora-genesys2", ("--rank", "2", "--accumulate", "2"))])
 def test_rtl_learns_what_the_reference_learns(run, here, monkeypatch, preset, options):  # noqa: F811
-    """On a small machine: losses, clipped words and adapters are the same, and base bytes; cycles are counted."""
-    from dataclasses import replace
-
-    from gradloom.rtl.machines.configs import LanguageConfig
-    from gradloom.rtl.machines.presets import PRESETS
-
-    config = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256)
-    monkeypatch.setitem(PRESETS, preset, replace(PRESETS[preset], config=config))
+    """On a generated small design: losses, clipped words, adapters and base bytes are those of the reference, and a run
+    that was interrupted ends as one that was not."""
+    small = ("columns=4", "rank=2", "tokens=16", "depth=256", "lane_depth=128", "features=256")
+    code, _, err = run("generate", preset, *(part for each in small for part in ("--set", each)), "-o", "design")
+    assert code == 0, err
     (here / "text.txt").write_text(TEXT[:24])
+
+    def asked(engine, folder):
+        return ("finetune", preset, "--model", "small", "--text", "text.txt", "--design", "design", "--engine", engine,
+                "-o", folder, "--json", "--seq", "12", "--steps", "3", "--layers", "1", *options)
+
     said = {}
     for engine in ("rtl", "reference"):
-        code, out, err = run("finetune", preset, "--model", "small", "--text", "text.txt", "-o", engine, "--json",
-                             "--engine", engine, "--seq", "12", "--steps", "3", "--layers", "1", *options)
+        code, out, err = run(*asked(engine, engine))
         assert (code, err) == (0, ""), err
         said[engine] = json.loads(out)
     for figure in ("loss", "saturated", "base_bytes"):
@@ -157,3 +159,9 @@ def test_rtl_learns_what_the_reference_learns(run, here, monkeypatch, preset, op
     weights = [load_file(here / engine / "adapter_model.safetensors") for engine in said]
     for name, words in weights[0].items():
         np.testing.assert_array_equal(words, weights[1][name], err_msg=name)
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 2)
+        assert run(*asked("rtl", "parts"))[0] == 130
+    code, _, err = run(*asked("rtl", "parts"), "--resume")
+    assert code == 0, err
+    assert files(here / "parts") == files(here / "rtl")
