@@ -2,61 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, isqrt, prod
+from math import isqrt, prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .network import Conv, Dense, Network
+from .onnx_file import FOLDED, Constants, RefusedNode, attributes_of, read_onnx
 from .pixels import PixelMap
 
 __all__ = ["load_onnx", "load_pretrained"]
 
-# Nodes on constants alone (and on shapes, which are constants here) are computed at import.
-_FOLDED = frozenset(
-    "Add Cast Concat Constant ConstantOfShape Div Gather Identity Mul Neg Range Reshape Shape Slice Sqrt "
-    "Squeeze Sub Transpose Unsqueeze".split()
-)
-#: Elements of all constants that an import computes; a small file can ask for any number.
-_MOST_FOLDED = 1 << 26
-_LAYERS = (
-    "Conv",
-    "BatchNormalization",
-    "Relu",
-    "MaxPool",
-    "Flatten",
-    "Reshape",
-    "Gemm",
-    "MatMul",
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Identity",
-    "Dropout",
-    "Constant",
-)
-
-
-def _folded_size(node: Any, inputs: list[np.ndarray]) -> int:
-    """Elements of what a node of :data:`_FOLDED` makes, or a bound on them."""
-    kind = node.op_type
-    if kind == "ConstantOfShape":
-        return prod(inputs[0].ravel().tolist())
-    if kind == "Range":
-        start, limit, delta = (float(each.item()) for each in inputs)
-        return ceil((limit - start) / delta)
-    if kind == "Gather":
-        axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
-        return inputs[0].size // max(inputs[0].shape[axis], 1) * inputs[1].size
-    if kind in ("Add", "Sub", "Mul", "Div"):
-        return prod(np.broadcast_shapes(*(each.shape for each in inputs)))
-    return sum(each.size for each in inputs)
-
-
-class _Refused(ValueError):
-    """What is wrong with a node; the node's name is put before it."""
+_LAYERS = ("Conv", "BatchNormalization", "Relu", "MaxPool", "Flatten", "Reshape", "Gemm", "MatMul", "Add", "Sub", "Mul",
+           "Div", "Identity", "Dropout", "Constant")
 
 
 def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = None) -> Network:
@@ -73,36 +32,11 @@ def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = No
         of one channel where ``n`` is a square, else one row.
     """
     path = Path(path)
-    model = _read(path)
+    model = read_onnx(path)
     try:
-        return _Reader(model.graph, path.stem, input_shape, model).network()
+        return _Reader(model, path.stem, input_shape).network()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def _read(path: Path) -> Any:
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError
-    except ImportError:
-        raise ValueError("the package onnx is missing: pip install onnx") from None
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except (DecodeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{path}: not a readable ONNX file ({error}); is it truncated?") from None
-    if not model.graph.node:
-        raise ValueError(f"{path}: no graph in it; is it an ONNX file, and whole?")
-    try:
-        onnx.load_external_data_for_model(model, str(path.parent))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ValueError(f"{path}: its external data cannot be read: {_first_line(error)}") from None
-    return model
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 @dataclass
@@ -119,23 +53,10 @@ class _Draft:
 class _Reader:
     """Walks a graph that is one chain: ``tensor`` is the name of the chain's end, ``shape`` what it holds."""
 
-    def __init__(self, graph: Any, name: str, input_shape: tuple[int, int, int] | None, model: Any):
-        import onnx
-
-        self.onnx, self.graph, self.model = onnx, graph, model
+    def __init__(self, model: Any, name: str, input_shape: tuple[int, int, int] | None):
+        self.graph = model.graph
         self.name = name
-        self.constants: dict[str, np.ndarray] = {}
-        self.folded = 0
-        for tensor in graph.initializer:
-            try:
-                self.constants[tensor.name] = onnx.numpy_helper.to_array(tensor)
-            except Exception as error:
-                raise ValueError(
-                    f"weights {tensor.name!r} cannot be read ({_first_line(error)}); "
-                    "is the file, or its external data, truncated?"
-                ) from None
-        if graph.sparse_initializer:
-            raise ValueError("sparse weights are not supported: export dense ones")
+        self.constants = Constants(model)
         self._input(input_shape)
         self.drafts: list[_Draft] = []
         self.pixel_map = PixelMap()
@@ -144,18 +65,14 @@ class _Reader:
     def _input(self, given: tuple[int, int, int] | None) -> None:
         inputs = [i for i in self.graph.input if i.name not in self.constants]
         if len(inputs) != 1 or len(self.graph.output) != 1:
-            raise ValueError(
-                f"the graph has {len(inputs)} inputs and {len(self.graph.output)} outputs: "
-                "expected one of each"
-            )
+            raise ValueError(f"the graph has {len(inputs)} inputs and {len(self.graph.output)} outputs: "
+                             "expected one of each")
         self.tensor = inputs[0].name
         dims = inputs[0].type.tensor_type.shape.dim
         sizes = [d.dim_value if d.HasField("dim_value") else None for d in dims]
         if not 2 <= len(sizes) <= 4 or any(not n or n < 1 for n in sizes[1:]):
-            raise ValueError(
-                f"input {self.tensor!r} has shape {sizes}: expected [batch, channels, height, width], "
-                "all but the batch fixed"
-            )
+            raise ValueError(f"input {self.tensor!r} has shape {sizes}: expected [batch, channels, height, width], "
+                             "all but the batch fixed")
         self.batch = sizes[0] or 1
         self.shape = tuple(int(n) for n in sizes[1:] if n)
         if len(self.shape) == 3:
@@ -177,8 +94,6 @@ class _Reader:
             label = f"node {node.name or (node.output[0] if node.output else '?')!r} ({node.op_type})"
             try:
                 self._node(node)
-            except _Refused as error:
-                raise ValueError(f"{label}: {error}") from None
             except ValueError as error:
                 raise ValueError(f"{label}: {error}") from None
         output = self.graph.output[0].name
@@ -197,13 +112,13 @@ class _Reader:
 
     def _node(self, node: Any) -> None:
         if node.domain not in ("", "ai.onnx"):
-            raise _Refused(
-                f"operators of {node.domain!r} are not supported; supported are {', '.join(_LAYERS)}"
-            )
+            raise RefusedNode(f"operators of {node.domain!r} are not supported; supported are {', '.join(_LAYERS)}")
         names = [name for name in node.input if name]
         of_shape = node.op_type == "Shape" and names == [self.tensor]
-        if node.op_type in _FOLDED and (of_shape or all(name in self.constants for name in names)):
-            self._fold(node, of_shape)
+        if node.op_type in FOLDED and (of_shape or all(name in self.constants for name in names)):
+            # The shape of the chain's end is known; what it holds does not matter.
+            known = {self.tensor: np.empty((self.batch, *self.shape), np.float32)} if of_shape else {}
+            self.constants.fold(node, known)
             return
         handlers: dict[str, Callable[[Any, dict[str, Any]], None]] = {
             "Conv": self._conv,
@@ -227,20 +142,17 @@ class _Reader:
                 if node.op_type in ("Softmax", "LogSoftmax")
                 else ""
             )
-            raise _Refused(
+            raise RefusedNode(
                 f"operator {node.op_type} is not supported{hint or '; supported are ' + ', '.join(_LAYERS)}"
             )
         moving = [name for name in names if name not in self.constants]
         if moving != [self.tensor]:
-            raise _Refused(
-                f"it takes {', '.join(map(repr, moving)) or 'constants only'}, where the chain of layers "
-                f"ends at {self.tensor!r}: branches are not supported"
-            )
+            raise RefusedNode(f"it takes {', '.join(map(repr, moving)) or 'constants only'}, where the chain of layers "
+                              f"ends at {self.tensor!r}: branches are not supported")
         extra = [name for name in node.output[1:] if name and self._used(name)]
         if extra:
-            raise _Refused(f"its further output {extra[0]!r} is used: only the first one is supported")
-        attributes = {a.name: self.onnx.helper.get_attribute_value(a) for a in node.attribute}
-        handlers[node.op_type](node, attributes)
+            raise RefusedNode(f"its further output {extra[0]!r} is used: only the first one is supported")
+        handlers[node.op_type](node, attributes_of(node))
         self.tensor = node.output[0]
 
     def _used(self, name: str) -> bool:
@@ -248,52 +160,9 @@ class _Reader:
             o.name == name for o in self.graph.output
         )
 
-    def _fold(self, node: Any, of_shape: bool) -> None:
-        from onnx.reference import ReferenceEvaluator
-
-        feeds = {name: self.constants[name] for name in node.input if name and not of_shape}
-        if of_shape:
-            feeds = {self.tensor: np.empty((self.batch, *self.shape), np.float32)}
-        helper = self.onnx.helper
-        values = [
-            helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-            for k, v in feeds.items()
-        ]
-        results = [self.onnx.ValueInfoProto(name=name) for name in node.output]
-        try:
-            size = _folded_size(node, [feeds[name] for name in node.input if name])
-        except (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError):
-            size = 0  # it cannot be computed, and is refused below
-        self.folded += size
-        if self.folded > _MOST_FOLDED:
-            raise _Refused(f"constants that the import computes have {self.folded:,} elements: at most "
-                           f"{_MOST_FOLDED:,}; export the network with its constants folded")
-        graph = helper.make_graph([node], "fold", values, results)
-        try:
-            outputs = ReferenceEvaluator(helper.make_model(graph, opset_imports=self.model.opset_import)).run(
-                None, feeds
-            )
-        except Exception as error:
-            raise _Refused(f"cannot be computed: {_first_line(error)}") from None
-        self.constants.update((name, np.asarray(value)) for name, value in zip(node.output, outputs))
-
-    # ------------------------------------------------------------ what a node does to the chain
-
-    def _weights(self, name: str) -> np.ndarray:
-        if name not in self.constants:
-            raise _Refused(f"its weights {name!r} are computed by the network: they must be constants")
-        array = self.constants[name]
-        if array.dtype.kind != "f":
-            raise _Refused(f"its weights {name!r} are {array.dtype}: expected floating point")
-        array = array.astype(np.float64)
-        if not np.isfinite(array).all():
-            at = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise _Refused(f"its weights {name}{list(at)} are {array[at]}: weights must be finite")
-        return array
-
     def _data_first(self, node: Any) -> None:
         if node.input[0] != self.tensor:
-            raise _Refused(f"its first input must be the layer before it, not {node.input[0]!r}")
+            raise RefusedNode(f"its first input must be the layer before it, not {node.input[0]!r}")
 
     @staticmethod
     def _layer_name(node: Any, weight: str) -> str:
@@ -306,7 +175,7 @@ class _Reader:
 
     def _last(self, what: str) -> _Draft:
         if not self.drafts:
-            raise _Refused(f"{what} before the first Conv or Gemm is not supported")
+            raise RefusedNode(f"{what} before the first Conv or Gemm is not supported")
         return self.drafts[-1]
 
     def _append(self, layer: Conv | Dense) -> None:
@@ -315,23 +184,21 @@ class _Reader:
 
     def _conv(self, node: Any, attributes: dict[str, Any]) -> None:
         self._data_first(node)
-        weight = self._weights(node.input[1])
+        weight = self.constants.weights(node.input[1])
         if weight.ndim != 4:
-            raise _Refused(
-                f"its weights have {weight.ndim} dimensions: only 2-D convolution (4) is supported"
-            )
+            raise RefusedNode(f"its weights have {weight.ndim} dimensions: only 2-D convolution (4) is supported")
         if self.flat or len(self.shape) != 3:
-            raise _Refused(f"its input has shape {list(self.shape)}: expected [channels, height, width]")
+            raise RefusedNode(f"its input has shape {list(self.shape)}: expected [channels, height, width]")
         kernel = weight.shape[2:]
         if tuple(attributes.get("kernel_shape", kernel)) != kernel:
-            raise _Refused(f"kernel_shape={list(attributes['kernel_shape'])}: the weights are {list(kernel)}")
+            raise RefusedNode(f"kernel_shape={list(attributes['kernel_shape'])}: the weights are {list(kernel)}")
         if any(d != 1 for d in attributes.get("dilations", [1, 1])):
-            raise _Refused(f"dilations={list(attributes['dilations'])}: only 1 is supported")
+            raise RefusedNode(f"dilations={list(attributes['dilations'])}: only 1 is supported")
         if attributes.get("group", 1) != 1:
-            raise _Refused(f"group={attributes['group']}: only 1 is supported")
+            raise RefusedNode(f"group={attributes['group']}: only 1 is supported")
         stride = tuple(attributes.get("strides", (1, 1)))
         bias = (
-            self._weights(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(len(weight))
+            self.constants.weights(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(len(weight))
         )
         self._append(
             Conv(
@@ -350,13 +217,13 @@ class _Reader:
         if auto == "NOTSET":
             pads = list(attributes.get("pads", (0, 0, 0, 0)))
             if len(pads) != 4 or min(pads) < 0:
-                raise _Refused(f"pads={pads}: expected 4 values of at least 0")
+                raise RefusedNode(f"pads={pads}: expected 4 values of at least 0")
             top, left, bottom, right = pads
             return (top, left, bottom, right)
         if auto == "VALID":
             return (0, 0, 0, 0)
         if auto not in ("SAME_UPPER", "SAME_LOWER"):
-            raise _Refused(f"auto_pad={auto!r}: expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")
+            raise RefusedNode(f"auto_pad={auto!r}: expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")
         first, second = [], []
         for side, k, s in zip(self.shape[1:], kernel, stride):
             total = max((-(-side // s) - 1) * s + k - side, 0)
@@ -368,22 +235,20 @@ class _Reader:
     def _batch_norm(self, node: Any, attributes: dict[str, Any]) -> None:
         self._data_first(node)
         if attributes.get("training_mode", 0):
-            raise _Refused("training_mode=1: export the network in evaluation mode (model.eval())")
+            raise RefusedNode("training_mode=1: export the network in evaluation mode (model.eval())")
         draft = self.drafts[-1] if self.drafts else None
         if draft is not None and not draft.linear:
-            raise _Refused(
+            raise RefusedNode(
                 "it follows a ReLU or a pool: it can only be folded into a Conv or Gemm right before it, or "
                 "into the input"
             )
-        gamma, beta, mean, variance = (self._weights(name) for name in node.input[1:5])
+        gamma, beta, mean, variance = (self.constants.weights(name) for name in node.input[1:5])
         channels = self.shape[0] if draft is None else draft.layer.outputs
         if any(v.shape != (channels,) for v in (gamma, beta, mean, variance)):
-            raise _Refused(
-                f"its parameters have shapes {[v.shape for v in (gamma, beta, mean, variance)]}: "
-                f"{'the input' if draft is None else 'the layer'} before it has {channels} channels"
-            )
+            raise RefusedNode(f"its parameters have shapes {[v.shape for v in (gamma, beta, mean, variance)]}: "
+                              f"{'the input' if draft is None else 'the layer'} before it has {channels} channels")
         if (variance + attributes.get("epsilon", 1e-5) <= 0).any():
-            raise _Refused(f"its variance is {variance.min()}: it must not be negative")
+            raise RefusedNode(f"its variance is {variance.min()}: it must not be negative")
         scale = gamma / np.sqrt(variance + attributes.get("epsilon", 1e-5))
         if draft is None:
             behind = [1] * (len(self.shape) - 1)
@@ -402,22 +267,22 @@ class _Reader:
     def _scaled(self, node: Any, attributes: dict[str, Any]) -> None:
         """Add, Sub, Mul or Div of the input and a constant, before the first layer."""
         if self.drafts:
-            raise _Refused("it follows a layer: it is supported before the first Conv or Gemm only")
+            raise RefusedNode("it follows a layer: it is supported before the first Conv or Gemm only")
         behind = node.input[0] == self.tensor
-        constant = self._weights(node.input[1 if behind else 0])
+        constant = self.constants.weights(node.input[1 if behind else 0])
         try:
             shape = np.broadcast_shapes(constant.shape, (1, *self.shape))
         except ValueError:
             shape = ()
         if shape != (1, *self.shape):
-            raise _Refused(
+            raise RefusedNode(
                 f"its constant has shape {list(constant.shape)}: it must broadcast to an input of {list(self.shape)}"
             )
         value = np.broadcast_to(constant, shape)[0]
         if node.op_type == "Div" and not behind:
-            raise _Refused("it divides by its input: only a division by a constant is supported")
+            raise RefusedNode("it divides by its input: only a division by a constant is supported")
         if node.op_type == "Div" and not value.all():
-            raise _Refused("its constant holds 0: it must not, it divides the input")
+            raise RefusedNode("its constant holds 0: it must not, it divides the input")
         scale, shift = {
             "Add": (1.0, value),
             "Sub": (1.0, -value) if behind else (-1.0, value),
@@ -433,42 +298,36 @@ class _Reader:
     def _max_pool(self, node: Any, attributes: dict[str, Any]) -> None:
         draft = self._last("MaxPool")
         if not isinstance(draft.layer, Conv) or self.flat:
-            raise _Refused("it does not follow a Conv: only then is it supported")
+            raise RefusedNode("it does not follow a Conv: only then is it supported")
         kernel = list(attributes["kernel_shape"])
         stride = list(attributes.get("strides", [1, 1]))
         if len(kernel) != 2 or kernel[0] != kernel[1]:
-            raise _Refused(f"kernel_shape={kernel}: only square pools are supported")
+            raise RefusedNode(f"kernel_shape={kernel}: only square pools are supported")
         if stride != kernel:
-            raise _Refused(
-                f"strides={stride}: pools must not overlap or leave gaps, so the stride must be the "
-                f"kernel's {kernel}"
-            )
+            raise RefusedNode(f"strides={stride}: pools must not overlap or leave gaps, so the stride must be the "
+                              f"kernel's {kernel}")
         if any(d != 1 for d in attributes.get("dilations", [1, 1])):
-            raise _Refused(f"dilations={list(attributes['dilations'])}: only 1 is supported")
+            raise RefusedNode(f"dilations={list(attributes['dilations'])}: only 1 is supported")
         if any(self._pads(attributes, kernel, stride)):
-            raise _Refused(
-                f"pads={list(self._pads(attributes, kernel, stride))}: padded pools are not supported"
-            )
+            raise RefusedNode(f"pads={list(self._pads(attributes, kernel, stride))}: padded pools are not supported")
         k = kernel[0]
         c, h, w = self.shape
         if attributes.get("ceil_mode", 0) and (h % k or w % k):
-            raise _Refused(
-                f"ceil_mode=1 on {h}x{w}, which {k} does not divide: partial pools are not supported"
-            )
+            raise RefusedNode(f"ceil_mode=1 on {h}x{w}, which {k} does not divide: partial pools are not supported")
         if h < k or w < k:
-            raise _Refused(f"kernel_shape={kernel} is larger than its input {h}x{w}")
+            raise RefusedNode(f"kernel_shape={kernel} is larger than its input {h}x{w}")
         self.shape = (c, h // k, w // k)
         draft.layer = replace(draft.layer, pool=draft.layer.pool * k)
 
     def _flatten(self, node: Any, attributes: dict[str, Any]) -> None:
         axis = attributes.get("axis", 1)
         if axis not in (1, -len(self.shape)):
-            raise _Refused(f"axis={axis}: only 1 is supported, which keeps the batch")
+            raise RefusedNode(f"axis={axis}: only 1 is supported, which keeps the batch")
         self.shape, self.flat = (prod(self.shape),), True
 
     def _reshape(self, node: Any, attributes: dict[str, Any]) -> None:
         self._data_first(node)
-        target = [int(n) for n in np.atleast_1d(self.constants[node.input[1]])]
+        target = [int(n) for n in np.atleast_1d(self.constants.values[node.input[1]])]
         whole = (self.batch, *self.shape)
         if not attributes.get("allowzero", 0):
             target = [whole[i] if n == 0 and i < len(whole) else n for i, n in enumerate(target)]
@@ -480,15 +339,15 @@ class _Reader:
         elif not self.drafts and target == [self.batch, *self.image]:
             self.shape, self.flat = self.image, False
         elif target != list(whole):
-            raise _Refused(
+            raise RefusedNode(
                 f"shape {target} of an input {list(whole)}: only flattening to [batch, elements] is supported"
             )
 
     def _dense(self, weight: np.ndarray, bias: np.ndarray | None, name: str) -> None:
         if weight.ndim != 2:
-            raise _Refused(f"its weights have {weight.ndim} dimensions: expected 2")
+            raise RefusedNode(f"its weights have {weight.ndim} dimensions: expected 2")
         if len(self.shape) != 1:
-            raise _Refused(f"its input has shape {list(self.shape)}: flatten it first")
+            raise RefusedNode(f"its input has shape {list(self.shape)}: flatten it first")
         outputs = len(weight)
         if bias is None:
             bias = np.zeros(outputs)
@@ -501,7 +360,7 @@ class _Reader:
         while behind and shape and shape[-1] == 1:
             shape, behind = shape[:-1], behind - 1
         if (behind and shape) or any(n != 1 for n in shape[:-1]) or shape and shape[-1] not in (1, outputs):
-            raise _Refused(
+            raise RefusedNode(
                 f"its bias has shape {list(bias.shape)}: expected one value for each of {outputs} outputs"
             )
         return np.broadcast_to(bias.reshape(-1), (outputs,))
@@ -509,18 +368,18 @@ class _Reader:
     def _gemm(self, node: Any, attributes: dict[str, Any]) -> None:
         self._data_first(node)
         if attributes.get("transA", 0):
-            raise _Refused("transA=1: a transposed input is not supported")
-        weight = self._weights(node.input[1]) * attributes.get("alpha", 1.0)
+            raise RefusedNode("transA=1: a transposed input is not supported")
+        weight = self.constants.weights(node.input[1]) * attributes.get("alpha", 1.0)
         if not attributes.get("transB", 0):
             weight = weight.T
         bias = None
         if len(node.input) > 2 and node.input[2]:
-            bias = self._weights(node.input[2]) * attributes.get("beta", 1.0)
+            bias = self.constants.weights(node.input[2]) * attributes.get("beta", 1.0)
         self._dense(weight, bias, self._layer_name(node, node.input[1]))
 
     def _matmul(self, node: Any, attributes: dict[str, Any]) -> None:
         self._data_first(node)
-        self._dense(self._weights(node.input[1]).T, None, self._layer_name(node, node.input[1]))
+        self._dense(self.constants.weights(node.input[1]).T, None, self._layer_name(node, node.input[1]))
 
     def _add(self, node: Any, attributes: dict[str, Any]) -> None:
         if not self.drafts:
@@ -529,10 +388,10 @@ class _Reader:
         constant = node.input[1] if node.input[0] == self.tensor else node.input[0]
         draft = self._last("Add")
         if not draft.linear:
-            raise _Refused(
+            raise RefusedNode(
                 "it follows a ReLU or a pool: it can only be the bias of a Conv or MatMul right before it"
             )
-        bias = self._vector(self._weights(constant), draft.layer.outputs, len(self.shape) - 1)
+        bias = self._vector(self.constants.weights(constant), draft.layer.outputs, len(self.shape) - 1)
         draft.layer = replace(draft.layer, bias=draft.layer.bias + bias)
 
     def _identity(self, node: Any, attributes: dict[str, Any]) -> None:
@@ -540,8 +399,8 @@ class _Reader:
 
     def _dropout(self, node: Any, attributes: dict[str, Any]) -> None:
         self._data_first(node)
-        if len(node.input) > 2 and node.input[2] and np.any(self.constants[node.input[2]]):
-            raise _Refused("training_mode is set: export the network in evaluation mode (model.eval())")
+        if len(node.input) > 2 and node.input[2] and np.any(self.constants.values[node.input[2]]):
+            raise RefusedNode("training_mode is set: export the network in evaluation mode (model.eval())")
 
 
 def load_pretrained(name: str = "lenet5") -> Network:
