@@ -1,6 +1,7 @@
 """Presets for language models on the command line: a small model, and a tokenizer of one letter a token."""
 import dataclasses
 import json
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -329,3 +330,11 @@ def test_weights_are_found_by_a_models_name(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="smollm2-135m: its weights are not installed; make llm"):
         find_weights("smollm2-135m")
     assert "smollm2-135m" in BUILT_IN
+
+
+def test_a_card_has_as_many_steps_as_the_firmware_has_room_for():
+    from gradloom.firmware.soc import MAX_PROGRAMS
+    from gradloom.rtl.workloads.text import MAX_CARD_STEPS
+
+    source = (files("gradloom.firmware") / "soc_main.c").read_text(encoding="utf-8")
+    assert MAX_CARD_STEPS == MAX_PROGRAMS and f"#define MAX_PROGRAMS {MAX_PROGRAMS}u\n" in source
