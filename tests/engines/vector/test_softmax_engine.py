@@ -56,7 +56,7 @@ def check(bench, rng, *, lanes, row, tokens, tiles, gate, spread, limit, causal,
         (VectorOpcode.SOFTMAX_SUMS, operands, {"a": -s}, {}),
         (VectorOpcode.SOFTMAX, operands | {"shift": 1}, {"a": -s}, {"o": shape}),
     ]
-    found = bench(make(lanes), row)(commands, stall=stall, seed=int(rng.integers(1 << 30)), limit=20000)
+    found = bench(make(lanes), row)(commands, stall=stall, seed=int(rng.integers(1 << 30)))
     level = reference.levels(s, gate_shift=gate, lanes=lanes, **masks)
     expected = reference.softmax(s, level, gate_shift=gate, targets=targets if aim else None, **masks)
     same(found[2], expected)
@@ -139,5 +139,5 @@ def test_cycles(vector_bench, lanes, tokens):
     (VectorOpcode.TARGETS, {"row": 3, "tiles": 1}), (VectorOpcode.TARGETS, {"row": 0}),
 ], ids=str)
 def test_an_operand_out_of_bounds_is_refused(vector_bench, opcode, operands):
-    found = vector_bench(make(), 16)([(opcode, {"gate": 8} | operands, {"a": np.zeros((5, 48), int)}, {})])
-    assert found[0]["error"] == Error.BAD_OPERAND
+    vector_bench(make(), 16)([(opcode, {"gate": 8} | operands, {"a": np.zeros((5, 48), int)}, {})],
+                             error=Error.BAD_OPERAND)
