@@ -30,7 +30,9 @@ from gradloom.rtl.shell.signature import LoadSignature, PortRequest, StoreSignat
 __all__ = ["FENCE", "LEAD", "Command", "EngineBench", "Fence", "Load", "Run", "Store", "pressures", "simulate"]
 
 #: Beats that move before a port is held: results must be under way by then.
-LEAD = 16
+LEAD = 4
+#: Cycles between the end of a hold and the next.
+_APART = 16
 
 
 @dataclass(frozen=True)
@@ -159,43 +161,34 @@ def _shown(word: Any) -> str:
 
 
 class _Gates:
-    """When a port may move a beat: random stalls, and a hold of each port.
+    """When a port may move a beat: random stalls, and long holds.
 
-    Holds come one after another, :data:`LEAD` cycles apart: all outputs at once, then each output where there are
-    several, then each input. One begins when its port has moved as many beats, or half of what it moves; it waits for
-    its turn, but not beyond the port's last beat.
+    Holds come one after another: all outputs at once, then each output where there are several, then each input; part
+    ``number`` of a run begins with the one of this number. A hold begins when its port has moved :data:`LEAD` beats, or
+    half of what it moves; it waits for its turn, but not beyond the port's last beat.
     """
 
-    def __init__(self, inputs: set[str], outputs: set[str], stall: float, hold: int, seed: str) -> None:
+    def __init__(self, inputs: set[str], outputs: set[str], stall: float, hold: int, seed: int, number: int) -> None:
         self.stall, self.hold = stall, hold
-        names = sorted(inputs | outputs)
-        self.random = {name: random.Random(f"{seed} {name}") for name in names}
-        self.outputs = outputs
-        self.together = bool(hold and outputs)
-        self.pending = set(names) if hold else set()
-        if len(outputs) == 1:
-            self.pending -= outputs
+        names = sorted(outputs) + sorted(inputs)
+        self.random = {name: random.Random(f"{seed} {number} {name}") for name in names}
+        holds = [outputs] * (len(outputs) > 1) + [{name} for name in names]
+        first = number % len(holds)
+        self.holds = (holds[first:] + holds[:first]) if hold else []
         self.until = dict.fromkeys(names, 0)
         self.calm = 0
 
     def open(self, name: str, moved: int, count: int, cycle: int) -> bool:
         """Whether beat ``moved`` of ``count`` may move in this cycle."""
         if cycle >= self.until[name] and moved >= min(LEAD, count // 2):
-            out, turn = name in self.outputs, cycle >= self.calm
-            if turn or moved == count - 1:
-                if out and self.together:
-                    self.together = False
-                    self._close(self.outputs, cycle, turn)
-                elif name in self.pending and (not turn or out or not (self.together or self.pending & self.outputs)):
-                    self.pending.discard(name)
-                    self._close({name}, cycle, turn)
+            turn = cycle >= self.calm and bool(self.holds) and name in self.holds[0]
+            held = next((each for each in self.holds if name in each), None) if turn or moved == count - 1 else None
+            if held:
+                self.holds.remove(held)
+                self.until |= dict.fromkeys(held, cycle + self.hold)
+                if turn:
+                    self.calm = cycle + self.hold + _APART
         return cycle >= self.until[name] and self.random[name].random() >= self.stall
-
-    def _close(self, names: set[str], cycle: int, turn: bool) -> None:
-        for name in names:
-            self.until[name] = cycle + self.hold
-        if turn:
-            self.calm = cycle + self.hold + LEAD
 
 
 class _Harness(Elaboratable):
@@ -276,9 +269,10 @@ class EngineBench:
         """Plays steps to the component as it is after power-on. The same arguments make the same run.
 
         ``stall`` is the chance that a port pauses for a cycle: commands, loads, stores and streams, each for itself.
-        ``hold`` is the length of long holds in cycles, which must exceed the depth of all queues behind an output; with
-        0 there are none. Between two fences all outputs are held at once, then each output alone, and each input is
-        starved alone.
+        ``hold`` is the length of long holds in cycles; with 0 there are none. Between two fences all outputs are held
+        at once, each output is held alone, and each input is starved alone; after each fence another of these is the
+        first. A hold shows what becomes of results that have no room if both its length and the beats that are to
+        follow exceed the depth of all queues behind an output.
 
         After an error of the engine, a beat or a request that is refused, the steps before the next fence are dropped
         and the component is reset, as the shell does it; the run goes on behind the fence. In the end the bench watches
@@ -428,7 +422,7 @@ class EngineBench:
                     yield
                 self._moved = self._cycle
                 continue
-            lanes = self._lanes(part, _Gates(*self._names(part), stall, hold, f"{seed} {number}"))
+            lanes = self._lanes(part, _Gates(*self._names(part), stall, hold, seed, number))
             while lanes or self._under_way:
                 for each in list(lanes):
                     if next(lanes[each], False) is False:
@@ -469,10 +463,10 @@ class EngineBench:
         self._failed, self._moved = False, self._cycle
 
     def _names(self, part: Sequence[Step]) -> tuple[set[str], set[str]]:
-        inputs = {f"load {step.port}" for step in part if isinstance(step, Load)}
+        inputs = {f"load {step.port}" for step in part if isinstance(step, Load) and step.beats}
         if any(isinstance(step, Command) for step in part):
             inputs.add("commands")
-        return inputs, {f"store {step.port}" for step in part if isinstance(step, Store)}
+        return inputs, {f"store {step.port}" for step in part if isinstance(step, Store) and step.beats}
 
     def _lanes(self, part: Sequence[Step], gates: _Gates) -> dict[str, Iterator[bool]]:
         """What runs beside each other: commands, LOAD, STORE, and each plain stream."""

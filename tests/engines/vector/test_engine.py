@@ -6,6 +6,7 @@ from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.formats.vector import TERM, VectorOpcode
 from gradloom.rtl.shell.registers.errors import Error
+from gradloom.sim.bench.engine import LEAD
 from gradloom.sim.reference import vector as reference
 
 LANES = 4
@@ -123,15 +124,16 @@ def test_a_beat_a_cycle_and_the_latency(vector_bench):
 def test_results_that_are_held_are_not_lost(vector_bench):
     """Of both outputs more results than their queues have room for, and one output while the other leaves."""
     rng = np.random.default_rng(5)
-    gate, up, dy = (words(rng, (6, 48)) for _ in range(3))
-    shape = gate.shape
-    assert gate.size // LANES > make().depth
+    shape = 8, 48
+    gate, up, dy = (words(rng, shape) for _ in range(3))
+    assert gate.size // LANES > make().depth + 4 * LEAD
     gated = {"left": 22, "right": 23, "shift": 24, "second_shift": 26}
+    both = (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15}, {"a": gate, "b": up, "c": dy}, {"o": shape, "q": shape})
     found = vector_bench(make(), ROW)([
-        (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15}, {"a": gate, "b": up, "c": dy}, {"o": shape, "q": shape}),
-        (VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape})], hold=HOLD)
-    same(found[0], **dict(zip("oq", reference.swiglu_backward(dy, gate, up, gate_shift=15, **gated))))
-    same(found[1], o=reference.add(gate, up, left=7, right=12))
+        both, both, both, (VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape})], hold=HOLD)
+    for each in found[:3]:
+        same(each, **dict(zip("oq", reference.swiglu_backward(dy, gate, up, gate_shift=15, **gated))))
+    same(found[3], o=reference.add(gate, up, left=7, right=12))
 
 
 @pytest.mark.parametrize("lanes", [2, 8])
