@@ -128,6 +128,7 @@ class Counters(wiring.Component):
         with m.If(counting):
             m.d.sync += used.eq(used | Cat((phase == i) for i in range(COUNTED)))
         with m.If(self.clear):
+            # mutant keeps-a-phase: m.d.sync += used.eq(1)
             m.d.sync += used.eq(0)
         for i in range(COUNTED):
             m.d.comb += self.value[f"PHASE_CYCLES{i}"].value.eq(

@@ -73,6 +73,7 @@ class Fetch(wiring.Component):
         wanted = Signal()
         m.d.comb += [
             pop.eq(self.o.valid & self.o.ready),
+            # mutant room-for-one-less: plan.eq(self.run & ~wanted & some & (credit >= BURST_BEATS - 1)),
             plan.eq(self.run & ~wanted & some & (credit >= BURST_BEATS)),
             self.o_fetch.valid.eq(wanted),
             self.i_fetch.ready.eq(1),
@@ -95,6 +96,7 @@ class Fetch(wiring.Component):
                 self.o_fetch.payload.offset.eq(next_offset),
                 self.o_fetch.payload.beats.eq(length),
                 next_offset.eq(advance(next_offset, data_bits=self.data_bits)),
+                # mutant never-final: left.eq(left - room),
                 left.eq(Mux(final, 0, left - room)),
             ]
         with m.If(pop):
@@ -102,6 +104,7 @@ class Fetch(wiring.Component):
         with m.If(self.fresh):
             m.d.sync += [
                 wanted.eq(0),
+                # mutant from-elsewhere: next_offset.eq(self.offset + 4096),
                 next_offset.eq(self.offset),
                 self.o_offset.eq(self.offset),
                 credit.eq(depth),

@@ -125,6 +125,7 @@ class Scheduler(wiring.Component):
         # CONTROL has no queue: the sequencer waits for it.
         m.d.comb += self.control_grant.eq(grant[0])
         m.d.sync += eligible[0].eq(
+            # mutant control-grant-forgotten: self.control_request & ~(self.control_wait & ~nonzero).any()
             self.control_request & ~(self.control_wait & ~nonzero).any() & ~grant.any()
         )
         with m.If(self.control_done):
@@ -179,10 +180,14 @@ class Scheduler(wiring.Component):
             self.indices[e].eq(ticket.index),
         ]
         m.d.sync += starts.eligible[e].eq(
+            # mutant waits-for-none: (w != s) & ~offered & (out["wait"] & starts.nonzero).any() & ~starts.grant.any())
+            # mutant grant-forgotten: (w != s) & ~offered & ~(out["wait"] & ~starts.nonzero).any())
+            # mutant own-grant-only: (w != s) & ~offered & ~(out["wait"] & ~starts.nonzero).any() & ~starts.grant[e])
             (w != s) & ~offered & ~(out["wait"] & ~starts.nonzero).any() & ~starts.grant.any())
         with m.If(starts.grant[e]):
             m.d.sync += offered.eq(1)
         with m.If(taken):
+            # mutant offered-twice: m.d.sync += [s.eq(s + 1)]
             m.d.sync += [offered.eq(0), s.eq(s + 1)]
         with m.If(self.clear | self.hold):
             m.d.sync += offered.eq(0)
@@ -201,6 +206,7 @@ class Scheduler(wiring.Component):
         asked = self.i.payload.command
         columns = {
             "command": (8 + used, Cat(asked.opcode, asked.args[:used]), s),
+            # mutant wait-of-the-oldest: "wait": (16, self.i.payload.wait, d),
             "wait": (16, self.i.payload.wait, s),
             "ticket": (_TICKET.size, Cat(self.i.payload.post, self.i.payload.phase, self.i.payload.index), d),
         }
@@ -211,6 +217,7 @@ class Scheduler(wiring.Component):
             wr = memory.write_port()
             rd = memory.read_port(domain="comb")
             m.d.comb += [
+                # mutant written-elsewhere: wr.addr.eq(s[:bits]),
                 wr.addr.eq(w[:bits]),
                 wr.data.eq(value),
                 wr.en.eq(push),

@@ -255,6 +255,7 @@ class Sequencer(wiring.Component):
             dispatch.idle.eq(~sched.active & sched.settled),
             dispatch.cache_clear.eq(self.cache_clear),
             sched.clear.eq(flow.fresh),
+            # mutant never-held: sched.hold.eq(0),
             sched.hold.eq(parts.faults.fault | ~flow.run),
             sched.forget.eq(dispatch.forget),
             sched.control_request.eq(dispatch.control_request),
@@ -362,6 +363,7 @@ class Sequencer(wiring.Component):
             m.next = "COMPARE"
         with m.State("COMPARE"):
             m.d.comb += busy
+            # mutant window-wraps: m.d.sync += start.refuse_window.eq(start.end[:32] > self.size)
             m.d.sync += start.refuse_window.eq(start.end > self.size)
             m.next = "BEGIN"
         with m.State("BEGIN"):
@@ -420,6 +422,7 @@ class Sequencer(wiring.Component):
                 m.next = "BLAME"
         with m.State("FINISH"):
             # A burst that the bus held back is forgotten with ``fresh``, and must not be asked for before.
+            # mutant bus-goes-on: m.d.comb += flow.fresh.eq(1)
             m.d.comb += [flow.fresh.eq(1), self.bus_abort.eq(1)]
             with m.If(flow.leaving):
                 m.d.comb += flow.serve.eq(1)

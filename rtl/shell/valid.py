@@ -157,6 +157,7 @@ class ValidBits(wiring.Component):
         m.d.sync += [
             read.eq(walk.scan),
             back.eq(walk.address),
+            # mutant wrong-end: mask.eq(Mux(walk.first, walk.low, ~0) & Mux(walk.address == walk.stop, walk.low, ~0)),
             mask.eq(Mux(walk.first, walk.low, ~0) & Mux(walk.address == walk.stop, walk.high, ~0)),
             masked.eq(read),
             back1.eq(back),
@@ -172,6 +173,10 @@ class ValidBits(wiring.Component):
 
         m.d.comb += [
             wr.addr.eq(Mux(fsm.ongoing("CLEAR"), walk.address, back1)),
+            # mutant cleared-to-ones: wr.data.eq(set_),
             wr.data.eq(Mux(fsm.ongoing("CLEAR"), 0, set_)),
+            # mutant never-marked: wr.en.eq(fsm.ongoing("CLEAR") | 0),
+            # mutant marked-too-late: wr.en.eq(fsm.ongoing("CLEAR") | (masked & self.mark)),
+            # mutant never-cleared: wr.en.eq(0 | (masked & walk.marking)),
             wr.en.eq(fsm.ongoing("CLEAR") | (masked & walk.marking)),
         ]

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = ["Watch"]
 
+# mutant deadlock-early: _DEADLOCK_CYCLES = 7
 _DEADLOCK_CYCLES = 8
 
 
@@ -46,6 +47,8 @@ class Watch(wiring.Component):
         runs = Signal()  # ``clock`` is not 0
         moving = Signal()
         m.d.sync += moving.eq(self.moved)
+        # mutant despite-movement: m.d.comb += self.expired.eq((clock == 1))
+        # mutant a-cycle-early: m.d.comb += self.expired.eq((clock == 2) & ~moving)
         m.d.comb += self.expired.eq((clock == 1) & ~moving)
         with m.If(moving | self.rewind):
             m.d.sync += [clock.eq(self.watchdog), runs.eq(self.watchdog.any())]

@@ -45,6 +45,7 @@ class ShortQueue(wiring.Component):
         write, read = storage.write_port(), storage.read_port(domain="comb")
         put, take = Signal(), Signal()
         m.d.comb += [
+            # mutant takes-over-a-word: self.w_rdy.eq(~fill[-1]), put.eq(self.w_en & ~fill[-1]), take.eq(fill[0]),
             self.w_rdy.eq(~fill[-1]), put.eq(self.w_en & ~fill[-1]), take.eq(fill[0] & (~self.r_rdy | self.r_en)),
             write.en.eq(put), write.data.eq(self.w_data),
         ]

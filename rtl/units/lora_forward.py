@@ -103,6 +103,7 @@ class LoraForward(wiring.Component):
             results.w_data.eq(result),
             self.o.valid.eq(results.r_rdy),
             self.o.payload.eq(results.r_data),
+            # mutant ready-ignored: results.r_en.eq(1),
             results.r_en.eq(self.o.ready),
         ]
         return m

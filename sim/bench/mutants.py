@@ -1,18 +1,52 @@
-"""Broken variants of units: the same source with one place changed."""
+"""Broken variants of units: the same source with one line changed.
+
+A unit's file says in a comment above a line what a mutant has in its place, and the mutant's name::
+
+    # mutant never-full: m.d.comb += self.ready.eq(1)
+    m.d.comb += self.ready.eq(level < depth)
+"""
 import inspect
+import re
 import sys
 import types
 
-__all__ = ["mutant"]
+__all__ = ["mutant", "mutants"]
+
+_MARK = re.compile(r"\s*# mutant ([\w-]+):(.*)")
 
 
-def mutant(unit, old, new):
-    """Class ``unit`` as it would be if its file said ``new`` where it says ``old``, which it must say once."""
+def mutants(text):
+    """``{name: (number of the line that changes, from 0, what stands there instead)}`` of a file's text.
+
+    Several comments may stand above a line. Without text after the name the line goes.
+    """
+    lines, found = text.splitlines(), {}
+    for number, line in enumerate(lines):
+        if not (mark := _MARK.fullmatch(line)):
+            continue
+        name, new = mark[1], mark[2].strip()
+        if name in found:
+            raise ValueError(f"mutant {name}: stands there twice")
+        while _MARK.fullmatch(lines[number]):
+            number += 1
+        old = lines[number]
+        found[name] = number, old[:len(old) - len(old.lstrip())] + new if new else ""
+        if found[name][1] == old:
+            raise ValueError(f"mutant {name}: changes nothing")
+    return found
+
+
+def mutant(unit, name):
+    """Class ``unit`` as it is with the mutant ``name`` of its file."""
     module = sys.modules[unit.__module__]
     text = inspect.getsource(module)
-    if text.count(old) != 1:
-        raise ValueError(f"{module.__name__}: {old!r} stands there {text.count(old)} times")
+    known = mutants(text)
+    if name not in known:
+        raise ValueError(f"{module.__name__}: has no mutant {name}, but {', '.join(known) or 'none'}")
+    lines = text.splitlines()
+    number, new = known[name]
+    lines[number] = new
     changed = types.ModuleType(module.__name__)
     changed.__package__, changed.__file__ = module.__package__, module.__file__
-    exec(compile(text.replace(old, new), module.__file__, "exec"), changed.__dict__)
+    exec(compile("\n".join(lines), module.__file__, "exec"), changed.__dict__)
     return getattr(changed, unit.__name__)

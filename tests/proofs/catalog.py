@@ -49,11 +49,15 @@ from .placed import units_of
 __all__ = ["PROOFS"]
 
 
-def _pair(factory, unit, old, new, *more, **given):
-    """Claim, and the claim of the unit that is broken by saying ``new`` where it says ``old``; ``more`` such pairs."""
+def _pair(factory, unit, *names, **given):
+    """Claim, and the claim of the unit that is broken as each of the mutants in its file of these names."""
     return {"make": functools.partial(factory, unit, **given),
-            "broken": {f"{old} -> {new}": lambda old=old, new=new: factory(mutant(unit, old, new), **given)
-                       for old, new in ((old, new), *more)}}
+            "broken": {_told(unit, name): lambda name=name: factory(mutant(unit, name), **given) for name in names}}
+
+
+def _told(unit, name):
+    """A mutant in the table of proofs."""
+    return f"{unit.__module__.removeprefix('gradloom.rtl.')}: {name}"
 
 
 _ANY, _KV260, _GENESYS2, _ULX3S = "all", "instantft-kv260", "edge-qlora-genesys2", "digits-ulx3s"
@@ -92,20 +96,14 @@ def _placed(preset, unit, **given):
 PROOFS = [
     Proof(name="short-queue", rule="queues lose and double nothing", preset=_ANY, method="induction", depth=2,
           quick=True, found_within=20,
-          **_pair(queues.short_queue, ShortQueue, "take.eq(fill[0] & (~self.r_rdy | self.r_en))",
-                  "take.eq(fill[0])", width=34, depth=8)),
+          **_pair(queues.short_queue, ShortQueue, "takes-over-a-word", width=34, depth=8)),
     Proof(name="register-file", rule="AXI4-Lite subordinate", preset=_ANY, method="reach", quick=True, found_within=20,
-          **_pair(axi.register_file, RegisterFile, "decoded.eq(have_aw & have_w & ~act & ~bus.bvalid)",
-                  "decoded.eq(have_aw & ~act & ~bus.bvalid)",
-                  ("held[r.name, f.name] & ~clear | self.set[r.name][f.name]",
-                   "(held[r.name, f.name] | self.set[r.name][f.name]) & ~clear"),
-                  ("eq((wdata & mask)[bits] & take.replicate(f.width))", "eq(wdata[bits] & take.replicate(f.width))"))),
+          **_pair(axi.register_file, RegisterFile, "without-data", "clear-first", "without-strobes")),
     Proof(name="phase-counters", rule="sums never wrap", preset=_ANY, method="induction", depth=1, quick=True,
           found_within=20,
-          **_pair(counters.phase_counters, Counters, "m.d.sync += used.eq(0)", "m.d.sync += used.eq(1)")),
+          **_pair(counters.phase_counters, Counters, "keeps-a-phase")),
     Proof(name="watchdog", rule="a watchdog expires in time", preset=_ANY, method="induction", depth=2, found_within=20,
-          **_pair(counters.watchdog, Watch, "(clock == 1) & ~moving", "(clock == 1)", ("(clock == 1)", "(clock == 2)"),
-                  ("_DEADLOCK_CYCLES = 8", "_DEADLOCK_CYCLES = 7"))),
+          **_pair(counters.watchdog, Watch, "despite-movement", "a-cycle-early", "deadlock-early")),
 ]
 
 for _preset, _config, _bits in ((_KV260, _IMAGES, _IMAGES.data_bits), (_ULX3S, _DIGITS, _DIGITS.data_bits),
@@ -114,25 +112,23 @@ for _preset, _config, _bits in ((_KV260, _IMAGES, _IMAGES.data_bits), (_ULX3S, _
     PROOFS += [
         Proof(name=f"load-window-{_preset}", rule="AXI4 manager: 4 KB, length, window", preset=_preset,
               method="induction", depth=4, found_within=20,
-              **_pair(axi.read_window, ReadDMA, "check.misaligned | check.outside):", "check.misaligned):", **_widths)),
+              **_pair(axi.read_window, ReadDMA, "window-unchecked", **_widths)),
         Proof(name=f"load-answers-{_preset}", rule="AXI4 manager: every burst is answered, idle means idle",
               preset=_preset, method="induction", depth=3, found_within=30,
-              **_pair(axi.read_protocol, ReadDMA, "self.idle.eq(~bursts.r_rdy & ~axi.arvalid)",
-                      "self.idle.eq(~axi.arvalid)", **_widths)),
+              **_pair(axi.read_protocol, ReadDMA, "idle-too-early", **_widths)),
         Proof(name=f"store-window-{_preset}", rule="AXI4 manager: 4 KB, length, window", preset=_preset,
               method="induction", depth=4, found_within=20,
-              **_pair(axi.write_window, WriteDMA, "check.misaligned | check.outside):", "check.misaligned):",
+              **_pair(axi.write_window, WriteDMA, "window-unchecked",
                       **_widths)),
         Proof(name=f"load-returns-{_preset}", rule="after any error back to idle", preset=_preset, method="induction",
               depth=5, found_within=30,
-              **_pair(axi.load_returns, ReadDMA, "m.d.sync += [failed.eq(0), port.error.valid.eq(0), port.done.eq(0), "
-                      "index.eq(0)]", "m.d.sync += [failed.eq(0), port.done.eq(0), index.eq(0)]", **_widths)),
+              **_pair(axi.load_returns, ReadDMA, "error-stays", **_widths)),
         Proof(name=f"store-returns-{_preset}", rule="after any error back to idle", preset=_preset, method="induction",
               depth=5, found_within=30,
-              **_pair(axi.store_returns, WriteDMA, "                buffer.more.eq(0),\n", "", **_widths)),
+              **_pair(axi.store_returns, WriteDMA, "more-stays", **_widths)),
         Proof(name=f"store-answers-{_preset}", rule="AXI4 manager: every burst is answered, idle means idle",
               preset=_preset, method="induction", depth=4, found_within=30,
-              **_pair(axi.write_protocol, WriteDMA, "lengths.w_data.eq(length - 1)", "lengths.w_data.eq(length)",
+              **_pair(axi.write_protocol, WriteDMA, "burst-too-long",
                       **_widths)),
     ]
 
@@ -142,92 +138,74 @@ _DEPTHS = [(_KV260, IMAGES, 16), (_GENESYS2, LANGUAGE, 16), (_ULX3S, IMAGES, 4)]
 PROOFS += [
     *(Proof(name=f"scheduler-{_engine.name}-{_preset}", rule="queues lose and double nothing", preset=_preset,
             method="induction", depth=1, found_within=30,
-            **_pair(control.scheduler_order, Scheduler, "offered.eq(0), s.eq(s + 1)", "s.eq(s + 1)",
-                    ("wr.addr.eq(w[:bits])", "wr.addr.eq(s[:bits])"), engines=_engines, engine=_engine, depth=_depth))
+            **_pair(control.scheduler_order, Scheduler, "offered-twice", "written-elsewhere", engines=_engines,
+                    engine=_engine, depth=_depth))
       for _preset, _engines, _depth in _DEPTHS for _engine in _engines.queued),
     *(Proof(name=f"scheduler-turns-{_preset}", rule="arbiters starve nobody", preset=_preset, method="induction",
             depth=2, cover_depth=0, found_within=30,
-            **_pair(control.scheduler_turns, Scheduler, '~(out["wait"] & ~nonzero).any()',
-                    '(out["wait"] & nonzero).any()', engines=_engines, depth=_depth))
+            **_pair(control.scheduler_turns, Scheduler, "waits-for-none", engines=_engines, depth=_depth))
       for _preset, _engines, _depth in _DEPTHS),
     *(Proof(name=f"scheduler-tokens-{_preset}", rule="a token is given once and taken once", preset=_preset,
             method="induction", depth=3, found_within=12,
-            **_pair(control.scheduler_tokens, Scheduler, '~(out["wait"] & ~nonzero).any() & ~grant.any())',
-                    '~(out["wait"] & ~nonzero).any())',
-                    ('~(out["wait"] & ~nonzero).any() & ~grant.any())', '~(out["wait"] & ~nonzero).any() & ~grant[e])'),
-                    ("~(self.control_wait & ~nonzero).any() & ~grant.any()", "~(self.control_wait & ~nonzero).any()"),
-                    ("(16, self.i.payload.wait, s)", "(16, self.i.payload.wait, d)"), engines=_engines, depth=_depth))
+            **_pair(control.scheduler_tokens, Scheduler, "grant-forgotten", "own-grant-only",
+                    "control-grant-forgotten", "wait-of-the-oldest", engines=_engines, depth=_depth))
       for _preset, _engines, _depth in _DEPTHS),
     *(Proof(name=f"fetch-{_bits}", rule="the program's fetch: window, order, room", preset=_preset, method="induction",
             depth=4, found_within=12,
-            **_pair(fetch.fetch_window, Fetch, "left.eq(Mux(final, 0, left - room))", "left.eq(left - room)",
-                    ("(credit >= BURST_BEATS)", "(credit >= BURST_BEATS - 1)"),
-                    ("next_offset.eq(self.offset)", "next_offset.eq(self.offset + 4096)"), data_bits=_bits))
+            **_pair(fetch.fetch_window, Fetch, "never-final", "room-for-one-less", "from-elsewhere", data_bits=_bits))
       for _preset, _bits in ((f"{_KV260}, {_ULX3S}", 128), (_GENESYS2, 256))),
     *(Proof(name=f"sequencer-returns-{_preset}", rule="after any error back to idle", preset=_preset,
             method="induction", depth=6, found_within=30,
-            **_pair(sequencer.returns, Sequencer, "sched.hold.eq(faults.fault | ~run)", "sched.hold.eq(0)",
-                    ("[fresh.eq(1), self.bus_abort.eq(1)]\n                with m.If(leaving)",
-                     "fresh.eq(1)\n                with m.If(leaving)"),
-                    ("refuse_window.eq(end > self.size)", "refuse_window.eq(end[:32] > self.size)"),
+            **_pair(sequencer.returns, Sequencer, "never-held", "bus-goes-on", "window-wraps",
                     engines=_config.machine.engines, shell=_config.shell))
       for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS), (_GENESYS2, _LANGUAGE))),
     *(Proof(name=f"valid-bits-{_slots}", rule="the cache loses and doubles nothing", preset=_preset, method="induction",
             depth=10, found_within=30,
-            **_pair(valid.valid_bits, ValidBits, "Mux(address == stop, high, ~0)", "Mux(address == stop, low, ~0)",
-                    # MARK, a look that is stopped before its caller marks, and CLEAR where that is soon over.
-                    ("| (masked & marking))", "| 0)"), ("(masked & marking)", "(masked & self.mark)"),
-                    *[('wr.en.eq(fsm.ongoing("CLEAR") |', "wr.en.eq(0 |"),
-                      ('Mux(fsm.ongoing("CLEAR"), 0, set_)', "set_")][:2 * (_slots == 64)],
-                    slots=_slots))
+            **_pair(valid.valid_bits, ValidBits, "wrong-end", "never-marked", "marked-too-late",
+                    # Of CLEAR where it is soon over.
+                    *["never-cleared", "cleared-to-ones"][:2 * (_slots == 64)], slots=_slots))
       for _preset, _slots in ((_KV260, _IMAGES.cache_slots), (f"{_GENESYS2}, {_ULX3S}", _DIGITS.cache_slots))),
     *(Proof(name=f"element-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=1, cut=_FREE,
             found_within=8,
-            **_pair(sums.element, PE, "own = Mux(mode.from_self, self.p_o, 0)",
-                    f"own = Mux(mode.from_self, self.p_o[:{_precision.sum - 2}].as_signed(), 0)",
-                    precision=_precision))
+            **_pair(sums.element, PE, "sum-two-bits-short", precision=_precision))
       for _preset, _precision in (*_ARRAY.items(), (_GENESYS2, PRECISION))),
     Proof(name="sums-tiles", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=5, found_within=16,
-          **_pair(sums.tiles, Foot, "Mux(later.first, 0, before)", "Mux(later.first, 0, before[:46].as_signed())",
+          **_pair(sums.tiles, Foot, "sum-of-46-bits",
                   config=_LANGUAGE)),
     Proof(name="sums-hidden", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=5, found_within=16,
-          **_pair(sums.tiles, HiddenFoot, "Mux(later.first, 0, kept)", "Mux(later.first, 0, kept[:46].as_signed())",
+          **_pair(sums.tiles, HiddenFoot, "hidden-sum-of-46-bits",
                   config=_LANGUAGE)),
     Proof(name="sums-gradients", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=8, cut=_FREE,
           found_within=30,
-          **_pair(language_sums.gradients, GradientEngine, "Mux(at_factors.first, 0, read.data)",
-                  "Mux(at_factors.first, 0, read.data[:40].as_signed())", config=_LANGUAGE)),
+          **_pair(language_sums.gradients, GradientEngine, "sum-of-40-bits", config=_LANGUAGE)),
     Proof(name="sums-rows", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=8, found_within=30,
-          **_pair(vector_sums.row_sums, RowSums, "Mux(self.two, other, total)", "total", **_LANES)),
+          **_pair(vector_sums.row_sums, RowSums, "one-sum-for-two", **_LANES)),
     Proof(name="sums-rows-order", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=4,
           cut=(*_FREE, "cutpoint w:unit.room"), cover_depth=80, found_within=30,
-          **_pair(vector_sums.rows_in_order, VectorEngine, "(rows & ((args.row < 2) |", "(rows & ((args.row < 1) |",
+          **_pair(vector_sums.rows_in_order, VectorEngine, "rows-of-one-beat",
                   **_VECTOR)),
     Proof(name="sums-rows-units", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=7,
           found_within=20,
-          **_pair(vector_sums.units, Maxima, "Const(-1 << (STEPS.width - 1), STEPS)", "Const(0, STEPS)",
+          **_pair(vector_sums.units, Maxima, "starts-at-0",
                   **_LANES)),
     Proof(name="sums-losses", rule="sums never wrap", preset=_GENESYS2, method="induction", depth=4,
           cut=(*_FREE, "cutpoint w:unit.room", "cutpoint w:unit.lane_*.exponent"), cover_depth=80, found_within=80,
-          **_pair(vector_sums.losses, VectorEngine, "Mux(exponent[-1], exponent, 0)", "exponent", **_VECTOR)),
+          **_pair(vector_sums.losses, VectorEngine, "exponents-above-0", **_VECTOR)),
     *(Proof(name=f"sums-class-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=6,
             cut=_FREE, cover_depth=80, found_within=16,
-            **_pair(sums.class_lane, _ClassLane, "tag[3].first", "tag[2].first", classes=_config.classes,
+            **_pair(sums.class_lane, _ClassLane, "first-too-early", classes=_config.classes,
                     depth=_config.rank * _config.taps, rows=_config.rows, activation=_config.activation))
       for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))),
     Proof(name=f"sums-softmax-{_IMAGES.classes}", rule="sums never wrap", preset=f"{_KV260}, {_ULX3S}",
           method="induction", depth=8, cut=_FREE, found_within=24,
-          **_pair(softmax.softmax, SoftmaxCrossEntropy, "total.eq((total >> fall8) + term)",
-                  "total.eq(((total >> fall8) + term)[:sum_width - 1])", max_length=_IMAGES.classes)),
+          **_pair(softmax.softmax, SoftmaxCrossEntropy, "sum-a-bit-short", max_length=_IMAGES.classes)),
     *(Proof(name=f"sums-losses-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=2,
             cut=(*_FREE, "cutpoint w:unit.softmax.o_loss__*"), found_within=12,
-            **_pair(softmax.losses, Head, "loss.eq(loss + softmax.o_loss.p.loss)",
-                    "loss.eq((loss + softmax.o_loss.p.loss)[:26])", config=_config))
+            **_pair(softmax.losses, Head, "loss-of-26-bits", config=_config))
       for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))),
     *(Proof(name=f"sums-channels-{_preset}", rule="sums never wrap", preset=_preset, method="induction", depth=5,
             found_within=16,
-            **_pair(sums.channels, Accumulate, "write.en.eq(later.valid & ~later.last)",
-                    "write.en.eq(later.valid & later.first)", config=_config))
+            **_pair(sums.channels, Accumulate, "first-channel-only", config=_config))
       for _preset, _config in ((_KV260, _IMAGES), (_ULX3S, _DIGITS))),
     *(stream_proof(_name, lambda _name=_name: [UNITS[_name].build()], quick=_quick)
       for _name, _quick in _LIBRARY),
@@ -236,10 +214,10 @@ PROOFS += [
     _placed(_GENESYS2, "UpdateEngine", rules=streams.update_rules, cut=("unit.words.w_en", "unit.moments.w_en")),
     Proof(name=f"streams-vectorengine-{_GENESYS2}", rule="streams: what is offered stays", preset=_GENESYS2,
           method="induction", depth=2, cut=_FREE, found_within=60,
-          **_pair(vector.vector_rules, VectorEngine, "(told | (telling & self.q.ready))", "(told | telling)",
+          **_pair(vector.vector_rules, VectorEngine, "report-not-taken",
                   **_VECTOR)),
     Proof(name="streams-broken", rule="streams: what is offered stays", preset="library", method="reach", cut=_FREE,
           cover_depth=0, quick=True, found_within=30, make=lambda: streams.stream_rules(lambda: [LoraForward()]),
-          broken={"results.r_en.eq(self.o.ready) -> results.r_en.eq(1)": lambda: streams.stream_rules(
-              lambda: [mutant(LoraForward, "results.r_en.eq(self.o.ready)", "results.r_en.eq(1)")()])}),
+          broken={_told(LoraForward, "ready-ignored"): lambda: streams.stream_rules(
+              lambda: [mutant(LoraForward, "ready-ignored")()])}),
 ]

@@ -1,10 +1,12 @@
 """The quick proofs, each with a unit that is broken on purpose; ``make proofs`` makes all."""
 import dataclasses
+from pathlib import Path
 
 import pytest
 
+import gradloom.rtl
 from gradloom.rtl.stream.queue import ShortQueue
-from gradloom.sim.bench.mutants import mutant
+from gradloom.sim.bench.mutants import mutant, mutants
 from gradloom.sim.proofs.claim import Claim
 from gradloom.sim.proofs.proof import outcome
 from gradloom.sim.proofs.prover import Circuit, solver_missing
@@ -36,6 +38,23 @@ def test_a_claim_that_is_wrong_is_refuted_and_an_assumption_that_leaves_nothing_
     assert circuit.uncovered(3) == ["large"]
 
 
-def test_a_mutant_changes_one_place_only():
-    with pytest.raises(ValueError, match="stands there 0 times"):
-        mutant(ShortQueue, "nowhere", "there")
+def test_every_mutant_of_a_unit_can_be_made_and_a_proof_finds_it():
+    root, named = Path(gradloom.rtl.__file__).parent, set()
+    for path in root.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for name, (number, line) in mutants(text).items():
+            lines = text.splitlines()
+            compile("\n".join([*lines[:number], line, *lines[number + 1:]]), path, "exec")
+            named.add(f"{'.'.join(path.relative_to(root).with_suffix('').parts)}: {name}")
+    assert named == {change for proof in PROOFS for change in proof.broken}
+
+
+def test_a_mutant_is_the_line_of_its_name():
+    text = "a = [\n    # mutant one: 2,\n    # mutant none:\n    1,\n]\n"
+    assert mutants(text) == {"one": (3, "    2,"), "none": (3, "")}
+    with pytest.raises(ValueError, match="mutant one: changes nothing"):
+        mutants("# mutant one: a\na")
+    with pytest.raises(ValueError, match="mutant one: stands there twice"):
+        mutants("# mutant one: a\n# mutant one: b\nc")
+    with pytest.raises(ValueError, match="has no mutant nowhere, but takes-over-a-word"):
+        mutant(ShortQueue, "nowhere")

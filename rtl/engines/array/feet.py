@@ -161,6 +161,7 @@ class Accumulate(wiring.Component):
             m.d.comb += self.o.sums[column].eq(add.p)
         later = delay(m, token, 1, reset_less=False)
         m.d.comb += [
+            # mutant first-channel-only: write.en.eq(later.valid & later.first),
             write.en.eq(later.valid & ~later.last),
             write.addr.eq(later.position),
             write.data.eq(self.o.sums),

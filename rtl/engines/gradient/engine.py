@@ -123,7 +123,9 @@ class GradientEngine(wiring.Component):
                 # In a register of its own, as a slice adds what it finds there; the sum before is of 8 cycles ago.
                 before = Signal(signed(sum_bits), reset_less=True)
                 m.d.sync += [a.eq(x), b.eq(h[rank_side]), product.eq(a * b),
-                             before.eq(Mux(at_factors.first, 0, read.data)), sum_.eq(product + before)]
+                             # mutant sum-of-40-bits: before.eq(Mux(at_factors.first, 0, read.data[:40].as_signed())),
+                             before.eq(Mux(at_factors.first, 0, read.data)),
+                             sum_.eq(product + before)]
                 m.d.comb += [read.addr.eq(Mux(reading, row, at_factors.address)),
                              write.addr.eq(at_sum.address), write.data.eq(sum_), write.en.eq(at_sum.valid)]
                 results.append(read.data)

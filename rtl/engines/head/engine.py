@@ -116,7 +116,9 @@ class _ClassLane(wiring.Component):
             m.d.sync += tag[-1].eq(tag[-2])
         m.d.comb += [
             db_read.addr.eq(Mux(self.read, self.read_k, tag[1].k)),
-            db.a.eq(self.backward_h_i), db.b.eq(d), db.c.eq(delay(m, db_read.data, 1)), db.add.eq(~tag[3].first),
+            db.a.eq(self.backward_h_i), db.b.eq(d), db.c.eq(delay(m, db_read.data, 1)),
+            # mutant first-too-early: db.add.eq(~tag[2].first),
+            db.add.eq(~tag[3].first),
             db_write.addr.eq(tag[4].k), db_write.data.eq(db.p), db_write.en.eq(tag[4].valid),
         ]
         return m
@@ -463,6 +465,7 @@ class Head(wiring.Component):
         with m.If(start & args.first):
             m.d.sync += [loss.eq(0), correct.eq(0), samples.eq(0)]
         with m.Elif(softmax.o_loss.valid):
+            # mutant loss-of-26-bits: m.d.sync += [loss.eq((loss + softmax.o_loss.p.loss)[:26]),
             m.d.sync += [loss.eq(loss + softmax.o_loss.p.loss),
                          correct.eq(correct + softmax.o_loss.p.correct), samples.eq(samples + 1)]
         m.submodules.loss_queue = queue = SyncFIFOBuffered(width=48 + 32 + 32, depth=4)

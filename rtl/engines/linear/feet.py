@@ -61,6 +61,7 @@ class Foot(wiring.Component):
             m.d.sync += kept.eq(read.data)
             outs.append(kept)
         before = Mux(later.bank, outs[1], outs[0])
+        # mutant sum-of-46-bits: m.d.sync += sum_.eq(delay(m, self.p, 2) + Mux(later.first, 0, before[:46].as_signed()))
         m.d.sync += sum_.eq(delay(m, self.p, 2) + Mux(later.first, 0, before))
         m.d.comb += [o.eq(out) for o, out in zip(self.o, outs)]
         return m
@@ -99,7 +100,11 @@ class HiddenFoot(wiring.Component):
         later = delay(m, self.tag, 2, reset_less=False)
         done = delay(m, later, 1, reset_less=False)
         kept, sum_ = Signal(signed(SUM), reset_less=True), Signal(signed(SUM), reset_less=True)
-        m.d.sync += [kept.eq(read.data), sum_.eq(delay(m, self.p, 2) + Mux(later.first, 0, kept))]
+        m.d.sync += [
+            kept.eq(read.data),
+            # mutant hidden-sum-of-46-bits: sum_.eq(delay(m, self.p, 2) + Mux(later.first, 0, kept[:46].as_signed())),
+            sum_.eq(delay(m, self.p, 2) + Mux(later.first, 0, kept)),
+        ]
         requantize = place(m, "requantize", Requantize(width=SUM, result=ACTIVATION.width), platform)
         out = delay(m, done, Requantize.latency, reset_less=False)
         leaves = out.valid & out.last & out.hidden

@@ -435,6 +435,7 @@ class VectorEngine(wiring.Component):
         with m.If(begin):
             m.d.sync += [loss.eq(0), tokens.eq(0)]
         with m.Elif(hits[1]):
+            # mutant exponents-above-0: m.d.sync += [loss.eq(loss - exponent), tokens.eq(tokens + 1)]
             m.d.sync += [loss.eq(loss - Mux(exponent[-1], exponent, 0)), tokens.eq(tokens + 1)]
         report = Signal(LossWord)
         m.d.comb += [report.loss.eq(loss[EXPONENT_FRAC - 16:]), report.tokens.eq(tokens)]
@@ -470,6 +471,7 @@ class VectorEngine(wiring.Component):
         uneven = (args.row & (args.row - 1)).any() | (args.row < 2) | (args.row > half)
         m.d.comb += bad.eq(
             (args.row == 0) | (args.tiles == 0) | (~plain & (args.tokens == 0)) | (args.eps_shift > EPS_SHIFT)
+            # mutant rows-of-one-beat: | (beats > most) | (rows & ((args.row < 1) | (args.tokens > self.tokens)))
             | (beats > most) | (rows & ((args.row < 2) | (args.tokens > self.tokens)))
             | (powers & (args.gate < LEAST_GATE)) | (rope & uneven))
         with m.If(judging):
@@ -556,6 +558,7 @@ class VectorEngine(wiring.Component):
         still = running & (rest == 0) & (~is_sums | asked) & ~asking
         told = Signal()
         m.d.comb += telling.eq(still & tells & ~told)
+        # mutant report-not-taken: m.d.sync += told.eq(running & (told | telling))
         m.d.sync += told.eq(running & (told | (telling & self.q.ready)))
         return still & (~tells | told)
 

@@ -59,6 +59,7 @@ class Maxima(wiring.Component):
         write, read = memory.write_port(), memory.read_port(domain="comb")
         held, largest, base = (Signal(STEPS, reset_less=True) for _ in range(3))
         m.d.comb += read.addr.eq(Mux(self.ask, self.address, before.token))
+        # mutant starts-at-0: m.d.sync += held.eq(Mux(before.start & ~self.ask, Const(0, STEPS), read.data))
         m.d.sync += held.eq(Mux(before.start & ~self.ask, Const(-1 << (STEPS.width - 1), STEPS), read.data))
         old = Mux(now.first & (now.start | ~self.single), held, largest)
         with m.If(now.valid):

@@ -109,6 +109,7 @@ class RowSums(wiring.Component):
         with m.If(now.valid):
             m.d.sync += [
                 # Sums of either kind take turns, so that the one before the last is of this beat's kind.
+                # mutant one-sum-for-two: other.eq(total), total.eq(Mux(fresh, 0, Mux(again, read.data, total)) + beat),
                 other.eq(total), total.eq(Mux(fresh, 0, Mux(again, read.data, Mux(self.two, other, total))) + beat),
                 powers.eq(shifted + beat[:ROW_SUM]),
             ]

@@ -165,6 +165,7 @@ class ReadDMA(wiring.Component):
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.sync += refused.eq(code)
+                # mutant window-unchecked: with m.If(~known | check.empty | check.misaligned):
                 with m.If(~known | check.empty | check.misaligned | check.outside):
                     m.next = "REFUSE"
                 with m.Else():
@@ -283,6 +284,7 @@ class ReadDMA(wiring.Component):
             self.o_fetch.payload.resp.eq(head.resp),
             take.eq(head_valid & (~self.o.valid | self.o.ready) & (~self.o_fetch.valid | self.o_fetch.ready)),
             bursts.r_en.eq(take & head.last),
+            # mutant idle-too-early: self.idle.eq(~axi.arvalid),
             self.idle.eq(~bursts.r_rdy & ~axi.arvalid),
         ]
         with m.If(take):
@@ -321,4 +323,5 @@ class ReadDMA(wiring.Component):
             with m.If((beat.mine & beat.bad) | refused_beat | turned_down):
                 m.d.sync += [failed.eq(1), port.error.valid.eq(1)]
         with m.If(self.abort):
+            # mutant error-stays: m.d.sync += [failed.eq(0), port.done.eq(0), index.eq(0)]
             m.d.sync += [failed.eq(0), port.error.valid.eq(0), port.done.eq(0), index.eq(0)]

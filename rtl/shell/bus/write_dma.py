@@ -186,6 +186,7 @@ class WriteDMA(wiring.Component):
                 m.d.sync += refused.eq(code)
                 with m.If(self.abort):
                     m.next = "IDLE"
+                # mutant window-unchecked: with m.Elif(~known | self.refuse | check.empty | check.misaligned):
                 with m.Elif(~known | self.refuse | check.empty | check.misaligned | check.outside):
                     m.next = "REFUSE"
                 with m.Else():
@@ -227,6 +228,7 @@ class WriteDMA(wiring.Component):
             burst_i.last.eq(command.final),
             burst_i.offset.eq(offset),
             lengths.w_en.eq(issue),
+            # mutant burst-too-long: lengths.w_data.eq(length),
             lengths.w_data.eq(length - 1),
             axi.awsize.eq(exact_log2(self.data_bits // 8)),
             axi.awburst.eq(Burst.INCR),
@@ -298,6 +300,7 @@ class WriteDMA(wiring.Component):
                 port.error.valid.eq(0),
                 port.done.eq(0),
                 buffer.loose.eq(0),
+                # mutant more-stays:
                 buffer.more.eq(0),
                 ask.valid.eq(0),
             ]

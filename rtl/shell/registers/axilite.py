@@ -124,6 +124,7 @@ class RegisterFile(wiring.Component):
 
         act = Signal()
         m.d.comb += act.eq(decoded & ~bus.bvalid)
+        # mutant without-data: m.d.sync += decoded.eq(have_aw & ~act & ~bus.bvalid)
         m.d.sync += decoded.eq(have_aw & have_w & ~act & ~bus.bvalid)
         hits = Cat((waddr[2:] == r.address >> 2) if r.writable else Const(0, 1) for r in registers)
         m.d.sync += select.eq(hits)
@@ -158,10 +159,13 @@ class RegisterFile(wiring.Component):
             for f in self._fields(r):
                 bits = slice(f.lsb, f.lsb + f.width)
                 if f.pulse:
-                    m.d.sync += self.pulse[r.name][f.name].eq((wdata & mask)[bits] & take.replicate(f.width))
+                    m.d.sync += self.pulse[r.name][f.name].eq(
+                        # mutant without-strobes: wdata[bits] & take.replicate(f.width))
+                        (wdata & mask)[bits] & take.replicate(f.width))
                 elif f.clear_on_one:
                     clear = (wdata & mask)[bits] & take.replicate(f.width)
                     m.d.sync += held[r.name, f.name].eq(
+                        # mutant clear-first: (held[r.name, f.name] | self.set[r.name][f.name]) & ~clear
                         held[r.name, f.name] & ~clear | self.set[r.name][f.name]
                     )
                 elif f.stored:
