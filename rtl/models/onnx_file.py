@@ -34,6 +34,9 @@ def read_onnx(path: Path) -> Any:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path}: not a readable ONNX file ({error}); is it truncated?") from None
+    if not model.graph.node and (model.graph.input or model.producer_name == "pytorch"):
+        raise ValueError(f"{path}: its graph is empty, it has no nodes; Brevitas' export_qonnx writes such a file of a "
+                         "recurrent network unless it is called with dynamo=False")
     if not model.graph.node:
         raise ValueError(f"{path}: no graph in it; is it an ONNX file, and whole?")
     try:

@@ -1,0 +1,191 @@
+"""Integers to codes of fewer bits, exact for every integer."""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+
+__all__ = ["Requantizer", "rounding_thresholds", "step_thresholds"]
+
+#: Largest shift that is looked for.
+_MOST_SHIFT = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Requantizer:
+    """A non-decreasing step function from integers to codes, and the cheapest arithmetic that equals it.
+
+    ``kind`` names the arithmetic; each result is clipped to ``lo..hi``:
+
+    =========== ==========================================================================
+    nothing     ``n``
+    shift       ``(n + addend) >> shift``
+    multiply    ``(n * multiplier + addend) >> shift``
+    table       ``lo`` and the number of thresholds that are at most ``n``
+    =========== ==========================================================================
+
+    With ``half_even``, a shift rounds ``(n * multiplier + addend) / 2**shift`` to the nearest integer, ties to the even
+    one, in place of rounding down.
+
+    Parameters
+    ----------
+    thresholds : array of int64 ``[channels, hi - lo]``
+        Ascending. Threshold ``k`` is the least integer whose code is at least ``lo + 1 + k``. One channel: for all.
+    lo, hi : int
+        Least and greatest code.
+    """
+
+    thresholds: np.ndarray
+    lo: int
+    hi: int
+    kind: str
+    multiplier: np.ndarray
+    addend: np.ndarray
+    shift: int
+    half_even: bool
+
+    @classmethod
+    def of(cls, thresholds: np.ndarray, lo: int, hi: int, *, slope: Fraction | None = None,
+           offsets: Sequence[Fraction] = ()) -> "Requantizer":
+        """The cheapest arithmetic for ``thresholds``.
+
+        ``slope`` and ``offsets`` (one a channel): the thresholds are those of rounding ``n * slope + offset`` half to
+        even.
+        """
+        channels = len(thresholds)
+        codes = np.arange(lo + 1, hi + 1)
+        one, zero = np.ones(channels, np.int64), np.zeros(channels, np.int64)
+        if (thresholds == codes).all():
+            return cls(thresholds, lo, hi, "nothing", one, zero, 0, False)
+        found = _affine(thresholds, codes)
+        half_even = False
+        if found is None and slope is not None:
+            found = _rounded(thresholds, codes, slope, offsets)
+            half_even = found is not None
+        if found is None:
+            return cls(thresholds, lo, hi, "table", one, zero, 0, False)
+        multiplier, addend, shift = found
+        kind = "shift" if (multiplier == 1).all() else "multiply"
+        return cls(thresholds, lo, hi, kind, multiplier, addend, shift, half_even)
+
+    def __call__(self, n: np.ndarray) -> np.ndarray:
+        """Codes of integers; the last axis is that of the channels where there are several."""
+        n = np.asarray(n, np.int64)
+        if self.kind == "table":
+            return self.by_thresholds(n)
+        value = n * self.multiplier + self.addend if len(self.thresholds) > 1 else (
+            n * self.multiplier[0] + self.addend[0])
+        return np.clip(_shifted(value, self.shift, self.half_even), self.lo, self.hi)
+
+    def by_thresholds(self, n: np.ndarray) -> np.ndarray:
+        """Codes by counting thresholds, whatever the kind: the definition."""
+        n = np.asarray(n, np.int64)
+        if len(self.thresholds) == 1:
+            return self.lo + np.searchsorted(self.thresholds[0], n, side="right")
+        columns = [np.searchsorted(row, n[..., c], side="right") for c, row in enumerate(self.thresholds)]
+        return self.lo + np.stack(columns, axis=-1)
+
+    def describe(self) -> dict[str, object]:
+        """The arithmetic in numbers."""
+        told: dict[str, object] = {"becomes": self.kind, "lo": self.lo, "hi": self.hi, "channels": len(self.thresholds)}
+        if self.kind in ("shift", "multiply"):
+            told["shift"] = self.shift
+            told["rounding"] = "half to even" if self.half_even else "down"
+            told["addend"] = [int(self.addend.min()), int(self.addend.max())]
+        if self.kind == "multiply":
+            told["multiplier"] = [int(self.multiplier.min()), int(self.multiplier.max())]
+        if self.kind == "table":
+            told["thresholds"] = self.thresholds.size
+        return told
+
+
+def rounding_thresholds(step: Fraction, scales: Sequence[Fraction], offsets: Sequence[Fraction], lo: int,
+                        hi: int) -> np.ndarray:
+    """Thresholds of rounding ``(n * scale + offset) / step`` half to even, one row a channel."""
+    rows = []
+    for scale, offset in zip(scales, offsets):
+        common = lcm(step.denominator, scale.denominator, offset.denominator)
+        a, b, d = int(step * common), int(offset * common), 2 * int(scale * common)
+        row = []
+        for code in range(lo + 1, hi + 1):
+            whole, rest = divmod((2 * code - 1) * a - 2 * b, d)
+            # A tie goes to the even code, so an odd one begins an integer later.
+            row.append(whole + (rest != 0 or code & 1))
+        rows.append(row)
+    return np.array(rows, np.int64)
+
+
+def step_thresholds(levels: np.ndarray, scales: Sequence[Fraction], offsets: Sequence[Fraction]) -> np.ndarray:
+    """Least integers ``n`` with ``n * scale + offset >= level``, one row a channel.
+
+    ``levels``: ``[channels, steps]``.
+    """
+    rows = []
+    for number, (scale, offset) in enumerate(zip(scales, offsets)):
+        own = levels[number if len(levels) > 1 else 0]
+        rows.append([-((offset - Fraction(float(level))) / scale).__floor__() for level in own])
+    return np.array(rows, np.int64)
+
+
+def _shifted(value: np.ndarray, shift: int, half_even: bool) -> np.ndarray:
+    if not half_even:
+        return value >> shift
+    return (value + (1 << shift - 1) - 1 + (value >> shift & 1)) >> shift
+
+
+def _affine(thresholds: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, int] | None:
+    """``(multiplier, addend, shift)`` by channel whose floor has these thresholds; the least shift there is.
+
+    The function does not decrease. So it is right for every integer if it is right at each threshold and at the integer
+    below.
+    """
+    low, high = _slopes(thresholds, codes)
+    if (low >= high).any():
+        return None
+    shared = low.max() < high.min()
+    if shared:  # one multiplier for all channels
+        low, high = np.full_like(low, low.max()), np.full_like(high, high.min())
+    for shift in range(_MOST_SHIFT + 1):
+        first, last = np.floor(low * (1 << shift)) + 1, np.ceil(high * (1 << shift)) - 1
+        if (first > last).any():
+            continue
+        for guess in (first, np.floor((first + last) / 2), last):
+            multiplier = guess.astype(np.int64)
+            addend = _addends(thresholds, codes, multiplier, shift)
+            if addend is not None:
+                return multiplier, addend, shift
+    return None
+
+
+def _slopes(thresholds: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds, by channel, on the slope of a line whose floor has the thresholds."""
+    low, high = np.zeros(len(thresholds)), np.full(len(thresholds), np.inf)
+    rows = thresholds.astype(np.float64)
+    for apart in range(1, len(codes)):
+        between = rows[:, apart:] - rows[:, :-apart]
+        low = np.maximum(low, (apart / (between + 1)).max(axis=1))
+        inner = between - 1
+        high = np.minimum(high, np.where(inner > 0, apart / np.where(inner > 0, inner, 1), np.inf).min(axis=1))
+    return low, np.where(np.isinf(high), np.maximum(2, 2 * low + 1), high)
+
+
+def _addends(thresholds: np.ndarray, codes: np.ndarray, multiplier: np.ndarray, shift: int) -> np.ndarray | None:
+    unit, slope = codes.astype(np.int64) << shift, multiplier[:, None]
+    least = (unit - thresholds * slope).max(axis=1)
+    greatest = (unit - 1 - (thresholds - 1) * slope).min(axis=1)
+    return None if (least > greatest).any() else least + (greatest - least) // 2
+
+
+def _rounded(thresholds: np.ndarray, codes: np.ndarray, slope: Fraction,
+             offsets: Sequence[Fraction]) -> tuple[np.ndarray, np.ndarray, int] | None:
+    """``(multiplier, addend, shift)`` of rounding half to even, where slope and offsets are multiples of a power of
+    two."""
+    common = lcm(slope.denominator, *(each.denominator for each in offsets))
+    shift = common.bit_length() - 1
+    if common != 1 << shift or not 1 <= shift <= _MOST_SHIFT:
+        return None
+    multiplier = np.full(len(thresholds), int(slope * common), np.int64)
+    addend = np.array([int(each * common) for each in offsets], np.int64)
+    at, below = (_shifted(n * multiplier[:, None] + addend[:, None], shift, True) for n in (thresholds, thresholds - 1))
+    return (multiplier, addend, shift) if (at >= codes).all() and (below < codes).all() else None

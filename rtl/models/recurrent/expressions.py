@@ -1,0 +1,238 @@
+"""What a graph of quantised nodes computes, as expressions without layouts and names."""
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..onnx_file import RefusedNode
+from .network import Coding
+
+__all__ = ["Activated", "Affine", "Clipped", "Coded", "Complement", "Convolved", "Expression", "Joined", "Pending",
+           "Product", "Rectified", "Result", "Sum", "Variable", "Weights", "added", "channels", "scaled", "taken"]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Constant codes and their scale; ``axis``: along which the scale varies, -1 where it does not."""
+
+    codes: np.ndarray
+    scale: np.ndarray
+    axis: int = -1
+
+    @property
+    def real(self) -> np.ndarray:
+        """What they stand for."""
+        if self.axis < 0:
+            return self.codes * self.scale.reshape(())
+        return self.codes * self.scale.reshape([-1 if n == self.axis else 1 for n in range(self.codes.ndim)])
+
+    def transposed(self, order: list[int]) -> "Weights":
+        """Axes in another order."""
+        return Weights(self.codes.transpose(order), self.scale, order.index(self.axis) if self.axis >= 0 else -1)
+
+    def by_output(self, axis: int) -> tuple[np.ndarray, np.ndarray]:
+        """Codes with the outputs, which are along ``axis``, in front, and a scale for each."""
+        if self.axis not in (-1, axis):
+            raise RefusedNode(f"its weights have a scale for each index of axis {self.axis}: expected one scale, or "
+                              f"one for each output, along axis {axis}")
+        codes = np.moveaxis(self.codes, axis, 0)
+        return codes, np.broadcast_to(self.scale.reshape(-1), (len(codes),)).astype(np.float64)
+
+
+class Expression:
+    """A value that depends on the graph's inputs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Variable(Expression):
+    """An input of a graph; ``width``: its channels, 0 where they are not known."""
+
+    name: str
+    width: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Result(Expression):
+    """What a recurrent node gives: ``last``, ``mean`` or ``all`` hidden states, or the last cell ``state``."""
+
+    what: str
+
+
+@dataclass(frozen=True, eq=False)
+class Affine(Expression):
+    """Sum of products of quantised weights and sources, and a bias; a term: source, codes ``[outputs, n]``, scales."""
+
+    terms: tuple[tuple[Expression, np.ndarray, np.ndarray], ...]
+    bias: np.ndarray
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Convolved(Expression):
+    """A convolution over time: codes ``[outputs, inputs, kernel]``."""
+
+    source: Expression
+    codes: np.ndarray
+    scale: np.ndarray
+    bias: np.ndarray
+    stride: int
+    pads: tuple[int, int]
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Pending(Expression):
+    """Integers of a QuantizeLinear, before their DequantizeLinear."""
+
+    source: Expression
+    step: float
+    lo: int
+    hi: int
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Coded(Expression):
+    """What a quantiser makes of a value."""
+
+    source: Expression
+    coding: Coding
+
+
+@dataclass(frozen=True, eq=False)
+class Clipped(Expression):
+    """A value between bounds."""
+
+    source: Expression
+    lo: float
+    hi: float
+
+
+@dataclass(frozen=True, eq=False)
+class Rectified(Expression):
+    """ReLU."""
+
+    source: Expression
+
+
+@dataclass(frozen=True, eq=False)
+class Activated(Expression):
+    """``sigmoid`` or ``tanh``."""
+
+    kind: str
+    source: Expression
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Expression):
+    """Of two values, element by element."""
+
+    a: Expression
+    b: Expression
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(Expression):
+    """Of two values."""
+
+    a: Expression
+    b: Expression
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Complement(Expression):
+    """1 minus a value."""
+
+    source: Expression
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(Expression):
+    """Values behind each other along the channels."""
+
+    parts: tuple[Expression, ...]
+
+
+def channels(value: Expression) -> int:
+    """How many channels a value has; 0 where that is not known."""
+    if isinstance(value, Variable):
+        return value.width
+    if isinstance(value, (Affine, Convolved)):
+        return len(value.bias)
+    if isinstance(value, Joined):
+        widths = [channels(part) for part in value.parts]
+        return sum(widths) if all(widths) else 0
+    if isinstance(value, (Product, Sum)):
+        return channels(value.a) or channels(value.b)
+    return channels(value.source) if hasattr(value, "source") else 0
+
+
+def taken(value: Expression, first: int, last: int) -> Expression:
+    """Channels ``first`` to ``last`` (exclusive) of a value."""
+    if first == 0 and last == channels(value):
+        return value
+    if isinstance(value, Affine):
+        terms = tuple((source, codes[first:last], scale[first:last]) for source, codes, scale in value.terms)
+        return Affine(terms, value.bias[first:last], value.name)
+    if isinstance(value, Coded):
+        levels = value.coding.levels
+        coding = replace(value.coding, levels=levels[first:last]) if levels is not None and len(levels) > 1 else (
+            value.coding)
+        return Coded(taken(value.source, first, last), coding)
+    if isinstance(value, (Pending, Clipped, Activated, Complement)):
+        return replace(value, source=taken(value.source, first, last))
+    if isinstance(value, (Product, Sum)):
+        return replace(value, a=taken(value.a, first, last), b=taken(value.b, first, last))
+    if isinstance(value, Joined):
+        at = 0
+        for part in value.parts:
+            if (at, at + channels(part)) == (first, last):
+                return part
+            at += channels(part)
+    raise RefusedNode(f"channels {first} to {last - 1} of its input: only gates can be taken apart")
+
+
+def product(value: Expression, codes: np.ndarray, scale: np.ndarray, name: str) -> Affine:
+    """Of weights ``[outputs, n]`` and a value."""
+    parts = value.parts if isinstance(value, Joined) else (value,)
+    widths = [channels(part) for part in parts]
+    if len(parts) == 1:
+        widths = [widths[0] or codes.shape[1]]
+    if sum(widths) != codes.shape[1]:
+        raise RefusedNode(f"its weights take {codes.shape[1]} channels, its input has {sum(widths)}")
+    ends = np.cumsum(widths)
+    terms = tuple((part, codes[:, end - width:end], scale) for part, width, end in zip(parts, widths, ends))
+    return Affine(terms, np.zeros(len(codes)), name)
+
+
+def added(a: Expression, b: Expression | np.ndarray, name: str) -> Expression:
+    """``a + b``; ``b`` may be constant."""
+    if isinstance(b, np.ndarray):
+        if not isinstance(a, (Affine, Convolved)):
+            raise RefusedNode("it adds a constant to what is no product with weights")
+        if b.size not in (1, len(a.bias)):
+            raise RefusedNode(f"its constant has {b.size} elements: expected {len(a.bias)}, one a channel")
+        return replace(a, bias=a.bias + b.reshape(-1))
+    if isinstance(a, Affine) and isinstance(b, Affine):
+        if len(a.bias) != len(b.bias):
+            raise RefusedNode(f"it adds {len(b.bias)} channels to {len(a.bias)}")
+        return Affine(a.terms + b.terms, a.bias + b.bias, name)
+    return Sum(a, b, name)
+
+
+def scaled(value: Expression, factor: np.ndarray, name: str) -> Expression:
+    """A value times a constant, one or one a channel."""
+    if isinstance(value, Affine):
+        each = factor.reshape(-1)
+        return replace(value, terms=tuple((source, codes, scale * each) for source, codes, scale in value.terms),
+                       bias=value.bias * each)
+    if isinstance(value, Convolved):
+        return replace(value, scale=value.scale * factor.reshape(-1), bias=value.bias * factor.reshape(-1))
+    if isinstance(value, Coded) and factor.size == 1 and factor.item() > 0:
+        coding: Any = value.coding
+        return Coded(value.source, replace(coding, scale=coding.scale * factor.item()))
+    raise RefusedNode("it multiplies by a constant what is neither a product with weights nor a quantiser's result")

@@ -1,0 +1,400 @@
+"""Quantised recurrent networks: real numbers as the model has them, and the integers that equal them."""
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from gradloom.rtl.formats.requantizer import Requantizer, rounding_thresholds, step_thresholds
+
+__all__ = ["GATES", "Coding", "Conv", "Dense", "Gate", "IntegerCell", "IntegerConv", "LstmCell", "RecurrentNetwork",
+           "lookup"]
+
+#: Gates in the order of all arrays: input, forget, cell, output.
+GATES = ("input", "forget", "cell", "output")
+#: Greatest factor that brings products with the input and with the hidden state to a common unit.
+_MOST_FACTOR = 1024
+#: Sums of products stay below it; multiply-add-shift has room for them in 64 bits.
+_MOST_SUM = 1 << 31
+
+
+@dataclass(frozen=True, eq=False)
+class Coding:
+    """A quantiser: a real number becomes a code in ``lo..hi``, which stands for ``code * scale``.
+
+    Attributes
+    ----------
+    scale : float
+        Value of a code's unit.
+    lo, hi : int
+    step : float
+        Unit of the rounding, half to even; the scale itself but for odd models.
+    levels : array ``[channels, hi - lo]``, optional
+        In place of rounding: the code is ``lo`` and the number of levels that are at most the number.
+    name : str
+        Name of the node.
+    """
+
+    scale: float
+    lo: int
+    hi: int
+    step: float = 0.0
+    levels: np.ndarray | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", self.step or self.scale)
+
+    def codes(self, values: np.ndarray) -> np.ndarray:
+        """Codes of real numbers in float32, as an interpreter of ONNX computes them; channels last."""
+        values = np.asarray(values, np.float32)
+        if self.levels is None:
+            return np.clip(np.rint(values / np.float32(self.step)), self.lo, self.hi).astype(np.int64)
+        if len(self.levels) == 1:
+            return self.lo + np.searchsorted(self.levels[0].astype(np.float32), values, side="right")
+        return self.lo + (values[..., None] >= self.levels.astype(np.float32)).sum(axis=-1)
+
+    def requantizer(self, scales: list[Fraction], offsets: list[Fraction]) -> Requantizer:
+        """Of integers ``n`` that stand for ``n * scale + offset``; one scale and offset a channel, or one for all."""
+        if self.levels is not None:
+            most = max(len(self.levels), len(scales))
+            scales, offsets = scales * (most // len(scales)), offsets * (most // len(offsets))
+            return Requantizer.of(step_thresholds(self.levels, scales, offsets), self.lo, self.hi)
+        if len({*zip(scales, offsets)}) == 1:
+            scales, offsets = scales[:1], offsets[:1]
+        thresholds = rounding_thresholds(Fraction(self.step), scales, offsets, self.lo, self.hi)
+        slope = scales[0] / Fraction(self.step) if len(set(scales)) == 1 else None
+        return Requantizer.of(thresholds, self.lo, self.hi, slope=slope,
+                              offsets=[each / Fraction(self.step) for each in offsets])
+
+
+@dataclass(frozen=True, eq=False)
+class Conv:
+    """A convolution over time and its quantiser; a ReLU between them is the quantiser's ``lo`` of 0.
+
+    Attributes
+    ----------
+    weight : array of int64 ``[outputs, inputs, kernel]``
+    scale, bias : array ``[outputs]``
+        The result is ``scale * (weight * code * scale of the input) + bias``.
+    stride : int
+    pads : tuple of int
+        Zeros before and after.
+    """
+
+    weight: np.ndarray
+    scale: np.ndarray
+    bias: np.ndarray
+    stride: int
+    pads: tuple[int, int]
+    coding: Coding
+    name: str = ""
+
+    def steps(self, steps: int) -> int:
+        """Time steps out of so many."""
+        return (steps + sum(self.pads) - self.weight.shape[2]) // self.stride + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Gate:
+    """A gate of a cell: ``output(activation(accumulator(W x + U h + bias)))``.
+
+    Attributes
+    ----------
+    w, u : array of int64 ``[hidden, inputs]``, ``[hidden, hidden]``
+    w_scale, u_scale, bias : array ``[hidden]``
+    activation : str
+        ``sigmoid`` or ``tanh``.
+    """
+
+    w: np.ndarray
+    u: np.ndarray
+    w_scale: np.ndarray
+    u_scale: np.ndarray
+    bias: np.ndarray
+    accumulator: Coding
+    activation: str
+    output: Coding
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class LstmCell:
+    """A quantised LSTM cell.
+
+    Attributes
+    ----------
+    gates : mapping
+        By name, those of :data:`GATES`. Without ``input``, that gate is 1 minus the forget gate.
+    kept, added : Coding
+        Of the products forget gate with state, and input gate with cell gate.
+    state : Coding, optional
+        Of their sum; without one the sum is the state.
+    squashed_in : Coding, optional
+        Before the tanh of the state.
+    squashed : Coding
+        Behind it.
+    hidden : Coding
+        Of the product with the output gate.
+    """
+
+    gates: dict[str, Gate]
+    kept: Coding
+    added: Coding
+    state: Coding | None
+    squashed_in: Coding | None
+    squashed: Coding
+    hidden: Coding
+    name: str = ""
+
+    @property
+    def units(self) -> int:
+        """Width of the hidden state."""
+        return len(self.gates["forget"].w)
+
+    @property
+    def inputs(self) -> int:
+        """Channels of the input."""
+        return self.gates["forget"].w.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Logits: ``scale * (weight * code * scale of the hidden state) + bias``; ``weight``: ``[classes, hidden]``."""
+
+    weight: np.ndarray
+    scale: np.ndarray
+    bias: np.ndarray
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentNetwork:
+    """Convolutions over time, a recurrent cell and a dense layer.
+
+    Attributes
+    ----------
+    input : Coding
+        Of the input.
+    front : tuple of Conv
+    cell : LstmCell
+    head : Dense, optional
+    pick : str
+        Hidden states that reach the head: ``last``, ``mean`` or ``all``.
+    """
+
+    name: str
+    input: Coding
+    front: tuple[Conv, ...]
+    cell: LstmCell
+    head: Dense | None = None
+    pick: str = "last"
+
+    @property
+    def channels(self) -> int:
+        """Channels of a sample."""
+        return self.front[0].weight.shape[1] if self.front else self.cell.inputs
+
+    @property
+    def cell_input(self) -> Coding:
+        """Coding of what reaches the cell."""
+        return self.front[-1].coding if self.front else self.input
+
+    @cached_property
+    def integers(self) -> "Integers":
+        """All quantisers in integers."""
+        return Integers(self)
+
+
+def _reals(values: np.ndarray) -> list[Fraction]:
+    return [Fraction(float(each)) for each in values]
+
+
+def lookup(coding_in: tuple[int, int, float], function: str, coding: Coding, before: Requantizer | None = None,
+           before_scale: float = 0.0) -> np.ndarray:
+    """Codes of an activation for each code in ``lo..hi``; ``before``: a quantiser in front of it."""
+    lo, hi, scale = coding_in
+    codes = np.arange(lo, hi + 1)
+    if before is not None:
+        codes, scale = before(codes), before_scale
+    real = (codes.astype(np.float32) * np.float32(scale)).astype(np.float64)
+    value = np.tanh(real) if function == "tanh" else 1 / (1 + np.exp(-real))
+    return coding.codes(value)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerConv:
+    """A :class:`Conv` in integers: ``requantizer`` of the sum of products of codes."""
+
+    conv: Conv
+    requantizer: Requantizer
+    reach: tuple[int, int]
+
+    @classmethod
+    def of(cls, conv: Conv, source: Coding) -> "IntegerConv":
+        scales = [each * Fraction(source.scale) for each in _reals(conv.scale)]
+        flat = conv.weight.reshape(len(conv.weight), -1)
+        return cls(conv, conv.coding.requantizer(scales, _reals(conv.bias)), _reach((flat, 1, source.lo, source.hi)))
+
+
+def _narrowed(coding: Coding, table: np.ndarray) -> Coding:
+    return Coding(coding.scale, int(table.min()), int(table.max()))
+
+
+def _reach(*terms: tuple[np.ndarray, int, int, int]) -> tuple[int, int]:
+    """Least and greatest of sums of products; a term: weights ``[rows, n]``, a factor, and the range of its codes."""
+    low = sum(np.minimum(w * f * lo, w * f * hi).sum(axis=1) for w, f, lo, hi in terms)
+    high = sum(np.maximum(w * f * lo, w * f * hi).sum(axis=1) for w, f, lo, hi in terms)
+    # Padding and a start from zero: 0 is always possible.
+    return min(int(np.min(low)), 0), max(int(np.max(high)), 0)
+
+
+class IntegerCell:
+    """An :class:`LstmCell` in integers.
+
+    Attributes
+    ----------
+    w, u : array of int64 ``[4 * hidden, inputs]``, ``[4 * hidden, hidden]``
+        Weights of the gates that there are, in the order of ``gates``.
+    factors : mapping
+        ``(of W x, of U h)`` by gate: integers that bring both sums to one unit.
+    accumulators : mapping
+        :class:`Requantizer` by gate.
+    tables : mapping
+        Codes of an activation by gate, and of ``squash``; the first is that of the least code.
+    kept, added, state, hidden : Requantizer
+    reach : mapping
+        Least and greatest integer in front of each quantiser.
+    """
+
+    def __init__(self, cell: LstmCell, source: Coding) -> None:
+        self.cell, self.source = cell, source
+        self.gates = tuple(name for name in GATES if name in cell.gates)
+        self.reach: dict[str, tuple[int, int]] = {}
+        self.factors: dict[str, tuple[int, int]] = {}
+        self.accumulators: dict[str, Requantizer] = {}
+        self.tables: dict[str, np.ndarray] = {}
+        for name in self.gates:
+            self._gate(name, cell.gates[name])
+        self.w = np.concatenate([cell.gates[name].w for name in self.gates])
+        self.u = np.concatenate([cell.gates[name].u for name in self.gates])
+        self._state()
+
+    def _gate(self, name: str, gate: Gate) -> None:
+        x_units = [each * Fraction(self.source.scale) for each in _reals(gate.w_scale)]
+        h_units = [each * Fraction(self.cell.hidden.scale) for each in _reals(gate.u_scale)]
+        ratios = {x / h for x, h in zip(x_units, h_units)}
+        ratio = ratios.pop()
+        if ratios or max(ratio.numerator, ratio.denominator) > _MOST_FACTOR:
+            raise ValueError(
+                f"node {gate.name!r}: products with the input have the unit {float(x_units[0]):.9g} and products with "
+                f"the hidden state {float(h_units[0]):.9g}, whose ratio {float(x_units[0] / h_units[0]):.9g} is no "
+                f"ratio of integers up to {_MOST_FACTOR}: quantise the input and the hidden state with one scale")
+        fx, fh = self.factors[name] = ratio.numerator, ratio.denominator
+        units = [each / fh for each in h_units]
+        self.accumulators[name] = gate.accumulator.requantizer(units, _reals(gate.bias))
+        self.reach[name] = _reach((gate.w, fx, self.source.lo, self.source.hi),
+                                  (gate.u, fh, self.cell.hidden.lo, self.cell.hidden.hi))
+        coded = gate.accumulator
+        self.tables[name] = lookup((coded.lo, coded.hi, coded.scale), gate.activation, gate.output)
+
+    def _state(self) -> None:
+        cell = self.cell
+        # Only codes that a table holds can occur.
+        outputs = {name: _narrowed(gate.output, self.tables[name]) for name, gate in cell.gates.items()}
+        forget = outputs["forget"]
+        if "input" not in outputs:
+            # 1 minus the forget gate, in the forget gate's unit
+            one = round(1 / forget.scale)
+            if one * Fraction(forget.scale) != 1:
+                raise ValueError(f"node {cell.name!r}: the input gate is 1 minus the forget gate, whose scale "
+                                 f"{forget.scale:.9g} must be one over an integer")
+            outputs["input"] = Coding(forget.scale, one - forget.hi, one - forget.lo)
+            self.one = one
+        state = cell.state
+        units = Fraction(cell.kept.scale), Fraction(cell.added.scale)
+        ratio = units[0] / units[1]
+        if max(ratio.numerator, ratio.denominator) > _MOST_FACTOR:
+            raise ValueError(f"node {cell.name!r}: the two parts of the cell state have scales {cell.kept.scale:.9g} "
+                             f"and {cell.added.scale:.9g}, whose ratio must be one of integers up to {_MOST_FACTOR}")
+        self.sum_factors = ratio.numerator, ratio.denominator
+        unit = units[1] / ratio.denominator
+        low, high = (ratio.numerator * getattr(cell.kept, end) + ratio.denominator * getattr(cell.added, end)
+                     for end in ("lo", "hi"))
+        self.reach["state"] = low, high
+        if state is None:
+            self.state = None
+            self.state_range, self.state_scale = (low, high), unit
+        else:
+            self.state = state.requantizer([unit], [Fraction(0)])
+            self.state_range, self.state_scale = (state.lo, state.hi), Fraction(state.scale)
+        self.kept, self.added = (
+            self._product(name, coding, a, b)
+            for name, coding, a, b in (("kept", cell.kept, outputs["forget"], None),
+                                       ("added", cell.added, outputs["input"], outputs["cell"])))
+        before = cell.squashed_in
+        clip = before.requantizer([self.state_scale], [Fraction(0)]) if before is not None else None
+        self.squashed_in = clip
+        self.tables["squash"] = lookup((*self.state_range, float(self.state_scale)), "tanh", cell.squashed, clip,
+                                       before.scale if before is not None else 0.0)
+        squashed = _narrowed(cell.squashed, self.tables["squash"])
+        self.hidden = self._product("hidden", cell.hidden, outputs["output"], squashed)
+
+    def _product(self, name: str, coding: Coding, a: Coding, b: Coding | None) -> Requantizer:
+        b_lo, b_hi, b_unit = (*self.state_range, self.state_scale) if b is None else (b.lo, b.hi, Fraction(b.scale))
+        ends = [x * y for x in (a.lo, a.hi) for y in (b_lo, b_hi)]
+        self.reach[name] = min(ends), max(ends)
+        return coding.requantizer([Fraction(a.scale) * b_unit], [Fraction(0)])
+
+
+@dataclass
+class Integers:
+    """A network's quantisers in integers."""
+
+    network: RecurrentNetwork
+    front: tuple[IntegerConv, ...] = field(init=False)
+    cell: IntegerCell = field(init=False)
+
+    def __post_init__(self) -> None:
+        network = self.network
+        sources = [network.input, *(conv.coding for conv in network.front)]
+        self.front = tuple(IntegerConv.of(conv, source) for conv, source in zip(network.front, sources))
+        self.cell = IntegerCell(network.cell, network.cell_input)
+
+    def check(self) -> None:
+        """Checks that every sum fits the machine's words, once they are made."""
+        for what, (low, high) in self.cell.reach.items():
+            if max(-low, high) >= _MOST_SUM:
+                raise ValueError(f"node {self.cell.cell.name!r}: its {what} sums reach {low} to {high}: at most "
+                                 f"{_MOST_SUM - 1}; use narrower codes, or fewer channels")
+
+    def quantizers(self) -> Iterator[dict[str, object]]:
+        """What each quantiser became, with its numbers."""
+        for number, layer in enumerate(self.front):
+            yield _told(f"conv {number}", layer.conv.coding.name, layer.requantizer, layer.reach)
+        cell = self.cell
+        for name in cell.gates:
+            gate = cell.cell.gates[name]
+            yield _told(f"{name} accumulator", gate.accumulator.name, cell.accumulators[name], cell.reach[name])
+        for name in cell.gates:
+            gate = cell.cell.gates[name]
+            yield _looked_up(f"{gate.activation} of the {name} gate", gate.output, cell.tables[name],
+                             gate.accumulator.lo)
+        yield _told("forget gate * state", cell.cell.kept.name, cell.kept, cell.reach["kept"])
+        yield _told("input gate * cell gate", cell.cell.added.name, cell.added, cell.reach["added"])
+        if cell.state is not None and cell.cell.state is not None:
+            yield _told("cell state", cell.cell.state.name, cell.state, cell.reach["state"])
+        yield _looked_up("tanh of the state", cell.cell.squashed, cell.tables["squash"], cell.state_range[0])
+        yield _told("output gate * tanh", cell.cell.hidden.name, cell.hidden, cell.reach["hidden"])
+
+
+def _told(what: str, node: str, requantizer: Requantizer, reach: tuple[int, int]) -> dict[str, object]:
+    return {"quantizer": what, "node": node, **requantizer.describe(), "from": list(reach),
+            "exact": "for every integer"}
+
+
+def _looked_up(what: str, coding: Coding, table: np.ndarray, first: int) -> dict[str, object]:
+    return {"quantizer": what, "node": coding.name, "becomes": "table of codes", "lo": int(table.min()),
+            "hi": int(table.max()), "channels": 1, "entries": len(table), "from": [first, first + len(table) - 1],
+            "exact": "for every integer"}

@@ -1,0 +1,422 @@
+"""Quantised recurrent networks from ONNX: a Scan of quantised nodes, Brevitas' QuantLSTMCell, or one step alone."""
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..onnx_file import RefusedNode, read_onnx
+from .expressions import (
+    Activated,
+    Affine,
+    Coded,
+    Complement,
+    Convolved,
+    Expression,
+    Product,
+    Result,
+    Sum,
+    Variable,
+)
+from .graph import Graph, Labels, code_range
+from .network import GATES, Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
+
+__all__ = ["load_recurrent"]
+
+#: Order of Brevitas' weights, and its names of quantisers.
+_BREVITAS = ("input", "forget", "cell", "output")
+_QUANTIZERS = ("output", "cell_state", "input_acc", "forget_acc", "cell_acc", "output_acc", "input_sigmoid",
+               "forget_sigmoid", "cell_tanh", "output_sigmoid", "hidden_state_tanh")
+#: Bits of a weight's code.
+_WEIGHT_BITS = 8
+
+
+def load_recurrent(path: str | Path) -> RecurrentNetwork:
+    """The quantised recurrent network in a file.
+
+    Whatever cannot become a :class:`RecurrentNetwork` is a :class:`ValueError` that names the node, the value and the
+    bound.
+    """
+    path = Path(path)
+    model = read_onnx(path)
+    try:
+        network = _Reader(model, path.stem).network()
+        network.integers.check()
+        return network
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+class _Reader:
+    def __init__(self, model: Any, name: str) -> None:
+        self.model, self.name = model, name
+        self.cell: LstmCell | None = None
+        self.source: Expression | None = None
+        self.seen: Coding | None = None
+
+    def network(self) -> RecurrentNetwork:
+        graph = Graph(self.model, inner=self._recurrent)
+        graph.walk()
+        outputs = [graph.values[each.name] for each in self.model.graph.output if each.name in graph.values]
+        if not outputs:
+            raise ValueError("no output depends on the input")
+        if self.cell is None:
+            variables = [value for value in graph.values.values() if isinstance(value, Variable)]
+            if not any(isinstance(_core(each), Product) for each in outputs):
+                raise ValueError("no recurrent node: expected a Scan, a QuantLSTMCell, or one step of an LSTM with its "
+                                 "states as inputs and outputs")
+            self._from_step(outputs, variables)
+        assert self.cell is not None and self.source is not None
+        input_coding, front = self._front(self.source)
+        if self.cell.inputs != (front[-1].weight.shape[0] if front else self.cell.inputs):
+            raise ValueError(f"node {self.cell.name!r}: it takes {self.cell.inputs} channels, the convolution before "
+                             f"it gives {front[-1].weight.shape[0]}")
+        head, pick = self._head(outputs)
+        return RecurrentNetwork(self.name, input_coding, front, self.cell, head, pick)
+
+    # Recurrent nodes
+
+    def _recurrent(self, graph: Graph, node: Any, attributes: dict[str, Any]) -> list[tuple[Expression, Labels]]:
+        if self.cell is not None:
+            raise RefusedNode("a second recurrent node: stacked and bidirectional layers are not supported")
+        read = self._scan if node.op_type == "Scan" else self._brevitas
+        return read(graph, node, attributes)
+
+    def _scan(self, graph: Graph, node: Any, attributes: dict[str, Any]) -> list[tuple[Expression, Labels]]:
+        body, count = attributes["body"], attributes["num_scan_inputs"]
+        opset = next((each.version for each in self.model.opset_import if each.domain in ("", "ai.onnx")), 0)
+        if not 11 <= opset <= 23:
+            raise RefusedNode(f"opset {opset}: must be from 11 to 23")
+        if count != 1:
+            raise RefusedNode(f"num_scan_inputs={count}: only 1 is supported")
+        for name in ("scan_input_directions", "scan_output_directions"):
+            if any(attributes.get(name, [])):
+                raise RefusedNode(f"{name}={list(attributes[name])}: only 0, forward in time, is supported")
+        if len(node.input) != 3:
+            raise RefusedNode(f"it has {len(node.input) - 1} states: expected 2, those of an LSTM")
+        for name in node.input[:2]:
+            _check_start(graph, name)
+        source = graph.values.get(node.input[2])
+        if source is None:
+            raise RefusedNode(f"its scan input {node.input[2]!r} is constant")
+        axis = attributes.get("scan_input_axes", [0])[0]
+        labels = graph.labels[node.input[2]]
+        if labels is None:
+            raise RefusedNode(f"its scan input {node.input[2]!r} must have 3 dimensions")
+        outer = graph.constants.values | {name: each.real for name, each in graph.weights.items()}
+        inner = Graph(SimpleNamespace(graph=body, opset_import=self.model.opset_import), outer)
+        states = [inner.values[each.name] for each in body.input[:2]]
+        step = inner.values[body.input[2].name]
+        inner.walk()
+        results = [inner.values[each.name] for each in body.output]
+        which = self._match(results[:2], states, step, source, node.name or node.output[0])
+        for each in results[2:]:
+            if each not in results[:2]:
+                raise RefusedNode("a scan output is neither the hidden nor the cell state")
+        self._source_of(source, labels, axis)
+        kinds = [("last", None), ("state", None)] if which == 0 else [("state", None), ("last", None)]
+        told: list[tuple[Expression, Labels]] = [(Result(kind), labels) for kind, labels in kinds]
+        time = attributes.get("scan_output_axes", [0] * len(results[2:]))
+        for number, each in enumerate(results[2:]):
+            if each is results[which]:
+                order = [1, 2]
+                order.insert(time[number] % 3, 0)
+                told.append((Result("all"), tuple(order)))
+            else:
+                told.append((Result("states"), None))
+        return told
+
+    def _source_of(self, source: Expression, labels: Sequence[int], axis: int) -> None:
+        self.source, self.time = source, labels[axis % len(labels)]
+
+    def _brevitas(self, graph: Graph, node: Any, attributes: dict[str, Any]) -> list[tuple[Expression, Labels]]:
+        if len(node.input) != 48:
+            raise RefusedNode(f"it has {len(node.input)} inputs: expected 48, as Brevitas' export_qonnx(dynamo=False) "
+                              "writes them")
+        if attributes.get("reverse_input", 0):
+            raise RefusedNode("reverse_input=1: only 0, forward in time, is supported")
+        if attributes.get("cifg", 0):
+            raise RefusedNode("cifg=1: a coupled input and forget gate is supported in a Scan only")
+        source = graph.values.get(node.input[0])
+        if source is None:
+            raise RefusedNode(f"its input {node.input[0]!r} is constant")
+        for name in node.input[1:3]:
+            _check_start(graph, name)
+        codings: dict[str, Coding] = {}
+        for number, name in enumerate(_QUANTIZERS):
+            scale, zero, bits = (graph.constants.weights(each) for each in node.input[15 + 3 * number:][:3])
+            if scale.size != 1 or not scale.item() > 0:
+                raise RefusedNode(f"quantiser {name}: its scale is {scale.reshape(-1)[:4].tolist()}: expected one "
+                                  "above 0")
+            narrow = attributes.get(f"{name}_narrow", attributes.get(f"{name}_narrow_range", 0))
+            signed = attributes.get(f"{name}_signed", 0 if "sigmoid" in name else 1)
+            try:
+                lo, hi = code_range(zero, bits, signed, narrow, attributes.get(f"{name}_rounding_mode", b"ROUND"))
+            except RefusedNode as error:
+                raise RefusedNode(f"quantiser {name}: {error}") from None
+            codings[name] = Coding(float(scale.item()), lo, hi, name=name)
+        gates = {}
+        for number, name in enumerate(_BREVITAS):
+            w, u = (graph.quantized(node.input[first + number]) for first in (3, 7))
+            bias = graph.real(node.input[11 + number]).reshape(-1)
+            kind = "tanh" if name == "cell" else "sigmoid"
+            gates[name] = _gate(name, w.by_output(0), u.by_output(0), bias, codings[f"{name}_acc"], kind,
+                                codings[f"{name}_{kind}"])
+        state = codings["cell_state"]
+        labels = graph.labels[node.input[0]]
+        if labels is None:
+            raise RefusedNode(f"its input {node.input[0]!r} must have 3 dimensions")
+        self.cell = LstmCell(gates, state, state, state, None, codings["hidden_state_tanh"], codings["output"],
+                             node.name or node.output[0])
+        self._source_of(source, labels, 1 if attributes.get("batch_first", 0) else 0)
+        time_first = not attributes.get("batch_first", 0)
+        return [(Result("all"), (0, 1, 2) if time_first else (1, 0, 2)), (Result("last"), None),
+                (Result("state"), None)]
+
+    def _from_step(self, outputs: list[Expression], variables: Sequence[Variable]) -> None:
+        """One step of an LSTM that is the whole graph: inputs and outputs may be in any order."""
+        new = [each for each in outputs if isinstance(_core(each), (Product, Sum))][:2]
+        if len(new) != 2 or len(variables) != 3:
+            raise ValueError(f"one step of an LSTM needs 3 inputs and 2 outputs: x, h and c, and the new h and c; the "
+                             f"graph has {len(variables)} and {len(new)}")
+        which = 0 if isinstance(_core(new[0]), Product) else 1
+        state = next((v for v in variables if any(v is each for each in _factors(_core(new[1 - which])))), None)
+        if state is None:
+            raise ValueError("no input of the graph is a cell state that the forget gate multiplies")
+        others = [each for each in variables if each is not state]
+        # The hidden state is as wide as the gates; where the input is too, it comes in the order x, h.
+        terms = [(source, codes) for gate in _gates_of(new[1 - which]) for source, codes, _ in gate.terms]
+        hidden = [v for v in others if any(_core(s) is v and codes.shape[0] == codes.shape[1] for s, codes in terms)]
+        coded = [v for v in others if not any(isinstance(s, Coded) and s.source is v for s, _ in terms)]
+        choice = [v for v in hidden if v in coded] or hidden
+        if not choice:
+            raise ValueError("no input of the graph is a hidden state with square weights")
+        h = choice[-1]
+        x = next(each for each in others if each is not h)
+        states = [h, state] if which == 0 else [state, h]
+        self._match(new, states, x, x, self.name)
+        self.source = x
+        rest = [each for each in outputs if each not in new]
+        if rest:
+            raise ValueError("one step of an LSTM has outputs beside its states: export the step alone")
+        outputs[:] = [Result("last"), Result("state")]
+
+    # The cell
+
+    def _match(self, results: Sequence[Expression], states: Sequence[Expression], step: Expression, source: Expression,
+               name: str) -> int:
+        """Finds the cell in what becomes of two states; returns which of them is the hidden one."""
+        kinds = [type(_core(each)) for each in results]
+        if kinds not in ([Product, Sum], [Sum, Product]):
+            raise RefusedNode("its states are not those of an LSTM: one must be a product of the output gate, the "
+                              "other a sum")
+        which = kinds.index(Product)
+        hidden, state = results[which], results[1 - which]
+        if not isinstance(hidden, Coded):
+            raise RefusedNode("a quantiser is missing: that of the hidden state")
+        h, c = states[which], states[1 - which]
+        total = _core(state)
+        product = hidden.source
+        if not isinstance(product, Product) or not isinstance(total, Sum):
+            raise RefusedNode("the hidden or the cell state goes through two quantisers in a row")
+        if isinstance(state, Coded) and state.source is not total:
+            raise RefusedNode("the cell state goes through two quantisers in a row")
+        squashed, squashed_in, out = self._squash(product, state)
+        parts = [(_need(each, "a product of the cell state"), each) for each in (total.a, total.b)]
+        kept = [each for each, _ in parts if isinstance(each.source, Product)
+                and any(_core(v) is c for v in (each.source.a, each.source.b))]
+        rest = [each for each, _ in parts if each not in kept]
+        if len(kept) != 1 or len(rest) != 1 or not isinstance(rest[0].source, Product):
+            raise RefusedNode("its cell state is not forget gate * state + input gate * cell gate")
+        keep, add = kept[0].source, rest[0].source
+        assert isinstance(keep, Product) and isinstance(add, Product)
+        forget, carried = (keep.a, keep.b) if _core(keep.b) is c else (keep.b, keep.a)
+        _check_same(carried, state, "cell state")
+        pair = [add.a, add.b]
+        tanh = [each for each in pair if _activation(each) == "tanh"]
+        if len(tanh) != 1:
+            raise RefusedNode(f"node {add.name!r} multiplies {' and '.join(_activation(each) for each in pair)}: "
+                              "expected sigmoid and tanh")
+        enter = next(each for each in pair if each is not tanh[0])
+        found = {"input": enter, "forget": forget, "cell": tanh[0], "output": out}
+        self.seen = None
+        gates = {}
+        for gate in GATES:
+            value = found[gate]
+            if gate == "input" and isinstance(value, Complement):
+                if value.source is not forget:
+                    raise RefusedNode(f"node {value.name!r}: 1 minus what is not the forget gate")
+                continue
+            gates[gate] = self._read_gate(gate, value, h, step, hidden.coding)
+        self.cell = LstmCell(gates, kept[0].coding, rest[0].coding, state.coding if isinstance(state, Coded) else None,
+                             squashed_in, squashed, hidden.coding, name)
+        return which
+
+    @staticmethod
+    def _squash(product: Product, state: Expression) -> tuple[Coding, Coding | None, Expression]:
+        """Quantisers behind and before the tanh of the state, and the other factor."""
+        for value, other in ((product.a, product.b), (product.b, product.a)):
+            inner = _core(value)
+            if not isinstance(inner, Activated) or inner.kind != "tanh":
+                continue
+            coded = _need(value, "the tanh of the cell state")
+            if inner.source is state:
+                return coded.coding, None, other
+            if isinstance(inner.source, Coded) and inner.source.source is state:
+                return coded.coding, inner.source.coding, other
+            raise RefusedNode(f"node {inner.name!r}: its input is not the cell state")
+        raise RefusedNode(f"node {product.name!r}: its hidden state has no tanh of the cell state")
+
+    def _read_gate(self, name: str, value: Expression, h: Expression, step: Expression, hidden: Coding) -> Gate:
+        coded = _need(value, f"the {name} gate's activation")
+        active = coded.source
+        if not isinstance(active, Activated):
+            raise RefusedNode(f"the {name} gate has no activation: expected sigmoid or tanh")
+        kind = "tanh" if name == "cell" else "sigmoid"
+        if active.kind != kind:
+            raise RefusedNode(f"node {active.name!r}: the {name} gate has {active.kind}: expected {kind}")
+        accumulator = _need(active.source, f"the {name} gate's accumulator")
+        affine = accumulator.source
+        if not isinstance(affine, Affine):
+            raise RefusedNode(f"the {name} gate is not a product of weights with the input and the hidden state")
+        terms: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for source, codes, scale in affine.terms:
+            if source is h or (isinstance(source, Coded) and source.source is h):
+                if isinstance(source, Coded):
+                    _check_coding(source.coding, hidden, "hidden state")
+                kind_of = "u"
+            elif source is step or (isinstance(source, Coded) and source.source is step):
+                self._see(source)
+                kind_of = "w"
+            else:
+                raise RefusedNode(f"node {affine.name!r}: a term of the {name} gate is neither of the input nor of the "
+                                  "hidden state")
+            if kind_of in terms:
+                raise RefusedNode(f"node {affine.name!r}: two products with one source in the {name} gate")
+            terms[kind_of] = codes, scale
+        if set(terms) != {"w", "u"}:
+            raise RefusedNode(f"node {affine.name!r}: the {name} gate needs a product with the input and one with the "
+                              "hidden state")
+        return _gate(name, terms["w"], terms["u"], affine.bias, accumulator.coding, kind, coded.coding, affine.name)
+
+    def _see(self, source: Expression) -> None:
+        """Notes the input's quantiser within the cell."""
+        coding = source.coding if isinstance(source, Coded) else None
+        if self.seen is not None and coding is not None:
+            _check_coding(coding, self.seen, "input")
+        self.seen = coding or self.seen
+
+    # Around the cell
+
+    def _front(self, source: Expression) -> tuple[Coding, tuple[Conv, ...]]:
+        layers: list[Conv] = []
+        value = source
+        if self.seen is not None and not isinstance(value, Coded):
+            value = Coded(value, self.seen)
+        elif self.seen is not None and isinstance(value, Coded):
+            _check_coding(self.seen, value.coding, "input")
+        while True:
+            coded = _need(value, "the input")
+            inner = coded.source
+            if isinstance(inner, Variable):
+                return coded.coding, tuple(layers[::-1])
+            if not isinstance(inner, Convolved):
+                raise ValueError(f"node {coded.coding.name!r}: only convolutions over time may be before the recurrent "
+                                 "node")
+            codes, scale = inner.codes, inner.scale
+            negative = (scale < 0)[:, None, None]
+            layers.append(Conv(np.where(negative, -codes, codes), np.abs(scale), inner.bias, inner.stride, inner.pads,
+                               coded.coding, inner.name))
+            value = inner.source
+
+    def _head(self, outputs: list[Expression]) -> tuple[Dense | None, str]:
+        heads = [each for each in outputs if isinstance(each, Affine)]
+        if not heads:
+            return None, "last"
+        if len(heads) != 1 or len(heads[0].terms) != 1:
+            raise ValueError(f"node {heads[0].name!r}: one dense layer on one source is supported")
+        source, codes, scale = heads[0].terms[0]
+        if not isinstance(source, Result) or source.what not in ("last", "mean", "all"):
+            raise ValueError(f"node {heads[0].name!r}: its input is not the hidden state: only one dense layer is "
+                             "supported behind the recurrent node")
+        assert self.cell is not None
+        if codes.shape[1] != self.cell.units:
+            raise ValueError(f"node {heads[0].name!r}: its weights take {codes.shape[1]} channels, the hidden state "
+                             f"has {self.cell.units}")
+        return Dense(codes, scale, heads[0].bias, heads[0].name), source.what
+
+
+def _gate(name: str, w: tuple[np.ndarray, np.ndarray], u: tuple[np.ndarray, np.ndarray], bias: np.ndarray,
+          accumulator: Coding, kind: str, output: Coding, node: str = "") -> Gate:
+    bound = 1 << _WEIGHT_BITS - 1
+    for codes, _ in (w, u):
+        if codes.min() < -bound or codes.max() >= bound:
+            raise RefusedNode(f"weights of the {name} gate have codes from {codes.min()} to {codes.max()}: must be "
+                              f"from {-bound} to {bound - 1}")
+    if u[0].shape != (len(u[0]), len(u[0])) or len(w[0]) != len(u[0]) or bias.size not in (1, len(u[0])):
+        raise RefusedNode(f"weights of the {name} gate have shapes {list(w[0].shape)} and {list(u[0].shape)}, its bias "
+                          f"{list(bias.shape)}: expected [hidden, inputs], [hidden, hidden] and [hidden]")
+    wide = np.broadcast_to(bias.reshape(-1), (len(u[0]),)).astype(np.float64)
+    return Gate(w[0], u[0], w[1], u[1], wide, accumulator, kind, output, node or name)
+
+
+def _core(value: Expression) -> Expression:
+    """A value without its quantisers."""
+    while isinstance(value, Coded):
+        value = value.source
+    return value
+
+
+def _need(value: Expression, what: str) -> Coded:
+    if not isinstance(value, Coded):
+        name = f"node {value.name!r}: " if hasattr(value, "name") else ""
+        raise RefusedNode(f"{name}a quantiser is missing: that of {what}")
+    return value
+
+
+def _activation(value: Expression) -> str:
+    inner = _core(value)
+    if isinstance(inner, Complement):
+        return "1 - gate"
+    return inner.kind if isinstance(inner, Activated) else "no activation"
+
+
+def _factors(total: Expression) -> list[Expression]:
+    """All factors of a sum of products."""
+    if not isinstance(total, Sum):
+        return []
+    products = [_core(each) for each in (total.a, total.b)]
+    return [_core(v) for each in products if isinstance(each, Product) for v in (each.a, each.b)]
+
+
+def _gates_of(state: Expression) -> list[Affine]:
+    inner = [_core(each.source) for each in _factors(_core(state)) if isinstance(each, Activated)]
+    return [each for each in inner if isinstance(each, Affine)]
+
+
+def _check_same(carried: Expression, state: Expression, what: str) -> None:
+    """A quantiser on the state loop must be the identity."""
+    if isinstance(carried, Coded):
+        if not isinstance(state, Coded):
+            raise RefusedNode(f"a quantiser on the loop of the {what}, which has none where it is made")
+        _check_coding(carried.coding, state.coding, what)
+
+
+def _check_coding(again: Coding, first: Coding, what: str) -> None:
+    if again.levels is not None or again.scale != first.scale or again.lo > first.lo or again.hi < first.hi:
+        raise RefusedNode(f"node {again.name!r}: the {what} is quantised twice, with scales {first.scale:.9g} and "
+                          f"{again.scale:.9g}, codes {first.lo} to {first.hi} and {again.lo} to {again.hi}: the second "
+                          "must change nothing")
+
+
+def _check_start(graph: Graph, name: str) -> None:
+    """A state must begin at zero, or be an input."""
+    known = graph.constants.values.get(name)
+    if known is None and name in graph.weights:
+        known = graph.weights[name].codes
+    if known is not None and np.any(known):
+        raise RefusedNode(f"the state {name!r} begins at {known.reshape(-1)[np.argmax(known.reshape(-1) != 0)]:g}: it "
+                          "must begin at 0 or be an input")
+
+

@@ -1,0 +1,154 @@
+"""Quantised recurrent networks from ONNX, in integers: no code differs from what other tools computed."""
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from gradloom.rtl.models.recurrent.reader import load_recurrent
+from gradloom.sim.reference import cell
+
+from .models import AUTHORS, BREVITAS, CONV, arrays, body_of, saved, shuffled
+
+
+def codes(real, scale):
+    return np.rint(np.asarray(real, np.float64) / scale).astype(np.int64)
+
+
+def authors_agree(network):
+    """80 sequences of FINN-GL's authors' model, by onnxruntime without fusion."""
+    told = arrays("authors_scan_qcdq")
+    trace = cell.run(network, network.input.codes(told["x"][..., 0]))
+    hidden, state = network.cell.hidden.scale, float(network.integers.cell.state_scale)
+    np.testing.assert_array_equal(trace.h, codes(told["h_all"][..., 0], hidden))
+    np.testing.assert_array_equal(trace.state.h, codes(told["h_last"][..., 0], hidden))
+    np.testing.assert_array_equal(trace.state.c, codes(told["c_last"][..., 0], state))
+
+
+def brevitas_agrees(network):
+    told = arrays("brevitas_W8IO8A6_s1")
+    trace = cell.run(network, network.input.codes(told["x"].transpose(1, 0, 2)))
+    np.testing.assert_array_equal(trace.h.transpose(1, 0, 2), told["h_codes"])
+
+
+def conv_agrees(network):
+    """64 windows, from the samples to the logits."""
+    told = arrays("golden_W8A6C8IO6")
+    trace = cell.run(network, network.input.codes(told["x"]))
+    for name, own in (("u", trace.u), ("h", trace.h), ("c", trace.state.c)):
+        np.testing.assert_array_equal(own, told[name])
+    np.testing.assert_array_equal(cell.logits(network, trace), told["logits"])
+
+
+GOLDEN = [(AUTHORS, authors_agree), (BREVITAS, brevitas_agrees), (CONV, conv_agrees)]
+
+
+@pytest.mark.parametrize(("path", "agrees"), GOLDEN, ids=lambda each: getattr(each, "stem", ""))
+def test_no_code_differs(path, agrees):
+    agrees(load_recurrent(path))
+
+
+@pytest.mark.parametrize(("path", "agrees"), GOLDEN, ids=lambda each: getattr(each, "stem", ""))
+def test_names_and_the_order_of_nodes_change_nothing(path, agrees, tmp_path):
+    agrees(load_recurrent(saved(shuffled(onnx.load(path), 7), tmp_path)))
+
+
+@pytest.mark.parametrize("path", [AUTHORS, BREVITAS, CONV], ids=lambda path: path.stem)
+def test_every_requantizer_equals_its_thresholds_for_every_integer(path):
+    """Not only at the thresholds, which prove it: at many other integers that can occur."""
+    inner = load_recurrent(path).integers.cell
+    for name, each in (*inner.accumulators.items(), ("kept", inner.kept), ("added", inner.added),
+                       ("hidden", inner.hidden)):
+        low, high = inner.reach[name]
+        n = np.arange(low, high + 1)
+        if len(each.thresholds) > 1:
+            n = np.repeat(n[::97, None], len(each.thresholds), axis=1)
+        np.testing.assert_array_equal(each(n), each.by_thresholds(n))
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17, 23])
+def test_opsets(opset, tmp_path):
+    model = onnx.load(AUTHORS)
+    model.opset_import[0].version = opset
+    authors_agree(load_recurrent(saved(model, tmp_path)))
+
+
+def test_states_in_another_order(tmp_path):
+    """The cell state first, as inputs, in the body and as outputs."""
+    model = onnx.load(CONV)
+    (scan,), body = [n for n in model.graph.node if n.op_type == "Scan"], body_of(model)
+    for names in (scan.input, scan.output):
+        names[:2] = names[1::-1]
+    for ports in (body.input, body.output):
+        first = onnx.ValueInfoProto()
+        first.CopyFrom(ports[0])
+        ports[0].CopyFrom(ports[1])
+        ports[1].CopyFrom(first)
+    conv_agrees(load_recurrent(saved(model, tmp_path)))
+
+
+def test_one_step_alone(tmp_path):
+    """The body of the authors' loop as a file of its own, its inputs and outputs turned about."""
+    model = onnx.load(AUTHORS)
+    body = body_of(model)
+    ports = body.input[2], body.input[1], body.input[0]
+    step = helper.make_model(helper.make_graph(body.node, "step", ports, [body.output[1], body.output[0]],
+                                               list(body.initializer)), opset_imports=model.opset_import)
+    authors_agree(load_recurrent(saved(step, tmp_path)))
+
+
+class MultiThreshold(OpRun):
+    """As qonnx defines it, for values ``[n, channels]``."""
+
+    op_domain = "qonnx.custom_op.general"
+
+    def _run(self, x, levels, out_scale=1.0, out_bias=0.0, **_):
+        count = (x[..., None] >= levels).sum(axis=-1)
+        return ((out_scale * count + out_bias).astype(np.float32),)
+
+
+@pytest.mark.parametrize("kind", ["one row", "a row each"])
+def test_thresholds_in_place_of_rounding(kind, tmp_path):
+    """Every quantiser of the loop's body as FINN writes it, half up: other codes than QuantizeLinear's, and the same as
+    qonnx's definition gives in the interpreter of onnx."""
+    model, random = onnx.load(CONV), np.random.default_rng(3)
+    body = body_of(model)
+    held = {each.name: numpy_helper.to_array(each) for each in body.initializer}
+    made, nodes = {node.output[0]: node for node in body.node}, []
+    for node in body.node:
+        if node.op_type in ("QuantizeLinear", "Clip"):
+            continue
+        if node.op_type != "DequantizeLinear" or node.input[0] in held:
+            nodes.append(node)
+            continue
+        before, (lo, hi) = made[node.input[0]], (-128, 127)
+        if before.op_type == "Clip":
+            lo, hi = (int(held[name]) for name in before.input[1:])
+            before = made[before.input[0]]
+        scale = float(held[node.input[1]])
+        levels = (np.arange(lo + 1, hi + 1) - 0.5)[None] * scale
+        if kind == "a row each" and before.input[0] == "a3":
+            levels = np.repeat(levels, 256, axis=0) + random.integers(-3, 4, (256, 1)) * scale / 4
+        name = f"levels of {node.output[0]}"
+        body.initializer.append(numpy_helper.from_array(levels.astype(np.float32), name))
+        nodes.append(helper.make_node("MultiThreshold", [before.input[0], name], [node.output[0]], out_scale=scale,
+                                      out_bias=lo * scale, domain=MultiThreshold.op_domain))
+    del body.node[:]
+    body.node.extend(nodes)
+    model.opset_import[0].version = 21  # the least of which onnx's interpreter has all operators
+    model.opset_import.append(helper.make_opsetid(MultiThreshold.op_domain, 2))
+    network = load_recurrent(saved(model, tmp_path))
+    x = arrays("golden_W8A6C8IO6")["x"][:2, :40]
+    trace = cell.run(network, network.input.codes(x))
+    # onnx's own Scan drops the second state, so the body runs step by step.
+    evaluator = ReferenceEvaluator(helper.make_model(body, opset_imports=model.opset_import), new_ops=[MultiThreshold])
+    h = c = np.zeros((2, 64), np.float32)
+    unit = network.cell.hidden.scale
+    for at in range(trace.h.shape[1]):
+        u = (trace.u[:, at] * network.cell_input.scale).astype(np.float32)
+        h, c, _ = evaluator.run(None, {"h_in": h, "c_in": c, "u_t": u})
+        np.testing.assert_array_equal(trace.h[:, at], codes(h, unit))
+    np.testing.assert_array_equal(trace.state.c, codes(c, unit))
+    rounded = load_recurrent(CONV)
+    assert (trace.h != cell.run(rounded, rounded.input.codes(x)).h).any()
