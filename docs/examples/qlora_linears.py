@@ -52,7 +52,7 @@ def adapters_of(model, layers):
     """Golden A where there is one, random A elsewhere, and a small B."""
     random = np.random.default_rng(0)
     golden = load_lora(GOLDEN / "init", model)
-    fresh = fresh_lora(model, rank=8, targets=PROJECTIONS, layers=layers)
+    fresh = fresh_lora(model, rank=8, targets=PROJECTIONS, layers=range(layers))
     return {name: Adapter(golden.get(name, each).a, random.normal(0, SIZE, each.b.shape).astype(np.float32),
                           each.scale) for name, each in fresh.items()}
 

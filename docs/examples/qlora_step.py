@@ -2,13 +2,15 @@
 
 The machine of the preset edge-qlora-genesys2, the model's own weights, the text and adapter of the golden files.
 Without ``--head``, ``--layers`` decoder blocks forward and backward with all gradients, from the tokens' embeddings and
-a random gradient; with it, the last norm, all 49,152 logits, the loss, and AdamW's update too. ``--forecast`` only
-plans and forecasts. *Busy*: share of all cycles in which an operand of a product that the step wants enters the array;
-what is spent on turning tiles is not among them.
+a random gradient; with it, the last norm, all 49,152 logits, the loss, and AdamW's update too. ``--from-layer K`` has
+adapters of rank 8 on all linears from layer K on instead, and with ``--kept`` what enters layer K is in memory already.
+``--forecast`` only plans and forecasts. *Busy*: share of all cycles in which an operand of a product that the step
+wants enters the array; what is spent on turning tiles is not among them.
 """
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,10 @@ import numpy as np
 from gradloom.rtl.cli.output import progress_bar
 from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
-from gradloom.rtl.models.lora import load_lora
+from gradloom.rtl.models.language import PROJECTIONS
+from gradloom.rtl.models.lora import fresh_lora, load_lora
 from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.operations import Product
+from gradloom.rtl.plan.language.operations import Loss, Product
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.transformer import IDENTITY
 from gradloom.sim.time.forecast import forecast
@@ -30,16 +33,23 @@ GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 PRESET = "edge-qlora-genesys2"
 
 
-def prepared(tokens: int, layers: int, head: bool) -> Training:
-    """The step; the golden adapter as far as it is on those layers."""
+def prepared(tokens: int, layers: int, head: bool, first: int | None = None, kept: bool = False) -> Training:
+    """The step; the golden adapter as far as it is on those layers, or fresh ones on all linears from ``first`` on."""
     golden = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))
     checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")))
     adapters = {name: each for name, each in load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"]).items()
                 if int(name.split(".")[2]) < layers}
     frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
+    if first is not None:
+        adapters = fresh_lora(checkpoint.model, rank=golden["r"], targets=PROJECTIONS, layers=range(first, layers))
     gradient = np.random.default_rng(0).normal(0, 1e-3, (tokens, checkpoint.model.hidden))
-    return Training(frozen, golden["tokens"][:tokens], adapters, range(layers), head=head,
+    step = Training(frozen, golden["tokens"][:tokens], adapters, range(layers), head=head,
                     inputs={} if head else {"gradient": gradient}, rule=AdamW(lr=golden["lr"]) if head else None)
+    if first is None or not kept:
+        return step
+    entry = f"{first}.x"
+    words = {entry: (step.exact(until=Loss).values[entry], 0)}
+    return replace(step, layers=range(first, layers), kept=words)
 
 
 def wanted_cycles(training: Training, subtiles: int, columns: int) -> int:
@@ -54,7 +64,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
-    for flag in ("head", "forecast", "json"):
+    parser.add_argument("--from-layer", type=int, help="the lowest layer with adapters")
+    for flag in ("head", "kept", "forecast", "json"):
         parser.add_argument(f"--{flag}", action="store_true")
     asked = parser.parse_args()
     with progress_bar(asked.json) as progress:
@@ -70,7 +81,7 @@ def measured(asked: argparse.Namespace, tell: Callable[[str], object]) -> dict[s
     """The step's figures; ``tell`` hears what is done."""
     tell("reading the model")
     config = PRESETS[PRESET].config
-    training = prepared(asked.tokens, asked.layers, asked.head)
+    training = prepared(asked.tokens, asked.layers, asked.head, asked.from_layer, asked.kept)
     tell("step in floating point, for the exponents")
     frac = training.fracs(largest(training.exact()), headroom=1)
     layout = Layout()

@@ -42,7 +42,7 @@ def cycles_of(training: Training, frac: Mapping[str, int], latency: int) -> int:
 def qlora(frozen: Frozen, tokens: list[int], asked: argparse.Namespace) -> dict[str, Any]:
     """Losses, base bytes and cycles of each step."""
     model = frozen.model
-    adapters = fresh_lora(model, rank=asked.rank, layers=asked.layers)
+    adapters = fresh_lora(model, rank=asked.rank, layers=range(asked.layers))
     size = sum(each.a.size + each.b.size for each in adapters.values())
     trainer = Trainer(frozen, adapters, range(asked.layers), AdamW(lr=asked.lr))
     said: dict[str, Any] = {"adapter_parameters": size, "loss": [], "base_bytes": [], "cycles": []}

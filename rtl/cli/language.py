@@ -97,12 +97,14 @@ def plan(
     store: str = "words",
     axi_bits: int | None = None,
     method: str = "qlora",
+    from_layer: int = 0,
 ) -> dict[str, Any]:
     """Every byte, the traffic and the time of fine-tuning a language model on a board, and whether it fits.
 
     What does not fit has ``misfits``, one for each bound that fails: see ``planned`` in
     :mod:`~gradloom.rtl.plan.language.fit`.
-    ``targets``: of QLoRA, "q,v" unless given. ``preset``: whose machine is checked; None where the board has none, and
+    ``targets``: of QLoRA, "q,v" unless given; ``from_layer``: the lowest layer with adapters.
+    ``preset``: whose machine is checked; None where the board has none, and
     memory alone is checked.
     """
     from gradloom import boards
@@ -120,10 +122,13 @@ def plan(
                          f"or give --method qlora")
     if method == "instantft" and store != "words":
         raise ValueError(f"store={store}: must be words for InstantFT; leave it out, or give --method qlora")
+    if method == "instantft" and from_layer:
+        raise ValueError(f"from_layer={from_layer}: adapters of InstantFT go from every block to the head; leave it "
+                         f"out, or give --method qlora")
     target = boards.find(board)
     request = Request(
         model=find_model(model), rank=rank, targets=parse_targets("q,v" if targets is None else targets), seq=seq,
-        bits=bits, optimizer=optimizer, head=head, store=store,
+        bits=bits, optimizer=optimizer, head=head, store=store, from_layer=from_layer,
     )
     preset = find_workload(target.name, f"text-{method}")
     result = planned(request, target, preset.config if preset else None, method=method, port_bits=axi_bits)
@@ -201,6 +206,9 @@ def _plan_verb(
     method: Annotated[
         str, typer.Option(help="qlora, or instantft: adapters from every block to the head, and a cache.")
     ] = "qlora",
+    from_layer: Annotated[
+        int, typer.Option(metavar="K", help="Adapters of QLoRA in this layer and those behind it only, from 0.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """What fine-tuning a language model takes of a board: every byte, traffic, time, what limits, what fits.
@@ -211,7 +219,7 @@ def _plan_verb(
 
     result = plan(
         model, board=board, rank=rank, targets=targets, seq=seq, bits=bits, optimizer=optimizer, head=head,
-        store=store, axi_bits=axi_bits, method=method,
+        store=store, axi_bits=axi_bits, method=method, from_layer=from_layer,
     )
     if as_json:
         print_json(result)
@@ -230,9 +238,9 @@ def _say_plan(result: dict[str, Any]) -> None:
         + (f"; beside the frozen model: {result['learning_bytes']:,}" if "learning_bytes" in result else ""))
     if "cache" in result:
         cache = result["cache"]
-        say(f"forward cache: {cache['bytes_per_text']:,} bytes a text, [bold]{cache['texts']:,} texts[/bold] fit; of "
-            f"the frozen model, a step reads {cache['base_bytes']:,} bytes in the first epoch and "
-            f"{cache['base_bytes_later']:,} later")
+        say(f"forward cache: {cache['bytes_per_text']:,} bytes a text, [bold]{cache['texts']:,} texts[/bold] fit"
+            + (f"; of the frozen model, a step reads {cache['base_bytes']:,} bytes in the first epoch and "
+               f"{cache['base_bytes_later']:,} later" if "base_bytes" in cache else ""))
     later = "one training step" + ", later epochs" * ("cache" in result)
     for title, key in (("one decoded token", "token"), ("one training step, first epoch", "first_step"),
                        (later, "step")):

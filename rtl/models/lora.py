@@ -53,15 +53,16 @@ def _linears(model: LanguageModel, projections: Iterable[str], layers: Iterable[
 
 
 def fresh_lora(model: LanguageModel, *, rank: int = 8, alpha: float | None = None,
-               targets: Iterable[str] = ("q_proj", "v_proj"), layers: int | None = None,
+               targets: Iterable[str] = ("q_proj", "v_proj"), layers: Iterable[int] | None = None,
                seed: int = 0) -> dict[str, Adapter]:
-    """New adapters by linear: A uniform in ±1/√inputs as PEFT draws it, B zero. ``alpha`` is twice the rank."""
+    """New adapters by linear: A uniform in ±1/√inputs as PEFT draws it, B zero. ``alpha`` is twice the rank; ``layers``
+    are all of them."""
     if rank < 1:
         raise ValueError(f"rank={rank}: must be at least 1")
     random = np.random.default_rng(seed)
     scale = (2 * rank if alpha is None else alpha) / rank
     adapters = {}
-    for linear in _linears(model, targets, range(model.layers if layers is None else layers)):
+    for linear in _linears(model, targets, range(model.layers) if layers is None else layers):
         bound = linear.inputs**-0.5
         a = random.uniform(-bound, bound, (rank, linear.inputs)).astype(np.float32)
         adapters[linear.name] = Adapter(a, np.zeros((linear.outputs, rank), np.float32), scale)

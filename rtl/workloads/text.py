@@ -39,6 +39,8 @@ class QLoraOptions(TextOptions):
 
     accumulate: int = option("Texts whose gradients are summed for an update.", 1, metavar="N", bounds=Bounds(1, 256))
     targets: str | None = option("Linears with an adapter: q,v or all or a list.", usual="q,v")
+    from_layer: int | None = option("Adapters in this layer and those behind it only, from 0; what enters it is kept "
+                                    "of each text.", metavar="K", usual="0")
     store: str = option("Adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
     card: bool = option("Write a memory card instead: with it the board does it all by itself.", False)
 

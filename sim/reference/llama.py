@@ -256,18 +256,27 @@ class Llama:
         ids = self._checked(tokens)
         return cross_entropy(self._forward(ids, adapters or {})[0], ids)[0]
 
-    def gradients(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter],
+    def entering(self, layer: int, tokens: Sequence[int] | Array) -> Array:
+        """What enters a layer where none before it has an adapter, ``[T, hidden]``."""
+        x = self.embedding[self._checked(tokens)]
+        for i in range(layer):
+            x, _ = self._layer(i, x, {})
+        return x
+
+    def gradients(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter], entry: Array | None = None,
                   ) -> tuple[float, dict[str, tuple[Array, Array]]]:
-        """The loss, and ``(dA, dB)`` of every adapter."""
+        """The loss, and ``(dA, dB)`` of every adapter. ``entry``: what enters the lowest layer that has one, if it is
+        known already."""
         ids = self._checked(tokens)
         unknown = sorted(set(adapters) - set(self.names))
         if unknown:
             raise ValueError(f"adapters has {unknown[0]}: no linear of the {self.layers} layers in use")
-        logits, x, kept = self._forward(ids, adapters)
+        lowest = min((int(name.split(".")[2]) for name in adapters), default=self.layers)
+        logits, x, kept = self._forward(ids, adapters, 0 if entry is None else lowest, entry)
         loss, dlogits = cross_entropy(logits, ids)
         dx = rms_norm_backward(dlogits @ self.head, x, self.norm, self.model.norm_eps)
         gradients: dict[str, tuple[Array, Array]] = {}
-        for i in reversed(range(self.layers)):
+        for i in reversed(range(lowest, self.layers)):
             dx = self._layer_backward(i, dx, kept.pop(), adapters, gradients)
         return loss, gradients
 
@@ -287,10 +296,11 @@ class Llama:
         cos, sin = rope_angles(start + count, self.model.head_dim, self.model.rope_theta, self.dtype)
         return cos[start:], sin[start:]
 
-    def _forward(self, ids: Array, adapters: Mapping[str, Adapter]) -> tuple[Array, Array, list[_Layer]]:
-        x = self.embedding[ids]
+    def _forward(self, ids: Array, adapters: Mapping[str, Adapter], first: int = 0,
+                 entry: Array | None = None) -> tuple[Array, Array, list[_Layer]]:
+        x = self.embedding[ids] if entry is None else entry
         kept = []
-        for i in range(self.layers):
+        for i in range(first, self.layers):
             x, layer = self._layer(i, x, adapters)
             kept.append(layer)
         return rms_norm(x, self.norm, self.model.norm_eps) @ self.head.T, x, kept

@@ -85,7 +85,7 @@ class Execution(Reading):
         """The matrix of a product as ``[outputs, inputs]`` of what it computes."""
         if not isinstance(operation.weight, Words):
             w = self.matrix(operation.weight)
-            return w.T if operation.backward else w
+            return (w.T if operation.backward else w)[:EDGE * operation.y.count]
         tiles = []
         for part in operation.weight.tiles:
             words = self[part]
@@ -115,7 +115,7 @@ class FloatStep(Execution):
             first, second = (b, a) if operation.backward else (a.T, b.T)
             h = x @ first
             self.values[operation.hidden] = h
-            y = y + h @ second
+            y = y + h @ second[:, :y.shape[1]]
         self[operation.y] = y * 2.0**operation.lift
 
     def _gradient(self, operation: Gradient) -> None:
@@ -207,6 +207,7 @@ class IntegerStep(Execution):
             a, b = (linear.lanes(self.tables[f"{adapter.name}.{each}"]) for each in "ab")
             if operation.backward:
                 a, b = b.T, a.T
+            b = b[:len(w)]
         made = linear.product(x, w, a, b, **shifts)
         self.saturated += made.saturated
         if adapter is not None:

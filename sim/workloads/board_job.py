@@ -20,6 +20,7 @@ from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.transformer import LOSS, TARGETS
 
 from .step import Frozen, Training, as_bytes, largest, place_frozen
+from .trainer import Trainer
 
 __all__ = ["BoardJob", "board_job", "rehearsed", "write_card_image"]
 
@@ -75,8 +76,9 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
               tell: Callable[[int, int, str], None] | None = None) -> BoardJob:
     """``steps`` updates, each from one of ``texts`` in turn, all of the same number of tokens.
 
-    In the window lie the adapters, one behind the other (what is kept), tables and texts, the frozen matrices, what
-    steps make, and their programs.
+    In the window lie the adapters, one behind the other (what is kept), tables and texts, the frozen matrices, the loss
+    and forward caches of texts, the places that tensors of a step share, and programs. Where the first layers have no
+    adapter, the first step on a text keeps what leaves them, and later ones begin there.
     """
     if not 1 <= steps <= MAX_PROGRAMS:
         raise ValueError(f"steps={steps}: a job has from 1 to {MAX_PROGRAMS}")
@@ -109,20 +111,28 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
     place_frozen(trainings[0], layout)
     frozen_parts = [frozen.stream(name) for name in layout.offsets if name in frozen.words]
 
+    layout.place(LOSS, config.data_bits // 8)
+    cached = Trainer(frozen, dict(adapters), layers, rule).cached(texts[0])
+    for number in range(len(trainings)):
+        for tensor in cached:
+            layout.place(f"{number}:{tensor.name}", 4 * tensor.rows * tensor.features)
+
     programs: list[bytes] = []
+    end = shared = 0
     for step in range(steps):
         told(step, steps, "writing programs")
         number = step % len(trainings)
         mine = layout.copy()
-        for name in own:
+        for name in (*own, *(tensor.name for tensor in cached)):
             mine.offsets[name] = layout[f"{number}:{name}"]
-        operations = replace(trainings[number], number=step + 1).operations
-        programs.append(lower(operations, frac, mine, config).code)
-        for name in mine.offsets.keys() - own:
-            # Every step makes the same tensors, in the same places.
-            layout.offsets.setdefault(name, mine[name])
-        layout.end = mine.end
-    start = -(-layout.end // _PAGE) * _PAGE
+        training = replace(trainings[number], number=step + 1)
+        if cached and step >= len(trainings):
+            held = {tensor.name: (np.zeros((tensor.rows, tensor.features)), frac[tensor.name]) for tensor in cached}
+            training = replace(training, layers=[each for each in layers if each >= int(cached[0].name.split(".")[0])],
+                               kept=held)
+        programs.append(lower(training.operations, frac, mine, config, share=True).code)
+        end, shared = max(end, mine.end), max(shared, mine.shared_bytes)
+    start = -(-end // _PAGE) * _PAGE
     placed: list[Program] = []
     for code in programs:
         placed.append(Program(code, start, checked=False))

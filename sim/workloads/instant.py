@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.formats.tiles import tile_rows
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.language.descent import AdamW, scaled
@@ -17,13 +16,11 @@ from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.traffic import base_bytes
 
 from ..reference.descent import Optimizer
+from .forward_cache import Kept, Places, Text, brought_back, reserved
 from .step import Frozen, StepMachine, Training, place_frozen
 from .trainer import StepResult, execute, follow, foretold
 
 __all__ = ["Filling", "InstantTrainer", "Learning", "arranged", "instant_machine"]
-
-#: Words and fraction bits of tensors by name.
-Kept = Mapping[str, tuple[np.ndarray, int]]
 
 
 @dataclass(kw_only=True)
@@ -51,14 +48,12 @@ class Learning(Training):
     instant : InstantStep
     blocks : mapping
         Adapters by block, ``A [rank, hidden]`` and ``B [hidden, rank]``.
-    kept : mapping
-        The cache: words and fraction bits by tensor. In floating point, values and 0.
-    others : see :class:`~.step.Training`; ``moments`` by the names that operations give them.
+    others : see :class:`~.step.Training`; ``moments`` by the names that operations give them. Of the cache in floating
+        point, ``kept`` has values and 0.
     """
 
     instant: InstantStep
     blocks: Mapping[int, Adapter]
-    kept: Kept
     adapters: Mapping[str, Adapter] = field(default_factory=dict)
 
     def _operations(self) -> list[Operation]:
@@ -74,11 +69,6 @@ class Learning(Training):
         for tensor in self.instant.cached:
             words, frac = self.kept[tensor.name]
             yield tensor, words * 2.0**-frac
-
-    @property
-    def known(self) -> Mapping[str, int]:
-        """Of the cache."""
-        return {name: frac for name, (_, frac) in self.kept.items()}
 
     def _norms(self) -> list[str]:
         return ["norm", "norm.back"]
@@ -119,8 +109,8 @@ class InstantTrainer:
     number: int = 0
     moments: dict[str, np.ndarray] = field(default_factory=dict)
     #: What is kept of each text, and where it lies in the machine's memory.
-    cache: dict[tuple[int, ...], Kept] = field(default_factory=dict)
-    places: dict[tuple[int, ...], dict[str, int]] = field(default_factory=dict)
+    cache: dict[Text, Kept] = field(default_factory=dict)
+    places: Places = field(default_factory=dict)
     #: What tensors reached, of each program.
     filled: dict[str, float] = field(default_factory=dict)
     learnt: dict[str, float] = field(default_factory=dict)
@@ -194,9 +184,7 @@ class InstantTrainer:
         for name in ("number", "moments", "cache", "filled", "learnt"):
             setattr(self, name, state[name])
         if self.machine is not None:
-            for text, kept in self.cache.items():
-                for name, (words, _) in kept.items():
-                    self.machine.host.store(self.places[text][name], tile_rows(words, EDGE))
+            brought_back(self.machine, self.cache, self.places)
 
     def loss(self, tokens: Sequence[int]) -> float:
         """Nats a token, in floating point; of a text that has a cache, from that."""
@@ -248,15 +236,11 @@ def arranged(trainer: InstantTrainer, texts: Sequence[Sequence[int]], config: La
     layout = Layout()
     for training in (fill, learn):
         place_frozen(training, layout)
-    matrices = set(layout.offsets)
-    for text in dict.fromkeys(tuple(each) for each in texts):
-        trainer.places[text] = {
-            each.name: layout.place(f"{each.name}@{len(trainer.places)}", 4 * each.rows * each.features)
-            for each in trainer.instant(text).cached}
+    caches = reserved(layout, trainer.places, texts, lambda text: trainer.instant(text).cached)
     end = 0
     for training, fracs in ((fill, frac), (learn, foretold(learn, dict(trainer.learnt)))):
         behind = layout.copy()
         behind.offsets.update(trainer.places[tuple(first)])
         program = lower(training.operations, fracs, behind, config)
         end = max(end, behind.end + 4096 + len(program.code))
-    return layout, set(layout.offsets) - matrices, 1 << end.bit_length()
+    return layout, caches, 1 << end.bit_length()

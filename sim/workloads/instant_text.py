@@ -5,13 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gradloom import boards
 from gradloom.rtl.models.instant import fresh_instant, load_instant, save_instant
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, finite
-from gradloom.rtl.plan.language.budget import Request, parse_targets
+from gradloom.rtl.plan.language.budget import parse_targets
 from gradloom.rtl.plan.language.instant import InstantStep
-from gradloom.rtl.plan.language.instant_budget import cached_texts
+from gradloom.rtl.plan.language.instant_budget import instant_memory
 from gradloom.rtl.plan.language.operations import EDGE
 from gradloom.rtl.workloads import InstantTextOptions
 
@@ -37,16 +36,7 @@ class InstantTextTask(TextTask):
         request = self.fitting(rank=self.adapters[0].rank, targets=parse_targets("q,v"))
         self.rows = EDGE if self.exact else min(EDGE, job.config.tokens)
         self.read(rank=self.adapters[0].rank)
-        self._check_cache(request)
-
-    def _check_cache(self, request: Request) -> None:
-        """Refuses more texts than the forward cache has room for on the board."""
-        board = boards.find(self.job.preset.board)
-        room, used = cached_texts(request, board), min(len(self.windows), self.steps)
-        if not self.exact and used > room:
-            raise ValueError(f"text={self.text}: {self.steps} steps learn from {used} windows, the forward cache has "
-                             f"room for {room} in the {board.memory_bytes} bytes of {board.name}; give a shorter "
-                             f"text, or give --steps {room}")
+        self.check_cache(instant_memory(request))
 
     def run(self, engine: str) -> Outcome:
         """See :class:`~.driver.Task`. A loss or an adapter that is not finite ends it early, without the update that

@@ -13,7 +13,7 @@ from gradloom.rtl.models.language import Checkpoint, LanguageModel
 from gradloom.rtl.models.lora import Adapter, finite
 from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.models.tokenizer import open_tokenizer
-from gradloom.rtl.plan.language.budget import Request
+from gradloom.rtl.plan.language.budget import Request, cached_texts
 from gradloom.rtl.plan.language.descent import AdamW as MachineAdamW
 from gradloom.rtl.plan.language.fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
 from gradloom.rtl.workloads import TextOptions, TextWorkload
@@ -81,18 +81,29 @@ def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[st
     last of them, as ``after`` got them."""
     parameters = {f"{name}.{which}": getattr(adapter, which) for name, adapter in adapters.items() for which in "ab"}
     losses, kept = list(losses), kept or {}
+    lowest = min(int(name.split(".")[2]) for name in adapters)
+    entries: dict[tuple[int, ...], np.ndarray] = {}
+
+    def gradients(tokens: Sequence[int]) -> tuple[float, dict[str, tuple[np.ndarray, np.ndarray]]]:
+        if not lowest:
+            return llama.gradients(tokens, adapters)
+        text = tuple(tokens)
+        if text not in entries:
+            entries[text] = llama.entering(lowest, tokens)
+        return llama.gradients(tokens, adapters, entries[text])
+
     for step in range(len(losses), steps):
         if progress is not None:
             progress(step, steps, "fine-tuning")
-        found = [llama.gradients(tokens, adapters) for tokens in turns(texts, step, accumulate)]
+        found = [gradients(tokens) for tokens in turns(texts, step, accumulate)]
         loss = sum(each for each, _ in found) / accumulate
         if not math.isfinite(loss):
             _restore(parameters, kept)
             break
         kept = {name: each.copy() for name, each in parameters.items()}
-        gradients = {f"{name}.{which}": np.sum([pairs[name][place] for _, pairs in found], axis=0) / accumulate
-                     for name in adapters for place, which in enumerate("ab")}
-        optimizer.step(parameters, gradients)
+        mean = {f"{name}.{which}": np.sum([pairs[name][place] for _, pairs in found], axis=0) / accumulate
+                for name in adapters for place, which in enumerate("ab")}
+        optimizer.step(parameters, mean)
         if not finite(adapters):
             _restore(parameters, kept)
             break
@@ -177,23 +188,34 @@ class TextTask:
         """What the model never changes."""
         return Frozen(self.shapes, self.checkpoint.tensor, self.checkpoint.linear)
 
-    def fitting(self, *, rank: int, targets: Sequence[str], machine: bool = True) -> Request:
+    def fitting(self, *, rank: int, targets: Sequence[str], machine: bool = True, from_layer: int = 0) -> Request:
         """Refuses texts that the model, and requests that the machine or its board's memory, cannot take. ``machine``:
-        whether the machine bounds sizes, as it does in floating point where its tiles are used."""
+        whether the machine bounds sizes, as it does in floating point where its tiles are used. ``from_layer``: the
+        lowest with an adapter."""
         asked, model = self.job.options, replace(self.shapes, layers=self.layers)
         if not machine:
             if not MIN_SEQ <= asked.seq <= model.context:
                 raise ValueError(f"seq={asked.seq}: must be from {MIN_SEQ} to {model.context} (the model's context); "
                                  f"give --seq {min(max(asked.seq, MIN_SEQ), model.context)}")
-            return Request(model=model, rank=rank, targets=tuple(targets), seq=asked.seq, optimizer=asked.optimizer)
+            return Request(model=model, rank=rank, targets=tuple(targets), seq=asked.seq, optimizer=asked.optimizer,
+                           from_layer=from_layer)
         failed = machine_misfits(self.job.config, model, seq=asked.seq, rank=rank, targets=targets, method=self.method)
         # A request has a text that is within the context.
         request = Request(model=model, rank=rank, targets=tuple(targets), seq=min(max(asked.seq, 1), model.context),
-                          optimizer=asked.optimizer, store=self.store)
+                          optimizer=asked.optimizer, store=self.store, from_layer=from_layer)
         if not self.exact:
             failed += memory_misfits(request, boards.find(self.job.preset.board), self.job.config, method=self.method)
         refuse(failed)
         return request
+
+    def check_cache(self, held: Mapping[str, int]) -> None:
+        """Refuses more texts than the forward cache has room for on the board, whose memory ``held`` plans."""
+        board, each = boards.find(self.job.preset.board), self.texts_a_step
+        room, used = cached_texts(held, board), min(len(self.windows), self.steps * each)
+        if not self.exact and used > room:
+            raise ValueError(f"text={self.text}: {self.steps} steps learn from {used} windows, the forward cache has "
+                             f"room for {room} in the {board.memory_bytes} bytes of {board.name}; give a shorter "
+                             f"text" + (f", or give --steps {room // each}" if room >= each else ""))
 
     def read(self, *, rank: int, **more: Any) -> None:
         """Reads the windows of the text, and notes the effective options."""

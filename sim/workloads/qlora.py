@@ -1,6 +1,6 @@
 """QLoRA: adapters beside a language model's linears, in floating point, in the machine's integers, or in RTL."""
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from gradloom import boards
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
-from gradloom.rtl.plan.language.budget import parse_targets
+from gradloom.rtl.plan.language.budget import check_from_layer, memory, parse_targets
 from gradloom.rtl.plan.language.packed import STORES
 from gradloom.rtl.workloads import QLoraOptions
 
@@ -27,8 +27,7 @@ from .language import (
     results_of,
     turns,
 )
-from .step import StepMachine, memory_needed
-from .trainer import StepResult, Trainer, as_far_as_formats
+from .trainer import StepResult, Trainer, as_far_as_formats, trainer_machine
 
 __all__ = ["QLoraTask", "prepare"]
 
@@ -40,11 +39,16 @@ class QLoraTask(TextTask):
         super().__init__(job)
         self.asked: QLoraOptions = job.options
         self.texts_a_step, self.store = self.asked.accumulate, self.asked.store
+        if self.asked.from_layer is not None:
+            check_from_layer(self.asked.from_layer, self.layers)
         self.adapters = _adapters(self.shapes, self.asked, self.rank, self.layers)
+        self.from_layer = min(int(name.split(".")[2]) for name in self.adapters)
         self.named = sorted({name.rsplit(".", 1)[-1] for name in self.adapters})
         rank = next(iter(self.adapters.values())).rank
-        self.fitting(rank=rank, targets=self.named, machine=not self.exact)
-        self.read(rank=rank, targets=",".join(self.named))
+        request = self.fitting(rank=rank, targets=self.named, machine=not self.exact, from_layer=self.from_layer)
+        self.read(rank=rank, targets=",".join(self.named), from_layer=self.from_layer)
+        if self.from_layer:
+            self.check_cache(memory(request))
 
     @property
     def config(self) -> LanguageConfig:
@@ -80,7 +84,8 @@ class QLoraTask(TextTask):
                           wide=STORES[self.store])
         tell, texts = self.job.tell, self.windows
         if engine == "rtl":
-            self._machine(trainer, texts)
+            trainer_machine(trainer, texts, self.config, lambda text: tell(0, self.steps, text),
+                            self.job.design.chosen())
         if self.begun is not None:
             trainer.restore(self.begun["trainer"])
 
@@ -94,7 +99,11 @@ class QLoraTask(TextTask):
             if trainer.machine is not None:
                 trainer.machine.close()
         self.loss_after = trainer.loss(texts[0])
-        return outcome_of(found, stopped, trainer.adapters)
+        sizes = [4 * each.rows * each.features for each in trainer.cached(texts[0])]
+        cached: dict[str, Any] = {}
+        if sizes:
+            cached = {"cached_texts": len(trainer.cache), "cache_bytes_per_text": sum(sizes)}
+        return outcome_of(found, stopped, trainer.adapters, **cached)
 
     def _in_float(self) -> Outcome:
         llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
@@ -113,17 +122,6 @@ class QLoraTask(TextTask):
         self.loss_after = llama.loss(self.windows[0], self.adapters)
         return Outcome(losses=losses, learnt=self.adapters, figures={"cycles": None, "base_bytes": None})
 
-    def _machine(self, trainer: Trainer, texts: Sequence[Sequence[int]]) -> None:
-        """Gives the trainer a simulated machine."""
-        def told(text: str) -> None:
-            self.job.tell(0, self.steps, text)
-
-        config = self.config
-        training, frac = trainer.prepared(texts[0], told)
-        needed = memory_needed(dataclasses.replace(training, rule=trainer.rule), frac, config)
-        trainer.machine = StepMachine(config, memory_bytes=needed, tell=told,
-                                      files=self.job.design.chosen())
-
     def saved(self, folder: Path, learnt: Any) -> None:
         """See :class:`TextTask`."""
         save_lora(folder, self.shapes, learnt)
@@ -137,11 +135,15 @@ def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int)
     wanted = None if asked.targets is None else parse_targets(asked.targets)
     folder = asked.adapter
     if folder is None:
-        return fresh_lora(model, rank=rank, targets=wanted or parse_targets("q,v"), layers=layers, seed=asked.seed)
+        return fresh_lora(model, rank=rank, targets=wanted or parse_targets("q,v"),
+                          layers=range(asked.from_layer or 0, layers), seed=asked.seed)
     found = load_lora(folder, model, rank=asked.rank)
     has = {name.rsplit(".", 1)[-1] for name in found}
     if wanted is not None and set(wanted) != has:
         raise ValueError(f"targets={asked.targets}: {folder} has adapters on {', '.join(sorted(has))}")
+    lowest = min(int(name.split(".")[2]) for name in found)
+    if asked.from_layer not in (None, lowest):
+        raise ValueError(f"from_layer={asked.from_layer}: {folder} has adapters from layer {lowest} on")
     beyond = [name for name in found if int(name.split(".")[2]) >= layers]
     if beyond:
         raise ValueError(f"layers={layers}: {folder} has an adapter on {beyond[0]}")

@@ -19,8 +19,8 @@ from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, LanguageModel
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.pack import QuantizedLinear
-from gradloom.rtl.plan.language.accumulate import spare_bits, summed
-from gradloom.rtl.plan.language.descent import AdamW, scaled
+from gradloom.rtl.plan.language.accumulate import spare_bits
+from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.exponents import choose
 from gradloom.rtl.plan.language.operations import (
     DROP,
@@ -37,11 +37,10 @@ from gradloom.rtl.plan.language.operations import (
     Rope,
     Tensor,
     Unpack,
-    Update,
     results,
-    stored,
 )
 from gradloom.rtl.plan.language.step import Layout, lower
+from gradloom.rtl.plan.language.training import training_operations
 from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step, norm_gains
 from gradloom.rtl.plan.language.vector import frac_of, norm_weight
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
@@ -179,6 +178,9 @@ class Training:
         Adapters and moments are stored as blocks of codes of 8 bits, or, False, of 4.
     packed : mapping
         What is stored by its name; made of ``adapters``, and of moments of 0, unless given.
+    kept : mapping
+        What is in memory of steps before, words and fraction bits by tensor: a text's forward cache. ``x`` among it
+        takes the place of the embeddings.
     """
 
     frozen: Frozen
@@ -194,6 +196,7 @@ class Training:
     sums: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
     wide: bool | None = None
     packed: Mapping[str, Kept] = field(default_factory=dict)
+    kept: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operations = self._operations()
@@ -206,22 +209,16 @@ class Training:
         model = self.frozen.model
         ranks = {name: each.rank for name, each in self.adapters.items()}
         self.step = Step(model, len(self.tokens), ranks, self.layers, self.head)
-        made = self.step.operations()
-        if self.rule is not None:
-            rule = self.rule
-            made += [
-                Update(each.adapter, self.step.codes(each.adapter.name),
-                       (rule, scaled(rule, self.adapters[each.adapter.name].scale)), self.number)
-                for each in made if isinstance(each, Gradient)]
-        if self.wide is not None:
-            if self.texts > 1:
-                raise ValueError(f"texts={self.texts}: must be 1 where adapters are stored as codes")
-            made = stored(made, self.wide)
-        return made if self.texts == 1 else summed(made, lambda adapter: self.step.codes(adapter.name))
+        scales = {name: each.scale for name, each in self.adapters.items()}
+        return training_operations(self.step, scales, self.rule, self.number, texts=self.texts, wide=self.wide)
 
     def _starting(self) -> Iterator[tuple[Tensor, np.ndarray]]:
-        ids = np.asarray(self.tokens)
-        yield self.step.input, self.inputs["x"] if "x" in self.inputs else self.frozen.embedding[ids]
+        ids, entry = np.asarray(self.tokens), self.step.input
+        if entry.name in self.kept:
+            words, frac = self.kept[entry.name]
+            yield entry, words * 2.0**-frac
+        else:
+            yield entry, self.inputs["x"] if "x" in self.inputs else self.frozen.embedding[ids]
         yield Tensor(IDENTITY, len(ids), EDGE), np.eye(len(ids), EDGE)
         if not self.head:
             yield self.step.gradient, self.inputs["gradient"]
@@ -232,7 +229,7 @@ class Training:
     @property
     def known(self) -> Mapping[str, int]:
         """Fraction bits of what steps before left in memory: those tensors stay as they are."""
-        return {}
+        return {name: frac for name, (_, frac) in self.kept.items()}
 
     def _sums(self) -> list[Add]:
         """What adds gradients to those of texts before."""
@@ -388,14 +385,15 @@ class StepMachine:
         self.device.close()
 
     def run(self, training: Training, frac: Mapping[str, int], places: Mapping[str, int] | None = None, *,
-            yield_every: int | None = None) -> StepRun:
-        """A step; the frozen matrices stay in memory from step to step. ``places``: of tensors that have their own."""
-        start, program = self.load(training, frac, places, yield_every=yield_every)
+            yield_every: int | None = None, share: bool = False) -> StepRun:
+        """A step; the frozen matrices stay in memory from step to step. ``places``: of tensors that have their own.
+        With ``share`` the others have places in common, and values are those of adapters and moments alone."""
+        start, program = self.load(training, frac, places, yield_every=yield_every, share=share)
         counters = self.host.run(start, len(program), timeout=36000)
         return self.result(training, counters, program)
 
     def load(self, training: Training, frac: Mapping[str, int], places: Mapping[str, int] | None = None, *,
-             yield_every: int | None = None) -> tuple[int, Assembler]:
+             yield_every: int | None = None, share: bool = False) -> tuple[int, Assembler]:
         """Puts a step into memory: where its program lies, and the program."""
         frozen = training.frozen
         place_frozen(training, self.frozen)
@@ -405,7 +403,7 @@ class StepMachine:
                 self.held.add(name)
         layout = self.layout = self.frozen.copy()
         layout.offsets.update(places or {})
-        program = lower(training.operations, frac, layout, self.config, yield_every=yield_every)
+        program = lower(training.operations, frac, layout, self.config, yield_every=yield_every, share=share)
         for offset, data in training.memory(frac, layout).items():
             self.host.store(offset, data)
         start = -(-layout.end // 4096) * 4096
@@ -431,6 +429,7 @@ class StepMachine:
                 for kind in ("g",) if training.rule is None else ("", "g"):
                     sizes[f"{name}.{kind}a"] = rank, operation.x.tensor.features
                     sizes[f"{name}.{kind}b"] = rank, operation.dy.tensor.features
+        sizes = {name: size for name, size in sizes.items() if name not in self.layout.shared}
         found = {name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
                  for name, (rows, features) in sizes.items()}
         moments: dict[str, tuple[int, int]] = {}
@@ -453,8 +452,7 @@ class StepMachine:
         made = {}
         for operation in training.operations:
             if isinstance(operation, Gradient):
-                for which in ("h", "dh"):
-                    name = f"{operation.adapter.name}.{which}"
+                for name in {f"{operation.adapter.name}.{which}" for which in ("h", "dh")} - self.layout.shared:
                     data = self.host.fetch(self.layout[name], 4 * operation.x.rows * operation.adapter.rank)
                     made[name] = int(np.abs(np.frombuffer(data, "<i4").astype(np.int64)).max()) << DROP
         return made

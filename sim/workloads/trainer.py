@@ -1,21 +1,27 @@
 """Fine-tunes step by step: in the bit-exact integers of the machine, or on the machine itself in simulated RTL."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.exponents import HEADROOM
-from gradloom.rtl.plan.language.operations import SPARE, Loss, Pack
+from gradloom.rtl.plan.language.operations import SPARE, Loss, Pack, Tensor
+from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.traffic import base_bytes, words_made
 
 from ..reference.stored import unpacked_words
 from ..run.counted import MismatchError
-from .step import Frozen, Kept, StepMachine, Training, largest
+from . import forward_cache
+from .forward_cache import Places, Text, brought_back, reserved
+from .step import Frozen, Kept, StepMachine, Training, largest, place_frozen
 
-__all__ = ["StepResult", "Trainer", "as_far_as_formats", "execute", "follow", "foretold"]
+__all__ = ["StepResult", "Trainer", "as_far_as_formats", "execute", "follow", "foretold", "trainer_machine"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +103,9 @@ def follow(reached: dict[str, float], now: Mapping[str, float]) -> None:
 class Trainer:
     """Adapters that learn; what must outlive a step.
 
+    Where the first layers have no adapter, what leaves them never changes for a text: the first step on a text keeps
+    it, and later ones run the layers behind alone.
+
     A tensor's fraction bits come from what it reached in the steps before, half as much with each step, and
     :data:`~gradloom.rtl.plan.language.exponents.HEADROOM` bits to spare; in the first step, and where it was all zeros,
     from a step in floating point.
@@ -130,6 +139,21 @@ class Trainer:
     sums: dict[str, tuple[np.ndarray, int]] = field(default_factory=dict)
     wide: bool | None = None
     packed: dict[str, Kept] = field(default_factory=dict)
+    #: What enters the lowest layer that learns, of each text, and where it lies in the machine's memory.
+    cache: dict[Text, forward_cache.Kept] = field(default_factory=dict)
+    places: Places = field(default_factory=dict)
+
+    @cached_property
+    def learning(self) -> Sequence[int]:
+        """Layers from the lowest that has an adapter on."""
+        lowest = min(int(name.split(".")[2]) for name in self.adapters)
+        return [layer for layer in self.layers if layer >= lowest]
+
+    def cached(self, tokens: Sequence[int]) -> list[Tensor]:
+        """What is kept of a text."""
+        if len(self.learning) == len(self.layers):
+            return []
+        return [Tensor(f"{self.learning[0]}.x", len(tokens), self.frozen.model.hidden, wide=True)]
 
     def update(self, texts: Sequence[Sequence[int]], tell: Callable[[str], None] | None = None) -> StepResult:
         """One update from :attr:`texts` texts."""
@@ -145,9 +169,12 @@ class Trainer:
     def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:
         """One text, and an update if it is the last of :attr:`texts`."""
         training, frac = self.prepared(tokens, tell)
-        made, reached = execute(training, frac, self.machine, tell)
+        text = tuple(tokens)
+        made, reached = execute(training, frac, self.machine, tell, self.places.get(text))
         values = made.values
         follow(self.reached, reached)
+        if text not in self.cache:
+            self.cache[text] = {each.name: (values[each.name], frac[each.name]) for each in self.cached(text)}
         self.taken = (self.taken + 1) % self.texts
         if training.rule is None:
             self.sums = {name: (values[name], frac[name]) for name in values if name.endswith((".sa", ".sb"))}
@@ -163,9 +190,10 @@ class Trainer:
                  ) -> tuple[Training, dict[str, int]]:
         """The next step on a text, and its fraction bits."""
         rule = self.rule if self.taken == self.texts - 1 else None
-        training = Training(self.frozen, tokens, self.adapters, self.layers, rule=rule, number=self.number + 1,
-                            moments=self.moments, texts=self.texts, sums=self.sums, wide=self.wide,
-                            packed=self.packed)
+        kept = self.cache.get(tuple(tokens), {})
+        training = Training(self.frozen, tokens, self.adapters, self.learning if kept else self.layers, rule=rule,
+                            number=self.number + 1, moments=self.moments, texts=self.texts, sums=self.sums,
+                            wide=self.wide, packed=self.packed, kept=kept)
         return training, foretold(training, self.reached, tell)
 
     def _learn(self, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
@@ -193,6 +221,7 @@ class Trainer:
         """What must outlive a step, for :meth:`restore`."""
         return {"adapters": {name: (each.a, each.b) for name, each in self.adapters.items()}, "number": self.number,
                 "reached": self.reached, "moments": self.moments, "taken": self.taken, "sums": self.sums,
+                "cache": self.cache,
                 "packed": {name: (each.data, each.frac) for name, each in self.packed.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -200,10 +229,30 @@ class Trainer:
         for name, (a, b) in state["adapters"].items():
             self.adapters[name] = replace(self.adapters[name], a=a, b=b)
         self.packed = {name: Kept(*each) for name, each in state["packed"].items()}
-        for name in ("number", "reached", "moments", "taken", "sums"):
+        for name in ("number", "reached", "moments", "taken", "sums", "cache"):
             setattr(self, name, state[name])
+        if self.machine is not None:
+            brought_back(self.machine, self.cache, self.places)
 
     def loss(self, tokens: Sequence[int]) -> float:
         """Nats a token, in floating point."""
         training = Training(self.frozen, tokens, self.adapters, self.layers)
         return training.exact(until=Loss).mean_loss
+
+
+def trainer_machine(trainer: Trainer, texts: Sequence[Sequence[int]], config: LanguageConfig,
+                    tell: Callable[[str], None] | None = None, files: Sequence[Path] = ()) -> StepMachine:
+    """The trainer's machine, with room for the caches of all texts, which have the same number of tokens. ``files``:
+    its Verilog; none: it is generated."""
+    training, frac = trainer.prepared(texts[0], tell)
+    layout = Layout()
+    place_frozen(training, layout)
+    caches = reserved(layout, trainer.places, texts, trainer.cached)
+    step = replace(training, rule=trainer.rule)
+    behind = layout.copy()
+    behind.offsets.update(trainer.places[tuple(texts[0])])
+    program = lower(step.operations, frac, behind, config)
+    machine = trainer.machine = StepMachine(
+        config, memory_bytes=1 << (behind.end + 4096 + len(program.code)).bit_length(), tell=tell, files=files)
+    machine.frozen, machine.held = layout, caches
+    return machine

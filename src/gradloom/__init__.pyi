@@ -60,6 +60,7 @@ def finetune(
     layers: int | None = None,
     accumulate: int | None = None,
     targets: str | None = None,
+    from_layer: int | None = None,
     store: str | None = None,
     card: bool | None = None,
 ) -> dict[str, Any]: ...

@@ -169,6 +169,21 @@ def test_the_first_layers_alone_may_learn(run, here):
     assert set(load_lora(here / "out", MODEL)) == {f"model.layers.0.self_attn.{each}_proj" for each in "qv"}
 
 
+def test_the_last_layers_alone_may_learn(run, here):
+    """What enters them is kept of both windows; PEFT's config names the layers."""
+    options = ("--from-layer", "1", "--steps", "5", "--seq", "40", "--targets", "all")
+    integers, exact = (tuned(run, "--engine", engine, *options, output=engine) for engine in ("reference", "float"))
+    np.testing.assert_allclose(integers["loss"], exact["loss"], rtol=2e-3)
+    assert integers["request"]["from_layer"] == 1 and integers["layers"] == 2
+    assert (integers["cached_texts"], integers["cache_bytes_per_text"]) == (2, 4 * 40 * 128)
+    reads = integers["base_bytes"]
+    assert reads[0] == reads[1] > reads[2] == reads[3] == reads[4]
+    assert json.loads((here / "reference" / "adapter_config.json").read_text())["layers_to_transform"] == [1]
+    assert {name.split(".")[2] for name in load_lora(here / "reference", MODEL)} == {"1"}
+    further = tuned(run, "--engine", "float", "--steps", "1", "--seq", "40", "--adapter", "float", output="further")
+    assert further["request"]["from_layer"] == 1 and further["loss_before"] == pytest.approx(exact["loss_after"])
+
+
 def test_text_before_and_after_a_fine_tune(run, here):
     tuned(run, "--engine", "float", "--steps", "150", "--lr", "0.003", "--targets", "all", "--seq", "84",
           "--rank", "16")
@@ -214,6 +229,17 @@ BAD = {
     "a rank beyond all": ((*TUNE, "--rank", "65"), "rank=65: must be from 1 to 64"),
     "unknown targets": ((*TUNE, "--targets", "q,x"), "targets=q,x"),
     "more layers than there are": ((*TUNE, "--layers", "3"), "layers=3: must be from 1 to 2"),
+    "a layer that is not there": (
+        (*TUNE, "--from-layer", "2"), "from_layer=2: must be an integer from 0 to 1, a layer of the model"),
+    "a layer before all": ((*TUNE, "--from-layer", "-1"), "from_layer=-1: must be an integer from 0 to 1"),
+    "a layer beyond those in use": (
+        (*TUNE, "--layers", "1", "--from-layer", "1"), "from_layer=1: must be an integer from 0 to 0"),
+    "a layer that is no number": ((*TUNE, "--from-layer", "last"), "Invalid value for '--from-layer'"),
+    "a layer of InstantFT": (
+        ("finetune", "instantft-llm-genesys2", "--text", "text.txt", "--from-layer", "1"), "must be left out"),
+    "a plan of a layer that is not there": (
+        ("plan", "smollm2-135m", "--from-layer", "30"),
+        "from_layer=30: must be an integer from 0 to 29, a layer of the model"),
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
     "results to a file": ((*TUNE[:-1], "text.txt"), "output=text.txt: is a file"),
     "labels of a language model": (("predict", PRESET), "fine-tunes text by QLoRA, which has no"),
@@ -244,6 +270,7 @@ def test_an_adapter_that_does_not_fit_is_refused(run, here):
     for options, named in (
             (("--rank", "8"), "r=12: rank 8 is needed"), (("--targets", "q"), "targets=q: wide has adapters on q_proj"),
             (("--layers", "1"), "layers=1: wide has an adapter on model.layers.1."),
+            (("--from-layer", "1"), "from_layer=1: wide has adapters from layer 0 on"),
             ((), "rank=12: must be even, 2 to 8")):
         code, out, err = run(*TUNE, "--adapter", "wide", *options)
         assert code == 2 and out == "" and named in err and not (here / "out").exists()

@@ -36,10 +36,10 @@ def test_what_is_written_is_what_peft_wrote(tmp_path):
 
 
 @pytest.mark.parametrize("targets", [("q_proj",), ("down_proj", "k_proj", "o_proj")])
-@pytest.mark.parametrize("layers", [None, 1])
+@pytest.mark.parametrize("layers", [None, range(1), range(1, 2)])
 def test_a_fresh_adapter_survives(tiny, tmp_path, targets, layers):
     fresh = fresh_lora(tiny, rank=3, alpha=4.5, targets=targets, layers=layers, seed=7)
-    assert len(fresh) == len(targets) * (layers or 2)
+    assert len(fresh) == len(targets) * len(layers or range(2))
     save_lora(tmp_path, tiny, fresh)
     found = load_lora(tmp_path, tiny, rank=3)
     assert list(found) == [each.name for each in tiny.linears if each.name in fresh]

@@ -33,12 +33,17 @@ def reference(made, frozen, adapters, layers, rule, steps):
         yield step.mean_loss, step.saturated, words
 
 
-def test_a_board_fine_tunes_by_itself(frozen, adapters):
-    """From a fresh adapter, whose second step has gradients that the first had not."""
-    used = {name: replace(each, b=np.zeros_like(each.b)) for name, each in adapters.items() if ".layers.0." in name}
+@pytest.mark.parametrize("layers", [[0], [0, 1]], ids=["one layer", "the last of two"])
+def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
+    """From a fresh adapter, whose second step has gradients that the first had not. The third step is on a text that
+    the first was on: of two layers it runs the last alone."""
+    used = {name: replace(each, b=np.zeros_like(each.b)) for name, each in adapters.items()
+            if f".layers.{layers[-1]}." in name}
     rule = AdamW(lr=1e-2)
-    made = board_job(frozen, TEXTS, used, [0], rule, 3, CONFIG)
-    expected = list(reference(made, frozen, used, [0], rule, 3))
+    made = board_job(frozen, TEXTS, used, layers, rule, 3, CONFIG)
+    expected = list(reference(made, frozen, used, layers, rule, 3))
+    sizes = [len(program.code) for program in made.job.programs]
+    assert sizes[0] == sizes[1] and (sizes[2] < sizes[0]) == (len(layers) == 2)
     soc = SimulatedSoC(build_soc(CONFIG, memory_bytes=MEMORY), memory_bytes=MEMORY)
     try:
         for section in made.sections[:-1]:

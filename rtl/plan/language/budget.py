@@ -6,7 +6,7 @@ times are lower bounds; what a design really takes, its counters say.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,8 @@ from gradloom.rtl.models.pack import HEADS, raw_parts
 from gradloom.rtl.plan.language import packed
 from gradloom.rtl.plan.language.packed import STORES
 
-__all__ = ["OPTIMIZERS", "TARGETS", "Request", "Target", "memory", "nearest", "parse_targets", "plan"]
+__all__ = ["OPTIMIZERS", "TARGETS", "Request", "Target", "cached_texts", "check_from_layer", "memory", "nearest",
+           "parse_targets", "plan"]
 
 #: Moments that an optimiser keeps of a parameter.
 OPTIMIZERS = {"sgd": 0, "adamw": 2}
@@ -77,6 +78,8 @@ class Request:
         ``"sgd"`` or ``"adamw"``; the head ``"float16"`` or in codes, ``"nf"``.
     store : str
         How adapters and moments lie in memory from step to step: ``"words"``, ``"int8"`` or ``"nf4"``.
+    from_layer : int
+        The lowest layer with adapters, from 0. What enters it is kept of each text.
     """
 
     model: LanguageModel
@@ -87,8 +90,10 @@ class Request:
     optimizer: str = "adamw"
     head: str = "float16"
     store: str = "words"
+    from_layer: int = 0
 
     def __post_init__(self) -> None:
+        check_from_layer(self.from_layer, self.model.layers)
         for field, most in (("rank", MAX_RANK), ("seq", self.model.context)):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
@@ -104,7 +109,18 @@ class Request:
     @property
     def adapter_parameters(self) -> int:
         """Trainable parameters."""
-        return self.model.layers * sum(self.rank * sum(self.model.shape(name)) for name in self.targets)
+        return self.learning_layers * sum(self.rank * sum(self.model.shape(name)) for name in self.targets)
+
+    @property
+    def learning_layers(self) -> int:
+        """Layers with adapters."""
+        return self.model.layers - self.from_layer
+
+
+def check_from_layer(value: int, layers: int) -> None:
+    """Refuses what is no layer of so many."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < layers:
+        raise ValueError(f"from_layer={value!r}: must be an integer from 0 to {layers - 1}, a layer of the model")
 
 
 def parse_targets(text: str) -> tuple[str, ...]:
@@ -139,6 +155,7 @@ def memory(request: Request) -> dict[str, int]:
     embedding = raw.pop(EMBEDDING)
     adapters = WORD * request.adapter_parameters
     kept = 2 * model.hidden + 2 * model.attention + 2 * model.kv + 2 * model.inter
+    cache = {"forward_cache": WORD * seq * model.hidden} if request.from_layer else {}
     return {
         "codes": codes,
         "scales": scales,
@@ -152,11 +169,18 @@ def memory(request: Request) -> dict[str, int]:
         "gradients": adapters,
         "optimizer": _stored(request, moments=True),
         # Both residuals, queries, keys, values, attention's result, gate and up; the rest is computed again.
-        "activations": WORD * seq * model.layers * kept,
+        "activations": WORD * seq * request.learning_layers * kept,
         "logits": WORD * seq * model.vocab,
         "kv_cache": KV_WORD * 2 * seq * model.layers * model.kv,
         "buffers": BUFFERS,
+        **cache,
     }
+
+
+def cached_texts(held: Mapping[str, int], board: Target) -> int:
+    """Texts whose forward cache fits the board's memory, by a plan of it with the cache of one."""
+    size = held["forward_cache"]
+    return max(board.memory_bytes - sum(held.values()) + size, 0) // size
 
 
 def _linears(request: Request) -> Iterator[packed.Stored]:
@@ -173,7 +197,7 @@ def _stored(request: Request, *, moments: bool) -> int:
         return WORD * request.adapter_parameters * (OPTIMIZERS[request.optimizer] if moments else 1)
     if moments and not OPTIMIZERS[request.optimizer]:
         return 0
-    return request.model.layers * sum(
+    return request.learning_layers * sum(
         dataclasses.replace(each, moments=moments).shape.bytes for each in _linears(request))
 
 
@@ -214,9 +238,10 @@ def _head_bytes(request: Request) -> int:
     return _head(request).bytes if request.head == "nf" else 2 * request.model.vocab * request.model.hidden
 
 
-def _step_parts(request: Request, board: Target) -> Iterator[_Part]:
+def _step_parts(request: Request, board: Target, *, cached: bool = False) -> Iterator[_Part]:
     """One text forward, backward and an update. A linear is read again for each lot of tokens that its
-    inputs (or the sums of its input's gradient) fill the chip's memory with."""
+    inputs (or the sums of its input's gradient) fill the chip's memory with. ``cached``: what enters the lowest layer
+    with adapters is in memory."""
     model, seq = request.model, request.seq
     room = int(board.memory_bits * SHARE)
     first = min(_STAGE[name] for name in request.targets)
@@ -224,9 +249,10 @@ def _step_parts(request: Request, board: Target) -> Iterator[_Part]:
         n, k = model.shape(name)
         size, macs = _stream(n, k, request.bits).bytes, seq * n * k
         forward, backward = (-(-seq // max(room // (k * width), 1)) for width in (ON_CHIP, SUM_ON_CHIP))
-        yield _Part("linears forward", model.layers * size * forward, model.layers * macs)
+        forwards = request.learning_layers if cached else model.layers
+        yield _Part("linears forward", forwards * size * forward, forwards * macs)
         # In the lowest layer nothing learns upstream of the first adapter.
-        layers = model.layers - (_STAGE[name] <= first)
+        layers = request.learning_layers - (_STAGE[name] <= first)
         yield _Part("linears backward", layers * size * backward, layers * macs)
     adapters = request.adapter_parameters
     yield _Part("adapters", WORD * 3 * adapters, 3 * seq * adapters)
@@ -236,9 +262,10 @@ def _step_parts(request: Request, board: Target) -> Iterator[_Part]:
         # PACK reads words twice, since its engine takes them in pairs; UNPACK its codes too.
         stored = sum(_stored(request, moments=each) for each in (False, True))
         yield _Part("pack and unpack", 3 * WORD * adapters * (1 + moments) + 3 * stored)
-    pairs = model.layers * model.attention * seq * (seq + 1) // 2
+    pairs = request.learning_layers * model.attention * seq * (seq + 1) // 2
+    frozen = 0 if cached else request.from_layer * model.attention * seq * (seq + 1)
     kept = memory(request)["activations"]
-    yield _Part("attention and activations", 2 * kept, (2 + 5) * pairs)
+    yield _Part("attention and activations", 2 * kept, (2 + 5) * pairs + frozen)
     yield _Part("head", 2 * _head_bytes(request) + 3 * WORD * seq * model.vocab, 2 * seq * model.vocab * model.hidden)
     yield _Part("embedding", 2 * seq * model.hidden)
 
@@ -288,7 +315,9 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
     dict
         ``frozen_bytes`` (codes and scales of the linears), ``learning_bytes`` (all but the frozen
         model), ``memory`` by use with ``total_bytes`` and ``available_bytes``, ``token`` and ``step`` (``bytes``,
-        ``macs``, ``seconds``, ``limit``, ``parts``) and ``assumptions``. Whether it fits: :mod:`~.fit`.
+        ``macs``, ``seconds``, ``limit``, ``parts``) and ``assumptions``. Where the lowest layers have no adapters,
+        ``step`` is one of a later epoch, ``first_step`` of the first, and ``cache`` has the forward cache's figures.
+        Whether it fits: :mod:`~.fit`.
     """
     if port_bits is None:
         port_bits = board.port_bits
@@ -297,10 +326,16 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
     held = memory(request)
     total = sum(held.values())
     rate, port = _bandwidth(board, port_bits)
+    step = _timed(list(_step_parts(request, board)), board, port_bits)
+    cached: dict[str, Any] = {}
+    if request.from_layer:
+        cached = {"cache": {"bytes_per_text": held["forward_cache"], "texts": cached_texts(held, board)},
+                  "first_step": step}
+        step = _timed(list(_step_parts(request, board, cached=True)), board, port_bits)
     return {
         "model": request.model.name, "board": board.name, "rank": request.rank,
         "targets_of_adapters": list(request.targets), "seq": request.seq, "bits": request.bits,
-        "optimizer": request.optimizer, "head": request.head, "store": request.store,
+        "optimizer": request.optimizer, "head": request.head, "store": request.store, "from_layer": request.from_layer,
         "parameters": request.model.parameters, "linear_parameters": request.model.linear_parameters,
         "adapter_parameters": request.adapter_parameters,
         "frozen_bytes": held["codes"] + held["scales"],
@@ -308,7 +343,7 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
         "memory": held, "total_bytes": total, "available_bytes": board.memory_bytes,
         "bandwidth": rate, "bandwidth_limit": port, "clock_hz": board.clock_hz, "multipliers": multipliers(board),
         "token": _timed(list(_token_parts(request)), board, port_bits),
-        "step": _timed(list(_step_parts(request, board)), board, port_bits),
+        **cached, "step": step,
         "assumptions": _assumptions(request, board),
     }
 

@@ -6,9 +6,21 @@ the place of what that one says of QLoRA's, and of decoded tokens it says nothin
 from collections.abc import Iterator
 from typing import Any
 
-from .budget import ADAPTER_COPIES, OPTIMIZERS, WORD, Request, Target, _head_bytes, _Part, _stream, _timed, memory
+from .budget import (
+    ADAPTER_COPIES,
+    OPTIMIZERS,
+    WORD,
+    Request,
+    Target,
+    _head_bytes,
+    _Part,
+    _stream,
+    _timed,
+    cached_texts,
+    memory,
+)
 
-__all__ = ["METHODS", "cached_texts", "instant_memory", "instant_plan"]
+__all__ = ["METHODS", "instant_memory", "instant_plan"]
 
 METHODS = ("qlora", "instantft")
 
@@ -49,13 +61,6 @@ def instant_memory(request: Request) -> dict[str, int]:
         "optimizer": OPTIMIZERS[request.optimizer] * WORD * parameters, "forward_cache": _cache_bytes(request)}
 
 
-def cached_texts(request: Request, board: Target) -> int:
-    """Texts whose forward cache fits the board's memory."""
-    held = instant_memory(request)
-    size = held.pop("forward_cache")
-    return max(board.memory_bytes - sum(held.values()), 0) // size
-
-
 def instant_plan(request: Request, board: Target, planned: dict[str, Any], port_bits: int) -> dict[str, Any]:
     """``planned``, of QLoRA, with what differs.
 
@@ -72,8 +77,8 @@ def instant_plan(request: Request, board: Target, planned: dict[str, Any], port_
     return {key: value for key, value in planned.items() if key not in ("token", "learning_bytes")} | {
         "method": "instantft", "adapter_parameters": parameters, "targets_of_adapters": ["head"], "memory": held,
         "total_bytes": total + size,
-        "cache": {"bytes_per_text": size, "texts": cached_texts(request, board), "base_bytes": blocks + later,
-                  "base_bytes_later": later},
+        "cache": {"bytes_per_text": size, "texts": cached_texts(instant_memory(request), board),
+                  "base_bytes": blocks + later, "base_bytes_later": later},
         "first_step": _timed([*_blocks(request), *_step(request)], board, port_bits),
         "step": _timed(list(_step(request)), board, port_bits),
     }

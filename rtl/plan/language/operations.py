@@ -134,7 +134,8 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Product:
-    """``y = 2**lift · (x Wᵀ + (x Aᵀ) Bᵀ)``; backward ``y = 2**lift · (x W + (x B) A)``. h stays in the machine."""
+    """``y = 2**lift · (x Wᵀ + (x Aᵀ) Bᵀ)``; backward ``y = 2**lift · (x W + (x B) A)``. h stays in the machine. A ``y``
+    with fewer tiles than a matrix of codes has outputs is the first of them."""
 
     x: Slice
     weight: Codes | Halves | Words

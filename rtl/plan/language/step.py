@@ -9,8 +9,8 @@ from ...formats.vector import VectorOpcode
 from ...formats.weight_stream import StreamShape
 from ...machines.configs import LanguageConfig
 from ...machines.engines import GRADIENT, UPDATE, VECTOR
-from ..program.assembler import Assembler
-from . import side
+from ..program.assembler import Assembler, Instruction
+from . import places, side
 from .jobs import ProductJob, Transfer
 from .linear import codes, dense_tile, hidden
 from .operations import (
@@ -66,6 +66,9 @@ class Layout:
     end: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    #: Tensors that share places, and the bytes of all these places.
+    shared: frozenset[str] = frozenset()
+    shared_bytes: int = 0
 
     def __getitem__(self, name: str) -> int:
         return self.offsets[name]
@@ -104,10 +107,68 @@ class Layout:
 
 
 def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LanguageConfig, *,
-          yield_every: int | None = None) -> Assembler:
+          yield_every: int | None = None, share: bool = False) -> Assembler:
     """The program; ``layout`` learns where everything is. Matrices of 16-bit words must be in it. It yields to requests
-    every ``yield_every`` cycles or so, if it is asked to."""
-    return _Lowering(frac, layout, config).program(operations, yield_every)
+    every ``yield_every`` cycles or so, if it is asked to.
+
+    With ``share``, tensors that only this program knows, written before they are read and not in ``layout`` yet, have
+    places in common (:mod:`~.places`): behind the program, what is there of them is whatever came last.
+    """
+    return _Lowering(frac, layout, config).program(operations, yield_every, share)
+
+
+@dataclass
+class _Sharing:
+    """Moves what only a program knows to places in common, behind all else of its layout."""
+
+    layout: Layout
+    beat: int
+    operations: Sequence[Operation]
+    known: frozenset[str] = field(init=False)
+    start: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.known, self.start = frozenset(self.layout.offsets), self.layout.end
+
+    def __call__(self, steps: Sequence[Instruction], after: Mapping[int, int]) -> list[Instruction]:
+        layout = self.layout
+        new = {name: (layout[name], layout.sizes[name]) for name in layout.offsets
+               if name not in self.known and layout.sizes[name]}
+        found = places.lives(steps, after, new, self.beat)
+        own = self._outliving()
+        # A softmax's gradient may lie where its logits were: it is made of them beat by beat.
+        same = [(each.logits.name, each.d.name) for each in self.operations if isinstance(each, Loss)]
+        shared, size = places.assigned((each for each in found if not each.read and each.name not in own), same)
+        layout.end = self.start
+        for name in new:
+            del layout.offsets[name]
+        for each in found:
+            if each.name not in shared:
+                layout.place(each.name, each.size)
+        base = layout.end
+        layout.offsets |= {name: base + offset for name, offset in shared.items()}
+        layout.end += size
+        layout.shared, layout.shared_bytes = frozenset(shared), size
+        made = places.moved(steps, [(each.offset, each.size, layout[each.name]) for each in found], self.beat)
+        places.check(steps, after, made, self.beat)
+        return made
+
+    def _outliving(self) -> set[str]:
+        """What a program leaves for others. Moments leave by a STORE that stands before the load that brings them."""
+        made: set[str] = set()
+        for each in self.operations:
+            match each:
+                case Loss():
+                    made.add(each.loss)
+                case Update():
+                    made.update(f"{each.adapter.name}.{kind}{which}" for kind in ("", "m") for which in "ab")
+                case Descent():
+                    made.update((each.words.name, each.moments))
+                case Unpack():
+                    made.update(name for held in each.tensors() for name in (held.name, held.packed))
+                case _:
+                    pass
+        return made
 
 
 class _Lowering:
@@ -119,7 +180,7 @@ class _Lowering:
         #: Cycles that work takes at most, where it may be parted.
         self.most: int | None = None
 
-    def program(self, operations: Sequence[Operation], yield_every: int | None) -> Assembler:
+    def program(self, operations: Sequence[Operation], yield_every: int | None, share: bool = False) -> Assembler:
         main: list[Main] = []
         sides: list[Side] = []
         tokens = next(each.x.rows for each in operations if isinstance(each, Product))
@@ -129,6 +190,7 @@ class _Lowering:
         # Lazy work of the vector engine comes in its place, but behind everything where a product needs side
         # work at once: that may be amid a vector's command.
         late = len(operations)
+        move = _Sharing(self.layout, self.beat, operations) if share else None
         self._share(operations)
         for order, operation in enumerate(operations):
             if isinstance(operation, Product):
@@ -150,7 +212,7 @@ class _Lowering:
                 lazy = isinstance(operation, Add) and operation.lazy
                 sides += [Side(order + late * lazy, VECTOR, deque(method(each)), lazy=lazy)
                           for each in self._parts(operation)]
-        return weave(main, sides, self.config, every=yield_every)
+        return weave(main, sides, self.config, every=yield_every, move=move)
 
     def _parts(self, operation: Operation) -> list[Operation]:
         """What a program that yields may do between: some tiles, of an operation whose elements know no others."""
@@ -198,8 +260,9 @@ class _Lowering:
             return None, tuple(dense_tile(layout.part(part), self.config, rows=part.rows) for part in weight.tiles)
         if isinstance(weight, Codes):
             shape, start = StreamShape(outputs=weight.outputs, inputs=weight.inputs), layout.codes(weight)
-            return codes(shape, start, start + shape.header_bytes, self.frac[weight.name], self.config,
-                         backward=operation.backward)
+            tables, tiles = codes(shape, start, start + shape.header_bytes, self.frac[weight.name], self.config,
+                                  backward=operation.backward)
+            return tables, tiles[:operation.x.count * operation.y.count]
         columns, first, size = weight.inputs // EDGE, weight.first // EDGE, 2 * EDGE * EDGE
         places = [(inner, outer) if operation.backward else (outer, inner)
                   for outer in range(operation.y.count) for inner in range(operation.x.count)]

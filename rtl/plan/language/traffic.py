@@ -8,13 +8,14 @@ __all__ = ["base_bytes", "words_made"]
 
 
 def base_bytes(operations: Iterable[Operation]) -> int:
-    """Bytes of frozen matrices over the bus, exactly: each product reads its matrix once."""
+    """Bytes of frozen matrices over the bus, exactly: each product reads once what it takes of its matrix."""
     total = 0
     for operation in operations:
         if isinstance(operation, Product):
             weight = operation.weight
             if isinstance(weight, Codes):
-                total += StreamShape(outputs=weight.outputs, inputs=weight.inputs).bytes
+                shape = StreamShape(outputs=weight.outputs, inputs=weight.inputs)
+                total += shape.header_bytes + operation.x.count * operation.y.count * shape.tile_bytes
             elif isinstance(weight, Halves):
                 total += 2 * weight.outputs * weight.inputs
     return total

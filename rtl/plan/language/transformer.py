@@ -123,6 +123,11 @@ class Step:
         """Gradient of what leaves the last layer; with ``head`` the step makes it itself."""
         return self.tensor(self.layers[-1] + 1, "dx", self.model.hidden)
 
+    @property
+    def entry(self) -> Tensor:
+        """Gradient of what enters the first layer."""
+        return self.tensor(self.layers[0], "dx", self.model.hidden)
+
     def tensor(self, layer: int, name: str, features: int, *, wide: bool = False) -> Tensor:
         """A tensor of a layer."""
         return Tensor(f"{layer}.{name}", self.tokens, features, wide)
@@ -156,7 +161,7 @@ class Step:
     # operations
 
     def operations(self) -> list[Operation]:
-        """Forward, and backward from the last layer to the first."""
+        """Forward, and backward from the last layer to the first; what of it a step needs: :mod:`~.needs`."""
         made: list[Operation] = []
         for layer in self.layers:
             made += self.forward(layer)

@@ -15,7 +15,7 @@ next is on chip and no side work is half done. What ends in time may begin befor
 """
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -31,7 +31,7 @@ from .linear import hidden
 from .sections import PAUSE, apart, cut
 from .side import Piece, append, load, store
 
-__all__ = ["Main", "Side", "gap", "weave"]
+__all__ = ["Main", "Move", "Side", "gap", "weave"]
 
 #: Tokens besides those of inputs. h is in memory; STORE wrote what a load reads.
 KEPT, STORED = 2, 3
@@ -45,8 +45,14 @@ _LONG = 128
 _PAUSE = 250
 #: Share of a section that is planned: the clock is rough.
 _PLANNED = 0.85
+#: Share by which side work takes longer than planned, about, where no product hides what its commands wait for.
+_ALONE = 0.5
 #: So many times shorter than a section is a product at least.
 _CUT = 4
+
+
+#: Steps with other offsets, from steps and, of each STORE, the load that its first word needs.
+Move = Callable[[Sequence[Instruction], Mapping[int, int]], Sequence[Instruction]]
 
 
 @dataclass
@@ -92,14 +98,17 @@ def gap(tokens: int, config: LanguageConfig) -> int:
     return max(config.subtiles * max(tokens, config.columns) - (config.edge + 2) - 16, 64)
 
 
-def weave(main: Sequence[Main], side: Iterable[Side], config: LanguageConfig, *, every: int | None = None) -> Assembler:
+def weave(main: Sequence[Main], side: Iterable[Side], config: LanguageConfig, *, every: int | None = None,
+          move: Move | None = None) -> Assembler:
     """A program, END included, of products and side work that could follow each other one by one in the order of
     their ``order``; products stay in theirs. It yields every ``every`` cycles at least, about, if it is asked to; but a
-    piece of side work that cannot be parted may take longer."""
+    piece of side work that cannot be parted may take longer. ``move`` may change the offsets of all transfers."""
     program = Assembler()
     if every is not None:
         main = _short(main, config, every)
-    append(program, apart(_with_tokens(_Weaver(config, main, side, every).run(), config)))
+    weaver = _Weaver(config, main, side, every)
+    steps = _with_tokens(weaver.run(), config)
+    append(program, apart(steps if move is None else move(steps, weaver.after)))
     program.add(CONTROL, ControlOpcode.END)
     check_progress(program.instructions, LANGUAGE, depth=config.queue_depth)
     return program
@@ -173,6 +182,8 @@ class _Weaver:
         self.urgent = deque(each for each in sides if not each.lazy)
         self.lazy = deque(each for each in sides if each.lazy)
         self.made: list[Instruction] = []
+        #: Of each STORE by its step, the load without which its first word cannot be.
+        self.after: dict[int, int] = {}
         self.writes = _Writes(
             [(*_range(step, config), each.order) for each in sides for piece in each.pieces
              for step in (*piece.instructions, *piece.stores) if step.engine == STORE]
@@ -186,8 +197,8 @@ class _Weaver:
         self.bus = self.stored = self.array = self.sums = 0.0
         self.engines: dict[Engine, float] = {}
         self.waiting: deque[tuple[float, int]] = deque()
-        #: STOREs of a product that are not emitted yet: when they begin, when they are done.
-        self.due: list[tuple[float, float, Instruction]] = []
+        #: STOREs of a product that are not emitted yet: when they begin, when they are done, the load that they need.
+        self.due: list[tuple[float, float, Instruction, int]] = []
         self.tile_ends: deque[float] = deque([0.0, 0.0], maxlen=2)
         self.read: deque[float] = deque([0.0, 0.0], maxlen=2)
         self.ends: list[float] = []
@@ -218,9 +229,11 @@ class _Weaver:
                 self._pause(inf)
         self._drain(inf)
         self.until = inf
+        ended = self._now
         while self.urgent or self.lazy:
             heads = [queue[0] for queue in (self.lazy, self.urgent) if queue]
-            self._pause(max((self._work(each.part(), each.pace) for each in heads if each.whole), default=0.0))
+            late = _ALONE * (self._now - max(ended, self.section))
+            self._pause(late + max((self._work(each.part(), each.pace) for each in heads if each.whole), default=0.0))
             both = [queue for queue in (self.lazy, self.urgent) if queue]
             if not both:
                 break
@@ -311,11 +324,13 @@ class _Weaver:
         stores = deque(self._stores(product))
         span = config.subtiles * max(job.tokens, config.columns)
         drain = job.tokens * config.edge // (config.dots if job.rank else config.outputs)
+        first = 0
         for number, tile in enumerate(job.tiles, start=1):
             while self.inputs[index] and self.inputs[index][0].words - self.inputs[index][0].size < number * job.tokens:
                 self._bring(index)
             self.bus = max(self.bus, self.tile_ends[0])
             self._load(_load(tile, LINEAR.load("tiles")))
+            loaded = len(self.made) - 1
             if (number - 1) % job.inner == 0:
                 # Sums of two tiles of outputs are kept: the last but one must have been read.
                 self.array = max(self.array, self.read[0])
@@ -325,9 +340,10 @@ class _Weaver:
                 self.sums = max(self.sums, self.array) + drain
                 self.read.append(self.sums)
                 self._drain(inf)
-                self.due = [(self.array, self.sums + _WAY, stores.popleft())]
+                self.due = [(self.array, self.sums + _WAY, stores.popleft(), loaded)]
+                first = first or loaded
                 if number == 2 * job.inner or job.outer == 1:
-                    self.due += self._keep(product)
+                    self.due += self._keep(product, first)
             self._fill(index, self.tile_ends[0])
         self._drain(inf)
         self.ahead -= self.loads[index]
@@ -341,18 +357,20 @@ class _Weaver:
         return [_store(Transfer(job.result.offset + tile * stride, beats, 0), LINEAR.store("outputs"))
                 for tile in range(job.outer)]
 
-    def _keep(self, product: Main) -> list[tuple[float, float, Instruction]]:
-        """h to memory, behind the second tile of outputs at the latest: it is complete before that is read."""
+    def _keep(self, product: Main, loaded: int) -> list[tuple[float, float, Instruction, int]]:
+        """h to memory, behind the second tile of outputs at the latest: it is complete before that is read, and needs
+        the load of the step ``loaded`` at least."""
         if product.hidden is None:
             return []
-        return [(self.array, self.sums + _WAY, replace(_store(product.hidden, GRADIENT.store("hidden")), post=(KEPT,)))]
+        step = replace(_store(product.hidden, GRADIENT.store("hidden")), post=(KEPT,))
+        return [(self.array, self.sums + _WAY, step, loaded)]
 
     def _drain(self, until: float) -> None:
         """Emits the STORE of the last tile of outputs, if its sums are complete by then. Until they are, STORE has time
         for others; but the next tile's must not be emitted before."""
         while self.due and self.due[0][0] <= until:
-            _, ready, step = self.due.pop(0)
-            self._store(step, ready)
+            _, ready, step, needs = self.due.pop(0)
+            self._store(step, ready, needs)
 
     def _bring(self, index: int) -> None:
         """The next load of a product's inputs."""
@@ -440,12 +458,14 @@ class _Weaver:
         piece = side.pieces.popleft()
         side.begun = True
         begins = max(self.engines.get(side.engine, 0.0), self.bus)
-        for step in (*piece.instructions, *piece.stores):
+        steps = (*piece.instructions, *piece.stores)
+        needs = len(self.made) + next(n for n, step in enumerate(steps) if step.engine == LOAD)
+        for step in steps:
             if step.engine == LOAD:
                 self.bus = max(self.bus, self.writes.latest(*_range(step, self.config), side.order) or 0.0)
                 self._load(step)
             elif step.engine == STORE:
-                self._store(step, max(begins + side.pace * piece.read, self.bus) + _WAY)
+                self._store(step, max(begins + side.pace * piece.read, self.bus) + _WAY, needs)
                 self.waiting.append((self.stored, step.operands["beats"]))
             else:
                 self.made.append(step)
@@ -457,7 +477,8 @@ class _Weaver:
         self.made.append(step)
         self.bus += step.operands["beats"]
 
-    def _store(self, step: Instruction, ready: float) -> None:
+    def _store(self, step: Instruction, ready: float, needs: int) -> None:
+        self.after[len(self.made)] = needs
         self.made.append(step)
         self.stored = max(self.stored, ready)
         self.writes.emitted(*_range(step, self.config), self.stored)

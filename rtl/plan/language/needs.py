@@ -1,0 +1,94 @@
+"""What operations read, and which of them a step can do without.
+
+An operation whose results nothing reads costs cycles and changes nothing: the backward pass below the lowest adapter,
+and the gradient of a layer's input where no layer before it learns.
+"""
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from .operations import (
+    EDGE,
+    Add,
+    Descent,
+    Gradient,
+    Loss,
+    Norm,
+    NormBackward,
+    Operation,
+    Product,
+    Rope,
+    Softmax,
+    SoftmaxBackward,
+    Swiglu,
+    SwigluBackward,
+    Tensor,
+    Unpack,
+    Update,
+    Words,
+    results,
+)
+
+__all__ = ["needed", "reads"]
+
+#: Ranks that are complete after one tile of outputs in every machine: an array has at most 8 columns.
+_AT_ONCE = EDGE // 8
+
+
+def reads(operation: Operation) -> tuple[str, ...]:
+    """Names of the tensors that an operation reads, ``NAME.h`` and ``NAME.dh`` among them; those of adapters and
+    moments aside."""
+    match operation:
+        case Product():
+            tiles = operation.weight.tiles if isinstance(operation.weight, Words) else ()
+            return operation.x.name, *(part.name for part in tiles)
+        case Gradient():
+            name = operation.adapter.name
+            return operation.x.name, operation.dy.name, f"{name}.h", f"{name}.dh"
+        case Descent():
+            return operation.words.name, operation.gradient.name
+        case Add():
+            return operation.a.name, operation.b.name
+        case Norm() | Rope():
+            return (operation.x.name,)
+        case NormBackward():
+            return operation.x.name, operation.dy.name
+        case Swiglu():
+            return operation.gate.name, operation.up.name
+        case SwigluBackward():
+            return operation.gate.name, operation.up.name, operation.dy.name
+        case Softmax():
+            return (operation.s.name,)
+        case SoftmaxBackward():
+            return operation.p.name, operation.dp.name
+        case Loss():
+            return (operation.logits.name,)
+        case Update() | Unpack():
+            return ()
+
+
+def needed(operations: Sequence[Operation], wanted: Collection[str] = ()) -> list[Operation]:
+    """The operations, in their order, without those that change neither a loss, nor a gradient of an adapter, nor
+    words that stay from step to step, nor a tensor in ``wanted``.
+
+    A product of which only h is read makes no more of its result than h takes.
+    """
+    live, kept = set(wanted), []
+    for operation in reversed(operations):
+        made = {part.name for part in results(operation)}
+        hidden = operation.hidden if isinstance(operation, Product) else ""
+        if not isinstance(operation, Gradient | Loss | Update | Descent | Unpack) and made.isdisjoint(live):
+            if hidden not in live:
+                continue
+            assert isinstance(operation, Product)
+            operation = _narrow(operation)
+        live.update(reads(operation))
+        kept.append(operation)
+    return kept[::-1]
+
+
+def _narrow(product: Product) -> Product:
+    """The product with as few tiles of outputs as complete its h."""
+    assert product.adapter is not None
+    tiles = min(1 if product.adapter.rank <= _AT_ONCE else 2, product.y.count)
+    y = Tensor(product.y.name, product.y.rows, tiles * EDGE, product.y.tensor.wide)
+    return replace(product, y=y.all())

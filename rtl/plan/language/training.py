@@ -1,0 +1,40 @@
+"""A training step as a whole: what of the operations it needs, updates, and what is stored between steps."""
+from collections.abc import Mapping
+
+from .accumulate import summed
+from .descent import AdamW, scaled
+from .needs import needed
+from .operations import Gradient, Operation, Update, stored
+from .transformer import Step
+
+__all__ = ["training_operations"]
+
+
+def training_operations(step: Step, scales: Mapping[str, float], rule: float | AdamW | None = None, number: int = 1, *,
+                        texts: int = 1, wide: bool | None = None) -> list[Operation]:
+    """Operations of a step.
+
+    Parameters
+    ----------
+    step : Step
+    scales : mapping
+        Factor of B, by adapter.
+    rule : optional
+        SGD's rate, or AdamW; without, adapters stay.
+    number : int
+        Of the update, from 1 on.
+    texts : int
+        Whose gradients an update is made of.
+    wide : bool, optional
+        Adapters and moments are stored as blocks of codes of 8 bits, or, False, of 4.
+    """
+    # Without the head, it is a part of a step: layers behind it and before it want their operands.
+    made = needed(step.operations(), () if step.head else (step.output.name, step.entry.name))
+    if rule is not None:
+        made += [Update(each.adapter, step.codes(each.adapter.name), (rule, scaled(rule, scales[each.adapter.name])),
+                        number) for each in made if isinstance(each, Gradient)]
+    if wide is not None:
+        if texts > 1:
+            raise ValueError(f"texts={texts}: must be 1 where adapters are stored as codes")
+        made = stored(made, wide)
+    return made if texts == 1 else summed(made, lambda adapter: step.codes(adapter.name))
