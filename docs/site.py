@@ -1,20 +1,31 @@
-"""Parts of the site that are made from code while MkDocs builds it, at the marks ``<!-- made by make docs: NAME -->``.
+"""Parts of the site that are made while MkDocs builds it: from code, at the marks ``<!-- made by make docs: NAME -->``,
+and the files of examples, at lines that are a path in backticks.
 
-They are not kept in the repository, so they cannot be stale. MkDocs calls :func:`on_page_markdown`.
+They are not kept in the pages, so they cannot be stale. MkDocs calls :func:`on_page_markdown`.
 """
 import importlib
 import inspect
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 _MARK = re.compile(r"<!-- made by make docs: (\w+) -->")
+_FILE = re.compile(r"^`(examples/[\w/.]+)`$", re.MULTILINE)
+_ROOT = Path(__file__).parents[1]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """A page as MkDocs' Markdown wants it, with its generated parts."""
-    return _MARK.sub(lambda found: "\n".join(PARTS[found[1]]()), "\n".join(_spaced(markdown.splitlines())))
+    made = _MARK.sub(lambda found: "\n".join(PARTS[found[1]]()), "\n".join(_spaced(markdown.splitlines())))
+    return _FILE.sub(lambda found: _shown(_ROOT / found[1]), made)
+
+
+def _shown(path: Path) -> str:
+    """A file as a block of code under its name."""
+    language = {".py": "python", ".toml": "toml"}[path.suffix]
+    return f'```{language} title="{path.relative_to(_ROOT)}"\n{path.read_text(encoding="utf-8")}```'
 
 
 def _spaced(lines: list[str]) -> Iterator[str]:

@@ -54,7 +54,7 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _typer_option(presets: Presets, name: str, kinds: list[type[Workload]], flag: bool) -> Any:
     known = [kind.takes.known()[name] for kind in kinds]
-    metavar = known[0].metavar or ("|".join(known[0].choices) or None)
+    metavar = known[0].metavar or ("|".join(map(str, known[0].choices)) or None)
     texts = dict.fromkeys(each.help for each in known)
     bounds = {kind.label: f"{each.bounds}" for kind, each in zip(kinds, known)
               if each.bounds is not None and each.bounds.low is not None and each.bounds.high != 1 << 63}

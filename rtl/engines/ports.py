@@ -4,7 +4,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["TapQueue", "give", "take"]
+__all__ = ["TapQueue", "give", "send", "take"]
 
 
 def take(m, port, into):
@@ -16,6 +16,25 @@ def give(m, port, out):
     """A store port takes its beats from a stream, however many are requested."""
     m.d.comb += [port.request.ready.eq(1), port.beats.valid.eq(out.valid), port.beats.p.eq(out.p),
                  out.ready.eq(port.beats.ready)]
+
+
+def send(m, port, read, *, depth, beat=None):
+    """A store port gives words of a memory of ``depth``, from word ``arg`` on, as many as requested.
+
+    A word a cycle, the first 2 cycles after the request; words beyond the last are refused.
+
+    ``read`` is a read port without a clock of its own. ``beat`` is its word as a beat; unless given, the word itself.
+    """
+    request, out = port.request, port.beats
+    left, place, free = Signal(range(depth + 1)), Signal(range(depth)), Signal()
+    m.d.comb += [request.ready.eq(1), read.addr.eq(place), free.eq(~out.valid | out.ready)]
+    m.d.sync += port.refuse.eq(request.p.arg + request.p.beats > depth)
+    with m.If(request.valid):
+        m.d.sync += [place.eq(request.p.arg), left.eq(request.p.beats)]
+    with m.Elif(free & (left != 0)):
+        m.d.sync += [place.eq(place + 1), left.eq(left - 1)]
+    with m.If(free):
+        m.d.sync += [out.valid.eq(left != 0), out.p.eq(read.data if beat is None else beat)]
 
 
 class TapQueue(wiring.Component):

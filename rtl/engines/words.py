@@ -8,7 +8,7 @@ from ..formats.rounding import saturate_hdl
 from ..shell.registers.errors import Error
 from ..systolic.pe import Precision
 
-__all__ = ["PRECISION", "Requantize", "judge", "sign_extended"]
+__all__ = ["PRECISION", "Requantize", "accept", "judge", "sign_extended"]
 
 #: Of the array.
 PRECISION = Precision(x=ACTIVATION.width, w=WEIGHT.width)
@@ -18,6 +18,22 @@ def sign_extended(word):
     """``word`` as it lies in memory."""
     word = Value.cast(word)
     return Cat(word, word[-1].replicate(MASTER.width - len(word)))
+
+
+def accept(m, port, opcodes, layout, *, busy, bad):
+    """Takes a command while the engine is not ``busy``; returns its opcode, its operands and, high for a cycle, whether
+    it begins: the cycle after it is taken. The engine is to be ``busy`` from the next cycle on.
+
+    A command with an opcode that is not in ``opcodes``, or with operands for which ``bad(opcode, operands)``, ends in
+    an error.
+    """
+    opcode, args, judged, known = Signal(8), Signal(layout), Signal(), Signal()
+    command = port.command
+    m.d.comb += command.ready.eq(~busy & ~judged & ~port.error.valid)
+    with m.If(command.valid & command.ready):
+        m.d.sync += [opcode.eq(command.p.opcode), args.eq(command.p.args), judged.eq(1),
+                     known.eq(Cat(command.p.opcode == each for each in opcodes).any())]
+    return opcode, args, judge(m, port, judged, known=known, bad=bad(opcode, args))
 
 
 def judge(m, port, judged, *, known, bad):

@@ -53,7 +53,7 @@ class Option:
     ----------
     help : str
     bounds : Bounds, optional
-    choices : tuple of str
+    choices : tuple
         The only values; none: any.
     metavar : str, optional
         What stands for the value in help texts.
@@ -69,7 +69,7 @@ class Option:
 
     help: str
     bounds: Bounds | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[Any, ...] = ()
     metavar: str | None = None
     usual: str | None = None
     file: bool = False
@@ -82,7 +82,7 @@ class Option:
             if self.needed:
                 raise ValueError(f"{name}: is needed: {self.needed}")
         elif self.choices and value not in self.choices:
-            raise ValueError(f"{name}={value}: must be one of {', '.join(self.choices)}")
+            raise ValueError(f"{name}={value}: must be one of {', '.join(map(str, self.choices))}")
         elif self.bounds is not None and not self.bounds.hold(value):
             raise ValueError(f"{name}={value}: must be {self.bounds}")
         elif self.file and not Path(value).is_file():

@@ -8,7 +8,7 @@ from gradloom.rtl.shell.engines import Engine
 from .base import TimedMachine
 from .shell import FIFO, Queue
 
-__all__ = ["FifoQueue", "Operands", "Output", "Taken"]
+__all__ = ["FifoQueue", "MemoryWords", "Operands", "Output", "Taken"]
 
 
 class FifoQueue(Queue):
@@ -21,6 +21,13 @@ class FifoQueue(Queue):
         if len(times) > TapQueue.depth and times[TapQueue.depth] - FIFO < cycle:
             self.machine.held += 1
         times.popleft()
+
+
+class MemoryWords(Queue):
+    """Words of a memory on their way to STORE, as :func:`~gradloom.rtl.engines.ports.send` gives them."""
+
+    def begin(self, cycle: int, beats: int) -> None:
+        self.add(range(cycle + 2, cycle + 2 + beats))
 
 
 class Output(Queue):

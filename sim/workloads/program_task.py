@@ -1,6 +1,6 @@
 """A fine-tune that is one program of a machine: what such fine-tunes share."""
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ Results = dict[str, np.ndarray]
 class ProgramTask:
     """A :class:`~.driver.Task` that runs a program once.
 
-    A subclass sets ``program``, which may not depend on results, and has the methods that raise
+    A subclass sets ``program`` and the ``places`` of its results by name, and has the methods that raise
     :class:`NotImplementedError` here. RTL's results equal those of the reference word for word, its counters the
     forecast's cycle for cycle.
 
@@ -31,16 +31,17 @@ class ProgramTask:
     job : Job
     options : Options
         With effective values.
-    steps, epoch : int
-        Steps in all, and of an epoch.
+    steps : int
+        Steps in all, which are one epoch.
     """
 
     program: PlacedProgram
+    places: Mapping[str, Place]
     files: Mapping[str, Path] = {}
     counts = None
 
-    def __init__(self, job: Job, options: Options, *, steps: int, epoch: int) -> None:
-        self.job, self.options, self.steps, self.epoch = job, options, steps, epoch
+    def __init__(self, job: Job, options: Options, *, steps: int) -> None:
+        self.job, self.options, self.steps, self.epoch = job, options, steps, steps
 
     def reference(self) -> tuple[Results, int]:
         """Results in the machine's integers, and how many words were clipped."""
@@ -48,10 +49,6 @@ class ProgramTask:
 
     def mathematics(self) -> Results:
         """Results in floating point."""
-        raise NotImplementedError
-
-    def fetch(self, words: Callable[[Place], np.ndarray]) -> Results:
-        """Results of a run: ``words`` gives the array at a place."""
         raise NotImplementedError
 
     def losses(self, results: Results) -> list[float]:
@@ -85,7 +82,8 @@ class ProgramTask:
         if engine == "rtl":
             files = self.job.design.files(lambda text: self.job.tell(0, 0, text))
             self.ran = run_placed(self.program, files, progress=self.job.tell, expected=self.expected.total)
-            results, figures = self.fetch(self.ran.words), self.ran.counters.metrics()
+            results = {name: self.ran.words(place) for name, place in self.places.items()}
+            figures = self.ran.counters.metrics()
         elif engine == "reference":
             results, clipped = self.reference()
             figures["health"] = {"saturated": clipped}

@@ -94,7 +94,7 @@ def test_a_sweep_of_nothing_that_can_be_built_has_no_table(tmp_path, capsys):
 
 
 def test_points_are_all_combinations():
-    made = points("digits-ulx3s", "instantft-kv260", rank="2,4", codes="nf4,int8", settings=["axi_bits=128"],
+    made = points("digits-ulx3s", "instantft-kv260", rank="2,4", codes="nf4,int8", settings=["outstanding=4"],
                   mesh="12x4,25x16,9x4")
     assert len(made) == 24 and len({tuple(point.values()) for point in made}) == 24
     assert all(tuple(point) == KEYS for point in made)

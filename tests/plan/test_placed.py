@@ -20,8 +20,8 @@ def test_arrays_lie_behind_each_other_and_the_program_behind_them():
     program.store(y[1], "gradient", "gradients", wait=(3,))
     program.end()
     load, gradient, store, _ = program.instructions
-    assert (load.engine, load.operands["beats"], load.operands["dest"], load.post) == (LOAD, 6, GRADIENT.load("x"), (3,))
-    assert gradient.engine == GRADIENT
+    assert (load.engine, load.operands["beats"], load.post, gradient.engine) == (LOAD, 6, (3,), GRADIENT)
+    assert load.operands["dest"] == GRADIENT.load("x")
     assert (store.engine, store.operands["offset"], store.operands["beats"]) == (STORE, 80, 2)
     assert store.operands["source"] == GRADIENT.store("gradients") and store.wait == (3,)
     (at, content), (behind, code) = program.contents()

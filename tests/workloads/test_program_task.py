@@ -29,7 +29,7 @@ class Task(ProgramTask):
 
 @pytest.fixture
 def task():
-    made = Task(SimpleNamespace(config=CONFIG), Options(), steps=1, epoch=1)
+    made = Task(SimpleNamespace(config=CONFIG), Options(), steps=1)
     made.program = PlacedProgram(CONFIG)
     made.program.end()
     assert made.forecast()["total"] == made.expected.total

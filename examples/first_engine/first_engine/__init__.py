@@ -1,0 +1,1 @@
+"""A Scale engine for gradloom: trainable factors, one a channel."""
