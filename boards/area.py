@@ -1,4 +1,4 @@
-"""What a design takes of a board, by open synthesis: LUTs, registers, DSP slices, memories; deepest paths."""
+"""Area and deepest paths of a design, by open synthesis."""
 
 import json
 import re

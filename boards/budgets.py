@@ -1,4 +1,7 @@
-"""Levels of logic that the units of a preset may have between registers: ``budgets.toml``."""
+"""Budgets for levels of logic of a preset's units.
+
+They are in ``budgets.toml``.
+"""
 import tomllib
 from collections.abc import Mapping
 from functools import cache

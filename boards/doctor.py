@@ -1,4 +1,4 @@
-"""Which tools a machine has, what each is for, and how to get the others."""
+"""Lists installed tools, their purpose, and how to get the others."""
 
 import dataclasses
 import importlib.util

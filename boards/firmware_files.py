@@ -1,4 +1,4 @@
-"""The sources that go to a board with a design: the C driver and the Python host."""
+"""Files of the C driver and the Python host for a board."""
 from importlib.resources import files
 
 from gradloom.firmware import soc_image

@@ -1,4 +1,7 @@
-"""Runs vendor tools: all tools are looked up before the first command, and a flow can be only shown."""
+"""Runs the tools of a board's flow, or shows their commands.
+
+All tools are looked up before the first command.
+"""
 import dataclasses
 import shlex
 import shutil

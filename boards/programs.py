@@ -1,4 +1,4 @@
-"""Where a program is that a flow runs, and why one that is there does not start."""
+"""Finds the programs of a flow, and explains why one does not start."""
 import os
 import re
 import shutil

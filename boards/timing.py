@@ -1,4 +1,4 @@
-"""Levels of logic between registers, on a netlist that open synthesis has mapped to the chip's cells.
+"""Counts levels of logic between registers in a mapped netlist.
 
 Open synthesis knows no delays; levels are what a design can be held to before a vendor tool has placed it. A
 LUT counts 1. A carry chain counts 1 to enter and 1 for each 16 bits passed. An asynchronous read of LUT RAM

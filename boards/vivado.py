@@ -1,4 +1,4 @@
-"""What every Vivado project needs: quoting for Tcl, and a look at a generated module's ports."""
+"""Common parts of Vivado projects: Tcl quoting, ports of a module."""
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

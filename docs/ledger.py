@@ -1,4 +1,6 @@
-"""The ledger ``docs/evidence/ledger.md``: every figure of README and docs, and the command that shows it.
+"""Writes the ledger: every figure of the pages, with its command.
+
+The page is ``docs/evidence/ledger.md``.
 
 ``python docs/ledger.py`` writes the page from the pages themselves and ``docs/claims.toml``; ``--run`` first runs the
 commands whose output is kept in ``docs/results.json``, seconds each. What stands where:

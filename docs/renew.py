@@ -1,4 +1,7 @@
-"""Renews what documents take from code: ``python docs/renew.py``. A test compares them."""
+"""Renews the parts of pages that are generated from code.
+
+``python docs/renew.py``; a test compares them.
+"""
 import runpy
 from pathlib import Path
 

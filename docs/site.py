@@ -1,5 +1,7 @@
-"""Parts of the site that are made while MkDocs builds it: from code, at the marks ``<!-- made by make docs: NAME -->``,
-and the files of examples, at lines that are a path in backticks.
+"""Parts of the site that are generated while MkDocs builds it.
+
+Code replaces the marks ``<!-- made by make docs: NAME -->``. The file of an example replaces a line that is its path in
+backticks.
 
 They are not kept in the pages, so they cannot be stale. MkDocs calls :func:`on_page_markdown`.
 """

@@ -1,1 +1,4 @@
-"""What drives an accelerator: drivers in C and Python, self-test, energy. Needs Python 3.10, and numpy for arrays."""
+"""Drivers in C and Python, self-test, energy measurement.
+
+It needs Python 3.10, and numpy for arrays.
+"""

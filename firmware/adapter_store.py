@@ -1,4 +1,7 @@
-"""An adapter in memory that is always the last complete one: the same two places as ``gradloom_store.h`` tells of."""
+"""Store of adapters that survives interrupted writes.
+
+The layout is that of ``gradloom_store.h``.
+"""
 import struct
 import zlib
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""What goes on a memory card for a system on chip: sections that its firmware (``soc_card.c``) brings into memory."""
+"""Images of memory cards for a system on chip.
+
+The firmware (``soc_card.c``) loads their sections into memory.
+"""
 import struct
 import zlib
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,7 @@
-"""Energy of a piece of work, from the board's power sensor (INA260 on the KV260) through Linux hwmon."""
+"""Measures energy by the board's power sensor.
+
+INA260 on the KV260, through Linux hwmon.
+"""
 import threading
 import time
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""Renews the files that drivers share with the hardware: ``python -m gradloom.firmware.generate``.
+"""Generates the files that drivers share with the hardware.
+
+``python -m gradloom.firmware.generate``
 
 The C header and the Python constants come from the one register map in ``rtl/shell/registers/registers.rdl``. They
 are committed, so that neither a C build nor the host on a board needs an RDL compiler or an HDL; a test

@@ -1,4 +1,4 @@
-"""Drives an accelerator: the same class on a board, on simulated RTL, on a model.
+"""Drives an accelerator on a board, in simulation, or a model.
 
 Python 3.10 runs it, and numpy is asked for only where arrays come back: the self-test works on a bare board.
 """

@@ -1,4 +1,4 @@
-"""The machine table: parameters, engines and phases, as the registers of a machine tell them."""
+"""Reads the machine table from a machine's registers."""
 from __future__ import annotations
 
 from dataclasses import dataclass

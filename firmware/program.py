@@ -1,5 +1,6 @@
-"""Encodes commands without the generator's libraries, for the self-test and for small programs of one's
-own.
+"""Encodes commands without the generator's libraries.
+
+The self-test and small programs use it.
 """
 import struct
 

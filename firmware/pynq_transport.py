@@ -1,4 +1,7 @@
-"""PYNQ: the overlay is loaded from ``NAME.bit`` and ``NAME.hwh``, the buffer comes from ``pynq.allocate``."""
+"""Transport by PYNQ.
+
+The overlay is loaded from ``NAME.bit`` and ``NAME.hwh``, the buffer comes from ``pynq.allocate``.
+"""
 import os
 
 from .barrier import memory_barrier

@@ -1,4 +1,4 @@
-"""What a user runs first: is the accelerator there, and do registers, errors, interrupt and memory work?
+"""Self-test: identity, registers, errors, interrupt, memory.
 
 On a board: ``python3 -m gradloom_host.selftest`` (UIO), or with ``--bitfile NAME.bit`` (PYNQ).
 """

@@ -1,4 +1,4 @@
-"""Jobs for the firmware of a system on chip (``soc_main.c``): their header, and what the UART says of them."""
+"""Jobs for the firmware of a system on chip (``soc_main.c``)."""
 import re
 import struct
 import zlib

@@ -1,5 +1,6 @@
-"""Builds the firmware of the system on chip: ``python -m gradloom.firmware.soc_image``, with ``--main tuner`` that of a
-tuner that runs on its own.
+"""Builds the firmware of the system on chip, or of the tuner.
+
+``python -m gradloom.firmware.soc_image [--main tuner]``
 
 The images are committed (``soc_image.mem``, ``tuner_image.mem``, words for Verilog's ``$readmemh``), so that a design
 needs no compiler. Their first lines say which compiler made them, and of which sources; a test builds them again.

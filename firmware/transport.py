@@ -1,4 +1,4 @@
-"""How the host reaches an accelerator: what a board, a simulation and a model have in common."""
+"""Base class of transports: how the host reaches an accelerator."""
 import time
 from abc import ABC, abstractmethod
 

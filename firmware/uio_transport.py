@@ -1,5 +1,6 @@
-"""Linux without PYNQ: registers over UIO, buffer from u-dma-buf. Both come with the overlay that ``flash``
-loads.
+"""Transport by Linux UIO and u-dma-buf, without PYNQ.
+
+The overlay that ``flash`` loads provides both devices.
 """
 import mmap
 import os

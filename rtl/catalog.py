@@ -1,4 +1,4 @@
-"""Units that are worth having alone: what `generate UNIT` and `run UNIT` know of them."""
+"""Stand-alone units for ``generate UNIT`` and ``run UNIT``."""
 
 import dataclasses
 import importlib

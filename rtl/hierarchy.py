@@ -1,4 +1,4 @@
-"""Hierarchy: one source gives the simulator real submodules, and Verilog modules that instances share."""
+"""Places submodules: real ones in simulation, shared ones in Verilog."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""Tables of the house with what other packages add to them by entry points.
+"""Registries of gradloom, extended by entry points of other packages.
 
 A package adds an entry by naming it in its ``pyproject.toml``::
 

@@ -1,4 +1,4 @@
-"""Digilent Genesys 2: Vivado project of a system on chip around the accelerator, flashing over USB."""
+"""Digilent Genesys 2: a system on chip, built by Vivado."""
 from .facts import GENESYS2 as BOARD
 from .flash import build, flash
 from .project import project_files

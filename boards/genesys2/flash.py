@@ -1,4 +1,4 @@
-"""Builds the bitstream of a generated Genesys 2 design and loads it over USB."""
+"""Builds the bitstream of a Genesys 2 design and loads it."""
 import re
 import shutil
 from collections.abc import Callable

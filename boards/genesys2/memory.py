@@ -1,4 +1,4 @@
-"""DDR3 of the Genesys 2 as Vivado's memory interface generator (MIG 7) wants to be told: pins, timing, bus.
+"""Settings of Vivado's memory controller (MIG 7) for the DDR3.
 
 1,600 MT/s, although chips and FPGA can do 1,800: MIG's user clock is a quarter of the memory's, and 200 MHz is the
 clock that designs are made for, so that nothing between accelerator and memory crosses clocks. 256 bits at 200 MHz is

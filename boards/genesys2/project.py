@@ -1,4 +1,4 @@
-"""The Genesys 2 project of a generated design: Vivado Tcl, memory controller, processor, firmware.
+"""The Vivado project of a generated Genesys 2 design.
 
 The board has no processor, so the design brings one: ``gradloom_soc`` (``rtl/soc``), the module that is simulated with
 the accelerator. Only the memory controller and the interconnect are the vendor's.

@@ -1,4 +1,4 @@
-"""Builds the bundle of a generated KV260 design and loads it on a board over ssh."""
+"""Builds the bundle of a KV260 design and loads it over ssh."""
 import re
 import shutil
 from collections.abc import Callable

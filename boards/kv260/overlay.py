@@ -1,4 +1,4 @@
-"""The three text files of a Kria application bundle: device tree overlay, boot image recipe, shell.json.
+"""Texts of a Kria bundle: overlay, boot image recipe, shell.json.
 
 Everything runs in one clock domain on the ports that the power-on state already sets to 128 bits, so that a
 missing or late ``afi`` node cannot leave a port at the wrong width.

@@ -1,4 +1,4 @@
-"""The KV260 project of a generated design: Vivado Tcl, firmware bundle sources, driver, host.
+"""The Vivado project and bundle sources of a KV260 design.
 
 Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock. ``HPC0``
 would be coherent with the CPU's caches, but only if the boot firmware broadcasts inner-shareable traffic (a

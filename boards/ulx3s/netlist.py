@@ -1,4 +1,7 @@
-"""Area and levels of logic of a generated ULX3S design, by the synthesis that its build begins with."""
+"""Area and levels of logic of a ULX3S design.
+
+The synthesis is the first step of its build.
+"""
 import json
 import re
 import tempfile

@@ -1,4 +1,4 @@
-"""The ULX3S project of a generated design: its top, pins, firmware, and what the memory holds at power-up."""
+"""The ULX3S project of a design: top, pins, firmware, memory."""
 import json
 from collections.abc import Mapping
 from dataclasses import replace

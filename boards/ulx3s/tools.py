@@ -1,4 +1,7 @@
-"""Builds the bitstream of a generated ULX3S design with open tools, all of them from PyPI, and loads it over USB."""
+"""Builds and loads the bitstream of a ULX3S design by open tools.
+
+All tools come from PyPI.
+"""
 import json
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""Cycles of a fine-tune by arithmetic on the structure: ``python docs/examples/cycle_budget.py [--json]``.
+"""Cycles of a fine-tune by arithmetic on the structure.
+
+``python docs/examples/cycle_budget.py [--json]``
 
 A derived figure, neither simulated nor measured: it counts what each unit is busy with, and the latencies
 between commands that depend on one another. Late answers of memory and empty

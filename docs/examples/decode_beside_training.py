@@ -1,4 +1,6 @@
-"""Decode requests beside a training step: ``python docs/examples/decode_beside_training.py [--rtl] [--json]``.
+"""Decode requests during a training step.
+
+``python docs/examples/decode_beside_training.py [--rtl] [--json]``
 
 The machine of the preset edge-qlora-genesys2 and SmolLM2-135M's own weights, as in ``qlora_step.py``: one block forward
 and backward with its gradients, and tokens behind a text through the same block. For each bound of a section, the

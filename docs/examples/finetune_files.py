@@ -1,4 +1,6 @@
-"""Project files that a fine-tune calls functions of: ``python docs/examples/finetune_files.py [PRESET] [OPTION...]``.
+"""Lists the project files that a fine-tune calls.
+
+``python docs/examples/finetune_files.py [PRESET] [OPTION...]``
 
 Runs ``gradloom finetune PRESET --engine reference OPTION...`` under a profiler hook and prints, as JSON:
 

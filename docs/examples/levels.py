@@ -1,4 +1,4 @@
-"""The tables of docs/evidence/timing.md: levels of each unit that a report found, beside its budget.
+"""Tables of docs/evidence/timing.md: levels and budgets of units.
 
 ``gradloom report DIR --json > REPORT``, then ``python docs/examples/levels.py REPORT...``.
 """

@@ -1,4 +1,7 @@
-"""Prints the program of a very small fine-tune: ``python docs/examples/list_program.py``."""
+"""Prints the program of a very small fine-tune.
+
+``python docs/examples/list_program.py``
+"""
 import numpy as np
 
 from gradloom.rtl.machines.configs import ImageConfig

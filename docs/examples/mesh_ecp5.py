@@ -1,4 +1,6 @@
-"""How fast the mesh is on an ECP5-85F, by place-and-route: ``python docs/examples/mesh_ecp5.py``.
+"""Clock of the mesh on an ECP5-85F, by place-and-route.
+
+``python docs/examples/mesh_ecp5.py``
 
 Operands of 18 x 16 bits, one multiplier a PE; 4 x 4, 8 x 8 and 12 x 12 PEs of the chip's 156 multipliers. Operands come
 out of a shift register and results leave through one, so that a few pins do. Takes some minutes a size, the largest of

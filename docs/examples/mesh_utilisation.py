@@ -1,4 +1,6 @@
-"""How busy a mesh is, counted in simulated RTL: ``python docs/examples/mesh_utilisation.py``.
+"""Utilisation of a mesh, counted in simulated RTL.
+
+``python docs/examples/mesh_utilisation.py``
 
 64 tiles of random words, as many activation rows in each as the mesh has rows, on a mesh of 16 x 16. Cycles count
 from the first word offered to the last result taken. The vectors are left in a file, so that the same can be asked

@@ -1,4 +1,6 @@
-"""Ours beside others: ``python docs/examples/peers.py [area] [generation] [cycles] [published] [--json]``.
+"""Compares gradloom with a textbook mesh and SCALE-Sim.
+
+``python docs/examples/peers.py [area] [generation] [cycles] [published] [--json]``
 
 - ``area``: a PE and a mesh of 8 x 8 by open synthesis, for both of AMD's families, beside a textbook mesh of the same
   operands in plain Verilog: one weight register, no streams. A minute or two.

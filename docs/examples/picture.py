@@ -1,4 +1,6 @@
-"""The picture in README: ``python docs/examples/picture.py RUN/metrics.json -o docs/images/instantft-kv260.svg``.
+"""Draws the picture of README.
+
+``python docs/examples/picture.py RUN/metrics.json -o docs/images/instantft-kv260.svg``
 
 Left the loss of every step, right the forecast cycles by phase. ``gradloom finetune instantft-kv260 -o RUN`` makes the
 file.

@@ -1,4 +1,6 @@
-"""All linears of one decoder block in simulated RTL, back to back: ``python docs/examples/qlora_block.py [--json]``.
+"""Linear layers of one decoder block in simulated RTL.
+
+``python docs/examples/qlora_block.py [--json]``
 
 The machine of the preset edge-qlora-genesys2 and the seven linears of a SmolLM2-135M block, with random weights and
 operands (no cycle depends on a value). ``forecast``: cycles that ``sim/time/forecast.py`` expects. ``array``: share of

@@ -1,4 +1,6 @@
-"""Eight AdamW steps on SmolLM2-135M in NF4, beside PEFT's own losses: ``python docs/examples/qlora_curve.py``.
+"""Eight AdamW steps on SmolLM2-135M, compared with PEFT.
+
+``python docs/examples/qlora_curve.py``
 
 Needs the weights that ``make llm`` installs. ``--json`` prints figures; ``--adapter DIR`` keeps the result for PEFT;
 ``--bits 3`` and ``2`` take narrower codes than PEFT did; ``--engine reference`` computes the whole step, optimiser

@@ -1,4 +1,6 @@
-"""Every linear of SmolLM2-135M in the machine's integers against float64: ``python docs/examples/qlora_linears.py``.
+"""Errors of the integers in every linear layer of SmolLM2-135M.
+
+``python docs/examples/qlora_linears.py``
 
 The float model runs forward and backward on 64 tokens of a text. Each linear's own input and output gradient then go
 through the integer reference and through float64 with the same NF4 weights. Adapters are those of the golden curve

@@ -1,4 +1,6 @@
-"""A training step of SmolLM2-135M's first layers in RTL: ``python docs/examples/qlora_step.py [--head] [--json]``.
+"""A training step of SmolLM2-135M in simulated RTL.
+
+``python docs/examples/qlora_step.py [--head] [--json]``
 
 The machine of the preset edge-qlora-genesys2, the model's own weights, the text and adapter of the golden files.
 Without ``--head``, ``--layers`` decoder blocks forward and backward with all gradients, from the tokens' embeddings and

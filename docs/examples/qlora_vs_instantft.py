@@ -1,4 +1,6 @@
-"""QLoRA and InstantFT of SmolLM2-135M on one text, side by side: ``python docs/examples/qlora_vs_instantft.py``.
+"""Compares QLoRA and InstantFT of SmolLM2-135M on one text.
+
+``python docs/examples/qlora_vs_instantft.py``
 
 Base bytes that each step reads, cycles, loss and adapter parameters. Both on the machine of edge-qlora-genesys2, of the
 same rank, from fresh adapters (QLoRA's on q and v), with the same AdamW. Losses in the machine's integers (``--engine

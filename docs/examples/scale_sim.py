@@ -1,4 +1,6 @@
-"""SCALE-Sim itself, from PyPI, beside its formula: ``python docs/examples/scale_sim.py [--json]``. Two minutes.
+"""Runs SCALE-Sim and compares it with its formula.
+
+``python docs/examples/scale_sim.py [--json]`` takes two minutes.
 
 It runs in an environment of its own, which uv makes and forgets: version 3.0.0 takes an array of one element for a
 number, which numpy does not any more. Memories are large enough that nothing waits for them, as in the formula.

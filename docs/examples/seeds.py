@@ -1,4 +1,6 @@
-"""Accuracy of the preset's workload over seeds 0 to 4, integers beside float: ``python docs/examples/seeds.py``.
+"""Accuracy of the preset's workload over seeds 0 to 4.
+
+``python docs/examples/seeds.py``: integers and floating point.
 
 The bit-exact reference, whose words the RTL equals, and float64 mathematics start from the same adapters and visit
 the same images in the same order. About three minutes on two cores.

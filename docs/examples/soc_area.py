@@ -1,4 +1,6 @@
-"""What processor, firmware's memory, UART and card's line take of the Genesys 2: ``python docs/examples/soc_area.py``.
+"""Area of processor, firmware memory, UART and SPI port.
+
+``python docs/examples/soc_area.py``
 
 By open synthesis, without the accelerator; a minute.
 """

@@ -1,4 +1,6 @@
-"""The lines of a ULX3S on its UART, from four sources: ``python docs/examples/ulx3s_lines.py DIR``.
+"""UART lines of a ULX3S, from four sources.
+
+``python docs/examples/ulx3s_lines.py DIR``
 
 The bit-exact reference, the simulated RTL from power-up on, the same RTL with a listener who joins in the middle of the
 first repeat, and the netlist that synthesis made of the design in DIR (of ``gradloom generate`` and ``gradloom build``;

@@ -1,4 +1,6 @@
-"""Errors of the vector engine's reference on SmolLM2-135M's tensors: ``python docs/examples/vector_accuracy.py``.
+"""Errors of the vector engine's reference on SmolLM2-135M.
+
+``python docs/examples/vector_accuracy.py``
 
 Needs the weights that ``make llm`` installs. Runs the model forward and backward in float64 and does each operation
 again on integers, from operands rounded to their words.

@@ -13,10 +13,10 @@ Settings = Annotated[
 ]
 PresetName = Annotated[str, typer.Argument(metavar="PRESET", help="A preset: see gradloom presets.")]
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder of Hugging Face's.")
+    str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder in Hugging Face's format.")
 ]
-Bits = Annotated[int, typer.Option(help="Of a frozen weight's code: 4, 3 or 2.")]
-Head = Annotated[str, typer.Option(help="Format of the head: float16, or nf as the linears.")]
+Bits = Annotated[int, typer.Option(help="Bits of a frozen weight's code: 4, 3 or 2.")]
+Head = Annotated[str, typer.Option(help="Format of the head: float16, or nf like the linear layers.")]
 
 
 def usual_option(*names: str, usual: str | None = None, **more: Any) -> Any:

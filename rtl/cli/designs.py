@@ -129,14 +129,14 @@ def monitor(port: str | None = None, *, baud: int = 115_200, write: Callable[[st
 
 @app.command("report", epilog="Example: gradloom report design --json")
 def _report_verb(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What gradloom generate wrote.")],
-    board: Annotated[str | None, typer.Option(help="Another board than the design's own.")] = None,
-    unit: Annotated[str | None, typer.Option(metavar="MODULE", help="Only this module, with what it holds.")] = None,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of gradloom generate.")],
+    board: Annotated[str | None, typer.Option(help="Board for the report, if it is not the design's own.")] = None,
+    unit: Annotated[str | None, typer.Option(metavar="MODULE", help="Only this module and its submodules.")] = None,
     max_levels: Annotated[
         int | None, typer.Option(min=1, help="Exit with 3 if a path between registers has more levels.")
     ] = None,
     max_share: Annotated[
-        list[str] | None, typer.Option(metavar="RESOURCE=PERCENT", help="Exit with 3 if more of the board is taken.")
+        list[str] | None, typer.Option(metavar="RESOURCE=PERCENT", help="Exit with 3 if more of a resource is used.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -181,7 +181,7 @@ def _show_report(result: dict[str, Any]) -> None:
 def _selftest_verb(
     preset: Annotated[str, typer.Argument(help="A preset: see gradloom presets.")],
     design: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Simulate the Verilog of an earlier generate.")
+        Path | None, typer.Option(metavar="DIR", help="Simulate the Verilog of an earlier gradloom generate.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -196,7 +196,7 @@ def _selftest_verb(
 @app.command("build", epilog="Example: gradloom build kv260 design --dry-run")
 def _build_verb(
     board: Annotated[str, typer.Argument(help="A board: see gradloom boards.")],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What gradloom generate wrote.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of gradloom generate.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
 ) -> None:
     """Make the bitstream and the bundle that the board loads."""
@@ -206,9 +206,9 @@ def _build_verb(
 @app.command("flash", epilog="Example: gradloom flash kv260 design --host ubuntu@kria --dry-run")
 def _flash_verb(
     board: Annotated[str, typer.Argument(help="A board: see gradloom boards.")],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What gradloom build made.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Design folder after gradloom build.")],
     host: Annotated[
-        str | None, typer.Option(metavar="USER@HOST", help="Where the board answers ssh.")
+        str | None, typer.Option(metavar="USER@HOST", help="User and host name of the board for ssh.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
 ) -> None:

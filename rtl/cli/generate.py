@@ -1,4 +1,7 @@
-"""The verb ``generate``: Verilog of a preset or a unit with all that belongs to it. It looks upwards only when used."""
+"""The verb ``generate``: Verilog of a preset or a unit.
+
+Modules above this room are imported only when used.
+"""
 
 import contextlib
 import dataclasses
@@ -262,20 +265,20 @@ def _generate_verb(
     target: Annotated[
         str, typer.Argument(metavar="PRESET|UNIT", help="A preset (gradloom presets) or a unit.")
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")],
     settings: Settings = [],  # noqa: B006
     model: Annotated[
         Path | None,
-        typer.Option("--for", metavar="M.onnx", help="Choose a preset's sizes for this network; --set goes before."),
+        typer.Option("--for", metavar="M.onnx", help="Choose sizes for this network; --set takes precedence."),
     ] = None,
     rank: Annotated[
-        int | None, usual_option(min=1, max=16, help="Of its adapters, with --for.", usual="the preset's")
+        int | None, usual_option(min=1, max=16, help="Rank of the adapters, with --for.", usual="the preset's")
     ] = None,
     data: Annotated[
-        Path | None, usual_option(metavar="D.npz", help="Its images, with --for.", usual="as many as the preset's")
+        Path | None, usual_option(metavar="D.npz", help="Data set, with --for.", usual="as many as the preset's")
     ] = None,
     samples: Annotated[
-        int | None, usual_option(min=1, help="How many it learns from, with --for.", usual="the preset's")
+        int | None, usual_option(min=1, help="Number of training images, with --for.", usual="the preset's")
     ] = None,
     as_json: Json = False,
 ) -> None:

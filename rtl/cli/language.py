@@ -138,7 +138,7 @@ def plan(
 @app.command("pack", epilog="Example: gradloom pack SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2-nf4")
 def _pack_verb(
     model: Model,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")],
     bits: Bits = 4,
     head: Head = "float16",
     as_json: Json = False,
@@ -162,12 +162,12 @@ def _pack_verb(
     "Example: gradloom load smollm2-nf4 -o card.img --adapter run --json"
 )
 def _load_verb(
-    model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="What gradloom pack wrote.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="CARD.img", help="Where to write.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="Output folder of gradloom pack.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="CARD.img", help="Output file.")],
     adapter: Annotated[
-        list[Path], typer.Option(metavar="DIR", help="An adapter, as PEFT writes them; repeatable.")
+        list[Path], typer.Option(metavar="DIR", help="An adapter in PEFT's format; repeatable.")
     ] = [],  # noqa: B006
-    offset: Annotated[int, typer.Option(help="Where in the board's memory the first byte goes.")] = 1 << 20,
+    offset: Annotated[int, typer.Option(help="Offset of the first byte in the board's memory.")] = 1 << 20,
     as_json: Json = False,
 ) -> None:
     """Write an image for the memory card that the Genesys 2's firmware reads: weights and adapters, with sums."""
@@ -193,18 +193,18 @@ def _plan_verb(
     rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = 8,
     targets: Annotated[
         str | None,
-        typer.Option(help="Linears with an adapter of QLoRA: q,v or all or a list.", show_default="q,v"),
+        typer.Option(help="Linear layers with an adapter of QLoRA: q,v or all or a list.", show_default="q,v"),
     ] = None,
     seq: Annotated[int, typer.Option(help="Tokens of a text.")] = 64,
     bits: Bits = 4,
     optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "adamw",
-    store: Annotated[str, typer.Option(help="Adapters and moments between steps: words, int8 or nf4.")] = "words",
+    store: Annotated[str, typer.Option(help="Format of stored adapters and moments: words, int8 or nf4.")] = "words",
     head: Head = "float16",
     axi_bits: Annotated[
-        int | None, typer.Option(help="Width of the memory port.", show_default="the board's")
+        int | None, typer.Option(help="Bits of the memory port.", show_default="the board's")
     ] = None,
     method: Annotated[
-        str, typer.Option(help="qlora, or instantft: adapters from every block to the head, and a cache.")
+        str, typer.Option(help="qlora: adapters beside linear layers; instantft: adapters to the head.")
     ] = "qlora",
     from_layer: Annotated[
         int, typer.Option(metavar="K", help="Adapters of QLoRA in this layer and those behind it only, from 0.")

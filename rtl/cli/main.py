@@ -1,4 +1,7 @@
-"""The command line ``gradloom``: with its verbs the one part of this room that imports upwards, lazily."""
+"""The command line ``gradloom``.
+
+This room alone imports upwards, and only when a verb runs.
+"""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Options of all kinds of workloads: the command line's, and the signature of the Python function."""
+"""Options of all kinds of workloads, for command line and Python."""
 
 import functools
 import inspect

@@ -1,4 +1,7 @@
-"""Types of the package for checkers and editors: ``python -m gradloom.rtl.cli.stub`` writes ``__init__.pyi``."""
+"""Writes the package's type stub ``__init__.pyi``.
+
+``python -m gradloom.rtl.cli.stub``
+"""
 
 import inspect
 from pathlib import Path

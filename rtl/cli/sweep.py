@@ -1,4 +1,7 @@
-"""The verb ``sweep``. It imports what lies above this room only when it is used."""
+"""The verb ``sweep``.
+
+Modules above this room are imported only when used.
+"""
 
 import dataclasses
 import enum
@@ -55,20 +58,20 @@ def _sweep_verb(
     settings: Annotated[
         list[str], typer.Option("--set", metavar="KEY=V,V,...", help="Values of another parameter; repeatable.")
     ] = [],  # noqa: B006
-    area: Annotated[Area, typer.Option(help="By count, or by open synthesis too: minutes a point.")] = Area.count,
+    area: Annotated[Area, typer.Option(help="Also measure area by synthesis (minutes a point).")] = Area.count,
     accuracy: Annotated[
-        bool, typer.Option("--accuracy", help="Fine-tune by the bit-exact reference, on shipped images.")
+        bool, typer.Option("--accuracy", help="Fine-tune the shipped images by the bit-exact reference.")
     ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Of that, so many training images.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Number of training images, with --accuracy.")] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Of that, times over the data. Default: the preset's.")
+        int | None, typer.Option(min=1, help="Number of epochs, with --accuracy. Default: the preset's.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of that.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed, with --accuracy.")] = 0,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Points at a time. Default: as many as there are cores.")
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers measure instead.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address of a Dask scheduler; its workers measure the points.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
 ) -> None:

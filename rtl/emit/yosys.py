@@ -1,4 +1,4 @@
-"""Yosys: commands in a process of their own, beside whatever their caller does meanwhile."""
+"""Runs Yosys commands in a separate process."""
 
 import subprocess
 import sys

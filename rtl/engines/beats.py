@@ -1,4 +1,4 @@
-"""Words on their way to memory: packed into beats, which wait until they are taken."""
+"""Packs words into beats and queues them before STORE."""
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

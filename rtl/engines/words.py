@@ -1,4 +1,4 @@
-"""What the engines of this room share: how words are widened, requantised, multiplied; how commands are judged."""
+"""Widening, requantising and multiplying words; checks of commands."""
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out

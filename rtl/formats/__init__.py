@@ -1,1 +1,1 @@
-"""Number formats: HDL shape, numpy arithmetic and C type of each, in one object."""
+"""Number formats: hardware shape, numpy arithmetic and C type."""

@@ -1,4 +1,4 @@
-"""AdamW's words: moments as they lie in memory, and the widths and tables of a step."""
+"""Formats of AdamW: moments in memory, widths and tables of a step."""
 from .interpolation import Interpolation
 
 __all__ = ["FRACTION", "EXPONENTS", "BIAS", "BETA", "EPS", "GUARD", "LARGEST", "NOTHING", "SQRT", "INVERSE", "ROOT"]

@@ -1,4 +1,7 @@
-"""Block quantisation in numpy as bitsandbytes does it: absmax blocks, nibbles, double quantisation."""
+"""Block quantisation in numpy, bit for bit as in bitsandbytes.
+
+Blocks with their absmax, packed nibbles, double quantisation.
+"""
 from functools import lru_cache
 
 import numpy as np

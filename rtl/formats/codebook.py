@@ -1,4 +1,4 @@
-"""Codebooks: up to 16 levels and the thresholds between them, in float and as the hardware holds them."""
+"""Codebooks: up to 16 levels and the thresholds between them."""
 from dataclasses import dataclass
 
 import numpy as np

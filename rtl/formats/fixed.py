@@ -1,4 +1,7 @@
-"""Fixed-point formats. Importing them takes neither numpy nor Amaranth: the command line starts with these."""
+"""Fixed-point formats, without numpy or Amaranth.
+
+The command line starts with these formats, so they import neither.
+"""
 from dataclasses import dataclass
 from enum import Enum
 

@@ -1,4 +1,4 @@
-"""Functions of one variable by straight pieces: one table and one multiplication."""
+"""Functions of one variable by a table of chords."""
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Words of a quantised linear layer, and the rounding of its variable shifts."""
+"""Formats of the linear engine, and rounding by variable shifts."""
 import numpy as np
 
 from .blocks import dynamic_map

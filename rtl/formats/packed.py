@@ -1,4 +1,4 @@
-"""Blocks of 4- or 8-bit codes under double-quantised scales, as the machine itself writes and reads them.
+"""Blocks of 4- or 8-bit codes that the machine writes and reads.
 
 For words of adapters and for AdamW's moments; ``docs/explanation/number-formats.md`` says why they are what they are. A
 float here is float32 without infinities, whose exponent 0 is zero; a word is one too, by its magnitude (of a negative

@@ -1,4 +1,4 @@
-"""Rounding and saturation, in numpy and as hardware: the one place that knows how."""
+"""Rounding and saturation, in numpy and in hardware."""
 import numpy as np
 from amaranth.hdl import Cat, Const, Mux, Shape, Value
 

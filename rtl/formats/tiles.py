@@ -1,4 +1,4 @@
-"""Tensors of a linear layer as they lie in memory: by tile of features, then row."""
+"""Layout of a linear layer's tensors in memory: tiles, then rows."""
 import math
 
 import numpy as np

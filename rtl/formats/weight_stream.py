@@ -1,4 +1,4 @@
-"""The order of a frozen linear's bytes in memory: one stream of square tiles, scales beside their codes.
+"""Layout of frozen weights in memory: one stream of square tiles.
 
 ``docs/reference/weight-stream.md`` is the description; this is the only code that knows it.
 """

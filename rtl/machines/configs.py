@@ -1,4 +1,4 @@
-"""Configurations of the machines: each inherits the parameters of the shell and of its engines."""
+"""Configurations: each inherits the parameters of its engines."""
 from dataclasses import dataclass
 from typing import ClassVar
 

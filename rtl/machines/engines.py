@@ -1,4 +1,4 @@
-"""The machines: their engines, in the order of their numbers, and the wires between them."""
+"""The machines: their engines in order, and their wires."""
 from ..engines.array.spec import SPEC as _ARRAY
 from ..engines.encode.spec import SPEC as _ENCODE
 from ..engines.gradient.spec import SPEC as _GRADIENT

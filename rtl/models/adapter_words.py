@@ -1,4 +1,4 @@
-"""A language model's adapters as a machine for its linears keeps them in memory: 32-bit master words.
+"""Adapters as 32-bit master words in the machine's layout.
 
 A block is a header of 16 bytes (magic ``GLAW``, linears, rank, tile as 32-bit words), an entry of 32 bytes a linear
 (its number among the model's linears, inputs, outputs, fraction bits of A's words and of B's, bytes from the block's

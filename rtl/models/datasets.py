@@ -1,4 +1,4 @@
-"""Images and labels: MNIST in the package, rotated versions of it, and a user's own file."""
+"""Images and labels: shipped, rotated, or from a user's file."""
 
 import shutil
 import subprocess

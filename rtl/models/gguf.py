@@ -1,4 +1,4 @@
-"""GGUF, the file format of llama.cpp: metadata, tokens, and tensors dequantised to float32.
+"""Reads GGUF files: metadata, tokens, dequantised tensors.
 
 Our own reader: PyPI's ``gguf`` makes a numpy view of every token and needs seconds to minutes to open a
 model, and tells a truncated file by whatever exception comes first. The tests take it for a witness.

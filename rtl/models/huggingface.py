@@ -1,4 +1,7 @@
-"""Language models as Hugging Face keeps them: ``config.json`` and safetensors files, whole or in shards."""
+"""Reads language models in Hugging Face's format.
+
+``config.json`` and safetensors files, one or several.
+"""
 
 from pathlib import Path
 from typing import Any

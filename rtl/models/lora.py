@@ -1,4 +1,4 @@
-"""LoRA adapters of a language model, on disk as Hugging Face's PEFT has them."""
+"""Reads and writes LoRA adapters in PEFT's format."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

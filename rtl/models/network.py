@@ -1,4 +1,4 @@
-"""A network as gradloom sees it: convolutions and dense layers, with shapes that follow."""
+"""A network: convolutions and dense layers, with derived shapes."""
 
 from dataclasses import dataclass, field
 from functools import cached_property

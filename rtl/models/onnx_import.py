@@ -1,4 +1,4 @@
-"""ONNX in: what PyTorch's exporters, old and new, make of a network of convolutions and dense layers."""
+"""Imports ONNX files by PyTorch's old and new exporters."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

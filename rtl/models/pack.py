@@ -1,4 +1,4 @@
-"""Frozen weights in the board's own layout: ``weights.bin``, and ``manifest.json`` that says what is where.
+"""Frozen weights in the board's layout, with a manifest.
 
 The linears are streams (:mod:`gradloom.rtl.formats.weight_stream`); everything else is raw. The same model
 gives the same bytes.

@@ -1,4 +1,6 @@
-"""Adapters on disk, as PEFT lays them out: ``adapter_model.safetensors`` and ``adapter_config.json``.
+"""Adapter files in PEFT's format.
+
+``adapter_model.safetensors`` and ``adapter_config.json``
 
 Names and the config's fields are PEFT's LoRA ones. Adapters of a language model are in ``lora.py``. Of those
 here, a :class:`Network`'s, two things differ, and the config says so. ``gradloom_topology``:

@@ -1,4 +1,4 @@
-"""Pixels as a network's first layer takes them: bytes become activations, in floating point or in words."""
+"""Converts bytes of images to activations, as floats or words."""
 from dataclasses import dataclass, field
 
 import numpy as np

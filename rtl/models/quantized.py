@@ -1,4 +1,4 @@
-"""Weights in NF4 on disk, as bitsandbytes lays them out in safetensors files."""
+"""Weights in NF4 in bitsandbytes' layout of safetensors files."""
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""safetensors files: a directory of tensors that are read one by one, and their writer."""
+"""Reads and writes safetensors files."""
 
 import json
 from dataclasses import dataclass

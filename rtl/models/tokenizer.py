@@ -1,4 +1,7 @@
-"""Text to tokens and back, with the vocabulary that a GGUF file or a Hugging Face folder brings."""
+"""Converts text to tokens and back.
+
+The vocabulary comes from a GGUF file or a Hugging Face folder.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Decodes a program's commands, decides on predicates, executes CONTROL and queues the rest."""
+"""Dispatch: decodes commands, decides predicates, fills queues.
+
+It executes CONTROL commands itself.
+"""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Engines of a machine: their numbers, names, commands, phases and ports to memory."""
+"""Engines of a machine: numbers, commands, phases and ports."""
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""The first thing that goes wrong: its code, its command, its place in memory."""
+"""Records the first fault: code, command and address."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring

@@ -1,4 +1,7 @@
-"""Parameters of hardware: frozen, checked once, merged by inheritance. Importing them takes no Amaranth."""
+"""Parameters of hardware: frozen, checked, merged by inheritance.
+
+Importing them takes no Amaranth.
+"""
 import dataclasses
 import importlib
 from collections.abc import Iterator, Mapping

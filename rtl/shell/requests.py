@@ -1,4 +1,4 @@
-"""The request: a second program that waits for its turn, and what the host is told of it."""
+"""Requests: a second program, and its status registers."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring

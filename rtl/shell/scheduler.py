@@ -1,4 +1,4 @@
-"""Queues and tokens: which command may start, and what its end sets free."""
+"""Queues and tokens: which command starts, and what its end posts."""
 
 from types import SimpleNamespace
 

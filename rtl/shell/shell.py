@@ -1,4 +1,4 @@
-"""What every machine has around its engines: registers, program, bus, counters, interrupt."""
+"""The shell: registers, program, bus, counters and interrupt."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring

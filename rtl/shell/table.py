@@ -1,4 +1,4 @@
-"""The machine table: what a driver has to know of a machine, as text that its registers give.
+"""The machine table: the text by which drivers know a machine.
 
 One line of ASCII, its parts separated by semicolons: first ``name=value,...``, the machine's parameters; then a loop
 for self-tests, ``dest>source,arg,beats,bits,kept,group``, or nothing; then each engine in the order of its number,

@@ -1,5 +1,8 @@
-"""An open system on chip around an accelerator: processor, firmware memory, UART, a memory card's line. Plain Verilog,
-whose address map ``soc.v`` tells; the processor is a core from a package of its own."""
+"""An open system on chip around an accelerator, in Verilog.
+
+It has a processor, firmware memory, UART and a memory card's SPI port. ``soc.v`` defines the address map; the
+processor comes from a package of its own.
+"""
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path

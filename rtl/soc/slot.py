@@ -1,4 +1,7 @@
-"""A wrapper that gives an accelerator the ports of somebody else's slot: widths, ids, addresses and names as asked."""
+"""Wraps an accelerator in the ports of a given slot.
+
+Widths, ids, addresses and names are options.
+"""
 import argparse
 import re
 from collections.abc import Callable, Mapping

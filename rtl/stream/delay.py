@@ -1,4 +1,4 @@
-"""Delay lines: values that arrive together leave in step with what they meet later."""
+"""Delay lines."""
 from amaranth.hdl import Signal, Value
 
 __all__ = ["delay", "registered"]

@@ -1,4 +1,4 @@
-"""Products of few bits, in LUTs: a DSP slice is scarce where a design has hundreds of multipliers."""
+"""Products of few bits in LUTs, to save DSP slices."""
 from amaranth.hdl import Cat, Mux, Signal, Value
 
 __all__ = ["narrow_product", "NarrowProduct"]

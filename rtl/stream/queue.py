@@ -1,4 +1,4 @@
-"""Counting in thermometer code: a look at one bit, and no carry, on ways where levels of logic are few."""
+"""Short queue with a thermometer counter, for few levels of logic."""
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out

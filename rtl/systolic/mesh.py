@@ -1,4 +1,4 @@
-"""The stand-alone mesh: a weight-stationary systolic array behind streams."""
+"""The stand-alone mesh: a weight-stationary array with streams."""
 from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

@@ -1,4 +1,4 @@
-"""One processing element: one DSP slice and the registers that pass operands on."""
+"""Processing element: one DSP slice and pass-on registers."""
 from dataclasses import dataclass
 
 from amaranth.hdl import Module, Mux, Signal, signed

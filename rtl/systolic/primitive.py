@@ -1,4 +1,4 @@
-"""DSP slices by name: Verilog that stands in, in synthesis, for what a synthesiser might not fit into one."""
+"""DSP slices by name: Verilog that replaces a module in synthesis."""
 
 __all__ = ["pe_primitive", "multiply_add_primitive", "add_primitive", "MODEL_FAMILY"]
 

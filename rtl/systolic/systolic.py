@@ -1,4 +1,4 @@
-"""The systolic array: rows of PEs, in panels that may take different operands."""
+"""The systolic array: rows of PEs, in panels of columns."""
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out

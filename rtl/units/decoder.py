@@ -1,4 +1,4 @@
-"""NF4 decoders: a stream unit, and the core that feeds one row of the array."""
+"""NF4 decoders: a stream unit, and the core for a row of the array."""
 from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory

@@ -1,4 +1,4 @@
-"""Encoder of NF4 and INT8: a stream of fixed-point words into blocks of codes with a scale."""
+"""Encoder of NF4 and INT8: fixed-point words to blocks of codes."""
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory

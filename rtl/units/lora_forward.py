@@ -1,4 +1,4 @@
-"""Forward pass of an adapter: h = A x, output-stationary, as a stream unit."""
+"""Forward pass of an adapter, h = A x, as a stream unit."""
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

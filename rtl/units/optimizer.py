@@ -1,4 +1,4 @@
-"""The optimiser at lane width: SGD with momentum on Q4.12 words, one word a cycle and lane."""
+"""SGD with momentum on Q4.12 words, one word a cycle and lane."""
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

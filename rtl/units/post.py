@@ -1,4 +1,4 @@
-"""What follows a convolution's or dense layer's sums: bias, rounding, ReLU, max-pool."""
+"""Post-processing of sums: bias, rounding, ReLU, max-pool."""
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory

@@ -1,4 +1,4 @@
-"""Softmax, cross-entropy and its gradient in one pass over a stream of logits."""
+"""Softmax, cross-entropy and its gradient on a stream of logits."""
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

@@ -1,4 +1,4 @@
-"""Kinds of fine-tunes, each with its options; light, so that help texts come at once."""
+"""Kinds of fine-tunes and their options, quick to import."""
 from .images import DIGITS, LENET5, ImageOptions, ImageWorkload
 from .options import Bounds, Option, Options, option
 from .text import InstantTextOptions, InstantTextWorkload, QLoraOptions, QLoraWorkload, TextOptions, TextWorkload

@@ -1,4 +1,4 @@
-"""Options of a fine-tune: fields of a dataclass, each with help text, bounds and its usual value.
+"""Options of a fine-tune: help text, bounds and default of each.
 
 The command line, the checks, the Python function's signature and what ``metrics.json`` records follow from the fields.
 """
@@ -96,17 +96,17 @@ def option(text: str, default: Any = None, **more: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of every fine-tune. None: not given, so that the preset's workload or its data say it.
+    """Options of every fine-tune. None means the workload's default.
 
     Values are converted to the fields' types; a value of another type is refused with :class:`ValueError`.
     Bounds are checked by :meth:`check`.
     """
 
     lr: float | None = option("Learning rate.", bounds=Bounds(0, 16, open_low=True))
-    seed: int = option("Seed of the first adapters; for images of split and order, too.", 0,
+    seed: int = option("Seed of the initial adapters; for images also of split and order.", 0,
                        bounds=Bounds(0, 1 << 63))
     engine: str = option("Engine of execution.", "rtl", choices=("rtl", "reference", "float"))
-    design: Path | str | None = option("The design of an earlier generate, in place of the preset's own.",
+    design: Path | str | None = option("Output folder of an earlier gradloom generate, to use its design.",
                                        metavar="DIR")
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Text: options of fine-tunes of language models, by QLoRA and by InstantFT."""
+"""Options of fine-tunes of language models."""
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,7 +15,7 @@ MAX_CARD_STEPS = 180
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
-    """Options of a fine-tune of a language model, whichever way its adapters go."""
+    """Options of a fine-tune of a language model."""
 
     model: Path | str = option("Language model: smollm2-135m, a file or a folder.", "smollm2-135m", metavar="M")
     rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
@@ -23,29 +23,29 @@ class TextOptions(Options):
     engine: str = option("Engine of execution.", "reference", choices=("rtl", "reference", "float"))
     text: Path | str | None = option("Text to learn from.", metavar="FILE", needed="a text file to learn from",
                                      file=True)
-    adapter: Path | str | None = option("Start from this adapter, as PEFT writes them.", metavar="DIR")
-    optimizer: str = option("Rule of the updates.", "adamw", choices=("adamw", "sgd"))
+    adapter: Path | str | None = option("PEFT adapter to start from.", metavar="DIR")
+    optimizer: str = option("Optimiser of the adapters.", "adamw", choices=("adamw", "sgd"))
     steps: int = option("Updates of the adapters.", 8, bounds=Bounds(1, 100_000))
-    seq: int = option("Tokens of a window of the text; the rest at its end is left out.", 64)
+    seq: int = option("Tokens of a window of the text; tokens after the last whole window are not used.", 64)
     keep: int = option("Steps between checkpoints in the output folder; 0: none.", 1, metavar="N", result=False,
                        bounds=Bounds(0, 100_000))
     resume: bool = option("Continue the interrupted fine-tune in the output folder.", False, result=False)
-    layers: int | None = option("Use only the model's first layers.", metavar="N", usual="all", bounds=Bounds(1))
+    layers: int | None = option("Number of layers, from the first.", metavar="N", usual="all", bounds=Bounds(1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class QLoraOptions(TextOptions):
     """Options of QLoRA."""
 
-    accumulate: int = option("Texts whose gradients are summed for an update.", 1, metavar="N", bounds=Bounds(1, 256))
-    targets: str | None = option("Linears with an adapter: q,v or all or a list.", usual="q,v")
-    from_layer: int | None = option("Adapters in this layer and those behind it only, from 0; what enters it is kept "
-                                    "of each text.", metavar="K", usual="0")
-    store: str = option("Adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
-    card: bool = option("Write a memory card instead: with it the board does it all by itself.", False)
+    accumulate: int = option("Texts whose gradients are added for an update.", 1, metavar="N", bounds=Bounds(1, 256))
+    targets: str | None = option("Linear layers with an adapter: q,v or all or a list.", usual="q,v")
+    from_layer: int | None = option("First layer with adapters, counted from 0; the input of this layer is kept for "
+                                    "each text.", metavar="K", usual="0")
+    store: str = option("Format of adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
+    card: bool = option("Write a memory card with which the board runs the fine-tune without a host.", False)
 
     def check(self) -> Self:
-        """With what options demand of each other."""
+        """Checks bounds, and combinations of options."""
         super().check()
         if self.store != "words" and (self.engine == "float" or self.accumulate > 1 or self.card):
             raise ValueError(f"store={self.store}: must be words with --engine float, --accumulate or --card")

@@ -1,4 +1,4 @@
-"""What a preset fine-tunes and how: a kind of workload, its options and where its functions are."""
+"""Base class of workloads: options, and where functions are."""
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Back-pressure for stream benches: random stalls, then long holds of each port, then random stalls again."""
+"""Back-pressure for stream benches: random stalls and long holds."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator

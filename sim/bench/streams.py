@@ -1,4 +1,7 @@
-"""Test bench of one unit: offers beats, takes what comes out, counts cycles. The plan is a file."""
+"""Test bench of one unit: feeds streams and counts cycles.
+
+The plan is a file.
+"""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What runs on each preset while its bits are counted: its own programs, words as large as they get, and faults."""
+"""Stimulus for toggle coverage of each preset."""
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What the array engine computes, word for word: layers of the frozen network, and adapters' forward pass."""
+"""Bit-exact array engine: frozen layers and adapters' forward pass."""
 import numpy as np
 
 from gradloom.rtl.formats.images import ACTIVATION, DECODED, PARAMETER

@@ -1,4 +1,4 @@
-"""Bit-exact head: logits, loss, gradients and update of B for a microbatch."""
+"""Bit-exact head: logits, loss, gradients and update of B."""
 from typing import NamedTuple
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A LLaMA model with LoRA in floating point: the mathematics that hardware is compared with.
+"""A LLaMA model with LoRA in floating point.
 
 Shapes: ``T`` tokens of one text are the rows of every matrix; weights are ``[out, in]`` and a linear is ``x @ W.T``.
 Each operation has its backward beside it, written out, so that an integer version can mirror it.

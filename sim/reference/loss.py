@@ -1,4 +1,4 @@
-"""Bit-exact softmax, cross-entropy and its gradient, over a batch of vectors."""
+"""Bit-exact softmax, cross-entropy and its gradient."""
 from typing import NamedTuple
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Blocks of codes as the machine writes and reads them (``rtl/engines/update/pack.py``), word for word.
+"""Bit-exact blocks of codes (``rtl/engines/update/pack.py``).
 
 Codes are rounded up by chance, so that what an update adds to a word survives on average, however small; the chance
 is a sequence of numbers that a command's seed begins.

@@ -1,4 +1,4 @@
-"""A training step in floating point and, word for word, in the machine's integers: the same operations twice.
+"""A training step in floating point and in bit-exact integers.
 
 Values are arrays ``[tokens, features]`` by the names of tensors; both executions fill them in. ``tables`` has what the
 step does not make: matrices, norms' weights, angles, targets, adapters.

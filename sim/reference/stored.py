@@ -1,4 +1,4 @@
-"""Adapters and moments between steps as the machine stores them: blocks of codes."""
+"""Adapters and moments that are stored as codes between steps."""
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,4 +1,4 @@
-"""Bit-exact reference of the machine: the frozen forward, the forward cache, and the adapters' fine-tune."""
+"""Bit-exact image machine: frozen network, cache and fine-tune."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

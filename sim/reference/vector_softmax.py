@@ -1,4 +1,4 @@
-"""What the vector engine computes of a softmax, word for word, on arrays ``[tokens, elements]``.
+"""Bit-exact softmax of the vector engine, on arrays.
 
 To base 2: ``p = 2**(t - level)``, ``level = log2(sum of 2**t)``, where ``t = s * 2**-frac``. Whoever wants base e puts
 log2(e) into what makes s. A row is summed in the order in which it streams, a beat of ``lanes`` elements at a time, in

@@ -1,4 +1,4 @@
-"""Checks that only simulated Verilog has: what a chip would not do as the behavioural text says.
+"""Checks in simulation for behaviour that a chip does not define.
 
 The text that is synthesised stays as it was generated. What simulation is built from differs in two places:
 

@@ -1,4 +1,4 @@
-"""What the counters say of a program by its commands alone, whatever its data and its memory's pace; a check of it."""
+"""Counters that follow from a program's commands alone."""
 from collections.abc import Mapping, Sequence
 
 from gradloom.firmware.host import Counters

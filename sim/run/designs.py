@@ -1,4 +1,4 @@
-"""Verilog of configurations, generated once and kept beside the built simulations; and earlier designs of a user."""
+"""Verilog of configurations, generated once and cached."""
 import dataclasses
 import fcntl
 import hashlib

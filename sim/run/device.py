@@ -1,4 +1,4 @@
-"""Simulated RTL behind the host's own transport: what drives a board drives this."""
+"""Simulated RTL behind the host's transport."""
 import fcntl
 import hashlib
 import os

@@ -1,4 +1,7 @@
-"""``python -m gradloom.sim.run.lint DIR``: what Verilator finds in a generated design beyond our waivers."""
+"""Lints a generated design with Verilator.
+
+``python -m gradloom.sim.run.lint DIR``
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A simulated system on chip: a processor runs the firmware, which runs programs on the accelerator."""
+"""A simulated system on chip, with its firmware."""
 from collections.abc import Callable
 from pathlib import Path
 

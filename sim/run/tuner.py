@@ -1,4 +1,4 @@
-"""A simulated tuner that runs on its own: what its UART says, and what the bit-exact reference makes it say."""
+"""A simulated stand-alone tuner, and its expected UART output."""
 import re
 import zlib
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""The array engine in time: FORWARD and GRADIENT passes, CONVOLVE, DENSE, and the way of records to it."""
+"""Timing of the array engine."""
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence

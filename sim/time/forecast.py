@@ -1,4 +1,4 @@
-"""Forecast of a program's cycles: when each command starts and is done, on memory of fixed latency.
+"""Forecasts the cycles of a program, with memory of fixed latency.
 
 Nothing here is fitted. Each formula follows one unit of the RTL; times are cycles since the bell, and a command
 starts in the cycle in which its engine takes it.

@@ -1,4 +1,4 @@
-"""Timing of the sequencer: fetch and dispatch of a program, queues, tokens, starts and ends."""
+"""Timing of the sequencer: fetch, dispatch, queues and tokens."""
 import heapq
 from abc import ABC, abstractmethod
 from collections import deque

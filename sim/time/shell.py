@@ -1,4 +1,4 @@
-"""Timing of the shell: the sequencer; LOAD and the program's fetch on the read side of the bus, STORE on the other."""
+"""Timing of the shell: sequencer, LOAD, STORE and the bus."""
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A user's own vectors through one unit: arrays become stream beats and back, beside the reference."""
+"""Runs a user's arrays through one unit and its reference."""
 
 import dataclasses
 import importlib

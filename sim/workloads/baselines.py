@@ -1,4 +1,4 @@
-"""InstantFT beside the ways of fine-tuning that it was measured against, in floating point.
+"""Baselines of InstantFT: full fine-tuning and other LoRAs.
 
 ==============  =======================================================================================
 ``full``        every weight and bias

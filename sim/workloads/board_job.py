@@ -1,4 +1,4 @@
-"""A whole fine-tune as a memory card brings it to a board: the processor runs it by itself, step by step."""
+"""A whole fine-tune as a job on a memory card."""
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

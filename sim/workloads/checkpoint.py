@@ -1,4 +1,4 @@
-"""Checkpoints of long fine-tunes: what must outlive a step, written to the output folder as one file."""
+"""Checkpoints of long fine-tunes, one file each."""
 import io
 import json
 from collections.abc import Iterator, Mapping

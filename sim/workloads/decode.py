@@ -1,4 +1,4 @@
-"""A language model's next token beside a training step: in floating point, in integers, and as a request in RTL."""
+"""Decode requests during a training step."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

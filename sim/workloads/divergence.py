@@ -1,4 +1,4 @@
-"""Whether a fine-tune diverged: by its losses, and by the words that the machine clipped."""
+"""Detects fine-tunes that diverged."""
 from collections.abc import Sequence
 from typing import Any
 

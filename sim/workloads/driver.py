@@ -1,4 +1,4 @@
-"""The one driver of fine-tunes: prepare, forecast, run, compare, judge and save, for every kind of workload."""
+"""The driver of all fine-tunes, from request to results."""
 import dataclasses
 import hashlib
 import json

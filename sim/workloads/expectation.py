@@ -1,4 +1,4 @@
-"""What a preset's own workload takes: cycles by phase, and where everything lies in memory.
+"""Forecast and memory map of a preset's own workload.
 
 Planning and following all of it takes seconds; groups and steps repeat, so that a few of each say what all of them
 take.

@@ -1,4 +1,4 @@
-"""What a language model says after a prompt, before or after a fine-tune, in floating point."""
+"""Greedy decoding of a language model in floating point."""
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,7 @@
-"""A training step of one quantised linear layer: in RTL, by its reference, and in float64."""
+"""A training step of one quantised linear layer.
+
+It runs in RTL, by the reference, and in float64.
+"""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

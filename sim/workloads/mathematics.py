@@ -1,4 +1,4 @@
-"""The mathematics of a fine-tune in floating point: what the fixed-point machine approximates.
+"""Fine-tunes on images in floating point.
 
 Direct-to-output adapters (InstantFT): every layer's input ``x_t``, the *tap*, has an adapter of its own
 that ends at the logits, ``z = z_base + sum_t B_t (A_t x_t)``. No gradient passes through the base

@@ -1,4 +1,7 @@
-"""Figures of a point of a sweep, for each kind of workload; what cannot be is a :class:`ValueError`."""
+"""Figures of a point of a sweep, for each kind of workload.
+
+:class:`ValueError` if a combination is impossible.
+"""
 import dataclasses
 import tempfile
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Labels of images by a network and an adapter, in the integers of the hardware or in float."""
+"""Labels of images, in the hardware's integers or in float."""
 from pathlib import Path
 from typing import Any
 

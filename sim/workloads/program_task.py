@@ -1,4 +1,4 @@
-"""A fine-tune that is one program of a machine: what such fine-tunes share."""
+"""Base class of fine-tunes that are one program."""
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

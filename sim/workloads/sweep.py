@@ -1,4 +1,4 @@
-"""Sweeps: many points measured on many cores or machines, kept one by one, so that an interrupted one goes on.
+"""Sweeps: measures many points and keeps each result.
 
 A *point* is a dict of plain values, a *row* is a point and what was measured of it. Rows are kept in one CSV file,
 which is replaced as a whole after each point: whatever ends a sweep, the file is complete up to a row.

@@ -1,4 +1,4 @@
-"""gradloom: generates FPGA accelerators that fine-tune neural networks on the device.
+"""Generates FPGA accelerators that fine-tune neural networks.
 
 Each verb of the command line is a function, with ``_`` for ``-``: :func:`generate`, :func:`finetune`, :func:`predict`
 and so on; the verb ``boards`` is :func:`gradloom.boards.all_boards`. Names are loaded on first use, so that

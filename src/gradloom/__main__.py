@@ -1,4 +1,7 @@
-"""Where ``gradloom`` and ``python -m gradloom`` start: the version is said at once, all else is the command line's."""
+"""Entry point of ``gradloom`` and ``python -m gradloom``.
+
+``--version`` needs no further import; all else is the command line's.
+"""
 import sys
 
 from gradloom import __version__

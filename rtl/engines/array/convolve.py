@@ -1,4 +1,4 @@
-"""Control of convolutions: pixels to windows, windows and weights to the array."""
+"""Control of convolutions: windows and weights for the array."""
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

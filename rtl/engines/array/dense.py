@@ -1,4 +1,4 @@
-"""Control of dense layers: rows of activations and columns of weights meet output-stationary."""
+"""Control of dense layers, which are output-stationary."""
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out

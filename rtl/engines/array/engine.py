@@ -1,4 +1,4 @@
-"""The engine ARRAY: systolic array, row feeders, adapter lanes and feet under one command queue."""
+"""The array engine: systolic array, row feeders, lanes and feet."""
 from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned

@@ -1,4 +1,4 @@
-"""A row's feeder: holds a sample's cached activations and gives the array's row its operands."""
+"""Row feeders: decode cached activations for a row of the array."""
 from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out

@@ -1,4 +1,4 @@
-"""The feet of the array: what becomes of the sums that leave its columns."""
+"""Feet of the array: align, accumulate, round and store its sums."""
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

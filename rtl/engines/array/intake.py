@@ -1,4 +1,4 @@
-"""Writes the beats that the array's load ports get into the memories that they are for."""
+"""Writes beats of the array's load ports to its memories."""
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

@@ -1,4 +1,4 @@
-"""Adapter lanes: the adapter words of an array column in every panel, and the optimisers that learn them."""
+"""Adapter lanes: adapter words of a column, and their optimisers."""
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out

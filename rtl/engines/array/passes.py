@@ -1,4 +1,4 @@
-"""Control of adapter passes: the cached activations of a microbatch through the array, forward and backward."""
+"""Control of adapter passes: FORWARD and GRADIENT of a microbatch."""
 from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Module, Mux, Signal

@@ -1,4 +1,4 @@
-"""The engine ENCODE: dense activations of a row to the beats of its cache record."""
+"""The encode engine: dense activations of a row to a cache record."""
 from amaranth.hdl import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

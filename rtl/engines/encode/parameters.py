@@ -1,4 +1,4 @@
-"""Parameters of the encode engine, and of the encoder in the array engine."""
+"""Parameters of the encode engine and of the array's encoder."""
 from dataclasses import dataclass
 
 from ...formats.fixed import Fixed

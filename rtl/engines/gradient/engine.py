@@ -1,4 +1,4 @@
-"""Adapter gradients: the outer product of what entered a layer and what its adapter's other side saw."""
+"""Adapter gradients: outer products of h and a streamed tensor."""
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped

@@ -1,4 +1,4 @@
-"""The words of h that gradients are made of: as they come from a product, or back from memory."""
+"""Hidden memory: h for gradients, from a product or from memory."""
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out

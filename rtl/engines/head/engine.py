@@ -1,4 +1,4 @@
-"""The head: from adapter outputs to logits, loss, gradients and the update of B, a microbatch a command."""
+"""The head: logits, loss, gradients and the update of B."""
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

@@ -1,4 +1,4 @@
-"""The array of a linear layer: operands and adapter words in memory beside each row, weights from a bus a row."""
+"""The array of the linear engine, with operands beside each row."""
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out

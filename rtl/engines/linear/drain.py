@@ -1,4 +1,4 @@
-"""Finished sums become outputs: the adapter's part is added, and the result is requantised."""
+"""Adds the adapter's part to finished sums and requantises them."""
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped

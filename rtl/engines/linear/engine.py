@@ -1,4 +1,4 @@
-"""The engine of a quantised linear layer, forward and backward, with the adapter beside it."""
+"""The linear engine: quantised products with an adapter beside them."""
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered

@@ -1,4 +1,4 @@
-"""Writes the beats that the linear engine's load ports get into the memories that they are for."""
+"""Writes beats of the linear engine's load ports to its memories."""
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out

@@ -1,4 +1,4 @@
-"""Takes a product apart: which part of which tile enters the array when, and what its sums are."""
+"""Splits a product into parts of tiles and schedules them."""
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out

@@ -1,4 +1,4 @@
-"""Adapter rows for the next tile of outputs, fetched while the last one is read."""
+"""Prefetches adapter rows for the next tile of outputs."""
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out

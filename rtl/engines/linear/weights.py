@@ -1,4 +1,4 @@
-"""Weights: a stream of packed codes and double-quantised scales, or of dense words, becomes words of the array."""
+"""Converts packed codes or dense words to words of the array."""
 from enum import IntEnum
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed

@@ -1,4 +1,4 @@
-"""AdamW of one word after another: floats in and out, a step for the word's own format."""
+"""AdamW lanes: floating-point moments, fixed-point words."""
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out

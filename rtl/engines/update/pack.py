@@ -1,4 +1,4 @@
-"""Words and moments into blocks of codes under double-quantised scales, and back."""
+"""Packs words and moments into blocks of codes, and unpacks them."""
 from types import SimpleNamespace
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed

@@ -1,4 +1,4 @@
-"""The vector engine: activations, norms, residual sums and rotations of a transformer block."""
+"""The vector engine: elementwise operations, norms and softmax."""
 from types import SimpleNamespace
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""One lane of the vector engine: an element a cycle through three multipliers."""
+"""One lane of the vector engine: an element a cycle."""
 from enum import IntEnum
 from functools import partial
 

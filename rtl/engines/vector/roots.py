@@ -1,4 +1,4 @@
-"""Sums over rows, and what follows from them: reciprocal roots, logarithms."""
+"""Sums over rows, and their reciprocal roots and logarithms."""
 from functools import partial
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned

@@ -1,4 +1,4 @@
-"""Makes ``digits.npz`` and trains the small base network on it, ``digits.onnx``.
+"""Makes ``digits.npz`` and trains ``digits.onnx`` on it.
 
 A maintainer's tool: nothing imports it. It needs scikit-learn, for the images alone, and onnx::
 

@@ -1,4 +1,4 @@
-"""Trains the base network that gradloom ships, and writes it as ``lenet5.onnx``.
+"""Trains the shipped base network ``lenet5.onnx``.
 
 A maintainer's tool: nothing imports it. It needs PyTorch (CPU) and the ONNX exporter, in an
 environment of their own, and the whole MNIST set::

@@ -1,4 +1,6 @@
-"""Packs MNIST's test set into ``mnist_test.npz``. A maintainer's tool: nothing imports it.
+"""Packs MNIST's test set into ``mnist_test.npz``.
+
+A maintainer's tool: nothing imports it.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Chooses a design's sizes for a network: from a configuration up, as little as it needs."""
+"""Chooses the smallest sizes of a design that hold a network."""
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path

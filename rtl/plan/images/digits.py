@@ -1,4 +1,4 @@
-"""What a tuner on digits of 8 x 8 does at power-up: an adapter learns them turned by 90 degrees."""
+"""The fine-tune on digits of 8 x 8 that a tuner runs at power-up."""
 import dataclasses
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A network as one design holds it: integer weights, orders of elements, places in its memories."""
+"""Lowers a network to a design: integer weights and addresses."""
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,4 +1,6 @@
-"""A fine-tune whose data and programs all lie in block RAM: blocks of samples, and programs that each serve any block.
+"""A fine-tune with all data and programs in block RAM.
+
+Data lie in blocks of samples, and each program serves any block.
 
 A program names places by their offset in the window, and the processor moves the window from block to block
 (``firmware/tuner_main.c``). So a program is as long as a group of samples needs it, however many there are; and a

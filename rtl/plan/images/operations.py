@@ -1,4 +1,4 @@
-"""What a fine-tune of adapters that end at the logits is made of: operations on the samples of a group.
+"""Operations of a fine-tune on images, on the samples of a group.
 
 An operation names a layer by its number, and by the same number the layer's input, its *tap*. It knows neither values
 nor where they lie. Three things are made of the same lists: the mathematics (``sim/workloads/mathematics.py``), the

@@ -1,4 +1,4 @@
-"""The program of a fine-tune, and where everything lies in the window that it works on."""
+"""The program of a fine-tune on images, and its memory map."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

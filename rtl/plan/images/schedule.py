@@ -1,4 +1,4 @@
-"""What a fine-tune visits and starts from: shared by the RTL's program, the reference and the mathematics."""
+"""Order of samples and initial values, shared by all readings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

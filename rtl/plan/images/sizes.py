@@ -1,4 +1,4 @@
-"""What a network needs beyond a design's sizes, all of it at once, and the smallest sizes that hold it."""
+"""Lists all sizes of a design that a network exceeds."""
 from ...machines.configs import ImageConfig
 
 __all__ = ["Needs", "SizeError"]

@@ -1,4 +1,4 @@
-"""Commands of the operations of a fine-tune, and the data that they work on."""
+"""Writes commands and data of the operations of a fine-tune."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,4 +1,4 @@
-"""Writes programs: commands with names for their fields, checked against the widths they have."""
+"""Assembler: commands with named fields, checked against widths."""
 from dataclasses import dataclass
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""A program with the data that it reads and writes, each at its place in the window."""
+"""A program and its data, with their places in the window."""
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a list of operations is read by: mathematics, integer references and programs."""
+"""Base class of all readings of a list of operations."""
 from collections.abc import Callable, Iterable
 
 __all__ = ["Reading"]

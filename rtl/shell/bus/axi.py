@@ -1,4 +1,6 @@
-"""AXI4 and AXI4-Lite, seen from the manager; ``.flip()`` is a subordinate's port.
+"""Signatures of AXI4 and AXI4-Lite, as seen from the manager.
+
+``.flip()`` is a subordinate's port.
 
 Member names are the standard's own, in lower case (``awaddr``), so that a port called ``m_axi`` or ``s_axi``
 becomes what Vivado's interface inference looks for once the separator is a single underscore.

@@ -1,4 +1,4 @@
-"""LOAD: reads memory in bursts; the sequencer's program fetch shares its port."""
+"""LOAD: reads memory in bursts; the program's fetch shares its port."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What LOAD and STORE check before the first byte moves, and how they cut a transfer into bursts."""
+"""Checks transfers against the window and splits them into bursts."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring

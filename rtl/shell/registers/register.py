@@ -1,4 +1,4 @@
-"""What a register is: its place, its fields, and what software may do with them."""
+"""A register: address, fields, and access rights of software."""
 from dataclasses import dataclass
 
 __all__ = ["Field", "Register", "RegisterMap"]

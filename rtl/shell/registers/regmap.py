@@ -1,4 +1,4 @@
-"""Register map: the compiled SystemRDL, as Python, C, manual and IP-XACT.
+"""Compiles SystemRDL to Python, C, manual and IP-XACT.
 
 ``registers.rdl`` is the source. :mod:`gradloom.rtl.shell.registers.regtable` is its Python view and ``gradloom.xml``
 its IP-XACT, generated and committed so that neither hardware units nor ``gradloom generate`` need an RDL compiler; a
