@@ -82,5 +82,5 @@ def parse_table(text: str) -> MachineTable:
         rows = tuple(EngineRow(name, *(tuple(names.split(",")) if names else () for names in (phases, loads, stores)))
                      for name, phases, loads, stores in (each.split(":") for each in engines))
     except ValueError:
-        raise ValueError(f"machine table {text!r} is none that this host reads") from None
+        raise ValueError(f"machine table {text!r} has a format that this host does not read") from None
     return MachineTable(values, Loop(dest, source, arg, beats, bits, kept, group) if loop else None, rows)

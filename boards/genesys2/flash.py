@@ -35,7 +35,7 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
     def collect() -> None:
         made = out / f"{name}.bit"
         if not made.is_file():
-            raise FlowError(f"the flow left no {made.name}")
+            raise FlowError(f"the flow did not create {made.name}")
         bundle.mkdir(parents=True)
         shutil.copyfile(made, bundle / f".{made.name}")
         (bundle / f".{made.name}").rename(bundle / made.name)

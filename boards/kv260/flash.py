@@ -46,7 +46,7 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
         made = [out / f"{name}{suffix}" for suffix in (".bit", ".hwh", ".bit.bin", ".dtbo")]
         for source in [*made, directory / "board" / "shell.json"]:
             if not source.is_file():
-                raise FlowError(f"the flow left no {source.name}")
+                raise FlowError(f"the flow did not create {source.name}")
             shutil.copyfile(source, partial / source.name)
         partial.rename(bundle)
 

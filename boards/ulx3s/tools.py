@@ -193,7 +193,7 @@ def summary(report: dict[str, Any], board: Board, settings: dict[str, Any]) -> d
     """What place-and-route found, from nextpnr's own report: frequency, use of the chip, worst path."""
     clocks = {name: clock["achieved"] for name, clock in report["fmax"].items()}
     if not clocks:
-        raise FlowError("place-and-route tells of no clock: does the design have registers?")
+        raise FlowError("place-and-route reports no clock: does the design have registers?")
     slowest = min(clocks, key=lambda name: clocks[name])
     path = next((path for path in report["critical_paths"]
                  if path["from"].endswith(slowest) and path["to"].endswith(slowest)), None)

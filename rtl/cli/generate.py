@@ -81,7 +81,7 @@ def _asked(target: str, model: Path | str | None, rank: int | None, data: Path |
     if model is None:
         for name, value in (("rank", rank), ("data", data), ("samples", samples)):
             if value is not None:
-                raise ValueError(f"{name}={value}: chooses sizes for a network only, which --for names")
+                raise ValueError(f"{name}={value}: needs --for, which names a network")
         return None
     if target in UNITS or (target in KNOWN and not KNOWN[target].workload.can("sizes")):
         raise ValueError(f"for={model}: sizes are chosen for presets that fine-tune images, not for {target}")

@@ -162,14 +162,14 @@ def plan_points(
     """All combinations, as plain values by :data:`KEYS`."""
     found = [find_preset(name, verb="measure") for name in presets]
     if len(set(presets)) < len(presets):
-        raise ValueError(f"presets {', '.join(presets)}: one stands there twice")
+        raise ValueError(f"presets {', '.join(presets)}: one is given twice")
     if not accuracy and (limit is not None or epochs is not None):
-        raise ValueError(f"{'limit' if limit is not None else 'epochs'}: is of --accuracy, which is not asked for")
+        raise ValueError(f"{'limit' if limit is not None else 'epochs'}: needs --accuracy")
     ranks = [_integer("rank", part, 1, 64) for part in _parts("rank", rank)]
     meshes = [_mesh(part) for part in _parts("mesh", mesh)]
     axes = [_axis(item) for item in settings]
     if len({axis[0][0] for axis in axes}) < len(axes):
-        raise ValueError(f"--set {' '.join(settings)}: a parameter stands there twice")
+        raise ValueError(f"--set {' '.join(settings)}: a parameter is given twice")
     points = []
     for preset in found:
         workload = preset.workload

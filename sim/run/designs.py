@@ -89,7 +89,7 @@ def _described(preset: Preset, directory: Path | str) -> Preset:
         summary = read_json(Path(directory) / "report.json")
         made, parameters = summary["preset"], summary["parameters"]
         if made != preset.name:
-            raise ValueError(f"it is of {made}, asked was {preset.name}")
+            raise ValueError(f"it is of {made}, the request is for {preset.name}")
         return dataclasses.replace(preset, config=type(preset.config)(**parameters))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"design={directory}: report.json describes no such design ({error}); generate it again"

@@ -410,7 +410,7 @@ class SequencedMachine(ABC):
             self.now, action = todo
             action(self.now)
         if self.dispatch.ended is None:
-            raise StuckError(f"command {self.dispatch.at}: the program does not get beyond it")
+            raise StuckError(f"command {self.dispatch.at}: the program stops at this command")
         total = self.dispatch.ended + 3
         self.phase_cycles[self.phase] += total - self.phase_since
         return total

@@ -58,7 +58,7 @@ def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: 
         lowered = lower(network, config, rank, wide=wide)
         if config.cache_slots - config.rows < settings.samples:
             raise ValueError(f"cache_slots={config.cache_slots}: not all of the {settings.samples} images are "
-                             f"kept, and what computing them anew takes is not forecast here")
+                             f"kept, and this forecast does not include computing them in each epoch")
     except ValueError as error:
         return {"workload": workload, "forecast": None, "memory_map": None, "reason": str(error)}
     cost = _Cost(lowered, settings).whole()

@@ -62,7 +62,7 @@ def predict(preset: Preset, *, data: Path | None = None, model: Path | None = No
         z = fmt.decode(held.logits) if words is None else logits(
             lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words]) / 65536
     else:
-        raise ValueError(f"engine={engine}: labels come from reference or float")
+        raise ValueError(f"engine={engine}: must be reference or float")
     labels = z.argmax(axis=1)
     if output is not None:
         with staged_file(output) as file:

@@ -293,7 +293,7 @@ def test_what_is_missing_is_told_before_anything_runs(design, report, tools, tmp
     with pytest.raises(ValueError, match="flashed over USB"):
         boards.flash(BOARD, design, host="me@there")
     tools("vivado", "true")
-    with pytest.raises(FlowError, match="the flow left no edge-qlora-genesys2.bit"):
+    with pytest.raises(FlowError, match="the flow did not create edge-qlora-genesys2.bit"):
         boards.build(BOARD, design, echo=lambda line: None)
 
 

@@ -158,7 +158,7 @@ def test_a_failed_command_leaves_no_bundle(project, tools, tmp_path):
     with pytest.raises(boards.FlowError, match="vivado ended with exit code 3"):
         boards.build(BOARD, project, echo=lambda line: None)
     tools("vivado", "exit 0")
-    with pytest.raises(boards.FlowError, match=f"left no {NAME}.bit"):
+    with pytest.raises(boards.FlowError, match=f"did not create {NAME}.bit"):
         boards.build(BOARD, project, echo=lambda line: None)
     assert not (project / "board" / "bundle").exists()
 

@@ -310,7 +310,7 @@ def test_a_design_for_another_board_is_not_reported(run, tmp_path):
 def test_another_presets_design_is_refused(design, run, tmp_path, verb):
     more = ("-o", str(tmp_path / "run")) if verb == "finetune" else ()
     code, _, err = run(verb, "instantft-kv260", "--design", str(design), *more)
-    assert code == 2 and "it is of digits-ulx3s, asked was instantft-kv260" in " ".join(err.split())
+    assert code == 2 and "it is of digits-ulx3s, the request is for instantft-kv260" in " ".join(err.split())
 
 
 def test_the_preset_fine_tunes_its_own_network(run, tmp_path):

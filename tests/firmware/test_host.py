@@ -38,7 +38,7 @@ def test_the_host_refuses_what_is_not_a_machine_it_knows(make_machine):
             Accelerator(machine)
     machine = make_machine()
     machine.table = table_words("rows=25")
-    with pytest.raises(AcceleratorError, match="machine table 'rows=25' is none that this host reads"):
+    with pytest.raises(AcceleratorError, match="machine table 'rows=25' has a format that this host does not read"):
         Accelerator(machine)
 
 

@@ -119,7 +119,7 @@ def test_preset_workload():
 
 
 def test_refuses_what_never_ends():
-    with pytest.raises(StuckError, match="command 0: the program does not get beyond it"):
+    with pytest.raises(StuckError, match="command 0: the program stops at this command"):
         forecast([Instruction(CONTROL, ControlOpcode.FENCE, {}, wait=(1,)),
                   Instruction(CONTROL, ControlOpcode.END, {})])
     with pytest.raises(ValueError, match="read_latency=0: must be at least 1"):

@@ -297,7 +297,7 @@ def test_work_between_the_tiles_of_a_product(machine, rule, seed, limit, latency
 
 
 def test_refuses_what_never_ends():
-    with pytest.raises(StuckError, match="command 0: the program does not get beyond it"):
+    with pytest.raises(StuckError, match="command 0: the program stops at this command"):
         forecast([Instruction(CONTROL, ControlOpcode.FENCE, {}, wait=(1,))], config=SMALL)
     with pytest.raises(ValueError, match="read_latency=0"):
         forecast([], config=SMALL, read_latency=0)
