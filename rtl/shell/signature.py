@@ -1,4 +1,4 @@
-"""Layouts that sequencer, DMA and engines share: commands, errors, beats."""
+"""Layouts shared by sequencer, DMA and engines."""
 
 from enum import IntEnum
 

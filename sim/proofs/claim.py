@@ -1,4 +1,7 @@
-"""A claim: a unit, what it may be given, what must hold; and stand-ins for what a proof need not look into."""
+"""A claim: a unit, its assumptions, and the rules to prove.
+
+Parts that a proof need not follow may be replaced by free values.
+"""
 from amaranth.back import rtlil
 from amaranth.hdl import Array, Cat, ClockDomain, Fragment, Instance, Module, Mux, Shape, Signal, Value
 from amaranth.lib.wiring import In

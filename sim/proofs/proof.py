@@ -1,4 +1,4 @@
-"""A proof: its claim, how it is proven, and the broken units that it must find."""
+"""A proof: its claim, its method, and the broken units to detect."""
 import dataclasses
 import functools
 import time

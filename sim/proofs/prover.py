@@ -1,4 +1,4 @@
-"""Proves claims: Yosys makes circuits of them, ABC and a SAT solver look into those.
+"""Proves claims by Yosys, ABC and a SAT solver.
 
 Three methods:
 

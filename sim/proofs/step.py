@@ -1,4 +1,6 @@
-"""The step of k-induction: k cycles in which all holds, from any state of the registers, are followed by another.
+"""The step of k-induction, by a SAT solver.
+
+If a rule holds for k cycles from any state of the registers, it holds in the next cycle.
 
 Bit by bit: the circuit as ABC reads it (AIGER), cycle after cycle, to a SAT solver that learns from claim to claim.
 """

@@ -1,4 +1,7 @@
-"""InstantFT of a language model: a text's forward cache, and steps from it, in floating point, integers and RTL."""
+"""InstantFT of a language model: forward cache and steps.
+
+It runs in floating point, in integers, and in RTL.
+"""
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

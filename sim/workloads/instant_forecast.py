@@ -1,4 +1,4 @@
-"""Cycles of InstantFT's steps on a language model, by forecast, without the model's weights."""
+"""Forecasts InstantFT's steps without the model's weights."""
 import numpy as np
 
 from gradloom.rtl.machines.configs import LanguageConfig

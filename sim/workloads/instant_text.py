@@ -1,4 +1,4 @@
-"""InstantFT of a language model: adapters from every block to the head, learnt from a forward cache."""
+"""InstantFT of a language model in floating point, and its task."""
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Fine-tunes of language models on a text: what is common to all ways that adapters go."""
+"""Common parts of fine-tunes of language models."""
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

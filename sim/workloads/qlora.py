@@ -1,4 +1,7 @@
-"""QLoRA: adapters beside a language model's linears, in floating point, in the machine's integers, or in RTL."""
+"""QLoRA: adapters beside a language model's linear layers.
+
+It runs in floating point, in integers, and in RTL.
+"""
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A language model's training step: its words, and the step in floating point, in integers, and in RTL."""
+"""One training step in floating point, in integers, and in RTL."""
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

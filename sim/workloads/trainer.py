@@ -1,4 +1,4 @@
-"""Fine-tunes step by step: in the bit-exact integers of the machine, or on the machine itself in simulated RTL."""
+"""Fine-tunes step by step, in integers or in simulated RTL."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -1,4 +1,5 @@
 """Documents and comments say what things are: operands, opcodes, first lines, plain words."""
+import ast
 import inspect
 import re
 import runpy
@@ -28,3 +29,43 @@ def test_every_opcode_and_operand_has_its_comment(name, site):
     for layout in layouts:
         silent = [field for field, text in site["operands"](layout).items() if not text]
         assert silent == [], f"{layout}: {silent}"
+
+
+#: Phrases that readers stumble over, and what to write in their place.
+BANNED = {
+    r"\banew\b": "again, or: for each step",
+    r"\bby turns\b": "alternately",
+    r"\bin so many\b|\bof so many\b|\bonly so many\b|\bmost so many\b": "the quantity by its name",
+    r"\bwhat moves\b|\bwhat is told\b|\btells of\b|\btold of\b": "a noun, and: reports",
+    r"\bwhoever\b|\bwhatever\b": "the unit or the person that is meant",
+    r"\bis that of\b.*\bthat of\b": "two sentences",
+    r"\btakes what\b|\bgives what\b|\bdoes all that\b": "a noun for the object",
+}
+#: Quoted output, generated pages, and history.
+UNREAD = {"ledger.md", "registers.md", "CHANGELOG.md"}
+PAGES = [page for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+         if page.name not in UNREAD]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_are_in_plain_words(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    found = {f"{match[0]}: write {instead}" for phrase, instead in BANNED.items()
+             for match in re.finditer(phrase, text, re.IGNORECASE)}
+    assert found == set()
+
+
+ROOMS = ("rtl", "sim", "boards", "firmware", "src", "docs")
+SOURCES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_first_lines_of_modules_fit_70_characters(room):
+    long = {}
+    for path in SOURCES:
+        doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        if path.is_relative_to(ROOT / room) and doc and not doc.startswith("Generated from"):
+            line = doc.splitlines()[0]
+            if len(line) > 70 or line[-1] not in ".?":
+                long[str(path.relative_to(ROOT))] = line
+    assert long == {}

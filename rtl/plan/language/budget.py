@@ -1,4 +1,4 @@
-"""What fine-tuning a language model takes of a board: every byte, the traffic, the time, and what limits.
+"""Memory, traffic and time of fine-tuning a language model.
 
 Arithmetic on shapes, before anything is generated. It takes memory and array at their full rate, so its
 times are lower bounds; what a design really takes, its counters say.

@@ -1,4 +1,4 @@
-"""The next token of a language model, from keys and values that lie in memory, as a list of operations.
+"""Operations of one decoded token, with cached keys and values.
 
 The cache is what a step's forward part leaves behind: its ``N.k`` and ``N.v``, a row a token. A new token's row is
 written behind them, straight by the operations that make it, and then read with the others as rows of a tile. Beyond

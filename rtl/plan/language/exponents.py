@@ -1,4 +1,7 @@
-"""Fraction bits of every tensor of a step, from what the tensors are known to reach."""
+"""Fraction bits of every tensor of a step.
+
+They follow from the largest values that the tensors reached.
+"""
 from collections.abc import Iterable, Mapping
 
 from ...formats.linear import ACTIVATION

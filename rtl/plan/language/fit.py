@@ -1,4 +1,6 @@
-"""What a fine-tune of a language model needs of a preset's machine and of its board's memory: one check for all verbs.
+"""Checks whether a fine-tune fits a preset's machine and board.
+
+All verbs use this check.
 
 ``plan`` prints the bounds that fail beside its figures; ``finetune`` refuses the request, in the same words.
 """

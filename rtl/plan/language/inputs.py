@@ -1,4 +1,4 @@
-"""Where operands and adapter words of products lie on chip, and the loads that bring them there."""
+"""Places operands and adapter words of products on chip."""
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence

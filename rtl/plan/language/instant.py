@@ -1,4 +1,4 @@
-"""A training step of a language model whose adapters go from every block straight to the head.
+"""Operations of InstantFT of a language model: fill and step.
 
 With ``u_k`` what block k's attention reads (the result of its first norm), and ``x`` what leaves the last block::
 

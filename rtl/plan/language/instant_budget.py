@@ -1,4 +1,4 @@
-"""What InstantFT of a language model takes of a board: its forward cache, how many texts that holds, traffic and time.
+"""Memory, traffic and time of InstantFT of a language model.
 
 Arithmetic like that of :mod:`~gradloom.rtl.plan.language.budget`; what this plan says of memory and steps takes
 the place of what that one says of QLoRA's, and of decoded tokens it says nothing.

@@ -1,4 +1,4 @@
-"""A product as the machine is asked for it: transfers, and what they are for."""
+"""A product as jobs for the machine: transfers and their purpose."""
 from dataclasses import dataclass
 
 __all__ = ["ProductJob", "Transfer"]

@@ -1,4 +1,4 @@
-"""Programs for a quantised linear layer: where its tensors lie, and the commands of a training step."""
+"""Programs of a quantised linear layer, and their memory map."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a training step of a transformer is made of, as the machine sees it: operations on tensors in memory.
+"""Operations of a transformer's training step.
 
 An operation names its tensors; it knows neither values nor where they lie. Three things are made of the same list:
 the mathematics and the integer reference (``sim``), and the program (``rtl/plan/language/step.py``). What an integer of

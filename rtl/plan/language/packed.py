@@ -1,4 +1,4 @@
-"""Adapters and AdamW's moments as blocks of codes in memory: names, sizes, and what begins their chance."""
+"""Names, sizes and seeds of adapters and moments stored as codes."""
 from dataclasses import dataclass
 from zlib import crc32
 

@@ -1,4 +1,6 @@
-"""What YIELD asks of a program: sections that no token connects, and products short enough for one.
+"""Splits a program into sections between YIELDs.
+
+No token connects two sections, and each product fits into one.
 
 Everything before a YIELD is done when it is passed, and no token survives it. So what a wait behind it would take from
 before it is known here: that wait is left out.

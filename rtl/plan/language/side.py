@@ -1,4 +1,4 @@
-"""Work beside products, in pieces that a program may put between the loads of a product's tiles."""
+"""Splits side work into pieces between the loads of a product."""
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

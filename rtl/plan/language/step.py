@@ -1,4 +1,4 @@
-"""The program of a training step: where its tensors lie in memory, and the commands of its operations."""
+"""The program of a training step, and its memory map."""
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace

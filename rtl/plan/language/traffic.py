@@ -1,4 +1,4 @@
-"""What a list of operations reads of a model's frozen matrices, and how many words it makes."""
+"""Counts the frozen bytes that operations read, and their words."""
 from collections.abc import Iterable
 
 from ...formats.weight_stream import StreamShape

@@ -1,4 +1,6 @@
-"""Puts side work between the tile loads of products, so that the array works while other engines do.
+"""Interleaves side work with the tile loads of products.
+
+The array then works at the same time as the other engines.
 
 There is one LOAD and one STORE, both in order. A product leaves most of the bus idle: while the array works on a tile,
 the next one is loaded in a fraction of that time. Into these gaps go *pieces* of side work, loads and the stores of
