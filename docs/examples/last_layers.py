@@ -1,4 +1,6 @@
-"""Cycles and memory of a step where the last layers learn: ``python docs/examples/last_layers.py [--json]``.
+"""Cycles and memory of a step in which only the last layers learn.
+
+``python docs/examples/last_layers.py [--json]``
 
 SmolLM2-135M on the preset edge-qlora-genesys2, 64 tokens, rank 8, AdamW, all layers and the head, by forecast of the
 whole programs. Neither cycles nor memory depend on values, so no weights are needed.

@@ -1,4 +1,7 @@
-"""Quantised LSTM in integers: convolutions over time, the cell and the head, all sequences at once."""
+"""Bit-exact quantised LSTM: convolutions, cell and head.
+
+All sequences are computed together.
+"""
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,4 +1,7 @@
-"""What a step of a language model takes, without its weights: neither cycles nor places depend on values."""
+"""Cycles and memory of a language model's step, without weights.
+
+Neither depends on values.
+"""
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Forward caches: tensors of a text that never change, as words, and where they lie in a machine's memory."""
+"""Forward caches: constant tensors of a text, in a machine's memory."""
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np

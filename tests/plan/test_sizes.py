@@ -239,7 +239,7 @@ def test_generate_chooses_and_what_comes_out_fine_tunes(tmp_path, run):
 
 @pytest.mark.parametrize("arguments, named", [
     (("instantft-kv260", "--rank", "8"), "rank=8: needs --for, which names a network"),
-    (("instantft-kv260", "--samples", "8"), "samples=8: chooses sizes for a network only"),
+    (("instantft-kv260", "--samples", "8"), "samples=8: needs --for"),
     (("mesh", "--for", LENET5), "not for mesh"),
     (("edge-qlora-genesys2", "--for", LENET5), "not for edge-qlora-genesys2"),
     (("instantft-kv260", "--for", "nowhere.onnx"), "nowhere.onnx"),

@@ -1,4 +1,4 @@
-"""What a graph of quantised nodes computes, as expressions without layouts and names."""
+"""Expressions of quantised graphs, without layouts and names."""
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Quantised recurrent networks: real numbers as the model has them, and the integers that equal them."""
+"""Quantised recurrent networks: real numbers and equal integers."""
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction

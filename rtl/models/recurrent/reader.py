@@ -1,4 +1,7 @@
-"""Quantised recurrent networks from ONNX: a Scan of quantised nodes, Brevitas' QuantLSTMCell, or one step alone."""
+"""Reads quantised recurrent networks from ONNX.
+
+It accepts a Scan of quantised nodes, Brevitas' QuantLSTMCell, or one step alone.
+"""
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace

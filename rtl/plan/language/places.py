@@ -1,4 +1,4 @@
-"""Places that tensors of a program share: each lies where others lay that nothing reads any more.
+"""Places of tensors whose lifetimes do not overlap.
 
 A program is planned with a place for each tensor. Its loads and stores then tell when each lives: from the load behind
 which its first STORE may begin to its last access. Tensors whose lives do not meet may have one place. LOAD and STORE

@@ -1,4 +1,4 @@
-"""A training step as a whole: what of the operations it needs, updates, and what is stored between steps."""
+"""Selects the operations, updates and stores of a training step."""
 from collections.abc import Mapping
 
 from .accumulate import summed
