@@ -94,11 +94,11 @@ types: $(READY)
 
 # Last, so that the run ends with pytest's own closing line.
 unit: $(READY)
-	$(BIN)/python -m pytest -q -n $(JOBS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
 
 # Which statements of rtl/ the tests reach; fails below the bound.
 coverage: $(READY)
-	$(BIN)/python -m pytest -q -n $(JOBS) --cov=rtl --cov-report=term:skip-covered --cov-fail-under=95
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --cov=rtl --cov-report=term:skip-covered --cov-fail-under=95
 
 # A warning is an error; the fixed time keeps the site the same from build to build.
 docs: $(READY)

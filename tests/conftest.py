@@ -6,6 +6,8 @@ from amaranth.sim import Simulator
 from gradloom.rtl.cli.main import main
 from gradloom.sim.bench.pauses import pauses
 
+from .laws import verdicts
+
 
 class Bench:
     """Plays words into streams and collects what comes out, with random stalls and long holds on every side."""
@@ -75,6 +77,22 @@ class Bench:
 @pytest.fixture
 def bench():
     return Bench()
+
+
+@pytest.fixture(scope="session")
+def law_holds(tmp_path_factory):
+    """``law_holds(law, module=..., where=..., top=..., **environment)``: a law of a file of cocotb tests holds."""
+    ran = {}
+
+    def holds(law, *, module, where, top, **environment):
+        key = module, where, *environment.items()
+        if key not in ran:
+            ran[key] = verdicts(tmp_path_factory.mktemp("laws"), module=module, where=where, top=top,
+                                environment=environment)
+        if why := ran[key].get(law, "it was not run"):
+            pytest.fail(f"{law}: {why}", pytrace=False)
+
+    return holds
 
 
 @pytest.fixture

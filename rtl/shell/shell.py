@@ -134,7 +134,14 @@ class Shell(wiring.Component):
                 m.d.comb += ours.eq(theirs) if member.flow is Out else theirs.eq(ours)
             m.d.comb += [dma.base.eq(seq.base), dma.size.eq(seq.size), dma.abort.eq(seq.bus_abort)]
 
-        stored, pulse, value = registers.stored, registers.pulse, registers.value
+        self._control(m, registers, counters)
+        self._tell(m, registers, counters)
+        return m
+
+    def _control(self, m, registers, counters):
+        """What the host writes goes to the sequencer; what happens goes to interrupts and counters."""
+        seq, read, write = self._sequencer, self._read, self._write
+        stored, pulse = registers.stored, registers.pulse
         # Writing another identity makes what is cached worthless.
         identity = Signal.like(stored.BASE_ID.value)
         m.d.sync += identity.eq(stored.BASE_ID.value)
@@ -177,9 +184,12 @@ class Shell(wiring.Component):
         ]
         m.d.sync += self.irq.eq((stored.IRQ_ENABLE.as_value() & stored.IRQ_STATUS.as_value()).any())
 
+    def _tell(self, m, registers, counters):
+        """What the host reads: the machine's table, counters, state."""
+        seq, value = self._sequencer, registers.value
         word = Signal(32)
         m.d.sync += word.eq(0)
-        with m.Switch(stored.TABLE_PLACE.word):
+        with m.Switch(registers.stored.TABLE_PLACE.word):
             for place, bits in enumerate(table_words(self.table)):
                 with m.Case(place):
                     m.d.sync += word.eq(bits)
@@ -212,4 +222,3 @@ class Shell(wiring.Component):
             value.ERROR_ADDRESS_LO.value.eq(seq.error_address[:32]),
             value.ERROR_ADDRESS_HI.value.eq(seq.error_address[32:]),
         ]
-        return m

@@ -4,7 +4,7 @@ Widths, ids, addresses and names are options.
 """
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -122,10 +122,9 @@ def wrapper(slot: Slot, *, core: str = "gradloom", core_bits: int, core_address_
                          f"than 256 beats")
     if core == slot.module:
         raise ValueError(f"module={slot.module!r} is the accelerator's own name")
-    c, m = slot.control_prefix, slot.memory_prefix
+    m = slot.memory_prefix
     ports = ",\n".join(f"    {way:6} wire {f'[{bits - 1}:0] ' if bits > 1 else ''}{name}"
                        for name, way, bits in slot.ports())
-    full = slot.control == "full"
     size = (slot.data_bits // 8).bit_length() - 1
 
     def resized(name: str, there: int, here: int) -> str:
@@ -148,31 +147,7 @@ def wrapper(slot: Slot, *, core: str = "gradloom", core_bits: int, core_address_
             "bvalid": 1, "bready": 1, "araddr": 12, "arvalid": 1, "arready": 1, "rdata": 32, "rresp": 2, "rvalid": 1,
             "rready": 1}
     lines += [f"    wire {f'[{bits - 1}:0] ' if bits > 1 else ''}core_reg_{name};" for name, bits in lite.items()]
-    if full:
-        some = slot.control_id_bits > 0
-        ids = {x: f"{c}{x}id" if some else "" if x in ("b", "r") else "1'b0" for x in ("aw", "b", "ar", "r")}
-        lines += [
-            f"    gradloom_slot_control #(.ADDRESS_BITS({slot.control_address_bits}), .DATA_BITS({slot.control_bits}), "
-            f".ID_BITS({max(slot.control_id_bits, 1)})) control (",
-            "        .clk(core_clk), .rst(core_rst),",
-            f"        .s_awid({ids['aw']}), .s_awaddr({c}awaddr), .s_awlen({c}awlen),",
-            f"        .s_awvalid({c}awvalid), .s_awready({c}awready), .s_wdata({c}wdata), .s_wstrb({c}wstrb),",
-            f"        .s_wlast({c}wlast), .s_wvalid({c}wvalid), .s_wready({c}wready),",
-            f"        .s_bid({ids['b']}), .s_bresp({c}bresp), .s_bvalid({c}bvalid), "
-            f".s_bready({c}bready),",
-            f"        .s_arid({ids['ar']}), .s_araddr({c}araddr), .s_arlen({c}arlen),",
-            f"        .s_arvalid({c}arvalid), .s_arready({c}arready), .s_rid({ids['r']}), "
-            f".s_rdata({c}rdata),",
-            f"        .s_rresp({c}rresp), .s_rlast({c}rlast), .s_rvalid({c}rvalid), .s_rready({c}rready),",
-            "        " + ", ".join(f".m_{name}(core_reg_{name})" for name in lite),
-            "    );",
-        ]
-    else:
-        for name in lite:
-            ours, theirs = f"core_reg_{name}", c + name
-            back = name in ("awready", "wready", "arready", "bresp", "bvalid", "rdata", "rresp", "rvalid")
-            source = f"{theirs}[11:0]" if name in ("awaddr", "araddr") and slot.control_address_bits > 12 else theirs
-            lines.append(f"    assign {theirs} = {ours};" if back else f"    assign {ours} = {source};")
+    lines += _control(slot, lite)
     lines += ["", "    // ---- memory"]
     inside = {"awaddr": core_address_bits, "araddr": core_address_bits, "awlen": 8, "arlen": 8, "wdata": core_bits,
               "wstrb": core_bits // 8, "wlast": 1, "wvalid": 1, "wready": 1, "rdata": core_bits, "rresp": 2, "rlast": 1,
@@ -212,6 +187,37 @@ def wrapper(slot: Slot, *, core: str = "gradloom", core_bits: int, core_address_
         f"        .m_axi_rid({identity['r']})",
         "    );", "endmodule", ""]
     return "\n".join(lines)
+
+
+def _control(slot: Slot, lite: Iterable[str]) -> list[str]:
+    """The slot's control port on the accelerator's registers, whose signals are those of ``lite``."""
+    c = slot.control_prefix
+    if slot.control == "full":
+        some = slot.control_id_bits > 0
+        ids = {x: f"{c}{x}id" if some else "" if x in ("b", "r") else "1'b0" for x in ("aw", "b", "ar", "r")}
+        return [
+            f"    gradloom_slot_control #(.ADDRESS_BITS({slot.control_address_bits}), .DATA_BITS({slot.control_bits}), "
+            f".ID_BITS({max(slot.control_id_bits, 1)})) control (",
+            "        .clk(core_clk), .rst(core_rst),",
+            f"        .s_awid({ids['aw']}), .s_awaddr({c}awaddr), .s_awlen({c}awlen),",
+            f"        .s_awvalid({c}awvalid), .s_awready({c}awready), .s_wdata({c}wdata), .s_wstrb({c}wstrb),",
+            f"        .s_wlast({c}wlast), .s_wvalid({c}wvalid), .s_wready({c}wready),",
+            f"        .s_bid({ids['b']}), .s_bresp({c}bresp), .s_bvalid({c}bvalid), "
+            f".s_bready({c}bready),",
+            f"        .s_arid({ids['ar']}), .s_araddr({c}araddr), .s_arlen({c}arlen),",
+            f"        .s_arvalid({c}arvalid), .s_arready({c}arready), .s_rid({ids['r']}), "
+            f".s_rdata({c}rdata),",
+            f"        .s_rresp({c}rresp), .s_rlast({c}rlast), .s_rvalid({c}rvalid), .s_rready({c}rready),",
+            "        " + ", ".join(f".m_{name}(core_reg_{name})" for name in lite),
+            "    );",
+        ]
+    lines = []
+    for name in lite:
+        ours, theirs = f"core_reg_{name}", c + name
+        back = name in ("awready", "wready", "arready", "bresp", "bvalid", "rdata", "rresp", "rvalid")
+        source = f"{theirs}[11:0]" if name in ("awaddr", "araddr") and slot.control_address_bits > 12 else theirs
+        lines.append(f"    assign {theirs} = {ours};" if back else f"    assign {ours} = {source};")
+    return lines
 
 
 def firmware_header(slot: Slot, *, memory: int, memory_bytes: int, user_header: str = "user_board.h") -> str:

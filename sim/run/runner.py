@@ -224,8 +224,11 @@ def run_cocotb(
     env = verilator_environment() if simulator == "verilator" else dict(os.environ)
     paths = [p for p in sys.path if p]
     env["PYTHONPATH"] = os.pathsep.join(paths)
-    with _environment(env):
-        results = runner.test(
+    # Under pytest cocotb would give the results another name, and end the process if a test failed.
+    env["PYTEST_CURRENT_TEST"] = ""
+    results = directory / "results.xml"
+    with _environment(env), contextlib.suppress(SystemExit):
+        runner.test(
             hdl_toplevel=top,
             hdl_toplevel_lang="verilog",
             test_module=module,
@@ -234,11 +237,11 @@ def run_cocotb(
             testcase=testcase,
             seed=seed,
             extra_env=dict(environment or {}),
-            results_xml=str(directory / "results.xml"),
+            results_xml=str(results),
             log_file=str(directory / "run.log"),
         )
-    total, failed = get_results(Path(results))
+    total, failed = get_results(results)
     if failed or not total:
         text = (directory / "run.log").read_text(errors="replace") if (directory / "run.log").exists() else ""
         raise RuntimeError(f"{failed} of {total} simulated tests failed\n{text[-6000:]}")
-    return Path(results)
+    return results

@@ -1,5 +1,6 @@
 """Any number of engines stands in the shell; the drivers read from it what there is."""
 import ctypes
+import functools
 import subprocess
 from dataclasses import replace
 from importlib.resources import files
@@ -13,8 +14,8 @@ from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
 from gradloom.rtl.machines.fabric import Fabric, Machine, Wire
 from gradloom.rtl.shell.engines import Engines, LoadPort
 from gradloom.rtl.shell.table import machine_table, table_words
-from gradloom.sim.run import runner
 
+from ..laws import cases
 from .bench import built
 from .family import FAMILIES, family, machine
 
@@ -22,12 +23,16 @@ from .family import FAMILIES, family, machine
 CONFIGS = {IMAGES: ImageConfig(), LANGUAGE: LanguageConfig()}
 
 
-@pytest.mark.parametrize("count", FAMILIES)
-def test_the_shell_runs_any_number_of_engines(count, tmp_path):
+@functools.cache
+def _built(count):
     engines = family(count)
-    runner.run_cocotb(built(engines=engines, machine=machine(engines)), top="shell_bench",
-                      module="tests.shell.family_laws",
-                      directory=tmp_path, environment={"ENGINES": str(count), "DATA_BITS": "128"})
+    return built(engines=engines, machine=machine(engines))
+
+
+@pytest.mark.parametrize("count, law", [case for count in FAMILIES for case in cases("tests.shell.family_laws", count)])
+def test_the_shell_runs_any_number_of_engines(count, law, law_holds):
+    law_holds(law, module="tests.shell.family_laws", where=_built(count), top="shell_bench", ENGINES=str(count),
+              DATA_BITS="128")
 
 
 @pytest.fixture(scope="module")

@@ -264,11 +264,16 @@ class Finish(wiring.Component):
         ]
         # Between the window generator and here, no more words are under way than this.
         m.d.sync += self.hold.eq(words.level > self.depth - 4 * config.rows - 64)
+        self._write(m, words, runs)
+        return m
 
-        run = data.View(layout, runs.r_data)
-        word = data.View(data.ArrayLayout(config.activation.shape, columns), words.r_data[:-1])
+    def _write(self, m, words, runs):
+        """Writes words of the runs in order to features or dense activations, each where its run says."""
+        config = self.config
+        run = data.View(RunLayout(config), runs.r_data)
+        word = data.View(data.ArrayLayout(config.activation.shape, config.columns), words.r_data[:-1])
         last_word = words.r_data[-1]
-        element = Signal(range(columns))
+        element = Signal(range(config.columns))
         base = Signal(17)
         row = Signal(range(config.rows))
         begun = Signal()
@@ -313,4 +318,3 @@ class Finish(wiring.Component):
             self.dense.data.eq(word[element]),
             ended.eq(pop & last_word),
         ]
-        return m

@@ -53,7 +53,6 @@ class GradientEngine(wiring.Component):
         config = self.config
         words, pairs = config.beat_words, config.rank // 2
         parts = config.edge // words
-        sum_bits = max(PRECISION.sum, product_sum_width(ACTIVATION.width, WEIGHT.width, config.tokens))
         port = self.engine
         args = Signal(GradientOperands)
         running = Signal()
@@ -110,25 +109,7 @@ class GradientEngine(wiring.Component):
         at_sum = delay(m, at_factors, 2, reset_less=False)
         # Results: words of a beat and one of two rank indices, one a cycle.
         word, side, row = Signal(range(words)), Signal(), Signal.like(tag.address)
-        results = []
-        for index in range(words):
-            x = operands.word_select(index, MASTER.width)[:ACTIVATION.width].as_signed()
-            for rank_side in range(2):
-                a, b = Signal(signed(ACTIVATION.width), reset_less=True), Signal(signed(WEIGHT.width), reset_less=True)
-                product = Signal(signed(ACTIVATION.width + WEIGHT.width), reset_less=True)
-                sum_ = Signal(signed(sum_bits), reset_less=True)
-                m.submodules[f"sums_{index}_{rank_side}"] = sums = memory.Memory(
-                    shape=signed(sum_bits), depth=1 << len(tag.address), init=[])
-                read, write = sums.read_port(domain="comb"), sums.write_port()
-                # In a register of its own, as a slice adds what it finds there; the sum before is of 8 cycles ago.
-                before = Signal(signed(sum_bits), reset_less=True)
-                m.d.sync += [a.eq(x), b.eq(h[rank_side]), product.eq(a * b),
-                             # mutant sum-of-40-bits: before.eq(Mux(at_factors.first, 0, read.data[:40].as_signed())),
-                             before.eq(Mux(at_factors.first, 0, read.data)),
-                             sum_.eq(product + before)]
-                m.d.comb += [read.addr.eq(Mux(reading, row, at_factors.address)),
-                             write.addr.eq(at_sum.address), write.data.eq(sum_), write.en.eq(at_sum.valid)]
-                results.append(read.data)
+        results = self._sums(m, operands, h, at_factors, at_sum, Mux(reading, row, at_factors.address))
 
         queue = place(m, "queue", BeatQueue(bits=config.data_bits, word_bits=MASTER.width, depth=16,
                                             spare=12 // words + 2), platform)
@@ -153,6 +134,7 @@ class GradientEngine(wiring.Component):
                 m.d.sync += [reading.eq(0), tile.eq(tile + 1)]
                 with m.If(tile == args.tiles - 1):
                     m.d.sync += running.eq(0)
+        sum_bits = self._sum_bits
         requantize = place(m, "requantize", Requantize(width=sum_bits, result=ACTIVATION.width), platform)
         half_way = Signal(signed(sum_bits), reset_less=True)
         m.d.sync += half_way.eq(Cat(*results).word_select(Cat(side, word), sum_bits).as_signed())
@@ -169,3 +151,31 @@ class GradientEngine(wiring.Component):
             self.saturated.eq((out.valid & requantize.saturated) + kept.saturated),
         ]
         return m
+
+    @property
+    def _sum_bits(self):
+        return max(PRECISION.sum, product_sum_width(ACTIVATION.width, WEIGHT.width, self.config.tokens))
+
+    def _sums(self, m, operands, h, at_factors, at_sum, address):
+        """Adds up the products of each word of a beat with two rank indices; returns the sums at ``address``."""
+        sum_bits = self._sum_bits
+        results = []
+        for index in range(self.config.beat_words):
+            x = operands.word_select(index, MASTER.width)[:ACTIVATION.width].as_signed()
+            for rank_side in range(2):
+                a, b = Signal(signed(ACTIVATION.width), reset_less=True), Signal(signed(WEIGHT.width), reset_less=True)
+                product = Signal(signed(ACTIVATION.width + WEIGHT.width), reset_less=True)
+                sum_ = Signal(signed(sum_bits), reset_less=True)
+                m.submodules[f"sums_{index}_{rank_side}"] = sums = memory.Memory(
+                    shape=signed(sum_bits), depth=1 << len(at_sum.address), init=[])
+                read, write = sums.read_port(domain="comb"), sums.write_port()
+                # In a register of its own, as a slice adds what it finds there; the sum before is of 8 cycles ago.
+                before = Signal(signed(sum_bits), reset_less=True)
+                m.d.sync += [a.eq(x), b.eq(h[rank_side]), product.eq(a * b),
+                             # mutant sum-of-40-bits: before.eq(Mux(at_factors.first, 0, read.data[:40].as_signed())),
+                             before.eq(Mux(at_factors.first, 0, read.data)),
+                             sum_.eq(product + before)]
+                m.d.comb += [read.addr.eq(address),
+                             write.addr.eq(at_sum.address), write.data.eq(sum_), write.en.eq(at_sum.valid)]
+                results.append(read.data)
+        return results

@@ -328,21 +328,7 @@ class Head(wiring.Component):
         updating = fsm.ongoing("update")
         m.d.comb += self.busy.eq(~fsm.ongoing("idle"))
 
-        # Lanes. They load d long after the start and so may clear it a cycle late: judging ends in a register.
-        starting = delay(m, start, 1)
-        lanes = []
-        for c in range(self.max_classes):
-            lane = _ClassLane(depth=depth, rows=self.rows, classes=self.max_classes, activation=self.activation)
-            lanes.append(place(m, f"lane_{c}", lane, platform))
-            if c:
-                before = lanes[c - 1]
-                m.d.comb += [
-                    lane.forward_i.eq(before.forward_o), lane.forward_h_i.eq(before.forward_h_o),
-                    lane.backward_i.eq(before.backward_o), lane.backward_h_i.eq(before.backward_h_o),
-                    lane.dh_i.eq(before.dh_o),
-                ]
-            m.d.comb += lane.d_clear.eq(starting)
-
+        lanes = self._lanes(m, start, platform)
         # Adapter outputs: one reader for logits, one for gradients.
         m.submodules.h_memory = h_memory = Memory(
             shape=self.rank * self.activation.width, depth=self.max_taps << sample_bits, init=[])
@@ -371,6 +357,25 @@ class Head(wiring.Component):
             self.health.norm.eq(optimizer.norm_o),
         ]
         return m
+
+    def _lanes(self, m, start, platform):
+        """A lane a class, in a row."""
+        # Lanes. They load d long after the start and so may clear it a cycle late: judging ends in a register.
+        starting = delay(m, start, 1)
+        lanes = []
+        for c in range(self.max_classes):
+            lane = _ClassLane(depth=self.max_taps * self.rank, rows=self.rows, classes=self.max_classes,
+                              activation=self.activation)
+            lanes.append(place(m, f"lane_{c}", lane, platform))
+            if c:
+                before = lanes[c - 1]
+                m.d.comb += [
+                    lane.forward_i.eq(before.forward_o), lane.forward_h_i.eq(before.forward_h_o),
+                    lane.backward_i.eq(before.backward_o), lane.backward_h_i.eq(before.backward_h_o),
+                    lane.dh_i.eq(before.dh_o),
+                ]
+            m.d.comb += lane.d_clear.eq(starting)
+        return lanes
 
     def _logits(self, m, args, start, lanes, h, label_error):
         """Walks over samples and k; returns a logit a cycle."""

@@ -215,7 +215,11 @@ class Lane(wiring.Component):
         total = register(shifted1 + folded)
         clipped, over = saturate_hdl(total[GUARD:].as_signed(), TERM.shape)
         term, term_over = register(clipped), register(over)
+        self._word(m, register, term, v, term_over)
+        return m
 
+    def _word(self, m, register, term, v, term_over):
+        """The product of term and factor, and the word that comes of it."""
         # Stages 18 to 20: their product, in two parts as a slice multiplies no more than 25 x 18 bits, one of which may
         # be unsigned.
         split = WEIGHT.width - 1
@@ -237,7 +241,6 @@ class Lane(wiring.Component):
                              Mux(self.wide, Mux(over, ~sign, rounded[top - 1]), sign), sign)),
             self.clipped.eq(over), self.term_clipped.eq(delay(m, term_over, 6)), self.rounded.eq(rounded),
         ]
-        return m
 
 
 def _negated(value, negative):
