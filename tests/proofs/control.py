@@ -1,4 +1,6 @@
 """The shell's control: queues and tokens."""
+from types import SimpleNamespace
+
 from amaranth.hdl import Array, Cat, Mux, Signal
 
 from gradloom.rtl.shell.scheduler import Scheduler
@@ -219,26 +221,8 @@ def scheduler_tokens(unit=Scheduler, *, engines, depth=16):
         takes.append(offers & waits.bit_select(start, 1))
         gives.append(scheduler.posting[e] & posts.bit_select(end, 1))
 
-        # How its registers belong together with these.
-        for what, place in (("write", write), ("start", start), ("done", end)):
-            claim.lemma(f"{name}_{what}_place", inside[f"{name}_{what}"][:bits] == place)
-        wait_words, tickets = (inside.kept[3 * (e - 1) + n].words for n in (1, 2))
-        for what, words, shadow in (("wait", wait_words, waits), ("post", tickets, posts)):
-            claim.lemma(f"{name}_{what}s", Cat(of(word[:TOKENS]) for word in words) == shadow)
-        claim.lemma(f"{name}_posts_no_other", others | ~Cat((word[:TOKENS] & ~only).any() for word in tickets).any())
-        pointers = {what: inside[f"{name}_{what}"] for what in ("write", "start", "done")}
-        mask, pending, offered = 2 * depth - 1, inside[f"{name}_pending"], inside[f"{name}_offered"]
-        queued, running, all_ = (Signal(6, name=f"{name}_{what}") for what in ("queued", "running", "all"))
-        m.d.comb += [queued.eq((pointers["write"] - pointers["start"]) & mask),
-                     running.eq((pointers["start"] - pointers["done"]) & mask),
-                     all_.eq((pointers["write"] - pointers["done"]) & mask)]
-        claim.lemma(f"{name}_fits", (all_ <= depth) & (queued + running == all_))
-        claim.lemma(f"{name}_begun_or_pending", running == begun + pending)
-        claim.lemma(f"{name}_offers_what_is_there", ~offered | (queued != 0))
-        eligible = inside["eligible"][e]
-        claim.lemma(f"{name}_eligible_is_there", ~eligible | ((queued != 0) & ~offered))
-        claim.lemma(f"{name}_waits_for_the_head", ~eligible | (inside[f"{name}_wait_held"] == Array(wait_words)[
-            pointers["start"][:bits]]))
+        _registers(claim, scheduler, inside, e, of, others, SimpleNamespace(
+            write=write, start=start, end=end, waits=waits, posts=posts, begun=begun, only=only))
 
     held, taken, given = Signal(10, name="held"), Signal(3, name="taken"), Signal(3, name="given")
     now = Signal(10, name="held_now")
@@ -268,6 +252,32 @@ def scheduler_tokens(unit=Scheduler, *, engines, depth=16):
     waiting = Cat(of(mask) for mask in (scheduler.control_wait, *held_masks))
     claim.lemma("eligible_has_its_token", ~going | ~(eligible & waiting).any() | (now != 0))
     return claim
+
+
+def _registers(claim, scheduler, inside, e, of, others, shadows):
+    """How the registers of an engine's queue belong together with what follows them."""
+    m, name, depth = claim.m, e.name, scheduler.depth
+    bits = (depth - 1).bit_length()
+    for what, place in (("write", shadows.write), ("start", shadows.start), ("done", shadows.end)):
+        claim.lemma(f"{name}_{what}_place", inside[f"{name}_{what}"][:bits] == place)
+    wait_words, tickets = (inside.kept[3 * (e - 1) + n].words for n in (1, 2))
+    for what, words, shadow in (("wait", wait_words, shadows.waits), ("post", tickets, shadows.posts)):
+        claim.lemma(f"{name}_{what}s", Cat(of(word[:TOKENS]) for word in words) == shadow)
+    claim.lemma(f"{name}_posts_no_other",
+                others | ~Cat((word[:TOKENS] & ~shadows.only).any() for word in tickets).any())
+    pointers = {what: inside[f"{name}_{what}"] for what in ("write", "start", "done")}
+    mask, pending, offered = 2 * depth - 1, inside[f"{name}_pending"], inside[f"{name}_offered"]
+    queued, running, all_ = (Signal(6, name=f"{name}_{what}") for what in ("queued", "running", "all"))
+    m.d.comb += [queued.eq((pointers["write"] - pointers["start"]) & mask),
+                 running.eq((pointers["start"] - pointers["done"]) & mask),
+                 all_.eq((pointers["write"] - pointers["done"]) & mask)]
+    claim.lemma(f"{name}_fits", (all_ <= depth) & (queued + running == all_))
+    claim.lemma(f"{name}_begun_or_pending", running == shadows.begun + pending)
+    claim.lemma(f"{name}_offers_what_is_there", ~offered | (queued != 0))
+    eligible = inside["eligible"][e]
+    claim.lemma(f"{name}_eligible_is_there", ~eligible | ((queued != 0) & ~offered))
+    claim.lemma(f"{name}_waits_for_the_head", ~eligible | (inside[f"{name}_wait_held"] == Array(wait_words)[
+        pointers["start"][:bits]]))
 
 
 def _wait(inside, e):

@@ -1,4 +1,6 @@
 """The forward cache: a slot is valid if and only if it was marked since all were cleared."""
+from types import SimpleNamespace
+
 from amaranth.hdl import Array, Const, Mux, Signal
 
 from gradloom.rtl.shell.valid import ValidBits
@@ -72,7 +74,17 @@ def valid_bits(unit=ValidBits, *, slots):
     claim.lemma("ranges", ranging == ~(rests | clears))
     claim.lemma("clears_behind_a_range", ~ranging | (clearing == wanted))
     claim.lemma("valid_as_marked", Mux(clears | (rests & wanted), ~valid, valid == marked))
-    # On the way: which words of a range were read, and which are written.
+    _walk(claim, bits, inside, SimpleNamespace(
+        slots=slots, words=words, waits=waits, place=place, low_bit=low_bit, bit=bit, slot=slot_asked,
+        count=count_asked, mark=mark, begin=begin, end=end, mine=mine, marked=marked))
+    return claim
+
+
+def _walk(claim, bits, inside, asked):
+    """On the way: which words of the range that was asked for were read, and which are written."""
+    m, place, mark, mine, marked, bit = claim.m, asked.place, asked.mark, asked.mine, asked.marked, asked.bit
+    begin, end, words, waits = asked.begin, asked.end, asked.words, asked.waits
+    wanted, clears, rests = inside["wanted"], inside.state("CLEAR"), inside.state("IDLE")
     claim.lemma("states", inside.state())
     claim.lemma("marks_as_asked", inside.state("IDLE", "CLEAR") | (inside["marking"] == mark))
     scan, wait = inside.state("SCAN"), inside.state("WAIT")
@@ -90,13 +102,13 @@ def valid_bits(unit=ValidBits, *, slots):
     claim.lemma("not_written_before", under_way | inside.state("CLEAR") | (bit == marked) | inside.state("DONE"))
     claim.lemma("outside_not_written", ~inside.state("DONE") | ~bits.outside | (bit == marked))
     claim.lemma("end", ~(under_way | inside.state("BOUND", "MASK")) | (inside["end"] == end))
-    claim.lemma("nothing", ~(under_way | inside.state("BOUND", "MASK")) | (nothing == (count_asked == 0)))
+    claim.lemma("nothing", ~(under_way | inside.state("BOUND", "MASK")) | (nothing == (asked.count == 0)))
     bounded = under_way | inside.state("MASK", "DONE")
-    claim.lemma("outside", ~bounded | (bits.outside == (end > slots)))
+    claim.lemma("outside", ~bounded | (bits.outside == (end > asked.slots)))
     claim.lemma("final", ~bounded | (inside["final"] == (end - 1)[:len(inside["final"])]))
     claim.lemma("stop", ~under_way | (stop == Mux(nothing, begin, inside["final"][5:])[:len(stop)]))
     all_ = Const((1 << 32) - 1, 32)
-    claim.lemma("low", ~under_way | (inside["low"] == (all_ << slot_asked[:5])[:32]))
+    claim.lemma("low", ~under_way | (inside["low"] == (all_ << asked.slot[:5])[:32]))
     claim.lemma("high", ~under_way | (inside["high"] == Mux(nothing, 0, all_ >> ~inside["final"][:5])))
     claim.lemma("first", ~scan | (inside["first"] == (address == begin)))
     claim.lemma("between", ~scan | ((address >= begin) & (address <= stop)))
@@ -109,7 +121,7 @@ def valid_bits(unit=ValidBits, *, slots):
     claim.lemma("reads_apart", ~(read & masked) | (back != back1))
     claim.lemma("read_is_seen", ~read | (back != place) | seen)
     claim.lemma("masked_is_seen", ~masked | (back1 != place) | seen)
-    claim.lemma("to_the_end", ~inside.state("CLEAR") | (stop == slots // 32 - 1))
+    claim.lemma("to_the_end", ~inside.state("CLEAR") | (stop == asked.slots // 32 - 1))
     claim.lemma("cleared_as_far", ~inside.state("CLEAR") | (bit == (marked & (place >= address))))
     mask = Mux(back == begin, inside["low"], all_) & Mux(back == stop, inside["high"], all_)
     claim.lemma("mask", ~read | (inside["mask"] == mask))
@@ -120,6 +132,5 @@ def valid_bits(unit=ValidBits, *, slots):
     # In its first cycle a clear is still wanted, and behind that another one is.
     left = Mux(clears, words - address, 0) + Mux(wanted & (rests | (address != 0)), 1 + words, 0)
     claim.lemma("clear_by_word", ~(clears | (rests & wanted)) | (waits["clear"] + left <= 2 * words))
-    new = Array(inside["set_"][n] for n in range(32))[low_bit]
+    new = Array(inside["set_"][n] for n in range(32))[asked.low_bit]
     claim.lemma("set", ~masked | (back1 != place) | (new == (marked | mine)))
-    return claim
