@@ -67,11 +67,12 @@ def test_what_the_page_runs_does_what_it_says(installed, text):
     commands = [shlex.split(line) for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL)
                 for line in re.findall(r"^\$ (.*)", block, re.MULTILINE)]
     verbs = [words[1:] for words in commands if words[0] == "gradloom"]
-    assert [words[0] for words in verbs] == ["presets", "units", "generate", "finetune"]
+    assert [words[0] for words in verbs] == ["presets", "units", "generate", "selftest", "finetune"]
     (pip, tests) = [words for words in commands if words[0] != "gradloom"]
     assert pip[:2] == ["pip", "install"] and pip[-1] + "/" == EXAMPLE    # the fixture did
     said = [installed.verb(*words) for words in verbs]
     assert "scale-genesys2" in said[0] and "first-engine" in said[0] and re.search(r"^scale\b", said[1], re.MULTILINE)
+    assert "to scale.factors and back" in said[3] and "False" not in said[3]
     (promised,) = re.findall(r"```text\n(.*?)\n```", text, re.DOTALL)
     assert promised in said[-1]
     metrics = json.loads((installed.folder / "work/run/metrics.json").read_text())

@@ -67,7 +67,7 @@ def test_factors_that_are_not_there_are_refused(steps):
 def test_a_mutant_fails_the_bench(name):
     bench = EngineBench(SPEC, component=mutant(ScaleEngine, name)(SPEC, CONFIG))
     with pytest.raises(AssertionError):
-        play(bench, CONFIG, hold=HOLD)
+        play(bench, CONFIG, hold=HOLD, patience=300)
 
 
 def test_what_streams_offer_stays(tmp_path):
