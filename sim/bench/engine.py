@@ -168,9 +168,12 @@ class _Gates:
     half of what it moves; it waits for its turn, but not beyond the port's last beat.
     """
 
-    def __init__(self, inputs: set[str], outputs: set[str], stall: float, hold: int, seed: int, number: int) -> None:
-        self.stall, self.hold = stall, hold
+    def __init__(self, inputs: set[str], outputs: set[str], stall: float | Mapping[str, float], hold: int, seed: int,
+                 number: int) -> None:
+        self.hold = hold
         names = sorted(outputs) + sorted(inputs)
+        self.stall = {name: stall.get(name.split()[-1], 0.0) if isinstance(stall, Mapping) else stall
+                      for name in names}
         self.random = {name: random.Random(f"{seed} {number} {name}") for name in names}
         holds = [outputs] * (len(outputs) > 1) + [{name} for name in names]
         first = number % len(holds)
@@ -188,7 +191,7 @@ class _Gates:
                 self.until |= dict.fromkeys(held, cycle + self.hold)
                 if turn:
                     self.calm = cycle + self.hold + _APART
-        return cycle >= self.until[name] and self.random[name].random() >= self.stall
+        return cycle >= self.until[name] and self.random[name].random() >= self.stall[name]
 
 
 class _Harness(Elaboratable):
@@ -264,11 +267,12 @@ class EngineBench:
                 raise ValueError(f"{name}: the component has a port and a stream of this name")
         self._engine = getattr(self.component, "engine", None)
 
-    def run(self, *steps: Step, stall: float = 0.0, hold: int = 0, seed: int = 0, patience: int = 5000,
-            rest: int = 24) -> Run:
+    def run(self, *steps: Step, stall: float | Mapping[str, float] = 0.0, hold: int = 0, seed: int = 0,
+            patience: int = 5000, rest: int = 24) -> Run:
         """Plays steps to the component as it is after power-on. The same arguments make the same run.
 
-        ``stall`` is the chance that a port pauses for a cycle: commands, loads, stores and streams, each for itself.
+        ``stall`` is the chance that a port pauses for a cycle: commands, loads, stores and streams, each for itself; or
+        the chance by port, 0 for those that are missing.
         ``hold`` is the length of long holds in cycles; with 0 there are none. Between two fences all outputs are held
         at once, each output is held alone, and each input is starved alone; after each fence another of these is the
         first. A hold shows what becomes of results that have no room if both its length and the beats that are to
@@ -283,7 +287,7 @@ class EngineBench:
         AssertionError
             Nothing moved for ``patience`` cycles, or the engine ended a command that it has not.
         """
-        if not 0 <= stall < 1:
+        if not all(0 <= chance < 1 for chance in (stall.values() if isinstance(stall, Mapping) else [stall])):
             raise ValueError(f"stall={stall}: must be at least 0 and below 1")
         if hold < 0:
             raise ValueError(f"hold={hold}: must be at least 0")

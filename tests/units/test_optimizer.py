@@ -4,12 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.formats.fixed import Rounding
 from gradloom.rtl.formats.images import PARAMETER, VELOCITY
 from gradloom.rtl.units.optimizer import OptimizerLane, OptimizerStep, VelocityMode
-from gradloom.sim.bench.pauses import drain, feed, pauses
+from gradloom.sim.bench.engine import EngineBench, Load, Store, simulate
 from gradloom.sim.reference.optimizer import Noise, optimize
 
 FIELDS = ("w", "v", "saturated", "underflowed", "magnitude")
@@ -30,14 +29,6 @@ def words(rng, shape):
 def configure(ctx, dut, q, v_mode, apply, mu):
     for field, value in (("q", q), ("v_mode", v_mode), ("apply", apply), ("mu", mu)):
         ctx.set(getattr(dut.config, field), int(value))
-
-
-def simulate(dut, *benches):
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    for bench in benches:
-        sim.add_testbench(bench)
-    sim.run()
 
 
 @pytest.mark.parametrize("offset", [9, 16])
@@ -90,21 +81,16 @@ def test_step_keeps_every_word_in_order_under_stalls(lanes, stalls):
     w, v, g = words(rng, (beats, lanes))
     config = dict(q=1, v_mode=VelocityMode.DECAY, apply=True, mu=58982)
     ref = optimize(w, v, g, offset=9, **config)
-    moves = pauses(["o"], ["i"], stall=stalls, hold=4 * dut.latency if stalls else 0, seed=lanes)
-    got, cycles = [], []
-
-    async def give(ctx):
+    async def given(ctx):
         configure(ctx, dut, *(config[k] for k in ("q", "v_mode", "apply", "mu")))
-        await feed(ctx, dut.i, [[dict(w=int(w[beat, n]), v=int(v[beat, n]), g=int(g[beat, n])) for n in range(lanes)]
-                                for beat in range(beats)], moves["i"])
 
-    async def take(ctx):
-        found, times = await drain(ctx, dut.o, beats, moves["o"],
-                                   read=lambda p: [[int(getattr(p[k], f)) for f in FIELDS] for k in range(lanes)])
-        got.extend(found)
-        cycles.extend(times)
-
-    simulate(dut, give, take)
+    found = EngineBench(component=dut).run(
+        given, Load("i", [[dict(w=int(w[beat, n]), v=int(v[beat, n]), g=int(g[beat, n])) for n in range(lanes)]
+                          for beat in range(beats)]),
+        Store("o", beats), stall=stalls, hold=4 * dut.latency if stalls else 0, seed=lanes)
+    assert not found.left
+    got = [[[int(getattr(p[k], f)) for f in FIELDS] for k in range(lanes)] for p in found.words["o"]]
+    cycles = [cycle - found.loaded["i"][0] for cycle in found.stored["o"]]
     for n, field in enumerate(FIELDS):
         np.testing.assert_array_equal(np.array(got)[:, :, n], getattr(ref, field), field)
     if not stalls:

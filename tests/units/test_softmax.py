@@ -4,12 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.units.softmax import SoftmaxCrossEntropy
-from gradloom.sim.bench.pauses import drain, feed, pauses
+from gradloom.sim.bench.engine import EngineBench, Load, Store, simulate
 from gradloom.sim.reference.loss import loss_bound, probability_bound, softmax_cross_entropy
 
 
@@ -33,29 +32,14 @@ def run(dut, vectors, *, stalls=0.0, seed=0):
     """``(d, (loss, correct), cycles of d, cycles of the logits taken)`` of vectors ``[(z, target)]``."""
     beats = [dict(z=int(v), target=int(n == target), first=int(n == 0), last=int(n == len(z) - 1))
              for z, target in vectors for n, v in enumerate(z)]
-    out, losses, cycles, taken = [], [], [], []
     # Both queues, of logarithms and of sums, are fuller than they may be if the unit does not wait for room.
     hold = 2 * (dut.max_length + dut.latency) if stalls else 0
-    moves = pauses(["o", "o_loss"], ["i"], stall=stalls, hold=hold, seed=seed)
-
-    async def give(ctx):
-        taken.extend(await feed(ctx, dut.i, beats, moves["i"]))
-
-    async def take(ctx):
-        found, times = await drain(ctx, dut.o, len(beats), moves["o"], read=lambda p: (p.d, p.first, p.last))
-        out.extend(found)
-        cycles.extend(times)
-
-    async def take_loss(ctx):
-        found, _ = await drain(ctx, dut.o_loss, len(vectors), moves["o_loss"], read=lambda p: (p.loss, p.correct))
-        losses.extend(found)
-
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    for bench in (give, take, take_loss):
-        sim.add_testbench(bench)
-    sim.run()
-    return np.array(out), np.array(losses), np.array(cycles), np.array(taken)
+    found = EngineBench(component=dut).run(
+        Load("i", beats), Store("o", len(beats)), Store("o_loss", len(vectors)), stall=stalls, hold=hold, seed=seed)
+    assert not found.left
+    return (np.array([(p.d, p.first, p.last) for p in found.words["o"]]),
+            np.array([(p.loss, p.correct) for p in found.words["o_loss"]]),
+            np.array(found.stored["o"]), np.array(found.loaded["i"]))
 
 
 @pytest.mark.parametrize("length, max_length, stalls",
@@ -102,10 +86,7 @@ def test_a_vector_that_is_too_long_is_cut_and_reported():
             await ctx.tick().until(dut.i.ready)
             errors.append(ctx.get(dut.error))
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(feed)
-    sim.run()
+    simulate(dut, feed)
     assert errors == [0, 0, 0, 1, 0, 0]
 
 

@@ -1,17 +1,15 @@
 """Beats of a record: the codes of a tap, then its scales, however long the output is held."""
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.engines.encode.packer import TapPacker
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
-from gradloom.sim.bench.pauses import drain, feed, pauses
+from gradloom.sim.bench.engine import EngineBench, Load, Store, pressures
 
 
-@pytest.mark.parametrize("stall, hold", [(0.0, 0), (0.3, 60)], ids=str)
-def test_codes_then_scales_of_every_tap(stall, hold):
-    rng = np.random.default_rng(int(10 * stall))
-    dut = TapPacker(blocks=22)
+@pytest.mark.parametrize("pressure", pressures(60), ids=str)
+def test_codes_then_scales_of_every_tap(pressure):
+    rng = np.random.default_rng(len(pressure))
     taps = [(int(rng.integers(1 << 14)), wide, blocks)
             for wide, blocks in ((0, 1), (1, 22), (0, 22), (0, 7), (1, 8), (0, 15), (1, 1), (0, 14))]
     bases, blocks, expected = [], [], []
@@ -25,21 +23,5 @@ def test_codes_then_scales_of_every_tap(stall, hold):
         expected += [code >> 128 * n & (1 << 128) - 1 for code in codes for n in range(4 if wide else 2)]
         expected += [base + at | sum(scale << 16 * n for n, scale in enumerate(scales[at:at + SCALES_PER_BEAT], 1))
                      for at in range(0, count, SCALES_PER_BEAT)]
-    moves = pauses(["o"], ("base", "i"), stall=stall, hold=hold)
-    found = []
-
-    async def give(ctx):
-        await feed(ctx, dut.i, blocks, moves["i"])
-
-    async def give_base(ctx):
-        await feed(ctx, dut.base, bases, moves["base"])
-
-    async def take(ctx):
-        found.extend((await drain(ctx, dut.o, len(expected), moves["o"]))[0])
-
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    for bench in (give, give_base, take):
-        simulator.add_testbench(bench)
-    simulator.run()
-    assert found == expected
+    EngineBench(component=TapPacker(blocks=22)).check(
+        Load("base", bases), Load("i", blocks), Store("o", len(expected)), words={"o": expected}, **pressure)

@@ -5,13 +5,14 @@ import warnings
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.engines.head.engine import Head
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.units.lora_gradient import LoraGradient
-from gradloom.sim.bench.pauses import drain, feed, pauses
+from gradloom.sim.bench.engine import EngineBench, Load, Store
+from gradloom.sim.bench.engine import simulate as play
+from gradloom.sim.bench.pauses import pauses
 from gradloom.sim.reference.head import adapter_gradients, head_step
 
 RANK = 4
@@ -140,10 +141,7 @@ def simulate(dut, bench):
     async def run(ctx):
         await bench(Host(ctx, dut))
 
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(run)
-    sim.run()
+    play(dut, run)
 
 
 def problem(rng, samples, k, classes, *, wild=False):
@@ -316,24 +314,13 @@ def test_gradient_unit_is_the_reference_under_stalls(classes, k, stalls):
     d = rng.integers(-(1 << 17), 1 << 17, (samples, classes)) >> rng.choice([0, 8], (samples, 1))
     dh, _, _ = adapter_gradients(d, b, h)
     db = np.cumsum(d[:, :, None] * h[:, None, :], axis=0)
-    moves = pauses(["o"], ["i"], stall=stalls, hold=4 * dut.latency if stalls else 0, seed=k)
-    out, cycles = [], []
-
-    async def give(ctx):
-        await feed(ctx, dut.i, [
-            dict(k=n, first=int(s == 0), h=int(h[s, n]), d=[int(x) for x in d[s]], b=[int(x) for x in b[:, n]])
-            for s in range(samples) for n in range(k)], moves["i"])
-
-    async def take(ctx):
-        found, times = await drain(ctx, dut.o, samples * k, moves["o"], read=lambda p: (p.k, p.dh, *p.db))
-        out.extend(found)
-        cycles.extend(times)
-
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(give)
-    sim.add_testbench(take)
-    sim.run()
+    beats = [dict(k=n, first=int(s == 0), h=int(h[s, n]), d=[int(x) for x in d[s]], b=[int(x) for x in b[:, n]])
+             for s in range(samples) for n in range(k)]
+    found = EngineBench(component=dut).run(Load("i", beats), Store("o", samples * k), stall=stalls,
+                                           hold=4 * dut.latency if stalls else 0, seed=k)
+    assert not found.left
+    out = [(p.k, p.dh, *p.db) for p in found.words["o"]]
+    cycles = [cycle - found.loaded["i"][0] for cycle in found.stored["o"]]
     expected = [(n, dh[s, n], *db[s, :, n]) for s in range(samples) for n in range(k)]
     assert [tuple(int(x) for x in o) for o in out] == [tuple(int(x) for x in e) for e in expected]
     if not stalls:
