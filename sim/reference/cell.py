@@ -75,13 +75,15 @@ def run(network: RecurrentNetwork, x: np.ndarray, state: State | None = None) ->
     return Trace(x, np.stack(hidden, axis=1), state)
 
 
-def logits(network: RecurrentNetwork, trace: Trace) -> np.ndarray:
-    """Real logits, ``[n, classes]``, or ``[n, steps, classes]`` where all states reach the head."""
+def logits(network: RecurrentNetwork, trace: Trace, *, every: bool = False) -> np.ndarray:
+    """Real logits, ``[n, classes]``, or ``[n, steps, classes]`` where all states reach the head, or ``every`` is asked
+    for."""
     head = network.head
     if head is None:
         raise ValueError("the network has no dense layer behind its recurrent node")
-    hidden = {"last": trace.state.h, "all": trace.h, "mean": trace.h.sum(axis=1)}[network.pick]
-    count = trace.h.shape[1] if network.pick == "mean" else 1
+    pick = "all" if every else network.pick
+    hidden = {"last": trace.state.h, "all": trace.h, "mean": trace.h.sum(axis=1)}[pick]
+    count = trace.h.shape[1] if pick == "mean" else 1
     return _product(hidden, head.weight) * (head.scale * network.cell.hidden.scale / count) + head.bias
 
 

@@ -22,9 +22,8 @@ class Weights:
     @property
     def real(self) -> np.ndarray:
         """What they stand for."""
-        if self.axis < 0:
-            return self.codes * self.scale.reshape(())
-        return self.codes * self.scale.reshape([-1 if n == self.axis else 1 for n in range(self.codes.ndim)])
+        shape = [-1 if n == self.axis else 1 for n in range(self.codes.ndim)] if self.axis >= 0 else []
+        return _single(self.codes.astype(np.float32) * self.scale.reshape(shape).astype(np.float32))
 
     def transposed(self, order: list[int]) -> "Weights":
         """Axes in another order."""
@@ -37,6 +36,11 @@ class Weights:
                               f"one for each output, along axis {axis}")
         codes = np.moveaxis(self.codes, axis, 0)
         return codes, np.broadcast_to(self.scale.reshape(-1), (len(codes),)).astype(np.float64)
+
+
+def _single(values: np.ndarray) -> np.ndarray:
+    """Rounded to float32, as interpreters of ONNX have them."""
+    return values.astype(np.float32).astype(np.float64)
 
 
 class Expression:
@@ -216,7 +220,7 @@ def added(a: Expression, b: Expression | np.ndarray, name: str) -> Expression:
             raise RefusedNode("it adds a constant to what is no product with weights")
         if b.size not in (1, len(a.bias)):
             raise RefusedNode(f"its constant has {b.size} elements: expected {len(a.bias)}, one a channel")
-        return replace(a, bias=a.bias + b.reshape(-1))
+        return replace(a, bias=_single(a.bias + b.reshape(-1)))
     if isinstance(a, Affine) and isinstance(b, Affine):
         if len(a.bias) != len(b.bias):
             raise RefusedNode(f"it adds {len(b.bias)} channels to {len(a.bias)}")
@@ -228,11 +232,12 @@ def scaled(value: Expression, factor: np.ndarray, name: str) -> Expression:
     """A value times a constant, one or one a channel."""
     if isinstance(value, Affine):
         each = factor.reshape(-1)
-        return replace(value, terms=tuple((source, codes, scale * each) for source, codes, scale in value.terms),
-                       bias=value.bias * each)
+        return replace(value, terms=tuple((source, codes, _single(scale * each))
+                                          for source, codes, scale in value.terms), bias=_single(value.bias * each))
     if isinstance(value, Convolved):
-        return replace(value, scale=value.scale * factor.reshape(-1), bias=value.bias * factor.reshape(-1))
+        each = factor.reshape(-1)
+        return replace(value, scale=_single(value.scale * each), bias=_single(value.bias * each))
     if isinstance(value, Coded) and factor.size == 1 and factor.item() > 0:
         coding: Any = value.coding
-        return Coded(value.source, replace(coding, scale=coding.scale * factor.item()))
+        return Coded(value.source, replace(coding, scale=float(_single(coding.scale * factor))))
     raise RefusedNode("it multiplies by a constant what is neither a product with weights nor a quantiser's result")

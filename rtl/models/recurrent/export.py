@@ -1,0 +1,157 @@
+"""Quantised recurrent networks to ONNX: a Scan of QuantizeLinear and DequantizeLinear."""
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...output import check_file, staged_file
+from .network import GATES, Coding, RecurrentNetwork
+
+__all__ = ["export_recurrent"]
+
+#: The least in which QuantizeLinear makes codes of 16 bits, and the format of files that go with it.
+_OPSET, _IR = 21, 10
+
+
+def export_recurrent(network: RecurrentNetwork, path: Path | str) -> None:
+    """Writes a network as ``path``, which onnxruntime runs to the same codes if it does not fuse quantisers.
+
+    Inputs: ``x`` ``[n, steps, channels]``, ``h_init`` and ``c_init`` ``[n, hidden]``. Outputs: ``logits`` where the
+    network has a head, ``h_last``, ``c_last``, ``h_all`` ``[steps, n, hidden]``. Quantisers by thresholds, and codes
+    of more than 16 bits, are a :class:`ValueError`.
+    """
+    check_file(path, suffix=".onnx")
+    model = _Writer(network).model()
+    with staged_file(path) as file:
+        file.write(model.SerializeToString(deterministic=True))
+
+
+class _Nodes:
+    """Nodes and constants of a graph in the making."""
+
+    def __init__(self) -> None:
+        import onnx
+
+        self.helper, self.to_tensor = onnx.helper, onnx.numpy_helper.from_array
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, name: str, value: Any, dtype: Any = np.float32) -> str:
+        self.constants.append(self.to_tensor(np.asarray(value, dtype), name))
+        return name
+
+    def __call__(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(self.helper.make_node(kind, inputs, [output], name=f"{kind}_{output}", **attributes))
+        return output
+
+    def coded(self, value: str, name: str, coding: Coding) -> str:
+        """``value`` through a quantiser."""
+        if coding.levels is not None:
+            raise ValueError(f"node {coding.name!r}: it quantises by thresholds, which QuantizeLinear cannot: only "
+                             "quantisers that round can be exported")
+        types = {np.uint8: (0, 255), np.int8: (-128, 127), np.uint16: (0, 65535), np.int16: (-32768, 32767)}
+        fitting = [(dtype, ends) for dtype, ends in types.items() if ends[0] <= coding.lo and coding.hi <= ends[1]]
+        if not fitting:
+            raise ValueError(f"node {coding.name!r}: its codes go from {coding.lo} to {coding.hi}: at most 16 bits can "
+                             "be exported")
+        dtype, ends = fitting[0]
+        step, scale = (self.constant(f"{name}_{what}", each) for what, each in (("step", coding.step),
+                                                                                 ("scale", coding.scale)))
+        zero = self.constant(f"{name}_zero", 0, dtype)
+        code = self("QuantizeLinear", [value, step, zero], f"{name}_code")
+        if (coding.lo, coding.hi) != ends:
+            bounds = [self.constant(f"{name}_{what}", each, dtype) for what, each in (("lo", coding.lo),
+                                                                                      ("hi", coding.hi))]
+            code = self("Clip", [code, *bounds], f"{name}_clipped")
+        return self("DequantizeLinear", [code, scale, zero], name)
+
+    def weights(self, name: str, codes: np.ndarray, scale: np.ndarray, axis: int) -> str:
+        """Quantised weights; ``axis``: that of the outputs."""
+        one = (scale == scale[0]).all()
+        held = self.constant(f"{name}_code", codes, np.int8)
+        unit = self.constant(f"{name}_scale", scale[0] if one else scale)
+        zero = self.constant(f"{name}_zero", 0 if one else np.zeros(len(scale)), np.int8)
+        return self("DequantizeLinear", [held, unit, zero], name, **({} if one else {"axis": axis}))
+
+
+class _Writer:
+    def __init__(self, network: RecurrentNetwork) -> None:
+        from onnx import TensorProto
+
+        self.network, self.float = network, TensorProto.FLOAT
+
+    def model(self) -> Any:
+        network, units, nodes = self.network, self.network.cell.units, _Nodes()
+        value = nodes.coded("x", "x_quantized", network.input)
+        if network.front:
+            value = nodes("Transpose", [value], "x_by_channel", perm=[0, 2, 1])
+        for number, conv in enumerate(network.front):
+            name = f"conv{number}"
+            weight = nodes.weights(f"{name}_w", conv.weight, conv.scale, 0)
+            bias = nodes.constant(f"{name}_b", conv.bias)
+            value = nodes("Conv", [value, weight, bias], f"{name}_sum", kernel_shape=[conv.weight.shape[2]],
+                          pads=list(conv.pads), strides=[conv.stride])
+            value = nodes.coded(value, name, conv.coding)
+        value = nodes("Transpose", [value], "by_step", perm=[2, 0, 1] if network.front else [1, 0, 2])
+        helper = nodes.helper
+        nodes.nodes.append(helper.make_node(
+            "Scan", ["h_init", "c_init", value], ["h_last", "c_last", "h_all"], name="Scan", body=self._body(),
+            num_scan_inputs=1))
+        state = [self._info(name, ["n", units]) for name in ("h_init", "c_init")]
+        outputs = [self._info("h_last", ["n", units]), self._info("c_last", ["n", units]),
+                   self._info("h_all", ["steps", "n", units])]
+        if network.head is not None:
+            outputs.insert(0, self._head(nodes))
+        graph = helper.make_graph(nodes.nodes, network.name, [
+            self._info("x", ["n", "length", network.channels]), *state], outputs, nodes.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR,
+                                 producer_name="gradloom")
+
+    def _info(self, name: str, shape: list[int | str]) -> Any:
+        from onnx import helper
+
+        return helper.make_tensor_value_info(name, self.float, shape)
+
+    def _head(self, nodes: _Nodes) -> Any:
+        head, pick = self.network.head, self.network.pick
+        assert head is not None
+        source = {"last": "h_last", "all": "h_all"}.get(pick)
+        if source is None:
+            axes = nodes.constant("time", [0], np.int64)
+            source = nodes("ReduceMean", ["h_all", axes], "h_mean", keepdims=0)
+        weight = nodes.weights("head_w", head.weight.T, head.scale, 1)
+        total = nodes("MatMul", [source, weight], "head_sum")
+        nodes("Add", [total, nodes.constant("head_b", head.bias)], "logits")
+        classes = len(head.bias)
+        return self._info("logits", ["steps", "n", classes] if pick == "all" else ["n", classes])
+
+    def _body(self) -> Any:
+        cell, nodes = self.network.cell, _Nodes()
+        gates: dict[str, str] = {}
+        for name in GATES:
+            if name not in cell.gates:
+                continue
+            gate = cell.gates[name]
+            of_x = nodes("MatMul", ["x_t", nodes.weights(f"{name}_w", gate.w.T, gate.w_scale, 1)], f"{name}_wx")
+            of_h = nodes("MatMul", ["h_in", nodes.weights(f"{name}_u", gate.u.T, gate.u_scale, 1)], f"{name}_uh")
+            total = nodes("Add", [nodes("Add", [of_x, of_h], f"{name}_products"),
+                                  nodes.constant(f"{name}_b", gate.bias)], f"{name}_sum")
+            accumulator = nodes.coded(total, f"{name}_accumulator", gate.accumulator)
+            active = nodes({"sigmoid": "Sigmoid", "tanh": "Tanh"}[gate.activation], [accumulator], f"{name}_real")
+            gates[name] = nodes.coded(active, f"{name}_gate", gate.output)
+        if "input" not in gates:
+            gates["input"] = nodes("Sub", [nodes.constant("one", 1), gates["forget"]], "input_gate")
+        kept = nodes.coded(nodes("Mul", [gates["forget"], "c_in"], "kept_product"), "kept", cell.kept)
+        added = nodes.coded(nodes("Mul", [gates["input"], gates["cell"]], "added_product"), "added", cell.added)
+        state = nodes("Add", [kept, added], "state_sum")
+        if cell.state is not None:
+            state = nodes.coded(state, "state", cell.state)
+        inner = nodes.coded(state, "squashed_in", cell.squashed_in) if cell.squashed_in is not None else state
+        squashed = nodes.coded(nodes("Tanh", [inner], "squashed_real"), "squashed", cell.squashed)
+        hidden = nodes.coded(nodes("Mul", [gates["output"], squashed], "hidden_product"), "hidden", cell.hidden)
+        outputs = [nodes("Identity", [each], name) for each, name in ((hidden, "h_out"), (state, "c_out"),
+                                                                      (hidden, "h_step"))]
+        inputs = [self._info(name, ["n", width]) for name, width in (("h_in", cell.units), ("c_in", cell.units),
+                                                                     ("x_t", cell.inputs))]
+        return nodes.helper.make_graph(nodes.nodes, "step", inputs, [self._info(name, ["n", cell.units])
+                                                                     for name in outputs], nodes.constants)

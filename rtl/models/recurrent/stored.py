@@ -1,0 +1,101 @@
+"""Imported recurrent networks in a folder."""
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...json_file import read_json
+from ...output import staged
+from ..archive import read_npz
+from .network import Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
+from .reader import load_recurrent
+
+__all__ = ["FORMAT", "load_network", "save_network", "summary"]
+
+#: Version of the files; another one is refused.
+FORMAT = 1
+_KINDS: dict[str, Any] = {each.__name__: each for each in (Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork)}
+
+
+def load_network(path: Path | str) -> RecurrentNetwork:
+    """The network in an ``.onnx`` file, or in a folder of :func:`save_network`."""
+    path = Path(path)
+    if not path.is_dir():
+        return load_recurrent(path)
+    if not (path / "network.json").is_file():
+        raise ValueError(f"{path}: it has no network.json; name an .onnx file, or a folder that gradloom import wrote")
+    told = read_json(path / "network.json")
+    if not isinstance(told, dict) or told.get("format") != FORMAT:
+        found = told.get("format") if isinstance(told, dict) else None
+        raise ValueError(f"{path / 'network.json'}: format={found}: must be {FORMAT}; import the network again")
+    arrays = read_npz(path / "network.npz")
+    try:
+        network = _unpacked(told["network"], arrays)
+        if not isinstance(network, RecurrentNetwork):
+            raise TypeError
+        network.integers.check()
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path}: network.json and network.npz do not hold a network ({error}); import it again"
+                         ) from None
+    return network
+
+
+def save_network(network: RecurrentNetwork, folder: Path | str) -> None:
+    """Writes ``network.json``, ``network.npz`` and ``report.json`` to a folder."""
+    arrays: dict[str, np.ndarray] = {}
+    told = {"format": FORMAT, "network": _packed(network, "network", arrays)}
+    with staged(folder) as stage:
+        for name, value in (("network.json", told), ("report.json", summary(network))):
+            (stage / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        np.savez(stage / "network.npz", **arrays)
+
+
+def summary(network: RecurrentNetwork) -> dict[str, Any]:
+    """Sizes of a network, and what each quantiser became, with its numbers."""
+    cell, integers = network.cell, network.integers
+    weights = [*(gate.w for gate in cell.gates.values()), *(gate.u for gate in cell.gates.values()),
+               *(conv.weight for conv in network.front)]
+    if network.head is not None:
+        weights.append(network.head.weight)
+    low, high = integers.cell.state_range
+    return {
+        "name": network.name, "channels": network.channels, "inputs": cell.inputs, "hidden": cell.units,
+        "classes": None if network.head is None else len(network.head.bias), "pick": network.pick,
+        "coupled_gates": "input" not in cell.gates,
+        "convolutions": [{"inputs": conv.weight.shape[1], "outputs": conv.weight.shape[0],
+                          "kernel": conv.weight.shape[2], "stride": conv.stride} for conv in network.front],
+        "parameters": sum(each.size for each in weights),
+        "products_a_step": sum(gate.w.size + gate.u.size for gate in cell.gates.values()),
+        "input_codes": [network.input.lo, network.input.hi], "input_scale": network.input.scale,
+        "hidden_codes": [cell.hidden.lo, cell.hidden.hi], "state_codes": [low, high],
+        "quantizers": list(integers.quantizers()),
+    }
+
+
+def _packed(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {"array": name}
+    if dataclasses.is_dataclass(value):
+        fields = {each.name: _packed(getattr(value, each.name), f"{name}.{each.name}", arrays)
+                  for each in dataclasses.fields(value)}
+        return {"kind": type(value).__name__, **fields}
+    if isinstance(value, dict):
+        return {"items": {key: _packed(each, f"{name}.{key}", arrays) for key, each in value.items()}}
+    if isinstance(value, tuple):
+        return [_packed(each, f"{name}.{number}", arrays) for number, each in enumerate(value)]
+    return value
+
+
+def _unpacked(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return tuple(_unpacked(each, arrays) for each in value)
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return arrays[value["array"]]
+    if "items" in value:
+        return {key: _unpacked(each, arrays) for key, each in value["items"].items()}
+    return _KINDS[value["kind"]](**{key: _unpacked(each, arrays) for key, each in value.items() if key != "kind"})

@@ -1,0 +1,151 @@
+"""Answers of quantised recurrent networks, in integers or in float."""
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.rtl.models.archive import read_npz
+from gradloom.rtl.models.recurrent.network import RecurrentNetwork
+from gradloom.rtl.models.recurrent.stored import load_network
+from gradloom.rtl.output import check_file, staged_file
+
+from ..reference import cell as reference
+
+__all__ = ["infer_sequences", "real_states"]
+
+#: Share of the data that may lie beyond the input's codes.
+_MOST_SATURATED = 0.5
+
+
+def infer_sequences(model: Path, *, data: Path, limit: int | None = None, engine: str = "reference",
+                    stream: bool = False, output: Path | None = None) -> dict[str, Any]:
+    """Answers of a recurrent network.
+
+    Parameters
+    ----------
+    model : path
+        An ``.onnx`` file, or a folder of an import.
+    data : path
+        .npz with ``x``, real numbers ``[n, steps, channels]``, and classes ``y``, ``[n]``, if there are any.
+    limit : int, optional
+        Use only so many sequences.
+    engine : str
+        ``reference``: integers. ``float``: real states and activations, weights as the codes have them.
+    stream : bool
+        Keep the state from one sequence to the next, and answer after each step.
+    output : path, optional
+        .npz that gets ``labels`` and ``logits`` (where the network has a head) and the hidden states ``h``
+        ``[n, steps, hidden]``; of the reference as codes, with codes ``u`` at the cell's input and ``c`` of the last
+        cell state.
+
+    Returns
+    -------
+    dict
+        ``sequences``, ``steps``, ``saturated`` (share of input values beyond the codes), ``labels`` where the network
+        has a head, ``accuracy`` where classes are given.
+    """
+    if output is not None:
+        check_file(output, suffix=".npz")
+    if engine not in ("reference", "float"):
+        raise ValueError(f"engine={engine}: must be reference or float; recurrent networks have no hardware yet")
+    network = load_network(model)
+    x, y = _data(data, network, limit)
+    if stream:
+        if network.head is not None and network.pick == "mean":
+            raise ValueError("stream: must be left out, the network's head takes the mean of all steps")
+        x, y = x.reshape(1, -1, x.shape[2]), None if y is None else y.repeat(x.shape[1])[None]
+    for layer in network.front:
+        if layer.steps(x.shape[1]) < 1:
+            raise ValueError(f"data={data}: x has {x.shape[1]} steps: at least {layer.weight.shape[2]}, the kernel of "
+                             f"{layer.name!r}")
+    beyond = _beyond(network, x)
+    if beyond > _MOST_SATURATED:
+        coding = network.input
+        raise ValueError(f"data={data}: {100 * beyond:.1f} % of x saturate beyond {coding.lo * coding.scale:g} to "
+                         f"{coding.hi * coding.scale:g}, the input's codes: at most {100 * _MOST_SATURATED:.0f} % may; "
+                         "scale x as it was for training")
+    every = stream or network.pick == "all"
+    if engine == "float":
+        hidden, state = real_states(network, x)
+        held = {"h": hidden}
+        logits = None if network.head is None else _real_logits(network, hidden, every)
+    else:
+        trace = reference.run(network, network.input.codes(x))
+        held = {"h": trace.h, "c": trace.state.c, "u": trace.u}
+        logits = None if network.head is None else reference.logits(network, trace, every=every)
+    told: dict[str, Any] = {"sequences": len(x), "steps": held["h"].shape[1], "saturated": beyond}
+    if logits is not None:
+        labels = logits.argmax(axis=-1)
+        held |= {"labels": labels, "logits": logits}
+        told["labels"] = labels.tolist()
+        if y is not None and not stream:
+            right = labels == (y[:, None] if labels.ndim == 2 else y)
+            told["accuracy"] = float(right.mean())
+    if output is not None:
+        with staged_file(output) as file:
+            np.savez(file, **held)
+    return told
+
+
+def real_states(network: RecurrentNetwork, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Hidden states of all steps and the last cell state in float64, without quantisers; weights as the codes have
+    them."""
+    for conv in network.front:
+        wide = np.pad(x, ((0, 0), conv.pads, (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(wide, conv.weight.shape[2], axis=1)[:, ::conv.stride]
+        x = np.einsum("ntck,ock->nto", windows, conv.weight) * conv.scale + conv.bias
+        if conv.coding.lo >= 0:  # a ReLU, or as good as one
+            x = np.maximum(x, 0)
+    cell = network.cell
+    h = c = np.zeros((len(x), cell.units))
+    states = []
+    for at in range(x.shape[1]):
+        gates = {}
+        for name, gate in cell.gates.items():
+            total = x[:, at] @ gate.w.T * gate.w_scale + h @ gate.u.T * gate.u_scale + gate.bias
+            gates[name] = np.tanh(total) if gate.activation == "tanh" else 1 / (1 + np.exp(-total))
+        enter = gates["input"] if "input" in gates else 1 - gates["forget"]
+        c = gates["forget"] * c + enter * gates["cell"]
+        h = gates["output"] * np.tanh(c)
+        states.append(h)
+    return np.stack(states, axis=1), c
+
+
+def _real_logits(network: RecurrentNetwork, hidden: np.ndarray, every: bool) -> np.ndarray:
+    head = network.head
+    assert head is not None
+    picked = hidden if every else hidden.mean(axis=1) if network.pick == "mean" else hidden[:, -1]
+    return picked @ head.weight.T * head.scale + head.bias
+
+
+def _data(path: Path, network: RecurrentNetwork, limit: int | None) -> tuple[np.ndarray, np.ndarray | None]:
+    arrays = read_npz(path, ["x"], optional=["y"])
+    x, y = arrays["x"], arrays.get("y")
+    if x.dtype.kind not in "fiu":
+        raise ValueError(f"{path}: x has dtype {x.dtype}: it must be numbers")
+    if x.ndim != 3 or not x.size:
+        raise ValueError(f"{path}: x has shape {list(x.shape)}: expected [n, steps, channels], none of them 0")
+    if x.shape[2] != network.channels:
+        raise ValueError(f"{path}: x has {x.shape[2]} channels: {network.name} takes {network.channels}")
+    if not np.isfinite(x).all():
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
+        raise ValueError(f"{path}: x{list(at)} is {x[at]}: it must be finite")
+    if y is not None:
+        if y.dtype.kind not in "iu" or y.shape != x.shape[:1]:
+            raise ValueError(f"{path}: y has dtype {y.dtype} and shape {list(y.shape)}: expected integers, "
+                             f"[{len(x)}]")
+        if network.head is not None and (y.min() < 0 or y.max() >= len(network.head.bias)):
+            raise ValueError(f"{path}: y holds {y.min()} to {y.max()}: classes must be from 0 to "
+                             f"{len(network.head.bias) - 1}")
+    if limit is not None:
+        if not 1 <= limit <= len(x):
+            raise ValueError(f"limit={limit}: must be from 1 to {len(x)}, the sequences that there are")
+        x, y = x[:limit], None if y is None else y[:limit]
+    return x.astype(np.float32), y
+
+
+def _beyond(network: RecurrentNetwork, x: np.ndarray) -> float:
+    """Share of values that lie a step or more outside the input's codes."""
+    coding = network.input
+    code = x.astype(np.float64) / coding.scale
+    return float(((code < coding.lo - 1) | (code > coding.hi + 1)).mean())
