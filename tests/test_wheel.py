@@ -54,7 +54,7 @@ def test_the_verbs_run_from_an_installed_wheel(installed):
     fine = installed.verb("finetune", "instantft-kv260", "--engine", "reference", "--limit", "20", "--epochs", "1",
                           "-o", "run", "--json")
     assert json.loads(fine)["engine"] == "reference"
-    labels = json.loads(installed.verb("predict", "instantft-kv260", "--adapter", "run", "--limit", "20", "-o",
+    labels = json.loads(installed.verb("infer", "instantft-kv260", "--adapter", "run", "--limit", "20", "-o",
                                        "labels.npz", "--json"))["labels"]
     assert len(labels) == 20
     report = json.loads(installed.verb("generate", "mesh", "-o", "mesh", "--json"))

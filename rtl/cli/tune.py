@@ -17,7 +17,7 @@ from .arguments import Json, PresetName
 from .options import given, parameters
 from .output import print_json, progress_bar, say, say_card, working
 
-__all__ = ["compare", "fetch", "finetune", "generate_text", "predict", "take_plugins"]
+__all__ = ["compare", "fetch", "finetune", "generate_text", "infer", "take_plugins"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -73,40 +73,62 @@ def finetune(preset: str, request: Options | None = None, *, output: Path | str 
     return result
 
 
-def predict(preset: str, *, data: Path | str | None = None, model: Path | str | None = None,
-            adapter: Path | str | None = None, angle: float | None = None, limit: int | None = None,
-            engine: str = "reference", design: Path | str | None = None,
-            output: Path | str | None = None) -> dict[str, Any]:
-    """Labels images by the base network and an adapter, in the integers of the hardware or in float.
+def infer(preset: str | None = None, *, data: Path | str | None = None, model: Path | str | None = None,
+          adapter: Path | str | None = None, angle: float | None = None, limit: int | None = None,
+          engine: str = "reference", stream: bool = False, design: Path | str | None = None,
+          output: Path | str | None = None) -> dict[str, Any]:
+    """Answers of a network: labels of images by a preset, or of sequences by a recurrent network.
 
     Parameters
     ----------
+    preset : str, optional
+        Name of a preset. None: ``model`` is a quantised recurrent network, for which there is no preset yet.
     data : path, optional
-        .npz with uint8 images ``x`` or ``x_test``, ``[n, height, width]`` or ``[n, channels, height, width]``, and
-        labels ``y`` or ``y_test`` if there are any; else the shipped images.
-    model, adapter : path, optional
-        Network (.onnx), and result of a fine-tune; else the shipped network, and no adapter.
+        Images: .npz with uint8 images ``x`` or ``x_test``, ``[n, height, width]`` or ``[n, channels, height, width]``,
+        and labels ``y`` or ``y_test`` if there are any; else the shipped images. Sequences: .npz with numbers ``x``,
+        ``[n, steps, channels]``, and classes ``y`` if there are any.
+    model : path, optional
+        Network (.onnx), or the folder of an :func:`import_model`; else the preset's shipped network.
+    adapter : path, optional
+        Result of a fine-tune; else no adapter.
     angle : float, optional
-        Degrees by which the images are turned.
+        Degrees by which images are turned.
     limit : int, optional
-        Use only so many images.
+        Use only so many images or sequences.
     engine : str
-        ``reference`` or ``float``.
+        ``reference``, the integers of the hardware, or ``float``.
+    stream : bool
+        Sequences: keep the state from one to the next, and answer after each step.
     design : path, optional
         Directory of an earlier ``generate``, whose configuration the reference takes.
     output : path, optional
-        .npz that gets ``labels`` and ``logits``.
+        .npz that gets ``labels`` and ``logits``; of a recurrent network its states, too.
 
     Returns
     -------
     dict
-        ``labels``, and ``accuracy`` (a share) where labels are given.
+        ``labels``, and ``accuracy`` (a share) where labels are given. Of a recurrent network also ``sequences``,
+        ``steps``, and ``saturated``, the share of input values beyond the input's codes.
     """
-    found = find_preset(preset, verb="predict")
-    result: dict[str, Any] = found.workload.function("predict")(
-        found, data=data, model=model, adapter=adapter, angle=angle, limit=limit, engine=engine, design=design,
-        output=output)
-    return result
+    if preset is not None:
+        found = find_preset(preset, verb="infer")
+        if stream:
+            raise ValueError(f"stream: must be left out, {preset} labels images")
+        result: dict[str, Any] = found.workload.function("infer")(
+            found, data=data, model=model, adapter=adapter, angle=angle, limit=limit, engine=engine, design=design,
+            output=output)
+        return result
+    for name, value in (("model", model), ("data", data)):
+        if value is None:
+            raise ValueError(f"{name}: must be given where no preset is named, for a recurrent network")
+    for name, other in (("adapter", adapter), ("angle", angle), ("design", design)):
+        if other is not None:
+            raise ValueError(f"{name}={other}: must be left out where no preset is named, for a recurrent network")
+    from gradloom.sim.workloads.sequences import infer_sequences
+
+    assert model is not None and data is not None
+    return infer_sequences(Path(model), data=Path(data), limit=limit, engine=engine, stream=stream,
+                           output=None if output is None else Path(output))
 
 
 def generate_text(preset: str, *, prompt: str, model: Path | str = "smollm2-135m",
@@ -232,57 +254,63 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
 
 
 @app.command(
-    "predict",
-    epilog="Example: gradloom predict instantft-kv260 --adapter run --data digits.npz -o labels.npz",
+    "infer",
+    epilog="Example: gradloom infer instantft-kv260 --adapter run --data digits.npz -o labels.npz\n\n"
+    "Example: gradloom infer --model lstm.onnx --data sequences.npz -o answers.npz",
 )
-def _predict_verb(
-    preset: PresetName,
+def _infer_verb(
+    preset: Annotated[
+        str | None, typer.Argument(metavar="[PRESET]", help="A preset; none: a recurrent network in --model.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="D.npz", help="uint8 images x or x_test, labels y or y_test if there are "
-                                  "any; default: shipped digits.")
+                                  "any; default: shipped digits. Or sequences x, [n, steps, channels], classes y.")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(metavar="M.onnx", help="Network; default: the shipped LeNet-5.")
+        Path | None, typer.Option(metavar="M", help="Network, .onnx or the folder of an import; default: the shipped "
+                                  "LeNet-5.")
     ] = None,
     adapter: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Output folder of a fine-tune. Default: no adapter.")
     ] = None,
+<<<<<<< HEAD
     angle: Annotated[float | None, typer.Option(metavar="DEG", help="Degrees by which the images are turned.")] = None,
     limit: Annotated[int | None, typer.Option(help="Number of images.")] = None,
+=======
+    angle: Annotated[float | None, typer.Option(metavar="DEG", help="Turn the images.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Use only so many images or sequences.")] = None,
+>>>>>>> 8c3eedd (recurrent: import, infer and export; infer replaces predict)
     engine: Annotated[
         str, typer.Option(metavar="reference|float", help="Engine of execution.")
     ] = "reference",
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Keep the state of a recurrent network; answer after each step.")
+    ] = False,
     design: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Output folder of an earlier gradloom generate, to use its design."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="OUT.npz", help="Write labels and logits."),
+        typer.Option("-o", "--output", metavar="OUT.npz", help="Write labels, logits and states."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Label images with the base network and an adapter."""
+    """Label images, or sequences by a quantised recurrent network."""
     with working("labelling", as_json):
-        result = predict(
-            preset,
-            data=data,
-            model=model,
-            adapter=adapter,
-            angle=angle,
-            limit=limit,
-            engine=engine,
-            design=design,
-            output=output,
-        )
+        result = infer(preset, data=data, model=model, adapter=adapter, angle=angle, limit=limit, engine=engine,
+                       stream=stream, design=design, output=output)
     if as_json:
         print_json(result)
+        return
+    accuracy, steps = result.get("accuracy"), result.get("steps")
+    if steps is None:
+        text = f"{len(result['labels'])} images labelled"
     else:
-        accuracy = result.get("accuracy")
-        say(
-            f"{len(result['labels'])} images labelled"
-            + (f", {100 * accuracy:.1f} % as given" if accuracy is not None else "")
-        )
+        text = f"{result['sequences']:,} sequences of {steps:,} steps {'labelled' if 'labels' in result else 'run'}"
+    say(text + (f", {100 * accuracy:.1f} % as given" if accuracy is not None else ""))
+    if result.get("saturated"):
+        say(f"{100 * result['saturated']:.2f} % of the input lies beyond its codes")
 
 
 @app.command("compare", epilog="Example: gradloom compare --limit 200 --test 1000 --epochs 2")

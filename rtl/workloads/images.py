@@ -56,7 +56,7 @@ class ImageWorkload(Workload):
     takes: ClassVar = ImageOptions
     functions: ClassVar = {
         "prepare": "gradloom.sim.workloads.images:prepare",
-        "predict": "gradloom.sim.workloads.predict:predict",
+        "infer": "gradloom.sim.workloads.infer:infer",
         "expectation": "gradloom.sim.workloads.expectation:expectation",
         "measure": "gradloom.sim.workloads.points:of_images",
         "sizes": "gradloom.rtl.plan.images.choose:SizesFor",

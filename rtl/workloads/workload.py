@@ -26,7 +26,7 @@ class Workload:
         Options of a fine-tune.
     functions : mapping
         ``module:function`` by verb. ``prepare`` makes a :class:`~gradloom.sim.workloads.driver.Task`. Other verbs
-        that a kind may have: ``predict``, ``generate_text``, ``expectation`` (forecast of the preset's own workload),
+        that a kind may have: ``infer``, ``generate_text``, ``expectation`` (forecast of the preset's own workload),
         ``measure`` (a point of a sweep), ``sizes`` (``generate --for``), ``power_up`` (memory of a
         board that fine-tunes by itself).
     codes : tuple of str

@@ -83,7 +83,7 @@ def infer_sequences(model: Path, *, data: Path, limit: int | None = None, engine
             told["accuracy"] = float(right.mean())
     if output is not None:
         with staged_file(output) as file:
-            np.savez(file, **held)
+            np.savez(file, **held)  # type: ignore[arg-type]
     return told
 
 

@@ -1,7 +1,8 @@
 """Generates FPGA accelerators that fine-tune neural networks.
 
-Each verb of the command line is a function, with ``_`` for ``-``: :func:`generate`, :func:`finetune`, :func:`predict`
-and so on; the verb ``boards`` is :func:`gradloom.boards.all_boards`. Names are loaded on first use, so that
+Each verb of the command line is a function, with ``_`` for ``-``: :func:`generate`, :func:`finetune`, :func:`infer`
+and so on; ``import``, a word of Python's, is :func:`import_model`, and the verb ``boards`` is
+:func:`gradloom.boards.all_boards`. Names are loaded on first use, so that
 ``import gradloom`` costs nothing.
 """
 
@@ -13,10 +14,11 @@ _HOME = {
     name: f"gradloom.rtl.{module}" for module, names in {
         "cli.lists": ("doctor", "presets", "units"),
         "cli.generate": ("generate",),
-        "cli.tune": ("compare", "fetch", "finetune", "generate_text", "predict"),
+        "cli.tune": ("compare", "fetch", "finetune", "generate_text", "infer"),
         "cli.designs": ("build", "flash", "monitor", "report", "selftest"),
         "cli.units": ("quantize", "run"),
         "cli.language": ("load", "pack", "plan"),
+        "cli.recurrent": ("export", "import_model"),
         "cli.sweep": ("sweep",),
         "workloads": ("ImageOptions", "InstantTextOptions", "QLoraOptions"),
     }.items() for name in names
@@ -25,8 +27,8 @@ _HOME = {
 __version__ = "0.1.0"
 
 __all__ = ["ImageOptions", "InstantTextOptions", "QLoraOptions", "__version__", "boards", "build", "compare", "doctor",
-           "fetch", "finetune", "flash", "generate", "generate_text", "load", "monitor", "pack", "plan", "predict",
-           "presets", "quantize", "report", "run", "selftest", "sweep", "units"]
+           "export", "fetch", "finetune", "flash", "generate", "generate_text", "import_model", "infer", "load",
+           "monitor", "pack", "plan", "presets", "quantize", "report", "run", "selftest", "sweep", "units"]
 
 
 def __getattr__(name: str) -> Any:

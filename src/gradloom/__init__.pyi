@@ -12,7 +12,7 @@ from gradloom.rtl.cli.generate import generate as generate
 from gradloom.rtl.cli.tune import compare as compare
 from gradloom.rtl.cli.tune import fetch as fetch
 from gradloom.rtl.cli.tune import generate_text as generate_text
-from gradloom.rtl.cli.tune import predict as predict
+from gradloom.rtl.cli.tune import infer as infer
 from gradloom.rtl.cli.designs import build as build
 from gradloom.rtl.cli.designs import flash as flash
 from gradloom.rtl.cli.designs import monitor as monitor
@@ -23,6 +23,8 @@ from gradloom.rtl.cli.units import run as run
 from gradloom.rtl.cli.language import load as load
 from gradloom.rtl.cli.language import pack as pack
 from gradloom.rtl.cli.language import plan as plan
+from gradloom.rtl.cli.recurrent import export as export
+from gradloom.rtl.cli.recurrent import import_model as import_model
 from gradloom.rtl.cli.sweep import sweep as sweep
 from gradloom.rtl.workloads import ImageOptions as ImageOptions
 from gradloom.rtl.workloads import InstantTextOptions as InstantTextOptions

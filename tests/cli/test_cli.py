@@ -14,9 +14,9 @@ VERBS = sorted(command.name or command.callback.__name__ for command in app.regi
 
 
 def test_the_verbs_are_those_of_the_manual():
-    assert VERBS == ["boards", "build", "compare", "doctor", "fetch", "finetune", "flash", "generate",
-                     "generate-text", "load", "monitor", "pack", "plan", "predict", "presets", "quantize", "report",
-                     "run", "selftest", "sweep", "units"]
+    assert VERBS == ["boards", "build", "compare", "doctor", "export", "fetch", "finetune", "flash", "generate",
+                     "generate-text", "import", "infer", "load", "monitor", "pack", "plan", "presets", "quantize",
+                     "report", "run", "selftest", "sweep", "units"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -78,11 +78,11 @@ BAD = {
     "a design that is not there": (
         ("finetune", "instantft-kv260", "--engine", "float", "--design", "d"), "design=d: report.json describes no"),
     "labels of a design that is not there": (
-        ("predict", "instantft-kv260", "--design", "d"), "design=d: report.json describes no such"),
+        ("infer", "instantft-kv260", "--design", "d"), "design=d: report.json describes no such"),
     "Verilog that is not there": (("finetune", "instantft-kv260", "--design", "d"), "design=d: report.json"),
     "a clock that stands": (("generate", "instantft-kv260", "-o", "out", "--set", "clock_mhz=0"), "clock_mhz=0"),
-    "labels to no .npz": (("predict", "instantft-kv260", "-o", "labels"), "ends in .npz"),
-    "labels to a directory": (("predict", "instantft-kv260", "-o", "."), "ends in .npz"),
+    "labels to no .npz": (("infer", "instantft-kv260", "-o", "labels"), "ends in .npz"),
+    "labels to a directory": (("infer", "instantft-kv260", "-o", "."), "ends in .npz"),
     "a self-test of nothing": (("selftest", "instantft-kv260", "--design", "d"), "d: has no rtl"),
     "MNIST to a directory": (("fetch", "-o", "."), "is a directory"),
     "a report of nothing": (("report", "nowhere"), "report.json"),
@@ -314,7 +314,7 @@ def test_no_silence_is_long(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("verb", [("generate", "mesh", "-o", "d"), ("report", "d"), ("compare", "--limit", "20"), (
-    "run", "mesh", "--input", "i.npz", "--output", "o.npz"), ("predict", "instantft-kv260")], ids=lambda verb: verb[0])
+    "run", "mesh", "--input", "i.npz", "--output", "o.npz"), ("infer", "instantft-kv260")], ids=lambda verb: verb[0])
 def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path, verb):
     """Whatever the verb then says: its part of the work is inside."""
     import contextlib
@@ -348,8 +348,8 @@ def test_help_imports_nothing_heavy():
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-#: The one verb whose name is a package; its function is there.
-ELSEWHERE = {"boards": "boards.all_boards"}
+#: Verbs whose name is a package, where the function is, or a word of Python's.
+ELSEWHERE = {"boards": "boards.all_boards", "import": "import_model"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

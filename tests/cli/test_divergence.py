@@ -69,7 +69,7 @@ def test_images_in_integers(run, digits, tmp_path):
     assert last["words"] == 50 * 2 * (5 * 4 + 10) + 3 * 4 * (784 + 1176 + 784 + 120 + 84 + 5 * 10)
     assert 0.001 * last["words"] < last["saturated"] <= metrics["health"]["saturated"]
     assert f"{last['saturated']:,} of the {last['words']:,} words" in metrics["diverged"][-1]
-    labels = run("predict", KV260, "--adapter", tmp_path / "out", "--data", digits, "--json")
+    labels = run("infer", KV260, "--adapter", tmp_path / "out", "--data", digits, "--json")
     assert labels[0] == 0 and json.loads(labels[1])["accuracy"] == metrics["accuracy_after"]
 
     code, out, err = run(*asked, "-o", tmp_path / "good", "--json")
@@ -82,7 +82,7 @@ def test_images_in_float_whose_adapters_overflow(run, digits, tmp_path):
                       "40", "--lr", "16")
     assert 0 < len(metrics["loss"]) < 40 * 3 and "not finite" in metrics["diverged"][0]
     assert metrics["last_epoch"]["words"] is None
-    labels = run("predict", KV260, "--adapter", tmp_path / "out", "--data", digits, "--engine", "float", "--json")
+    labels = run("infer", KV260, "--adapter", tmp_path / "out", "--data", digits, "--engine", "float", "--json")
     assert labels[0] == 0 and json.loads(labels[1])["accuracy"] == metrics["accuracy_after"]
 
 

@@ -242,7 +242,7 @@ BAD = {
         "from_layer=30: must be an integer from 0 to 29, a layer of the model"),
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
     "results to a file": ((*TUNE[:-1], "text.txt"), "output=text.txt: is a file"),
-    "labels of a language model": (("predict", PRESET), "fine-tunes text by QLoRA, which has no"),
+    "labels of a language model": (("infer", PRESET), "fine-tunes text by QLoRA, which has no"),
     "a self-test of it": (("selftest", PRESET), "fine-tunes text by QLoRA, which has no"),
     "text of a network": (("generate-text", "instantft-kv260", "--prompt", "a"), "which has no generate-text"),
     "no prompt": (SAY[:4], "--prompt"),

@@ -19,17 +19,20 @@ FOLDERS = {
     "finetune text": ("finetune", "edge-qlora-genesys2", "--text", "nowhere.txt"),
     "finetune card": ("finetune", "edge-qlora-genesys2", "--text", "nowhere.txt", "--card"),
     "pack": ("pack", "nowhere.gguf"),
+    "import": ("import", "nowhere.onnx"),
     "sweep": ("sweep", "digits-ulx3s", "--scheduler", "nowhere:1"),
 }
 FILES = {
-    "predict": ("predict", "instantft-kv260", "--limit", "99999"),
+    "infer": ("infer", "instantft-kv260", "--limit", "99999"),
+    "infer sequences": ("infer", "--model", "nowhere.onnx", "--data", "nowhere.npz"),
+    "export": ("export", "nowhere.onnx"),
     "run": ("run", "optimizer", "--input", "nowhere.npz"),
     "quantize": ("quantize", "nowhere.npz"),
     "load": ("load", "nowhere"),
     "fetch": ("fetch",),
 }
 VERBS = FOLDERS | FILES
-SUFFIX = {"quantize": ".safetensors"}
+SUFFIX = {"quantize": ".safetensors", "export": ".onnx"}
 
 
 @pytest.fixture
@@ -82,7 +85,7 @@ def test_a_full_disk_is_refused_before_the_work(attempt, monkeypatch, tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("verb", ["finetune", "predict"])
+@pytest.mark.parametrize("verb", ["finetune", "infer"])
 def test_a_name_that_is_too_long_is_refused_before_the_work(attempt, tmp_path, verb):
     assert "no place to write (File name too long)" in attempt(verb, tmp_path / _named(verb, "x" * 300))
 

@@ -1,5 +1,6 @@
 """Whatever a file holds, the command line says in one line what is wrong with it, and ends with 2."""
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from .looks import looks
 
+RECURRENT = str(Path(__file__).parents[1] / "golden" / "recurrent" / "spar_convlstm64_W8A6C8IO6.onnx")
 #: A file of each kind, by its ending; the verb takes it in place of FILE.
 VERBS = {
     "images of a fine-tune": (".npz", ("finetune", "instantft-kv260", "--engine", "float", "--data", "FILE",
@@ -19,7 +21,9 @@ VERBS = {
     "tensors to quantise": (".safetensors", ("quantize", "FILE", "-o", "OUT.safetensors")),
     "arrays to quantise": (".npz", ("quantize", "FILE", "-o", "OUT.safetensors")),
     "a language model": (".gguf", ("pack", "FILE", "-o", "OUT")),
-    "images to label": (".npz", ("predict", "instantft-kv260", "--data", "FILE", "-o", "OUT.npz")),
+    "a recurrent network": (".onnx", ("import", "FILE", "-o", "OUT")),
+    "sequences to label": (".npz", ("infer", "--model", RECURRENT, "--data", "FILE", "-o", "OUT.npz")),
+    "images to label": (".npz", ("infer", "instantft-kv260", "--data", "FILE", "-o", "OUT.npz")),
 }
 
 

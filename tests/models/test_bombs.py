@@ -75,7 +75,8 @@ _DEEP = "[" * 100_000 + "]" * 100_000
 @pytest.mark.parametrize("name, verb", [
     ("report.json", ("report", "DIR")),
     ("report.json", ("finetune", "instantft-kv260", "--design", "DIR")),
-    ("adapter_config.json", ("predict", "instantft-kv260", "--adapter", "DIR")),
+    ("adapter_config.json", ("infer", "instantft-kv260", "--adapter", "DIR")),
+    ("network.json", ("import", "DIR")),
     ("config.json", ("pack", "DIR", "-o", "packed")),
     ("tokenizer.json", ("generate-text", "edge-qlora-genesys2", "--model", "DIR", "--prompt", "a")),
     ("manifest.json", ("load", "DIR", "-o", "card.img")),

@@ -120,7 +120,7 @@ def test_a_fine_tune_and_its_predictions_see_the_same_normalised_images(tmp_path
     from gradloom import finetune
     from gradloom.rtl.machines.presets import PRESETS
     from gradloom.rtl.models.datasets import DATA, default_split
-    from gradloom.sim.workloads.predict import predict
+    from gradloom.sim.workloads.infer import infer
 
     preset = PRESETS["instantft-kv260"]
     data = default_split(degrees=90).limited(train=40, test=60)
@@ -131,10 +131,10 @@ def test_a_fine_tune_and_its_predictions_see_the_same_normalised_images(tmp_path
     asked = {"data": tmp_path / "data.npz", "model": tmp_path / "m.onnx"}
     for engine in ("reference", "float"):
         metrics = finetune(preset.name, output=tmp_path / engine, engine=engine, epochs=2, **asked)
-        labels = predict(preset, data=tmp_path / "x.npz", model=asked["model"], engine=engine,
+        labels = infer(preset, data=tmp_path / "x.npz", model=asked["model"], engine=engine,
                          adapter=tmp_path / engine)["labels"]
         assert np.mean(np.array(labels) == data.y_test) == metrics["accuracy_after"]
-    base = predict(preset, data=tmp_path / "x.npz", model=asked["model"])["labels"]
+    base = infer(preset, data=tmp_path / "x.npz", model=asked["model"])["labels"]
     expected = runtime(tmp_path / "m.onnx", (data.x_test / 255).astype(np.float32))
     assert base == expected.argmax(axis=1).tolist()
-    assert base != predict(preset, data=tmp_path / "x.npz")["labels"]
+    assert base != infer(preset, data=tmp_path / "x.npz")["labels"]

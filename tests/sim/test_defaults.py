@@ -14,7 +14,7 @@ from gradloom.rtl.plan.images.program import Settings, plan_steps
 from gradloom.rtl.workloads import DIGITS, LENET5
 from gradloom.sim.reference.system import fill_cache, fine_tune, logits
 from gradloom.sim.workloads.expectation import expectation
-from gradloom.sim.workloads.predict import predict
+from gradloom.sim.workloads.infer import infer
 
 ULX3S = PRESETS["digits-ulx3s"]
 
@@ -54,7 +54,7 @@ def test_a_fine_tune_without_options_is_the_boards(tmp_path):
     assert said["loss"] == board.mean_losses and said["accuracy_after"] == right.mean() > said["accuracy_before"]
     assert [said[name] for name in ("samples", "rank", "lr", "momentum", "batch", "clock_mhz")] == [
         96, 4, 0.07, 0, 8, 75]
-    assert predict(ULX3S, adapter=tmp_path)["accuracy"] == said["accuracy_after"]
+    assert infer(ULX3S, adapter=tmp_path)["accuracy"] == said["accuracy_after"]
     exact = finetune(ULX3S.name, output=tmp_path, engine="float", epochs=1)
     np.testing.assert_allclose(exact["loss"], said["loss"][:12], rtol=0.03)
 
@@ -90,7 +90,7 @@ def test_what_a_larger_design_learnt_is_used_by_it(run, tmp_path):
     assert code == 2 and "taps" in err and not (tmp_path / "run").exists()
     code, out, err = run(*learn, "--design", tmp_path / "design", "--json")
     assert code == 0, err
-    label = ("predict", ULX3S.name, "--adapter", tmp_path / "run", "--json")
+    label = ("infer", ULX3S.name, "--adapter", tmp_path / "run", "--json")
     code, _, err = run(*label)
     assert code == 2 and "taps" in err
     code, labels, err = run(*label, "--design", tmp_path / "design")
@@ -100,7 +100,7 @@ def test_what_a_larger_design_learnt_is_used_by_it(run, tmp_path):
 @pytest.mark.parametrize("report, named", [
     (None, "No such file"), ({"preset": "instantft-kv260", "parameters": {}}, "it is of instantft-kv260"),
     ({"preset": ULX3S.name, "parameters": {"rows": 3}}, "rows=3")])
-@pytest.mark.parametrize("verb", ["finetune", "predict"])
+@pytest.mark.parametrize("verb", ["finetune", "infer"])
 def test_a_folder_that_is_no_design_is_refused(run, tmp_path, monkeypatch, report, named, verb):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "design").mkdir()

@@ -49,7 +49,7 @@ def save_network(network: RecurrentNetwork, folder: Path | str) -> None:
     with staged(folder) as stage:
         for name, value in (("network.json", told), ("report.json", summary(network))):
             (stage / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-        np.savez(stage / "network.npz", **arrays)
+        np.savez(stage / "network.npz", **arrays)  # type: ignore[arg-type]
 
 
 def summary(network: RecurrentNetwork) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from gradloom import finetune
 from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.datasets import default_split
-from gradloom.sim.workloads.predict import predict
+from gradloom.sim.workloads.infer import infer
 
 PRESET = next(iter(PRESETS.values()))
 
@@ -26,11 +26,11 @@ def test_images_alone_are_labelled_and_judged_only_where_labels_are_given(digits
     with np.load(digits) as held:
         arrays = {name: held[f"{name[0]}_test"] for name in names}
     np.savez(tmp_path / "some.npz", **arrays)
-    code, out, _ = run("predict", PRESET.name, "--data", tmp_path / "some.npz", "--json")
-    told, whole = json.loads(out), predict(PRESET, data=digits)
+    code, out, _ = run("infer", PRESET.name, "--data", tmp_path / "some.npz", "--json")
+    told, whole = json.loads(out), infer(PRESET, data=digits)
     assert code == 0 and told["labels"] == whole["labels"]
     assert told.get("accuracy") == (whole["accuracy"] if names[1:] == (names[0].replace("x", "y"),) else None)
-    said = run("predict", PRESET.name, "--data", tmp_path / "some.npz", "--limit", 7)[1]
+    said = run("infer", PRESET.name, "--data", tmp_path / "some.npz", "--limit", 7)[1]
     assert ("% as given" in said) == ("accuracy" in told) and said.startswith("7 images labelled")
 
 
@@ -50,14 +50,14 @@ _IMAGES = np.zeros((4, 28, 28), np.uint8)
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_images_that_are_none_are_refused_with_field_value_and_bound(run, tmp_path, arrays, message):
     np.savez(tmp_path / "some.npz", **arrays)
-    code, out, err = run("predict", PRESET.name, "--data", tmp_path / "some.npz", "-o", tmp_path / "labels.npz")
+    code, out, err = run("infer", PRESET.name, "--data", tmp_path / "some.npz", "-o", tmp_path / "labels.npz")
     assert (code, out, err.count("\n")) == (2, "", 1) and re.search(message, err) and "some.npz" in err
     assert not (tmp_path / "labels.npz").exists()
 
 
 def test_a_limit_beyond_the_images_is_refused(digits):
     with pytest.raises(ValueError, match="limit=101: must be from 1 to 100"):
-        predict(PRESET, data=digits, limit=101)
+        infer(PRESET, data=digits, limit=101)
 
 
 @pytest.mark.parametrize("engine, cache, codes", [
@@ -66,12 +66,12 @@ def test_a_limit_beyond_the_images_is_refused(digits):
 def test_an_adapter_says_which_codes_it_learnt_from(engine, cache, codes, digits, tmp_path):
     metrics = finetune(PRESET.name, output=tmp_path, data=digits, epochs=2, engine=engine, cache=cache)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["gradloom_codes"] == codes
-    labels = predict(PRESET, data=digits, adapter=tmp_path, engine=engine, output=tmp_path / "labels.npz")
+    labels = infer(PRESET, data=digits, adapter=tmp_path, engine=engine, output=tmp_path / "labels.npz")
     assert labels["accuracy"] == metrics["accuracy_after"]
 
     before = np.load(tmp_path / "labels.npz")["logits"]
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     other = {"nf4": "int8"}.get(codes, "nf4")
     (tmp_path / "adapter_config.json").write_text(json.dumps(config | {"gradloom_codes": other}))
-    predict(PRESET, data=digits, adapter=tmp_path, engine=engine, output=tmp_path / "labels.npz")
+    infer(PRESET, data=digits, adapter=tmp_path, engine=engine, output=tmp_path / "labels.npz")
     assert not np.array_equal(before, np.load(tmp_path / "labels.npz")["logits"])

@@ -16,12 +16,12 @@ from ..reference.system import fill_cache, logits
 from ..run.designs import Design
 from .images import check_shape, held_by, network_of, shipped
 
-__all__ = ["predict"]
+__all__ = ["infer"]
 
 
-def predict(preset: Preset, *, data: Path | None = None, model: Path | None = None, adapter: Path | None = None,
-            angle: float | None = None, limit: int | None = None, engine: str = "reference", design: Path | None = None,
-            output: Path | None = None) -> dict[str, Any]:
+def infer(preset: Preset, *, data: Path | None = None, model: Path | None = None, adapter: Path | None = None,
+          angle: float | None = None, limit: int | None = None, engine: str = "reference", design: Path | None = None,
+          output: Path | None = None) -> dict[str, Any]:
     """Labels images by the base network and an adapter, in the integers of the hardware or in float. ``design``: the
     hardware is the design of an earlier ``generate``.
 

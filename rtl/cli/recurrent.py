@@ -1,0 +1,136 @@
+"""The verbs of quantised recurrent networks: ONNX in and out."""
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .app import app
+from .arguments import Json
+from .output import print_json, say, table, working
+
+__all__ = ["export", "import_model"]
+
+
+def import_model(model: Path | str, *, output: Path | str | None = None) -> dict[str, Any]:
+    """Reads a quantised recurrent network from ONNX and turns each quantiser into integer arithmetic.
+
+    Parameters
+    ----------
+    model : path
+        ``.onnx``, or the folder of an earlier import.
+    output : path, optional
+        Folder that gets the network in integers, and this report as ``report.json``.
+
+    Returns
+    -------
+    dict
+        Sizes, and ``quantizers``: for each what it ``becomes`` (``nothing``, ``shift``, ``multiply``, ``table``, or
+        ``table of codes`` for an activation), the numbers, the range ``from`` which it takes integers, and for which
+        integers it is ``exact``.
+
+    Raises
+    ------
+    ValueError
+        The node, its value and the bound. Nothing is written.
+    """
+    from gradloom.rtl.models.recurrent.stored import load_network, save_network, summary
+    from gradloom.rtl.output import check_folder
+
+    if output is not None:
+        check_folder(output)
+    network = load_network(model)
+    if output is not None:
+        save_network(network, output)
+    return summary(network)
+
+
+def export(network: Path | str, output: Path | str) -> dict[str, Any]:
+    """Writes an imported recurrent network as ONNX: a Scan of QuantizeLinear and DequantizeLinear.
+
+    Parameters
+    ----------
+    network : path
+        Folder of an :func:`import_model`, or an ``.onnx`` file.
+    output : path
+        ``.onnx`` file. onnxruntime runs it to the same codes if it does not fuse quantisers: set
+        ``graph_optimization_level`` to ``ORT_DISABLE_ALL`` or ``ORT_ENABLE_BASIC``.
+
+    Returns
+    -------
+    dict
+        ``output``, ``name``, ``hidden`` and ``channels``.
+    """
+    from gradloom.rtl.models.recurrent.export import export_recurrent
+    from gradloom.rtl.models.recurrent.stored import load_network
+    from gradloom.rtl.output import check_file
+
+    check_file(output, suffix=".onnx")
+    found = load_network(network)
+    export_recurrent(found, output)
+    return {"output": str(output), "name": found.name, "hidden": found.cell.units, "channels": found.channels}
+
+
+@app.command(
+    "import",
+    epilog="Example: gradloom import lstm.onnx -o lstm\n\nExample: gradloom import lstm.onnx --json",
+)
+def _import_verb(
+    model: Annotated[Path, typer.Argument(metavar="M.onnx", help="A quantised recurrent network.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write the network in integers.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read a quantised recurrent network from ONNX: what each quantiser becomes in integers."""
+    with working("importing", as_json):
+        told = import_model(model, output=output)
+    if as_json:
+        print_json(told)
+        return
+    convolutions = len(told["convolutions"])
+    say(f"{told['name']}: {told['channels']} channels, "
+        + (f"{convolutions} convolution{'s' * (convolutions > 1)}, " if convolutions else "")
+        + f"LSTM of {told['hidden']} with {told['inputs']} inputs"
+        + (f", {told['classes']} classes" if told["classes"] else "")
+        + f"; {told['parameters']:,} weights, {told['products_a_step']:,} products a step")
+    rows = [{"quantizer": each["quantizer"], "becomes": _arithmetic(each),
+             "from": "{:,} to {:,}".format(*each["from"]), "codes": f"{each['lo']} to {each['hi']}",
+             "exact": each["exact"]} for each in told["quantizers"]]
+    table(rows, ("quantizer", "becomes", "from", "codes", "exact"), False)
+    say("No hardware for recurrent networks exists yet: gradloom infer runs this one in integers.")
+    if output is not None:
+        say(f"the network in integers is in {output}")
+
+
+def _arithmetic(told: dict[str, Any]) -> str:
+    """What a quantiser becomes, for people."""
+    if told["becomes"] == "nothing":
+        return "nothing (clip)"
+    if told["becomes"] == "table":
+        return f"table of {told['thresholds']:,} thresholds"
+    if told["becomes"] == "table of codes":
+        return f"table of {told['entries']:,} codes"
+    low, high = told["addend"]
+    addend = f"{low}" if low == high else f"[{low} to {high}]"
+    product = "n"
+    if told["becomes"] == "multiply":
+        low, high = told["multiplier"]
+        product = f"n * {low}" if low == high else f"n * [{low} to {high}]"
+    text = f"({product} + {addend}) >> {told['shift']}"
+    return text + (", half to even" if told["rounding"] != "down" else "")
+
+
+@app.command("export", epilog="Example: gradloom export lstm -o back.onnx")
+def _export_verb(
+    network: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an import, or an .onnx file.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="M.onnx", help="Where to write.")],
+    as_json: Json = False,
+) -> None:
+    """Write an imported recurrent network as ONNX, which onnxruntime runs to the same codes."""
+    with working("exporting", as_json):
+        told = export(network, output)
+    if as_json:
+        print_json(told)
+    else:
+        say(f"{told['name']} is in {output}; onnxruntime gives the same codes with ORT_DISABLE_ALL or "
+            "ORT_ENABLE_BASIC, its other levels fuse quantisers")
