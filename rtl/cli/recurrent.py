@@ -1,4 +1,4 @@
-"""The verbs of quantised recurrent networks: ONNX in and out."""
+"""Verbs of quantised recurrent networks: import, export."""
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -123,7 +123,7 @@ def _arithmetic(told: dict[str, Any]) -> str:
 @app.command("export", epilog="Example: gradloom export lstm -o back.onnx")
 def _export_verb(
     network: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an import, or an .onnx file.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="M.onnx", help="Where to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="M.onnx", help="Output file.")],
     as_json: Json = False,
 ) -> None:
     """Write an imported recurrent network as ONNX, which onnxruntime runs to the same codes."""

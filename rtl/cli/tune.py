@@ -1,4 +1,4 @@
-"""Verbs of fine-tunes: finetune, predict, generate-text, compare, fetch."""
+"""Verbs of fine-tunes: finetune, infer, generate-text, compare, fetch."""
 
 import dataclasses
 import functools
@@ -94,7 +94,7 @@ def infer(preset: str | None = None, *, data: Path | str | None = None, model: P
     angle : float, optional
         Degrees by which images are turned.
     limit : int, optional
-        Use only so many images or sequences.
+        Number of images or sequences.
     engine : str
         ``reference``, the integers of the hardware, or ``float``.
     stream : bool
@@ -273,13 +273,8 @@ def _infer_verb(
     adapter: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Output folder of a fine-tune. Default: no adapter.")
     ] = None,
-<<<<<<< HEAD
     angle: Annotated[float | None, typer.Option(metavar="DEG", help="Degrees by which the images are turned.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Number of images.")] = None,
-=======
-    angle: Annotated[float | None, typer.Option(metavar="DEG", help="Turn the images.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Use only so many images or sequences.")] = None,
->>>>>>> 8c3eedd (recurrent: import, infer and export; infer replaces predict)
+    limit: Annotated[int | None, typer.Option(help="Number of images or sequences.")] = None,
     engine: Annotated[
         str, typer.Option(metavar="reference|float", help="Engine of execution.")
     ] = "reference",

@@ -30,7 +30,7 @@ class Trace:
 
 
 def start(cell: IntegerCell, count: int) -> State:
-    """States of so many sequences before their first step."""
+    """States of ``count`` sequences before their first step."""
     shape = count, cell.cell.units
     return State(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
 

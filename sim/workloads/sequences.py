@@ -28,7 +28,7 @@ def infer_sequences(model: Path, *, data: Path, limit: int | None = None, engine
     data : path
         .npz with ``x``, real numbers ``[n, steps, channels]``, and classes ``y``, ``[n]``, if there are any.
     limit : int, optional
-        Use only so many sequences.
+        Number of sequences.
     engine : str
         ``reference``: integers. ``float``: real states and activations, weights as the codes have them.
     stream : bool

@@ -92,7 +92,7 @@ class Conv:
     name: str = ""
 
     def steps(self, steps: int) -> int:
-        """Time steps out of so many."""
+        """Time steps of the result, for the time steps of the input."""
         return (steps + sum(self.pads) - self.weight.shape[2]) // self.stride + 1
 
 
