@@ -1,4 +1,4 @@
-"""Quantised recurrent networks to ONNX: a Scan of QuantizeLinear and DequantizeLinear."""
+"""Quantised recurrent networks to ONNX: a Scan of quantised nodes."""
 from pathlib import Path
 from typing import Any
 
