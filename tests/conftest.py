@@ -1,9 +1,9 @@
 """What tests of several rooms share."""
 
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.cli.main import main
+from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import pauses
 
 from .laws import verdicts
@@ -65,10 +65,7 @@ class Bench:
                         done.append(True)
                         return
 
-        simulator = Simulator(dut)
-        simulator.add_clock(1e-6)
-        simulator.add_testbench(process)
-        simulator.run()
+        simulate(dut, process)
         assert done, f"{ {name: len(values) for name, values in got.items()} } of {outputs} after {limit} cycles"
         assert {name: len(values) for name, values in got.items()} == outputs
         return (got, times) if watch is None else (got, times, total)

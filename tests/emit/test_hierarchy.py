@@ -6,9 +6,9 @@ import pytest
 from amaranth.hdl import ClockDomain, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.sim import Simulator
 
 from gradloom.rtl.hierarchy import Emitter, key_of, place
+from gradloom.sim.bench.engine import simulate
 
 
 class Scale(wiring.Component):
@@ -62,10 +62,7 @@ def outputs(component, samples):
             await ctx.tick()
             seen.append(ctx.get(component.o))
 
-    simulator = Simulator(component)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(component, bench)
     return seen
 
 

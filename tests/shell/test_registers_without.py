@@ -1,10 +1,10 @@
 """A machine without requests has neither registers nor bits of them."""
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.shell.bus.axi import Resp
 from gradloom.rtl.shell.registers.axilite import RegisterFile
 from gradloom.rtl.shell.registers.regtable import REGISTERS
+from gradloom.sim.bench.engine import simulate
 
 
 async def write(ctx, bus, address, value):
@@ -56,7 +56,4 @@ def test_registers_of_requests(requests):
                 answer = await write(ctx, bus, REGISTERS.address(name), 64)
                 assert answer == (Resp.SLVERR if absent or name in refused else Resp.OKAY), (name, program, request)
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(unit, bench)

@@ -1,9 +1,9 @@
 """The watchdog's last cycle, and the search for deadlocks."""
 
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.shell.watch import Watch
+from gradloom.sim.bench.engine import simulate
 
 
 def _cycles(inputs, output, *, watchdog=0, length):
@@ -19,10 +19,7 @@ def _cycles(inputs, output, *, watchdog=0, length):
                 high.append(cycle)
             await ctx.tick()
 
-    simulator = Simulator(watch)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(process)
-    simulator.run()
+    simulate(watch, process)
     return high
 
 

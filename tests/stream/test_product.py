@@ -4,9 +4,9 @@ import pytest
 from amaranth.hdl import Module, Signal, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.sim import Simulator
 
 from gradloom.rtl.stream.product import NarrowProduct, narrow_product
+from gradloom.sim.bench.engine import simulate
 
 
 class Signed(wiring.Component):
@@ -63,7 +63,4 @@ def test_a_product_is_one(unit):
                 ctx.set(unit.b, b)
             await ctx.tick()
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(unit, bench)

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib.fifo import SyncFIFOBuffered
-from amaranth.sim import Simulator
 
 from gradloom.rtl.stream.queue import ShortQueue
+from gradloom.sim.bench.engine import simulate
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4, 8, 16])
@@ -32,10 +32,7 @@ def test_both_offer_and_take_the_same_in_every_cycle(depth, chances):
             await ctx.tick()
         assert moved > 100
 
-    simulator = Simulator(m)
-    simulator.add_clock(1e-8)
-    simulator.add_testbench(process)
-    simulator.run()
+    simulate(m, process)
 
 
 def test_fewer_than_two_entries_are_refused():

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.systolic.pe import ACCUMULATE, DRAIN, HOLD, PE, RESTART, WSUM, Precision
+from gradloom.sim.bench.engine import simulate
 
 HERE = Path(__file__).parent
 
@@ -28,10 +28,7 @@ def play(dut, beats):
             seen.append(ctx.get(dut.p_o))
             await ctx.tick()
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(process)
-    simulator.run()
+    simulate(dut, process)
     return seen
 
 

@@ -1,10 +1,10 @@
 # amaranth: UnusedElaboratable=no
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.systolic.pe import ACCUMULATE, HOLD, RESTART, WSUM, Precision
 from gradloom.rtl.systolic.systolic import SystolicArray
+from gradloom.sim.bench.engine import simulate
 from gradloom.sim.reference.systolic import output_stationary, weight_stationary
 
 
@@ -52,10 +52,7 @@ class Schedule:
                 out[t] = [ctx.get(dut.p[c]) for c in range(self.total)]
                 await ctx.tick()
 
-        simulator = Simulator(dut)
-        simulator.add_clock(1e-6)
-        simulator.add_testbench(process)
-        simulator.run()
+        simulate(dut, process)
         return out
 
     def leaves(self, out, cycle):

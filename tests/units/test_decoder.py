@@ -1,12 +1,12 @@
 """Decoders are the reference, word for word."""
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.rtl.formats.codebook import NF3, NF4
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.units.decoder import NF4Decoder, RowDecoder
+from gradloom.sim.bench.engine import simulate
 from gradloom.sim.reference.encode import decode_codes
 
 EXTREME_SCALES = [0, 1, 2, 3, 0x7fff, 0x8000, 0x8001, 0xffff]
@@ -75,10 +75,7 @@ def row_run(unit, ops):
             await ctx.tick()
             seen.append((ctx.get(unit.valid), [ctx.get(unit.x[n]) for n in range(unit.lanes)]))
 
-    sim = Simulator(unit)
-    sim.add_clock(1e-6)
-    sim.add_testbench(bench)
-    sim.run()
+    simulate(unit, bench)
     return seen
 
 

@@ -1,10 +1,10 @@
 """Convolutions: what has no room in a row's codes, or no place in a memory of results, is told."""
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.engines.array.convolve import ConvolveControl
 from gradloom.rtl.engines.array.feet import Finish
 from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.sim.bench.engine import simulate
 
 CONFIG = ImageConfig(rows=9, panels=4, rank=2, classes=4, taps=6, adapter_depth=128, weight_depth=1024, bias_depth=16,
                 feature_depth=128, image_depth=512, dense_depth=256, blocks=4, kernel=3, width=16, positions=128)
@@ -32,10 +32,7 @@ def test_a_tap_larger_than_a_row_goes_astray(encode, channels, astray):
             assert cycles < 2000
         assert ctx.get(dut.astray) == astray
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(dut, bench)
 
 
 @pytest.mark.parametrize("run, good", [
@@ -61,7 +58,4 @@ def test_results_beyond_the_end_go_astray_and_are_never_done(run, good):
             await ctx.tick()
         assert (done, ctx.get(dut.astray)) == (good, not good)
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(dut, bench)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
-from amaranth.sim import Simulator
 
 from gradloom.rtl.engines.array.commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
 from gradloom.rtl.engines.array.engine import ArrayEngine
 from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.sim.bench.engine import simulate
 from gradloom.sim.reference import array
 from gradloom.sim.reference.array import hidden
 from gradloom.sim.reference.encode import decode_fixed, decode_int8, encode_fixed, encode_int8
@@ -35,8 +35,7 @@ class Machine:
         m.submodules.dut = dut
         self.done = Signal(8)
         m.d.sync += self.done.eq(self.done + dut.engine.done)
-        self.simulator = Simulator(m)
-        self.simulator.add_clock(1e-6)
+        self.module = m
 
     def run(self, script):
         dut, config = self.dut, self.config
@@ -53,10 +52,7 @@ class Machine:
                     self.h[ctx.get(dut.h.tap), ctx.get(dut.h.sample)] = [
                         ctx.get(dut.h.h[k]) for k in range(config.rank)]
 
-        self.simulator.add_testbench(script)
-        self.simulator.add_testbench(give_dh, background=True)
-        self.simulator.add_testbench(take_h, background=True)
-        self.simulator.run()
+        simulate(self.module, script, background=(give_dh, take_h))
 
     async def write(self, ctx, port, words, *, at=0, **fields):
         for n, word in enumerate(words):

@@ -1,13 +1,13 @@
 """Beats of a sample's record: which of its scales are written, and where."""
 
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.engines.array.commands import RECORD_ARG
 from gradloom.rtl.engines.array.intake import ArrayIntake
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
 from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.presets import PRESETS
+from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import feed, pauses
 
 ROW, HALF = 3, 1
@@ -32,11 +32,7 @@ def _scales(config, bases, **options):
                 written.append(tuple(ctx.get(intake.scales[each]) for each in ("row", "address", "data")))
             await ctx.tick()
 
-    simulator = Simulator(intake)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(give)
-    simulator.add_testbench(see)
-    simulator.run()
+    simulate(intake, give, see)
     return written, scales
 
 

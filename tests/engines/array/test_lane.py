@@ -2,20 +2,13 @@
 # amaranth: UnusedElaboratable=no
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.engines.array.lane import AdapterLanes
 from gradloom.rtl.formats.images import PARAMETER
+from gradloom.sim.bench.engine import simulate
 from gradloom.sim.reference.optimizer import optimize
 
 DEPTH = 32
-
-
-def simulate(dut, script):
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(script)
-    simulator.run()
 
 
 async def write(ctx, dut, words, at=0):

@@ -1,24 +1,14 @@
 """Adapter words leave in order, two beats a word, however long the memory takes; those beyond the last are refused."""
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.engines.array.outlet import LaneOutlet
 from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import drain, pauses
 
 CONFIG = ImageConfig(rows=5, kernel=2, panels=4, rank=2, classes=4, taps=4, adapter_depth=256, weight_depth=128,
                 feature_depth=64, image_depth=256, dense_depth=128, blocks=8, positions=64, width=16)
 REQUESTS = [(3, 7), (0, 8), (255, 2), (17, 1), (17, 40)]
-
-
-def _run(dut, *benches, background=()):
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    for bench in benches:
-        simulator.add_testbench(bench)
-    for bench in background:
-        simulator.add_testbench(bench, background=True)
-    simulator.run()
 
 
 @pytest.mark.parametrize("stall, hold", [(0.0, 0), (0.3, 0), (0.2, 50)], ids=str)
@@ -47,7 +37,7 @@ def test_words_leave_as_beats(stall, hold):
             ctx.set(dut.words, [address + n for n in range(CONFIG.columns)])
             *_, address = await ctx.tick().sample(dut.dump.address)
 
-    _run(dut, ask, background=[words])
+    simulate(dut, ask, background=[words])
     expected = []
     for arg, count in REQUESTS:
         values = [sum(arg + at + n << 16 * n for n in range(CONFIG.columns)) for at in range((count + 1) // 2)]
@@ -65,4 +55,4 @@ def test_words_beyond_the_last_are_refused():
             await ctx.tick()
             assert ctx.get(dut.port.refuse) == refused, (arg, beats)
 
-    _run(dut, judge)
+    simulate(dut, judge)

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from gradloom.rtl.engines.array.passes import BEATS, LEVELS, PassControl
 from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.sim.bench.engine import simulate
 
 CONFIG = ImageConfig(rows=5, kernel=2, panels=4, rank=2, classes=4, taps=4, adapter_depth=256, weight_depth=128,
                 feature_depth=64, image_depth=256, dense_depth=128, blocks=8, positions=64, width=16)
@@ -45,10 +45,7 @@ def run(passes, *, gap=0.0, seed=0):
                 ctx.set(dut.i.valid, 0)
         raise AssertionError(f"{len(pending)} passes are left")
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(script)
-    simulator.run()
+    simulate(dut, script)
     return cycles, taken
 
 
