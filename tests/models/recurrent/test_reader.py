@@ -6,10 +6,11 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from gradloom.rtl.models.recurrent.export import export_recurrent
 from gradloom.rtl.models.recurrent.reader import load_recurrent
 from gradloom.sim.reference import cell
 
-from .models import AUTHORS, BREVITAS, CONV, arrays, body_of, saved, shuffled
+from .models import AUTHORS, BREVITAS, CONV, arrays, body_of, saved, shuffled, unfused
 
 
 def codes(real, scale):
@@ -152,3 +153,84 @@ def test_thresholds_in_place_of_rounding(kind, tmp_path):
     np.testing.assert_array_equal(trace.state.c, codes(c, unit))
     rounded = load_recurrent(CONV)
     assert (trace.h != cell.run(rounded, rounded.input.codes(x)).h).any()
+
+
+def coupled(model):
+    """The input gate is 1 minus the forget gate."""
+    body = body_of(model)
+    body.initializer.append(numpy_helper.from_array(np.float32(1), "one"))
+    at = next(n for n, node in enumerate(body.node) if node.output[0] == "m2")
+    body.node[at].input[0] = "coupled"
+    body.node.insert(at, helper.make_node("Sub", ["one", "qf"], ["coupled"]))
+
+
+def scale_of_each_output(model):
+    """Weights with scales of their own for each output of each gate, both of one unit."""
+    zero = np.zeros(256, np.int8)
+    for name, scale in {"W": 2.0 ** -7, "U": 2.0 ** -5}.items():
+        own = scale * 2.0 ** (np.arange(256) % 3 - 1)
+        for each in body_of(model).initializer:
+            if each.name in (f"{name}_s", f"{name}_z"):
+                value = own.astype(np.float32) if each.name[-1] == "s" else zero
+                each.CopyFrom(numpy_helper.from_array(value, each.name))
+
+
+def other_units(model):
+    """Products with the input in steps 3 times as large as those with the hidden state."""
+    for each in body_of(model).initializer:
+        if each.name == "W_s":
+            each.CopyFrom(numpy_helper.from_array(np.float32(3 * 2.0 ** -7), "W_s"))
+
+
+def mean_of_all_steps(model):
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0]), "axes"))
+    (gemm,) = (node for node in model.graph.node if node.op_type == "Gemm")
+    gemm.input[0] = "mean"
+    model.graph.node.append(helper.make_node("ReduceMean", ["h_all", "axes"], ["mean"], keepdims=0))
+    model.graph.node.append(gemm)
+    model.graph.node.remove(gemm)
+
+
+def last_of_all_steps(model):
+    model.graph.initializer.append(numpy_helper.from_array(np.array(-1), "index"))
+    (gemm,) = (node for node in model.graph.node if node.op_type == "Gemm")
+    gemm.input[0] = "at_last"
+    node = helper.make_node("Gather", ["h_all", "index"], ["at_last"], axis=0)
+    model.graph.node.insert(len(model.graph.node) - 1, node)
+
+
+def normalised(model):
+    """A BatchNormalization behind the convolution, which turns some channels about."""
+    gamma = np.where(np.arange(16) % 4 == 0, -0.5, 2.0)
+    held = {"gamma": gamma, "beta": np.full(16, 0.25), "mean": np.full(16, 0.5), "var": np.ones(16)}
+    for name, value in held.items():
+        model.graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), name))
+    at = next(n for n, node in enumerate(model.graph.node) if node.op_type == "Relu")
+    model.graph.node[at].input[0] = "normal"
+    node = helper.make_node("BatchNormalization", ["u0", *held], ["normal"], epsilon=0.0)
+    model.graph.node.insert(at, node)
+
+
+@pytest.mark.parametrize("change", [coupled, scale_of_each_output, other_units, mean_of_all_steps, last_of_all_steps,
+                                    normalised])
+def test_other_forms_equal_onnxruntime(change, tmp_path):
+    """All scales are powers of two, so float32 adds no error of its own. An export gives the same again."""
+    model = onnx.load(CONV)
+    change(model)
+    path = saved(model, tmp_path)
+    network, x = load_recurrent(path), arrays("golden_W8A6C8IO6")["x"][::8]
+    zero = np.zeros((len(x), 64), np.float32)
+    want = unfused(path, {"x": x, "h_init": zero, "c_init": zero})
+    trace = cell.run(network, network.input.codes(x))
+    export_recurrent(network, tmp_path / "back.onnx")
+    again = unfused(tmp_path / "back.onnx", {"x": x, "h_init": zero, "c_init": zero})
+    for name in ("h_all", "c_last", "logits"):
+        np.testing.assert_array_equal(again[name], want[name])
+    np.testing.assert_array_equal(trace.h, codes(want["h_all"], network.cell.hidden.scale).transpose(1, 0, 2))
+    np.testing.assert_array_equal(trace.state.c, codes(want["c_last"], network.cell.hidden.scale))
+    np.testing.assert_allclose(cell.logits(network, trace), want["logits"], rtol=1e-5, atol=1e-5)
+    plain = cell.run(load_recurrent(CONV), network.input.codes(x))
+    if change in (mean_of_all_steps, last_of_all_steps):
+        assert network.pick == ("mean" if change is mean_of_all_steps else "last")
+    else:
+        assert (plain.h != trace.h).any()
