@@ -176,7 +176,7 @@ class _Gates:
                       for name in names}
         self.random = {name: random.Random(f"{seed} {number} {name}") for name in names}
         holds = [outputs] * (len(outputs) > 1) + [{name} for name in names]
-        first = number % len(holds)
+        first = number % max(len(holds), 1)
         self.holds = (holds[first:] + holds[:first]) if hold else []
         self.until = dict.fromkeys(names, 0)
         self.calm = 0

@@ -56,22 +56,11 @@ class GradientEngine(wiring.Component):
         port = self.engine
         args = Signal(GradientOperands)
         running = Signal()
-        judged = Signal()
-        bad = Signal()
-        known = Signal()
-        m.d.comb += [
-            bad.eq((args.tiles == 0) | (args.tokens == 0) | (args.tokens > config.tokens) | (args.rank == 0)
-                   | args.rank[0] | (args.rank > config.rank)),
-            port.command.ready.eq(~running & ~judged & ~port.error.valid),
-        ]
         part = Signal(range(parts))
         pair = Signal(range(pairs))
         token = Signal(range(config.tokens))
         tile = Signal(8)
-        with m.If(port.command.valid & port.command.ready):
-            m.d.sync += [args.eq(port.command.payload.args), known.eq(port.command.payload.opcode == 0), judged.eq(1)]
-        with m.If(judge(m, port, judged, known=known, bad=bad)):
-            m.d.sync += [running.eq(1), tile.eq(0)]
+        self._command(m, args, running, tile)
 
         kept = place(m, "hidden_memory", HiddenMemory(config), platform)
         connect(m, flipped(self.restore), kept.restore)
@@ -151,6 +140,22 @@ class GradientEngine(wiring.Component):
             self.saturated.eq((out.valid & requantize.saturated) + kept.saturated),
         ]
         return m
+
+    def _command(self, m, args, running, tile):
+        """Takes a command while none runs, and judges it."""
+        config, port = self.config, self.engine
+        judged = Signal()
+        bad = Signal()
+        known = Signal()
+        m.d.comb += [
+            bad.eq((args.tiles == 0) | (args.tokens == 0) | (args.tokens > config.tokens) | (args.rank == 0)
+                   | args.rank[0] | (args.rank > config.rank)),
+            port.command.ready.eq(~running & ~judged & ~port.error.valid),
+        ]
+        with m.If(port.command.valid & port.command.ready):
+            m.d.sync += [args.eq(port.command.payload.args), known.eq(port.command.payload.opcode == 0), judged.eq(1)]
+        with m.If(judge(m, port, judged, known=known, bad=bad)):
+            m.d.sync += [running.eq(1), tile.eq(0)]
 
     @property
     def _sum_bits(self):
