@@ -34,12 +34,14 @@ _KEEP = 16
 @dataclass(frozen=True, kw_only=True)
 class BoardJob:
     """What goes on the card, the job's header last; ``frac``: fraction bits of every tensor in every step; ``layout``:
-    where the last step's tensors lie in the window, which begins at ``job.window_offset`` of the memory."""
+    where what outlives a step lies in the window, which begins at ``job.window_offset`` of the memory; ``memory``:
+    bytes of the window by what they are for."""
 
     sections: tuple[Section, ...]
     job: Job
     frac: Mapping[str, int]
     layout: Layout
+    memory: Mapping[str, int]
 
 
 def _whole(data: bytes) -> bytes:
@@ -142,6 +144,11 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
               kept=Kept(offset=0, bytes=kept, store=HEADER_BYTES + window, every=_KEEP),
               results=(Result(name="loss", offset=layout[LOSS], kind=ResultKind.LOSS, words=4),))
     at = HEADER_BYTES
+    caches = sum(4 * each.rows * each.features for each in cached) * len(trainings)
+    memory = {"adapters": kept, "moments, tables and texts": len(brought) - kept,
+              "weights": sum(len(_whole(each)) for each in frozen_parts), "forward caches": caches,
+              "tensors of a step": shared, "programs": sum(len(_whole(each)) for each in programs)}
+    memory["padding and loss"] = window - sum(memory.values())
     frozen_at = at + min(layout[name] for name in frozen.words if name in layout.offsets)
     sections = (
         Section(name="adapters, texts", parts=(bytes(brought),), offset=at),
@@ -149,7 +156,7 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
         Section(name="programs", parts=tuple(map(_whole, programs)), offset=at + placed[0].offset),
         Section(name="job", parts=(job.header(),), offset=0),
     )
-    return BoardJob(sections=sections, job=job, frac=frac, layout=layout)
+    return BoardJob(sections=sections, job=job, frac=frac, layout=layout, memory=memory)
 
 
 def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, memory_bytes: int) -> dict[str, Any]:
@@ -173,7 +180,7 @@ def _told(job: BoardJob, kept: Kept, facts: Mapping[str, Any], sections: list[di
     return {
         **facts, "card_bytes": size, "memory_bytes": job.job.window_offset + job.job.window_bytes,
         "commands": [len(each.code) // COMMAND_BYTES for each in job.job.programs],
-        "sections": sections,
+        "sections": sections, "memory": dict(job.memory),
         "kept": {"store": kept.store, "bytes": kept.bytes, "every": kept.every},
         "adapters": {name: {"offset": job.layout[name], "bytes": job.layout.sizes[name],
                             "frac": job.frac[name] + SPARE}

@@ -102,6 +102,8 @@ def test_a_card_has_all_that_a_board_needs(run, here):
     assert len(image) == said["card_bytes"] and (said["texts"], said["tokens"], len(said["commands"])) == (2, 42, 3)
     header = sections[-1].parts[0]
     assert (header[:4], int.from_bytes(header[16:20], "little")) == (b"GLRN", sections[0].offset)
+    assert 0 <= said["memory"]["padding and loss"] < 2 * 4096 and min(said["memory"].values()) >= 0
+    assert said["memory"]["programs"] >= 32 * sum(said["commands"]) > 0 < said["memory"]["tensors of a step"]
     # What is kept is where the first section brings it.
     assert sum(each["bytes"] for each in said["adapters"].values()) == said["kept"]["bytes"]
     assert said["kept"]["store"] == said["memory_bytes"]

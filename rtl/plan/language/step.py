@@ -22,6 +22,7 @@ from .operations import (
     Descent,
     Fracs,
     Gradient,
+    Halves,
     Loss,
     Norm,
     NormBackward,
@@ -184,7 +185,11 @@ class _Lowering:
         main: list[Main] = []
         sides: list[Side] = []
         tokens = next(each.x.rows for each in operations if isinstance(each, Product))
-        self.limit = gap(tokens, self.config)
+        plain = self.limit = gap(tokens, self.config)
+        # Work behind a product of the head stands beside the next, whose tiles leave less of the bus. Where that is
+        # next to nothing, pieces so small cost more than they hide.
+        beside = gap(tokens, self.config, EDGE * TileKind.HALVES.row_beats)
+        beside = beside if 2 * beside >= plain else plain
         if yield_every is not None:
             self.most = yield_every // _PARTS
         # Lazy work of the vector engine comes in its place, but behind everything where a product needs side
@@ -194,6 +199,7 @@ class _Lowering:
         self._share(operations)
         for order, operation in enumerate(operations):
             if isinstance(operation, Product):
+                self.limit = beside if isinstance(operation.weight, Halves) else plain
                 main.append(self._product(order, operation))
             elif isinstance(operation, Gradient):
                 sides.append(Side(order, GRADIENT, deque(self._gradient(operation)), lazy=True,

@@ -95,9 +95,11 @@ class Main:
     slot: int = 0
 
 
-def gap(tokens: int, config: LanguageConfig) -> int:
-    """Beats that a product leaves on the bus while the array works on a tile, at least a few."""
-    return max(config.subtiles * max(tokens, config.columns) - (config.edge + 2) - 16, 64)
+def gap(tokens: int, config: LanguageConfig, beats: int | None = None) -> int:
+    """Beats that a product leaves on the bus while the array works on a tile of ``beats``, of codes unless given; at
+    least a few."""
+    tile = config.edge + 2 if beats is None else beats
+    return max(config.subtiles * max(tokens, config.columns) - tile - 16, 64)
 
 
 def weave(main: Sequence[Main], side: Iterable[Side], config: LanguageConfig, *, every: int | None = None,
