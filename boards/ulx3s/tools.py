@@ -34,10 +34,6 @@ _NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP
 #: is no option for it, but settings in a netlist are read.
 _MARGIN = 6
 
-#: MHz that the router is asked for beyond the clock: what it hands over is repaired here and there, where wires are a
-#: little longer then.
-_BEYOND = 1
-
 
 def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
     """Yosys' commands; the netlist of ``top`` goes to the folder ``build``."""
@@ -163,7 +159,7 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
         # The first router takes hours. The second leaves a net as it is where nobody contends for its wires, however
         # long they are; but not where the clock is missed so.
         tool(_nextpnr(settings, "--json", "build/placed.json", "--no-pack", "--no-place", "--freq",
-                      str(settings["mhz"] + _BEYOND), "--lpf", "pins.lpf", "--router", "router2", "--tmg-ripup",
+                      str(settings["mhz"]), "--lpf", "pins.lpf", "--router", "router2", "--tmg-ripup",
                       *_REPORT, "--log", "build/route.log"),
              folder, f"; where clock_mhz={settings['mhz']} is out of reach (build/route.log), generate the design with "
              f"another --set clock_mhz, or place it with another seed in board/settings.json"),

@@ -381,10 +381,10 @@ def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkey
                 module["settings"] |= {"target_freq": "75000000.0", "auto_freq": "0", "router": "router1"}
                 (build / "placed.json").write_text(json.dumps(netlist))
             elif args[0] == "nextpnr-ecp5":
-                # The router reads its own settings in what the placer wrote, and is asked for a little more.
+                # The router reads its own settings in what the placer wrote, and is asked for the clock.
                 placed = json.loads((build / "placed.json").read_text())
                 assert placed["modules"]["gradloom_ulx3s"]["settings"] == margin
-                assert mhz < float(args[args.index("--freq") + 1]) < 1.03 * mhz
+                assert args[args.index("--freq") + 1] == str(mhz)
                 (build / "report.json").write_text(json.dumps(REPORT))
             else:
                 (where / "build" / "gradloom.bit").write_bytes(b"bits")
