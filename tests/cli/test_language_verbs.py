@@ -245,7 +245,6 @@ BAD = {
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
     "results to a file": ((*TUNE[:-1], "text.txt"), "output=text.txt: is a file"),
     "labels of a language model": (("infer", PRESET), "fine-tunes text by QLoRA, which has no"),
-    "a self-test of it": (("selftest", PRESET), "fine-tunes text by QLoRA, which has no"),
     "text of a network": (("generate-text", "instantft-kv260", "--prompt", "a"), "which has no generate-text"),
     "no prompt": (SAY[:4], "--prompt"),
     "an empty prompt": ((*SAY[:-1], ""), "prompt: has no tokens"),

@@ -4,12 +4,12 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
+from gradloom.rtl.plan.language import training as planned
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import Codes, Gradient, Product
 from gradloom.rtl.plan.language.step import Layout
 from gradloom.rtl.plan.language.traffic import base_bytes
 from gradloom.sim.reference.llama import Llama
-from gradloom.sim.workloads import step as steps
 from gradloom.sim.workloads.step import StepMachine, largest
 from gradloom.sim.workloads.trainer import Trainer, trainer_machine
 
@@ -54,7 +54,7 @@ def test_gradients_are_a_llamas(frozen, tensors, last, trainer):
 
 def test_operations_left_out_change_no_word(training, monkeypatch):
     short = training(rule=AdamW(lr=1e-2))
-    monkeypatch.setattr(steps, "needed", lambda operations, wanted: operations)
+    monkeypatch.setattr(planned, "needed", lambda operations, wanted: operations)
     whole = training(rule=AdamW(lr=1e-2))
     frac = whole.fracs(largest(whole.exact()), headroom=1)
     found, every = short.integers(frac), whole.integers(frac)
