@@ -11,7 +11,7 @@ import numpy as np
 from .language import PROJECTIONS, LanguageModel, Linear
 from .peft import CONFIG, WEIGHTS, about, check_array, key, rank_and_alpha, read_peft, representable, write_peft
 
-__all__ = ["Adapter", "adapter_of", "finite", "fresh_lora", "load_lora", "save_lora"]
+__all__ = ["Adapter", "adapter_of", "finite", "fresh_lora", "layer_of", "load_lora", "lowest_layer", "save_lora"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,16 @@ def fresh_lora(model: LanguageModel, *, rank: int = 8, alpha: float | None = Non
     return adapters
 
 
+def layer_of(name: str) -> int:
+    """Number of the layer of a linear, from its name."""
+    return int(name.split(".")[2])
+
+
+def lowest_layer(adapters: Iterable[str]) -> int:
+    """The lowest layer with an adapter, from the names of their linears, at least one."""
+    return min(map(layer_of, adapters))
+
+
 def finite(adapters: Mapping[Any, Adapter]) -> bool:
     """Whether all values are, in float32 as files hold them."""
     return all(representable(array) for each in adapters.values() for array in (each.a, each.b))
@@ -88,7 +98,7 @@ def save_lora(folder: str | Path, model: LanguageModel, adapters: Mapping[str, A
         raise ValueError(f"adapters has {len(shapes)} different ranks or scales: PEFT's plain LoRA has one")
     rank, scale = next(iter(shapes))
     projections = [name for name in PROJECTIONS if any(each.endswith(f".{name}") for each in adapters)]
-    layers = sorted({int(name.split(".")[2]) for name in adapters})
+    layers = sorted({layer_of(name) for name in adapters})
     linears = _linears(model, projections, layers)
     if {each.name for each in linears} != set(adapters):
         raise ValueError(f"adapters has {len(adapters)} linears: {', '.join(projections)} in {len(layers)} layers are "

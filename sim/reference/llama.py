@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
-from gradloom.rtl.models.lora import Adapter
+from gradloom.rtl.models.lora import Adapter, lowest_layer
 
 __all__ = [
     "Cache", "FloatLinears", "Llama", "attention", "attention_backward", "cross_entropy", "linear",
@@ -271,7 +271,7 @@ class Llama:
         unknown = sorted(set(adapters) - set(self.names))
         if unknown:
             raise ValueError(f"adapters has {unknown[0]}: no linear of the {self.layers} layers in use")
-        lowest = min((int(name.split(".")[2]) for name in adapters), default=self.layers)
+        lowest = lowest_layer(adapters) if adapters else self.layers
         logits, x, kept = self._forward(ids, adapters, 0 if entry is None else lowest, entry)
         loss, dlogits = cross_entropy(logits, ids)
         dx = rms_norm_backward(dlogits @ self.head, x, self.norm, self.model.norm_eps)

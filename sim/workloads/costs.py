@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
+from gradloom.rtl.models.lora import lowest_layer
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.exponents import choose
 from gradloom.rtl.plan.language.needs import reads
@@ -67,7 +68,7 @@ def planned_step(model: LanguageModel, ranks: Mapping[str, int], layers: Sequenc
         Whether what enters the lowest layer with an adapter is in memory.
     """
     if kept:
-        lowest = min(int(name.split(".")[2]) for name in ranks)
+        lowest = lowest_layer(ranks)
         layers = [layer for layer in layers if layer >= lowest]
     step = Step(model, tokens, ranks, layers)
     operations = training_operations(step, dict.fromkeys(ranks, 2.0), rule)

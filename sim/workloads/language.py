@@ -10,7 +10,7 @@ import numpy as np
 from gradloom import __version__, boards
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.language import Checkpoint, LanguageModel
-from gradloom.rtl.models.lora import Adapter, finite
+from gradloom.rtl.models.lora import Adapter, finite, lowest_layer
 from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.plan.language.budget import Request, cached_texts
@@ -81,7 +81,7 @@ def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[st
     last of them, as ``after`` got them."""
     parameters = {f"{name}.{which}": getattr(adapter, which) for name, adapter in adapters.items() for which in "ab"}
     losses, kept = list(losses), kept or {}
-    lowest = min(int(name.split(".")[2]) for name in adapters)
+    lowest = lowest_layer(adapters)
     entries: dict[tuple[int, ...], np.ndarray] = {}
 
     def gradients(tokens: Sequence[int]) -> tuple[float, dict[str, tuple[np.ndarray, np.ndarray]]]:

@@ -12,7 +12,7 @@ import numpy as np
 from gradloom import boards
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
+from gradloom.rtl.models.lora import Adapter, fresh_lora, layer_of, load_lora, lowest_layer, save_lora
 from gradloom.rtl.plan.language.budget import check_from_layer, memory, parse_targets
 from gradloom.rtl.plan.language.packed import STORES
 from gradloom.rtl.workloads import QLoraOptions
@@ -45,7 +45,7 @@ class QLoraTask(TextTask):
         if self.asked.from_layer is not None:
             check_from_layer(self.asked.from_layer, self.layers)
         self.adapters = _adapters(self.shapes, self.asked, self.rank, self.layers)
-        self.from_layer = min(int(name.split(".")[2]) for name in self.adapters)
+        self.from_layer = lowest_layer(self.adapters)
         self.named = sorted({name.rsplit(".", 1)[-1] for name in self.adapters})
         rank = next(iter(self.adapters.values())).rank
         request = self.fitting(rank=rank, targets=self.named, machine=not self.exact, from_layer=self.from_layer)
@@ -144,10 +144,10 @@ def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int)
     has = {name.rsplit(".", 1)[-1] for name in found}
     if wanted is not None and set(wanted) != has:
         raise ValueError(f"targets={asked.targets}: {folder} has adapters on {', '.join(sorted(has))}")
-    lowest = min(int(name.split(".")[2]) for name in found)
+    lowest = lowest_layer(found)
     if asked.from_layer not in (None, lowest):
         raise ValueError(f"from_layer={asked.from_layer}: {folder} has adapters from layer {lowest} on")
-    beyond = [name for name in found if int(name.split(".")[2]) >= layers]
+    beyond = [name for name in found if layer_of(name) >= layers]
     if beyond:
         raise ValueError(f"layers={layers}: {folder} has an adapter on {beyond[0]}")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.models.lora import Adapter
+from gradloom.rtl.models.lora import Adapter, lowest_layer
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.exponents import HEADROOM
 from gradloom.rtl.plan.language.operations import SPARE, Loss, Pack, Tensor
@@ -146,7 +146,7 @@ class Trainer:
     @cached_property
     def learning(self) -> Sequence[int]:
         """Layers from the lowest that has an adapter on."""
-        lowest = min(int(name.split(".")[2]) for name in self.adapters)
+        lowest = lowest_layer(self.adapters)
         return [layer for layer in self.layers if layer >= lowest]
 
     def cached(self, tokens: Sequence[int]) -> list[Tensor]:

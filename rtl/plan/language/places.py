@@ -17,7 +17,7 @@ import numpy as np
 from ...shell.engines import LOAD, STORE
 from ..program.assembler import Instruction
 
-__all__ = ["Life", "assigned", "check", "lives", "moved"]
+__all__ = ["Life", "assigned", "check", "extent", "lives", "moved"]
 
 #: Bytes of which a place is a multiple.
 ALIGN = 64
@@ -48,7 +48,7 @@ def lives(steps: Sequence[Instruction], after: Mapping[int, int], tensors: Mappi
     for place, step in enumerate(steps):
         if step.engine not in (LOAD, STORE):
             continue
-        start, stop = _range(step, beat)
+        start, stop = extent(step, beat)
         index = bisect_right(starts, start) - 1
         if index < 0 or start >= starts[index] + -(-tensors[names[index]][1] // ALIGN) * ALIGN:
             continue
@@ -97,7 +97,7 @@ def moved(steps: Sequence[Instruction], ranges: Iterable[tuple[int, int, int]], 
     made = []
     for step in steps:
         if step.engine in (LOAD, STORE):
-            start, _ = _range(step, beat)
+            start, _ = extent(step, beat)
             index = bisect_right(starts, start) - 1
             if index >= 0 and start < starts[index] + -(-ordered[index][1] // ALIGN) * ALIGN:
                 offset = start - starts[index] + ordered[index][2]
@@ -109,7 +109,7 @@ def moved(steps: Sequence[Instruction], ranges: Iterable[tuple[int, int, int]], 
 def check(planned: Sequence[Instruction], after: Mapping[int, int], steps: Sequence[Instruction], beat: int) -> None:
     """Refuses a moved program in which a load finds another word than in the planned one, or in which a STORE may
     overwrite what a load before it has not read yet; :class:`ValueError` names the step."""
-    accesses = [(place, *_range(step, beat)) for place, step in enumerate(steps) if step.engine in (LOAD, STORE)]
+    accesses = [(place, *extent(step, beat)) for place, step in enumerate(steps) if step.engine in (LOAD, STORE)]
     low = min((start for _, start, _ in accesses), default=0) // beat
     size = max((stop for _, _, stop in accesses), default=0) // beat - low
     # Of each beat of memory: where the word that it holds was planned to lie, and the last load that read it.
@@ -134,6 +134,7 @@ def check(planned: Sequence[Instruction], after: Mapping[int, int], steps: Seque
         source[here] = origin
 
 
-def _range(step: Instruction, beat: int) -> tuple[int, int]:
+def extent(step: Instruction, beat: int) -> tuple[int, int]:
+    """Start and end in the window of a LOAD or STORE; ``beat``: bytes."""
     start = step.operands["offset"]
     return start, start + step.operands["beats"] * beat

@@ -30,6 +30,7 @@ from ..program.progress import check_progress
 from .inputs import FREE, READY, Input, Inputs, with_tokens
 from .jobs import ProductJob, Transfer
 from .linear import hidden
+from .places import extent
 from .sections import PAUSE, apart, cut
 from .side import Piece, append, load, store
 
@@ -182,6 +183,7 @@ class _Writes:
 class _Weaver:
     def __init__(self, config: LanguageConfig, main: Sequence[Main], side: Iterable[Side], every: int | None) -> None:
         self.config, self.main, self.every = config, list(main), every and every * _PLANNED
+        self.beat = config.data_bits // 8
         sides = [each for each in side if each.pieces]
         self.urgent = deque(each for each in sides if not each.lazy)
         self.lazy = deque(each for each in sides if each.lazy)
@@ -189,13 +191,13 @@ class _Weaver:
         #: Of each STORE by its step, the load without which its first word cannot be.
         self.after: dict[int, int] = {}
         self.writes = _Writes(
-            [(*_range(step, config), each.order) for each in sides for piece in each.pieces
+            [(*extent(step, self.beat), each.order) for each in sides for piece in each.pieces
              for step in (*piece.instructions, *piece.stores) if step.engine == STORE]
-            + [(*_range(step, config), each.order) for each in self.main for step in self._stores(each)]
-            + [(*_range(_store(each.hidden, GRADIENT.store("hidden")), config), each.order)
+            + [(*extent(step, self.beat), each.order) for each in self.main for step in self._stores(each)]
+            + [(*extent(_store(each.hidden, GRADIENT.store("hidden")), self.beat), each.order)
                for each in self.main if each.hidden])
         #: Which product writes a range.
-        self.makers = {(*_range(step, config), each.order): index for index, each in enumerate(self.main)
+        self.makers = {(*extent(step, self.beat), each.order): index for index, each in enumerate(self.main)
                        for step in self._stores(each)}
         # The clock: when the bus, STORE, the array, the reading of its sums, and engines have done what is emitted.
         self.bus = self.stored = self.array = self.sums = 0.0
@@ -357,7 +359,7 @@ class _Weaver:
         """Of a product's outputs, a tile each."""
         job = product.job
         beats = job.result.beats // job.outer
-        stride = job.stride or beats * self.config.data_bits // 8
+        stride = job.stride or beats * self.beat
         return [_store(Transfer(job.result.offset + tile * stride, beats, 0), LINEAR.store("outputs"))
                 for tile in range(job.outer)]
 
@@ -389,7 +391,7 @@ class _Weaver:
 
     def _written(self, each: Input, index: int) -> float | None:
         """When what a load reads is in memory."""
-        return self.writes.latest(*_range(each.step, self.config), self.main[index].order)
+        return self.writes.latest(*extent(each.step, self.beat), self.main[index].order)
 
     # ---- gaps
 
@@ -435,7 +437,7 @@ class _Weaver:
             return False
         for step in piece.instructions:
             if step.engine == LOAD:
-                start, end = _range(step, self.config)
+                start, end = extent(step, self.beat)
                 time = self.writes.latest(start, end, side.order)
                 if time is None or time > self.bus:
                     return False
@@ -449,12 +451,12 @@ class _Weaver:
         """Whether what side work reads is emitted, or made by products up to ``within``."""
         return all(self.makers.get(missing, within + 1) <= within
                    for piece in side.part() for step in piece.instructions if step.engine == LOAD
-                   for missing in self.writes.missing(*_range(step, self.config), side.order))
+                   for missing in self.writes.missing(*extent(step, self.beat), side.order))
 
     # ---- what is emitted
 
     def _ready(self, transfer: Transfer, order: int) -> float | None:
-        return self.writes.latest(transfer.offset, transfer.offset + transfer.beats * self.config.data_bits // 8, order)
+        return self.writes.latest(transfer.offset, transfer.offset + transfer.beats * self.beat, order)
 
     def _piece(self, queue: deque[Side]) -> None:
         """The next piece of the first work of a queue."""
@@ -466,7 +468,7 @@ class _Weaver:
         needs = len(self.made) + next(n for n, step in enumerate(steps) if step.engine == LOAD)
         for step in steps:
             if step.engine == LOAD:
-                self.bus = max(self.bus, self.writes.latest(*_range(step, self.config), side.order) or 0.0)
+                self.bus = max(self.bus, self.writes.latest(*extent(step, self.beat), side.order) or 0.0)
                 self._load(step)
             elif step.engine == STORE:
                 self._store(step, max(begins + side.pace * piece.read, self.bus) + _WAY, needs)
@@ -485,12 +487,7 @@ class _Weaver:
         self.after[len(self.made)] = needs
         self.made.append(step)
         self.stored = max(self.stored, ready)
-        self.writes.emitted(*_range(step, self.config), self.stored)
-
-
-def _range(step: Instruction, config: LanguageConfig) -> tuple[int, int]:
-    start = step.operands["offset"]
-    return start, start + step.operands["beats"] * config.data_bits // 8
+        self.writes.emitted(*extent(step, self.beat), self.stored)
 
 
 def _with_tokens(steps: Sequence[Instruction], config: LanguageConfig) -> list[Instruction]:
@@ -500,15 +497,15 @@ def _with_tokens(steps: Sequence[Instruction], config: LanguageConfig) -> list[I
     Of a STORE that stands :data:`_LONG` steps before a load, the load may as well be sure: so no more tokens than
     that are ever posted and not taken.
     """
-    made = list(steps)
+    made, beat = list(steps), config.data_bits // 8
     stores = [place for place, step in enumerate(steps) if _settles(step)]
-    writes = _Writes((*_range(step, config), 0) for step in steps if step.engine == STORE)
+    writes = _Writes((*extent(step, beat), 0) for step in steps if step.engine == STORE)
     waited = -1
     for place, step in enumerate(steps):
         if _settles(step):
-            writes.emitted(*_range(step, config), place)
+            writes.emitted(*extent(step, beat), place)
         elif step.engine == LOAD:
-            start, end = _range(step, config)
+            start, end = extent(step, beat)
             # What is not written yet is what a later STORE changes in place.
             last = max((int(value) for index in writes.over(start, end) for value in writes.values[index]), default=-1)
             if last > waited:
