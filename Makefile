@@ -88,6 +88,7 @@ test: lint types unit
 
 lint: $(READY)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 types: $(READY)
 	$(BIN)/mypy --cache-dir build/.mypy_cache

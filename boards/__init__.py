@@ -1,7 +1,19 @@
 """Where a design lands: board facts, vendor projects, flashing."""
+
 from .board import Board
 from .flow import FlowError, MissingToolError, NoProjectError
 from .registry import all_boards, build, check, find, flash, measure, write_project
 
-__all__ = ["Board", "FlowError", "MissingToolError", "NoProjectError", "all_boards", "build", "check",
-           "find", "flash", "measure", "write_project"]
+__all__ = [
+    "Board",
+    "FlowError",
+    "MissingToolError",
+    "NoProjectError",
+    "all_boards",
+    "build",
+    "check",
+    "find",
+    "flash",
+    "measure",
+    "write_project",
+]

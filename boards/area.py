@@ -69,8 +69,15 @@ def area(directory: Path | str, board: Board, *, unit: str | None = None, paths:
     return summary(board, top, total, listed, timing.Netlist(flat), lambda cell: _unit(cell, top, cells), paths)
 
 
-def summary(board: Board, top: str, total: dict[str, float], units: dict[str, dict[str, float]],
-            netlist: timing.Netlist, unit: Callable[[str], str], paths: int) -> dict[str, Any]:
+def summary(
+    board: Board,
+    top: str,
+    total: dict[str, float],
+    units: dict[str, dict[str, float]],
+    netlist: timing.Netlist,
+    unit: Callable[[str], str],
+    paths: int,
+) -> dict[str, Any]:
     """What :func:`area` returns, from ``total`` and ``units`` without levels; ``unit`` tells a cell's by its name."""
     bits = (total["bram36"] * 36 + total["uram"] * 288) / max(board.bram36 * 36 + board.uram * 288, 1)
     share = {key: _percent(total[key], getattr(board, key)) for key in RESOURCES if key != "lutram"}
@@ -166,18 +173,20 @@ def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, 
         try:
             with ThreadPoolExecutor(2) as pool:
                 list(pool.map(lambda half, file: run_yosys(_mapping(sources, half, family, file)), halves, mapped))
-            run_yosys([
-                "read_verilog -lib -specify +/xilinx/cells_sim.v",
-                "read_verilog -lib +/xilinx/cells_xtra.v",
-                *(f"read_rtlil {file}" for file, half in zip(mapped, halves, strict=True) if half),
-                f"hierarchy -check -top {top}",
-                "blackbox =A:whitebox",
-                f"write_json {root / 'hierarchical.json'}",
-                "setattr -mod -unset keep_hierarchy",
-                "flatten",
-                "opt_clean",
-                f"write_json {root / 'flat.json'}",
-            ])
+            run_yosys(
+                [
+                    "read_verilog -lib -specify +/xilinx/cells_sim.v",
+                    "read_verilog -lib +/xilinx/cells_xtra.v",
+                    *(f"read_rtlil {file}" for file, half in zip(mapped, halves, strict=True) if half),
+                    f"hierarchy -check -top {top}",
+                    "blackbox =A:whitebox",
+                    f"write_json {root / 'hierarchical.json'}",
+                    "setattr -mod -unset keep_hierarchy",
+                    "flatten",
+                    "opt_clean",
+                    f"write_json {root / 'flat.json'}",
+                ]
+            )
         except YosysError as error:
             raise SynthesisError(f"{top} could not be synthesised: {error}") from None
         texts = [(root / f"{name}.json").read_text(encoding="utf-8") for name in ("hierarchical", "flat")]

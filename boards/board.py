@@ -1,4 +1,5 @@
 """Facts of a board, as one small frozen record."""
+
 import re
 from dataclasses import asdict, dataclass
 
@@ -33,6 +34,7 @@ class Board:
     register_base : :class:`int`
         Physical address of the register block, as the host sees it.
     """
+
     name: str
     summary: str
     part: str
@@ -54,8 +56,7 @@ class Board:
             raise ValueError(f"name must match {_NAME.pattern}, not {self.name!r}")
         if self.family not in ("xc7", "xcup", "ecp5"):
             raise ValueError(f"family must be 'xc7', 'xcup' or 'ecp5', not {self.family!r}")
-        for field in ("lut", "ff", "clock_hz", "memory_bytes", "memory_bandwidth",
-                      "port_bits"):
+        for field in ("lut", "ff", "clock_hz", "memory_bytes", "memory_bandwidth", "port_bits"):
             if getattr(self, field) <= 0:
                 raise ValueError(f"{field} must be positive, not {getattr(self, field)}")
         for field in ("dsp", "bram36", "uram", "register_base"):
@@ -78,8 +79,9 @@ class Board:
             if field not in _RESOURCES:
                 raise ValueError(f"resource must be one of {', '.join(_RESOURCES)}, not {field!r}")
             if value > getattr(self, field):
-                raise ValueError(f"{field}: the design needs {value}, {self.name} ({self.part}) has "
-                                 f"{getattr(self, field)}")
+                raise ValueError(
+                    f"{field}: the design needs {value}, {self.name} ({self.part}) has {getattr(self, field)}"
+                )
 
     def as_dict(self) -> dict[str, object]:
         """The record as plain values, for JSON."""

@@ -2,6 +2,7 @@
 
 They are in ``budgets.toml``.
 """
+
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -42,6 +43,8 @@ def beyond(units: Mapping[str, Mapping[str, Any]], budget: Mapping[str, int]) ->
     for name, entry in units.items():
         most = allowed(budget, name)
         if most is None or entry["levels"] > most:
-            found.append(f"{name}: {entry['levels']} levels of logic between registers: "
-                         + ("there is no budget for it" if most is None else f"{most} were allowed"))
+            found.append(
+                f"{name}: {entry['levels']} levels of logic between registers: "
+                + ("there is no budget for it" if most is None else f"{most} were allowed")
+            )
     return found

@@ -1,12 +1,33 @@
 """Files of the C driver and the Python host for a board."""
+
 from importlib.resources import files
 
 from gradloom.firmware import soc_image
 
-_DRIVER = ("gradloom.c", "gradloom.h", "gradloom_regs.h", "gradloom_store.c", "gradloom_store.h", "gradloom_sum.c",
-           "gradloom_sum.h", "linux_main.c")
-_HOST = ("__init__.py", "adapter_store.py", "barrier.py", "energy.py", "host.py", "program.py", "pynq_transport.py",
-         "machine.py", "registers.py", "selftest.py", "transport.py", "uio_transport.py")
+_DRIVER = (
+    "gradloom.c",
+    "gradloom.h",
+    "gradloom_regs.h",
+    "gradloom_store.c",
+    "gradloom_store.h",
+    "gradloom_sum.c",
+    "gradloom_sum.h",
+    "linux_main.c",
+)
+_HOST = (
+    "__init__.py",
+    "adapter_store.py",
+    "barrier.py",
+    "energy.py",
+    "host.py",
+    "program.py",
+    "pynq_transport.py",
+    "machine.py",
+    "registers.py",
+    "selftest.py",
+    "transport.py",
+    "uio_transport.py",
+)
 _SOC = ("__init__.py", "adapter_store.py", "card.py", "registers.py", "soc.py", "soc_image.py")
 
 
@@ -25,5 +46,7 @@ def soc_files(main: str = "soc") -> dict[str, str]:
     """Content of every file of the firmware of a system on chip: a Python package that builds it again
     (``python -m gradloom_soc.soc_image --main MAIN``) and writes jobs for it. ``main``: ``soc`` or ``tuner``."""
     folder = files("gradloom.firmware")
-    return {name: folder.joinpath(name).read_text(encoding="utf-8")
-            for name in sorted((*_SOC, *soc_image.sources(main), soc_image.IMAGES[main].name))}
+    return {
+        name: folder.joinpath(name).read_text(encoding="utf-8")
+        for name in sorted((*_SOC, *soc_image.sources(main), soc_image.IMAGES[main].name))
+    }

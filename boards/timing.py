@@ -121,9 +121,7 @@ class Netlist:
                 self.arcs[source].append((sink, cost, kind))
                 self.fan_in[sink] += 1
 
-    def _clocked(
-        self, name: str, inputs: list[tuple[str, int]], outputs: list[tuple[str, int]], cost: int
-    ) -> None:
+    def _clocked(self, name: str, inputs: list[tuple[str, int]], outputs: list[tuple[str, int]], cost: int) -> None:
         self.starts.update({net: (name, cost) for _, net in outputs})
         self.ends += [(net, name, pin) for pin, net in inputs if not re.fullmatch(r"\w*CLK\w*|C|WCLK|WCK|G", pin)]
 
@@ -155,7 +153,8 @@ class Netlist:
     def by_unit(self, unit: Callable[[str], str]) -> dict[str, int]:
         """Levels of the deepest path between registers that ends in each unit; ``unit`` tells a cell's by its name."""
         level, _ = self._levels(
-            (net, cost) for net, (cell, cost) in self.starts.items() if not cell.startswith("port "))
+            (net, cost) for net, (cell, cost) in self.starts.items() if not cell.startswith("port ")
+        )
         found: dict[str, int] = {}
         for net, cell, _ in self.ends:
             name = unit(cell) if net in level and not cell.startswith("port ") else ""
@@ -218,8 +217,10 @@ def _pins(cell: dict[str, Any]) -> tuple[list[tuple[str, int]], list[tuple[str, 
 
 def _registered(multiplier: dict[str, Any]) -> bool:
     """Whether a multiplier of the ECP5 uses any of its own registers."""
-    return any(re.fullmatch(r"REG_\w+_CLK", name) and value != "NONE"
-               for name, value in multiplier.get("parameters", {}).items())
+    return any(
+        re.fullmatch(r"REG_\w+_CLK", name) and value != "NONE"
+        for name, value in multiplier.get("parameters", {}).items()
+    )
 
 
 def _bus(name: str) -> str:

@@ -1,4 +1,5 @@
 """Common parts of Vivado projects: Tcl quoting, ports of a module."""
+
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,15 +11,34 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = re.compile(r"[A-Za-z0-9_./:+-]+")
 
 _LITE = {
-    "awaddr": "input", "awvalid": "input", "awready": "output", "wdata": "input", "wstrb": "input",
-    "wvalid": "input", "wready": "output", "bresp": "output", "bvalid": "output", "bready": "input",
-    "araddr": "input", "arvalid": "input", "arready": "output", "rdata": "output", "rresp": "output",
-    "rvalid": "output", "rready": "input",
+    "awaddr": "input",
+    "awvalid": "input",
+    "awready": "output",
+    "wdata": "input",
+    "wstrb": "input",
+    "wvalid": "input",
+    "wready": "output",
+    "bresp": "output",
+    "bvalid": "output",
+    "bready": "input",
+    "araddr": "input",
+    "arvalid": "input",
+    "arready": "output",
+    "rdata": "output",
+    "rresp": "output",
+    "rvalid": "output",
+    "rready": "input",
 }
 _FLIP = {"input": "output", "output": "input"}
 _FULL = {name: _FLIP[way] for name, way in _LITE.items()} | {
-    "awlen": "output", "awsize": "output", "awburst": "output", "wlast": "output",
-    "arlen": "output", "arsize": "output", "arburst": "output", "rlast": "input",
+    "awlen": "output",
+    "awsize": "output",
+    "awburst": "output",
+    "wlast": "output",
+    "arlen": "output",
+    "arsize": "output",
+    "arburst": "output",
+    "rlast": "input",
 }
 
 
@@ -60,6 +80,7 @@ def design_name(report: Mapping) -> str:
 @dataclass(frozen=True)
 class TopPorts:
     """Names that a block design has to know of a generated module."""
+
     module: str
     clock: str
     reset: str
@@ -89,8 +110,10 @@ class TopPorts:
             for name in names:
                 if ports.get(name, ("",))[0] == direction:
                     return name
-            raise ValueError(f"report: module {module} has no {direction} port for the {role}; it should be "
-                             f"called {' or '.join(names)}")
+            raise ValueError(
+                f"report: module {module} has no {direction} port for the {role}; it should be "
+                f"called {' or '.join(names)}"
+            )
 
         clock = one_of("clock", "input", "clk", "aclk")
         reset = one_of("reset", "input", "rst", "rst_n", "aresetn")
@@ -104,5 +127,13 @@ class TopPorts:
 
         if width("s_axi_wdata") != 32:
             raise ValueError(f"report: s_axi_wdata must be 32 bits wide, not {width('s_axi_wdata')}")
-        return cls(module, clock, reset, reset == "rst", interrupt, width("m_axi_wdata"),
-                   width("m_axi_awaddr"), width("s_axi_awaddr"))
+        return cls(
+            module,
+            clock,
+            reset,
+            reset == "rst",
+            interrupt,
+            width("m_axi_wdata"),
+            width("m_axi_awaddr"),
+            width("s_axi_awaddr"),
+        )

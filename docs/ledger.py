@@ -14,6 +14,7 @@ commands whose output is kept in ``docs/results.json``, seconds each. What stand
 The narrowest entry holds: text before section before page. A figure that none covers is a fault, and so is an entry
 that covers nothing: ``tests/docs/test_ledger.py``.
 """
+
 import argparse
 import dataclasses
 import json
@@ -50,19 +51,30 @@ KINDS = {
 #: The column by which a table claims for itself.
 COLUMN = "evidence and command"
 #: How tables with their own column begin what they say of the evidence.
-SPOKEN = {"bit-exact reference": "reference", "reference and float": "reference", "simulated rtl": "simulation",
-          "model of the program": "forecast", "by the bit-exact reference": "reference"}
+SPOKEN = {
+    "bit-exact reference": "reference",
+    "reference and float": "reference",
+    "simulated rtl": "simulation",
+    "model of the program": "forecast",
+    "by the bit-exact reference": "reference",
+}
 
-_UNITS = (r"%|cycles?\b|[kMG]?Hz\b|[kKMG]?B(?:/s)?\b|bytes\b|[munµ]?s\b|seconds\b|minutes\b|hours\b|(?:k )?LUTs?\b|"
-          r"DSPs?\b|flip-flops\b|block RAMs?\b|multipliers\b|levels\b|beats\b|nats\b|points\b|"
-          r"(?:G )?MACs?\b|Mbit\b|M\b")
+_UNITS = (
+    r"%|cycles?\b|[kMG]?Hz\b|[kKMG]?B(?:/s)?\b|bytes\b|[munµ]?s\b|seconds\b|minutes\b|hours\b|(?:k )?LUTs?\b|"
+    r"DSPs?\b|flip-flops\b|block RAMs?\b|multipliers\b|levels\b|beats\b|nats\b|points\b|"
+    r"(?:G )?MACs?\b|Mbit\b|M\b"
+)
 #: What looks like a measurement: a number with a unit, a ratio, one with separated thousands, two places or more, or an
 #: exponent.
 FIGURE = re.compile(
     rf"(?<![\w.,/=-])[±−+-]?(?:\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?(?:\s?(?:{_UNITS}))?|\d+(?:\.\d+)?(?:\s?(?:{_UNITS})|x\b)"
-    rf"|\d+(?:\.\d+)?e-\d+|\d+\.\d{{2,}}(?![.\d\w]))")
-_NOT_YET = re.compile(r"\bnot(?: \w+){0,3} yet\b|\bnothing yet\b|nothing (?:\w+ ){0,3}has been on hardware|"
-                      r"has not been on hardware|has been on hardware yet", re.IGNORECASE)
+    rf"|\d+(?:\.\d+)?e-\d+|\d+\.\d{{2,}}(?![.\d\w]))"
+)
+_NOT_YET = re.compile(
+    r"\bnot(?: \w+){0,3} yet\b|\bnothing yet\b|nothing (?:\w+ ){0,3}has been on hardware|"
+    r"has not been on hardware|has been on hardware yet",
+    re.IGNORECASE,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,8 +196,9 @@ class Ledger:
             return "", ""
         start = said.split(":")[0].split(",")[0].strip().lower()
         kind = SPOKEN.get(start, start if start in KINDS else "")
-        command = "; ".join(f"pytest {part}" if part.startswith("tests/") else part
-                            for part in re.findall(r"`([^`]+)`", said))
+        command = "; ".join(
+            f"pytest {part}" if part.startswith("tests/") else part for part in re.findall(r"`([^`]+)`", said)
+        )
         if said.startswith("the same"):
             return before
         if "the same" in said:
@@ -208,8 +221,10 @@ class Ledger:
         if not command or not kind:
             if passage.pending:
                 return
-            self.faults.append(f"{where}: no {'command' if not command else 'kind'}; figures "
-                               f"{', '.join(passage.figures)}; add a [[claim]] or [[plain]] to docs/claims.toml")
+            self.faults.append(
+                f"{where}: no {'command' if not command else 'kind'}; figures "
+                f"{', '.join(passage.figures)}; add a [[claim]] or [[plain]] to docs/claims.toml"
+            )
             return
         if kind not in KINDS:
             self.faults.append(f"{where}: kind {kind!r} must be one of {', '.join(KINDS)}")
@@ -222,8 +237,10 @@ class Ledger:
             if stands:
                 at = stands.end()
             else:
-                self.faults.append(f"{where}: {wanted} was {text} in the last run of "
-                                   f"{self._commands.get(wanted.split('.')[0])!r}, which does not stand there")
+                self.faults.append(
+                    f"{where}: {wanted} was {text} in the last run of "
+                    f"{self._commands.get(wanted.split('.')[0])!r}, which does not stand there"
+                )
         self.entries.append(Entry(passage, kind, command, tuple(values)))
 
     def _covering(self, passage: Passage, *, narrow: bool) -> tuple[dict[str, Any] | None, str]:
@@ -246,18 +263,28 @@ class Ledger:
         """The text of ``evidence/ledger.md``."""
         counts = {kind: sum(entry.kind == kind for entry in self.entries) for kind in KINDS}
         lines = [
-            "<!-- Made by docs/ledger.py from the pages and docs/claims.toml; do not edit. -->", "",
+            "<!-- Made by docs/ledger.py from the pages and docs/claims.toml; do not edit. -->",
+            "",
             "# Ledger of figures",
             "Every figure of README and of these pages, as it stands there, with the command that shows it. A figure "
-            "without a command fails the tests.", ""]
+            "without a command fails the tests.",
+            "",
+        ]
         if not counts["board"] and not counts["vendor tool"]:
-            lines += ["**Not yet shown on a board: any of it.** No figure below comes from hardware, and none from a "
-                      "vendor's tool.", ""]
+            lines += [
+                "**Not yet shown on a board: any of it.** No figure below comes from hardware, and none from a "
+                "vendor's tool.",
+                "",
+            ]
         lines += ["| kind | what a figure of it rests on | claims |", "| --- | --- | --- |"]
         lines += [f"| {kind} | {what} | {counts[kind]} |" for kind, what in KINDS.items()]
-        lines += ["", "*Last run* is what the command printed when `python docs/ledger.py --run` was last called, as "
-                  "`make evidence` does; a page that says something else fails the tests. Where it is empty, the "
-                  "figure is the page's, and the command is there for you to run.", ""]
+        lines += [
+            "",
+            "*Last run* is what the command printed when `python docs/ledger.py --run` was last called, as "
+            "`make evidence` does; a page that says something else fails the tests. Where it is empty, the "
+            "figure is the page's, and the command is there for you to run.",
+            "",
+        ]
         for page in dict.fromkeys(entry.passage.page for entry in self.entries):
             # README is no page of the site: a link there would lead out of it.
             name = f"[{page}]({os.path.relpath(ROOT / page, PAGE.parent)})" if page.startswith("docs/") else page
@@ -270,8 +297,14 @@ class Ledger:
             lines.append("")
         lines += ["## Not yet shown", "What the pages say of themselves:", "", "| page | what |", "| --- | --- |"]
         lines += [f"| {each.page} | {_quoted(each)} |" for each in self.pending]
-        lines += ["", "## What is no claim", "Numbers that look like figures and are none, by reason.", "",
-                  "| reason | page | numbers |", "| --- | --- | --- |"]
+        lines += [
+            "",
+            "## What is no claim",
+            "Numbers that look like figures and are none, by reason.",
+            "",
+            "| reason | page | numbers |",
+            "| --- | --- | --- |",
+        ]
         groups: dict[tuple[str, str], list[str]] = {}
         for why, passage in self.plain:
             groups.setdefault((why, passage.page), []).extend(passage.figures)
@@ -301,7 +334,7 @@ def _quoted(passage: Passage) -> str:
     cells = [cell for name, cell in passage.row if name != COLUMN] or [passage.text]
     text = "; ".join(cell for cell in cells if cell)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("**", "").lstrip("- ")
-    text = text if len(text) <= 240 else text[:text.rindex(" ", 0, 240)] + " …"
+    text = text if len(text) <= 240 else text[: text.rindex(" ", 0, 240)] + " …"
     if text.count("`") % 2:
         text += "`"
     return re.sub(r"(?<!\\)\|", r"\\|", text)

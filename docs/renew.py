@@ -2,6 +2,7 @@
 
 ``python docs/renew.py``; a test compares them.
 """
+
 import runpy
 from pathlib import Path
 
@@ -47,8 +48,10 @@ def _argument(port: PortNumber) -> str:
     fields = [(name, field) for name, field in port.port.arg if not str(name).startswith("_")]
     if len(fields) == 1 and fields[0][1].width == 32:
         return f"`{fields[0][0]}`"
-    return ", ".join(f"`{name}` {field.offset + field.width - 1}:{field.offset}" if field.width > 1
-                     else f"`{name}` {field.offset}" for name, field in fields)
+    return ", ".join(
+        f"`{name}` {field.offset + field.width - 1}:{field.offset}" if field.width > 1 else f"`{name}` {field.offset}"
+        for name, field in fields
+    )
 
 
 def _between(text: str, name: str, content: str) -> str:
@@ -59,6 +62,8 @@ def _between(text: str, name: str, content: str) -> str:
 
 if __name__ == "__main__":
     (HERE / "reference" / "registers.md").write_text(registers(), encoding="utf-8", newline="\n")
-    for renew, page in ((program, HERE / "reference" / "program.md"),
-                        (linear_layer, HERE / "explanation" / "linear-layer.md")):
+    for renew, page in (
+        (program, HERE / "reference" / "program.md"),
+        (linear_layer, HERE / "explanation" / "linear-layer.md"),
+    ):
         page.write_text(renew(page.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")

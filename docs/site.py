@@ -5,6 +5,7 @@ backticks.
 
 They are not kept in the pages, so they cannot be stale. MkDocs calls :func:`on_page_markdown`.
 """
+
 import importlib
 import inspect
 import re
@@ -114,13 +115,22 @@ def instructions() -> Iterator[str]:
     from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
     from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 
-    for title, engines in (("Shell of every machine", (CONTROL, LOAD, STORE)), ("Image machine", IMAGES.own),
-                           ("Language machine", LANGUAGE.own)):
+    for title, engines in (
+        ("Shell of every machine", (CONTROL, LOAD, STORE)),
+        ("Image machine", IMAGES.own),
+        ("Language machine", LANGUAGE.own),
+    ):
         yield from (f"## {title}", "")
         for engine in engines:
             spec = engine.spec
-            yield from (f"### {spec.name}", "", f"Engine {int(engine)}. Its cycles count as: {', '.join(spec.phases)}.",
-                        "", "| opcode | name | what |", "| --- | --- | --- |")
+            yield from (
+                f"### {spec.name}",
+                "",
+                f"Engine {int(engine)}. Its cycles count as: {', '.join(spec.phases)}.",
+                "",
+                "| opcode | name | what |",
+                "| --- | --- | --- |",
+            )
             source = inspect.getsource(spec.opcodes)
             for opcode in spec.opcodes:
                 said = re.search(rf"^ +{opcode.name} *=.*?#: *(.*)$", source, re.MULTILINE)
@@ -133,9 +143,12 @@ def instructions() -> Iterator[str]:
                 yield from ("", f"**Operands of {', '.join(names)}.** {_comment(layout)}", *_fields(layout))
             for direction, ports in (("load", engine.loads), ("store", engine.stores)):
                 for port in ports:
-                    yield from ("", f"**{direction.capitalize()} port `{port}`, number {int(port)}.** "
-                                f"{port.port.doc[:1].upper()}{port.port.doc[1:]}.",
-                                *_fields(port.port.arg))
+                    yield from (
+                        "",
+                        f"**{direction.capitalize()} port `{port}`, number {int(port)}.** "
+                        f"{port.port.doc[:1].upper()}{port.port.doc[1:]}.",
+                        *_fields(port.port.arg),
+                    )
             yield ""
 
 
@@ -154,8 +167,11 @@ def _fields(layout: Any) -> Iterator[str]:
 def operands(layout: Any) -> dict[str, str]:
     """The comment behind each field of a layout, by name; reserved fields are left out."""
     source = next((source for _, source in _definitions(layout)), "")
-    return {name: (found[1] if (found := re.search(rf'^ +"{name}": .*?#: *(.*)$', source, re.MULTILINE)) else "")
-            for name, _ in layout if not str(name).startswith("_")}
+    return {
+        name: (found[1] if (found := re.search(rf'^ +"{name}": .*?#: *(.*)$', source, re.MULTILINE)) else "")
+        for name, _ in layout
+        if not str(name).startswith("_")
+    }
 
 
 def _comment(value: Any, module: Any = None) -> str:
@@ -179,15 +195,24 @@ def formats() -> Iterator[str]:
     """The fixed-point formats that modules name, and the comment in front of each."""
     from gradloom.rtl.formats.fixed import Fixed
 
-    for title, name in (("Image machine", "gradloom.rtl.formats.images"), ("Linears", "gradloom.rtl.formats.linear"),
-                        ("Vector engine", "gradloom.rtl.formats.vector")):
+    for title, name in (
+        ("Image machine", "gradloom.rtl.formats.images"),
+        ("Linears", "gradloom.rtl.formats.linear"),
+        ("Vector engine", "gradloom.rtl.formats.vector"),
+    ):
         module = importlib.import_module(name)
-        yield from (f"## {title}", "", "| name | what | bits | fraction bits | smallest | largest | step | C |",
-                    "| --- | --- | --- | --- | --- | --- | --- | --- |")
+        yield from (
+            f"## {title}",
+            "",
+            "| name | what | bits | fraction bits | smallest | largest | step | C |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        )
         for constant, each in vars(module).items():
             if isinstance(each, Fixed):
-                yield (f"| `{constant}` | {_cell(_comment(each, module))} | {each.width} | {each.frac} | "
-                       f"{each.lo * each.step:.7g} | {each.hi * each.step:.7g} | {each.step:.7g} | `{each.c_type}` |")
+                yield (
+                    f"| `{constant}` | {_cell(_comment(each, module))} | {each.width} | {each.frac} | "
+                    f"{each.lo * each.step:.7g} | {each.hi * each.step:.7g} | {each.step:.7g} | `{each.c_type}` |"
+                )
         yield ""
 
 

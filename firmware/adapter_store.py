@@ -2,6 +2,7 @@
 
 The layout is that of ``gradloom_store.h``.
 """
+
 import struct
 import zlib
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class AdapterStore:
         at = self._place(spare)
         self.memory.store(at, bytes(4))
         self.memory.store(at + HEADER_BYTES, data)
-        header = _place_image(data, 1 if newest is None else self._header(newest)[0] + 1 & 0xFFFFFFFF)[:_FIELDS.size]
+        header = _place_image(data, 1 if newest is None else self._header(newest)[0] + 1 & 0xFFFFFFFF)[: _FIELDS.size]
         self.memory.store(at + 4, header[4:])
         self.memory.store(at, header[:4])
         return Stored(int.from_bytes(header[8:12], "little"), at + HEADER_BYTES, data)

@@ -1,4 +1,5 @@
 """A full memory barrier of the CPU, for memory that a device reads."""
+
 import ctypes
 import functools
 import mmap

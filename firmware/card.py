@@ -2,6 +2,7 @@
 
 The firmware (``soc_card.c``) loads their sections into memory.
 """
+
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -66,8 +67,9 @@ class Section:
         if self.offset < RESERVED or self.offset % _UNIT:
             raise ValueError(f"offset={self.offset} of {self.name}: must be a multiple of {_UNIT}, at least {RESERVED}")
         if self.kind == ADAPTER and (self.capacity % _UNIT or self.capacity < self.size):
-            raise ValueError(f"capacity={self.capacity} of {self.name}: must be a multiple of {_UNIT}, at least "
-                             f"{self.size}")
+            raise ValueError(
+                f"capacity={self.capacity} of {self.name}: must be a multiple of {_UNIT}, at least {self.size}"
+            )
         if self.end > memory_bytes:
             raise ValueError(f"{self.name} ends at byte {self.end:,} of memory: there are {memory_bytes:,}")
 
@@ -103,10 +105,19 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
             total = zlib.crc32(data, total)
             file.write(data)
         size = section.size
-        entries += _ENTRY.pack(section.name.encode("ascii"), section.kind, block, size, total, section.offset,
-                               section.capacity)
-        rows.append({"name": section.name, "kind": "adapter" if section.kind == ADAPTER else "plain",
-                     "offset": section.offset, "bytes": size, "capacity": section.capacity, "crc32": f"{total:08x}"})
+        entries += _ENTRY.pack(
+            section.name.encode("ascii"), section.kind, block, size, total, section.offset, section.capacity
+        )
+        rows.append(
+            {
+                "name": section.name,
+                "kind": "adapter" if section.kind == ADAPTER else "plain",
+                "offset": section.offset,
+                "bytes": size,
+                "capacity": section.capacity,
+                "crc32": f"{total:08x}",
+            }
+        )
         block += -(-size // BLOCK)
         file.write(bytes(-size % BLOCK))
     body = (struct.pack("<5I", len(sections), block, 0, 0, 0) + entries).ljust(BLOCK - 12, b"\0")
@@ -141,7 +152,7 @@ def read_card(image: bytes) -> list[Section]:
     for index in range(count):
         raw, kind, block, size, check, offset, capacity = _ENTRY.unpack_from(image, 32 + index * _ENTRY.size)
         name = raw.rstrip(b"\0").decode("ascii")
-        data = image[block * BLOCK:block * BLOCK + size]
+        data = image[block * BLOCK : block * BLOCK + size]
         if len(data) != size or block * BLOCK + size > blocks * BLOCK or zlib.crc32(data) != check:
             raise CardError(f"section {name} is damaged")
         sections.append(Section(name=name, parts=(data,), offset=offset, kind=kind, capacity=capacity))

@@ -2,6 +2,7 @@
 
 INA260 on the KV260, through Linux hwmon.
 """
+
 import threading
 import time
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ class Energy:
     ``joules`` is the whole board's energy over ``seconds``; ``net_joules`` is what is left of it when the
     idle power, measured just before, is taken off.
     """
+
     seconds: float
     samples: int
     joules: float
@@ -65,8 +67,8 @@ class EnergyMeter:
     idle_seconds : :class:`float`
         How long to measure the idle power before the block.
     """
-    def __init__(self, sensor: Path | str | None = None, *, interval: float = 0.005,
-                 idle_seconds: float = 0.5):
+
+    def __init__(self, sensor: Path | str | None = None, *, interval: float = 0.005, idle_seconds: float = 0.5):
         if interval <= 0:
             raise ValueError(f"interval must be positive, not {interval}")
         if idle_seconds < 0:
@@ -116,5 +118,9 @@ class EnergyMeter:
         if self._fault is not None:
             raise ValueError(f"sensor {self.sensor} stopped: {self._fault}") from self._fault
         self._samples.append(self._sample())
-        self.result = Energy(seconds=self._samples[-1][0] - self._samples[0][0], samples=len(self._samples),
-                             joules=integrate(self._samples), idle_watts=self._idle_watts)
+        self.result = Energy(
+            seconds=self._samples[-1][0] - self._samples[0][0],
+            samples=len(self._samples),
+            joules=integrate(self._samples),
+            idle_watts=self._idle_watts,
+        )

@@ -2,6 +2,7 @@
 
 Python 3.10 runs it, and numpy is asked for only where arrays come back: the self-test works on a bare board.
 """
+
 from __future__ import annotations
 
 import time
@@ -16,7 +17,6 @@ from .transport import Transport
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import DTypeLike
-
 
 
 class AcceleratorError(RuntimeError):
@@ -39,6 +39,7 @@ class ProgramError(AcceleratorError):
     offset : :class:`int` or ``None``
         The same, from the window's start.
     """
+
     def __init__(self, code: int, command: int, address: int, window_base: int, *, request: bool = False):
         self.code, self.request = code, request
         unknown = (f"0x{code:02X}", "A code that this host does not know.")
@@ -66,6 +67,7 @@ class AcceleratorTimeout(AcceleratorError, TimeoutError):
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
     """What a machine was generated with."""
+
     version: tuple[int, int, int]
     table: MachineTable
     data_bits: int
@@ -76,6 +78,7 @@ class Configuration:
 @dataclass(frozen=True, kw_only=True)
 class Served:
     """What a request took: cycles from its bell to its start, and to its end."""
+
     waited: int
     cycles: int
 
@@ -83,6 +86,7 @@ class Served:
 @dataclass(frozen=True, kw_only=True)
 class Counters:
     """What the last program cost. ``phases`` add up to ``cycles``."""
+
     cycles: int
     phases: dict[str, int]
     commands_done: int
@@ -100,8 +104,11 @@ class Counters:
         return {
             "cycles": {"total": self.cycles} | self.phases,
             "cache": {"hits": self.cache_hits, "misses": self.cache_misses},
-            "health": {"saturated": self.saturated, "underflowed": self.underflowed,
-                       "gradient_norm": self.gradient_norm},
+            "health": {
+                "saturated": self.saturated,
+                "underflowed": self.underflowed,
+                "gradient_norm": self.gradient_norm,
+            },
         }
 
     def as_dict(self) -> dict[str, object]:
@@ -125,6 +132,7 @@ class Accelerator:
     timeout : :class:`float`
         Seconds that a program, or clearing the cache, may take where no other limit is given.
     """
+
     def __init__(self, transport: Transport, *, timeout: float = 60.0):
         if timeout <= 0:
             raise ValueError(f"timeout must be positive, not {timeout}")
@@ -168,21 +176,24 @@ class Accelerator:
     def _probe(self) -> Configuration:
         magic = self.transport.read32(registers.ID)
         if magic != registers.CONSTANTS["ID"]:
-            raise AcceleratorError(f"no gradloom accelerator: ID is 0x{magic:08X}, not "
-                                   f"0x{registers.CONSTANTS['ID']:08X}")
+            raise AcceleratorError(
+                f"no gradloom accelerator: ID is 0x{magic:08X}, not 0x{registers.CONSTANTS['ID']:08X}"
+            )
         version = (self.read("VERSION.major"), self.read("VERSION.minor"), self.read("VERSION.patch"))
         lsb, width = registers.FIELDS["VERSION.major"]
         expected = registers.CONSTANTS["VERSION"] >> lsb & (1 << width) - 1
         if version[0] != expected:
-            raise AcceleratorError(f"register map {'.'.join(map(str, version))} needs another host: this one "
-                                   f"speaks version {expected}")
+            raise AcceleratorError(
+                f"register map {'.'.join(map(str, version))} needs another host: this one speaks version {expected}"
+            )
         for what, ours in (("table", TABLE_FORMAT), ("program", PROGRAM_FORMAT)):
             theirs = self.read(f"MACHINE.{what}_format")
             if theirs != ours:
                 raise AcceleratorError(f"{what} format {theirs} needs another host: this one speaks {ours}")
         memory = {field: self.read(f"CONFIG_MEMORY.{field}") for field in ("data_bits", "slots")}
-        return Configuration(version=version, table=self._table(), **memory,
-                             requests=bool(self.read("STATUS.requests")))
+        return Configuration(
+            version=version, table=self._table(), **memory, requests=bool(self.read("STATUS.requests"))
+        )
 
     def _table(self) -> MachineTable:
         data = b""
@@ -246,14 +257,12 @@ class Accelerator:
         self.start(offset, commands)
         return self.wait(timeout=timeout)
 
-    def run_program(self, program: Iterable[bytes], *, offset: int = 0,
-                    timeout: float | None = None) -> Counters:
+    def run_program(self, program: Iterable[bytes], *, offset: int = 0, timeout: float | None = None) -> Counters:
         """Stores encoded commands at ``offset`` and runs them."""
         words = [bytes(command) for command in program]
         for index, word in enumerate(words):
             if len(word) != registers.COMMAND_BYTES:
-                raise ValueError(f"command {index} must have {registers.COMMAND_BYTES} bytes, "
-                                 f"not {len(word)}")
+                raise ValueError(f"command {index} must have {registers.COMMAND_BYTES} bytes, not {len(word)}")
         self.store(offset, b"".join(words))
         return self.run(offset, len(words), timeout=timeout)
 
@@ -346,9 +355,13 @@ class Accelerator:
             raise self._error()
 
     def _error(self) -> ProgramError:
-        return ProgramError(self.read("ERROR_CODE.code"), self.read("ERROR_COMMAND.index"),
-                            self.read64("ERROR_ADDRESS"), self.window_base,
-                            request=bool(self.read("ERROR_COMMAND.request")))
+        return ProgramError(
+            self.read("ERROR_CODE.code"),
+            self.read("ERROR_COMMAND.index"),
+            self.read64("ERROR_ADDRESS"),
+            self.window_base,
+            request=bool(self.read("ERROR_COMMAND.request")),
+        )
 
     def counters(self) -> Counters:
         """Counters of the last program."""
@@ -358,9 +371,20 @@ class Accelerator:
             cycles=self.read64("CYCLES"),
             phases={phase: self.read(f"PHASE_CYCLES{i}") for i, phase in enumerate(self.configuration.table.phases)},
             gradient_norm=self.read64("GRADIENT_NORM"),
-            **{name: self.read(name.upper()) for name in (
-                "commands_done", "commands_dropped", "cache_hits", "cache_misses", "read_beats",
-                "write_beats", "saturated", "underflowed")})
+            **{
+                name: self.read(name.upper())
+                for name in (
+                    "commands_done",
+                    "commands_dropped",
+                    "cache_hits",
+                    "cache_misses",
+                    "read_beats",
+                    "write_beats",
+                    "saturated",
+                    "underflowed",
+                )
+            },
+        )
 
     def seconds(self, cycles: int) -> float | None:
         """``cycles`` in seconds, where the clock is known."""

@@ -1,4 +1,5 @@
 """Reads the machine table from a machine's registers."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -79,8 +80,10 @@ def parse_table(text: str) -> MachineTable:
         dest, source = map(int, ports.split(">")) if loop else (0, 0)
         arg, beats, bits, kept, group = map(int, sizes) if loop else (0, 0, 0, 0, 0)
         values = {name: int(value) for name, value in (each.split("=") for each in parameters.split(",") if each)}
-        rows = tuple(EngineRow(name, *(tuple(names.split(",")) if names else () for names in (phases, loads, stores)))
-                     for name, phases, loads, stores in (each.split(":") for each in engines))
+        rows = tuple(
+            EngineRow(name, *(tuple(names.split(",")) if names else () for names in (phases, loads, stores)))
+            for name, phases, loads, stores in (each.split(":") for each in engines)
+        )
     except ValueError:
         raise ValueError(f"machine table {text!r} has a format that this host does not read") from None
     return MachineTable(values, Loop(dest, source, arg, beats, bits, kept, group) if loop else None, rows)

@@ -2,6 +2,7 @@
 
 The self-test and small programs use it.
 """
+
 import struct
 
 from . import registers
@@ -9,8 +10,9 @@ from . import registers
 BEAT = 16
 
 
-def command(engine: str, opcode: int, operands: tuple[int, ...] = (), *, wait: int = 0, post: int = 0,
-            phase: int = 0) -> bytes:
+def command(
+    engine: str, opcode: int, operands: tuple[int, ...] = (), *, wait: int = 0, post: int = 0, phase: int = 0
+) -> bytes:
     """A command of 32 bytes. ``operands`` are its words 3 to 7; ``wait`` and ``post`` are masks of tokens."""
     if engine not in registers.ENGINES:
         raise ValueError(f"engine must be one of {', '.join(registers.ENGINES)}, not {engine!r}")

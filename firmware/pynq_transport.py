@@ -2,6 +2,7 @@
 
 The overlay is loaded from ``NAME.bit`` and ``NAME.hwh``, the buffer comes from ``pynq.allocate``.
 """
+
 import os
 
 from .barrier import memory_barrier
@@ -25,10 +26,12 @@ class PynqTransport(Transport):
     window_size : :class:`int`
         Bytes to allocate, a multiple of 4096.
     """
+
     def __init__(self, bitfile: str, *, window_size: int = 64 << 20):
         if window_size <= 0 or window_size % 4096:
             raise ValueError(f"window_size must be a positive multiple of 4096, not {window_size}")
         import numpy as np
+
         # Without it PYNQ registers no device, and says only that there is none.
         if "XILINX_XRT" not in os.environ:
             raise ValueError(f"XILINX_XRT is not set, and PYNQ finds no board: {_LOGIN}")
@@ -57,11 +60,12 @@ class PynqTransport(Transport):
         # Costs nothing on an uncached buffer, and is right on a board whose buffers are cached after all.
         self._buffer.invalidate()
         self._barrier()
-        return self._buffer[offset:offset + length].tobytes()
+        return self._buffer[offset : offset + length].tobytes()
 
     def write_memory(self, offset: int, data: bytes) -> None:
         import numpy as np
-        self._buffer[offset:offset + len(data)] = np.frombuffer(data, np.uint8)
+
+        self._buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
         self._buffer.flush()
         # Write-combining memory may be written after the registers, the bell among them.
         self._barrier()

@@ -2,6 +2,7 @@
 
 On a board: ``python3 -m gradloom_host.selftest`` (UIO), or with ``--bitfile NAME.bit`` (PYNQ).
 """
+
 import argparse
 import sys
 from collections.abc import Callable
@@ -55,8 +56,7 @@ def check_memory(acc: Accelerator) -> str:
     pattern = bytes((7 * i + 3) % 251 for i in range(length))
     for offset in (0, acc.window_size - length):
         acc.store(offset, pattern)
-        _require(acc.fetch(offset, length) == pattern,
-                 f"window + 0x{offset:X} does not hold what was written")
+        _require(acc.fetch(offset, length) == pattern, f"window + 0x{offset:X} does not hold what was written")
     return f"window of {acc.window_size} bytes at 0x{acc.window_base:X}"
 
 
@@ -118,14 +118,23 @@ def check_copy(acc: Accelerator) -> str:
     words = [(3331 * i + 1285) % 0x7FFF for i in range(length // size)]
     acc.store(source, b"".join(word.to_bytes(size, "little") for word in words))
     acc.store(target, bytes(length))
-    counters = acc.run_program([
-        program.load(source, loop.beats, loop.dest, loop.arg, post=1),
-        program.store(target, loop.beats, loop.source, loop.arg, wait=1),
-        program.end(),
-    ], timeout=_TIMEOUT)
+    counters = acc.run_program(
+        [
+            program.load(source, loop.beats, loop.dest, loop.arg, post=1),
+            program.store(target, loop.beats, loop.source, loop.arg, wait=1),
+            program.end(),
+        ],
+        timeout=_TIMEOUT,
+    )
     got = acc.fetch(target, length)
-    wrong = next((i for i, word in enumerate(words) if i % loop.group < loop.kept
-                  and got[size * i:size * (i + 1)] != word.to_bytes(size, "little")), None)
+    wrong = next(
+        (
+            i
+            for i, word in enumerate(words)
+            if i % loop.group < loop.kept and got[size * i : size * (i + 1)] != word.to_bytes(size, "little")
+        ),
+        None,
+    )
     _require(wrong is None, f"word {wrong} came back wrong")
     _require(counters.write_beats == loop.beats, f"{counters.write_beats} beats written, not {loop.beats}")
     return f"{length} bytes to {configuration.table.loads[loop.dest]} and back"
@@ -164,15 +173,16 @@ def run_selftest(accelerator: Accelerator, *, skip: tuple[str, ...] = ()) -> lis
 def main(argv: list[str] | None = None) -> int:
     """Prints one line a check; exit code 1 if one failed, 2 if there is no accelerator to ask."""
     parser = argparse.ArgumentParser(prog="gradloom-selftest", description=__doc__.splitlines()[0])
-    parser.add_argument("--bitfile", help="load NAME.bit (with NAME.hwh) through PYNQ; without it: UIO and "
-                                          "u-dma-buf")
+    parser.add_argument("--bitfile", help="load NAME.bit (with NAME.hwh) through PYNQ; without it: UIO and u-dma-buf")
     arguments = parser.parse_args(argv)
     try:
         if arguments.bitfile:
             from .pynq_transport import PynqTransport
+
             transport: Transport = PynqTransport(arguments.bitfile)
         else:
             from .uio_transport import UioTransport
+
             transport = UioTransport()
         accelerator = Accelerator(transport)
     except (AcceleratorError, ImportError, OSError, ValueError) as fault:

@@ -1,4 +1,5 @@
 """Jobs for the firmware of a system on chip (``soc_main.c``)."""
+
 import re
 import struct
 import zlib
@@ -8,8 +9,23 @@ from enum import IntEnum
 
 from . import registers
 
-__all__ = ["DONE", "FAILED", "HEADER_BYTES", "MAX_PROGRAMS", "RAM_BYTES", "TUNER_RAM_BYTES", "Job", "Kept", "Program",
-           "Result", "ResultKind", "Run", "parse_error", "parse_losses", "parse_run"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "HEADER_BYTES",
+    "MAX_PROGRAMS",
+    "RAM_BYTES",
+    "TUNER_RAM_BYTES",
+    "Job",
+    "Kept",
+    "Program",
+    "Result",
+    "ResultKind",
+    "Run",
+    "parse_error",
+    "parse_losses",
+    "parse_run",
+]
 
 _MAGIC = b"GLRN"
 _LAYOUT = 2
@@ -124,8 +140,10 @@ class Job:
             raise ValueError(f"programs: 1 to {MAX_PROGRAMS}, not {len(self.programs)}")
         if len(self.results) > _MAX_RESULTS:
             raise ValueError(f"results: at most {_MAX_RESULTS}, not {len(self.results)}")
-        ends = [*(each.offset + len(each.code) for each in self.programs),
-                *(each.offset + 4 * each.words for each in self.results)]
+        ends = [
+            *(each.offset + len(each.code) for each in self.programs),
+            *(each.offset + 4 * each.words for each in self.results),
+        ]
         if self.kept is not None:
             ends.append(self.kept.offset + self.kept.bytes)
         if max(ends) > self.window_bytes:
@@ -135,14 +153,22 @@ class Job:
         """The header as it lies at the start of the shared memory. Write it after all else, its first word last."""
         each = self.kept
         kept = (0, 0, 0, 0) if each is None else (each.offset, each.bytes, each.store, each.every)
-        body = struct.pack("<9I", self.window_offset, self.window_bytes, self.watchdog, *kept, len(self.programs),
-                           len(self.results))
+        body = struct.pack(
+            "<9I", self.window_offset, self.window_bytes, self.watchdog, *kept, len(self.programs), len(self.results)
+        )
         for program in self.programs:
-            body += struct.pack("<5I", program.offset, len(program.code) // registers.COMMAND_BYTES,
-                                zlib.crc32(program.code), program.checked, program.runs)
+            body += struct.pack(
+                "<5I",
+                program.offset,
+                len(program.code) // registers.COMMAND_BYTES,
+                zlib.crc32(program.code),
+                program.checked,
+                program.runs,
+            )
         for result in self.results:
-            body += struct.pack("<8s4I", result.name.encode("ascii"), result.kind, result.offset, result.words,
-                                result.fraction)
+            body += struct.pack(
+                "<8s4I", result.name.encode("ascii"), result.kind, result.offset, result.words, result.fraction
+            )
         return _MAGIC + struct.pack("<3I", _LAYOUT, 16 + len(body), zlib.crc32(body)) + body
 
 
@@ -165,8 +191,11 @@ _ERROR = re.compile(r"error: (\w+) 0x([0-9a-f]+) at command (\d+), address 0x([0
 def parse_run(lines: Iterable[str]) -> list[Run]:
     """The runs that lines of the UART tell of."""
     found = (_RUN.fullmatch(line) for line in lines)
-    return [Run(**dict(zip(("number", "cycles", "read_beats", "write_beats", "saturated"), map(int, match.groups()))))
-            for match in found if match]
+    return [
+        Run(**dict(zip(("number", "cycles", "read_beats", "write_beats", "saturated"), map(int, match.groups()))))
+        for match in found
+        if match
+    ]
 
 
 def parse_losses(lines: Iterable[str]) -> list[float]:

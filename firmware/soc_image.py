@@ -5,6 +5,7 @@
 The images are committed (``soc_image.mem``, ``tuner_image.mem``, words for Verilog's ``$readmemh``), so that a design
 needs no compiler. Their first lines say which compiler made them, and of which sources; a test builds them again.
 """
+
 import argparse
 import hashlib
 import re
@@ -19,8 +20,20 @@ from pathlib import Path
 
 from .soc import RAM_BYTES, TUNER_RAM_BYTES
 
-__all__ = ["IMAGE", "IMAGES", "TUNER_IMAGE", "Compiler", "build", "compilers", "image_bytes", "image_text",
-           "memory_text", "read_image", "sources", "sources_sum"]
+__all__ = [
+    "IMAGE",
+    "IMAGES",
+    "TUNER_IMAGE",
+    "Compiler",
+    "build",
+    "compilers",
+    "image_bytes",
+    "image_text",
+    "memory_text",
+    "read_image",
+    "sources",
+    "sources_sum",
+]
 
 _HERE = Path(__file__).parent
 IMAGE = _HERE / "soc_image.mem"
@@ -30,15 +43,35 @@ IMAGES = {"soc": IMAGE, "tuner": TUNER_IMAGE}
 _RAM_BYTES = {"soc": RAM_BYTES, "tuner": TUNER_RAM_BYTES}
 # What is compiled, and what that includes; a tuner has no memory card.
 _UNITS = {
-    "soc": ("soc_start.S", "soc_main.c", "soc_card.c", "soc_device.c", "soc_sd.c", "soc_text.c", "gradloom.c",
-            "gradloom_store.c", "gradloom_sum.c"),
+    "soc": (
+        "soc_start.S",
+        "soc_main.c",
+        "soc_card.c",
+        "soc_device.c",
+        "soc_sd.c",
+        "soc_text.c",
+        "gradloom.c",
+        "gradloom_store.c",
+        "gradloom_sum.c",
+    ),
     "tuner": ("soc_start.S", "tuner_main.c", "soc_device.c", "soc_text.c", "gradloom.c", "gradloom_sum.c"),
 }
 _SHARED = ("gradloom.h", "gradloom_sum.h", "soc_device.h", "soc_text.h", "gradloom_regs.h", "soc_board.h", "soc.ld")
 _MORE = {"soc": ("gradloom_store.h", "soc_card.h", "soc_sd.h"), "tuner": ()}
 _GCC = ("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc")
-_OPTIONS = ("-Os", "-std=c99", "-ffreestanding", "-fno-builtin", "-ffunction-sections", "-fdata-sections",
-            "-fno-asynchronous-unwind-tables", "-g0", "-Wall", "-Wextra", "-Werror")
+_OPTIONS = (
+    "-Os",
+    "-std=c99",
+    "-ffreestanding",
+    "-fno-builtin",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fno-asynchronous-unwind-tables",
+    "-g0",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+)
 _LINKING = ("-nostdlib", "-static", "-Wl,--gc-sections", "-Wl,--build-id=none")
 
 
@@ -59,15 +92,32 @@ def compilers(march: str = "rv32im") -> list[Compiler]:
         pass
     else:
         features = "".join(f"+{letter}" for letter in march.removeprefix("rv32i"))
-        found.append(Compiler(name=f"ziglang {version}", command=(
-            sys.executable, "-m", "ziglang", "cc", "-target", "riscv32-freestanding-none",
-            f"-mcpu=generic_rv32{features}", "-fno-sanitize=all", "-fno-stack-protector")))
+        found.append(
+            Compiler(
+                name=f"ziglang {version}",
+                command=(
+                    sys.executable,
+                    "-m",
+                    "ziglang",
+                    "cc",
+                    "-target",
+                    "riscv32-freestanding-none",
+                    f"-mcpu=generic_rv32{features}",
+                    "-fno-sanitize=all",
+                    "-fno-stack-protector",
+                ),
+            )
+        )
     for name in _GCC:
         path = shutil.which(name)
         if path is not None:
             done = subprocess.run([path, "-dumpfullversion"], capture_output=True, text=True, check=True)
-            found.append(Compiler(name=f"{name} {done.stdout.strip()}", command=(
-                path, f"-march={march}", "-mabi=ilp32", "-fno-tree-loop-distribute-patterns")))
+            found.append(
+                Compiler(
+                    name=f"{name} {done.stdout.strip()}",
+                    command=(path, f"-march={march}", "-mabi=ilp32", "-fno-tree-loop-distribute-patterns"),
+                )
+            )
     return found
 
 
@@ -110,7 +160,7 @@ def image_bytes(elf: bytes, ram_base: int = 0, ram_bytes: int = RAM_BYTES) -> by
         if at < 0 or at + used > ram_bytes:
             raise ValueError(f"the firmware reaches from {address:#x} over {used} bytes, the memory has {ram_bytes}")
         image.extend(bytes(max(at + length - len(image), 0)))
-        image[at:at + length] = elf[offset:offset + length]
+        image[at : at + length] = elf[offset : offset + length]
     image.extend(bytes(-len(image) % 4))
     return bytes(image)
 
@@ -126,8 +176,17 @@ def sources_sum(main: str = "soc") -> str:
 def image_text(image: bytes, compiler: str, sources: str) -> str:
     """``image`` as ``$readmemh`` reads it."""
     words = struct.unpack(f"<{len(image) // 4}I", image)
-    return "\n".join([f"// compiler: {compiler}", f"// sources: {sources}", f"// bytes: {len(image)}",
-                      *(f"{word:08x}" for word in words)]) + "\n"
+    return (
+        "\n".join(
+            [
+                f"// compiler: {compiler}",
+                f"// sources: {sources}",
+                f"// bytes: {len(image)}",
+                *(f"{word:08x}" for word in words),
+            ]
+        )
+        + "\n"
+    )
 
 
 def memory_text(main: str = "soc") -> str:
@@ -138,9 +197,11 @@ def memory_text(main: str = "soc") -> str:
     notes, image = read_image(IMAGES[main])
     size = _RAM_BYTES[main]
     if not image or len(image) != int(notes.get("bytes", 0)) or len(image) > size:
-        raise ValueError(f"{IMAGES[main].name}: {len(image)} bytes are there, its head says {notes.get('bytes', 0)}, "
-                         f"the memory has {size}: build it again "
-                         f"(python -m gradloom.firmware.soc_image --main {main})")
+        raise ValueError(
+            f"{IMAGES[main].name}: {len(image)} bytes are there, its head says {notes.get('bytes', 0)}, "
+            f"the memory has {size}: build it again "
+            f"(python -m gradloom.firmware.soc_image --main {main})"
+        )
     words = struct.unpack(f"<{size // 4}I", image + bytes(size - len(image)))
     return "".join(f"{word:08x}\n" for word in words)
 
@@ -159,8 +220,9 @@ def main() -> None:
     parser.add_argument("--main", choices=sorted(IMAGES), default="soc", help="which firmware (default: soc)")
     parser.add_argument("--board-header", type=Path, help="stands in for soc_board.h")
     parser.add_argument("--march", default="rv32im", help="instructions that the processor has, such as rv32ima")
-    parser.add_argument("--ram-base", type=lambda text: int(text, 0), default=0,
-                        help="first address of the processor's memory")
+    parser.add_argument(
+        "--ram-base", type=lambda text: int(text, 0), default=0, help="first address of the processor's memory"
+    )
     parser.add_argument("-o", "--output", type=Path, help="default: the committed image")
     options = parser.parse_args()
     found = compilers(options.march)

@@ -1,4 +1,5 @@
 """Base class of transports: how the host reaches an accelerator."""
+
 import time
 from abc import ABC, abstractmethod
 
@@ -23,6 +24,7 @@ class Transport(ABC):
     clock_hz : :class:`float` or ``None``
         The accelerator's clock, where it is known; turns cycles into seconds.
     """
+
     window_base: int = 0
     window_size: int = 0
     clock_hz: float | None = None

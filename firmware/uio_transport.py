@@ -2,6 +2,7 @@
 
 The overlay that ``flash`` loads provides both devices.
 """
+
 import mmap
 import os
 import select
@@ -31,14 +32,24 @@ class UioTransport(Transport):
     sys, dev : :class:`str`
         Where sysfs and the device files are; tests give others.
     """
-    def __init__(self, *, uio_name: str = UIO_NAME, buffer_name: str = BUFFER_NAME,
-                 clock_hz: float | None = 200e6, sys: str = "/sys", dev: str = "/dev"):
+
+    def __init__(
+        self,
+        *,
+        uio_name: str = UIO_NAME,
+        buffer_name: str = BUFFER_NAME,
+        clock_hz: float | None = 200e6,
+        sys: str = "/sys",
+        dev: str = "/dev",
+    ):
         self._barrier = memory_barrier()
         device = _find(Path(sys) / "class" / "uio", uio_name)
         buffer = Path(sys) / "class" / "u-dma-buf" / buffer_name
         if not buffer.is_dir():
-            raise ValueError(f"no u-dma-buf called {buffer_name!r}: is the design loaded (xmutil loadapp), "
-                             f"and the kernel module u-dma-buf?")
+            raise ValueError(
+                f"no u-dma-buf called {buffer_name!r}: is the design loaded (xmutil loadapp), "
+                f"and the kernel module u-dma-buf?"
+            )
         register_bytes = int((device / "maps" / "map0" / "size").read_text(), 0)
         self.window_base = int((buffer / "phys_addr").read_text(), 0)
         self.window_size = int((buffer / "size").read_text(), 0)
@@ -68,10 +79,10 @@ class UioTransport(Transport):
     def read_memory(self, offset: int, length: int) -> bytes:
         # What STATUS said was read before.
         self._barrier()
-        return self._window[offset:offset + length]
+        return self._window[offset : offset + length]
 
     def write_memory(self, offset: int, data: bytes) -> None:
-        self._window[offset:offset + len(data)] = data
+        self._window[offset : offset + len(data)] = data
         # Write-combining memory may be written after the registers, the bell among them.
         self._barrier()
 
@@ -97,5 +108,7 @@ def _find(folder: Path, name: str) -> Path:
     for device in sorted(folder.glob("uio*")):
         if (device / "name").read_text().strip() == name:
             return device
-    raise ValueError(f"no UIO device called {name!r}: is the design loaded (xmutil loadapp), and the kernel "
-                     f"module uio_pdrv_genirq with of_id=generic-uio?")
+    raise ValueError(
+        f"no UIO device called {name!r}: is the design loaded (xmutil loadapp), and the kernel "
+        f"module uio_pdrv_genirq with of_id=generic-uio?"
+    )

@@ -81,9 +81,7 @@ class Unit:
     def build(self, **given: object) -> Any:
         """The component."""
         component = self.make(**self.settings(given))
-        component._MustUse__used = (
-            True  # A request that is refused later leaves it unused: no warning is due.
-        )
+        component._MustUse__used = True  # A request that is refused later leaves it unused: no warning is due.
         return component
 
 
@@ -120,9 +118,7 @@ def _mesh(rows: int, cols: int, x_bits: int, w_bits: int) -> Any:
 
 def _optimizer(lanes: int, offset: int, rounding: str, seed: int) -> Any:
     rounding_mode = _of("formats.fixed", "Rounding")(rounding)
-    return _of("units.optimizer", "OptimizerStep")(
-        lanes=lanes, offset=offset, rounding=rounding_mode, seed=seed
-    )
+    return _of("units.optimizer", "OptimizerStep")(lanes=lanes, offset=offset, rounding=rounding_mode, seed=seed)
 
 
 _LANES = _integer("lanes", 4, 1, 64, "words in a beat")

@@ -119,9 +119,7 @@ class Emitter:
                 value = value | Const(0, Shape(width, value.shape().signed))
             signals[port] = value[:width] if len(value) > width else value
         signals |= {"clk": ClockSignal(), "rst": ResetSignal()}
-        return Instance(
-            module.token, *((port.direction[0], port.name, signals[port.name]) for port in module.ports)
-        )
+        return Instance(module.token, *((port.direction[0], port.name, signals[port.name]) for port in module.ports))
 
     def module(self, component, rename=None):
         """The :class:`DistinctModule` of ``component``, made on first use."""
@@ -167,8 +165,7 @@ class Emitter:
 
         def missing(domain):
             raise ValueError(
-                f"{type(component).__name__} uses clock domain {domain!r}: only 'sync' reaches a "
-                f"placed component"
+                f"{type(component).__name__} uses clock domain {domain!r}: only 'sync' reaches a placed component"
             )
 
         text = _rtlil(fragment, ports, token, missing)
@@ -176,10 +173,7 @@ class Emitter:
         text = re.sub(rf"\\{token}(\.[^\s]+)", lambda match: match[0].replace(".", "__"), text)
         kept = []
         for port, (signal, direction) in ports.items():
-            if (
-                port in ("clk", "rst")
-                and len(re.findall(rf"\\{port}(?![\w.])", text.split("\nend\n", 1)[0])) == 1
-            ):
+            if port in ("clk", "rst") and len(re.findall(rf"\\{port}(?![\w.])", text.split("\nend\n", 1)[0])) == 1:
                 text = re.sub(rf"  wire width 1 input \d+ +\\{port}\n", "", text, count=1)
             elif len(signal):
                 kept.append(Port(port, direction.value, len(signal)))
@@ -200,9 +194,7 @@ class Emitter:
             parameters = [_parameters(module.component) for module in members]
             differing = [key for key in parameters[0] if len({str(each.get(key)) for each in parameters}) > 1]
             for module, values in zip(members, parameters):
-                suffix = "".join(
-                    f"_{key}{values[key]}" for key in differing if values.get(key) not in (None, "")
-                )
+                suffix = "".join(f"_{key}{values[key]}" for key in differing if values.get(key) not in (None, ""))
                 candidate = f"{prefix}{base}{suffix}"
                 count = 1
                 while candidate in taken:
@@ -315,8 +307,7 @@ def _frozen(value):
         return key_of(value)
     if isinstance(value, wiring.PureInterface) or hasattr(value, "signature"):
         return "interface", tuple(
-            (path, member.flow, len(Value.cast(leaf)))
-            for path, member, leaf in value.signature.flatten(value)
+            (path, member.flow, len(Value.cast(leaf))) for path, member, leaf in value.signature.flatten(value)
         )
     if isinstance(value, ValueCastable):
         return "view", repr(value.shape()), _frozen(value.as_value())

@@ -1,4 +1,5 @@
 """JSON that a user, or an earlier run, has written."""
+
 import json
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,5 @@
 """Outputs: checked before the work, whole or not there after it."""
+
 import contextlib
 import json
 import os
@@ -64,11 +65,14 @@ def _check_writable(folder: Path, path: Path | str, name: str, needs: int) -> No
             pass
         free = shutil.disk_usage(above).free
     except OSError as error:
-        raise OutputError(f"{name}={path}: {above} cannot be written ({error.strerror}): name another place, or get "
-                          f"the right to write there") from None
+        raise OutputError(
+            f"{name}={path}: {above} cannot be written ({error.strerror}): name another place, or get "
+            f"the right to write there"
+        ) from None
     if free < needs:
-        raise OutputError(f"{name}={path}: {free:,} bytes are free in {above}, {needs:,} are needed: name another "
-                          f"place, or make room")
+        raise OutputError(
+            f"{name}={path}: {free:,} bytes are free in {above}, {needs:,} are needed: name another place, or make room"
+        )
 
 
 def _nearest(folder: Path) -> Path:

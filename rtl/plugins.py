@@ -7,6 +7,7 @@ A package adds an entry by naming it in its ``pyproject.toml``::
 
 Nothing is imported before it is looked up, and ``gradloom --help`` looks nothing up.
 """
+
 import functools
 import sys
 from collections.abc import Iterator, Mapping
@@ -85,8 +86,9 @@ class Table(Generic[T]):
             name = entry.name
             if name in self.own or name in found:
                 other = _HOUSE if name in self.own else _origin(found[name])
-                raise ValueError(f"{self.kind} {name}: {other} and {_origin(entry)} both have one; remove one of the "
-                                 "two packages")
+                raise ValueError(
+                    f"{self.kind} {name}: {other} and {_origin(entry)} both have one; remove one of the two packages"
+                )
             found[name] = entry
         return found
 

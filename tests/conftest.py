@@ -84,8 +84,9 @@ def law_holds(tmp_path_factory):
     def holds(law, *, module, where, top, **environment):
         key = module, where, *environment.items()
         if key not in ran:
-            ran[key] = verdicts(tmp_path_factory.mktemp("laws"), module=module, where=where, top=top,
-                                environment=environment)
+            ran[key] = verdicts(
+                tmp_path_factory.mktemp("laws"), module=module, where=where, top=top, environment=environment
+            )
         if why := ran[key].get(law, "it was not run"):
             pytest.fail(f"{law}: {why}", pytrace=False)
 
@@ -112,8 +113,10 @@ def _vectors(arrays, rng):
     for array in arrays:
         if array.optional:
             continue
-        shape = [extent if isinstance(extent, int) else sizes.setdefault(extent, int(rng.integers(3, 9)))
-                 for extent in array.shape]
+        shape = [
+            extent if isinstance(extent, int) else sizes.setdefault(extent, int(rng.integers(3, 9)))
+            for extent in array.shape
+        ]
         found[array.name] = rng.integers(array.low, array.high + 1, shape)
     return found
 

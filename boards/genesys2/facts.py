@@ -1,4 +1,5 @@
 """Digilent Genesys 2."""
+
 from ..board import Board
 
 GENESYS2 = Board(

@@ -1,4 +1,5 @@
 """Builds the bitstream of a Genesys 2 design and loads it."""
+
 import re
 import shutil
 from collections.abc import Callable
@@ -13,13 +14,16 @@ def project_name(directory: Path) -> str:
     settings = directory / "board" / "settings.tcl"
     found = re.search(r"^set name (\S+)$", settings.read_text(encoding="utf-8"), re.M) if settings.is_file() else None
     if found is None or not (directory / "board" / "mig.prj").is_file():
-        raise FlowError(f"directory {str(directory)!r} holds no generated Genesys 2 design (board/mig.prj): "
-                        f"run gradloom generate first")
+        raise FlowError(
+            f"directory {str(directory)!r} holds no generated Genesys 2 design (board/mig.prj): "
+            f"run gradloom generate first"
+        )
     return found[1]
 
 
-def build(board: Board, directory: Path | str, *, dry_run: bool = False,
-          echo: Callable[[str], object] = print) -> list[str]:
+def build(
+    board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
+) -> list[str]:
     """Vivado; ``board/bundle/NAME.bit`` appears at the end."""
     directory = Path(directory)
     name = project_name(directory)
@@ -42,15 +46,23 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
 
     steps: list[Command | Step] = [
         Step("rm -rf board/bundle && mkdir -p board/build/out", begin),
-        Command(("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log",
-                 "-source", "build.tcl"), "board"),
+        Command(
+            ("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log", "-source", "build.tcl"),
+            "board",
+        ),
         Step(f"mkdir board/bundle && cp board/build/out/{name}.bit board/bundle/", collect),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)
 
 
-def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_run: bool = False,
-          echo: Callable[[str], object] = print) -> list[str]:
+def flash(
+    board: Board,
+    directory: Path | str,
+    *,
+    host: str | None = None,
+    dry_run: bool = False,
+    echo: Callable[[str], object] = print,
+) -> list[str]:
     """Loads ``board/bundle/NAME.bit`` into the FPGA; it is gone when the board is switched off."""
     directory = Path(directory)
     name = project_name(directory)

@@ -4,6 +4,7 @@
 clock that designs are made for, so that nothing between accelerator and memory crosses clocks. 256 bits at 200 MHz is
 all that 32 bits at 1,600 MT/s can bring.
 """
+
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
@@ -25,8 +26,11 @@ PINS: dict[str, tuple[str, str]] = {
     "cke": ("AJ9", "SSTL15"),
     "cs_n": ("AH12", "SSTL15"),
     "dm": ("AD4 AF3 AH4 AF8", "SSTL15"),
-    "dq": ("AD3 AC2 AC1 AC5 AC4 AD6 AE6 AC7 AF2 AE1 AF1 AE4 AE3 AE5 AF5 AF6 "
-           "AJ4 AH6 AH5 AH2 AJ2 AJ1 AK1 AJ3 AF7 AG7 AJ6 AK6 AJ8 AK8 AK5 AK4", "SSTL15_T_DCI"),
+    "dq": (
+        "AD3 AC2 AC1 AC5 AC4 AD6 AE6 AC7 AF2 AE1 AF1 AE4 AE3 AE5 AF5 AF6 "
+        "AJ4 AH6 AH5 AH2 AJ2 AJ1 AK1 AJ3 AF7 AG7 AJ6 AK6 AJ8 AK8 AK5 AK4",
+        "SSTL15_T_DCI",
+    ),
     "dqs_n": ("AD1 AG3 AH1 AJ7", "DIFF_SSTL15_T_DCI"),
     "dqs_p": ("AD2 AG4 AG2 AH7", "DIFF_SSTL15_T_DCI"),
     "odt": ("AK9", "SSTL15"),
@@ -38,23 +42,64 @@ PINS: dict[str, tuple[str, str]] = {
 _SCALARS = ("cas_n", "ras_n", "reset_n", "we_n")
 
 _SYSTEM = {
-    "ModuleName": "memory_controller", "dci_inouts_inputs": 1, "dci_inputs": 1, "Debug_En": "OFF",
-    "DataDepth_En": 1024, "LowPower_En": "ON", "XADC_En": "Enabled", "TargetFPGA": "xc7k325t-ffg900/-2",
-    "Version": "4.2", "SystemClock": "Differential", "ReferenceClock": "Use System Clock",
-    "SysResetPolarity": "ACTIVE LOW", "BankSelectionFlag": "FALSE", "InternalVref": 0,
-    "dci_hr_inouts_inputs": "50 Ohms", "dci_cascade": 0,
+    "ModuleName": "memory_controller",
+    "dci_inouts_inputs": 1,
+    "dci_inputs": 1,
+    "Debug_En": "OFF",
+    "DataDepth_En": 1024,
+    "LowPower_En": "ON",
+    "XADC_En": "Enabled",
+    "TargetFPGA": "xc7k325t-ffg900/-2",
+    "Version": "4.2",
+    "SystemClock": "Differential",
+    "ReferenceClock": "Use System Clock",
+    "SysResetPolarity": "ACTIVE LOW",
+    "BankSelectionFlag": "FALSE",
+    "InternalVref": 0,
+    "dci_hr_inouts_inputs": "50 Ohms",
+    "dci_cascade": 0,
 }
 # Two MT41K256M16 or MT41J256M16 side by side.
 _CONTROLLER = {
-    "MemoryDevice": "DDR3_SDRAM/Components/MT41J256m16XX-107", "TimePeriod": _PERIOD_PS, "VccAuxIO": "2.0V",
-    "PHYRatio": "4:1", "InputClkFreq": 200, "UIExtraClocks": 0, "MMCM_VCO": 800, "MMCMClkOut0": "1.000",
-    "MMCMClkOut1": 1, "MMCMClkOut2": 1, "MMCMClkOut3": 1, "MMCMClkOut4": 1, "DataWidth": 32, "DeepMemory": 1,
-    "DataMask": 1, "ECC": "Disabled", "Ordering": "Normal", "BankMachineCnt": 4, "CustomPart": "FALSE",
-    "NewPartName": "", "RowAddress": 15, "ColAddress": 10, "BankAddress": 3, "MemoryVoltage": "1.5V",
-    "C0_MEM_SIZE": _BYTES, "UserMemoryAddressMap": "BANK_ROW_COLUMN",
+    "MemoryDevice": "DDR3_SDRAM/Components/MT41J256m16XX-107",
+    "TimePeriod": _PERIOD_PS,
+    "VccAuxIO": "2.0V",
+    "PHYRatio": "4:1",
+    "InputClkFreq": 200,
+    "UIExtraClocks": 0,
+    "MMCM_VCO": 800,
+    "MMCMClkOut0": "1.000",
+    "MMCMClkOut1": 1,
+    "MMCMClkOut2": 1,
+    "MMCMClkOut3": 1,
+    "MMCMClkOut4": 1,
+    "DataWidth": 32,
+    "DeepMemory": 1,
+    "DataMask": 1,
+    "ECC": "Disabled",
+    "Ordering": "Normal",
+    "BankMachineCnt": 4,
+    "CustomPart": "FALSE",
+    "NewPartName": "",
+    "RowAddress": 15,
+    "ColAddress": 10,
+    "BankAddress": 3,
+    "MemoryVoltage": "1.5V",
+    "C0_MEM_SIZE": _BYTES,
+    "UserMemoryAddressMap": "BANK_ROW_COLUMN",
 }
-_TIMING = {"tcke": "5", "tfaw": "35", "tras": "34", "trcd": "13.91", "trefi": "7.8", "trfc": "260", "trp": "13.91",
-           "trrd": "6", "trtp": "7.5", "twtr": "7.5"}
+_TIMING = {
+    "tcke": "5",
+    "tfaw": "35",
+    "tras": "34",
+    "trcd": "13.91",
+    "trefi": "7.8",
+    "trfc": "260",
+    "trp": "13.91",
+    "trrd": "6",
+    "trtp": "7.5",
+    "twtr": "7.5",
+}
 # Mode registers: tag, MIG's name of the setting, value.
 _MODES = (
     ("mrBurstLength", "Burst Length", "8 - Fixed"),
@@ -79,8 +124,13 @@ _MODES = (
     ("mr2SelfRefreshTempRange", "High Temparature Self Refresh Rate", "Normal"),
     ("mr2RTTWR", "RTT_WR - Dynamic On Die Termination (ODT)", "Dynamic ODT off"),
 )
-_BUS = {"C0_C_RD_WR_ARB_ALGORITHM": "RD_PRI_REG", "C0_S_AXI_ADDR_WIDTH": 30, "C0_S_AXI_DATA_WIDTH": DATA_BITS,
-        "C0_S_AXI_ID_WIDTH": 1, "C0_S_AXI_SUPPORTS_NARROW_BURST": 0}
+_BUS = {
+    "C0_C_RD_WR_ARB_ALGORITHM": "RD_PRI_REG",
+    "C0_S_AXI_ADDR_WIDTH": 30,
+    "C0_S_AXI_DATA_WIDTH": DATA_BITS,
+    "C0_S_AXI_ID_WIDTH": 1,
+    "C0_S_AXI_SUPPORTS_NARROW_BURST": 0,
+}
 
 
 def signals() -> Iterator[tuple[str, str, str]]:
@@ -103,8 +153,11 @@ def mig_project() -> str:
     put(controller, **_CONTROLLER)
     pins = ElementTree.SubElement(controller, "PinSelection")
     for name, ball, standard in signals():
-        ElementTree.SubElement(pins, "Pin", {"IN_TERM": "", "IOSTANDARD": standard, "PADName": ball, "SLEW": "",
-                                             "VCCAUX_IO": "NORMAL", "name": name})
+        ElementTree.SubElement(
+            pins,
+            "Pin",
+            {"IN_TERM": "", "IOSTANDARD": standard, "PADName": ball, "SLEW": "", "VCCAUX_IO": "NORMAL", "name": name},
+        )
     clock = ElementTree.SubElement(controller, "System_Clock")
     ElementTree.SubElement(clock, "Pin", {"Bank": "33", "PADName": "AD12/AD11(CC_P/N)", "name": "sys_clk_p/n"})
     control = ElementTree.SubElement(controller, "System_Control")

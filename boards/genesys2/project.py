@@ -3,6 +3,7 @@
 The board has no processor, so the design brings one: ``gradloom_soc`` (``rtl/soc``), the module that is simulated with
 the accelerator. Only the memory controller and the interconnect are the vendor's.
 """
+
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,45 +33,56 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     name = design_name(report)
     ports = TopPorts.of(report)
     if ports.memory_bits not in (32, 64, 128, DATA_BITS):
-        raise ValueError(f"report: m_axi_wdata must be 32, 64, 128 or {DATA_BITS} bits wide on {board.name}, not "
-                         f"{ports.memory_bits}")
+        raise ValueError(
+            f"report: m_axi_wdata must be 32, 64, 128 or {DATA_BITS} bits wide on {board.name}, not {ports.memory_bits}"
+        )
     if ports.memory_address_bits < 32:
-        raise ValueError(f"report: m_axi_awaddr must be at least 32 bits wide on {board.name}, not "
-                         f"{ports.memory_address_bits}")
+        raise ValueError(
+            f"report: m_axi_awaddr must be at least 32 bits wide on {board.name}, not {ports.memory_address_bits}"
+        )
     if ports.register_address_bits > 12:
-        raise ValueError(f"report: s_axi_awaddr must be at most 12 bits wide on {board.name}, not "
-                         f"{ports.register_address_bits}")
+        raise ValueError(
+            f"report: s_axi_awaddr must be at most 12 bits wide on {board.name}, not {ports.register_address_bits}"
+        )
     try:
         sources = {path.name: path.read_text(encoding="utf-8") for path in soc_sources()}
     except ValueError as error:
         raise NoProjectError(f"board={board.name}: no board project: {error}") from None
-    settings = tcl_settings({
-        "name": name,
-        "module": ports.module,
-        "part": board.part,
-        "ip_family": "kintex7",
-        "clock_port": ports.clock,
-        "reset_port": ports.reset,
-        "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
-        "reset_source": "peripheral_reset" if ports.reset_active_high else "peripheral_aresetn",
-        "interrupt_port": ports.interrupt,
-        "register_range": "0x1000",
-        "memory_base": f"{MEMORY_BASE:#x}",
-        "memory_range": f"{board.memory_bytes:#x}",
-        "uart_divisor": round(CLOCK_HZ / BAUD),
-        "card_slow": CLOCK_HZ // (2 * CARD_SLOW_HZ),
-        "card_fast": CLOCK_HZ // (2 * CARD_FAST_HZ),
-        "card_tries": -(-int(CARD_WAKES_S * CARD_SLOW_HZ) // _COMMAND_BITS),
-        "soc_files": sorted(sources),
-        "allowed_rules": (),
-    })
-    clock = (f"# Period of {CLOCK_HZ / 1e6:g} MHz, for the core on its own (out of context).\n"
-             f"create_clock -name {ports.clock} -period {1e9 / CLOCK_HZ:.3f} [get_ports {ports.clock}]\n")
+    settings = tcl_settings(
+        {
+            "name": name,
+            "module": ports.module,
+            "part": board.part,
+            "ip_family": "kintex7",
+            "clock_port": ports.clock,
+            "reset_port": ports.reset,
+            "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
+            "reset_source": "peripheral_reset" if ports.reset_active_high else "peripheral_aresetn",
+            "interrupt_port": ports.interrupt,
+            "register_range": "0x1000",
+            "memory_base": f"{MEMORY_BASE:#x}",
+            "memory_range": f"{board.memory_bytes:#x}",
+            "uart_divisor": round(CLOCK_HZ / BAUD),
+            "card_slow": CLOCK_HZ // (2 * CARD_SLOW_HZ),
+            "card_fast": CLOCK_HZ // (2 * CARD_FAST_HZ),
+            "card_tries": -(-int(CARD_WAKES_S * CARD_SLOW_HZ) // _COMMAND_BITS),
+            "soc_files": sorted(sources),
+            "allowed_rules": (),
+        }
+    )
+    clock = (
+        f"# Period of {CLOCK_HZ / 1e6:g} MHz, for the core on its own (out of context).\n"
+        f"create_clock -name {ports.clock} -period {1e9 / CLOCK_HZ:.3f} [get_ports {ports.clock}]\n"
+    )
     firmware = soc_files()
     files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _SCRIPTS}
     files |= {f"board/{file}": text for file, text in shared_tcl().items()}
     files |= {f"board/soc/{file}": text for file, text in sources.items()}
-    files |= {"board/settings.tcl": settings, "board/clock.xdc": clock, "board/mig.prj": mig_project(),
-              "board/soc/soc_image.mem": memory_text()}
+    files |= {
+        "board/settings.tcl": settings,
+        "board/clock.xdc": clock,
+        "board/mig.prj": mig_project(),
+        "board/soc/soc_image.mem": memory_text(),
+    }
     files |= {f"firmware/gradloom_soc/{path}": text for path, text in firmware.items()}
     return files

@@ -1,4 +1,5 @@
 """AMD Kria KV260: Vivado project, bundle, loading over ssh."""
+
 from .facts import KV260 as BOARD
 from .flash import build, flash
 from .project import project_files

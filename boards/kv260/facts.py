@@ -1,4 +1,5 @@
 """AMD Kria KV260 vision starter kit."""
+
 from ..board import Board
 
 KV260 = Board(

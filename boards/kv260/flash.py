@@ -1,4 +1,5 @@
 """Builds the bundle of a KV260 design and loads it over ssh."""
+
 import re
 import shutil
 from collections.abc import Callable
@@ -18,19 +19,21 @@ def design_name(directory: Path) -> str:
     """Name of the design in ``directory``; :class:`ValueError` if there is none."""
     recipes = sorted((directory / "board").glob("*.dtso"))
     if len(recipes) != 1:
-        raise FlowError(f"directory {str(directory)!r} holds no generated KV260 design (board/NAME.dtso): "
-                        f"run gradloom generate first")
+        raise FlowError(
+            f"directory {str(directory)!r} holds no generated KV260 design (board/NAME.dtso): "
+            f"run gradloom generate first"
+        )
     return recipes[0].stem
 
 
-def build(board: Board, directory: Path | str, *, dry_run: bool = False,
-          echo: Callable[[str], object] = print) -> list[str]:
+def build(
+    board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
+) -> list[str]:
     """Vivado, bootgen, dtc; ``board/bundle`` appears at the end, whole or not at all."""
     directory = Path(directory)
     name = design_name(directory)
     if not dry_run and not any((directory / "rtl").glob("*.v")):
-        raise FlowError(f"directory {str(directory)!r} holds no Verilog (rtl/*.v): "
-                        f"run gradloom generate first")
+        raise FlowError(f"directory {str(directory)!r} holds no Verilog (rtl/*.v): run gradloom generate first")
     work = directory / "board" / "build"
     out = work / "out"
     bundle = directory / "board" / "bundle"
@@ -52,24 +55,38 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
 
     steps: list[Command | Step] = [
         Step("rm -rf board/build/bundle board/bundle && mkdir -p board/build/out", begin),
-        Command(("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log",
-                 "-source", "build.tcl"), "board"),
-        Step(f"cp board/{name}.bif board/build/out/",
-             lambda: shutil.copyfile(directory / "board" / f"{name}.bif", out / f"{name}.bif")),
-        Command(("bootgen", "-arch", "zynqmp", "-process_bitstream", "bin", "-image", f"{name}.bif",
-                 "-w", "on"), "board/build/out"),
-        Command(("dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", f"build/out/{name}.dtbo", f"{name}.dtso"),
-                "board"),
-        Step("mkdir board/build/bundle && "
-             f"cp board/build/out/{name}.bit board/build/out/{name}.hwh board/build/out/{name}.bit.bin "
-             f"board/build/out/{name}.dtbo board/shell.json board/build/bundle/ && "
-             "mv board/build/bundle board/bundle", collect),
+        Command(
+            ("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log", "-source", "build.tcl"),
+            "board",
+        ),
+        Step(
+            f"cp board/{name}.bif board/build/out/",
+            lambda: shutil.copyfile(directory / "board" / f"{name}.bif", out / f"{name}.bif"),
+        ),
+        Command(
+            ("bootgen", "-arch", "zynqmp", "-process_bitstream", "bin", "-image", f"{name}.bif", "-w", "on"),
+            "board/build/out",
+        ),
+        Command(("dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", f"build/out/{name}.dtbo", f"{name}.dtso"), "board"),
+        Step(
+            "mkdir board/build/bundle && "
+            f"cp board/build/out/{name}.bit board/build/out/{name}.hwh board/build/out/{name}.bit.bin "
+            f"board/build/out/{name}.dtbo board/shell.json board/build/bundle/ && "
+            "mv board/build/bundle board/bundle",
+            collect,
+        ),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)
 
 
-def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_run: bool = False,
-          echo: Callable[[str], object] = print) -> list[str]:
+def flash(
+    board: Board,
+    directory: Path | str,
+    *,
+    host: str | None = None,
+    dry_run: bool = False,
+    echo: Callable[[str], object] = print,
+) -> list[str]:
     """Copies bundle, ``load.sh`` and host to ``~/gradloom-designs/NAME`` on the board, and loads the design there.
 
     A folder of that name that an earlier flash did not make is not touched. ``load.sh`` fails, and so does this, if the
@@ -84,13 +101,16 @@ def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_r
     files = [f"{name}.bit.bin", f"{name}.dtbo", "shell.json", f"{name}.bit", f"{name}.hwh"]
     absent = [file for file in files if not (bundle / file).is_file()]
     if absent and not dry_run:
-        raise FlowError(f"directory {str(directory)!r} has no board/bundle/{absent[0]}: run gradloom build "
-                        f"{board.name} first")
+        raise FlowError(
+            f"directory {str(directory)!r} has no board/bundle/{absent[0]}: run gradloom build {board.name} first"
+        )
     target = f"{_FOLDER}/{name}"
     # A word for the shell there; names have no character that it would read.
-    clear = (f"if [ -e {target} ] && [ ! -e {target}/{_OURS} ]; then "
-             f"echo \"gradloom: ~/{target} on the board is not of gradloom flash: move it away\" >&2; exit 1; fi; "
-             f"rm -rf {target} && mkdir -p {target} && touch {target}/{_OURS}")
+    clear = (
+        f"if [ -e {target} ] && [ ! -e {target}/{_OURS} ]; then "
+        f'echo "gradloom: ~/{target} on the board is not of gradloom flash: move it away" >&2; exit 1; fi; '
+        f"rm -rf {target} && mkdir -p {target} && touch {target}/{_OURS}"
+    )
     steps: list[Command | Step] = [
         Command(("ssh", host, clear)),
         Command(("scp", "-r", "board/bundle", "board/load.sh", "firmware", f"{host}:{target}/")),

@@ -3,6 +3,7 @@
 Everything runs in one clock domain on the ports that the power-on state already sets to 128 bits, so that a
 missing or late ``afi`` node cannot leave a port at the wrong width.
 """
+
 import json
 
 #: Names under which Linux shows the registers (UIO) and the buffer (u-dma-buf).
@@ -17,8 +18,9 @@ _HP_WIDTH = {128: 0, 64: 1, 32: 2}
 _HPM0_128 = 0x200
 
 
-def device_tree(*, name: str, register_base: int, register_range: int, clock_hz: int, memory_bits: int,
-                window_bytes: int) -> str:
+def device_tree(
+    *, name: str, register_base: int, register_range: int, clock_hz: int, memory_bits: int, window_bytes: int
+) -> str:
     """Overlay source: loads ``NAME.bit.bin``, keeps the clock on, shows registers and a contiguous buffer."""
     return f"""\
 // SPDX-License-Identifier: Apache-2.0

@@ -7,6 +7,7 @@ beat would pass the CCI-400, which the CPUs and the snoops share. A fine-tune to
 from the CPU once before the bell and once after, so the buffer is mapped uncached instead and HP0 has the
 shorter way to DDR.
 """
+
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,33 +27,39 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     name = design_name(report)
     ports = TopPorts.of(report)
     if ports.memory_bits not in (32, 64, 128):
-        raise ValueError(f"report: m_axi_wdata must be 32, 64 or 128 bits wide on {board.name}, not "
-                         f"{ports.memory_bits}")
+        raise ValueError(
+            f"report: m_axi_wdata must be 32, 64 or 128 bits wide on {board.name}, not {ports.memory_bits}"
+        )
     window_bytes = report.get("window_bytes", _DEFAULT_WINDOW)
     if not 0 < window_bytes < 1 << 31 or window_bytes % _PAGE:
-        raise ValueError(f"report: window_bytes must be a positive multiple of {_PAGE} below {1 << 31}, not "
-                         f"{window_bytes}")
+        raise ValueError(
+            f"report: window_bytes must be a positive multiple of {_PAGE} below {1 << 31}, not {window_bytes}"
+        )
     register_range = max(_PAGE, 1 << ports.register_address_bits)
 
-    settings = tcl_settings({
-        "name": name,
-        "module": ports.module,
-        "part": board.part.lower(),
-        "ip_family": "zynquplus",
-        "clock_mhz": f"{board.clock_hz / 1e6:g}",
-        "clock_port": ports.clock,
-        "reset_port": ports.reset,
-        "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
-        "reset_source": "peripheral_reset" if ports.reset_active_high else "peripheral_aresetn",
-        "interrupt_port": ports.interrupt,
-        "memory_bits": ports.memory_bits,
-        "register_base": f"{board.register_base:#x}",
-        "register_range": f"{register_range:#x}",
-        "allowed_rules": (),
-    })
-    clock = (f"# Period of {board.clock_hz / 1e6:g} MHz, for the core on its own (out of context).\n"
-             f"create_clock -name {ports.clock} -period {1e9 / board.clock_hz:.3f} "
-             f"[get_ports {ports.clock}]\n")
+    settings = tcl_settings(
+        {
+            "name": name,
+            "module": ports.module,
+            "part": board.part.lower(),
+            "ip_family": "zynquplus",
+            "clock_mhz": f"{board.clock_hz / 1e6:g}",
+            "clock_port": ports.clock,
+            "reset_port": ports.reset,
+            "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
+            "reset_source": "peripheral_reset" if ports.reset_active_high else "peripheral_aresetn",
+            "interrupt_port": ports.interrupt,
+            "memory_bits": ports.memory_bits,
+            "register_base": f"{board.register_base:#x}",
+            "register_range": f"{register_range:#x}",
+            "allowed_rules": (),
+        }
+    )
+    clock = (
+        f"# Period of {board.clock_hz / 1e6:g} MHz, for the core on its own (out of context).\n"
+        f"create_clock -name {ports.clock} -period {1e9 / board.clock_hz:.3f} "
+        f"[get_ports {ports.clock}]\n"
+    )
 
     files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _FILES}
     files |= {f"board/{file}": text for file, text in shared_tcl().items()}
@@ -60,8 +67,13 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     files["board/clock.xdc"] = clock
     files[f"board/{name}.bif"] = overlay.boot_image(name)
     files[f"board/{name}.dtso"] = overlay.device_tree(
-        name=name, register_base=board.register_base, register_range=register_range, clock_hz=board.clock_hz,
-        memory_bits=ports.memory_bits, window_bytes=window_bytes)
+        name=name,
+        register_base=board.register_base,
+        register_range=register_range,
+        clock_hz=board.clock_hz,
+        memory_bits=ports.memory_bits,
+        window_bytes=window_bytes,
+    )
     files["board/shell.json"] = overlay.shell_json()
     files |= {f"firmware/{path}": text for path, text in firmware_files().items()}
     return files

@@ -1,4 +1,5 @@
 """Radiona ULX3S: a stand-alone tuner, built by open tools."""
+
 from .facts import ULX3S as BOARD
 from .netlist import area
 from .project import check, project_files

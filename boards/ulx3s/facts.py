@@ -1,4 +1,5 @@
 """Radiona ULX3S with the largest of its parts."""
+
 from gradloom.rtl.machines.presets import PRESETS
 
 from ..board import Board

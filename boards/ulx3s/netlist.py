@@ -2,6 +2,7 @@
 
 The synthesis is the first step of its build.
 """
+
 import json
 import re
 import tempfile
@@ -20,8 +21,12 @@ __all__ = ["NAMELESS", "Homes", "area"]
 NAMELESS = "memories"
 _TOP = "gradloom_ulx3s"
 #: What a cell takes of which resource.
-_TAKEN = {"TRELLIS_FF": ("ff", 1.0), "MULT18X18D": ("dsp", 1.0), "DP16KD": ("bram36", 0.5),
-          "TRELLIS_DPR16X4": ("lutram", 4.0)}
+_TAKEN = {
+    "TRELLIS_FF": ("ff", 1.0),
+    "MULT18X18D": ("dsp", 1.0),
+    "DP16KD": ("bram36", 0.5),
+    "TRELLIS_DPR16X4": ("lutram", 4.0),
+}
 
 
 def area(board: Board, directory: Path | str, *, unit: str | None = None, paths: int = 5) -> dict[str, Any]:
@@ -61,8 +66,11 @@ class Homes:
         self._known, self._folder = known, folder
         self._top = self._file(module["attributes"].get("src", "")) or top
         self._lines: dict[str, list[str]] = {}
-        self.scopes = {name: self._file(cell["attributes"].get("module_src", "")) or self._top
-                       for name, cell in self.cells.items() if cell["type"] == "$scopeinfo"}
+        self.scopes = {
+            name: self._file(cell["attributes"].get("module_src", "")) or self._top
+            for name, cell in self.cells.items()
+            if cell["type"] == "$scopeinfo"
+        }
         self._names: dict[int, list[tuple[str, str]]] = defaultdict(list)
         for name, entry in module["netnames"].items():
             made = name.startswith("$")
@@ -87,8 +95,11 @@ class Homes:
         found = self._file(cell["attributes"].get("src", ""))
         if not found and name.startswith("$auto"):
             pin = "Q" if "Q" in cell["connections"] else "DO"
-            nets = [(bool(where), net.count("."), net) for net, where in self._names[cell["connections"][pin][0]]
-                    if not self._is_input(where)]
+            nets = [
+                (bool(where), net.count("."), net)
+                for net, where in self._names[cell["connections"][pin][0]]
+                if not self._is_input(where)
+            ]
             if not nets:
                 return NAMELESS
             name = max(nets)[2]
@@ -130,7 +141,8 @@ def _count(cells: dict[str, Any], homes: Homes) -> tuple[dict[str, float], dict[
     total: dict[str, float] = dict.fromkeys(RESOURCES, 0)
     units: dict[str, dict[str, float]] = {
         unit: {"instances": count, **dict.fromkeys(("ff", "dsp", "bram36", "lutram"), 0)}
-        for unit, count in (*homes.instances.items(), (NAMELESS, 0))}
+        for unit, count in (*homes.instances.items(), (NAMELESS, 0))
+    }
     for name, cell in cells.items():
         kind = cell["type"]
         total["lut"] += {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}.get(kind, 0)

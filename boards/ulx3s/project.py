@@ -1,4 +1,5 @@
 """The ULX3S project of a design: top, pins, firmware, memory."""
+
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,8 +32,14 @@ def pll(mhz: int) -> dict[str, int]:
     ratio = Fraction(mhz, _INPUT_MHZ)
     if not 25 <= mhz <= 125 or mhz % 5:
         raise ValueError(f"clock_mhz={mhz}: the PLL makes multiples of 5 from 25 to 125 MHz of the board's 25")
-    first = min((first for first in range(ratio.numerator, _OSCILLATOR.stop, ratio.numerator)
-                 if first * _INPUT_MHZ in _OSCILLATOR), key=lambda first: abs(first * _INPUT_MHZ - _MIDDLE_MHZ))
+    first = min(
+        (
+            first
+            for first in range(ratio.numerator, _OSCILLATOR.stop, ratio.numerator)
+            if first * _INPUT_MHZ in _OSCILLATOR
+        ),
+        key=lambda first: abs(first * _INPUT_MHZ - _MIDDLE_MHZ),
+    )
     second = first * _INPUT_MHZ // mhz
     return {"CLKOP_DIV": first, "CLKOP_PHASE": first // 2, "CLKOS_DIV": second, "CLKOS_PHASE": second // 2}
 
@@ -64,8 +71,10 @@ def check(board: Board, preset: Preset) -> None:
 def _power_up(board: Board, preset: Preset) -> OnChip:
     """What the memory holds at power-up."""
     if not preset.workload.can("power_up"):
-        raise ValueError(f"board={board.name}: fine-tunes by itself at power-up, with all data on the chip; "
-                         f"{preset.name} cannot, choose another board")
+        raise ValueError(
+            f"board={board.name}: fine-tunes by itself at power-up, with all data on the chip; "
+            f"{preset.name} cannot, choose another board"
+        )
     plan: OnChip = preset.workload.function("power_up")(preset.config, memory=board.memory_bytes)
     return plan
 

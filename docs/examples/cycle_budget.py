@@ -6,6 +6,7 @@ A derived figure, neither simulated nor measured: it counts what each unit is bu
 between commands that depend on one another. Late answers of memory and empty
 queues are not in it.
 """
+
 import json
 import sys
 
@@ -19,7 +20,7 @@ from gradloom.rtl.models.onnx_import import load_pretrained
 from gradloom.rtl.plan.images.lowering import Lowered, lower
 from gradloom.rtl.systolic.systolic import SystolicArray
 
-TOKEN = 4       # cycles from a command's end to the start of one that waits for it
+TOKEN = 4  # cycles from a command's end to the start of one that waits for it
 
 
 def step(low: Lowered, samples: int) -> dict[str, int]:
@@ -60,10 +61,21 @@ def main() -> None:
     frozen = 1024 * sum(sample.values())
     if "--json" in sys.argv[1:]:
         wide = lower(load_pretrained(), ImageConfig(), 4, wide=True)
-        print(json.dumps({"record": 16 * low.record_beats, "record of 8-bit codes": 16 * wide.record_beats,
-                          "step": full, "sample": sample,
-                          "sample_total": sum(sample.values()), "steps": steps, "frozen": frozen,
-                          "together": steps + frozen}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "record": 16 * low.record_beats,
+                    "record of 8-bit codes": 16 * wide.record_beats,
+                    "step": full,
+                    "sample": sample,
+                    "sample_total": sum(sample.values()),
+                    "steps": steps,
+                    "frozen": frozen,
+                    "together": steps + frozen,
+                },
+                indent=2,
+            )
+        )
         return
     for name in full:
         print(f"{'step of 20: ' + name:28} {full[name]:8,}")

@@ -7,6 +7,7 @@ and backward with its gradients, and tokens behind a text through the same block
 step's cycles and what the yields cost, its longest section, and by forecast the longest that a request waits and takes.
 ``--rtl`` runs step and requests, rung at random moments, and compares all words with those that either has alone.
 """
+
 import argparse
 import json
 import sys
@@ -34,14 +35,21 @@ def sectioned(training, frac, every, latency):
     program = lower(training.operations, frac, layout, CONFIG, yield_every=every)
     told = forecast(program.instructions, config=CONFIG, read_latency=latency)
     ends = [times[1] for step, times in zip(program.instructions, told.commands) if is_pause(step)]
-    return {"bound": every, "cycles": told.total, "sections": len(ends) + 1,
-            "longest": int(np.diff([0, *ends, told.total]).max())}
+    return {
+        "bound": every,
+        "cycles": told.total,
+        "sections": len(ends) + 1,
+        "longest": int(np.diff([0, *ends, told.total]).max()),
+    }
 
 
 def decoding(training, frac, alone, position):
     """A token of the text behind ``position`` others, and what those leave behind."""
-    cache = {name: np.where(np.arange(len(words))[:, None] < position, words, 0)
-             for name, words in alone.values.items() if name.endswith((".k", ".v"))}
+    cache = {
+        name: np.where(np.arange(len(words))[:, None] < position, words, 0)
+        for name, words in alone.values.items()
+        if name.endswith((".k", ".v"))
+    }
     return Decoding(training, frac, position, training.tokens[position]), replace(alone, values=cache)
 
 
@@ -54,10 +62,14 @@ def in_rtl(machine, training, frac, alone, every, moments):
     for (token, before), each in zip(tokens, answered, strict=True):
         want = token.integers(before).values
         equal &= all(np.array_equal(words, want[name]) for name, words in each.values.items())
-    return {"step_with_requests": run.counters.cycles, "requests": len(answered),
-            "worst_wait": max(each.served.waited for each in answered),
-            "waits": [each.served.waited for each in answered],
-            "request": max(each.served.cycles - each.served.waited for each in answered), "equal": equal}
+    return {
+        "step_with_requests": run.counters.cycles,
+        "requests": len(answered),
+        "worst_wait": max(each.served.waited for each in answered),
+        "waits": [each.served.waited for each in answered],
+        "request": max(each.served.cycles - each.served.waited for each in answered),
+        "equal": equal,
+    }
 
 
 def main() -> None:
@@ -76,8 +88,11 @@ def main() -> None:
     reference = training.integers(frac)
     token, _ = decoding(training, frac, reference, asked.tokens - 1)
     layout = Layout()
-    request = forecast(lower(token.decode.operations, token.fracs, layout, CONFIG).instructions, config=CONFIG,
-                              read_latency=asked.latency)
+    request = forecast(
+        lower(token.decode.operations, token.fracs, layout, CONFIG).instructions,
+        config=CONFIG,
+        read_latency=asked.latency,
+    )
     machine = None
     if asked.rtl:
         machine = StepMachine(CONFIG, memory_bytes=MEMORY, tell=lambda text: print(text, file=sys.stderr))
@@ -99,8 +114,16 @@ def main() -> None:
         return
     print(f"step without yields {alone['cycles']:,} cycles; a request {request.total:,}")
     for row in rows:
-        print(", ".join(f"{name} {value:.2%}" if isinstance(value, float) else f"{name} {value:,}"
-                        if type(value) is int else f"{name} {value}" for name, value in row.items()))
+        print(
+            ", ".join(
+                f"{name} {value:.2%}"
+                if isinstance(value, float)
+                else f"{name} {value:,}"
+                if type(value) is int
+                else f"{name} {value}"
+                for name, value in row.items()
+            )
+        )
 
 
 if __name__ == "__main__":

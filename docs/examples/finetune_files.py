@@ -11,6 +11,7 @@ Runs ``gradloom finetune PRESET --engine reference OPTION...`` under a profiler 
 Modules and class bodies that only run when they are imported do not count, nor do functions that run while another
 module is imported: what is counted is the way of a request.
 """
+
 import inspect
 import json
 import sys
@@ -75,8 +76,13 @@ def measured(preset: str, options: list[str]) -> dict[str, object]:
     lines = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in entered.files}
     longest = max(lines, key=lambda name: lines[name])
     rooms = [str(Path(name).parent) for name in entered.files]
-    return {"preset": preset, "files": len(entered.files), "changes": sum(a != b for a, b in pairwise(rooms)),
-            "longest": {"file": longest, "lines": lines[longest]}, "order": entered.files}
+    return {
+        "preset": preset,
+        "files": len(entered.files),
+        "changes": sum(a != b for a, b in pairwise(rooms)),
+        "longest": {"file": longest, "lines": lines[longest]},
+        "order": entered.files,
+    }
 
 
 if __name__ == "__main__":

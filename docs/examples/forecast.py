@@ -4,6 +4,7 @@
 The forecast follows commands through queues, tokens and engines; nothing is simulated. Memory answers a read in
 ``--latency`` cycles and never stalls. Cycles do not depend on values, so images and adapters are zeros.
 """
+
 import argparse
 import json
 
@@ -36,13 +37,25 @@ def main() -> None:
     plan = plan_finetune(lowered, Settings(samples=1024), images, labels, a, b)
     result = forecast(plan, read_latency=asked.latency)
     if asked.json:
-        print(json.dumps({"total": result.total, "milliseconds": 1e3 * result.seconds, "commands": plan.commands,
-                          "phases": result.phases}, indent=2, default=int))
+        print(
+            json.dumps(
+                {
+                    "total": result.total,
+                    "milliseconds": 1e3 * result.seconds,
+                    "commands": plan.commands,
+                    "phases": result.phases,
+                },
+                indent=2,
+                default=int,
+            )
+        )
         return
     for name, cycles in result.phases.items():
         print(f"{name:12} {cycles:10,}")
-    print(f"{'total':12} {result.total:10,} cycles, {1e3 * result.seconds:.2f} ms at {result.clock_mhz} MHz, "
-          f"{plan.commands:,} commands")
+    print(
+        f"{'total':12} {result.total:10,} cycles, {1e3 * result.seconds:.2f} ms at {result.clock_mhz} MHz, "
+        f"{plan.commands:,} commands"
+    )
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 SmolLM2-135M on the preset edge-qlora-genesys2, 64 tokens, rank 8, AdamW, all layers and the head, by forecast of the
 whole programs. Neither cycles nor memory depend on values, so no weights are needed.
 """
+
 import argparse
 import json
 from dataclasses import asdict
@@ -16,9 +17,11 @@ from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.sim.workloads.costs import planned_step, step_cost
 
 #: Adapters on, in layers from, whether what enters that layer is in memory.
-CASES = {"q, v of all 30 layers": (("q_proj", "v_proj"), 0, False),
-         "all linears of the last 4, first step on a text": (tuple(PROJECTIONS), 26, False),
-         "all linears of the last 4, later steps": (tuple(PROJECTIONS), 26, True)}
+CASES = {
+    "q, v of all 30 layers": (("q_proj", "v_proj"), 0, False),
+    "all linears of the last 4, first step on a text": (tuple(PROJECTIONS), 26, False),
+    "all linears of the last 4, later steps": (tuple(PROJECTIONS), 26, True),
+}
 TOKENS, RANK = 64, 8
 
 
@@ -32,10 +35,14 @@ def main() -> None:
         for number, (name, (targets, first, kept)) in enumerate(CASES.items()):
             if progress:
                 progress(number, len(CASES), name)
-            ranks = {each.name: RANK for each in model.linears
-                     if each.projection in targets and int(each.name.split(".")[2]) >= first}
-            program, layout = planned_step(model, ranks, range(model.layers), config, tokens=TOKENS,
-                                           rule=AdamW(lr=1e-3), kept=kept)
+            ranks = {
+                each.name: RANK
+                for each in model.linears
+                if each.projection in targets and int(each.name.split(".")[2]) >= first
+            }
+            program, layout = planned_step(
+                model, ranks, range(model.layers), config, tokens=TOKENS, rule=AdamW(lr=1e-3), kept=kept
+            )
             rows.append({"adapters": name, **asdict(step_cost(program, layout, config))})
     if asked.json:
         print(json.dumps(rows, indent=2))

@@ -2,6 +2,7 @@
 
 ``gradloom report DIR --json > REPORT``, then ``python docs/examples/levels.py REPORT...``.
 """
+
 import json
 import sys
 from pathlib import Path
@@ -10,8 +11,13 @@ from pathlib import Path
 def table(report: dict) -> str:
     """A row a unit, the deepest first."""
     rows = sorted(report["units"].items(), key=lambda item: (-item[1]["levels"], item[0]))
-    return "\n".join(["| unit | levels | budget |", "| --- | --- | --- |",
-                      *(f"| `{name}` | {entry['levels']} | {entry['budget']} |" for name, entry in rows)])
+    return "\n".join(
+        [
+            "| unit | levels | budget |",
+            "| --- | --- | --- |",
+            *(f"| `{name}` | {entry['levels']} | {entry['budget']} |" for name, entry in rows),
+        ]
+    )
 
 
 if __name__ == "__main__":

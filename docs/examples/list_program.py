@@ -2,6 +2,7 @@
 
 ``python docs/examples/list_program.py``
 """
+
 import numpy as np
 
 from gradloom.rtl.machines.configs import ImageConfig
@@ -22,10 +23,14 @@ TOKENS = names(Token)
 
 def small_plan() -> Plan:
     """Two 8 x 8 images, a convolution and a dense layer, rank 4, one step of both images."""
-    network = Network(name="small", input_shape=(1, 8, 8), layers=(
-        Conv(weight=np.zeros((2, 1, 3, 3)), bias=np.zeros(2), pads=(1, 1, 1, 1), relu=True, pool=2,
-             name="conv"),
-        Dense(weight=np.zeros((4, 32)), bias=np.zeros(4), name="fc")))
+    network = Network(
+        name="small",
+        input_shape=(1, 8, 8),
+        layers=(
+            Conv(weight=np.zeros((2, 1, 3, 3)), bias=np.zeros(2), pads=(1, 1, 1, 1), relu=True, pool=2, name="conv"),
+            Dense(weight=np.zeros((4, 32)), bias=np.zeros(4), name="fc"),
+        ),
+    )
     lowered = lower(network, ImageConfig(), 4)
     settings = Settings(samples=2, epochs=1, batch=2)
     a = [np.zeros((4, n), np.int64) for n in network.taps]

@@ -6,6 +6,7 @@ Operands of 18 x 16 bits, one multiplier a PE; 4 x 4, 8 x 8 and 12 x 12 PEs of t
 out of a shift register and results leave through one, so that a few pins do. Takes some minutes a size, the largest of
 them more than half an hour by the first router.
 """
+
 import argparse
 import json
 import tempfile
@@ -59,18 +60,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[4, 8, 12])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--placer", choices=("heap", "static"), default="heap",
-                        help="the first finds shorter longest ways, the second less wire in all")
-    parser.add_argument("--router", choices=("router1", "router2"), default="router1",
-                        help="the first finds faster ways, the second finds them in less time")
+    parser.add_argument(
+        "--placer",
+        choices=("heap", "static"),
+        default="heap",
+        help="the first finds shorter longest ways, the second less wire in all",
+    )
+    parser.add_argument(
+        "--router",
+        choices=("router1", "router2"),
+        default="router1",
+        help="the first finds faster ways, the second finds them in less time",
+    )
     asked = parser.parse_args()
     first = None
     for size in asked.sizes:
         found = measured(size, asked.seed, asked.placer, asked.router)
         first = first or found["fmax_mhz"]
         use = found["utilisation"]
-        print(f"{size} x {size}: {found['fmax_mhz']:.1f} MHz ({100 * (found['fmax_mhz'] / first - 1):+.1f} %), "
-              f"{use['lut']['used']:,} LUT, {use['ff']['used']:,} FF, {use['mult18']['used']} multipliers", flush=True)
+        print(
+            f"{size} x {size}: {found['fmax_mhz']:.1f} MHz ({100 * (found['fmax_mhz'] / first - 1):+.1f} %), "
+            f"{use['lut']['used']:,} LUT, {use['ff']['used']:,} FF, {use['mult18']['used']} multipliers",
+            flush=True,
+        )
         longest = sorted(found["worst_path"], key=lambda step: -step["ns"])[:3]
         for step in longest:
             print(f"    {step['ns']:.2f} ns {step['kind']}: {step['from']} to {step['to']}")

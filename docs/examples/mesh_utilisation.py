@@ -6,6 +6,7 @@
 from the first word offered to the last result taken. The vectors are left in a file, so that the same can be asked
 of ``gradloom run mesh --input mesh-in.npz --output mesh-out.npz``.
 """
+
 import argparse
 from pathlib import Path
 
@@ -22,11 +23,16 @@ def main() -> None:
     asked = parser.parse_args()
     random, size, tiles = np.random.default_rng(0), asked.size, asked.tiles
     source, output = Path("mesh-in.npz"), Path("mesh-out.npz")
-    np.savez(source, x=random.integers(-1 << 23, 1 << 23, (tiles, size, size)),
-             w=random.integers(-1 << 17, 1 << 17, (tiles, size, size)))
+    np.savez(
+        source,
+        x=random.integers(-1 << 23, 1 << 23, (tiles, size, size)),
+        w=random.integers(-1 << 17, 1 << 17, (tiles, size, size)),
+    )
     found = run_unit(find_unit("mesh"), source, output, settings={"rows": size, "cols": size})
-    print(f"{size} x {size}, {tiles} tiles of {size} rows: {found['cycles']:,} cycles, "
-          f"{100 * found['utilisation']:.2f} % of PE cycles used; equal to the reference: {found['equal']}")
+    print(
+        f"{size} x {size}, {tiles} tiles of {size} rows: {found['cycles']:,} cycles, "
+        f"{100 * found['utilisation']:.2f} % of PE cycles used; equal to the reference: {found['equal']}"
+    )
 
 
 if __name__ == "__main__":

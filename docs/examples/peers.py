@@ -11,6 +11,7 @@
   generator of such Verilog was found on PyPI; SCALE-Sim is a model and makes none.
 - ``published``: what papers say of themselves; nothing of it was measured here.
 """
+
 import argparse
 import json
 import resource
@@ -70,8 +71,11 @@ endmodule
 #: System, what it says of itself, where.
 PUBLISHED = (
     ("InstantFT", "10 epochs of its fine-tune in 0.36 s on a KV260", "the InstantFT paper"),
-    ("CDM-QTA", "64 x 64 INT8 PEs at 400 MHz; a choice of dataflow a product gains 1.27x over weight-stationary alone",
-     "the CDM-QTA paper"),
+    (
+        "CDM-QTA",
+        "64 x 64 INT8 PEs at 400 MHz; a choice of dataflow a product gains 1.27x over weight-stationary alone",
+        "the CDM-QTA paper",
+    ),
     ("FINN-GL", "a quantised LSTM in 4.3 ms at 150 MHz, 49.6 % of a ZCU104's LUTs", "the FINN-GL paper"),
 )
 
@@ -79,8 +83,16 @@ PUBLISHED = (
 def areas() -> list[dict[str, Any]]:
     """PE and mesh of 8 x 8, ours and textbook's."""
     rows = []
-    numbers = {"x": PRECISION.x - 1, "w": PRECISION.w - 1, "p": PRECISION.sum - 1, "x1": PRECISION.x,
-               "w1": PRECISION.w, "p1": PRECISION.sum, "rows": 8, "columns": 8}
+    numbers = {
+        "x": PRECISION.x - 1,
+        "w": PRECISION.w - 1,
+        "p": PRECISION.sum - 1,
+        "x1": PRECISION.x,
+        "w1": PRECISION.w,
+        "p1": PRECISION.sum,
+        "rows": 8,
+        "columns": 8,
+    }
     for board in ("genesys2", "kv260"):
         family = find(board).family
         for name, make in (("PE", lambda: PE()), ("8 x 8 mesh", lambda: Mesh(rows=8, columns=8))):
@@ -96,8 +108,11 @@ def areas() -> list[dict[str, Any]]:
                 (Path(folder) / "rtl" / f"{module}.v").write_text(text, encoding="ascii")
                 plain = area(folder, find(board))
             for who, found in (("gradloom", ours), ("textbook", plain)):
-                rows.append({"what": name, "family": family, "of": who}
-                            | {key: found["total"][key] for key in ("lut", "ff", "dsp")} | {"levels": found["levels"]})
+                rows.append(
+                    {"what": name, "family": family, "of": who}
+                    | {key: found["total"][key] for key in ("lut", "ff", "dsp")}
+                    | {"levels": found["levels"]}
+                )
     return rows
 
 
@@ -108,12 +123,33 @@ def generation() -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             done = subprocess.run(
-                [sys.executable, "-m", "gradloom", "generate", "mesh", "--set", f"rows={size}", "--set",
-                 f"cols={size}", "-o", f"{folder}/out", "--json"], capture_output=True, text=True, check=True)
+                [
+                    sys.executable,
+                    "-m",
+                    "gradloom",
+                    "generate",
+                    "mesh",
+                    "--set",
+                    f"rows={size}",
+                    "--set",
+                    f"cols={size}",
+                    "-o",
+                    f"{folder}/out",
+                    "--json",
+                ],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            rows.append({"mesh": f"{size} x {size}", "processor_seconds": round(spent, 1),
-                         "bytes": json.loads(done.stdout)["bytes"]})
+            rows.append(
+                {
+                    "mesh": f"{size} x {size}",
+                    "processor_seconds": round(spent, 1),
+                    "bytes": json.loads(done.stdout)["bytes"],
+                }
+            )
     return rows
 
 
@@ -125,11 +161,23 @@ def cycles() -> list[dict[str, Any]]:
 
     config = PRESETS["edge-qlora-genesys2"].config
     ours = [(Mesh(rows=size, columns=size).cycles(TILES, m), "law of the mesh") for size, m in MESHES]
-    ours += [(forecast_products(block_products(config, rank=0, tokens=tokens), config=config).total,
-              "forecast, with memory and bus") for tokens in TOKENS]
-    return [{"what": what, "macs_a_pe": sum(m * k * n for m, k, n in shapes) // (height * width),
-             "scale_sim": sum(formula(*each, height, width) for each in shapes), "gradloom": found, "by": by}
-            for (what, shapes, height, width), (found, by) in zip(products(), ours, strict=True)]
+    ours += [
+        (
+            forecast_products(block_products(config, rank=0, tokens=tokens), config=config).total,
+            "forecast, with memory and bus",
+        )
+        for tokens in TOKENS
+    ]
+    return [
+        {
+            "what": what,
+            "macs_a_pe": sum(m * k * n for m, k, n in shapes) // (height * width),
+            "scale_sim": sum(formula(*each, height, width) for each in shapes),
+            "gradloom": found,
+            "by": by,
+        }
+        for (what, shapes, height, width), (found, by) in zip(products(), ours, strict=True)
+    ]
 
 
 def published() -> list[dict[str, Any]]:
@@ -143,8 +191,10 @@ PARTS = {"area": areas, "generation": generation, "cycles": cycles, "published":
 def markdown(rows: list[dict[str, Any]]) -> str:
     """A table."""
     lines = ["| " + " | ".join(name.replace("_", " ") for name in rows[0]) + " |", "| --- " * len(rows[0]) + "|"]
-    lines += ["| " + " | ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()) + " |"
-              for row in rows]
+    lines += [
+        "| " + " | ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()) + " |"
+        for row in rows
+    ]
     return "\n".join(lines)
 
 

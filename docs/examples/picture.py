@@ -5,6 +5,7 @@
 Left the loss of every step, right the forecast cycles by phase. ``gradloom finetune instantft-kv260 -o RUN`` makes the
 file.
 """
+
 import argparse
 import json
 from pathlib import Path
@@ -22,15 +23,20 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     asked = parser.parse_args()
     metrics = json.loads(asked.metrics.read_text(encoding="utf-8"))
-    plt.rcParams.update({"svg.hashsalt": "gradloom", "font.size": 9, "axes.spines.top": False,
-                         "axes.spines.right": False})
+    plt.rcParams.update(
+        {"svg.hashsalt": "gradloom", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    )
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.8), width_ratios=(3, 2))
     left.plot(metrics["loss"], color="#bbb", linewidth=0.7, label="a step")
     length = 26
-    smooth = [sum(metrics["loss"][at - length:at]) / length for at in range(length, len(metrics["loss"]) + 1)]
+    smooth = [sum(metrics["loss"][at - length : at]) / length for at in range(length, len(metrics["loss"]) + 1)]
     left.plot(range(length, len(metrics["loss"]) + 1), smooth, color="#3f51b5", label=f"mean of {length} steps")
-    left.set(xlabel="step", ylabel="loss, nats an image", ylim=(0, None),
-             title=f"accuracy {metrics['accuracy_before']:.1%} \N{RIGHTWARDS ARROW} {metrics['accuracy_after']:.1%}")
+    left.set(
+        xlabel="step",
+        ylabel="loss, nats an image",
+        ylim=(0, None),
+        title=f"accuracy {metrics['accuracy_before']:.1%} \N{RIGHTWARDS ARROW} {metrics['accuracy_after']:.1%}",
+    )
     left.legend(frameon=False)
     phases = {name: value for name, value in metrics["forecast"].items() if name != "total"}
     names = sorted(phases, key=lambda name: phases[name])

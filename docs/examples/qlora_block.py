@@ -7,6 +7,7 @@ operands (no cycle depends on a value). ``forecast``: cycles that ``sim/time/for
 all cycles, from bell to interrupt, in which a product of the base enters the array. ``bus``: beats read over all
 cycles. Every word is compared with the reference.
 """
+
 import argparse
 import json
 
@@ -26,10 +27,15 @@ def random_layer(outputs: int, inputs: int, tokens: int, rank: int, seed: int) -
     random = np.random.default_rng(seed)
     blocks = outputs * inputs // 64
     return Layer(
-        codes=random.integers(0, 16, (outputs, inputs)), scale_codes=random.integers(0, 256, (outputs, inputs // 64)),
-        absmax2=random.uniform(0.02, 0.05, -(-blocks // 256)).astype(np.float32), offset=0.08,
-        a=random.normal(0, inputs ** -0.5, (rank, inputs)), b=random.normal(0, 0.02, (outputs, rank)),
-        x=random.normal(0, 3, (tokens, inputs)), dy=random.normal(0, 1e-4, (tokens, outputs)))
+        codes=random.integers(0, 16, (outputs, inputs)),
+        scale_codes=random.integers(0, 256, (outputs, inputs // 64)),
+        absmax2=random.uniform(0.02, 0.05, -(-blocks // 256)).astype(np.float32),
+        offset=0.08,
+        a=random.normal(0, inputs**-0.5, (rank, inputs)),
+        b=random.normal(0, 0.02, (outputs, rank)),
+        x=random.normal(0, 3, (tokens, inputs)),
+        dy=random.normal(0, 1e-4, (tokens, outputs)),
+    )
 
 
 def main() -> None:
@@ -49,14 +55,25 @@ def main() -> None:
             plain = layer if rank else Layer(**vars(layer) | {"a": 0 * layer.a, "b": 0 * layer.b})
             equal &= np.array_equal(words, reference_step(plain, e, 0.1).tensors[name])
         told = forecast(found.instructions, config=machine.config, read_latency=asked.latency)
-        results.append({"tokens": tokens, "rank": rank, "direction": "backward" if backward else "forward",
-                        "cycles": found.cycles, "forecast": told.total, "array": told.array_cycles / found.cycles,
-                        "bus": found.read_beats / found.cycles, "equal": equal})
+        results.append(
+            {
+                "tokens": tokens,
+                "rank": rank,
+                "direction": "backward" if backward else "forward",
+                "cycles": found.cycles,
+                "forecast": told.total,
+                "array": told.array_cycles / found.cycles,
+                "bus": found.read_beats / found.cycles,
+                "equal": equal,
+            }
+        )
         if not asked.json:
             last = results[-1]
-            print(f"{tokens:3} tokens, rank {rank}, {last['direction']:8}: {found.cycles:7,} cycles, forecast "
-                  f"{told.total:7,}, array {100 * last['array']:.2f} %, bus {100 * last['bus']:.2f} %, equal to the "
-                  f"reference: {equal}")
+            print(
+                f"{tokens:3} tokens, rank {rank}, {last['direction']:8}: {found.cycles:7,} cycles, forecast "
+                f"{told.total:7,}, array {100 * last['array']:.2f} %, bus {100 * last['bus']:.2f} %, equal to the "
+                f"reference: {equal}"
+            )
     machine.close()
     if asked.json:
         print(json.dumps(results, indent=2))

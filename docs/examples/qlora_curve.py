@@ -7,6 +7,7 @@ Needs the weights that ``make llm`` installs. ``--json`` prints figures; ``--ada
 included, in the machine's integers, and with ``--store int8`` or ``nf4`` keeps adapters and moments in such codes from
 step to step.
 """
+
 import argparse
 import json
 from pathlib import Path
@@ -44,13 +45,17 @@ def main() -> None:
     if options.engine == "float":
         llama = build(checkpoint)
         _, gradients = llama.gradients(golden["tokens"], adapters)
-        norms = {key(name, which): float(np.linalg.norm(g)) for name, pair in gradients.items()
-                 for which, g in zip("AB", pair)}
+        norms = {
+            key(name, which): float(np.linalg.norm(g))
+            for name, pair in gradients.items()
+            for which, g in zip("AB", pair)
+        }
         losses = fine_tune(llama, [golden["tokens"]], adapters, AdamW(lr=golden["lr"]), steps)
     else:
         frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
-        trainer = Trainer(frozen, adapters, range(checkpoint.model.layers), MachineAdamW(lr=golden["lr"]),
-                          wide=STORES[options.store])
+        trainer = Trainer(
+            frozen, adapters, range(checkpoint.model.layers), MachineAdamW(lr=golden["lr"]), wide=STORES[options.store]
+        )
         losses = [trainer.step(golden["tokens"]).loss for _ in range(steps)]
         adapters = trainer.adapters
     if options.adapter is not None:

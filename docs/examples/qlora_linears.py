@@ -8,6 +8,7 @@ where it has them, else random; B, which starts at zero, is drawn at 1e-3, the s
 that ``make llm`` installs. ``--json`` prints figures; ``--layers N`` takes the first N layers only;
 ``--spare 2`` leaves two bits of every activation and gradient unused, as where the last step chooses the exponents.
 """
+
 import argparse
 import json
 from collections import defaultdict
@@ -39,8 +40,16 @@ class Measured(FloatLinears):
     def backward(self, name, dy, x, adapter):
         """See :class:`Linears`."""
         held = self.checkpoint.linear(name)
-        layer = Layer(codes=held.codes, scale_codes=held.scale_codes.reshape(held.codes.shape[0], -1),
-                      absmax2=held.absmax2, offset=held.offset, a=adapter.a, b=adapter.scale * adapter.b, x=x, dy=dy)
+        layer = Layer(
+            codes=held.codes,
+            scale_codes=held.scale_codes.reshape(held.codes.shape[0], -1),
+            absmax2=held.absmax2,
+            offset=held.offset,
+            a=adapter.a,
+            b=adapter.scale * adapter.b,
+            x=x,
+            dy=dy,
+        )
         exact = mathematics(layer, RATE)
         exponents = choose_exponents(layer, exact, spare=self.spare)
         found = reference_step(layer, exponents, RATE)
@@ -55,8 +64,10 @@ def adapters_of(model, layers):
     random = np.random.default_rng(0)
     golden = load_lora(GOLDEN / "init", model)
     fresh = fresh_lora(model, rank=8, targets=PROJECTIONS, layers=range(layers))
-    return {name: Adapter(golden.get(name, each).a, random.normal(0, SIZE, each.b.shape).astype(np.float32),
-                          each.scale) for name, each in fresh.items()}
+    return {
+        name: Adapter(golden.get(name, each).a, random.normal(0, SIZE, each.b.shape).astype(np.float32), each.scale)
+        for name, each in fresh.items()
+    }
 
 
 def main():
@@ -68,8 +79,9 @@ def main():
     options = parser.parse_args()
     checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")))
     layers = checkpoint.model.layers if options.layers is None else options.layers
-    measured = Measured(checkpoint, [each.name for each in checkpoint.model.linears[:layers * len(PROJECTIONS)]],
-                        options.spare)
+    measured = Measured(
+        checkpoint, [each.name for each in checkpoint.model.linears[: layers * len(PROJECTIONS)]], options.spare
+    )
     llama = Llama(checkpoint.model, checkpoint.tensor, layers=layers, linears=measured)
     tokens = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))["tokens"]
     llama.gradients(tokens, adapters_of(checkpoint.model, layers))
@@ -78,17 +90,31 @@ def main():
         for result, error in seen.items():
             kinds[name.rsplit(".", 1)[-1]][result].append(error)
             kinds["all"][result].append(error)
-    table = {kind: {result: {"worst": max(found), "median": float(np.median(found))}
-                    for result, found in kinds[kind].items()} for kind in (*PROJECTIONS, "all")}
+    table = {
+        kind: {
+            result: {"worst": max(found), "median": float(np.median(found))} for result, found in kinds[kind].items()
+        }
+        for kind in (*PROJECTIONS, "all")
+    }
     if options.json:
-        print(json.dumps({"linears": len(measured.errors), "tokens": len(tokens), "saturated": measured.saturated,
-                          "kinds": table, "errors": measured.errors}))
+        print(
+            json.dumps(
+                {
+                    "linears": len(measured.errors),
+                    "tokens": len(tokens),
+                    "saturated": measured.saturated,
+                    "kinds": table,
+                    "errors": measured.errors,
+                }
+            )
+        )
         return
     print(f"{len(measured.errors)} linears, {len(tokens)} tokens; relative RMS error in %: worst (median)")
     print(f"{'':10}" + "".join(f"{result:>18}" for result in RESULTS.values()))
     for kind, row in table.items():
-        print(f"{kind:10}" + "".join(f"{100 * each['worst']:10.4f} ({100 * each['median']:.4f})"
-                                     for each in row.values()))
+        print(
+            f"{kind:10}" + "".join(f"{100 * each['worst']:10.4f} ({100 * each['median']:.4f})" for each in row.values())
+        )
     print(f"words clipped: {measured.saturated}")
 
 

@@ -9,6 +9,7 @@ adapters of rank 8 on all linears from layer K on instead, and with ``--kept`` w
 ``--forecast`` only plans and forecasts. *Busy*: share of all cycles in which an operand of a product that the step
 wants enters the array; what is spent on turning tiles is not among them.
 """
+
 import argparse
 import json
 from collections.abc import Callable
@@ -39,14 +40,24 @@ def prepared(tokens: int, layers: int, head: bool, first: int | None = None, kep
     """The step; the golden adapter as far as it is on those layers, or fresh ones on all linears from ``first`` on."""
     golden = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))
     checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")))
-    adapters = {name: each for name, each in load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"]).items()
-                if int(name.split(".")[2]) < layers}
+    adapters = {
+        name: each
+        for name, each in load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"]).items()
+        if int(name.split(".")[2]) < layers
+    }
     frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
     if first is not None:
         adapters = fresh_lora(checkpoint.model, rank=golden["r"], targets=PROJECTIONS, layers=range(first, layers))
     gradient = np.random.default_rng(0).normal(0, 1e-3, (tokens, checkpoint.model.hidden))
-    step = Training(frozen, golden["tokens"][:tokens], adapters, range(layers), head=head,
-                    inputs={} if head else {"gradient": gradient}, rule=AdamW(lr=golden["lr"]) if head else None)
+    step = Training(
+        frozen,
+        golden["tokens"][:tokens],
+        adapters,
+        range(layers),
+        head=head,
+        inputs={} if head else {"gradient": gradient},
+        rule=AdamW(lr=golden["lr"]) if head else None,
+    )
     if first is None or not kept:
         return step
     entry = f"{first}.x"
@@ -56,8 +67,11 @@ def prepared(tokens: int, layers: int, head: bool, first: int | None = None, kep
 
 def wanted_cycles(training: Training, subtiles: int, columns: int) -> int:
     """Cycles of the array on products that the step wants."""
-    return sum(each.x.count * each.y.count * subtiles * max(each.x.rows, columns) for each in training.operations
-               if isinstance(each, Product) and each.x.name != IDENTITY)
+    return sum(
+        each.x.count * each.y.count * subtiles * max(each.x.rows, columns)
+        for each in training.operations
+        if isinstance(each, Product) and each.x.name != IDENTITY
+    )
 
 
 def main() -> None:
@@ -89,24 +103,37 @@ def measured(asked: argparse.Namespace, tell: Callable[[str], object]) -> dict[s
     layout = Layout()
     place_frozen(training, layout)
     tell("forecast")
-    told = forecast(lower(training.operations, frac, layout, config).instructions, config=config,
-                           read_latency=asked.latency)
+    told = forecast(
+        lower(training.operations, frac, layout, config).instructions, config=config, read_latency=asked.latency
+    )
     wanted = wanted_cycles(training, config.subtiles, config.columns)
-    said = {"tokens": asked.tokens, "layers": asked.layers, "head": asked.head, "forecast": told.total,
-            "busy": wanted / told.total, "read_beats": told.read_beats, "write_beats": told.write_beats}
+    said = {
+        "tokens": asked.tokens,
+        "layers": asked.layers,
+        "head": asked.head,
+        "forecast": told.total,
+        "busy": wanted / told.total,
+        "read_beats": told.read_beats,
+        "write_beats": told.write_beats,
+    }
     if not asked.forecast:
         tell("reference")
         reference = training.integers(frac)
-        machine = StepMachine(config, memory_bytes=memory_needed(training, frac, config),
-                              tell=tell)
+        machine = StepMachine(config, memory_bytes=memory_needed(training, frac, config), tell=tell)
         machine.device.set("read_latency", asked.latency)
         tell("simulated RTL")
         run = machine.run(training, frac)
         machine.close()
-        said |= {"cycles": run.counters.cycles, "busy": wanted / run.counters.cycles, "tensors": len(run.values),
-                 "words": sum(words.size for words in run.values.values()),
-                 "equal": all(np.array_equal(words, reference.values[name]) for name, words in run.values.items()),
-                 "loss": run.loss, "loss_of_reference": reference.mean_loss, "saturated": run.counters.saturated}
+        said |= {
+            "cycles": run.counters.cycles,
+            "busy": wanted / run.counters.cycles,
+            "tensors": len(run.values),
+            "words": sum(words.size for words in run.values.values()),
+            "equal": all(np.array_equal(words, reference.values[name]) for name, words in run.values.items()),
+            "loss": run.loss,
+            "loss_of_reference": reference.mean_loss,
+            "saturated": run.counters.saturated,
+        }
     return said
 
 

@@ -7,6 +7,7 @@ same rank, from fresh adapters (QLoRA's on q and v), with the same AdamW. Losses
 reference``), in floating point (``float``) or of simulated RTL (``rtl``), which also counts the cycles; without it they
 are forecasts of the same programs. Needs the weights that ``make llm`` installs.
 """
+
 import argparse
 import json
 import sys
@@ -37,8 +38,9 @@ def cycles_of(training: Training, frac: Mapping[str, int], latency: int) -> int:
     """Cycles of a program."""
     layout = Layout()
     place_frozen(training, layout)
-    return forecast(lower(training.operations, frac, layout, CONFIG).instructions, config=CONFIG,
-                           read_latency=latency).total
+    return forecast(
+        lower(training.operations, frac, layout, CONFIG).instructions, config=CONFIG, read_latency=latency
+    ).total
 
 
 def qlora(frozen: Frozen, tokens: list[int], asked: argparse.Namespace) -> dict[str, Any]:
@@ -67,8 +69,13 @@ def instant(frozen: Frozen, tokens: list[int], asked: argparse.Namespace) -> dic
     size = sum(each.a.size + each.b.size for each in blocks.values())
     rule = FloatAdamW(lr=asked.lr) if asked.engine == "float" else AdamW(lr=asked.lr)
     trainer = InstantTrainer(frozen, blocks, range(asked.layers), rule)
-    said: dict[str, Any] = {"adapter_parameters": size, "cache_bytes": trainer.instant(tokens).cache_bytes,
-                            "loss": [], "base_bytes": [], "cycles": []}
+    said: dict[str, Any] = {
+        "adapter_parameters": size,
+        "cache_bytes": trainer.instant(tokens).cache_bytes,
+        "loss": [],
+        "base_bytes": [],
+        "cycles": [],
+    }
     if asked.engine == "rtl":
         machine = instant_machine(trainer, [tokens], CONFIG, tell)
         machine.device.set("read_latency", asked.latency)
@@ -77,15 +84,18 @@ def instant(frozen: Frozen, tokens: list[int], asked: argparse.Namespace) -> dic
         fill = planned.filling(tokens)
         frac = foretold(fill, planned.filled)
         exact = fill.exact().values
-        learn = planned.learning(tokens, {each.name: (exact[each.name] * 2.0**frac[each.name], frac[each.name])
-                                          for each in fill.instant.cached})
+        learn = planned.learning(
+            tokens,
+            {each.name: (exact[each.name] * 2.0 ** frac[each.name], frac[each.name]) for each in fill.instant.cached},
+        )
         cycles = cycles_of(learn, foretold(learn, planned.learnt), asked.latency)
         said["cycles"] = [cycles + cycles_of(fill, frac, asked.latency)] + [cycles] * (asked.steps - 1)
     return steps(trainer, tokens, asked, said)
 
 
-def steps(trainer: Trainer | InstantTrainer, tokens: list[int], asked: argparse.Namespace,
-          said: dict[str, Any]) -> dict[str, Any]:
+def steps(
+    trainer: Trainer | InstantTrainer, tokens: list[int], asked: argparse.Namespace, said: dict[str, Any]
+) -> dict[str, Any]:
     """Fills in what steps say."""
     for number in range(asked.steps):
         tell(f"step {number}")
@@ -102,8 +112,13 @@ def steps(trainer: Trainer | InstantTrainer, tokens: list[int], asked: argparse.
 def in_float(frozen: Frozen, tokens: list[int], trainer: Trainer, asked: argparse.Namespace) -> list[float]:
     """QLoRA's losses in floating point."""
     checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")))
-    return fine_tune(Llama(frozen.model, checkpoint.tensor, layers=asked.layers), [tokens], trainer.adapters,
-                     FloatAdamW(lr=asked.lr), asked.steps)
+    return fine_tune(
+        Llama(frozen.model, checkpoint.tensor, layers=asked.layers),
+        [tokens],
+        trainer.adapters,
+        FloatAdamW(lr=asked.lr),
+        asked.steps,
+    )
 
 
 def tell(text: str) -> None:
@@ -125,18 +140,25 @@ def main() -> None:
     asked = parser.parse_args()
     checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")))
     asked.layers = asked.layers or checkpoint.model.layers
-    tokens = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))["tokens"][:asked.tokens]
+    tokens = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))["tokens"][: asked.tokens]
     frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
-    said = {"engine": asked.engine, "layers": asked.layers, "tokens": len(tokens),
-            "qlora": qlora(frozen, tokens, asked), "instantft": instant(frozen, tokens, asked)}
+    said = {
+        "engine": asked.engine,
+        "layers": asked.layers,
+        "tokens": len(tokens),
+        "qlora": qlora(frozen, tokens, asked),
+        "instantft": instant(frozen, tokens, asked),
+    }
     if asked.json:
         print(json.dumps(said, indent=2))
         return
     ways = said["qlora"], said["instantft"]
     counted = "RTL" if asked.engine == "rtl" else "forecast"
     print(f"{asked.layers} blocks and the head, {len(tokens)} tokens, rank {asked.rank}, loss by {asked.engine}")
-    print(f"adapter parameters: QLoRA {ways[0]['adapter_parameters']:,}, InstantFT {ways[1]['adapter_parameters']:,}; "
-          f"cache {ways[1]['cache_bytes']:,} bytes a text")
+    print(
+        f"adapter parameters: QLoRA {ways[0]['adapter_parameters']:,}, InstantFT {ways[1]['adapter_parameters']:,}; "
+        f"cache {ways[1]['cache_bytes']:,} bytes a text"
+    )
     print(f"      base bytes                 cycles ({counted})             loss")
     print("step  QLoRA        InstantFT    QLoRA        InstantFT    QLoRA     InstantFT")
     for number in range(asked.steps):

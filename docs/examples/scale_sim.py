@@ -5,6 +5,7 @@
 It runs in an environment of its own, which uv makes and forgets: version 3.0.0 takes an array of one element for a
 number, which numpy does not any more. Memories are large enough that nothing waits for them, as in the formula.
 """
+
 import argparse
 import csv
 import json
@@ -71,8 +72,12 @@ def products() -> Iterator[tuple[str, list[tuple[int, int, int]], int, int]]:
         # 64 tiles: 8 x 8 of them.
         yield f"{TILES} tiles of {m} rows, mesh of {size} x {size}", [(m, 8 * size, 8 * size)], size, size
     for tokens in TOKENS:
-        yield (f"seven linears of a SmolLM2-135M block, {tokens} tokens, array of 64 x 8",
-               [(tokens, k, n) for n, k in BLOCK], 64, 8)
+        yield (
+            f"seven linears of a SmolLM2-135M block, {tokens} tokens, array of 64 x 8",
+            [(tokens, k, n) for n, k in BLOCK],
+            64,
+            8,
+        )
 
 
 def simulate(shapes: list[tuple[int, int, int]], height: int, width: int) -> list[int]:
@@ -81,19 +86,50 @@ def simulate(shapes: list[tuple[int, int, int]], height: int, width: int) -> lis
         folder = Path(name)
         (folder / "config.cfg").write_text(CONFIG.format(height=height, width=width), encoding="utf-8")
         names = [f"product{index}" for index in range(len(shapes))]
-        (folder / "products.csv").write_text("Layer, M, N, K,\n" + "".join(
-            f"{each}, {m}, {n}, {k},\n" for each, (m, k, n) in zip(names, shapes, strict=True)), encoding="utf-8")
+        (folder / "products.csv").write_text(
+            "Layer, M, N, K,\n"
+            + "".join(f"{each}, {m}, {n}, {k},\n" for each, (m, k, n) in zip(names, shapes, strict=True)),
+            encoding="utf-8",
+        )
         # How the operands lie in memory: asked for, and of no importance without waits.
-        (folder / "layout.csv").write_text("Layer,\n" + "".join(
-            f"{each}, {', '.join(['1'] * 13)},\n" for each in names), encoding="utf-8")
+        (folder / "layout.csv").write_text(
+            "Layer,\n" + "".join(f"{each}, {', '.join(['1'] * 13)},\n" for each in names), encoding="utf-8"
+        )
         packages = [word for package in PACKAGES for word in ("--with", package)]
         done = subprocess.run(
-            [sys.executable, "-m", "uv", "run", "--quiet", "--isolated", "--no-project", *packages, "python", "-m",
-             "scalesim.scale", "-c", "config.cfg", "-t", "products.csv", "-l", "layout.csv", "-p", "out", "-i", "gemm",
-             "-s", "N"], cwd=folder, capture_output=True, text=True, check=False)
+            [
+                sys.executable,
+                "-m",
+                "uv",
+                "run",
+                "--quiet",
+                "--isolated",
+                "--no-project",
+                *packages,
+                "python",
+                "-m",
+                "scalesim.scale",
+                "-c",
+                "config.cfg",
+                "-t",
+                "products.csv",
+                "-l",
+                "layout.csv",
+                "-p",
+                "out",
+                "-i",
+                "gemm",
+                "-s",
+                "N",
+            ],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise SystemExit(f"SCALE-Sim did not run: {done.stderr.strip().splitlines()[-1]}")
-        report, = (folder / "out").rglob("COMPUTE_REPORT.csv")
+        (report,) = (folder / "out").rglob("COMPUTE_REPORT.csv")
         with report.open(encoding="utf-8", newline="") as file:
             return [int(float(row["Total Cycles"])) for row in csv.DictReader(file, skipinitialspace=True)]
 
@@ -104,8 +140,13 @@ def rows() -> list[dict[str, Any]]:
     for what, shapes, height, width in products():
         distinct = sorted(set(shapes))
         cycles = dict(zip(distinct, simulate(distinct, height, width), strict=True))
-        found.append({"what": what, "scale_sim": sum(cycles[each] for each in shapes),
-                      "formula": sum(formula(*each, height, width) for each in shapes)})
+        found.append(
+            {
+                "what": what,
+                "scale_sim": sum(cycles[each] for each in shapes),
+                "formula": sum(formula(*each, height, width) for each in shapes),
+            }
+        )
     return found
 
 

@@ -5,6 +5,7 @@
 The bit-exact reference, whose words the RTL equals, and float64 mathematics start from the same adapters and visit
 the same images in the same order. About three minutes on two cores.
 """
+
 import numpy as np
 
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
@@ -26,15 +27,24 @@ def main() -> None:
         data = default_split(seed, degrees=90)
         start = initial_adapters(network.taps, network.classes, 4, seed)
         a, b = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
-        done = fine_tune(lowered, Settings(samples=len(data.x_train), seed=seed),
-                         fill_cache(lowered, network.pixel_map.words(data.x_train, ACTIVATION)), data.y_train, a, b)
+        done = fine_tune(
+            lowered,
+            Settings(samples=len(data.x_train), seed=seed),
+            fill_cache(lowered, network.pixel_map.words(data.x_train, ACTIVATION)),
+            data.y_train,
+            a,
+            b,
+        )
         test = fill_cache(lowered, network.pixel_map.words(data.x_test, ACTIVATION))
         after = (logits(lowered, test, done.a, done.b).argmax(axis=1) == data.y_test).mean()
         before = (test.logits.argmax(axis=1) == data.y_test).mean()
         exact = finetune_float(network, data, seed=seed).accuracy_after
         rows.append((before, after, exact))
-        print(f"seed {seed}: before {before:.2%}, integers {after:.2%}, float {exact:.2%}, "
-              f"difference {100 * (after - exact):+.2f} points", flush=True)
+        print(
+            f"seed {seed}: before {before:.2%}, integers {after:.2%}, float {exact:.2%}, "
+            f"difference {100 * (after - exact):+.2f} points",
+            flush=True,
+        )
     before, after, exact = np.mean(rows, axis=0)
     print(f"mean:   before {before:.2%}, integers {after:.2%}, float {exact:.2%}")
 

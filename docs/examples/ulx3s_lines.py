@@ -9,6 +9,7 @@ without ``board/build/netlist.v`` it is left out). All lines must be equal; the 
 The RTL runs the board's firmware with a pause between repeats that is a thousandth of the board's: 2 ms. The netlist
 takes minutes, as its UART is as slow as on the board; ``--lines N`` hears only its first N lines, and no repeat.
 """
+
 import argparse
 import itertools
 import json
@@ -75,12 +76,12 @@ def main() -> None:
         found["netlist"], _ = heard("netlist", program, asked.directory, asked.lines)
     for name, lines in found.items():
         told = [line for line in lines if not line.startswith("cycles")]
-        equal = told == (expected[:len(told)] if asked.lines and name == "netlist" else expected)
+        equal = told == (expected[: len(told)] if asked.lines and name == "netlist" else expected)
         print(f"{name}: {len(lines)} lines, {'equal to the reference' if equal else 'DIFFER from the reference'}")
         if not equal:
             sys.exit(3)
     simulated, *others = found.values()
-    if any(simulated[:len(other)] != other for other in others):
+    if any(simulated[: len(other)] != other for other in others):
         sys.exit("RTL, late listener and netlist differ")
 
 

@@ -5,6 +5,7 @@
 Needs the weights that ``make llm`` installs. Runs the model forward and backward in float64 and does each operation
 again on integers, from operands rounded to their words.
 """
+
 import importlib.util
 import json
 import sys
@@ -78,6 +79,7 @@ def main() -> None:
                 errors[function.__name__].append(np.sqrt(np.mean(difference**2) / np.mean(y**2)))
                 clipped[function.__name__] += tensor.saturated
             return exact
+
         return call
 
     for again in (rms_norm, rms_norm_backward, swiglu, swiglu_backward, rope):

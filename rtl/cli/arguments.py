@@ -8,9 +8,7 @@ import typer
 __all__ = ["Bits", "Head", "Json", "Model", "PresetName", "Settings", "designed", "usual_option"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
-Settings = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter; repeatable.")
-]
+Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter; repeatable.")]
 PresetName = Annotated[str, typer.Argument(metavar="PRESET", help="A preset: see gradloom presets.")]
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder in Hugging Face's format.")

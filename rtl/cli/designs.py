@@ -81,8 +81,9 @@ def _budget(summary: Mapping[str, Any]) -> Mapping[str, int] | None:
     return budget(name) if json.loads(json.dumps(parameters)) == summary.get("parameters") else None
 
 
-def selftest(preset: str, *, design: Path | str | None = None,
-             progress: Callable[[int, int, str], None] | None = None) -> list[dict[str, Any]]:
+def selftest(
+    preset: str, *, design: Path | str | None = None, progress: Callable[[int, int, str], None] | None = None
+) -> list[dict[str, Any]]:
     """What simulated RTL answers to what a user asks a board first: ``check``, ``ok`` and ``detail`` of each check.
 
     ``design``: directory of an earlier ``generate``, whose Verilog is simulated; else the preset's own.
@@ -97,8 +98,9 @@ def selftest(preset: str, *, design: Path | str | None = None,
     return [{"check": name, "ok": ok, "detail": detail} for name, ok, detail in checks]
 
 
-def build(board: str, directory: Path | str, *, dry_run: bool = False,
-          echo: Callable[[str], object] | None = None) -> None:
+def build(
+    board: str, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] | None = None
+) -> None:
     """Makes the bitstream of a design and the bundle that its board loads. ``dry_run``: only tell ``echo`` the
     commands."""
     from gradloom import boards
@@ -109,8 +111,14 @@ def build(board: str, directory: Path | str, *, dry_run: bool = False,
     boards.build(found, designed(Path(directory)), dry_run=dry_run, echo=echo or print)
 
 
-def flash(board: str, directory: Path | str, *, host: str | None = None, dry_run: bool = False,
-          echo: Callable[[str], object] | None = None) -> None:
+def flash(
+    board: str,
+    directory: Path | str,
+    *,
+    host: str | None = None,
+    dry_run: bool = False,
+    echo: Callable[[str], object] | None = None,
+) -> None:
     """Copies a built design to its board and loads it. ``host``: ``USER@HOST`` of a board that answers ssh."""
     from gradloom import boards
 
@@ -151,8 +159,11 @@ def _report_verb(
         print_json(result)
     else:
         _show_report(result)
-    beyond = [f"{result['share'][key]} % of {key}: {most:g} were allowed" for key, most in shares.items()
-              if result["share"][key] > most]
+    beyond = [
+        f"{result['share'][key]} % of {key}: {most:g} were allowed"
+        for key, most in shares.items()
+        if result["share"][key] > most
+    ]
     if max_levels is not None and result["levels"] > max_levels:
         beyond.append(f"{result['levels']} levels of logic between registers: {max_levels} were allowed")
     beyond += result.get("beyond", [])
@@ -165,12 +176,16 @@ def _report_verb(
 def _show_report(result: dict[str, Any]) -> None:
     columns = ("lut", "ff", "dsp", "bram36", "uram")
     # Of a flat netlist LUTs are told of the whole only.
-    rows = [{"": name, **{key: entry.get(key, "") for key in (*columns, "levels", "budget")}}
-            for name, entry in result["units"].items()]
-    rows.append({"": "total", **{key: result["total"][key] for key in columns}, "levels": result["levels"],
-                 "budget": ""})
-    rows.append({"": f"% of {result['board']}", **{key: result["share"][key] for key in columns}, "levels": "",
-                 "budget": ""})
+    rows = [
+        {"": name, **{key: entry.get(key, "") for key in (*columns, "levels", "budget")}}
+        for name, entry in result["units"].items()
+    ]
+    rows.append(
+        {"": "total", **{key: result["total"][key] for key in columns}, "levels": result["levels"], "budget": ""}
+    )
+    rows.append(
+        {"": f"% of {result['board']}", **{key: result["share"][key] for key in columns}, "levels": "", "budget": ""}
+    )
     shown = (*columns, "levels", "budget") if "beyond" in result else (*columns, "levels")
     table(rows, ("", *shown), False, title=f"{result['top']} on {result['board']}, open synthesis")
     say(f"block and ultra RAM: {result['share']['bits']} % of the bits")
@@ -230,6 +245,7 @@ def _monitor_verb(
     The ULX3S repeats all its lines every 2 s, so it does not matter how late the port is opened. Of a first line that
     was under way only the rest appears, or characters that nobody sent.
     """
+
     def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()

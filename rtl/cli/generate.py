@@ -72,8 +72,9 @@ def generate(
     return summary
 
 
-def _asked(target: str, model: Path | str | None, rank: int | None, data: Path | str | None,
-           samples: int | None) -> "SizesFor | None":
+def _asked(
+    target: str, model: Path | str | None, rank: int | None, data: Path | str | None, samples: int | None
+) -> "SizesFor | None":
     """The network that sizes are chosen for, if there is one."""
     from ..machines.presets import KNOWN
     from ..plan.images.choose import SizesFor
@@ -98,8 +99,9 @@ def _generate_unit(target: str, settings: dict[str, object], stage: Path) -> dic
     return _described(emission) | {"parameters": parameters}
 
 
-def _generate_preset(target: str, settings: dict[str, object], stage: Path, *,
-                     asked: "SizesFor | None") -> dict[str, Any]:
+def _generate_preset(
+    target: str, settings: dict[str, object], stage: Path, *, asked: "SizesFor | None"
+) -> dict[str, Any]:
     from gradloom import boards
 
     from ..emit.verilog import convert
@@ -128,12 +130,17 @@ def _generate_preset(target: str, settings: dict[str, object], stage: Path, *,
         emission = convert(Accelerator(config), name="gradloom", family=board.family)
         emission.write(stage)
     described = _described(emission)
-    summary = {"preset": target} | described | {
-        "board": board.name,
-        "parameters": dataclasses.asdict(config),
-        "counted": counted,
-        "registers": {register.name: register.address for register in REGISTERS},
-    } | ({} if expected is None else _expected(expected.result(), board, described["ports"]))
+    summary = (
+        {"preset": target}
+        | described
+        | {
+            "board": board.name,
+            "parameters": dataclasses.asdict(config),
+            "counted": counted,
+            "registers": {register.name: register.address for register in REGISTERS},
+        }
+        | ({} if expected is None else _expected(expected.result(), board, described["ports"]))
+    )
     if sizes is not None:
         _check_window(summary, sizes, preset, board)
         summary["sizes"] = sizes
@@ -166,8 +173,10 @@ def _check_window(summary: Mapping[str, Any], sizes: Mapping[str, Any], preset: 
         return
     needs = summary["memory_map"]["window_bytes"]
     if needs > board.memory_bytes:
-        raise ValueError(f"samples={sizes['samples']}: fine-tuning {sizes['network']} needs a window of {needs:,} "
-                         f"bytes, {board.name} has {board.memory_bytes:,}")
+        raise ValueError(
+            f"samples={sizes['samples']}: fine-tuning {sizes['network']} needs a window of {needs:,} "
+            f"bytes, {board.name} has {board.memory_bytes:,}"
+        )
 
 
 # Reads a configuration and its workload, writes what is expected of it, as pickles; an interrupt ends it
@@ -259,12 +268,10 @@ def _described(emission: Any) -> dict[str, Any]:
     "generate",
     epilog="Example: gradloom generate instantft-kv260 -o design\n\n"
     "Example: gradloom generate instantft-kv260 --for mine.onnx --rank 8 -o design\n\n"
-    "Example: gradloom generate mesh --set rows=32 --set cols=32 -o mesh"
+    "Example: gradloom generate mesh --set rows=32 --set cols=32 -o mesh",
 )
 def _generate_verb(
-    target: Annotated[
-        str, typer.Argument(metavar="PRESET|UNIT", help="A preset (gradloom presets) or a unit.")
-    ],
+    target: Annotated[str, typer.Argument(metavar="PRESET|UNIT", help="A preset (gradloom presets) or a unit.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")],
     settings: Settings = [],  # noqa: B006
     model: Annotated[
@@ -287,8 +294,9 @@ def _generate_verb(
     from ..hierarchy import uncollected
 
     with uncollected(), working(f"generating {target}", as_json):
-        report = generate(target, output, settings=parse_settings(settings), model=model, rank=rank, data=data,
-                                   samples=samples)
+        report = generate(
+            target, output, settings=parse_settings(settings), model=model, rank=rank, data=data, samples=samples
+        )
         # The process ends soon: nobody is to look through the design for garbage then, either.
         gc.freeze()
     if as_json:
@@ -300,9 +308,15 @@ def _generate_verb(
     )
     if "sizes" in report:
         sizes, chosen = report["sizes"], report["sizes"]["chosen"]
-        say(f"sizes for {sizes['network']} at rank {sizes['rank']}, {sizes['samples']:,} images: "
-            + (", ".join(f"{name}={each['value']} ({each['for']}; preset: {each['preset']})"
-                         for name, each in chosen.items()) or "the preset's own"))
+        say(
+            f"sizes for {sizes['network']} at rank {sizes['rank']}, {sizes['samples']:,} images: "
+            + (
+                ", ".join(
+                    f"{name}={each['value']} ({each['for']}; preset: {each['preset']})" for name, each in chosen.items()
+                )
+                or "the preset's own"
+            )
+        )
     if "counted" in report:
         from gradloom.boards import find
 
@@ -311,8 +325,11 @@ def _generate_verb(
         say(
             f"by count: {slices} DSP slices ({100 * slices / board.dsp:.1f} % of {board.name}), "
             f"{bits / 1e6:.1f} Mbit of memory ({100 * bits / board.memory_bits:.1f} %); "
-            + (f"gradloom build {board.name} {output} places it" if board.family == "ecp5"
-               else f"gradloom report {output} synthesises it")
+            + (
+                f"gradloom build {board.name} {output} places it"
+                if board.family == "ecp5"
+                else f"gradloom report {output} synthesises it"
+            )
         )
     if "workload" in report:
         work, forecast = report["workload"], report["forecast"]

@@ -76,12 +76,7 @@ def load(
         packed.check(progress)
         rows = card.write_card(file, sections, memory_bytes=board.memory_bytes)
         size = file.seek(0, 2)
-    return {
-        "model": packed.model.name,
-        "bytes": size,
-        "memory_end": sections[-1].end,
-        "sections": rows,
-    }
+    return {"model": packed.model.name, "bytes": size, "memory_end": sections[-1].end, "sections": rows}
 
 
 def plan(
@@ -118,17 +113,28 @@ def plan(
     if method not in METHODS:
         raise ValueError(f"method={method}: must be one of {', '.join(METHODS)}")
     if method == "instantft" and targets is not None:
-        raise ValueError(f"targets={targets}: adapters of InstantFT go from every block to the head; leave it out, "
-                         f"or give --method qlora")
+        raise ValueError(
+            f"targets={targets}: adapters of InstantFT go from every block to the head; leave it out, "
+            f"or give --method qlora"
+        )
     if method == "instantft" and store != "words":
         raise ValueError(f"store={store}: must be words for InstantFT; leave it out, or give --method qlora")
     if method == "instantft" and from_layer:
-        raise ValueError(f"from_layer={from_layer}: adapters of InstantFT go from every block to the head; leave it "
-                         f"out, or give --method qlora")
+        raise ValueError(
+            f"from_layer={from_layer}: adapters of InstantFT go from every block to the head; leave it "
+            f"out, or give --method qlora"
+        )
     target = boards.find(board)
     request = Request(
-        model=find_model(model), rank=rank, targets=parse_targets("q,v" if targets is None else targets), seq=seq,
-        bits=bits, optimizer=optimizer, head=head, store=store, from_layer=from_layer,
+        model=find_model(model),
+        rank=rank,
+        targets=parse_targets("q,v" if targets is None else targets),
+        seq=seq,
+        bits=bits,
+        optimizer=optimizer,
+        head=head,
+        store=store,
+        from_layer=from_layer,
     )
     preset = find_workload(target.name, f"text-{method}")
     result = planned(request, target, preset.config if preset else None, method=method, port_bits=axi_bits)
@@ -159,14 +165,12 @@ def _pack_verb(
 @app.command(
     "load",
     epilog="Example: gradloom load smollm2-nf4 -o card.img\n\n"
-    "Example: gradloom load smollm2-nf4 -o card.img --adapter run --json"
+    "Example: gradloom load smollm2-nf4 -o card.img --adapter run --json",
 )
 def _load_verb(
     model: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="Output folder of gradloom pack.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="CARD.img", help="Output file.")],
-    adapter: Annotated[
-        list[Path], typer.Option(metavar="DIR", help="An adapter in PEFT's format; repeatable.")
-    ] = [],  # noqa: B006
+    adapter: Annotated[list[Path], typer.Option(metavar="DIR", help="An adapter in PEFT's format; repeatable.")] = [],  # noqa: B006
     offset: Annotated[int, typer.Option(help="Offset of the first byte in the board's memory.")] = 1 << 20,
     as_json: Json = False,
 ) -> None:
@@ -183,12 +187,10 @@ def _load_verb(
     "plan",
     epilog="Example: gradloom plan tinyllama-1.1b --board genesys2 --seq 16\n\n"
     "Example: gradloom plan smollm2-135m --targets all --seq 32 --json\n\n"
-    "Example: gradloom plan smollm2-135m --method instantft"
+    "Example: gradloom plan smollm2-135m --method instantft",
 )
 def _plan_verb(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="tinyllama-1.1b, smollm2-135m, or a file or folder.")
-    ],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="tinyllama-1.1b, smollm2-135m, or a file or folder.")],
     board: Annotated[str, typer.Option(help="A board: see gradloom boards.")] = "genesys2",
     rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = 8,
     targets: Annotated[
@@ -200,9 +202,7 @@ def _plan_verb(
     optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "adamw",
     store: Annotated[str, typer.Option(help="Format of stored adapters and moments: words, int8 or nf4.")] = "words",
     head: Head = "float16",
-    axi_bits: Annotated[
-        int | None, typer.Option(help="Bits of the memory port.", show_default="the board's")
-    ] = None,
+    axi_bits: Annotated[int | None, typer.Option(help="Bits of the memory port.", show_default="the board's")] = None,
     method: Annotated[
         str, typer.Option(help="qlora: adapters beside linear layers; instantft: adapters to the head.")
     ] = "qlora",
@@ -218,8 +218,18 @@ def _plan_verb(
     from ..plan.language.fit import DoesNotFit, Misfit
 
     result = plan(
-        model, board=board, rank=rank, targets=targets, seq=seq, bits=bits, optimizer=optimizer, head=head,
-        store=store, axi_bits=axi_bits, method=method, from_layer=from_layer,
+        model,
+        board=board,
+        rank=rank,
+        targets=targets,
+        seq=seq,
+        bits=bits,
+        optimizer=optimizer,
+        head=head,
+        store=store,
+        axi_bits=axi_bits,
+        method=method,
+        from_layer=from_layer,
     )
     if as_json:
         print_json(result)
@@ -231,28 +241,54 @@ def _plan_verb(
 
 def _say_plan(result: dict[str, Any]) -> None:
     rows = [{"memory": name.replace("_", " "), "bytes": size} for name, size in result["memory"].items()]
-    table([*rows, {"memory": "together", "bytes": result["total_bytes"]}], ("memory", "bytes"), False,
-           title=f"{result['model']} on {result['board']}, rank {result['rank']}, {result['seq']} tokens, "
-                 f"{result['bits']}-bit, {result['optimizer']}")
-    say(f"codes and scales of the linears: {result['frozen_bytes']:,} bytes"
-        + (f"; beside the frozen model: {result['learning_bytes']:,}" if "learning_bytes" in result else ""))
+    table(
+        [*rows, {"memory": "together", "bytes": result["total_bytes"]}],
+        ("memory", "bytes"),
+        False,
+        title=f"{result['model']} on {result['board']}, rank {result['rank']}, {result['seq']} tokens, "
+        f"{result['bits']}-bit, {result['optimizer']}",
+    )
+    say(
+        f"codes and scales of the linears: {result['frozen_bytes']:,} bytes"
+        + (f"; beside the frozen model: {result['learning_bytes']:,}" if "learning_bytes" in result else "")
+    )
     if "cache" in result:
         cache = result["cache"]
-        say(f"forward cache: {cache['bytes_per_text']:,} bytes a text, [bold]{cache['texts']:,} texts[/bold] fit"
-            + (f"; of the frozen model, a step reads {cache['base_bytes']:,} bytes in the first epoch and "
-               f"{cache['base_bytes_later']:,} later" if "base_bytes" in cache else ""))
+        say(
+            f"forward cache: {cache['bytes_per_text']:,} bytes a text, [bold]{cache['texts']:,} texts[/bold] fit"
+            + (
+                f"; of the frozen model, a step reads {cache['base_bytes']:,} bytes in the first epoch and "
+                f"{cache['base_bytes_later']:,} later"
+                if "base_bytes" in cache
+                else ""
+            )
+        )
     later = "one training step" + ", later epochs" * ("cache" in result)
-    for title, key in (("one decoded token", "token"), ("one training step, first epoch", "first_step"),
-                       (later, "step")):
+    for title, key in (
+        ("one decoded token", "token"),
+        ("one training step, first epoch", "first_step"),
+        (later, "step"),
+    ):
         if key not in result:
             continue
         timed = result[key]
         table(
-            [{title: name, "MB": round(part["bytes"] / 1e6, 1), "M MAC": round(part["macs"] / 1e6, 1),
-              "ms": round(1e3 * part["seconds"], 2)} for name, part in timed["parts"].items()],
-            (title, "MB", "M MAC", "ms"), False)
-        say(f"{title}: {timed['bytes'] / 1e6:,.1f} MB, at least [bold]{1e3 * timed['seconds']:,.1f} ms[/bold]; "
-             f"what limits: {timed['limit']}")
+            [
+                {
+                    title: name,
+                    "MB": round(part["bytes"] / 1e6, 1),
+                    "M MAC": round(part["macs"] / 1e6, 1),
+                    "ms": round(1e3 * part["seconds"], 2),
+                }
+                for name, part in timed["parts"].items()
+            ],
+            (title, "MB", "M MAC", "ms"),
+            False,
+        )
+        say(
+            f"{title}: {timed['bytes'] / 1e6:,.1f} MB, at least [bold]{1e3 * timed['seconds']:,.1f} ms[/bold]; "
+            f"what limits: {timed['limit']}"
+        )
     for note in result["assumptions"]:
         say(f"- {note}")
     say(_verdict(result))
@@ -265,8 +301,12 @@ def _verdict(result: dict[str, Any]) -> str:
     share = f"{total:,} of {room:,} bytes, {100 * total / room:.0f} %"
     if not result["fits"]:
         near = result["nearest"]
-        return "does not fit" + (f" {result['preset']}" if result["preset"] else "") + f"; memory: {share}" + (
-            f"; the nearest that does: {options(near['change'])} ({near['total_bytes']:,} bytes)" if near else "")
+        return (
+            "does not fit"
+            + (f" {result['preset']}" if result["preset"] else "")
+            + f"; memory: {share}"
+            + (f"; the nearest that does: {options(near['change'])} ({near['total_bytes']:,} bytes)" if near else "")
+        )
     machine = result["preset"] or f"memory; no preset has a machine for it on {result['board']}"
     if result["preset"] and (result["bits"], result["head"]) != (4, "float16"):
         machine = f"memory; {machine} runs 4-bit codes and a float16 head only"

@@ -13,8 +13,10 @@ def presets() -> list[dict[str, str]]:
     """``name``, ``board``, ``summary`` of each preset, and ``origin``: gradloom, or the package that adds it."""
     from ..machines.presets import KNOWN
 
-    return [{"name": name, "board": preset.board, "summary": preset.summary, "origin": KNOWN.origin(name)}
-            for name, preset in KNOWN.items()]
+    return [
+        {"name": name, "board": preset.board, "summary": preset.summary, "origin": KNOWN.origin(name)}
+        for name, preset in KNOWN.items()
+    ]
 
 
 def units() -> list[dict[str, Any]]:
@@ -23,8 +25,16 @@ def units() -> list[dict[str, Any]]:
     from gradloom.rtl.catalog import KNOWN
     from gradloom.sim.units.run import runs
 
-    return [{"name": name, "run": runs(unit), "summary": unit.summary, "origin": KNOWN.origin(name),
-             "parameters": {each.name: each.default for each in unit.parameters}} for name, unit in KNOWN.items()]
+    return [
+        {
+            "name": name,
+            "run": runs(unit),
+            "summary": unit.summary,
+            "origin": KNOWN.origin(name),
+            "parameters": {each.name: each.default for each in unit.parameters},
+        }
+        for name, unit in KNOWN.items()
+    ]
 
 
 def doctor() -> list[dict[str, Any]]:
@@ -62,8 +72,16 @@ def _doctor_verb(as_json: Json = False) -> None:
 @app.command("units", epilog="Example: gradloom units")
 def _units_verb(as_json: Json = False) -> None:
     """List the units that can be generated alone, and which of them ``gradloom run`` takes."""
-    rows = units() if as_json else [
-        each | {"run": "yes" if each["run"] else "no",
-                "parameters": ", ".join(f"{name}={value}" for name, value in each["parameters"].items())}
-        for each in units()]
+    rows = (
+        units()
+        if as_json
+        else [
+            each
+            | {
+                "run": "yes" if each["run"] else "no",
+                "parameters": ", ".join(f"{name}={value}" for name, value in each["parameters"].items()),
+            }
+            for each in units()
+        ]
+    )
     table(rows, ("name", "run", "parameters", "summary", "origin"), as_json)

@@ -74,8 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
         if traceback:
             raise
         print(
-            f"gradloom: internal error: {type(error).__name__}: {_message(error)} "
-            "(run again with --traceback)",
+            f"gradloom: internal error: {type(error).__name__}: {_message(error)} (run again with --traceback)",
             file=sys.stderr,
         )
         code = 1

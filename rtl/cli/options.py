@@ -43,8 +43,9 @@ def parameters(presets: Presets = PRESETS, *, command: bool) -> Iterator[inspect
         flag = types[0] is bool
         plain: Any = bool if flag else types[0] | None
         annotation: Any = Annotated[plain, _typer_option(presets, name, kinds, flag)]
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False if flag else None,
-                                annotation=annotation)
+        yield inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=False if flag else None, annotation=annotation
+        )
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,13 +57,19 @@ def _typer_option(presets: Presets, name: str, kinds: list[type[Workload]], flag
     known = [kind.takes.known()[name] for kind in kinds]
     metavar = known[0].metavar or ("|".join(map(str, known[0].choices)) or None)
     texts = dict.fromkeys(each.help for each in known)
-    bounds = {kind.label: f"{each.bounds}" for kind, each in zip(kinds, known)
-              if each.bounds is not None and each.bounds.low is not None and each.bounds.high != 1 << 63}
+    bounds = {
+        kind.label: f"{each.bounds}"
+        for kind, each in zip(kinds, known)
+        if each.bounds is not None and each.bounds.low is not None and each.bounds.high != 1 << 63
+    }
     limits = _joined(bounds)
-    return typer.Option(*([f"--{name}"] if flag else []), metavar=None if flag else metavar,
-                        help=" Or: ".join(texts) + (f" ({limits})" if limits else ""),
-                        show_default=False if flag else _usual(presets, name) or False,
-                        rich_help_panel=_panel(presets, kinds))
+    return typer.Option(
+        *([f"--{name}"] if flag else []),
+        metavar=None if flag else metavar,
+        help=" Or: ".join(texts) + (f" ({limits})" if limits else ""),
+        show_default=False if flag else _usual(presets, name) or False,
+        rich_help_panel=_panel(presets, kinds),
+    )
 
 
 def _joined(texts: Mapping[str, str]) -> str:
@@ -84,8 +91,10 @@ def _usual(presets: Presets, name: str) -> str:
         if told.setdefault(label, text) != text:
             told[preset.name] = text
     # A preset's own beside those of its kind.
-    order = sorted(told, key=lambda each: list(told).index(presets[each].workload.label) if each in presets else
-                   list(told).index(each))
+    order = sorted(
+        told,
+        key=lambda each: list(told).index(presets[each].workload.label) if each in presets else list(told).index(each),
+    )
     return _joined({each: told[each] for each in order})
 
 
@@ -97,5 +106,3 @@ def _panel(presets: Presets, kinds: list[type[Workload]]) -> str | None:
     if len(kinds) == 1 and sum(each.label in labels for each in every) > 1:
         return f"Presets that fine-tune {kinds[0].title}"
     return f"Presets that fine-tune {' or '.join(sorted(labels))}"
-
-

@@ -30,9 +30,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def table(
-    rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, title: str | None = None
-) -> None:
+def table(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, title: str | None = None) -> None:
     """``columns`` of rows for people, or all of them as JSON.
 
     No word is broken: where not all columns find room, a second table with the first column follows. Only a word that
@@ -49,8 +47,10 @@ def table(
     console = Console()
     texts = {name: [_text(row.get(name, "")) for row in rows] for name in columns}
     natural = {name: max(map(len, (name, *texts[name]))) for name in columns}
-    least = {name: max(min(natural[name], _PROSE), *map(len, " ".join(("-", name, *texts[name])).split()))
-             for name in columns}
+    least = {
+        name: max(min(natural[name], _PROSE), *map(len, " ".join(("-", name, *texts[name])).split()))
+        for name in columns
+    }
     if title:
         say(f"[italic]{escape(title)}[/italic]")
     for group in _groups(columns, least, console.width):
@@ -67,8 +67,12 @@ def table(
 
 def say_card(sections: list[dict[str, Any]], image: Path, what: str, size: int) -> None:
     """Prints what is in a memory card's image, and how it gets to a card."""
-    table(sections, ("name", "kind", "offset", "bytes", "capacity", "crc32"), False,
-          title=f"{what} on {image}, {size:,} bytes")
+    table(
+        sections,
+        ("name", "kind", "offset", "bytes", "capacity", "crc32"),
+        False,
+        title=f"{what} on {image}, {size:,} bytes",
+    )
     say(f"to a card: dd if={image} of=/dev/CARD bs=1M conv=fsync, which overwrites what is on it")
 
 

@@ -1,4 +1,5 @@
 """Verbs of quantised recurrent networks: import, export."""
+
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,10 +71,7 @@ def export(network: Path | str, output: Path | str) -> dict[str, Any]:
     return {"output": str(output), "name": found.name, "hidden": found.cell.units, "channels": found.channels}
 
 
-@app.command(
-    "import",
-    epilog="Example: gradloom import lstm.onnx -o lstm\n\nExample: gradloom import lstm.onnx --json",
-)
+@app.command("import", epilog="Example: gradloom import lstm.onnx -o lstm\n\nExample: gradloom import lstm.onnx --json")
 def _import_verb(
     model: Annotated[Path, typer.Argument(metavar="M.onnx", help="A quantised recurrent network.")],
     output: Annotated[
@@ -88,14 +86,23 @@ def _import_verb(
         print_json(told)
         return
     convolutions = len(told["convolutions"])
-    say(f"{told['name']}: {told['channels']} channels, "
+    say(
+        f"{told['name']}: {told['channels']} channels, "
         + (f"{convolutions} convolution{'s' * (convolutions > 1)}, " if convolutions else "")
         + f"LSTM of {told['hidden']} with {told['inputs']} inputs"
         + (f", {told['classes']} classes" if told["classes"] else "")
-        + f"; {told['parameters']:,} weights, {told['products_a_step']:,} products a step")
-    rows = [{"quantizer": each["quantizer"], "becomes": _arithmetic(each),
-             "from": "{:,} to {:,}".format(*each["from"]), "codes": f"{each['lo']} to {each['hi']}",
-             "exact": each["exact"]} for each in told["quantizers"]]
+        + f"; {told['parameters']:,} weights, {told['products_a_step']:,} products a step"
+    )
+    rows = [
+        {
+            "quantizer": each["quantizer"],
+            "becomes": _arithmetic(each),
+            "from": "{:,} to {:,}".format(*each["from"]),
+            "codes": f"{each['lo']} to {each['hi']}",
+            "exact": each["exact"],
+        }
+        for each in told["quantizers"]
+    ]
     table(rows, ("quantizer", "becomes", "from", "codes", "exact"), False)
     say("No hardware for recurrent networks exists yet: gradloom infer runs this one in integers.")
     if output is not None:
@@ -132,5 +139,7 @@ def _export_verb(
     if as_json:
         print_json(told)
     else:
-        say(f"{told['name']} is in {output}; onnxruntime gives the same codes with ORT_DISABLE_ALL or "
-            "ORT_ENABLE_BASIC, its other levels fuse quantisers")
+        say(
+            f"{told['name']} is in {output}; onnxruntime gives the same codes with ORT_DISABLE_ALL or "
+            "ORT_ENABLE_BASIC, its other levels fuse quantisers"
+        )

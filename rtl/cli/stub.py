@@ -20,13 +20,28 @@ PATH = Path(gradloom.__file__).with_suffix(".pyi")
 def stub() -> str:
     """The text: each function from where it is, and ``finetune`` with the options of all kinds of workloads."""
     homes = vars(gradloom)["_HOME"].items()
-    lines = ["# ruff: noqa",
-             '"""Made by gradloom.rtl.cli.stub; do not edit."""', "from collections.abc import Callable",
-             "from pathlib import Path", "from typing import Any", "", "from gradloom import boards as boards"]
+    lines = [
+        "# ruff: noqa",
+        '"""Made by gradloom.rtl.cli.stub; do not edit."""',
+        "from collections.abc import Callable",
+        "from pathlib import Path",
+        "from typing import Any",
+        "",
+        "from gradloom import boards as boards",
+    ]
     lines += [f"from {home} import {name} as {name}" for name, home in homes if name != "finetune"]
-    lines += ["from gradloom.rtl.workloads import Options", "", "__version__: str", "", "def finetune(",
-              "    preset: str,", "    request: Options | None = None,", "    *,",
-              '    output: Path | str = "finetune",', "    progress: Callable[[int, int, str], None] | None = None,"]
+    lines += [
+        "from gradloom.rtl.workloads import Options",
+        "",
+        "__version__: str",
+        "",
+        "def finetune(",
+        "    preset: str,",
+        "    request: Options | None = None,",
+        "    *,",
+        '    output: Path | str = "finetune",',
+        "    progress: Callable[[int, int, str], None] | None = None,",
+    ]
     lines += [f"    {each.name}: {_text(each)} = None," for each in parameters(command=False)]
     return "\n".join([*lines, ") -> dict[str, Any]: ...", ""])
 

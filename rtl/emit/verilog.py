@@ -32,6 +32,7 @@ WAIVERS = {
     "DECLFILENAME": "submodules that are used once stand in the file of the module that holds them",
 }
 
+
 class EmitError(ValueError):
     """What cannot or must not become Verilog."""
 
@@ -66,12 +67,7 @@ class Emission:
 
 
 def emit(
-    component: wiring.Component,
-    directory: Path | str,
-    *,
-    name: str,
-    prefix: str | None = None,
-    family: str = "xcup",
+    component: wiring.Component, directory: Path | str, *, name: str, prefix: str | None = None, family: str = "xcup"
 ) -> list[Port]:
     """Writes ``component`` as module ``name`` to ``directory/rtl/*.v`` and returns its ports.
 
@@ -84,9 +80,7 @@ def emit(
     return list(emission.ports)
 
 
-def convert(
-    component: wiring.Component, *, name: str, prefix: str | None = None, family: str = "xcup"
-) -> Emission:
+def convert(component: wiring.Component, *, name: str, prefix: str | None = None, family: str = "xcup") -> Emission:
     """Verilog of ``component`` as module ``name``; other modules are called ``prefix`` and their class.
 
     A component that stands for a primitive of the chip offers ``primitive(*, family, name)``, which returns the
@@ -126,8 +120,7 @@ def convert(
         files=dict(sorted(files.items())),
         synth=dict(sorted(synth.items())),
         instances={
-            module.name: {names[token]: count for token, count in module.children.items()}
-            for module in emitter.modules
+            module.name: {names[token]: count for token, count in module.children.items()} for module in emitter.modules
         },
     )
 
@@ -139,9 +132,7 @@ def _top_ports(component: wiring.Component) -> Iterator[tuple[str, Value, str]]:
         signal = Value.cast(value)
         name = "_".join(map(str, path))
         if taken.setdefault(name, path) != path:
-            raise EmitError(
-                f"ports {taken[name]} and {path} of {type(component).__name__} would both be {name!r}"
-            )
+            raise EmitError(f"ports {taken[name]} and {path} of {type(component).__name__} would both be {name!r}")
         if len(signal):
             yield name, signal, "input" if member.flow == wiring.In else "output"
 
@@ -230,9 +221,7 @@ def _clear_memories(verilog: str) -> str:
 def _modules(verilog: str) -> str:
     """The modules of a text, one after the other; submodules that were not placed stand with their holder."""
     found = []
-    for match in re.finditer(
-        r"^(?:\(\*.*\*\)\n)*module (\S+?)[ (;].*?^endmodule\n", verilog, re.MULTILINE | re.DOTALL
-    ):
+    for match in re.finditer(r"^(?:\(\*.*\*\)\n)*module (\S+?)[ (;].*?^endmodule\n", verilog, re.MULTILINE | re.DOTALL):
         if not re.search(r"^  (?!input|output|wire|\(\*)\S", match[0], re.MULTILINE):
             name = match[1].lstrip("\\")
             raise EmitError(f"module {name} is empty: Vivado would take it for a black box")

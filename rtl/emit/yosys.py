@@ -43,8 +43,12 @@ class Yosys:
         # A file, not a pipe: nobody reads while commands are sent.
         self._log = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=self._log, stderr=self._log,
-            text=True, cwd=folder,
+            [sys.executable, "-P", "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            text=True,
+            cwd=folder,
         )
 
     def run(self, commands: Iterable[str]) -> None:

@@ -1,4 +1,5 @@
 """Packs words into beats and queues them before STORE."""
+
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -29,10 +30,13 @@ class BeatQueue(wiring.Component):
 
     def __init__(self, *, bits, word_bits, depth, spare):
         self.bits, self.word_bits, self.depth, self.spare = bits, word_bits, depth, spare
-        super().__init__({
-            "i": In(data.StructLayout({"valid": 1, "data": word_bits, "last": 1})), "roomy": Out(1),
-            "o": Out(stream.Signature(data.StructLayout({"data": bits, "last": 1}))),
-        })
+        super().__init__(
+            {
+                "i": In(data.StructLayout({"valid": 1, "data": word_bits, "last": 1})),
+                "roomy": Out(1),
+                "o": Out(stream.Signature(data.StructLayout({"data": bits, "last": 1}))),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -43,11 +47,16 @@ class BeatQueue(wiring.Component):
         m.d.sync += [self.roomy.eq(fifo.w_level < self.depth - self.spare), push.eq(0)]
         with m.If(self.i.valid):
             m.d.sync += [
-                beat.eq(Cat(beat, self.i.data)[self.word_bits:]), last.eq(self.i.last),
-                step.eq(step + 1), push.eq(step == words - 1),
+                beat.eq(Cat(beat, self.i.data)[self.word_bits :]),
+                last.eq(self.i.last),
+                step.eq(step + 1),
+                push.eq(step == words - 1),
             ]
         m.d.comb += [
-            fifo.w_data.eq(Cat(beat, last)), fifo.w_en.eq(push),
-            self.o.valid.eq(fifo.r_rdy), self.o.p.eq(fifo.r_data), fifo.r_en.eq(self.o.ready),
+            fifo.w_data.eq(Cat(beat, last)),
+            fifo.w_en.eq(push),
+            self.o.valid.eq(fifo.r_rdy),
+            self.o.p.eq(fifo.r_data),
+            fifo.r_en.eq(self.o.ready),
         ]
         return m

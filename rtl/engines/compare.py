@@ -1,4 +1,5 @@
 """Comparisons with constants that need no carry chain."""
+
 from amaranth.utils import exact_log2
 
 __all__ = ["beyond"]
@@ -6,4 +7,4 @@ __all__ = ["beyond"]
 
 def beyond(value, limit):
     """``value > limit`` for a power of two, without the carry chain of a comparison."""
-    return value[exact_log2(limit):].any() & (value != limit)
+    return value[exact_log2(limit) :].any() & (value != limit)

@@ -1,4 +1,5 @@
 """Operands that wait for an engine, so that whoever loads them need not."""
+
 from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -42,14 +43,16 @@ class OperandQueue(wiring.Component):
         kind = ShortQueue if self.depth == self.few else SyncFIFOBuffered
         m.submodules.fifo = fifo = kind(width=self.words * self.bits, depth=self.depth)
         m.d.comb += [
-            fifo.w_en.eq(self.i.valid), self.i.ready.eq(fifo.w_rdy),
-            self.o.valid.eq(fifo.r_rdy), fifo.r_en.eq(self.o.ready),
+            fifo.w_en.eq(self.i.valid),
+            self.i.ready.eq(fifo.w_rdy),
+            self.o.valid.eq(fifo.r_rdy),
+            fifo.r_en.eq(self.o.ready),
         ]
         for n in range(self.words):
             word = self.i.p.word_select(n, MASTER.width)
             kept = fifo.r_data.word_select(n, self.bits)
             m.d.comb += [
-                fifo.w_data.word_select(n, self.bits).eq(Cat(word[:self.bits - 1], word[-1])),
+                fifo.w_data.word_select(n, self.bits).eq(Cat(word[: self.bits - 1], word[-1])),
                 self.o.p.word_select(n, MASTER.width).eq(Cat(kept, kept[-1].replicate(MASTER.width - self.bits))),
             ]
         return m

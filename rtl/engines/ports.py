@@ -1,4 +1,5 @@
 """Ports to memory that are plain streams of beats on an engine's side."""
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -14,8 +15,12 @@ def take(m, port, into):
 
 def give(m, port, out):
     """A store port takes its beats from a stream, however many are requested."""
-    m.d.comb += [port.request.ready.eq(1), port.beats.valid.eq(out.valid), port.beats.p.eq(out.p),
-                 out.ready.eq(port.beats.ready)]
+    m.d.comb += [
+        port.request.ready.eq(1),
+        port.beats.valid.eq(out.valid),
+        port.beats.p.eq(out.p),
+        out.ready.eq(port.beats.ready),
+    ]
 
 
 def send(m, port, read, *, depth, beat=None):
@@ -59,7 +64,11 @@ class TapQueue(wiring.Component):
         roomy = Signal()
         m.d.sync += roomy.eq(fifo.w_level < self.depth)
         m.d.comb += [
-            fifo.w_data.eq(self.i.p), fifo.w_en.eq(self.i.valid & roomy), self.i.ready.eq(roomy),
-            self.o.valid.eq(fifo.r_rdy), self.o.p.eq(fifo.r_data), fifo.r_en.eq(self.o.ready),
+            fifo.w_data.eq(self.i.p),
+            fifo.w_en.eq(self.i.valid & roomy),
+            self.i.ready.eq(roomy),
+            self.o.valid.eq(fifo.r_rdy),
+            self.o.p.eq(fifo.r_data),
+            fifo.r_en.eq(self.o.ready),
         ]
         return m

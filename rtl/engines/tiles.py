@@ -1,4 +1,5 @@
 """Parameters of all engines on tiles of words."""
+
 from dataclasses import dataclass
 
 from ..shell.parameters import Parameters, parameter

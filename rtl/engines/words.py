@@ -1,4 +1,5 @@
 """Widening, requantising and multiplying words; checks of commands."""
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -31,8 +32,12 @@ def accept(m, port, opcodes, layout, *, busy, bad):
     command = port.command
     m.d.comb += command.ready.eq(~busy & ~judged & ~port.error.valid)
     with m.If(command.valid & command.ready):
-        m.d.sync += [opcode.eq(command.p.opcode), args.eq(command.p.args), judged.eq(1),
-                     known.eq(Cat(command.p.opcode == each for each in opcodes).any())]
+        m.d.sync += [
+            opcode.eq(command.p.opcode),
+            args.eq(command.p.args),
+            judged.eq(1),
+            known.eq(Cat(command.p.opcode == each for each in opcodes).any()),
+        ]
     return opcode, args, judge(m, port, judged, known=known, bad=bad(opcode, args))
 
 
@@ -45,8 +50,10 @@ def judge(m, port, judged, *, known, bad):
     with m.If(judged):
         m.d.sync += judged.eq(0)
         with m.If(refused):
-            m.d.sync += [port.error.valid.eq(1),
-                         port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE))]
+            m.d.sync += [
+                port.error.valid.eq(1),
+                port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE)),
+            ]
     return judged & ~refused
 
 
@@ -64,10 +71,7 @@ class Requantize(wiring.Component):
     def __init__(self, *, width, result):
         self.width = width
         self.result = result
-        super().__init__({
-            "i": In(signed(width)), "shift": In(6),
-            "o": Out(signed(result)), "saturated": Out(1),
-        })
+        super().__init__({"i": In(signed(width)), "shift": In(6), "o": Out(signed(result)), "saturated": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -78,9 +82,11 @@ class Requantize(wiring.Component):
         clipped, over = saturate_hdl(rounded, signed(self.result))
         m.d.sync += [
             # Of four choices each a LUT of six inputs takes two bits of the shift.
-            coarse.eq((self.i << 1) >> (self.shift & 0b111100)), small.eq(self.shift[:2]),
+            coarse.eq((self.i << 1) >> (self.shift & 0b111100)),
+            small.eq(self.shift[:2]),
             fine.eq(coarse >> small),
             rounded.eq((fine + 1) >> 1),
-            self.o.eq(clipped), self.saturated.eq(over),
+            self.o.eq(clipped),
+            self.saturated.eq(over),
         ]
         return m

@@ -1,4 +1,5 @@
 """Formats of AdamW: moments in memory, widths and tables of a step."""
+
 from .interpolation import Interpolation
 
 __all__ = ["FRACTION", "EXPONENTS", "BIAS", "BETA", "EPS", "GUARD", "LARGEST", "NOTHING", "SQRT", "INVERSE", "ROOT"]

@@ -2,14 +2,24 @@
 
 Blocks with their absmax, packed nibbles, double quantisation.
 """
+
 from functools import lru_cache
 
 import numpy as np
 
 from .codebook import NF4, Codebook
 
-__all__ = ["BLOCK_SIZES", "GROUP", "quantize_blocks", "dequantize_blocks", "pack_nibbles", "unpack_nibbles",
-           "dynamic_map", "quantize_scales", "dequantize_scales"]
+__all__ = [
+    "BLOCK_SIZES",
+    "GROUP",
+    "quantize_blocks",
+    "dequantize_blocks",
+    "pack_nibbles",
+    "unpack_nibbles",
+    "dynamic_map",
+    "quantize_scales",
+    "dequantize_scales",
+]
 
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 GROUP = 256  # scales that share one second-level scale
@@ -52,9 +62,10 @@ def dequantize_blocks(codes, absmax, *, book: Codebook = NF4, block: int = 64) -
     codes = np.asarray(codes).reshape(-1)
     scale = np.repeat(np.asarray(absmax, np.float32).reshape(-1), block)
     if scale.size - codes.size not in range(block):
-        raise ValueError(f"absmax={np.size(absmax)} scales: {codes.size} codes in blocks of {block} "
-                         f"need {-(-codes.size // block)}")
-    return book.decode(codes) * scale[:codes.size]
+        raise ValueError(
+            f"absmax={np.size(absmax)} scales: {codes.size} codes in blocks of {block} need {-(-codes.size // block)}"
+        )
+    return book.decode(codes) * scale[: codes.size]
 
 
 def pack_nibbles(codes, *, pad: int = NF4.zero_code) -> np.ndarray:
@@ -80,7 +91,7 @@ def dynamic_map() -> np.ndarray:
     """
     values = [0.0, 1.0]
     for i in range(7):
-        edges = linspace32(0.1, 1.0, 2 ** i + 1)
+        edges = linspace32(0.1, 1.0, 2**i + 1)
         means = (edges[:-1] + edges[1:]) / np.float32(2)
         decade = np.float32(10.0 ** (i - 6)) * means
         values += [*decade.tolist(), *(-decade).tolist()]
@@ -121,15 +132,15 @@ def quantize_scales(absmax, offset=None) -> tuple[np.ndarray, np.ndarray, np.flo
     absmax2 = np.abs(padded).max(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         unit = padded * (np.float32(1) / absmax2)[:, None]
-        index = ((unit + np.float32(1)) * np.float32(0.5) * np.float32(65535) + np.float32(0.5))
+        index = (unit + np.float32(1)) * np.float32(0.5) * np.float32(65535) + np.float32(0.5)
     # A group of equal scales: bitsandbytes multiplies 0 by infinity there and ends with code 0.
     index = np.where(absmax2[:, None] > 0, index, 0).astype(np.uint16)
     codes = np.where(absmax2[:, None] > 0, dynamic_lookup()[index], 0).astype(np.uint8)
-    return codes.reshape(-1)[:rest.size], absmax2, offset
+    return codes.reshape(-1)[: rest.size], absmax2, offset
 
 
 def dequantize_scales(codes, absmax2, offset) -> np.ndarray:
     """float32 scales back from :func:`quantize_scales`."""
     codes = np.asarray(codes)
-    group = np.repeat(np.asarray(absmax2, np.float32), GROUP)[:codes.size]
+    group = np.repeat(np.asarray(absmax2, np.float32), GROUP)[: codes.size]
     return dynamic_map()[codes] * group + np.float32(offset)

@@ -1,4 +1,5 @@
 """Codebooks: up to 16 levels and the thresholds between them."""
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,8 +45,9 @@ class Codebook:
             object.__setattr__(self, "thresholds", tuple(float(t) for t in mid))
         thresholds = np.asarray(self.thresholds, np.float64)
         if thresholds.shape != (levels.size - 1,):
-            raise ValueError(f"thresholds={len(self.thresholds)} values: {levels.size} levels have "
-                             f"{levels.size - 1} between them")
+            raise ValueError(
+                f"thresholds={len(self.thresholds)} values: {levels.size} levels have {levels.size - 1} between them"
+            )
         if not ((thresholds > levels[:-1]) & (thresholds < levels[1:])).all():
             raise ValueError(f"thresholds={self.thresholds}: each must lie between its two levels")
 
@@ -78,7 +80,7 @@ class Codebook:
 
     def fixed_levels(self, frac_bits=7):
         """Levels in units of ``2**-frac_bits``, nearest (ties to even), ``int64``."""
-        return np.rint(np.asarray(self.levels, np.float64) * 2.0 ** frac_bits).astype(np.int64)
+        return np.rint(np.asarray(self.levels, np.float64) * 2.0**frac_bits).astype(np.int64)
 
     def fixed_thresholds(self, frac_bits=16):
         """Thresholds in units of ``2**-frac_bits``, nearest (ties to even), ``int64``.
@@ -88,7 +90,7 @@ class Codebook:
         ``2**-17`` of absmax, 1/128 of the step of a level (frac 7), and the error of the
         scale (``2**-8`` absolute) is larger for every absmax below 512, thus always.
         """
-        return np.rint(np.asarray(self.thresholds, np.float64) * 2.0 ** frac_bits).astype(np.int64)
+        return np.rint(np.asarray(self.thresholds, np.float64) * 2.0**frac_bits).astype(np.int64)
 
     def level_table(self, frac_bits=7):
         """All 16 entries of a decoder's table; codes that no encoder makes repeat the last level."""
@@ -110,8 +112,9 @@ class Codebook:
 
     def encode(self, x) -> np.ndarray:
         """Code (``uint8``) of each ``x``, a float32 fraction of absmax."""
-        return np.searchsorted(np.asarray(self.thresholds, np.float32), np.asarray(x, np.float32),
-                               side="left").astype(np.uint8)
+        return np.searchsorted(np.asarray(self.thresholds, np.float32), np.asarray(x, np.float32), side="left").astype(
+            np.uint8
+        )
 
     def decode(self, codes) -> np.ndarray:
         """Level (``float32``) of each code."""
@@ -122,21 +125,56 @@ class Codebook:
 NF4 = Codebook(
     name="nf4",
     levels=(
-        -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
-        -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
-        0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
-        0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+        -1.0,
+        -0.6961928009986877,
+        -0.5250730514526367,
+        -0.39491748809814453,
+        -0.28444138169288635,
+        -0.18477343022823334,
+        -0.09105003625154495,
+        0.0,
+        0.07958029955625534,
+        0.16093020141124725,
+        0.24611230194568634,
+        0.33791524171829224,
+        0.44070982933044434,
+        0.5626170039176941,
+        0.7229568362236023,
+        1.0,
+    ),
     thresholds=(
-        -0.8480964004993439, -0.6106329262256622, -0.4599952697753906, -0.33967943489551544,
-        -0.23460740596055984, -0.13791173323988914, -0.045525018125772476, 0.03979014977812767,
-        0.1202552504837513, 0.2035212516784668, 0.2920137718319893, 0.3893125355243683,
-        0.5016634166240692, 0.6427869200706482, 0.8614784181118011))
+        -0.8480964004993439,
+        -0.6106329262256622,
+        -0.4599952697753906,
+        -0.33967943489551544,
+        -0.23460740596055984,
+        -0.13791173323988914,
+        -0.045525018125772476,
+        0.03979014977812767,
+        0.1202552504837513,
+        0.2035212516784668,
+        0.2920137718319893,
+        0.3893125355243683,
+        0.5016634166240692,
+        0.6427869200706482,
+        0.8614784181118011,
+    ),
+)
 
 # QLoRA's construction for k = 3 and 2: quantiles of the normal distribution, an exact zero.
 NF3 = Codebook(
     name="nf3",
-    levels=(-1.0, -0.5350227355957031, -0.24693143367767334, 0.0,
-            0.1833374798297882, 0.38199394941329956, 0.6229857206344604, 1.0))
+    levels=(
+        -1.0,
+        -0.5350227355957031,
+        -0.24693143367767334,
+        0.0,
+        0.1833374798297882,
+        0.38199394941329956,
+        0.6229857206344604,
+        1.0,
+    ),
+)
 NF2 = Codebook(name="nf2", levels=(-1.0, 0.0, 0.4358181655406952, 1.0))
 
 # The 15 values of E2M1 (MXFP4), as a fraction of the largest.

@@ -2,6 +2,7 @@
 
 The command line starts with these formats, so they import neither.
 """
+
 from dataclasses import dataclass
 from enum import Enum
 
@@ -64,7 +65,7 @@ class Fixed:
     @property
     def step(self):
         """Value of one unit in the last place."""
-        return 2.0 ** -self.frac
+        return 2.0**-self.frac
 
     @property
     def c_type(self):
@@ -78,7 +79,7 @@ class Fixed:
         """Nearest word (ties to even), saturated, as ``int64``."""
         import numpy as np
 
-        return np.clip(np.rint(np.asarray(x, np.float64) * 2.0 ** self.frac), self.lo, self.hi).astype(np.int64)
+        return np.clip(np.rint(np.asarray(x, np.float64) * 2.0**self.frac), self.lo, self.hi).astype(np.int64)
 
     def decode(self, n):
         """Value of each word as ``float64``."""

@@ -1,8 +1,18 @@
 """Formats of the image machine, and layouts of its cache records."""
+
 from .fixed import Fixed
 
-__all__ = ["ACTIVATION", "DECODED", "GRADIENT_EXPONENTS", "LEVEL", "PARAMETER", "PROBABILITY", "SCALE",
-           "SCALES_PER_BEAT", "VELOCITY"]
+__all__ = [
+    "ACTIVATION",
+    "DECODED",
+    "GRADIENT_EXPONENTS",
+    "LEVEL",
+    "PARAMETER",
+    "PROBABILITY",
+    "SCALE",
+    "SCALES_PER_BEAT",
+    "VELOCITY",
+]
 
 #: Activations between layers, logits and losses: Q8.16.
 ACTIVATION = Fixed(width=24, frac=16)

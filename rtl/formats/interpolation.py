@@ -1,4 +1,5 @@
 """Functions of one variable by a table of chords."""
+
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,7 +7,6 @@ from functools import cached_property
 import numpy as np
 
 __all__ = ["Interpolation"]
-
 
 
 def _sigmoid(x):
@@ -33,12 +33,12 @@ def _silu_slope_bend(x):
 _FUNCTIONS = {
     "exp2": (lambda x: math.exp2(x) - 1, lambda x: math.log(2) ** 2 * math.exp2(x)),
     "log2": (lambda x: math.log2(1 + x), lambda x: -1 / math.log(2) / (1 + x) ** 2),
-    "sqrt": (lambda x: math.sqrt(max(x, 0.25)), lambda x: -max(x, 0.25) ** -1.5 / 4),
+    "sqrt": (lambda x: math.sqrt(max(x, 0.25)), lambda x: -(max(x, 0.25) ** -1.5) / 4),
     "inverse": (lambda x: x / (1 + x), lambda x: -2 / (1 + x) ** 3),
     "sigmoid": (lambda x: _sigmoid(16 * x), lambda x: 256 * _bend(16 * x)),
     "silu_slope": (lambda x: _silu_slope(16 * x), lambda x: 256 * _silu_slope_bend(16 * x)),
     "rsqrt": (lambda x: (1 + x) ** -0.5, lambda x: 0.75 * (1 + x) ** -2.5),
-    "rsqrt_half": (lambda x: (2 + 2 * x) ** -0.5, lambda x: 0.75 * 2 ** -0.5 * (1 + x) ** -2.5),
+    "rsqrt_half": (lambda x: (2 + 2 * x) ** -0.5, lambda x: 0.75 * 2**-0.5 * (1 + x) ** -2.5),
 }
 
 
@@ -79,25 +79,25 @@ class Interpolation:
     def table(self):
         """``(base, slope)`` integers of each piece; a slope is the rise over the whole piece."""
         f, curvature = _FUNCTIONS[self.function]
-        step = 2.0 ** -self.index
+        step = 2.0**-self.index
         base, slope = [], []
         for n in range(1 << self.index):
             left, right = f(n * step), f((n + 1) * step)
             # Parabola of the same curvature: its sagitta is step**2 / 8 times the curvature.
-            sagitta = step ** 2 / 8 * curvature((n + 0.5) * step)
+            sagitta = step**2 / 8 * curvature((n + 0.5) * step)
             left -= sagitta / 2
-            base.append(max(0, round(left * 2 ** self.frac_out)))
-            slope.append(round((right - f(n * step)) * 2 ** self.frac_out))
+            base.append(max(0, round(left * 2**self.frac_out)))
+            slope.append(round((right - f(n * step)) * 2**self.frac_out))
         return np.array(base, dtype=np.int64), np.array(slope, dtype=np.int64)
 
     @property
     def error(self):
         """Bound of the absolute error, roundings included."""
         curvature = _FUNCTIONS[self.function][1]
-        sharpest = max(abs(curvature(n * 2.0 ** -self.index)) for n in range((1 << self.index) + 1))
+        sharpest = max(abs(curvature(n * 2.0**-self.index)) for n in range((1 << self.index) + 1))
         sagitta = 2.0 ** (-2 * self.index) / 8 * sharpest
         # exp2 is held at 0 in its first piece, whose sagitta is half of the last one's.
-        return sagitta / 2 * 1.02 + 1.5 * 2.0 ** -self.frac_out
+        return sagitta / 2 * 1.02 + 1.5 * 2.0**-self.frac_out
 
     def __call__(self, x):
         """The result for integers ``x``, as the hardware computes it."""

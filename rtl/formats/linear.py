@@ -1,12 +1,26 @@
 """Formats of the linear engine, and rounding by variable shifts."""
+
 import numpy as np
 
 from .blocks import dynamic_map
 from .codebook import NF4, Codebook
 from .fixed import Fixed
 
-__all__ = ["ACTIVATION", "WEIGHT", "MASTER", "LEVEL", "SCALE", "SCALE_GUARD", "SCALE_MAX", "DOT_GUARD", "SUM",
-           "half_up", "half_up_hdl", "map_table", "level_table"]
+__all__ = [
+    "ACTIVATION",
+    "WEIGHT",
+    "MASTER",
+    "LEVEL",
+    "SCALE",
+    "SCALE_GUARD",
+    "SCALE_MAX",
+    "DOT_GUARD",
+    "SUM",
+    "half_up",
+    "half_up_hdl",
+    "map_table",
+    "level_table",
+]
 
 #: Operands that stream: activations and gradients. The exponent is a tensor's own and the program's business.
 ACTIVATION = Fixed(width=24, frac=0)

@@ -4,6 +4,7 @@ For words of adapters and for AdamW's moments; ``docs/explanation/number-formats
 float here is float32 without infinities, whose exponent 0 is zero; a word is one too, by its magnitude (of a negative
 word, less 1).
 """
+
 from dataclasses import dataclass
 
 from .codebook import NF4

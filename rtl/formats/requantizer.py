@@ -1,4 +1,5 @@
 """Integers to codes of fewer bits, exact for every integer."""
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -46,8 +47,15 @@ class Requantizer:
     half_even: bool
 
     @classmethod
-    def of(cls, thresholds: np.ndarray, lo: int, hi: int, *, slope: Fraction | None = None,
-           offsets: Sequence[Fraction] = ()) -> "Requantizer":
+    def of(
+        cls,
+        thresholds: np.ndarray,
+        lo: int,
+        hi: int,
+        *,
+        slope: Fraction | None = None,
+        offsets: Sequence[Fraction] = (),
+    ) -> "Requantizer":
         """The cheapest arithmetic for ``thresholds``.
 
         ``slope`` and ``offsets`` (one a channel): the thresholds are those of rounding ``n * slope + offset`` half to
@@ -74,8 +82,9 @@ class Requantizer:
         n = np.asarray(n, np.int64)
         if self.kind == "table":
             return self.by_thresholds(n)
-        value = n * self.multiplier + self.addend if len(self.thresholds) > 1 else (
-            n * self.multiplier[0] + self.addend[0])
+        value = (
+            n * self.multiplier + self.addend if len(self.thresholds) > 1 else (n * self.multiplier[0] + self.addend[0])
+        )
         return np.clip(_shifted(value, self.shift, self.half_even), self.lo, self.hi)
 
     def by_thresholds(self, n: np.ndarray) -> np.ndarray:
@@ -100,8 +109,9 @@ class Requantizer:
         return told
 
 
-def rounding_thresholds(step: Fraction, scales: Sequence[Fraction], offsets: Sequence[Fraction], lo: int,
-                        hi: int) -> np.ndarray:
+def rounding_thresholds(
+    step: Fraction, scales: Sequence[Fraction], offsets: Sequence[Fraction], lo: int, hi: int
+) -> np.ndarray:
     """Thresholds of rounding ``(n * scale + offset) / step`` half to even, one row a channel."""
     rows = []
     for scale, offset in zip(scales, offsets):
@@ -177,8 +187,9 @@ def _addends(thresholds: np.ndarray, codes: np.ndarray, multiplier: np.ndarray, 
     return None if (least > greatest).any() else least + (greatest - least) // 2
 
 
-def _rounded(thresholds: np.ndarray, codes: np.ndarray, slope: Fraction,
-             offsets: Sequence[Fraction]) -> tuple[np.ndarray, np.ndarray, int] | None:
+def _rounded(
+    thresholds: np.ndarray, codes: np.ndarray, slope: Fraction, offsets: Sequence[Fraction]
+) -> tuple[np.ndarray, np.ndarray, int] | None:
     """``(multiplier, addend, shift)`` of rounding half to even, where slope and offsets are multiples of a power of
     two."""
     common = lcm(slope.denominator, *(each.denominator for each in offsets))

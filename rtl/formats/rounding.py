@@ -1,4 +1,5 @@
 """Rounding and saturation, in numpy and in hardware."""
+
 import numpy as np
 from amaranth.hdl import Cat, Const, Mux, Shape, Value
 
@@ -61,7 +62,7 @@ def saturate_hdl(x, shape):
     if shape.signed:
         over = ~(spill.all() | ~spill.any())
         limit = Mux(x[-1], Const(-(1 << top), shape), Const((1 << top) - 1, shape))
-        return Mux(over, limit, x[:shape.width].as_signed()), over
+        return Mux(over, limit, x[: shape.width].as_signed()), over
     over = spill.any()
     limit = Mux(x[-1], Const(0, shape), Const((1 << top) - 1, shape))
-    return Mux(over, limit, x[:shape.width]), over
+    return Mux(over, limit, x[: shape.width]), over

@@ -1,4 +1,5 @@
 """Layout of a linear layer's tensors in memory: tiles, then rows."""
+
 import math
 
 import numpy as np
@@ -20,8 +21,13 @@ def tile_rows(words: np.ndarray, edge: int) -> bytes:
 
 def untile_rows(data: bytes, rows: int, features: int, edge: int) -> np.ndarray:
     """``[rows, features]`` back from :func:`tile_rows`, ``int64``."""
-    return np.frombuffer(data, "<i4").reshape(features // edge, rows, edge).swapaxes(0, 1).reshape(
-        rows, features).astype(np.int64)
+    return (
+        np.frombuffer(data, "<i4")
+        .reshape(features // edge, rows, edge)
+        .swapaxes(0, 1)
+        .reshape(rows, features)
+        .astype(np.int64)
+    )
 
 
 def tile_moments(m: np.ndarray, v: np.ndarray, edge: int) -> bytes:

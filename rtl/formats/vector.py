@@ -1,4 +1,5 @@
 """Words and tables of the vector engine."""
+
 from enum import IntEnum
 
 from amaranth.hdl import signed
@@ -7,51 +8,83 @@ from amaranth.lib import data
 from .fixed import Fixed
 from .interpolation import Interpolation
 
-__all__ = ["VectorOpcode", "VectorOperands", "TERM", "GUARD", "LIFT", "GATE_INT", "GATE_FRAC", "GATE_LIFT",
-           "FACTOR_FRAC", "SIGMOID", "SILU_SLOPE", "SUM", "ROOT_FRAC", "ROOTS", "MANTISSA", "EPS_SHIFT",
-           "EXPONENT_FRAC", "EXPONENT", "LEVEL", "LEAST_GATE", "POWER_FRAC", "EXP2", "LOG2", "PROBABILITY_FRAC",
-           "ELEMENTS", "PULLED", "FINE", "FINE_FROM", "UNIT", "ROW_SUM", "TargetWord", "LossWord"]
+__all__ = [
+    "VectorOpcode",
+    "VectorOperands",
+    "TERM",
+    "GUARD",
+    "LIFT",
+    "GATE_INT",
+    "GATE_FRAC",
+    "GATE_LIFT",
+    "FACTOR_FRAC",
+    "SIGMOID",
+    "SILU_SLOPE",
+    "SUM",
+    "ROOT_FRAC",
+    "ROOTS",
+    "MANTISSA",
+    "EPS_SHIFT",
+    "EXPONENT_FRAC",
+    "EXPONENT",
+    "LEVEL",
+    "LEAST_GATE",
+    "POWER_FRAC",
+    "EXP2",
+    "LOG2",
+    "PROBABILITY_FRAC",
+    "ELEMENTS",
+    "PULLED",
+    "FINE",
+    "FINE_FROM",
+    "UNIT",
+    "ROW_SUM",
+    "TargetWord",
+    "LossWord",
+]
 
 
 class VectorOpcode(IntEnum):
     """Operations; operands stream in at a, b and c, results leave at o, a second one at q."""
 
-    WEIGHTS = 0                 #: stores the weights of a norm; a: weights
-    SWIGLU = 1                  #: silu(gate) · up; a: gate, b: up
-    SWIGLU_BACKWARD = 2         #: gradients of gate and up; a: gate, b: up, c: dy; o: dgate, q: dup
-    NORM_SUMS = 3               #: sums of x² of each row, then reciprocal roots; a: x; no result
-    NORM = 4                    #: RMSNorm; a: x
-    NORM_BACKWARD_SUMS = 5      #: sums of x² and of dy · w · x of each row; a: x, b: dy; no result
-    NORM_BACKWARD = 6           #: gradient of RMSNorm; a: x, b: dy; o: dx
-    ADD = 7                     #: a + b
-    ROPE = 8                    #: rotation of rows by their token's angles; a: x, b: half a row of cosines, then sines
-    SOFTMAX_SUMS = 9            #: log2 of the sum of powers of each row; a: s; no result
-    SOFTMAX = 10                #: probabilities, less 1 at targets; a: s; o: p; with ``targets`` q: the loss, one beat
+    WEIGHTS = 0  #: stores the weights of a norm; a: weights
+    SWIGLU = 1  #: silu(gate) · up; a: gate, b: up
+    SWIGLU_BACKWARD = 2  #: gradients of gate and up; a: gate, b: up, c: dy; o: dgate, q: dup
+    NORM_SUMS = 3  #: sums of x² of each row, then reciprocal roots; a: x; no result
+    NORM = 4  #: RMSNorm; a: x
+    NORM_BACKWARD_SUMS = 5  #: sums of x² and of dy · w · x of each row; a: x, b: dy; no result
+    NORM_BACKWARD = 6  #: gradient of RMSNorm; a: x, b: dy; o: dx
+    ADD = 7  #: a + b
+    ROPE = 8  #: rotation of rows by their token's angles; a: x, b: half a row of cosines, then sines
+    SOFTMAX_SUMS = 9  #: log2 of the sum of powers of each row; a: s; no result
+    SOFTMAX = 10  #: probabilities, less 1 at targets; a: s; o: p; with ``targets`` q: the loss, one beat
     SOFTMAX_BACKWARD_SUMS = 11  #: sums of p · dp of each row; a: p, b: dp; no result
-    SOFTMAX_BACKWARD = 12       #: gradient of a softmax; a: p, b: dp; o: ds
-    TARGETS = 13                #: stores the target of each token; a: 32-bit words, one a token
+    SOFTMAX_BACKWARD = 12  #: gradient of a softmax; a: p, b: dp; o: ds
+    TARGETS = 13  #: stores the target of each token; a: 32-bit words, one a token
 
 
 #: A tensor is ``tiles`` x ``tokens`` x ``row`` beats, in this order. Shifts follow from the tensors' fraction bits:
 #: ``rtl/plan/language/vector.py``.
-VectorOperands = data.StructLayout({
-    "row": 9,                   #: beats of a token in a tile
-    "tiles": 10,                #: tiles of the tensor
-    "tokens": 13,               #: tokens of the tensor
-    "left": 6,                  #: shift of the product a1 · b1: it is multiplied by 2**(7 - ``left``)
-    "right": 6,                 #: shift of the product a0 · b0: it is multiplied by 2**(7 - ``right``)
-    "shift": signed(7),         #: bits that a result o loses, half up
-    "second_shift": signed(7),  #: bits that a result q loses, half up
-    "gate": 6,                  #: SWIGLU: fraction bits of gate, less 4; SOFTMAX: fraction bits of s, less 8
-    "eps": 16,                  #: NORM: ``eps`` · 2**``eps_shift`` is added to sums of x²
-    "eps_shift": 6,             #: NORM: 0 to 44
-    "turn": 1,                  #: ROPE: backward, by the negative angles
-    "wide": 1,                  #: ADD: results have 25 bits, else 24
-    "limit": 17,                #: SOFTMAX: index of the last element of a row that counts
-    "causal": 1,                #: SOFTMAX: the token's index is added to ``limit``
-    "targets": 1,               #: SOFTMAX: subtracts 1 at each token's target, and gives the loss
-    "_reserved": 53,
-})
+VectorOperands = data.StructLayout(
+    {
+        "row": 9,  #: beats of a token in a tile
+        "tiles": 10,  #: tiles of the tensor
+        "tokens": 13,  #: tokens of the tensor
+        "left": 6,  #: shift of the product a1 · b1: it is multiplied by 2**(7 - ``left``)
+        "right": 6,  #: shift of the product a0 · b0: it is multiplied by 2**(7 - ``right``)
+        "shift": signed(7),  #: bits that a result o loses, half up
+        "second_shift": signed(7),  #: bits that a result q loses, half up
+        "gate": 6,  #: SWIGLU: fraction bits of gate, less 4; SOFTMAX: fraction bits of s, less 8
+        "eps": 16,  #: NORM: ``eps`` · 2**``eps_shift`` is added to sums of x²
+        "eps_shift": 6,  #: NORM: 0 to 44
+        "turn": 1,  #: ROPE: backward, by the negative angles
+        "wide": 1,  #: ADD: results have 25 bits, else 24
+        "limit": 17,  #: SOFTMAX: index of the last element of a row that counts
+        "causal": 1,  #: SOFTMAX: the token's index is added to ``limit``
+        "targets": 1,  #: SOFTMAX: subtracts 1 at each token's target, and gives the loss
+        "_reserved": 53,
+    }
+)
 
 #: What leaves the first products and enters the second; operands too, so that a residual stream, which is read by this
 #: engine only, may have a bit more than what the linears read.

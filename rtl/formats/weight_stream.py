@@ -114,14 +114,14 @@ def pack_stream(shape: StreamShape, codes, scale_codes, absmax2, offset) -> np.n
     second = np.append(_sized("absmax2", absmax2, shape.groups, np.float32), np.float32(offset)).astype("<f4")
 
     stream = np.zeros(shape.bytes, np.uint8)
-    stream[:4 * second.size] = second.view(np.uint8)
-    tiles = stream[shape.header_bytes:].reshape(rows, cols, shape.tile_bytes)
+    stream[: 4 * second.size] = second.view(np.uint8)
+    tiles = stream[shape.header_bytes :].reshape(rows, cols, shape.tile_bytes)
     tiles[:, :, :tile] = scales.reshape(rows, tile, cols).swapaxes(1, 2)
-    held = tiles[:, :, tile:tile + tile * shape.row_bytes].reshape(rows, cols, tile, shape.row_bytes)
+    held = tiles[:, :, tile : tile + tile * shape.row_bytes].reshape(rows, cols, tile, shape.row_bytes)
     for row in range(rows):  # a tile's row of rows at a time: bits take eight times the memory of bytes
-        block = codes[row * tile:(row + 1) * tile].reshape(tile, cols, tile).swapaxes(0, 1)
+        block = codes[row * tile : (row + 1) * tile].reshape(tile, cols, tile).swapaxes(0, 1)
         held[row] = pack_codes(block, shape.bits)
-    tiles[:, :, tile:tile + tile * shape.row_bytes] = held.reshape(rows, cols, -1)
+    tiles[:, :, tile : tile + tile * shape.row_bytes] = held.reshape(rows, cols, -1)
     return stream
 
 
@@ -129,15 +129,14 @@ def unpack_stream(shape: StreamShape, stream) -> tuple[np.ndarray, np.ndarray, n
     """``(codes [outputs, inputs], scale_codes, absmax2, offset)``: what :func:`pack_stream` took."""
     stream = _sized("stream", stream, shape.bytes, np.uint8)
     (rows, cols), tile = shape.tiles, shape.tile
-    second = stream[:4 * (shape.groups + 1)].view("<f4").astype(np.float32)
-    tiles = stream[shape.header_bytes:].reshape(rows, cols, shape.tile_bytes)
+    second = stream[: 4 * (shape.groups + 1)].view("<f4").astype(np.float32)
+    tiles = stream[shape.header_bytes :].reshape(rows, cols, shape.tile_bytes)
     scales = tiles[:, :, :tile].swapaxes(1, 2).reshape(rows * tile, cols)
     codes = np.empty((rows * tile, shape.inputs), np.uint8)
     for row in range(rows):
-        held = tiles[row, :, tile:tile + tile * shape.row_bytes].reshape(cols, tile, shape.row_bytes)
-        codes[row * tile:(row + 1) * tile] = unpack_codes(held, shape.bits).swapaxes(0, 1).reshape(tile, -1)
-    return (codes[:shape.outputs], np.ascontiguousarray(scales[:shape.outputs]).reshape(-1), second[:-1],
-            second[-1])
+        held = tiles[row, :, tile : tile + tile * shape.row_bytes].reshape(cols, tile, shape.row_bytes)
+        codes[row * tile : (row + 1) * tile] = unpack_codes(held, shape.bits).swapaxes(0, 1).reshape(tile, -1)
+    return (codes[: shape.outputs], np.ascontiguousarray(scales[: shape.outputs]).reshape(-1), second[:-1], second[-1])
 
 
 def pack_codes(codes, bits: int) -> np.ndarray:

@@ -1,4 +1,5 @@
 """The accelerator: shell and engines, wired."""
+
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -33,12 +34,14 @@ class Accelerator(wiring.Component):
         self.config = config
         self._machine = machine = config.machine
         self._shell = Shell(machine.engines, parameters=config.known, loop=machine.loop(config), **config.shell)
-        super().__init__({
-            "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
-            "m_axi": Out(self._shell.m_axi.signature),
-            "irq": Out(1),
-            "trace": Out(self._shell.trace.shape()),
-        })
+        super().__init__(
+            {
+                "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
+                "m_axi": Out(self._shell.m_axi.signature),
+                "irq": Out(1),
+                "trace": Out(self._shell.trace.shape()),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()

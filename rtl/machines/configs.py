@@ -1,4 +1,5 @@
 """Configurations: each inherits the parameters of its engines."""
+
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,4 +1,5 @@
 """The machines: their engines in order, and their wires."""
+
 from ..engines.array.spec import SPEC as _ARRAY
 from ..engines.encode.spec import SPEC as _ENCODE
 from ..engines.gradient.spec import SPEC as _GRADIENT
@@ -9,8 +10,19 @@ from ..engines.vector.spec import SPEC as _VECTOR
 from ..shell.engines import Engines
 from .fabric import Machine, Wire
 
-__all__ = ["ARRAY", "ENCODE", "GRADIENT", "HEAD", "IMAGES", "IMAGE_MACHINE", "LANGUAGE", "LANGUAGE_MACHINE", "LINEAR",
-           "UPDATE", "VECTOR"]
+__all__ = [
+    "ARRAY",
+    "ENCODE",
+    "GRADIENT",
+    "HEAD",
+    "IMAGES",
+    "IMAGE_MACHINE",
+    "LANGUAGE",
+    "LANGUAGE_MACHINE",
+    "LINEAR",
+    "UPDATE",
+    "VECTOR",
+]
 
 #: Convolutional networks.
 IMAGES = Engines(_ARRAY, _HEAD, _ENCODE)
@@ -19,7 +31,14 @@ ARRAY, HEAD, ENCODE = IMAGES.own
 LANGUAGE = Engines(_LINEAR, _GRADIENT, _UPDATE, _VECTOR)
 LINEAR, GRADIENT, UPDATE, VECTOR = LANGUAGE.own
 
-IMAGE_MACHINE = Machine(IMAGES, wires=(
-    Wire("array.h", "head.h"), Wire("array.dh", "head.dh"), Wire("array.logits", "head.logits"),
-    Wire("array.peek", "encode.peek"), Wire("array.thresholds", "encode.thresholds")))
+IMAGE_MACHINE = Machine(
+    IMAGES,
+    wires=(
+        Wire("array.h", "head.h"),
+        Wire("array.dh", "head.dh"),
+        Wire("array.logits", "head.logits"),
+        Wire("array.peek", "encode.peek"),
+        Wire("array.thresholds", "encode.thresholds"),
+    ),
+)
 LANGUAGE_MACHINE = Machine(LANGUAGE, wires=(Wire("linear.hidden", "gradient.hidden"),))

@@ -1,4 +1,5 @@
 """Connects a machine's engines to the shell and to each other."""
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -70,13 +71,17 @@ class Fabric(wiring.Component):
         self.machine, self.config, self.data_bits = machine, config, data_bits
         self._units = {each: _unit(each, config, data_bits) for each in machine.engines.own}
         self._wires = _ends(machine.wires, self._units, data_bits)
-        super().__init__({
-            **{each.name: In(EngineSignature()) for each in machine.engines.own},
-            "load": In(stream.Signature(LoadBeat(data_bits))), "refuse": Out(1),
-            "request": In(stream.Signature(StoreRequest)), "refuse_store": Out(1),
-            "store": Out(stream.Signature(data_bits)),
-            "health": Out(Health),
-        })
+        super().__init__(
+            {
+                **{each.name: In(EngineSignature()) for each in machine.engines.own},
+                "load": In(stream.Signature(LoadBeat(data_bits))),
+                "refuse": Out(1),
+                "request": In(stream.Signature(StoreRequest)),
+                "refuse_store": Out(1),
+                "store": Out(stream.Signature(data_bits)),
+                "health": Out(Health),
+            }
+        )
 
     @property
     def key(self) -> tuple[int, Any]:
@@ -91,10 +96,22 @@ class Fabric(wiring.Component):
             connect(m, flipped(getattr(self, each.name)), unit.engine)
         for one, other in self._wires:
             _connect(m, one, other)
-        self._load(m, [getattr(units[each], f"load_{port.port.name}")
-                       for each in self.machine.engines.own for port in each.loads])
-        self._store(m, [getattr(units[each], f"store_{port.port.name}")
-                        for each in self.machine.engines.own for port in each.stores])
+        self._load(
+            m,
+            [
+                getattr(units[each], f"load_{port.port.name}")
+                for each in self.machine.engines.own
+                for port in each.loads
+            ],
+        )
+        self._store(
+            m,
+            [
+                getattr(units[each], f"store_{port.port.name}")
+                for each in self.machine.engines.own
+                for port in each.stores
+            ],
+        )
         for name in Health.members:
             m.d.sync += self.health[name].eq(sum(unit.health[name] for unit in units.values()))
         return m
@@ -135,20 +152,24 @@ class Fabric(wiring.Component):
         for number, port in enumerate(ports):
             m.d.comb += [
                 port.request.valid.eq(self.request.valid & ~busy & asked[number]),
-                port.request.p.arg.eq(request.arg), port.request.p.beats.eq(request.beats),
+                port.request.p.arg.eq(request.arg),
+                port.request.p.beats.eq(request.beats),
                 port.beats.ready.eq(chosen[number] & self.store.ready),
             ]
         # One of four first, then what there is or one of three more: a LUT a bit each.
         payload, begin = 0, 0
         while begin < count:
-            values = [port.beats.p for port in ports[begin:begin + (3 if begin else 4)]]
+            values = [port.beats.p for port in ports[begin : begin + (3 if begin else 4)]]
             select = Signal(2, name=f"select_{begin}")
             with m.If(accepted):
                 within = Cat(asked[begin + n] for n in range(len(values)))
                 first = 1 if begin else 0
-                m.d.sync += select.eq(Cat(
-                    Cat(within[n] for n in range(len(values)) if n + first & 1).any(),
-                    Cat(within[n] for n in range(len(values)) if n + first & 2).any()))
+                m.d.sync += select.eq(
+                    Cat(
+                        Cat(within[n] for n in range(len(values)) if n + first & 1).any(),
+                        Cat(within[n] for n in range(len(values)) if n + first & 2).any(),
+                    )
+                )
             payload = _one_of_four(select, *([payload] if begin else []), *values)
             begin += len(values)
         m.d.comb += self.store.p.eq(payload)
@@ -161,8 +182,11 @@ def attach(m: Module, shell: Any, fabric: Fabric) -> None:
     connect(m, shell.o_load, fabric.load)
     connect(m, shell.o_request, fabric.request)
     connect(m, fabric.store, shell.i_store)
-    m.d.comb += [shell.health.eq(fabric.health), shell.refuse_load.eq(fabric.refuse),
-                 shell.refuse_store.eq(fabric.refuse_store)]
+    m.d.comb += [
+        shell.health.eq(fabric.health),
+        shell.refuse_load.eq(fabric.refuse),
+        shell.refuse_store.eq(fabric.refuse_store),
+    ]
 
 
 class LocalReset(Elaboratable):
@@ -196,8 +220,10 @@ def _unit(engine: Engine, config: Any, data_bits: int) -> wiring.Component:
     if engine.spec.unit is None:
         raise ValueError(f"engine {engine.name}: has no unit, so no machine can be made with it")
     if not isinstance(config, engine.spec.parameters):
-        raise ValueError(f"engine {engine.name}: the machine's configuration {type(config).__name__} must inherit "
-                         f"{engine.spec.parameters.__name__}")
+        raise ValueError(
+            f"engine {engine.name}: the machine's configuration {type(config).__name__} must inherit "
+            f"{engine.spec.parameters.__name__}"
+        )
     unit = engine.spec.unit(engine.spec, config)
     members = unit.signature.members
     for name, member in engine.spec.members(data_bits).items():
@@ -206,21 +232,23 @@ def _unit(engine: Engine, config: Any, data_bits: int) -> wiring.Component:
     return unit
 
 
-def _ends(wires: Iterable[Wire], units: dict[Engine, wiring.Component],
-          data_bits: int) -> list[tuple[Any, Any]]:
+def _ends(wires: Iterable[Wire], units: dict[Engine, wiring.Component], data_bits: int) -> list[tuple[Any, Any]]:
     """Both ends of each wire, the driving one first if it is a plain value; refused are ends that do not fit, and
     members without a wire."""
     named = {each.name: each for each in units}
-    open_ends = {f"{each.name}.{name}": (unit, name) for each, unit in units.items()
-                 for name in unit.signature.members if name not in each.spec.members(data_bits)}
+    open_ends = {
+        f"{each.name}.{name}": (unit, name)
+        for each, unit in units.items()
+        for name in unit.signature.members
+        if name not in each.spec.members(data_bits)
+    }
     found = []
     for wire in wires:
         ends = []
         for end in (wire.one, wire.other):
             if end not in open_ends:
                 engine = end.split(".")[0]
-                why = (f"{end} has another wire or is none" if engine in named else
-                       f"there is no engine {engine}")
+                why = f"{end} has another wire or is none" if engine in named else f"there is no engine {engine}"
                 raise ValueError(f"wire {wire.one} - {wire.other}: {why}")
             ends.append(open_ends.pop(end))
         (one, name), (other, other_name) = ends

@@ -1,4 +1,5 @@
 """Refuses what cannot fit a chip by count, before anything is made."""
+
 import dataclasses
 from typing import Any
 
@@ -16,14 +17,16 @@ def check_fit(config: Parameters, board: Any) -> dict[str, dict[str, int]]:
     *others, last = [field.name for field in dataclasses.fields(config) if field.metadata["mesh"]] or ["the beats"]
     beyond = []
     for what, parts, there, keys in (
-            ("DSP slices", counted.dsp, board.dsp, ", ".join(others) + " or " * bool(others) + last),
-            ("bits of block RAM and URAM", counted.bits, board.bram36 * 36 * 1024 + board.uram * 288 * 1024,
-             "the depths")):
+        ("DSP slices", counted.dsp, board.dsp, ", ".join(others) + " or " * bool(others) + last),
+        ("bits of block RAM and URAM", counted.bits, board.bram36 * 36 * 1024 + board.uram * 288 * 1024, "the depths"),
+    ):
         needs = sum(parts.values())
         if needs > there:
             most = max(parts, key=parts.__getitem__)
-            beyond.append(f"{board.name} has {there:,} {what}, this design needs {needs:,} ({parts[most]:,} for "
-                          f"{most}): make {keys} smaller")
+            beyond.append(
+                f"{board.name} has {there:,} {what}, this design needs {needs:,} ({parts[most]:,} for "
+                f"{most}): make {keys} smaller"
+            )
     if beyond:
         raise ValueError("; ".join(beyond))
     return {"dsp": dict(counted.dsp), "memory_bits": dict(counted.bits)}

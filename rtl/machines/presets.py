@@ -1,4 +1,5 @@
 """Named configurations, each with the board it is for."""
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,9 +60,27 @@ PRESETS = {
             workload=DIGITS,
             summary="InstantFT, small and alone on the chip: at power-up an adapter learns 8x8 digits that lie in it",
             config=ImageConfig(
-                rows=4, panels=2, rank=2, kernel=2, width=8, positions=64, taps=8, adapter_depth=256,
-                weight_depth=2048, bias_depth=16, feature_depth=64, image_depth=128, dense_depth=256, blocks=4,
-                cache_slots=64, queue_depth=4, outstanding=2, address_bits=32, clock_mhz=75, activation_bits=18),
+                rows=4,
+                panels=2,
+                rank=2,
+                kernel=2,
+                width=8,
+                positions=64,
+                taps=8,
+                adapter_depth=256,
+                weight_depth=2048,
+                bias_depth=16,
+                feature_depth=64,
+                image_depth=128,
+                dense_depth=256,
+                blocks=4,
+                cache_slots=64,
+                queue_depth=4,
+                outstanding=2,
+                address_bits=32,
+                clock_mhz=75,
+                activation_bits=18,
+            ),
         ),
     )
 }
@@ -75,8 +94,10 @@ def find_preset(name: str, *, verb: str | None = None) -> Preset:
     found = KNOWN.find(name)
     if verb is not None and not found.workload.can(verb):
         able = ", ".join(each.name for each in PRESETS.values() if each.workload.can(verb))
-        raise ValueError(f"preset {name!r}: fine-tunes {found.workload.title}, which has no {verb.replace('_', '-')}; "
-                         f"must be one of {able}")
+        raise ValueError(
+            f"preset {name!r}: fine-tunes {found.workload.title}, which has no {verb.replace('_', '-')}; "
+            f"must be one of {able}"
+        )
     return found
 
 

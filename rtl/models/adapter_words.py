@@ -57,12 +57,15 @@ def unpack_adapters(model: LanguageModel, block: bytes) -> dict[str, Adapter]:
     adapters = {}
     for index in range(count):
         number, inputs, outputs, frac_a, frac_b, at_a, at_b, scale = _ENTRY.unpack_from(
-            block, _HEAD.size + index * _ENTRY.size)
+            block, _HEAD.size + index * _ENTRY.size
+        )
         linear = model.linears[number] if number < len(model.linears) else None
         if linear is None or (linear.inputs, linear.outputs) != (inputs, outputs):
             raise ValueError(f"linear {number} has shape [{outputs}, {inputs}]: {model.name} has no such linear")
-        a, b = (np.ldexp(untile_rows(block[at:at + 4 * rank * features], rank, features, tile), -frac)
-                for at, features, frac in ((at_a, inputs, frac_a), (at_b, outputs, frac_b)))
+        a, b = (
+            np.ldexp(untile_rows(block[at : at + 4 * rank * features], rank, features, tile), -frac)
+            for at, features, frac in ((at_a, inputs, frac_a), (at_b, outputs, frac_b))
+        )
         adapters[linear.name] = Adapter(a.astype(np.float32), (b.T / scale).astype(np.float32), scale)
     return adapters
 

@@ -1,4 +1,5 @@
 """Arrays out of a user's ``.npz`` file."""
+
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,10 @@ def read_npz(path: Path, names: Iterable[str] = (), *, optional: Iterable[str] =
             try:
                 arrays[name] = file[name]
             except Exception:
-                raise ValueError(f"{path}: {name} cannot be read; is the file truncated, or holds it Python objects "
-                                 f"instead of numbers?") from None
+                raise ValueError(
+                    f"{path}: {name} cannot be read; is the file truncated, or holds it Python objects "
+                    f"instead of numbers?"
+                ) from None
     return arrays
 
 
@@ -47,5 +50,7 @@ def _check_size(path: Path, file: Any) -> None:
     total = sum(entry.file_size for entry in file.zip.infolist())
     most = _FREE + _RATIO * path.stat().st_size
     if total > most:
-        raise ValueError(f"{path}: its arrays take {total:,} bytes: at most {most:,}, which are {_FREE:,} and {_RATIO} "
-                         f"times the file; write it without compression, by numpy.savez")
+        raise ValueError(
+            f"{path}: its arrays take {total:,} bytes: at most {most:,}, which are {_FREE:,} and {_RATIO} "
+            f"times the file; write it without compression, by numpy.savez"
+        )

@@ -24,8 +24,10 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
     if path.is_dir() and not (path / "config.json").is_file():
         files = sorted(path.glob(f"*{GGUF_SUFFIX}"))
         if len(files) != 1:
-            raise ValueError(f"{path}: has no config.json and {len(files)} {GGUF_SUFFIX} files: "
-                             f"a model is the one or exactly one of the other")
+            raise ValueError(
+                f"{path}: has no config.json and {len(files)} {GGUF_SUFFIX} files: "
+                f"a model is the one or exactly one of the other"
+            )
         path = files[0]
     if path.is_dir() or path.suffix == ".safetensors":
         return HuggingFaceCheckpoint(path)
@@ -47,8 +49,9 @@ def find_weights(source: Path | str) -> Path:
     if package is None:
         raise ValueError(f"{source}: is known by its shapes only; name a file or folder with its weights")
     found = importlib.util.find_spec(package)
-    files = [file for place in (found and found.submodule_search_locations or ())
-             for file in Path(place).glob("*.gguf")]
+    files = [
+        file for place in (found and found.submodule_search_locations or ()) for file in Path(place).glob("*.gguf")
+    ]
     if not files:
         raise ValueError(f"{source}: its weights are not installed; make llm installs them, or name a file or folder")
     return files[0]

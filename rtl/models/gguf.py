@@ -107,8 +107,9 @@ class GgufFile:
         self._at = len(MAGIC)
         version = self._scalar("I")
         if version not in VERSIONS:
-            raise ValueError(f"{path}: GGUF version {version}: must be {' or '.join(map(str, VERSIONS))}, "
-                             f"little-endian")
+            raise ValueError(
+                f"{path}: GGUF version {version}: must be {' or '.join(map(str, VERSIONS))}, little-endian"
+            )
         tensors, fields = self._scalar("Q"), self._scalar("Q")
         self.fields: dict[str, Any] = {}
         for _ in range(fields):
@@ -119,14 +120,13 @@ class GgufFile:
         if not isinstance(align, int) or align < 1 or align & (align - 1):
             raise ValueError(f"{path}: general.alignment={align!r}: must be a power of two")
         base = -(-self._at // align) * align
-        self.tensors = {name: self._placed(name, shape, kind, base + offset)
-                        for name, shape, kind, offset in directory}
+        self.tensors = {name: self._placed(name, shape, kind, base + offset) for name, shape, kind, offset in directory}
 
     def tensor(self, name: str) -> np.ndarray:
         """A tensor as float32, row-major."""
         entry = self.tensors[name]
         kind = _TYPES[entry.type]
-        data = np.array(self._data[entry.start:entry.start + entry.size]).reshape(-1, kind.size)
+        data = np.array(self._data[entry.start : entry.start + entry.size]).reshape(-1, kind.size)
         return kind.decode(data).reshape(entry.shape)
 
     def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
@@ -142,7 +142,7 @@ class GgufFile:
         end = self._at + count
         if end > self._size:
             raise ValueError(f"{self.path}: is truncated: {what} ends at byte {end}, the file at {self._size}")
-        taken = self._data[self._at:end].tobytes()
+        taken = self._data[self._at : end].tobytes()
         self._at = end
         return taken
 
@@ -192,18 +192,23 @@ class GgufFile:
         for extent in shape:  # Python integers: an absurd shape must not wrap
             count *= extent
         if not count or shape[-1] % held.elements:
-            raise ValueError(f"{self.path}: tensor {name} has shape {list(shape)}: {held.name} has blocks of "
-                             f"{held.elements}")
+            raise ValueError(
+                f"{self.path}: tensor {name} has shape {list(shape)}: {held.name} has blocks of {held.elements}"
+            )
         size = count // held.elements * held.size
         if start + size > self._size:
-            raise ValueError(f"{self.path}: is truncated: tensor {name} ends at byte {start + size}, the file at "
-                             f"{self._size}")
+            raise ValueError(
+                f"{self.path}: is truncated: tensor {name} ends at byte {start + size}, the file at {self._size}"
+            )
         return GgufTensor(shape, kind, start, size)
 
 
-_LAYER_NAMES = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"} | dict(zip(
-    ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"),
-    (f"{module}.{name}" for name, module in PROJECTIONS.items())))
+_LAYER_NAMES = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"} | dict(
+    zip(
+        ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"),
+        (f"{module}.{name}" for name, module in PROJECTIONS.items()),
+    )
+)
 _NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 

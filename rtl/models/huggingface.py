@@ -17,8 +17,15 @@ __all__ = ["HuggingFaceCheckpoint"]
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 #: What a config may say of a model that it is not, with what is meant where it says nothing.
-_MUST = {"model_type": "llama", "hidden_act": "silu", "attention_bias": False, "mlp_bias": False,
-         "quantization_config": None, "rope_scaling": None, "pretraining_tp": 1}
+_MUST = {
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "quantization_config": None,
+    "rope_scaling": None,
+    "pretraining_tp": 1,
+}
 
 
 class HuggingFaceCheckpoint:

@@ -3,6 +3,7 @@
 The files are named as PEFT names its own, but PEFT has no such adapter: ``peft_type`` says what they are, and so do the
 tensors' names, ``instantft.layers.K.A`` (``[rank, hidden]``) and ``.B`` (``[hidden, rank]``).
 """
+
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -25,15 +26,21 @@ def key(layer: int, which: str) -> str:
     return f"instantft.layers.{layer}.{which}"
 
 
-def fresh_instant(model: LanguageModel, *, rank: int = 8, layers: int | None = None,
-                  seed: int = 0) -> dict[int, Adapter]:
+def fresh_instant(
+    model: LanguageModel, *, rank: int = 8, layers: int | None = None, seed: int = 0
+) -> dict[int, Adapter]:
     """New adapters by block: A uniform in ±1/√hidden as PEFT draws it, B zero; alpha is twice the rank."""
     if rank < 1:
         raise ValueError(f"rank={rank}: must be at least 1")
     random, hidden = np.random.default_rng(seed), model.hidden
-    return {layer: Adapter(random.uniform(-hidden**-0.5, hidden**-0.5, (rank, hidden)).astype(np.float32),
-                           np.zeros((hidden, rank), np.float32), 2.0)
-            for layer in range(model.layers if layers is None else layers)}
+    return {
+        layer: Adapter(
+            random.uniform(-(hidden**-0.5), hidden**-0.5, (rank, hidden)).astype(np.float32),
+            np.zeros((hidden, rank), np.float32),
+            2.0,
+        )
+        for layer in range(model.layers if layers is None else layers)
+    }
 
 
 def save_instant(folder: str | Path, model: LanguageModel, adapters: Mapping[int, Adapter]) -> tuple[Path, Path]:
@@ -47,9 +54,19 @@ def save_instant(folder: str | Path, model: LanguageModel, adapters: Mapping[int
         for which, array, shape in (("A", each.a, (rank, model.hidden)), ("B", each.b, (model.hidden, rank))):
             check_array(key(layer, which), array, shape)
             tensors[key(layer, which)] = array
-    return write_peft(folder, tensors, {
-        "base_model_name_or_path": model.name, "inference_mode": True, "layers": sorted(adapters),
-        "lora_alpha": scale * rank, "peft_type": KIND, "r": rank, "task_type": "CAUSAL_LM"})
+    return write_peft(
+        folder,
+        tensors,
+        {
+            "base_model_name_or_path": model.name,
+            "inference_mode": True,
+            "layers": sorted(adapters),
+            "lora_alpha": scale * rank,
+            "peft_type": KIND,
+            "r": rank,
+            "task_type": "CAUSAL_LM",
+        },
+    )
 
 
 def holds_instant(folder: str | Path) -> bool:
@@ -68,8 +85,9 @@ def load_instant(folder: str | Path, model: LanguageModel, *, rank: int | None =
         return _adapters(config, tensors, model, rank)
 
 
-def _adapters(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel,
-              wanted: int | None) -> dict[int, Adapter]:
+def _adapters(
+    config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel, wanted: int | None
+) -> dict[int, Adapter]:
     if config.get("peft_type") != KIND:
         raise ValueError(f"{CONFIG}: peft_type={config.get('peft_type')!r}: must be {KIND!r}")
     rank, alpha = rank_and_alpha(config, wanted)
@@ -79,7 +97,10 @@ def _adapters(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], mode
     expected = {key(layer, which) for layer in layers for which in "AB"}
     if expected != set(tensors):
         strange = sorted(expected ^ set(tensors))
-        raise ValueError(f"{WEIGHTS}: has {len(tensors)} tensors, {len(expected)} are expected; {strange[0]} is not in "
-                         f"both")
-    return {layer: adapter_of(tensors, partial(key, layer), rank, model.hidden, model.hidden, alpha / rank)
-            for layer in layers}
+        raise ValueError(
+            f"{WEIGHTS}: has {len(tensors)} tensors, {len(expected)} are expected; {strange[0]} is not in both"
+        )
+    return {
+        layer: adapter_of(tensors, partial(key, layer), rank, model.hidden, model.hidden, alpha / rank)
+        for layer in layers
+    }

@@ -12,13 +12,26 @@ __all__ = ["BUILT_IN", "Checkpoint", "LanguageModel", "Linear", "PROJECTIONS"]
 
 #: The linears of a layer in the order in which a forward pass meets them, with the module that holds each.
 PROJECTIONS = {
-    "q_proj": "self_attn", "k_proj": "self_attn", "v_proj": "self_attn", "o_proj": "self_attn",
-    "gate_proj": "mlp", "up_proj": "mlp", "down_proj": "mlp",
+    "q_proj": "self_attn",
+    "k_proj": "self_attn",
+    "v_proj": "self_attn",
+    "o_proj": "self_attn",
+    "gate_proj": "mlp",
+    "up_proj": "mlp",
+    "down_proj": "mlp",
 }
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
-_MOST = {"hidden": 1 << 16, "inter": 1 << 18, "layers": 1024, "heads": 1024, "kv_heads": 1024, "head_dim": 1024,
-         "vocab": 1 << 22, "context": 1 << 24}
+_MOST = {
+    "hidden": 1 << 16,
+    "inter": 1 << 18,
+    "layers": 1024,
+    "heads": 1024,
+    "kv_heads": 1024,
+    "head_dim": 1024,
+    "vocab": 1 << 22,
+    "context": 1 << 24,
+}
 
 
 @dataclass(frozen=True)
@@ -100,17 +113,23 @@ class LanguageModel:
     def shape(self, projection: str) -> tuple[int, int]:
         """``(outputs, inputs)`` of a projection."""
         return {
-            "q_proj": (self.attention, self.hidden), "k_proj": (self.kv, self.hidden),
-            "v_proj": (self.kv, self.hidden), "o_proj": (self.hidden, self.attention),
-            "gate_proj": (self.inter, self.hidden), "up_proj": (self.inter, self.hidden),
+            "q_proj": (self.attention, self.hidden),
+            "k_proj": (self.kv, self.hidden),
+            "v_proj": (self.kv, self.hidden),
+            "o_proj": (self.hidden, self.attention),
+            "gate_proj": (self.inter, self.hidden),
+            "up_proj": (self.inter, self.hidden),
             "down_proj": (self.hidden, self.inter),
         }[projection]
 
     @property
     def linears(self) -> tuple[Linear, ...]:
         """Every linear of every layer, without the head, in the order of a forward pass."""
-        return tuple(Linear(f"model.layers.{i}.{module}.{name}", *self.shape(name))
-                     for i in range(self.layers) for name, module in PROJECTIONS.items())
+        return tuple(
+            Linear(f"model.layers.{i}.{module}.{name}", *self.shape(name))
+            for i in range(self.layers)
+            for name, module in PROJECTIONS.items()
+        )
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
@@ -145,12 +164,32 @@ BUILT_IN: Mapping[str, LanguageModel] = {
     model.name: model
     for model in (
         LanguageModel(
-            name="tinyllama-1.1b", hidden=2048, inter=5632, layers=22, heads=32, kv_heads=4, head_dim=64,
-            vocab=32000, context=2048, rope_theta=10000.0, norm_eps=1e-5, tied=False,
+            name="tinyllama-1.1b",
+            hidden=2048,
+            inter=5632,
+            layers=22,
+            heads=32,
+            kv_heads=4,
+            head_dim=64,
+            vocab=32000,
+            context=2048,
+            rope_theta=10000.0,
+            norm_eps=1e-5,
+            tied=False,
         ),
         LanguageModel(
-            name="smollm2-135m", hidden=576, inter=1536, layers=30, heads=9, kv_heads=3, head_dim=64,
-            vocab=49152, context=8192, rope_theta=100000.0, norm_eps=1e-5, tied=True,
+            name="smollm2-135m",
+            hidden=576,
+            inter=1536,
+            layers=30,
+            heads=9,
+            kv_heads=3,
+            head_dim=64,
+            vocab=49152,
+            context=8192,
+            rope_theta=100000.0,
+            norm_eps=1e-5,
+            tied=True,
         ),
     )
 }
@@ -182,8 +221,9 @@ def check_tensors(path: Path, model: LanguageModel, found: Mapping[str, tuple[in
     harmless = re.compile(r"lm_head\.weight|.*rotary_emb\.inv_freq")
     strange = sorted(name for name in found.keys() - model.tensors.keys() if not harmless.fullmatch(name))
     if strange:
-        raise ValueError(f"{path}: tensor {strange[0]} (of {len(strange)} such) has no place in a LLaMA model "
-                         f"without biases")
+        raise ValueError(
+            f"{path}: tensor {strange[0]} (of {len(strange)} such) has no place in a LLaMA model without biases"
+        )
 
 
 def finite(path: Path, name: str, values: np.ndarray) -> np.ndarray:
@@ -191,8 +231,9 @@ def finite(path: Path, name: str, values: np.ndarray) -> np.ndarray:
     good = np.isfinite(values)
     if not good.all():
         at = np.unravel_index(int(np.argmin(good)), values.shape)
-        raise ValueError(f"{path}: tensor {name}[{', '.join(str(int(n)) for n in at)}] is {values[at]}: "
-                         f"must be finite in float32")
+        raise ValueError(
+            f"{path}: tensor {name}[{', '.join(str(int(n)) for n in at)}] is {values[at]}: must be finite in float32"
+        )
     return values
 
 

@@ -28,8 +28,9 @@ class Adapter:
         return len(self.a)
 
 
-def adapter_of(tensors: Mapping[str, np.ndarray], name: Callable[[str], str], rank: int, inputs: int, outputs: int,
-               scale: float) -> Adapter:
+def adapter_of(
+    tensors: Mapping[str, np.ndarray], name: Callable[[str], str], rank: int, inputs: int, outputs: int, scale: float
+) -> Adapter:
     """The adapter whose tensors are called ``name("A")`` and ``name("B")``, float32, if they are of these sizes."""
     a, b = (tensors[name(which)] for which in "AB")
     check_array(name("A"), a, (rank, inputs))
@@ -39,10 +40,20 @@ def adapter_of(tensors: Mapping[str, np.ndarray], name: Callable[[str], str], ra
 
 #: What a config may ask for that would be another adapter, with what it says otherwise.
 _PLAIN: dict[str, tuple[Any, ...]] = {
-    "peft_type": ("LORA",), "bias": ("none",), "fan_in_fan_out": (False,), "use_rslora": (False,),
-    "use_dora": (False,), "rank_pattern": ({}, None), "alpha_pattern": ({}, None), "modules_to_save": (None, []),
-    "exclude_modules": (None, []), "lora_bias": (False,), "trainable_token_indices": (None,),
-    "layer_replication": (None,), "target_parameters": (None, []), "megatron_config": (None,),
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "fan_in_fan_out": (False,),
+    "use_rslora": (False,),
+    "use_dora": (False,),
+    "rank_pattern": ({}, None),
+    "alpha_pattern": ({}, None),
+    "modules_to_save": (None, []),
+    "exclude_modules": (None, []),
+    "lora_bias": (False,),
+    "trainable_token_indices": (None,),
+    "layer_replication": (None,),
+    "target_parameters": (None, []),
+    "megatron_config": (None,),
 }
 
 
@@ -52,9 +63,15 @@ def _linears(model: LanguageModel, projections: Iterable[str], layers: Iterable[
     return [each for each in model.linears if each.projection in wanted and each.name.startswith(prefixes)]
 
 
-def fresh_lora(model: LanguageModel, *, rank: int = 8, alpha: float | None = None,
-               targets: Iterable[str] = ("q_proj", "v_proj"), layers: Iterable[int] | None = None,
-               seed: int = 0) -> dict[str, Adapter]:
+def fresh_lora(
+    model: LanguageModel,
+    *,
+    rank: int = 8,
+    alpha: float | None = None,
+    targets: Iterable[str] = ("q_proj", "v_proj"),
+    layers: Iterable[int] | None = None,
+    seed: int = 0,
+) -> dict[str, Adapter]:
     """New adapters by linear: A uniform in ±1/√inputs as PEFT draws it, B zero. ``alpha`` is twice the rank; ``layers``
     are all of them."""
     if rank < 1:
@@ -84,8 +101,9 @@ def finite(adapters: Mapping[Any, Adapter]) -> bool:
     return all(representable(array) for each in adapters.values() for array in (each.a, each.b))
 
 
-def save_lora(folder: str | Path, model: LanguageModel, adapters: Mapping[str, Adapter], *,
-              base: str | None = None) -> tuple[Path, Path]:
+def save_lora(
+    folder: str | Path, model: LanguageModel, adapters: Mapping[str, Adapter], *, base: str | None = None
+) -> tuple[Path, Path]:
     """Writes the adapters as float32 for PEFT and returns both files' paths.
 
     They must have one rank and one scale, and the same projections in each of their layers. ``base`` is what
@@ -101,8 +119,9 @@ def save_lora(folder: str | Path, model: LanguageModel, adapters: Mapping[str, A
     layers = sorted({layer_of(name) for name in adapters})
     linears = _linears(model, projections, layers)
     if {each.name for each in linears} != set(adapters):
-        raise ValueError(f"adapters has {len(adapters)} linears: {', '.join(projections)} in {len(layers)} layers are "
-                         f"{len(linears)}")
+        raise ValueError(
+            f"adapters has {len(adapters)} linears: {', '.join(projections)} in {len(layers)} layers are {len(linears)}"
+        )
     tensors = {}
     for linear in linears:
         adapter = adapters[linear.name]
@@ -141,8 +160,9 @@ def load_lora(folder: str | Path, model: LanguageModel, *, rank: int | None = No
         return _adapters(config, tensors, model, rank)
 
 
-def _adapters(config: dict[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel,
-              wanted_rank: int | None) -> dict[str, Adapter]:
+def _adapters(
+    config: dict[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel, wanted_rank: int | None
+) -> dict[str, Adapter]:
     for field, plain in _PLAIN.items():
         if config.get(field, plain[0]) not in plain:
             raise ValueError(f"{CONFIG}: {field}={config[field]!r}: must be {plain[0]!r}")
@@ -164,5 +184,7 @@ def _adapters(config: dict[str, Any], tensors: Mapping[str, np.ndarray], model: 
         raise ValueError(f"{WEIGHTS} has no {missing[0]} ({len(missing)} are missing)")
     if further:
         raise ValueError(f"{WEIGHTS} has {further[0]} ({len(further)} that {model.name} has no place for)")
-    return {each.name: adapter_of(tensors, partial(key, each.name), rank, each.inputs, each.outputs, alpha / rank)
-            for each in linears}
+    return {
+        each.name: adapter_of(tensors, partial(key, each.name), rank, each.inputs, each.outputs, alpha / rank)
+        for each in linears
+    }

@@ -106,9 +106,7 @@ class Conv:
         (kh, kw), (sh, sw), (top, left, bottom, right) = self.kernel, self.stride, self.pads
         oh, ow = (h + top + bottom - kh) // sh + 1, (w + left + right - kw) // sw + 1
         if h + top + bottom < kh or w + left + right < kw:
-            raise ValueError(
-                f"kernel {kh}x{kw} is larger than the padded input {h + top + bottom}x{w + left + right}"
-            )
+            raise ValueError(f"kernel {kh}x{kw} is larger than the padded input {h + top + bottom}x{w + left + right}")
         return self.outputs, oh, ow
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -164,9 +162,7 @@ class Dense:
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int]:
         """``(outputs,)``; the input may be of any shape with ``inputs`` elements."""
         if prod(shape) != self.inputs:
-            raise ValueError(
-                f"input of shape {shape} has {prod(shape)} elements: the weight expects {self.inputs}"
-            )
+            raise ValueError(f"input of shape {shape} has {prod(shape)} elements: the weight expects {self.inputs}")
         return (self.outputs,)
 
     def macs(self, shape: tuple[int, ...]) -> int:
@@ -198,8 +194,10 @@ class Network:
         put(self, "input_shape", _ints("input_shape", self.input_shape, 3, 1))
         put(self, "layers", tuple(self.layers))
         if not self.pixel_map.fits(self.input_shape):
-            raise ValueError(f"pixel_map has arrays of {self.pixel_map.scale.shape} and {self.pixel_map.shift.shape}: "
-                             f"both must broadcast to an image of {self.input_shape}")
+            raise ValueError(
+                f"pixel_map has arrays of {self.pixel_map.scale.shape} and {self.pixel_map.shift.shape}: "
+                f"both must broadcast to an image of {self.input_shape}"
+            )
         if not self.layers:
             raise ValueError("layers is empty: a network has at least one layer")
         for index, layer in enumerate(self.layers):

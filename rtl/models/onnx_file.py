@@ -1,4 +1,5 @@
 """ONNX files: reading, constants, and nodes on constants alone."""
+
 from collections.abc import Mapping
 from math import ceil, prod
 from pathlib import Path
@@ -35,8 +36,10 @@ def read_onnx(path: Path) -> Any:
     except (DecodeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path}: not a readable ONNX file ({error}); is it truncated?") from None
     if not model.graph.node and (model.graph.input or model.producer_name == "pytorch"):
-        raise ValueError(f"{path}: its graph is empty, it has no nodes; Brevitas' export_qonnx writes such a file of a "
-                         "recurrent network unless it is called with dynamo=False")
+        raise ValueError(
+            f"{path}: its graph is empty, it has no nodes; Brevitas' export_qonnx writes such a file of a "
+            "recurrent network unless it is called with dynamo=False"
+        )
     if not model.graph.node:
         raise ValueError(f"{path}: no graph in it; is it an ONNX file, and whole?")
     try:
@@ -75,8 +78,10 @@ class Constants:
             try:
                 self.values[tensor.name] = onnx.numpy_helper.to_array(tensor)
             except Exception as error:
-                raise ValueError(f"weights {tensor.name!r} cannot be read ({_first_line(error)}); is the file, or its "
-                                 "external data, truncated?") from None
+                raise ValueError(
+                    f"weights {tensor.name!r} cannot be read ({_first_line(error)}); is the file, or its "
+                    "external data, truncated?"
+                ) from None
         if model.graph.sparse_initializer:
             raise ValueError("sparse weights are not supported: export dense ones")
 
@@ -113,13 +118,13 @@ class Constants:
             size = 0  # it cannot be computed, and is refused below
         self._folded += size
         if self._folded > _MOST_FOLDED:
-            raise RefusedNode(f"constants that the import computes have {self._folded:,} elements: at most "
-                           f"{_MOST_FOLDED:,}; export the network with its constants folded")
+            raise RefusedNode(
+                f"constants that the import computes have {self._folded:,} elements: at most "
+                f"{_MOST_FOLDED:,}; export the network with its constants folded"
+            )
         graph = helper.make_graph([node], "fold", values, results)
         try:
-            outputs = ReferenceEvaluator(helper.make_model(graph, opset_imports=self._opsets)).run(
-                None, feeds
-            )
+            outputs = ReferenceEvaluator(helper.make_model(graph, opset_imports=self._opsets)).run(None, feeds)
         except Exception as error:
             raise RefusedNode(f"cannot be computed: {_first_line(error)}") from None
         self.values.update((name, np.asarray(value)) for name, value in zip(node.output, outputs))

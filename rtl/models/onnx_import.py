@@ -14,8 +14,23 @@ from .pixels import PixelMap
 
 __all__ = ["load_onnx", "load_pretrained"]
 
-_LAYERS = ("Conv", "BatchNormalization", "Relu", "MaxPool", "Flatten", "Reshape", "Gemm", "MatMul", "Add", "Sub", "Mul",
-           "Div", "Identity", "Dropout", "Constant")
+_LAYERS = (
+    "Conv",
+    "BatchNormalization",
+    "Relu",
+    "MaxPool",
+    "Flatten",
+    "Reshape",
+    "Gemm",
+    "MatMul",
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Identity",
+    "Dropout",
+    "Constant",
+)
 
 
 def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = None) -> Network:
@@ -65,14 +80,17 @@ class _Reader:
     def _input(self, given: tuple[int, int, int] | None) -> None:
         inputs = [i for i in self.graph.input if i.name not in self.constants]
         if len(inputs) != 1 or len(self.graph.output) != 1:
-            raise ValueError(f"the graph has {len(inputs)} inputs and {len(self.graph.output)} outputs: "
-                             "expected one of each")
+            raise ValueError(
+                f"the graph has {len(inputs)} inputs and {len(self.graph.output)} outputs: expected one of each"
+            )
         self.tensor = inputs[0].name
         dims = inputs[0].type.tensor_type.shape.dim
         sizes = [d.dim_value if d.HasField("dim_value") else None for d in dims]
         if not 2 <= len(sizes) <= 4 or any(not n or n < 1 for n in sizes[1:]):
-            raise ValueError(f"input {self.tensor!r} has shape {sizes}: expected [batch, channels, height, width], "
-                             "all but the batch fixed")
+            raise ValueError(
+                f"input {self.tensor!r} has shape {sizes}: expected [batch, channels, height, width], "
+                "all but the batch fixed"
+            )
         self.batch = sizes[0] or 1
         self.shape = tuple(int(n) for n in sizes[1:] if n)
         if len(self.shape) == 3:
@@ -103,9 +121,7 @@ class _Reader:
         for draft in self.drafts:
             name = draft.layer.name
             if name and name in seen:
-                name = next(
-                    f"{name}_{i}" for i in range(2, len(self.drafts) + 2) if f"{name}_{i}" not in seen
-                )
+                name = next(f"{name}_{i}" for i in range(2, len(self.drafts) + 2) if f"{name}_{i}" not in seen)
             seen.add(name)
             layers.append(replace(draft.layer, name=name))
         return Network(name=self.name, input_shape=self.image, layers=tuple(layers), pixel_map=self.pixel_map)
@@ -147,8 +163,10 @@ class _Reader:
             )
         moving = [name for name in names if name not in self.constants]
         if moving != [self.tensor]:
-            raise RefusedNode(f"it takes {', '.join(map(repr, moving)) or 'constants only'}, where the chain of layers "
-                              f"ends at {self.tensor!r}: branches are not supported")
+            raise RefusedNode(
+                f"it takes {', '.join(map(repr, moving)) or 'constants only'}, where the chain of layers "
+                f"ends at {self.tensor!r}: branches are not supported"
+            )
         extra = [name for name in node.output[1:] if name and self._used(name)]
         if extra:
             raise RefusedNode(f"its further output {extra[0]!r} is used: only the first one is supported")
@@ -156,9 +174,7 @@ class _Reader:
         self.tensor = node.output[0]
 
     def _used(self, name: str) -> bool:
-        return any(name in node.input for node in self.graph.node) or any(
-            o.name == name for o in self.graph.output
-        )
+        return any(name in node.input for node in self.graph.node) or any(o.name == name for o in self.graph.output)
 
     def _data_first(self, node: Any) -> None:
         if node.input[0] != self.tensor:
@@ -197,9 +213,7 @@ class _Reader:
         if attributes.get("group", 1) != 1:
             raise RefusedNode(f"group={attributes['group']}: only 1 is supported")
         stride = tuple(attributes.get("strides", (1, 1)))
-        bias = (
-            self.constants.weights(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(len(weight))
-        )
+        bias = self.constants.weights(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(len(weight))
         self._append(
             Conv(
                 weight=weight,
@@ -245,8 +259,10 @@ class _Reader:
         gamma, beta, mean, variance = (self.constants.weights(name) for name in node.input[1:5])
         channels = self.shape[0] if draft is None else draft.layer.outputs
         if any(v.shape != (channels,) for v in (gamma, beta, mean, variance)):
-            raise RefusedNode(f"its parameters have shapes {[v.shape for v in (gamma, beta, mean, variance)]}: "
-                              f"{'the input' if draft is None else 'the layer'} before it has {channels} channels")
+            raise RefusedNode(
+                f"its parameters have shapes {[v.shape for v in (gamma, beta, mean, variance)]}: "
+                f"{'the input' if draft is None else 'the layer'} before it has {channels} channels"
+            )
         if (variance + attributes.get("epsilon", 1e-5) <= 0).any():
             raise RefusedNode(f"its variance is {variance.min()}: it must not be negative")
         scale = gamma / np.sqrt(variance + attributes.get("epsilon", 1e-5))
@@ -304,8 +320,9 @@ class _Reader:
         if len(kernel) != 2 or kernel[0] != kernel[1]:
             raise RefusedNode(f"kernel_shape={kernel}: only square pools are supported")
         if stride != kernel:
-            raise RefusedNode(f"strides={stride}: pools must not overlap or leave gaps, so the stride must be the "
-                              f"kernel's {kernel}")
+            raise RefusedNode(
+                f"strides={stride}: pools must not overlap or leave gaps, so the stride must be the kernel's {kernel}"
+            )
         if any(d != 1 for d in attributes.get("dilations", [1, 1])):
             raise RefusedNode(f"dilations={list(attributes['dilations'])}: only 1 is supported")
         if any(self._pads(attributes, kernel, stride)):

@@ -60,8 +60,9 @@ def quantize_linear(w: np.ndarray, bits: int = 4) -> QuantizedLinear:
     return QuantizedLinear(shape, codes.reshape(w.shape), *quantize_scales(absmax))
 
 
-def write_pack(checkpoint: Checkpoint, directory: Path, *, bits: int = 4, head: str = "float16",
-               progress: Progress | None = None) -> dict[str, Any]:
+def write_pack(
+    checkpoint: Checkpoint, directory: Path, *, bits: int = 4, head: str = "float16", progress: Progress | None = None
+) -> dict[str, Any]:
     """Writes ``weights.bin`` and ``manifest.json`` into ``directory`` and returns the manifest.
 
     In order: tables (the book's levels and the dynamic map, float32), embedding, each layer's norms and
@@ -74,13 +75,21 @@ def write_pack(checkpoint: Checkpoint, directory: Path, *, bits: int = 4, head: 
     streams = _streams(model, bits, head)  # refuses what cannot be packed before anything is read
     names = [*model.tensors, *([HEAD] if model.tied and head == "nf" else [])]
     manifest: dict[str, Any] = {
-        "format": FORMAT, "version": VERSION, "model": dataclasses.asdict(model), "bits": bits, "head": head,
+        "format": FORMAT,
+        "version": VERSION,
+        "model": dataclasses.asdict(model),
+        "bits": bits,
+        "head": head,
         "frozen_bytes": sum(shape.frozen_bytes for shape in _streams(model, bits, "float16").values()),
-        "file": WEIGHTS, "linears": [], "tensors": [],
+        "file": WEIGHTS,
+        "linears": [],
+        "tensors": [],
     }
     with (directory / WEIGHTS).open("wb") as file:
-        for name, table in (("table.levels", np.asarray(BOOKS[bits].levels, np.float32)),
-                            ("table.dynamic_map", dynamic_map())):
+        for name, table in (
+            ("table.levels", np.asarray(BOOKS[bits].levels, np.float32)),
+            ("table.dynamic_map", dynamic_map()),
+        ):
             manifest["tensors"].append(_write(file, name, table.shape, table.astype("<f4"), dtype="float32"))
         for done, name in enumerate(names):
             if progress is not None:
@@ -93,7 +102,8 @@ def write_pack(checkpoint: Checkpoint, directory: Path, *, bits: int = 4, head: 
             else:
                 dtype = "float16" if name in (EMBEDDING, HEAD) else "float32"
                 manifest["tensors"].append(
-                    _write(file, name, values.shape, _as(checkpoint.path, name, values, dtype), dtype=dtype))
+                    _write(file, name, values.shape, _as(checkpoint.path, name, values, dtype), dtype=dtype)
+                )
         _align(file)
         manifest["bytes"] = file.tell()
     text = json.dumps(manifest, indent=1) + "\n"
@@ -119,8 +129,9 @@ def _as(path: Path, name: str, values: np.ndarray, dtype: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         narrow = values.astype(np.dtype(dtype).newbyteorder("<"))
     if not np.isfinite(narrow).all():
-        raise ValueError(f"{path}: tensor {name} reaches {np.abs(values).max():.6g}: {dtype} holds "
-                         f"{np.finfo(dtype).max:.6g}")
+        raise ValueError(
+            f"{path}: tensor {name} reaches {np.abs(values).max():.6g}: {dtype} holds {np.finfo(dtype).max:.6g}"
+        )
     return narrow
 
 
@@ -132,8 +143,14 @@ def _write(file: BinaryIO, name: str, shape: tuple[int, ...], content: np.ndarra
     _align(file)
     offset, data = file.tell(), content.tobytes()
     file.write(data)
-    return {"name": name, "shape": list(shape), **more, "offset": offset, "bytes": len(data),
-            "sha256": hashlib.sha256(data).hexdigest()}
+    return {
+        "name": name,
+        "shape": list(shape),
+        **more,
+        "offset": offset,
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
 
 
 class PackedModel:
@@ -151,13 +168,14 @@ class PackedModel:
         try:
             self.manifest = read_json(path)
             if (self.manifest["format"], self.manifest["version"]) != (FORMAT, VERSION):
-                raise ValueError(f"is {self.manifest['format']!r} version {self.manifest['version']!r}, must be "
-                                 f"{FORMAT!r} version {VERSION}")
+                raise ValueError(
+                    f"is {self.manifest['format']!r} version {self.manifest['version']!r}, must be "
+                    f"{FORMAT!r} version {VERSION}"
+                )
             self.model = LanguageModel(**self.manifest["model"])
             self.bits: int = self.manifest["bits"]
             self._streams = _streams(self.model, self.bits, self.manifest["head"])
-            self._sections = {entry["name"]: entry for kind in ("linears", "tensors")
-                              for entry in self.manifest[kind]}
+            self._sections = {entry["name"]: entry for kind in ("linears", "tensors") for entry in self.manifest[kind]}
             size = self.manifest["bytes"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
@@ -187,8 +205,9 @@ class PackedModel:
             file.seek(entry["offset"])
             data = file.read(entry["bytes"])
         if hashlib.sha256(data).hexdigest() != entry["sha256"]:
-            raise ValueError(f"{self._file}: section {name} at byte {entry['offset']} is damaged: its sha256 is not "
-                             f"the manifest's")
+            raise ValueError(
+                f"{self._file}: section {name} at byte {entry['offset']} is damaged: its sha256 is not the manifest's"
+            )
         return data
 
     def linear(self, name: str) -> QuantizedLinear:

@@ -22,8 +22,22 @@ from gradloom.rtl.json_file import read_json
 from .network import Network
 from .tensors import as_float32, open_safetensors
 
-__all__ = ["CODES", "CONFIG", "TOPOLOGY", "WEIGHTS", "about", "check_array", "key", "load_adapters", "number",
-           "rank_and_alpha", "read_peft", "representable", "save_adapters", "write_peft"]
+__all__ = [
+    "CODES",
+    "CONFIG",
+    "TOPOLOGY",
+    "WEIGHTS",
+    "about",
+    "check_array",
+    "key",
+    "load_adapters",
+    "number",
+    "rank_and_alpha",
+    "read_peft",
+    "representable",
+    "save_adapters",
+    "write_peft",
+]
 
 TOPOLOGY = "direct-to-output"
 CODES = ("nf4", "int8", "none")
@@ -58,10 +72,7 @@ def write_peft(folder: str | Path, tensors: Mapping[str, np.ndarray], config: Ma
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     held = {name: np.ascontiguousarray(array, np.float32) for name, array in tensors.items()}
-    contents = {
-        WEIGHTS: save(held, metadata={"format": "pt"}),
-        CONFIG: (json.dumps(config, indent=2) + "\n").encode(),
-    }
+    contents = {WEIGHTS: save(held, metadata={"format": "pt"}), CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
     for name, content in contents.items():
         (folder / f"{name}.part").write_bytes(content)
     for name in contents:  # both are whole before either has its name
@@ -132,9 +143,7 @@ def save_adapters(
     if codes not in CODES:
         raise ValueError(f"codes={codes!r}: must be one of {', '.join(CODES)}")
     if len(adapters) != len(network.layers):
-        raise ValueError(
-            f"adapters has {len(adapters)} pairs: {network.name} has {len(network.layers)} layers"
-        )
+        raise ValueError(f"adapters has {len(adapters)} pairs: {network.name} has {len(network.layers)} layers")
     rank = len(adapters[0][0])
     tensors = {}
     for name, n, (a, b) in zip(network.layer_names, network.taps, adapters):
@@ -187,10 +196,7 @@ def _adapters(
             f"{WEIGHTS} has "
             + " and ".join(
                 text
-                for names, text in (
-                    (missing, f"no {', '.join(missing)}"),
-                    (further, f"unknown {', '.join(further)}"),
-                )
+                for names, text in ((missing, f"no {', '.join(missing)}"), (further, f"unknown {', '.join(further)}"))
                 if names
             )
         )

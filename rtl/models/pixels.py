@@ -1,4 +1,5 @@
 """Converts bytes of images to activations, as floats or words."""
+
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,8 +28,10 @@ class PixelMap:
         for name in ("scale", "shift"):
             array = np.array(getattr(self, name), np.float64)
             if not np.isfinite(array).all():
-                raise ValueError(f"{name} of the pixels has {int((~np.isfinite(array)).sum())} values that are NaN or "
-                                 f"infinite: all must be finite")
+                raise ValueError(
+                    f"{name} of the pixels has {int((~np.isfinite(array)).sum())} values that are NaN or "
+                    f"infinite: all must be finite"
+                )
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
@@ -57,11 +60,12 @@ class PixelMap:
         Images with a word beyond the format are refused: :class:`ValueError` says how many.
         """
         values = self.activations(images)
-        nearest = np.rint(values * 2.0 ** fmt.frac)
+        nearest = np.rint(values * 2.0**fmt.frac)
         beyond = int(((nearest < fmt.lo) | (nearest > fmt.hi)).sum())
         if beyond:
             raise ValueError(
                 f"images: {beyond:,} of {values.size:,} pixels ({100 * beyond / values.size:.2g} %) are outside the "
                 f"format of activations, {fmt.lo * fmt.step:g} to {fmt.hi * fmt.step:.6g}, after the network's own "
-                f"scaling of its input, up to {float(np.abs(values).max()):.6g}: scale the input less")
+                f"scaling of its input, up to {float(np.abs(values).max()):.6g}: scale the input less"
+            )
         return nearest.astype(np.int64)

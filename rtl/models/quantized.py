@@ -1,4 +1,5 @@
 """Weights in NF4 in bitsandbytes' layout of safetensors files."""
+
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,13 +82,18 @@ def quantize_file(src: str | Path, dst: str | Path, *, double: bool = False, blo
     return {"output": str(dst), "quantized": quantized, "kept": kept}
 
 
-def quantize_tensor(name: str, array: np.ndarray, dtype: str, *, double: bool,
-                    block: int) -> tuple[dict[str, Tensor], dict]:
+def quantize_tensor(
+    name: str, array: np.ndarray, dtype: str, *, double: bool, block: int
+) -> tuple[dict[str, Tensor], dict]:
     """bitsandbytes' tensors of one weight by the suffix of their key, and figures."""
     w = as_float32(array, dtype)
     codes, absmax = quantize_blocks(w, block=block)
-    state = {"quant_type": "nf4", "blocksize": block, "dtype": "float32" if dtype == "float64" else dtype,
-             "shape": list(w.shape)}
+    state = {
+        "quant_type": "nf4",
+        "blocksize": block,
+        "dtype": "float32" if dtype == "float64" else dtype,
+        "shape": list(w.shape),
+    }
     parts: dict[str, Tensor] = {
         "": (pack_nibbles(codes)[:, None], "uint8"),
         ".absmax": (absmax, "float32"),
@@ -96,8 +102,11 @@ def quantize_tensor(name: str, array: np.ndarray, dtype: str, *, double: bool,
     bits = 4 + 32 * absmax.size / w.size
     if double:
         scale_codes, absmax2, offset = quantize_scales(absmax)
-        parts |= {".absmax": (scale_codes, "uint8"), ".nested_absmax": (absmax2, "float32"),
-                  ".nested_quant_map": (dynamic_map(), "float32")}
+        parts |= {
+            ".absmax": (scale_codes, "uint8"),
+            ".nested_absmax": (absmax2, "float32"),
+            ".nested_quant_map": (dynamic_map(), "float32"),
+        }
         state |= {"nested_blocksize": GROUP, "nested_dtype": "float32", "nested_offset": float(offset)}
         bits = 4 + (8 * absmax.size + 32 * absmax2.size + 32) / w.size
         absmax = dequantize_scales(scale_codes, absmax2, offset)
@@ -105,8 +114,12 @@ def quantize_tensor(name: str, array: np.ndarray, dtype: str, *, double: bool,
     flat = w.reshape(-1).astype(np.float64)
     error = np.sqrt(np.square(dequantize_blocks(codes, absmax, block=block) - flat).sum())
     size = np.sqrt(np.square(flat).sum())
-    return parts, {"name": name, "shape": list(w.shape), "bits_per_parameter": round(float(bits), 4),
-                   "relative_error": round(float(error / size), 6) if size else 0.0}
+    return parts, {
+        "name": name,
+        "shape": list(w.shape),
+        "bits_per_parameter": round(float(bits), 4),
+        "relative_error": round(float(error / size), 6) if size else 0.0,
+    }
 
 
 def read_floats(path: Path) -> dict[str, Tensor]:
@@ -119,11 +132,9 @@ def read_floats(path: Path) -> dict[str, Tensor]:
     tensors = {}
     for name, array, dtype in readers[path.suffix](path):
         if dtype not in {torch for _, torch in FLOATS.values()}:
-            raise ValueError(f"{path}: tensor {name} is {dtype}, must be float16, bfloat16, float32 or "
-                             f"float64")
+            raise ValueError(f"{path}: tensor {name} is {dtype}, must be float16, bfloat16, float32 or float64")
         if not array.size:
-            raise ValueError(f"{path}: tensor {name} has shape {list(array.shape)}, must have at least 1 "
-                             f"element")
+            raise ValueError(f"{path}: tensor {name} has shape {list(array.shape)}, must have at least 1 element")
         finite = np.isfinite(as_float32(array, dtype))
         if not finite.all():
             at = np.unravel_index(int(np.argmin(finite)), array.shape)

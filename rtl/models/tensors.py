@@ -11,8 +11,7 @@ from ..output import staged_file
 __all__ = ["FLOATS", "StoredTensor", "as_float32", "open_safetensors", "write_safetensors"]
 
 #: safetensors' names of the float types, with numpy's type of the bytes and torch's name.
-FLOATS = {"F64": ("<f8", "float64"), "F32": ("<f4", "float32"), "F16": ("<f2", "float16"),
-          "BF16": ("<u2", "bfloat16")}
+FLOATS = {"F64": ("<f8", "float64"), "F32": ("<f4", "float32"), "F16": ("<f2", "float16"), "BF16": ("<u2", "bfloat16")}
 CODES = {torch: code for code, (_, torch) in FLOATS.items()} | {"uint8": "U8"}
 
 
@@ -37,6 +36,7 @@ class StoredTensor:
 def open_safetensors(path: Path) -> dict[str, StoredTensor]:
     """The float tensors of a file by name. Only the header is read; :class:`ValueError` says what is wrong."""
     from safetensors import SafetensorError, safe_open
+
     try:
         # The library checks the file; its numpy side refuses bfloat16, so bytes are cut out below.
         with safe_open(path, framework="np"):
@@ -53,8 +53,7 @@ def open_safetensors(path: Path) -> dict[str, StoredTensor]:
         if entry["dtype"] not in FLOATS:
             raise ValueError(f"{path}: tensor {name} is {entry['dtype']}, must be F16, BF16, F32 or F64")
         storage, dtype = FLOATS[entry["dtype"]]
-        tensors[name] = StoredTensor(path, tuple(entry["shape"]), dtype, storage,
-                                     8 + length + entry["data_offsets"][0])
+        tensors[name] = StoredTensor(path, tuple(entry["shape"]), dtype, storage, 8 + length + entry["data_offsets"][0])
     return tensors
 
 

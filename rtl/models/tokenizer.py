@@ -58,8 +58,10 @@ def _from_gguf(tokenizers: Any, file: GgufFile) -> Any:
     kind = file.get("tokenizer.ggml.model", str)
     split = file.get("tokenizer.ggml.pre", str, "gpt-2")
     if kind != "gpt2" or split not in _SPLITS:
-        raise ValueError(f"{file.path}: its tokenizer is {kind!r} with splits {split!r}: 'gpt2' with "
-                         f"{' or '.join(map(repr, _SPLITS))} is known; put a tokenizer.json beside it")
+        raise ValueError(
+            f"{file.path}: its tokenizer is {kind!r} with splits {split!r}: 'gpt2' with "
+            f"{' or '.join(map(repr, _SPLITS))} is known; put a tokenizer.json beside it"
+        )
     tokens = file.get("tokenizer.ggml.tokens", list)
     kinds = file.get("tokenizer.ggml.token_type", list, [0] * len(tokens))
     merges = [tuple(merge.split(" ")) for merge in file.get("tokenizer.ggml.merges", list)]

@@ -1,4 +1,5 @@
 """Engines of a machine: numbers, commands, phases and ports."""
+
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -18,8 +19,20 @@ from .signature import (
     StoreSignature,
 )
 
-__all__ = ["CONTROL", "COUNTED", "LOAD", "STORE", "Engine", "EngineSpec", "Engines", "LoadPort", "Loop", "MemoryPort",
-           "PortNumber", "StorePort"]
+__all__ = [
+    "CONTROL",
+    "COUNTED",
+    "LOAD",
+    "STORE",
+    "Engine",
+    "EngineSpec",
+    "Engines",
+    "LoadPort",
+    "Loop",
+    "MemoryPort",
+    "PortNumber",
+    "StorePort",
+]
 
 #: The engine field of a command has 4 bits.
 _MOST = 16
@@ -182,8 +195,9 @@ class Engine(int):
     loads: tuple[PortNumber, ...]
     stores: tuple[PortNumber, ...]
 
-    def __new__(cls, number: int, spec: EngineSpec, phase_base: int, load_base: int = 0,
-                store_base: int = 0) -> "Engine":
+    def __new__(
+        cls, number: int, spec: EngineSpec, phase_base: int, load_base: int = 0, store_base: int = 0
+    ) -> "Engine":
         made = super().__new__(cls, number)
         made.spec, made.phase_base = spec, phase_base
         made.loads = tuple(PortNumber(load_base + n, spec.name, port) for n, port in enumerate(spec.loads))
@@ -237,15 +251,17 @@ def _port(engine: Engine, kind: str, ports: tuple[PortNumber, ...], name: str) -
 class _TransferOpcode(IntEnum):
     """LOAD and STORE have one command each."""
 
-    TRANSFER = 0    #: moves one block
+    TRANSFER = 0  #: moves one block
 
 
 #: Cycles in which no engine executes a command; the sequencer executes CONTROL commands as it meets them.
 CONTROL = Engine(0, EngineSpec(name="control", opcodes=ControlOpcode, default=ControlOperands, phases=("wait",)), 0)
-LOAD = Engine(1, EngineSpec(name="load", opcodes=_TransferOpcode, default=LoadOperands, phases=("load",),
-                            operand_bits=96), 1)
-STORE = Engine(2, EngineSpec(name="store", opcodes=_TransferOpcode, default=StoreOperands, phases=("store",),
-                             operand_bits=96), 2)
+LOAD = Engine(
+    1, EngineSpec(name="load", opcodes=_TransferOpcode, default=LoadOperands, phases=("load",), operand_bits=96), 1
+)
+STORE = Engine(
+    2, EngineSpec(name="store", opcodes=_TransferOpcode, default=StoreOperands, phases=("store",), operand_bits=96), 2
+)
 
 
 #: Of every machine, by number.

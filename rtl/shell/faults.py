@@ -98,9 +98,7 @@ class Faults(wiring.Component):
 
         with m.If(self.run & ~self.fault):
             m.d.sync += [
-                self.fault.eq(
-                    self.failed.any() | self.stop | self.reset | self.expired | self.locked | self.overflow
-                ),
+                self.fault.eq(self.failed.any() | self.stop | self.reset | self.expired | self.locked | self.overflow),
                 self.located.eq(0),
                 engine.eq(0),
                 overflowed.eq(0),

@@ -63,9 +63,7 @@ class Fetch(wiring.Component):
         credit = Signal(range(depth + 1))
         # Of the next burst; a cycle behind ``next_offset`` and ``left``, which a plan leaves alone for two.
         length, final, room, some = Signal(5), Signal(), Signal(5), Signal()
-        for register, value in zip(
-            (length, final, room), burst_beats(next_offset, left, data_bits=self.data_bits)
-        ):
+        for register, value in zip((length, final, room), burst_beats(next_offset, left, data_bits=self.data_bits)):
             m.d.sync += register.eq(value)
         m.d.sync += some.eq(left.any())
         pop = Signal()

@@ -2,6 +2,7 @@
 
 Importing them takes no Amaranth.
 """
+
 import dataclasses
 import importlib
 from collections.abc import Iterator, Mapping
@@ -27,15 +28,17 @@ class Resources:
     bits: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-def parameter(default: int, low: int, high: int, *, power: bool = False, known: bool = False,
-              mesh: bool = False) -> Any:
+def parameter(
+    default: int, low: int, high: int, *, power: bool = False, known: bool = False, mesh: bool = False
+) -> Any:
     """A field of :class:`Parameters`: an integer from ``low`` to ``high``.
 
     ``power``: a power of two. ``known``: the driver reads it from the machine. ``mesh``: it sets the number of DSP
     slices, and a refusal names it.
     """
-    return dataclasses.field(default=default, metadata={"low": low, "high": high, "power": power, "known": known,
-                                                        "mesh": mesh})
+    return dataclasses.field(
+        default=default, metadata={"low": low, "high": high, "power": power, "known": known, "mesh": mesh}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +66,18 @@ class Parameters:
     def _in_bounds(self, field: "dataclasses.Field[Any]") -> None:
         value, bound = getattr(self, field.name), field.metadata
         low, high, power = bound["low"], bound["high"], bound["power"]
-        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high and not (
-                power and value & value - 1):
+        if (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and low <= value <= high
+            and not (power and value & value - 1)
+        ):
             return
         if low == high:
             raise ValueError(f"{field.name}={value!r}: must be {low}")
-        raise ValueError(f"{field.name}={value!r}: must be {'a power of two' if power else 'an integer'} from "
-                         f"{low} to {high}")
+        raise ValueError(
+            f"{field.name}={value!r}: must be {'a power of two' if power else 'an integer'} from {low} to {high}"
+        )
 
     @classmethod
     def _parts(cls, method: str) -> Iterator[Any]:
@@ -155,5 +163,11 @@ class ShellParameters(Parameters):
     @property
     def shell(self) -> dict[str, Any]:
         """Arguments of :class:`~gradloom.rtl.shell.shell.Shell`."""
-        return {"data_bits": self.data_bits, "addr_bits": self.address_bits, "slots": self.cache_slots,
-                "outstanding": self.outstanding, "depth": self.queue_depth, "requests": self.requests}
+        return {
+            "data_bits": self.data_bits,
+            "addr_bits": self.address_bits,
+            "slots": self.cache_slots,
+            "outstanding": self.outstanding,
+            "depth": self.queue_depth,
+            "requests": self.requests,
+        }

@@ -13,9 +13,7 @@ from .signature import TOKENS, EngineCommand, EngineSignature
 __all__ = ["Scheduler", "Entry"]
 
 #: A command as it is queued. ``engine`` is an engine other than CONTROL.
-Entry = data.StructLayout(
-    {"engine": 4, "wait": 16, "post": 16, "phase": 3, "index": 24, "command": EngineCommand}
-)
+Entry = data.StructLayout({"engine": 4, "wait": 16, "post": 16, "phase": 3, "index": 24, "command": EngineCommand})
 
 _TICKET = data.StructLayout({"post": 16, "phase": 3, "index": 24})
 
@@ -180,10 +178,11 @@ class Scheduler(wiring.Component):
             self.indices[e].eq(ticket.index),
         ]
         m.d.sync += starts.eligible[e].eq(
-            # mutant waits-for-none: (w != s) & ~offered & (out["wait"] & starts.nonzero).any() & ~starts.grant.any())
-            # mutant grant-forgotten: (w != s) & ~offered & ~(out["wait"] & ~starts.nonzero).any())
-            # mutant own-grant-only: (w != s) & ~offered & ~(out["wait"] & ~starts.nonzero).any() & ~starts.grant[e])
-            (w != s) & ~offered & ~(out["wait"] & ~starts.nonzero).any() & ~starts.grant.any())
+            # mutant waits-for-none: (w != s) & ~offered & (out["wait"] & starts.nonzero).any() & ~starts.grant.any()
+            # mutant grant-forgotten: (w != s) & ~offered & ~(out["wait"] & ~starts.nonzero).any()
+            # mutant own-grant-only: (w != s) & ~offered & ~(out["wait"] & ~starts.nonzero).any() & ~starts.grant[e]
+            (w != s) & ~offered & ~(out["wait"] & ~starts.nonzero).any() & ~starts.grant.any()
+        )
         with m.If(starts.grant[e]):
             m.d.sync += offered.eq(1)
         with m.If(taken):

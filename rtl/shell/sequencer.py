@@ -197,15 +197,33 @@ class Sequencer(wiring.Component):
         stopping = Signal()  # the host's reset came while no command could be blamed
         told = Signal()  # the interrupt of an error has been given
         accepted = Signal()  # the program's bell rings and is heard
-        return SimpleNamespace(run=run, fresh=fresh, main=main, leaving=leaving, open=open_, serve=serve, begun=begun,
-                               drop=drop, stopping=stopping, told=told, accepted=accepted)
+        return SimpleNamespace(
+            run=run,
+            fresh=fresh,
+            main=main,
+            leaving=leaving,
+            open=open_,
+            serve=serve,
+            begun=begun,
+            drop=drop,
+            stopping=stopping,
+            told=told,
+            accepted=accepted,
+        )
 
     def _choose_program(self, m, parts, flow):
         """Whose program runs: its offset and length, and what remains of it behind a YIELD."""
         if not self.requests:
             origin, commands = self.program_offset, self.program_commands
-            return SimpleNamespace(pending=Const(0, 1), serving=Const(0, 1), origin=origin, commands=commands,
-                                   first_offset=origin, first_index=Const(0, 24), first_left=commands)
+            return SimpleNamespace(
+                pending=Const(0, 1),
+                serving=Const(0, 1),
+                origin=origin,
+                commands=commands,
+                first_offset=origin,
+                first_index=Const(0, 24),
+                first_left=commands,
+            )
         dispatch = parts.dispatch
         m.submodules.requests = requests = Requests()
         pending, serving = requests.pending, requests.serving
@@ -235,9 +253,14 @@ class Sequencer(wiring.Component):
             self.request_cycles.eq(requests.cycles),
         ]
         return SimpleNamespace(
-            pending=pending, serving=serving, origin=origin, commands=commands, first_index=first_index,
+            pending=pending,
+            serving=serving,
+            origin=origin,
+            commands=commands,
+            first_index=first_index,
             first_offset=(origin + (first_index << exact_log2(COMMAND_BYTES)))[:32],
-            first_left=(commands - first_index)[:24])
+            first_left=(commands - first_index)[:24],
+        )
 
     def _connect_dispatch(self, m, parts, flow, program):
         """From fetch to dispatch to the engines' queues."""
@@ -308,8 +331,15 @@ class Sequencer(wiring.Component):
             m.d.comb += [faults.failed[e].eq(error.valid), faults.codes[e].eq(error.code)]
         # A base that is not a multiple of 4096 is an error of its own, and then the offset is 0.
         address = absolute(self.base, faults.offset) | Mux(refuse_base, self.base[:12], 0)
-        return SimpleNamespace(refuse_base=refuse_base, refuse_align=refuse_align, refuse_window=refuse_window,
-                               code=bad_start, end=end, empty=empty, address=address)
+        return SimpleNamespace(
+            refuse_base=refuse_base,
+            refuse_align=refuse_align,
+            refuse_window=refuse_window,
+            code=bad_start,
+            end=end,
+            empty=empty,
+            address=address,
+        )
 
     def _run_programs(self, m, parts, flow, program, start):
         """The states from bell to interrupt; gives the state machine."""
@@ -321,8 +351,11 @@ class Sequencer(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += [flow.fresh.eq(1), parts.faults.clear.eq(1)]
                 # What rang before a reset is stopped by it, even if it has not started.
-                m.d.sync += [wait.eq(0), flow.told.eq(0),
-                             flow.stopping.eq((flow.stopping | self.reset) & program.pending)]
+                m.d.sync += [
+                    wait.eq(0),
+                    flow.told.eq(0),
+                    flow.stopping.eq((flow.stopping | self.reset) & program.pending),
+                ]
                 with m.If(program.pending):
                     m.d.comb += flow.serve.eq(1)
                     m.next = "SUM"

@@ -33,12 +33,12 @@ TOKENS = 16
 class ControlOpcode(IntEnum):
     """Opcodes of the engine ``CONTROL``."""
 
-    END = 0     #: waits until all engines and queues are empty; then the interrupt
-    FENCE = 1   #: dispatch waits until all engines and queues are empty
-    MARK = 2    #: sets the valid bits of a range of cache slots
+    END = 0  #: waits until all engines and queues are empty; then the interrupt
+    FENCE = 1  #: dispatch waits until all engines and queues are empty
+    MARK = 2  #: sets the valid bits of a range of cache slots
     LOOKUP = 3  #: adds the valid slots of a range to ``CACHE_HITS``, the others to ``CACHE_MISSES``
-    CLEAR = 4   #: clears all valid bits
-    YIELD = 5   #: waits as FENCE does, clears all tokens, lets a pending request run
+    CLEAR = 4  #: clears all valid bits
+    YIELD = 5  #: waits as FENCE does, clears all tokens, lets a pending request run
 
 
 #: A command as it lies in memory: 32 bytes, little-endian.
@@ -86,39 +86,39 @@ class EngineSignature(wiring.Signature):
     """
 
     def __init__(self):
-        super().__init__(
-            {
-                "command": Out(stream.Signature(EngineCommand)),
-                "done": In(1),
-                "error": In(EngineError),
-            }
-        )
+        super().__init__({"command": Out(stream.Signature(EngineCommand)), "done": In(1), "error": In(EngineError)})
 
 
 #: One block of memory to one load port.
-LoadOperands = data.StructLayout({
-    "offset": 32,   #: first byte, from the window's base; a multiple of a beat
-    "beats": 24,    #: beats of the bus's width, 1 or more
-    "dest": 8,      #: number of the load port
-    "arg": 32,      #: operand of the load port
-    "_reserved": 64,
-})
+LoadOperands = data.StructLayout(
+    {
+        "offset": 32,  #: first byte, from the window's base; a multiple of a beat
+        "beats": 24,  #: beats of the bus's width, 1 or more
+        "dest": 8,  #: number of the load port
+        "arg": 32,  #: operand of the load port
+        "_reserved": 64,
+    }
+)
 
 #: One store port to one block of memory.
-StoreOperands = data.StructLayout({
-    "offset": 32,   #: first byte, from the window's base; a multiple of a beat
-    "beats": 24,    #: beats of the bus's width, 1 or more
-    "source": 8,    #: number of the store port
-    "arg": 32,      #: operand of the store port
-    "_reserved": 64,
-})
+StoreOperands = data.StructLayout(
+    {
+        "offset": 32,  #: first byte, from the window's base; a multiple of a beat
+        "beats": 24,  #: beats of the bus's width, 1 or more
+        "source": 8,  #: number of the store port
+        "arg": 32,  #: operand of the store port
+        "_reserved": 64,
+    }
+)
 
 #: A range of cache slots, for MARK and LOOKUP; the other opcodes have no operands.
-ControlOperands = data.StructLayout({
-    "slot": 32,     #: first slot
-    "count": 32,    #: slots
-    "_reserved": 96,
-})
+ControlOperands = data.StructLayout(
+    {
+        "slot": 32,  #: first slot
+        "count": 32,  #: slots
+        "_reserved": 96,
+    }
+)
 
 
 def LoadBeat(data_bits=128):
@@ -171,8 +171,9 @@ class StoreSignature(wiring.Signature):
     """
 
     def __init__(self, data_bits):
-        super().__init__({"request": Out(stream.Signature(PortRequest)), "refuse": In(1),
-                          "beats": In(stream.Signature(data_bits))})
+        super().__init__(
+            {"request": Out(stream.Signature(PortRequest)), "refuse": In(1), "beats": In(stream.Signature(data_bits))}
+        )
 
 
 #: Numeric health in this cycle: values that saturated, values that vanished, and what to add to the gradient

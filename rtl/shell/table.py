@@ -5,6 +5,7 @@ for self-tests, ``dest>source,arg,beats,bits,kept,group``, or nothing; then each
 ``name:phase,...:load port,...:store port,...``, its ports in the order of theirs. A 0 byte ends it. Registers give
 four bytes at a time, the first in the lowest bits.
 """
+
 from collections.abc import Mapping
 
 from .engines import Engine, Engines, Loop
@@ -25,12 +26,23 @@ def machine_table(engines: Engines, parameters: Mapping[str, int], loop: tuple[E
         engine, way = loop
         ports = f"{int(engine.load(way.load))}>{int(engine.store(way.store))}"
         parts[-1] = f"{ports},{way.arg},{way.beats},{way.bits},{way.kept},{way.group}"
-    parts += (":".join((each.name, ",".join(each.spec.phases), ",".join(port.name for port in each.spec.loads),
-                        ",".join(port.name for port in each.spec.stores))) for each in engines.own)
+    parts += (
+        ":".join(
+            (
+                each.name,
+                ",".join(each.spec.phases),
+                ",".join(port.name for port in each.spec.loads),
+                ",".join(port.name for port in each.spec.stores),
+            )
+        )
+        for each in engines.own
+    )
     text = ";".join(parts)
     if len(text) > MOST_BYTES:
-        raise ValueError(f"machine table: {len(text)} bytes of names, must be at most {MOST_BYTES}; shorten names of "
-                         "engines, phases and ports")
+        raise ValueError(
+            f"machine table: {len(text)} bytes of names, must be at most {MOST_BYTES}; shorten names of "
+            "engines, phases and ports"
+        )
     return text
 
 
@@ -38,4 +50,4 @@ def table_words(text: str) -> list[int]:
     """The text as 32-bit words, the last of them 0."""
     data = text.encode("ascii")
     data += bytes(-len(data) % 4 + 4)
-    return [int.from_bytes(data[at:at + 4], "little") for at in range(0, len(data), 4)]
+    return [int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), 4)]

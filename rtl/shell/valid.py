@@ -90,8 +90,21 @@ class ValidBits(wiring.Component):
         nothing = Signal()
         wait = Signal(range(5))
         marking = Signal()  # ``mark`` of this range: a caller that was stopped may have another one already
-        walk = SimpleNamespace(wanted=wanted, hits=hits, end=end, final=final, address=address, stop=stop, low=low,
-                               high=high, scan=scan, first=first, nothing=nothing, wait=wait, marking=marking)
+        walk = SimpleNamespace(
+            wanted=wanted,
+            hits=hits,
+            end=end,
+            final=final,
+            address=address,
+            stop=stop,
+            low=low,
+            high=high,
+            scan=scan,
+            first=first,
+            nothing=nothing,
+            wait=wait,
+            marking=marking,
+        )
         fsm = self._walk(m, walk)
         m.d.comb += self.busy.eq(~fsm.ongoing("IDLE") | wanted)
         self._count(m, rd, wr, fsm, walk)
@@ -135,7 +148,7 @@ class ValidBits(wiring.Component):
                 with m.If(walk.address == walk.stop):
                     m.next = "WAIT"
             with m.State("WAIT"):
-                m.d.sync += [walk.wait.eq(walk.wait + 1), self.complete.eq(walk.hits == self.count[:len(walk.hits)])]
+                m.d.sync += [walk.wait.eq(walk.wait + 1), self.complete.eq(walk.hits == self.count[: len(walk.hits)])]
                 with m.If(walk.wait == 4):
                     m.next = "DONE"
             with m.State("DONE"):

@@ -31,14 +31,7 @@ class Watch(wiring.Component):
 
     def __init__(self):
         super().__init__(
-            {
-                "watchdog": In(32),
-                "moved": In(1),
-                "rewind": In(1),
-                "stuck": In(1),
-                "expired": Out(1),
-                "locked": Out(1),
-            }
+            {"watchdog": In(32), "moved": In(1), "rewind": In(1), "stuck": In(1), "expired": Out(1), "locked": Out(1)}
         )
 
     def elaborate(self, platform):

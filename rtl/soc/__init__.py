@@ -3,6 +3,7 @@
 It has a processor, firmware memory, UART and a memory card's SPI port. ``soc.v`` defines the address map; the
 processor comes from a package of its own.
 """
+
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,8 +28,13 @@ class Core:
 
 
 CORES = {
-    "picorv32": Core(wrapper="cpu_picorv32.v", package="pythondata_cpu_picorv32",
-                     distribution="pythondata-cpu-picorv32", file="verilog/picorv32.v", licence="ISC"),
+    "picorv32": Core(
+        wrapper="cpu_picorv32.v",
+        package="pythondata_cpu_picorv32",
+        distribution="pythondata-cpu-picorv32",
+        file="verilog/picorv32.v",
+        licence="ISC",
+    )
 }
 
 
@@ -46,5 +52,9 @@ def soc_sources(core: str = "picorv32") -> list[Path]:
 
 def tuner_sources(core: str = "picorv32") -> list[Path]:
     """The Verilog of ``gradloom_tuner``: that of ``gradloom_soc`` without a card's line, and memory in block RAM."""
-    return [_HERE / "tuner.v", _HERE / "onchip_memory.v", _HERE / "onchip_ram.v",
-            *(path for path in soc_sources(core) if path.name != "spi.v")]
+    return [
+        _HERE / "tuner.v",
+        _HERE / "onchip_memory.v",
+        _HERE / "onchip_ram.v",
+        *(path for path in soc_sources(core) if path.name != "spi.v"),
+    ]

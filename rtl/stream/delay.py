@@ -1,4 +1,5 @@
 """Delay lines."""
+
 from amaranth.hdl import Signal, Value
 
 __all__ = ["delay", "registered"]

@@ -1,4 +1,5 @@
 """A function of one variable, a value a cycle."""
+
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -18,11 +19,7 @@ class Interpolator(wiring.Component):
 
     def __init__(self, *, table):
         self.table = table
-        super().__init__({
-            "enable": In(1),
-            "x": In(table.frac_in),
-            "y": Out(table.frac_out + 1),
-        })
+        super().__init__({"enable": In(1), "x": In(table.frac_in), "y": Out(table.frac_out + 1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -65,29 +62,36 @@ class Interpolator(wiring.Component):
         if family != "ecp5" or slope.min() < 0 or max(low, rest) > 17:
             return None
         total = self.table.frac_out + rest + 1
-        return "\n".join([
-            f"module {name} (enable, x, y, clk);",
-            "  input clk, enable;",
-            f"  input [{self.table.frac_in - 1}:0] x;",
-            f"  output [{self.table.frac_out}:0] y;",
-            f'  (* rom_style = "block" *) reg [{high + low - 1}:0] pieces [0:{len(base) - 1}];',
-            "  initial begin",
-            *(f"    pieces[{n}] = {high + low}'d{(int(b) << low) + int(s)};"
-              for n, (b, s) in enumerate(zip(base, slope, strict=True))),
-            "  end",
-            f"  reg [{high + low - 1}:0] piece = 0;",
-            f"  reg [{rest - 1}:0] rest = 0, factor = 0;",
-            f"  reg [{high - 1}:0] base = 0;",
-            f"  reg [{low - 1}:0] slope = 0;",
-            f"  reg [{total - 1}:0] total = 0;",
-            f"  wire [{low + rest - 1}:0] product = slope * factor;",
-            "  always @(posedge clk) if (enable) begin",
-            f"    piece <= pieces[x[{self.table.frac_in - 1}:{rest}]];",
-            f"    rest <= x[{rest - 1}:0];",
-            "    {base, slope} <= piece;",
-            "    factor <= rest;",
-            f"    total <= product + {{base, {rest}'d{1 << rest - 1}}};",
-            "  end",
-            f"  assign y = total[{total - 1}:{rest}];",
-            "endmodule",
-        ]) + "\n"
+        return (
+            "\n".join(
+                [
+                    f"module {name} (enable, x, y, clk);",
+                    "  input clk, enable;",
+                    f"  input [{self.table.frac_in - 1}:0] x;",
+                    f"  output [{self.table.frac_out}:0] y;",
+                    f'  (* rom_style = "block" *) reg [{high + low - 1}:0] pieces [0:{len(base) - 1}];',
+                    "  initial begin",
+                    *(
+                        f"    pieces[{n}] = {high + low}'d{(int(b) << low) + int(s)};"
+                        for n, (b, s) in enumerate(zip(base, slope, strict=True))
+                    ),
+                    "  end",
+                    f"  reg [{high + low - 1}:0] piece = 0;",
+                    f"  reg [{rest - 1}:0] rest = 0, factor = 0;",
+                    f"  reg [{high - 1}:0] base = 0;",
+                    f"  reg [{low - 1}:0] slope = 0;",
+                    f"  reg [{total - 1}:0] total = 0;",
+                    f"  wire [{low + rest - 1}:0] product = slope * factor;",
+                    "  always @(posedge clk) if (enable) begin",
+                    f"    piece <= pieces[x[{self.table.frac_in - 1}:{rest}]];",
+                    f"    rest <= x[{rest - 1}:0];",
+                    "    {base, slope} <= piece;",
+                    "    factor <= rest;",
+                    f"    total <= product + {{base, {rest}'d{1 << rest - 1}}};",
+                    "  end",
+                    f"  assign y = total[{total - 1}:{rest}];",
+                    "endmodule",
+                ]
+            )
+            + "\n"
+        )

@@ -1,4 +1,5 @@
 """Products of few bits in LUTs, to save DSP slices."""
+
 from amaranth.hdl import Cat, Mux, Signal, Value
 
 __all__ = ["narrow_product", "NarrowProduct"]
@@ -45,7 +46,7 @@ class NarrowProduct:
         """``a`` times the digit of ``b`` from bit ``n`` on, or its complement, and whether it is that."""
         below, here, above = b[n - 1] if n else 0, b[n], b[n + 1]
         one, two = here ^ below, Mux(here, ~above & below, above & ~below) if n else above & ~here
-        size = Cat(a, a[-1]) & one.replicate(len(a) + 1) | Cat(0, a)[:len(a) + 1] & two.replicate(len(a) + 1)
+        size = Cat(a, a[-1]) & one.replicate(len(a) + 1) | Cat(0, a)[: len(a) + 1] & two.replicate(len(a) + 1)
         return (size ^ above.replicate(len(a) + 1)).as_signed(), above
 
 

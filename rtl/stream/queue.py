@@ -1,4 +1,5 @@
 """Short queue with a thermometer counter, for few levels of logic."""
+
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -32,10 +33,9 @@ class ShortQueue(wiring.Component):
         if depth < 2:
             raise ValueError(f"depth={depth}: must be at least 2")
         self.width, self.depth = width, depth
-        super().__init__({
-            "w_data": In(width), "w_en": In(1), "w_rdy": Out(1),
-            "r_data": Out(width), "r_en": In(1), "r_rdy": Out(1),
-        })
+        super().__init__(
+            {"w_data": In(width), "w_en": In(1), "w_rdy": Out(1), "r_data": Out(width), "r_en": In(1), "r_rdy": Out(1)}
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -45,9 +45,12 @@ class ShortQueue(wiring.Component):
         write, read = storage.write_port(), storage.read_port(domain="comb")
         put, take = Signal(), Signal()
         m.d.comb += [
-            # mutant takes-over-a-word: self.w_rdy.eq(~fill[-1]), put.eq(self.w_en & ~fill[-1]), take.eq(fill[0]),
-            self.w_rdy.eq(~fill[-1]), put.eq(self.w_en & ~fill[-1]), take.eq(fill[0] & (~self.r_rdy | self.r_en)),
-            write.en.eq(put), write.data.eq(self.w_data),
+            self.w_rdy.eq(~fill[-1]),
+            put.eq(self.w_en & ~fill[-1]),
+            # mutant takes-over-a-word: take.eq(fill[0]),
+            take.eq(fill[0] & (~self.r_rdy | self.r_en)),
+            write.en.eq(put),
+            write.data.eq(self.w_data),
         ]
         count_up_down(m, fill, put, take)
         for port, moves in ((write, put), (read, take)):

@@ -1,4 +1,5 @@
 """The stand-alone mesh: a weight-stationary array with streams."""
+
 from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -27,7 +28,7 @@ class Delay(wiring.Component):
         # One register for the whole line is one line of Verilog.
         line = Signal(self.width * self.cycles, reset_less=True)
         m.d.sync += line.eq(Cat(self.i, line))
-        m.d.comb += self.o.eq(line[-self.width:])
+        m.d.comb += self.o.eq(line[-self.width :])
         return m
 
 
@@ -49,10 +50,12 @@ class Skew(wiring.Component):
         late = self.count - half if self.falling else half
         out = []
         for name, (start, end) in parts.items():
-            lanes = [self.i[n * width:(n + 1) * width] for n in range(start, end)]
+            lanes = [self.i[n * width : (n + 1) * width] for n in range(start, end)]
             if name == other:
-                lanes = [place(m, f"delay_{n}", Delay(width=width, cycles=late), platform, i=lane).o
-                         for n, lane in enumerate(lanes)]
+                lanes = [
+                    place(m, f"delay_{n}", Delay(width=width, cycles=late), platform, i=lane).o
+                    for n, lane in enumerate(lanes)
+                ]
             if len(lanes) > 1:
                 skew = Skew(width=width, count=len(lanes), falling=self.falling)
                 lanes = [place(m, name, skew, platform, i=Cat(*lanes)).o]
@@ -98,9 +101,16 @@ class MeshRow(wiring.Component):
         w_bits, p_bits = self.precision.w, self.precision.sum
         x, w, p = self.x, [], []
         for column in range(self.columns):
-            pe = place(m, f"pe_{column}", PE(precision=self.precision), platform, x_i=x, tag_i=tag,
-                       w_i=self.w_i[column * w_bits:(column + 1) * w_bits],
-                       p_i=self.p_i[column * p_bits:(column + 1) * p_bits])
+            pe = place(
+                m,
+                f"pe_{column}",
+                PE(precision=self.precision),
+                platform,
+                x_i=x,
+                tag_i=tag,
+                w_i=self.w_i[column * w_bits : (column + 1) * w_bits],
+                p_i=self.p_i[column * p_bits : (column + 1) * p_bits],
+            )
             x, tag = pe.x_o, pe.tag_o
             w.append(pe.w_o)
             p.append(pe.p_o)
@@ -122,8 +132,16 @@ class MeshRows(wiring.Component):
         bits, half = self.precision.x, self.rows // 2
         tag, w, p = self.tag_i, self.w_i, self.p_i
         for name, start, end in (("upper", 0, half), ("lower", half, self.rows)):
-            part = place(m, name, _grid(end - start, self.columns, self.precision), platform,
-                         x=self.x[start * bits:end * bits], tag_i=tag, w_i=w, p_i=p)
+            part = place(
+                m,
+                name,
+                _grid(end - start, self.columns, self.precision),
+                platform,
+                x=self.x[start * bits : end * bits],
+                tag_i=tag,
+                w_i=w,
+                p_i=p,
+            )
             tag, w, p = part.tag_o, part.w_o, part.p_o
         m.d.comb += [self.tag_o.eq(tag), self.w_o.eq(w), self.p_o.eq(p)]
         return m
@@ -185,13 +203,19 @@ class Mesh(wiring.Component):
         self.rows = rows
         self.columns = columns
         self.precision = precision
-        super().__init__({
-            "i": In(stream.Signature(data.StructLayout({
-                "x": data.ArrayLayout(signed(precision.x), rows), "first": 1}))),
-            "w": In(stream.Signature(data.StructLayout({"w": data.ArrayLayout(signed(precision.w), columns)}))),
-            "o": Out(stream.Signature(data.StructLayout({
-                "sum": data.ArrayLayout(signed(precision.sum), columns), "first": 1}))),
-        })
+        super().__init__(
+            {
+                "i": In(
+                    stream.Signature(data.StructLayout({"x": data.ArrayLayout(signed(precision.x), rows), "first": 1}))
+                ),
+                "w": In(stream.Signature(data.StructLayout({"w": data.ArrayLayout(signed(precision.w), columns)}))),
+                "o": Out(
+                    stream.Signature(
+                        data.StructLayout({"sum": data.ArrayLayout(signed(precision.sum), columns), "first": 1})
+                    )
+                ),
+            }
+        )
 
     @property
     def to_feet(self):
@@ -243,14 +267,22 @@ class Mesh(wiring.Component):
 
         tag = Signal(_ROW_TAG)
         m.d.comb += [tag.launch.eq(take_weight), tag.swap.eq(swap), tag.use_m.eq(take)]
+
         def skewed(name, value, width, count, **options):
             if count == 1:
                 return value
             return place(m, name, Skew(width=width, count=count, **options), platform, i=value).o
 
-        grid = place(m, "grid", _grid(self.rows, self.columns, precision), platform,
-                     x=skewed("skew_x", self.i.p.x.as_value(), precision.x, self.rows), tag_i=tag,
-                     w_i=skewed("skew_w", self.w.p.w.as_value(), precision.w, self.columns), p_i=0)
+        grid = place(
+            m,
+            "grid",
+            _grid(self.rows, self.columns, precision),
+            platform,
+            x=skewed("skew_x", self.i.p.x.as_value(), precision.x, self.rows),
+            tag_i=tag,
+            w_i=skewed("skew_w", self.w.p.w.as_value(), precision.w, self.columns),
+            p_i=0,
+        )
         feet = skewed("align", grid.p_o, precision.sum, self.columns, falling=True)
 
         # One register each: a line of Verilog.

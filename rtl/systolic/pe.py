@@ -1,4 +1,5 @@
 """Processing element: one DSP slice and pass-on registers."""
+
 from dataclasses import dataclass
 
 from amaranth.hdl import Module, Mux, Signal, signed
@@ -44,8 +45,10 @@ class Precision:
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{field}={value}: an array has at least 1")
         if sizes["rows"] > self.longest_sum:
-            raise ValueError(f"rows={sizes['rows']}: a column of more than {self.longest_sum} products of "
-                             f"{self.x} x {self.w} bits could wrap {self.sum} bits")
+            raise ValueError(
+                f"rows={sizes['rows']}: a column of more than {self.longest_sum} products of "
+                f"{self.x} x {self.w} bits could wrap {self.sum} bits"
+            )
 
 
 #: What a PE does with the operand beside it. ``load``: the weight that passes becomes the weight
@@ -59,11 +62,11 @@ def _tag(**bits):
     return {"use_m": 0, "from_above": 0, "from_self": 0} | bits
 
 
-WSUM = _tag(use_m=1, from_above=1)          # weight-stationary
-HOLD = _tag(from_self=1)                    # output-stationary, no operand
-ACCUMULATE = _tag(use_m=1, from_self=1)     # output-stationary
-RESTART = _tag(use_m=1)                     # output-stationary, first operand
-DRAIN = _tag(from_above=1)                  # sums move down a row
+WSUM = _tag(use_m=1, from_above=1)  # weight-stationary
+HOLD = _tag(from_self=1)  # output-stationary, no operand
+ACCUMULATE = _tag(use_m=1, from_self=1)  # output-stationary
+RESTART = _tag(use_m=1)  # output-stationary, first operand
+DRAIN = _tag(from_above=1)  # sums move down a row
 
 
 class PE(wiring.Component):
@@ -96,26 +99,24 @@ class PE(wiring.Component):
     def __init__(self, *, precision=Precision(), both=False):
         self.precision = precision
         self.both = both
-        super().__init__({
-            "x_i": In(signed(precision.x)),
-            "x_o": Out(signed(precision.x)),
-            "tag_i": In(tag_layout),
-            "tag_o": Out(tag_layout),
-            "w_i": In(signed(precision.w)),
-            "w_o": Out(signed(precision.w)),
-            "p_i": In(signed(precision.sum)),
-            "p_o": Out(signed(precision.sum)),
-        })
+        super().__init__(
+            {
+                "x_i": In(signed(precision.x)),
+                "x_o": Out(signed(precision.x)),
+                "tag_i": In(tag_layout),
+                "tag_o": Out(tag_layout),
+                "w_i": In(signed(precision.w)),
+                "w_o": Out(signed(precision.w)),
+                "p_i": In(signed(precision.sum)),
+                "p_o": Out(signed(precision.sum)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         shape = self.precision
 
-        m.d.sync += [
-            self.x_o.eq(self.x_i),
-            self.tag_o.eq(self.tag_i),
-            self.w_o.eq(self.w_i),
-        ]
+        m.d.sync += [self.x_o.eq(self.x_i), self.tag_o.eq(self.tag_i), self.w_o.eq(self.w_i)]
 
         a = Signal(signed(shape.x), reset_less=True)
         b_waiting = Signal(signed(shape.w), reset_less=True)

@@ -7,16 +7,60 @@ MODEL_FAMILY = "xc7"
 
 #: Without registers but P's, and nothing connected: what a slice does not say otherwise.
 _OPTIONS = {
-    "AREG": 0, "ACASCREG": 0, "BREG": 0, "BCASCREG": 0, "CREG": 0, "DREG": 0, "ADREG": 0, "MREG": 0, "PREG": 1,
-    "OPMODEREG": 0, "ALUMODEREG": 0, "INMODEREG": 0, "CARRYINREG": 0, "CARRYINSELREG": 0,
+    "AREG": 0,
+    "ACASCREG": 0,
+    "BREG": 0,
+    "BCASCREG": 0,
+    "CREG": 0,
+    "DREG": 0,
+    "ADREG": 0,
+    "MREG": 0,
+    "PREG": 1,
+    "OPMODEREG": 0,
+    "ALUMODEREG": 0,
+    "INMODEREG": 0,
+    "CARRYINREG": 0,
+    "CARRYINSELREG": 0,
 }
 _PORTS = {
-    "CLK": "clk", "CEP": "1'b1",
-    **{port: "1'b0" for port in (
-        "CEA1", "CEA2", "CEAD", "CEB1", "CEB2", "CEC", "CED", "CEM", "CEALUMODE", "CECARRYIN", "CECTRL", "CEINMODE",
-        "CARRYIN", "CARRYCASCIN", "MULTSIGNIN", "RSTA", "RSTALLCARRYIN", "RSTALUMODE", "RSTB", "RSTC", "RSTCTRL",
-        "RSTD", "RSTINMODE", "RSTM", "RSTP")},
-    "ALUMODE": "4'd0", "INMODE": "5'd0", "CARRYINSEL": "3'd0", "ACIN": "30'd0", "BCIN": "18'd0", "PCIN": "48'd0",
+    "CLK": "clk",
+    "CEP": "1'b1",
+    **{
+        port: "1'b0"
+        for port in (
+            "CEA1",
+            "CEA2",
+            "CEAD",
+            "CEB1",
+            "CEB2",
+            "CEC",
+            "CED",
+            "CEM",
+            "CEALUMODE",
+            "CECARRYIN",
+            "CECTRL",
+            "CEINMODE",
+            "CARRYIN",
+            "CARRYCASCIN",
+            "MULTSIGNIN",
+            "RSTA",
+            "RSTALLCARRYIN",
+            "RSTALUMODE",
+            "RSTB",
+            "RSTC",
+            "RSTCTRL",
+            "RSTD",
+            "RSTINMODE",
+            "RSTM",
+            "RSTP",
+        )
+    },
+    "ALUMODE": "4'd0",
+    "INMODE": "5'd0",
+    "CARRYINSEL": "3'd0",
+    "ACIN": "30'd0",
+    "BCIN": "18'd0",
+    "PCIN": "48'd0",
 }
 
 
@@ -35,15 +79,36 @@ def _slice(cell, options, ports):
 def _multiplier(a, a_width, b, b_width, product, *, b_enable="1'b1", name="multiplier"):
     """Lines of an instance of the ECP5's multiplier with registers at its inputs and its output, ``b``'s with an
     enable. Without a name of theirs those registers end up in fabric, and half a cycle on the way."""
-    ports = {port: "1'b0" for port in (
-        "SIGNEDA", "SIGNEDB", "SOURCEA", "SOURCEB", "CLK1", "CLK2", "CLK3", "CE2", "CE3", "RST0", "RST1", "RST2",
-        "RST3")}
+    ports = {
+        port: "1'b0"
+        for port in (
+            "SIGNEDA",
+            "SIGNEDB",
+            "SOURCEA",
+            "SOURCEB",
+            "CLK1",
+            "CLK2",
+            "CLK3",
+            "CE2",
+            "CE3",
+            "RST0",
+            "RST1",
+            "RST2",
+            "RST3",
+        )
+    }
     ports |= {"SIGNEDA": "1'b1", "SIGNEDB": "1'b1", "CLK0": "clk", "CE0": "1'b1", "CE1": b_enable}
     for letter, signal, width in (("A", a, a_width), ("B", b, b_width)):
         ports |= {f"{letter}{n}": f"{signal}[{min(n, width - 1)}]" for n in range(18)}
     ports |= {f"C{n}": "1'b0" for n in range(18)} | {f"P{n}": f"{product}[{n}]" for n in range(36)}
-    options = {"REG_INPUTA_CLK": "CLK0", "REG_INPUTA_CE": "CE0", "REG_INPUTB_CLK": "CLK0", "REG_INPUTB_CE": "CE1",
-               "REG_OUTPUT_CLK": "CLK0", "REG_OUTPUT_CE": "CE0"}
+    options = {
+        "REG_INPUTA_CLK": "CLK0",
+        "REG_INPUTA_CE": "CE0",
+        "REG_INPUTB_CLK": "CLK0",
+        "REG_INPUTB_CE": "CE1",
+        "REG_OUTPUT_CLK": "CLK0",
+        "REG_OUTPUT_CE": "CE0",
+    }
     return [
         "  MULT18X18D #(",
         ",\n".join(f'    .{key}("{value}")' for key, value in options.items()),
@@ -59,13 +124,21 @@ def _gated_sum(total, plain, plain_width, gated, gated_width, gate, *, width):
     # With D high: A, changed by B where C is high. Without: A, which is the carry where both addends are alike.
     options = {"INIT0": "16'h6aaa", "INIT1": "16'h6aaa", "INJECT1_0": '"NO"', "INJECT1_1": '"NO"'}
     pairs = (width + 1) // 2
-    lines = [f"  wire [{2 * pairs - 1}:0] {total};", f"  wire [{pairs}:0] carry_{total};",
-             f"  assign carry_{total}[0] = 1'b0;"]
+    lines = [
+        f"  wire [{2 * pairs - 1}:0] {total};",
+        f"  wire [{pairs}:0] carry_{total};",
+        f"  assign carry_{total}[0] = 1'b0;",
+    ]
     for pair in range(pairs):
         ports = {"CIN": f"carry_{total}[{pair}]", "COUT": f"carry_{total}[{pair + 1}]"}
         for half, bit in enumerate((2 * pair, 2 * pair + 1)):
-            ports |= {f"A{half}": f"{plain}[{min(bit, plain_width - 1)}]", f"C{half}": gate, f"D{half}": "1'b1",
-                      f"B{half}": f"{gated}[{min(bit, gated_width - 1)}]", f"S{half}": f"{total}[{bit}]"}
+            ports |= {
+                f"A{half}": f"{plain}[{min(bit, plain_width - 1)}]",
+                f"C{half}": gate,
+                f"D{half}": "1'b1",
+                f"B{half}": f"{gated}[{min(bit, gated_width - 1)}]",
+                f"S{half}": f"{total}[{bit}]",
+            }
         lines += [
             "  CCU2C #(" + ", ".join(f".{key}({value})" for key, value in options.items()) + f") sum_{pair} (",
             "    " + ", ".join(f".{port}({value})" for port, value in sorted(ports.items())),
@@ -93,26 +166,31 @@ def _pe_of_multiplier(precision, name):
     x, w, total = precision.x, precision.w, precision.sum
     if x > 18:
         return None
-    return "\n".join([
-        *_pe_header(precision, name),
-        f"  input signed [{total - 1}:0] p_i;",
-        f"  output reg signed [{total - 1}:0] p_o = 0;",
-        f"  reg [{w - 1}:0] waiting = 0;",
-        "  reg [4:0] mode = 0;",
-        "  wire signed [35:0] product;",
-        *_multiplier("x_i", x, "waiting", w, "product", b_enable="tag_i[1]"),
-        f"  wire [{total - 1}:0] old = {{{total}{{mode[3]}}}} & p_i | {{{total}{{mode[4]}}}} & p_o;",
-        *_gated_sum("sum", "old", total, "product", 36, "mode[2]", width=total),
-        "  always @(posedge clk) begin",
-        "    if (tag_i[0]) waiting <= w_i;",
-        "    if (rst) begin x_o <= 0; tag_o <= 0; w_o <= 0; mode <= 0; p_o <= 0; end",
-        "    else begin",
-        "      x_o <= x_i; tag_o <= tag_i; w_o <= w_i; mode <= tag_o;",
-        f"      p_o <= sum[{total - 1}:0];",
-        "    end",
-        "  end",
-        "endmodule",
-    ]) + "\n"
+    return (
+        "\n".join(
+            [
+                *_pe_header(precision, name),
+                f"  input signed [{total - 1}:0] p_i;",
+                f"  output reg signed [{total - 1}:0] p_o = 0;",
+                f"  reg [{w - 1}:0] waiting = 0;",
+                "  reg [4:0] mode = 0;",
+                "  wire signed [35:0] product;",
+                *_multiplier("x_i", x, "waiting", w, "product", b_enable="tag_i[1]"),
+                f"  wire [{total - 1}:0] old = {{{total}{{mode[3]}}}} & p_i | {{{total}{{mode[4]}}}} & p_o;",
+                *_gated_sum("sum", "old", total, "product", 36, "mode[2]", width=total),
+                "  always @(posedge clk) begin",
+                "    if (tag_i[0]) waiting <= w_i;",
+                "    if (rst) begin x_o <= 0; tag_o <= 0; w_o <= 0; mode <= 0; p_o <= 0; end",
+                "    else begin",
+                "      x_o <= x_i; tag_o <= tag_i; w_o <= w_i; mode <= tag_o;",
+                f"      p_o <= sum[{total - 1}:0];",
+                "    end",
+                "  end",
+                "endmodule",
+            ]
+        )
+        + "\n"
+    )
 
 
 def _sum_of_products(unit):
@@ -143,28 +221,39 @@ def _multiply_add_of_multiplier(unit, name):
         if sums is None:
             return None
     elif unit.half is None:
-        sums = [*single, *_gated_sum("sum", "product", 36, "c", unit.width, "add", width=unit.width),
-                f"  wire [{unit.width - 1}:0] total = sum[{unit.width - 1}:0];"]
+        sums = [
+            *single,
+            *_gated_sum("sum", "product", 36, "c", unit.width, "add", width=unit.width),
+            f"  wire [{unit.width - 1}:0] total = sum[{unit.width - 1}:0];",
+        ]
     else:
-        sums = [*single, f"  wire signed [{unit.width - 1}:0] total = product + (add ? c : {unit.width}'sd0)"
-                f" + {unit.width}'sd{1 << unit.half};"]
+        sums = [
+            *single,
+            f"  wire signed [{unit.width - 1}:0] total = product + (add ? c : {unit.width}'sd0)"
+            f" + {unit.width}'sd{1 << unit.half};",
+        ]
     tie = [] if unit.half is None else ["  output reg tie = 0;"]
     names = "clk, rst, a, b, c, add, p" + (", tie" if tie else "")
-    return "\n".join([
-        f"module {name} ({names});",
-        "  input clk, rst, add;",
-        f"  input [{unit.a_width - 1}:0] a;",
-        f"  input [{unit.b_width - 1}:0] b;",
-        f"  input signed [{unit.width - 1}:0] c;",
-        f"  output reg signed [{unit.width - 1}:0] p = 0;",
-        *tie,
-        "  wire signed [35:0] product;",
-        *sums,
-        "  always @(posedge clk)",
-        "    if (rst) begin p <= 0;" + (" tie <= 0;" if tie else "") + " end",
-        "    else begin p <= total;" + (f" tie <= ~|total[{unit.half}:0];" if tie else "") + " end",
-        "endmodule",
-    ]) + "\n"
+    return (
+        "\n".join(
+            [
+                f"module {name} ({names});",
+                "  input clk, rst, add;",
+                f"  input [{unit.a_width - 1}:0] a;",
+                f"  input [{unit.b_width - 1}:0] b;",
+                f"  input signed [{unit.width - 1}:0] c;",
+                f"  output reg signed [{unit.width - 1}:0] p = 0;",
+                *tie,
+                "  wire signed [35:0] product;",
+                *sums,
+                "  always @(posedge clk)",
+                "    if (rst) begin p <= 0;" + (" tie <= 0;" if tie else "") + " end",
+                "    else begin p <= total;" + (f" tie <= ~|total[{unit.half}:0];" if tie else "") + " end",
+                "endmodule",
+            ]
+        )
+        + "\n"
+    )
 
 
 def pe_primitive(precision, *, family, name):
@@ -199,11 +288,19 @@ def pe_primitive(precision, *, family, name):
         options = {"USE_DPORT": '"FALSE"'}
     options |= {"USE_MULT": '"MULTIPLY"', "AREG": 1, "ACASCREG": 1, "BREG": 2, "BCASCREG": 2, "MREG": 1, "OPMODEREG": 1}
     ports = {
-        "A": _extended("x_i", x, 30), "B": _extended("w_i", w, 18), "C": _extended("p_i", total, 48), "P": "p",
+        "A": _extended("x_i", x, 30),
+        "B": _extended("w_i", w, 18),
+        "C": _extended("p_i", total, 48),
+        "P": "p",
         # One A register is A2, two B registers are B1 and B2.
-        "CEA2": "1'b1", "CEB1": "tag_i[0]", "CEB2": "tag_i[1]", "CEM": "1'b1", "CECTRL": "1'b1",
+        "CEA2": "1'b1",
+        "CEB1": "tag_i[0]",
+        "CEB2": "tag_i[1]",
+        "CEM": "1'b1",
+        "CECTRL": "1'b1",
         "OPMODE": f"{{{mode}, 1'b0, {tag['use_m']}, 1'b0, {tag['use_m']}}}",
-        "RSTP": "rst", "RSTCTRL": "rst",
+        "RSTP": "rst",
+        "RSTCTRL": "rst",
     }
     lines = [
         *_pe_header(precision, name),
@@ -237,34 +334,52 @@ def multiply_add_primitive(unit, *, family, name):
     newer = family == "xcup"
     options = {"USE_MULT": '"MULTIPLY"', "AREG": 1, "ACASCREG": 1, "BREG": 1, "BCASCREG": 1, "MREG": 1}
     options |= {"AMULTSEL": '"A"', "BMULTSEL": '"B"'} if newer else {"USE_DPORT": '"FALSE"'}
-    ports = {"A": _extended("a", unit.a_width, 30), "B": _extended("b", unit.b_width, 18),
-             "C": _extended("c", unit.width, 48), "P": "sum", "RSTP": "rst",
-             "CEA2": "1'b1", "CEB2": "1'b1", "CEM": "1'b1"}
+    ports = {
+        "A": _extended("a", unit.a_width, 30),
+        "B": _extended("b", unit.b_width, 18),
+        "C": _extended("c", unit.width, 48),
+        "P": "sum",
+        "RSTP": "rst",
+        "CEA2": "1'b1",
+        "CEB2": "1'b1",
+        "CEM": "1'b1",
+    }
     rounds = 0
     if unit.half is not None:
         # W: 2 is RND. A pattern's masked bits do not count.
         rounds = 2
         low = (1 << unit.half + 1) - 1
-        options |= {"RND": f"48'h{1 << unit.half:x}", "USE_PATTERN_DETECT": '"PATDET"', "PATTERN": "48'h0",
-                    "MASK": f"48'h{(1 << 48) - 1 - low:x}", "SEL_MASK": '"MASK"', "SEL_PATTERN": '"PATTERN"'}
+        options |= {
+            "RND": f"48'h{1 << unit.half:x}",
+            "USE_PATTERN_DETECT": '"PATDET"',
+            "PATTERN": "48'h0",
+            "MASK": f"48'h{(1 << 48) - 1 - low:x}",
+            "SEL_MASK": '"MASK"',
+            "SEL_PATTERN": '"PATTERN"',
+        }
         ports["PATTERNDETECT"] = "tie"
     # Z: 0 or 3 (C). X and Y take M together.
     mode = "1'b0, add, add, 4'b0101"
     ports["OPMODE"] = f"{{2'd{rounds}, {mode}}}" if newer else f"{{{mode}}}"
     names = "clk, rst, a, b, c, add, p" + (", tie" if unit.half is not None else "")
-    return "\n".join([
-        f"module {name} ({names});",
-        "  input clk, rst, add;",
-        f"  input [{unit.a_width - 1}:0] a;",
-        f"  input [{unit.b_width - 1}:0] b;",
-        f"  input [{unit.width - 1}:0] c;",
-        f"  output [{unit.width - 1}:0] p;",
-        *(["  output tie;"] if unit.half is not None else []),
-        "  wire [47:0] sum;",
-        f"  assign p = sum[{unit.width - 1}:0];",
-        *_slice("DSP48E2" if newer else "DSP48E1", options, ports),
-        "endmodule",
-    ]) + "\n"
+    return (
+        "\n".join(
+            [
+                f"module {name} ({names});",
+                "  input clk, rst, add;",
+                f"  input [{unit.a_width - 1}:0] a;",
+                f"  input [{unit.b_width - 1}:0] b;",
+                f"  input [{unit.width - 1}:0] c;",
+                f"  output [{unit.width - 1}:0] p;",
+                *(["  output tie;"] if unit.half is not None else []),
+                "  wire [47:0] sum;",
+                f"  assign p = sum[{unit.width - 1}:0];",
+                *_slice("DSP48E2" if newer else "DSP48E1", options, ports),
+                "endmodule",
+            ]
+        )
+        + "\n"
+    )
 
 
 def add_primitive(width, *, family, name):
@@ -275,16 +390,27 @@ def add_primitive(width, *, family, name):
     options = {"USE_MULT": '"NONE"'} | ({} if newer else {"USE_DPORT": '"FALSE"'})
     # X: 3 (A and B). Z: 0 or 3 (C).
     mode = "1'b0, add, add, 4'b0011"
-    ports = {"A": "addend[47:18]", "B": "addend[17:0]", "C": _extended("c", width, 48), "P": "total", "RSTP": "rst",
-             "OPMODE": f"{{2'd0, {mode}}}" if newer else f"{{{mode}}}"}
-    return "\n".join([
-        f"module {name} (clk, rst, a, c, add, p);",
-        "  input clk, rst, add;",
-        f"  input [{width - 1}:0] a, c;",
-        f"  output [{width - 1}:0] p;",
-        "  wire [47:0] addend, total;",
-        f"  assign addend = {_extended('a', width, 48)};",
-        f"  assign p = total[{width - 1}:0];",
-        *_slice("DSP48E2" if newer else "DSP48E1", options, ports),
-        "endmodule",
-    ]) + "\n"
+    ports = {
+        "A": "addend[47:18]",
+        "B": "addend[17:0]",
+        "C": _extended("c", width, 48),
+        "P": "total",
+        "RSTP": "rst",
+        "OPMODE": f"{{2'd0, {mode}}}" if newer else f"{{{mode}}}",
+    }
+    return (
+        "\n".join(
+            [
+                f"module {name} (clk, rst, a, c, add, p);",
+                "  input clk, rst, add;",
+                f"  input [{width - 1}:0] a, c;",
+                f"  output [{width - 1}:0] p;",
+                "  wire [47:0] addend, total;",
+                f"  assign addend = {_extended('a', width, 48)};",
+                f"  assign p = total[{width - 1}:0];",
+                *_slice("DSP48E2" if newer else "DSP48E1", options, ports),
+                "endmodule",
+            ]
+        )
+        + "\n"
+    )

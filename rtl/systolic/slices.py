@@ -1,4 +1,5 @@
 """Arithmetic that is one DSP slice each, and says so to synthesis."""
+
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -34,10 +35,16 @@ class MultiplyAdd(wiring.Component):
         self.b_width = b
         self.width = width
         self.half = half
-        super().__init__({
-            "a": In(signed(a)), "b": In(signed(b)), "c": In(signed(width)), "add": In(1), "p": Out(signed(width)),
-            **({} if half is None else {"tie": Out(1)}),
-        })
+        super().__init__(
+            {
+                "a": In(signed(a)),
+                "b": In(signed(b)),
+                "c": In(signed(width)),
+                "add": In(1),
+                "p": Out(signed(width)),
+                **({} if half is None else {"tie": Out(1)}),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -48,7 +55,7 @@ class MultiplyAdd(wiring.Component):
         m.d.comb += total.eq(product + Mux(self.add, self.c, 0) + (0 if self.half is None else 1 << self.half))
         m.d.sync += [a.eq(self.a), b.eq(self.b), product.eq(a * b), self.p.eq(total)]
         if self.half is not None:
-            m.d.sync += self.tie.eq(~total[:self.half + 1].any())
+            m.d.sync += self.tie.eq(~total[: self.half + 1].any())
         return m
 
     def primitive(self, *, family, name):

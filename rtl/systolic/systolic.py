@@ -1,4 +1,5 @@
 """The systolic array: rows of PEs, in panels of columns."""
+
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -25,14 +26,16 @@ class Row(wiring.Component):
         self.columns = columns
         self.precision = precision
         total = panels * columns
-        super().__init__({
-            "x": In(signed(precision.x)).array(panels),
-            "tag": In(tag_layout),
-            "w_i": In(signed(precision.w)).array(total),
-            "w_o": Out(signed(precision.w)).array(total),
-            "p_i": In(signed(precision.sum)).array(total),
-            "p_o": Out(signed(precision.sum)).array(total),
-        })
+        super().__init__(
+            {
+                "x": In(signed(precision.x)).array(panels),
+                "tag": In(tag_layout),
+                "w_i": In(signed(precision.w)).array(total),
+                "w_o": Out(signed(precision.w)).array(total),
+                "p_i": In(signed(precision.sum)).array(total),
+                "p_o": Out(signed(precision.sum)).array(total),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -87,13 +90,15 @@ class SystolicArray(wiring.Component):
         self.precision = precision
         self.pairs = pairs
         total = panels * columns
-        super().__init__({
-            "x": In(signed(precision.x)).array(rows, panels),
-            "tag": In(tag_layout).array(rows),
-            "drain": In(1),
-            "w": In(signed(precision.w)).array(total),
-            "p": Out(signed(precision.sum)).array(total),
-        })
+        super().__init__(
+            {
+                "x": In(signed(precision.x)).array(rows, panels),
+                "tag": In(tag_layout).array(rows),
+                "drain": In(1),
+                "w": In(signed(precision.w)).array(total),
+                "p": Out(signed(precision.sum)).array(total),
+            }
+        )
 
     @property
     def latency(self):
@@ -110,8 +115,12 @@ class SystolicArray(wiring.Component):
         w, p = self.w, None
         ended = self.drain
         for index in range(self.rows):
-            row = Row(panels=self.panels, columns=self.columns, precision=self.precision,
-                      both=self.pairs and index == self.rows - 1)
+            row = Row(
+                panels=self.panels,
+                columns=self.columns,
+                precision=self.precision,
+                both=self.pairs and index == self.rows - 1,
+            )
             place(m, f"row_{index}", row, platform)
             # All rows start to move at once; a row stops when the sums of those above have passed,
             # which is one cycle later for each row further down.

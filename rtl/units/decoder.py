@@ -1,4 +1,5 @@
 """NF4 decoders: a stream unit, and the core for a row of the array."""
+
 from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -35,8 +36,10 @@ class TableWrite(wiring.Signature):
 
 def check_decoded(fmt):
     if fmt.frac > LEVEL_FRAC + SCALE.frac:
-        raise ValueError(f"fmt.frac={fmt.frac}: a decoded word has at most {LEVEL_FRAC + SCALE.frac} "
-                         f"fraction bits, those of level * scale")
+        raise ValueError(
+            f"fmt.frac={fmt.frac}: a decoded word has at most {LEVEL_FRAC + SCALE.frac} "
+            f"fraction bits, those of level * scale"
+        )
 
 
 class NF4Decoder(wiring.Component):
@@ -72,13 +75,17 @@ class NF4Decoder(wiring.Component):
         self.lanes = lanes
         self.book = book
         self.fmt = fmt
-        super().__init__({
-            "i": In(stream.Signature(data.StructLayout({
-                "codes": data.ArrayLayout(4, lanes), "scale": SCALE.shape, "last": 1}))),
-            "o": Out(stream.Signature(data.StructLayout({
-                "x": data.ArrayLayout(fmt.shape, lanes), "last": 1}))),
-            "table": In(TableWrite(signed(LEVEL_FRAC + 2))),
-        })
+        super().__init__(
+            {
+                "i": In(
+                    stream.Signature(
+                        data.StructLayout({"codes": data.ArrayLayout(4, lanes), "scale": SCALE.shape, "last": 1})
+                    )
+                ),
+                "o": Out(stream.Signature(data.StructLayout({"x": data.ArrayLayout(fmt.shape, lanes), "last": 1}))),
+                "table": In(TableWrite(signed(LEVEL_FRAC + 2))),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -159,13 +166,17 @@ class RowDecoder(wiring.Component):
         check_decoded(fmt)
         self.lanes = lanes
         self.fmt = fmt
-        super().__init__({
-            "mul": In(data.StructLayout({"valid": 1, "fresh": 1, "level": signed(LEVEL_FRAC + 2), "k": 4, "half": 1})),
-            "scale": In(SCALE.shape),
-            "out": In(data.StructLayout({"valid": 1, "half": 1, "codes": unsigned(4 * lanes)})),
-            "x": Out(data.ArrayLayout(fmt.shape, lanes)),
-            "valid": Out(1),
-        })
+        super().__init__(
+            {
+                "mul": In(
+                    data.StructLayout({"valid": 1, "fresh": 1, "level": signed(LEVEL_FRAC + 2), "k": 4, "half": 1})
+                ),
+                "scale": In(SCALE.shape),
+                "out": In(data.StructLayout({"valid": 1, "half": 1, "codes": unsigned(4 * lanes)})),
+                "x": Out(data.ArrayLayout(fmt.shape, lanes)),
+                "valid": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()

@@ -1,4 +1,5 @@
 """Encoder of NF4 and INT8: fixed-point words to blocks of codes."""
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -15,7 +16,7 @@ THRESHOLD_FRAC = 16
 #: Writes of the thresholds between codes of NF4.
 NF4_THRESHOLDS = TableWrite(NF4.threshold_shape(THRESHOLD_FRAC))
 ENTRIES = 15  # thresholds of 16 levels
-SLOTS = 4     # blocks between their first element and their payload
+SLOTS = 4  # blocks between their first element and their payload
 
 
 def block_layout(block, *, wide=False):
@@ -73,11 +74,12 @@ class NF4Encoder(wiring.Component):
         if lanes < 1 or block % lanes or lanes * 16 > block:
             raise ValueError(f"lanes={lanes}: must divide block={block} and be in 1..{block // 16}")
         if fmt.width - fmt.frac > SCALE.width - SCALE.frac or not fmt.is_signed:
-            raise ValueError(f"fmt={fmt}: must be signed with width - frac <= {SCALE.width - SCALE.frac}, "
-                             f"else its absmax does not fit the scale")
+            raise ValueError(
+                f"fmt={fmt}: must be signed with width - frac <= {SCALE.width - SCALE.frac}, "
+                f"else its absmax does not fit the scale"
+            )
         if not SCALE.frac < fmt.frac <= THRESHOLD_FRAC + SCALE.frac:
-            raise ValueError(f"fmt.frac={fmt.frac}: must be in {SCALE.frac + 1}.."
-                             f"{THRESHOLD_FRAC + SCALE.frac}")
+            raise ValueError(f"fmt.frac={fmt.frac}: must be in {SCALE.frac + 1}..{THRESHOLD_FRAC + SCALE.frac}")
         if wide and fmt.frac != THRESHOLD_FRAC:
             raise ValueError(f"fmt.frac={fmt.frac}: INT8 codes are of elements with {THRESHOLD_FRAC} fraction bits")
         self.wide = wide
@@ -85,12 +87,19 @@ class NF4Encoder(wiring.Component):
         self.block = block
         self.book = book
         self.fmt = fmt
-        super().__init__({
-            "i": In(stream.Signature(data.StructLayout({
-                "x": data.ArrayLayout(fmt.shape, lanes), "last": 1} | ({"wide": 1} if wide else {})))),
-            "o": Out(stream.Signature(block_layout(block, wide=wide))),
-            "table": In(TableWrite(book.threshold_shape(THRESHOLD_FRAC))),
-        })
+        super().__init__(
+            {
+                "i": In(
+                    stream.Signature(
+                        data.StructLayout(
+                            {"x": data.ArrayLayout(fmt.shape, lanes), "last": 1} | ({"wide": 1} if wide else {})
+                        )
+                    )
+                ),
+                "o": Out(stream.Signature(block_layout(block, wide=wide))),
+                "table": In(TableWrite(book.threshold_shape(THRESHOLD_FRAC))),
+            }
+        )
 
     @property
     def beats(self):
@@ -125,14 +134,14 @@ class NF4Encoder(wiring.Component):
     def _scales(self, m):
         """Scale and ``last`` of the blocks under way."""
         m.submodules.scales = scales = Memory(
-            shape=data.StructLayout({"scale": SCALE.shape, "last": 1, "wide": 1}), depth=SLOTS, init=[])
+            shape=data.StructLayout({"scale": SCALE.shape, "last": 1, "wide": 1}), depth=SLOTS, init=[]
+        )
         return scales
 
     def _buffer(self, m):
         """Takes beats, fills short blocks, and says what was put into the buffer."""
         depth = 1 << (self.beats + 32 - 1).bit_length()
-        m.submodules.buffer = self._memory = Memory(
-            shape=unsigned(self.lanes * self.fmt.width), depth=depth, init=[])
+        m.submodules.buffer = self._memory = Memory(shape=unsigned(self.lanes * self.fmt.width), depth=depth, init=[])
         write = self._memory.write_port()
 
         # Beats in the buffer, and blocks from their first beat to their payload; what is read back or taken leaves.
@@ -142,8 +151,14 @@ class NF4Encoder(wiring.Component):
         fill = Signal()
         room = Signal(init=1)
         end = Signal()
-        put = {"en": Signal(), "x": Signal.like(self.i.p.x), "end": end, "first": Signal(), "last": Signal(),
-               "wide": Signal()}
+        put = {
+            "en": Signal(),
+            "x": Signal.like(self.i.p.x),
+            "end": end,
+            "first": Signal(),
+            "last": Signal(),
+            "wide": Signal(),
+        }
         m.d.comb += [
             self.i.ready.eq(room & ~fill),
             put["en"].eq(room & (fill | self.i.valid)),
@@ -160,11 +175,7 @@ class NF4Encoder(wiring.Component):
             m.d.sync += wide.eq(put["wide"])
             m.d.comb += put["wide"].eq(Mux(fill, wide, self.i.p.wide))
         with m.If(put["en"]):
-            m.d.sync += [
-                write.addr.eq(write.addr + 1),
-                beat.eq(Mux(end, 0, beat + 1)),
-                fill.eq(put["last"] & ~end),
-            ]
+            m.d.sync += [write.addr.eq(write.addr + 1), beat.eq(Mux(end, 0, beat + 1)), fill.eq(put["last"] & ~end)]
         m.d.sync += [
             level.eq(level + put["en"] - self._read),
             slots.eq(slots + (put["en"] & put["first"]) - self._taken),
@@ -185,11 +196,11 @@ class NF4Encoder(wiring.Component):
             x = put["x"][lane]
             value = Signal(SCALE.shape, name=f"ceiling_{lane}")
             high = (x >> drop) ^ Mux(x[-1], -1, 0)
-            m.d.sync += value.eq(high[:SCALE.width] + (x[-1] | x[:drop].any()))
+            m.d.sync += value.eq(high[: SCALE.width] + (x[-1] | x[:drop].any()))
             values.append(value)
         stages = 1
         while len(values) > 1:
-            pairs = [values[n:n + 2] for n in range(0, len(values), 2)]
+            pairs = [values[n : n + 2] for n in range(0, len(values), 2)]
             values = [Signal(SCALE.shape, name=f"largest_{stages}_{n}") for n in range(len(pairs))]
             for value, pair in zip(values, pairs):
                 m.d.sync += value.eq(Mux(pair[0] > pair[-1], pair[0], pair[-1]))
@@ -226,11 +237,7 @@ class NF4Encoder(wiring.Component):
         book = [int(v) for v in self.book.threshold_table(THRESHOLD_FRAC)]
         m.submodules.book = memory = Memory(shape=self.table.data.shape(), depth=16, init=book)
         rewrite, read = memory.write_port(), memory.read_port(domain="comb")
-        m.d.comb += [
-            rewrite.en.eq(self.table.en),
-            rewrite.addr.eq(self.table.addr),
-            rewrite.data.eq(self.table.data),
-        ]
+        m.d.comb += [rewrite.en.eq(self.table.en), rewrite.addr.eq(self.table.addr), rewrite.data.eq(self.table.data)]
 
         waiting = Signal(range(SLOTS + 1))
         slot = Signal(range(SLOTS))
@@ -238,19 +245,11 @@ class NF4Encoder(wiring.Component):
         start = Signal()
         scale = Signal(SCALE.width)
         source = scales.read_port(domain="comb")
-        m.d.comb += [
-            start.eq((k == ENTRIES) & (waiting != 0)),
-            source.addr.eq(slot),
-            read.addr.eq(k),
-        ]
+        m.d.comb += [start.eq((k == ENTRIES) & (waiting != 0)), source.addr.eq(slot), read.addr.eq(k)]
         m.d.sync += waiting.eq(waiting + scaled - start)
         with m.If(start):
             # In a block of zeros 1 stands in for the scale, to put 0 between the same thresholds.
-            m.d.sync += [
-                scale.eq(source.data.scale | (source.data.scale == 0)),
-                k.eq(0),
-                slot.eq(slot + 1),
-            ]
+            m.d.sync += [scale.eq(source.data.scale | (source.data.scale == 0)), k.eq(0), slot.eq(slot + 1)]
         with m.Elif(k != ENTRIES):
             m.d.sync += k.eq(k + 1)
 
@@ -264,7 +263,8 @@ class NF4Encoder(wiring.Component):
         to = [Signal(range(SLOTS), name=f"to_{n}") for n in range(depth)]
         m.d.sync += [
             wen.eq(Cat(k != ENTRIES, wen)),
-            entry[0].eq(k), to[0].eq(slot - 1),
+            entry[0].eq(k),
+            to[0].eq(slot - 1),
             *(new.eq(old) for new, old in zip(entry[1:] + to[1:], entry[:-1] + to[:-1])),
         ]
         # x > t * scale: below x's own bits the product may be floored, x has none there.
@@ -310,11 +310,7 @@ class NF4Encoder(wiring.Component):
                 m.d.sync += wide.eq(kind.data.wide)
         else:
             m.d.comb += same.eq(1)
-        m.d.comb += [
-            go.eq(step & (waiting != 0) & same),
-            end.eq(beat == self.beats - 1),
-            read.en.eq(step),
-        ]
+        m.d.comb += [go.eq(step & (waiting != 0) & same), end.eq(beat == self.beats - 1), read.en.eq(step)]
         m.d.sync += waiting.eq(waiting + ready - (go & end))
         with m.If(go):
             m.d.sync += [read.addr.eq(read.addr + 1), beat.eq(Mux(end, 0, beat + 1)), slot.eq(slot + end)]
@@ -355,8 +351,7 @@ class NF4Encoder(wiring.Component):
             # What the first stage of the division takes of the scale, a cycle ahead.
             factor, offset = Signal(SCALE.width), Signal(SCALE.width + 9)
             with m.If(step):
-                m.d.sync += [factor.eq(kind.data.scale),
-                             offset.eq((kind.data.scale << 8) + (kind.data.scale - 1))]
+                m.d.sync += [factor.eq(kind.data.scale), offset.eq((kind.data.scale << 8) + (kind.data.scale - 1))]
             for lane, (x, code) in enumerate(zip(words, codes)):
                 wide_code = self._divide(m, step, x, factor, offset, lane)
                 codes[lane] = Mux(wide, wide_code[4:], code)
@@ -367,17 +362,14 @@ class NF4Encoder(wiring.Component):
         """Shifts codes into the payload, from the top: nibble ``n`` holds element ``n``."""
         shift, shift_low = Signal(4 * self.block), Signal(4 * self.block)
         full, out, out_last = Signal(), Signal(), Signal()
-        m.d.comb += [
-            out.eq(found),
-            out_last.eq(found_last),
-        ]
+        m.d.comb += [out.eq(found), out_last.eq(found_last)]
         m.d.comb += self.o.valid.eq(full)
         with m.If(step):
             m.d.sync += full.eq(out & out_last)
             with m.If(out):
-                m.d.sync += shift.eq(Cat(shift, *codes)[4 * self.lanes:])
+                m.d.sync += shift.eq(Cat(shift, *codes)[4 * self.lanes :])
                 if self.wide:
-                    m.d.sync += shift_low.eq(Cat(shift_low, *low_codes)[4 * self.lanes:])
+                    m.d.sync += shift_low.eq(Cat(shift_low, *low_codes)[4 * self.lanes :])
         # Of the block whose last codes come; an output that waits looks at no memory.
         first = Signal(range(SLOTS))
         source = scales.read_port(domain="comb")
@@ -422,7 +414,10 @@ class NF4Encoder(wiring.Component):
             next_code = Signal(8 - bit, name=f"quotient_{lane}_{bit}")
             m.d.comb += less.eq(rest - (factor << (bit + 1)))
             with m.If(step):
-                m.d.sync += [next_rest.eq(Mux(less[-1], rest, less)), next_factor.eq(factor),
-                             next_code.eq(Cat(~less[-1], code))]
+                m.d.sync += [
+                    next_rest.eq(Mux(less[-1], rest, less)),
+                    next_factor.eq(factor),
+                    next_code.eq(Cat(~less[-1], code)),
+                ]
             rest, factor, code = next_rest, next_factor, next_code
         return code

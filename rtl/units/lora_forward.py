@@ -1,4 +1,5 @@
 """Forward pass of an adapter, h = A x, as a stream unit."""
+
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -42,14 +43,27 @@ class LoraForward(wiring.Component):
                 raise ValueError(f"{field}={value}: must be from 1 to 16")
         self.lanes = lanes
         self.rank = rank
-        super().__init__({
-            "i": In(stream.Signature(data.StructLayout({
-                "x": data.ArrayLayout(DECODED.shape, lanes),
-                "a": data.ArrayLayout(data.ArrayLayout(PARAMETER.shape, rank), lanes),
-                "first": 1, "last": 1}))),
-            "o": Out(stream.Signature(data.StructLayout({
-                "h": data.ArrayLayout(ACTIVATION.shape, rank), "saturated": rank}))),
-        })
+        super().__init__(
+            {
+                "i": In(
+                    stream.Signature(
+                        data.StructLayout(
+                            {
+                                "x": data.ArrayLayout(DECODED.shape, lanes),
+                                "a": data.ArrayLayout(data.ArrayLayout(PARAMETER.shape, rank), lanes),
+                                "first": 1,
+                                "last": 1,
+                            }
+                        )
+                    )
+                ),
+                "o": Out(
+                    stream.Signature(
+                        data.StructLayout({"h": data.ArrayLayout(ACTIVATION.shape, rank), "saturated": rank})
+                    )
+                ),
+            }
+        )
 
     @property
     def _to_word(self):
@@ -91,7 +105,7 @@ class LoraForward(wiring.Component):
                 added = []
                 for at in range(0, len(terms), 2):
                     total = Signal(signed(precision.sum), reset_less=True)
-                    m.d.sync += total.eq(sum(terms[at + 1:at + 2], terms[at]))
+                    m.d.sync += total.eq(sum(terms[at + 1 : at + 2], terms[at]))
                     added.append(total)
                 terms = added
             rounded = round_shift_hdl(terms[0], DECODED.frac + PARAMETER.frac - ACTIVATION.frac)

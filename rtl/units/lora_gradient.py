@@ -1,4 +1,5 @@
 """Gradient PEs: a stream unit of multiply-add slices for dB and dh."""
+
 from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -61,8 +62,7 @@ class LoraGradient(wiring.Component):
     """
 
     def __init__(self, *, classes, depth, samples=32):
-        for field, value, bound in (("classes", classes, 64), ("depth", depth, 1024),
-                                    ("samples", samples, 64)):
+        for field, value, bound in (("classes", classes, 64), ("depth", depth, 1024), ("samples", samples, 64)):
             if not 1 <= value <= bound:
                 raise ValueError(f"{field}={value}: must be from 1 to {bound}")
         self.classes = classes
@@ -71,15 +71,35 @@ class LoraGradient(wiring.Component):
         self.levels = ceil_log2(classes)
         self.latency = 7 + self.levels
         k = range(max(depth, 2))
-        super().__init__({
-            "i": In(stream.Signature(data.StructLayout({
-                "k": k, "first": 1, "h": ACTIVATION.shape,
-                "d": data.ArrayLayout(signed(GRADIENT_WIDTH), classes),
-                "b": data.ArrayLayout(PARAMETER.shape, classes)}))),
-            "o": Out(stream.Signature(data.StructLayout({
-                "k": k, "dh": signed(GRADIENT_WIDTH), "saturated": 1,
-                "db": data.ArrayLayout(signed(48), classes)}))),
-        })
+        super().__init__(
+            {
+                "i": In(
+                    stream.Signature(
+                        data.StructLayout(
+                            {
+                                "k": k,
+                                "first": 1,
+                                "h": ACTIVATION.shape,
+                                "d": data.ArrayLayout(signed(GRADIENT_WIDTH), classes),
+                                "b": data.ArrayLayout(PARAMETER.shape, classes),
+                            }
+                        )
+                    )
+                ),
+                "o": Out(
+                    stream.Signature(
+                        data.StructLayout(
+                            {
+                                "k": k,
+                                "dh": signed(GRADIENT_WIDTH),
+                                "saturated": 1,
+                                "db": data.ArrayLayout(signed(48), classes),
+                            }
+                        )
+                    )
+                ),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -96,10 +116,7 @@ class LoraGradient(wiring.Component):
             k.append(delay(m, k[-1], 1))
         # A sum is read in cycle 0 and written in cycle 3: until then its k may not come again.
         clash = Cat(valid[n] & (k[n] == self.i.p.k) for n in range(1, 4)).any()
-        m.d.comb += [
-            self.i.ready.eq((pending != fifo_depth) & ~clash),
-            take.eq(self.i.valid & self.i.ready),
-        ]
+        m.d.comb += [self.i.ready.eq((pending != fifo_depth) & ~clash), take.eq(self.i.valid & self.i.ready)]
         m.d.sync += pending.eq(pending + take - (self.o.valid & self.o.ready))
 
         first2 = delay(m, self.i.p.first, 2)
@@ -113,14 +130,22 @@ class LoraGradient(wiring.Component):
             dh = place(m, f"dh_{c}", dh, platform)
             m.d.comb += [
                 read.addr.eq(k[0]),
-                db.a.eq(self.i.p.h), db.b.eq(self.i.p.d[c]), db.c.eq(delay(m, read.data, 1)), db.add.eq(~first2),
-                dh.a.eq(self.i.p.b[c]), dh.b.eq(self.i.p.d[c]), dh.c.eq(0), dh.add.eq(0),
-                write.addr.eq(k[3]), write.data.eq(db.p), write.en.eq(valid[3]),
+                db.a.eq(self.i.p.h),
+                db.b.eq(self.i.p.d[c]),
+                db.c.eq(delay(m, read.data, 1)),
+                db.add.eq(~first2),
+                dh.a.eq(self.i.p.b[c]),
+                dh.b.eq(self.i.p.d[c]),
+                dh.c.eq(0),
+                dh.add.eq(0),
+                write.addr.eq(k[3]),
+                write.data.eq(db.p),
+                write.en.eq(valid[3]),
             ]
             sums.append(delay(m, db.p, self.levels + 2))
             level.append(dh.p)
         while len(level) > 1:
-            pairs = [level[n] + level[n + 1] for n in range(0, len(level) - 1, 2)] + level[len(level) & ~1:]
+            pairs = [level[n] + level[n + 1] for n in range(0, len(level) - 1, 2)] + level[len(level) & ~1 :]
             level = [delay(m, pair, 1) for pair in pairs]
         dh, over = saturate_hdl(delay(m, round_shift_hdl(level[0], DH_DROP), 1), signed(GRADIENT_WIDTH))
         m.d.comb += queue.w_en.eq(valid[5 + self.levels])

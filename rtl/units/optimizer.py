@@ -1,4 +1,5 @@
 """SGD with momentum on Q4.12 words, one word a cycle and lane."""
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -10,25 +11,33 @@ from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 from gradloom.rtl.systolic.slices import MultiplyAdd
 
-__all__ = ["LANE_CONFIG", "MAGNITUDE", "NORM", "OPTIMIZER_CONFIG", "VelocityMode", "OptimizerLane", "OptimizerStep",
-           "lane_config"]
+__all__ = [
+    "LANE_CONFIG",
+    "MAGNITUDE",
+    "NORM",
+    "OPTIMIZER_CONFIG",
+    "VelocityMode",
+    "OptimizerLane",
+    "OptimizerStep",
+    "lane_config",
+]
 
 #: Bits of ``abs(g)`` but for the largest, 23 of them fraction bits.
 MAGNITUDE = 24
 #: A sum of 16 of them.
 NORM = unsigned(MAGNITUDE + 5)
 
-_GRADIENT_SUM = 48      # bits of a gradient sum: a DSP slice's accumulator
-_FACTOR_FRAC = 16       # fraction bits of what multiplies the velocity
-_NOISE_ORDER = 31       # the noise is x[n] = x[n-31] ^ x[n-28]: one XOR a bit, up to 28 bits at once
+_GRADIENT_SUM = 48  # bits of a gradient sum: a DSP slice's accumulator
+_FACTOR_FRAC = 16  # fraction bits of what multiplies the velocity
+_NOISE_ORDER = 31  # the noise is x[n] = x[n-31] ^ x[n-28]: one XOR a bit, up to 28 bits at once
 
 
 class VelocityMode:
     """What the velocity is before the gradient is added to it."""
 
-    ZERO = 0    #: nothing: plain SGD
-    KEEP = 1    #: itself: one more microbatch of the same step
-    DECAY = 2   #: ``mu`` times itself: momentum
+    ZERO = 0  #: nothing: plain SGD
+    KEEP = 1  #: itself: one more microbatch of the same step
+    DECAY = 2  #: ``mu`` times itself: momentum
 
 
 #: Quasi-static configuration: held from the first word of a pass until its last has come out.
@@ -99,15 +108,17 @@ class OptimizerLane(wiring.Component):
         self.offset = offset
         self.rounding = Rounding(rounding)
         self.seed = seed
-        super().__init__({
-            "config": In(LANE_CONFIG),
-            "i": In(data.StructLayout({"valid": 1, "v": VELOCITY.shape, "g": signed(_GRADIENT_SUM)})),
-            "w": In(PARAMETER.shape),
-            "velocity": Out(data.StructLayout({"valid": 1, "v": VELOCITY.shape})),
-            "o": Out(data.StructLayout({"valid": 1, "w": PARAMETER.shape, "saturated": 1, "underflowed": 1})),
-            "norm_i": In(NORM),
-            "norm_o": Out(NORM),
-        })
+        super().__init__(
+            {
+                "config": In(LANE_CONFIG),
+                "i": In(data.StructLayout({"valid": 1, "v": VELOCITY.shape, "g": signed(_GRADIENT_SUM)})),
+                "w": In(PARAMETER.shape),
+                "velocity": Out(data.StructLayout({"valid": 1, "v": VELOCITY.shape})),
+                "o": Out(data.StructLayout({"valid": 1, "w": PARAMETER.shape, "saturated": 1, "underflowed": 1})),
+                "norm_i": In(NORM),
+                "norm_o": Out(NORM),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -134,14 +145,14 @@ class OptimizerLane(wiring.Component):
                 with m.Case(q):
                     up = frac - (24 - 4 * q + self.offset)
                     shifted = Cat(Const(0, up), self.i.g).as_signed() if up > 0 else self.i.g >> -up
-                    spill = shifted[width - 1:]
+                    spill = shifted[width - 1 :]
                     m.d.comb += [g.eq(shifted), g_over.eq(spill.any() & ~spill.all())]
         g1, g1_over, sign1 = register(g, "g1"), register(g_over, "g1_over"), register(self.i.g[-1], "sign1")
 
         # To the norm: a carry makes a negative number's magnitude out of its complement. Sums are written as
         # differences here and below, because of those synthesis knows which operand the carry chain passes by.
         low = frac - VELOCITY.frac
-        bits, above = g1[low:low + MAGNITUDE], g1[low + MAGNITUDE:]
+        bits, above = g1[low : low + MAGNITUDE], g1[low + MAGNITUDE :]
         beyond = g1_over | Mux(sign1, ~above.all(), above.any())
         term = Mux(valid[1], Mux(sign1, ~bits, bits) | beyond.replicate(MAGNITUDE), 0)
         rest = Cat(~(sign1 & valid[1]), ~term, Const(-1, NORM.width - MAGNITUDE))
@@ -203,7 +214,7 @@ class OptimizerLane(wiring.Component):
         # The seed is scattered because the sequence takes long to leave a state of few ones.
         state = Signal(_NOISE_ORDER, init=self.seed * 0x9E3779B1 % (1 << _NOISE_ORDER))
         with m.If(advance):
-            m.d.sync += state.eq(Cat(state[bits:], state[:bits] ^ state[3:3 + bits]))
+            m.d.sync += state.eq(Cat(state[bits:], state[:bits] ^ state[3 : 3 + bits]))
         return state
 
 
@@ -237,13 +248,16 @@ class OptimizerStep(wiring.Component):
         self.rounding = Rounding(rounding)
         self.seed = seed
         self.word = data.StructLayout({"w": PARAMETER.shape, "v": VELOCITY.shape, "g": signed(_GRADIENT_SUM)})
-        self.result = data.StructLayout({"w": PARAMETER.shape, "v": VELOCITY.shape, "saturated": 1,
-                                         "underflowed": 1, "magnitude": MAGNITUDE + 1})
-        super().__init__({
-            "config": In(OPTIMIZER_CONFIG),
-            "i": In(stream.Signature(data.ArrayLayout(self.word, lanes))),
-            "o": Out(stream.Signature(data.ArrayLayout(self.result, lanes))),
-        })
+        self.result = data.StructLayout(
+            {"w": PARAMETER.shape, "v": VELOCITY.shape, "saturated": 1, "underflowed": 1, "magnitude": MAGNITUDE + 1}
+        )
+        super().__init__(
+            {
+                "config": In(OPTIMIZER_CONFIG),
+                "i": In(stream.Signature(data.ArrayLayout(self.word, lanes))),
+                "o": Out(stream.Signature(data.ArrayLayout(self.result, lanes))),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -265,9 +279,12 @@ class OptimizerStep(wiring.Component):
             place(m, f"lane{n}", lane, platform)
             m.d.comb += [
                 lane.config.eq(config),
-                lane.i.valid.eq(take), lane.i.v.eq(beat[n].v), lane.i.g.eq(beat[n].g),
+                lane.i.valid.eq(take),
+                lane.i.v.eq(beat[n].v),
+                lane.i.g.eq(beat[n].g),
                 lane.w.eq(delay(m, beat[n].w, lane.w_wait)),
-                result[n].w.eq(lane.o.w), result[n].saturated.eq(lane.o.saturated),
+                result[n].w.eq(lane.o.w),
+                result[n].saturated.eq(lane.o.saturated),
                 result[n].underflowed.eq(lane.o.underflowed),
                 result[n].v.eq(delay(m, lane.velocity.v, lane.latency - lane.velocity_latency)),
                 result[n].magnitude.eq(delay(m, lane.norm_o, lane.latency - lane.norm_latency)),

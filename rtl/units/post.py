@@ -1,4 +1,5 @@
 """Post-processing of sums: bias, rounding, ReLU, max-pool."""
+
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -55,11 +56,25 @@ class PostProcess(wiring.Component):
     #: Cycles from an input word to the output word it completes.
     latency = 5
 
-    def __init__(self, *, lanes=16, sum_shape=signed(48), sum_frac=28, bias=Fixed(width=32, frac=16),
-                 fmt=Fixed(width=24, frac=16), max_width=32, max_height=32, max_pool=4):
+    def __init__(
+        self,
+        *,
+        lanes=16,
+        sum_shape=signed(48),
+        sum_frac=28,
+        bias=Fixed(width=32, frac=16),
+        fmt=Fixed(width=24, frac=16),
+        max_width=32,
+        max_height=32,
+        max_pool=4,
+    ):
         self.sum_shape = Shape.cast(sum_shape)
-        for name, value, least in (("lanes", lanes, 1), ("max_width", max_width, 2),
-                                   ("max_height", max_height, 1), ("max_pool", max_pool, 1)):
+        for name, value, least in (
+            ("lanes", lanes, 1),
+            ("max_width", max_width, 2),
+            ("max_height", max_height, 1),
+            ("max_pool", max_pool, 1),
+        ):
             if value < least:
                 raise ValueError(f"{name}={value}: must be at least {least}")
         if not self.sum_shape.signed:
@@ -67,8 +82,9 @@ class PostProcess(wiring.Component):
         if bias.frac != fmt.frac:
             raise ValueError(f"bias.frac={bias.frac}: must be fmt.frac={fmt.frac}")
         if not 2 <= sum_frac - fmt.frac < self.sum_shape.width:
-            raise ValueError(f"sum_frac={sum_frac}: must exceed fmt.frac={fmt.frac} by 2 to "
-                             f"{self.sum_shape.width - 1} bits")
+            raise ValueError(
+                f"sum_frac={sum_frac}: must exceed fmt.frac={fmt.frac} by 2 to {self.sum_shape.width - 1} bits"
+            )
         self.lanes = lanes
         self.sum_frac = sum_frac
         self.bias = bias
@@ -76,18 +92,26 @@ class PostProcess(wiring.Component):
         self.max_width = max_width
         self.max_height = max_height
         self.max_pool = max_pool
-        self.config_layout = data.StructLayout({
-            "height": range(max_height + 1), "width": range(max_width + 1), "pool": range(max_pool + 1),
-            "relu": 1, "bias": data.ArrayLayout(bias.shape, lanes),
-            "counted": range(max_width + 1), "final": range(lanes),
-        })
+        self.config_layout = data.StructLayout(
+            {
+                "height": range(max_height + 1),
+                "width": range(max_width + 1),
+                "pool": range(max_pool + 1),
+                "relu": 1,
+                "bias": data.ArrayLayout(bias.shape, lanes),
+                "counted": range(max_width + 1),
+                "final": range(lanes),
+            }
+        )
         self.word_layout = data.StructLayout({"p": data.ArrayLayout(fmt.shape, lanes), "last": 1})
-        super().__init__({
-            "i_config": In(stream.Signature(self.config_layout)),
-            "i": In(stream.Signature(data.ArrayLayout(self.sum_shape, lanes))),
-            "o": Out(stream.Signature(self.word_layout)),
-            "saturated": Out(range(lanes + 1)),
-        })
+        super().__init__(
+            {
+                "i_config": In(stream.Signature(self.config_layout)),
+                "i": In(stream.Signature(data.ArrayLayout(self.sum_shape, lanes))),
+                "o": Out(stream.Signature(self.word_layout)),
+                "saturated": Out(range(lanes + 1)),
+            }
+        )
 
     def cycles(self, height: int, width: int) -> int:
         """Cycles from a run's configuration to the next one's when neither side stalls."""
@@ -125,27 +149,38 @@ class PostProcess(wiring.Component):
         width = Signal(range(self.max_width))
         cols = Signal(range(self.max_width))
         rows = Signal(range(self.max_height))
-        pool_col = Signal(range(self.max_pool))     # columns of the pool after this one
+        pool_col = Signal(range(self.max_pool))  # columns of the pool after this one
         pool_row = Signal(range(self.max_pool))
-        top = Signal()                              # first row of a pool
+        top = Signal()  # first row of a pool
         left = Signal()
-        single = Signal()                           # one pool a row
-        dropped = Signal()                          # right of the last whole pool of a row
+        single = Signal()  # one pool a row
+        dropped = Signal()  # right of the last whole pool of a row
         active = Signal()
         step = Signal()
         m.d.comb += [self.i.ready.eq(active & go), step.eq(self.i.valid & self.i.ready)]
 
         groups = self._groups
-        group = Signal(range(groups))               # pool of this word, and the one whose maximum so far
-        following = Signal(range(groups))           # is needed next
-        fits = Signal()                             # another whole pool follows in this row
-        fits2 = Signal()                            # and another one after that
-        tags_layout = data.StructLayout({
-            "fold": 1, "fresh": 1, "load": 1, "store": 1, "emit": 1, "last": 1, "relu": 1,
-            "counts": 1, "final": final.shape(), "group": group.shape(), "following": following.shape(),
-        })
+        group = Signal(range(groups))  # pool of this word, and the one whose maximum so far
+        following = Signal(range(groups))  # is needed next
+        fits = Signal()  # another whole pool follows in this row
+        fits2 = Signal()  # and another one after that
+        tags_layout = data.StructLayout(
+            {
+                "fold": 1,
+                "fresh": 1,
+                "load": 1,
+                "store": 1,
+                "emit": 1,
+                "last": 1,
+                "relu": 1,
+                "counts": 1,
+                "final": final.shape(),
+                "group": group.shape(),
+                "following": following.shape(),
+            }
+        )
         tags = [Signal(tags_layout, name=f"tags{n}") for n in range(4)]
-        valid = Signal(4)                           # of the four stages
+        valid = Signal(4)  # of the four stages
         ended = pool_col == 0
         m.d.comb += [
             fits.eq(cols >= pool),
@@ -157,34 +192,62 @@ class PostProcess(wiring.Component):
         config = self.i_config.payload
         with m.If(self.i_config.ready):
             m.d.sync += [
-                bias.eq(config.bias), relu.eq(config.relu), pool.eq(config.pool),
-                counted.eq(config.counted), final.eq(config.final),
-                width.eq(config.width - 1), cols.eq(config.width - 1), rows.eq(config.height - 1),
-                pool_col.eq(config.pool - 1), pool_row.eq(config.pool - 1), top.eq(1), left.eq(1),
-                single.eq(config.width < (config.pool << 1)), dropped.eq(0),
-                group.eq(0), following.eq(1),
+                bias.eq(config.bias),
+                relu.eq(config.relu),
+                pool.eq(config.pool),
+                counted.eq(config.counted),
+                final.eq(config.final),
+                width.eq(config.width - 1),
+                cols.eq(config.width - 1),
+                rows.eq(config.height - 1),
+                pool_col.eq(config.pool - 1),
+                pool_row.eq(config.pool - 1),
+                top.eq(1),
+                left.eq(1),
+                single.eq(config.width < (config.pool << 1)),
+                dropped.eq(0),
+                group.eq(0),
+                following.eq(1),
                 active.eq(self.i_config.valid),
             ]
         with m.If(step):
             with m.If(ended):
-                m.d.sync += [pool_col.eq(pool - 1), left.eq(1), dropped.eq(dropped | ~fits),
-                             group.eq(group + 1), following.eq(Mux(fits2, following + 1, 0))]
+                m.d.sync += [
+                    pool_col.eq(pool - 1),
+                    left.eq(1),
+                    dropped.eq(dropped | ~fits),
+                    group.eq(group + 1),
+                    following.eq(Mux(fits2, following + 1, 0)),
+                ]
             with m.Else():
                 m.d.sync += [pool_col.eq(pool_col - 1), left.eq(0)]
             m.d.sync += cols.eq(cols - 1)
             with m.If(cols == 0):
-                m.d.sync += [cols.eq(width), rows.eq(rows - 1), pool_col.eq(pool - 1), left.eq(1),
-                             dropped.eq(0), group.eq(0), following.eq(1), top.eq(pool_row == 0),
-                             pool_row.eq(Mux(pool_row == 0, pool - 1, pool_row - 1))]
+                m.d.sync += [
+                    cols.eq(width),
+                    rows.eq(rows - 1),
+                    pool_col.eq(pool - 1),
+                    left.eq(1),
+                    dropped.eq(0),
+                    group.eq(0),
+                    following.eq(1),
+                    top.eq(pool_row == 0),
+                    pool_row.eq(Mux(pool_row == 0, pool - 1, pool_row - 1)),
+                ]
                 with m.If(rows == 0):
                     m.d.sync += active.eq(0)
             m.d.sync += [
-                tags[0].fold.eq(~dropped), tags[0].fresh.eq(top & left),
+                tags[0].fold.eq(~dropped),
+                tags[0].fresh.eq(top & left),
                 tags[0].load.eq(ended & ~single),
-                tags[0].store.eq(ended & ~dropped), tags[0].emit.eq(ended & ~dropped & (pool_row == 0)),
-                tags[0].last.eq(~fits & (rows < pool)), tags[0].relu.eq(relu),
-                tags[0].counts.eq(cols < counted), tags[0].final.eq(final),
-                tags[0].group.eq(group), tags[0].following.eq(following),
+                tags[0].store.eq(ended & ~dropped),
+                tags[0].emit.eq(ended & ~dropped & (pool_row == 0)),
+                tags[0].last.eq(~fits & (rows < pool)),
+                tags[0].relu.eq(relu),
+                tags[0].counts.eq(cols < counted),
+                tags[0].final.eq(final),
+                tags[0].group.eq(group),
+                tags[0].following.eq(following),
             ]
         return step, bias, tags, valid
 
@@ -196,7 +259,7 @@ class PostProcess(wiring.Component):
         """
         drop = self.sum_frac - self.fmt.frac
         words = []
-        counts = Signal(self.lanes)                 # lanes that the run asks for
+        counts = Signal(self.lanes)  # lanes that the run asks for
         clipped = Signal(self.lanes)
         for n in range(self.lanes):
             sums = self.i.payload[n]
@@ -205,7 +268,7 @@ class PostProcess(wiring.Component):
             with m.If(step):
                 m.d.sync += [
                     kept.eq(sums[drop:].as_signed()),
-                    up.eq(sums[drop - 1] & (sums[:drop - 1].any() | (sums[drop] ^ bias[n][0]))),
+                    up.eq(sums[drop - 1] & (sums[: drop - 1].any() | (sums[drop] ^ bias[n][0]))),
                 ]
             total = Signal(signed(max(len(kept), self.bias.width) + 1), name=f"total{n}", reset_less=True)
             # Clipping takes two cycles: what is out of range becomes zero, then, if it is positive, all ones.
@@ -215,15 +278,17 @@ class PostProcess(wiring.Component):
             over = Signal(name=f"over{n}", reset_less=True)
             low = Signal(self.fmt.width - 1, name=f"low{n}", reset_less=True)
             negative = Signal(name=f"negative{n}", reset_less=True)
-            above, sign = total[self.fmt.width - 1:], total[-1]
+            above, sign = total[self.fmt.width - 1 :], total[-1]
             beyond, cut = Signal(name=f"beyond{n}"), Signal(name=f"cut{n}")
             m.d.comb += [beyond.eq(above.any() & ~above.all()), cut.eq(tags[1].relu & sign)]
             with m.If(go):
                 m.d.sync += [
                     total.eq(kept + bias[n] + up),
-                    near.eq(Cat(Mux(beyond | cut, 0, total[:self.fmt.width - 1]), sign & ~cut)),
-                    high.eq(beyond & ~sign), over.eq(beyond),
-                    low.eq(Mux(high, (1 << self.fmt.width - 1) - 1, near[:-1])), negative.eq(near[-1]),
+                    near.eq(Cat(Mux(beyond | cut, 0, total[: self.fmt.width - 1]), sign & ~cut)),
+                    high.eq(beyond & ~sign),
+                    over.eq(beyond),
+                    low.eq(Mux(high, (1 << self.fmt.width - 1) - 1, near[:-1])),
+                    negative.eq(near[-1]),
                     # Lane 0 always is the run's.
                     counts[n].eq(valid[1] & tags[1].counts & ((n <= tags[1].final) if n else 1)),
                     clipped[n].eq(over & counts[n]),
@@ -250,8 +315,10 @@ class PostProcess(wiring.Component):
         fold = Signal()
         m.d.comb += [
             fold.eq(go & valid & tags.fold),
-            read.en.eq(1), read.addr.eq(tags.following),
-            write.en.eq(fold & tags.store), write.addr.eq(tags.group),
+            read.en.eq(1),
+            read.addr.eq(tags.following),
+            write.en.eq(fold & tags.store),
+            write.addr.eq(tags.group),
         ]
         best = Signal(best_layout, reset_less=True)
         out = Signal(best_layout, reset_less=True)

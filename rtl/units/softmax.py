@@ -1,4 +1,5 @@
 """Softmax, cross-entropy and its gradient on a stream of logits."""
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -14,10 +15,10 @@ from gradloom.rtl.stream.interpolator import Interpolator
 
 __all__ = ["SoftmaxCrossEntropy"]
 
-_FRAC = 20              # fraction bits of a base-2 logarithm
-_LOG2E = 94548          # log2(e) * 2**16, less a half that is added by a shift
-_LN2 = 90852            # ln(2) * 2**17
-_CLAMP = 63             # shifts beyond it leave nothing of any word here
+_FRAC = 20  # fraction bits of a base-2 logarithm
+_LOG2E = 94548  # log2(e) * 2**16, less a half that is added by a shift
+_LN2 = 90852  # ln(2) * 2**17
+_CLAMP = 63  # shifts beyond it leave nothing of any word here
 _EXP2 = Interpolation(function="exp2", frac_in=_FRAC, frac_out=20)
 _LOG2 = Interpolation(function="log2", frac_in=21, frac_out=_FRAC)
 
@@ -59,20 +60,23 @@ class SoftmaxCrossEntropy(wiring.Component):
         if not 2 <= max_length <= 65536:
             raise ValueError(f"max_length={max_length}: must be from 2 to 65536")
         self.max_length = max_length
-        super().__init__({
-            "i": In(stream.Signature(data.StructLayout(
-                {"z": ACTIVATION.shape, "target": 1, "first": 1, "last": 1}))),
-            "o": Out(stream.Signature(data.StructLayout({"d": PROBABILITY.shape, "first": 1, "last": 1}))),
-            "o_loss": Out(stream.Signature(data.StructLayout({"loss": 25, "correct": 1}))),
-            "error": Out(1),
-        })
+        super().__init__(
+            {
+                "i": In(
+                    stream.Signature(data.StructLayout({"z": ACTIVATION.shape, "target": 1, "first": 1, "last": 1}))
+                ),
+                "o": Out(stream.Signature(data.StructLayout({"d": PROBABILITY.shape, "first": 1, "last": 1}))),
+                "o_loss": Out(stream.Signature(data.StructLayout({"loss": 25, "correct": 1}))),
+                "error": Out(1),
+            }
+        )
 
     #: Cycles from a vector's last logit taken to its first ``d`` valid, ``o`` and ``o_loss`` ready.
     latency = 23
 
     def elaborate(self, platform):
         m = Module()
-        log_shape = signed(9 + _FRAC)               # |z| * log2(e) < 185
+        log_shape = signed(9 + _FRAC)  # |z| * log2(e) < 185
         sum_shape = signed(10 + _FRAC)
 
         # A pipeline that cannot be held feeds two queues: what is under way must fit in them.
@@ -116,8 +120,12 @@ class SoftmaxCrossEntropy(wiring.Component):
 
         control = data.StructLayout({"valid": 1, "first": 1, "last": 1, "target": 1})
         stage = [Signal(control, name="stage0")]
-        m.d.comb += [stage[0].valid.eq(take), stage[0].first.eq(first), stage[0].last.eq(last),
-                     stage[0].target.eq(self.i.p.target)]
+        m.d.comb += [
+            stage[0].valid.eq(take),
+            stage[0].first.eq(first),
+            stage[0].last.eq(last),
+            stage[0].target.eq(self.i.p.target),
+        ]
         for n in range(15):
             stage.append(Signal(control, name=f"stage{n + 1}"))
             m.d.sync += stage[-1].eq(stage[-2])
@@ -178,14 +186,14 @@ class SoftmaxCrossEntropy(wiring.Component):
         with m.Switch(k):
             for n in range(guard + 1):
                 with m.Case(n):
-                    m.d.sync += x.eq(total10[sum_frac + n - 21:sum_frac + n])
+                    m.d.sync += x.eq(total10[sum_frac + n - 21 : sum_frac + n])
         log = place(m, "log", Interpolator(table=_LOG2), platform)
         m.d.comb += [log.enable.eq(1), log.x.eq(x)]
         # The maximum is that of stage 5, k of stage 10, the table's answer of stage 14.
         exponent = delay(m, delay(m, top, 5) + k, 1)
         log_sum = delay(m, Cat(Const(0, _FRAC), delay(m, exponent, 3)).as_signed() + log.y, 1)
         m.d.comb += [
-            sums.w_data.eq(Cat(log_sum[:len(Const(0, sum_shape))], delay(m, correct, 13))),
+            sums.w_data.eq(Cat(log_sum[: len(Const(0, sum_shape))], delay(m, correct, 13))),
             sums.w_en.eq(stage[15].valid & stage[15].last),
         ]
 
@@ -207,8 +215,13 @@ class SoftmaxCrossEntropy(wiring.Component):
         with m.If(pop):
             m.d.sync += first.eq(last)
         stage = [Signal(control, name="late0")]
-        m.d.comb += [stage[0].valid.eq(pop), stage[0].target.eq(target), stage[0].first.eq(first),
-                     stage[0].last.eq(last), stage[0].correct.eq(correct)]
+        m.d.comb += [
+            stage[0].valid.eq(pop),
+            stage[0].target.eq(target),
+            stage[0].first.eq(first),
+            stage[0].last.eq(last),
+            stage[0].correct.eq(correct),
+        ]
 
         def register(value, shape, name):
             q = Signal(shape, name=name, reset_less=True)

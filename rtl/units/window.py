@@ -1,4 +1,5 @@
 """Convolution front end: pixels in, kernel windows out."""
+
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -123,10 +124,15 @@ class WindowGenerator(wiring.Component):
     #: Cycles from accepting a configuration to the run's first step, when nothing runs before it.
     setup = 6
 
-    def __init__(self, *, shape=signed(24), max_kernel=5, max_width=32, max_height=32, max_channels=512,
-                 max_stride=None):
-        for name, value, least in (("max_kernel", max_kernel, 2), ("max_width", max_width, 2),
-                                   ("max_height", max_height, 1), ("max_channels", max_channels, 1)):
+    def __init__(
+        self, *, shape=signed(24), max_kernel=5, max_width=32, max_height=32, max_channels=512, max_stride=None
+    ):
+        for name, value, least in (
+            ("max_kernel", max_kernel, 2),
+            ("max_width", max_width, 2),
+            ("max_height", max_height, 1),
+            ("max_channels", max_channels, 1),
+        ):
             if value < least:
                 raise ValueError(f"{name}={value}: must be at least {least}")
         self.shape = Shape.cast(shape)
@@ -138,31 +144,52 @@ class WindowGenerator(wiring.Component):
         if self.max_stride < 1:
             raise ValueError(f"max_stride={max_stride}: must be at least 1")
         kernel, stride, pad = range(max_kernel + 1), range(self.max_stride + 1), range(max_kernel)
-        self.config_layout = data.StructLayout({
-            "height": range(max_height + 1), "width": range(max_width + 1),
-            "channels": range(max_channels + 1), "kernel_h": kernel, "kernel_w": kernel,
-            "stride_h": stride, "stride_w": stride,
-            "pad_top": pad, "pad_left": pad, "pad_bottom": pad, "pad_right": pad,
-        })
-        self.window_layout = data.StructLayout({
-            "p": data.ArrayLayout(self.shape, max_kernel * max_kernel),
-            "first": 1, "last": 1, "first_channel": 1, "last_channel": 1, "end": 1,
-        })
-        super().__init__({
-            "i_config": In(stream.Signature(self.config_layout)),
-            "i": In(stream.Signature(self.shape)),
-            "o": Out(stream.Signature(self.window_layout)),
-        })
+        self.config_layout = data.StructLayout(
+            {
+                "height": range(max_height + 1),
+                "width": range(max_width + 1),
+                "channels": range(max_channels + 1),
+                "kernel_h": kernel,
+                "kernel_w": kernel,
+                "stride_h": stride,
+                "stride_w": stride,
+                "pad_top": pad,
+                "pad_left": pad,
+                "pad_bottom": pad,
+                "pad_right": pad,
+            }
+        )
+        self.window_layout = data.StructLayout(
+            {
+                "p": data.ArrayLayout(self.shape, max_kernel * max_kernel),
+                "first": 1,
+                "last": 1,
+                "first_channel": 1,
+                "last_channel": 1,
+                "end": 1,
+            }
+        )
+        super().__init__(
+            {
+                "i_config": In(stream.Signature(self.config_layout)),
+                "i": In(stream.Signature(self.shape)),
+                "o": Out(stream.Signature(self.window_layout)),
+            }
+        )
 
     def check(self, run: WindowRun):
         """Refuse a run that is larger than this unit."""
         for name, value, most in (
-                ("kernel_h", run.kernel_h, self.max_kernel), ("kernel_w", run.kernel_w, self.max_kernel),
-                ("stride_h", run.stride_h, self.max_stride), ("stride_w", run.stride_w, self.max_stride),
-                ("height", run.height, self.max_height), ("width", run.width, self.max_width),
-                ("output rows at stride 1", run.rows, self.max_height),
-                ("output columns at stride 1", run.cols, self.max_width),
-                ("channels", run.channels, self.max_channels)):
+            ("kernel_h", run.kernel_h, self.max_kernel),
+            ("kernel_w", run.kernel_w, self.max_kernel),
+            ("stride_h", run.stride_h, self.max_stride),
+            ("stride_w", run.stride_w, self.max_stride),
+            ("height", run.height, self.max_height),
+            ("width", run.width, self.max_width),
+            ("output rows at stride 1", run.rows, self.max_height),
+            ("output columns at stride 1", run.cols, self.max_width),
+            ("channels", run.channels, self.max_channels),
+        ):
             if value > most:
                 raise ValueError(f"{name}={value}: this window generator takes at most {most}")
 
@@ -174,8 +201,11 @@ class WindowGenerator(wiring.Component):
         """Steps of a run: until both its last pixel is in and its last window is complete."""
         before = (run.channels - 1) * max(run.height, run.rows)
         last_pixel = (before + run.height - 1) * run.pitch + run.width - 1
-        last_window = ((before + (run.out_height - 1) * run.stride_h) * run.pitch
-                       + (run.out_width - 1) * run.stride_w + self.fill(run))
+        last_window = (
+            (before + (run.out_height - 1) * run.stride_h) * run.pitch
+            + (run.out_width - 1) * run.stride_w
+            + self.fill(run)
+        )
         return 1 + max(last_pixel, last_window)
 
     def cycles(self, run: WindowRun) -> int:
@@ -205,25 +235,35 @@ class WindowGenerator(wiring.Component):
         ends with its sign.
         """
         k, row_bits, col_bits = self.max_kernel, self._row_bits, self._col_bits
-        return data.StructLayout({
-            "height": row_bits, "width": col_bits,         # minus one
-            "rows": row_bits, "cols": col_bits,            # minus one
-            "pitch": col_bits, "grid": row_bits,           # minus one
-            "row_ahead": signed(row_bits), "col_ahead": signed(col_bits),
-            "row_mask": k, "col_mask": k, "row_used": k, "col_used": k,
-            "lead": range(k), "warm": range(k),
-            "channels": range(self.max_channels), "stride_h": range(self.max_stride + 1),
-            "stride_w": range(self.max_stride + 1),
-        })
+        return data.StructLayout(
+            {
+                "height": row_bits,
+                "width": col_bits,  # minus one
+                "rows": row_bits,
+                "cols": col_bits,  # minus one
+                "pitch": col_bits,
+                "grid": row_bits,  # minus one
+                "row_ahead": signed(row_bits),
+                "col_ahead": signed(col_bits),
+                "row_mask": k,
+                "col_mask": k,
+                "row_used": k,
+                "col_used": k,
+                "lead": range(k),
+                "warm": range(k),
+                "channels": range(self.max_channels),
+                "stride_h": range(self.max_stride + 1),
+                "stride_w": range(self.max_stride + 1),
+            }
+        )
 
     @property
     def _tags_layout(self):
         """What travels with a step to the window that it completes."""
         k = self.max_kernel
-        return data.StructLayout({
-            "emit": 1, "first": 1, "last": 1, "first_channel": 1, "last_channel": 1, "end": 1,
-            "rows": k, "cols": k,
-        })
+        return data.StructLayout(
+            {"emit": 1, "first": 1, "last": 1, "first_channel": 1, "last_channel": 1, "end": 1, "rows": k, "cols": k}
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -236,7 +276,7 @@ class WindowGenerator(wiring.Component):
         o_valid = Signal()
         m.d.comb += go.eq(~o_valid | self.o.ready)
 
-        at = SimpleNamespace()      # where the run is, by the names of the counters
+        at = SimpleNamespace()  # where the run is, by the names of the counters
         self._count_pixels(m, at, go, active, step)
         self._count_windows(m, at, run)
         self._control(m, at, ready, prepared, take, run, go, active, step)
@@ -256,7 +296,7 @@ class WindowGenerator(wiring.Component):
         k = self.max_kernel
         asked = Signal(self.config_layout)
         ready = Signal(self._derived_layout)
-        bottom = Signal(unsigned(self._row_bits))     # first row below the input, seen from the first window
+        bottom = Signal(unsigned(self._row_bits))  # first row below the input, seen from the first window
         right = Signal(unsigned(self._col_bits))
         prepared = Signal()
 
@@ -295,8 +335,9 @@ class WindowGenerator(wiring.Component):
                 # A row of one step would read the delay line before its last write.
                 m.d.sync += [
                     ready.grid.eq(Mux(ready.rows > ready.height, ready.rows, ready.height)),
-                    ready.pitch.eq(Mux(ready.cols > ready.width, ready.cols, ready.width)
-                                   | ~(ready.cols.any() | ready.width.any())),
+                    ready.pitch.eq(
+                        Mux(ready.cols > ready.width, ready.cols, ready.width) | ~(ready.cols.any() | ready.width.any())
+                    ),
                 ]
                 m.next = "READY"
             with m.State("READY"):
@@ -346,8 +387,15 @@ class WindowGenerator(wiring.Component):
         at.last = Signal()
         at.o_last = Signal()
         m.d.comb += [
-            at.emit.eq(at.live & ~at.warm.any() & ~at.o_done & ~at.o_cols[-1] & ~at.o_rows[-1]
-                       & ~at.skip_w.any() & ~at.skip_h.any()),
+            at.emit.eq(
+                at.live
+                & ~at.warm.any()
+                & ~at.o_done
+                & ~at.o_cols[-1]
+                & ~at.o_rows[-1]
+                & ~at.skip_w.any()
+                & ~at.skip_h.any()
+            ),
             at.last.eq((at.o_cols.as_unsigned() < run.stride_w) & (at.o_rows.as_unsigned() < run.stride_h)),
             at.o_last.eq(at.emit & at.last & ~at.o_channel.any()),
         ]
@@ -355,14 +403,24 @@ class WindowGenerator(wiring.Component):
     @staticmethod
     def _start_row(at, run):
         """Statements that put the counters at the start of a row of windows."""
-        return [at.o_col.eq(run.pitch), at.o_cols.eq(run.cols), at.skip_w.eq(0), at.col_mask.eq(run.col_mask),
-                at.col_ahead.eq(run.col_ahead)]
+        return [
+            at.o_col.eq(run.pitch),
+            at.o_cols.eq(run.cols),
+            at.skip_w.eq(0),
+            at.col_mask.eq(run.col_mask),
+            at.col_ahead.eq(run.col_ahead),
+        ]
 
     @staticmethod
     def _start_channel(at, run):
         """Statements that put the counters at the first row of a channel."""
-        return [at.o_rows.eq(run.rows), at.skip_h.eq(0), at.row_mask.eq(run.row_mask), at.row_ahead.eq(run.row_ahead),
-                at.first.eq(1)]
+        return [
+            at.o_rows.eq(run.rows),
+            at.skip_h.eq(0),
+            at.row_mask.eq(run.row_mask),
+            at.row_ahead.eq(run.row_ahead),
+            at.first.eq(1),
+        ]
 
     def _control(self, m, at, ready, prepared, take, run, go, active, step):
         """Takes a prepared run, sets the counters to its start, and is active until both its sides are done."""
@@ -375,11 +433,20 @@ class WindowGenerator(wiring.Component):
                     m.next = "ARM"
             with m.State("ARM"):
                 m.d.sync += [
-                    at.i_col.eq(run.pitch), at.i_width.eq(run.width), at.i_row.eq(run.grid), at.i_height.eq(run.height),
-                    at.i_channel.eq(run.channels), at.i_done.eq(0),
-                    at.warm.eq(run.warm), self._start_row(at, run), self._start_channel(at, run),
-                    at.live.eq(~run.lead.any()), at.o_row.eq(Mux(run.lead.any(), run.lead - 1, run.grid)),
-                    at.o_channel.eq(run.channels), at.first_channel.eq(1), at.o_done.eq(0),
+                    at.i_col.eq(run.pitch),
+                    at.i_width.eq(run.width),
+                    at.i_row.eq(run.grid),
+                    at.i_height.eq(run.height),
+                    at.i_channel.eq(run.channels),
+                    at.i_done.eq(0),
+                    at.warm.eq(run.warm),
+                    self._start_row(at, run),
+                    self._start_channel(at, run),
+                    at.live.eq(~run.lead.any()),
+                    at.o_row.eq(Mux(run.lead.any(), run.lead - 1, run.grid)),
+                    at.o_channel.eq(run.channels),
+                    at.first_channel.eq(1),
+                    at.o_done.eq(0),
                 ]
                 m.next = "RUN"
             with m.State("RUN"):
@@ -407,7 +474,9 @@ class WindowGenerator(wiring.Component):
                 m.d.sync += at.first.eq(0)
             with m.If(at.o_col.any()):
                 m.d.sync += [
-                    at.o_col.eq(at.o_col - 1), at.o_cols.eq(at.o_cols - 1), at.col_ahead.eq(at.col_ahead - 1),
+                    at.o_col.eq(at.o_col - 1),
+                    at.o_cols.eq(at.o_cols - 1),
+                    at.col_ahead.eq(at.col_ahead - 1),
                     at.skip_w.eq(Mux(at.skip_w.any(), at.skip_w - 1, run.stride_w - 1)),
                     at.col_mask.eq(Cat(at.col_mask[1:], ~at.col_ahead[-1])),
                 ]
@@ -415,7 +484,9 @@ class WindowGenerator(wiring.Component):
                 m.d.sync += self._start_row(at, run)
                 with m.If(at.o_row.any()):
                     m.d.sync += [
-                        at.o_row.eq(at.o_row - 1), at.o_rows.eq(at.o_rows - 1), at.row_ahead.eq(at.row_ahead - 1),
+                        at.o_row.eq(at.o_row - 1),
+                        at.o_rows.eq(at.o_rows - 1),
+                        at.row_ahead.eq(at.row_ahead - 1),
                         at.skip_h.eq(Mux(at.skip_h.any(), at.skip_h - 1, run.stride_h - 1)),
                         at.row_mask.eq(Cat(at.row_mask[1:], ~at.row_ahead[-1])),
                     ]
@@ -434,11 +505,16 @@ class WindowGenerator(wiring.Component):
             m.d.sync += valid1.eq(step)
         with m.If(step):
             m.d.sync += [
-                pixel.eq(self.i.payload), addr1.eq(at.i_col),
-                tags[0].emit.eq(at.emit), tags[0].first.eq(at.first), tags[0].last.eq(at.last),
-                tags[0].first_channel.eq(at.first_channel), tags[0].last_channel.eq(~at.o_channel.any()),
+                pixel.eq(self.i.payload),
+                addr1.eq(at.i_col),
+                tags[0].emit.eq(at.emit),
+                tags[0].first.eq(at.first),
+                tags[0].last.eq(at.last),
+                tags[0].first_channel.eq(at.first_channel),
+                tags[0].last_channel.eq(~at.o_channel.any()),
                 tags[0].end.eq(at.o_last),
-                tags[0].rows.eq(at.row_mask & run.row_used), tags[0].cols.eq(at.col_mask & run.col_used),
+                tags[0].rows.eq(at.row_mask & run.row_used),
+                tags[0].cols.eq(at.col_mask & run.col_used),
             ]
         return pixel, addr1, tags, valid1
 
@@ -485,6 +561,5 @@ class WindowGenerator(wiring.Component):
         m.d.comb += [
             self.o.valid.eq(o_valid),
             *(self.o.payload.p[n].eq(word) for n, word in enumerate(window)),
-            *(self.o.payload[name].eq(out[name])
-              for name in ("first", "last", "first_channel", "last_channel", "end")),
+            *(self.o.payload[name].eq(out[name]) for name in ("first", "last", "first_channel", "last_channel", "end")),
         ]

@@ -1,8 +1,24 @@
 """Kinds of fine-tunes and their options, quick to import."""
+
 from .images import DIGITS, LENET5, ImageOptions, ImageWorkload
 from .options import Bounds, Option, Options, option
 from .text import InstantTextOptions, InstantTextWorkload, QLoraOptions, QLoraWorkload, TextOptions, TextWorkload
 from .workload import Workload
 
-__all__ = ["DIGITS", "LENET5", "Bounds", "ImageOptions", "ImageWorkload", "InstantTextOptions", "InstantTextWorkload",
-           "Option", "Options", "QLoraOptions", "QLoraWorkload", "TextOptions", "TextWorkload", "Workload", "option"]
+__all__ = [
+    "DIGITS",
+    "LENET5",
+    "Bounds",
+    "ImageOptions",
+    "ImageWorkload",
+    "InstantTextOptions",
+    "InstantTextWorkload",
+    "Option",
+    "Options",
+    "QLoraOptions",
+    "QLoraWorkload",
+    "TextOptions",
+    "TextWorkload",
+    "Workload",
+    "option",
+]

@@ -2,6 +2,7 @@
 
 The command line, the checks, the Python function's signature and what ``metrics.json`` records follow from the fields.
 """
+
 import dataclasses
 import functools
 import math
@@ -27,7 +28,8 @@ class Bounds:
         """Whether ``value`` is within."""
         return math.isfinite(value) and not (
             (self.low is not None and (value <= self.low if self.open_low else value < self.low))
-            or (self.high is not None and (value >= self.high if self.open_high else value > self.high)))
+            or (self.high is not None and (value >= self.high if self.open_high else value > self.high))
+        )
 
     def __str__(self) -> str:
         if self.low is None:
@@ -103,11 +105,13 @@ class Options:
     """
 
     lr: float | None = option("Learning rate.", bounds=Bounds(0, 16, open_low=True))
-    seed: int = option("Seed of the initial adapters; for images also of split and order.", 0,
-                       bounds=Bounds(0, 1 << 63))
+    seed: int = option(
+        "Seed of the initial adapters; for images also of split and order.", 0, bounds=Bounds(0, 1 << 63)
+    )
     engine: str = option("Engine of execution.", "rtl", choices=("rtl", "reference", "float"))
-    design: Path | str | None = option("Output folder of an earlier gradloom generate, to use its design.",
-                                       metavar="DIR")
+    design: Path | str | None = option(
+        "Output folder of an earlier gradloom generate, to use its design.", metavar="DIR"
+    )
 
     def __post_init__(self) -> None:
         for name, kinds in self.types().items():
@@ -120,9 +124,12 @@ class Options:
     def types(cls) -> Mapping[str, tuple[type, ...]]:
         """Types of each field but None; the first is what values become."""
         hints = get_type_hints(cls)
-        return {each.name: tuple(kind for kind in get_args(hints[each.name]) or (hints[each.name],)
-                                 if kind is not type(None))
-                for each in dataclasses.fields(cls)}
+        return {
+            each.name: tuple(
+                kind for kind in get_args(hints[each.name]) or (hints[each.name],) if kind is not type(None)
+            )
+            for each in dataclasses.fields(cls)
+        }
 
     @classmethod
     @functools.cache
@@ -138,8 +145,11 @@ class Options:
 
     def facts(self) -> dict[str, Any]:
         """Values that results depend on, as plain data; of files and folders their names."""
-        return {name: _plain(getattr(self, name), Path in self.types()[name]) for name, known in self.known().items()
-                if known.result}
+        return {
+            name: _plain(getattr(self, name), Path in self.types()[name])
+            for name, known in self.known().items()
+            if known.result
+        }
 
 
 def _plain(value: Any, path: bool) -> Any:
@@ -175,6 +185,9 @@ def _whole(value: Any) -> int:
 
 #: How a value becomes one of a type, and what the type is called.
 _KINDS: Mapping[type, tuple[Callable[[Any], Any], str]] = {
-    Path: (Path, "a path"), str: (os.fspath, "a text"), int: (_whole, "an integer"), float: (_real, "a number"),
+    Path: (Path, "a path"),
+    str: (os.fspath, "a text"),
+    int: (_whole, "an integer"),
+    float: (_real, "a number"),
     bool: (_truth, "true or false"),
 }

@@ -1,4 +1,5 @@
 """Options of fine-tunes of language models."""
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -6,8 +7,15 @@ from typing import Any, ClassVar, Self
 from .options import Bounds, Options, option
 from .workload import Workload
 
-__all__ = ["MAX_CARD_STEPS", "InstantTextOptions", "InstantTextWorkload", "QLoraOptions", "QLoraWorkload",
-           "TextOptions", "TextWorkload"]
+__all__ = [
+    "MAX_CARD_STEPS",
+    "InstantTextOptions",
+    "InstantTextWorkload",
+    "QLoraOptions",
+    "QLoraWorkload",
+    "TextOptions",
+    "TextWorkload",
+]
 
 #: Steps of which a memory card has programs: as many as the board's firmware has room for.
 MAX_CARD_STEPS = 180
@@ -21,14 +29,20 @@ class TextOptions(Options):
     rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
     lr: float | None = option("Learning rate.", usual="0.001, with sgd 0.1", bounds=Bounds(0, 16, open_low=True))
     engine: str = option("Engine of execution.", "reference", choices=("rtl", "reference", "float"))
-    text: Path | str | None = option("Text to learn from.", metavar="FILE", needed="a text file to learn from",
-                                     file=True)
+    text: Path | str | None = option(
+        "Text to learn from.", metavar="FILE", needed="a text file to learn from", file=True
+    )
     adapter: Path | str | None = option("PEFT adapter to start from.", metavar="DIR")
     optimizer: str = option("Optimiser of the adapters.", "adamw", choices=("adamw", "sgd"))
     steps: int = option("Updates of the adapters.", 8, bounds=Bounds(1, 100_000))
     seq: int = option("Tokens of a window of the text; tokens after the last whole window are not used.", 64)
-    keep: int = option("Steps between checkpoints in the output folder; 0: none.", 1, metavar="N", result=False,
-                       bounds=Bounds(0, 100_000))
+    keep: int = option(
+        "Steps between checkpoints in the output folder; 0: none.",
+        1,
+        metavar="N",
+        result=False,
+        bounds=Bounds(0, 100_000),
+    )
     resume: bool = option("Continue the interrupted fine-tune in the output folder.", False, result=False)
     layers: int | None = option("Number of layers, from the first.", metavar="N", usual="all", bounds=Bounds(1))
 
@@ -39,8 +53,11 @@ class QLoraOptions(TextOptions):
 
     accumulate: int = option("Texts whose gradients are added for an update.", 1, metavar="N", bounds=Bounds(1, 256))
     targets: str | None = option("Linear layers with an adapter: q,v or all or a list.", usual="q,v")
-    from_layer: int | None = option("First layer with adapters, counted from 0; the input of this layer is kept for "
-                                    "each text.", metavar="K", usual="0")
+    from_layer: int | None = option(
+        "First layer with adapters, counted from 0; the input of this layer is kept for each text.",
+        metavar="K",
+        usual="0",
+    )
     store: str = option("Format of adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
     card: bool = option("Write a memory card with which the board runs the fine-tune without a host.", False)
 

@@ -1,4 +1,5 @@
 """Base class of workloads: options, and where functions are."""
+
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
@@ -55,8 +56,9 @@ class Workload:
         own = self.takes.known()
         for name, value in given.items():
             if name not in own:
-                raise ValueError(f"{name}={value}: must be left out, {preset} fine-tunes {self.title}; it takes "
-                                 f"{', '.join(own)}")
+                raise ValueError(
+                    f"{name}={value}: must be left out, {preset} fine-tunes {self.title}; it takes {', '.join(own)}"
+                )
         return self.takes(**given)
 
     def usual(self, name: str) -> str | None:

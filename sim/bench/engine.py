@@ -13,6 +13,7 @@ beats from its store ports likewise; commands are offered in order, each as soon
 Other streams of the component, and those of a unit without a specification, are ports too: each gets and gives its
 beats beside the others.
 """
+
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -137,7 +138,7 @@ class Run:
         """Sum of a watched signal over all cycles, or from a command's start to its end."""
         if command is None:
             return sum(self.seen[name])
-        return sum(self.seen[name][self.started[command]:self.done[command] + 1])
+        return sum(self.seen[name][self.started[command] : self.done[command] + 1])
 
 
 def pressures(hold: int) -> tuple[dict[str, Any], ...]:
@@ -168,12 +169,12 @@ class _Gates:
     half of what it moves; it waits for its turn, but not beyond the port's last beat.
     """
 
-    def __init__(self, inputs: set[str], outputs: set[str], stall: float | Mapping[str, float], hold: int, seed: int,
-                 number: int) -> None:
+    def __init__(
+        self, inputs: set[str], outputs: set[str], stall: float | Mapping[str, float], hold: int, seed: int, number: int
+    ) -> None:
         self.hold = hold
         names = sorted(outputs) + sorted(inputs)
-        self.stall = {name: stall.get(name.split()[-1], 0.0) if isinstance(stall, Mapping) else stall
-                      for name in names}
+        self.stall = {name: stall.get(name.split()[-1], 0.0) if isinstance(stall, Mapping) else stall for name in names}
         self.random = {name: random.Random(f"{seed} {number} {name}") for name in names}
         holds = [outputs] * (len(outputs) > 1) + [{name} for name in names]
         first = number % max(len(holds), 1)
@@ -231,8 +232,15 @@ class EngineBench:
         ``saturated``, ``underflowed`` and ``norm`` besides.
     """
 
-    def __init__(self, spec: EngineSpec | None = None, config: Any = None, *, component: Any = None,
-                 wires: Sequence[Process] = (), watch: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        spec: EngineSpec | None = None,
+        config: Any = None,
+        *,
+        component: Any = None,
+        wires: Sequence[Process] = (),
+        watch: Mapping[str, Any] | None = None,
+    ) -> None:
         if component is None:
             if spec is None or spec.unit is None:
                 raise ValueError("EngineBench: give it a spec with a unit, or a component")
@@ -267,8 +275,15 @@ class EngineBench:
                 raise ValueError(f"{name}: the component has a port and a stream of this name")
         self._engine = getattr(self.component, "engine", None)
 
-    def run(self, *steps: Step, stall: float | Mapping[str, float] = 0.0, hold: int = 0, seed: int = 0,
-            patience: int = 5000, rest: int = 24) -> Run:
+    def run(
+        self,
+        *steps: Step,
+        stall: float | Mapping[str, float] = 0.0,
+        hold: int = 0,
+        seed: int = 0,
+        patience: int = 5000,
+        rest: int = 24,
+    ) -> Run:
         """Plays steps to the component as it is after power-on. The same arguments make the same run.
 
         ``stall`` is the chance that a port pauses for a cycle: commands, loads, stores and streams, each for itself; or
@@ -315,8 +330,9 @@ class EngineBench:
         self._simulator.run()
         return self._result
 
-    def check(self, *steps: Step, words: Mapping[str, Sequence[Any]] | None = None, errors: Sequence[int] = (),
-              **options: Any) -> Run:
+    def check(
+        self, *steps: Step, words: Mapping[str, Sequence[Any]] | None = None, errors: Sequence[int] = (), **options: Any
+    ) -> Run:
         """:meth:`run`, and what came of it is what was expected.
 
         Raises
@@ -331,8 +347,10 @@ class EngineBench:
         for name, expected in (words or {}).items():
             found = run.words.get(name, [])
             wrong = [n for n, pair in enumerate(zip(found, expected)) if pair[0] != pair[1]]
-            assert not wrong, (f"{name}: {len(wrong)} of {len(expected)} words differ, the first is word {wrong[0]}: "
-                               f"{_shown(found[wrong[0]])}, expected {_shown(expected[wrong[0]])}")
+            assert not wrong, (
+                f"{name}: {len(wrong)} of {len(expected)} words differ, the first is word {wrong[0]}: "
+                f"{_shown(found[wrong[0]])}, expected {_shown(expected[wrong[0]])}"
+            )
             assert len(found) == len(expected), f"{name}: {len(found)} words, expected {len(expected)}"
         assert not run.left, f"more words than expected: {run.left}"
         commands = sum(isinstance(step, Command) for step in steps)
@@ -377,15 +395,23 @@ class EngineBench:
         found: dict[Any, Any] = {("watch", name): signal for name, signal in self._watch.items()}
         if self._engine is not None:
             port = self._engine
-            found |= {"start": port.command.valid & port.command.ready, "done": port.done, "error": port.error.valid,
-                      "code": port.error.code}
+            found |= {
+                "start": port.command.valid & port.command.ready,
+                "done": port.done,
+                "error": port.error.valid,
+                "code": port.error.code,
+            }
         for name, port in self._loads.items():
             found |= {("load", name, "ready"): port.beats.ready, ("load", name, "refuse"): port.refuse}
         for name, port in self._inputs.items():
             found["in", name, "ready"] = port.ready
         for name, port in self._stores.items():
-            found |= {("store", name, "asked"): port.request.ready, ("store", name, "refuse"): port.refuse,
-                      ("store", name, "valid"): port.beats.valid, ("store", name, "beat"): port.beats.p}
+            found |= {
+                ("store", name, "asked"): port.request.ready,
+                ("store", name, "refuse"): port.refuse,
+                ("store", name, "valid"): port.beats.valid,
+                ("store", name, "beat"): port.beats.p,
+            }
         for name, port in self._outputs.items():
             found |= {("store", name, "valid"): port.valid, ("store", name, "beat"): port.p}
         return found
@@ -441,7 +467,8 @@ class EngineBench:
                     raise AssertionError(
                         f"nothing moved for {patience} cycles; waiting: {', '.join(lanes) or 'no port'}; "
                         f"{len(self._under_way)} commands under way; beats so far: "
-                        f"{ {name: len(words) for name, words in run.words.items()} }")
+                        f"{ {name: len(words) for name, words in run.words.items()} }"
+                    )
         for _ in range(rest):
             yield
         run.left = [name for name in run.words if self._now["store", name, "valid"]]
@@ -449,8 +476,11 @@ class EngineBench:
 
     def _reset(self) -> Iterator[None]:
         """What the shell does after an error."""
-        ports = [*self._inputs.values(), *(port.beats for port in self._loads.values()),
-                 *(port.request for port in self._stores.values())]
+        ports = [
+            *self._inputs.values(),
+            *(port.beats for port in self._loads.values()),
+            *(port.request for port in self._stores.values()),
+        ]
         if self._engine is not None:
             ports.append(self._engine.command)
         for port in ports:
@@ -513,9 +543,16 @@ class EngineBench:
             for index, data in enumerate(load.beats):
                 while not gates.open(f"load {load.port}", index, len(load.beats), self._cycle):
                     yield True
-                self._ctx.set(self._harness.beat, {
-                    "data": data, "first": index == 0, "last": index == len(load.beats) - 1, "arg": load.arg,
-                    "index": index})
+                self._ctx.set(
+                    self._harness.beat,
+                    {
+                        "data": data,
+                        "first": index == 0,
+                        "last": index == len(load.beats) - 1,
+                        "arg": load.arg,
+                        "index": index,
+                    },
+                )
                 self._ctx.set(port.beats.valid, 1)
                 yield True
                 while not self._now["load", load.port, "ready"]:

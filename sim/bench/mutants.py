@@ -5,6 +5,7 @@ A unit's file says in a comment above a line what a mutant has in its place, and
     # mutant never-full: m.d.comb += self.ready.eq(1)
     m.d.comb += self.ready.eq(level < depth)
 """
+
 import inspect
 import re
 import sys
@@ -30,7 +31,7 @@ def mutants(text):
         while _MARK.fullmatch(lines[number]):
             number += 1
         old = lines[number]
-        found[name] = number, old[:len(old) - len(old.lstrip())] + new if new else ""
+        found[name] = number, old[: len(old) - len(old.lstrip())] + new if new else ""
         if found[name][1] == old:
             raise ValueError(f"mutant {name}: changes nothing")
     return found

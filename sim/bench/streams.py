@@ -41,9 +41,7 @@ async def streams(dut):
     sent = dict.fromkeys(inputs, 0)
     taken = {name: [] for name in feed["outputs"]}
     cycles = waited = 0
-    while waited <= feed["patience"] and any(
-        len(taken[name]) < count for name, count in feed["outputs"].items()
-    ):
+    while waited <= feed["patience"] and any(len(taken[name]) < count for name, count in feed["outputs"].items()):
         for name, payloads in inputs.items():
             payload, valid, _ = ports[name]
             more = sent[name] < len(payloads)

@@ -1,4 +1,5 @@
 """Words of a tensor as beats, and back."""
+
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ def beats(values: ArrayLike, data_bits: int) -> list[int]:
     raw, size = np.asarray(values).astype("<i4").tobytes(), data_bits // 8
     if len(raw) % size:
         raise ValueError(f"{len(raw) // 4} words: must fill whole beats of {data_bits} bits")
-    return [int.from_bytes(raw[at:at + size], "little") for at in range(0, len(raw), size)]
+    return [int.from_bytes(raw[at : at + size], "little") for at in range(0, len(raw), size)]
 
 
 def words(payloads: Sequence[int], data_bits: int) -> np.ndarray:

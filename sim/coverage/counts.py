@@ -4,6 +4,7 @@ In the Verilog that a preset generates, Verilator counts how often each bit of a
 falls (``--coverage-toggle``); a bit is covered that has done both. Instances of a module count together. What runs is
 in :mod:`.runs`. Bits that cannot change (:func:`constants`) are left out, and what is left over is listed.
 """
+
 import json
 import re
 import tempfile
@@ -86,8 +87,10 @@ def counted(data: Iterable[str]) -> dict[Bit, tuple[int, int]]:
         if match is None:
             continue
         fields = dict(part.split("\2", 1) for part in match[1].split("\1") if "\2" in part)
-        module, toggle = fields["page"].removeprefix("v_toggle/"), re.fullmatch(
-            r"(.*?)(?:\[(\d+)\])?:(0->1|1->0)", fields["o"])
+        module, toggle = (
+            fields["page"].removeprefix("v_toggle/"),
+            re.fullmatch(r"(.*?)(?:\[(\d+)\])?:(0->1|1->0)", fields["o"]),
+        )
         if toggle is not None:
             found[_decoded(module), _decoded(toggle[1]), int(toggle[2] or 0)][toggle[3] == "1->0"] += int(match[2])
     return {bit: (up, down) for bit, (up, down) in found.items()}
@@ -127,8 +130,18 @@ def constants(files: Sequence[Path], top: str = "gradloom") -> set[Bit]:
     fold = ["opt_expr -fine", "opt_clean", "opt_dff"]
     with tempfile.TemporaryDirectory() as folder:
         netlist = Path(folder) / "flat.json"
-        run_yosys([f"read_verilog {' '.join(map(str, files))}", f"hierarchy -top {top}", "proc", "flatten",
-                   *fold * 3, "opt_expr -fine", "opt_clean", f"write_json {netlist}"])
+        run_yosys(
+            [
+                f"read_verilog {' '.join(map(str, files))}",
+                f"hierarchy -top {top}",
+                "proc",
+                "flatten",
+                *fold * 3,
+                "opt_expr -fine",
+                "opt_clean",
+                f"write_json {netlist}",
+            ]
+        )
         nets = json.loads(netlist.read_text(encoding="utf-8"))["modules"][top]["netnames"]
     found: set[Bit] = set()
     known = {name: each for text in texts for name, each in signals(text).items()}
@@ -136,8 +149,11 @@ def constants(files: Sequence[Path], top: str = "gradloom") -> set[Bit]:
         for signal in known[module].values():
             wires = [nets[prefix + signal.name]["bits"] for prefix in prefixes if prefix + signal.name in nets]
             if wires:
-                found |= {(module, signal.name, index) for index in range(signal.width)
-                          if all(isinstance(bits[index], str) for bits in wires)}
+                found |= {
+                    (module, signal.name, index)
+                    for index in range(signal.width)
+                    if all(isinstance(bits[index], str) for bits in wires)
+                }
     return found
 
 
@@ -149,8 +165,9 @@ def told(files: Sequence[Path], counts: Path, top: str = "gradloom") -> dict[str
     return report(known, seen, constants(files, top))
 
 
-def report(known: Mapping[str, Mapping[str, Signal]], seen: Mapping[Bit, tuple[int, int]], fixed: set[Bit]
-           ) -> dict[str, Any]:
+def report(
+    known: Mapping[str, Mapping[str, Signal]], seen: Mapping[Bit, tuple[int, int]], fixed: set[Bit]
+) -> dict[str, Any]:
     """By module and in all: points, covered ones, those left out by rule, and ranges of bits that are not covered."""
     units: dict[str, Any] = {}
     for module, each in sorted(known.items()):
@@ -172,8 +189,13 @@ def report(known: Mapping[str, Mapping[str, Signal]], seen: Mapping[Bit, tuple[i
         units[module] = {"points": points, "covered": covered, "excluded": dict(excluded), "holes": holes}
     left_out = sum((Counter(each["excluded"]) for each in units.values()), Counter())
     points, covered = (sum(each[name] for each in units.values()) for name in ("points", "covered"))
-    return {"points": points, "covered": covered, "share": round(100 * covered / points, 2),
-            "excluded": dict(left_out), "units": units}
+    return {
+        "points": points,
+        "covered": covered,
+        "share": round(100 * covered / points, 2),
+        "excluded": dict(left_out),
+        "units": units,
+    }
 
 
 def _ranges(indices: Sequence[int], width: int) -> list[str]:

@@ -1,4 +1,5 @@
 """Stimulus for toggle coverage of each preset."""
+
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -66,8 +67,14 @@ def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]
             sources[-1].write_text(toggle_counts.instrument(path.read_text(encoding="utf-8")), encoding="utf-8")
         sources.append(Path(folder) / "bench.vlt")
         sources[-1].write_text(_BENCH, encoding="utf-8")
-        program = build_device(sources, memory_bytes=_MEMORY, data_bits=config.shell["data_bits"],
-                               address_bits=config.address_bits, arguments=toggle_counts.ARGUMENTS, tell=tell)
+        program = build_device(
+            sources,
+            memory_bytes=_MEMORY,
+            data_bits=config.shell["data_bits"],
+            address_bits=config.address_bits,
+            arguments=toggle_counts.ARGUMENTS,
+            tell=tell,
+        )
         counted = Path(folder) / "counted"
         rng = np.random.default_rng(1)
         device = SimulatedDevice(program, memory_bytes=_MEMORY)
@@ -102,10 +109,13 @@ def _images(device: SimulatedDevice, config: ImageConfig, network: Network, rng:
     """Fine-tunes on images of noise, dim ones and such that nothing in the network fits; each is the reference's."""
     rank = config.rank
     plain = Settings(samples=10, epochs=2, batch=5)
-    for number, (above, spread, wide, settings) in enumerate((
+    for number, (above, spread, wide, settings) in enumerate(
+        (
             (1 << config.activation.frac, 0.3, False, replace(plain, momentum=0.9)),
             (1 << config.activation.width - 2, 3.0, False, replace(plain, batch=7, rate=8.0, momentum=0.5, slots=4)),
-            (1 << config.activation.frac, 0.3, config.activation_bits == 24, replace(plain, rate=0.01)))):
+            (1 << config.activation.frac, 0.3, config.activation_bits == 24, replace(plain, rate=0.01)),
+        )
+    ):
         lowered = lower(network, config, rank, wide=wide)
         images = rng.integers(0, above, (10, *network.input_shape))
         labels = rng.integers(0, network.classes, 10)
@@ -123,17 +133,35 @@ class _Language:
 
     def __init__(self, config: LanguageConfig) -> None:
         self.config = config
-        self.model = LanguageModel(name="small", hidden=128, inter=192, layers=2, heads=2, kv_heads=1, head_dim=64,
-                                   vocab=150, context=64, rope_theta=100.0, norm_eps=1e-5, tied=False)
+        self.model = LanguageModel(
+            name="small",
+            hidden=128,
+            inter=192,
+            layers=2,
+            heads=2,
+            kv_heads=1,
+            head_dim=64,
+            vocab=150,
+            context=64,
+            rope_theta=100.0,
+            norm_eps=1e-5,
+            tied=False,
+        )
         rng = np.random.default_rng(3)
-        tensors = {name: rng.normal(1, 0.2, shape) if len(shape) == 1 else rng.normal(0, 0.1, shape)
-                   for name, shape in self.model.tensors.items()}
-        self.frozen = Frozen(self.model, tensors.__getitem__,
-                             lambda name: quantize_linear(tensors[f"{name}.weight"].astype(np.float32)))
+        tensors = {
+            name: rng.normal(1, 0.2, shape) if len(shape) == 1 else rng.normal(0, 0.1, shape)
+            for name, shape in self.model.tensors.items()
+        }
+        self.frozen = Frozen(
+            self.model, tensors.__getitem__, lambda name: quantize_linear(tensors[f"{name}.weight"].astype(np.float32))
+        )
         self.tokens = tuple(rng.integers(0, self.model.vocab, min(config.tokens, 64)).tolist())
-        self.adapters = {name: Adapter(rng.normal(0, 0.1, each.a.shape), rng.normal(0, 0.1, each.b.shape), each.scale)
-                         for name, each in fresh_lora(self.model, rank=config.rank,
-                                                      targets=("q_proj", "v_proj", "down_proj")).items()}
+        self.adapters = {
+            name: Adapter(rng.normal(0, 0.1, each.a.shape), rng.normal(0, 0.1, each.b.shape), each.scale)
+            for name, each in fresh_lora(
+                self.model, rank=config.rank, targets=("q_proj", "v_proj", "down_proj")
+            ).items()
+        }
 
     def _machine(self, device: SimulatedDevice) -> StepMachine:
         return StepMachine(self.config, memory_bytes=_MEMORY, device=device)
@@ -149,10 +177,13 @@ class _Language:
     def instant(self, device: SimulatedDevice, rng: np.random.Generator) -> None:
         """Two steps on a text whose cache the first one makes."""
         hidden, rank = self.model.hidden, self.config.rank
-        blocks = {layer: Adapter(rng.normal(0, 0.1, (rank, hidden)), rng.normal(0, 0.1, (hidden, rank)), 2.0)
-                  for layer in range(self.model.layers)}
-        made, told = (InstantTrainer(self.frozen, dict(blocks), range(self.model.layers), AdamW(lr=1e-2))
-                      for _ in range(2))
+        blocks = {
+            layer: Adapter(rng.normal(0, 0.1, (rank, hidden)), rng.normal(0, 0.1, (hidden, rank)), 2.0)
+            for layer in range(self.model.layers)
+        }
+        made, told = (
+            InstantTrainer(self.frozen, dict(blocks), range(self.model.layers), AdamW(lr=1e-2)) for _ in range(2)
+        )
         layout, held, _ = arranged(made, [self.tokens], self.config)
         made.machine = self._machine(device)
         made.machine.frozen, made.machine.held = layout, held
@@ -211,10 +242,15 @@ def _commands(device: SimulatedDevice, rng: np.random.Generator, engines: Engine
     for _ in range(400):
         program = Assembler()
         for _ in range(rng.integers(0, 3)):
-            program.add(LOAD, 0, offset=_MEMORY // 2 + 4096 * int(rng.integers(0, 512)),
-                        # Mostly small, or nearly all would be refused.
-                        beats=int(rng.integers(1, 64)), dest=int(rng.integers(0, 16)) >> int(rng.integers(0, 2)),
-                        arg=int(rng.integers(0, 1 << 32)) >> (int(rng.integers(0, 32)) | 16 * int(rng.integers(0, 2))))
+            program.add(
+                LOAD,
+                0,
+                offset=_MEMORY // 2 + 4096 * int(rng.integers(0, 512)),
+                # Mostly small, or nearly all would be refused.
+                beats=int(rng.integers(1, 64)),
+                dest=int(rng.integers(0, 16)) >> int(rng.integers(0, 2)),
+                arg=int(rng.integers(0, 1 << 32)) >> (int(rng.integers(0, 32)) | 16 * int(rng.integers(0, 2))),
+            )
         engine = list(engines)[int(rng.integers(0, len(engines)))]
         # Bits that are set by half, a quarter or an eighth: most operands are too large otherwise.
         words = rng.integers(0, 1 << 32, (int(rng.integers(1, 4)), 5), np.uint64)
@@ -266,8 +302,12 @@ def _faults(device: SimulatedDevice, rng: np.random.Generator, bits: int) -> Non
         at = (base - start) % (1 << bits)
         for engine in (LOAD, STORE):
             program = Assembler()
-            program.add(engine, 0, offset=int(rng.integers(0, 1 << 28)) << 4,
-                        beats=int(rng.integers(1, 1 << 24)) >> int(rng.integers(0, 24)))
+            program.add(
+                engine,
+                0,
+                offset=int(rng.integers(0, 1 << 28)) << 4,
+                beats=int(rng.integers(1, 1 << 24)) >> int(rng.integers(0, 24)),
+            )
             program.add(CONTROL, ControlOpcode.END)
             device.write_memory(0, program.code)
             if at < 1 << 32:
@@ -304,15 +344,23 @@ def _mesh(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
     component = unit.build(**parameters)
     rng = np.random.default_rng(1)
     rows, columns, x_bits, w_bits = (int(parameters[name]) for name in ("rows", "cols", "x_bits", "w_bits"))
-    arrays = {"x": rng.integers(-(1 << x_bits - 1), 1 << x_bits - 1, (12, 40, rows)),
-              "w": rng.integers(-(1 << w_bits - 1), 1 << w_bits - 1, (12, rows, columns))}
+    arrays = {
+        "x": rng.integers(-(1 << x_bits - 1), 1 << x_bits - 1, (12, 40, rows)),
+        "w": rng.integers(-(1 << w_bits - 1), 1 << w_bits - 1, (12, rows, columns)),
+    }
     texts = convert(component, name="unit").files
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         tell("building and running the simulation")
         feed = replace(adapter.feed(component, arrays), stall=1)
-        beats, cycles = simulate(component, feed, simulator="verilator", directory=root,
-                                 arguments=toggle_counts.ARGUMENTS, change=toggle_counts.instrument)
+        beats, cycles = simulate(
+            component,
+            feed,
+            simulator="verilator",
+            directory=root,
+            arguments=toggle_counts.ARGUMENTS,
+            change=toggle_counts.instrument,
+        )
         _same(adapter.collect(component, arrays, unpacked(component, beats)), adapter.reference(parameters, arrays))
         files = [root / f"{module}.v" for module in texts]
         for path in files:
@@ -322,4 +370,6 @@ def _mesh(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
 
 
 RUNS: dict[str, Callable[[str, Mapping[str, int], Tell], dict[str, Any]]] = {
-    **dict.fromkeys(PRESETS, _preset), "mesh": _mesh}
+    **dict.fromkeys(PRESETS, _preset),
+    "mesh": _mesh,
+}

@@ -2,6 +2,7 @@
 
 ``python -m gradloom.sim.coverage.toggles PRESET``.
 """
+
 import argparse
 import json
 import sys

@@ -2,6 +2,7 @@
 
 Parts that a proof need not follow may be replaced by free values.
 """
+
 from amaranth.back import rtlil
 from amaranth.hdl import Array, Cat, ClockDomain, Fragment, Instance, Module, Mux, Shape, Signal, Value
 from amaranth.lib.wiring import In
@@ -133,6 +134,7 @@ class Claim:
 
 def streams_of(component):
     """``(name, is an input, port)`` of every stream among the ports of ``component``, nested ones too."""
+
     def walk(signature, holder, path):
         for name, member in signature.members.items():
             port = getattr(holder, name)
@@ -142,6 +144,7 @@ def streams_of(component):
                     yield "_".join((*path, name)), inner["valid"].flow is In, port
                 else:
                     yield from walk(member.signature, port, (*path, name))
+
     yield from walk(component.signature, component, ())
 
 
@@ -183,8 +186,13 @@ class Inside:
         fragment = self.fragment
         for part in path:
             fragment = fragment.find_subfragment(part)
-        found = [signal for domain, statements in fragment.statements.items() if (domain == "comb") == wires
-                 for signal in statements._lhs_signals() if signal.name == name]
+        found = [
+            signal
+            for domain, statements in fragment.statements.items()
+            if (domain == "comb") == wires
+            for signal in statements._lhs_signals()
+            if signal.name == name
+        ]
         if not found:
             raise KeyError(f"{'.'.join((*path, name))}: no such {'wire' if wires else 'register'} in {self.name}")
         return found
@@ -234,8 +242,10 @@ class _Memory:
                 if port.domain == "comb":
                     # What is looked at without a clock is what it was, while nobody moves or writes there.
                     still, seen = Signal(name=f"{name}_still{number}"), Signal(width, name=f"{name}_seen{number}")
-                    m.d.sync += [seen.eq(port.data), still.eq(
-                        ~Cat(each.en.any() & (each.addr == port.addr) for each in memory.write_ports).any())]
+                    m.d.sync += [
+                        seen.eq(port.data),
+                        still.eq(~Cat(each.en.any() & (each.addr == port.addr) for each in memory.write_ports).any()),
+                    ]
                     value = Mux(still & (claim.past(port.addr, f"{name}_address{number}") == port.addr), seen, value)
                 if kind == "one":
                     value = Mux(port.addr == self.place, self.word, value)

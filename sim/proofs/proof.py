@@ -1,4 +1,5 @@
 """A proof: its claim, its method, and the broken units to detect."""
+
 import dataclasses
 import functools
 import time
@@ -43,9 +44,15 @@ def stream_proof(name, make, *, rules=stream_rules, preset="library", cut=(), **
 
     ``cut``: wires of ``unit_0``, ``unit_1``, ... that are free besides. ``given``: other fields of :class:`Proof`.
     """
-    return Proof(name=f"streams-{name}", rule="streams: what is offered stays", preset=preset, method="reach",
-                 cut=(FREE_PRODUCTS, *(f"cutpoint w:{wire}" for wire in cut)), make=functools.partial(rules, make),
-                 **{"cover_depth": 200} | given)
+    return Proof(
+        name=f"streams-{name}",
+        rule="streams: what is offered stays",
+        preset=preset,
+        method="reach",
+        cut=(FREE_PRODUCTS, *(f"cutpoint w:{wire}" for wire in cut)),
+        make=functools.partial(rules, make),
+        **{"cover_depth": 200} | given,
+    )
 
 
 def outcome(proof, directory):
@@ -53,16 +60,27 @@ def outcome(proof, directory):
     begin = time.monotonic()
     circuit = Circuit(proof.make(), Path(directory) / proof.name, proof.cut)
     verdict = circuit.prove(proof.method, proof.depth, proof.seconds)
-    row = {"name": proof.name, "rule": proof.rule, "preset": proof.preset, "method": proof.method,
-           "depth": verdict.depth, "unbounded": proof.method != "bounded", "holds": verdict.holds,
-           "detail": verdict.detail, "claims": circuit.claim.names, "lemmas": circuit.claim.lemmas,
-           "assumes": circuit.claim.assumed,
-           "uncovered": circuit.uncovered(proof.cover_depth, proof.seconds) if proof.cover_depth else [],
-           "broken": []}
+    row = {
+        "name": proof.name,
+        "rule": proof.rule,
+        "preset": proof.preset,
+        "method": proof.method,
+        "depth": verdict.depth,
+        "unbounded": proof.method != "bounded",
+        "holds": verdict.holds,
+        "detail": verdict.detail,
+        "claims": circuit.claim.names,
+        "lemmas": circuit.claim.lemmas,
+        "assumes": circuit.claim.assumed,
+        "uncovered": circuit.uncovered(proof.cover_depth, proof.seconds) if proof.cover_depth else [],
+        "broken": [],
+    }
     for number, (change, make) in enumerate(proof.broken.items()):
         found = Circuit(make(), Path(directory) / f"{proof.name}-broken{number}", proof.cut).refute(
-            proof.found_within, proof.seconds)
-        row["broken"].append({"change": change, "found": found.holds is False, "cycle": found.depth,
-                              "by": found.detail})
+            proof.found_within, proof.seconds
+        )
+        row["broken"].append(
+            {"change": change, "found": found.holds is False, "cycle": found.depth, "by": found.detail}
+        )
     row["shown"] = bool(verdict.holds and not row["uncovered"] and all(each["found"] for each in row["broken"]))
     return row | {"seconds": round(time.monotonic() - begin, 1)}

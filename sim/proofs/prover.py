@@ -7,6 +7,7 @@ Three methods:
 ``reach``      property-directed reachability: ABC finds an inductive invariant of its own. Unbounded.
 ``bounded``    ABC: no run of ``depth`` cycles from the start breaks it. Says nothing of longer ones.
 """
+
 import dataclasses
 import importlib.util
 import json
@@ -103,7 +104,8 @@ class Circuit:
         """Tries to show that everything holds."""
         begin = time.monotonic()
         holds, at, detail = {"induction": self._induction, "reach": self._reach, "bounded": self._bounded}[method](
-            depth, seconds)
+            depth, seconds
+        )
         return Verdict(holds=holds, method=method, depth=at, seconds=time.monotonic() - begin, detail=detail)
 
     def refute(self, depth, seconds=600):
@@ -123,9 +125,11 @@ class Circuit:
 
     def leads(self, source, target):
         """Whether wire ``target`` follows wire ``source`` in the same cycle, by way of any cells but registers."""
-        self._yosys("read_rtlil flat.il\ncd claim\n"
-                    f"select -set cone w:{target} %ci*:-$dff,$dffe,$sdff,$sdffe,$sdffce\n"
-                    f"select -write leads.txt @cone w:{source} %i\n")
+        self._yosys(
+            "read_rtlil flat.il\ncd claim\n"
+            f"select -set cone w:{target} %ci*:-$dff,$dffe,$sdff,$sdffe,$sdffce\n"
+            f"select -write leads.txt @cone w:{source} %i\n"
+        )
         return bool((self.directory / "leads.txt").read_text().strip())
 
     def _reach(self, depth, seconds):
@@ -161,14 +165,14 @@ class Circuit:
         file = self.directory / f"{kind}.aig"
         if not file.exists():
             left_out = "\n".join(f"delete c:{other}__*" for other in others)
-            self._yosys(f"read_rtlil flat.il\n{left_out}\n{_BITS}"
-                        f"write_aiger -zinit -ywmap {kind}.json {file.name}\n")
+            self._yosys(f"read_rtlil flat.il\n{left_out}\n{_BITS}write_aiger -zinit -ywmap {kind}.json {file.name}\n")
         names = json.loads((self.directory / f"{kind}.json").read_text())["asserts"]
         return file.name, [path[-1].split("__", 1)[1] for path in names]
 
     def _yosys(self, script):
-        run = subprocess.run([sys.executable, "-P", "-c", _YOSYS], input=script, cwd=self.directory, text=True,
-                             capture_output=True)
+        run = subprocess.run(
+            [sys.executable, "-P", "-c", _YOSYS], input=script, cwd=self.directory, text=True, capture_output=True
+        )
         if run.returncode:
             raise RuntimeError("Yosys: " + "; ".join((run.stdout + run.stderr).strip().splitlines()[-12:]))
 
@@ -177,8 +181,14 @@ class Circuit:
 
     def _run(self, command, seconds):
         """What a command says; nothing if it takes too long, and then what it started ends with it."""
-        process = subprocess.Popen(command, cwd=self.directory, text=True, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            cwd=self.directory,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             return process.communicate(timeout=seconds)[0]
         except subprocess.TimeoutExpired:

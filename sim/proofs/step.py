@@ -4,6 +4,7 @@ If a rule holds for k cycles from any state of the registers, it holds in the ne
 
 Bit by bit: the circuit as ABC reads it (AIGER), cycle after cycle, to a SAT solver that learns from claim to claim.
 """
+
 import time
 
 __all__ = ["Aiger", "step"]
@@ -40,8 +41,8 @@ class Aiger:
         if any(len(line) > 1 and line[1] != b"0" for line in lines[:latches]):
             raise ValueError(f"{file}: a register that does not start at 0")
         values = [int(line[0]) for line in lines]
-        self.latches, self.bad = values[:latches], values[latches:latches + bad]
-        self.constraints = values[latches + bad:]
+        self.latches, self.bad = values[:latches], values[latches : latches + bad]
+        self.constraints = values[latches + bad :]
         self.gates, place = [], end + 1
         for number in range(gates):
             literals = [2 * (self.inputs + latches + 1 + number)]

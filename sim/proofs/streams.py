@@ -22,7 +22,7 @@ def update_rules(make):
     """The rules of the optimiser's engine. Words wait for their moments by a counter of commands, which would have to
     count to its end before it could take an offer back; its queues hold far fewer."""
     claim = Claim()
-    unit, = make()
+    (unit,) = make()
     inside = claim.place(unit, memories=lambda memory: None if any(memory.init) else "any")
     claim.drive(unit)
     claim.streams(unit)

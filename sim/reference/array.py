@@ -1,11 +1,11 @@
 """Bit-exact array engine: frozen layers and adapters' forward pass."""
+
 import numpy as np
 
 from gradloom.rtl.formats.images import ACTIVATION, DECODED, PARAMETER
 from gradloom.rtl.formats.rounding import round_shift, saturate
 
-__all__ = ["ACTIVATION", "SUM_BITS", "windows", "matmul_exact", "post_process", "conv_layer", "dense_layer",
-           "hidden"]
+__all__ = ["ACTIVATION", "SUM_BITS", "windows", "matmul_exact", "post_process", "conv_layer", "dense_layer", "hidden"]
 
 #: Bits of a sum as the array hands it on.
 SUM_BITS = 48
@@ -30,10 +30,10 @@ def windows(x, *, kernel, stride=(1, 1), pads=(0, 0, 0, 0), max_kernel=None) -> 
     top, left, bottom, right = pads
     x = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(top, bottom), (left, right)])
     view = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=(-2, -1))
-    view = view[..., ::stride[0], ::stride[1], :, :]
+    view = view[..., :: stride[0], :: stride[1], :, :]
     if max_kernel is not None:
         out = np.zeros(view.shape[:-2] + (max_kernel, max_kernel), x.dtype)
-        out[..., :kernel[0], :kernel[1]] = view
+        out[..., : kernel[0], : kernel[1]] = view
         view = out
     return view.reshape(view.shape[:-2] + (-1,))
 
@@ -89,8 +89,7 @@ def post_process(sums, bias, *, relu, pool=1, axis=0, sum_frac=None, bias_frac=N
     return value, clipped
 
 
-def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, pool=1, chunk=64,
-               fmt=ACTIVATION):
+def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, pool=1, chunk=64, fmt=ACTIVATION):
     """``(y, saturated)`` of convolution, bias, ReLU and max-pool.
 
     Parameters
@@ -119,11 +118,11 @@ def conv_layer(x, weight, bias, *, stride=(1, 1), pads=(0, 0, 0, 0), relu=True, 
     exact = int(np.abs(flat.astype(np.int64)).sum(axis=1).max(initial=0)) * bound < 1 << 53
     out, saturated = [], []
     for start in range(0, len(x), chunk):
-        part = x[start:start + chunk].astype(np.float64 if exact else np.int64)
+        part = x[start : start + chunk].astype(np.float64 if exact else np.int64)
         top, left, bottom, right = pads
         part = np.pad(part, [(0, 0), (0, 0), (top, bottom), (left, right)])
         view = np.lib.stride_tricks.sliding_window_view(part, kernel, axis=(2, 3))
-        view = view[:, :, ::stride[0], ::stride[1]]
+        view = view[:, :, :: stride[0], :: stride[1]]
         height, width = view.shape[2:4]
         columns = view.transpose(1, 4, 5, 0, 2, 3).reshape(flat.shape[1], -1)
         sums = matmul_exact(flat, columns, bound_x=bound).reshape(outputs, len(part), height, width)

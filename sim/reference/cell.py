@@ -2,6 +2,7 @@
 
 All sequences are computed together.
 """
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,9 +40,10 @@ def convolve(layer: IntegerConv, x: np.ndarray) -> np.ndarray:
     """Codes ``[n, steps, channels]`` behind a convolution of codes."""
     conv = layer.conv
     x = np.pad(x, ((0, 0), conv.pads, (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(x, conv.weight.shape[2], axis=1)[:, ::conv.stride]
-    return layer.requantizer(_product(windows.reshape(*windows.shape[:2], -1), conv.weight.reshape(len(conv.weight),
-                                                                                                     -1)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, conv.weight.shape[2], axis=1)[:, :: conv.stride]
+    return layer.requantizer(
+        _product(windows.reshape(*windows.shape[:2], -1), conv.weight.reshape(len(conv.weight), -1))
+    )
 
 
 def step(cell: IntegerCell, x: np.ndarray, state: State) -> State:

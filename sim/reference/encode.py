@@ -1,20 +1,31 @@
 """Bit-exact integer reference of encoder and decoder."""
+
 import numpy as np
 
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4, Codebook
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.formats.rounding import round_shift
 
-__all__ = ["ACTIVATION", "DECODED", "SCALE", "encode_fixed", "decode_fixed", "decode_codes", "scaled_levels",
-           "encode_int8", "decode_int8"]
+__all__ = [
+    "ACTIVATION",
+    "DECODED",
+    "SCALE",
+    "encode_fixed",
+    "decode_fixed",
+    "decode_codes",
+    "scaled_levels",
+    "encode_int8",
+    "decode_int8",
+]
 
 ACTIVATION = Fixed(width=24, frac=16)
 DECODED = Fixed(width=18, frac=10)
 SCALE = Fixed(width=16, frac=8, is_signed=False)
 
 
-def encode_fixed(x, book: Codebook = NF4, block: int = 64, *, fmt: Fixed = ACTIVATION, thresholds=None,
-                 threshold_frac: int = 16) -> tuple[np.ndarray, np.ndarray]:
+def encode_fixed(
+    x, book: Codebook = NF4, block: int = 64, *, fmt: Fixed = ACTIVATION, thresholds=None, threshold_frac: int = 16
+) -> tuple[np.ndarray, np.ndarray]:
     """``(codes, scales)`` of integers ``x`` of ``fmt``, in blocks along the last axis.
 
     ``codes`` is uint8, its last axis padded to whole blocks with the code of 0; ``scales`` is uint16
@@ -26,8 +37,9 @@ def encode_fixed(x, book: Codebook = NF4, block: int = 64, *, fmt: Fixed = ACTIV
         A rewritten table, in units of ``2**-threshold_frac``, instead of ``book``'s.
     """
     if fmt.width - fmt.frac > SCALE.width - SCALE.frac:
-        raise ValueError(f"fmt={fmt}: its largest magnitude must fit the scale, so width - frac <= "
-                         f"{SCALE.width - SCALE.frac}")
+        raise ValueError(
+            f"fmt={fmt}: its largest magnitude must fit the scale, so width - frac <= {SCALE.width - SCALE.frac}"
+        )
     x = np.asarray(x)
     if not x.shape or not x.shape[-1]:
         raise ValueError(f"x.shape={x.shape}: the last axis needs at least 1 element")
@@ -65,8 +77,9 @@ def scaled_levels(scales, levels=None, book: Codebook = NF4, *, fmt: Fixed = DEC
     return fmt.requantize(product, level_frac + SCALE.frac)[0]
 
 
-def decode_fixed(codes, scales, book: Codebook = NF4, block: int = 64, *, fmt: Fixed = DECODED, levels=None,
-                 level_frac: int = 7) -> np.ndarray:
+def decode_fixed(
+    codes, scales, book: Codebook = NF4, block: int = 64, *, fmt: Fixed = DECODED, levels=None, level_frac: int = 7
+) -> np.ndarray:
     """int64 words of ``fmt`` of codes (last axis: at most ``block`` times as many as scales)."""
     codes = np.asarray(codes)
     table = scaled_levels(scales, levels, book, fmt=fmt, level_frac=level_frac)

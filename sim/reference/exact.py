@@ -1,4 +1,5 @@
 """Products of integer matrices, exact and as fast as floating point."""
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -21,7 +22,7 @@ def matmul(x: ArrayLike, w: ArrayLike) -> NDArray[np.int64]:
     block = _EXACT // max(largest, 1)
     total = np.zeros((x.shape[0], w.shape[1]), np.int64)
     for start in range(0, x.shape[1], block):
-        part = x[:, start:start + block].astype(np.float64) @ w[start:start + block].astype(np.float64)
+        part = x[:, start : start + block].astype(np.float64) @ w[start : start + block].astype(np.float64)
         total += part.astype(np.int64)
     return total
 

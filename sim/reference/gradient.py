@@ -1,4 +1,5 @@
 """What the gradient engine computes, word for word."""
+
 import numpy as np
 from numpy.typing import NDArray
 

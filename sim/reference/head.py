@@ -1,4 +1,5 @@
 """Bit-exact head: logits, loss, gradients and update of B."""
+
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +10,16 @@ from gradloom.rtl.formats.rounding import round_shift, saturate
 from gradloom.sim.reference.loss import softmax_cross_entropy
 from gradloom.sim.reference.optimizer import Noise, Update, optimize
 
-__all__ = ["GRADIENT", "HeadLoss", "HeadStep", "adapter_gradients", "head_loss", "head_step", "head_update",
-           "output_gradient"]
+__all__ = [
+    "GRADIENT",
+    "HeadLoss",
+    "HeadStep",
+    "adapter_gradients",
+    "head_loss",
+    "head_step",
+    "head_update",
+    "output_gradient",
+]
 
 #: d' and dh: 18 bits, the fraction follows from the gradient exponent.
 GRADIENT = Fixed(width=18, frac=0)
@@ -69,8 +78,9 @@ def head_loss(h, base, labels, b, *, scale: int, max_classes: int = 10, activati
     entropy = softmax_cross_entropy(z, labels, max_length=max_classes)
     d_scaled, over_d = output_gradient(entropy.d, scale)
     dh, db, over_h = adapter_gradients(d_scaled, b, h)
-    return HeadLoss(z, entropy.d, d_scaled, dh, db, int(entropy.loss.sum()), int(entropy.correct.sum()),
-                    over_z + over_d + over_h)
+    return HeadLoss(
+        z, entropy.d, d_scaled, dh, db, int(entropy.loss.sum()), int(entropy.correct.sum()), over_z + over_d + over_h
+    )
 
 
 def head_update(db, b, v, *, activation: Fixed = ACTIVATION, **rule) -> Update:
@@ -78,9 +88,23 @@ def head_update(db, b, v, *, activation: Fixed = ACTIVATION, **rule) -> Update:
     return optimize(np.asarray(b).T, np.asarray(v).T, db.T, offset=activation.frac, **rule)
 
 
-def head_step(h, base, labels, b, v, *, scale: int, q: int, v_mode: int, apply: bool, mu: int = 0,
-              max_classes: int = 10, rounding: Rounding = Rounding.NEAREST_EVEN,
-              noise: Noise | None = None, activation: Fixed = ACTIVATION) -> HeadStep:
+def head_step(
+    h,
+    base,
+    labels,
+    b,
+    v,
+    *,
+    scale: int,
+    q: int,
+    v_mode: int,
+    apply: bool,
+    mu: int = 0,
+    max_classes: int = 10,
+    rounding: Rounding = Rounding.NEAREST_EVEN,
+    noise: Noise | None = None,
+    activation: Fixed = ACTIVATION,
+) -> HeadStep:
     """One command STEP.
 
     Parameters
@@ -98,8 +122,16 @@ def head_step(h, base, labels, b, v, *, scale: int, q: int, v_mode: int, apply: 
         Of the unit.
     """
     made = head_loss(h, base, labels, b, scale=scale, max_classes=max_classes, activation=activation)
-    update = head_update(made.db, b, v, q=q, v_mode=v_mode, apply=apply, mu=mu, rounding=rounding, noise=noise,
-                         activation=activation)
+    update = head_update(
+        made.db, b, v, q=q, v_mode=v_mode, apply=apply, mu=mu, rounding=rounding, noise=noise, activation=activation
+    )
     return HeadStep(
-        *made[:5], update.w.T.copy(), update.v.T.copy(), made.loss, made.correct,
-        made.saturated + int(update.saturated.sum()), int(update.underflowed.sum()), int(update.magnitude.sum()))
+        *made[:5],
+        update.w.T.copy(),
+        update.v.T.copy(),
+        made.loss,
+        made.correct,
+        made.saturated + int(update.saturated.sum()),
+        int(update.underflowed.sum()),
+        int(update.magnitude.sum()),
+    )

@@ -1,4 +1,5 @@
 """What the linear engine computes, word for word, on arrays."""
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,8 +60,9 @@ def weights(codes: ArrayLike, block_scales: Words, *, book: Codebook = NF4) -> W
     return half_up(level_table(book)[codes] * np.repeat(block_scales, block, axis=1), LEVEL.frac + SCALE_GUARD)
 
 
-def decoded(codes: ArrayLike, scale_codes: ArrayLike, absmax2: ArrayLike, offset: ArrayLike, *, frac: int,
-            book: Codebook = NF4) -> tuple[Words, int]:
+def decoded(
+    codes: ArrayLike, scale_codes: ArrayLike, absmax2: ArrayLike, offset: ArrayLike, *, frac: int, book: Codebook = NF4
+) -> tuple[Words, int]:
     """``(words, saturated)`` of ``W [outputs, inputs]`` with ``frac`` fraction bits, from all that is stored of it.
 
     ``scale_codes [outputs, blocks]``.

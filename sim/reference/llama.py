@@ -14,8 +14,20 @@ from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, Lan
 from gradloom.rtl.models.lora import Adapter, lowest_layer
 
 __all__ = [
-    "Cache", "FloatLinears", "Llama", "attention", "attention_backward", "cross_entropy", "linear",
-    "linear_backward", "rms_norm", "rms_norm_backward", "rope", "rope_angles", "swiglu", "swiglu_backward",
+    "Cache",
+    "FloatLinears",
+    "Llama",
+    "attention",
+    "attention_backward",
+    "cross_entropy",
+    "linear",
+    "linear_backward",
+    "rms_norm",
+    "rms_norm_backward",
+    "rope",
+    "rope_angles",
+    "swiglu",
+    "swiglu_backward",
 ]
 
 Array = np.ndarray
@@ -107,8 +119,9 @@ def linear(x: Array, weight: Array, adapter: Adapter | None = None) -> Array:
     return y
 
 
-def linear_backward(dy: Array, x: Array, weight: Array,
-                    adapter: Adapter | None = None) -> tuple[Array, tuple[Array, Array] | None]:
+def linear_backward(
+    dy: Array, x: Array, weight: Array, adapter: Adapter | None = None
+) -> tuple[Array, tuple[Array, Array] | None]:
     """``(dx, (dA, dB))``; the second is None without an adapter."""
     dx = dy @ weight
     if adapter is None:
@@ -148,8 +161,9 @@ class FloatLinears:
         """See :func:`linear`."""
         return linear(x, self.weights[name], adapter)
 
-    def backward(self, name: str, dy: Array, x: Array,
-                 adapter: Adapter | None) -> tuple[Array, tuple[Array, Array] | None]:
+    def backward(
+        self, name: str, dy: Array, x: Array, adapter: Adapter | None
+    ) -> tuple[Array, tuple[Array, Array] | None]:
         """See :func:`linear_backward`."""
         return linear_backward(dy, x, self.weights[name], adapter)
 
@@ -203,8 +217,15 @@ class Llama:
         What computes the linears; by default plain ones of the same tensors.
     """
 
-    def __init__(self, model: LanguageModel, tensor: Callable[[str], Array], *, dtype: Any = np.float32,
-                 layers: int | None = None, linears: FloatLinears | None = None) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        tensor: Callable[[str], Array],
+        *,
+        dtype: Any = np.float32,
+        layers: int | None = None,
+        linears: FloatLinears | None = None,
+    ) -> None:
         self.model = model
         self.layers = model.layers if layers is None else layers
         if not 1 <= self.layers <= model.layers:
@@ -217,8 +238,11 @@ class Llama:
         self.embedding = read(EMBEDDING)
         self.head = self.embedding if model.tied else read(HEAD)
         self.norm = read(NORM)
-        self.norms = {name: read(f"{name}.weight") for i in range(self.layers) for name in (
-            f"model.layers.{i}.input_layernorm", f"model.layers.{i}.post_attention_layernorm")}
+        self.norms = {
+            name: read(f"{name}.weight")
+            for i in range(self.layers)
+            for name in (f"model.layers.{i}.input_layernorm", f"model.layers.{i}.post_attention_layernorm")
+        }
         #: Names of the linears in use.
         self.names = [self.name(i, projection) for i in range(self.layers) for projection in PROJECTIONS]
         self.linears = linears or FloatLinears({name: read(f"{name}.weight") for name in self.names})
@@ -232,13 +256,15 @@ class Llama:
         """``[T, vocab]``: what each token makes the model expect next."""
         return self._forward(self._checked(tokens), adapters or {})[0]
 
-    def expect(self, tokens: Sequence[int] | Array, cache: Cache, adapters: Mapping[str, Adapter] | None = None,
-               ) -> Array:
+    def expect(
+        self, tokens: Sequence[int] | Array, cache: Cache, adapters: Mapping[str, Adapter] | None = None
+    ) -> Array:
         """``[vocab]``: what the model expects after ``tokens``, which follow those in ``cache`` and join them."""
         ids = self._checked(tokens)
         if cache.count + len(ids) > self.model.context:
-            raise ValueError(f"tokens={cache.count + len(ids)}: a text has 1 to {self.model.context} (the model's "
-                             f"context)")
+            raise ValueError(
+                f"tokens={cache.count + len(ids)}: a text has 1 to {self.model.context} (the model's context)"
+            )
         x = self.embedding[ids]
         beside = np.zeros_like(x)
         for i in range(self.layers):
@@ -263,8 +289,9 @@ class Llama:
             x, _ = self._layer(i, x, {})
         return x
 
-    def gradients(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter], entry: Array | None = None,
-                  ) -> tuple[float, dict[str, tuple[Array, Array]]]:
+    def gradients(
+        self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter], entry: Array | None = None
+    ) -> tuple[float, dict[str, tuple[Array, Array]]]:
         """The loss, and ``(dA, dB)`` of every adapter. ``entry``: what enters the lowest layer that has one, if it is
         known already."""
         ids = self._checked(tokens)
@@ -285,8 +312,10 @@ class Llama:
         if ids.ndim != 1 or not 1 <= ids.size <= self.model.context:
             raise ValueError(f"tokens={ids.size}: a text has 1 to {self.model.context} (the model's context)")
         if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= self.model.vocab:
-            raise ValueError(f"token={ids.max() if ids.min() >= 0 else ids.min()}: must be an integer from 0 to "
-                             f"{self.model.vocab - 1}")
+            raise ValueError(
+                f"token={ids.max() if ids.min() >= 0 else ids.min()}: must be an integer from 0 to "
+                f"{self.model.vocab - 1}"
+            )
         return ids
 
     def _heads(self, x: Array) -> Array:
@@ -296,8 +325,9 @@ class Llama:
         cos, sin = rope_angles(start + count, self.model.head_dim, self.model.rope_theta, self.dtype)
         return cos[start:], sin[start:]
 
-    def _forward(self, ids: Array, adapters: Mapping[str, Adapter], first: int = 0,
-                 entry: Array | None = None) -> tuple[Array, Array, list[_Layer]]:
+    def _forward(
+        self, ids: Array, adapters: Mapping[str, Adapter], first: int = 0, entry: Array | None = None
+    ) -> tuple[Array, Array, list[_Layer]]:
         x = self.embedding[ids] if entry is None else entry
         kept = []
         for i in range(first, self.layers):
@@ -305,8 +335,9 @@ class Llama:
             kept.append(layer)
         return rms_norm(x, self.norm, self.model.norm_eps) @ self.head.T, x, kept
 
-    def _layer(self, i: int, x: Array, adapters: Mapping[str, Adapter],
-               cache: Cache | None = None) -> tuple[Array, _Layer]:
+    def _layer(
+        self, i: int, x: Array, adapters: Mapping[str, Adapter], cache: Cache | None = None
+    ) -> tuple[Array, _Layer]:
         def through(projection: str, value: Array) -> Array:
             name = self.name(i, projection)
             return self.linears.forward(name, value, adapters.get(name))
@@ -326,8 +357,14 @@ class Llama:
         y = middle + through("down_proj", product)
         return y, _Layer(x, attended, q, k, v, weights, context, middle, fed, gate, up, product)
 
-    def _layer_backward(self, i: int, dy: Array, kept: _Layer, adapters: Mapping[str, Adapter],
-                        gradients: dict[str, tuple[Array, Array]]) -> Array:
+    def _layer_backward(
+        self,
+        i: int,
+        dy: Array,
+        kept: _Layer,
+        adapters: Mapping[str, Adapter],
+        gradients: dict[str, tuple[Array, Array]],
+    ) -> Array:
         def back(projection: str, gradient: Array, value: Array) -> Array:
             name = self.name(i, projection)
             dx, pair = self.linears.backward(name, gradient, value, adapters.get(name))
@@ -343,9 +380,12 @@ class Llama:
         dmiddle = dy + rms_norm_backward(dfed, kept.middle, norm, eps)
         dcontext = self._heads(back("o_proj", dmiddle, kept.context))
         dq, dk, dv = attention_backward(dcontext, kept.q, kept.k, kept.v, kept.weights)
-        dattended = sum((
-            back(name, (rope(d, cos, -sin) if turned else d).reshape(len(dy), -1), kept.attended)
-            for name, d, turned in (("q_proj", dq, True), ("k_proj", dk, True), ("v_proj", dv, False))
-        ), np.zeros_like(dy))
+        dattended = sum(
+            (
+                back(name, (rope(d, cos, -sin) if turned else d).reshape(len(dy), -1), kept.attended)
+                for name, d, turned in (("q_proj", dq, True), ("k_proj", dk, True), ("v_proj", dv, False))
+            ),
+            np.zeros_like(dy),
+        )
         norm = self.norms[f"model.layers.{i}.input_layernorm"]
         return dmiddle + rms_norm_backward(dattended, kept.x, norm, eps)

@@ -1,4 +1,5 @@
 """Bit-exact softmax, cross-entropy and its gradient."""
+
 from typing import NamedTuple
 
 import numpy as np
@@ -8,9 +9,9 @@ from gradloom.rtl.formats.rounding import round_shift
 
 __all__ = ["CrossEntropy", "softmax_cross_entropy", "probability_bound", "loss_bound"]
 
-_FRAC = 20                                  # fraction bits of a base-2 logarithm
-_LOG2E = (94548, 1)                         # log2(e) * 2**16 = 94548 + 2**-1, to 4e-7
-_LN2 = 90852                                # ln(2) * 2**17
+_FRAC = 20  # fraction bits of a base-2 logarithm
+_LOG2E = (94548, 1)  # log2(e) * 2**16 = 94548 + 2**-1, to 4e-7
+_LN2 = 90852  # ln(2) * 2**17
 _EXP2 = Interpolation(function="exp2", frac_in=_FRAC, frac_out=20)
 _LOG2 = Interpolation(function="log2", frac_in=21, frac_out=_FRAC)
 
@@ -73,20 +74,20 @@ def softmax_cross_entropy(z, target, *, max_length: int = 16) -> CrossEntropy:
 #: Bounds of relative errors: of a rounded logarithm's power, of an interpolated power (a chord held at 0 is
 #: off by all of its sagitta), of log2(e), of ln(2).
 _ROUNDED = np.log(2) * 2.0 ** -(_FRAC + 1)
-_POWER = 1.02 * np.log(2) ** 2 * 2.0 ** -14 / 8 + 1.5 * 2.0 ** -20
-_SCALE = abs((_LOG2E[0] + 0.5) / 2 ** 16 * np.log(2) - 1)
-_BACK = abs(_LN2 / 2 ** 17 / np.log(2) - 1)
+_POWER = 1.02 * np.log(2) ** 2 * 2.0**-14 / 8 + 1.5 * 2.0**-20
+_SCALE = abs((_LOG2E[0] + 0.5) / 2**16 * np.log(2) - 1)
+_BACK = abs(_LN2 / 2**17 / np.log(2) - 1)
 #: Bound of the error of the natural logarithm of the sum: powers, bits shifted out, table, bits of x cut off.
-_LOG = _ROUNDED + _POWER + 2.0 ** -20 + np.log(2) * _LOG2.error + 2.0 ** -21
+_LOG = _ROUNDED + _POWER + 2.0**-20 + np.log(2) * _LOG2.error + 2.0**-21
 
 
 def probability_bound(length: int) -> float:
     """Bound of ``|p - softmax(z)|``, from the formats and tables alone; below 2**-15 up to 65536 classes."""
-    spread = 1 / np.e + np.log(2) + np.log(length) / 4      # how a scaled z moves p, at the most
-    return _ROUNDED + _POWER + _LOG + _SCALE * spread + 2.0 ** -20 + 2.0 ** -17
+    spread = 1 / np.e + np.log(2) + np.log(length) / 4  # how a scaled z moves p, at the most
+    return _ROUNDED + _POWER + _LOG + _SCALE * spread + 2.0**-20 + 2.0**-17
 
 
 def loss_bound(length: int, loss):
     """Bound of the error of a loss of that size: 2**-15 and three millionths of it."""
-    cut = np.log(2) * 2.0 ** -17 + 2.0 ** -17
+    cut = np.log(2) * 2.0**-17 + 2.0**-17
     return _LOG + _ROUNDED + cut + (_SCALE + _BACK) * (np.asarray(loss) + np.log(length))

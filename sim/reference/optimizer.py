@@ -1,4 +1,5 @@
 """Bit-exact optimiser: SGD with momentum on Q4.12 parameters."""
+
 from typing import NamedTuple
 
 import numpy as np
@@ -38,12 +39,23 @@ class Noise:
         while len(sequence) < words * bits + 31:
             sequence += [a ^ b for a, b in zip(sequence[-31:-3], sequence[-28:])]
         x = np.array(sequence, dtype=np.int64)
-        self._bits = x[words * bits:words * bits + 31]
-        return x[:words * bits].reshape(words, bits) @ (1 << np.arange(bits))
+        self._bits = x[words * bits : words * bits + 31]
+        return x[: words * bits].reshape(words, bits) @ (1 << np.arange(bits))
 
 
-def optimize(w, v, g, *, q: int, offset: int, v_mode: int, apply: bool, mu: int = 0,
-             rounding: Rounding = Rounding.NEAREST_EVEN, noise: Noise | None = None) -> Update:
+def optimize(
+    w,
+    v,
+    g,
+    *,
+    q: int,
+    offset: int,
+    v_mode: int,
+    apply: bool,
+    mu: int = 0,
+    rounding: Rounding = Rounding.NEAREST_EVEN,
+    noise: Noise | None = None,
+) -> Update:
     """One update of every word.
 
     Parameters

@@ -3,6 +3,7 @@
 Codes are rounded up by chance, so that what an update adds to a word survives on average, however small; the chance
 is a sequence of numbers that a command's seed begins.
 """
+
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -94,8 +95,9 @@ def pack(words: Words, *, wide: bool, moments: bool, seeds: Words) -> bytes:
     scales, codes = np.zeros_like(largest), np.zeros_like(floats)
     linear = slice(0, 1) if moments else slice(0, SIDES)
     scales[:, :, linear] = _scales(largest[:, :, linear], wide)
-    codes[:, :, linear] = _codes(negative[:, :, linear], floats[:, :, linear], scales[:, :, linear],
-                                 by_code[:, :, linear], wide)
+    codes[:, :, linear] = _codes(
+        negative[:, :, linear], floats[:, :, linear], scales[:, :, linear], by_code[:, :, linear], wide
+    )
     if moments:
         scales[:, :, 1] = _long_scales(largest[:, :, 1], wide)
         codes[:, :, 1] = _long_codes(floats[:, :, 1], scales[:, :, 1], by_code[:, :, 1], wide)
@@ -109,11 +111,11 @@ def pack(words: Words, *, wide: bool, moments: bool, seeds: Words) -> bytes:
         order = order.swapaxes(2, 3)
     order = order.reshape(groups, -1).astype(np.uint8)
     for group, count in enumerate(shape.groups):
-        mine = order[group, :count * edge]
+        mine = order[group, : count * edge]
         made += (mine if wide else mine[::2] << 4 | mine[1::2]).tobytes()
         record = np.zeros(shape.record * shape.beat, np.uint8)
         record[:4] = top[group].astype("<u2").view(np.uint8)
-        record[8:8 + count] = stored[group].reshape(-1)[:count]
+        record[8 : 8 + count] = stored[group].reshape(-1)[:count]
         made += record.tobytes()
     return made
 
@@ -126,14 +128,14 @@ def unpack(data: bytes, *, blocks: int, edge: int, wide: bool, moments: bool) ->
     saturated = 0
     for count in shape.groups:
         size, record = shape.codes(count) * shape.beat, shape.record * shape.beat
-        mine, head, left = left[:size], left[size:size + record], left[size + record:]
+        mine, head, left = left[:size], left[size : size + record], left[size + record :]
         mine = mine if wide else np.stack([mine >> 4, mine & 15], axis=-1).reshape(-1)
         codes: Words = mine.astype(np.int64).reshape(count // SIDES, SIDES, 2, edge // 2)
         if wide and moments:
             codes = codes.reshape(count // SIDES, 2, SIDES, edge // 2).swapaxes(1, 2)
         codes = codes.reshape(count // SIDES, SIDES, edge)
         top = head[:4].copy().view("<u2").astype(np.int64) & 0xFFF
-        stored = head[8:8 + count].astype(np.int64).reshape(-1, SIDES)
+        stored = head[8 : 8 + count].astype(np.int64).reshape(-1, SIDES)
         scales = np.where(stored == 0, 0, np.maximum(top - 255 + stored, 0))
         words = np.zeros_like(codes)
         for side in range(SIDES):
@@ -150,8 +152,7 @@ def _by_blocks(values: Words, halves: bool, edge: int) -> Words:
     """What comes in the order of codes, by blocks."""
     if not halves:
         return values.reshape(*values.shape[:2], SIDES, edge)
-    return values.reshape(*values.shape[:2], 2, SIDES, edge // 2).swapaxes(2, 3).reshape(
-        *values.shape[:2], SIDES, edge)
+    return values.reshape(*values.shape[:2], 2, SIDES, edge // 2).swapaxes(2, 3).reshape(*values.shape[:2], SIDES, edge)
 
 
 def _floats(words: Words, moments: bool) -> tuple[NDArray[np.bool_], Words]:

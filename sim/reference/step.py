@@ -3,6 +3,7 @@
 Values are arrays ``[tokens, features]`` by the names of tensors; both executions fill them in. ``tables`` has what the
 step does not make: matrices, norms' weights, angles, targets, adapters.
 """
+
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -85,12 +86,12 @@ class Execution(Reading):
         """The matrix of a product as ``[outputs, inputs]`` of what it computes."""
         if not isinstance(operation.weight, Words):
             w = self.matrix(operation.weight)
-            return (w.T if operation.backward else w)[:EDGE * operation.y.count]
+            return (w.T if operation.backward else w)[: EDGE * operation.y.count]
         tiles = []
         for part in operation.weight.tiles:
             words = self[part]
             padded = np.zeros((EDGE, EDGE), words.dtype)
-            padded[:len(words)] = words
+            padded[: len(words)] = words
             tiles.append(padded.T if operation.backward else padded)
         inner, outer = operation.x.count, operation.y.count
         return np.block([[tiles[out * inner + place] for place in range(inner)] for out in range(outer)])
@@ -115,7 +116,7 @@ class FloatStep(Execution):
             first, second = (b, a) if operation.backward else (a.T, b.T)
             h = x @ first
             self.values[operation.hidden] = h
-            y = y + h @ second[:, :y.shape[1]]
+            y = y + h @ second[:, : y.shape[1]]
         self[operation.y] = y * 2.0**operation.lift
 
     def _gradient(self, operation: Gradient) -> None:
@@ -139,7 +140,8 @@ class FloatStep(Execution):
 
     def _normbackward(self, operation: NormBackward) -> None:
         self[operation.dx] = llama.rms_norm_backward(
-            self[operation.dy], self[operation.x], self.tables[operation.weight], operation.eps)
+            self[operation.dy], self[operation.x], self.tables[operation.weight], operation.eps
+        )
 
     def _add(self, operation: Add) -> None:
         self[operation.y] = self[operation.a] + self[operation.b]
@@ -155,7 +157,8 @@ class FloatStep(Execution):
 
     def _swiglubackward(self, operation: SwigluBackward) -> None:
         self[operation.dgate], self[operation.dup] = llama.swiglu_backward(
-            self[operation.dy], self[operation.gate], self[operation.up])
+            self[operation.dy], self[operation.gate], self[operation.up]
+        )
 
     def _softmax(self, operation: Softmax) -> None:
         self[operation.p] = _power(np.where(self._causal(operation), self[operation.s], -np.inf))[0]
@@ -166,7 +169,7 @@ class FloatStep(Execution):
 
     def _loss(self, operation: Loss) -> None:
         targets, logits = self.tables[operation.targets], self[operation.logits].copy()
-        logits[:, operation.vocab:] = -np.inf
+        logits[:, operation.vocab :] = -np.inf
         p, high = _power(logits)
         rows = np.flatnonzero(targets >= 0)
         at = rows, targets[rows]
@@ -207,7 +210,7 @@ class IntegerStep(Execution):
             a, b = (linear.lanes(self.tables[f"{adapter.name}.{each}"]) for each in "ab")
             if operation.backward:
                 a, b = b.T, a.T
-            b = b[:len(w)]
+            b = b[: len(w)]
         made = linear.product(x, w, a, b, **shifts)
         self.saturated += made.saturated
         if adapter is not None:
@@ -275,8 +278,12 @@ class IntegerStep(Execution):
         self._kept(operation.dx, vector.rms_norm_backward(dy, x, weight, root, **shifts["result"]))
 
     def _add(self, operation: Add) -> None:
-        self._kept(operation.y, vector.add(self[operation.a], self[operation.b], wide=operation.y.tensor.wide,
-                                           **operation.shifts(self.frac)))
+        self._kept(
+            operation.y,
+            vector.add(
+                self[operation.a], self[operation.b], wide=operation.y.tensor.wide, **operation.shifts(self.frac)
+            ),
+        )
 
     def _rope(self, operation: Rope) -> None:
         x = self[operation.x]
@@ -290,8 +297,9 @@ class IntegerStep(Execution):
         self._kept(operation.y, vector.swiglu(self[operation.gate], self[operation.up], **operation.shifts(self.frac)))
 
     def _swiglubackward(self, operation: SwigluBackward) -> None:
-        made = vector.swiglu_backward(self[operation.dy], self[operation.gate], self[operation.up],
-                                      **operation.shifts(self.frac))
+        made = vector.swiglu_backward(
+            self[operation.dy], self[operation.gate], self[operation.up], **operation.shifts(self.frac)
+        )
         for part, each in zip((operation.dgate, operation.dup), made):
             self._kept(part, each)
 

@@ -1,4 +1,5 @@
 """Bit-exact image machine: frozen network, cache and fine-tune."""
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +34,7 @@ from .optimizer import optimize
 __all__ = ["Cache", "Health", "FineTune", "fill_cache", "records", "fine_tune", "logits"]
 
 BEAT = 16
-_A_OFFSET = 9       # fraction bits of a dA sum beyond the gradient exponent
+_A_OFFSET = 9  # fraction bits of a dA sum beyond the gradient exponent
 
 
 @dataclass
@@ -84,21 +85,29 @@ class _Frozen(Reading):
             words = decode_fixed(codes, scales)
         self.codes.append(codes)
         self.scales.append(scales)
-        self.decoded.append(words[:, :self.tap.shape[1]])
+        self.decoded.append(words[:, : self.tap.shape[1]])
 
     def _convolve(self, operation: Convolve) -> None:
         conv = self.lowered.layers[operation.layer]
         assert isinstance(conv, LoweredConv)
         run = conv.run
-        self.x, over = conv_layer(self.x, conv.weight, conv.bias, stride=(run.stride_h, run.stride_w),
-                                  pads=(run.pad_top, run.pad_left, run.pad_bottom, run.pad_right),
-                                  relu=conv.relu, pool=conv.pool, fmt=self.lowered.config.activation)
+        self.x, over = conv_layer(
+            self.x,
+            conv.weight,
+            conv.bias,
+            stride=(run.stride_h, run.stride_w),
+            pads=(run.pad_top, run.pad_left, run.pad_bottom, run.pad_right),
+            relu=conv.relu,
+            pool=conv.pool,
+            fmt=self.lowered.config.activation,
+        )
         self.saturated += over
 
     def _dense(self, operation: Dense) -> None:
         dense = self.lowered.layers[operation.layer]
-        self.x, over = dense_layer(self.tap, dense.weight, dense.bias, relu=dense.relu,
-                                   fmt=self.lowered.config.activation)
+        self.x, over = dense_layer(
+            self.tap, dense.weight, dense.bias, relu=dense.relu, fmt=self.lowered.config.activation
+        )
         self.saturated += over
 
     def _record(self, operation: Record) -> None:
@@ -109,8 +118,9 @@ def fill_cache(lowered: Lowered, images: np.ndarray) -> Cache:
     """Runs the frozen network on words and encodes what the adapters will see."""
     made = _Frozen(lowered, images)
     made.run(frozen(lowered.network))
-    return Cache(codes=made.codes, scales=made.scales, decoded=made.decoded, logits=made.logits,
-                 saturated=made.saturated)
+    return Cache(
+        codes=made.codes, scales=made.scales, decoded=made.decoded, logits=made.logits, saturated=made.saturated
+    )
 
 
 def records(lowered: Lowered, cache: Cache) -> np.ndarray:
@@ -121,7 +131,7 @@ def records(lowered: Lowered, cache: Cache) -> np.ndarray:
         beats = np.zeros((count, tap.scale_beats, 1 + SCALES_PER_BEAT), "<u2")
         beats[:, :, 0] = tap.first_block + SCALES_PER_BEAT * np.arange(tap.scale_beats)
         padded = np.zeros((count, tap.scale_beats * SCALES_PER_BEAT), np.uint16)
-        padded[:, :scales.shape[1]] = scales
+        padded[:, : scales.shape[1]] = scales
         beats[:, :, 1:] = padded.reshape(count, tap.scale_beats, SCALES_PER_BEAT)
         parts.append(beats.reshape(count, -1).view(np.uint8))
     for codes in cache.codes:
@@ -131,7 +141,7 @@ def records(lowered: Lowered, cache: Cache) -> np.ndarray:
             codes = np.concatenate([codes >> 4, codes & 15], axis=2).reshape(count, -1)
         parts.append(pack_nibbles(codes))
     words = np.zeros((count, 4 * lowered.record_logits), "<i4")
-    words[:, :cache.logits.shape[1]] = cache.logits
+    words[:, : cache.logits.shape[1]] = cache.logits
     parts.append(words.view(np.uint8))
     return np.concatenate(parts, axis=1)
 
@@ -179,9 +189,17 @@ def logits(lowered: Lowered, cache: Cache, a: Sequence[np.ndarray], b: Sequence[
     return saturate(round_shift(total, fmt.frac + PARAMETER.frac - ACTIVATION.frac), ACTIVATION.lo, ACTIVATION.hi)[0]
 
 
-def fine_tune(lowered: Lowered, settings: Settings, cache: Cache, labels: np.ndarray, a: Sequence[np.ndarray],
-              b: Sequence[np.ndarray], *, progress: Callable[[int, int], None] | None = None,
-              steps: Sequence[Step] | None = None) -> FineTune:
+def fine_tune(
+    lowered: Lowered,
+    settings: Settings,
+    cache: Cache,
+    labels: np.ndarray,
+    a: Sequence[np.ndarray],
+    b: Sequence[np.ndarray],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    steps: Sequence[Step] | None = None,
+) -> FineTune:
     """Fine-tunes adapters ``a`` (``[rank, elements]``, NCHW order) and ``b`` (``[classes, rank]``), both Q4.12.
 
     The health is that of the whole program: the frozen network runs once for a sample that is kept, and with every step
@@ -227,12 +245,16 @@ class _Learning(Reading):
 
     out: HeadLoss
 
-    def __init__(self, lowered: Lowered, cache: Cache, labels: np.ndarray, a: Sequence[np.ndarray],
-                 b: Sequence[np.ndarray]) -> None:
+    def __init__(
+        self, lowered: Lowered, cache: Cache, labels: np.ndarray, a: Sequence[np.ndarray], b: Sequence[np.ndarray]
+    ) -> None:
         self.lowered, self.labels, self.base = lowered, labels, cache.logits
         self.words = [x.astype(np.int32) for x in cache.decoded]
-        self.state = FineTune(lowered, [np.asarray(m, np.int64)[:, tap.order] for m, tap in zip(a, lowered.taps)],
-                              [np.asarray(m, np.int64) for m in b])
+        self.state = FineTune(
+            lowered,
+            [np.asarray(m, np.int64)[:, tap.order] for m, tap in zip(a, lowered.taps)],
+            [np.asarray(m, np.int64) for m in b],
+        )
         self.velocities = [np.zeros_like(m) for m in self.state.a]
         self.b = np.zeros((lowered.classes, lowered.k), np.int64)
         for tap, matrix in enumerate(self.state.b):
@@ -261,15 +283,23 @@ class _Learning(Reading):
 
     def _loss(self, operation: Loss) -> None:
         config, samples = self.lowered.config, self.step.samples
-        self.out = head_loss(self.h, self.base[samples], self.labels[samples], self.b, scale=self.step.scale,
-                             max_classes=config.classes, activation=config.activation)
+        self.out = head_loss(
+            self.h,
+            self.base[samples],
+            self.labels[samples],
+            self.b,
+            scale=self.step.scale,
+            max_classes=config.classes,
+            activation=config.activation,
+        )
         self.state.health.saturated += self.out.saturated
 
     def _descent(self, operation: Descent) -> None:
         tap = operation.tap
         if tap is None:
-            update = head_update(self.out.db, self.b, self.velocity, activation=self.lowered.config.activation,
-                                 **self.rule)
+            update = head_update(
+                self.out.db, self.b, self.velocity, activation=self.lowered.config.activation, **self.rule
+            )
             self.b, self.velocity = update.w.T, update.v.T
         else:
             dh = self.out.dh[:, self._place(tap)]

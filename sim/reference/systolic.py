@@ -1,4 +1,5 @@
 """Integer reference of the systolic array; equals the RTL word for word."""
+
 import numpy as np
 
 from .array import SUM_BITS, matmul_exact

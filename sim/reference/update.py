@@ -1,4 +1,5 @@
 """What the update engine computes, word for word: SGD and AdamW."""
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,9 +32,23 @@ def update(p: Words, g: Words, *, rate: int, shift: int) -> tuple[Words, int]:
     return saturate(p - half_up(g * rate, shift), MASTER.lo, MASTER.hi)
 
 
-def adamw(p: Words, g: Words, m: Words, v: Words, *, beats: int = 0, beta1: int, beta2: int, rate: int, exponent: int,
-          eps: int, eps_exponent: int, gradient: int, decay: int, decay_shift: int
-          ) -> tuple[Words, Words, Words, int]:
+def adamw(
+    p: Words,
+    g: Words,
+    m: Words,
+    v: Words,
+    *,
+    beats: int = 0,
+    beta1: int,
+    beta2: int,
+    rate: int,
+    exponent: int,
+    eps: int,
+    eps_exponent: int,
+    gradient: int,
+    decay: int,
+    decay_shift: int,
+) -> tuple[Words, Words, Words, int]:
     """``(p, m, v, saturated)`` after a step: masters, gradients, moments as float32's bits, and the command's operands.
 
     ``m`` and ``v`` are sums, not means: ``beta1 m + g`` and ``beta2 v + g**2``.
@@ -65,15 +80,22 @@ def adamw(p: Words, g: Words, m: Words, v: Words, *, beats: int = 0, beta1: int,
     decayed = p - half_up((p >> MASTER.width - 25) * decay, BETA - (MASTER.width - 25) + 5 * decay_shift)
     exact = decayed - np.where(m_sign, -change, change)
     new, lost = saturate(exact, MASTER.lo, MASTER.hi)
-    return (new, np.where(m == 0, 0, m | m_sign.astype(np.int64) << MASTER.width - 1), v,
-            lost + int(m_over.sum() + v_over.sum()))
+    return (
+        new,
+        np.where(m == 0, 0, m | m_sign.astype(np.int64) << MASTER.width - 1),
+        v,
+        lost + int(m_over.sum() + v_over.sum()),
+    )
 
 
 def _fields(words: Words) -> tuple[NDArray[np.bool_], Words, Words]:
     """Sign, exponent and mantissa."""
     exponent = words >> FRACTION & (1 << EXPONENTS) - 1
-    return (words >> MASTER.width - 1 & 1).astype(bool), exponent, np.where(
-        exponent == 0, 0, words & (1 << FRACTION) - 1 | 1 << FRACTION)
+    return (
+        (words >> MASTER.width - 1 & 1).astype(bool),
+        exponent,
+        np.where(exponent == 0, 0, words & (1 << FRACTION) - 1 | 1 << FRACTION),
+    )
 
 
 def _normalised(magnitude: Words, width: int) -> tuple[Words, Words]:
@@ -103,8 +125,9 @@ def _inverse(v: Words, eps: int, eps_exponent: int) -> tuple[Words, Words]:
     # v is u * 4**h, u in [1/4, 1).
     u = np.where(e & 1, mantissa >> 5, mantissa >> 4)
     root = np.where(v == 0, 0, np.minimum(SQRT(np.where(v == 0, 1 << ROOT - 2, u)), (1 << ROOT) - 1))
-    h, root, aligned_eps = _aligned(np.where(v == 0, NOTHING, (e + 1 >> 1) - 63), root,
-                                    np.full_like(v, eps_exponent), np.full_like(v, eps))
+    h, root, aligned_eps = _aligned(
+        np.where(v == 0, NOTHING, (e + 1 >> 1) - 63), root, np.full_like(v, eps_exponent), np.full_like(v, eps)
+    )
     total = root + aligned_eps
     low = total < 1 << ROOT
     x = np.where(low, 2 * total, total) & (1 << ROOT) - 1

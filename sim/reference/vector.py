@@ -9,6 +9,7 @@ Operands have up to 25 bits. Reals are ``word · 2**-frac``, a ``frac`` a tensor
 these into shifts. Rows are the last axis. What is clipped is counted; ``magnitude`` is how many bits the largest result
 had before it was clipped, its sign not counted, so that a tensor fits where it is at most 23.
 """
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +35,21 @@ from gradloom.rtl.formats.vector import (
     TERM,
 )
 
-__all__ = ["Root", "Tensor", "add", "backward_roots", "gate_factor", "rms_norm", "rms_norm_backward", "roots", "rope",
-           "swiglu", "swiglu_backward", "term_of", "word_of"]
+__all__ = [
+    "Root",
+    "Tensor",
+    "add",
+    "backward_roots",
+    "gate_factor",
+    "rms_norm",
+    "rms_norm_backward",
+    "roots",
+    "rope",
+    "swiglu",
+    "swiglu_backward",
+    "term_of",
+    "word_of",
+]
 
 Words = NDArray[np.int64]
 
@@ -65,8 +79,16 @@ def _integers(x: ArrayLike) -> Words:
     return np.asarray(x, np.int64)
 
 
-def term_of(a1: ArrayLike, b1: ArrayLike, left: ArrayLike, a0: ArrayLike = 0, b0: ArrayLike = 0,
-            right: ArrayLike = 0, *, subtract: ArrayLike = False) -> tuple[Words, int]:
+def term_of(
+    a1: ArrayLike,
+    b1: ArrayLike,
+    left: ArrayLike,
+    a0: ArrayLike = 0,
+    b0: ArrayLike = 0,
+    right: ArrayLike = 0,
+    *,
+    subtract: ArrayLike = False,
+) -> tuple[Words, int]:
     """``(terms, how many were clipped)``."""
     first = _integers(a1) * _integers(b1) << LIFT >> _integers(left)
     other = _integers(a0) * _integers(b0) << LIFT >> _integers(right)
@@ -96,8 +118,17 @@ def swiglu(gate: ArrayLike, up: ArrayLike, *, gate_shift: int, left: int, shift:
     return word_of(term, up, shift, clipped)
 
 
-def swiglu_backward(dy: ArrayLike, gate: ArrayLike, up: ArrayLike, *, gate_shift: int, left: int, right: int,
-                    shift: int, second_shift: int) -> tuple[Tensor, Tensor]:
+def swiglu_backward(
+    dy: ArrayLike,
+    gate: ArrayLike,
+    up: ArrayLike,
+    *,
+    gate_shift: int,
+    left: int,
+    right: int,
+    shift: int,
+    second_shift: int,
+) -> tuple[Tensor, Tensor]:
     """``(dgate, dup)``; ``right`` and ``shift`` are of dgate, ``left`` and ``second_shift`` of dup."""
     term, clipped = term_of(gate, gate_factor(gate, SIGMOID, gate_shift), left)
     dup = word_of(term, dy, second_shift, clipped)
@@ -126,8 +157,9 @@ def _roots(x: Words, eps: int) -> Root:
     return Root(mantissa=mantissa, exponent=bit >> 1, pull=zero, pull_shift=zero, saturated=0)
 
 
-def backward_roots(dy: ArrayLike, x: ArrayLike, weight: ArrayLike, *, right: int, eps: int = 0,
-                   eps_shift: int = 0) -> Root:
+def backward_roots(
+    dy: ArrayLike, x: ArrayLike, weight: ArrayLike, *, right: int, eps: int = 0, eps_shift: int = 0
+) -> Root:
     """:func:`roots`, and how far ``dy · weight``, as terms, goes along x: ``Σ dy w x / Σ x²``."""
     x = _integers(x)
     root = roots(x, eps=eps, eps_shift=eps_shift)
@@ -158,8 +190,9 @@ def add(a: ArrayLike, b: ArrayLike, *, left: int, right: int, shift: int = 0, wi
     return word_of(term, 1, shift, clipped, TERM if wide else ACTIVATION)
 
 
-def rope(x: ArrayLike, cos: ArrayLike, sin: ArrayLike, *, left: int, right: int, shift: int = 0,
-         turn: bool = False) -> Tensor:
+def rope(
+    x: ArrayLike, cos: ArrayLike, sin: ArrayLike, *, left: int, right: int, shift: int = 0, turn: bool = False
+) -> Tensor:
     """Turns ``x [..., head_dim]`` by angles ``[..., head_dim / 2]`` (16 fraction bits), backward with ``turn``."""
     x = _integers(x)
     half = x.shape[-1] // 2

@@ -4,6 +4,7 @@ To base 2: ``p = 2**(t - level)``, ``level = log2(sum of 2**t)``, where ``t = s 
 log2(e) into what makes s. A row is summed in the order in which it streams, a beat of ``lanes`` elements at a time, in
 units of a power of 16 that follows the largest t so far, so that a change of unit is a shift by few choices.
 """
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,7 +81,7 @@ def levels(s: ArrayLike, *, gate_shift: int, lanes: int, limit: int, causal: boo
     largest = np.full(len(t), _NEVER)
     total = np.zeros(len(t), np.int64)
     for start in range(0, t.shape[1], lanes):
-        beat = np.s_[:, start:start + lanes]
+        beat = np.s_[:, start : start + lanes]
         whole = np.where(counts[beat], t[beat] // _ONE, _NEVER)
         before, largest = largest, np.maximum(largest, whole.max(axis=1) // UNIT * UNIT + UNIT - 1)
         shift = _shifts(t[beat], largest[:, None], counts[beat])
@@ -92,8 +93,16 @@ def levels(s: ArrayLike, *, gate_shift: int, lanes: int, limit: int, causal: boo
     return (largest + bit - PROBABILITY_FRAC - FINE) * _ONE + LOG2(fraction)
 
 
-def softmax(s: ArrayLike, level: ArrayLike, *, gate_shift: int, limit: int, causal: bool = False,
-            targets: ArrayLike | None = None, shift: int = 0) -> SoftmaxTensor:
+def softmax(
+    s: ArrayLike,
+    level: ArrayLike,
+    *,
+    gate_shift: int,
+    limit: int,
+    causal: bool = False,
+    targets: ArrayLike | None = None,
+    shift: int = 0,
+) -> SoftmaxTensor:
     """``2**(t - level)`` with 22 fraction bits. ``targets``: an index a token, which loses 1 there; a token whose index
     is negative gives nothing but 0; one whose index does not count, or lies beyond its row, has no target."""
     v = _arguments(s, gate_shift) - np.asarray(level, np.int64)[:, None]
@@ -107,8 +116,9 @@ def softmax(s: ArrayLike, level: ArrayLike, *, gate_shift: int, limit: int, caus
         term, clipped = term_of(1, _powers(v), _shifts(v, 0, counts & (target >= 0)))
     word = word_of(term - (hit.astype(np.int64) << PROBABILITY_FRAC), 1, shift, clipped)
     loss = int(np.maximum(-v[hit], 0).sum()) >> (EXPONENT_FRAC - 16)
-    return SoftmaxTensor(words=word.words, saturated=word.saturated, magnitude=word.magnitude, loss=loss,
-                         counted=int(hit.sum()))
+    return SoftmaxTensor(
+        words=word.words, saturated=word.saturated, magnitude=word.magnitude, loss=loss, counted=int(hit.sum())
+    )
 
 
 def pulled(p: ArrayLike, dp: ArrayLike, *, left: int = 7) -> PulledSum:

@@ -13,8 +13,11 @@ import re
 __all__ = ["checked"]
 
 _MODULE = re.compile(r"^module .*?^endmodule\n", re.MULTILINE | re.DOTALL)
-_TAGS = re.compile(r"^  assign (\w+) = mode\[3\] \? p_i : .*?^  assign (\w+) = mode\[4\] \? p_o : .*?"
-                   r"^  assign \w+ = (.*?);\n", re.MULTILINE | re.DOTALL)
+_TAGS = re.compile(
+    r"^  assign (\w+) = mode\[3\] \? p_i : .*?^  assign (\w+) = mode\[4\] \? p_o : .*?"
+    r"^  assign \w+ = (.*?);\n",
+    re.MULTILINE | re.DOTALL,
+)
 _ULTRA = re.compile(r'^  \(\* ram_style = "ultra" \*\)\n  reg (?:\[\d+:0\] )?(\\\S+ |\w+) \[\d+:0\];\n', re.MULTILINE)
 #: The Verilog standard's number of standard error; standard output carries the bench's answers.
 _STDERR = "32'h8000_0002"
@@ -37,13 +40,13 @@ def _tagged(module: str) -> str:
     if not all(re.search(rf"^  (?:input|output) .*\b{port};", module, re.MULTILINE) for port in ports):
         return module
     if not re.search(r"^  reg \[4:0\] mode\b", module, re.MULTILINE):
-        return module       # a row or a grid of PEs
+        return module  # a row or a grid of PEs
     found = _TAGS.search(module)
     if found is None:
         raise ValueError(f"module {_name(module)}: has tags of a PE, but no sums that its bits choose")
     above, own, both = found.groups()
     if both != f"{above} | {own}":
-        return module       # an adder takes both
+        return module  # an adder takes both
     check = (
         "  always @(posedge clk)\n"
         "    if (mode[3] && mode[4]) begin\n"
@@ -61,8 +64,8 @@ def _index(text: str, at: int) -> str:
     for end in range(at, len(text)):
         depth += {"[": 1, "]": -1}.get(text[end], 0)
         if not depth:
-            return text[at + 1:end]
-    raise ValueError(f"no end of the index in {text[at:at + 40]!r}")
+            return text[at + 1 : end]
+    raise ValueError(f"no end of the index in {text[at : at + 40]!r}")
 
 
 def _poisoned(module: str) -> str:

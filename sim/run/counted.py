@@ -1,4 +1,5 @@
 """Counters that follow from a program's commands alone."""
+
 from collections.abc import Mapping, Sequence
 
 from gradloom.firmware.host import Counters
@@ -53,12 +54,19 @@ def differing(counters: Counters, expected: Mapping[str, int]) -> str:
     found = {name: value for name, value in counters.as_dict().items() if name not in PACED}
     if set(found) != set(expected):
         raise ValueError(f"expected: has {sorted(expected)}, must have {sorted(found)}")
-    return next((f"{name} is {value}, not {expected[name]}" for name, value in found.items()
-                 if value != expected[name]), "")
+    return next(
+        (f"{name} is {value}, not {expected[name]}" for name, value in found.items() if value != expected[name]), ""
+    )
 
 
-def check_counters(counters: Counters, instructions: Sequence[Instruction], *, beat_bytes: int,
-                   saturated: int | None = None, interrupted: bool = False) -> None:
+def check_counters(
+    counters: Counters,
+    instructions: Sequence[Instruction],
+    *,
+    beat_bytes: int,
+    saturated: int | None = None,
+    interrupted: bool = False,
+) -> None:
     """Raises :class:`MismatchError` at the first counter of a program that is not as expected.
 
     For engines that report no underflow and no gradient norm. ``saturated`` is the reference's count of clipped words;
@@ -66,7 +74,10 @@ def check_counters(counters: Counters, instructions: Sequence[Instruction], *, b
     requests ``interrupted`` reads commands behind a YIELD twice: beats read are at least those of all commands.
     """
     expected = counted(instructions, beat_bytes=beat_bytes) | {
-        "saturated": counters.saturated if saturated is None else saturated, "underflowed": 0, "gradient_norm": 0}
+        "saturated": counters.saturated if saturated is None else saturated,
+        "underflowed": 0,
+        "gradient_norm": 0,
+    }
     if interrupted:
         expected["read_beats"] = max(expected["read_beats"], counters.read_beats)
     wrong = differing(counters, expected)

@@ -1,4 +1,5 @@
 """Verilog of configurations, generated once and cached."""
+
 import dataclasses
 import fcntl
 import hashlib
@@ -92,5 +93,6 @@ def _described(preset: Preset, directory: Path | str) -> Preset:
             raise ValueError(f"it is of {made}, the request is for {preset.name}")
         return dataclasses.replace(preset, config=type(preset.config)(**parameters))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"design={directory}: report.json describes no such design ({error}); generate it again"
-                         ) from None
+        raise ValueError(
+            f"design={directory}: report.json describes no such design ({error}); generate it again"
+        ) from None

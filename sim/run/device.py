@@ -1,4 +1,5 @@
 """Simulated RTL behind the host's transport."""
+
 import fcntl
 import hashlib
 import os
@@ -29,9 +30,15 @@ class SimulationError(RuntimeError):
     """A simulation could not be built, or ended on its own."""
 
 
-def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str, int | str],
-                  defines: Iterable[str] = (), arguments: Iterable[str] = (),
-                  tell: Callable[[str], None] | None = None) -> Path:
+def build_harness(
+    name: str,
+    sources: Iterable[Path],
+    *,
+    parameters: Mapping[str, int | str],
+    defines: Iterable[str] = (),
+    arguments: Iterable[str] = (),
+    tell: Callable[[str], None] | None = None,
+) -> Path:
     """Builds ``bench/NAME.sv`` and ``sources``, with :func:`~.checks.checked`, behind ``bench/NAME.cpp``, and returns
     the program.
 
@@ -61,15 +68,42 @@ def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str
             (where / "rtl" / source).write_text(text, encoding="utf-8")
         env = verilator_environment()
         env["MAKEFLAGS"] += " OPT_FAST=-O1 OPT_SLOW=-O0"
-        command = ["verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "--top-module", name, "-Wno-fatal",
-                   "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-lint", "-Wno-style", "--x-assign", "fast",
-                   "--x-initial", "fast",
-                   "--noassert", "--output-split", "4000", "-Mdir", str(where / "obj"), "-o", name,
-                   *(f"-G{key}={value}" for key, value in parameters.items()),
-                   *(f"+define+{name}" for name in defines), *arguments,
-                   *(str(where / "rtl" / source) for source in texts), *map(str, files), str(_BENCH / f"{name}.cpp")]
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              check=False)
+        command = [
+            "verilator",
+            "--cc",
+            "--exe",
+            "--build",
+            "-j",
+            "2",
+            "-O3",
+            "--top-module",
+            name,
+            "-Wno-fatal",
+            "-Wno-WIDTH",
+            "-Wno-UNOPTFLAT",
+            "-Wno-lint",
+            "-Wno-style",
+            "--x-assign",
+            "fast",
+            "--x-initial",
+            "fast",
+            "--noassert",
+            "--output-split",
+            "4000",
+            "-Mdir",
+            str(where / "obj"),
+            "-o",
+            name,
+            *(f"-G{key}={value}" for key, value in parameters.items()),
+            *(f"+define+{name}" for name in defines),
+            *arguments,
+            *(str(where / "rtl" / source) for source in texts),
+            *map(str, files),
+            str(_BENCH / f"{name}.cpp"),
+        ]
+        done = subprocess.run(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
         (where / "build.log").write_text(done.stdout)
         if done.returncode:
             lines = [line for line in done.stdout.splitlines() if "rror" in line][:5]
@@ -78,17 +112,34 @@ def build_harness(name: str, sources: Iterable[Path], *, parameters: Mapping[str
     return program
 
 
-def build_device(sources: Iterable[Path], *, memory_bytes: int = MEMORY_BYTES, data_bits: int = 128,
-                 address_bits: int = 40, longest: int = 16, arguments: Iterable[str] = (),
-                 tell: Callable[[str], None] | None = None) -> Path:
+def build_device(
+    sources: Iterable[Path],
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    data_bits: int = 128,
+    address_bits: int = 40,
+    longest: int = 16,
+    arguments: Iterable[str] = (),
+    tell: Callable[[str], None] | None = None,
+) -> Path:
     """Builds the Verilog in ``sources``, whose outermost module is ``gradloom``, and returns the program.
 
     ``data_bits`` and ``address_bits`` are those of its AXI4 manager, ``longest`` is the most beats of a burst;
     ``arguments`` see :func:`build_harness`.
     """
-    return build_harness("device", map(Path, sources), tell=tell, arguments=arguments, parameters={
-        "BYTES": memory_bytes, "BASE": _BASE, "DATA_BITS": data_bits, "ADDRESS": address_bits,
-        "LONGEST": longest})
+    return build_harness(
+        "device",
+        map(Path, sources),
+        tell=tell,
+        arguments=arguments,
+        parameters={
+            "BYTES": memory_bytes,
+            "BASE": _BASE,
+            "DATA_BITS": data_bits,
+            "ADDRESS": address_bits,
+            "LONGEST": longest,
+        },
+    )
 
 
 class Harness:
@@ -104,8 +155,14 @@ class Harness:
 
     def __init__(self, program: Path, *, directory: Path | None = None) -> None:
         self._messages = tempfile.TemporaryFile()
-        self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=self._messages, bufsize=1 << 20, cwd=directory)
+        self._process = subprocess.Popen(
+            [str(program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._messages,
+            bufsize=1 << 20,
+            cwd=directory,
+        )
 
     def _ended(self) -> SimulationError:
         """That the simulation has ended, and what it said of that first."""
@@ -115,8 +172,9 @@ class Harness:
             self._process.kill()
             code = self._process.wait()
         said = self._said()
-        return SimulationError(f"the simulation has ended: {said}" if said else
-                               f"the simulation has ended (exit code {code})")
+        return SimulationError(
+            f"the simulation has ended: {said}" if said else f"the simulation has ended (exit code {code})"
+        )
 
     def _said(self) -> str:
         """The first line that the simulation wrote to standard error."""
@@ -146,7 +204,7 @@ class Harness:
             if line:
                 return [] if line == "ok\n" else [int(word, 16) for word in line.split()]
         except ValueError:
-            pass    # Verilator's own words on a simulation that stops
+            pass  # Verilator's own words on a simulation that stops
         raise self._ended()
 
     def read_memory(self, offset: int, length: int) -> bytes:
@@ -193,8 +251,9 @@ class SimulatedDevice(Harness, Transport):
 
     window_base = _BASE
 
-    def __init__(self, program: Path, *, memory_bytes: int = MEMORY_BYTES,
-                 progress: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, program: Path, *, memory_bytes: int = MEMORY_BYTES, progress: Callable[[int], None] | None = None
+    ) -> None:
         self.window_size = memory_bytes
         self.cycles = 0
         self._progress = progress

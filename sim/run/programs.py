@@ -1,4 +1,5 @@
 """A program and its data on a simulated machine."""
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ class Ran:
 
     def words(self, place: Place) -> np.ndarray:
         """The array at a place."""
-        return place.words(self.memory[place.offset:place.offset + place.length])
+        return place.words(self.memory[place.offset : place.offset + place.length])
 
     def compared(self, timing: Timing) -> Comparison:
         """The forecast beside the trace, command by command."""
@@ -47,15 +48,19 @@ class Ran:
 
         ``saturated``: words that the reference clipped; None takes the counter as it is.
         """
-        check_counters(self.counters, program.instructions, beat_bytes=program.config.data_bits // 8,
-                       saturated=saturated)
+        check_counters(
+            self.counters, program.instructions, beat_bytes=program.config.data_bits // 8, saturated=saturated
+        )
         if self.counters.cycles != timing.total or self.counters.phases != timing.phases:
-            raise MismatchError(f"RTL and forecast differ: {self.counters.cycles} cycles, {self.counters.phases}, not "
-                                f"{timing.total}, {timing.phases}")
+            raise MismatchError(
+                f"RTL and forecast differ: {self.counters.cycles} cycles, {self.counters.phases}, not "
+                f"{timing.total}, {timing.phases}"
+            )
         exact = self.compared(timing).exact
         if exact != 1:
-            raise MismatchError(f"RTL and forecast differ: {100 * (1 - exact):.1f} % of the commands start or end in "
-                                "another cycle")
+            raise MismatchError(
+                f"RTL and forecast differ: {100 * (1 - exact):.1f} % of the commands start or end in another cycle"
+            )
 
 
 def forecast_placed(program: PlacedProgram, **timing: int) -> Timing:
@@ -63,8 +68,14 @@ def forecast_placed(program: PlacedProgram, **timing: int) -> Timing:
     return forecast(program, config=program.config, program_offset=program.offset, **timing)
 
 
-def run_placed(program: PlacedProgram, files: Sequence[Path] = (), *, timing: Mapping[str, int] | None = None,
-               progress: Callable[[int, int, str], object] | None = None, expected: int = 0) -> Ran:
+def run_placed(
+    program: PlacedProgram,
+    files: Sequence[Path] = (),
+    *,
+    timing: Mapping[str, int] | None = None,
+    progress: Callable[[int, int, str], object] | None = None,
+    expected: int = 0,
+) -> Ran:
     """Runs a program on simulated Verilog, by the host's own driver.
 
     Parameters
@@ -77,6 +88,7 @@ def run_placed(program: PlacedProgram, files: Sequence[Path] = (), *, timing: Ma
     progress : callable, optional
         ``progress(done, total, text)``. ``expected``: cycles, for the total.
     """
+
     def tell(text: str) -> None:
         if progress is not None:
             progress(0, 0, text)

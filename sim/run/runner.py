@@ -12,15 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = [
-    "verilator_root",
-    "verilator_environment",
-    "lint",
-    "find_icarus",
-    "cache_directory",
-    "build",
-    "run_cocotb",
-]
+__all__ = ["verilator_root", "verilator_environment", "lint", "find_icarus", "cache_directory", "build", "run_cocotb"]
 
 _WARNINGS = ("-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-DECLFILENAME")
 
@@ -51,9 +43,7 @@ def verilator_environment(environment: Mapping[str, str] | None = None) -> dict[
     flags = env.get("MAKEFLAGS", "")
     if "CFG_CXXFLAGS_PCH_I" not in flags:
         env["MAKEFLAGS"] = (
-            f"{flags} -- CFG_CXXFLAGS_PCH_I=-include"
-            if " -- " not in flags
-            else f"{flags} CFG_CXXFLAGS_PCH_I=-include"
+            f"{flags} -- CFG_CXXFLAGS_PCH_I=-include" if " -- " not in flags else f"{flags} CFG_CXXFLAGS_PCH_I=-include"
         )
     return env
 

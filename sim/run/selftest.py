@@ -1,4 +1,5 @@
 """The self-test of a board, on simulated RTL."""
+
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from .device import SimulatedDevice, build_device
 __all__ = ["selftest"]
 
 
-def selftest(preset: Preset, design: Path | str | None = None, *,
-             progress: Callable[[int, int, str], None] | None = None) -> list[tuple[str, bool, str]]:
+def selftest(
+    preset: Preset, design: Path | str | None = None, *, progress: Callable[[int, int, str], None] | None = None
+) -> list[tuple[str, bool, str]]:
     """``(check, passed, detail)`` of each check, on the Verilog in ``design`` or on the preset's own."""
+
     def tell(done: int, total: int, text: str) -> None:
         if progress is not None:
             progress(done, total, text)
@@ -22,7 +25,8 @@ def selftest(preset: Preset, design: Path | str | None = None, *,
     found = Design(preset, design)
     files = found.files(lambda text: tell(0, 0, text))
     config = found.preset.config
-    program = build_device(files, data_bits=config.data_bits, address_bits=config.address_bits,
-                           tell=lambda text: tell(0, 0, text))
+    program = build_device(
+        files, data_bits=config.data_bits, address_bits=config.address_bits, tell=lambda text: tell(0, 0, text)
+    )
     with SimulatedDevice(program) as device:
         return [(name, ok, detail) for name, ok, detail in run_selftest(Accelerator(device))]

@@ -1,4 +1,5 @@
 """A simulated system on chip, with its firmware."""
+
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,13 +22,20 @@ MEMORY_BASE = 0x8000_0000
 CARDS = {"none": 0, "large": 1, "standard": 2, "old": 3, "multimedia": 4, "wrong voltage": 5, "stuck": 6}
 
 
-def build_soc(config: LanguageConfig, *, core: str = "picorv32", memory_bytes: int = 1 << 24,
-              tell: Callable[[str], None] | None = None) -> Path:
+def build_soc(
+    config: LanguageConfig,
+    *,
+    core: str = "picorv32",
+    memory_bytes: int = 1 << 24,
+    tell: Callable[[str], None] | None = None,
+) -> Path:
     """Builds processor, accelerator and memory, and returns the program."""
-    return build_harness("soc", [*design(config), *soc_sources(core), _BENCH / "soc_bus.sv",
-                                 _BENCH / "uart_listener.sv"], tell=tell,
-                         parameters={"BYTES": memory_bytes, "DATA_BITS": config.data_bits,
-                                     "ADDRESS": config.address_bits})
+    return build_harness(
+        "soc",
+        [*design(config), *soc_sources(core), _BENCH / "soc_bus.sv", _BENCH / "uart_listener.sv"],
+        tell=tell,
+        parameters={"BYTES": memory_bytes, "DATA_BITS": config.data_bits, "ADDRESS": config.address_bits},
+    )
 
 
 class SimulatedSoC(Talker):
@@ -45,8 +53,14 @@ class SimulatedSoC(Talker):
         Told each line of the UART.
     """
 
-    def __init__(self, program: Path, *, memory_bytes: int = 1 << 24, image: Path = IMAGE,
-                 tell: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        program: Path,
+        *,
+        memory_bytes: int = 1 << 24,
+        image: Path = IMAGE,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
         if image.name != IMAGE.name or not image.is_file():
             raise ValueError(f"image must be a file called {IMAGE.name}, not {str(image)!r}")
         super().__init__(program, directory=image.parent, tell=tell)
@@ -121,8 +135,11 @@ class SoCHost:
     def run(self, offset: int, commands: int, *, timeout: float | None = None) -> Counters:
         """Runs a program to its end; :class:`ProgramError` if it stops, as the UART tells. What the UART does not
         tell is 0 in the counters."""
-        job = Job(window_bytes=self.window_bytes, results=self.results,
-                  programs=(Program(self.fetch(offset, 32 * commands), offset),))
+        job = Job(
+            window_bytes=self.window_bytes,
+            results=self.results,
+            programs=(Program(self.fetch(offset, 32 * commands), offset),),
+        )
         self.lines = self.soc.run(job)
         error = parse_error(self.lines)
         if error is not None:
@@ -130,6 +147,16 @@ class SoCHost:
         if self.lines[-1] != "done":
             raise SimulationError("; ".join(self.lines))
         (self.last,) = parse_run(self.lines)
-        return Counters(cycles=self.last.cycles, phases={}, commands_done=0, commands_dropped=0, cache_hits=0,
-                        cache_misses=0, read_beats=self.last.read_beats, write_beats=self.last.write_beats,
-                        saturated=self.last.saturated, underflowed=0, gradient_norm=0)
+        return Counters(
+            cycles=self.last.cycles,
+            phases={},
+            commands_done=0,
+            commands_dropped=0,
+            cache_hits=0,
+            cache_misses=0,
+            read_beats=self.last.read_beats,
+            write_beats=self.last.write_beats,
+            saturated=self.last.saturated,
+            underflowed=0,
+            gradient_norm=0,
+        )

@@ -1,4 +1,5 @@
 """A simulated stand-alone tuner, and its expected UART output."""
+
 import re
 import zlib
 from collections.abc import Callable, Iterable
@@ -28,8 +29,9 @@ _DIVISOR = 24
 _REPEAT = re.compile(r"repeat (\d+) of the lines since power-up:")
 
 
-def build_tuner(config: ImageConfig, plan: OnChip, directory: Path, *, memory_bytes: int,
-                tell: Callable[[str], None] | None = None) -> Path:
+def build_tuner(
+    config: ImageConfig, plan: OnChip, directory: Path, *, memory_bytes: int, tell: Callable[[str], None] | None = None
+) -> Path:
     """Builds the board's design, puts what its memories hold into ``directory``, and returns the program, to be run
     there."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -38,8 +40,9 @@ def build_tuner(config: ImageConfig, plan: OnChip, directory: Path, *, memory_by
         (directory / name).write_text(text, encoding="utf-8", newline="\n")
         if name.endswith(".v"):
             sources.append(directory / name)
-    return build_harness("tuner", [*design(config), *sources, _BENCH / "uart_listener.sv"], tell=tell,
-                         parameters={"DIVISOR": _DIVISOR})
+    return build_harness(
+        "tuner", [*design(config), *sources, _BENCH / "uart_listener.sv"], tell=tell, parameters={"DIVISOR": _DIVISOR}
+    )
 
 
 def build_netlist(directory: Path, *, divisor: int, tell: Callable[[str], None] | None = None) -> Path:
@@ -49,10 +52,20 @@ def build_netlist(directory: Path, *, divisor: int, tell: Callable[[str], None] 
     netlist = directory / "board" / "build" / "netlist.v"
     if not netlist.is_file():
         raise ValueError(f"directory {str(directory)!r} has no board/build/netlist.v: run gradloom build ulx3s first")
-    return build_harness("tuner", [netlist, _BENCH / "ecp5_blocks.sv", _BENCH / "uart_listener.sv",
-                                   models / "common_sim.vh", models / "ccu2c_sim.vh"],
-                         # Without the vendor's own names of registers and pads, which the netlist has none of.
-                         defines=("NETLIST", "NO_INCLUDES"), parameters={"DIVISOR": divisor}, tell=tell)
+    return build_harness(
+        "tuner",
+        [
+            netlist,
+            _BENCH / "ecp5_blocks.sv",
+            _BENCH / "uart_listener.sv",
+            models / "common_sim.vh",
+            models / "ccu2c_sim.vh",
+        ],
+        # Without the vendor's own names of registers and pads, which the netlist has none of.
+        defines=("NETLIST", "NO_INCLUDES"),
+        parameters={"DIVISOR": divisor},
+        tell=tell,
+    )
 
 
 class SimulatedTuner(Talker):
@@ -114,29 +127,40 @@ class SimulatedTuner(Talker):
 
 def _losses(name: str, loss: int, right: int, samples: int) -> str:
     mean = loss // samples
-    return f"{name}: loss {mean >> 16}.{(mean & 0xffff) * 10 ** 6 >> 16:06d}, {right} of {samples} right"
+    return f"{name}: loss {mean >> 16}.{(mean & 0xFFFF) * 10**6 >> 16:06d}, {right} of {samples} right"
 
 
 def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
     """What the UART says of a plan on ``data``, by the bit-exact reference; all but the cycles."""
     lowered, config = plan.lowered, plan.lowered.config
-    train, test = (fill_cache(lowered, lowered.network.pixel_map.words(images, config.activation))
-                   for images in (data.x_train, data.x_test))
+    train, test = (
+        fill_cache(lowered, lowered.network.pixel_map.words(images, config.activation))
+        for images in (data.x_train, data.x_test)
+    )
 
     def judged(name: str, a: list[np.ndarray], b: list[np.ndarray]) -> str:
         entropy = softmax_cross_entropy(logits(lowered, test, a, b), data.y_test, max_length=config.classes)
         return _losses(name, int(entropy.loss.sum()), int(entropy.correct.sum()), len(data.y_test))
 
     start_a, start_b = plan.adapters
-    reference = fine_tune(lowered, Settings(samples=len(data.y_train)), train, data.y_train, start_a, start_b,
-                          steps=plan.steps())
-    lines = ["gradloom: " + ",".join(f"{name}={value}" for name, value in config.known.items()),
-             judged("before", [m[:, tap.order] for m, tap in zip(start_a, lowered.taps)], list(start_b))]
+    reference = fine_tune(
+        lowered, Settings(samples=len(data.y_train)), train, data.y_train, start_a, start_b, steps=plan.steps()
+    )
+    lines = [
+        "gradloom: " + ",".join(f"{name}={value}" for name, value in config.known.items()),
+        judged("before", [m[:, tap.order] for m, tap in zip(start_a, lowered.taps)], list(start_b)),
+    ]
     steps = plan.train_blocks
     for epoch in range(plan.epochs):
         part = slice(epoch * steps, (epoch + 1) * steps)
-        lines.append(_losses(f"epoch {epoch + 1}" if plan.epochs > 1 else "epoch", sum(reference.losses[part]),
-                             sum(reference.correct[part]), sum(reference.counts[part])))
+        lines.append(
+            _losses(
+                f"epoch {epoch + 1}" if plan.epochs > 1 else "epoch",
+                sum(reference.losses[part]),
+                sum(reference.correct[part]),
+                sum(reference.counts[part]),
+            )
+        )
     lines.append(judged("after", reference.a, reference.b))
     words = adapter_words(plan, reference)
     lines.append(f"adapter: {len(words) // 4} words, sum 0x{zlib.crc32(words):08x}")
@@ -146,6 +170,10 @@ def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
 def adapter_words(plan: OnChip, reference: FineTune) -> bytes:
     """The adapter as the machine leaves it in memory."""
     lowered = plan.lowered
-    lanes = np.concatenate([lowered.lanes_of(tap, a).reshape(-1, lowered.config.columns)
-                            for tap, (a, _) in enumerate(reference.adapters())])
+    lanes = np.concatenate(
+        [
+            lowered.lanes_of(tap, a).reshape(-1, lowered.config.columns)
+            for tap, (a, _) in enumerate(reference.adapters())
+        ]
+    )
     return words16(lanes) + head_words(lowered, [b for _, b in reference.adapters()])

@@ -1,4 +1,5 @@
 """A simulated design that talks over a UART."""
+
 from collections.abc import Callable
 from pathlib import Path
 
@@ -6,8 +7,12 @@ from .device import Harness, SimulationError
 
 __all__ = ["Talker"]
 
-_TROUBLE = {1: "the processor has stopped", 2: "an access of the processor failed",
-            4: "a rule of AXI4 was broken", 8: "the UART sent a broken frame"}
+_TROUBLE = {
+    1: "the processor has stopped",
+    2: "an access of the processor failed",
+    4: "a rule of AXI4 was broken",
+    8: "the UART sent a broken frame",
+}
 
 
 class Talker(Harness):

@@ -1,4 +1,5 @@
 """Timing of the array engine."""
+
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from .shell import FIFO, Queue, Transfer
 
 __all__ = ["Array"]
 
-CHECK = 2               # cycles for which ARRAY looks at a command before it takes it
+CHECK = 2  # cycles for which ARRAY looks at a command before it takes it
 
 
 @cache
@@ -39,7 +40,7 @@ class _Records:
     """The way of records, whose scales the router takes apart: the last beat of one waits until they have left."""
 
     def __init__(self) -> None:
-        self.scales_at = 0                      # the last scale has left
+        self.scales_at = 0  # the last scale has left
 
     def take(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
         codes = _codes_of(transfer.operands["arg"])
@@ -70,11 +71,11 @@ class _Pass:
     """A pass that was taken: the cycles that the next one depends on."""
 
     backward: bool
-    reads_at: int           # first cycle in which codes are read
-    handed_free: int        # from then on its place in front of the reader is free
-    filler_free: int        # the filler may take the next pass
-    end: int                # last cycle in which codes are read
-    loaded: int = -1        # its dh are weights
+    reads_at: int  # first cycle in which codes are read
+    handed_free: int  # from then on its place in front of the reader is free
+    filler_free: int  # the filler may take the next pass
+    end: int  # last cycle in which codes are read
+    loaded: int = -1  # its dh are weights
 
 
 class _Geometry:
@@ -84,8 +85,10 @@ class _Geometry:
         # Steps before the first window; see :meth:`WindowGenerator.fill`.
         fill = (run.kernel_h - 1 - run.pad_top) * run.pitch + config.kernel - 1 - run.pad_left
         rows = max(run.height, run.rows)
-        pixels = (((np.arange(run.channels) * rows)[:, None, None] + np.arange(run.height)[:, None]) * run.pitch
-                  + np.arange(run.width)).ravel()
+        pixels = (
+            ((np.arange(run.channels) * rows)[:, None, None] + np.arange(run.height)[:, None]) * run.pitch
+            + np.arange(run.width)
+        ).ravel()
         self.pixels: list[int] = pixels.tolist()
         #: First window of each channel.
         self.firsts = [channel * rows * run.pitch + fill for channel in range(run.channels)]
@@ -95,8 +98,11 @@ class _Geometry:
         x = (np.arange(wide) * pool + pool - 1) * run.stride_w
         words = (((run.channels - 1) * rows + y)[:, None] * run.pitch + x).ravel() + fill
         self.words = [int(s) for s in words]
-        self.end = ((run.channels - 1) * rows + (run.out_height - 1) * run.stride_h) * run.pitch \
-            + (run.out_width - 1) * run.stride_w + fill
+        self.end = (
+            ((run.channels - 1) * rows + (run.out_height - 1) * run.stride_h) * run.pitch
+            + (run.out_width - 1) * run.stride_w
+            + fill
+        )
         self.steps = 1 + max(self.end, self.pixels[-1])
 
 
@@ -106,9 +112,9 @@ class _Flow:
 
     def __init__(self, geometry: _Geometry, base: int, loaded: int, rows: int, encoder: Encoder | None) -> None:
         self.base = base
-        self.thresholds: list[int] = []         # windows of steps from these on ...
-        self.shifts: list[int] = []             # ... are so much later
-        shift = 0                               # of the next step
+        self.thresholds: list[int] = []  # windows of steps from these on ...
+        self.shifts: list[int] = []  # ... are so much later
+        shift = 0  # of the next step
 
         firsts = geometry.firsts
         ahead = WindowGenerator.latency
@@ -193,8 +199,8 @@ class Array:
         self.to_queue = PostProcess.latency + FIFO
 
         self.last: _Pass | None = None
-        self.fills: list[int] = [-1, -1]        # last cycles of the last two tables filled
-        self.reads: list[int] = [-1, -1]        # ... and read
+        self.fills: list[int] = [-1, -1]  # last cycles of the last two tables filled
+        self.reads: list[int] = [-1, -1]  # ... and read
         self.load_end = -1
         self.swapped = -1
         self.passes_idle = 0
@@ -206,7 +212,7 @@ class Array:
         self.dense_idle = 0
         self.run_free = 0
         self.post_free = 0
-        self.runs: deque[int] = deque(maxlen=4)         # when the last words of the last runs left
+        self.runs: deque[int] = deque(maxlen=4)  # when the last words of the last runs left
         self.popped = -2
         self.encoder = Encoder()
         self.reported = -1
@@ -232,7 +238,7 @@ class Array:
         rows = self.config.rows
         elements = operands["elements"]
         blocks = -(-elements // BLOCK)
-        tables = 2 if operands.get("wide") else 1       # of a block, and how often each beat is read
+        tables = 2 if operands.get("wide") else 1  # of a block, and how often each beat is read
         tail = ((elements - 1) % BLOCK) // self.config.panels + 1
         last = self.last
 
@@ -279,8 +285,9 @@ class Array:
             self.swapped = first_read
         self.fills, self.reads = fills[-2:], reads[-2:]
         filler_free = filled[-1] if hand <= filled[-1] else hand + 2
-        self.last = _Pass(backward=backward, reads_at=first_read, handed_free=first_read, filler_free=filler_free,
-                          end=end)
+        self.last = _Pass(
+            backward=backward, reads_at=first_read, handed_free=first_read, filler_free=filler_free, end=end
+        )
         if backward:
             done = end + self.gradient_tail
             self.passes_idle = end + 1

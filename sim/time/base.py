@@ -1,4 +1,5 @@
 """What engines know of their machine in time, and how they wake."""
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +24,15 @@ class TimedMachine(ShellMachine):
         In so many an array worked on products of the base.
     """
 
-    def __init__(self, commands: Sequence[Instruction], table: Engines, config: Any, program_offset: int,
-                 read_latency: int, write_latency: int) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Instruction],
+        table: Engines,
+        config: Any,
+        program_offset: int,
+        read_latency: int,
+        write_latency: int,
+    ) -> None:
         super().__init__(commands, table, config.shell, program_offset, read_latency, write_latency)
         self.config = config
         self.models: dict[str, Any] = {}

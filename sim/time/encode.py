@@ -1,4 +1,5 @@
 """The encode engine in time, and the encoder that the array has too."""
+
 from collections import deque
 
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
@@ -12,8 +13,8 @@ from .shell import FIFO, OneAtATime, Queue, Sink
 
 __all__ = ["BLOCK", "LEVELS", "Encode", "Encoder"]
 
-BLOCK = 64              # elements that share a scale
-LEVELS = 16             # cycles in which a table is filled
+BLOCK = 64  # elements that share a scale
+LEVELS = 16  # cycles in which a table is filled
 
 
 class Encoder:
@@ -25,8 +26,8 @@ class Encoder:
     """
 
     def __init__(self) -> None:
-        self.free_at = 0        # the next block's first element may enter
-        self.multiplied = 0     # the thresholds of the next block may be multiplied
+        self.free_at = 0  # the next block's first element may enter
+        self.multiplied = 0  # the thresholds of the next block may be multiplied
         # First cycle and element before which a cycle is lost, of the last two blocks as they are read back.
         self.read: tuple[Times, ...] = ((-1 << 30, BLOCK), (-1 << 30, BLOCK))
         self.read_end = -1
@@ -118,8 +119,8 @@ class Encode(OneAtATime):
         self.command: int | None = None
         self.version = 0
         self.raw_left = 0
-        self.raw_waits = False                          # a beat of raw elements, for STORE
-        self.dense: deque[Times] = deque(maxlen=64)     # cycles in which DENSE reads
+        self.raw_waits = False  # a beat of raw elements, for STORE
+        self.dense: deque[Times] = deque(maxlen=64)  # cycles in which DENSE reads
 
     def _begin(self, command: int, at: int) -> None:
         self.at = at
@@ -162,7 +163,7 @@ class Encode(OneAtATime):
         encoder = self.encoder
         leave = -1
         for at in range(0, elements, BLOCK):
-            block = arrives[at:at + BLOCK]
+            block = arrives[at : at + BLOCK]
             first, lost, then = encoder.limits()
             leave = max(leave + 1, block[0], first)
             if block[-1] - block[0] == len(block) - 1:

@@ -3,6 +3,7 @@
 Nothing here is fitted. Each formula follows one unit of the RTL; times are cycles since the bell, and a command
 starts in the cycle in which its engine takes it.
 """
+
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,8 +31,14 @@ __all__ = ["MODELS", "forecast", "forecast_products"]
 
 #: Models of engines, by name.
 MODELS: Mapping[str, Callable[[TimedMachine], Any]] = {
-    "array": Array, "head": Head, "encode": Encode,
-    "linear": Linear, "gradient": Gradient, "update": Update, "vector": Vector}
+    "array": Array,
+    "head": Head,
+    "encode": Encode,
+    "linear": Linear,
+    "gradient": Gradient,
+    "update": Update,
+    "vector": Vector,
+}
 _KNOWN: Table[Callable[[TimedMachine], Any]] = Table("model of the time of engine", "gradloom.times", MODELS)
 
 
@@ -47,8 +54,14 @@ class _Machine(TimedMachine):
             self.sinks |= model.sinks
 
 
-def forecast(program: Plan | Assembler | Sequence[Instruction], *, config: ShellParameters | None = None,
-             program_offset: int | None = None, read_latency: int = 40, write_latency: int = 10) -> Timing:
+def forecast(
+    program: Plan | Assembler | Sequence[Instruction],
+    *,
+    config: ShellParameters | None = None,
+    program_offset: int | None = None,
+    read_latency: int = 40,
+    write_latency: int = 10,
+) -> Timing:
     """Forecasts a program of a machine.
 
     Parameters
@@ -69,13 +82,22 @@ def forecast(program: Plan | Assembler | Sequence[Instruction], *, config: Shell
     total = machine.run()
     table = config.machine.engines
     return Timing(
-        total=total, phases=dict(zip(table.phases, machine.phase_cycles)), commands=machine.command_times(),
-        clock_mhz=config.clock_mhz, engines=table, instructions=commands, read_beats=machine.bus.read_beats,
-        write_beats=machine.store.write_beats, held=machine.held, array_cycles=machine.array_cycles)
+        total=total,
+        phases=dict(zip(table.phases, machine.phase_cycles)),
+        commands=machine.command_times(),
+        clock_mhz=config.clock_mhz,
+        engines=table,
+        instructions=commands,
+        read_beats=machine.bus.read_beats,
+        write_beats=machine.store.write_beats,
+        held=machine.held,
+        array_cycles=machine.array_cycles,
+    )
 
 
-def forecast_products(jobs: Sequence[ProductJob], *, config: LanguageConfig | None = None, read_latency: int = 40,
-                      write_latency: int = 10) -> Timing:
+def forecast_products(
+    jobs: Sequence[ProductJob], *, config: LanguageConfig | None = None, read_latency: int = 40, write_latency: int = 10
+) -> Timing:
     """Forecasts products back to back, as a program of their own."""
     config = config or LanguageConfig()
     program = Assembler()

@@ -1,4 +1,5 @@
 """The gradient engine in time, and the memory of h beside it."""
+
 from collections.abc import Sequence
 
 from gradloom.rtl.engines.operands import OperandQueue
@@ -25,13 +26,14 @@ class Gradient(OneAtATime):
         self.operands: dict[str, int] = {}
         self.parts = config.edge // config.beat_words
         words = config.beat_words
-        self.output = Output(machine, GRADIENT, steps=words, limit=16 - (12 // words + 2),
-                              delay=1 + Requantize.latency + 1)
+        self.output = Output(
+            machine, GRADIENT, steps=words, limit=16 - (12 // words + 2), delay=1 + Requantize.latency + 1
+        )
         self.queue = Operands(OperandQueue.depth)
         self.queues = {GRADIENT.store("gradients"): self.output, GRADIENT.store("hidden"): self.kept}
         self.sinks: dict[int, Sink] = {GRADIENT.load("x"): self.take, GRADIENT.load("hidden"): self.kept.restore}
-        self.open_at: int | None = None         # takes beats from then on
-        self.left = 0                           # beats of the tile
+        self.open_at: int | None = None  # takes beats from then on
+        self.left = 0  # beats of the tile
 
     def _begin(self, command: int, at: int) -> None:
         operands = self.operands = self.machine.commands[command].operands
@@ -87,10 +89,10 @@ class Kept(Output):
 
     def __init__(self, machine: TimedMachine) -> None:
         super().__init__(machine, GRADIENT, steps=machine.config.beat_words // 2, limit=4, delay=2)
-        self.busy = Taken()                    # by the gradient engine
-        self.made = Taken()                    # words of a product are written
-        self.free_at = 0                        # takes a request
-        self.back_at = 0                        # takes a beat back
+        self.busy = Taken()  # by the gradient engine
+        self.made = Taken()  # words of a product are written
+        self.free_at = 0  # takes a request
+        self.back_at = 0  # takes a beat back
 
     def ready(self, cycle: int) -> int:
         return max(cycle, self.free_at)

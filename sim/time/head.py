@@ -1,4 +1,5 @@
 """The head in time."""
+
 from collections import deque
 
 from gradloom.rtl.machines.engines import HEAD

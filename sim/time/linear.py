@@ -1,4 +1,5 @@
 """The linear engine in time."""
+
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,10 +28,10 @@ class _Weights:
         config = linear.config
         self.edge = config.edge
         self.words = config.beat_words
-        self.left = 0                           # beats of the tile that were not taken yet ...
-        self.fill = 0                           # ... and rows that complete it
-        self.began = 0                          # tiles
-        self.tables_at = self.tiles_at = 0      # from when on the next beat of each may be taken
+        self.left = 0  # beats of the tile that were not taken yet ...
+        self.fill = 0  # ... and rows that complete it
+        self.began = 0  # tiles
+        self.tables_at = self.tiles_at = 0  # from when on the next beat of each may be taken
         #: From when on a tile after the first two may begin; from when on a tile may be used.
         self.free: list[int] = []
         self.full: list[int] = []
@@ -84,7 +85,7 @@ class _Stager:
         self.linear = linear
         self.agenda = linear.machine.agenda
         self.writes = Taken()
-        self.jobs: deque[tuple[int, int]] = deque()             # visible from, words
+        self.jobs: deque[tuple[int, int]] = deque()  # visible from, words
         self.free_at = 0
         self.running = False
 
@@ -125,7 +126,7 @@ class _Stager:
 class _Reading:
     """Reading of a tile of outputs."""
 
-    since: int              # the job is visible
+    since: int  # the job is visible
     first: bool
     rank: int
     tokens: int
@@ -148,16 +149,24 @@ class Linear(Waking):
         self.weights = _Weights(self)
         self.stager = _Stager(self)
         steps = config.beat_words // config.outputs
-        self.output = Output(machine, LINEAR, steps=steps, limit=64 - (40 // steps + 2),
-                              delay=config.rank + 2 + 3 + Requantize.latency + 1)
+        self.output = Output(
+            machine,
+            LINEAR,
+            steps=steps,
+            limit=64 - (40 // steps + 2),
+            delay=config.rank + 2 + 3 + Requantize.latency + 1,
+        )
         self.queues = {LINEAR.store("outputs"): self.output}
         self.sinks: dict[int, Sink] = {
-            LINEAR.load("tables"): self.weights.tables, LINEAR.load("tiles"): self.weights.tiles,
-            LINEAR.load("operands"): self.words, LINEAR.load("lanes"): self.stager.lanes}
-        self.tiles = 0                          # begun
-        self.counted: list[int] = []            # when words of operands let a tile begin
-        self.used = 0                           # of these
-        self.next_part = 0                      # the array takes the next part
+            LINEAR.load("tables"): self.weights.tables,
+            LINEAR.load("tiles"): self.weights.tiles,
+            LINEAR.load("operands"): self.words,
+            LINEAR.load("lanes"): self.stager.lanes,
+        }
+        self.tiles = 0  # begun
+        self.counted: list[int] = []  # when words of operands let a tile begin
+        self.used = 0  # of these
+        self.next_part = 0  # the array takes the next part
         # Registers, as they are visible.
         self.pending = self.finished = self.staged = 0
         self.readings: deque[_Reading] = deque()
@@ -225,7 +234,7 @@ class Linear(Waking):
         parts, wait = self.early
         self.weights.free.append((last - parts * part + wait if tokens <= config.columns else last) + 2)
         if self.inner == operands["inner"] - 1:
-            for start in range(cycle, last + 1, part)[:max(rank - self.outer * config.subtiles, 0)]:
+            for start in range(cycle, last + 1, part)[: max(rank - self.outer * config.subtiles, 0)]:
                 made = start + self.completing
                 self.machine.models["gradient"].kept.made.add(made, made + tokens - 1)
         if not self.inner:
@@ -276,8 +285,8 @@ class Linear(Waking):
 
         def over(last: int) -> None:
             self.agenda.visible(last + 1, lambda now: self._was_read(now, job))
-        self.output.produce(
-            cycle, beats, over, steps=self.config.beat_words // self.config.dots if job.rank else None)
+
+        self.output.produce(cycle, beats, over, steps=self.config.beat_words // self.config.dots if job.rank else None)
 
     def _was_read(self, cycle: int, job: _Reading) -> None:
         self.reading = False

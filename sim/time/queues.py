@@ -1,4 +1,5 @@
 """Queues in time: results before STORE, operands behind LOAD."""
+
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -44,14 +45,14 @@ class Output(Queue):
         self.engine = engine
         self.usual = self.steps = steps
         self.limit, self.delay = limit, delay
-        self.issued = 0                         # beats whose last step is known
+        self.issued = 0  # beats whose last step is known
         self.taken = 0
-        self.ends: deque[tuple[int, int]] = deque()     # beat with which a command ends, command
-        self.level = 0                          # in the FIFO before ...
-        self.writes: deque[int] = deque()       # ... these
+        self.ends: deque[tuple[int, int]] = deque()  # beat with which a command ends, command
+        self.level = 0  # in the FIFO before ...
+        self.writes: deque[int] = deque()  # ... these
         self.reads: deque[int] = deque()
-        self.left = 0                           # beats of the job that are to be issued
-        self.partial = 0                        # steps of the next of them that were made
+        self.left = 0  # beats of the job that are to be issued
+        self.partial = 0  # steps of the next of them that were made
         self.finish: Callable[[int], None] | None = None
         self.on_room: Callable[[int], None] | None = None
 
@@ -139,7 +140,7 @@ class Taken:
     """Cycles in which something else uses a memory."""
 
     def __init__(self) -> None:
-        self.spans: deque[tuple[int, int]] = deque()            # first and last
+        self.spans: deque[tuple[int, int]] = deque()  # first and last
 
     def add(self, first: int, last: int) -> None:
         self.spans.append((first, last))
@@ -167,10 +168,10 @@ class Operands:
     def __init__(self, depth: int) -> None:
         #: The queue's memory; one more beat stands at its output.
         self.room = depth - 1
-        self.waiting: deque[int] = deque()      # when each was written
-        self.reads: deque[int] = deque()        # when beats left the memory whose places are not taken again
-        self.head: int | None = None            # from when on the engine may take the next
-        self.taken = 0                          # when it takes the last that it has taken, perhaps later than now
+        self.waiting: deque[int] = deque()  # when each was written
+        self.reads: deque[int] = deque()  # when beats left the memory whose places are not taken again
+        self.head: int | None = None  # from when on the engine may take the next
+        self.taken = 0  # when it takes the last that it has taken, perhaps later than now
 
     def write(self, at: int, count: int) -> list[int]:
         """When the next ``count`` beats are written, as far as there is known to be room; ``at`` as of a sink."""

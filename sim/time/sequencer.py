@@ -1,4 +1,5 @@
 """Timing of the sequencer: fetch, dispatch, queues and tokens."""
+
 import heapq
 from abc import ABC, abstractmethod
 from collections import deque
@@ -16,7 +17,7 @@ __all__ = ["BURST", "EngineModel", "SequencedMachine", "Times"]
 #: When a command started, and when it was done.
 Times = tuple[int, int]
 
-BURST = 16              # beats of the longest burst
+BURST = 16  # beats of the longest burst
 
 
 class Agenda:
@@ -78,9 +79,9 @@ class Scheduler:
         self.depth = machine.queue_depth
         n = len(machine.engine_table)
         self.tokens = [0] * 16
-        self.queues: list[deque[int]] = [deque() for _ in range(n)]      # not yet started
+        self.queues: list[deque[int]] = [deque() for _ in range(n)]  # not yet started
         self.offered = [False] * n
-        self.under_way: list[deque[int]] = [deque() for _ in range(n)]   # started or offered, not yet done
+        self.under_way: list[deque[int]] = [deque() for _ in range(n)]  # started or offered, not yet done
         self.room = [self.depth] * n
         self.pending = [0] * n
         self.granted_at = -1
@@ -137,6 +138,7 @@ class Scheduler:
         def later(now: int) -> None:
             self.queues[e].append(command)
             self.poke(now)
+
         self.agenda.visible(cycle + 1, later)
 
     def taken(self, command: int, cycle: int) -> None:
@@ -150,6 +152,7 @@ class Scheduler:
             self.under_way[e].append(command)
             self.machine.executing(e, now)
             self.poke(now)
+
         self.agenda.visible(cycle + 1, later)
 
     def done(self, e: int, command: int, cycle: int) -> None:
@@ -161,6 +164,7 @@ class Scheduler:
             if e == 0:
                 self.under_way[0].append(command)
             self._process_at(now)
+
         self.agenda.visible(cycle + 1, later)
 
     def _process_at(self, cycle: int) -> None:
@@ -186,6 +190,7 @@ class Scheduler:
                 self.machine.executing(e, now)
             self.machine.dispatch.wake(now)
             self.poke(now)
+
         self.agenda.visible(cycle + 1, later)
         if any(self.pending):
             self._process_at(cycle + 1)
@@ -197,7 +202,7 @@ class Dispatch:
     def __init__(self, machine: "SequencedMachine") -> None:
         self.machine = machine
         self.agenda = machine.agenda
-        self.beats: deque[int] = deque()        # cycles from which fetched beats may be popped
+        self.beats: deque[int] = deque()  # cycles from which fetched beats may be popped
         #: Beats of a command.
         self.parts = max(COMMAND_BYTES // machine.beat_bytes, 1)
         self.left = self.parts * len(machine.commands)
@@ -205,7 +210,7 @@ class Dispatch:
         self.wanted = False
         self.planning = False
         self.next_beat = machine.program_offset // machine.beat_bytes
-        self.collecting: int | None = None      # since when
+        self.collecting: int | None = None  # since when
         self.at = 0
         self.waiting: Callable[[int], bool] | None = None
         self.ended: int | None = None
@@ -236,9 +241,11 @@ class Dispatch:
 
     def accepted(self, cycle: int) -> None:
         """The request left in ``cycle``."""
+
         def later(now: int) -> None:
             self.wanted = False
             self._plan_at(now)
+
         self.agenda.visible(cycle + 1, later)
 
     def arrive(self, cycle: int) -> None:
@@ -300,6 +307,7 @@ class Dispatch:
             self.at += 1
             self._collect(now + 1)
             return True
+
         if not attempt(cycle):
             self.waiting = attempt
 
@@ -332,12 +340,15 @@ class Dispatch:
                 if opcode == ControlOpcode.MARK:
                     self.machine.valid.mark(slot, count)
                 done(now)
+
             self.agenda.decide(cycle + Valid.cycles(slot, count), ranged)
             return
         if opcode == ControlOpcode.CLEAR:
+
             def cleared(now: int) -> None:
                 self.machine.valid.bits = 0
                 done(now)
+
             self.agenda.decide(cycle + 1 + self.machine.slots // 32, cleared)
             return
 
@@ -353,6 +364,7 @@ class Dispatch:
                     scheduler.tokens = [0] * len(scheduler.tokens)
                 done(now)
             return True
+
         if not idle(cycle):
             self.waiting = idle
 
@@ -360,8 +372,9 @@ class Dispatch:
 class SequencedMachine(ABC):
     """Commands in time, whatever ``engines`` run them and whatever memory they come from."""
 
-    def __init__(self, commands: Sequence[Instruction], table: Engines, shell: Mapping[str, int],
-                 program_offset: int) -> None:
+    def __init__(
+        self, commands: Sequence[Instruction], table: Engines, shell: Mapping[str, int], program_offset: int
+    ) -> None:
         self.commands = commands
         self.engine_table = table
         self.beat_bytes = shell["data_bits"] // 8

@@ -1,4 +1,5 @@
 """Timing of the shell: sequencer, LOAD, STORE and the bus."""
+
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from .sequencer import BURST, SequencedMachine
 
 __all__ = ["FIFO", "OneAtATime", "Queue", "ShellMachine", "Sink", "Transfer"]
 
-FIFO = 2                # cycles from a write to a buffered FIFO to its word at the output
+FIFO = 2  # cycles from a write to a buffered FIFO to its word at the output
 
 
 @dataclass(eq=False, slots=True)
@@ -56,16 +57,16 @@ class Bus:
         self.machine = machine
         self.agenda = machine.agenda
         self.latency = machine.read_latency
-        self.wanted = 0                         # beats of a fetch that waits
+        self.wanted = 0  # beats of a fetch that waits
         self.in_flight = 0
         self.outstanding = machine.outstanding
         self.trying = -1
-        self.last = -1                          # cycle of the last beat so far
+        self.last = -1  # cycle of the last beat so far
         self.offered: tuple[int, int] | None = None
-        self.free_at = 0                        # the command before has sent its bursts
+        self.free_at = 0  # the command before has sent its bursts
         self.contexts: deque[Transfer] = deque(maxlen=4)
         self.bursting: Transfer | None = None
-        self.burst_at: int | None = None        # its next burst may leave from then on
+        self.burst_at: int | None = None  # its next burst may leave from then on
         #: Bursts that were asked for: first cycle, beats that are not taken yet, what they belong to if not a fetch.
         self.coming: deque[tuple[int, int, Transfer | None]] = deque()
         self.read_beats = 0
@@ -195,7 +196,7 @@ class Queue:
         keep = min(old, len(self.times))
         for _ in range(keep):
             self.times.pop()
-        self.times.extend(times[len(times) - keep:])
+        self.times.extend(times[len(times) - keep :])
         self.machine.store.poke()
 
     def next(self) -> int | None:
@@ -254,7 +255,7 @@ class Store(OneAtATime):
         self.queue: Queue | None = None
         self.waking = -1
         self.write_beats = 0
-        self.moves: deque[int] = deque(maxlen=2 * BURST)     # when each of the last beats left the buffer
+        self.moves: deque[int] = deque(maxlen=2 * BURST)  # when each of the last beats left the buffer
         self.answers: deque[int] = deque(maxlen=machine.outstanding)
         self.ends: deque[int] = deque(maxlen=4)
 
@@ -263,7 +264,7 @@ class Store(OneAtATime):
         self.left = operands["beats"]
         self.address = operands["offset"] // self.machine.beat_bytes
         self.in_burst = 0
-        self.issue = at + 1                     # not before the cycle two after this one
+        self.issue = at + 1  # not before the cycle two after this one
         source = operands["source"]
         self.agenda.decide(self.machine.queues[source].ready(at + 3), lambda now: self._asked(now, source))
 
@@ -344,8 +345,15 @@ class ShellMachine(SequencedMachine):
     """Sequencer, LOAD and STORE; a machine adds its ``engines``, the ``queues`` that STORE asks and the ``sinks`` that
     do not take every beat of a LOAD as it comes."""
 
-    def __init__(self, commands: Sequence[Instruction], table: Engines, shell: Mapping[str, int], program_offset: int,
-                 read_latency: int, write_latency: int) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Instruction],
+        table: Engines,
+        shell: Mapping[str, int],
+        program_offset: int,
+        read_latency: int,
+        write_latency: int,
+    ) -> None:
         for name, value in (("read_latency", read_latency), ("write_latency", write_latency)):
             if value < 1:
                 raise ValueError(f"{name}={value}: must be at least 1")

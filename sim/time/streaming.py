@@ -1,4 +1,5 @@
 """An engine in time that takes a beat a cycle while its output has room."""
+
 from collections.abc import Sequence
 
 from gradloom.rtl.plan.program.assembler import Instruction
@@ -29,8 +30,9 @@ class Streaming(OneAtATime):
         Cycles from the start of a command to its first step, and from its last step to ``done``.
     """
 
-    def __init__(self, machine: TimedMachine, name: str, *, load: str, store: str, limit: int, delay: int, begin: int,
-                 end: int) -> None:
+    def __init__(
+        self, machine: TimedMachine, name: str, *, load: str, store: str, limit: int, delay: int, begin: int, end: int
+    ) -> None:
         self.machine: TimedMachine = machine
         self.engine = machine.engine_table.named(name)
         self.offered = self.command = None

@@ -1,4 +1,5 @@
 """What the forecasts of all machines say, and a comparison with a trace."""
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -113,13 +114,20 @@ class Comparison:
 
 def compare(forecast: Timing, trace: np.ndarray) -> Comparison:
     """Compares command by command with what :meth:`~gradloom.sim.run.device.SimulatedDevice.take_trace` recorded."""
-    pairs = [(n, ours, theirs) for n, (ours, theirs) in enumerate(zip(forecast.commands, observed(forecast, trace)))
-             if ours is not None and theirs is not None]
+    pairs = [
+        (n, ours, theirs)
+        for n, (ours, theirs) in enumerate(zip(forecast.commands, observed(forecast, trace)))
+        if ours is not None and theirs is not None
+    ]
     if not pairs:
         raise ValueError("forecast: no command runs")
     difference = np.array([p[1] for p in pairs]) - np.array([p[2] for p in pairs])
     which = [forecast.instructions[p[0]] for p in pairs]
     return Comparison(
-        index=np.array([p[0] for p in pairs]), engine=np.array([int(c.engine) for c in which]),
-        opcode=np.array([int(c.opcode) for c in which]), started=difference[:, 0], done=difference[:, 1],
-        duration=difference[:, 1] - difference[:, 0])
+        index=np.array([p[0] for p in pairs]),
+        engine=np.array([int(c.engine) for c in which]),
+        opcode=np.array([int(c.opcode) for c in which]),
+        started=difference[:, 0],
+        done=difference[:, 1],
+        duration=difference[:, 1] - difference[:, 0],
+    )

@@ -1,4 +1,5 @@
 """The update engine in time."""
+
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -23,12 +24,12 @@ class Pairs:
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        self.put: tuple[list[int], list[int]] = ([], [])        # when each was written, for both streams
-        self.got: tuple[list[int], list[int]] = ([], [])        # ... and read
+        self.put: tuple[list[int], list[int]] = ([], [])  # when each was written, for both streams
+        self.got: tuple[list[int], list[int]] = ([], [])  # ... and read
         self.turn = 0
-        self.moved: int | None = -1             # the beat that was read last left the memory's output, if it has
-        self.taken = -1                         # the last pair
-        self.ready: int | None = None           # the next pair is there
+        self.moved: int | None = -1  # the beat that was read last left the memory's output, if it has
+        self.taken = -1  # the last pair
+        self.ready: int | None = None  # the next pair is there
 
     def write(self, stream: int, at: int, count: int) -> list[int]:
         """Beats that are there from ``at`` on, as far as there is known to be room."""
@@ -70,8 +71,8 @@ class NewWords(Output):
 
     def __init__(self, machine: TimedMachine, *, limit: int) -> None:
         super().__init__(machine, UPDATE, steps=1, limit=limit, delay=1 + 1 + Descent.latency + 1)
-        self.gates: deque[int] = deque()        # beats that wait
-        self.opened: deque[int] = deque()       # from when on they do not
+        self.gates: deque[int] = deque()  # beats that wait
+        self.opened: deque[int] = deque()  # from when on they do not
 
     def next(self) -> int | None:
         time = super().next()
@@ -195,12 +196,14 @@ class Update(Waking):
         self.moments = NewMoments(machine, self.words, limit=(1 << ceil_log2(deep + 8)) - deep)
         self.queues = {UPDATE.store("words"): self.words, UPDATE.store("moments"): self.moments}
         self.sinks: dict[int, Sink] = {
-            UPDATE.load("directions"): self.take_gradients, UPDATE.load("words"): self.take_words,
-            UPDATE.load("moments"): self.take_moments}
+            UPDATE.load("directions"): self.take_gradients,
+            UPDATE.load("words"): self.take_words,
+            UPDATE.load("moments"): self.take_moments,
+        }
         self.adam = False
-        self.next = 0                           # the next half may enter
-        self.second = False                     # ... and is the second of its beat
-        self.left = 0                           # beats
+        self.next = 0  # the next half may enter
+        self.second = False  # ... and is the second of its beat
+        self.left = 0  # beats
         self.packer: Packer | None = None
 
     def _begin(self, command: int, at: int) -> None:

@@ -1,4 +1,5 @@
 """The vector engine in time."""
+
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,20 +82,23 @@ class Vector(Waking):
         self.o, self.q = (_Results(self) for _ in range(2))
         self.queues = {VECTOR.store("o"): self.o, VECTOR.store("q"): self.q}
         self.sinks: dict[int, Sink] = {
-            VECTOR.load("a"): self.take_a, VECTOR.load("b"): self.take_b, VECTOR.load("c"): self.take_c}
+            VECTOR.load("a"): self.take_a,
+            VECTOR.load("b"): self.take_b,
+            VECTOR.load("c"): self.take_c,
+        }
         #: Cycles from the last operands to the last sum, and from there to the last root.
         self.settle = Lane.latency + RowSums.latency(config.beat_words) + 4
         self.operation = _Operation()
         self.rope = False
-        self.left = 0                           # beats
-        self.phase = 0                          # of the next beat
-        self.next = 0                           # it may enter
-        self.full = 0                           # queues of results that are to be emptied
-        self.tells = ""                         # a beat behind all results
+        self.left = 0  # beats
+        self.phase = 0  # of the next beat
+        self.next = 0  # it may enter
+        self.full = 0  # queues of results that are to be emptied
+        self.tells = ""  # a beat behind all results
         # Rows of ROPE.
         self.row = self.tokens = 0
-        self.free: deque[int] = deque()         # from when on each bank may be filled
-        self.rows: deque[int] = deque()         # from when on each row that is there may be read
+        self.free: deque[int] = deque()  # from when on each bank may be filled
+        self.rows: deque[int] = deque()  # from when on each row that is there may be read
         self.put_left = self.put_at = self.put_next = self.place = 0
 
     def _begin(self, command: int, at: int) -> None:
@@ -173,7 +177,7 @@ class Vector(Waking):
         return True
 
     def _streams(self) -> Sequence[Operands]:
-        return (self.a, self.b, self.c)[:len(self.operation.streams)]
+        return (self.a, self.b, self.c)[: len(self.operation.streams)]
 
     def _room(self, cycle: int) -> bool:
         """Whether results of ``cycle`` find room; otherwise comes back."""

@@ -17,8 +17,19 @@ from gradloom.rtl.catalog import Unit
 from gradloom.rtl.models.archive import read_npz
 from gradloom.rtl.output import check_file, staged_file
 
-__all__ = ["ADAPTERS", "Adapter", "Array", "Feed", "describe_unit", "pack", "run_unit", "simulate",
-           "runs", "unpack", "unpacked"]
+__all__ = [
+    "ADAPTERS",
+    "Adapter",
+    "Array",
+    "Feed",
+    "describe_unit",
+    "pack",
+    "run_unit",
+    "simulate",
+    "runs",
+    "unpack",
+    "unpacked",
+]
 
 #: Cycles without a beat on any port after which a unit counts as stuck.
 PATIENCE = 20_000
@@ -168,10 +179,7 @@ def simulate(
 def unpacked(component: wiring.Component, beats: Mapping[str, Sequence[int]]) -> dict[str, list[Any]]:
     """Payloads as :func:`simulate` returns them, by field."""
     return {
-        name: [
-            unpack(component.signature.members[name].signature.members["payload"].shape, each)
-            for each in payloads
-        ]
+        name: [unpack(component.signature.members[name].signature.members["payload"].shape, each) for each in payloads]
         for name, payloads in beats.items()
     }
 
@@ -248,8 +256,7 @@ def _read(source: Path, wanted: list[Array]) -> Arrays:
             raise ValueError(f"{array.name}: is {value.dtype}, must be integer (units of {array.units})")
         if value.ndim != len(array.shape):
             raise ValueError(
-                f"{array.name}: has shape {value.shape}, must have {len(array.shape)} dimensions "
-                f"{array.shape}"
+                f"{array.name}: has shape {value.shape}, must have {len(array.shape)} dimensions {array.shape}"
             )
         for extent, size in zip(array.shape, value.shape, strict=True):
             if isinstance(extent, int) and size != extent:
@@ -261,9 +268,7 @@ def _read(source: Path, wanted: list[Array]) -> Arrays:
         if not value.size:
             raise ValueError(f"{array.name}: is empty, must have at least 1 element")
         if value.min() < array.low or value.max() > array.high:
-            raise ValueError(
-                f"{array.name}: holds {value.min()} to {value.max()}, must be {array.low} to {array.high}"
-            )
+            raise ValueError(f"{array.name}: holds {value.min()} to {value.max()}, must be {array.low} to {array.high}")
         arrays[array.name] = value.astype(np.int64)
     return arrays
 
@@ -342,9 +347,7 @@ def _cocotb(
     (root / "feed.json").write_text(
         json.dumps(
             {
-                "inputs": {
-                    name: [f"{each:x}" for each in payloads] for name, payloads in feed.inputs.items()
-                },
+                "inputs": {name: [f"{each:x}" for each in payloads] for name, payloads in feed.inputs.items()},
                 "outputs": feed.outputs,
                 "held": {name: f"{value:x}" for name, value in feed.held.items()},
                 "reset": "rst" in clocked,
@@ -374,12 +377,7 @@ def _cocotb(
 
 def _signed(name: str, bits: int, shape: tuple[str | int, ...], units: str, description: str) -> Array:
     return Array(
-        name=name,
-        shape=shape,
-        units=units,
-        description=description,
-        low=-(1 << (bits - 1)),
-        high=(1 << (bits - 1)) - 1,
+        name=name, shape=shape, units=units, description=description, low=-(1 << (bits - 1)), high=(1 << (bits - 1)) - 1
     )
 
 
@@ -397,9 +395,7 @@ def _payload(component: Any, name: str) -> Any:
 def _mesh_feed(dut: Any, arrays: Arrays) -> Feed:
     rows, weights = _payload(dut, "i"), _payload(dut, "w")
     beats = [
-        pack(rows, {"x": row, "first": index == 0})
-        for tile in arrays["x"].tolist()
-        for index, row in enumerate(tile)
+        pack(rows, {"x": row, "first": index == 0}) for tile in arrays["x"].tolist() for index, row in enumerate(tile)
     ]
     tiles = [pack(weights, {"w": row}) for tile in arrays["w"].tolist() for row in tile]
     return Feed(inputs={"i": beats, "w": tiles}, outputs={"o": len(beats)})
@@ -423,9 +419,7 @@ def _encode_feed(dut: Any, arrays: Arrays) -> Feed:
     shape = _payload(dut, "i")
     x = arrays["x"]
     padded = np.pad(x, (0, -len(x) % dut.lanes)).reshape(-1, dut.lanes)
-    beats = [
-        pack(shape, {"x": row, "last": index == len(padded) - 1}) for index, row in enumerate(padded.tolist())
-    ]
+    beats = [pack(shape, {"x": row, "last": index == len(padded) - 1}) for index, row in enumerate(padded.tolist())]
     return Feed(inputs={"i": beats}, outputs={"o": -(-len(x) // dut.block)})
 
 
@@ -434,10 +428,7 @@ def _encode_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Ar
 
     packed = b"".join(beat["codes"].to_bytes(dut.block // 2, "little") for beat in beats["o"])
     codes = unpack_nibbles(np.frombuffer(packed, np.uint8), len(beats["o"]) * dut.block)
-    return {
-        "codes": codes.astype(np.uint8),
-        "scales": np.array([beat["scale"] for beat in beats["o"]], np.uint16),
-    }
+    return {"codes": codes.astype(np.uint8), "scales": np.array([beat["scale"] for beat in beats["o"]], np.uint16)}
 
 
 def _encode_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
@@ -481,9 +472,7 @@ def _softmax_feed(dut: Any, arrays: Arrays) -> Feed:
         raise ValueError(f"z: has vectors of {z.shape[1]}, must be at most max_length={dut.max_length}")
     shape = _payload(dut, "i")
     beats = [
-        pack(
-            shape, {"z": value, "target": index == wanted, "first": index == 0, "last": index == len(row) - 1}
-        )
+        pack(shape, {"z": value, "target": index == wanted, "first": index == 0, "last": index == len(row) - 1})
         for row, wanted in zip(z.tolist(), target.tolist(), strict=True)
         for index, value in enumerate(row)
     ]
@@ -594,9 +583,7 @@ def _gradient_feed(dut: Any, arrays: Arrays) -> Feed:
         raise ValueError(f"h: has {h.shape[0]} samples, must be at most samples={dut.samples}")
     shape = _payload(dut, "i")
     beats = [
-        pack(
-            shape, {"k": k, "first": sample == 0, "h": value, "d": d[sample].tolist(), "b": b[:, k].tolist()}
-        )
+        pack(shape, {"k": k, "first": sample == 0, "h": value, "d": d[sample].tolist(), "b": b[:, k].tolist()})
         for sample, row in enumerate(h.tolist())
         for k, value in enumerate(row)
     ]

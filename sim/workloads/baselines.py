@@ -80,10 +80,7 @@ def work(network: Network, method: str, rank: int = 4) -> Work:
     if method == "full":
         # A weight's gradient costs what its product does; so does an input's, but for the first layer.
         return Work(
-            trainable=network.parameters,
-            forward_first=base,
-            forward=base,
-            backward=2 * base - network.layer_macs[0],
+            trainable=network.parameters, forward_first=base, forward=base, backward=2 * base - network.layer_macs[0]
         )
     if method == "instantft":
         adapters = network.adapter_parameters(rank)
@@ -120,9 +117,7 @@ class _Layer:
         layer = self.layer
         self.shape = x.shape
         # A dense layer is the product of one window a sample.
-        self.columns = (
-            windows(layer, x) if isinstance(layer, Conv) else x.reshape(1, len(x), -1).swapaxes(1, 2)
-        )
+        self.columns = windows(layer, x) if isinstance(layer, Conv) else x.reshape(1, len(x), -1).swapaxes(1, 2)
         y = self.weight @ self.columns
         if self.lora:
             self.hidden = self.lora[0] @ self.columns
@@ -229,9 +224,7 @@ class Trainer:
             passed = self.layers[index].backward(passed, index > first)
         return float(loss.mean())
 
-    def train(
-        self, x: np.ndarray, labels: np.ndarray, *, lr: float, batch: int, epochs: int, seed: int
-    ) -> list[float]:
+    def train(self, x: np.ndarray, labels: np.ndarray, *, lr: float, batch: int, epochs: int, seed: int) -> list[float]:
         """Loss of every step."""
         losses = []
         for epoch in range(epochs):
@@ -269,15 +262,7 @@ def compare(
         cost = work(network, method, rank)
         if method == "instantft":
             result = finetune_float(
-                network,
-                data,
-                rank=rank,
-                lr=lr,
-                batch=batch,
-                epochs=epochs,
-                seed=seed,
-                cache=cache,
-                dtype=dtype,
+                network, data, rank=rank, lr=lr, batch=batch, epochs=epochs, seed=seed, cache=cache, dtype=dtype
             )
             before, after = result.accuracy_before, result.accuracy_after
         else:
@@ -325,9 +310,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """``python -m gradloom.sim.workloads.baselines``: InstantFT and the baselines, averaged over seeds."""
-    parser = argparse.ArgumentParser(
-        description="InstantFT beside other ways of fine-tuning, in floating point."
-    )
+    parser = argparse.ArgumentParser(description="InstantFT beside other ways of fine-tuning, in floating point.")
     parser.add_argument("--model", help="ONNX file (default: the LeNet-5 in the package)")
     parser.add_argument("--angle", type=float, default=90)
     parser.add_argument("--limit", type=int, help="train on the first N images")

@@ -1,4 +1,5 @@
 """A whole fine-tune as a job on a memory card."""
+
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -64,8 +65,10 @@ def rehearsed(trainings: Sequence[Training], steps: int) -> dict[str, int]:
         far = rule.lr if isinstance(rule, AdamW) else rule * np.abs(now.values[f"{name}.g{which}"]).max() * scale
         return values + random.choice((-1.0, 1.0), values.shape) * steps * far
 
-    later = {name: replace(each, a=moved(name, each.a, "a", 1.0), b=moved(name, each.b, "b", each.scale))
-             for name, each in first.adapters.items()}
+    later = {
+        name: replace(each, a=moved(name, each.a, "a", 1.0), b=moved(name, each.b, "b", each.scale))
+        for name, each in first.adapters.items()
+    }
     then = replace(first, adapters=later)
     reached = largest(now)
     for name, value in largest(then.exact()).items():
@@ -73,9 +76,16 @@ def rehearsed(trainings: Sequence[Training], steps: int) -> dict[str, int]:
     return then.fracs(reached, headroom=HEADROOM)
 
 
-def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], layers: Sequence[int],
-              rule: float | AdamW, steps: int, config: LanguageConfig,
-              tell: Callable[[int, int, str], None] | None = None) -> BoardJob:
+def board_job(
+    frozen: Frozen,
+    texts: Sequence[Sequence[int]],
+    adapters: Mapping[str, Adapter],
+    layers: Sequence[int],
+    rule: float | AdamW,
+    steps: int,
+    config: LanguageConfig,
+    tell: Callable[[int, int, str], None] | None = None,
+) -> BoardJob:
     """``steps`` updates, each from one of ``texts`` in turn, all of the same number of tokens.
 
     In the window lie the adapters, one behind the other (what is kept), tables and texts, the frozen matrices, the loss
@@ -130,8 +140,9 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
         training = replace(trainings[number], number=step + 1)
         if cached and step >= len(trainings):
             held = {tensor.name: (np.zeros((tensor.rows, tensor.features)), frac[tensor.name]) for tensor in cached}
-            training = replace(training, layers=[each for each in layers if each >= int(cached[0].name.split(".")[0])],
-                               kept=held)
+            training = replace(
+                training, layers=[each for each in layers if each >= int(cached[0].name.split(".")[0])], kept=held
+            )
         programs.append(lower(training.operations, frac, mine, config, share=True).code)
         end, shared = max(end, mine.end), max(shared, mine.shared_bytes)
     start = -(-end // _PAGE) * _PAGE
@@ -140,14 +151,23 @@ def board_job(frozen: Frozen, texts: Sequence[Sequence[int]], adapters: Mapping[
         placed.append(Program(code, start, checked=False))
         start += -(-len(code) // 64) * 64
     window = -(-start // _PAGE) * _PAGE
-    job = Job(window_bytes=window, programs=tuple(placed), watchdog=_WATCHDOG,
-              kept=Kept(offset=0, bytes=kept, store=HEADER_BYTES + window, every=_KEEP),
-              results=(Result(name="loss", offset=layout[LOSS], kind=ResultKind.LOSS, words=4),))
+    job = Job(
+        window_bytes=window,
+        programs=tuple(placed),
+        watchdog=_WATCHDOG,
+        kept=Kept(offset=0, bytes=kept, store=HEADER_BYTES + window, every=_KEEP),
+        results=(Result(name="loss", offset=layout[LOSS], kind=ResultKind.LOSS, words=4),),
+    )
     at = HEADER_BYTES
     caches = sum(4 * each.rows * each.features for each in cached) * len(trainings)
-    memory = {"adapters": kept, "moments, tables and texts": len(brought) - kept,
-              "weights": sum(len(_whole(each)) for each in frozen_parts), "forward caches": caches,
-              "tensors of a step": shared, "programs": sum(len(_whole(each)) for each in programs)}
+    memory = {
+        "adapters": kept,
+        "moments, tables and texts": len(brought) - kept,
+        "weights": sum(len(_whole(each)) for each in frozen_parts),
+        "forward caches": caches,
+        "tensors of a step": shared,
+        "programs": sum(len(_whole(each)) for each in programs),
+    }
     memory["padding and loss"] = window - sum(memory.values())
     frozen_at = at + min(layout[name] for name in frozen.words if name in layout.offsets)
     sections = (
@@ -174,15 +194,21 @@ def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, m
     return told
 
 
-def _told(job: BoardJob, kept: Kept, facts: Mapping[str, Any], sections: list[dict[str, Any]],
-          size: int) -> dict[str, Any]:
+def _told(
+    job: BoardJob, kept: Kept, facts: Mapping[str, Any], sections: list[dict[str, Any]], size: int
+) -> dict[str, Any]:
     """What ``job.json`` says."""
     return {
-        **facts, "card_bytes": size, "memory_bytes": job.job.window_offset + job.job.window_bytes,
+        **facts,
+        "card_bytes": size,
+        "memory_bytes": job.job.window_offset + job.job.window_bytes,
         "commands": [len(each.code) // COMMAND_BYTES for each in job.job.programs],
-        "sections": sections, "memory": dict(job.memory),
+        "sections": sections,
+        "memory": dict(job.memory),
         "kept": {"store": kept.store, "bytes": kept.bytes, "every": kept.every},
-        "adapters": {name: {"offset": job.layout[name], "bytes": job.layout.sizes[name],
-                            "frac": job.frac[name] + SPARE}
-                     for name in job.layout.offsets if name.endswith((".a", ".b"))},
+        "adapters": {
+            name: {"offset": job.layout[name], "bytes": job.layout.sizes[name], "frac": job.frac[name] + SPARE}
+            for name in job.layout.offsets
+            if name.endswith((".a", ".b"))
+        },
     }

@@ -1,4 +1,5 @@
 """Checkpoints of long fine-tunes, one file each."""
+
 import io
 import json
 from collections.abc import Iterator, Mapping
@@ -44,8 +45,10 @@ class ResumePoint:
         for name in dict.fromkeys((*self.request, *begun)):
             now, then = self.request.get(name), begun.get(name)
             if now != then:
-                raise ValueError(f"{name}={_short(now)}: must be {_short(then)}, as the fine-tune in "
-                                 f"{self.path.parent} was begun; or leave --resume out")
+                raise ValueError(
+                    f"{name}={_short(now)}: must be {_short(then)}, as the fine-tune in "
+                    f"{self.path.parent} was begun; or leave --resume out"
+                )
         found: dict[str, Any] = _whole(state, arrays)
         return found
 
@@ -90,7 +93,7 @@ def _whole(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return [_whole(each, arrays) for each in value]
     if not isinstance(value, dict):
         return value
-    (kind, held), = value.items()
+    ((kind, held),) = value.items()
     if kind == "array":
         return arrays[held]
     if kind == "tuple":

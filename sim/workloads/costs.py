@@ -2,6 +2,7 @@
 
 Neither depends on values.
 """
+
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +55,16 @@ def exponents(operations: Sequence[Operation]) -> Fracs:
     return choose(operations, defaultdict(lambda: 1.0), given)
 
 
-def planned_step(model: LanguageModel, ranks: Mapping[str, int], layers: Sequence[int], config: LanguageConfig, *,
-                 tokens: int, rule: float | AdamW, kept: bool = False) -> tuple[Assembler, Layout]:
+def planned_step(
+    model: LanguageModel,
+    ranks: Mapping[str, int],
+    layers: Sequence[int],
+    config: LanguageConfig,
+    *,
+    tokens: int,
+    rule: float | AdamW,
+    kept: bool = False,
+) -> tuple[Assembler, Layout]:
     """The program of a step with the head and its memory, whose shared places come last.
 
     Parameters
@@ -79,6 +88,9 @@ def planned_step(model: LanguageModel, ranks: Mapping[str, int], layers: Sequenc
 
 def step_cost(program: Assembler, layout: Layout, config: LanguageConfig, *, read_latency: int = 40) -> StepCost:
     """Of such a step."""
-    return StepCost(cycles=forecast(program, config=config, read_latency=read_latency).total,
-                    commands=len(program.instructions), program_bytes=len(program.code),
-                    shared_bytes=layout.shared_bytes)
+    return StepCost(
+        cycles=forecast(program, config=config, read_latency=read_latency).total,
+        commands=len(program.instructions),
+        program_bytes=len(program.code),
+        shared_bytes=layout.shared_bytes,
+    )

@@ -1,4 +1,5 @@
 """Decode requests during a training step."""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,8 +57,12 @@ class Decoding:
     @cached_property
     def cache(self) -> dict[str, Tensor]:
         """Tensors that the token reads and adds a row to."""
-        return {each.name: each for layer in self.prompt.step.layers for which in "kv"
-                for each in self.decode.cache(layer, which)}
+        return {
+            each.name: each
+            for layer in self.prompt.step.layers
+            for which in "kv"
+            for each in self.decode.cache(layer, which)
+        }
 
     @property
     def _x(self) -> np.ndarray:
@@ -78,8 +83,9 @@ class Decoding:
 
     def exact(self, before: FloatStep) -> FloatStep:
         """In float64, behind the prompt or the token before."""
-        made = FloatStep(self._kept(before) | {self.decode.input.name: self._x}, before.tables, before.matrix,
-                         angles=self._angles())
+        made = FloatStep(
+            self._kept(before) | {self.decode.input.name: self._x}, before.tables, before.matrix, angles=self._angles()
+        )
         made.run(self.decode.operations)
         return made
 
@@ -95,7 +101,8 @@ class Decoding:
     def integers(self, before: IntegerStep) -> IntegerStep:
         """By the bit-exact reference, behind the prompt or the token before."""
         values = self._kept(before) | {
-            self.decode.input.name: encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)}
+            self.decode.input.name: encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)
+        }
         made = IntegerStep(values, self.tables(), self.prompt.frozen.matrix, frac=self.fracs)
         made.run(self.decode.operations)
         return made
@@ -122,8 +129,15 @@ class Decoding:
     def values(self, machine: StepMachine, loaded: Loaded) -> dict[str, np.ndarray]:
         """What is in memory of every tensor that the request makes, and of the cache."""
         tensors = self.cache | {part.name: part.tensor for each in self.decode.operations for part in results(each)}
-        return {name: untile_rows(machine.host.fetch(loaded.layout.tensor(each), 4 * each.rows * each.features),
-                                  each.rows, each.features, EDGE) for name, each in tensors.items()}
+        return {
+            name: untile_rows(
+                machine.host.fetch(loaded.layout.tensor(each), 4 * each.rows * each.features),
+                each.rows,
+                each.features,
+                EDGE,
+            )
+            for name, each in tensors.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -135,9 +149,15 @@ class Answered:
     values: dict[str, np.ndarray]
 
 
-def beside(machine: StepMachine, training: Training, frac: Mapping[str, int],
-           tokens: Sequence[tuple[Decoding, IntegerStep]], moments: Sequence[int], *,
-           yield_every: int) -> tuple[StepRun, list[Answered]]:
+def beside(
+    machine: StepMachine,
+    training: Training,
+    frac: Mapping[str, int],
+    tokens: Sequence[tuple[Decoding, IntegerStep]],
+    moments: Sequence[int],
+    *,
+    yield_every: int,
+) -> tuple[StepRun, list[Answered]]:
     """Runs a step that yields, with a request for each of ``tokens`` (and what was before it) from about so many cycles
     on, one behind the other."""
     start, program = machine.load(training, frac, yield_every=yield_every)
@@ -153,4 +173,5 @@ def beside(machine: StepMachine, training: Training, frac: Mapping[str, int],
         found.append((decoding, request, rung, host.wait_request(timeout=36000)))
     counters = host.wait(timeout=36000)
     return machine.result(training, counters, program, [each.program for each in loaded]), [
-        Answered(rung, served, decoding.values(machine, request)) for decoding, request, rung, served in found]
+        Answered(rung, served, decoding.values(machine, request)) for decoding, request, rung, served in found
+    ]

@@ -1,4 +1,5 @@
 """The driver of all fine-tunes, from request to results."""
+
 import dataclasses
 import hashlib
 import json
@@ -135,8 +136,9 @@ class Task(Protocol):
         """Writes adapter and plot."""
 
 
-def finetune(preset: Preset, options: Options, *, output: Path | str = "finetune",
-             progress: Progress | None = None) -> dict[str, Any]:
+def finetune(
+    preset: Preset, options: Options, *, output: Path | str = "finetune", progress: Progress | None = None
+) -> dict[str, Any]:
     """Fine-tunes and writes ``metrics.json``, adapter and ``loss.png`` to ``output``; returns the metrics.
 
     ``diverged`` in them has the reasons if it diverged, see :mod:`~gradloom.sim.workloads.divergence`.
@@ -158,11 +160,26 @@ def finetune(preset: Preset, options: Options, *, output: Path | str = "finetune
         outcome = task.compared(outcome)
     judged, after = task.judge(outcome)
     metrics: dict[str, Any] = {
-        "gradloom": __version__, "preset": preset.name, "workload": preset.workload.kind, "engine": options.engine,
-        **task.describe(outcome), "loss": outcome.losses, **judged,
-        **verdict(outcome.losses, task.epoch, counts=task.counts, clipped=outcome.clipped, words=outcome.words,
-                  steps=task.steps, stopped=outcome.stopped, after=after),
-        **outcome.figures, "forecast": forecast, **repeatable(task, job),
+        "gradloom": __version__,
+        "preset": preset.name,
+        "workload": preset.workload.kind,
+        "engine": options.engine,
+        **task.describe(outcome),
+        "loss": outcome.losses,
+        **judged,
+        **verdict(
+            outcome.losses,
+            task.epoch,
+            counts=task.counts,
+            clipped=outcome.clipped,
+            words=outcome.words,
+            steps=task.steps,
+            stopped=outcome.stopped,
+            after=after,
+        ),
+        **outcome.figures,
+        "forecast": forecast,
+        **repeatable(task, job),
     }
     metrics["units"] = {**units(metrics), **preset.workload.units}
     with grouped(output, last="metrics.json") as stage:
@@ -174,8 +191,11 @@ def finetune(preset: Preset, options: Options, *, output: Path | str = "finetune
 
 def repeatable(task: Task, job: Job) -> dict[str, Any]:
     """All that a fine-tune's results depend on, as plain data: effective options, files' sums, the machine."""
-    return {"request": task.options.facts(), "files": {name: job.sums(path) for name, path in task.files.items()},
-            "parameters": dataclasses.asdict(job.config)}
+    return {
+        "request": task.options.facts(),
+        "files": {name: job.sums(path) for name, path in task.files.items()},
+        "parameters": dataclasses.asdict(job.config),
+    }
 
 
 def _silent(done: int, total: int, text: str) -> None:

@@ -3,6 +3,7 @@
 Planning and following all of it takes seconds; groups and steps repeat, so that a few of each say what all of them
 take.
 """
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,15 @@ SAMPLES = LENET5.samples
 _ON_CHIP = {"read_latency": 5, "write_latency": 1}
 
 
-def expectation(config: ImageConfig, workload: ImageWorkload = LENET5, *, rank: int | None = None,
-                wide: bool = False, model: Path | str | None = None, samples: int | None = None) -> dict[str, Any]:
+def expectation(
+    config: ImageConfig,
+    workload: ImageWorkload = LENET5,
+    *,
+    rank: int | None = None,
+    wide: bool = False,
+    model: Path | str | None = None,
+    samples: int | None = None,
+) -> dict[str, Any]:
     """``workload``, ``forecast`` and ``memory_map`` of a design, as plain values. ``workload``: of its preset.
 
     ``rank``: of the adapters, else the workload's; ``wide``: cached activations are codes of 8 bits. ``model``: another
@@ -46,19 +54,31 @@ def expectation(config: ImageConfig, workload: ImageWorkload = LENET5, *, rank: 
     if model is None and workload.network == DIGITS.network:
         return _alone(config, rank, wide)
     network = load_pretrained(workload.network) if model is None else load_onnx(Path(model))
-    settings = Settings(samples=SAMPLES if samples is None else samples, epochs=workload.epochs, batch=workload.batch,
-                        rate=workload.lr, momentum=workload.momentum)
+    settings = Settings(
+        samples=SAMPLES if samples is None else samples,
+        epochs=workload.epochs,
+        batch=workload.batch,
+        rate=workload.lr,
+        momentum=workload.momentum,
+    )
     return _in_memory(network, settings, config, rank, wide)
 
 
 def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: int, wide: bool) -> dict[str, Any]:
-    workload = {"network": network.name, "samples": settings.samples, "epochs": settings.epochs,
-                "batch": settings.batch, "rank": rank}
+    workload = {
+        "network": network.name,
+        "samples": settings.samples,
+        "epochs": settings.epochs,
+        "batch": settings.batch,
+        "rank": rank,
+    }
     try:
         lowered = lower(network, config, rank, wide=wide)
         if config.cache_slots - config.rows < settings.samples:
-            raise ValueError(f"cache_slots={config.cache_slots}: not all of the {settings.samples} images are "
-                             f"kept, and this forecast does not include computing them in each epoch")
+            raise ValueError(
+                f"cache_slots={config.cache_slots}: not all of the {settings.samples} images are "
+                f"kept, and this forecast does not include computing them in each epoch"
+            )
     except ValueError as error:
         return {"workload": workload, "forecast": None, "memory_map": None, "reason": str(error)}
     cost = _Cost(lowered, settings).whole()
@@ -66,12 +86,17 @@ def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: 
     regions = memory_map(lowered, settings, commands)
     return {
         "workload": workload,
-        "forecast": {"cycles": sum(cycles), "phases": dict(zip(IMAGES.phases, cycles)), "clock_mhz": config.clock_mhz,
-                     "milliseconds": round(sum(cycles) / (1e3 * config.clock_mhz), 3), "commands": commands},
+        "forecast": {
+            "cycles": sum(cycles),
+            "phases": dict(zip(IMAGES.phases, cycles)),
+            "clock_mhz": config.clock_mhz,
+            "milliseconds": round(sum(cycles) / (1e3 * config.clock_mhz), 3),
+            "commands": commands,
+        },
         "memory_map": {
             "window_bytes": max(offset + -(-size // PAGE) * PAGE for offset, size in regions.values()),
-            "regions": [{"name": name, "address": offset, "bytes": size}
-                        for name, (offset, size) in regions.items()]},
+            "regions": [{"name": name, "address": offset, "bytes": size} for name, (offset, size) in regions.items()],
+        },
     }
 
 
@@ -90,13 +115,26 @@ def _alone(config: ImageConfig, rank: int, wide: bool) -> dict[str, Any]:
             phases[name] += times * cycles
     cycles = sum(phases.values())
     return {
-        "workload": {"network": plan.lowered.network.name, "samples": plan.train_blocks * plan.samples,
-                     "judged_by": plan.test_blocks * plan.samples, "epochs": plan.epochs, "batch": plan.samples,
-                     "rank": plan.lowered.rank},
-        "forecast": {"cycles": cycles, "phases": phases, "clock_mhz": config.clock_mhz,
-                     "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3), "commands": commands},
-        "memory_map": {"window_bytes": len(plan.image),
-                       "regions": [{"name": name, "bytes": size} for name, size in plan.sizes.items()]}}
+        "workload": {
+            "network": plan.lowered.network.name,
+            "samples": plan.train_blocks * plan.samples,
+            "judged_by": plan.test_blocks * plan.samples,
+            "epochs": plan.epochs,
+            "batch": plan.samples,
+            "rank": plan.lowered.rank,
+        },
+        "forecast": {
+            "cycles": cycles,
+            "phases": phases,
+            "clock_mhz": config.clock_mhz,
+            "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3),
+            "commands": commands,
+        },
+        "memory_map": {
+            "window_bytes": len(plan.image),
+            "regions": [{"name": name, "bytes": size} for name, size in plan.sizes.items()],
+        },
+    }
 
 
 class _Cost:
@@ -118,8 +156,10 @@ class _Cost:
         base = two + (groups - 2) * (three - two)
 
         steps, rest = divmod(samples, batch)
-        few = {(n, epochs): self._learning(self._plan(batch * n + rest, epochs))
-               for n, epochs in ((2, 1), (2, 2), (4, 1), (4, 2))}
+        few = {
+            (n, epochs): self._learning(self._plan(batch * n + rest, epochs))
+            for n, epochs in ((2, 1), (2, 2), (4, 1), (4, 2))
+        }
         first = few[2, 1] + (steps - 2) * (few[4, 1] - few[2, 1]) / 2
         short, long = few[2, 2] - few[2, 1], few[4, 2] - few[4, 1]
         later = short + (steps - 2) * (long - short) / 2
@@ -129,20 +169,23 @@ class _Cost:
         network = self.lowered.network
         zeros = np.zeros
         return plan_finetune(
-            self.lowered, Settings(samples=samples, epochs=epochs, batch=self.settings.batch),
-            zeros((samples, *network.input_shape), np.int64), zeros(samples, np.int64),
+            self.lowered,
+            Settings(samples=samples, epochs=epochs, batch=self.settings.batch),
+            zeros((samples, *network.input_shape), np.int64),
+            zeros(samples, np.int64),
             [zeros((self.lowered.rank, n), np.int64) for n in network.taps],
-            [zeros((network.classes, self.lowered.rank), np.int64) for _ in network.taps])
+            [zeros((network.classes, self.lowered.rank), np.int64) for _ in network.taps],
+        )
 
     def _base(self, plan: Plan) -> np.ndarray:
         """The network's forward, once a sample, and all that is loaded before it."""
         commands = plan.assembler.instructions
-        return self._follow([*commands[:_second_fence(commands)], commands[-1]], 0)
+        return self._follow([*commands[: _second_fence(commands)], commands[-1]], 0)
 
     def _learning(self, plan: Plan) -> np.ndarray:
         """Everything after it."""
         commands = plan.assembler.instructions
-        return self._follow(commands[_second_fence(commands):], 1)
+        return self._follow(commands[_second_fence(commands) :], 1)
 
     def _follow(self, commands: Sequence[Instruction], more: int) -> np.ndarray:
         found = forecast(commands, config=self.lowered.config)
@@ -150,6 +193,7 @@ class _Cost:
 
 
 def _second_fence(commands: Sequence[Instruction]) -> int:
-    fences = [n for n, command in enumerate(commands)
-              if command.engine == CONTROL and command.opcode == ControlOpcode.FENCE]
+    fences = [
+        n for n, command in enumerate(commands) if command.engine == CONTROL and command.opcode == ControlOpcode.FENCE
+    ]
     return fences[1]

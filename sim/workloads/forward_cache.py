@@ -1,4 +1,5 @@
 """Forward caches: constant tensors of a text, in a machine's memory."""
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -18,8 +19,9 @@ Kept = Mapping[str, tuple[np.ndarray, int]]
 Places = dict[Text, dict[str, int]]
 
 
-def reserved(layout: Layout, places: Places, texts: Iterable[Sequence[int]],
-             cached: Callable[[Text], Iterable[Tensor]]) -> set[str]:
+def reserved(
+    layout: Layout, places: Places, texts: Iterable[Sequence[int]], cached: Callable[[Text], Iterable[Tensor]]
+) -> set[str]:
     """Reserves room in ``layout`` for the tensors ``cached`` of each text, notes it in ``places``, and returns the
     layout's names of all."""
     names = set()

@@ -1,4 +1,5 @@
 """Greedy decoding of a language model in floating point."""
+
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,14 @@ from .language import Quantized, silent
 __all__ = ["generate_text", "greedy"]
 
 
-def greedy(llama: Llama, prompt: Sequence[int], count: int, *, adapters: Mapping[str, Adapter] | None = None,
-           ends: frozenset[int] = frozenset()) -> Iterator[int]:
+def greedy(
+    llama: Llama,
+    prompt: Sequence[int],
+    count: int,
+    *,
+    adapters: Mapping[str, Adapter] | None = None,
+    ends: frozenset[int] = frozenset(),
+) -> Iterator[int]:
     """At most ``count`` tokens that follow ``prompt``, each the likeliest; the lowest of equals. One of ``ends`` is
     the last and is not given."""
     cache, fresh = Cache(), list(prompt)
@@ -32,8 +39,15 @@ def greedy(llama: Llama, prompt: Sequence[int], count: int, *, adapters: Mapping
         fresh = [token]
 
 
-def generate_text(preset: Preset, *, prompt: str, model: Path | str = "smollm2-135m", adapter: Path | None = None,
-                  tokens: int = 40, progress: Progress | None = None) -> dict[str, Any]:
+def generate_text(
+    preset: Preset,
+    *,
+    prompt: str,
+    model: Path | str = "smollm2-135m",
+    adapter: Path | None = None,
+    tokens: int = 40,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     """What the model with an adapter says after ``prompt``: greedy decoding, in floating point, on the same NF4
     weights as the preset's. Returns ``text`` and ``tokens``."""
     tell = progress or silent
@@ -47,16 +61,27 @@ def generate_text(preset: Preset, *, prompt: str, model: Path | str = "smollm2-1
     if not given:
         raise ValueError("prompt: has no tokens, at least 1 is needed")
     if len(given) + tokens > checkpoint.model.context:
-        raise ValueError(f"tokens={tokens}: with the prompt's {len(given)} there are more than "
-                         f"{checkpoint.model.context} (the model's context)")
+        raise ValueError(
+            f"tokens={tokens}: with the prompt's {len(given)} there are more than "
+            f"{checkpoint.model.context} (the model's context)"
+        )
     if blocks is not None and len(blocks) != checkpoint.model.layers:
         raise ValueError(f"adapter={adapter}: is from {len(blocks)} of {checkpoint.model.layers} blocks")
     tell(0, 0, "reading the weights")
-    llama = Llama(checkpoint.model, checkpoint.tensor) if blocks is None else InstantLlama(
-        checkpoint.model, checkpoint.tensor, blocks=blocks)
+    llama = (
+        Llama(checkpoint.model, checkpoint.tensor)
+        if blocks is None
+        else InstantLlama(checkpoint.model, checkpoint.tensor, blocks=blocks)
+    )
     said: list[int] = []
     for token in greedy(llama, given, tokens, adapters=adapters, ends=tokenizer.control):
         said.append(token)
         tell(len(said), tokens, "decoding")
-    return {"preset": preset.name, "engine": "float", "model": checkpoint.model.name, "prompt": prompt,
-            "text": tokenizer.decode(said), "tokens": said}
+    return {
+        "preset": preset.name,
+        "engine": "float",
+        "model": checkpoint.model.name,
+        "prompt": prompt,
+        "text": tokenizer.decode(said),
+        "tokens": said,
+    }

@@ -1,4 +1,5 @@
 """Fine-tunes on images: in simulated RTL, in its reference, or in float."""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,8 +28,19 @@ from ..run.device import MEMORY_BYTES, SimulatedDevice, build_device
 from ..time.forecast import forecast
 from .driver import Job, Outcome, Progress
 
-__all__ = ["MismatchError", "Result", "check_shape", "compare", "held_by", "network_of", "prepare", "run_plan",
-           "run_rtl", "share", "shipped"]
+__all__ = [
+    "MismatchError",
+    "Result",
+    "check_shape",
+    "compare",
+    "held_by",
+    "network_of",
+    "prepare",
+    "run_plan",
+    "run_rtl",
+    "share",
+    "shipped",
+]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 
@@ -91,8 +103,11 @@ def network_of(model: Path | str | None, workload: ImageWorkload) -> Network:
 def shipped(workload: ImageWorkload, seed: int, angle: float | None) -> Dataset:
     """The workload's images; ``angle``: in place of its own."""
     degrees = workload.degrees if angle is None else angle
-    return digits_split(workload.samples, workload.judged, degrees=degrees) if _is_digits(workload) else \
-        default_split(seed, degrees=degrees)
+    return (
+        digits_split(workload.samples, workload.judged, degrees=degrees)
+        if _is_digits(workload)
+        else default_split(seed, degrees=degrees)
+    )
 
 
 def check_shape(name: str, images: np.ndarray, network: Network) -> None:
@@ -101,15 +116,25 @@ def check_shape(name: str, images: np.ndarray, network: Network) -> None:
         raise ValueError(f"{name} has images of {images.shape[1:]}: {network.name} takes {network.input_shape}")
 
 
-def run_rtl(plan: Plan, files: Sequence[Path], *, progress: Progress = _silent, trace: bool = False,
-            timing: dict[str, int] | None = None, expected: int = 0, timeout: float = 36000.0) -> Result:
+def run_rtl(
+    plan: Plan,
+    files: Sequence[Path],
+    *,
+    progress: Progress = _silent,
+    trace: bool = False,
+    timing: dict[str, int] | None = None,
+    expected: int = 0,
+    timeout: float = 36000.0,
+) -> Result:
     """Runs a plan on simulated Verilog by the host's own driver.
 
     ``timing`` sets inputs of the bench (:meth:`SimulatedDevice.set`). ``expected``: cycles, for the progress.
     """
     if plan.size > MEMORY_BYTES:
-        raise ValueError(f"samples={plan.settings.samples}: the fine-tune needs {plan.size} bytes of memory, "
-                         f"the simulation has {MEMORY_BYTES}")
+        raise ValueError(
+            f"samples={plan.settings.samples}: the fine-tune needs {plan.size} bytes of memory, "
+            f"the simulation has {MEMORY_BYTES}"
+        )
     program = build_device(files, tell=lambda text: progress(0, 0, text))
     device = SimulatedDevice(program, progress=lambda cycles: progress(cycles, max(expected, cycles), "cycles"))
     with device:
@@ -128,8 +153,11 @@ def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeou
         device.set("trace", 1)
     counters = host.run(plan.program_offset, plan.commands, timeout=timeout)
     events = device.take_trace() if trace else None
-    kept = host.fetch_array(plan.records, (plan.slots, 16 * lowered.record_beats), np.uint8) if plan.slots else \
-        np.zeros((0, 16 * lowered.record_beats), np.uint8)
+    kept = (
+        host.fetch_array(plan.records, (plan.slots, 16 * lowered.record_beats), np.uint8)
+        if plan.slots
+        else np.zeros((0, 16 * lowered.record_beats), np.uint8)
+    )
     steps = sum(step.last for step in plan.steps)
     beats = host.fetch_array(plan.losses, (steps, 16), np.uint8)
     words = host.fetch_array(plan.lanes, (lowered.lane_words, 16), np.int16).astype(np.int64)
@@ -138,15 +166,21 @@ def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeou
     wide = lowered.parts * lowered.config.rank
     for index, tap in enumerate(lowered.taps):
         addresses = -(-tap.elements // lowered.config.panels)
-        part = words[tap.lanes_at[0]:tap.lanes_at[0] + lowered.parts * addresses, :lowered.config.columns]
+        part = words[tap.lanes_at[0] : tap.lanes_at[0] + lowered.parts * addresses, : lowered.config.columns]
         a.append(lowered.adapter_of(index, part.reshape(lowered.parts, addresses, -1)))
-        b.append(head[index * wide:index * wide + lowered.rank, :lowered.classes].T.copy())
+        b.append(head[index * wide : index * wide + lowered.rank, : lowered.classes].T.copy())
     whole = np.ascontiguousarray(beats)
     return Result(
-        records=kept, a=a, b=b, counters=counters, instructions=plan.assembler.instructions, trace=events,
+        records=kept,
+        a=a,
+        b=b,
+        counters=counters,
+        instructions=plan.assembler.instructions,
+        trace=events,
         losses=[int(v) for v in whole[:, :8].copy().view("<u8").ravel()],
         counts=[int(v) for v in whole[:, 8:12].copy().view("<u4").ravel()],
-        correct=[int(v) for v in whole[:, 12:].copy().view("<u4").ravel()])
+        correct=[int(v) for v in whole[:, 12:].copy().view("<u4").ravel()],
+    )
 
 
 def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]:
@@ -155,13 +189,17 @@ def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]
     ``result`` is of a run that began with an empty cache; of its counters, all are compared but cycles.
     """
     lowered = reference.lowered
-    expected = records(lowered, cache)[:len(result.records)]
+    expected = records(lowered, cache)[: len(result.records)]
     if not np.array_equal(result.records, expected):
         sample, byte = np.argwhere(result.records != expected)[0]
-        raise MismatchError(f"RTL and reference differ: cached byte {byte} of sample {sample} is "
-                            f"{result.records[sample, byte]}, not {expected[sample, byte]}")
-    for what, found, wanted in (("loss", result.losses, reference.losses),
-                                ("correct", result.correct, reference.correct)):
+        raise MismatchError(
+            f"RTL and reference differ: cached byte {byte} of sample {sample} is "
+            f"{result.records[sample, byte]}, not {expected[sample, byte]}"
+        )
+    for what, found, wanted in (
+        ("loss", result.losses, reference.losses),
+        ("correct", result.correct, reference.correct),
+    ):
         for step, (one, other) in enumerate(zip(found, wanted)):
             if one != other:
                 raise MismatchError(f"RTL and reference differ: {what} of step {step} is {one}, not {other}")
@@ -171,14 +209,19 @@ def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]
             words += ours.size
             if not np.array_equal(ours, theirs):
                 at = tuple(int(n) for n in np.argwhere(ours != theirs)[0])
-                raise MismatchError(f"RTL and reference differ: {name}{list(at)} of {tap.name} is {ours[at]}, "
-                                    f"not {theirs[at]}")
+                raise MismatchError(
+                    f"RTL and reference differ: {name}{list(at)} of {tap.name} is {ours[at]}, not {theirs[at]}"
+                )
     told = counted(result.instructions, beat_bytes=BEAT) | asdict(reference.health)
     wrong = differing(result.counters, told)
     if wrong:
         raise MismatchError(f"RTL and reference differ: the counter {wrong}")
-    return {"losses": len(result.losses), "adapter_words": words, "cached_bytes": int(result.records.size),
-            "counters": len(told)}
+    return {
+        "losses": len(result.losses),
+        "adapter_words": words,
+        "cached_bytes": int(result.records.size),
+        "counters": len(told),
+    }
 
 
 def share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters | None) -> float:
@@ -186,8 +229,9 @@ def share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters
     if adapters is None:
         z = cache.logits
     else:
-        z = logits(lowered, cache, [a[:, tap.order] for tap, (a, _) in zip(lowered.taps, adapters)],
-                   [b for _, b in adapters])
+        z = logits(
+            lowered, cache, [a[:, tap.order] for tap, (a, _) in zip(lowered.taps, adapters)], [b for _, b in adapters]
+        )
     return float((z.argmax(axis=1) == labels).mean())
 
 
@@ -202,15 +246,23 @@ def prepare(job: Job) -> "ImageTask":
     if asked.model is None and asked.data is None:
         workload = held_by(job.preset, wide=asked.cache == "int8" and not exact)
     network, dataset = _load(asked, workload)
-    own: dict[str, Any] = {name: getattr(workload if getattr(asked, name) is None else asked, name)
-                           for name in ("rank", "lr", "momentum", "batch", "epochs")}
+    own: dict[str, Any] = {
+        name: getattr(workload if getattr(asked, name) is None else asked, name)
+        for name in ("rank", "lr", "momentum", "batch", "epochs")
+    }
     angle = 0.0 if asked.data else workload.degrees
     options = replace(asked, **own, angle=angle if asked.angle is None else asked.angle, limit=len(dataset.x_train))
     settings = Settings(
-        samples=len(dataset.x_train), epochs=own["epochs"], batch=own["batch"], rate=own["lr"],
-        momentum=own["momentum"], seed=options.seed,
+        samples=len(dataset.x_train),
+        epochs=own["epochs"],
+        batch=own["batch"],
+        rate=own["lr"],
+        momentum=own["momentum"],
+        seed=options.seed,
         # Nobody knows in which order somebody's own data lie.
-        shuffled=workload.shuffled or asked.data is not None, slots=0 if asked.cache == "none" else 1 << 30)
+        shuffled=workload.shuffled or asked.data is not None,
+        slots=0 if asked.cache == "none" else 1 << 30,
+    )
     kind = FloatImageTask if exact else IntegerImageTask
     return kind(job, options, network, dataset, settings)
 
@@ -218,8 +270,7 @@ def prepare(job: Job) -> "ImageTask":
 class ImageTask:
     """A fine-tune on images; see :class:`~.driver.Task`."""
 
-    def __init__(self, job: Job, options: ImageOptions, network: Network, dataset: Dataset,
-                 settings: Settings) -> None:
+    def __init__(self, job: Job, options: ImageOptions, network: Network, dataset: Dataset, settings: Settings) -> None:
         self.job, self.options, self.settings = job, options, settings
         self.network, self.dataset = network, dataset
         assert options.rank is not None
@@ -235,9 +286,18 @@ class ImageTask:
     def describe(self, outcome: Outcome) -> dict[str, Any]:
         """See :class:`~.driver.Task`."""
         each, settings = self.options, self.settings
-        return {"cache_format": each.cache, "model": self.network.name, "samples": settings.samples, "rank": self.rank,
-                "lr": settings.rate, "momentum": settings.momentum, "batch": settings.batch,
-                "epochs": settings.epochs, "seed": each.seed, "clock_mhz": self.job.config.clock_mhz}
+        return {
+            "cache_format": each.cache,
+            "model": self.network.name,
+            "samples": settings.samples,
+            "rank": self.rank,
+            "lr": settings.rate,
+            "momentum": settings.momentum,
+            "batch": settings.batch,
+            "epochs": settings.epochs,
+            "seed": each.seed,
+            "clock_mhz": self.job.config.clock_mhz,
+        }
 
     def compared(self, ran: Outcome) -> Outcome:
         """See :class:`~.driver.Task`."""
@@ -269,11 +329,22 @@ class FloatImageTask(ImageTask):
         self.job.tell(0, 0, "fine-tuning in float")
         settings = self.settings
         self.result = finetune_float(
-            self.network, self.dataset, rank=self.rank, lr=settings.rate, batch=settings.batch,
-            epochs=settings.epochs, seed=settings.seed, shuffled=settings.shuffled, cache=self.options.cache,
-            momentum=settings.momentum)
-        return Outcome(losses=self.result.loss, learnt=self.result.adapters,
-                       figures={"cycles": None, "cache": None, "health": None})
+            self.network,
+            self.dataset,
+            rank=self.rank,
+            lr=settings.rate,
+            batch=settings.batch,
+            epochs=settings.epochs,
+            seed=settings.seed,
+            shuffled=settings.shuffled,
+            cache=self.options.cache,
+            momentum=settings.momentum,
+        )
+        return Outcome(
+            losses=self.result.loss,
+            learnt=self.result.adapters,
+            figures={"cycles": None, "cache": None, "health": None},
+        )
 
     def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
         """See :class:`~.driver.Task`."""
@@ -283,8 +354,7 @@ class FloatImageTask(ImageTask):
 class IntegerImageTask(ImageTask):
     """In the machine's integers: by the reference, or in RTL."""
 
-    def __init__(self, job: Job, options: ImageOptions, network: Network, dataset: Dataset,
-                 settings: Settings) -> None:
+    def __init__(self, job: Job, options: ImageOptions, network: Network, dataset: Dataset, settings: Settings) -> None:
         super().__init__(job, options, network, dataset, settings)
         config = job.config
         self.lowered = lower(network, config, self.rank, wide=options.cache == "int8")
@@ -307,10 +377,17 @@ class IntegerImageTask(ImageTask):
         tell = self.job.tell
         tell(0, 0, "reference")
         self.kept = fill_cache(self.lowered, self.images)
-        self.reference = fine_tune(self.lowered, self.settings, self.kept, self.dataset.y_train, *self.start,
-                                   progress=lambda done, total: tell(done, total, "reference steps"))
-        return self._outcome(self.reference.adapters(), {
-            "cycles": None, "cache": None, "health": asdict(self.reference.health)})
+        self.reference = fine_tune(
+            self.lowered,
+            self.settings,
+            self.kept,
+            self.dataset.y_train,
+            *self.start,
+            progress=lambda done, total: tell(done, total, "reference steps"),
+        )
+        return self._outcome(
+            self.reference.adapters(), {"cycles": None, "cache": None, "health": asdict(self.reference.health)}
+        )
 
     def _in_rtl(self) -> Outcome:
         tell = self.job.tell
@@ -326,12 +403,19 @@ class IntegerImageTask(ImageTask):
 
     def _outcome(self, words: Adapters, figures: Mapping[str, Any]) -> Outcome:
         self.words = words
-        return Outcome(losses=self.reference.mean_losses, clipped=self.reference.clipped, words=self.reference.words,
-                       learnt=[(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in words], figures=figures)
+        return Outcome(
+            losses=self.reference.mean_losses,
+            clipped=self.reference.clipped,
+            words=self.reference.words,
+            learnt=[(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in words],
+            figures=figures,
+        )
 
     def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
         """See :class:`~.driver.Task`."""
         self.job.tell(0, 0, "judging on other images")
         test, labels = fill_cache(self.lowered, self.judged), self.dataset.y_test
-        return {"accuracy_before": share(self.lowered, test, labels, None),
-                "accuracy_after": share(self.lowered, test, labels, self.words)}, None
+        return {
+            "accuracy_before": share(self.lowered, test, labels, None),
+            "accuracy_after": share(self.lowered, test, labels, self.words),
+        }, None

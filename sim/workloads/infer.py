@@ -1,4 +1,5 @@
 """Labels of images, in the hardware's integers or in float."""
+
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,18 @@ from .images import check_shape, held_by, network_of, shipped
 __all__ = ["infer"]
 
 
-def infer(preset: Preset, *, data: Path | None = None, model: Path | None = None, adapter: Path | None = None,
-          angle: float | None = None, limit: int | None = None, engine: str = "reference", design: Path | None = None,
-          output: Path | None = None) -> dict[str, Any]:
+def infer(
+    preset: Preset,
+    *,
+    data: Path | None = None,
+    model: Path | None = None,
+    adapter: Path | None = None,
+    angle: float | None = None,
+    limit: int | None = None,
+    engine: str = "reference",
+    design: Path | None = None,
+    output: Path | None = None,
+) -> dict[str, Any]:
     """Labels images by the base network and an adapter, in the integers of the hardware or in float. ``design``: the
     hardware is the design of an earlier ``generate``.
 
@@ -52,6 +62,7 @@ def infer(preset: Preset, *, data: Path | None = None, model: Path | None = None
     if engine == "float":
         from .mathematics import Cache as FloatCache
         from .mathematics import adapter_logits
+
         kept = FloatCache.of(network, images, cache=codes)
         z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
     elif engine == "reference":
@@ -59,8 +70,14 @@ def infer(preset: Preset, *, data: Path | None = None, model: Path | None = None
         fmt = preset.config.activation
         held = fill_cache(lowered, network.pixel_map.words(images, fmt))
         words = None if adapters is None else [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in adapters]
-        z = fmt.decode(held.logits) if words is None else logits(
-            lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words]) / 65536
+        z = (
+            fmt.decode(held.logits)
+            if words is None
+            else logits(
+                lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words]
+            )
+            / 65536
+        )
     else:
         raise ValueError(f"engine={engine}: must be reference or float")
     labels = z.argmax(axis=1)
@@ -69,5 +86,5 @@ def infer(preset: Preset, *, data: Path | None = None, model: Path | None = None
             np.savez(file, labels=labels, logits=z)
     told: dict[str, Any] = {"labels": labels.tolist()}
     if given is not None:
-        told["accuracy"] = float((labels == given[:len(labels)]).mean())
+        told["accuracy"] = float((labels == given[: len(labels)]).mean())
     return told

@@ -2,6 +2,7 @@
 
 It runs in floating point, in integers, and in RTL.
 """
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -135,8 +136,17 @@ class InstantTrainer:
         """The next step on a text."""
         rule = None if self.exact else self.rule
         assert rule is None or isinstance(rule, float | int | AdamW)
-        return Learning(self.frozen, tokens, layers=self.layers, instant=self.instant(tokens), blocks=self.adapters,
-                        kept=kept, rule=rule, number=self.number + 1, moments=self.moments)
+        return Learning(
+            self.frozen,
+            tokens,
+            layers=self.layers,
+            instant=self.instant(tokens),
+            blocks=self.adapters,
+            kept=kept,
+            rule=rule,
+            number=self.number + 1,
+            moments=self.moments,
+        )
 
     def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:
         """One update from one text, whose blocks run only if it is new. Cycles and bytes are of both programs."""
@@ -148,15 +158,22 @@ class InstantTrainer:
             frac = foretold(training, self.learnt, tell)
             made, reached = execute(training, frac, self.machine, tell, self.places.get(tuple(tokens)))
             follow(self.learnt, reached)
-            self.moments = {each.moments: made.values[each.moments] for each in training.operations
-                            if isinstance(each, Descent) and each.moments in made.values}
-            self._learn(training.instant, made.values[A] * 2.0**-frac[A], made.values[B] * 2.0**-frac[B])
+            self.moments = {
+                each.moments: made.values[each.moments]
+                for each in training.operations
+                if isinstance(each, Descent) and each.moments in made.values
+            }
+            self._learn(training.instant, made.values[A] * 2.0 ** -frac[A], made.values[B] * 2.0 ** -frac[B])
         self.number += 1
         if fill is None:
             return made
-        return replace(made, saturated=made.saturated + fill.saturated, words=made.words + fill.words,
-                       base_bytes=made.base_bytes + fill.base_bytes,
-                       cycles=None if made.cycles is None or fill.cycles is None else made.cycles + fill.cycles)
+        return replace(
+            made,
+            saturated=made.saturated + fill.saturated,
+            words=made.words + fill.words,
+            base_bytes=made.base_bytes + fill.base_bytes,
+            cycles=None if made.cycles is None or fill.cycles is None else made.cycles + fill.cycles,
+        )
 
     def fill(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult | None:
         """Keeps a text's cache; None if it is kept already."""
@@ -165,20 +182,34 @@ class InstantTrainer:
         training = self.filling(tokens)
         if self.exact:
             exact = training.exact().values
-            made = StepResult(loss=0.0, saturated=0, words=0, cycles=None, values=exact, frac=dict.fromkeys(exact, 0),
-                              base_bytes=base_bytes(training.operations))
+            made = StepResult(
+                loss=0.0,
+                saturated=0,
+                words=0,
+                cycles=None,
+                values=exact,
+                frac=dict.fromkeys(exact, 0),
+                base_bytes=base_bytes(training.operations),
+            )
         else:
             frac = foretold(training, self.filled, tell)
             made, reached = execute(training, frac, self.machine, tell, self.places.get(tuple(tokens)))
             follow(self.filled, reached)
-        self.cache[tuple(tokens)] = {each.name: (made.values[each.name], made.frac[each.name])
-                                     for each in training.instant.cached}
+        self.cache[tuple(tokens)] = {
+            each.name: (made.values[each.name], made.frac[each.name]) for each in training.instant.cached
+        }
         return made
 
     def state(self) -> dict[str, Any]:
         """What must outlive a step, for :meth:`restore`; an optimiser in floating point has its own."""
-        return {"adapters": {layer: (each.a, each.b) for layer, each in self.adapters.items()}, "number": self.number,
-                "moments": self.moments, "cache": self.cache, "filled": self.filled, "learnt": self.learnt}
+        return {
+            "adapters": {layer: (each.a, each.b) for layer, each in self.adapters.items()},
+            "number": self.number,
+            "moments": self.moments,
+            "cache": self.cache,
+            "filled": self.filled,
+            "learnt": self.learnt,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from where another trainer of the same fine-tune was; caches go to the machine's memory."""
@@ -208,15 +239,32 @@ class InstantTrainer:
         for layer, held in self.adapters.items():
             self.adapters[layer] = replace(held, a=held.a.astype(np.float64), b=held.b.astype(np.float64))
         blocks = self.adapters
-        self.rule.step({f"{layer}.{which}": getattr(blocks[layer], which) for layer in self.layers for which in "ab"},
-                       {f"{layer}.{which}": g * (blocks[layer].scale if which == "b" else 1)
-                        for layer in self.layers for which, g in zip("ab", gradients[layer])})
-        return StepResult(loss=made.mean_loss, saturated=0, words=0, cycles=None, values=made.values, frac={},
-                          base_bytes=base_bytes(training.operations))
+        self.rule.step(
+            {f"{layer}.{which}": getattr(blocks[layer], which) for layer in self.layers for which in "ab"},
+            {
+                f"{layer}.{which}": g * (blocks[layer].scale if which == "b" else 1)
+                for layer in self.layers
+                for which, g in zip("ab", gradients[layer])
+            },
+        )
+        return StepResult(
+            loss=made.mean_loss,
+            saturated=0,
+            words=0,
+            cycles=None,
+            values=made.values,
+            frac={},
+            base_bytes=base_bytes(training.operations),
+        )
 
 
-def instant_machine(trainer: InstantTrainer, texts: Sequence[Sequence[int]], config: LanguageConfig,
-                    tell: Callable[[str], None] | None = None, files: Sequence[Path] = ()) -> StepMachine:
+def instant_machine(
+    trainer: InstantTrainer,
+    texts: Sequence[Sequence[int]],
+    config: LanguageConfig,
+    tell: Callable[[str], None] | None = None,
+    files: Sequence[Path] = (),
+) -> StepMachine:
     """The trainer's machine, with room for the caches of all texts, of which the first is the longest. ``files``: its
     Verilog; none: it is generated."""
     layout, caches, needed = arranged(trainer, texts, config, tell)
@@ -225,16 +273,21 @@ def instant_machine(trainer: InstantTrainer, texts: Sequence[Sequence[int]], con
     return machine
 
 
-def arranged(trainer: InstantTrainer, texts: Sequence[Sequence[int]], config: LanguageConfig,
-             tell: Callable[[str], None] | None = None) -> tuple[Layout, set[str], int]:
+def arranged(
+    trainer: InstantTrainer,
+    texts: Sequence[Sequence[int]],
+    config: LanguageConfig,
+    tell: Callable[[str], None] | None = None,
+) -> tuple[Layout, set[str], int]:
     """What stays in a machine's memory, the frozen matrices and the caches of all texts behind them; names of the
     caches' parts; and how much memory that and a program take, a power of two. The trainer learns the places."""
     first = texts[0]
     fill = trainer.filling(first)
     frac = foretold(fill, trainer.filled, tell)
     exact = fill.exact().values
-    kept = {each.name: (np.rint(exact[each.name] * 2.0**frac[each.name]), frac[each.name])
-            for each in fill.instant.cached}
+    kept = {
+        each.name: (np.rint(exact[each.name] * 2.0 ** frac[each.name]), frac[each.name]) for each in fill.instant.cached
+    }
     learn = trainer.learning(first, kept)
     layout = Layout()
     for training in (fill, learn):

@@ -1,4 +1,5 @@
 """Forecasts InstantFT's steps without the model's weights."""
+
 import numpy as np
 
 from gradloom.rtl.machines.configs import LanguageConfig
@@ -32,12 +33,19 @@ def later_step_cycles(config: LanguageConfig, model: LanguageModel, *, rank: int
     def linear(name: str) -> QuantizedLinear:
         raise AssertionError(f"{name}: a step from the cache reads no linear of a block")
 
-    trainer = InstantTrainer(Frozen(model, tensor, linear), fresh_instant(model, rank=rank), range(model.layers),
-                             AdamW(lr=1e-3), rows=min(EDGE, config.tokens))
+    trainer = InstantTrainer(
+        Frozen(model, tensor, linear),
+        fresh_instant(model, rank=rank),
+        range(model.layers),
+        AdamW(lr=1e-3),
+        rows=min(EDGE, config.tokens),
+    )
     text = [each % model.vocab for each in range(tokens)]
     frac = 16
-    kept = {each.name: (np.rint(random.normal(size=(each.rows, each.features)) * 2.0**frac), frac)
-            for each in trainer.instant(text).cached}
+    kept = {
+        each.name: (np.rint(random.normal(size=(each.rows, each.features)) * 2.0**frac), frac)
+        for each in trainer.instant(text).cached
+    }
     step = trainer.learning(text, kept)
     layout = Layout()
     place_frozen(step, layout)

@@ -1,4 +1,5 @@
 """InstantFT of a language model in floating point, and its task."""
+
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -41,12 +42,18 @@ class InstantTextTask(TextTask):
     def run(self, engine: str) -> Outcome:
         """See :class:`~.driver.Task`. A loss or an adapter that is not finite ends it early, without the update that
         led there; see also :func:`~.trainer.as_far_as_formats`."""
-        trainer = InstantTrainer(self.frozen(), self.adapters, sorted(self.adapters),
-                                 self.in_float() if self.exact else self.rule, rows=self.rows)
+        trainer = InstantTrainer(
+            self.frozen(),
+            self.adapters,
+            sorted(self.adapters),
+            self.in_float() if self.exact else self.rule,
+            rows=self.rows,
+        )
         tell, texts = self.job.tell, self.windows
         if engine == "rtl":
-            instant_machine(trainer, texts, self.job.config, lambda text: tell(0, self.steps, text),
-                            self.job.design.chosen())
+            instant_machine(
+                trainer, texts, self.job.config, lambda text: tell(0, self.steps, text), self.job.design.chosen()
+            )
         kept = before = dict(trainer.adapters)
         if self.begun is not None:
             trainer.restore(self.begun["trainer"])
@@ -54,9 +61,15 @@ class InstantTextTask(TextTask):
             before = {layer: replace(before[layer], a=a, b=b) for layer, (a, b) in self.begun["before"].items()}
 
         def keep(found: list[StepResult]) -> None:
-            self.point.keep(len(found), {
-                "results": plain_results(found), "trainer": trainer.state(), "rule": optimizer_state(trainer.rule),
-                "before": {layer: (each.a, each.b) for layer, each in before.items()}})
+            self.point.keep(
+                len(found),
+                {
+                    "results": plain_results(found),
+                    "trainer": trainer.state(),
+                    "rule": optimizer_state(trainer.rule),
+                    "before": {layer: (each.a, each.b) for layer, each in before.items()},
+                },
+            )
 
         def step(number: int) -> StepResult:
             nonlocal kept, before
@@ -75,8 +88,14 @@ class InstantTextTask(TextTask):
                 trainer.machine.close()
         self.loss_after = trainer.loss(texts[0])
         instant = InstantStep(self.shapes, len(texts[0]), trainer.adapters[0].rank, trainer.layers, trainer.rows)
-        return outcome_of(found, stopped, trainer.adapters, exact=self.exact, cached_texts=len(trainer.cache),
-                          cache_bytes_per_text=instant.cache_bytes)
+        return outcome_of(
+            found,
+            stopped,
+            trainer.adapters,
+            exact=self.exact,
+            cached_texts=len(trainer.cache),
+            cache_bytes_per_text=instant.cache_bytes,
+        )
 
     def saved(self, folder: Path, learnt: Any) -> None:
         """See :class:`.language.TextTask`."""
@@ -99,8 +118,7 @@ def _adapters(model: LanguageModel, asked: InstantTextOptions, rank: int, layers
 class InstantLlama(Llama):
     """The model with such adapters by block, of which each adds to what reaches the last norm."""
 
-    def __init__(self, model: LanguageModel, tensor: Callable[[str], Array], *,
-                 blocks: Mapping[int, Adapter]) -> None:
+    def __init__(self, model: LanguageModel, tensor: Callable[[str], Array], *, blocks: Mapping[int, Adapter]) -> None:
         super().__init__(model, tensor)
         self.blocks = blocks
 

@@ -1,4 +1,5 @@
 """Common parts of fine-tunes of language models."""
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,8 +26,20 @@ from .driver import Job, Outcome, Progress, repeatable
 from .step import Frozen
 from .trainer import StepResult
 
-__all__ = ["OPTIMIZERS", "Quantized", "TextTask", "build", "fine_tune", "optimizer_state", "outcome_of",
-           "plain_results", "restore_optimizer", "results_of", "silent", "turns"]
+__all__ = [
+    "OPTIMIZERS",
+    "Quantized",
+    "TextTask",
+    "build",
+    "fine_tune",
+    "optimizer_state",
+    "outcome_of",
+    "plain_results",
+    "restore_optimizer",
+    "results_of",
+    "silent",
+    "turns",
+]
 
 #: Optimisers, each with the rate that it has unless another is given.
 OPTIMIZERS: Mapping[str, tuple[type[AdamW] | type[Sgd], float]] = {"adamw": (AdamW, 1e-3), "sgd": (Sgd, 0.1)}
@@ -71,10 +84,19 @@ def turns(texts: Sequence[Sequence[int]], step: int, count: int) -> list[Sequenc
     return [texts[(step * count + each) % len(texts)] for each in range(count)]
 
 
-def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Adapter], optimizer: Optimizer,
-              steps: int, progress: Progress | None = None, *, accumulate: int = 1, losses: Sequence[float] = (),
-              kept: Mapping[str, np.ndarray] | None = None,
-              after: Callable[[list[float], Mapping[str, np.ndarray]], None] | None = None) -> list[float]:
+def fine_tune(
+    llama: Llama,
+    texts: Sequence[Sequence[int]],
+    adapters: Mapping[str, Adapter],
+    optimizer: Optimizer,
+    steps: int,
+    progress: Progress | None = None,
+    *,
+    accumulate: int = 1,
+    losses: Sequence[float] = (),
+    kept: Mapping[str, np.ndarray] | None = None,
+    after: Callable[[list[float], Mapping[str, np.ndarray]], None] | None = None,
+) -> list[float]:
     """``steps`` updates of the adapters, in place, each by the mean gradient of ``accumulate`` of ``texts`` in turn;
     returns the mean loss before each. A loss or an adapter that is not finite ends it early, without the update that
     led there. To go on from an interrupted one: ``losses`` of the steps made and the parameters ``kept`` before the
@@ -101,8 +123,11 @@ def fine_tune(llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[st
             _restore(parameters, kept)
             break
         kept = {name: each.copy() for name, each in parameters.items()}
-        mean = {f"{name}.{which}": np.sum([pairs[name][place] for _, pairs in found], axis=0) / accumulate
-                for name in adapters for place, which in enumerate("ab")}
+        mean = {
+            f"{name}.{which}": np.sum([pairs[name][place] for _, pairs in found], axis=0) / accumulate
+            for name in adapters
+            for place, which in enumerate("ab")
+        }
         optimizer.step(parameters, mean)
         if not finite(adapters):
             _restore(parameters, kept)
@@ -140,7 +165,8 @@ class TextTask:
         self.checkpoint = Quantized(open_checkpoint(weights))
         self.text = Path(asked.text)
         self.files = {"model": weights, "text": self.text} | (
-            {} if asked.adapter is None else {"adapter": Path(asked.adapter)})
+            {} if asked.adapter is None else {"adapter": Path(asked.adapter)}
+        )
         self.shapes = self.checkpoint.model
         if asked.layers is not None and asked.layers > self.shapes.layers:
             raise ValueError(f"layers={asked.layers}: must be from 1 to {self.shapes.layers}")
@@ -195,14 +221,29 @@ class TextTask:
         asked, model = self.job.options, replace(self.shapes, layers=self.layers)
         if not machine:
             if not MIN_SEQ <= asked.seq <= model.context:
-                raise ValueError(f"seq={asked.seq}: must be from {MIN_SEQ} to {model.context} (the model's context); "
-                                 f"give --seq {min(max(asked.seq, MIN_SEQ), model.context)}")
-            return Request(model=model, rank=rank, targets=tuple(targets), seq=asked.seq, optimizer=asked.optimizer,
-                           from_layer=from_layer)
+                raise ValueError(
+                    f"seq={asked.seq}: must be from {MIN_SEQ} to {model.context} (the model's context); "
+                    f"give --seq {min(max(asked.seq, MIN_SEQ), model.context)}"
+                )
+            return Request(
+                model=model,
+                rank=rank,
+                targets=tuple(targets),
+                seq=asked.seq,
+                optimizer=asked.optimizer,
+                from_layer=from_layer,
+            )
         failed = machine_misfits(self.job.config, model, seq=asked.seq, rank=rank, targets=targets, method=self.method)
         # A request has a text that is within the context.
-        request = Request(model=model, rank=rank, targets=tuple(targets), seq=min(max(asked.seq, 1), model.context),
-                          optimizer=asked.optimizer, store=self.store, from_layer=from_layer)
+        request = Request(
+            model=model,
+            rank=rank,
+            targets=tuple(targets),
+            seq=min(max(asked.seq, 1), model.context),
+            optimizer=asked.optimizer,
+            store=self.store,
+            from_layer=from_layer,
+        )
         if not self.exact:
             failed += memory_misfits(request, boards.find(self.job.preset.board), self.job.config, method=self.method)
         refuse(failed)
@@ -213,17 +254,24 @@ class TextTask:
         board, each = boards.find(self.job.preset.board), self.texts_a_step
         room, used = cached_texts(held, board), min(len(self.windows), self.steps * each)
         if not self.exact and used > room:
-            raise ValueError(f"text={self.text}: {self.steps} steps learn from {used} windows, the forward cache has "
-                             f"room for {room} in the {board.memory_bytes} bytes of {board.name}; give a shorter "
-                             f"text" + (f", or give --steps {room // each}" if room >= each else ""))
+            raise ValueError(
+                f"text={self.text}: {self.steps} steps learn from {used} windows, the forward cache has "
+                f"room for {room} in the {board.memory_bytes} bytes of {board.name}; give a shorter "
+                f"text" + (f", or give --steps {room // each}" if room >= each else "")
+            )
 
     def read(self, *, rank: int, **more: Any) -> None:
         """Reads the windows of the text, and notes the effective options."""
         self.windows, self.tokens = _windows(self.checkpoint, self.text, self.job.options.seq)
         self.options = replace(self.job.options, rank=rank, lr=self.lr, layers=self.layers, **more)
         told = repeatable(self, self.job)
-        request = {"gradloom": __version__, "preset": self.job.preset.name, **told["request"], **{
-            f"sha256 of {name}": sums for name, sums in told["files"].items()}, "parameters": told["parameters"]}
+        request = {
+            "gradloom": __version__,
+            "preset": self.job.preset.name,
+            **told["request"],
+            **{f"sha256 of {name}": sums for name, sums in told["files"].items()},
+            "parameters": told["parameters"],
+        }
         self.point = ResumePoint(self.job.output, request, every=self.job.options.keep)
         self.begun = self.point.load() if self.job.options.resume else None
 
@@ -237,8 +285,10 @@ class TextTask:
         """See :class:`~.driver.Task`."""
         self.job.tell(self.steps, self.steps, "fine-tuning")
         after = self.loss_after
-        told = {"loss_before": outcome.losses[0] if outcome.losses else None,
-                "loss_after": after if math.isfinite(after) else None}
+        told = {
+            "loss_before": outcome.losses[0] if outcome.losses else None,
+            "loss_after": after if math.isfinite(after) else None,
+        }
         # The first step's loss is the mean of its texts', and this is that of the first text.
         return told, after if min(self.texts_a_step, len(self.windows)) == 1 else None
 
@@ -248,14 +298,25 @@ class TextTask:
         """See :class:`~.driver.Task`."""
         asked, first = self.options, next(iter(outcome.learnt.values()))
         return {
-            "method": self.method, "model": self.shapes.name, "layers": self.layers, "text": self.text.name,
-            "tokens": self.tokens, "seq": asked.seq, "windows": len(self.windows),
-            "tokens_left_out": self.tokens - asked.seq * len(self.windows), "rank": first.rank,
+            "method": self.method,
+            "model": self.shapes.name,
+            "layers": self.layers,
+            "text": self.text.name,
+            "tokens": self.tokens,
+            "seq": asked.seq,
+            "windows": len(self.windows),
+            "tokens_left_out": self.tokens - asked.seq * len(self.windows),
+            "rank": first.rank,
             "alpha": first.scale * first.rank,
             "adapter_parameters": sum(each.a.size + each.b.size for each in outcome.learnt.values()),
-            "targets": self.named, "optimizer": asked.optimizer, "lr": self.lr, "steps": self.steps,
-            "accumulate": self.texts_a_step, "seed": asked.seed,
-            "saturated": None if outcome.clipped is None else sum(outcome.clipped), "store": self.store,
+            "targets": self.named,
+            "optimizer": asked.optimizer,
+            "lr": self.lr,
+            "steps": self.steps,
+            "accumulate": self.texts_a_step,
+            "seed": asked.seed,
+            "saturated": None if outcome.clipped is None else sum(outcome.clipped),
+            "store": self.store,
         }
 
     named: Sequence[str] = ()
@@ -270,8 +331,12 @@ class TextTask:
 
         self.saved(folder, outcome.learnt)
         plot_steps(
-            folder / "loss.png", metrics, f"{metrics['model']}, rank {metrics['rank']} on "
-            f"{', '.join(metrics['targets'])}, {metrics['tokens']:,} tokens", loss_unit="cross-entropy, nats a token")
+            folder / "loss.png",
+            metrics,
+            f"{metrics['model']}, rank {metrics['rank']} on "
+            f"{', '.join(metrics['targets'])}, {metrics['tokens']:,} tokens",
+            loss_unit="cross-entropy, nats a token",
+        )
 
 
 def results_of(begun: Mapping[str, Any] | None) -> list[StepResult]:
@@ -281,14 +346,25 @@ def results_of(begun: Mapping[str, Any] | None) -> list[StepResult]:
 
 def plain_results(found: Sequence[StepResult]) -> list[dict[str, Any]]:
     """The same as plain data."""
-    return [{"loss": each.loss, "saturated": each.saturated, "words": each.words, "cycles": each.cycles,
-             "base_bytes": each.base_bytes} for each in found]
+    return [
+        {
+            "loss": each.loss,
+            "saturated": each.saturated,
+            "words": each.words,
+            "cycles": each.cycles,
+            "base_bytes": each.base_bytes,
+        }
+        for each in found
+    ]
 
 
 def optimizer_state(optimizer: object) -> dict[str, Any]:
     """What an optimiser keeps from step to step."""
-    return {"steps": optimizer.steps, "first": optimizer.first, "second": optimizer.second} if isinstance(
-        optimizer, AdamW) else {}
+    return (
+        {"steps": optimizer.steps, "first": optimizer.first, "second": optimizer.second}
+        if isinstance(optimizer, AdamW)
+        else {}
+    )
 
 
 def restore_optimizer(optimizer: object, state: Mapping[str, Any]) -> None:
@@ -297,17 +373,30 @@ def restore_optimizer(optimizer: object, state: Mapping[str, Any]) -> None:
         setattr(optimizer, name, value)
 
 
-def outcome_of(found: Sequence[StepResult], stopped: str | None, adapters: Mapping[Any, Adapter], *,
-               exact: bool = False, **figures: Any) -> Outcome:
+def outcome_of(
+    found: Sequence[StepResult],
+    stopped: str | None,
+    adapters: Mapping[Any, Adapter],
+    *,
+    exact: bool = False,
+    **figures: Any,
+) -> Outcome:
     """Results of steps as the driver takes them; ``exact``: they were in floating point."""
     return Outcome(
-        losses=[each.loss for each in found], stopped=stopped,
+        losses=[each.loss for each in found],
+        stopped=stopped,
         clipped=None if exact else [each.saturated for each in found],
         words=None if exact else [each.words for each in found],
-        figures={"cycles": [each.cycles for each in found if each.cycles is not None] or None,
-                 "base_bytes": [each.base_bytes for each in found], **figures},
-        learnt={name: Adapter(each.a.astype(np.float32), each.b.astype(np.float32), each.scale)
-                for name, each in adapters.items()})
+        figures={
+            "cycles": [each.cycles for each in found if each.cycles is not None] or None,
+            "base_bytes": [each.base_bytes for each in found],
+            **figures,
+        },
+        learnt={
+            name: Adapter(each.a.astype(np.float32), each.b.astype(np.float32), each.scale)
+            for name, each in adapters.items()
+        },
+    )
 
 
 def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int]], int]:
@@ -322,6 +411,8 @@ def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int
     tokens = open_tokenizer(checkpoint.path).encode(words)
     if len(tokens) < seq:
         shorter = f", or give --seq {len(tokens)}" if len(tokens) >= MIN_SEQ else ""
-        raise ValueError(f"text={text}: has {len(tokens)} tokens, a window of seq={seq} needs at least {seq}; "
-                         f"give a longer text{shorter}")
-    return [tokens[at:at + seq] for at in range(0, len(tokens) - seq + 1, seq)], len(tokens)
+        raise ValueError(
+            f"text={text}: has {len(tokens)} tokens, a window of seq={seq} needs at least {seq}; "
+            f"give a longer text{shorter}"
+        )
+    return [tokens[at : at + seq] for at in range(0, len(tokens) - seq + 1, seq)], len(tokens)

@@ -2,6 +2,7 @@
 
 It runs in RTL, by the reference, and in float64.
 """
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,8 +32,18 @@ from ..run.counted import check_counters
 from ..run.designs import design
 from ..run.device import SimulatedDevice, build_device
 
-__all__ = ["Chain", "Layer", "LinearMachine", "Step", "choose_exponents", "errors", "linear_device", "mathematics",
-           "reference_step", "values"]
+__all__ = [
+    "Chain",
+    "Layer",
+    "LinearMachine",
+    "Step",
+    "choose_exponents",
+    "errors",
+    "linear_device",
+    "mathematics",
+    "reference_step",
+    "values",
+]
 
 _SPARE = MASTER.width - WEIGHT.width
 #: Bits that a result may grow by before its exponent, chosen from float, would clip it.
@@ -62,16 +73,18 @@ class Layer:
 
     @property
     def shape(self) -> LayerShape:
-        return LayerShape(outputs=self.codes.shape[0], inputs=self.codes.shape[1], rank=self.a.shape[0],
-                          tokens=self.x.shape[0])
+        return LayerShape(
+            outputs=self.codes.shape[0], inputs=self.codes.shape[1], rank=self.a.shape[0], tokens=self.x.shape[0]
+        )
 
     @property
     def weights(self) -> np.ndarray:
         """Decoded weights, float64."""
         scales = dequantize_scales(self.scale_codes.reshape(-1), self.absmax2, self.offset)
         block = self.codes.shape[1] // self.scale_codes.shape[1]
-        return (np.asarray(NF4.levels)[self.codes]
-                * np.repeat(scales.astype(np.float64).reshape(self.scale_codes.shape), block, axis=1))
+        return np.asarray(NF4.levels)[self.codes] * np.repeat(
+            scales.astype(np.float64).reshape(self.scale_codes.shape), block, axis=1
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +114,18 @@ def mathematics(layer: Layer, rate: float) -> Step:
     w, x, dy, a, b = layer.weights, *(np.asarray(v, np.float64) for v in (layer.x, layer.dy, layer.a, layer.b))
     h, dh = x @ a.T, dy @ b
     ga, gb = dh.T @ x, h.T @ dy
-    return Step(tensors={"y": x @ w.T + h @ b.T, "dx": dy @ w + dh @ a, "h": h, "dh": dh, "ga": ga, "gb": gb,
-                         "a": a - rate * ga, "b": b - rate * gb.T})
+    return Step(
+        tensors={
+            "y": x @ w.T + h @ b.T,
+            "dx": dy @ w + dh @ a,
+            "h": h,
+            "dh": dh,
+            "ga": ga,
+            "gb": gb,
+            "a": a - rate * ga,
+            "b": b - rate * gb.T,
+        }
+    )
 
 
 def choose_exponents(layer: Layer, exact: Step, *, spare: int = 0) -> Exponents:
@@ -112,27 +135,37 @@ def choose_exponents(layer: Layer, exact: Step, *, spare: int = 0) -> Exponents:
     their exponents are chosen before they are known.
     """
     largest = np.abs(dequantize_scales(layer.scale_codes.reshape(-1), layer.absmax2, layer.offset)).max()
-    made = {name: fraction_bits(exact.tensors[name], ACTIVATION.width, headroom=spare + headroom)
-            for name, headroom in (("h", 0), ("dh", 0), *((each, _HEADROOM) for each in ("y", "dx", "ga", "gb")))}
+    made = {
+        name: fraction_bits(exact.tensors[name], ACTIVATION.width, headroom=spare + headroom)
+        for name, headroom in (("h", 0), ("dh", 0), *((each, _HEADROOM) for each in ("y", "dx", "ga", "gb")))
+    }
     return Exponents(
         x=fraction_bits(layer.x, ACTIVATION.width, headroom=spare),
         dy=fraction_bits(layer.dy, ACTIVATION.width, headroom=spare),
-        w=fraction_bits(largest, WEIGHT.width), a=fraction_bits(layer.a, WEIGHT.width, headroom=_HEADROOM),
-        b=fraction_bits(layer.b, WEIGHT.width, headroom=_HEADROOM), **made)
+        w=fraction_bits(largest, WEIGHT.width),
+        a=fraction_bits(layer.a, WEIGHT.width, headroom=_HEADROOM),
+        b=fraction_bits(layer.b, WEIGHT.width, headroom=_HEADROOM),
+        **made,
+    )
 
 
 def _words(values: np.ndarray, frac: int, width: int) -> np.ndarray:
     high = (1 << width - 1) - 1
-    return np.clip(np.rint(np.asarray(values, np.float64) * 2.0 ** frac), -high - 1, high).astype(np.int64)
+    return np.clip(np.rint(np.asarray(values, np.float64) * 2.0**frac), -high - 1, high).astype(np.int64)
 
 
 def _start(layer: Layer, e: Exponents) -> dict[str, np.ndarray]:
-    return {"x": _words(layer.x, e.x, ACTIVATION.width), "dy": _words(layer.dy, e.dy, ACTIVATION.width),
-            "a": _words(layer.a, e.a + _SPARE, MASTER.width), "b": _words(layer.b, e.b + _SPARE, MASTER.width)}
+    return {
+        "x": _words(layer.x, e.x, ACTIVATION.width),
+        "dy": _words(layer.dy, e.dy, ACTIVATION.width),
+        "a": _words(layer.a, e.a + _SPARE, MASTER.width),
+        "b": _words(layer.b, e.b + _SPARE, MASTER.width),
+    }
 
 
-def reference_step(layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1,
-                   moments: Mapping[str, np.ndarray] | None = None) -> Step:
+def reference_step(
+    layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1, moments: Mapping[str, np.ndarray] | None = None
+) -> Step:
     """The step in the machine's words: by SGD with a rate, or update ``number`` of AdamW after ``moments``."""
     start = _start(layer, e)
     w, lost = reference.decoded(layer.codes, layer.scale_codes, layer.absmax2, layer.offset, frac=e.w)
@@ -155,8 +188,20 @@ def reference_step(layer: Layer, e: Exponents, rule: float | AdamW, *, number: i
         new[name], cut = p, cut + ends
     # The scales are decoded in both directions.
     saturated = 2 * lost + forward.saturated + backward.saturated + lost_a + lost_b + cut
-    return Step(tensors={"y": forward.y, "dx": backward.y, "h": forward.h, "dh": backward.h, "ga": ga, "gb": gb,
-                         "a": new["a"], "b": new["b"].T, **made}, saturated=saturated)
+    return Step(
+        tensors={
+            "y": forward.y,
+            "dx": backward.y,
+            "h": forward.h,
+            "dh": backward.h,
+            "ga": ga,
+            "gb": gb,
+            "a": new["a"],
+            "b": new["b"].T,
+            **made,
+        },
+        saturated=saturated,
+    )
 
 
 def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
@@ -166,13 +211,19 @@ def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
     return {name: words * 2.0 ** -frac[name] for name, words in step.tensors.items() if name in frac}
 
 
-def linear_device(config: LanguageConfig, memory_bytes: int, tell: Callable[[str], None] | None,
-                  files: Sequence[Path] = ()) -> SimulatedDevice:
+def linear_device(
+    config: LanguageConfig, memory_bytes: int, tell: Callable[[str], None] | None, files: Sequence[Path] = ()
+) -> SimulatedDevice:
     """The machine of a configuration, built from ``files`` or generated; ``tell`` hears what takes long."""
     if tell is not None and not files:
         tell("generating the Verilog")
-    program = build_device(files or design(config), memory_bytes=memory_bytes, data_bits=config.data_bits,
-                           address_bits=config.address_bits, tell=tell)
+    program = build_device(
+        files or design(config),
+        memory_bytes=memory_bytes,
+        data_bits=config.data_bits,
+        address_bits=config.address_bits,
+        tell=tell,
+    )
     return SimulatedDevice(program, memory_bytes=memory_bytes)
 
 
@@ -189,8 +240,14 @@ class LinearMachine:
         Told what takes long.
     """
 
-    def __init__(self, config: LanguageConfig, *, memory_bytes: int = 1 << 24, host: Any = None,
-                 tell: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        config: LanguageConfig,
+        *,
+        memory_bytes: int = 1 << 24,
+        host: Any = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
         self.config = config
         self.device: SimulatedDevice | None = None
         self.host: Any = host
@@ -204,8 +261,14 @@ class LinearMachine:
         if self.device is not None:
             self.device.close()
 
-    def products(self, layers: Sequence[Layer], *, exponents: Sequence[Exponents], backward: bool = False,
-                 with_adapter: bool = True) -> "Chain":
+    def products(
+        self,
+        layers: Sequence[Layer],
+        *,
+        exponents: Sequence[Exponents],
+        backward: bool = False,
+        with_adapter: bool = True,
+    ) -> "Chain":
         """``y``, or ``dx``, of each layer, in one program."""
         plans = self._plans(layers, exponents)
         jobs = [plan.job(backward=backward) for plan in plans]
@@ -215,21 +278,37 @@ class LinearMachine:
         chain(program, jobs, self.config)
         counters = self._run(program)
         name = "dx" if backward else "y"
-        return Chain(words=[self._fetch(plan, name) for plan in plans], cycles=counters.cycles,
-                     read_beats=counters.read_beats, instructions=program.instructions)
+        return Chain(
+            words=[self._fetch(plan, name) for plan in plans],
+            cycles=counters.cycles,
+            read_beats=counters.read_beats,
+            instructions=program.instructions,
+        )
 
     def _store(self, layer: Layer, e: Exponents, place: LayerMap) -> None:
         edge, start = self.config.edge, _start(layer, e)
         shape = layer.shape.stream(self.config)
-        stream = pack_stream(shape, np.asarray(layer.codes, np.uint8), np.asarray(layer.scale_codes, np.uint8),
-                             layer.absmax2, layer.offset)
-        self.host.store(place.tables, stream[:shape.header_bytes].tobytes())
-        self.host.store(place.tiles, stream[shape.header_bytes:].tobytes())
+        stream = pack_stream(
+            shape,
+            np.asarray(layer.codes, np.uint8),
+            np.asarray(layer.scale_codes, np.uint8),
+            layer.absmax2,
+            layer.offset,
+        )
+        self.host.store(place.tables, stream[: shape.header_bytes].tobytes())
+        self.host.store(place.tiles, stream[shape.header_bytes :].tobytes())
         for name, words in (("x", start["x"]), ("dy", start["dy"]), ("a", start["a"]), ("b", start["b"].T)):
             self.host.store(getattr(place, name), tile_rows(words, edge))
 
-    def step(self, layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1,
-             moments: Mapping[str, np.ndarray] | None = None) -> Step:
+    def step(
+        self,
+        layer: Layer,
+        e: Exponents,
+        rule: float | AdamW,
+        *,
+        number: int = 1,
+        moments: Mapping[str, np.ndarray] | None = None,
+    ) -> Step:
         """What :func:`reference_step` tells, in RTL; ``cycles`` from bell to interrupt."""
         plan = self.plan(layer, e, 1 << 16, moments)
         program = Assembler()
@@ -256,8 +335,10 @@ class LinearMachine:
             plan.gradients(program)
             plan.update(program, rule)
         counters = self._run(program)
-        return [Step(tensors=self.results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
-                for plan in plans]
+        return [
+            Step(tensors=self.results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
+            for plan in plans
+        ]
 
     def _plans(self, layers: Sequence[Layer], exponents: Sequence[Exponents]) -> list[LayerPlan]:
         """Of layers one behind the other."""
@@ -266,8 +347,9 @@ class LinearMachine:
             plans.append(self.plan(layer, e, plans[-1].place.end if plans else 1 << 18))
         return plans
 
-    def plan(self, layer: Layer, e: Exponents, start: int, moments: Mapping[str, np.ndarray] | None = None,
-             ) -> LayerPlan:
+    def plan(
+        self, layer: Layer, e: Exponents, start: int, moments: Mapping[str, np.ndarray] | None = None
+    ) -> LayerPlan:
         """A layer's tensors in memory from byte ``start`` on, and its plan; AdamW's moments are 0 unless given."""
         place = LayerMap.place(layer.shape, self.config, start)
         plan = LayerPlan(shape=layer.shape, exponents=e, place=place, config=self.config)
@@ -312,11 +394,19 @@ def _adapters(shape: LayerShape) -> dict[str, tuple[int, int]]:
 def _sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
     """Rows and features of each result as it lies in memory."""
     adapters = _adapters(shape)
-    return {"y": (shape.tokens, shape.outputs), "dx": (shape.tokens, shape.inputs),
-            "ga": adapters["a"], "gb": adapters["b"], **adapters}
+    return {
+        "y": (shape.tokens, shape.outputs),
+        "dx": (shape.tokens, shape.inputs),
+        "ga": adapters["a"],
+        "gb": adapters["b"],
+        **adapters,
+    }
 
 
 def errors(found: Mapping[str, np.ndarray], exact: Step) -> dict[str, Any]:
     """Relative RMS error of each tensor against float64."""
-    return {name: float(np.sqrt(np.mean((found[name] - value) ** 2)) / np.sqrt(np.mean(value ** 2)))
-            for name, value in exact.tensors.items() if name in found and np.any(value)}
+    return {
+        name: float(np.sqrt(np.mean((found[name] - value) ** 2)) / np.sqrt(np.mean(value**2)))
+        for name, value in exact.tensors.items()
+        if name in found and np.any(value)
+    }

@@ -107,9 +107,7 @@ def nf4_roundtrip(x: np.ndarray, block: int = 64) -> np.ndarray:
     x = np.asarray(x)
     cut = _blocks(x, block)
     absmax = np.abs(cut).max(axis=-1, keepdims=True)
-    codes = np.searchsorted(
-        NF4_THRESHOLDS.astype(x.dtype), cut / np.where(absmax == 0, 1, absmax), side="left"
-    )
+    codes = np.searchsorted(NF4_THRESHOLDS.astype(x.dtype), cut / np.where(absmax == 0, 1, absmax), side="left")
     decoded = NF4_LEVELS.astype(x.dtype)[codes] * absmax
     return decoded.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
 
@@ -186,7 +184,7 @@ class _Frozen(Reading):
     def _convolve(self, operation: Convolve) -> None:
         self.x = layer_forward(self.network.layers[operation.layer], self.x)
 
-    _dense = _convolve      # a layer knows itself what it computes
+    _dense = _convolve  # a layer knows itself what it computes
 
     def _record(self, operation: Record) -> None:
         self.logits = self.x
@@ -354,8 +352,11 @@ def train_adapters(
     weights = [w for pair in zip(learning.a, learning.b) for w in pair]
     kept = [w.copy() for w in weights]
     losses: list[float] = []
-    order = (index for epoch in range(epochs)
-             for index in batches(epoch_order(len(labels), epoch, seed, shuffled=shuffled), batch))
+    order = (
+        index
+        for epoch in range(epochs)
+        for index in batches(epoch_order(len(labels), epoch, seed, shuffled=shuffled), batch)
+    )
     # What overflows is seen below.
     with np.errstate(over="ignore", invalid="ignore"):
         for index in order:
@@ -415,10 +416,7 @@ def finetune_float(
     """
     if network.classes != data.classes:
         raise ValueError(f"data has {data.classes} classes: {network.name} has {network.classes} logits")
-    start = [
-        (a.astype(dtype), b.astype(dtype))
-        for a, b in initial_adapters(network.taps, network.classes, rank, seed)
-    ]
+    start = [(a.astype(dtype), b.astype(dtype)) for a, b in initial_adapters(network.taps, network.classes, rank, seed)]
     train = Cache.of(network, data.x_train, cache=cache, dtype=dtype)
     loss, adapters = train_adapters(
         train,

@@ -1,4 +1,5 @@
 """What the numbers of ``metrics.json`` are counted in."""
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,4 +1,5 @@
 """Pictures of results."""
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,14 +31,25 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
     size = max(1, len(loss) // max(1, int(metrics["epochs"])))
     if len(loss) >= 2 * size:
         ends = np.arange(size, len(loss) + 1, size)
-        axes.plot(ends, [loss[end - size:end].mean() for end in ends], color=_LINE, marker="o", linewidth=1.8,
-                  label="mean of an epoch")
+        axes.plot(
+            ends,
+            [loss[end - size : end].mean() for end in ends],
+            color=_LINE,
+            marker="o",
+            linewidth=1.8,
+            label="mean of an epoch",
+        )
     axes.set(xlabel="step", ylabel="cross-entropy", xlim=(0, len(loss) + 1))
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
-    axes.set_title(f"{metrics['model']}, rank {metrics['rank']}, {metrics['samples']} images: accuracy "
-                   f"{100 * metrics['accuracy_before']:.1f} % before, {100 * metrics['accuracy_after']:.1f} % after "
-                   f"({metrics['engine']})", fontsize=10, color=_INK, loc="left")
+    axes.set_title(
+        f"{metrics['model']}, rank {metrics['rank']}, {metrics['samples']} images: accuracy "
+        f"{100 * metrics['accuracy_before']:.1f} % before, {100 * metrics['accuracy_after']:.1f} % after "
+        f"({metrics['engine']})",
+        fontsize=10,
+        color=_INK,
+        loc="left",
+    )
     if cycles:
         bar = grid[1, 0]
         left = 0.0
@@ -64,8 +76,12 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
     axes.plot(np.arange(1, len(loss) + 1), loss, color=_LINE, linewidth=1.8, marker="o" if len(loss) <= 64 else None)
     axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, len(loss) + 1))
     axes.set_ylim(bottom=0)
-    axes.set_title(f"{what}: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} after "
-                   f"({metrics['engine']})", fontsize=10, color=_INK, loc="left")
+    axes.set_title(
+        f"{what}: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} after ({metrics['engine']})",
+        fontsize=10,
+        color=_INK,
+        loc="left",
+    )
     _save(figure, path)
 
 
@@ -90,8 +106,12 @@ def plot_pareto(path: Path | BinaryIO, rows: Sequence[Mapping[str, str]]) -> Non
     for (left, right), preset in zip(grid, presets):
         points = [row for row in whole if row["preset"] == preset]
         synthesised = any(row["lut"] for row in points)
-        _front(left, points, "lut" if synthesised else "dsp",
-               "LUTs, open synthesis" if synthesised else "DSP slices, by count")
+        _front(
+            left,
+            points,
+            "lut" if synthesised else "dsp",
+            "LUTs, open synthesis" if synthesised else "DSP slices, by count",
+        )
         if any(row["accuracy"] for row in points):
             _front(right, points, "accuracy", "accuracy by the reference, %", sign=-1, factor=100)
         else:
@@ -100,8 +120,9 @@ def plot_pareto(path: Path | BinaryIO, rows: Sequence[Mapping[str, str]]) -> Non
     _save(figure, path)
 
 
-def _front(axes: Any, rows: Sequence[Mapping[str, str]], name: str, label: str, *, sign: int = 1,
-           factor: float = 1) -> None:
+def _front(
+    axes: Any, rows: Sequence[Mapping[str, str]], name: str, label: str, *, sign: int = 1, factor: float = 1
+) -> None:
     """``name`` over cycles, a marker a kind of code; ``sign`` -1 where more is better."""
     rows = [row for row in rows if row[name]]
     pairs = [(float(row["cycles_a_unit"]), factor * float(row[name])) for row in rows]
@@ -109,13 +130,27 @@ def _front(axes: Any, rows: Sequence[Mapping[str, str]], name: str, label: str, 
         chosen = [pair for pair, row in zip(pairs, rows) if row["codes"] == codes]
         axes.scatter(*zip(*chosen), color=_SOFT, edgecolor=_LINE, marker=marker, label=codes, zorder=2)
     best = pareto((cycles, sign * value) for cycles, value in pairs)
-    axes.plot([pairs[n][0] for n in best], [pairs[n][1] for n in best], color=_LINE, linewidth=1.6, zorder=3,
-              drawstyle="steps-post", label="best of both")
+    axes.plot(
+        [pairs[n][0] for n in best],
+        [pairs[n][1] for n in best],
+        color=_LINE,
+        linewidth=1.6,
+        zorder=3,
+        drawstyle="steps-post",
+        label="best of both",
+    )
     # Names of what lies close together would cover each other: every other one stands below.
     for place, n in enumerate(best):
         row, above = rows[n], place % 2 == 0
-        axes.annotate(f"rank {row['rank']}, {row['mesh']}", pairs[n], (4, 7 if above else -13), fontsize=7.5,
-                      textcoords="offset points", color=_INK, zorder=4)
+        axes.annotate(
+            f"rank {row['rank']}, {row['mesh']}",
+            pairs[n],
+            (4, 7 if above else -13),
+            fontsize=7.5,
+            textcoords="offset points",
+            color=_INK,
+            zorder=4,
+        )
     if len(rows) <= _NAMED:
         others = {pair: row["rank"] for n, (pair, row) in enumerate(zip(pairs, rows)) if n not in best}
         for pair in set(others) - {pairs[n] for n in best}:

@@ -2,6 +2,7 @@
 
 :class:`ValueError` if a combination is impossible.
 """
+
 import dataclasses
 import tempfile
 from collections.abc import Mapping
@@ -37,15 +38,28 @@ def of_images(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     if expected["forecast"] is None:
         raise ValueError(expected["reason"])
     cycles, units = expected["forecast"]["cycles"], expected["workload"]["samples"] * expected["workload"]["epochs"]
-    found = {"cycles": cycles, "units": units, "cycles_a_unit": round(cycles / units, 1),
-             "milliseconds": expected["forecast"]["milliseconds"],
-             "memory_bytes": expected["memory_map"]["window_bytes"]}
+    found = {
+        "cycles": cycles,
+        "units": units,
+        "cycles_a_unit": round(cycles / units, 1),
+        "milliseconds": expected["forecast"]["milliseconds"],
+        "memory_bytes": expected["memory_map"]["window_bytes"],
+    }
     if point["accuracy_of"] != "":
         limit = None if point["accuracy_of"] == "all" else point["accuracy_of"]
         with tempfile.TemporaryDirectory() as folder:
-            metrics = finetune(preset, ImageOptions(
-                engine="reference", rank=point["rank"], cache=point["codes"], limit=limit,
-                epochs=int(point["epochs"]), seed=point["seed"]), output=Path(folder))
+            metrics = finetune(
+                preset,
+                ImageOptions(
+                    engine="reference",
+                    rank=point["rank"],
+                    cache=point["codes"],
+                    limit=limit,
+                    epochs=int(point["epochs"]),
+                    seed=point["seed"],
+                ),
+                output=Path(folder),
+            )
         found["accuracy"] = round(metrics["accuracy_after"], 6)
         if metrics["diverged"]:
             found["note"] = f"the fine-tune diverged: {'; '.join(metrics['diverged'])}"
@@ -61,8 +75,12 @@ def of_qlora(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     if request.bits != 4:
         return found | _unread(point)
     tokens = min(_TOKENS, config.tokens)
-    cycles = sum(forecast_products(block_products(config, rank=point["rank"], tokens=tokens, backward=backward),
-                                   config=config).total for backward in (False, True))
+    cycles = sum(
+        forecast_products(
+            block_products(config, rank=point["rank"], tokens=tokens, backward=backward), config=config
+        ).total
+        for backward in (False, True)
+    )
     return found | _timed(config, cycles, tokens)
 
 
@@ -70,8 +88,9 @@ def of_instant_text(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     """The same of InstantFT; cycles of a step on a text that is in the cache."""
     config = preset.config
     if config.edge != EDGE:
-        raise ValueError(f"mesh={point['mesh']}: must have {EDGE} rows for {preset.name}; give --mesh "
-                         f"{EDGE}x{config.columns}")
+        raise ValueError(
+            f"mesh={point['mesh']}: must have {EDGE} rows for {preset.name}; give --mesh {EDGE}x{config.columns}"
+        )
     tokens = min(_TOKENS, config.tokens)
     request = _request(point, tokens)
     figures = planned(request, boards.find(preset.board), config, method="instantft")
@@ -84,8 +103,13 @@ def of_instant_text(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _request(point: Mapping[str, Any], seq: int) -> Request:
-    return Request(model=find_model("smollm2-135m"), rank=point["rank"], targets=parse_targets("all"),
-                   bits=int(point["codes"].removeprefix("nf")), seq=seq)
+    return Request(
+        model=find_model("smollm2-135m"),
+        rank=point["rank"],
+        targets=parse_targets("all"),
+        bits=int(point["codes"].removeprefix("nf")),
+        seq=seq,
+    )
 
 
 def _unread(point: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,8 +117,12 @@ def _unread(point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _timed(config: LanguageConfig, cycles: int, tokens: int) -> dict[str, Any]:
-    return {"cycles": cycles, "units": tokens, "cycles_a_unit": round(cycles / tokens, 1),
-            "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3)}
+    return {
+        "cycles": cycles,
+        "units": tokens,
+        "cycles_a_unit": round(cycles / tokens, 1),
+        "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3),
+    }
 
 
 def block_products(config: LanguageConfig, *, rank: int, tokens: int, backward: bool = False) -> list[Any]:

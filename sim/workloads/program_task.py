@@ -1,4 +1,5 @@
 """Base class of fine-tunes that are one program."""
+
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 It runs in floating point, in integers, and in RTL.
 """
+
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,8 +61,10 @@ class QLoraTask(TextTask):
         if STORES[self.store] is None or config.packing:
             return config
         if self.job.design.directory is not None and self.asked.engine == "rtl":
-            raise ValueError(f"store={self.store}: must be words, the design in {self.job.design.directory} has "
-                             f"packing=0; or generate it with --set packing=1")
+            raise ValueError(
+                f"store={self.store}: must be words, the design in {self.job.design.directory} has "
+                f"packing=0; or generate it with --set packing=1"
+            )
         return dataclasses.replace(config, packing=1)
 
     def package(self) -> dict[str, Any] | None:
@@ -69,26 +72,51 @@ class QLoraTask(TextTask):
         if not self.asked.card:
             return None
         each = self.asked
-        made = board_job(self.frozen(), self.windows, self.adapters, range(self.layers), self.rule, each.steps,
-                         self.job.config, self.job.tell)
+        made = board_job(
+            self.frozen(),
+            self.windows,
+            self.adapters,
+            range(self.layers),
+            self.rule,
+            each.steps,
+            self.job.config,
+            self.job.tell,
+        )
         first = next(iter(self.adapters.values()))
-        facts = {"preset": self.job.preset.name, "model": self.shapes.name, "layers": self.layers,
-                 "text": self.text.name, "texts": len(self.windows), "tokens": len(self.windows[0]),
-                 "rank": first.rank, "alpha": first.scale * first.rank, "optimizer": each.optimizer, "lr": self.lr,
-                 "steps": each.steps}
-        return write_card_image(made, self.job.output, facts,
-                                memory_bytes=boards.find(self.job.preset.board).memory_bytes)
+        facts = {
+            "preset": self.job.preset.name,
+            "model": self.shapes.name,
+            "layers": self.layers,
+            "text": self.text.name,
+            "texts": len(self.windows),
+            "tokens": len(self.windows[0]),
+            "rank": first.rank,
+            "alpha": first.scale * first.rank,
+            "optimizer": each.optimizer,
+            "lr": self.lr,
+            "steps": each.steps,
+        }
+        return write_card_image(
+            made, self.job.output, facts, memory_bytes=boards.find(self.job.preset.board).memory_bytes
+        )
 
     def run(self, engine: str) -> Outcome:
         """See :class:`~.driver.Task`."""
         if engine == "float":
             return self._in_float()
-        trainer = Trainer(self.frozen(), self.adapters, range(self.layers), self.rule, texts=self.texts_a_step,
-                          wide=STORES[self.store])
+        trainer = Trainer(
+            self.frozen(),
+            self.adapters,
+            range(self.layers),
+            self.rule,
+            texts=self.texts_a_step,
+            wide=STORES[self.store],
+        )
         tell, texts = self.job.tell, self.windows
         if engine == "rtl":
-            trainer_machine(trainer, texts, self.config, lambda text: tell(0, self.steps, text),
-                            self.job.design.chosen())
+            trainer_machine(
+                trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.design.chosen()
+            )
         if self.begun is not None:
             trainer.restore(self.begun["trainer"])
 
@@ -96,8 +124,13 @@ class QLoraTask(TextTask):
             self.point.keep(len(found), {"results": plain_results(found), "trainer": trainer.state()})
 
         try:
-            found, stopped = as_far_as_formats(lambda step: trainer.update(turns(texts, step, trainer.texts)),
-                                               self.steps, tell, results_of(self.begun), keep)
+            found, stopped = as_far_as_formats(
+                lambda step: trainer.update(turns(texts, step, trainer.texts)),
+                self.steps,
+                tell,
+                results_of(self.begun),
+                keep,
+            )
         finally:
             if trainer.machine is not None:
                 trainer.machine.close()
@@ -116,12 +149,28 @@ class QLoraTask(TextTask):
             self.adapters[name] = dataclasses.replace(self.adapters[name], a=a, b=b)
 
         def keep(losses: list[float], kept: Mapping[str, np.ndarray]) -> None:
-            self.point.keep(len(losses), {
-                "losses": losses, "kept": kept, "rule": optimizer_state(rule),
-                "adapters": {name: (each.a, each.b) for name, each in self.adapters.items()}})
+            self.point.keep(
+                len(losses),
+                {
+                    "losses": losses,
+                    "kept": kept,
+                    "rule": optimizer_state(rule),
+                    "adapters": {name: (each.a, each.b) for name, each in self.adapters.items()},
+                },
+            )
 
-        losses = fine_tune(llama, self.windows, self.adapters, rule, self.steps, self.job.tell,
-                           accumulate=self.texts_a_step, losses=begun["losses"], kept=begun["kept"], after=keep)
+        losses = fine_tune(
+            llama,
+            self.windows,
+            self.adapters,
+            rule,
+            self.steps,
+            self.job.tell,
+            accumulate=self.texts_a_step,
+            losses=begun["losses"],
+            kept=begun["kept"],
+            after=keep,
+        )
         self.loss_after = llama.loss(self.windows[0], self.adapters)
         return Outcome(losses=losses, learnt=self.adapters, figures={"cycles": None, "base_bytes": None})
 
@@ -138,8 +187,13 @@ def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int)
     wanted = None if asked.targets is None else parse_targets(asked.targets)
     folder = asked.adapter
     if folder is None:
-        return fresh_lora(model, rank=rank, targets=wanted or parse_targets("q,v"),
-                          layers=range(asked.from_layer or 0, layers), seed=asked.seed)
+        return fresh_lora(
+            model,
+            rank=rank,
+            targets=wanted or parse_targets("q,v"),
+            layers=range(asked.from_layer or 0, layers),
+            seed=asked.seed,
+        )
     found = load_lora(folder, model, rank=asked.rank)
     has = {name.rsplit(".", 1)[-1] for name in found}
     if wanted is not None and set(wanted) != has:

@@ -1,4 +1,5 @@
 """Answers of quantised recurrent networks, in integers or in float."""
+
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,15 @@ __all__ = ["infer_sequences", "real_states"]
 _MOST_SATURATED = 0.5
 
 
-def infer_sequences(model: Path, *, data: Path, limit: int | None = None, engine: str = "reference",
-                    stream: bool = False, output: Path | None = None) -> dict[str, Any]:
+def infer_sequences(
+    model: Path,
+    *,
+    data: Path,
+    limit: int | None = None,
+    engine: str = "reference",
+    stream: bool = False,
+    output: Path | None = None,
+) -> dict[str, Any]:
     """Answers of a recurrent network.
 
     Parameters
@@ -56,14 +64,17 @@ def infer_sequences(model: Path, *, data: Path, limit: int | None = None, engine
         x, y = x.reshape(1, -1, x.shape[2]), None if y is None else y.repeat(x.shape[1])[None]
     for layer in network.front:
         if layer.steps(x.shape[1]) < 1:
-            raise ValueError(f"data={data}: x has {x.shape[1]} steps: at least {layer.weight.shape[2]}, the kernel of "
-                             f"{layer.name!r}")
+            raise ValueError(
+                f"data={data}: x has {x.shape[1]} steps: at least {layer.weight.shape[2]}, the kernel of {layer.name!r}"
+            )
     beyond = _beyond(network, x)
     if beyond > _MOST_SATURATED:
         coding = network.input
-        raise ValueError(f"data={data}: {100 * beyond:.1f} % of x saturate beyond {coding.lo * coding.scale:g} to "
-                         f"{coding.hi * coding.scale:g}, the input's codes: at most {100 * _MOST_SATURATED:.0f} % may; "
-                         "scale x as it was for training")
+        raise ValueError(
+            f"data={data}: {100 * beyond:.1f} % of x saturate beyond {coding.lo * coding.scale:g} to "
+            f"{coding.hi * coding.scale:g}, the input's codes: at most {100 * _MOST_SATURATED:.0f} % may; "
+            "scale x as it was for training"
+        )
     every = stream or network.pick == "all"
     if engine == "float":
         hidden, state = real_states(network, x)
@@ -92,7 +103,7 @@ def real_states(network: RecurrentNetwork, x: np.ndarray) -> tuple[np.ndarray, n
     them."""
     for conv in network.front:
         wide = np.pad(x, ((0, 0), conv.pads, (0, 0)))
-        windows = np.lib.stride_tricks.sliding_window_view(wide, conv.weight.shape[2], axis=1)[:, ::conv.stride]
+        windows = np.lib.stride_tricks.sliding_window_view(wide, conv.weight.shape[2], axis=1)[:, :: conv.stride]
         x = np.einsum("ntck,ock->nto", windows, conv.weight) * conv.scale + conv.bias
         if conv.coding.lo >= 0:  # a ReLU, or as good as one
             x = np.maximum(x, 0)
@@ -132,11 +143,11 @@ def _data(path: Path, network: RecurrentNetwork, limit: int | None) -> tuple[np.
         raise ValueError(f"{path}: x{list(at)} is {x[at]}: it must be finite")
     if y is not None:
         if y.dtype.kind not in "iu" or y.shape != x.shape[:1]:
-            raise ValueError(f"{path}: y has dtype {y.dtype} and shape {list(y.shape)}: expected integers, "
-                             f"[{len(x)}]")
+            raise ValueError(f"{path}: y has dtype {y.dtype} and shape {list(y.shape)}: expected integers, [{len(x)}]")
         if network.head is not None and (y.min() < 0 or y.max() >= len(network.head.bias)):
-            raise ValueError(f"{path}: y holds {y.min()} to {y.max()}: classes must be from 0 to "
-                             f"{len(network.head.bias) - 1}")
+            raise ValueError(
+                f"{path}: y holds {y.min()} to {y.max()}: classes must be from 0 to {len(network.head.bias) - 1}"
+            )
     if limit is not None:
         if not 1 <= limit <= len(x):
             raise ValueError(f"limit={limit}: must be from 1 to {len(x)}, the sequences that there are")

@@ -1,4 +1,5 @@
 """One training step in floating point, in integers, and in RTL."""
+
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,8 +54,18 @@ from ..run.counted import check_counters
 from ..run.device import SimulatedDevice
 from .linear import linear_device
 
-__all__ = ["Frozen", "Kept", "StepMachine", "StepRun", "Training", "encoded", "largest", "memory_needed",
-           "place_frozen", "as_bytes"]
+__all__ = [
+    "Frozen",
+    "Kept",
+    "StepMachine",
+    "StepRun",
+    "Training",
+    "encoded",
+    "largest",
+    "memory_needed",
+    "place_frozen",
+    "as_bytes",
+]
 
 #: A word of the head has so many bits less than a weight.
 _HALF = WEIGHT.width - 16
@@ -96,8 +107,13 @@ class Frozen:
         largest = np.abs(dequantize_scales(held.scale_codes, held.absmax2, held.offset)).max()
         self.frac[name] = fraction_bits(largest, WEIGHT.width)
         words, self.saturated[name] = reference.decoded(
-            held.codes, held.scale_codes.reshape(len(held.codes), -1), held.absmax2, held.offset,
-            frac=self.frac[name], book=BOOKS[held.shape.bits])
+            held.codes,
+            held.scale_codes.reshape(len(held.codes), -1),
+            held.absmax2,
+            held.offset,
+            frac=self.frac[name],
+            book=BOOKS[held.shape.bits],
+        )
         self.words[name] = words.astype(np.int32)
 
     def _head(self) -> None:
@@ -123,12 +139,12 @@ class Frozen:
     def matrix(self, weight: Codes | Halves) -> np.ndarray:
         """Words of a matrix, or of some of its rows."""
         words = self.words[weight.name]
-        return words[weight.first:weight.first + weight.outputs] if isinstance(weight, Halves) else words
+        return words[weight.first : weight.first + weight.outputs] if isinstance(weight, Halves) else words
 
     def exact(self, weight: Codes | Halves) -> np.ndarray:
         """The same as floats, as the model means them."""
         if isinstance(weight, Halves):
-            return self.head[weight.first:weight.first + weight.outputs].astype(np.float64)
+            return self.head[weight.first : weight.first + weight.outputs].astype(np.float64)
         return self.held[weight.name].weight().astype(np.float64)
 
     def stream(self, name: str) -> bytes:
@@ -245,10 +261,14 @@ class Training:
         model = self.frozen.model
         # Some are changed in place.
         starts = {name: values.copy() for name, (_, values) in self.starts.items()}
-        made = FloatStep(starts, tables | {TARGETS: self.targets}, self.frozen.exact,
-                         angles=rope_angles(len(self.tokens), EDGE, model.rope_theta, np.float64))
+        made = FloatStep(
+            starts,
+            tables | {TARGETS: self.targets},
+            self.frozen.exact,
+            angles=rope_angles(len(self.tokens), EDGE, model.rope_theta, np.float64),
+        )
         ends = (n for n, each in enumerate(self.operations, start=1) if until is not None and isinstance(each, until))
-        made.run(self.operations[:next(ends, None)])
+        made.run(self.operations[: next(ends, None)])
         return made
 
     def _norms(self) -> list[str]:
@@ -276,11 +296,16 @@ class Training:
             given[name] = frac_of(float(np.abs(values).max()) or 1.0, tensor.form)
         given |= self.known
         sums = self._sums()
-        frac = choose((each for each in self.operations if not (isinstance(each, Add) and each.lazy)), largest, given,
-                      headroom=headroom)
+        frac = choose(
+            (each for each in self.operations if not (isinstance(each, Add) and each.lazy)),
+            largest,
+            given,
+            headroom=headroom,
+        )
         for add in sums:
-            frac[add.y.name] = (self.sums[add.y.name][1] if add.y.name in self.sums else
-                                frac[add.b.name] - spare_bits(self.texts))
+            frac[add.y.name] = (
+                self.sums[add.y.name][1] if add.y.name in self.sums else frac[add.b.name] - spare_bits(self.texts)
+            )
         return choose(sums, largest, frac, headroom=headroom)
 
     def tables(self, frac: Mapping[str, int]) -> dict[str, np.ndarray]:
@@ -289,8 +314,9 @@ class Training:
         angles = np.concatenate(rope_angles(len(self.tokens), EDGE, self.frozen.model.rope_theta, np.float64), axis=1)
         for operation in self.operations:
             if isinstance(operation, Rope):
-                made[operation.angles.name] = np.rint(
-                    angles * operation.angles.gain * 2.0**FACTOR_FRAC).astype(np.int64)
+                made[operation.angles.name] = np.rint(angles * operation.angles.gain * 2.0**FACTOR_FRAC).astype(
+                    np.int64
+                )
         made[TARGETS] = self.targets
         if self.wide is not None:
             return made | self._stored(frac)
@@ -330,8 +356,11 @@ class Training:
 
     def start_data(self, frac: Mapping[str, int]) -> dict[str, bytes]:
         """Of the text, and sums of those before it, what is not in memory yet, as it lies there, by name."""
-        return {name: tile_rows(encoded(values, frac[name], tensor.form), EDGE)
-                for name, (tensor, values) in self.starts.items() if name not in self.known}
+        return {
+            name: tile_rows(encoded(values, frac[name], tensor.form), EDGE)
+            for name, (tensor, values) in self.starts.items()
+            if name not in self.known
+        }
 
     def data(self, frac: Mapping[str, int]) -> dict[str, bytes]:
         """What the step does not make, as it lies in memory, by name; the frozen matrices aside."""
@@ -369,8 +398,15 @@ class StepMachine:
         Its Verilog; none: it is generated.
     """
 
-    def __init__(self, config: LanguageConfig, *, memory_bytes: int = 1 << 28, device: SimulatedDevice | None = None,
-                 tell: Callable[[str], None] | None = None, files: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        config: LanguageConfig,
+        *,
+        memory_bytes: int = 1 << 28,
+        device: SimulatedDevice | None = None,
+        tell: Callable[[str], None] | None = None,
+        files: Sequence[Path] = (),
+    ) -> None:
         self.config = config
         self.device = device or linear_device(config, memory_bytes, tell, files)
         self.host = Accelerator(self.device)
@@ -384,16 +420,30 @@ class StepMachine:
         """Ends the simulation."""
         self.device.close()
 
-    def run(self, training: Training, frac: Mapping[str, int], places: Mapping[str, int] | None = None, *,
-            yield_every: int | None = None, share: bool = False) -> StepRun:
+    def run(
+        self,
+        training: Training,
+        frac: Mapping[str, int],
+        places: Mapping[str, int] | None = None,
+        *,
+        yield_every: int | None = None,
+        share: bool = False,
+    ) -> StepRun:
         """A step; the frozen matrices stay in memory from step to step. ``places``: of tensors that have their own.
         With ``share`` the others have places in common, and values are those of adapters and moments alone."""
         start, program = self.load(training, frac, places, yield_every=yield_every, share=share)
         counters = self.host.run(start, len(program), timeout=36000)
         return self.result(training, counters, program)
 
-    def load(self, training: Training, frac: Mapping[str, int], places: Mapping[str, int] | None = None, *,
-             yield_every: int | None = None, share: bool = False) -> tuple[int, Assembler]:
+    def load(
+        self,
+        training: Training,
+        frac: Mapping[str, int],
+        places: Mapping[str, int] | None = None,
+        *,
+        yield_every: int | None = None,
+        share: bool = False,
+    ) -> tuple[int, Assembler]:
         """Puts a step into memory: where its program lies, and the program."""
         frozen = training.frozen
         place_frozen(training, self.frozen)
@@ -411,18 +461,27 @@ class StepMachine:
         self.end = start + len(program.code)
         return start, program
 
-    def result(self, training: Training, counters: Counters, program: Assembler,
-               requests: Sequence[Assembler] = ()) -> StepRun:
+    def result(
+        self, training: Training, counters: Counters, program: Assembler, requests: Sequence[Assembler] = ()
+    ) -> StepRun:
         """What a step made that was loaded and has run; counters that its program and ``requests`` served beside it do
         not explain are refused."""
         commands = [each for made in (program, *requests) for each in made.instructions]
         check_counters(counters, commands, beat_bytes=self.config.data_bits // 8, interrupted=bool(requests))
-        return StepRun(values=self._values(training), hidden=self._hidden(training), loss=self._loss(training),
-                       counters=counters, instructions=program.instructions)
+        return StepRun(
+            values=self._values(training),
+            hidden=self._hidden(training),
+            loss=self._loss(training),
+            counters=counters,
+            instructions=program.instructions,
+        )
 
     def _values(self, training: Training) -> dict[str, np.ndarray]:
-        sizes = {part.name: (part.rows, part.tensor.features) for operation in training.operations
-                 for part in results(operation)}
+        sizes = {
+            part.name: (part.rows, part.tensor.features)
+            for operation in training.operations
+            for part in results(operation)
+        }
         for operation in training.operations:
             if isinstance(operation, Gradient):
                 name, rank = operation.adapter.name, operation.adapter.rank
@@ -430,13 +489,16 @@ class StepMachine:
                     sizes[f"{name}.{kind}a"] = rank, operation.x.tensor.features
                     sizes[f"{name}.{kind}b"] = rank, operation.dy.tensor.features
         sizes = {name: size for name, size in sizes.items() if name not in self.layout.shared}
-        found = {name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
-                 for name, (rows, features) in sizes.items()}
+        found = {
+            name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
+            for name, (rows, features) in sizes.items()
+        }
         moments: dict[str, tuple[int, int]] = {}
         if isinstance(training.rule, AdamW) and training.wide is None:
             moments = {f"{name}.m{which}": sizes[f"{name}.{which}"] for name in training.adapters for which in "ab"}
-            moments |= {each.moments: sizes[each.words.name] for each in training.operations
-                        if isinstance(each, Descent)}
+            moments |= {
+                each.moments: sizes[each.words.name] for each in training.operations if isinstance(each, Descent)
+            }
         for name, (rows, features) in moments.items():
             data = self.host.fetch(self.layout[name], 8 * rows * features)
             found[name] = np.stack(untile_moments(data, rows, features, EDGE))

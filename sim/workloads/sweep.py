@@ -3,6 +3,7 @@
 A *point* is a dict of plain values, a *row* is a point and what was measured of it. Rows are kept in one CSV file,
 which is replaced as a whole after each point: whatever ends a sweep, the file is complete up to a row.
 """
+
 import csv
 import multiprocessing
 import os
@@ -34,8 +35,10 @@ class Table:
         with self.path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
             if tuple(reader.fieldnames or ()) != self.columns:
-                raise ValueError(f"{self.path}: is no table of this sweep: its columns are "
-                                 f"{', '.join(reader.fieldnames or ['none'])}; name another directory")
+                raise ValueError(
+                    f"{self.path}: is no table of this sweep: its columns are "
+                    f"{', '.join(reader.fieldnames or ['none'])}; name another directory"
+                )
             self.rows = [row for row in reader if None not in row.values() and None not in row]
 
     @property
@@ -74,8 +77,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def sweep(points: Sequence[dict[str, Any]], measure: Measure, table: Table, *, jobs: int, scheduler: str | None = None,
-          progress: Callable[[int, int, str], None] | None = None) -> None:
+def sweep(
+    points: Sequence[dict[str, Any]],
+    measure: Measure,
+    table: Table,
+    *,
+    jobs: int,
+    scheduler: str | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> None:
     """Measures the points that ``table`` has not, and keeps each as it comes.
 
     ``measure`` must be a function of a module. ``jobs``: processes here; ``scheduler``: address of a Dask scheduler
@@ -134,16 +144,18 @@ def _cluster(address: str) -> Iterator[_Measured]:
     try:
         from distributed import Client, as_completed
     except ImportError:
-        raise ValueError(f"scheduler={address}: needs the package distributed: make cluster in the clone, or pip "
-                         "install distributed") from None
+        raise ValueError(
+            f"scheduler={address}: needs the package distributed: make cluster in the clone, or pip install distributed"
+        ) from None
     try:
         client = Client(address, timeout=10)
     except (OSError, ValueError) as error:
         raise ValueError(f"scheduler={address}: no Dask scheduler answers there ({error})") from None
 
     def measured(measure: Measure, points: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        running = {future.key: (future, point) for point in points
-                   for future in [client.submit(measure, point, pure=False)]}
+        running = {
+            future.key: (future, point) for point in points for future in [client.submit(measure, point, pure=False)]
+        }
         for future in as_completed([each for each, _ in running.values()]):
             yield running[future.key][1], future.result()
 

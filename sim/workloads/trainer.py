@@ -1,4 +1,5 @@
 """Fine-tunes step by step, in integers or in simulated RTL."""
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -39,9 +40,13 @@ class StepResult:
     frac: Mapping[str, int]
 
 
-def as_far_as_formats(step: Callable[[int], StepResult], steps: int,
-                      progress: Callable[[int, int, str], None], begun: Sequence[StepResult] = (),
-                      after: Callable[[list[StepResult]], None] | None = None) -> tuple[list[StepResult], str | None]:
+def as_far_as_formats(
+    step: Callable[[int], StepResult],
+    steps: int,
+    progress: Callable[[int, int, str], None],
+    begun: Sequence[StepResult] = (),
+    after: Callable[[list[StepResult]], None] | None = None,
+) -> tuple[list[StepResult], str | None]:
     """Results of as many of ``steps`` as values that grow leave the formats room for, and why no more, if not all.
 
     What the first step refuses is refused: it is the request's fault, and nothing was learnt. ``begun``: results of
@@ -63,8 +68,9 @@ def as_far_as_formats(step: Callable[[int], StepResult], steps: int,
     return found, None
 
 
-def foretold(training: Training, reached: dict[str, float],
-             tell: Callable[[str], None] | None = None) -> dict[str, int]:
+def foretold(
+    training: Training, reached: dict[str, float], tell: Callable[[str], None] | None = None
+) -> dict[str, int]:
     """A step's fraction bits, from what tensors reached before; what is not known of them comes from a step in floating
     point."""
     if not reached or not all(reached.values()):
@@ -75,9 +81,13 @@ def foretold(training: Training, reached: dict[str, float],
     return training.fracs(reached, headroom=HEADROOM)
 
 
-def execute(training: Training, frac: Mapping[str, int], machine: StepMachine | None,
-            tell: Callable[[str], None] | None = None, places: Mapping[str, int] | None = None,
-            ) -> tuple[StepResult, dict[str, float]]:
+def execute(
+    training: Training,
+    frac: Mapping[str, int],
+    machine: StepMachine | None,
+    tell: Callable[[str], None] | None = None,
+    places: Mapping[str, int] | None = None,
+) -> tuple[StepResult, dict[str, float]]:
     """A step by the reference or on a machine, and what its tensors reached. ``places``: see :class:`StepMachine`."""
     if machine is None:
         made = training.integers(frac, tell)
@@ -87,10 +97,16 @@ def execute(training: Training, frac: Mapping[str, int], machine: StepMachine | 
         run = machine.run(training, frac, places)
         values, loss, saturated, cycles = run.values, run.loss, run.counters.saturated, run.counters.cycles
         most = run.hidden | {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
-    reached = {name: words * 2.0**-frac[name] for name, words in most.items() if name in frac}
-    return StepResult(loss=loss, saturated=saturated, cycles=cycles, values=values, frac=frac,
-                      words=words_made(training.operations),
-                      base_bytes=base_bytes(training.operations)), reached
+    reached = {name: words * 2.0 ** -frac[name] for name, words in most.items() if name in frac}
+    return StepResult(
+        loss=loss,
+        saturated=saturated,
+        cycles=cycles,
+        values=values,
+        frac=frac,
+        words=words_made(training.operations),
+        base_bytes=base_bytes(training.operations),
+    ), reached
 
 
 def follow(reached: dict[str, float], now: Mapping[str, float]) -> None:
@@ -161,10 +177,14 @@ class Trainer:
             raise ValueError(f"texts={len(texts)}: an update is made of {self.texts}")
         found = [self.step(tokens, tell) for tokens in texts]
         cycles = [each.cycles for each in found if each.cycles is not None]
-        return replace(found[-1], loss=sum(each.loss for each in found) / len(found),
-                       saturated=sum(each.saturated for each in found), words=sum(each.words for each in found),
-                       cycles=sum(cycles) if cycles else None,
-                       base_bytes=sum(each.base_bytes for each in found))
+        return replace(
+            found[-1],
+            loss=sum(each.loss for each in found) / len(found),
+            saturated=sum(each.saturated for each in found),
+            words=sum(each.words for each in found),
+            cycles=sum(cycles) if cycles else None,
+            base_bytes=sum(each.base_bytes for each in found),
+        )
 
     def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:
         """One text, and an update if it is the last of :attr:`texts`."""
@@ -186,20 +206,32 @@ class Trainer:
                 self._learn(values, frac)
         return made
 
-    def prepared(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None,
-                 ) -> tuple[Training, dict[str, int]]:
+    def prepared(
+        self, tokens: Sequence[int], tell: Callable[[str], None] | None = None
+    ) -> tuple[Training, dict[str, int]]:
         """The next step on a text, and its fraction bits."""
         rule = self.rule if self.taken == self.texts - 1 else None
         kept = self.cache.get(tuple(tokens), {})
-        training = Training(self.frozen, tokens, self.adapters, self.learning if kept else self.layers, rule=rule,
-                            number=self.number + 1, moments=self.moments, texts=self.texts, sums=self.sums,
-                            wide=self.wide, packed=self.packed, kept=kept)
+        training = Training(
+            self.frozen,
+            tokens,
+            self.adapters,
+            self.learning if kept else self.layers,
+            rule=rule,
+            number=self.number + 1,
+            moments=self.moments,
+            texts=self.texts,
+            sums=self.sums,
+            wide=self.wide,
+            packed=self.packed,
+            kept=kept,
+        )
         return training, foretold(training, self.reached, tell)
 
     def _learn(self, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
         """Takes new words of the adapters."""
         for name, held in self.adapters.items():
-            a, b = (values[f"{name}.{which}"] * 2.0**-(frac[f"{name}.{which}"] + SPARE) for which in "ab")
+            a, b = (values[f"{name}.{which}"] * 2.0 ** -(frac[f"{name}.{which}"] + SPARE) for which in "ab")
             self.adapters[name] = replace(held, a=a, b=b.T / held.scale)
             for which in ("ma", "mb"):
                 if f"{name}.{which}" in values:
@@ -219,10 +251,16 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """What must outlive a step, for :meth:`restore`."""
-        return {"adapters": {name: (each.a, each.b) for name, each in self.adapters.items()}, "number": self.number,
-                "reached": self.reached, "moments": self.moments, "taken": self.taken, "sums": self.sums,
-                "cache": self.cache,
-                "packed": {name: (each.data, each.frac) for name, each in self.packed.items()}}
+        return {
+            "adapters": {name: (each.a, each.b) for name, each in self.adapters.items()},
+            "number": self.number,
+            "reached": self.reached,
+            "moments": self.moments,
+            "taken": self.taken,
+            "sums": self.sums,
+            "cache": self.cache,
+            "packed": {name: (each.data, each.frac) for name, each in self.packed.items()},
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from where another trainer of the same fine-tune was."""
@@ -240,8 +278,13 @@ class Trainer:
         return training.exact(until=Loss).mean_loss
 
 
-def trainer_machine(trainer: Trainer, texts: Sequence[Sequence[int]], config: LanguageConfig,
-                    tell: Callable[[str], None] | None = None, files: Sequence[Path] = ()) -> StepMachine:
+def trainer_machine(
+    trainer: Trainer,
+    texts: Sequence[Sequence[int]],
+    config: LanguageConfig,
+    tell: Callable[[str], None] | None = None,
+    files: Sequence[Path] = (),
+) -> StepMachine:
     """The trainer's machine, with room for the caches of all texts, which have the same number of tokens. ``files``:
     its Verilog; none: it is generated."""
     training, frac = trainer.prepared(texts[0], tell)
@@ -253,6 +296,7 @@ def trainer_machine(trainer: Trainer, texts: Sequence[Sequence[int]], config: La
     behind.offsets.update(trainer.places[tuple(texts[0])])
     program = lower(step.operations, frac, behind, config)
     machine = trainer.machine = StepMachine(
-        config, memory_bytes=1 << (behind.end + 4096 + len(program.code)).bit_length(), tell=tell, files=files)
+        config, memory_bytes=1 << (behind.end + 4096 + len(program.code)).bit_length(), tell=tell, files=files
+    )
     machine.frozen, machine.held = layout, caches
     return machine

@@ -11,7 +11,8 @@ from typing import Any
 
 #: Where each function is.
 _HOME = {
-    name: f"gradloom.rtl.{module}" for module, names in {
+    name: f"gradloom.rtl.{module}"
+    for module, names in {
         "cli.lists": ("doctor", "presets", "units"),
         "cli.generate": ("generate",),
         "cli.tune": ("compare", "fetch", "finetune", "generate_text", "infer"),
@@ -21,14 +22,41 @@ _HOME = {
         "cli.recurrent": ("export", "import_model"),
         "cli.sweep": ("sweep",),
         "workloads": ("ImageOptions", "InstantTextOptions", "QLoraOptions"),
-    }.items() for name in names
+    }.items()
+    for name in names
 }
 
 __version__ = "0.1.0"
 
-__all__ = ["ImageOptions", "InstantTextOptions", "QLoraOptions", "__version__", "boards", "build", "compare", "doctor",
-           "export", "fetch", "finetune", "flash", "generate", "generate_text", "import_model", "infer", "load",
-           "monitor", "pack", "plan", "presets", "quantize", "report", "run", "selftest", "sweep", "units"]
+__all__ = [
+    "ImageOptions",
+    "InstantTextOptions",
+    "QLoraOptions",
+    "__version__",
+    "boards",
+    "build",
+    "compare",
+    "doctor",
+    "export",
+    "fetch",
+    "finetune",
+    "flash",
+    "generate",
+    "generate_text",
+    "import_model",
+    "infer",
+    "load",
+    "monitor",
+    "pack",
+    "plan",
+    "presets",
+    "quantize",
+    "report",
+    "run",
+    "selftest",
+    "sweep",
+    "units",
+]
 
 
 def __getattr__(name: str) -> Any:

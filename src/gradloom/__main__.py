@@ -2,6 +2,7 @@
 
 ``--version`` needs no further import; all else is the command line's.
 """
+
 import sys
 
 from gradloom import __version__

@@ -1,4 +1,5 @@
 """Runs the clock of ``ram_bench.v`` or of ``wide_bench.v`` and reads its counts."""
+
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles

@@ -1,4 +1,5 @@
 """The Genesys 2 project in a real Tcl interpreter; Vivado's own commands are recorded."""
+
 import re
 import shutil
 import struct
@@ -28,8 +29,17 @@ def test_every_added_file_exists(journal, design):
     added = [Path(file) for args in journal.calls("add_files") for file in re.findall(r"\S+", args[-1])]
     assert all(file.is_file() for file in added)
     assert [file.relative_to(design).as_posix() for file in added] == [
-        "rtl/gradloom.v", "synth/pe.v", "board/clock.xdc", "board/soc/cpu_picorv32.v", "board/soc/picorv32.v",
-        "board/soc/soc.v", "board/soc/spi.v", "board/soc/uart.v", "board/soc/soc_image.mem", "board/pins.xdc"]
+        "rtl/gradloom.v",
+        "synth/pe.v",
+        "board/clock.xdc",
+        "board/soc/cpu_picorv32.v",
+        "board/soc/picorv32.v",
+        "board/soc/soc.v",
+        "board/soc/spi.v",
+        "board/soc/uart.v",
+        "board/soc/soc_image.mem",
+        "board/pins.xdc",
+    ]
 
 
 def test_the_part_is_the_boards(journal):
@@ -51,7 +61,12 @@ def test_every_bus_is_connected_once(journal):
 
 def test_the_memorys_clock_drives_everything(journal):
     assert journal.nets()["mig/ui_clk"] == {
-        "accelerator/clk", "soc/clk", "jtag/aclk", "memory/aclk", "reset/slowest_sync_clk"}
+        "accelerator/clk",
+        "soc/clk",
+        "jtag/aclk",
+        "memory/aclk",
+        "reset/slowest_sync_clk",
+    }
 
 
 def test_nobody_starts_before_the_memory_is_calibrated(journal):
@@ -91,12 +106,15 @@ def test_the_memory_card_is_at_the_slot(journal, design):
     lines = ("sd_reset", "sd_sclk", "sd_mosi", "sd_cs_n")
     assert {line: found[f"soc/{line}"] for line in lines} == {line: {line} for line in lines}
     assert found["sd_miso"] == {"soc/sd_miso"}
-    placed = {port: pin for pin, port in re.findall(r"PACKAGE_PIN (\w+) .*\[get_ports (\w+)\]",
-                                                    (design / "board/pins.xdc").read_text())}
+    placed = {
+        port: pin
+        for pin, port in re.findall(r"PACKAGE_PIN (\w+) .*\[get_ports (\w+)\]", (design / "board/pins.xdc").read_text())
+    }
     resources = {resource.name: resource.ios for resource in Genesys2Platform.resources}
     theirs = {io.name: io.ios[0].names for io in resources["sd_card_spi"] if hasattr(io, "ios")}
     assert [placed[name] for name in ("sd_cs_n", "sd_sclk", "sd_mosi", "sd_miso")] == [
-        theirs[name][0] for name in ("cs", "clk", "copi", "cipo")]
+        theirs[name][0] for name in ("cs", "clk", "copi", "cipo")
+    ]
     assert [placed["sd_reset"]] == resources["sd_card_rst"][0].names
     settings = next(args[1] for args in journal.calls("set_property") if args[-1] == "soc")
     slow, fast = (int(re.search(rf"CONFIG.CARD_{pace} (\d+)", settings)[1]) for pace in ("SLOW", "FAST"))
@@ -109,8 +127,12 @@ def test_the_memory_card_is_at_the_slot(journal, design):
 def test_addresses_are_those_of_the_firmware(journal):
     assigned = {args[5]: (args[1], args[3], args[6]) for args in journal.calls("assign_bd_address")}
     memory = ("0x80000000", "0x40000000", "mig/memmap/memaddr")
-    assert assigned == {"soc/m_axi_reg": ("0x0", "0x1000", "accelerator/s_axi/*"), "accelerator/m_axi": memory,
-                        "soc/m_axi_mem": memory, "jtag/Data": memory}
+    assert assigned == {
+        "soc/m_axi_reg": ("0x0", "0x1000", "accelerator/s_axi/*"),
+        "accelerator/m_axi": memory,
+        "soc/m_axi_mem": memory,
+        "jtag/Data": memory,
+    }
     header = (Path(boards.__file__).parents[1] / "firmware" / "soc_board.h").read_text()
     assert "GL_REGISTERS 0x20000000u" in header and BOARD.register_base == 0x20000000
     assert "GL_MEMORY 0x80000000u" in header and "GL_MEMORY_BYTES 0x40000000u" in header
@@ -138,12 +160,23 @@ def test_the_memory_controller_gets_its_project(journal, design, tmp_path):
     pins = {pin.get("name"): pin.get("PADName") for pin in controller.iterfind("PinSelection/Pin")}
     assert len(pins) == len(set(pins.values())) == 71
     assert (pins["ddr3_addr[14]"], pins["ddr3_dq[31]"], pins["ddr3_we_n"], pins["ddr3_ck_p[0]"]) == (
-        "AH9", "AK4", "AG13", "AB9")
+        "AH9",
+        "AK4",
+        "AG13",
+        "AB9",
+    )
 
 
 #: Where the project differs from Digilent's: its clock of 1,600 MT/s with the latencies for it, and ids of the bus.
-OTHERS = {"ModuleName": "memory_controller", "TimePeriod": "1250", "InputClkFreq": "200", "MMCM_VCO": "800",
-          "mrCasLatency": "11", "mr2CasWriteLatency": "8", "C0_S_AXI_ID_WIDTH": "1"}
+OTHERS = {
+    "ModuleName": "memory_controller",
+    "TimePeriod": "1250",
+    "InputClkFreq": "200",
+    "MMCM_VCO": "800",
+    "mrCasLatency": "11",
+    "mr2CasWriteLatency": "8",
+    "C0_S_AXI_ID_WIDTH": "1",
+}
 
 
 def test_the_memory_controller_is_set_as_digilent_sets_it():
@@ -161,8 +194,10 @@ def test_the_memory_controller_is_set_as_digilent_sets_it():
             found[name] = ((element.text or "").strip(), dict(sorted(element.attrib.items())))
             for child in element:
                 walk(child, name)
+
         walk(ElementTree.fromstring(text), ())
         return found
+
     ours, board = fields(mig_project()), fields(theirs.read_text(encoding="utf-8-sig"))
     assert ours.keys() == board.keys() and len(ours) > 120
     differing = {name[-2]: value[0] for name, value in ours.items() if value != board[name]}
@@ -196,15 +231,16 @@ def test_the_memory_of_the_firmware_is_filled_to_its_last_word(journal, design):
     assert len(lines) == 8192 == RAM_BYTES // 4
     assert all(re.fullmatch("[0-9a-f]{8}", line) for line in lines)
     _, image = read_image()
-    assert bytes(int(line[at:at + 2], 16) for line in lines for at in (6, 4, 2, 0)) == image.ljust(RAM_BYTES, b"\0")
+    assert bytes(int(line[at : at + 2], 16) for line in lines for at in (6, 4, 2, 0)) == image.ljust(RAM_BYTES, b"\0")
     assert "parameter integer RAM_WORDS = 8192" in (design / "board" / "soc" / "soc.v").read_text()
     order = [line[0] for line in journal]
     assert ["-id", "Synth 8-4445", "-new_severity", "ERROR"] in journal.calls("set_msg_config")
     assert order.index("set_msg_config") < order.index("launch_runs")
 
 
-@pytest.mark.parametrize("damage", [
-    lambda lines: lines[:-1], lambda lines: lines[:3], lambda lines: [*lines, *["00000000"] * 8192]])
+@pytest.mark.parametrize(
+    "damage", [lambda lines: lines[:-1], lambda lines: lines[:3], lambda lines: [*lines, *["00000000"] * 8192]]
+)
 def test_an_image_of_another_size_is_refused_before_anything_is_written(tmp_path, report, monkeypatch, damage):
     image = tmp_path / "soc_image.mem"
     image.write_text("\n".join(damage(IMAGE.read_text().splitlines())) + "\n")
@@ -232,8 +268,10 @@ def test_a_folder_with_spaces_works(tmp_path, design, report, vivado):
     assert error is None
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"name": "a b"}, "name"), ({"module": "2x"}, "module"), ({"ports": []}, "no input port for the clock")])
+@pytest.mark.parametrize(
+    "change, message",
+    [({"name": "a b"}, "name"), ({"module": "2x"}, "module"), ({"ports": []}, "no input port for the clock")],
+)
 def test_a_bad_report_is_refused_and_nothing_is_written(tmp_path, report, change, message):
     with pytest.raises(ValueError, match=message):
         boards.write_project(BOARD, tmp_path, report | change)
@@ -252,6 +290,7 @@ def test_without_the_processors_verilog_the_message_says_what_to_install(tmp_pat
 
 
 # ---- build and flash
+
 
 @pytest.fixture
 def tools(tools, tmp_path, monkeypatch):
@@ -299,6 +338,7 @@ def test_what_is_missing_is_told_before_anything_runs(design, report, tools, tmp
 
 # ---- into a running board's memory
 
+
 @pytest.fixture
 def load(design, report, tcl, tmp_path):
     """Runs load.tcl: ``(commands, error)``."""
@@ -306,10 +346,13 @@ def load(design, report, tcl, tmp_path):
 
     def run(*arguments, devices="xc7k325t_0", axis="hw_axi_1", answer="STATUS.AXI_WRITE_DONE 1 STATUS.BRESP OKAY"):
         script = tmp_path / "call.tcl"
-        script.write_text(f"set argv [list {' '.join(f'{{{a}}}' for a in arguments)}]\n"
-                          f"source {{{design / 'board' / 'load.tcl'}}}\n")
-        return tcl(script, f"hw_devices {{{devices}}} hw_axis {{{axis}}} properties {{{answer}}}",
-                       tmp_path / "journal.json")
+        script.write_text(
+            f"set argv [list {' '.join(f'{{{a}}}' for a in arguments)}]\nsource {{{design / 'board' / 'load.tcl'}}}\n"
+        )
+        return tcl(
+            script, f"hw_devices {{{devices}}} hw_axis {{{axis}}} properties {{{answer}}}", tmp_path / "journal.json"
+        )
+
     return run
 
 
@@ -328,21 +371,26 @@ def test_files_reach_memory_and_the_first_word_of_the_header_is_last(load, tmp_p
         address, length = int(options["-address"], 16), int(options["-len"])
         assert 1 <= length <= 256 and len(options["-data"]) == 8 * length
         assert address // 4096 == (address + 4 * length - 1) // 4096
-        words = [int(options["-data"][at:at + 8], 16) for at in range(0, 8 * length, 8)][::-1]
+        words = [int(options["-data"][at : at + 8], 16) for at in range(0, 8 * length, 8)][::-1]
         struct.pack_into(f"<{length}I", memory, address - 0x8000_0000, *words)
         order.append(address)
-    assert memory[4096:4096 + len(program) + 3] == program + b"xyz"
-    assert memory[:len(job.header())] == job.header()
+    assert memory[4096 : 4096 + len(program) + 3] == program + b"xyz"
+    assert memory[: len(job.header())] == job.header()
     assert order[-1] == 0x8000_0000
     # Each by itself, and nothing of what goes wrong there is hidden.
     assert journal.calls("run_hw_axi") == [["gradloom_write"]] * len(order)
     assert journal.calls("refresh_hw_axi") == [["hw_axi_1"]] * len(order)
 
 
-@pytest.mark.parametrize("answer, said", [
-    ("STATUS.AXI_WRITE_DONE 1 STATUS.BRESP SLVERR", "SLVERR"),
-    ("STATUS.AXI_WRITE_DONE 1 STATUS.BRESP DECERR", "DECERR"),
-    ("STATUS.AXI_WRITE_DONE 0 STATUS.BRESP OKAY", "no answer"), ("", "no answer")])
+@pytest.mark.parametrize(
+    "answer, said",
+    [
+        ("STATUS.AXI_WRITE_DONE 1 STATUS.BRESP SLVERR", "SLVERR"),
+        ("STATUS.AXI_WRITE_DONE 1 STATUS.BRESP DECERR", "DECERR"),
+        ("STATUS.AXI_WRITE_DONE 0 STATUS.BRESP OKAY", "no answer"),
+        ("", "no answer"),
+    ],
+)
 def test_a_write_that_fails_ends_the_loading(load, tmp_path, answer, said):
     (tmp_path / "window").write_bytes(bytes(5000))
     journal, error = load("4096", tmp_path / "window", answer=answer)
@@ -350,9 +398,16 @@ def test_a_write_that_fails_ends_the_loading(load, tmp_path, answer, said):
     assert len(journal.calls("run_hw_axi")) == 1
 
 
-@pytest.mark.parametrize("arguments, more, message", [
-    ([], {}, "usage"), (["0"], {}, "usage"), (["512", "x"], {}, "multiple of 1024"),
-    (["0", "x"], {"devices": ""}, "no Genesys 2 answers"), (["0", "x"], {"axis": ""}, "run gradloom flash first")])
+@pytest.mark.parametrize(
+    "arguments, more, message",
+    [
+        ([], {}, "usage"),
+        (["0"], {}, "usage"),
+        (["512", "x"], {}, "multiple of 1024"),
+        (["0", "x"], {"devices": ""}, "no Genesys 2 answers"),
+        (["0", "x"], {"axis": ""}, "run gradloom flash first"),
+    ],
+)
 def test_what_is_wrong_is_told(load, arguments, more, message):
     _, error = load(*arguments, **more)
     assert message in error

@@ -1,4 +1,5 @@
 """The bundle that xmutil loads, made by the real bootgen and dtc where found; a script plays Vivado."""
+
 import json
 import re
 import shutil
@@ -28,13 +29,23 @@ BASE = """/dts-v1/;
 
 def made_up_bitstream():
     """A .bit file as bootgen wants it: a header, then words of configuration."""
+
     def field(key, text):
         return key + struct.pack(">H", len(text) + 1) + text + b"\0"
+
     words = b"\xff" * 32 + bytes.fromhex("000000bb11220044") + b"\xff" * 8 + SYNC + bytes(1024)
-    return (struct.pack(">H", 9) + bytes.fromhex("0ff00ff00ff00ff000") + struct.pack(">H", 1)
-            + field(b"a", b"gradloom_design_wrapper;Version=2023.1") + field(b"b", b"xck26-sfvc784-2LV-c")
-            + field(b"c", b"2001/01/01") + field(b"d", b"00:00:00")
-            + b"e" + struct.pack(">I", len(words)) + words)
+    return (
+        struct.pack(">H", 9)
+        + bytes.fromhex("0ff00ff00ff00ff000")
+        + struct.pack(">H", 1)
+        + field(b"a", b"gradloom_design_wrapper;Version=2023.1")
+        + field(b"b", b"xck26-sfvc784-2LV-c")
+        + field(b"c", b"2001/01/01")
+        + field(b"d", b"00:00:00")
+        + b"e"
+        + struct.pack(">I", len(words))
+        + words
+    )
 
 
 @pytest.fixture
@@ -60,14 +71,18 @@ def overlay(project, tmp_path):
     need("dtc", "fdtoverlay")
     (tmp_path / "base.dts").write_text(BASE)
     source = project / "board" / f"{NAME}.dtso"
-    for args in (["dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", "base.dtb", "base.dts"],
-                 ["dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", "overlay.dtbo", str(source)],
-                 ["fdtoverlay", "-i", "base.dtb", "-o", "whole.dtb", "overlay.dtbo"]):
+    for args in (
+        ["dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", "base.dtb", "base.dts"],
+        ["dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", "overlay.dtbo", str(source)],
+        ["fdtoverlay", "-i", "base.dtb", "-o", "whole.dtb", "overlay.dtbo"],
+    ):
         subprocess.run(args, cwd=tmp_path, check=True, capture_output=True)
 
     def prop(node, name, kind="x"):
-        return subprocess.run(["fdtget", "-t", kind, "whole.dtb", node, name], cwd=tmp_path, check=True,
-                              capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["fdtget", "-t", kind, "whole.dtb", node, name], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
     return prop
 
 
@@ -84,7 +99,7 @@ def test_the_overlay_applies_and_describes_the_design(project, tmp_path):
 def test_what_kria_pynq_holds_is_left_alone(project):
     """Its node `fabric` takes 64 KB at 0xA000_0000 and interrupt 89 at every start; Linux shares neither."""
     text = (project / "board" / f"{NAME}.dtso").read_text()
-    (base, size), = re.findall(r"reg = <0x0 (0x\w+) 0x0 (0x\w+)>", text)
+    ((base, size),) = re.findall(r"reg = <0x0 (0x\w+) 0x0 (0x\w+)>", text)
     assert int(base, 16) >= 0xA001_0000 and int(base, 16) + int(size, 16) <= 0xB000_0000
     assert re.findall(r"interrupts = <0 (\d+) 4>", text) == ["104"]
 
@@ -109,6 +124,7 @@ def test_the_overlay_makes_a_coherent_buffer_and_full_width_ports(project, tmp_p
 def test_overlay_and_host_agree_on_names():
     from gradloom.boards.kv260 import overlay as names
     from gradloom.firmware import uio_transport
+
     assert (names.UIO_NAME, names.BUFFER_NAME) == (uio_transport.UIO_NAME, uio_transport.BUFFER_NAME)
 
 
@@ -118,7 +134,12 @@ def test_build_makes_the_whole_bundle(project, tools, tmp_path):
     boards.build(BOARD, project, echo=lambda line: None)
     bundle = project / "board" / "bundle"
     assert {file.name for file in bundle.iterdir()} == {
-        f"{NAME}.bit", f"{NAME}.hwh", f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"}
+        f"{NAME}.bit",
+        f"{NAME}.hwh",
+        f"{NAME}.bit.bin",
+        f"{NAME}.dtbo",
+        "shell.json",
+    }
     # The configuration engine takes words of the other byte order than .bit holds.
     assert SYNC[::-1] in (bundle / f"{NAME}.bit.bin").read_bytes()
     assert (bundle / f"{NAME}.dtbo").read_bytes()[:4] == bytes.fromhex("d00dfeed")
@@ -137,8 +158,8 @@ def test_a_dry_run_shows_every_command_and_does_nothing(project, monkeypatch):
     assert "vivado -mode batch" in text and "-source build.tcl" in text
     assert "bootgen -arch zynqmp -process_bitstream bin" in text
     assert "dtc -@" in text
-    assert shown[:len(commands)] == commands
-    assert [line.split()[1] for line in shown[len(commands):]] == ["vivado", "bootgen", "dtc"]
+    assert shown[: len(commands)] == commands
+    assert [line.split()[1] for line in shown[len(commands) :]] == ["vivado", "bootgen", "dtc"]
 
 
 def test_a_missing_tool_is_named_and_nothing_runs(project, tools, tmp_path, monkeypatch):
@@ -216,6 +237,7 @@ def test_flash_deletes_nothing_that_it_did_not_make(project, tools, tmp_path):
 
 # ---- load.sh, on a board that is a folder
 
+
 @pytest.fixture
 def load(project, tools, tmp_path):
     """Runs load.sh with stand-ins for xmutil and modprobe: ``(exit code, lines, error lines)``. ``shows``: what a load
@@ -225,22 +247,32 @@ def load(project, tools, tmp_path):
     bundle.mkdir()
     for file in (f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"):
         (bundle / file).write_text(file)
-    devices, uio, buffer = (board / "sys" / path for path in (
-        "bus/platform/devices/a0010000.gradloom", "class/uio/uio1", "class/u-dma-buf/udmabuf-gradloom"))
+    devices, uio, buffer = (
+        board / "sys" / path
+        for path in ("bus/platform/devices/a0010000.gradloom", "class/uio/uio1", "class/u-dma-buf/udmabuf-gradloom")
+    )
 
     def run(shows=("device", "uio", "buffer"), *, says=f"{NAME}: loaded to slot 0", unloads=True):
         for other in ("bus/platform/devices/axi:gradloom-clock", "class/uio/uio0"):
             (board / "sys" / other).mkdir(parents=True, exist_ok=True)
         (board / "sys" / "class/uio/uio0/name").write_text("fabric\n")
-        steps = {"device": f"mkdir -p {devices}", "buffer": f"mkdir -p {buffer}",
-                 "uio": f"mkdir -p {uio} && echo gradloom > {uio}/name"}
+        steps = {
+            "device": f"mkdir -p {devices}",
+            "buffer": f"mkdir -p {buffer}",
+            "uio": f"mkdir -p {uio} && echo gradloom > {uio}/name",
+        }
         gone = f"rm -rf {devices} {uio} {buffer}" if unloads else "true"
-        tools("xmutil", f'case "$1" in unloadapp) {gone};; '
-                        f'loadapp) {" && ".join(["true", *(steps[name] for name in shows)])}; echo "{says}";; esac')
+        tools(
+            "xmutil",
+            f'case "$1" in unloadapp) {gone};; '
+            f'loadapp) {" && ".join(["true", *(steps[name] for name in shows)])}; echo "{says}";; esac',
+        )
         tools("modprobe", "exit 0")
-        done = subprocess.run(["sh", str(project / "board" / "load.sh"), NAME, str(board)], capture_output=True,
-                              text=True, check=False)
+        done = subprocess.run(
+            ["sh", str(project / "board" / "load.sh"), NAME, str(board)], capture_output=True, text=True, check=False
+        )
         return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
+
     return run
 
 
@@ -251,11 +283,15 @@ def test_a_design_that_is_there_is_loaded(load, tmp_path):
     assert {file.name for file in firmware.iterdir()} == {f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"}
 
 
-@pytest.mark.parametrize("shows, more, said", [
-    ((), {}, "is not loaded: its registers are not among"),
-    (("device",), {}, "no UIO device is called gradloom: load uio_pdrv_genirq with of_id=generic-uio"),
-    # The design before it is still there, and xmutil returns 0.
-    (("device", "uio"), {"says": "load Error: -1"}, 'is not loaded: xmutil says "load Error: -1"')])
+@pytest.mark.parametrize(
+    "shows, more, said",
+    [
+        ((), {}, "is not loaded: its registers are not among"),
+        (("device",), {}, "no UIO device is called gradloom: load uio_pdrv_genirq with of_id=generic-uio"),
+        # The design before it is still there, and xmutil returns 0.
+        (("device", "uio"), {"says": "load Error: -1"}, 'is not loaded: xmutil says "load Error: -1"'),
+    ],
+)
 def test_a_load_that_failed_is_told_in_a_line(load, shows, more, said):
     code, _, errors = load(shows, **more)
     assert code == 1 and len(errors) == 1 and errors[0].startswith("gradloom: ") and said in errors[0]
@@ -270,8 +306,9 @@ def test_a_design_that_does_not_go_is_told(load):
 def test_a_missing_buffer_is_told_but_pynq_needs_none(load):
     code, lines, errors = load(("device", "uio"))
     assert (code, errors) == (0, [])
-    assert lines[1] == ("gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf "
-                        "(docs/guides/kv260.md)")
+    assert lines[1] == (
+        "gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf (docs/guides/kv260.md)"
+    )
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "", "x;y"])

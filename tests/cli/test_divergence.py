@@ -1,4 +1,5 @@
 """A fine-tune that diverged says so: on the error stream, in metrics.json and by its exit code."""
+
 import json
 import re
 from pathlib import Path
@@ -17,23 +18,26 @@ from .test_language_verbs import MODEL, here  # noqa: F401
 KV260, QLORA, INSTANT = "instantft-kv260", "edge-qlora-genesys2", "instantft-llm-genesys2"
 
 
-@pytest.mark.parametrize("losses, more, reasons", [
-    ([3, 2, 1, 1], {}, []),
-    ([3, 2, 3, 2], {}, []),
-    ([3, 2, 3, 2.01], {}, ["the mean loss of the last epoch is 2.505, above the first epoch's 2.5"]),
-    # The second step of an epoch has a tenth of the samples.
-    ([3, 2, 2, 3], {"counts": (10, 1)}, []),
-    ([2, 3, 3, 2], {"counts": (10, 1)}, ["above the first epoch's 2.091"]),
-    # One epoch and a half: the last two steps are an epoch as well as the first two.
-    ([3, 2, 3.5], {}, ["the last epoch is 2.75, above the first epoch's 2.5"]),
-    ([2, 3], {}, []),
-    ([2], {"after": 2.5}, ["the loss is 2.5 after the last step, above 2 before the first"]),
-    ([2, 1], {"after": float("inf")}, ["the loss is inf after the last step"]),
-    ([3, 1, 1], {"steps": 4}, ["it ended after step 3 of 4: the next loss or adapter is not finite"]),
-    ([3, 2, 1, 1], {"clipped": [999, 0, 1, 1], "words": [1000] * 4}, []),
-    ([3, 2, 1, 1], {"clipped": [0, 0, 1, 2], "words": [1000] * 4}, ["3 of the 2,000 words .* 0.15 %, above 0.1 %"]),
-    ([3, 2, 3, 3], {"clipped": [0, 0, 9, 9], "words": [1000] * 4}, ["the mean loss", "18 of the 2,000 words"]),
-])
+@pytest.mark.parametrize(
+    "losses, more, reasons",
+    [
+        ([3, 2, 1, 1], {}, []),
+        ([3, 2, 3, 2], {}, []),
+        ([3, 2, 3, 2.01], {}, ["the mean loss of the last epoch is 2.505, above the first epoch's 2.5"]),
+        # The second step of an epoch has a tenth of the samples.
+        ([3, 2, 2, 3], {"counts": (10, 1)}, []),
+        ([2, 3, 3, 2], {"counts": (10, 1)}, ["above the first epoch's 2.091"]),
+        # One epoch and a half: the last two steps are an epoch as well as the first two.
+        ([3, 2, 3.5], {}, ["the last epoch is 2.75, above the first epoch's 2.5"]),
+        ([2, 3], {}, []),
+        ([2], {"after": 2.5}, ["the loss is 2.5 after the last step, above 2 before the first"]),
+        ([2, 1], {"after": float("inf")}, ["the loss is inf after the last step"]),
+        ([3, 1, 1], {"steps": 4}, ["it ended after step 3 of 4: the next loss or adapter is not finite"]),
+        ([3, 2, 1, 1], {"clipped": [999, 0, 1, 1], "words": [1000] * 4}, []),
+        ([3, 2, 1, 1], {"clipped": [0, 0, 1, 2], "words": [1000] * 4}, ["3 of the 2,000 words .* 0.15 %, above 0.1 %"]),
+        ([3, 2, 3, 3], {"clipped": [0, 0, 9, 9], "words": [1000] * 4}, ["the mean loss", "18 of the 2,000 words"]),
+    ],
+)
 def test_a_verdict_follows_from_the_first_epoch_and_the_last(losses, more, reasons):
     told = verdict(losses, 2, **more)["diverged"]
     assert len(told) == len(reasons)
@@ -54,10 +58,16 @@ def said_so(run, output, *arguments):
     code, out, err = run(*arguments, "-o", output, "--json")
     metrics = json.loads((output / "metrics.json").read_text())
     assert code == 4 and json.loads(out) == metrics and metrics["diverged"]
-    assert err == (f"gradloom: the fine-tune diverged: {'; '.join(metrics['diverged'])}; the results are in {output}; "
-                   f"try a smaller --lr than {metrics['lr']:g}\n")
-    assert {each.name for each in output.iterdir()} == {"adapter_config.json", "adapter_model.safetensors", "loss.png",
-                                                        "metrics.json"}
+    assert err == (
+        f"gradloom: the fine-tune diverged: {'; '.join(metrics['diverged'])}; the results are in {output}; "
+        f"try a smaller --lr than {metrics['lr']:g}\n"
+    )
+    assert {each.name for each in output.iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "loss.png",
+        "metrics.json",
+    }
     return metrics
 
 
@@ -78,8 +88,9 @@ def test_images_in_integers(run, digits, tmp_path):
 
 
 def test_images_in_float_whose_adapters_overflow(run, digits, tmp_path):
-    metrics = said_so(run, tmp_path / "out", "finetune", KV260, "--engine", "float", "--data", digits, "--epochs",
-                      "40", "--lr", "16")
+    metrics = said_so(
+        run, tmp_path / "out", "finetune", KV260, "--engine", "float", "--data", digits, "--epochs", "40", "--lr", "16"
+    )
     assert 0 < len(metrics["loss"]) < 40 * 3 and "not finite" in metrics["diverged"][0]
     assert metrics["last_epoch"]["words"] is None
     labels = run("infer", KV260, "--adapter", tmp_path / "out", "--data", digits, "--engine", "float", "--json")
@@ -94,8 +105,24 @@ def test_the_python_function_returns_the_verdict(digits, tmp_path):
 # In floating point the last norm bounds what InstantFT's adapters can spoil.
 @pytest.mark.parametrize("preset, engine", [(QLORA, "reference"), (QLORA, "float"), (INSTANT, "reference")])
 def test_language_models(run, here, preset, engine):  # noqa: F811
-    metrics = said_so(run, here / "out", "finetune", preset, "--model", "small", "--text", "text.txt", "--engine",
-                      engine, "--lr", "16", "--steps", "6", "--seq", "42")
+    metrics = said_so(
+        run,
+        here / "out",
+        "finetune",
+        preset,
+        "--model",
+        "small",
+        "--text",
+        "text.txt",
+        "--engine",
+        engine,
+        "--lr",
+        "16",
+        "--steps",
+        "6",
+        "--seq",
+        "42",
+    )
     assert (metrics["last_epoch"]["words"] is None) == (engine == "float")
     assert metrics["saturated"] is None or metrics["saturated"] >= metrics["last_epoch"]["saturated"]
 
@@ -104,6 +131,7 @@ def test_language_models(run, here, preset, engine):  # noqa: F811
 def test_an_adapter_of_a_language_model_is_the_last_that_was_finite(run, here, monkeypatch, preset):  # noqa: F811
     """An optimiser that breaks in its third step: the adapter is that of two."""
     from gradloom.sim.reference.descent import Sgd
+
     step, made = Sgd.step, []
 
     def breaking(self, parameters, gradients):
@@ -112,15 +140,30 @@ def test_an_adapter_of_a_language_model_is_the_last_that_was_finite(run, here, m
         if len(made) == 3:
             next(iter(parameters.values()))[0] = np.inf
 
-    asked = ("finetune", preset, "--model", "small", "--text", "text.txt", "--engine", "float", "--optimizer", "sgd",
-             "--lr", "0.1", "--seq", "42")
+    asked = (
+        "finetune",
+        preset,
+        "--model",
+        "small",
+        "--text",
+        "text.txt",
+        "--engine",
+        "float",
+        "--optimizer",
+        "sgd",
+        "--lr",
+        "0.1",
+        "--seq",
+        "42",
+    )
     with monkeypatch.context() as patch:
         patch.setattr(Sgd, "step", breaking)
         metrics = said_so(run, here / "out", *asked, "--steps", "5")
     assert len(metrics["loss"]) == 2 and metrics["diverged"][0].startswith("it ended after step 2 of 5")
     assert run(*asked, "--steps", "2", "-o", here / "two")[0] in (0, 4)
-    assert (here / "out" / "adapter_model.safetensors").read_bytes() == \
-        (here / "two" / "adapter_model.safetensors").read_bytes()
+    assert (here / "out" / "adapter_model.safetensors").read_bytes() == (
+        here / "two" / "adapter_model.safetensors"
+    ).read_bytes()
     if preset == QLORA:
         assert load_lora(here / "out", MODEL)
 
@@ -128,7 +171,7 @@ def test_an_adapter_of_a_language_model_is_the_last_that_was_finite(run, here, m
 def leaves(value, path=""):
     for name, each in value.items():
         if name in ("request", "parameters"):
-            continue    # options and parameters as they were given
+            continue  # options and parameters as they were given
         if isinstance(each, dict):
             yield from leaves(each, f"{path}{name}.")
         elif isinstance(each, (int, float)) or isinstance(each, list) and each and isinstance(each[0], (int, float)):
@@ -136,8 +179,20 @@ def leaves(value, path=""):
 
 
 #: Numbers without a unit: options, and counts that are called what they count.
-PLAIN = {"accumulate", "alpha", "batch", "epochs", "layers", "lr", "momentum", "rank", "samples", "seed", "seq",
-         "steps"}
+PLAIN = {
+    "accumulate",
+    "alpha",
+    "batch",
+    "epochs",
+    "layers",
+    "lr",
+    "momentum",
+    "rank",
+    "samples",
+    "seed",
+    "seq",
+    "steps",
+}
 
 
 def _unit(told, path):
@@ -146,17 +201,26 @@ def _unit(told, path):
     return told.get(path)
 
 
-@pytest.mark.parametrize("arguments", [
-    ("finetune", KV260, "--engine", "reference", "--epochs", "1"), ("finetune", QLORA, "--steps", "1"),
-    ("finetune", INSTANT, "--steps", "1"), ("finetune", QLORA, "--steps", "1", "--engine", "float")], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("finetune", KV260, "--engine", "reference", "--epochs", "1"),
+        ("finetune", QLORA, "--steps", "1"),
+        ("finetune", INSTANT, "--steps", "1"),
+        ("finetune", QLORA, "--steps", "1", "--engine", "float"),
+    ],
+    ids=str,
+)
 def test_every_number_has_a_unit(run, here, digits, arguments):  # noqa: F811
     more = ("--data", digits) if KV260 in arguments else ("--model", "small", "--text", "text.txt")
     told = json.loads(run(*arguments, *more, "--json", "-o", "out")[1])
     assert [path for path in leaves(told) if path not in PLAIN and _unit(told["units"], path) is None] == []
     assert set(told["units"]) <= set(UNITS)
     # Nothing is said of what is not there.
-    assert all(_unit({path: 1 for path in leaves(told)}, path) or any(each.startswith(path) for each in leaves(told))
-               for path in told["units"])
+    assert all(
+        _unit({path: 1 for path in leaves(told)}, path) or any(each.startswith(path) for each in leaves(told))
+        for path in told["units"]
+    )
 
 
 def test_the_page_has_all_units():

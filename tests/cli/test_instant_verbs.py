@@ -1,4 +1,5 @@
 """InstantFT of a language model on the command line, beside QLoRA on the same text."""
+
 import dataclasses
 import json
 
@@ -93,8 +94,10 @@ def test_windows_beyond_the_boards_cache_are_refused(run, here, monkeypatch):  #
     monkeypatch.setattr(boards, "find", lambda name: small)
     code, out, err = run(*TUNE, "--seq", "28")
     assert code == 2 and out == "" and not (here / "out").exists()
-    assert ("text=text.txt: 8 steps learn from 3 windows, the forward cache has room for 2" in err
-            and "give --steps 2" in err)
+    assert (
+        "text=text.txt: 8 steps learn from 3 windows, the forward cache has room for 2" in err
+        and "give --steps 2" in err
+    )
     assert learnt(run, "--seq", "28", "--steps", "2")["cached_texts"] == 2
 
 
@@ -102,18 +105,25 @@ def test_adapters_of_another_kind_are_refused(run, here):  # noqa: F811
     tuned(run, "--steps", "1", "--engine", "float", output="lora")
     learnt(run, "--steps", "1", "--engine", "float", "--layers", "1", output="one")
     for options, named in (
-            (("--adapter", "lora"), "peft_type='LORA': must be 'GRADLOOM_INSTANTFT'"),
-            (("--adapter", "one"), "layers=2: one has adapters from 1 blocks"),
-            (("--adapter", "one", "--layers", "1", "--rank", "4"), "r=8: rank 4 is needed")):
+        (("--adapter", "lora"), "peft_type='LORA': must be 'GRADLOOM_INSTANTFT'"),
+        (("--adapter", "one"), "layers=2: one has adapters from 1 blocks"),
+        (("--adapter", "one", "--layers", "1", "--rank", "4"), "r=8: rank 4 is needed"),
+    ):
         code, out, err = run(*TUNE, *options)
         assert code == 2 and out == "" and named in " ".join(err.split()), err
     code, _, err = run("generate-text", PRESET, "--model", "small", "--prompt", "the", "--adapter", "one")
     assert code == 2 and "is from 1 of 2 blocks" in err
 
 
-@pytest.mark.parametrize("change, named", [
-    ({"layers": [1]}, r"layers=\[1\]: must be the first of 2"), ({"r": 4}, "has shape"), ({"layers": [0]}, "4 tensors"),
-    ({"r": "x"}, "r='x': must be an integer")])
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        ({"layers": [1]}, r"layers=\[1\]: must be the first of 2"),
+        ({"r": 4}, "has shape"),
+        ({"layers": [0]}, "4 tensors"),
+        ({"r": "x"}, "r='x': must be an integer"),
+    ],
+)
 def test_a_damaged_adapter_is_refused(tmp_path, change, named):
     from gradloom.rtl.models.instant import fresh_instant
 
@@ -134,8 +144,9 @@ def test_the_preset_is_the_same_machine(run):
     assert InstantStep(MODEL, 64, 8, range(2)).cache_bytes == 3 * 4 * 64 * 128
 
 
-@pytest.mark.parametrize("preset, options", [
-    (PRESET, ("--rank", "4")), ("edge-qlora-genesys2", ("--rank", "2", "--accumulate", "2"))])
+@pytest.mark.parametrize(
+    "preset, options", [(PRESET, ("--rank", "4")), ("edge-qlora-genesys2", ("--rank", "2", "--accumulate", "2"))]
+)
 def test_rtl_learns_what_the_reference_learns(run, here, monkeypatch, preset, options):  # noqa: F811
     """On a generated small design: losses, clipped words, adapters and base bytes are those of the reference, and a run
     that was interrupted ends as one that was not."""
@@ -145,8 +156,28 @@ def test_rtl_learns_what_the_reference_learns(run, here, monkeypatch, preset, op
     (here / "text.txt").write_text(TEXT[:24])
 
     def asked(engine, folder):
-        return ("finetune", preset, "--model", "small", "--text", "text.txt", "--design", "design", "--engine", engine,
-                "-o", folder, "--json", "--seq", "12", "--steps", "3", "--layers", "1", *options)
+        return (
+            "finetune",
+            preset,
+            "--model",
+            "small",
+            "--text",
+            "text.txt",
+            "--design",
+            "design",
+            "--engine",
+            engine,
+            "-o",
+            folder,
+            "--json",
+            "--seq",
+            "12",
+            "--steps",
+            "3",
+            "--layers",
+            "1",
+            *options,
+        )
 
     said = {}
     for engine in ("rtl", "reference"):

@@ -1,4 +1,5 @@
 """Presets for language models on the command line: a small model, and a tokenizer of one letter a token."""
+
 import dataclasses
 import json
 from importlib.resources import files
@@ -17,11 +18,33 @@ from gradloom.rtl.models.lora import fresh_lora, load_lora
 from gradloom.sim.workloads import language
 
 PRESET = "edge-qlora-genesys2"
-MODEL = LanguageModel(name="small", hidden=128, inter=128, layers=2, heads=2, kv_heads=1, head_dim=64, vocab=96,
-                      context=128, rope_theta=10000.0, norm_eps=1e-5, tied=True)
-CONFIG = {"model_type": "llama", "hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2,
-          "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 96, "max_position_embeddings": 128,
-          "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 10000.0}
+MODEL = LanguageModel(
+    name="small",
+    hidden=128,
+    inter=128,
+    layers=2,
+    heads=2,
+    kv_heads=1,
+    head_dim=64,
+    vocab=96,
+    context=128,
+    rope_theta=10000.0,
+    norm_eps=1e-5,
+    tied=True,
+)
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 128,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 96,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "rope_theta": 10000.0,
+}
 TEXT = "the warp is strung once and stays; the weft is thrown across it, a little at a time."
 
 
@@ -43,8 +66,13 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr(language, "open_tokenizer", lambda path: Letters())
     random = np.random.default_rng(5)
     (tmp_path / "small").mkdir()
-    save_file({name: random.normal(1 if len(shape) == 1 else 0, 0.1, shape).astype(np.float32)
-               for name, shape in MODEL.tensors.items()}, tmp_path / "small" / "model.safetensors")
+    save_file(
+        {
+            name: random.normal(1 if len(shape) == 1 else 0, 0.1, shape).astype(np.float32)
+            for name, shape in MODEL.tensors.items()
+        },
+        tmp_path / "small" / "model.safetensors",
+    )
     (tmp_path / "small" / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "text.txt").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
@@ -52,8 +80,7 @@ def here(tmp_path, monkeypatch):
 
 
 def tuned(run, *options, output="out"):
-    code, out, err = run("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", output, "--json",
-                         *options)
+    code, out, err = run("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", output, "--json", *options)
     assert (code, err) == (0, ""), err
     return json.loads(out)
 
@@ -69,7 +96,11 @@ def test_a_fine_tune_leaves_metrics_a_plot_and_an_adapter_for_peft(run, here):
     config = json.loads((here / "out" / "adapter_config.json").read_text())
     assert (config["peft_type"], config["task_type"], config["r"]) == ("LORA", "CAUSAL_LM", 4)
     assert sorted(file.name for file in (here / "out").iterdir()) == [
-        "adapter_config.json", "adapter_model.safetensors", "loss.png", "metrics.json"]
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "loss.png",
+        "metrics.json",
+    ]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
@@ -116,8 +147,11 @@ def test_a_card_has_all_that_a_board_needs(run, here):
 
 def load_lora_words(data, places):
     """Values of adapters as ``job.json`` tells."""
-    return {name: untile_rows(data[at["offset"]:at["offset"] + at["bytes"]], 4, at["bytes"] // 16, 64)
-            * 2.0 ** -at["frac"] for name, at in places.items()}
+    return {
+        name: untile_rows(data[at["offset"] : at["offset"] + at["bytes"]], 4, at["bytes"] // 16, 64)
+        * 2.0 ** -at["frac"]
+        for name, at in places.items()
+    }
 
 
 def test_a_fine_tune_goes_on_from_an_adapter(run, here):
@@ -154,14 +188,16 @@ def test_a_window_has_the_length_that_was_asked_for(run, here):
     for engine in ("float", "reference"):
         code, out, err = run(*TUNE[:-1], "short", "--engine", engine)
         assert code == 2 and out == "" and not (here / "short").exists()
-        assert ("text=text.txt: has 63 tokens, a window of seq=64 needs at least 64; give a longer text, or give "
-                "--seq 63") in " ".join(err.split())
+        assert (
+            "text=text.txt: has 63 tokens, a window of seq=64 needs at least 64; give a longer text, or give --seq 63"
+        ) in " ".join(err.split())
 
 
 def test_the_shortest_window_is_two_tokens(run, here):
     """One to read and one to foretell."""
-    integers, exact = (tuned(run, "--engine", engine, "--seq", "2", "--steps", "3", output=engine)
-                       for engine in ("reference", "float"))
+    integers, exact = (
+        tuned(run, "--engine", engine, "--seq", "2", "--steps", "3", output=engine) for engine in ("reference", "float")
+    )
     assert integers["windows"] == 42
     np.testing.assert_allclose(integers["loss"], exact["loss"], rtol=2e-3)
 
@@ -187,8 +223,9 @@ def test_the_last_layers_alone_may_learn(run, here):
 
 
 def test_text_before_and_after_a_fine_tune(run, here):
-    tuned(run, "--engine", "float", "--steps", "150", "--lr", "0.003", "--targets", "all", "--seq", "84",
-          "--rank", "16")
+    tuned(
+        run, "--engine", "float", "--steps", "150", "--lr", "0.003", "--targets", "all", "--seq", "84", "--rank", "16"
+    )
     assert json.loads((here / "out" / "metrics.json").read_text())["loss_after"] < 0.5
     words = ("generate-text", PRESET, "--model", "small", "--prompt", TEXT[:20], "--tokens", "12", "--json")
     before, after = (json.loads(run(*words, *more)[1]) for more in ((), ("--adapter", "out")))
@@ -206,13 +243,17 @@ BAD = {
     "an option of images": ((*TUNE, "--angle", "90"), "angle=90.0: must be left out, edge-qlora-genesys2"),
     "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: must be left out, edge-qlora-genesys2 fine-tunes text by QLoRA"),
     "an option of language models": (
-        ("finetune", "instantft-kv260", "--text", "text.txt"), "text=text.txt: must be left out, instantft-kv260"),
+        ("finetune", "instantft-kv260", "--text", "text.txt"),
+        "text=text.txt: must be left out, instantft-kv260",
+    ),
     "steps on images": (("finetune", "instantft-kv260", "--steps", "3"), "steps=3: must be left out"),
     "no text": (TUNE[:4], "text: is needed"),
     "a text that is not there": ((*TUNE[:4], "--text", "no.txt"), "text=no.txt: no such file"),
     "a model that is not there": (("finetune", PRESET, "--text", "text.txt", "--model", "no"), "no: no such file"),
     "a model by its shapes": (
-        ("finetune", PRESET, "--text", "text.txt", "--model", "tinyllama-1.1b"), "known by its shapes only"),
+        ("finetune", PRESET, "--text", "text.txt", "--model", "tinyllama-1.1b"),
+        "known by its shapes only",
+    ),
     "a rate of nothing": ((*TUNE, "--lr", "0"), "lr=0"),
     "a rate that is no number": ((*TUNE, "--lr", "nan"), "lr=nan"),
     "an unknown optimiser": ((*TUNE, "--optimizer", "lion"), "optimizer=lion: must be one of adamw, sgd"),
@@ -225,23 +266,32 @@ BAD = {
     "windows too short": ((*TUNE, "--seq", "1"), "seq=1: must be from 2 to 64"),
     "windows longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 2 to 64 (tokens of the"),
     "windows longer than the context": (
-        (*TUNE, "--engine", "float", "--seq", "129"), "seq=129: must be from 2 to 128 (the model's context)"),
+        (*TUNE, "--engine", "float", "--seq", "129"),
+        "seq=129: must be from 2 to 128 (the model's context)",
+    ),
     "a rank beyond the machine's": ((*TUNE, "--rank", "10"), "rank=10: must be even, 2 to 8"),
     "an odd rank": ((*TUNE, "--rank", "3"), "rank=3: must be even, 2 to 8"),
     "a rank beyond all": ((*TUNE, "--rank", "65"), "rank=65: must be from 1 to 64"),
     "unknown targets": ((*TUNE, "--targets", "q,x"), "targets=q,x"),
     "more layers than there are": ((*TUNE, "--layers", "3"), "layers=3: must be from 1 to 2"),
     "a layer that is not there": (
-        (*TUNE, "--from-layer", "2"), "from_layer=2: must be an integer from 0 to 1, a layer of the model"),
+        (*TUNE, "--from-layer", "2"),
+        "from_layer=2: must be an integer from 0 to 1, a layer of the model",
+    ),
     "a layer before all": ((*TUNE, "--from-layer", "-1"), "from_layer=-1: must be an integer from 0 to 1"),
     "a layer beyond those in use": (
-        (*TUNE, "--layers", "1", "--from-layer", "1"), "from_layer=1: must be an integer from 0 to 0"),
+        (*TUNE, "--layers", "1", "--from-layer", "1"),
+        "from_layer=1: must be an integer from 0 to 0",
+    ),
     "a layer that is no number": ((*TUNE, "--from-layer", "last"), "Invalid value for '--from-layer'"),
     "a layer of InstantFT": (
-        ("finetune", "instantft-llm-genesys2", "--text", "text.txt", "--from-layer", "1"), "must be left out"),
+        ("finetune", "instantft-llm-genesys2", "--text", "text.txt", "--from-layer", "1"),
+        "must be left out",
+    ),
     "a plan of a layer that is not there": (
         ("plan", "smollm2-135m", "--from-layer", "30"),
-        "from_layer=30: must be an integer from 0 to 29, a layer of the model"),
+        "from_layer=30: must be an integer from 0 to 29, a layer of the model",
+    ),
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
     "results to a file": ((*TUNE[:-1], "text.txt"), "output=text.txt: is a file"),
     "labels of a language model": (("infer", PRESET), "fine-tunes text by QLoRA, which has no"),
@@ -269,17 +319,24 @@ def test_a_wrong_request_is_one_message_and_leaves_nothing(run, here, case):
 def test_an_adapter_that_does_not_fit_is_refused(run, here):
     tuned(run, "--steps", "1", "--engine", "float", "--rank", "12", output="wide")
     for options, named in (
-            (("--rank", "8"), "r=12: rank 8 is needed"), (("--targets", "q"), "targets=q: wide has adapters on q_proj"),
-            (("--layers", "1"), "layers=1: wide has an adapter on model.layers.1."),
-            (("--from-layer", "1"), "from_layer=1: wide has adapters from layer 0 on"),
-            ((), "rank=12: must be even, 2 to 8")):
+        (("--rank", "8"), "r=12: rank 8 is needed"),
+        (("--targets", "q"), "targets=q: wide has adapters on q_proj"),
+        (("--layers", "1"), "layers=1: wide has an adapter on model.layers.1."),
+        (("--from-layer", "1"), "from_layer=1: wide has adapters from layer 0 on"),
+        ((), "rank=12: must be even, 2 to 8"),
+    ):
         code, out, err = run(*TUNE, "--adapter", "wide", *options)
         assert code == 2 and out == "" and named in err and not (here / "out").exists()
 
 
-@pytest.mark.parametrize("content, named", [
-    (b"a", "has 1 tokens, a window of seq=64 needs at least 64; give a longer text\n"), (b"", "has 0 tokens"),
-    (b"a\xff", "not UTF-8")])
+@pytest.mark.parametrize(
+    "content, named",
+    [
+        (b"a", "has 1 tokens, a window of seq=64 needs at least 64; give a longer text\n"),
+        (b"", "has 0 tokens"),
+        (b"a\xff", "not UTF-8"),
+    ],
+)
 def test_a_text_that_teaches_nothing_is_refused(run, here, content, named):
     (here / "text.txt").write_bytes(content)
     code, _, err = run(*TUNE)
@@ -291,8 +348,10 @@ def test_shapes_that_the_machine_cannot_take_are_named(run, here):
     (here / "small" / "config.json").write_text(json.dumps(odd))
     random = np.random.default_rng(5)
     shapes = LanguageModel(**{**vars(MODEL), "heads": 4, "kv_heads": 2, "head_dim": 32}).tensors
-    save_file({name: random.normal(1, 0.1, shape).astype(np.float32) for name, shape in shapes.items()},
-              here / "small" / "model.safetensors")
+    save_file(
+        {name: random.normal(1, 0.1, shape).astype(np.float32) for name, shape in shapes.items()},
+        here / "small" / "model.safetensors",
+    )
     code, _, err = run(*TUNE)
     assert code == 2 and "head_dim=32: must be 64" in err
     assert tuned(run, "--engine", "float", "--steps", "1", "--seq", "42")["loss"]
@@ -326,10 +385,22 @@ def test_presets_are_listed(run):
 
 
 def test_the_preset_is_generated_with_its_project(run, tmp_path, monkeypatch):
-    small = [f"{key}={value}" for key, value in (("edge", 16), ("columns", 4), ("rank", 4), ("tokens", 8),
-                                                 ("depth", 128), ("lane_depth", 64), ("groups", 4), ("outputs", 2))]
-    code, out, _ = run("generate", PRESET, "-o", tmp_path / "out", "--json",
-                       *(word for each in small for word in ("--set", each)))
+    small = [
+        f"{key}={value}"
+        for key, value in (
+            ("edge", 16),
+            ("columns", 4),
+            ("rank", 4),
+            ("tokens", 8),
+            ("depth", 128),
+            ("lane_depth", 64),
+            ("groups", 4),
+            ("outputs", 2),
+        )
+    ]
+    code, out, _ = run(
+        "generate", PRESET, "-o", tmp_path / "out", "--json", *(word for each in small for word in ("--set", each))
+    )
     report = json.loads(out)
     assert code == 0 and report == json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["board"] == "genesys2" and report["parameters"]["edge"] == 16
@@ -338,8 +409,15 @@ def test_the_preset_is_generated_with_its_project(run, tmp_path, monkeypatch):
     assert sum(report["counted"]["dsp"].values()) == 16 * 5 + 17 + 2 * 4 + 4 + 8 + 7
     assert {port["name"]: port["width"] for port in report["ports"]}["m_axi_rdata"] == 64
     files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert {"report.json", "registers/registers.md", "registers/gradloom.xml", "rtl/gradloom.v", "board/mig.prj",
-            "board/soc/picorv32.v", "firmware/gradloom_soc/soc_main.c"} <= files
+    assert {
+        "report.json",
+        "registers/registers.md",
+        "registers/gradloom.xml",
+        "rtl/gradloom.v",
+        "board/mig.prj",
+        "board/soc/picorv32.v",
+        "firmware/gradloom_soc/soc_main.c",
+    } <= files
     for verb in ("build", "flash"):
         code, out, _ = run(verb, "genesys2", tmp_path / "out", "--dry-run")
         assert code == 0 and {"build": "build.tcl", "flash": "openFPGALoader -b genesys2"}[verb] in out

@@ -1,4 +1,5 @@
 """``gradloom load``: a packed model and adapters become an image for a memory card, or nothing does."""
+
 import json
 
 import numpy as np
@@ -10,17 +11,41 @@ from gradloom.rtl.models.adapter_words import pack_adapters, unpack_adapters
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora, save_lora
 
-MODEL = LanguageModel(name="small", hidden=64, inter=128, layers=2, heads=2, kv_heads=2, head_dim=32, vocab=96,
-                      context=128, rope_theta=10000.0, norm_eps=1e-5, tied=True)
-CONFIG = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-          "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 128,
-          "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 10000.0}
+MODEL = LanguageModel(
+    name="small",
+    hidden=64,
+    inter=128,
+    layers=2,
+    heads=2,
+    kv_heads=2,
+    head_dim=32,
+    vocab=96,
+    context=128,
+    rope_theta=10000.0,
+    norm_eps=1e-5,
+    tied=True,
+)
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "vocab_size": 96,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "rope_theta": 10000.0,
+}
 
 
 def trained(seed, rank=4):
     random = np.random.default_rng(seed)
-    return {name: Adapter(each.a, random.normal(0, 0.01, each.b.shape).astype(np.float32), each.scale)
-            for name, each in fresh_lora(MODEL, rank=rank, targets=("q_proj", "down_proj"), seed=seed).items()}
+    return {
+        name: Adapter(each.a, random.normal(0, 0.01, each.b.shape).astype(np.float32), each.scale)
+        for name, each in fresh_lora(MODEL, rank=rank, targets=("q_proj", "down_proj"), seed=seed).items()
+    }
 
 
 @pytest.fixture
@@ -28,8 +53,13 @@ def here(tmp_path, monkeypatch, run):
     """A folder with ``packed``, a model, and ``first`` and ``second``, adapters; we are in it."""
     random = np.random.default_rng(5)
     (tmp_path / "small").mkdir()
-    save_file({name: random.normal(1 if len(shape) == 1 else 0, 0.1, shape).astype(np.float32)
-               for name, shape in MODEL.tensors.items()}, tmp_path / "small" / "model.safetensors")
+    save_file(
+        {
+            name: random.normal(1 if len(shape) == 1 else 0, 0.1, shape).astype(np.float32)
+            for name, shape in MODEL.tensors.items()
+        },
+        tmp_path / "small" / "model.safetensors",
+    )
     (tmp_path / "small" / "config.json").write_text(json.dumps(CONFIG))
     monkeypatch.chdir(tmp_path)
     assert run("pack", "small", "-o", "packed")[0] == 0
@@ -46,10 +76,11 @@ def test_an_image_holds_weights_and_adapters(run, here):
     assert said["bytes"] == len(image) and len(image) % BLOCK == 0
     weights, *stores = read_card(image)
     content = (here / "packed" / "weights.bin").read_bytes()
-    assert weights.parts[0][:len(content)] == content and weights.offset == 1 << 20
+    assert weights.parts[0][: len(content)] == content and weights.offset == 1 << 20
     assert [(each["name"], each["kind"], each["offset"], each["bytes"]) for each in said["sections"]] == [
         (each.name, kind, each.offset, each.size)
-        for each, kind in zip((weights, *stores), ("plain", "adapter", "adapter"))]
+        for each, kind in zip((weights, *stores), ("plain", "adapter", "adapter"))
+    ]
     assert said["memory_end"] == stores[-1].end
     for seed, store in enumerate(stores):
         found = unpack_adapters(MODEL, store.parts[0])
@@ -85,19 +116,39 @@ def other_adapter(here):
     save_lora(here / "first", other, fresh_lora(other, rank=4))
 
 
-CONFIG_OTHER = {**{field: getattr(MODEL, field) for field in (
-    "name", "hidden", "inter", "heads", "kv_heads", "head_dim", "vocab", "context", "rope_theta", "norm_eps", "tied")},
-    "layers": 3}
+CONFIG_OTHER = {
+    **{
+        field: getattr(MODEL, field)
+        for field in (
+            "name",
+            "hidden",
+            "inter",
+            "heads",
+            "kv_heads",
+            "head_dim",
+            "vocab",
+            "context",
+            "rope_theta",
+            "norm_eps",
+            "tied",
+        )
+    },
+    "layers": 3,
+}
 
 
-@pytest.mark.parametrize("spoil, options, said", [
-    (spoil_weights, (), "is damaged"), (cut_weights, (), "its manifest says"),
-    (other_adapter, ("--adapter", "first"), "first: "),
-    (None, ("--adapter", "third"), "third/adapter_config.json: no such file"),
-    (None, ("--offset", str(1 << 30)), f"offset={1 << 30}: must be a multiple of 4096 below 1073741824"),
-    (None, ("--offset", str((1 << 30) - 4096)), "weights ends at byte"),
-    (None, ("--adapter", "first") * 12, "adapter: at most 11, not 12"),
-])
+@pytest.mark.parametrize(
+    "spoil, options, said",
+    [
+        (spoil_weights, (), "is damaged"),
+        (cut_weights, (), "its manifest says"),
+        (other_adapter, ("--adapter", "first"), "first: "),
+        (None, ("--adapter", "third"), "third/adapter_config.json: no such file"),
+        (None, ("--offset", str(1 << 30)), f"offset={1 << 30}: must be a multiple of 4096 below 1073741824"),
+        (None, ("--offset", str((1 << 30) - 4096)), "weights ends at byte"),
+        (None, ("--adapter", "first") * 12, "adapter: at most 11, not 12"),
+    ],
+)
 def test_a_wrong_request_leaves_the_earlier_image(run, here, spoil, options, said):
     (here / "card.img").write_text("earlier")
     if spoil is not None:

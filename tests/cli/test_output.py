@@ -1,4 +1,5 @@
 """Outputs are refused before the work, and are whole or not there after it."""
+
 import json
 import os
 import signal
@@ -39,7 +40,7 @@ SUFFIX = {"quantize": ".safetensors", "export": ".onnx"}
 def attempt(run, tmp_path, monkeypatch):
     """Runs a verb with an output and returns its message, which must be one line about the output."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "")     # no npm
+    monkeypatch.setenv("PATH", "")  # no npm
 
     def attempted(verb, output):
         code, out, err = run(*VERBS[verb], "--output", output)
@@ -80,6 +81,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(attempt, verb
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_full_disk_is_refused_before_the_work(attempt, monkeypatch, tmp_path, verb):
     import shutil
+
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1 << 40, 1 << 40, 4096))
     assert "4,096 bytes are free" in attempt(verb, tmp_path / "new" / _named(verb, "out"))
     assert list(tmp_path.iterdir()) == []
@@ -120,8 +122,11 @@ def test_a_group_is_whole_or_as_it_was(tmp_path, there):
     with pytest.raises(KeyboardInterrupt), grouped(out, last="last") as stage:
         (stage / "first").write_text("new")
         raise KeyboardInterrupt
-    assert {each.name: each.read_text() for each in out.iterdir()} == {"mine": "mine", "last": "old"} if there \
+    assert (
+        {each.name: each.read_text() for each in out.iterdir()} == {"mine": "mine", "last": "old"}
+        if there
         else list(tmp_path.iterdir()) == []
+    )
     with grouped(out, last="last") as stage:
         (stage / "first").write_text("new")
         (stage / "last").write_text("new")
@@ -181,10 +186,26 @@ def test_an_interrupted_fine_tune_leaves_the_results_of_the_one_before(run, digi
 
 def test_ctrl_c_leaves_no_folder(digits, tmp_path):
     with subprocess.Popen(
-            [sys.executable, "-m", "gradloom", "finetune", "instantft-kv260", "--engine", "reference", "--data",
-             digits, "--epochs", "400", "-o", tmp_path / "far" / "out"], stderr=subprocess.PIPE, text=True,
-            # A run in the background of a shell without job control inherits an ignored SIGINT.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) as process:
+        [
+            sys.executable,
+            "-m",
+            "gradloom",
+            "finetune",
+            "instantft-kv260",
+            "--engine",
+            "reference",
+            "--data",
+            digits,
+            "--epochs",
+            "400",
+            "-o",
+            tmp_path / "far" / "out",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        # A run in the background of a shell without job control inherits an ignored SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
         for line in process.stderr:
             if line.startswith("reference steps"):
                 break

@@ -1,4 +1,5 @@
 """What other packages add by entry points is found, listed with its origin, and refused in one line if it is wrong."""
+
 import json
 import subprocess
 import sys
@@ -55,14 +56,18 @@ BOARD = dataclasses.replace(genesys2.BOARD, name="loom9", summary="a loom")
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """Puts a distribution on Python's path: entry points by group, and the text of its modules."""
+
     def make(name, entries, **modules):
         folder = tmp_path / name
         info = folder / f"{name}-1.2.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-        (info / "entry_points.txt").write_text("".join(
-            f"[gradloom.{group}]\n" + "".join(f"{key} = {value}\n" for key, value in each.items())
-            for group, each in entries.items()))
+        (info / "entry_points.txt").write_text(
+            "".join(
+                f"[gradloom.{group}]\n" + "".join(f"{key} = {value}\n" for key, value in each.items())
+                for group, each in entries.items()
+            )
+        )
         for module, text in modules.items():
             (folder / f"{module}.py").write_text(text)
             monkeypatch.delitem(sys.modules, module, raising=False)
@@ -102,12 +107,17 @@ def test_a_board_is_found(install):
 
 
 def test_a_budget_may_have_one_bound_for_all_other_modules(install):
-    install("knitter", {"budgets": {"theirs": "levels:LEVELS"}, "presets": {"theirs": "yarn:PRESET"}}, yarn=PRESET,
-            levels="LEVELS = {'gradloom_needle': 2, '*': 5}")
+    install(
+        "knitter",
+        {"budgets": {"theirs": "levels:LEVELS"}, "presets": {"theirs": "yarn:PRESET"}},
+        yarn=PRESET,
+        levels="LEVELS = {'gradloom_needle': 2, '*': 5}",
+    )
     found = budget("theirs")
     assert [allowed(found, name) for name in ("gradloom_needle", "gradloom_other")] == [2, 5]
     assert beyond({"gradloom_needle": {"levels": 3}, "gradloom_other": {"levels": 5}}, found) == [
-        "gradloom_needle: 3 levels of logic between registers: 2 were allowed"]
+        "gradloom_needle: 3 levels of logic between registers: 2 were allowed"
+    ]
     summary = {"preset": "theirs", "parameters": vars(find_preset("theirs").config)}
     assert _budget(summary) == found and _budget(summary | {"parameters": {}}) is None
 
@@ -118,23 +128,30 @@ def test_two_plugins_of_one_name_are_refused(run, install, tmp_path, verb):
         install(name, {"presets": {"theirs": "yarn:PRESET"}}, yarn=PRESET)
     code, out, err = run(verb, *(["theirs", "-o", tmp_path / "out"] if verb == "generate" else []))
     assert (code, out) == (2, "") and not (tmp_path / "out").exists()
-    assert err == ("gradloom: preset theirs: weaver 1.2 and knitter 1.2 both have one; remove one of the two "
-                   "packages\n")
+    assert err == (
+        "gradloom: preset theirs: weaver 1.2 and knitter 1.2 both have one; remove one of the two packages\n"
+    )
 
 
 def test_a_name_of_the_house_is_refused(run, install):
     install("knitter", {"presets": {"digits-ulx3s": "yarn:PRESET"}}, yarn=PRESET)
     assert run("finetune", "digits-ulx3s", "--engine", "float")[::2] == (
-        2, "gradloom: preset digits-ulx3s: gradloom and knitter 1.2 both have one; remove one of the two packages\n")
+        2,
+        "gradloom: preset digits-ulx3s: gradloom and knitter 1.2 both have one; remove one of the two packages\n",
+    )
 
 
-@pytest.mark.parametrize("text, said", [
-    ("import nothing_of_the_kind", "ModuleNotFoundError: No module named 'nothing_of_the_kind'"),
-    ("1 / 0", "ZeroDivisionError: division by zero"),
-    ("", "AttributeError: module 'yarn' has no attribute 'PRESET'"),
-    ("PRESET = 3", "is a int, must be a Preset"),
-    (PRESET.replace('name="theirs"', 'name="ours"'), "calls itself ours; give the entry point the same name")],
-    ids=["import", "error", "missing", "kind", "name"])
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("import nothing_of_the_kind", "ModuleNotFoundError: No module named 'nothing_of_the_kind'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("", "AttributeError: module 'yarn' has no attribute 'PRESET'"),
+        ("PRESET = 3", "is a int, must be a Preset"),
+        (PRESET.replace('name="theirs"', 'name="ours"'), "calls itself ours; give the entry point the same name"),
+    ],
+    ids=["import", "error", "missing", "kind", "name"],
+)
 def test_a_plugin_that_does_not_load_is_one_line(run, install, text, said):
     install("knitter", {"presets": {"theirs": "yarn:PRESET"}}, yarn=text)
     for arguments in (("presets",), ("finetune", "theirs"), ("finetune", "--help")):
@@ -145,8 +162,13 @@ def test_a_plugin_that_does_not_load_is_one_line(run, install, text, said):
 
 def test_help_imports_no_plugin(install):
     folder = install("knitter", {"presets": {"theirs": "yarn:PRESET"}}, yarn="raise SystemExit('loaded')")
-    done = subprocess.run([sys.executable, "-m", "gradloom", "--help"], env={"PYTHONPATH": str(folder)},
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "gradloom", "--help"],
+        env={"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0 and "Usage" in done.stdout
 
 

@@ -1,4 +1,5 @@
 """Recurrent networks from the command line: what is told, the same codes on every way, one line for a fault."""
+
 import json
 
 import numpy as np
@@ -56,9 +57,15 @@ def test_answers_and_codes_of_a_network(run, tmp_path, windows, road):
         np.testing.assert_array_equal(held["logits"], want["logits"])
 
 
-@pytest.mark.parametrize("model, name, order", [
-    (AUTHORS, "authors_scan_qcdq", (0, 1, 2, 3)), (BREVITAS, "brevitas_W8IO8A6_s1", (1, 0, 2)),
-    (CONV, "golden_W8A6C8IO6", (0, 1, 2))], ids=["authors", "brevitas", "conv"])
+@pytest.mark.parametrize(
+    "model, name, order",
+    [
+        (AUTHORS, "authors_scan_qcdq", (0, 1, 2, 3)),
+        (BREVITAS, "brevitas_W8IO8A6_s1", (1, 0, 2)),
+        (CONV, "golden_W8A6C8IO6", (0, 1, 2)),
+    ],
+    ids=["authors", "brevitas", "conv"],
+)
 def test_onnxruntime_runs_an_export_to_the_same_codes(run, tmp_path, model, name, order):
     assert run("import", model, "-o", tmp_path / "net")[0] == 0
     assert run("export", tmp_path / "net", "-o", tmp_path / "back.onnx")[0] == 0
@@ -81,8 +88,12 @@ def test_a_stream_keeps_its_state_and_answers_after_each_step(run, tmp_path):
     np.savez(tmp_path / "parts.npz", x=x)
     np.savez(tmp_path / "whole.npz", x=x.reshape(1, -1, x.shape[2]))
     for name, more in (("parts", ["--stream"]), ("whole", [])):
-        assert run("infer", "--model", AUTHORS, "--data", tmp_path / f"{name}.npz", "-o", tmp_path / f"{name}.o.npz",
-                   *more)[0] == 0
+        assert (
+            run(
+                "infer", "--model", AUTHORS, "--data", tmp_path / f"{name}.npz", "-o", tmp_path / f"{name}.o.npz", *more
+            )[0]
+            == 0
+        )
     with np.load(tmp_path / "parts.o.npz") as parts, np.load(tmp_path / "whole.o.npz") as whole:
         assert parts["h"].shape == (1, 100, 20)
         np.testing.assert_array_equal(parts["h"], whole["h"])
@@ -99,7 +110,7 @@ def test_float_is_near_the_integers(run, tmp_path, windows):
     assert run("infer", "--model", CONV, "--data", path, "--engine", "float", "-o", tmp_path / "o.npz")[0] == 0
     with np.load(tmp_path / "o.npz") as held:
         error = held["h"] - want["h"] / 32
-    assert 0 < np.sqrt((error ** 2).mean()) < 0.1 * np.abs(want["h"] / 32).max()
+    assert 0 < np.sqrt((error**2).mean()) < 0.1 * np.abs(want["h"] / 32).max()
 
 
 def _set(model, name, value):
@@ -152,8 +163,11 @@ def _thresholds(model, levels):
     body = body_of(model)
     body.initializer.append(numpy_helper.from_array(np.asarray(levels, np.float32), "levels"))
     (node,) = (node for node in body.node if list(node.output) == ["a"])
-    node.CopyFrom(helper.make_node("MultiThreshold", ["a3", "levels"], ["a"], name="mt", out_scale=0.125,
-                                   domain="qonnx.custom_op.general"))
+    node.CopyFrom(
+        helper.make_node(
+            "MultiThreshold", ["a3", "levels"], ["a"], name="mt", out_scale=0.125, domain="qonnx.custom_op.general"
+        )
+    )
 
 
 def _activation(model, output, kind):
@@ -169,34 +183,56 @@ def _reversed_states(model):
 BAD = {
     "no recurrent node": (_without_cell, ["no recurrent node", "Scan", "QuantLSTMCell"]),
     "an empty graph": (_emptied, ["no nodes", "dynamo=False"]),
-    "no quantiser of the hidden state": (_bare_hidden_state, [
-        "'h_last' (Scan)", "a quantiser is missing", "hidden state"]),
-    "no quantiser of a product": (lambda m: _bypass(m, "m1", "m0"), [
-        "'m0'", "a quantiser is missing", "a product of the"]),
+    "no quantiser of the hidden state": (
+        _bare_hidden_state,
+        ["'h_last' (Scan)", "a quantiser is missing", "hidden state"],
+    ),
+    "no quantiser of a product": (
+        lambda m: _bypass(m, "m1", "m0"),
+        ["'m0'", "a quantiser is missing", "a product of the"],
+    ),
     "no quantiser of an activation": (lambda m: _bypass(m, "qf", "sf"), ["a quantiser is missing", "forget gate"]),
-    "no quantiser of an accumulator": (lambda m: _bypass(m, "a", "a3"), [
-        "a quantiser is missing", "gate's accumulator"]),
+    "no quantiser of an accumulator": (
+        lambda m: _bypass(m, "a", "a3"),
+        ["a quantiser is missing", "gate's accumulator"],
+    ),
     "weights in float": (lambda m: _bypass(m, "U", "b"), ["(MatMul)", "a quantiser is missing", "'b'"]),
-    "no common unit": (lambda m: _set(m, "U_s", np.float32(0.031)), [
-        "'a2'", "0.0009765625", "0.000968749984", "integers up to 1024"]),
+    "no common unit": (
+        lambda m: _set(m, "U_s", np.float32(0.031)),
+        ["'a2'", "0.0009765625", "0.000968749984", "integers up to 1024"],
+    ),
     "a zero point": (lambda m: _set(m, "a_z", np.int8(3)), ["a_q", "zero point 'a_z' is 3", "must be 0"]),
-    "an activation's scale a channel": (lambda m: _set(m, "qi_s", np.full(64, 0.015625, np.float32)), [
-        "qi_q", "'qi_s' has 64 values", "must have one"]),
+    "an activation's scale a channel": (
+        lambda m: _set(m, "qi_s", np.full(64, 0.015625, np.float32)),
+        ["qi_q", "'qi_s' has 64 values", "must have one"],
+    ),
     "a scale of 0": (lambda m: _set(m, "a_s", np.float32(0)), ["a_q", "'a_s' is 0", "above 0"]),
     "thresholds unsorted": (lambda m: _thresholds(m, [[1, 3, 2]]), ["'mt'", "channel 0 are not sorted"]),
     "thresholds that are none": (lambda m: _thresholds(m, [[1, np.nan]]), ["'mt'", "'levels' hold NaN"]),
     "thresholds of other channels": (lambda m: _thresholds(m, np.zeros((7, 3))), ["'mt'", "7 channels", "1 or 256"]),
     "a direction": (_reversed_states, ["scan_input_directions=[1]", "only 0"]),
-    "two scan inputs": (lambda m: _scan(m).attribute[[a.name for a in _scan(m).attribute].index("num_scan_inputs")]
-                        .CopyFrom(helper.make_attribute("num_scan_inputs", 2)), ["num_scan_inputs=2", "only 1"]),
-    "another activation": (lambda m: _activation(m, "sg", "Sigmoid"), [
-        "sigmoid and sigmoid", "expected sigmoid and tanh"]),
+    "two scan inputs": (
+        lambda m: (
+            _scan(m)
+            .attribute[[a.name for a in _scan(m).attribute].index("num_scan_inputs")]
+            .CopyFrom(helper.make_attribute("num_scan_inputs", 2))
+        ),
+        ["num_scan_inputs=2", "only 1"],
+    ),
+    "another activation": (
+        lambda m: _activation(m, "sg", "Sigmoid"),
+        ["sigmoid and sigmoid", "expected sigmoid and tanh"],
+    ),
     "an operator": (lambda m: _activation(m, "sg", "Softsign"), ["Softsign", "not supported"]),
     "an opset": (lambda m: setattr(m.opset_import[0], "version", 10), ["opset 10", "from 11 to 23"]),
-    "weights of too many bits": (lambda m: _set(m, "U_i8", np.full((64, 256), 200, np.int16)), [
-        "to 200", "-128 to 127"]),
-    "a state that begins elsewhere": (lambda m: m.graph.initializer.append(
-        numpy_helper.from_array(np.ones((1, 64), np.float32), "c_init")), ["'c_init' begins at 1", "at 0"]),
+    "weights of too many bits": (
+        lambda m: _set(m, "U_i8", np.full((64, 256), 200, np.int16)),
+        ["to 200", "-128 to 127"],
+    ),
+    "a state that begins elsewhere": (
+        lambda m: m.graph.initializer.append(numpy_helper.from_array(np.ones((1, 64), np.float32), "c_init")),
+        ["'c_init' begins at 1", "at 0"],
+    ),
 }
 
 
@@ -223,11 +259,15 @@ def test_a_native_node_in_float_is_one_line(run, tmp_path, kind, attributes):
     assert (code, out, err.count("\n")) == (2, "", 1) and f"'rnn' ({kind})" in err and "quantise it" in err
 
 
-@pytest.mark.parametrize("change, named", [
-    (lambda node: node.attribute.append(helper.make_attribute("cifg", 1)), "cifg=1"),
-    (lambda node: node.attribute.append(helper.make_attribute("reverse_input", 1)), "reverse_input=1"),
-    (lambda node: node.input.pop(), "47 inputs: expected 48"),
-], ids=["cifg", "reverse", "inputs"])
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (lambda node: node.attribute.append(helper.make_attribute("cifg", 1)), "cifg=1"),
+        (lambda node: node.attribute.append(helper.make_attribute("reverse_input", 1)), "reverse_input=1"),
+        (lambda node: node.input.pop(), "47 inputs: expected 48"),
+    ],
+    ids=["cifg", "reverse", "inputs"],
+)
 def test_brevitas_cells_that_are_not_built_are_one_line(run, tmp_path, change, named):
     model = onnx.load(BREVITAS)
     (node,) = (node for node in model.graph.node if node.op_type == "QuantLSTMCell")
@@ -241,8 +281,9 @@ def test_brevitas_cells_that_are_not_built_are_one_line(run, tmp_path, change, n
 def test_a_file_that_lost_its_end_or_its_data_is_one_line(run, tmp_path):
     (tmp_path / "cut.onnx").write_bytes(CONV.read_bytes()[:9000])
     assert "truncated" in run("import", tmp_path / "cut.onnx")[2]
-    onnx.save(onnx.load(CONV), str(tmp_path / "m.onnx"), save_as_external_data=True, location="m.data",
-              size_threshold=0)
+    onnx.save(
+        onnx.load(CONV), str(tmp_path / "m.onnx"), save_as_external_data=True, location="m.data", size_threshold=0
+    )
     assert run("import", tmp_path / "m.onnx")[0] == 0
     (tmp_path / "m.data").unlink()
     code, _, err = run("import", tmp_path / "m.onnx")
@@ -256,17 +297,21 @@ def test_thresholds_cannot_be_exported(run, tmp_path):
     assert code == 2 and "'mt'" in err and "thresholds" in err and not (tmp_path / "back.onnx").exists()
 
 
-@pytest.mark.parametrize("data, named", [
-    ({"x": np.zeros((2, 100, 5))}, ["x has 5 channels", "takes 6"]),
-    ({"x": np.zeros((2, 100))}, ["shape [2, 100]", "[n, steps, channels]"]),
-    ({"x": np.full((2, 100, 6), np.nan)}, ["x[0, 0, 0] is nan", "finite"]),
-    ({"x": np.full((2, 100, 6), 90.0)}, ["100.0 % of x saturate", "-8 to 7.9375", "at most 50 %"]),
-    ({"x": np.zeros((2, 0, 6))}, ["shape [2, 0, 6]", "none of them 0"]),
-    ({"x": np.zeros((2, 100, 6)), "y": np.full(2, 7)}, ["y holds 7 to 7", "0 to 6"]),
-    ({"x": np.zeros((2, 100, 6)), "y": np.zeros(3, int)}, ["shape [3]", "[2]"]),
-    ({"x": np.array([["a"]])}, ["dtype", "numbers"]),
-    ({"z": np.zeros(3)}, ["x missing"]),
-], ids=lambda value: "")
+@pytest.mark.parametrize(
+    "data, named",
+    [
+        ({"x": np.zeros((2, 100, 5))}, ["x has 5 channels", "takes 6"]),
+        ({"x": np.zeros((2, 100))}, ["shape [2, 100]", "[n, steps, channels]"]),
+        ({"x": np.full((2, 100, 6), np.nan)}, ["x[0, 0, 0] is nan", "finite"]),
+        ({"x": np.full((2, 100, 6), 90.0)}, ["100.0 % of x saturate", "-8 to 7.9375", "at most 50 %"]),
+        ({"x": np.zeros((2, 0, 6))}, ["shape [2, 0, 6]", "none of them 0"]),
+        ({"x": np.zeros((2, 100, 6)), "y": np.full(2, 7)}, ["y holds 7 to 7", "0 to 6"]),
+        ({"x": np.zeros((2, 100, 6)), "y": np.zeros(3, int)}, ["shape [3]", "[2]"]),
+        ({"x": np.array([["a"]])}, ["dtype", "numbers"]),
+        ({"z": np.zeros(3)}, ["x missing"]),
+    ],
+    ids=lambda value: "",
+)
 def test_data_that_do_not_fit_are_one_line(run, tmp_path, data, named):
     np.savez(tmp_path / "d.npz", **data)
     code, out, err = run("infer", "--model", CONV, "--data", tmp_path / "d.npz", "-o", tmp_path / "o.npz")
@@ -275,15 +320,18 @@ def test_data_that_do_not_fit_are_one_line(run, tmp_path, data, named):
         assert word in err, err
 
 
-@pytest.mark.parametrize("arguments, named", [
-    (("--data", "D"), "model: must be given"),
-    (("--model", CONV), "data: must be given"),
-    (("--model", CONV, "--data", "D", "--angle", "9"), "angle=9.0: must be left out"),
-    (("--model", CONV, "--data", "D", "--engine", "rtl"), "engine=rtl: must be reference or float"),
-    (("--model", CONV, "--data", "D", "--limit", "9"), "limit=9: must be from 1 to 8"),
-    (("instantft-kv260", "--stream"), "stream: must be left out"),
-    (("--model", ".", "--data", "D"), "no network.json"),
-])
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (("--data", "D"), "model: must be given"),
+        (("--model", CONV), "data: must be given"),
+        (("--model", CONV, "--data", "D", "--angle", "9"), "angle=9.0: must be left out"),
+        (("--model", CONV, "--data", "D", "--engine", "rtl"), "engine=rtl: must be reference or float"),
+        (("--model", CONV, "--data", "D", "--limit", "9"), "limit=9: must be from 1 to 8"),
+        (("instantft-kv260", "--stream"), "stream: must be left out"),
+        (("--model", ".", "--data", "D"), "no network.json"),
+    ],
+)
 def test_a_request_that_does_not_fit_is_one_line(run, windows, arguments, named):
     code, out, err = run("infer", *(windows[0] if each == "D" else each for each in arguments))
     assert (code, out, err.count("\n")) == (2, "", 1) and named in err
@@ -292,9 +340,11 @@ def test_a_request_that_does_not_fit_is_one_line(run, windows, arguments, named)
 def test_a_folder_of_another_version_is_one_line(run, tmp_path):
     assert run("import", CONV, "-o", tmp_path / "net")[0] == 0
     held = (tmp_path / "net" / "network.json").read_text()
-    for text, named in ((held.replace('"format": 1', '"format": 9'), "format=9: must be 1"),
-                        (held.replace('"kind": "Gate"', '"kind": "Door"', 1), "do not hold a network"),
-                        ("[1]", "format")):
+    for text, named in (
+        (held.replace('"format": 1', '"format": 9'), "format=9: must be 1"),
+        (held.replace('"kind": "Gate"', '"kind": "Door"', 1), "do not hold a network"),
+        ("[1]", "format"),
+    ):
         (tmp_path / "net" / "network.json").write_text(text)
         code, _, err = run("import", tmp_path / "net")
         assert code == 2 and named in err and err.count("\n") == 1

@@ -1,4 +1,5 @@
 """A fine-tune that was interrupted goes on as if it had not been."""
+
 import json
 
 import pytest
@@ -11,8 +12,21 @@ QLORA, INSTANT = "edge-qlora-genesys2", "instantft-llm-genesys2"
 
 
 def asked(preset, engine, *more):
-    return ("finetune", preset, "--model", "small", "--text", "text.txt", "--engine", engine, "--steps", "5", "--seq",
-            "28", *more)
+    return (
+        "finetune",
+        preset,
+        "--model",
+        "small",
+        "--text",
+        "text.txt",
+        "--engine",
+        engine,
+        "--steps",
+        "5",
+        "--seq",
+        "28",
+        *more,
+    )
 
 
 def interrupt_after(monkeypatch, steps):
@@ -31,9 +45,17 @@ def files(folder):
     return {each.name: each.read_bytes() for each in folder.iterdir()}
 
 
-@pytest.mark.parametrize("preset, engine, more", [
-    (QLORA, "reference", ("--accumulate", "2")), (QLORA, "reference", ("--store", "int8")), (QLORA, "float", ()),
-    (INSTANT, "reference", ()), (INSTANT, "float", ("--optimizer", "sgd"))], ids=str)
+@pytest.mark.parametrize(
+    "preset, engine, more",
+    [
+        (QLORA, "reference", ("--accumulate", "2")),
+        (QLORA, "reference", ("--store", "int8")),
+        (QLORA, "float", ()),
+        (INSTANT, "reference", ()),
+        (INSTANT, "float", ("--optimizer", "sgd")),
+    ],
+    ids=str,
+)
 def test_results_are_those_without_the_interrupt(run, here, monkeypatch, preset, engine, more):  # noqa: F811
     whole, parts = (asked(preset, engine, *more, "-o", name) for name in ("whole", "parts"))
     assert run(*whole)[0] in (0, 4)
@@ -60,9 +82,15 @@ def test_checkpoints_come_every_few_steps(run, here, monkeypatch):  # noqa: F811
     assert seen == [False, False, True, True, True] and not (here / "out" / "checkpoint.npz").exists()
 
 
-@pytest.mark.parametrize("change, named", [
-    (("--seed", "1"), "seed=1: must be 0"), (("--lr", "0.5"), "lr=0.5: must be 0.001"),
-    (("--rank", "4"), "rank=4: must be 8"), (("--engine", "reference"), "engine=reference: must be float")])
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (("--seed", "1"), "seed=1: must be 0"),
+        (("--lr", "0.5"), "lr=0.5: must be 0.001"),
+        (("--rank", "4"), "rank=4: must be 8"),
+        (("--engine", "reference"), "engine=reference: must be float"),
+    ],
+)
 def test_another_request_is_refused_by_its_field(run, here, monkeypatch, change, named):  # noqa: F811
     with monkeypatch.context() as patch:
         interrupt_after(patch, 2)

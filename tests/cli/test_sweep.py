@@ -1,4 +1,5 @@
 """``gradloom sweep``: what it asks for, what it keeps, and how it goes on."""
+
 import csv
 import json
 import os
@@ -11,8 +12,17 @@ from gradloom.rtl.cli.sweep import FIGURES, KEYS, measure, plan_points
 from gradloom.sim.workloads.plots import plot_pareto
 from gradloom.sim.workloads.sweep import Table, pareto, sweep
 
-NOTHING = {"rank": None, "mesh": None, "codes": None, "settings": (), "area": "count", "accuracy": False, "limit": None,
-           "epochs": None, "seed": 0}
+NOTHING = {
+    "rank": None,
+    "mesh": None,
+    "codes": None,
+    "settings": (),
+    "area": "count",
+    "accuracy": False,
+    "limit": None,
+    "epochs": None,
+    "seed": 0,
+}
 
 
 def points(*presets, **asked):
@@ -47,7 +57,9 @@ def test_a_sweep_is_measured_kept_drawn_and_goes_on(tmp_path, capsys):
     said = capsys.readouterr()
     assert "points: 4 of 4" in said.err and "sweep.csv" in said.out.replace("\n", "")
     assert {(row["rank"], row["cycles"]) for row in read(folder / "sweep.csv") if row["mesh"] == "12x4"} == {
-        ("4", "17"), ("2", "585260")}
+        ("4", "17"),
+        ("2", "585260"),
+    }
 
 
 def test_accuracy_is_the_references(tmp_path):
@@ -76,10 +88,14 @@ def test_instantft_of_a_language_model_has_its_own_figures():
     assert (found["cycles"], found["units"], found.get("note")) == (7_966_553, 64, None)
 
 
-@pytest.mark.parametrize("asked, note", [
-    ({"codes": "nf2"}, "codes=nf2: the machine reads codes of 4 bits"),
-    ({"mesh": "32x8"}, "mesh=32x8: must have 64 rows for instantft-llm-genesys2"),
-    ({"rank": "33", "settings": ["tokens=32"]}, "rank=33: must be from 1 to 32; give --rank 32")])
+@pytest.mark.parametrize(
+    "asked, note",
+    [
+        ({"codes": "nf2"}, "codes=nf2: the machine reads codes of 4 bits"),
+        ({"mesh": "32x8"}, "mesh=32x8: must have 64 rows for instantft-llm-genesys2"),
+        ({"rank": "33", "settings": ["tokens=32"]}, "rank=33: must be from 1 to 32; give --rank 32"),
+    ],
+)
 def test_instantft_that_cannot_be_says_why(asked, note):
     (point,) = points("instantft-llm-genesys2", **asked)
     found = measure(point)
@@ -94,22 +110,38 @@ def test_a_sweep_of_nothing_that_can_be_built_has_no_table(tmp_path, capsys):
 
 
 def test_points_are_all_combinations():
-    made = points("digits-ulx3s", "instantft-kv260", rank="2,4", codes="nf4,int8", settings=["outstanding=4"],
-                  mesh="12x4,25x16,9x4")
+    made = points(
+        "digits-ulx3s",
+        "instantft-kv260",
+        rank="2,4",
+        codes="nf4,int8",
+        settings=["outstanding=4"],
+        mesh="12x4,25x16,9x4",
+    )
     assert len(made) == 24 and len({tuple(point.values()) for point in made}) == 24
     assert all(tuple(point) == KEYS for point in made)
     assert points("instantft-kv260", settings=["clock_mhz=100,200"])[1]["settings"] == "clock_mhz=200"
 
 
-@pytest.mark.parametrize("arguments, says", [
-    (("weaver",), "weaver"), (("digits-ulx3s", "digits-ulx3s"), "twice"), (("digits-ulx3s", "--rank", "0"), "rank=0"),
-    (("digits-ulx3s", "--rank", "2,two"), "rank=two"), (("digits-ulx3s", "--rank", "2,2"), "different values"),
-    (("digits-ulx3s", "--mesh", "15"), "mesh=15"), (("digits-ulx3s", "--codes", "nf3"), "nf4, int8"),
-    (("edge-qlora-genesys2", "--codes", "int8"), "nf4, nf3, nf2"), (("digits-ulx3s", "--set", "colour=1"), "colour"),
-    (("digits-ulx3s", "--set", "clock_mhz=fast"), "an integer"), (("digits-ulx3s", "--set", "rows=9"), "--mesh"),
-    (("digits-ulx3s", "--set", "taps"), "KEY=VALUE"), (("digits-ulx3s", "--limit", "5"), "--accuracy"),
-    (("digits-ulx3s", "--scheduler", "nonsense://nowhere"), "scheduler=nonsense"),
-])
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (("weaver",), "weaver"),
+        (("digits-ulx3s", "digits-ulx3s"), "twice"),
+        (("digits-ulx3s", "--rank", "0"), "rank=0"),
+        (("digits-ulx3s", "--rank", "2,two"), "rank=two"),
+        (("digits-ulx3s", "--rank", "2,2"), "different values"),
+        (("digits-ulx3s", "--mesh", "15"), "mesh=15"),
+        (("digits-ulx3s", "--codes", "nf3"), "nf4, int8"),
+        (("edge-qlora-genesys2", "--codes", "int8"), "nf4, nf3, nf2"),
+        (("digits-ulx3s", "--set", "colour=1"), "colour"),
+        (("digits-ulx3s", "--set", "clock_mhz=fast"), "an integer"),
+        (("digits-ulx3s", "--set", "rows=9"), "--mesh"),
+        (("digits-ulx3s", "--set", "taps"), "KEY=VALUE"),
+        (("digits-ulx3s", "--limit", "5"), "--accuracy"),
+        (("digits-ulx3s", "--scheduler", "nonsense://nowhere"), "scheduler=nonsense"),
+    ],
+)
 def test_what_is_wrong_is_said_in_one_line(arguments, says, tmp_path, capsys):
     assert run(*arguments, "-o", tmp_path / "sweep") == 2
     said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("points:")]
@@ -142,8 +174,9 @@ def test_a_cluster_measures_the_same(tmp_path):
     distributed = pytest.importorskip("distributed")
     wanted = points(mesh="12x4,12x8")
     table = Table(tmp_path / "t.csv", KEYS, FIGURES)
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False,
-                                  dashboard_address=None) as cluster:
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
         sweep(wanted, measure, table, jobs=1, scheduler=cluster.scheduler_address)
     assert table.row(wanted[0])["cycles"] == str(measure(wanted[0])["cycles"]) and "DSP" in table.row(wanted[1])["note"]
 

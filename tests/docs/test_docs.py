@@ -1,4 +1,5 @@
 """What documents say of the code is so."""
+
 import json
 import os
 import re
@@ -54,13 +55,15 @@ def test_the_diagram_is_well_formed():
 
 
 def test_the_cycle_budget_runs():
-    done = subprocess.run([sys.executable, DOCS / "examples" / "cycle_budget.py"],
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, DOCS / "examples" / "cycle_budget.py"], capture_output=True, text=True, check=True
+    )
     assert re.search(r"^together +[\d,]+$", done.stdout, re.M)
 
 
 def test_every_verb_is_on_the_page_of_the_command_line():
     from gradloom.rtl.cli.main import app
+
     verbs = {each.name or each.callback.__name__ for each in app.registered_commands}
     text = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")
     assert {verb for verb in verbs if f"`{verb}`" not in text} == set()
@@ -82,7 +85,13 @@ def test_the_notebook_runs(tmp_path):
     """Its cells, one behind the other, with plots drawn to memory."""
     notebook = json.loads((DOCS / "tutorials" / "first_finetune.ipynb").read_text(encoding="utf-8"))
     cells = ["".join(each["source"]) for each in notebook["cells"] if each["cell_type"] == "code"]
-    done = subprocess.run([sys.executable, "-c", "\n".join(cells)], cwd=tmp_path, capture_output=True, text=True,
-                          env=os.environ | {"MPLBACKEND": "agg"}, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(cells)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"MPLBACKEND": "agg"},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert re.match(r"[\d.]+% before, [\d.]+% after\n", done.stdout)

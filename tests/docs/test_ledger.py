@@ -1,4 +1,5 @@
 """Every figure of README and docs has its command, and the ledger of them is current."""
+
 import importlib.util
 import re
 import shlex
@@ -61,6 +62,7 @@ def fault(command):
     start, rest = words[0], words[1:]
     if start == "gradloom":
         from gradloom.rtl.cli.main import app
+
         verbs = typer.main.get_command(app).commands
         if not rest or rest[0] not in verbs:
             return f"no such verb: {command}"
@@ -70,8 +72,14 @@ def fault(command):
     if start == "make":
         return None if re.search(rf"^{rest[0]}:", (ROOT / "Makefile").read_text(), re.M) else f"no target {rest[0]}"
     if start == "pytest":
-        return next((f"no such test: {word}" for word in rest
-                     if not word.startswith("-") and not (ROOT / word.split("::")[0]).exists()), None)
+        return next(
+            (
+                f"no such test: {word}"
+                for word in rest
+                if not word.startswith("-") and not (ROOT / word.split("::")[0]).exists()
+            ),
+            None,
+        )
     if start == "python":
         if rest[0] == "-m":
             spec = importlib.util.find_spec(rest[1])
@@ -82,9 +90,14 @@ def fault(command):
             return f"no such script: {command}"
         text = path.read_text(encoding="utf-8")
         loops = re.search(r'add_argument\(f"--\{', text)
-        return next((f"{path.name} has no {word}" for word in options
-                     if word.startswith("--") and f'"{word}"' not in text
-                     and not (loops and f'"{word[2:]}"' in text)), None)
+        return next(
+            (
+                f"{path.name} has no {word}"
+                for word in options
+                if word.startswith("--") and f'"{word}"' not in text and not (loops and f'"{word[2:]}"' in text)
+            ),
+            None,
+        )
     return f"not a command of this project: {command}"
 
 
@@ -94,9 +107,19 @@ def test_every_command_is_there(found):
     assert [said for said in map(fault, sorted(commands)) if said] == []
 
 
-@pytest.mark.parametrize("command", [
-    "gradloom weave", "gradloom report DIR --levels 3", "make coffee", "pytest tests/none.py", "python docs/none.py",
-    "python -m gradloom.none", "python docs/examples/seeds.py --fast", "vivado"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "gradloom weave",
+        "gradloom report DIR --levels 3",
+        "make coffee",
+        "pytest tests/none.py",
+        "python docs/none.py",
+        "python -m gradloom.none",
+        "python docs/examples/seeds.py --fast",
+        "vivado",
+    ],
+)
 def test_a_command_that_is_not_there_is_found(command):
     assert fault(command)
 
@@ -132,8 +155,10 @@ def _faults(page, claims, results=None):
     return ledger.Ledger(claims, results or {}, [page]).faults
 
 
-COVER = [{"page": "page.md", "match": "energy", "command": "make test", "kind": "published"},
-         {"page": "page.md", "match": "loss", "command": "make test", "kind": "reference"}]
+COVER = [
+    {"page": "page.md", "match": "energy", "command": "make test", "kind": "published"},
+    {"page": "page.md", "match": "loss", "command": "make test", "kind": "reference"},
+]
 
 
 def test_a_figure_without_a_command_is_a_fault(page):
@@ -146,26 +171,41 @@ def test_what_is_said_covers_it(page):
     found = ledger.Ledger(claims, {}, [page])
     assert found.faults == []
     assert [(each.kind, each.command) for each in found.entries] == [
-        ("place-and-route", "gradloom build ulx3s DIR"), ("place-and-route", "gradloom build ulx3s DIR"),
-        ("published", "make test"), ("reference", "make test")]
+        ("place-and-route", "gradloom build ulx3s DIR"),
+        ("place-and-route", "gradloom build ulx3s DIR"),
+        ("published", "make test"),
+        ("reference", "make test"),
+    ]
     assert "Not yet shown on a board" in found.page()
 
 
 def test_an_entry_that_covers_nothing_is_a_fault(page):
-    claims = {"claim": [*COVER, {"page": "page.md", "match": "gone", "command": "make test", "kind": "proof"}],
-              "plain": [{"page": "page.md", "section": "Title", "why": "a choice"}]}
+    claims = {
+        "claim": [*COVER, {"page": "page.md", "match": "gone", "command": "make test", "kind": "proof"}],
+        "plain": [{"page": "page.md", "section": "Title", "why": "a choice"}],
+    }
     assert _faults(page, claims) == ["claims.toml: covers nothing: 'page.md', 'gone'"]
 
 
-@pytest.mark.parametrize("cycles, wanted, faults", [
-    (1234, ["run.cycles"], 0), (1234, ["run.cycles:, cycles"], 0), (1235, ["run.cycles"], 1),
-    pytest.param(234, ["run.cycles"], 1, id="a part of a number"),
-    pytest.param(1234, ["run.cycles:, bytes"], 1, id="of another unit"),
-    pytest.param(1234, ["run.cycles", "run.cycles"], 1, id="another value's place")])
+@pytest.mark.parametrize(
+    "cycles, wanted, faults",
+    [
+        (1234, ["run.cycles"], 0),
+        (1234, ["run.cycles:, cycles"], 0),
+        (1235, ["run.cycles"], 1),
+        pytest.param(234, ["run.cycles"], 1, id="a part of a number"),
+        pytest.param(1234, ["run.cycles:, bytes"], 1, id="of another unit"),
+        pytest.param(1234, ["run.cycles", "run.cycles"], 1, id="another value's place"),
+    ],
+)
 def test_the_page_must_say_what_the_last_run_said(page, cycles, wanted, faults):
-    claims = {"claim": [*COVER, {"page": "page.md", "section": "Title", "command": "make test", "kind": "forecast",
-                                 "values": wanted}],
-              "result": [{"id": "run", "command": "make test", "keep": ["cycles"]}]}
+    claims = {
+        "claim": [
+            *COVER,
+            {"page": "page.md", "section": "Title", "command": "make test", "kind": "forecast", "values": wanted},
+        ],
+        "result": [{"id": "run", "command": "make test", "keep": ["cycles"]}],
+    }
     assert len(_faults(page, claims, {"run": {"cycles": cycles}})) == faults
 
 
@@ -177,9 +217,15 @@ def test_a_value_has_divisor_format_and_unit():
     assert ledger.value("run.rows.0.a b", results) == "3"
 
 
-@pytest.mark.parametrize("text, figures", [
-    ("8 LUT levels at 94.2 %, 1.28x", ["8 LUT", "94.2 %", "1.28x"]), ("`64 bytes` in v0.21.2", []),
-    ("rank 8, 3 × 3, 25 rows", []), ("3.85e-3 of [it](a%20b)", ["3.85e-3"]),
-    ("12.6 MB and 1,000", ["12.6 MB", "1,000"])])
+@pytest.mark.parametrize(
+    "text, figures",
+    [
+        ("8 LUT levels at 94.2 %, 1.28x", ["8 LUT", "94.2 %", "1.28x"]),
+        ("`64 bytes` in v0.21.2", []),
+        ("rank 8, 3 × 3, 25 rows", []),
+        ("3.85e-3 of [it](a%20b)", ["3.85e-3"]),
+        ("12.6 MB and 1,000", ["12.6 MB", "1,000"]),
+    ],
+)
 def test_what_looks_measured(text, figures):
     assert ledger.Passage("page", "section", text).figures == figures

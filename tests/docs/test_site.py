@@ -1,4 +1,5 @@
 """The site builds without a warning, the same each time, and refers to nothing outside."""
+
 import hashlib
 import os
 import re
@@ -13,12 +14,20 @@ ROOT = Path(__file__).parents[2]
 
 
 def _build(folder):
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
-                          cwd=ROOT, env=os.environ | {"SOURCE_DATE_EPOCH": "0"}, capture_output=True, text=True,
-                          check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env=os.environ | {"SOURCE_DATE_EPOCH": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +41,10 @@ def test_two_builds_are_equal(site, tmp_path):
 
 
 def test_pages_made_from_code_have_it(site):
-    text = {name: (site[0] / "reference" / f"{name}.html").read_text(encoding="utf-8")
-            for name in ("command-line", "python", "instructions", "formats")}
+    text = {
+        name: (site[0] / "reference" / f"{name}.html").read_text(encoding="utf-8")
+        for name in ("command-line", "python", "instructions", "formats")
+    }
     assert 'id="finetune"' in text["command-line"] and "--engine" in text["command-line"]
     assert "gradloom.finetune" in text["python"] and "CONVOLVE" in text["instructions"]
     assert "int32_t" in text["formats"]
@@ -42,6 +53,7 @@ def test_pages_made_from_code_have_it(site):
 
 def test_nothing_is_fetched(site):
     for page in site[0].rglob("*.html"):
-        fetched = re.findall(r'<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(https?:[^"]*)',
-                             page.read_text(encoding="utf-8"))
+        fetched = re.findall(
+            r'<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(https?:[^"]*)', page.read_text(encoding="utf-8")
+        )
         assert fetched == [], page.name

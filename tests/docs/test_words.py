@@ -1,4 +1,5 @@
 """Documents and comments say what things are: operands, opcodes, first lines, plain words."""
+
 import ast
 import inspect
 import re
@@ -43,15 +44,21 @@ BANNED = {
 }
 #: Quoted output, generated pages, and history.
 UNREAD = {"ledger.md", "registers.md", "CHANGELOG.md"}
-PAGES = [page for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
-         if page.name not in UNREAD]
+PAGES = [
+    page
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if page.name not in UNREAD
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_are_in_plain_words(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    found = {f"{match[0]}: write {instead}" for phrase, instead in BANNED.items()
-             for match in re.finditer(phrase, text, re.IGNORECASE)}
+    found = {
+        f"{match[0]}: write {instead}"
+        for phrase, instead in BANNED.items()
+        for match in re.finditer(phrase, text, re.IGNORECASE)
+    }
     assert found == set()
 
 

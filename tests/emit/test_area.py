@@ -1,4 +1,5 @@
 """Areas and levels of logic on designs small enough to count by hand."""
+
 import pytest
 from amaranth.hdl import Module, Signal, signed, unsigned
 from amaranth.lib import data, memory, wiring
@@ -30,8 +31,7 @@ class Whole(wiring.Component):
     """Two halves and a memory of two block RAMs' bits."""
 
     def __init__(self):
-        super().__init__({"i": In(data.ArrayLayout(6, 2)), "o": Out(2), "put": In(11), "get": In(11),
-                          "word": Out(32)})
+        super().__init__({"i": In(data.ArrayLayout(6, 2)), "o": Out(2), "put": In(11), "get": In(11), "word": Out(32)})
 
     def elaborate(self, platform):
         m = Module()
@@ -40,8 +40,13 @@ class Whole(wiring.Component):
             m.d.comb += self.o[index].eq(half.o)
         m.submodules.words = words = memory.Memory(shape=unsigned(32), depth=2048, init=[])
         write, read = words.write_port(), words.read_port()
-        m.d.comb += [write.addr.eq(self.put), write.en.eq(self.i[0][0]), write.data.eq(self.i.as_value()),
-                     read.addr.eq(self.get), self.word.eq(read.data)]
+        m.d.comb += [
+            write.addr.eq(self.put),
+            write.en.eq(self.i[0][0]),
+            write.data.eq(self.i.as_value()),
+            read.addr.eq(self.get),
+            self.word.eq(read.data),
+        ]
         return m
 
 
@@ -74,32 +79,42 @@ def test_the_worst_path_is_named(result):
 
 def test_a_unit_has_the_levels_of_paths_that_end_in_it():
     """Register to register in ``inner``; from there through a LUT and ``outer``'s own to a register of ``outer``."""
-    whole = netlist({
-        "$flatten\\inner.$a": cell("FDRE", {"C": [2], "D": [3]}, {"Q": [4]}),
-        "$flatten\\inner.$b": cell("LUT1", {"I0": [4]}, {"O": [5]}),
-        "$flatten\\inner.$c": cell("FDRE", {"C": [2], "D": [5]}, {"Q": [6]}),
-        "$d": cell("LUT2", {"I0": [5], "I1": [7]}, {"O": [8]}), "$e": cell("FDRE", {"C": [2], "D": [8]}, {"Q": [9]}),
-        "$f": cell("LUT1", {"I0": [8]}, {"O": [10]}), "$g": cell("FDRE", {"C": [2], "D": [7]}, {"Q": [11]}),
-    }, ports={"p": {"direction": "input", "bits": [7]}, "q": {"direction": "output", "bits": [10]}})
+    whole = netlist(
+        {
+            "$flatten\\inner.$a": cell("FDRE", {"C": [2], "D": [3]}, {"Q": [4]}),
+            "$flatten\\inner.$b": cell("LUT1", {"I0": [4]}, {"O": [5]}),
+            "$flatten\\inner.$c": cell("FDRE", {"C": [2], "D": [5]}, {"Q": [6]}),
+            "$d": cell("LUT2", {"I0": [5], "I1": [7]}, {"O": [8]}),
+            "$e": cell("FDRE", {"C": [2], "D": [8]}, {"Q": [9]}),
+            "$f": cell("LUT1", {"I0": [8]}, {"O": [10]}),
+            "$g": cell("FDRE", {"C": [2], "D": [7]}, {"Q": [11]}),
+        },
+        ports={"p": {"direction": "input", "bits": [7]}, "q": {"direction": "output", "bits": [10]}},
+    )
     modules = {"top": {"cells": {"inner": {"type": "unit"}}}, "unit": {"cells": {}}}
     assert Netlist(whole).by_unit(lambda name: _unit(name, "top", modules)) == {"unit": 1, "top": 2}
 
 
 def test_an_instance_in_a_submodule_that_was_not_placed_is_found():
-    modules = {"top": {"cells": {"outer.inner.unit": {"type": "engine"}}},
-               "engine": {"cells": {"lane": {"type": "lane"}}}, "lane": {"cells": {}}}
+    modules = {
+        "top": {"cells": {"outer.inner.unit": {"type": "engine"}}},
+        "engine": {"cells": {"lane": {"type": "lane"}}},
+        "lane": {"cells": {}},
+    }
     names = {"$flatten\\outer.inner.unit.$a": "engine", "outer.inner.unit.lane.words.0": "lane", "outer.held": "top"}
     assert {name: _unit(name, "top", modules) for name in names} == names
 
 
 def test_a_primitive_stands_in_for_its_module(whole, tmp_path):
     import shutil
+
     directory = tmp_path / "design"
     shutil.copytree(whole, directory)
     (directory / "synth").mkdir()
     (directory / "synth" / "whole_half.v").write_text(
         "module whole_half(input clk, input rst, input [5:0] i, output o);\n"
-        "  FDRE r (.C(clk), .CE(1'b1), .R(rst), .D(i[0]), .Q(o));\nendmodule\n")
+        "  FDRE r (.C(clk), .CE(1'b1), .R(rst), .D(i[0]), .Q(o));\nendmodule\n"
+    )
     assert area(directory, KV260)["units"]["whole_half"]["ff"] == 2
 
 
@@ -120,13 +135,17 @@ def test_a_carry_chain_counts_one_and_one_for_16_bits(tmp_path):
 
 
 def netlist(cells, ports=None, names=None):
-    return {"modules": {"top": {"attributes": {"top": "1"}, "ports": ports or {}, "cells": cells,
-                                "netnames": names or {}}}}
+    return {
+        "modules": {"top": {"attributes": {"top": "1"}, "ports": ports or {}, "cells": cells, "netnames": names or {}}}
+    }
 
 
 def cell(kind, inputs, outputs):
-    return {"type": kind, "connections": inputs | outputs,
-            "port_directions": dict.fromkeys(inputs, "input") | dict.fromkeys(outputs, "output")}
+    return {
+        "type": kind,
+        "connections": inputs | outputs,
+        "port_directions": dict.fromkeys(inputs, "input") | dict.fromkeys(outputs, "output"),
+    }
 
 
 def register(d, q):
@@ -134,16 +153,24 @@ def register(d, q):
 
 
 def test_luts_are_counted_between_registers():
-    cells = {"start": register(3, 4), "one": cell("LUT2", {"I0": [4], "I1": [5]}, {"O": [6]}),
-             "two": cell("LUT1", {"I0": [6]}, {"O": [7]}), "end": register(7, 8)}
+    cells = {
+        "start": register(3, 4),
+        "one": cell("LUT2", {"I0": [4], "I1": [5]}, {"O": [6]}),
+        "two": cell("LUT1", {"I0": [6]}, {"O": [7]}),
+        "end": register(7, 8),
+    }
     names = {"first": {"bits": [4]}, "last": {"bits": [8]}}
     path = worst_paths(netlist(cells, names=names))[0]
     assert (path.levels, path.start, path.end, path.cells) == (2, "first", "last", ("LUT2", "LUT1"))
 
 
 def test_a_multiplexer_in_the_slice_counts_nothing():
-    cells = {"start": register(3, 4), "one": cell("LUT1", {"I0": [4]}, {"O": [6]}),
-             "two": cell("MUXF7", {"I0": [6], "I1": [4], "S": [4]}, {"O": [7]}), "end": register(7, 8)}
+    cells = {
+        "start": register(3, 4),
+        "one": cell("LUT1", {"I0": [4]}, {"O": [6]}),
+        "two": cell("MUXF7", {"I0": [6], "I1": [4], "S": [4]}, {"O": [7]}),
+        "end": register(7, 8),
+    }
     assert worst_paths(netlist(cells))[0].levels == 1
 
 
@@ -154,8 +181,10 @@ def ecp5(d, q):
 @pytest.mark.parametrize("pairs, levels", [(1, 2), (8, 2), (9, 3), (16, 3), (17, 4)])
 def test_a_chain_of_the_ecp5_counts_as_others_do(pairs, levels):
     """One to enter, one for each 16 bits: a CCU2C has two."""
-    chain = {f"c{n}": cell("CCU2C", {"A0": [4], "A1": [4], "CIN": [100 + n]}, {"S0": [200 + n], "COUT": [101 + n]})
-             for n in range(pairs)}
+    chain = {
+        f"c{n}": cell("CCU2C", {"A0": [4], "A1": [4], "CIN": [100 + n]}, {"S0": [200 + n], "COUT": [101 + n]})
+        for n in range(pairs)
+    }
     path = worst_paths(netlist(chain | {"start": ecp5(3, 4), "end": ecp5(199 + pairs, 8)}))[0]
     assert (path.levels, len(path.cells)) == (levels, pairs)
 
@@ -166,17 +195,24 @@ def test_the_second_bit_of_a_chain_does_not_reach_the_first_sum():
     assert worst_paths(netlist(cells))[0].levels == 0
 
 
-@pytest.mark.parametrize("kind, inputs, outputs, levels", [
-    ("PFUMX", {"ALUT": [4], "BLUT": [5], "C0": [5]}, {"Z": [6]}, 1),
-    ("L6MUX21", {"D0": [4], "D1": [5], "SD": [5]}, {"Z": [6]}, 1),
-    ("LUT4", {"A": [4]}, {"Z": [6]}, 2),
-    ("TRELLIS_DPR16X4", {"RAD": [4], "WAD": [5], "WCK": [2]}, {"DO": [6]}, 2),
-    ("MULT18X18D", {"A0": [4], "B0": [5]}, {"P0": [6]}, 5),
-])
+@pytest.mark.parametrize(
+    "kind, inputs, outputs, levels",
+    [
+        ("PFUMX", {"ALUT": [4], "BLUT": [5], "C0": [5]}, {"Z": [6]}, 1),
+        ("L6MUX21", {"D0": [4], "D1": [5], "SD": [5]}, {"Z": [6]}, 1),
+        ("LUT4", {"A": [4]}, {"Z": [6]}, 2),
+        ("TRELLIS_DPR16X4", {"RAD": [4], "WAD": [5], "WCK": [2]}, {"DO": [6]}, 2),
+        ("MULT18X18D", {"A0": [4], "B0": [5]}, {"P0": [6]}, 5),
+    ],
+)
 def test_cells_of_the_ecp5_are_counted(kind, inputs, outputs, levels):
     """Behind the cell there is a LUT."""
-    cells = {"start": ecp5(3, 4), "one": cell(kind, inputs, outputs), "two": cell("LUT4", {"A": [6]}, {"Z": [7]}),
-             "end": ecp5(7, 8)}
+    cells = {
+        "start": ecp5(3, 4),
+        "one": cell(kind, inputs, outputs),
+        "two": cell("LUT4", {"A": [6]}, {"Z": [7]}),
+        "end": ecp5(7, 8),
+    }
     assert worst_paths(netlist(cells))[0].levels == levels
 
 
@@ -188,8 +224,7 @@ def test_what_has_registers_of_its_own_is_an_end(kind, parameters):
 
 
 def test_a_loop_without_a_register_is_an_error():
-    cells = {"one": cell("LUT2", {"I0": [4], "I1": [5]}, {"O": [6]}),
-             "two": cell("LUT1", {"I0": [6]}, {"O": [4]})}
+    cells = {"one": cell("LUT2", {"I0": [4], "I1": [5]}, {"O": [6]}), "two": cell("LUT1", {"I0": [6]}, {"O": [4]})}
     with pytest.raises(TimingError, match="loop"):
         worst_paths(netlist(cells))
 
@@ -206,6 +241,7 @@ def test_a_directory_without_a_design_is_refused(tmp_path):
 
 def test_verilog_that_is_damaged_is_refused(whole, tmp_path):
     import shutil
+
     directory = tmp_path / "design"
     shutil.copytree(whole, directory)
     path = directory / "rtl" / "whole.v"

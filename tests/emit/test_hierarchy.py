@@ -1,4 +1,5 @@
 """One source is a tree of submodules to the simulator and of shared modules to Verilog."""
+
 import gc
 import warnings
 
@@ -108,8 +109,13 @@ def test_ports_have_the_direction_and_width_of_their_members():
 
     top, _ = emitted(Pass())
     assert {port.name: (port.direction, port.width) for port in top.ports} == {
-        "i__payload": ("input", 7), "i__valid": ("input", 1), "i__ready": ("output", 1),
-        "o__payload": ("output", 7), "o__valid": ("output", 1), "o__ready": ("input", 1)}
+        "i__payload": ("input", 7),
+        "i__valid": ("input", 1),
+        "i__ready": ("output", 1),
+        "o__payload": ("output", 7),
+        "o__valid": ("output", 1),
+        "o__ready": ("input", 1),
+    }
 
 
 def test_whatever_is_stored_tells_components_apart():

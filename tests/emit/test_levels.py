@@ -3,6 +3,7 @@
 Budgets of whole presets, unit by unit, are in ``boards/budgets.toml`` and take minutes; where handshakes pass is held
 here. A path through two units has the levels that both have at their ports.
 """
+
 import pytest
 
 from gradloom import boards

@@ -1,4 +1,5 @@
 """Each unit of each preset has a budget of levels. Small ones keep it here, alone; `make evidence` has the presets."""
+
 import json
 import re
 from pathlib import Path
@@ -68,6 +69,7 @@ def test_a_machine_with_two_programs_has_one_budget():
 @pytest.fixture
 def measured(monkeypatch, tmp_path):
     """A folder with the report of a unit, whose one module is found to have some levels."""
+
     def make(levels, *, module="lora_gradient", **settings):
         parameters = UNITS["lora-gradient"].settings(settings)
         (tmp_path / "report.json").write_text(json.dumps({"unit": "lora-gradient", "parameters": parameters}))
@@ -99,7 +101,8 @@ def test_other_parameters_or_boards_have_no_budget(run, measured):
 
 def test_a_message_names_unit_value_and_bound():
     assert beyond({"a": {"levels": 3}, "b": {"levels": 2}}, {"a": 2, "b": 2}) == [
-        "a: 3 levels of logic between registers: 2 were allowed"]
+        "a: 3 levels of logic between registers: 2 were allowed"
+    ]
 
 
 def test_the_page_says_what_the_table_says():

@@ -1,4 +1,5 @@
 """One engine, four places, one name; and a page of opcodes, a proof of streams and a budget."""
+
 import importlib
 import re
 from pathlib import Path
@@ -27,13 +28,24 @@ def component(name):
 
 def presets(name):
     """Presets whose machine has the engine."""
-    return [preset for preset, each in PRESETS.items()
-            if name in (engine.name for engine in each.config.machine.engines.own)]
+    return [
+        preset
+        for preset, each in PRESETS.items()
+        if name in (engine.name for engine in each.config.machine.engines.own)
+    ]
 
 
 @named
-@pytest.mark.parametrize("place", ["rtl/engines/{}/engine.py", "rtl/engines/{}/spec.py", "sim/reference/{}.py",
-                                   "sim/time/{}.py", "tests/engines/{}/__init__.py"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "rtl/engines/{}/engine.py",
+        "rtl/engines/{}/spec.py",
+        "sim/reference/{}.py",
+        "sim/time/{}.py",
+        "tests/engines/{}/__init__.py",
+    ],
+)
 def test_an_engine_has_one_name_in_every_place(name, place):
     assert (ROOT / place.format(name)).is_file()
 
@@ -57,8 +69,9 @@ def test_every_opcode_is_described(name):
 def test_streams_are_proven(name):
     """Alone, or in all engines of a preset at once."""
     proven = {proof.name for proof in PROOFS}
-    assert proven & {f"streams-{what}-{preset}" for preset in presets(name)
-                     for what in (component(name).lower(), "fabric")}
+    assert proven & {
+        f"streams-{what}-{preset}" for preset in presets(name) for what in (component(name).lower(), "fabric")
+    }
 
 
 @named

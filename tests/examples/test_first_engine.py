@@ -1,4 +1,5 @@
 """The page "Your first engine" is whole: its text alone makes a wheel with which all that it says runs."""
+
 import ast
 import io
 import json
@@ -34,8 +35,12 @@ def code_lines(path, text):
     if not path.endswith(".py"):
         return sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in text.splitlines())
     silent = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    lines = {line for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in silent
-             for line in range(token.start[0], token.end[0] + 1)}
+    lines = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in silent
+        for line in range(token.start[0], token.end[0] + 1)
+    }
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
@@ -64,12 +69,15 @@ def installed(files, tmp_path_factory):
 
 
 def test_what_the_page_runs_does_what_it_says(installed, text):
-    commands = [shlex.split(line) for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL)
-                for line in re.findall(r"^\$ (.*)", block, re.MULTILINE)]
+    commands = [
+        shlex.split(line)
+        for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+        for line in re.findall(r"^\$ (.*)", block, re.MULTILINE)
+    ]
     verbs = [words[1:] for words in commands if words[0] == "gradloom"]
     assert [words[0] for words in verbs] == ["presets", "units", "generate", "selftest", "finetune"]
     (pip, tests) = [words for words in commands if words[0] != "gradloom"]
-    assert pip[:2] == ["pip", "install"] and pip[-1] + "/" == EXAMPLE    # the fixture did
+    assert pip[:2] == ["pip", "install"] and pip[-1] + "/" == EXAMPLE  # the fixture did
     said = [installed.verb(*words) for words in verbs]
     assert "scale-genesys2" in said[0] and "first-engine" in said[0] and re.search(r"^scale\b", said[1], re.MULTILINE)
     assert "to scale.factors and back" in said[3] and "False" not in said[3]
@@ -83,6 +91,7 @@ def test_what_the_page_runs_does_what_it_says(installed, text):
 
 def test_the_rest_of_its_tests_pass(installed):
     """Both machines, and levels of logic."""
-    said = installed.python_with("-m", "pytest", f"{EXAMPLE}tests", "-k", "fine_tune or levels", "-p",
-                                 "no:cacheprovider")
+    said = installed.python_with(
+        "-m", "pytest", f"{EXAMPLE}tests", "-k", "fine_tune or levels", "-p", "no:cacheprovider"
+    )
     assert "3 passed" in said

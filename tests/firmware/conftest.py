@@ -1,4 +1,5 @@
 """A model of the machine's registers, made from the register map: what the drivers are tested against."""
+
 import struct
 
 import pytest
@@ -27,12 +28,15 @@ class Machine(Transport):
     A program stays busy for ``delay`` reads of STATUS. ``stuck`` never ends one; ``faults`` spoil one thing
     each. A request takes as long as a program, beside it.
     """
+
     def __init__(self, *, delay=3, stuck=False, faults=(), requests=True):
         self.window_base, self.window_size, self.clock_hz = WINDOW_BASE, WINDOW_SIZE, 200e6
         self.memory = bytearray(self.window_size)
         self.values = {r.name: sum(f.reset << f.lsb for f in r.fields) for r in REGISTERS}
-        self.values |= {"MACHINE": TABLE_FORMAT | PROGRAM_FORMAT << 8 | 3 << 16 | 9 << 24,
-                        "CONFIG_MEMORY": 128 | 1024 << 16}
+        self.values |= {
+            "MACHINE": TABLE_FORMAT | PROGRAM_FORMAT << 8 | 3 << 16 | 9 << 24,
+            "CONFIG_MEMORY": 128 | 1024 << 16,
+        }
         self.values["STATUS"] = REQUESTS * requests
         self.names = {r.address: r for r in REGISTERS}
         self.table = table_words(machine_table(IMAGES, PARAMETERS, IMAGE_MACHINE.loop(ImageConfig(classes=16))))
@@ -102,10 +106,10 @@ class Machine(Transport):
             self.left, self.outcome = self.delay, None
 
     def read_memory(self, offset, length):
-        return bytes(self.memory[offset:offset + length])
+        return bytes(self.memory[offset : offset + length])
 
     def write_memory(self, offset, data):
-        self.memory[offset:offset + len(data)] = data
+        self.memory[offset : offset + len(data)] = data
 
     # Programs
 
@@ -143,8 +147,12 @@ class Machine(Transport):
                 self.values["STATUS"] = self.values["STATUS"] & ~PROGRAM | 4
 
     def fail(self, code, command, address):
-        self.values |= {"ERROR_CODE": int(code), "ERROR_COMMAND": command,
-                        "ERROR_ADDRESS_LO": address & 0xFFFFFFFF, "ERROR_ADDRESS_HI": address >> 32}
+        self.values |= {
+            "ERROR_CODE": int(code),
+            "ERROR_COMMAND": command,
+            "ERROR_ADDRESS_LO": address & 0xFFFFFFFF,
+            "ERROR_ADDRESS_HI": address >> 32,
+        }
 
     def execute(self, which):
         for index in range(self.values[f"{which}_COMMANDS"]):
@@ -161,10 +169,10 @@ class Machine(Transport):
                     code = Error.LOAD_WINDOW if engine == 1 else Error.STORE_WINDOW
                     return code, index, self.base + offset
                 if engine == 1:
-                    self.b = bytes(self.memory[offset:offset + 16 * beats])
+                    self.b = bytes(self.memory[offset : offset + 16 * beats])
                 else:
                     data = self.b if "copy" not in self.faults else bytes([self.b[0] ^ 1]) + self.b[1:]
-                    self.memory[offset:offset + 16 * beats] = data
+                    self.memory[offset : offset + 16 * beats] = data
                     self.written += beats
         return Error.PROGRAM_UNENDED, 0, 0
 
@@ -176,9 +184,18 @@ class Machine(Transport):
         self.fail(code, command, address)
         self.values |= {
             "STATUS": self.values["STATUS"] & ~PROGRAM | (4 if code else 2),
-            "CYCLES_LO": 0xFFFF_FFFF, "CYCLES_HI": 0x1, "COMMANDS_DONE": 7, "COMMANDS_DROPPED": 2,
-            "CACHE_HITS": 11, "CACHE_MISSES": 5, "READ_BEATS": 96, "WRITE_BEATS": self.written,
-            "SATURATED": 3, "UNDERFLOWED": 9, "GRADIENT_NORM_LO": 0xFFFF_FFFF, "GRADIENT_NORM_HI": 2,
+            "CYCLES_LO": 0xFFFF_FFFF,
+            "CYCLES_HI": 0x1,
+            "COMMANDS_DONE": 7,
+            "COMMANDS_DROPPED": 2,
+            "CACHE_HITS": 11,
+            "CACHE_MISSES": 5,
+            "READ_BEATS": 96,
+            "WRITE_BEATS": self.written,
+            "SATURATED": 3,
+            "UNDERFLOWED": 9,
+            "GRADIENT_NORM_LO": 0xFFFF_FFFF,
+            "GRADIENT_NORM_HI": 2,
         } | {f"PHASE_CYCLES{i}": (0x3FFF_FFFF + (i == 7) * 7) * (i < 8) for i in range(16)}
         if "phases" in self.faults:
             self.values["PHASE_CYCLES0"] += 1

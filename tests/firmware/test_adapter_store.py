@@ -1,4 +1,5 @@
 """The adapter in memory is the last complete one, wherever a write is cut, by the C driver and by the host."""
+
 import ctypes
 import shutil
 import subprocess
@@ -36,14 +37,14 @@ class Ram:
             raise PowerCut
         self.left -= 1
         self.writes += 1
-        self.bytes[offset:offset + 4] = word
+        self.bytes[offset : offset + 4] = word
 
     def store(self, offset, values):
         for at in range(0, len(values), 4):
-            self.write(offset + at, values[at:at + 4])
+            self.write(offset + at, values[at : at + 4])
 
     def fetch(self, offset, length):
-        return bytes(self.bytes[offset:offset + length])
+        return bytes(self.bytes[offset : offset + length])
 
 
 class Host:
@@ -77,7 +78,7 @@ class Firmware:
         self.store = Store(self.Device(None, READ(self._read), WRITE(self._write), None), OFFSET, CAPACITY)
 
     def _read(self, _, offset):
-        return int.from_bytes(self.ram.bytes[offset:offset + 4], "little")
+        return int.from_bytes(self.ram.bytes[offset : offset + 4], "little")
 
     def _write(self, _, offset, value):
         try:
@@ -89,7 +90,7 @@ class Firmware:
         self.cut = False
         at = self.library.gl_store_begin(ctypes.byref(self.store))
         for offset in range(0, len(data), 4):
-            self._write(None, at + offset, int.from_bytes(data[offset:offset + 4], "little"))
+            self._write(None, at + offset, int.from_bytes(data[offset : offset + 4], "little"))
         status = self.library.gl_store_commit(ctypes.byref(self.store), len(data))
         if self.cut:
             raise PowerCut
@@ -107,8 +108,23 @@ def library(tmp_path_factory):
         pytest.skip("gcc is not installed")
     target = tmp_path_factory.mktemp("store") / "libstore.so"
     sources = [str(FOLDER / f"gradloom{part}.c") for part in ("", "_store", "_sum")]
-    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wconversion", "-std=c99", "-shared", "-fPIC",
-                    "-o", str(target), *sources], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wpedantic",
+            "-Wconversion",
+            "-std=c99",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(target),
+            *sources,
+        ],
+        check=True,
+    )
     return ctypes.CDLL(str(target))
 
 
@@ -194,7 +210,7 @@ def test_sequence_numbers_go_round(make):
     header = bytearray(ram.fetch(OFFSET, 24))
     header[8:12] = b"\xff" * 4
     header[20:] = zlib.crc32(header[4:20]).to_bytes(4, "little")
-    ram.bytes[OFFSET:OFFSET + 24] = header
+    ram.bytes[OFFSET : OFFSET + 24] = header
     assert make(ram).find() == (0xFFFFFFFF, OLD)
     make(ram).write(NEW)
     assert make(ram).find() == (0, NEW)

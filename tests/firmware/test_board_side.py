@@ -1,4 +1,5 @@
 """What talks to Linux on the board, against a made-up /sys and /dev; and PYNQ, against a made-up pynq."""
+
 import os
 import socket
 import struct
@@ -65,6 +66,7 @@ def barriers(monkeypatch):
         nonlocal window
         window = look
         return seen
+
     return watch
 
 
@@ -166,8 +168,7 @@ def pynq(monkeypatch):
         asked.cacheable = cacheable
         return np.zeros(shape, dtype).view(Buffer)
 
-    module = types.SimpleNamespace(Overlay=Overlay, allocate=allocate,
-                                   Clocks=types.SimpleNamespace(fclk0_mhz=199.998))
+    module = types.SimpleNamespace(Overlay=Overlay, allocate=allocate, Clocks=types.SimpleNamespace(fclk0_mhz=199.998))
     monkeypatch.setitem(sys.modules, "pynq", module)
     monkeypatch.setenv("XILINX_XRT", "/usr")
     return asked

@@ -1,4 +1,5 @@
 """The card's driver on this machine, with as many tries as on the board: half a second's worth."""
+
 import shutil
 import subprocess
 from pathlib import Path
@@ -38,17 +39,46 @@ def start(tmp_path_factory):
     (folder / "board.h").write_text(HEADER)
     strict = ["-Wall", "-Wextra", "-Werror", "-O2"]
     for name in ("soc_sd", "gradloom_sum"):
-        subprocess.run(["gcc", "-std=c99", *strict, f'-DGL_BOARD_HEADER="{folder / "board.h"}"', f"-I{FIRMWARE}", "-c",
-                        str(FIRMWARE / f"{name}.c"), "-o", str(folder / f"{name}.o")], check=True)
-    subprocess.run(["g++", "-std=c++17", *strict, f"-I{BENCH}", str(Path(__file__).with_name("card_host.cpp")),
-                    str(folder / "soc_sd.o"), str(folder / "gradloom_sum.o"), "-o", str(folder / "host")], check=True)
+        subprocess.run(
+            [
+                "gcc",
+                "-std=c99",
+                *strict,
+                f'-DGL_BOARD_HEADER="{folder / "board.h"}"',
+                f"-I{FIRMWARE}",
+                "-c",
+                str(FIRMWARE / f"{name}.c"),
+                "-o",
+                str(folder / f"{name}.o"),
+            ],
+            check=True,
+        )
+    subprocess.run(
+        [
+            "g++",
+            "-std=c++17",
+            *strict,
+            f"-I{BENCH}",
+            str(Path(__file__).with_name("card_host.cpp")),
+            str(folder / "soc_sd.o"),
+            str(folder / "gradloom_sum.o"),
+            "-o",
+            str(folder / "host"),
+        ],
+        check=True,
+    )
 
     def run(kind="large", *, asleep=0, deaf=0):
-        done = subprocess.run([str(folder / "host"), str(CARDS[kind]), str(asleep), str(deaf), str(TRIES)],
-                              capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [str(folder / "host"), str(CARDS[kind]), str(asleep), str(deaf), str(TRIES)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         said, milliseconds, violations = done.stdout.splitlines()
         assert violations == "0"
         return said, int(milliseconds)
+
     return run
 
 
@@ -65,5 +95,3 @@ def test_half_a_second_is_waited_and_no_more(start):
     assert said == "none" and 500 <= milliseconds < 520
     assert start("none")[0] == "none"
     assert start("stuck")[0] == "the card does not reset"
-
-

@@ -1,4 +1,5 @@
 """The C driver, compiled strictly and driven against the register model; later the same against RTL."""
+
 import ctypes
 import shutil
 import subprocess
@@ -23,8 +24,7 @@ class Device(ctypes.Structure):
 
 
 class ImageConfig(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint32) for name in
-                ("version", "engines", "phases", "data_bits", "slots")]
+    _fields_ = [(name, ctypes.c_uint32) for name in ("version", "engines", "phases", "data_bits", "slots")]
 
 
 class Error(ctypes.Structure):
@@ -33,17 +33,18 @@ class Error(ctypes.Structure):
 
 class Counters(ctypes.Structure):
     _fields_ = [("cycles", ctypes.c_uint64), ("phase_cycles", ctypes.c_uint32 * 16)] + [
-        (name, ctypes.c_uint32) for name in ("commands_done", "commands_dropped", "cache_hits",
-                                             "cache_misses", "read_beats", "write_beats")]
+        (name, ctypes.c_uint32)
+        for name in ("commands_done", "commands_dropped", "cache_hits", "cache_misses", "read_beats", "write_beats")
+    ]
 
 
 class Health(ctypes.Structure):
-    _fields_ = [("saturated", ctypes.c_uint32), ("underflowed", ctypes.c_uint32),
-                ("gradient_norm", ctypes.c_uint64)]
+    _fields_ = [("saturated", ctypes.c_uint32), ("underflowed", ctypes.c_uint32), ("gradient_norm", ctypes.c_uint64)]
 
 
 class Driver:
     """The library, bound to one model."""
+
     def __init__(self, library, machine):
         self.library = library
         self.faults = []
@@ -55,6 +56,7 @@ class Driver:
                 except Exception as fault:  # an exception cannot pass through C
                     self.faults.append(fault)
                     return otherwise
+
             return call
 
         self.read = READ(guarded(lambda _, offset: machine.read32(offset), 0))
@@ -69,6 +71,7 @@ class Driver:
             result = function(ctypes.byref(self.device), *args)
             assert not self.faults, self.faults
             return result
+
         return call
 
 
@@ -98,9 +101,23 @@ def test_the_driver_compiles_without_a_c_library(tmp_path, standard):
         pytest.skip("gcc is not installed")
     target = tmp_path / "gradloom.o"
     sources = [str(FOLDER / f"gradloom{part}.c") for part in ("", "_store", "_sum")]
-    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", f"-std={standard}", "-ffreestanding", "-Os", "-r",
-                    "-nostdlib", "-o", str(target), *sources],
-                   check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f"-std={standard}",
+            "-ffreestanding",
+            "-Os",
+            "-r",
+            "-nostdlib",
+            "-o",
+            str(target),
+            *sources,
+        ],
+        check=True,
+    )
     undefined = subprocess.run(["nm", "-u", str(target)], capture_output=True, text=True, check=True).stdout
     assert undefined.strip() in ("", "U _GLOBAL_OFFSET_TABLE_")
 
@@ -109,8 +126,21 @@ def test_the_linux_program_compiles_and_explains_itself(tmp_path):
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     target = tmp_path / "gradloom_run"
-    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-O2", "-std=c99", "-o", str(target),
-                    str(FOLDER / "linux_main.c"), str(FOLDER / "gradloom.c")], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O2",
+            "-std=c99",
+            "-o",
+            str(target),
+            str(FOLDER / "linux_main.c"),
+            str(FOLDER / "gradloom.c"),
+        ],
+        check=True,
+    )
     done = subprocess.run([str(target)], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "usage:" in done.stderr
     done = subprocess.run([str(target), str(target), "many"], capture_output=True, text=True, check=False)
@@ -122,7 +152,12 @@ def test_probe_tells_what_is_there(driver):
     assert driver.probe(ctypes.byref(config)) == OK
     assert driver.probe(None) == OK
     assert [getattr(config, name) for name, _ in ImageConfig._fields_] == [
-        registers.CONSTANTS["VERSION"], 3, 9, 128, 1024]
+        registers.CONSTANTS["VERSION"],
+        3,
+        9,
+        128,
+        1024,
+    ]
 
 
 def test_probe_refuses_what_is_not_ours(library, make_machine):
@@ -268,5 +303,6 @@ def test_registers_in_memory_are_reached_by_plain_accesses(library):
     library.gl_init_mmio(ctypes.byref(device), words)
     assert library.gl_probe(ctypes.byref(device), None) == OK
     assert library.gl_set_window(ctypes.byref(device), 0x5_0000_1000, 4096) == OK
-    assert [words[offset // 4] for offset in (registers.WINDOW_BASE_LO, registers.WINDOW_BASE_HI,
-                                              registers.WINDOW_SIZE)] == [0x1000, 5, 4096]
+    assert [
+        words[offset // 4] for offset in (registers.WINDOW_BASE_LO, registers.WINDOW_BASE_HI, registers.WINDOW_SIZE)
+    ] == [0x1000, 5, 4096]

@@ -1,4 +1,5 @@
 """Header and constants come from the one register map, and hold nothing of their own."""
+
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from gradloom.rtl.shell.signature import Command, ControlOpcode
 FOLDER = Path(gradloom.firmware.__file__).parent
 
 
-@pytest.mark.parametrize("file, text", [
-    ("gradloom_regs.h", generate.c_header), ("registers.py", generate.python_constants)])
+@pytest.mark.parametrize(
+    "file, text", [("gradloom_regs.h", generate.c_header), ("registers.py", generate.python_constants)]
+)
 def test_the_committed_file_is_what_the_register_map_gives(file, text):
-    assert (FOLDER / file).read_text(encoding="utf-8") == text(), \
-        "renew it: python -m gradloom.firmware.generate"
+    assert (FOLDER / file).read_text(encoding="utf-8") == text(), "renew it: python -m gradloom.firmware.generate"
 
 
 def test_the_constants_are_the_hardwares():
@@ -41,16 +42,34 @@ def test_a_register_is_locked_if_its_description_says_so():
 
 def test_a_command_is_laid_out_as_the_sequencer_reads_it():
     encoded = program.command("store", 9, (0x11223344, 5 | 4 << 24, 7), wait=0x8001, post=0x4002, phase=7)
-    expected = Command.const({
-        "opcode": 9, "engine": STORE, "predicated": 0, "phase": 7, "wait": 0x8001,
-        "post": 0x4002, "count": 0, "slot": 0, "args": 0x11223344 | (5 | 4 << 24) << 32 | 7 << 64})
+    expected = Command.const(
+        {
+            "opcode": 9,
+            "engine": STORE,
+            "predicated": 0,
+            "phase": 7,
+            "wait": 0x8001,
+            "post": 0x4002,
+            "count": 0,
+            "slot": 0,
+            "args": 0x11223344 | (5 | 4 << 24) << 32 | 7 << 64,
+        }
+    )
     assert int.from_bytes(encoded, "little") == expected.as_bits()
     assert len(encoded) == registers.COMMAND_BYTES
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"engine": "GPU"}, "engine"), ({"opcode": 256}, "opcode"), ({"operands": (0,) * 6}, "operands"),
-    ({"wait": 1 << 16}, "wait"), ({"post": -1}, "post"), ({"phase": 8}, "phase")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"engine": "GPU"}, "engine"),
+        ({"opcode": 256}, "opcode"),
+        ({"operands": (0,) * 6}, "operands"),
+        ({"wait": 1 << 16}, "wait"),
+        ({"post": -1}, "post"),
+        ({"phase": 8}, "phase"),
+    ],
+)
 def test_a_command_that_does_not_fit_its_fields_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         program.command(**{"engine": "load", "opcode": 0} | change)
@@ -59,9 +78,31 @@ def test_a_command_that_does_not_fit_its_fields_is_refused(change, message):
 def test_the_host_needs_neither_generator_nor_hdl():
     """A board has numpy; anything else would have to be installed there."""
     import ast
-    host = {"__future__", "abc", "argparse", "collections", "ctypes", "dataclasses", "enum", "functools", "mmap",
-            "numpy", "os", "pathlib", "platform", "pynq", "re", "select", "struct", "sys", "threading", "time",
-            "typing", "zlib"}
+
+    host = {
+        "__future__",
+        "abc",
+        "argparse",
+        "collections",
+        "ctypes",
+        "dataclasses",
+        "enum",
+        "functools",
+        "mmap",
+        "numpy",
+        "os",
+        "pathlib",
+        "platform",
+        "pynq",
+        "re",
+        "select",
+        "struct",
+        "sys",
+        "threading",
+        "time",
+        "typing",
+        "zlib",
+    }
     for file in FOLDER.glob("*.py"):
         if file.name in ("generate.py", "soc_image.py"):  # tools of the generator's side
             continue

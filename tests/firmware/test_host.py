@@ -1,4 +1,5 @@
 """The Python host against the register model."""
+
 import numpy as np
 import pytest
 
@@ -68,8 +69,18 @@ def test_a_run_returns_the_counters(accelerator):
     assert counters.gradient_norm == 0x2_FFFF_FFFF
     metrics = counters.metrics()
     assert metrics["cycles"]["total"] == counters.cycles
-    assert list(metrics["cycles"]) == ["total", "wait", "load", "store", "convolution", "dense", "forward", "gradient",
-                                       "loss", "encode"]
+    assert list(metrics["cycles"]) == [
+        "total",
+        "wait",
+        "load",
+        "store",
+        "convolution",
+        "dense",
+        "forward",
+        "gradient",
+        "loss",
+        "encode",
+    ]
     assert metrics["cache"] == {"hits": 11, "misses": 5}
     assert metrics["health"] == {"saturated": 3, "underflowed": 9, "gradient_norm": 0x2_FFFF_FFFF}
     assert accelerator.seconds(200_000_000) == 1.0
@@ -81,7 +92,8 @@ def test_an_error_tells_all_it_knows(accelerator, machine):
     assert (fault.value.name, fault.value.command, fault.value.offset) == ("STORE_WINDOW", 0, 65536)
     assert str(fault.value) == (
         "program stopped: STORE_WINDOW at command 0, address 0x712355000 (window + 0x10000): "
-        "STORE ends outside the window; ERROR_ADDRESS holds its first byte.")
+        "STORE ends outside the window; ERROR_ADDRESS holds its first byte."
+    )
     assert accelerator.run_program([program.end()]).cycles
 
 
@@ -120,10 +132,10 @@ def test_no_locked_register_is_written_while_a_program_runs(accelerator, machine
         accelerator.write(name, 0)
 
 
-@pytest.mark.parametrize("offset, commands, message", [
-    (16, 1, "offset"), (-32, 1, "offset"), (0, 0, "commands"), (0, 1 << 24, "commands")])
-def test_a_program_that_the_hardware_would_refuse_is_not_started(accelerator, machine, offset, commands,
-                                                                 message):
+@pytest.mark.parametrize(
+    "offset, commands, message", [(16, 1, "offset"), (-32, 1, "offset"), (0, 0, "commands"), (0, 1 << 24, "commands")]
+)
+def test_a_program_that_the_hardware_would_refuse_is_not_started(accelerator, machine, offset, commands, message):
     with pytest.raises(ValueError, match=message):
         accelerator.start(offset, commands)
     assert machine.bells == 0
@@ -199,8 +211,9 @@ def test_the_selftest_passes_on_a_good_machine(accelerator, machine):
         assert machine.values[name] == before[name]
 
 
-@pytest.mark.parametrize("fault, check", [
-    ("bit", "registers"), ("irq", "end"), ("phases", "end"), ("window", "window"), ("copy", "copy")])
+@pytest.mark.parametrize(
+    "fault, check", [("bit", "registers"), ("irq", "end"), ("phases", "end"), ("window", "window"), ("copy", "copy")]
+)
 def test_the_selftest_finds_the_fault(make_machine, fault, check):
     results = run_selftest(Accelerator(make_machine(faults=[fault]), timeout=1))
     assert {name for name, ok, _ in results if not ok} == {check}

@@ -1,4 +1,5 @@
 """How the Linux program waits: an interrupt only wakes it, STATUS says what happened."""
+
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,14 +17,30 @@ def wait(tmp_path_factory):
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     program = tmp_path_factory.mktemp("wait") / "wait"
-    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-O1", "-std=c99", f"-I{FOLDER}",
-                    "-o", str(program), str(Path(__file__).with_name("linux_wait.c")), str(FOLDER / "gradloom.c")],
-                   check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unused-function",
+            "-O1",
+            "-std=c99",
+            f"-I{FOLDER}",
+            "-o",
+            str(program),
+            str(Path(__file__).with_name("linux_wait.c")),
+            str(FOLDER / "gradloom.c"),
+        ],
+        check=True,
+    )
 
     def run(wakes, *, endless=0, failing=0):
-        done = subprocess.run([str(program), str(wakes), str(endless), str(failing)], capture_output=True, text=True,
-                              check=True)
+        done = subprocess.run(
+            [str(program), str(wakes), str(endless), str(failing)], capture_output=True, text=True, check=True
+        )
         return done.stdout.split()
+
     return run
 
 

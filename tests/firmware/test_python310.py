@@ -1,4 +1,5 @@
 """What goes to a board runs on Python 3.10, that of Kria's Ubuntu 22.04, and all but arrays without numpy."""
+
 import json
 import subprocess
 
@@ -67,8 +68,13 @@ def test_every_module_of_the_host_package_is_imported(host):
 @pytest.mark.parametrize("imports", ["sys", "numpy"])
 def test_the_self_test_passes_on_the_boards_python(host, machine, imports):
     """Every check, against the model of the registers; arrays where that Python has numpy."""
-    board = subprocess.Popen([find("3.10", imports), "-W", "error", "-c", _BOARD, *["arrays"] * (imports == "numpy")],
-                             cwd=host, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    board = subprocess.Popen(
+        [find("3.10", imports), "-W", "error", "-c", _BOARD, *["arrays"] * (imports == "numpy")],
+        cwd=host,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     done = {}
     with board:
         for line in board.stdout:

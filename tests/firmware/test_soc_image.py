@@ -1,4 +1,5 @@
 """The committed firmware image: of these sources, small, and the same when built again."""
+
 import re
 import struct
 import subprocess
@@ -44,11 +45,15 @@ def test_a_designs_own_sources_make_the_same_image(tmp_path, main):
         path = tmp_path / "gradloom_soc" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    subprocess.run([sys.executable, "-m", "gradloom_soc.soc_image", "--main", main, "-o", "again.mem"], cwd=tmp_path,
-                   check=True)
+    subprocess.run(
+        [sys.executable, "-m", "gradloom_soc.soc_image", "--main", main, "-o", "again.mem"], cwd=tmp_path, check=True
+    )
     image = soc_image.build(soc_image.compilers()[0], main=main)
-    assert soc_image.read_image(tmp_path / "again.mem") == (soc_image.read_image(soc_image.IMAGES[main])[0] | {
-        "compiler": soc_image.compilers()[0].name, "bytes": str(len(image))}, image)
+    assert soc_image.read_image(tmp_path / "again.mem") == (
+        soc_image.read_image(soc_image.IMAGES[main])[0]
+        | {"compiler": soc_image.compilers()[0].name, "bytes": str(len(image))},
+        image,
+    )
 
 
 def test_another_board_brings_its_own_header_and_memory(tmp_path):
@@ -57,11 +62,28 @@ def test_another_board_brings_its_own_header_and_memory(tmp_path):
     (tmp_path / "my_board.h").write_text(firmware_header(Slot(), memory=0x9000_0000, memory_bytes=1 << 28))
     (tmp_path / "user_board.h").write_text(
         "static inline void gl_board_put(char character) { *(volatile char *)0x10001000u = character; }\n"
-        "static inline void gl_board_start(void) { }\n")
+        "static inline void gl_board_start(void) { }\n"
+    )
     target = tmp_path / "my.mem"
     done = subprocess.run(
-        [sys.executable, "-m", "gradloom.firmware.soc_image", "--board-header", "my_board.h", "--march", "rv32ima",
-         "--ram-base", "0x200000", "-o", "my.mem"], cwd=tmp_path, capture_output=True, text=True, check=True)
+        [
+            sys.executable,
+            "-m",
+            "gradloom.firmware.soc_image",
+            "--board-header",
+            "my_board.h",
+            "--march",
+            "rv32ima",
+            "--ram-base",
+            "0x200000",
+            "-o",
+            "my.mem",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert re.match(r"\d+ bytes of 32768", done.stdout)
     _, image = soc_image.read_image(target)
     assert image != soc_image.read_image()[1]

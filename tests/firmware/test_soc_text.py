@@ -1,4 +1,5 @@
 """Text of the firmware on the UART, kept and sent again; with this machine's own compiler."""
+
 import re
 import shutil
 import subprocess
@@ -34,15 +35,32 @@ int main(void)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
-@pytest.mark.parametrize("room, kept", [(64, "kept 12345\n"), (11, "kept 12345\n"),
-                                        (7, "kept 12\nerror: no room for the last 4 characters\n")])
+@pytest.mark.parametrize(
+    "room, kept",
+    [(64, "kept 12345\n"), (11, "kept 12345\n"), (7, "kept 12\nerror: no room for the last 4 characters\n")],
+)
 def test_text_is_kept_and_sent_again_as_often_as_asked(tmp_path, room, kept):
     (tmp_path / "board.h").write_text("#include <stdio.h>\n#define gl_board_put(character) putchar(character)\n")
     (tmp_path / "main.c").write_text(PROGRAM)
     program = tmp_path / "text"
-    subprocess.run(["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", f"-DROOM={room}", f"-I{FIRMWARE}",
-                    f"-I{tmp_path}", '-DGL_BOARD_HEADER="board.h"', "-o", str(program), str(tmp_path / "main.c"),
-                    str(FIRMWARE / "soc_text.c")], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-std=c99",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f"-DROOM={room}",
+            f"-I{FIRMWARE}",
+            f"-I{tmp_path}",
+            '-DGL_BOARD_HEADER="board.h"',
+            "-o",
+            str(program),
+            str(tmp_path / "main.c"),
+            str(FIRMWARE / "soc_text.c"),
+        ],
+        check=True,
+    )
     done = subprocess.run([str(program)], capture_output=True, text=True, check=True)
     assert done.stdout == "before\nkept 12345\nafter\n" + 2 * kept
 

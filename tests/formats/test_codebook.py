@@ -1,4 +1,5 @@
 """Codebooks and block quantisation against bitsandbytes' own outputs."""
+
 from pathlib import Path
 from statistics import NormalDist
 
@@ -70,16 +71,19 @@ def test_fixed_tables_are_the_float_tables_within_half_a_step(book):
     assert len(book.level_table()) == 16 and len(book.threshold_table()) == 15
     n = len(book.levels)
     assert np.abs(book.level_table()[:n] / 2**7 - book.levels).max() <= 2**-8
-    assert np.abs(book.threshold_table()[:n - 1] / 2**16 - book.thresholds).max() <= 2**-17
+    assert np.abs(book.threshold_table()[: n - 1] / 2**16 - book.thresholds).max() <= 2**-17
     assert (np.diff(book.threshold_table()) >= 0).all()
     assert book.threshold_table().max() < 2**17 and book.level_table().max() < 2**8
 
 
-@pytest.mark.parametrize("book, offset", [
-    pytest.param(NF4, 0.9677083, id="nf4"),
-    pytest.param(NF3, 1 - (1 / 14 + 1 / 16) / 2, id="nf3"),
-    pytest.param(NF2, 1 - (1 / 6 + 1 / 8) / 2, id="nf2"),
-])
+@pytest.mark.parametrize(
+    "book, offset",
+    [
+        pytest.param(NF4, 0.9677083, id="nf4"),
+        pytest.param(NF3, 1 - (1 / 14 + 1 / 16) / 2, id="nf3"),
+        pytest.param(NF2, 1 - (1 / 6 + 1 / 8) / 2, id="nf2"),
+    ],
+)
 def test_normal_float_levels_are_quantiles(book, offset):
     half = len(book.levels) // 2
     inv = NormalDist().inv_cdf
@@ -104,22 +108,27 @@ def test_symmetric_books_are_symmetric():
         np.testing.assert_array_equal(book.levels, [-v for v in reversed(book.levels)])
 
 
-@pytest.mark.parametrize("change, message", [
-    (dict(levels=(0.0,)), "levels=1"),
-    (dict(levels=tuple(np.linspace(-1, 1, 17))), "levels=17"),
-    (dict(levels=(0.0, 1.5)), "within"),
-    (dict(levels=(0.5, 0.5)), "ascending"),
-    (dict(levels=(0.0, float("nan"))), "ascending"),
-    (dict(levels=(0.0, 1.0), thresholds=(0.1, 0.2)), "thresholds=2"),
-    (dict(levels=(0.0, 1.0), thresholds=(1.1,)), "between"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(levels=(0.0,)), "levels=1"),
+        (dict(levels=tuple(np.linspace(-1, 1, 17))), "levels=17"),
+        (dict(levels=(0.0, 1.5)), "within"),
+        (dict(levels=(0.5, 0.5)), "ascending"),
+        (dict(levels=(0.0, float("nan"))), "ascending"),
+        (dict(levels=(0.0, 1.0), thresholds=(0.1, 0.2)), "thresholds=2"),
+        (dict(levels=(0.0, 1.0), thresholds=(1.1,)), "between"),
+    ],
+)
 def test_bad_book_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         Codebook(name="x", **change)
 
 
-@pytest.mark.parametrize("w, block, message", [
-    (np.zeros(4), 48, "block=48"), (np.zeros(0), 64, "no elements"), (np.array([1, np.nan]), 64, r"w\[1\]")])
+@pytest.mark.parametrize(
+    "w, block, message",
+    [(np.zeros(4), 48, "block=48"), (np.zeros(0), 64, "no elements"), (np.array([1, np.nan]), 64, r"w\[1\]")],
+)
 def test_bad_tensor_is_refused(w, block, message):
     with pytest.raises(ValueError, match=message):
         quantize_blocks(w, block=block)

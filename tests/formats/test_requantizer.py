@@ -1,4 +1,5 @@
 """Requantisers: each kind of arithmetic equals its thresholds, and these equal rounding in exact numbers."""
+
 from fractions import Fraction
 
 import numpy as np
@@ -14,16 +15,19 @@ def rounded(scale, offset, lo, hi):
     return np.clip([round(int(n) * scale + offset) for n in N], lo, hi)
 
 
-@pytest.mark.parametrize(("kind", "scale", "offset", "lo", "hi"), [
-    ("nothing", Fraction(1), Fraction(0), -128, 127),
-    ("shift", Fraction(1, 128), Fraction(0), -8, 7),  # ties
-    ("shift", Fraction(1, 128), Fraction(1, 3), -8, 7),  # none
-    ("shift", Fraction(1, 16), Fraction(-3, 16), -128, 127),
-    ("multiply", Fraction(float(np.float32(0.0123))), Fraction(float(np.float32(0.3))), -32, 31),
-    ("multiply", Fraction(3, 32), Fraction(0), -128, 127),  # ties at every sixteenth
-    ("multiply", Fraction(5), Fraction(0), -128, 127),
-    ("table", Fraction(1, 6), Fraction(0), -32, 31),  # ties, and no power of two
-])
+@pytest.mark.parametrize(
+    ("kind", "scale", "offset", "lo", "hi"),
+    [
+        ("nothing", Fraction(1), Fraction(0), -128, 127),
+        ("shift", Fraction(1, 128), Fraction(0), -8, 7),  # ties
+        ("shift", Fraction(1, 128), Fraction(1, 3), -8, 7),  # none
+        ("shift", Fraction(1, 16), Fraction(-3, 16), -128, 127),
+        ("multiply", Fraction(float(np.float32(0.0123))), Fraction(float(np.float32(0.3))), -32, 31),
+        ("multiply", Fraction(3, 32), Fraction(0), -128, 127),  # ties at every sixteenth
+        ("multiply", Fraction(5), Fraction(0), -128, 127),
+        ("table", Fraction(1, 6), Fraction(0), -32, 31),  # ties, and no power of two
+    ],
+)
 def test_rounding_half_to_even_is_exact_for_every_integer(kind, scale, offset, lo, hi):
     thresholds = rounding_thresholds(Fraction(1), [scale], [offset], lo, hi)
     made = Requantizer.of(thresholds, lo, hi, slope=scale, offsets=[offset])

@@ -1,4 +1,5 @@
 """The stream of a linear gives back bitsandbytes' bytes, and lies in memory as its page says."""
+
 from pathlib import Path
 
 import numpy as np
@@ -8,31 +9,31 @@ from hypothesis import strategies as st
 
 from gradloom.rtl.formats.blocks import pack_nibbles, quantize_blocks, quantize_scales, unpack_nibbles
 from gradloom.rtl.formats.codebook import NF4
-from gradloom.rtl.formats.weight_stream import (
-    BOOKS,
-    StreamShape,
-    pack_codes,
-    pack_stream,
-    unpack_codes,
-    unpack_stream,
-)
+from gradloom.rtl.formats.weight_stream import BOOKS, StreamShape, pack_codes, pack_stream, unpack_codes, unpack_stream
 
 NPZ = np.load(Path(__file__).parents[1] / "golden" / "nf4.npz")
-CASES = sorted(name[:-2] for name in NPZ.files if name.endswith(".w") and NPZ[name].shape[1] % 64 == 0
-               and NPZ[f"{name[:-2]}.blocksize"] == 64)
+CASES = sorted(
+    name[:-2]
+    for name in NPZ.files
+    if name.endswith(".w") and NPZ[name].shape[1] % 64 == 0 and NPZ[f"{name[:-2]}.blocksize"] == 64
+)
 
 
 def made(shape, seed=0):
     random = np.random.default_rng(seed)
-    return (random.integers(0, 1 << shape.bits, (shape.outputs, shape.inputs), dtype=np.uint8),
-            random.integers(0, 256, shape.blocks, dtype=np.uint8),
-            random.normal(size=shape.groups).astype(np.float32), np.float32(random.normal()))
+    return (
+        random.integers(0, 1 << shape.bits, (shape.outputs, shape.inputs), dtype=np.uint8),
+        random.integers(0, 256, shape.blocks, dtype=np.uint8),
+        random.normal(size=shape.groups).astype(np.float32),
+        np.float32(random.normal()),
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_bitsandbytes_bytes_survive(name):
-    packed, scales, absmax2, offset = (NPZ[f"{name}.{part}"] for part in
-                                       ("packed", "dq_absmax", "dq_absmax2", "dq_offset"))
+    packed, scales, absmax2, offset = (
+        NPZ[f"{name}.{part}"] for part in ("packed", "dq_absmax", "dq_absmax2", "dq_offset")
+    )
     shape = StreamShape(outputs=NPZ[f"{name}.w"].shape[0], inputs=NPZ[f"{name}.w"].shape[1])
     stream = pack_stream(shape, unpack_nibbles(packed), scales, absmax2, offset)
     codes, *second = unpack_stream(shape, stream)
@@ -46,8 +47,13 @@ def test_golden_cases_are_there():
 
 
 @settings(deadline=None, max_examples=40)
-@given(outputs=st.integers(1, 200), blocks=st.integers(1, 6), bits=st.sampled_from([2, 3, 4]),
-       tile=st.sampled_from([16, 32, 64]), seed=st.integers(0, 99))
+@given(
+    outputs=st.integers(1, 200),
+    blocks=st.integers(1, 6),
+    bits=st.sampled_from([2, 3, 4]),
+    tile=st.sampled_from([16, 32, 64]),
+    seed=st.integers(0, 99),
+)
 def test_whatever_goes_in_comes_out(outputs, blocks, bits, tile, seed):
     shape = StreamShape(outputs=outputs, inputs=tile * blocks, bits=bits, tile=tile)
     stream = pack_stream(shape, *made(shape, seed))
@@ -71,9 +77,9 @@ def test_the_stream_lies_as_its_page_says():
             assert stream[tile + n % 64] == scales[3 * n + k // 64]
             byte = stream[tile + 64 + 32 * (n % 64) + k % 64 // 2]
             assert (byte & 15 if k % 2 else byte >> 4) == codes[n, k]
-    padding = stream[32 + 2112 * 6:].reshape(3, 2112)
+    padding = stream[32 + 2112 * 6 :].reshape(3, 2112)
     assert not padding[:, 2:64].any()
-    assert (padding[:, 64 + 2 * 32:] == NF4.zero_code * 17).all()
+    assert (padding[:, 64 + 2 * 32 :] == NF4.zero_code * 17).all()
 
 
 @pytest.mark.parametrize("bits, tile, size", [(4, 64, 2112), (3, 64, 1600), (2, 64, 1088), (4, 32, 544), (4, 16, 144)])
@@ -97,15 +103,23 @@ def test_rows_that_pad_decode_to_zero(bits):
 @pytest.mark.parametrize("bits, frozen", [(4, 499.8e6), (3, 378.7e6), (2, 257.6e6)])
 def test_frozen_bytes_count_codes_and_scales_alone(bits, frozen):
     from gradloom.rtl.models.language import BUILT_IN
-    shapes = [StreamShape(outputs=each.outputs, inputs=each.inputs, bits=bits)
-              for each in BUILT_IN["tinyllama-1.1b"].linears]
+
+    shapes = [
+        StreamShape(outputs=each.outputs, inputs=each.inputs, bits=bits) for each in BUILT_IN["tinyllama-1.1b"].linears
+    ]
     assert abs(sum(shape.frozen_bytes for shape in shapes) - frozen) < 0.05e6
 
 
-@pytest.mark.parametrize("change, message", [
-    (dict(inputs=100), "inputs=100: K must be a multiple of 64"), (dict(inputs=0), "inputs=0"),
-    (dict(outputs=0), "outputs=0"), (dict(bits=5), "bits=5: must be one of 4, 3, 2"),
-    (dict(tile=8), "tile=8: must be one of 16, 32, 64")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(inputs=100), "inputs=100: K must be a multiple of 64"),
+        (dict(inputs=0), "inputs=0"),
+        (dict(outputs=0), "outputs=0"),
+        (dict(bits=5), "bits=5: must be one of 4, 3, 2"),
+        (dict(tile=8), "tile=8: must be one of 16, 32, 64"),
+    ],
+)
 def test_shapes_that_do_not_fit_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         StreamShape(**dict(outputs=64, inputs=64) | change)
@@ -114,10 +128,12 @@ def test_shapes_that_do_not_fit_are_refused(change, message):
 def test_parts_that_do_not_fit_are_refused():
     shape = StreamShape(outputs=2, inputs=64, bits=3)
     parts = made(shape)
-    for change, message in [((parts[0][:1], *parts[1:]), "codes=64 values: the linear has 128"),
-                            ((parts[0] | 8, *parts[1:]), "3 bits hold up to 7"),
-                            ((parts[0], parts[1].astype(int), *parts[2:]), "scale_codes is int64"),
-                            ((*parts[:2], np.zeros(2, np.float32), parts[3]), "absmax2=2 values")]:
+    for change, message in [
+        ((parts[0][:1], *parts[1:]), "codes=64 values: the linear has 128"),
+        ((parts[0] | 8, *parts[1:]), "3 bits hold up to 7"),
+        ((parts[0], parts[1].astype(int), *parts[2:]), "scale_codes is int64"),
+        ((*parts[:2], np.zeros(2, np.float32), parts[3]), "absmax2=2 values"),
+    ]:
         with pytest.raises(ValueError, match=message):
             pack_stream(shape, *change)
     with pytest.raises(ValueError, match="stream=5 values"):

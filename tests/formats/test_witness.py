@@ -1,4 +1,5 @@
 """Fixed-point arithmetic beside APyTypes, a library of it that is not ours: rounding, saturation, a dense layer."""
+
 import numpy as np
 import pytest
 from apytypes import APyFixedArray, OverflowMode, QuantizationMode
@@ -15,8 +16,9 @@ def theirs(values, fmt):
 
 def cast(values, fmt, rounding=Rounding.NEAREST_EVEN):
     """Words of ``values`` in another format, as signed integers."""
-    made = values.cast(int_bits=fmt.width - fmt.frac, frac_bits=fmt.frac, quantization=_MODES[rounding],
-                       overflow=OverflowMode.SAT)
+    made = values.cast(
+        int_bits=fmt.width - fmt.frac, frac_bits=fmt.frac, quantization=_MODES[rounding], overflow=OverflowMode.SAT
+    )
     found = np.array(made.to_bits(), np.int64)
     return found - ((found >> (fmt.width - 1)) << fmt.width)
 

@@ -1,4 +1,5 @@
 """Networks of every shape, and what is asked of their fine-tunes."""
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,8 +59,13 @@ def draw(seed: int, limits: Limits) -> Task:
         pads = tuple(min(pad, kernel[n % 2] - 1) for n, pad in enumerate(pads))
         outputs = upto(limits.channels * (3 if rng.random() < 1 / 8 else 1))
         stride = (1, 1) if rng.random() < 0.7 else tuple(int(n) for n in rng.integers(1, 4, 2))
-        options = {"weight": normal(outputs, shape[0], *kernel), "bias": rng.normal(0, 0.1, outputs), "pads": pads,
-                   "stride": stride, "relu": bool(rng.integers(2))}
+        options = {
+            "weight": normal(outputs, shape[0], *kernel),
+            "bias": rng.normal(0, 0.1, outputs),
+            "pads": pads,
+            "stride": stride,
+            "relu": bool(rng.integers(2)),
+        }
         sides = Conv(**options).convolved(shape)[1:]
         layers.append(Conv(**options, pool=int(rng.integers(1, min(4, *sides) + 1)) if rng.random() < 0.6 else 1))
         shape = layers[-1].output_shape(shape)
@@ -67,13 +73,24 @@ def draw(seed: int, limits: Limits) -> Task:
     for number in range(depth - convs):
         last = number == depth - convs - 1
         outputs = int(rng.integers(2, limits.classes + 1)) if last else upto(limits.dense)
-        layers.append(Dense(weight=normal(outputs, size), bias=rng.normal(0, 0.1, outputs),
-                            relu=not last and bool(rng.integers(2))))
+        layers.append(
+            Dense(
+                weight=normal(outputs, size), bias=rng.normal(0, 0.1, outputs), relu=not last and bool(rng.integers(2))
+            )
+        )
         size = outputs
     samples = upto(limits.samples)
     return Task(
-        network=Network(name=f"drawn{seed}", input_shape=first, layers=tuple(layers)), rank=upto(limits.rank),
-        wide=rng.random() < 0.3, settings=Settings(
-            samples=samples, epochs=int(rng.integers(1, 3)), batch=upto(64), rate=float(rng.choice([0.01, 0.05, 0.5])),
-            momentum=float(rng.choice([0.0, 0.9])), seed=seed % 7,
-            slots=[0, int(rng.integers(0, samples + 1)), 1 << 30, 1 << 30][rng.integers(4)]))
+        network=Network(name=f"drawn{seed}", input_shape=first, layers=tuple(layers)),
+        rank=upto(limits.rank),
+        wide=rng.random() < 0.3,
+        settings=Settings(
+            samples=samples,
+            epochs=int(rng.integers(1, 3)),
+            batch=upto(64),
+            rate=float(rng.choice([0.01, 0.05, 0.5])),
+            momentum=float(rng.choice([0.0, 0.9])),
+            seed=seed % 7,
+            slots=[0, int(rng.integers(0, samples + 1)), 1 << 30, 1 << 30][rng.integers(4)],
+        ),
+    )

@@ -1,4 +1,5 @@
 """Programs as nobody should write them: what the machine knows with operands of every kind, and what it does not."""
+
 from dataclasses import dataclass
 
 from amaranth.hdl import Shape
@@ -7,17 +8,15 @@ from hypothesis import strategies as st
 from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
 from gradloom.rtl.plan.program.assembler import pack
 from gradloom.rtl.shell.engines import LOAD, STORE
-from gradloom.rtl.shell.signature import (
-    COMMAND_BYTES,
-    Command,
-)
+from gradloom.rtl.shell.signature import COMMAND_BYTES, Command
 
 __all__ = ["Case", "cases"]
 
 #: Commands that each machine knows; LOAD and STORE are more likely.
 KNOWN = {
     name: [(LOAD, 0), (STORE, 0)] * 2 + [(engine, opcode) for engine in engines for opcode in engine.spec.opcodes]
-    for name, engines in (("image", IMAGES), ("linear", LANGUAGE))}
+    for name, engines in (("image", IMAGES), ("linear", LANGUAGE))
+}
 _BITS = 8 * COMMAND_BYTES
 
 
@@ -43,9 +42,16 @@ class Case:
     def __repr__(self):
         lines = map(describe, self.commands)
         rest = {k: v for k, v in vars(self).items() if k not in ("commands", "request")}
-        return f"Case({rest}\n  " + "\n  ".join(lines) + (
-            f"\n request after {self.request[0]}\n  " + "\n  ".join(map(describe, self.request[1]))
-            if self.request else "") + ")"
+        return (
+            f"Case({rest}\n  "
+            + "\n  ".join(lines)
+            + (
+                f"\n request after {self.request[0]}\n  " + "\n  ".join(map(describe, self.request[1]))
+                if self.request
+                else ""
+            )
+            + ")"
+        )
 
 
 def code(commands):
@@ -65,8 +71,13 @@ def describe(word):
 def number(width):
     """A field's value: small, near its ends, a power of two, or any."""
     top = (1 << width) - 1
-    return st.one_of(st.integers(0, min(top, 9)), st.integers(0, min(top, 9)), st.integers(max(top - 2, 0), top),
-                     st.integers(0, width - 1).map(lambda n: 1 << n), st.integers(0, top))
+    return st.one_of(
+        st.integers(0, min(top, 9)),
+        st.integers(0, min(top, 9)),
+        st.integers(max(top - 2, 0), top),
+        st.integers(0, width - 1).map(lambda n: 1 << n),
+        st.integers(0, top),
+    )
 
 
 def fields(layout):
@@ -89,17 +100,29 @@ def _known(draw, subject):
         values["beats"] = draw(st.one_of(st.integers(1, 40), st.integers(1, 600)))
         values["dest" if engine == LOAD else "source"] = draw(st.integers(0, 12))
     signs = {name: Shape.cast(f.shape) for name, f in layout}
-    values = {name: value - (1 << signs[name].width) * (signs[name].signed and value >> signs[name].width - 1)
-              for name, value in values.items()}
+    values = {
+        name: value - (1 << signs[name].width) * (signs[name].signed and value >> signs[name].width - 1)
+        for name, value in values.items()
+    }
     return _word(draw, engine, opcode, pack(layout, values))
 
 
 def _word(draw, engine, opcode, args):
     predicated = draw(st.integers(0, 7)) == 7
-    return pack(Command, {
-        "engine": engine, "opcode": opcode, "args": args, "wait": draw(_MASK), "post": draw(_MASK),
-        "phase": draw(st.integers(0, 7)), "predicated": predicated,
-        "slot": draw(number(6)) if predicated else 0, "count": draw(number(6)) if predicated else 0})
+    return pack(
+        Command,
+        {
+            "engine": engine,
+            "opcode": opcode,
+            "args": args,
+            "wait": draw(_MASK),
+            "post": draw(_MASK),
+            "phase": draw(st.integers(0, 7)),
+            "predicated": predicated,
+            "slot": draw(number(6)) if predicated else 0,
+            "count": draw(number(6)) if predicated else 0,
+        },
+    )
 
 
 @st.composite
@@ -123,8 +146,14 @@ def _spoilt(draw, subject):
 
 
 def _commands(subject):
-    return st.one_of(_known(subject), _known(subject), _spoilt(subject), _unknown(),
-                     st.sampled_from(subject.words), st.integers(0, (1 << _BITS) - 1))
+    return st.one_of(
+        _known(subject),
+        _known(subject),
+        _spoilt(subject),
+        _unknown(),
+        st.sampled_from(subject.words),
+        st.integers(0, (1 << _BITS) - 1),
+    )
 
 
 @st.composite
@@ -150,7 +179,7 @@ def _disturbed(draw, subject):
         elif kind == 5:
             words.insert(at, draw(_commands(subject)))
         else:
-            words = words[:at + 1]
+            words = words[: at + 1]
     return tuple(words)
 
 
@@ -160,7 +189,7 @@ def _program(draw, subject):
         return draw(_disturbed(subject))
     words = draw(st.lists(_commands(subject), min_size=1, max_size=24))
     if draw(st.integers(0, 7)):
-        words.append(0)                                         # END
+        words.append(0)  # END
     return tuple(words)
 
 
@@ -177,8 +206,11 @@ def cases(draw, subject):
         latency=(draw(st.integers(1, 200)), draw(st.integers(1, 300))),
         seed=draw(st.integers(0, 255)),
         watchdog=draw(st.sampled_from([700, 1500])),
-        fail=(draw(st.integers(0, subject.size - 1)), draw(st.sampled_from([2, 3]))) if draw(st.integers(0, 15)) == 15
+        fail=(draw(st.integers(0, subject.size - 1)), draw(st.sampled_from([2, 3])))
+        if draw(st.integers(0, 15)) == 15
         else None,
         reset=draw(st.integers(0, 4000)) if draw(st.integers(0, 15)) == 15 else None,
-        request=(draw(st.integers(0, 3000)), draw(_program(subject))) if subject.requests and draw(
-            st.integers(0, 5)) == 5 else None)
+        request=(draw(st.integers(0, 3000)), draw(_program(subject)))
+        if subject.requests and draw(st.integers(0, 5)) == 5
+        else None,
+    )

@@ -1,4 +1,5 @@
 """Small machines of both kinds in simulation, each with a good program whose every word and cycle is known."""
+
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,7 +86,7 @@ class Subject:
     @property
     def words(self):
         """Commands of the good program."""
-        return [int.from_bytes(self.code[at:at + 32], "little") for at in range(0, len(self.code), 32)]
+        return [int.from_bytes(self.code[at : at + 32], "little") for at in range(0, len(self.code), 32)]
 
     @property
     def requests(self):
@@ -124,7 +125,7 @@ class Subject:
         host = self.host
         host.set_watchdog(1 << 16)
         host.clear_cache()
-        self.device.advance(1000)       # a program would wait for it
+        self.device.advance(1000)  # a program would wait for it
         self.device.write_memory(0, self.start)
         host.start(self.offset, len(self.instructions))
         assert self.device.advance(2 * self.counters.cycles), "the good program does not end"
@@ -139,8 +140,7 @@ class Subject:
 def _load(offset, content, beat, **operands):
     """A command that loads ``content``, and what lies there."""
     content += bytes(-len(content) % beat)
-    return (Instruction(LOAD, 0, {"offset": offset, "beats": len(content) // beat, **operands}),
-            (offset, content))
+    return (Instruction(LOAD, 0, {"offset": offset, "beats": len(content) // beat, **operands}), (offset, content))
 
 
 def _books():
@@ -161,23 +161,27 @@ def image():
         subject.device.write_memory(offset, content)
     load, patch = _load(size - 4096, _books(), 16, dest=machines.ARRAY.load("books"), arg=0)
     subject.learn(plan.assembler, [load], plan.program_offset, [patch])
-    losses = subject.end[plan.losses:plan.losses + 16 * len(reference.losses)]
-    assert [int.from_bytes(losses[at:at + 8], "little") for at in range(0, len(losses), 16)] == reference.losses
+    losses = subject.end[plan.losses : plan.losses + 16 * len(reference.losses)]
+    assert [int.from_bytes(losses[at : at + 8], "little") for at in range(0, len(losses), 16)] == reference.losses
     return subject
 
 
 def linear():
     """The language models' machine: a layer's step by AdamW, then operations of the vector engine."""
     size, beat = 1 << 18, LINEAR.data_bits // 8
-    program = build_device(design(LINEAR), memory_bytes=1 << 24, data_bits=LINEAR.data_bits,
-                           address_bits=LINEAR.address_bits)
+    program = build_device(
+        design(LINEAR), memory_bytes=1 << 24, data_bits=LINEAR.data_bits, address_bits=LINEAR.address_bits
+    )
     subject = Subject(name="linear", program=program, size=size, beats=beat, memory=1 << 24, config=LINEAR)
     machine = LinearMachine(LINEAR, host=subject.host)
     layer = make_layer(32, 32, 5, 4)
     exponents = choose_exponents(layer, mathematics(layer, 0.3))
     plan = machine.plan(layer, exponents, 1 << 16)
-    work = [each for opcode in (VectorOpcode.SWIGLU_BACKWARD, VectorOpcode.NORM, VectorOpcode.ROPE)
-            for each in operations(opcode, (5, 32), LINEAR.edge, opcode)]
+    work = [
+        each
+        for opcode in (VectorOpcode.SWIGLU_BACKWARD, VectorOpcode.NORM, VectorOpcode.ROPE)
+        for each in operations(opcode, (5, 32), LINEAR.edge, opcode)
+    ]
     side = Side(machine, work, plan.place.end, limit=96)
     assembler = Assembler()
     plan.product(assembler)
@@ -187,8 +191,9 @@ def linear():
     append(assembler, side.pieces)
     assembler.add(CONTROL, ControlOpcode.END)
     table = codebook_table(size - 4096, LINEAR)
-    load, patch = _load(table.offset, codebook_words(NF4), beat, dest=machines.LINEAR.load("tables"),
-                        arg=table.argument)
+    load, patch = _load(
+        table.offset, codebook_words(NF4), beat, dest=machines.LINEAR.load("tables"), arg=table.argument
+    )
     assert load.operands["beats"] == table.beats
     subject.learn(assembler, [load], 0, [patch])
     side.check()

@@ -1,4 +1,5 @@
 """Every configuration is either refused, with field, value and bound in the message, or it is made."""
+
 import dataclasses
 import re
 
@@ -12,9 +13,12 @@ from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
 from .looks import looks
 
 #: Values around bounds and powers of two, and what is no number at all.
-ODD = st.one_of(st.integers(-2, 70), st.integers(0, 17).map(lambda n: 1 << n),
-                st.integers(1, 17).map(lambda n: (1 << n) - 1),
-                st.sampled_from([True, None, "7", 2.0, float("nan"), ()]))
+ODD = st.one_of(
+    st.integers(-2, 70),
+    st.integers(0, 17).map(lambda n: 1 << n),
+    st.integers(1, 17).map(lambda n: (1 << n) - 1),
+    st.sampled_from([True, None, "7", 2.0, float("nan"), ()]),
+)
 
 
 def field_values(kind):
@@ -57,8 +61,14 @@ def test_what_the_shell_would_refuse_is_refused_before(kind, field, value):
 @given(st.data())
 def test_a_setting_of_a_unit_is_taken_or_refused_by_name(unit, data):
     names = [parameter.name for parameter in unit.parameters]
-    values = data.draw(st.dictionaries(st.sampled_from([*names, "nonsense"]), st.one_of(
-        st.integers(-2, 70).map(str), st.text(max_size=6)), min_size=1, max_size=3))
+    values = data.draw(
+        st.dictionaries(
+            st.sampled_from([*names, "nonsense"]),
+            st.one_of(st.integers(-2, 70).map(str), st.text(max_size=6)),
+            min_size=1,
+            max_size=3,
+        )
+    )
     try:
         unit.settings(values)
     except ValueError as error:

@@ -33,11 +33,23 @@ def linear_machines(draw):
     columns = draw(st.sampled_from([n for n in (2, 4, 8) if n < edge]))
     outputs = draw(st.sampled_from([n for n in (1, 2, 4, 8) if n <= min(columns, edge // 8)]))
     config = LanguageConfig(
-        edge=edge, columns=columns, outputs=outputs, dots=draw(st.sampled_from([n for n in (1, 2, 4) if n <= outputs])),
-        rank=2 * draw(st.integers(1, min(edge // columns, 5))), tokens=draw(power(2, 32)), depth=draw(power(64, 1024)),
-        lane_depth=draw(power(64, 256)), groups=draw(power(2, 16)), features=draw(power(edge // 4, 256)),
-        head=draw(power(edge // 4, 64)), requests=draw(st.integers(0, 1)), packing=draw(st.integers(0, 1)),
-        address_bits=draw(st.integers(32, 40)), outstanding=draw(power(1, 16)), queue_depth=draw(power(2, 16)))
+        edge=edge,
+        columns=columns,
+        outputs=outputs,
+        dots=draw(st.sampled_from([n for n in (1, 2, 4) if n <= outputs])),
+        rank=2 * draw(st.integers(1, min(edge // columns, 5))),
+        tokens=draw(power(2, 32)),
+        depth=draw(power(64, 1024)),
+        lane_depth=draw(power(64, 256)),
+        groups=draw(power(2, 16)),
+        features=draw(power(edge // 4, 256)),
+        head=draw(power(edge // 4, 64)),
+        requests=draw(st.integers(0, 1)),
+        packing=draw(st.integers(0, 1)),
+        address_bits=draw(st.integers(32, 40)),
+        outstanding=draw(power(1, 16)),
+        queue_depth=draw(power(2, 16)),
+    )
     tokens = draw(st.integers(1, config.tokens))
     rank = 2 * draw(st.integers(1, config.rank // 2))
     most = min(config.depth // tokens, config.lane_depth // (2 * rank), 3)
@@ -75,21 +87,43 @@ def image_machines(draw):
     rank = draw(st.integers(-(-4 // panels), 16 // panels))
     edge = draw(st.integers(kernel + 1, 8))
     config = ImageConfig(
-        rows=draw(st.integers(kernel ** 2, min(kernel ** 2 + 4, 32))), panels=panels, rank=rank,
-        classes=draw(st.integers(2, 16)), taps=draw(st.integers(2, 16)), adapter_depth=draw(power(256, 512)),
-        weight_depth=draw(power(512, 1024)), bias_depth=draw(power(8, 32)), feature_depth=draw(power(128, 256)),
-        image_depth=draw(power(128, 512)), dense_depth=draw(power(512, 1024)), blocks=draw(power(16, 32)),
-        kernel=kernel, width=draw(st.integers(8, 40)), positions=draw(power(64, 256)),
-        address_bits=40, cache_slots=64 * draw(st.integers(1, 4)), queue_depth=draw(power(2, 16)),
-        outstanding=draw(power(1, 16)), activation_bits=draw(st.sampled_from([24, 18])))
+        rows=draw(st.integers(kernel**2, min(kernel**2 + 4, 32))),
+        panels=panels,
+        rank=rank,
+        classes=draw(st.integers(2, 16)),
+        taps=draw(st.integers(2, 16)),
+        adapter_depth=draw(power(256, 512)),
+        weight_depth=draw(power(512, 1024)),
+        bias_depth=draw(power(8, 32)),
+        feature_depth=draw(power(128, 256)),
+        image_depth=draw(power(128, 512)),
+        dense_depth=draw(power(512, 1024)),
+        blocks=draw(power(16, 32)),
+        kernel=kernel,
+        width=draw(st.integers(8, 40)),
+        positions=draw(power(64, 256)),
+        address_bits=40,
+        cache_slots=64 * draw(st.integers(1, 4)),
+        queue_depth=draw(power(2, 16)),
+        outstanding=draw(power(1, 16)),
+        activation_bits=draw(st.sampled_from([24, 18])),
+    )
     channels, outputs = draw(st.integers(1, 2)), draw(st.integers(1, config.columns))
     classes = draw(st.integers(2, config.classes))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     inputs = outputs * (edge - kernel + 1) ** 2
-    network = Network(name="drawn", input_shape=(channels, edge, edge), layers=(
-        Conv(weight=rng.normal(0, 0.2, (outputs, channels, kernel, kernel)), bias=rng.normal(0, 0.1, outputs),
-             relu=draw(st.booleans())),
-        Dense(weight=rng.normal(0, inputs ** -0.5, (classes, inputs)), bias=rng.normal(0, 0.1, classes))))
+    network = Network(
+        name="drawn",
+        input_shape=(channels, edge, edge),
+        layers=(
+            Conv(
+                weight=rng.normal(0, 0.2, (outputs, channels, kernel, kernel)),
+                bias=rng.normal(0, 0.1, outputs),
+                relu=draw(st.booleans()),
+            ),
+            Dense(weight=rng.normal(0, inputs**-0.5, (classes, inputs)), bias=rng.normal(0, 0.1, classes)),
+        ),
+    )
     return config, network, draw(st.integers(1, 6))
 
 

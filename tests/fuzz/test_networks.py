@@ -1,4 +1,5 @@
 """Networks of every shape: each is refused by a size and a bound, or it runs as check, forecast and reference say."""
+
 import re
 from collections import Counter
 
@@ -91,7 +92,7 @@ def test_networks_in_rtl_are_the_reference_and_the_forecast(machine):
             cache = fill_cache(plan.lowered, images)
             reference = fine_tune(plan.lowered, task.settings, cache, labels, a, b)
             host.clear_cache()
-            device.advance(SMALL.cache_slots // 16)     # a program would wait for it
+            device.advance(SMALL.cache_slots // 16)  # a program would wait for it
             result = run_plan(plan, device)
             compare(result, reference, cache)
             told = forecast(plan)

@@ -13,8 +13,9 @@ from .subjects import SUBJECTS
 SLACK = 4000
 #: Counters are those of the program; of a request that runs alone only its end is seen, after so many times at most.
 ALONE = 64
-BUSY, DONE, ERROR, SERVING = (1 << registers.FIELDS[f"STATUS.{name}"][0]
-                              for name in ("busy", "done", "error", "request_busy"))
+BUSY, DONE, ERROR, SERVING = (
+    1 << registers.FIELDS[f"STATUS.{name}"][0] for name in ("busy", "done", "error", "request_busy")
+)
 BELL, RESET, REQUEST = (1 << registers.FIELDS[f"CONTROL.{name}"][0] for name in ("bell", "reset", "request"))
 
 
@@ -27,9 +28,8 @@ def prepare(subject, case):
     for name, value in settings.items():
         device.set(name, value)
     device.write_memory(0, subject.start)
-    device.write_memory(case.offset, code(case.commands)[:subject.size - case.offset])
-    values = {"WATCHDOG": case.watchdog, "IRQ_ENABLE": 7, "PROGRAM_OFFSET": case.offset,
-              "PROGRAM_COMMANDS": case.count}
+    device.write_memory(case.offset, code(case.commands)[: subject.size - case.offset])
+    values = {"WATCHDOG": case.watchdog, "IRQ_ENABLE": 7, "PROGRAM_OFFSET": case.offset, "PROGRAM_COMMANDS": case.count}
     if case.request:
         device.write_memory(subject.spare + (1 << 13), code(case.request[1]))
         values |= {"REQUEST_OFFSET": subject.spare + (1 << 13), "REQUEST_COMMANDS": len(case.request[1])}
@@ -58,8 +58,11 @@ def run(subject, case):
 
     host.write("CONTROL", BELL)
     begin = device.cycles
-    events = [(when, what) for when, what in ((case.reset, RESET), (case.request and case.request[0], REQUEST))
-              if when is not None]
+    events = [
+        (when, what)
+        for when, what in ((case.reset, RESET), (case.request and case.request[0], REQUEST))
+        if when is not None
+    ]
     for when, what in sorted(events):
         while device.cycles < begin + when:
             spend(begin + when - device.cycles)
@@ -69,8 +72,10 @@ def run(subject, case):
         if spend(case.watchdog + SLACK):
             continue
         alone += not status & BUSY
-        counters = status & BUSY, *(host.read(name) for name in (
-            "READ_BEATS", "WRITE_BEATS", "COMMANDS_DONE", "COMMANDS_DROPPED"))
+        counters = (
+            status & BUSY,
+            *(host.read(name) for name in ("READ_BEATS", "WRITE_BEATS", "COMMANDS_DONE", "COMMANDS_DROPPED")),
+        )
         assert alone <= ALONE and (not status & BUSY or counters != before), f"nothing moves: STATUS {status:#x}"
         before = counters
     spend(0)

@@ -2,6 +2,7 @@
 
 The programs are a good one in which tokens, commands and beats are missing, too many, or elsewhere.
 """
+
 from collections import Counter
 from dataclasses import replace
 
@@ -85,10 +86,19 @@ def test_the_rtl_ends_where_the_check_says_so(small):
         said = verdict(commands)
         assembler = Assembler()
         for each in commands:
-            assembler.add(each.engine, each.opcode, wait=each.wait, post=each.post, phase=each.phase,
-                          **{name + "_" * (name == "from"): value for name, value in each.operands.items()})
-        for name, value in (("read_latency", int(rng.integers(1, 200))), ("write_latency", int(rng.integers(1, 200))),
-                            ("stall", int(rng.choice([0, 60])))):
+            assembler.add(
+                each.engine,
+                each.opcode,
+                wait=each.wait,
+                post=each.post,
+                phase=each.phase,
+                **{name + "_" * (name == "from"): value for name, value in each.operands.items()},
+            )
+        for name, value in (
+            ("read_latency", int(rng.integers(1, 200))),
+            ("write_latency", int(rng.integers(1, 200))),
+            ("stall", int(rng.choice([0, 60]))),
+        ):
             device.set(name, value)
         place = 1 << 20
         host.store(place, assembler.code)

@@ -1,4 +1,5 @@
 """A machine's configuration is the sum of its engines' parameters, each given once."""
+
 import dataclasses
 
 import pytest
@@ -55,11 +56,15 @@ def test_each_engine_checks_and_counts_its_own():
     assert Both(depth=2).counted == Resources(dsp={"other": 2, "one": 8}, bits={"memory": 16})
 
 
-@pytest.mark.parametrize("changes, message", [
-    ({"size": 12}, "size=12: must be a power of two from 2 to 64"),
-    ({"depth": 6}, "depth=6: must be an integer from 1 to 5"),
-    ({"depth": True}, "depth=True: must be an integer from 1 to 5"),
-    ({"depth": "3"}, "depth='3': must be an integer from 1 to 5")])
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"size": 12}, "size=12: must be a power of two from 2 to 64"),
+        ({"depth": 6}, "depth=6: must be an integer from 1 to 5"),
+        ({"depth": True}, "depth=True: must be an integer from 1 to 5"),
+        ({"depth": "3"}, "depth='3': must be an integer from 1 to 5"),
+    ],
+)
 def test_a_value_out_of_bounds_is_refused(changes, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         Both(**changes)
@@ -73,8 +78,10 @@ def test_sizes_are_chosen_within_bounds():
 @CONFIGS
 def test_engines_that_share_a_parameter_agree_on_it(kind):
     """A machine may have another default; bounds and meaning are the same."""
-    of = {field.name: (field.metadata["low"], field.metadata["high"], field.metadata["power"], field.metadata["known"])
-          for field in dataclasses.fields(kind)}
+    of = {
+        field.name: (field.metadata["low"], field.metadata["high"], field.metadata["power"], field.metadata["known"])
+        for field in dataclasses.fields(kind)
+    }
     for engine in kind().machine.engines.own:
         for field in dataclasses.fields(engine.spec.parameters):
             bound = field.metadata
@@ -96,8 +103,9 @@ def test_every_parameter_is_described(kind):
 
 
 def test_an_engine_needs_its_parameters_in_the_configuration():
-    with pytest.raises(ValueError, match="engine linear: the machine's configuration ImageConfig must inherit "
-                                         "LinearParameters"):
+    with pytest.raises(
+        ValueError, match="engine linear: the machine's configuration ImageConfig must inherit LinearParameters"
+    ):
         Fabric(LANGUAGE_MACHINE, ImageConfig(), 256)
 
 

@@ -20,14 +20,7 @@ def net():
         name="small",
         input_shape=(2, 9, 8),
         layers=(
-            Conv(
-                weight=random((3, 2, 3, 2)),
-                bias=random(3),
-                stride=(2, 1),
-                pads=(1, 0, 0, 1),
-                relu=True,
-                pool=2,
-            ),
+            Conv(weight=random((3, 2, 3, 2)), bias=random(3), stride=(2, 1), pads=(1, 0, 0, 1), relu=True, pool=2),
             Conv(weight=random((4, 3, 2, 2)), bias=random(4), pads=(1, 1, 0, 0)),
             Dense(weight=random((5, 32)), bias=random(5), relu=True),
             Dense(weight=random((3, 5)), bias=random(3)),
@@ -50,10 +43,7 @@ def autograd_logits(net, parameters, x, lora):
                 [
                     anp.stack(
                         [
-                            anp.dot(
-                                x[:, :, i * sh : i * sh + kh, j * sw : j * sw + kw].reshape(len(x), -1), w.T
-                            )
-                            + b
+                            anp.dot(x[:, :, i * sh : i * sh + kh, j * sw : j * sw + kw].reshape(len(x), -1), w.T) + b
                             for j in range(ow)
                         ],
                         -1,
@@ -98,9 +88,7 @@ def test_gradients_are_autograds(net, method):
 @pytest.mark.parametrize("method", ["full", "lora-all", "lora-last"])
 def test_an_untrained_trainer_is_the_base_network(net, method):
     x = np.random.default_rng(4).standard_normal((3, 2, 9, 8))
-    np.testing.assert_allclose(
-        Trainer(net, method, dtype=np.float64).forward(x), forward(net, x)[1], atol=1e-12
-    )
+    np.testing.assert_allclose(Trainer(net, method, dtype=np.float64).forward(x), forward(net, x)[1], atol=1e-12)
 
 
 def test_work_is_counted_from_the_shapes():

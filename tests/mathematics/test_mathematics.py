@@ -61,9 +61,7 @@ def test_cross_entropy_does_not_overflow():
 def test_a_step_is_sgd_with_momentum(momentum):
     adapters, taps, base, labels = problem(n=5)
     cache = Cache(taps=taps, logits=base)
-    losses, got = train_adapters(
-        cache, labels, adapters, lr=0.1, batch=3, epochs=2, momentum=momentum, seed=4
-    )
+    losses, got = train_adapters(cache, labels, adapters, lr=0.1, batch=3, epochs=2, momentum=momentum, seed=4)
     weights = [w.copy() for pair in adapters for w in pair]
     velocity = [0.0] * len(weights)
     want_losses = []
@@ -94,9 +92,7 @@ def test_a_step_is_sgd_with_momentum(momentum):
 )
 def test_taps_and_logits_are_those_of_plain_loops(stride, pads, pool, kernel):
     random = np.random.default_rng(8).standard_normal
-    conv = Conv(
-        weight=random((3, 2, *kernel)), bias=random(3), stride=stride, pads=pads, relu=True, pool=pool
-    )
+    conv = Conv(weight=random((3, 2, *kernel)), bias=random(3), stride=stride, pads=pads, relu=True, pool=pool)
     shape = conv.output_shape((2, 10, 9))
     n = int(np.prod(shape))
     net = Network(
@@ -117,10 +113,7 @@ def test_taps_and_logits_are_those_of_plain_loops(stride, pads, pool, kernel):
         y = np.array(
             [
                 [
-                    [
-                        y[c, i * pool : (i + 1) * pool, j * pool : (j + 1) * pool].max()
-                        for j in range(shape[2])
-                    ]
+                    [y[c, i * pool : (i + 1) * pool, j * pool : (j + 1) * pool].max() for j in range(shape[2])]
                     for i in range(shape[1])
                 ]
                 for c in range(3)
@@ -205,9 +198,7 @@ def test_evaluating_again_gives_the_same_accuracies():
 
 def test_other_numbers_of_classes_are_refused():
     data = default_split(0).limited(train=5, test=5)
-    few = Dataset(
-        x_train=data.x_train, y_train=data.y_train, x_test=data.x_test, y_test=data.y_test, classes=12
-    )
+    few = Dataset(x_train=data.x_train, y_train=data.y_train, x_test=data.x_test, y_test=data.y_test, classes=12)
     with pytest.raises(ValueError, match="data has 12 classes: lenet5 has 10 logits"):
         finetune_float(load_pretrained(), few)
 

@@ -35,9 +35,7 @@ def test_adapters_start_at_the_base_network():
 
 
 def test_a_taps_start_does_not_depend_on_other_taps():
-    np.testing.assert_array_equal(
-        initial_adapters((8, 5), 3, 2, 1)[1][0], initial_adapters((9, 5, 7), 2, 2, 1)[1][0]
-    )
+    np.testing.assert_array_equal(initial_adapters((8, 5), 3, 2, 1)[1][0], initial_adapters((9, 5, 7), 2, 2, 1)[1][0])
     assert not np.array_equal(initial_adapters((8,), 3, 2, 1)[0][0], initial_adapters((8,), 3, 2, 2)[0][0])
 
 

@@ -1,4 +1,5 @@
 """Small language models on disk, and the real one where it is installed."""
+
 import importlib.util
 import json
 from pathlib import Path
@@ -9,11 +10,34 @@ from safetensors.numpy import save_file
 
 from gradloom.rtl.models.language import LanguageModel
 
-TINY = LanguageModel(name="tiny", hidden=64, inter=128, layers=2, heads=2, kv_heads=1, head_dim=32, vocab=96,
-                     context=32, rope_theta=10000.0, norm_eps=1e-5, tied=True)
-CONFIG = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-          "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 96, "max_position_embeddings": 32,
-          "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_scaling": None, "rope_theta": 10000.0}
+TINY = LanguageModel(
+    name="tiny",
+    hidden=64,
+    inter=128,
+    layers=2,
+    heads=2,
+    kv_heads=1,
+    head_dim=32,
+    vocab=96,
+    context=32,
+    rope_theta=10000.0,
+    norm_eps=1e-5,
+    tied=True,
+)
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 96,
+    "max_position_embeddings": 32,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "rope_scaling": None,
+    "rope_theta": 10000.0,
+}
 
 
 @pytest.fixture(scope="session")
@@ -31,8 +55,10 @@ def config():
 def tensors():
     """Float32 tensors of TINY by name."""
     random = np.random.default_rng(5)
-    return {name: (random.normal(1 if len(shape) == 1 else 0, 0.1, shape)).astype(np.float32)
-            for name, shape in TINY.tensors.items()}
+    return {
+        name: (random.normal(1 if len(shape) == 1 else 0, 0.1, shape)).astype(np.float32)
+        for name, shape in TINY.tensors.items()
+    }
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 """Small files that ask for much: refused in one line, before it is taken."""
+
 import subprocess
 import sys
 import zipfile
@@ -28,8 +29,16 @@ def bomb(tmp_path_factory):
         (entry,) = archive.infolist()
         for number in range(9):
             other = zipfile.ZipInfo(f"x{number}.npy")
-            for name in ("header_offset", "compress_size", "file_size", "CRC", "compress_type", "flag_bits",
-                         "create_version", "extract_version"):
+            for name in (
+                "header_offset",
+                "compress_size",
+                "file_size",
+                "CRC",
+                "compress_type",
+                "flag_bits",
+                "create_version",
+                "extract_version",
+            ):
                 setattr(other, name, getattr(entry, name))
             archive.filelist.append(other)
             archive.NameToInfo[other.filename] = other
@@ -39,10 +48,16 @@ def bomb(tmp_path_factory):
 
 def test_an_archive_of_5_gb_is_refused_before_it_is_read(bomb):
     assert bomb.stat().st_size < 6e6
-    code = ("import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30)); "
-            "from gradloom.__main__ import main; main()")
-    done = subprocess.run([sys.executable, "-c", code, "quantize", bomb, "-o", bomb.with_suffix(".safetensors")],
-                          capture_output=True, text=True, timeout=60)
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30)); "
+        "from gradloom.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "quantize", bomb, "-o", bomb.with_suffix(".safetensors")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 2 and "its arrays take 5,368," in done.stderr and "at most" in done.stderr
 
 
@@ -52,18 +67,23 @@ def test_what_compresses_well_is_read(tmp_path):
     assert read_npz(tmp_path / "zeros.npz")["x"].shape == (64 << 20,)
 
 
-@pytest.mark.parametrize("kind, values", [
-    ("ConstantOfShape", {"a": np.array([1 << 20, 1 << 20])}),
-    ("Range", {"a": np.int64(0), "b": np.int64(1 << 40), "c": np.int64(1)}),
-    ("Add", {"a": np.zeros((1 << 16, 1)), "b": np.zeros((1, 1 << 16))}),
-    ("Gather", {"a": np.zeros((1, 1 << 16)), "b": np.zeros(1 << 16, np.int64)}),
-])
+@pytest.mark.parametrize(
+    "kind, values",
+    [
+        ("ConstantOfShape", {"a": np.array([1 << 20, 1 << 20])}),
+        ("Range", {"a": np.int64(0), "b": np.int64(1 << 40), "c": np.int64(1)}),
+        ("Add", {"a": np.zeros((1 << 16, 1)), "b": np.zeros((1, 1 << 16))}),
+        ("Gather", {"a": np.zeros((1, 1 << 16)), "b": np.zeros(1 << 16, np.int64)}),
+    ],
+)
 def test_a_network_that_computes_a_huge_constant_is_refused(tmp_path, kind, values):
     graph = helper.make_graph(
-        [helper.make_node(kind, list(values), ["big"], name="bomb"), helper.make_node("Relu", ["x"], ["y"])], "g",
+        [helper.make_node(kind, list(values), ["big"], name="bomb"), helper.make_node("Relu", ["x"], ["y"])],
+        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 1, 8, 8))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 1, 8, 8))],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()])
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()],
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "bomb.onnx")
     with pytest.raises(ValueError, match=r"bomb.*elements: at most 67,108,864"):
         load_onnx(tmp_path / "bomb.onnx")
@@ -72,16 +92,19 @@ def test_a_network_that_computes_a_huge_constant_is_refused(tmp_path, kind, valu
 _DEEP = "[" * 100_000 + "]" * 100_000
 
 
-@pytest.mark.parametrize("name, verb", [
-    ("report.json", ("report", "DIR")),
-    ("report.json", ("finetune", "instantft-kv260", "--design", "DIR")),
-    ("adapter_config.json", ("infer", "instantft-kv260", "--adapter", "DIR")),
-    ("network.json", ("import", "DIR")),
-    ("config.json", ("pack", "DIR", "-o", "packed")),
-    ("tokenizer.json", ("generate-text", "edge-qlora-genesys2", "--model", "DIR", "--prompt", "a")),
-    ("manifest.json", ("load", "DIR", "-o", "card.img")),
-    ("board/settings.json", ("build", "ulx3s", "DIR", "--dry-run")),
-])
+@pytest.mark.parametrize(
+    "name, verb",
+    [
+        ("report.json", ("report", "DIR")),
+        ("report.json", ("finetune", "instantft-kv260", "--design", "DIR")),
+        ("adapter_config.json", ("infer", "instantft-kv260", "--adapter", "DIR")),
+        ("network.json", ("import", "DIR")),
+        ("config.json", ("pack", "DIR", "-o", "packed")),
+        ("tokenizer.json", ("generate-text", "edge-qlora-genesys2", "--model", "DIR", "--prompt", "a")),
+        ("manifest.json", ("load", "DIR", "-o", "card.img")),
+        ("board/settings.json", ("build", "ulx3s", "DIR", "--dry-run")),
+    ],
+)
 def test_deeply_nested_json_is_a_wrong_request(run, tmp_path, monkeypatch, name, verb):
     monkeypatch.chdir(tmp_path)
     design = tmp_path / "design"

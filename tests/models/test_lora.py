@@ -1,4 +1,5 @@
 """Adapters of a language model: PEFT's are read, ours are as PEFT writes them, and others' are refused."""
+
 import json
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def test_what_is_written_is_what_peft_wrote(tmp_path):
     config, wanted = (json.loads((folder / "adapter_config.json").read_text()) for folder in (tmp_path, INIT))
     assert set(config["target_modules"]) == set(wanted["target_modules"])
     assert {field: config[field] for field in config if field != "target_modules"} == {
-        field: wanted[field] for field in config if field != "target_modules"}
+        field: wanted[field] for field in config if field != "target_modules"
+    }
 
 
 @pytest.mark.parametrize("targets", [("q_proj",), ("down_proj", "k_proj", "o_proj")])
@@ -74,8 +76,9 @@ def saved(tiny, tmp_path):
 def test_half_precision_adapters_are_read(tiny, saved):
     folder = saved()
     tensors = load_file(folder / "adapter_model.safetensors")
-    save_file({name: values.astype(np.float16) for name, values in tensors.items()},
-              folder / "adapter_model.safetensors")
+    save_file(
+        {name: values.astype(np.float16) for name, values in tensors.items()}, folder / "adapter_model.safetensors"
+    )
     name = "model.layers.1.self_attn.v_proj"
     wanted = tensors[f"base_model.model.{name}.lora_A.weight"]
     np.testing.assert_allclose(load_lora(folder, tiny)[name].a, wanted, rtol=1e-3)
@@ -91,15 +94,24 @@ def test_all_linear_means_all(tiny, tmp_path):
     assert len(load_lora(tmp_path, tiny)) == 14
 
 
-@pytest.mark.parametrize("fields, message", [
-    ({"peft_type": "IA3"}, "peft_type='IA3'"), ({"use_dora": True}, "use_dora=True"),
-    ({"use_rslora": True}, "use_rslora=True"), ({"rank_pattern": {"q": 4}}, "rank_pattern="),
-    ({"modules_to_save": ["lm_head"]}, "modules_to_save="), ({"bias": "all"}, "bias='all'"),
-    ({"r": 0}, "r=0: must be an integer of at least 1"), ({"lora_alpha": None}, "lora_alpha=None"),
-    ({"r": 4}, r"has shape \[2, 64\]: expected \[4, 64\]"), ({"target_modules": "q.*"}, "target_modules='q"),
-    ({"target_modules": ["fc1"]}, r"target_modules=\['fc1'\]"), ({"target_modules": ["q_proj"]}, "no place for"),
-    ({"target_modules": ["q_proj", "v_proj", "o_proj"]}, r"has no .*o_proj.lora_A.weight \(4 are missing\)"),
-])
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"peft_type": "IA3"}, "peft_type='IA3'"),
+        ({"use_dora": True}, "use_dora=True"),
+        ({"use_rslora": True}, "use_rslora=True"),
+        ({"rank_pattern": {"q": 4}}, "rank_pattern="),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save="),
+        ({"bias": "all"}, "bias='all'"),
+        ({"r": 0}, "r=0: must be an integer of at least 1"),
+        ({"lora_alpha": None}, "lora_alpha=None"),
+        ({"r": 4}, r"has shape \[2, 64\]: expected \[4, 64\]"),
+        ({"target_modules": "q.*"}, "target_modules='q"),
+        ({"target_modules": ["fc1"]}, r"target_modules=\['fc1'\]"),
+        ({"target_modules": ["q_proj"]}, "no place for"),
+        ({"target_modules": ["q_proj", "v_proj", "o_proj"]}, r"has no .*o_proj.lora_A.weight \(4 are missing\)"),
+    ],
+)
 def test_another_kind_of_adapter_is_refused(tiny, saved, fields, message):
     with pytest.raises(ValueError, match=message):
         load_lora(saved(**fields), tiny)
@@ -118,6 +130,7 @@ def test_a_damaged_adapter_is_refused(tiny, saved):
     def broken(tensors):
         tensors[next(iter(tensors))][0] = np.nan
         return tensors
+
     with pytest.raises(ValueError, match="NaN or infinite"):
         load_lora(saved(broken), tiny)
     folder = saved()
@@ -136,9 +149,12 @@ def test_what_pefts_plain_lora_cannot_hold_is_not_written(tiny, tmp_path):
     fresh = fresh_lora(tiny, rank=2)
     first = next(iter(fresh))
     other = Adapter(fresh[first].a, fresh[first].b, 1.0)
-    for adapters, message in [({}, "has none"), (fresh | {first: other}, "different ranks or scales"),
-                              ({first: other, "model.layers.1.self_attn.v_proj": other}, "in 2 layers are 4"),
-                              ({first: Adapter(fresh[first].a[:, 1:], fresh[first].b, 1.0)}, r"expected \[2, 64\]")]:
+    for adapters, message in [
+        ({}, "has none"),
+        (fresh | {first: other}, "different ranks or scales"),
+        ({first: other, "model.layers.1.self_attn.v_proj": other}, "in 2 layers are 4"),
+        ({first: Adapter(fresh[first].a[:, 1:], fresh[first].b, 1.0)}, r"expected \[2, 64\]"),
+    ]:
         with pytest.raises(ValueError, match=message):
             save_lora(tmp_path / "out", tiny, adapters)
     assert not (tmp_path / "out").exists()

@@ -44,9 +44,11 @@ def test_weights_cannot_be_changed():
 
 
 def test_nameless_layers_are_named_by_kind_and_place():
-    assert Network(
-        name="n", input_shape=(1, 4, 4), layers=(conv(), dense(5, 8), dense(3, 5))
-    ).layer_names == ("conv1", "fc1", "fc2")
+    assert Network(name="n", input_shape=(1, 4, 4), layers=(conv(), dense(5, 8), dense(3, 5))).layer_names == (
+        "conv1",
+        "fc1",
+        "fc2",
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,26 +73,12 @@ def test_nameless_layers_are_named_by_kind_and_place():
             lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(), dense(2, 9))),
             "fc1: .*8 elements.*expects 9",
         ),
+        (lambda: Network(name="n", input_shape=(2, 4, 4), layers=(conv(), dense(2, 8))), "conv1: input has 2 channels"),
+        (lambda: Network(name="n", input_shape=(1, 2, 4), layers=(conv(), dense(2, 8))), "kernel 3x3 is larger"),
+        (lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(pool=3), dense(2, 8))), "pool=3 is larger"),
+        (lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(4, 4), conv(), dense(2, 4))), "conv1: .*needs"),
         (
-            lambda: Network(name="n", input_shape=(2, 4, 4), layers=(conv(), dense(2, 8))),
-            "conv1: input has 2 channels",
-        ),
-        (
-            lambda: Network(name="n", input_shape=(1, 2, 4), layers=(conv(), dense(2, 8))),
-            "kernel 3x3 is larger",
-        ),
-        (
-            lambda: Network(name="n", input_shape=(1, 4, 4), layers=(conv(pool=3), dense(2, 8))),
-            "pool=3 is larger",
-        ),
-        (
-            lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(4, 4), conv(), dense(2, 4))),
-            "conv1: .*needs",
-        ),
-        (
-            lambda: Network(
-                name="n", input_shape=(1, 1, 4), layers=(dense(4, 4, name="a"), dense(2, 4, name="a"))
-            ),
+            lambda: Network(name="n", input_shape=(1, 1, 4), layers=(dense(4, 4, name="a"), dense(2, 4, name="a"))),
             "'a' occurs 2 times",
         ),
     ],

@@ -45,9 +45,7 @@ class Graph:
         self.tensor = "image"
 
     def constant(self, *shape, name=None, value=None, dtype=np.float32):
-        array = (
-            self.random.standard_normal(shape).astype(dtype) if value is None else np.asarray(value, dtype)
-        )
+        array = self.random.standard_normal(shape).astype(dtype) if value is None else np.asarray(value, dtype)
         self.weights.append(numpy_helper.from_array(array, name or f"w{len(self.weights)}"))
         return self.weights[-1].name
 
@@ -56,9 +54,7 @@ class Graph:
         if name is None:  # onnxruntime wants every name once
             name = f"the_{op}" if all(n.op_type != op for n in self.nodes) else f"{op}_{out}"
         self.nodes.append(
-            helper.make_node(
-                op, [*first, self.tensor, *constants], [out], name=name, domain=domain, **attributes
-            )
+            helper.make_node(op, [*first, self.tensor, *constants], [out], name=name, domain=domain, **attributes)
         )
         self.tensor = out
         return self
@@ -78,9 +74,7 @@ class Graph:
             self.weights,
         )
         path = folder / "m.onnx"
-        onnx.save(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path
-        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
         return path
 
 
@@ -92,8 +86,7 @@ def test_an_exported_network_computes_what_onnxruntime_does(name):
 
 def test_the_fixtures_hold_what_they_are_for():
     kinds = {
-        name: {n.op_type for n in onnx.load(FIXTURES / name, load_external_data=False).graph.node}
-        for name in SUPPORTED
+        name: {n.op_type for n in onnx.load(FIXTURES / name, load_external_data=False).graph.node} for name in SUPPORTED
     }
     assert set.union(*kinds.values()) >= {
         "Conv",
@@ -143,14 +136,7 @@ def test_less_usual_nodes_compute_what_onnxruntime_does(tmp_path):
     g = Graph(2, 9, 8)
     g("Identity").conv(3, 2, 3, 2, bias=False, auto_pad="SAME_UPPER", strides=[2, 1])
     g("Add", g.constant(1, 3, 1, 1))
-    g(
-        "BatchNormalization",
-        g.constant(3),
-        g.constant(3),
-        g.constant(3),
-        g.constant(value=[1, 2, 3]),
-        epsilon=1e-3,
-    )
+    g("BatchNormalization", g.constant(3), g.constant(3), g.constant(3), g.constant(value=[1, 2, 3]), epsilon=1e-3)
     g("MaxPool", kernel_shape=[2, 2], strides=[2, 2])("Relu")("Dropout")
     g.conv(4, 3, 2, 2, pads=[1, 0, 0, 1], kernel_shape=[2, 2], dilations=[1, 1], group=1)
     g("MaxPool", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, pads=[0, 0, 0, 0])
@@ -259,18 +245,9 @@ def computed(g):
         ),
         (image_then(conv, node("MaxPool", kernel_shape=[2, 2])), r"strides=\[1, 1\]"),
         (image_then(conv, node("MaxPool", kernel_shape=[2, 3], strides=[2, 3])), "only square"),
-        (
-            image_then(conv, node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1])),
-            "padded pools",
-        ),
-        (
-            image_then(conv, node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], dilations=[2, 2])),
-            "dilations",
-        ),
-        (
-            image_then(conv, node("MaxPool", kernel_shape=[4, 4], strides=[4, 4], ceil_mode=1)),
-            "ceil_mode=1 on 6x6",
-        ),
+        (image_then(conv, node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], pads=[1, 1, 1, 1])), "padded pools"),
+        (image_then(conv, node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], dilations=[2, 2])), "dilations"),
+        (image_then(conv, node("MaxPool", kernel_shape=[4, 4], strides=[4, 4], ceil_mode=1)), "ceil_mode=1 on 6x6"),
         (image_then(conv, node("MaxPool", kernel_shape=[7, 7], strides=[7, 7])), "larger than its input 6x6"),
         (image_then(conv, relu, node("BatchNormalization", (4,), (4,), (4,), (4,))), "follows a ReLU"),
         (image_then(conv, node("BatchNormalization", (3,), (3,), (3,), (3,))), "its parameters have shapes"),
@@ -306,9 +283,7 @@ def test_what_is_not_supported_is_refused_by_node(tmp_path, build, message):
     assert "m.onnx" in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["average_pool.dynamo", "average_pool.script", "branch.dynamo", "branch.script"]
-)
+@pytest.mark.parametrize("name", ["average_pool.dynamo", "average_pool.script", "branch.dynamo", "branch.script"])
 def test_exported_networks_that_are_not_supported_are_refused_by_node(name):
     with pytest.raises(ValueError, match=r"node '\S+' \((AveragePool|Add)\)"):
         load_onnx(FIXTURES / f"{name}.onnx")

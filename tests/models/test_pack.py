@@ -1,4 +1,5 @@
 """What is packed is bitsandbytes' quantisation of the model, the same bytes every time, and is checked when read."""
+
 import dataclasses
 import hashlib
 import json
@@ -45,8 +46,9 @@ def test_every_tensor_is_there_within_its_format(folder, tensors, tmp_path, bits
         else:
             np.testing.assert_array_equal(found, values.astype(np.float16) if "embed" in name else values)
     np.testing.assert_array_equal(packed.tensor("lm_head.weight"), packed.tensor("model.embed_tokens.weight"))
-    np.testing.assert_array_equal(np.frombuffer(packed.read("table.levels"), "<f4"),
-                                  np.asarray(BOOKS[bits].levels, np.float32))
+    np.testing.assert_array_equal(
+        np.frombuffer(packed.read("table.levels"), "<f4"), np.asarray(BOOKS[bits].levels, np.float32)
+    )
 
 
 def test_the_same_model_gives_the_same_bytes(folder, tmp_path):
@@ -64,14 +66,15 @@ def test_the_manifest_says_what_is_where(packed):
     for entry in entries:
         assert entry["offset"] == -(-end // 64) * 64
         end = entry["offset"] + entry["bytes"]
-        assert hashlib.sha256(content[entry["offset"]:end]).hexdigest() == entry["sha256"]
+        assert hashlib.sha256(content[entry["offset"] : end]).hexdigest() == entry["sha256"]
     assert packed.manifest["bytes"] == len(content) == -(-end // 64) * 64
     assert [entry["name"] for entry in packed.manifest["linears"]] == [each.name for each in packed.model.linears]
 
 
 def test_raw_parts_are_what_is_written_raw(packed):
-    written = {entry["name"]: entry["bytes"] for entry in packed.manifest["tensors"]
-               if not entry["name"].startswith("table.")}
+    written = {
+        entry["name"]: entry["bytes"] for entry in packed.manifest["tensors"] if not entry["name"].startswith("table.")
+    }
     assert dict(raw_parts(packed.model, "float16")) == written
 
 
@@ -86,7 +89,8 @@ def test_a_head_may_be_a_stream(folder, config, tensors, tmp_path, tied):
     np.testing.assert_array_equal(packed.tensor("lm_head.weight"), quantize_linear(head).weight())
     assert packed.manifest["linears"][-1]["shape"] == [96, 64]  # padded to 128 rows in the stream
     assert {name for name, _ in raw_parts(packed.model, "nf")} == {
-        entry["name"] for entry in packed.manifest["tensors"] if not entry["name"].startswith("table.")}
+        entry["name"] for entry in packed.manifest["tensors"] if not entry["name"].startswith("table.")
+    }
 
 
 def test_an_untied_head_is_float16_by_default(folder, config, tensors, tmp_path):
@@ -107,14 +111,17 @@ def test_a_damaged_byte_is_found_when_its_section_is_read(packed):
         packed.linear(entry["name"])
 
 
-@pytest.mark.parametrize("damage, message", [
-    (lambda d: (d / "weights.bin").write_bytes(b"x"), "has 1 bytes: its manifest says"),
-    (lambda d: (d / "weights.bin").unlink(), "has 0 bytes"),
-    (lambda d: (d / "manifest.json").unlink(), "name a directory that gradloom pack made"),
-    (lambda d: (d / "manifest.json").write_text("{"), "manifest.json: cannot be read"),
-    (lambda d: (d / "manifest.json").write_text('{"format": "cake", "version": 1}'), "'cake' version 1"),
-    (lambda d: (d / "manifest.json").write_text('{"format": "gradloom-weights", "version": 1}'), "model"),
-])
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda d: (d / "weights.bin").write_bytes(b"x"), "has 1 bytes: its manifest says"),
+        (lambda d: (d / "weights.bin").unlink(), "has 0 bytes"),
+        (lambda d: (d / "manifest.json").unlink(), "name a directory that gradloom pack made"),
+        (lambda d: (d / "manifest.json").write_text("{"), "manifest.json: cannot be read"),
+        (lambda d: (d / "manifest.json").write_text('{"format": "cake", "version": 1}'), "'cake' version 1"),
+        (lambda d: (d / "manifest.json").write_text('{"format": "gradloom-weights", "version": 1}'), "model"),
+    ],
+)
 def test_a_damaged_pack_is_refused(packed, damage, message):
     damage(packed.path)
     with pytest.raises(ValueError, match=message):
@@ -148,18 +155,22 @@ def test_the_verb_packs(run, folder, tmp_path, tensors):
 def test_a_plan_takes_the_shapes_of_a_file(run, folder):
     code, out, err = run("plan", folder, "--seq", "16", "--json")
     assert json.loads(out)["frozen_bytes"] == sum(
-        each.outputs * each.inputs * 33 // 64 + 8 for each in open_checkpoint(folder).model.linears)
+        each.outputs * each.inputs * 33 // 64 + 8 for each in open_checkpoint(folder).model.linears
+    )
     assert code == 2 and err == "gradloom: head_dim=32: must be 64; use another model\n"
     code, _, err = run("plan", folder)
     assert code == 2 and "seq=64: must be an integer from 1 to 32 (the model's context)" in err
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (("tinyllama-1.1b",), "tinyllama-1.1b: is known by its shapes only"),
-    (("nowhere",), "nowhere: no such file or folder"),
-    (("tiny", "--bits", "5"), "bits=5: must be one of 4, 3, 2"),
-    (("tiny", "--head", "gold"), "head"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("tinyllama-1.1b",), "tinyllama-1.1b: is known by its shapes only"),
+        (("nowhere",), "nowhere: no such file or folder"),
+        (("tiny", "--bits", "5"), "bits=5: must be one of 4, 3, 2"),
+        (("tiny", "--head", "gold"), "head"),
+    ],
+)
 def test_what_cannot_be_packed_is_refused_and_leaves_nothing(run, folder, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     code, out, err = run("pack", *arguments, "-o", "out")

@@ -28,9 +28,7 @@ def net():
 @pytest.fixture
 def adapters(net):
     random = np.random.default_rng(2).integers
-    return [
-        (random(-32768, 32768, (RANK, n)) / 4096, random(-32768, 32768, (3, RANK)) / 4096) for n in net.taps
-    ]
+    return [(random(-32768, 32768, (RANK, n)) / 4096, random(-32768, 32768, (3, RANK)) / 4096) for n in net.taps]
 
 
 def test_words_survive_exactly(tmp_path, net, adapters):
@@ -58,10 +56,7 @@ def test_the_layout_is_pefts(tmp_path, net, adapters):
     }
     config = json.loads(config.read_text())
     assert config["peft_type"] == "LORA" and config["r"] == config["lora_alpha"] == 2
-    assert (
-        config["target_modules"] == ["features.0", "fc1"]
-        and config["gradloom_topology"] == "direct-to-output"
-    )
+    assert config["target_modules"] == ["features.0", "fc1"] and config["gradloom_topology"] == "direct-to-output"
 
 
 def test_files_are_identical_from_run_to_run(tmp_path, net, adapters):
@@ -100,15 +95,9 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, net, adapters, field, v
     [
         ({"base_model.model.fc1.lora_A.weight": None}, "has no base_model.model.fc1.lora_A.weight"),
         ({"extra": np.zeros(1, np.float32)}, "unknown extra"),
-        (
-            {"base_model.model.fc1.lora_B.weight": np.zeros((4, 2), np.float32)},
-            r"shape \[4, 2\]: expected \[3, 2\]",
-        ),
+        ({"base_model.model.fc1.lora_B.weight": np.zeros((4, 2), np.float32)}, r"shape \[4, 2\]: expected \[3, 2\]"),
         ({"base_model.model.fc1.lora_B.weight": np.zeros((3, 2), np.int32)}, "dtype int32"),
-        (
-            {"base_model.model.fc1.lora_B.weight": np.full((3, 2), np.nan, np.float32)},
-            "6 values that are NaN",
-        ),
+        ({"base_model.model.fc1.lora_B.weight": np.full((3, 2), np.nan, np.float32)}, "6 values that are NaN"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(tmp_path, net, adapters, change, message):

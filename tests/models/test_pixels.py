@@ -59,18 +59,23 @@ def test_float_engines_begin_with_the_same_activations(name):
     network = load_onnx(FIXTURES / name)
     images = images_for(network)
     expected = runtime(FIXTURES / name, (images / 255).astype(np.float32))
-    for logits in (Cache.of(network, images, cache="none").logits,
-                   Trainer(network, "full").forward(network.pixel_map.activations(images))):
+    for logits in (
+        Cache.of(network, images, cache="none").logits,
+        Trainer(network, "full").forward(network.pixel_map.activations(images)),
+    ):
         np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
     assert Trainer(network, "full").accuracy(images, expected.argmax(axis=1)) == 1
 
 
 def test_padding_is_zero_after_the_map_and_not_before():
     """An image that the map makes zero throughout gives the bias alone, at the edges too."""
-    layers = (Conv(weight=np.ones((1, 1, 3, 3)), bias=np.array([0.5]), pads=(1, 1, 1, 1)),
-              Dense(weight=np.eye(4, 16), bias=np.zeros(4)))
-    network = Network(name="n", input_shape=(1, 4, 4), layers=layers,
-                      pixel_map=PixelMap(scale=np.array(5.0), shift=np.array(-1.0)))
+    layers = (
+        Conv(weight=np.ones((1, 1, 3, 3)), bias=np.array([0.5]), pads=(1, 1, 1, 1)),
+        Dense(weight=np.eye(4, 16), bias=np.zeros(4)),
+    )
+    network = Network(
+        name="n", input_shape=(1, 4, 4), layers=layers, pixel_map=PixelMap(scale=np.array(5.0), shift=np.array(-1.0))
+    )
     words = network.pixel_map.words(np.full((1, 1, 4, 4), 51, np.uint8), ACTIVATION)
     assert not words.any()
     logits = fill_cache(lower(network, ImageConfig(), 1), words).logits
@@ -109,7 +114,8 @@ def inside(path, mean, std):
     for node in model.graph.node:
         node.input[:] = ["prepared" if name == image else name for name in node.input]
     model.graph.initializer.extend(
-        numpy_helper.from_array(np.float32(value), name) for name, value in (("mean", mean), ("std", std)))
+        numpy_helper.from_array(np.float32(value), name) for name, value in (("mean", mean), ("std", std))
+    )
     for place, parts in enumerate(((image, "mean", "centred", "Sub"), ("centred", "std", "prepared", "Div"))):
         model.graph.node.insert(place, helper.make_node(parts[3], parts[:2], [parts[2]], name=parts[2]))
     return model
@@ -131,8 +137,9 @@ def test_a_fine_tune_and_its_predictions_see_the_same_normalised_images(tmp_path
     asked = {"data": tmp_path / "data.npz", "model": tmp_path / "m.onnx"}
     for engine in ("reference", "float"):
         metrics = finetune(preset.name, output=tmp_path / engine, engine=engine, epochs=2, **asked)
-        labels = infer(preset, data=tmp_path / "x.npz", model=asked["model"], engine=engine,
-                         adapter=tmp_path / engine)["labels"]
+        labels = infer(preset, data=tmp_path / "x.npz", model=asked["model"], engine=engine, adapter=tmp_path / engine)[
+            "labels"
+        ]
         assert np.mean(np.array(labels) == data.y_test) == metrics["accuracy_after"]
     base = infer(preset, data=tmp_path / "x.npz", model=asked["model"])["labels"]
     expected = runtime(tmp_path / "m.onnx", (data.x_test / 255).astype(np.float32))

@@ -1,4 +1,5 @@
 """Tokens are those of the model's own tokenizer."""
+
 import json
 from pathlib import Path
 

@@ -1,4 +1,5 @@
 """The plan of InstantFT counts what its programs read and keep."""
+
 import json
 
 import pytest
@@ -36,11 +37,18 @@ def test_qloras_plan_stays(run):
     assert plain == named and "cache" not in plain
 
 
-@pytest.mark.parametrize("options, named", [
-    (("--method", "full"), "method=full: must be one of qlora, instantft"),
-    (("--method", "instantft", "--axi-bits", "7"), "axi_bits=7"),
-    (("--method", "instantft", "--targets", "q"), "targets=q: adapters of InstantFT go from every block to the head"),
-    (("--method", "instantft", "--store", "int8"), "store=int8: must be words for InstantFT")])
+@pytest.mark.parametrize(
+    "options, named",
+    [
+        (("--method", "full"), "method=full: must be one of qlora, instantft"),
+        (("--method", "instantft", "--axi-bits", "7"), "axi_bits=7"),
+        (
+            ("--method", "instantft", "--targets", "q"),
+            "targets=q: adapters of InstantFT go from every block to the head",
+        ),
+        (("--method", "instantft", "--store", "int8"), "store=int8: must be words for InstantFT"),
+    ],
+)
 def test_a_wrong_request_is_one_message(run, options, named):
     code, out, err = run("plan", "smollm2-135m", *options)
     assert code == 2 and out == "" and named in err

@@ -1,4 +1,5 @@
 """A plan counts what is packed, keeps to the board's bandwidth, and says no where something does not fit."""
+
 import dataclasses
 import json
 
@@ -16,8 +17,7 @@ GENESYS2, KV260 = boards.find("genesys2"), boards.find("kv260")
 
 @pytest.mark.parametrize("bits, megabytes", [(4, 499.8), (3, 378.7), (2, 257.6)])
 def test_tinyllamas_frozen_bytes(run, bits, megabytes):
-    code, out, _ = run("plan", "tinyllama-1.1b", "--board", "genesys2", "--seq", "16", "--bits", bits,
-                       "--json")
+    code, out, _ = run("plan", "tinyllama-1.1b", "--board", "genesys2", "--seq", "16", "--bits", bits, "--json")
     said = json.loads(out)
     assert code == 0 and said["fits"]
     assert round(said["frozen_bytes"] / 1e6, 1) == megabytes
@@ -34,8 +34,20 @@ def test_a_plan_counts_what_a_pack_holds(tmp_path, bits, head):
     from gradloom.rtl.models.pack import write_pack
 
     class Made:
-        model = LanguageModel(name="odd", hidden=128, inter=192, layers=3, heads=3, kv_heads=1, head_dim=64,
-                              vocab=100, context=64, rope_theta=1e4, norm_eps=1e-5, tied=False)
+        model = LanguageModel(
+            name="odd",
+            hidden=128,
+            inter=192,
+            layers=3,
+            heads=3,
+            kv_heads=1,
+            head_dim=64,
+            vocab=100,
+            context=64,
+            rope_theta=1e4,
+            norm_eps=1e-5,
+            tied=False,
+        )
         path = tmp_path
 
         def tensor(self, name):
@@ -74,12 +86,16 @@ def test_a_block_of_smollm2_takes_the_cycles_of_its_products():
 
 
 def test_nothing_is_multiplied_upstream_of_the_first_adapter():
-    part = {names: plan(Request(model=SMOLLM2, targets=names), GENESYS2)["step"]["parts"]
-            for names in (("q_proj",), ("o_proj",), ("down_proj",))}
+    part = {
+        names: plan(Request(model=SMOLLM2, targets=names), GENESYS2)["step"]["parts"]
+        for names in (("q_proj",), ("o_proj",), ("down_proj",))
+    }
     layer = 64 * SMOLLM2.linear_parameters // 30
+
     def of(*projections):
         shapes = [SMOLLM2.shape(name) for name in projections]
         return 64 * sum(n * k for n, k in shapes)
+
     missing = {names: 30 * layer - each["linears backward"]["macs"] for names, each in part.items()}
     assert missing[("q_proj",)] == of("q_proj", "k_proj", "v_proj")
     assert missing[("o_proj",)] == of("q_proj", "k_proj", "v_proj", "o_proj")
@@ -123,7 +139,8 @@ def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
     assert err.splitlines() == [
         "gradloom: seq=512: must be from 2 to 64 (tokens of the preset's machine); give --seq 23",
         "gradloom: rank=10: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 8",
-        "gradloom: memory=1897960320: genesys2 has 1073741824 bytes; give --seq 23 --rank 8"]
+        "gradloom: memory=1897960320: genesys2 has 1073741824 bytes; give --seq 23 --rank 8",
+    ]
     code, out, said_so = run(*arguments, "--json")
     said = json.loads(out)
     assert code == 2 and said_so == err and not said["fits"] and said["preset"] == "edge-qlora-genesys2"
@@ -134,12 +151,25 @@ def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
     assert planned(near, GENESYS2, LanguageConfig())["fits"]
 
 
-@pytest.mark.parametrize("options, line", [
-    ((), "seq=64: 88 tiles of so many tokens need 5632 words of operand memory, there are 2048 (gate_proj on the "
-         "preset's machine); give --seq 23"),
-    (("--seq", "23", "--rank", "9"), "rank=9: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 8"),
-    (("--seq", "23", "--rank", "1"), "rank=1: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 2"),
-    (("--seq", "1"), "seq=1: must be from 2 to 64 (tokens of the preset's machine); give --seq 2")])
+@pytest.mark.parametrize(
+    "options, line",
+    [
+        (
+            (),
+            "seq=64: 88 tiles of so many tokens need 5632 words of operand memory, there are 2048 (gate_proj on the "
+            "preset's machine); give --seq 23",
+        ),
+        (
+            ("--seq", "23", "--rank", "9"),
+            "rank=9: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 8",
+        ),
+        (
+            ("--seq", "23", "--rank", "1"),
+            "rank=1: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 2",
+        ),
+        (("--seq", "1"), "seq=1: must be from 2 to 64 (tokens of the preset's machine); give --seq 2"),
+    ],
+)
 def test_what_to_change_is_enough(run, options, line):
     """A plan with the value that a refusal names fits."""
     code, _, err = run("plan", "tinyllama-1.1b", *options)
@@ -158,7 +188,8 @@ def test_rows_and_lanes_of_the_machine_are_bounds():
         "outputs=5632: with inputs=4096 there are 1408 second-level scales, the machine holds 1024 (gate_proj on the "
         "preset's machine); use another model",
         "rank=8: adapters of 152 tiles need 1216 words of adapter memory, there are 1024 (up_proj on the preset's "
-        "machine); give --rank 6"]
+        "machine); give --rank 6",
+    ]
 
 
 def test_a_board_without_a_preset_is_asked_for_memory_alone(run):
@@ -177,8 +208,20 @@ def test_what_no_preset_runs_is_said_to_be_counted_only(run, options):
 
 
 def test_a_model_that_is_too_large_has_nothing_near():
-    large = LanguageModel(name="large", hidden=8192, inter=28672, layers=80, heads=64, kv_heads=8, head_dim=128,
-                          vocab=128256, context=8192, rope_theta=5e5, norm_eps=1e-5, tied=False)
+    large = LanguageModel(
+        name="large",
+        hidden=8192,
+        inter=28672,
+        layers=80,
+        heads=64,
+        kv_heads=8,
+        head_dim=128,
+        vocab=128256,
+        context=8192,
+        rope_theta=5e5,
+        norm_eps=1e-5,
+        tied=False,
+    )
     said = planned(Request(model=large), GENESYS2, None)
     assert not said["fits"] and said["nearest"] is None
     assert [(each["field"], each["give"]) for each in said["misfits"]] == [("memory", {})]
@@ -187,14 +230,29 @@ def test_a_model_that_is_too_large_has_nothing_near():
 def test_figures_of_a_plan():
     said = plan(Request(model=TINYLLAMA), GENESYS2)
     assert (said["frozen_bytes"], said["learning_bytes"], said["total_bytes"]) == (
-        499_818_088, 145_687_616, 908_022_656)
+        499_818_088,
+        145_687_616,
+        908_022_656,
+    )
     assert plan(Request(model=TINYLLAMA, bits=2), GENESYS2)["frozen_bytes"] == pytest.approx(257.6e6, abs=5e4)
     assert plan(Request(model=TINYLLAMA, head="nf"), GENESYS2)["token"]["seconds"] == pytest.approx(0.0844, abs=5e-5)
 
 
 def test_columns_that_are_no_multiple_of_a_block_are_counted_as_padded():
-    odd = LanguageModel(name="odd", hidden=100, inter=200, layers=1, heads=2, kv_heads=2, head_dim=50, vocab=10,
-                        context=64, rope_theta=1e4, norm_eps=1e-5, tied=True)
+    odd = LanguageModel(
+        name="odd",
+        hidden=100,
+        inter=200,
+        layers=1,
+        heads=2,
+        kv_heads=2,
+        head_dim=50,
+        vocab=10,
+        context=64,
+        rope_theta=1e4,
+        norm_eps=1e-5,
+        tied=True,
+    )
     said = plan(Request(model=odd), GENESYS2)
     assert said["memory"]["codes"] == odd.linear_parameters // 2 and said["memory"]["padding"] > 0
     assert any("no multiple of 64" in note for note in said["assumptions"])
@@ -217,17 +275,20 @@ def test_help_says_every_default(run, monkeypatch):
     assert "[default: (q,v)]" in said and "[default: (the board's)]" in said
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (("llama-9",), "llama-9: no such file or folder, nor a model known by name"),
-    (("smollm2-135m", "--board", "zx81"), "zx81"),
-    (("smollm2-135m", "--rank", "0"), "rank=0: must be an integer from 1 to 64"),
-    (("smollm2-135m", "--seq", "8193"), "seq=8193: must be an integer from 1 to 8192 (the model's context)"),
-    (("smollm2-135m", "--bits", "8"), "bits=8: must be one of 4, 3, 2"),
-    (("smollm2-135m", "--optimizer", "lion"), "optimizer='lion': must be one of sgd, adamw"),
-    (("smollm2-135m", "--head", "int8"), "head='int8'"),
-    (("smollm2-135m", "--targets", "q,w"), "targets=q,w: must be all, or some of q, k"),
-    (("smollm2-135m", "--axi-bits", "100"), "axi_bits=100"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("llama-9",), "llama-9: no such file or folder, nor a model known by name"),
+        (("smollm2-135m", "--board", "zx81"), "zx81"),
+        (("smollm2-135m", "--rank", "0"), "rank=0: must be an integer from 1 to 64"),
+        (("smollm2-135m", "--seq", "8193"), "seq=8193: must be an integer from 1 to 8192 (the model's context)"),
+        (("smollm2-135m", "--bits", "8"), "bits=8: must be one of 4, 3, 2"),
+        (("smollm2-135m", "--optimizer", "lion"), "optimizer='lion': must be one of sgd, adamw"),
+        (("smollm2-135m", "--head", "int8"), "head='int8'"),
+        (("smollm2-135m", "--targets", "q,w"), "targets=q,w: must be all, or some of q, k"),
+        (("smollm2-135m", "--axi-bits", "100"), "axi_bits=100"),
+    ],
+)
 def test_a_plan_that_cannot_be_is_refused(run, arguments, message):
     code, out, err = run("plan", *arguments)
     assert code == 2 and message in err and not out

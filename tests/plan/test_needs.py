@@ -1,4 +1,5 @@
 """A step has no operation that it could do without, and what is left makes what all of them would."""
+
 import pytest
 
 from gradloom.rtl.models.language import BUILT_IN, PROJECTIONS, LanguageModel
@@ -7,18 +8,40 @@ from gradloom.rtl.plan.language.operations import Gradient, Loss, Product, resul
 from gradloom.rtl.plan.language.traffic import base_bytes
 from gradloom.rtl.plan.language.transformer import Step
 
-MODEL = LanguageModel(name="small", hidden=128, inter=192, layers=3, heads=2, kv_heads=1, head_dim=64, vocab=150,
-                      context=64, rope_theta=100.0, norm_eps=1e-5, tied=False)
+MODEL = LanguageModel(
+    name="small",
+    hidden=128,
+    inter=192,
+    layers=3,
+    heads=2,
+    kv_heads=1,
+    head_dim=64,
+    vocab=150,
+    context=64,
+    rope_theta=100.0,
+    norm_eps=1e-5,
+    tied=False,
+)
 
 
 def step(targets, first=0, rank=8, model=MODEL, tokens=9):
-    names = [each.name for each in model.linears
-             if each.projection in targets and int(each.name.split(".")[2]) >= first]
+    names = [
+        each.name for each in model.linears if each.projection in targets and int(each.name.split(".")[2]) >= first
+    ]
     return Step(model, tokens, dict.fromkeys(names, rank), range(model.layers)).operations()
 
 
-@pytest.mark.parametrize("targets, first", [(tuple(PROJECTIONS), 0), (("q_proj", "v_proj"), 0), (("down_proj",), 0),
-                                            (("gate_proj",), 1), (tuple(PROJECTIONS), 2), (("v_proj",), 2)])
+@pytest.mark.parametrize(
+    "targets, first",
+    [
+        (tuple(PROJECTIONS), 0),
+        (("q_proj", "v_proj"), 0),
+        (("down_proj",), 0),
+        (("gate_proj",), 1),
+        (tuple(PROJECTIONS), 2),
+        (("v_proj",), 2),
+    ],
+)
 def test_nothing_is_left_that_nothing_reads(targets, first):
     """Each result is read by an operation behind it; and what each reads is made before it."""
     every = step(targets, first)
@@ -29,7 +52,7 @@ def test_nothing_is_left_that_nothing_reads(targets, first):
     for place, operation in enumerate(kept):
         assert set(reads(operation)) <= made, operation
         made |= {part.name for part in results(operation)}
-        behind = {name for each in kept[place + 1:] for name in reads(each)}
+        behind = {name for each in kept[place + 1 :] for name in reads(each)}
         hidden = {operation.hidden} if isinstance(operation, Product) and operation.adapter else set()
         if not isinstance(operation, Gradient | Loss):
             assert behind & (hidden | {part.name for part in results(operation)}), operation
@@ -38,11 +61,13 @@ def test_nothing_is_left_that_nothing_reads(targets, first):
 def test_the_backward_pass_ends_at_the_lowest_adapter():
     kept = needed(step(("q_proj", "v_proj"), first=2))
     loss = next(n for n, each in enumerate(kept) if isinstance(each, Loss))
-    assert not [each for each in kept[loss + 1:] for part in results(each) if part.name.startswith(("0.", "1."))]
+    assert not [each for each in kept[loss + 1 :] for part in results(each) if part.name.startswith(("0.", "1."))]
     # Of both products of the lowest layer, h alone is read: it is complete after a tile.
     entry = [each for each in kept[loss:] if isinstance(each, Product) and each.adapter is not None]
     assert [(each.adapter.name[-6:], each.y.count, each.y.tensor.features) for each in entry] == [
-        ("v_proj", 1, 64), ("q_proj", 1, 64)]
+        ("v_proj", 1, 64),
+        ("q_proj", 1, 64),
+    ]
     wide = needed(step(("v_proj",), first=2, rank=16))
     assert [each.y.count for each in wide if isinstance(each, Product) and each.backward and each.adapter] == [2]
 
@@ -58,8 +83,16 @@ def test_a_narrow_product_reads_a_part_of_its_matrix():
     """Of SmolLM2's last four layers: each matrix forward, and back; in the lowest, a column of tiles for each h."""
     smollm2 = BUILT_IN["smollm2-135m"]
     kept = needed(step(tuple(PROJECTIONS), 26, model=smollm2, tokens=64))
-    tile, header = 64 + 64 * 32, {name: base_bytes([each]) for each in kept if isinstance(each, Product)
-                                  for name in [each.weight_name] if each.y.count == 1 and each.adapter}
+    tile, header = (
+        64 + 64 * 32,
+        {
+            name: base_bytes([each])
+            for each in kept
+            if isinstance(each, Product)
+            for name in [each.weight_name]
+            if each.y.count == 1 and each.adapter
+        },
+    )
     assert sorted(header) == [f"model.layers.26.self_attn.{name}_proj" for name in "kqv"]
     assert header["model.layers.26.self_attn.q_proj"] == 9 * tile + 96
     assert header["model.layers.26.self_attn.v_proj"] == 3 * tile + 32

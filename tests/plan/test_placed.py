@@ -1,4 +1,5 @@
 """A placed program: where arrays lie, which commands move them, and what is refused."""
+
 import numpy as np
 import pytest
 

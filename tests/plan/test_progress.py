@@ -1,4 +1,5 @@
 """A program that may not come to its end is found without a clock, and the report says what waits for what."""
+
 import time
 from itertools import pairwise
 
@@ -45,9 +46,13 @@ def stuck(*commands, says, **more):
 def plan_of(network, config, samples, rank=2, **options):
     low = lower(network, config, rank, **options)
     return plan_finetune(
-        low, Settings(samples=samples, epochs=1), np.zeros((samples, *network.input_shape), np.int64),
-        np.zeros(samples, np.int64), [np.zeros((rank, tap.elements), np.int64) for tap in low.taps],
-        [np.zeros((network.classes, rank), np.int64) for _ in low.taps])
+        low,
+        Settings(samples=samples, epochs=1),
+        np.zeros((samples, *network.input_shape), np.int64),
+        np.zeros(samples, np.int64),
+        [np.zeros((rank, tap.elements), np.int64) for tap in low.taps],
+        [np.zeros((network.classes, rank), np.int64) for _ in low.taps],
+    )
 
 
 def convolutions(*channels, edge=28, pads=0):
@@ -55,8 +60,15 @@ def convolutions(*channels, edge=28, pads=0):
     rng = np.random.default_rng(0)
     layers, side = [], edge
     for inputs, outputs in pairwise((1, *channels)):
-        layers.append(Conv(weight=rng.normal(0, 0.1, (outputs, inputs, 3, 3)), bias=np.zeros(outputs), relu=True,
-                           pool=2, pads=(pads,) * 4))
+        layers.append(
+            Conv(
+                weight=rng.normal(0, 0.1, (outputs, inputs, 3, 3)),
+                bias=np.zeros(outputs),
+                relu=True,
+                pool=2,
+                pads=(pads,) * 4,
+            )
+        )
         side = side + 2 * pads - 2 >> 1
     layers.append(Dense(weight=rng.normal(0, 0.1, (4, channels[-1] * side * side)), bias=np.zeros(4)))
     return Network(name="made", input_shape=(1, edge, edge), layers=tuple(layers))
@@ -64,28 +76,38 @@ def convolutions(*channels, edge=28, pads=0):
 
 def test_tokens_that_come_are_waited_for():
     check(step(ARRAY, wait=(3,)), step(LOAD, post=(3, 4)), step(STORE, wait=(4,)), FENCE)
-    check(*[step(LOAD, wait=(1,), post=(2,)), step(ARRAY, wait=(2,), post=(1,))] * 50, control(post=(1,)),
-          depth=64)
+    check(*[step(LOAD, wait=(1,), post=(2,)), step(ARRAY, wait=(2,), post=(1,))] * 50, control(post=(1,)), depth=64)
 
 
 def test_a_token_that_nobody_posts():
-    stuck(step(LOAD, post=(3,)), step(ARRAY, wait=(3, 4)), FENCE,
-          says=r"command 2 of 4; FENCE \(command 2\) waits for array; array \(command 1\) waits for token 4, posted by "
-               r"no command$")
+    stuck(
+        step(LOAD, post=(3,)),
+        step(ARRAY, wait=(3, 4)),
+        FENCE,
+        says=r"command 2 of 4; FENCE \(command 2\) waits for array; array \(command 1\) waits for token 4, posted by "
+        r"no command$",
+    )
 
 
 def test_a_circle_of_waits_is_named():
-    stuck(step(LOAD, wait=(1,), post=(2,)), step(HEAD, wait=(2,), post=(1,)),
-          says="load .* next posted by command 1; head .* next posted by command 0; in a circle: load -> head -> load")
+    stuck(
+        step(LOAD, wait=(1,), post=(2,)),
+        step(HEAD, wait=(2,), post=(1,)),
+        says="load .* next posted by command 1; head .* next posted by command 0; in a circle: load -> head -> load",
+    )
 
 
 def test_a_queue_that_fills_up_before_the_command_that_all_wait_for():
     waiting = [step(ARRAY, wait=(1,))] * 4
     posts = [step(LOAD, post=(1,))] * 4
     check(*waiting, *posts, depth=4)
-    stuck(*waiting, *posts, depth=2,
-          says="dispatch of command 2 waits for room in the queue of array, which holds 2; array .command 0. waits for "
-               "token 1, next posted by command 4; in a circle: control -> array -> control")
+    stuck(
+        *waiting,
+        *posts,
+        depth=2,
+        says="dispatch of command 2 waits for room in the queue of array, which holds 2; array .command 0. waits for "
+        "token 1, next posted by command 4; in a circle: control -> array -> control",
+    )
 
 
 def test_a_program_without_an_end():
@@ -96,8 +118,12 @@ def test_a_program_without_an_end():
 def test_two_queues_that_wait_for_one_token():
     both = step(ARRAY, wait=(5,)), step(ENCODE, wait=(5,))
     posts = [step(LOAD, post=(5,))] * 2
-    stuck(*posts, *both, says=r"array \(command 2\) and encode \(command 3\) both wait for token GROUP with no fence",
-          names={5: "GROUP"})
+    stuck(
+        *posts,
+        *both,
+        says=r"array \(command 2\) and encode \(command 3\) both wait for token GROUP with no fence",
+        names={5: "GROUP"},
+    )
     check(*posts, both[0], FENCE, both[1])
     stuck(*posts, both[0], control(wait=(5,)), says="array .* and control .* both wait for token 5")
 
@@ -123,6 +149,7 @@ def test_no_token_survives_a_yield():
 @pytest.mark.parametrize("number, fits", [(255, True), (256, False)])
 def test_a_counter_overflows_if_who_takes_is_slow(taker, number, fits):
     """However fast it is in the run that decides on progress."""
+
     def program(depth):
         posts = [step(LOAD, post=(1,))] * number
         if taker == CONTROL:
@@ -139,8 +166,7 @@ def test_a_counter_overflows_if_who_takes_is_slow(taker, number, fits):
 def test_many_posts_that_are_taken_in_time_do_not_overflow():
     check(*[step(LOAD, post=(1,)), step(ARRAY, wait=(1,))] * 1000)
     # Nor where only tokens that come back hold who posts, which no count of commands shows.
-    turns = [step(LOAD, wait=(2,), post=(1,)), *[step(HEAD)] * 100, step(ARRAY, wait=(1,),
-                                                                                      post=(2,))]
+    turns = [step(LOAD, wait=(2,), post=(1,)), *[step(HEAD)] * 100, step(ARRAY, wait=(1,), post=(2,))]
     check(control(post=(2,)), *turns * 20, depth=32)
 
 
@@ -152,8 +178,12 @@ def test_what_a_store_takes_must_be_given():
     raw = step(ENCODE, opcode=EncodeOpcode.RAW, elements=10)
     check(raw, store(3), streams=IMAGE_STREAMS)
     check(store(3), raw, streams=IMAGE_STREAMS)
-    stuck(raw, store(4), says=r"store \(command 1\) waits for beats of stream encode.raw, given by no command",
-          streams=IMAGE_STREAMS)
+    stuck(
+        raw,
+        store(4),
+        says=r"store \(command 1\) waits for beats of stream encode.raw, given by no command",
+        streams=IMAGE_STREAMS,
+    )
     stuck(raw, store(3, ENCODE.store("taps")), says="beats of stream encode.taps", streams=IMAGE_STREAMS)
     # Of adapter words there are always some.
     check(store(300, ARRAY.store("lanes")), streams=IMAGE_STREAMS)
@@ -165,9 +195,14 @@ def test_what_is_given_must_find_room():
     store = step(STORE, source=ARRAY.store("taps"), beats=2 * blocks + -(-blocks // 7))
     more = [step(ARRAY, opcode=ArrayOpcode.DENSE)] * 4
     check(tap, *more[:3], store, streams=IMAGE_STREAMS)
-    stuck(tap, *more, store, streams=IMAGE_STREAMS,
-          says="queue of array, which holds 4; array .* waits for room of stream array.taps, next taken by "
-               "command 5; in a")
+    stuck(
+        tap,
+        *more,
+        store,
+        streams=IMAGE_STREAMS,
+        says="queue of array, which holds 4; array .* waits for room of stream array.taps, next taken by "
+        "command 5; in a",
+    )
 
 
 def test_a_tap_of_many_beats_before_more_tiles_than_the_queue_holds():
@@ -188,9 +223,19 @@ def test_tokens_of_one_purpose_each():
     """As they were: the dense layer and the encoder behind it waited for the same token."""
     plan = plan_of(convolutions(17, 8), ImageConfig(), 26)
     layer, logits = writer.Token.GROUP, writer.Token.LOGITS
-    commands = [Instruction(each.engine, each.opcode, each.operands, slots=each.slots, **{
-        kind: tuple(layer if token == logits else token for token in getattr(each, kind)) for kind in ("wait", "post")})
-        for each in plan.assembler.instructions]
+    commands = [
+        Instruction(
+            each.engine,
+            each.opcode,
+            each.operands,
+            slots=each.slots,
+            **{
+                kind: tuple(layer if token == logits else token for token in getattr(each, kind))
+                for kind in ("wait", "post")
+            },
+        )
+        for each in plan.assembler.instructions
+    ]
     with pytest.raises(StuckError, match="array .* and encode .* both wait for token"):
         check_progress(commands, IMAGES, depth=16, streams=IMAGE_STREAMS)
 
@@ -207,6 +252,7 @@ def test_it_is_quick():
 
 def test_it_is_a_fault_of_ours(monkeypatch, run, tmp_path):
     """Whatever is asked for: exit 1, not the 2 of a wrong request."""
+
     def refuse(*_, **__):
         raise StuckError("a program cannot go on at command 7 of 9")
 

@@ -1,4 +1,5 @@
 """Sizes of a design for a network: refusals name all that is too small, and what is chosen is the least that holds."""
+
 import json
 import re
 from pathlib import Path
@@ -25,13 +26,32 @@ ROOT = Path(__file__).parents[2]
 LENET5 = Path(onnx_import.__file__).parent / "data" / "lenet5.onnx"
 DIGITS = LENET5.with_name("digits.onnx")
 #: Too small for nearly everything.
-SMALL = ImageConfig(rows=9, kernel=3, adapter_depth=64, weight_depth=256, bias_depth=2, feature_depth=64,
-                    image_depth=128, dense_depth=64, blocks=4, width=8, positions=16, cache_slots=64, taps=2, classes=2)
+SMALL = ImageConfig(
+    rows=9,
+    kernel=3,
+    adapter_depth=64,
+    weight_depth=256,
+    bias_depth=2,
+    feature_depth=64,
+    image_depth=128,
+    dense_depth=64,
+    blocks=4,
+    width=8,
+    positions=16,
+    cache_slots=64,
+    taps=2,
+    classes=2,
+)
 
 
 def conv(inputs, outputs, edge=3, *, stride=1, pool=1):
-    return Conv(weight=np.full((outputs, inputs, edge, edge), 0.001), bias=np.zeros(outputs), stride=(stride, stride),
-                pool=pool, relu=True)
+    return Conv(
+        weight=np.full((outputs, inputs, edge, edge), 0.001),
+        bias=np.zeros(outputs),
+        stride=(stride, stride),
+        pool=pool,
+        relu=True,
+    )
 
 
 def network(shape, *convolutions, hidden=(), classes=4):
@@ -47,10 +67,14 @@ def network(shape, *convolutions, hidden=(), classes=4):
 def planned(net, config, rank, samples=2):
     """A fine-tune's program; an operand that its field does not hold is refused."""
     zeros = np.zeros
-    return plan_finetune(lower(net, config, rank), Settings(samples=samples, epochs=1, batch=samples),
-                         zeros((samples, *net.input_shape), np.int64), zeros(samples, np.int64),
-                         [zeros((rank, n), np.int64) for n in net.taps],
-                         [zeros((net.classes, rank), np.int64) for _ in net.taps])
+    return plan_finetune(
+        lower(net, config, rank),
+        Settings(samples=samples, epochs=1, batch=samples),
+        zeros((samples, *net.input_shape), np.int64),
+        zeros(samples, np.int64),
+        [zeros((rank, n), np.int64) for n in net.taps],
+        [zeros((net.classes, rank), np.int64) for _ in net.taps],
+    )
 
 
 def drawn(seed):
@@ -108,8 +132,7 @@ def test_maxima_are_said_and_nothing_is_advised():
     with pytest.raises(SizeError) as refused:
         lower(net, ImageConfig(), 4)
     message = str(refused.value)
-    for said in ("20 classes (at most 16)", "7 kernel rows or columns (at most 5)",
-                 "300 input channels (at most 255)"):
+    for said in ("20 classes (at most 16)", "7 kernel rows or columns (at most 5)", "300 input channels (at most 255)"):
         assert said in message, message
     assert "--set" not in message and "--for" not in message and refused.value.changes is None
 
@@ -151,7 +174,8 @@ ENDS = {
     "rank": [(network((1, 4, 4), FEW), n) for n in (16, 17)],
     # An image, and the 4 inputs of the last layer but one and its own block.
     "inputs of all layers but the last": [
-        (network((1, 254, n), conv(1, 1, 5, stride=5, pool=4), hidden=(4,)), 1) for n in (63, 65)],
+        (network((1, 254, n), conv(1, 1, 5, stride=5, pool=4), hidden=(4,)), 1) for n in (63, 65)
+    ],
     "adapter words of a column": [(network((1, 127, 128), conv(1, 1, 5, stride=5, pool=4)), n) for n in (8, 9)],
     "weights of a column": [(network((1, 4, 4), FEW, hidden=(n, 1024)), 1) for n in (999, 1000)],
     # A convolution's, the last layer's, and 16 outputs each.
@@ -172,7 +196,7 @@ def test_a_maximum_is_held_and_no_more(name):
 
 def test_the_page_says_the_maxima():
     text = (ROOT / "docs" / "reference" / "networks.md").read_text(encoding="utf-8")
-    table = text[text.index("| at most |"):].split("\n\n")[0]
+    table = text[text.index("| at most |") :].split("\n\n")[0]
     rows = dict(re.findall(r"^ *\| ([^|]+?) \| ([\d,]+) \|$", table, re.M))
     said = {name: int(number.replace(",", "")) for name, number in rows.items()}
     assert said == MAXIMA
@@ -212,9 +236,14 @@ def test_slots_are_chosen_for_the_samples(tmp_path):
 def test_a_forecast_of_few_samples_is_the_whole_one():
     said = expectation(ImageConfig(), rank=2, model=LENET5, samples=30)
     net = onnx_import.load_pretrained()
-    whole = plan_finetune(lower(net, ImageConfig(), 2), Settings(samples=30), np.zeros((30, 1, 28, 28), np.int64),
-                          np.zeros(30, np.int64), [np.zeros((2, n), np.int64) for n in net.taps],
-                          [np.zeros((10, 2), np.int64) for _ in net.taps])
+    whole = plan_finetune(
+        lower(net, ImageConfig(), 2),
+        Settings(samples=30),
+        np.zeros((30, 1, 28, 28), np.int64),
+        np.zeros(30, np.int64),
+        [np.zeros((2, n), np.int64) for n in net.taps],
+        [np.zeros((10, 2), np.int64) for _ in net.taps],
+    )
     assert said["workload"]["samples"] == 30 and said["forecast"]["commands"] == whole.commands
     assert said["forecast"]["cycles"] == pytest.approx(forecast(whole).total, rel=1e-3)
 
@@ -228,31 +257,42 @@ def test_generate_chooses_and_what_comes_out_fine_tunes(tmp_path, run):
     sizes = report["sizes"]
     assert (sizes["network"], sizes["rank"], sizes["samples"]) == ("digits", 8, 40)
     assert {name: (each["value"], each["preset"]) for name, each in sizes["chosen"].items()} == {
-        "taps": (12, 8), "adapter_depth": (512, 256)}
+        "taps": (12, 8),
+        "adapter_depth": (512, 256),
+    }
     assert all(report["parameters"][name] == each["value"] and each["for"] for name, each in sizes["chosen"].items())
     assert report["forecast"]["cycles"] > 0 and report["workload"]["rank"] == 8 and report["workload"]["samples"] == 40
     assert "taps=12" in said and "adapter_depth=512" in said
-    metrics = gradloom.finetune("digits-ulx3s", output=tmp_path / "run", engine="reference", rank=8, epochs=1,
-                                design=out)
+    metrics = gradloom.finetune(
+        "digits-ulx3s", output=tmp_path / "run", engine="reference", rank=8, epochs=1, design=out
+    )
     assert metrics["rank"] == 8
 
 
-@pytest.mark.parametrize("arguments, named", [
-    (("instantft-kv260", "--rank", "8"), "rank=8: needs --for, which names a network"),
-    (("instantft-kv260", "--samples", "8"), "samples=8: needs --for"),
-    (("mesh", "--for", LENET5), "not for mesh"),
-    (("edge-qlora-genesys2", "--for", LENET5), "not for edge-qlora-genesys2"),
-    (("instantft-kv260", "--for", "nowhere.onnx"), "nowhere.onnx"),
-    (("instantft-kv260", "--for", LENET5, "--data", "d.npz", "--samples", "3"), "samples=3: d.npz says how many"),
-    (("instantft-kv260", "--for", LENET5, "--rank", "16"), "20 adapters of rank 4 (at most 16"),
-    (("instantft-kv260", "--for", LENET5, "--set", "blocks=16", "--set", "adapter_depth=512"),
-     "blocks=16: lenet5 at rank 4 needs 64 (49 blocks of 64 cached activations); adapter_depth=512: lenet5 at rank 4 "
-     "needs 1024 (737 adapter words a column)"),
-    # 25 rows in place of 4, and all that LeNet-5 needs.
-    (("digits-ulx3s", "--for", LENET5), "ulx3s has 156 DSP slices, this design needs 172 (100 for array)"),
-    (("digits-ulx3s", "--for", LENET5), "of block RAM and URAM, this design needs 5,199,872 (2,097,152 for weights)"),
-    (("digits-ulx3s", "--for", LENET5), "lenet5 at rank 4 needs rows=25, image_depth=2048, kernel=5, "),
-])
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (("instantft-kv260", "--rank", "8"), "rank=8: needs --for, which names a network"),
+        (("instantft-kv260", "--samples", "8"), "samples=8: needs --for"),
+        (("mesh", "--for", LENET5), "not for mesh"),
+        (("edge-qlora-genesys2", "--for", LENET5), "not for edge-qlora-genesys2"),
+        (("instantft-kv260", "--for", "nowhere.onnx"), "nowhere.onnx"),
+        (("instantft-kv260", "--for", LENET5, "--data", "d.npz", "--samples", "3"), "samples=3: d.npz says how many"),
+        (("instantft-kv260", "--for", LENET5, "--rank", "16"), "20 adapters of rank 4 (at most 16"),
+        (
+            ("instantft-kv260", "--for", LENET5, "--set", "blocks=16", "--set", "adapter_depth=512"),
+            "blocks=16: lenet5 at rank 4 needs 64 (49 blocks of 64 cached activations); "
+            "adapter_depth=512: lenet5 at rank 4 needs 1024 (737 adapter words a column)",
+        ),
+        # 25 rows in place of 4, and all that LeNet-5 needs.
+        (("digits-ulx3s", "--for", LENET5), "ulx3s has 156 DSP slices, this design needs 172 (100 for array)"),
+        (
+            ("digits-ulx3s", "--for", LENET5),
+            "of block RAM and URAM, this design needs 5,199,872 (2,097,152 for weights)",
+        ),
+        (("digits-ulx3s", "--for", LENET5), "lenet5 at rank 4 needs rows=25, image_depth=2048, kernel=5, "),
+    ],
+)
 def test_a_choice_that_cannot_be_is_one_message(run, tmp_path, monkeypatch, arguments, named):
     monkeypatch.chdir(tmp_path)
     code, out, err = run("generate", *arguments, "-o", "out")

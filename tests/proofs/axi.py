@@ -1,4 +1,5 @@
 """The buses: AXI4-Lite as a subordinate, AXI4 as a manager."""
+
 from amaranth.hdl import Array, Cat, Mux, Signal
 from amaranth.utils import exact_log2
 
@@ -10,16 +11,27 @@ from gradloom.rtl.shell.registers.axilite import RegisterFile
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.sim.proofs.claim import Claim
 
-__all__ = ["register_file", "read_window", "read_protocol", "write_window", "write_protocol",
-           "held", "load_returns", "store_returns"]
+__all__ = [
+    "register_file",
+    "read_window",
+    "read_protocol",
+    "write_window",
+    "write_protocol",
+    "held",
+    "load_returns",
+    "store_returns",
+]
 
 
 class Channel:
     """A channel of a bus as a stream: ``valid``, ``ready`` and all else as payload."""
 
     def __init__(self, bus, prefix):
-        members = [name for name in bus.signature.members
-                   if name.startswith(prefix) and name not in (f"{prefix}valid", f"{prefix}ready")]
+        members = [
+            name
+            for name in bus.signature.members
+            if name.startswith(prefix) and name not in (f"{prefix}valid", f"{prefix}ready")
+        ]
         self.valid, self.ready = getattr(bus, f"{prefix}valid"), getattr(bus, f"{prefix}ready")
         self.payload = Cat(getattr(bus, name) for name in members)
 
@@ -50,8 +62,10 @@ def register_file(unit=RegisterFile):
         claim.check(f"{name}_is_asked_for", (ready < 2) | channel.ready)
     claim.check("b_answers_a_write", ~b.valid | ((open_["aw"] != 0) & (open_["w"] != 0)))
     claim.check("r_answers_a_read", ~r.valid | (open_["ar"] == 1))
-    for name, waits in (("write", (open_["aw"] != 0) & (open_["w"] != 0) & ~b.valid),
-                        ("read", (open_["ar"] == 1) & ~r.valid)):
+    for name, waits in (
+        ("write", (open_["aw"] != 0) & (open_["w"] != 0) & ~b.valid),
+        ("read", (open_["ar"] == 1) & ~r.valid),
+    ):
         late = Signal(2, name=f"late_{name}")
         m.d.sync += late.eq(Mux(waits, late + 1, 0))
         claim.check(f"{name}_is_answered_in_2_cycles", ~waits | (late < 2))
@@ -82,7 +96,7 @@ def _bits(claim, registers):
         m.d.sync += wrote.eq(bus.wdata & Cat(strobe.replicate(8) for strobe in bus.wstrb))
     for register in REGISTERS:
         for field in register.fields:
-            bits, name = wrote[field.lsb:field.lsb + field.width], f"{register.name}_{field.name}".lower()
+            bits, name = wrote[field.lsb : field.lsb + field.width], f"{register.name}_{field.name}".lower()
             if field.pulse:
                 pulse = registers.pulse[register.name][field.name]
                 claim.check(f"{name}_pulses_if_written", (pulse & ~bits) == 0)
@@ -151,12 +165,21 @@ def read_window(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     claim.holds("fetch", dma.i_fetch, assume=True, unless=dma.abort)
     claim.assume("fetch_aligned", ~asks | (fetch.offset[:shift] == 0))
     claim.assume("fetch_something", ~asks | (fetch.beats != 0))
-    claim.assume("fetch_within_a_burst", ~asks | (fetch.offset[shift:shift + 4] + fetch.beats <= BURST_BEATS))
+    claim.assume("fetch_within_a_burst", ~asks | (fetch.offset[shift : shift + 4] + fetch.beats <= BURST_BEATS))
     claim.assume("fetch_within", ~asks | (fetch.offset + (fetch.beats << shift) <= size))
     _transfer(claim, inside, dma, size=size, data_bits=data_bits)
     axi = dma.axi
-    _address_rules(claim, "ar", valid=axi.arvalid, address=axi.araddr, length=axi.arlen, base=base, size=size,
-                   data_bits=data_bits, address_bits=address_bits)
+    _address_rules(
+        claim,
+        "ar",
+        valid=axi.arvalid,
+        address=axi.araddr,
+        length=axi.arlen,
+        base=base,
+        size=size,
+        data_bits=data_bits,
+        address_bits=address_bits,
+    )
     claim.holds("ar", Channel(axi, "ar"))
     return claim
 
@@ -165,7 +188,7 @@ def _in_short_queue(claim, inside, name, depth, dma):
     fill = inside[f"{name}.fill"]
     level = Signal(range(depth + 1), name=f"{name}_level")
     claim.m.d.comb += level.eq(sum(fill[n] for n in range(depth - 1)) + inside[f"{name}.r_rdy"])
-    claim.lemma(f"{name}_in_thermometer", (fill & (fill + 1)[:depth - 1]) == 0)
+    claim.lemma(f"{name}_in_thermometer", (fill & (fill + 1)[: depth - 1]) == 0)
     return level
 
 
@@ -177,8 +200,17 @@ def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     base, size = _free_engine(claim, dma, address_bits=address_bits)
     _transfer(claim, inside, dma, size=size, data_bits=data_bits)
     axi = dma.axi
-    _address_rules(claim, "aw", valid=axi.awvalid, address=axi.awaddr, length=axi.awlen, base=base, size=size,
-                   data_bits=data_bits, address_bits=address_bits)
+    _address_rules(
+        claim,
+        "aw",
+        valid=axi.awvalid,
+        address=axi.awaddr,
+        length=axi.awlen,
+        base=base,
+        size=size,
+        data_bits=data_bits,
+        address_bits=address_bits,
+    )
     claim.holds("aw", Channel(axi, "aw"))
     return claim
 
@@ -216,7 +248,7 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     claim.lemma("shown_in_time", (level == 0) | inside["bursts.r_rdy"] | (inside["asked"] & (level == 1)))
     # A command has a context from when it is accepted until its last burst goes on.
     fill, read = inside["bursts.fill"], inside.find("place", "bursts")[1]
-    words, = (memory.words for memory in inside.kept if hasattr(memory, "words"))
+    (words,) = (memory.words for memory in inside.kept if hasattr(memory, "words"))
     shown = inside["bursts.r_data"]
     ends = shown[1] & ~shown[0] & inside["bursts.r_rdy"]
     open_ = ~shown[1] & ~shown[0] & inside["bursts.r_rdy"]
@@ -240,8 +272,10 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     claim.lemma("states", inside.state())
     claim.lemma("context_in_time", ~normal | (contexts == 0) | inside["contexts.r_rdy"] | (contexts == 1))
     claim.lemma("head_is_known", ~inside["head_valid"] | inside["bursts.r_rdy"])
-    claim.lemma("rest_follows", (flying != 0) | Mux(inside["skid_valid"], inside["skid"][-1],
-                                                    ~inside["head_valid"] | inside["head"][-1]))
+    claim.lemma(
+        "rest_follows",
+        (flying != 0) | Mux(inside["skid_valid"], inside["skid"][-1], ~inside["head_valid"] | inside["head"][-1]),
+    )
     claim.lemma("skid_behind_head", ~inside["skid_valid"] | inside["head_valid"])
     claim.cover("all_in_flight", flying == outstanding)
     claim.cover("idle_again", dma.idle & claim.past(~dma.idle, "idle"))
@@ -309,7 +343,7 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     _measured(claim, inside, data_bits=data_bits)
     claim.lemma("states", inside.state())
     claim.lemma("rest_is_something", ~inside.state("BURST", "MEASURE") | (inside["beats"] != 0))
-    lengths, = (memory.words for memory in inside.kept if hasattr(memory, "words"))
+    (lengths,) = (memory.words for memory in inside.kept if hasattr(memory, "words"))
     waiting, first = inside["lengths.level"], inside["lengths.consume"]
     flying = inside["bursts.level"]
     last = axi.wvalid & axi.wlast
@@ -325,10 +359,16 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     claim.lemma("begun_at_most", begun <= 5)
     # The one that is followed is on its way out or in the queue of lengths.
     place = ahead - last
-    claim.lemma("followed_is_known", ~followed | (ahead + 1 <= begun + 0) & Mux(
-        last & (ahead == 0), beat == length, (place < waiting) & (Array(lengths)[(first + place) & 3] == length)))
-    claim.lemma("new_one_is_last", ~offered | (waiting != 0) & (
-        Array(lengths)[(first + waiting - 1) & 3] == axi.awlen[:4]) & (axi.awlen[4:] == 0))
+    claim.lemma(
+        "followed_is_known",
+        ~followed
+        | (ahead + 1 <= begun + 0)
+        & Mux(last & (ahead == 0), beat == length, (place < waiting) & (Array(lengths)[(first + place) & 3] == length)),
+    )
+    claim.lemma(
+        "new_one_is_last",
+        ~offered | (waiting != 0) & (Array(lengths)[(first + waiting - 1) & 3] == axi.awlen[:4]) & (axi.awlen[4:] == 0),
+    )
     total = sum(Mux(waiting > n, Array(lengths)[(first + n) & 3] + 1, 0) for n in range(4)) - moved
     dropped = Signal(8, name="dropped")
     m.d.comb += dropped.eq(inside["beats.level"] - inside["loose"] - total)

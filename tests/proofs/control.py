@@ -1,4 +1,5 @@
 """The shell's control: queues and tokens."""
+
 from types import SimpleNamespace
 
 from amaranth.hdl import Array, Cat, Mux, Signal
@@ -53,7 +54,7 @@ def scheduler_order(unit=Scheduler, *, engines, engine, depth=16):
     claim.drive(scheduler)
     entry = scheduler.i.p
     stopped = scheduler.hold | scheduler.clear
-    claim.check("one_end_a_cycle", (scheduler.posting & (scheduler.posting - 1)[:len(engines)]) == 0)
+    claim.check("one_end_a_cycle", (scheduler.posting & (scheduler.posting - 1)[: len(engines)]) == 0)
     claim.check("finished_is_one", scheduler.finished == scheduler.posting.any())
     for e in (engine,):
         name, port = e.name, scheduler.engine(e)
@@ -61,8 +62,11 @@ def scheduler_order(unit=Scheduler, *, engines, engine, depth=16):
         pending = inside[f"{name}_pending"]
         mask = 2 * depth - 1
         queued, running, all_ = Signal(6, name=f"{name}_q"), Signal(6, name=f"{name}_r"), Signal(6, name=f"{name}_a")
-        m.d.comb += [queued.eq((write - start) & mask), running.eq((start - done) & mask),
-                     all_.eq((write - done) & mask)]
+        m.d.comb += [
+            queued.eq((write - start) & mask),
+            running.eq((start - done) & mask),
+            all_.eq((write - done) & mask),
+        ]
         # As seen from outside.
         count, begun = Signal(6, name=f"{name}_inside"), Signal(6, name=f"{name}_begun")
         put = scheduler.i.valid & scheduler.i.ready & (entry.engine == int(e))
@@ -90,7 +94,7 @@ def scheduler_order(unit=Scheduler, *, engines, engine, depth=16):
         with m.If(put):
             m.d.sync += came.eq(came + 1)
             with m.If(came == place.place):
-                m.d.sync += asked.eq(Cat(entry.command.opcode, entry.command.args)[:len(held)])
+                m.d.sync += asked.eq(Cat(entry.command.opcode, entry.command.args)[: len(held)])
         with m.If(taken):
             m.d.sync += went.eq(went + 1)
         with m.If(scheduler.clear):
@@ -98,7 +102,7 @@ def scheduler_order(unit=Scheduler, *, engines, engine, depth=16):
         given = Cat(port.command.p.opcode, port.command.p.args)
         claim.check(f"{name}_as_it_was_put", ~port.command.valid | (went != place.place) | (given == asked))
         claim.lemma(f"{name}_kept", place.word == asked)
-        claim.lemma(f"{name}_places", (write[:len(came)] == came) & (start[:len(went)] == went))
+        claim.lemma(f"{name}_places", (write[: len(came)] == came) & (start[: len(went)] == went))
         claim.check(f"{name}_counts_what_was_begun", ~left | (count != 0))
         claim.check(f"{name}_waiting", scheduler.waiting[e] == (count != 0))
         claim.cover(f"{name}_full", count == depth)
@@ -126,7 +130,7 @@ def scheduler_turns(unit=Scheduler, *, engines, depth=16, every=3):
     claim.lemma("grants_pause", ~claim.past(granted.any(), "granted") | ~inside["eligible"].any())
 
     mask, turn = 2 * depth - 1, 2 * every
-    lower = comes                         # what comes in this cycle to engines that go first
+    lower = comes  # what comes in this cycle to engines that go first
     queued_first, inside_first = asked, asked + controlled + inside["pending_control"]
     for e in engines.queued:
         name, port = e.name, scheduler.engine(e)
@@ -135,16 +139,21 @@ def scheduler_turns(unit=Scheduler, *, engines, depth=16, every=3):
         m.d.sync += begun.eq(begun + (port.command.valid & port.command.ready) - port.done)
         claim.assume(f"{name}_ends_what_it_began", ~port.done | (begun != 0))
         queued, running, all_ = (Signal(6, name=f"{name}_{what}") for what in ("queued", "running", "all"))
-        m.d.comb += [queued.eq((write - start) & mask), running.eq((start - done) & mask),
-                     all_.eq((write - done) & mask)]
+        m.d.comb += [
+            queued.eq((write - start) & mask),
+            running.eq((start - done) & mask),
+            all_.eq((write - done) & mask),
+        ]
         claim.lemma(f"{name}_fits", (all_ <= depth) & (queued + running == all_))
         claim.lemma(f"{name}_begun_or_pending", running == begun + inside[f"{name}_pending"])
         claim.lemma(f"{name}_offers_what_is_there", ~offered | (queued != 0))
         claim.lemma(f"{name}_eligible_is_there", ~inside["eligible"][e] | ((queued != 0) & ~offered))
         # What goes first, counted as it comes and goes; and how the counts of one engine and the next belong together.
         before, ahead = Signal(8, name=f"{name}_before"), Signal(8, name=f"{name}_ahead")
-        m.d.sync += [before.eq(before + lower - granted[:int(e)].any()),
-                     ahead.eq(ahead + lower - scheduler.posting[:int(e)].any())]
+        m.d.sync += [
+            before.eq(before + lower - granted[: int(e)].any()),
+            ahead.eq(ahead + lower - scheduler.posting[: int(e)].any()),
+        ]
         claim.lemma(f"{name}_before", before == queued_first)
         claim.lemma(f"{name}_ahead", ahead == inside_first)
         claim.lemma(f"{name}_before_fits", before <= 1 + depth * (int(e) - 1))
@@ -155,8 +164,10 @@ def scheduler_turns(unit=Scheduler, *, engines, depth=16, every=3):
         waits = Signal(12, name=f"{name}_waits")
         m.d.sync += waits.eq(Mux(hungry & ~granted[e], waits + 1, 0))
         claim.check(f"{name}_is_offered_within_{most}", waits <= most)
-        claim.lemma(f"{name}_is_offered_sooner_and_sooner",
-                    waits + turn * before + 2 * since + 3 * ~inside["eligible"].any() <= most)
+        claim.lemma(
+            f"{name}_is_offered_sooner_and_sooner",
+            waits + turn * before + 2 * since + 3 * ~inside["eligible"].any() <= most,
+        )
         # Until its done is counted: one in a cycle.
         longest = 3 * (3 + depth * (int(e) - 1)) + every + 1
         late = Signal(12, name=f"{name}_late")
@@ -192,8 +203,9 @@ def scheduler_tokens(unit=Scheduler, *, engines, depth=16):
     m.d.sync += held_back.eq((held_back | scheduler.hold) & ~scheduler.clear)
 
     others = Signal(name="others")  # some command posted another token
-    m.d.sync += others.eq(others | (scheduler.control_post & ~only).any()
-                          | (scheduler.i.valid & (scheduler.i.p.post & ~only).any()))
+    m.d.sync += others.eq(
+        others | (scheduler.control_post & ~only).any() | (scheduler.i.valid & (scheduler.i.p.post & ~only).any())
+    )
     # CONTROL starts where its request is granted, which an engine's command shows a cycle later.
     granted = claim.past(scheduler.control_grant & ~scheduler.clear, "control_granted")
     takes = [granted & claim.past(of(scheduler.control_wait), "control_takes")]
@@ -209,8 +221,11 @@ def scheduler_tokens(unit=Scheduler, *, engines, depth=16):
         claim.assume(f"{name}_ends_what_it_began", ~port.done | (begun != 0))
         offers = port.command.valid & ~claim.past(port.command.valid, f"{name}_offered")
         with m.If(put):
-            m.d.sync += [waits.bit_select(write, 1).eq(of(scheduler.i.p.wait)),
-                         posts.bit_select(write, 1).eq(of(scheduler.i.p.post)), write.eq(write + 1)]
+            m.d.sync += [
+                waits.bit_select(write, 1).eq(of(scheduler.i.p.wait)),
+                posts.bit_select(write, 1).eq(of(scheduler.i.p.post)),
+                write.eq(write + 1),
+            ]
         with m.If(port.command.valid & port.command.ready):
             m.d.sync += start.eq(start + 1)
         with m.If(scheduler.posting[e]):
@@ -221,8 +236,15 @@ def scheduler_tokens(unit=Scheduler, *, engines, depth=16):
         takes.append(offers & waits.bit_select(start, 1))
         gives.append(scheduler.posting[e] & posts.bit_select(end, 1))
 
-        _registers(claim, scheduler, inside, e, of, others, SimpleNamespace(
-            write=write, start=start, end=end, waits=waits, posts=posts, begun=begun, only=only))
+        _registers(
+            claim,
+            scheduler,
+            inside,
+            e,
+            of,
+            others,
+            SimpleNamespace(write=write, start=start, end=end, waits=waits, posts=posts, begun=begun, only=only),
+        )
 
     held, taken, given = Signal(10, name="held"), Signal(3, name="taken"), Signal(3, name="given")
     now = Signal(10, name="held_now")
@@ -263,21 +285,26 @@ def _registers(claim, scheduler, inside, e, of, others, shadows):
     wait_words, tickets = (inside.kept[3 * (e - 1) + n].words for n in (1, 2))
     for what, words, shadow in (("wait", wait_words, shadows.waits), ("post", tickets, shadows.posts)):
         claim.lemma(f"{name}_{what}s", Cat(of(word[:TOKENS]) for word in words) == shadow)
-    claim.lemma(f"{name}_posts_no_other",
-                others | ~Cat((word[:TOKENS] & ~shadows.only).any() for word in tickets).any())
+    claim.lemma(
+        f"{name}_posts_no_other", others | ~Cat((word[:TOKENS] & ~shadows.only).any() for word in tickets).any()
+    )
     pointers = {what: inside[f"{name}_{what}"] for what in ("write", "start", "done")}
     mask, pending, offered = 2 * depth - 1, inside[f"{name}_pending"], inside[f"{name}_offered"]
     queued, running, all_ = (Signal(6, name=f"{name}_{what}") for what in ("queued", "running", "all"))
-    m.d.comb += [queued.eq((pointers["write"] - pointers["start"]) & mask),
-                 running.eq((pointers["start"] - pointers["done"]) & mask),
-                 all_.eq((pointers["write"] - pointers["done"]) & mask)]
+    m.d.comb += [
+        queued.eq((pointers["write"] - pointers["start"]) & mask),
+        running.eq((pointers["start"] - pointers["done"]) & mask),
+        all_.eq((pointers["write"] - pointers["done"]) & mask),
+    ]
     claim.lemma(f"{name}_fits", (all_ <= depth) & (queued + running == all_))
     claim.lemma(f"{name}_begun_or_pending", running == shadows.begun + pending)
     claim.lemma(f"{name}_offers_what_is_there", ~offered | (queued != 0))
     eligible = inside["eligible"][e]
     claim.lemma(f"{name}_eligible_is_there", ~eligible | ((queued != 0) & ~offered))
-    claim.lemma(f"{name}_waits_for_the_head", ~eligible | (inside[f"{name}_wait_held"] == Array(wait_words)[
-        pointers["start"][:bits]]))
+    claim.lemma(
+        f"{name}_waits_for_the_head",
+        ~eligible | (inside[f"{name}_wait_held"] == Array(wait_words)[pointers["start"][:bits]]),
+    )
 
 
 def _wait(inside, e):

@@ -1,4 +1,5 @@
 """Counters of cycles: of phases, each since all were cleared; of a watchdog, since anything moved."""
+
 from amaranth.hdl import Mux, Signal
 
 from gradloom.rtl.shell.counters import Counters
@@ -16,7 +17,7 @@ def phase_counters(unit=Counters):
     inside = claim.place(counters, memories=lambda memory: "one")
     claim.drive(counters)
     claim.assume("a_phase_of_the_machine", counters.phase < 12)
-    memory, = inside.kept
+    (memory,) = inside.kept
     most = 1 << 32
     exact = Signal(33, name="exact")
     with m.If(inside["counting"] & (inside["phase"] == memory.place) & (exact != most)):
@@ -49,8 +50,10 @@ def watchdog(unit=Watch, *, deadlock=8):
     m.d.comb += watch.watchdog.eq(most)
     # Cycles since the last movement; a rewind is one in the cycle before. None at first.
     since, begun = Signal(34, name="since"), Signal(name="begun")
-    m.d.sync += [since.eq(Mux(watch.moved, 1, Mux(watch.rewind, 2, since + ~since.all()))),
-                 begun.eq(begun | watch.moved | watch.rewind)]
+    m.d.sync += [
+        since.eq(Mux(watch.moved, 1, Mux(watch.rewind, 2, since + ~since.all()))),
+        begun.eq(begun | watch.moved | watch.rewind),
+    ]
     claim.check("expires_in_time", watch.expired == (begun & (most != 0) & (since == most + 1)))
     stuck = Signal(range(deadlock + 1), name="stuck_for")
     m.d.sync += stuck.eq(Mux(watch.stuck & (stuck != deadlock), stuck + 1, 0))

@@ -1,4 +1,5 @@
 """What claims of sums share: bounds, what came some cycles ago, and the word of a memory that is an exact sum."""
+
 from amaranth.hdl import Mux, Signal, Value, signed
 
 __all__ = ["chain", "kept_sum", "within", "within_bits"]

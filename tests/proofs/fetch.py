@@ -1,4 +1,5 @@
 """The program's fetch: within the program, in order, and never more than its buffer holds."""
+
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.utils import exact_log2
 
@@ -30,8 +31,10 @@ def fetch_window(unit=Fetch, *, data_bits):
         same = same & (value == claim.past(value, name))
     with m.If(fetch.fresh):
         end = fetch.offset + fetch.commands * COMMAND_BYTES
-        m.d.sync += [size.eq(window := claim.free(32, "size")),
-                     within.eq(same & (fetch.offset[:exact_log2(COMMAND_BYTES)] == 0) & (end <= window))]
+        m.d.sync += [
+            size.eq(window := claim.free(32, "size")),
+            within.eq(same & (fetch.offset[: exact_log2(COMMAND_BYTES)] == 0) & (end <= window)),
+        ]
     claim.assume("runs_what_is_within", ~fetch.run | within)
 
     ask, beat = fetch.o_fetch, fetch.i_fetch
@@ -39,7 +42,7 @@ def fetch_window(unit=Fetch, *, data_bits):
     claim.holds("ask", ask, unless=fetch.fresh)
     claim.check("aligned", ~asks | (offset[:shift] == 0))
     claim.check("something", ~asks | (beats != 0))
-    claim.check("within_a_burst", ~asks | (offset[shift:shift + 4] + beats <= BURST_BEATS))
+    claim.check("within_a_burst", ~asks | (offset[shift : shift + 4] + beats <= BURST_BEATS))
     claim.check("within_the_window", ~asks | (offset + (beats << shift) <= size))
 
     # In order, to the end: where the next burst begins, and how many beats are still to be asked for.

@@ -3,6 +3,7 @@
 No state is asked for and no cycle is counted, so what is not found cannot be, in any state. What is found need not
 happen: a way through wires is not yet a condition that can hold.
 """
+
 import json
 from collections import defaultdict
 
@@ -26,8 +27,16 @@ class Handshakes:
 
     def __init__(self, files, top, folder):
         netlist = folder / "flat.json"
-        run_yosys([f"read_verilog {' '.join(map(str, files))}", f"hierarchy -top {top}", "proc", "flatten",
-                   "opt_clean", f"write_json {netlist}"])
+        run_yosys(
+            [
+                f"read_verilog {' '.join(map(str, files))}",
+                f"hierarchy -top {top}",
+                "proc",
+                "flatten",
+                "opt_clean",
+                f"write_json {netlist}",
+            ]
+        )
         module = json.loads(netlist.read_text(encoding="utf-8"))["modules"][top]
         self._drivers = {}
         for cell in module["cells"].values():
@@ -44,13 +53,15 @@ class Handshakes:
 
     def valid_waits(self):
         """Names of the streams whose ``valid`` may depend on their ``ready``."""
-        return sorted(min(names, key=len) for (valid, ready), names in self.streams.items()
-                      if self._depends(valid, ready))
+        return sorted(
+            min(names, key=len) for (valid, ready), names in self.streams.items() if self._depends(valid, ready)
+        )
 
     def ready_waits(self):
         """Names of the streams whose ``ready`` may depend on their ``valid``."""
-        return sorted(min(names, key=len) for (valid, ready), names in self.streams.items()
-                      if self._depends(ready, valid))
+        return sorted(
+            min(names, key=len) for (valid, ready), names in self.streams.items() if self._depends(ready, valid)
+        )
 
     def _depends(self, bit, on):
         waiting, seen = [bit], {bit}
@@ -79,7 +90,7 @@ class Handshakes:
         elif kind == "$mux":
             found = [wires["A"][index], wires["B"][index], *wires["S"]]
         elif kind == "$pmux":
-            found = [wires["A"][index], *wires["B"][index::len(wires["A"])], *wires["S"]]
+            found = [wires["A"][index], *wires["B"][index :: len(wires["A"])], *wires["S"]]
         else:
             found = [each for name, bits in wires.items() if cell["port_directions"][name] == "input" for each in bits]
         return [each for each in found if isinstance(each, int)]
@@ -91,5 +102,8 @@ class Handshakes:
         if said["RD_CLK_ENABLE"][::-1][reader] == "1":
             return []
         bits = int(said["ABITS"], 2)
-        return [each for each in cell["connections"]["RD_ADDR"][reader * bits:(reader + 1) * bits]
-                if isinstance(each, int)]
+        return [
+            each
+            for each in cell["connections"]["RD_ADDR"][reader * bits : (reader + 1) * bits]
+            if isinstance(each, int)
+        ]

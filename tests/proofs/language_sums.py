@@ -1,4 +1,5 @@
 """Sums of the language models' machine that it makes itself, beside the array's."""
+
 from amaranth.hdl import Cat, Mux, Shape, Signal
 from amaranth.lib import data
 
@@ -29,8 +30,10 @@ def gradients(unit=GradientEngine, *, config):
     part, pair, token, settle = (inside[name] for name in ("part", "pair", "token", "settle"))
     go, pairs = inside.wire("go"), args.rank[1:]
 
-    claim.lemma("judged", ~running | (
-        (args.tokens != 0) & (args.tokens <= config.tokens) & (pairs != 0) & (pairs <= config.rank // 2)))
+    claim.lemma(
+        "judged",
+        ~running | ((args.tokens != 0) & (args.tokens <= config.tokens) & (pairs != 0) & (pairs <= config.rank // 2)),
+    )
     claim.lemma("within_a_beat", ~running | (pair < pairs))
     claim.lemma("within_a_tile", ~running | (token < args.tokens))
     claim.lemma("between_tiles", (running & ~reading & (settle == 0)) | (Cat(part, pair, token) == 0))
@@ -39,19 +42,27 @@ def gradients(unit=GradientEngine, *, config):
 
     # Where the beats and pairs were whose products now come to their sums; a pair counts for all beats of a token.
     ago = chain(claim, Cat(part, pair, token, go), 4, "place")[-1]
-    at, token_ago, came = ago[:len(part) + len(pair)], ago[len(part) + len(pair):-1], ago[-1]
+    at, token_ago, came = ago[: len(part) + len(pair)], ago[len(part) + len(pair) : -1], ago[-1]
     memories = [each for each in inside.kept if len(each.word) == bits]
     products = inside.find("product")
     for n, (memory, product) in enumerate(zip(memories, products, strict=True)):
         claim.assume(f"product_{n}", within_bits(product, ACTIVATION.width - 1 + WEIGHT.width - 1))
         place = memory.place
-        count, _ = kept_sum(claim, memory, name=f"sum_{n}", put=came & (at == place), first=token_ago == 0,
-                            term=claim.past(product, f"term_{n}").as_signed(),
-                            bits=ACTIVATION.width - 1 + WEIGHT.width - 1, most=config.tokens)
-        place_part, place_pair = place[:len(part)], place[len(part):]
+        count, _ = kept_sum(
+            claim,
+            memory,
+            name=f"sum_{n}",
+            put=came & (at == place),
+            first=token_ago == 0,
+            term=claim.past(product, f"term_{n}").as_signed(),
+            bits=ACTIVATION.width - 1 + WEIGHT.width - 1,
+            most=config.tokens,
+        )
+        place_part, place_pair = place[: len(part)], place[len(part) :]
         passed = Signal(name=f"passed_{n}")
-        claim.m.d.comb += passed.eq(Mux(place_part == at[:len(part)], place_pair < at[len(part):],
-                                        place_part < at[:len(part)]))
+        claim.m.d.comb += passed.eq(
+            Mux(place_part == at[: len(part)], place_pair < at[len(part) :], place_part < at[: len(part)])
+        )
         used = running & (place_pair < pairs)
         claim.lemma(f"counts_tokens_{n}", ~used | ((token_ago == 0) & ~passed) | (count == token_ago + passed))
         claim.check(f"complete_{n}", ~used | ~(reading | (settle.any() & (settle <= 4))) | (count == args.tokens))

@@ -1,4 +1,5 @@
 """What the machine of a preset is made of: its units, as it makes them."""
+
 import functools
 
 from amaranth.hdl import Fragment

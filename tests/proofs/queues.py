@@ -1,4 +1,5 @@
 """Queues: nothing is lost, nothing is doubled, nothing changes its place."""
+
 from amaranth.hdl import Mux, Signal
 
 from gradloom.rtl.stream.queue import ShortQueue
@@ -45,12 +46,13 @@ def short_queue(unit=ShortQueue, *, width, depth):
     inside = claim.place(queue, memories=lambda memory: "one")
     claim.drive(queue)
     put, get = queue.w_en & queue.w_rdy, queue.r_en & queue.r_rdy
-    count, on_way, ahead, word, marked = follow(claim, put=put, get=get, data=queue.w_data, out=queue.r_data,
-                                                depth=depth)
+    count, on_way, ahead, word, marked = follow(
+        claim, put=put, get=get, data=queue.w_data, out=queue.r_data, depth=depth
+    )
     # What makes it inductive: how its registers belong together.
     inner = depth - 1
     fill, (write, read) = inside["fill"], inside.find("place")
-    memory, = inside.kept
+    (memory,) = inside.kept
     claim.assume("followed_word_is_kept", ~marked | (write == memory.place))
     stored = Signal(range(depth + 1))
     m.d.comb += stored.eq(sum(fill[n] for n in range(inner)))
@@ -60,9 +62,15 @@ def short_queue(unit=ShortQueue, *, width, depth):
     claim.lemma("counted", count == stored + queue.r_rdy)
     where = Signal(range(2 * depth))
     m.d.comb += where.eq(Mux(memory.place >= read, memory.place - read, memory.place + inner - read))
-    claim.lemma("stored_or_shown", ~on_way | Mux(
-        (ahead == 0) & queue.r_rdy, queue.r_data == word,
-        (memory.place < inner) & (where + queue.r_rdy == ahead) & (where < stored) & (memory.word == word)))
+    claim.lemma(
+        "stored_or_shown",
+        ~on_way
+        | Mux(
+            (ahead == 0) & queue.r_rdy,
+            queue.r_data == word,
+            (memory.place < inner) & (where + queue.r_rdy == ahead) & (where < stored) & (memory.word == word),
+        ),
+    )
     # As seen from outside.
     claim.check("takes_while_there_is_room", queue.w_rdy | (count >= depth - 1))
     waits = claim.past((count != 0) & ~queue.r_rdy, "waits")

@@ -3,6 +3,7 @@
 The exit code is 1 if something is not shown that is claimed: a proof fails, what must be within reach is not, or a
 broken unit is not found out.
 """
+
 import argparse
 import concurrent.futures
 import json
@@ -18,10 +19,14 @@ from .catalog import PROOFS
 
 
 def _line(row):
-    how = {"induction": f"induction, k = {row['depth']}", "reach": "inductive invariant found",
-           "bounded": f"first {row['depth']} cycles"}[row["method"]]
+    how = {
+        "induction": f"induction, k = {row['depth']}",
+        "reach": "inductive invariant found",
+        "bounded": f"first {row['depth']} cycles",
+    }[row["method"]]
     broken = "; broken: " * bool(row["broken"]) + ", ".join(
-        f"{each['by']} in cycle {each['cycle']}" for each in row["broken"] if each["found"])
+        f"{each['by']} in cycle {each['cycle']}" for each in row["broken"] if each["found"]
+    )
     missed = [each["change"] for each in row["broken"] if not each["found"]]
     trouble = "" if row["shown"] else f"  NOT SHOWN {row['detail']} {row['uncovered'] or ''} {missed or ''}"
     return f"{row['name']:28} {how:26} {row['seconds']:7.1f} s{broken}{trouble}"
@@ -34,11 +39,13 @@ def main(arguments=None):
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("-o", "--output", type=Path, help="file for the table as JSON")
     given = parser.parse_args(arguments)
-    chosen = [proof for proof in PROOFS
-              if (proof.name in given.names or not given.names) and (proof.quick or not given.quick)]
+    chosen = [
+        proof for proof in PROOFS if (proof.name in given.names or not given.names) and (proof.quick or not given.quick)
+    ]
     if unknown := set(given.names) - {proof.name for proof in PROOFS}:
-        parser.error(f"{', '.join(sorted(unknown))}: no such proof; there are "
-                     f"{', '.join(proof.name for proof in PROOFS)}")
+        parser.error(
+            f"{', '.join(sorted(unknown))}: no such proof; there are {', '.join(proof.name for proof in PROOFS)}"
+        )
     if solver_missing() and any(proof.method == "induction" for proof in chosen):
         parser.error("python-sat is not installed, which takes the step of induction: make proofs installs it")
     warnings.simplefilter("ignore")

@@ -1,4 +1,5 @@
 """The sequencer: its way from an error to idle, and from there to the next program."""
+
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib import data
 
@@ -24,13 +25,16 @@ def returns(unit=Sequencer, *, engines, shell):
     claim = Claim()
     m = claim.m
     depth = shell["depth"]
-    sequencer = unit(engines, data_bits=shell["data_bits"], slots=shell["slots"], depth=depth,
-                     requests=bool(shell.get("requests")))
+    sequencer = unit(
+        engines, data_bits=shell["data_bits"], slots=shell["slots"], depth=depth, requests=bool(shell.get("requests"))
+    )
     inside = claim.place(sequencer, memories=lambda memory: "any")
     claim.drive(sequencer)
     errors = {e: sequencer.engine(e).error for e in sequencer.engines.queued}
-    state = {name: inside.state(name) for name in (
-        "IDLE", "RESET", "SUM", "COMPARE", "BEGIN", "RUN", "BLAME", "DRAIN", "FLUSH", "FINISH")}
+    state = {
+        name: inside.state(name)
+        for name in ("IDLE", "RESET", "SUM", "COMPARE", "BEGIN", "RUN", "BLAME", "DRAIN", "FLUSH", "FINISH")
+    }
     idle, run, blame, drain = (state[name] for name in ("IDLE", "RUN", "BLAME", "DRAIN"))
     before = {name: claim.past(each, f"state_{name.lower()}") for name, each in state.items()}
     _still(claim, sequencer)
@@ -42,8 +46,7 @@ def returns(unit=Sequencer, *, engines, shell):
     failed = Cat(error.valid for error in errors.values()).any()
     wrong = claim.past(run & (failed | sequencer.reset), "wrong")
     claim.check("stops", ~claim.past(wrong & run, "stops") | blame)
-    claim.lemma("states", inside.state() & inside.state(path=("dispatch",))
-                & inside.state(path=("dispatch", "valid")))
+    claim.lemma("states", inside.state() & inside.state(path=("dispatch",)) & inside.state(path=("dispatch", "valid")))
     claim.lemma("run_says_so", inside["run"] == run)
     fault = inside["faults.fault"]
     claim.lemma("faults_have_a_code", ~fault | (inside["faults.code"] != 0))
@@ -55,8 +58,9 @@ def returns(unit=Sequencer, *, engines, shell):
     claim.check("silent", ~offered | run)
 
     # What a program wanted to fetch is not fetched when it has ended, for whoever comes next.
-    claim.check("fetches_for_a_program_that_runs",
-                ~sequencer.o_fetch.valid | ~sequencer._fetch.fresh | sequencer.bus_abort)
+    claim.check(
+        "fetches_for_a_program_that_runs", ~sequencer.o_fetch.valid | ~sequencer._fetch.fresh | sequencer.bus_abort
+    )
 
     # Back to idle; only the bus may take longer.
     most = len(sequencer.engines.queued) * depth + 2
@@ -69,10 +73,14 @@ def returns(unit=Sequencer, *, engines, shell):
     long = claim.past(held(claim, sequencer.abort & sequencer.bus_abort), "long")
     claim.check("aborts_for_4_cycles", ~(idle & (before["DRAIN"] | before["RESET"])) | long)
     # As LOAD and STORE promise, and their claims hold them to it.
-    claim.assume("no_burst_begins_while_aborted",
-                 ~claim.past(sequencer.bus_abort & sequencer.bus_idle, "stopped") | sequencer.bus_idle)
-    claim.check("aborts_until_the_bus_is_idle",
-                ~claim.past(sequencer.bus_abort & ~sequencer.bus_idle, "aborting") | sequencer.bus_abort)
+    claim.assume(
+        "no_burst_begins_while_aborted",
+        ~claim.past(sequencer.bus_abort & sequencer.bus_idle, "stopped") | sequencer.bus_idle,
+    )
+    claim.check(
+        "aborts_until_the_bus_is_idle",
+        ~claim.past(sequencer.bus_abort & ~sequencer.bus_idle, "aborting") | sequencer.bus_abort,
+    )
 
     # One interrupt, and what the host then reads.
     pulses = Signal(2, name="pulses")
@@ -90,8 +98,10 @@ def returns(unit=Sequencer, *, engines, shell):
     claim.lemma("resets_nothing", ~state["RESET"] | ~sequencer.request_busy)
     claim.lemma("something_runs", idle | state["RESET"] | inside["main"] | sequencer.request_running)
     said = Cat(getattr(sequencer, f"error_{name}") for name in ("code", "command", "request", "address"))
-    claim.check("error_is_held", claim.first | (said == claim.past(said, "said"))
-                | claim.past(sequencer.cleared | blame, "may_change"))
+    claim.check(
+        "error_is_held",
+        claim.first | (said == claim.past(said, "said")) | claim.past(sequencer.cleared | blame, "may_change"),
+    )
     claim.check("error_has_a_code", ~drain | (sequencer.error_code != 0))
     _told(claim, inside, sequencer, errors, state)
 
@@ -116,9 +126,11 @@ def returns(unit=Sequencer, *, engines, shell):
 
 def _still(claim, sequencer):
     """What the host may not write while it is used."""
-    for names, busy in ((("base", "size"), sequencer.busy | sequencer.request_busy),
-                        (("program_offset", "program_commands"), sequencer.busy),
-                        (("request_offset", "request_commands"), sequencer.request_busy)):
+    for names, busy in (
+        (("base", "size"), sequencer.busy | sequencer.request_busy),
+        (("program_offset", "program_commands"), sequencer.busy),
+        (("request_offset", "request_commands"), sequencer.request_busy),
+    ):
         locked = busy & claim.past(busy, f"{names[0]}_locked")
         for name in names:
             value = getattr(sequencer, name)
@@ -133,14 +145,18 @@ def _engines(claim, inside, sequencer, depth, state):
     waits = inside.state("YIELD", "LEAVE", path=("dispatch",)) if sequencer.requests else 0
     for e in sequencer.engines.queued:
         name, port = e.name, sequencer.engine(e)
-        write, start, done, pending, offered = (inside[f"scheduler.{name}_{each}"] for each in (
-            "write", "start", "done", "pending", "offered"))
+        write, start, done, pending, offered = (
+            inside[f"scheduler.{name}_{each}"] for each in ("write", "start", "done", "pending", "offered")
+        )
         begun = Signal(6, name=f"{name}_begun")
         m.d.sync += begun.eq(Mux(sequencer.abort, 0, begun + (port.command.valid & port.command.ready) - port.done))
         claim.assume(f"{name}_ends_what_it_began", ~port.done | (begun != 0))
         queued, running, all_ = (Signal(6, name=f"{name}_{what}") for what in ("queued", "running", "all"))
-        m.d.comb += [queued.eq((write - start) & mask), running.eq((start - done) & mask),
-                     all_.eq((write - done) & mask)]
+        m.d.comb += [
+            queued.eq((write - start) & mask),
+            running.eq((start - done) & mask),
+            all_.eq((write - done) & mask),
+        ]
         claim.lemma(f"{name}_fits", (all_ <= depth) & (queued + running == all_))
         claim.lemma(f"{name}_begun_or_pending", running == begun + pending)
         claim.lemma(f"{name}_offers_what_is_there", ~offered | (queued != 0))
@@ -162,25 +178,36 @@ def _told(claim, inside, sequencer, errors, state):
         with m.If(first & errors[e].valid):
             where = absolute(sequencer.base, getattr(sequencer, _LOCATED[e])) if e in _LOCATED else 0
             m.d.sync += [mine.eq(1), code.eq(errors[e].code), address.eq(where)]
-    claim.check("told_what_failed_first", ~(state["DRAIN"] & mine) | (
-        (sequencer.error_code == code) & (sequencer.error_address == address)))
+    claim.check(
+        "told_what_failed_first",
+        ~(state["DRAIN"] & mine) | ((sequencer.error_code == code) & (sequencer.error_address == address)),
+    )
     faults = {name: inside[f"faults.{name}"] for name in ("fault", "code", "located", "offset")}
     refuse_base = inside.find("$signal")[0]
     claim.lemma("checks_the_base", ~(state["COMPARE"] | state["BEGIN"]) | (refuse_base == (sequencer.base[:12] != 0)))
     noted = mine & (state["RUN"] | state["BLAME"])
     claim.lemma("runs_from_a_page", ~(state["RUN"] | noted) | ~refuse_base & (sequencer.base[:12] == 0))
-    claim.lemma("noted", ~noted | faults["fault"] & (faults["code"] == code) & (
-        address == Mux(faults["located"], absolute(sequencer.base, faults["offset"]), 0)))
+    claim.lemma(
+        "noted",
+        ~noted
+        | faults["fault"]
+        & (faults["code"] == code)
+        & (address == Mux(faults["located"], absolute(sequencer.base, faults["offset"]), 0)),
+    )
     claim.lemma("noted_in_time", ~mine | noted | state["DRAIN"] | state["FLUSH"] | state["IDLE"])
 
 
 #: In how many cycles the dispatcher waits again, from its states but the one in which it waits.
-_STATES_TO_HALT = {3: ("POST", "YIELD"), 2: ("DECODE", "NEXT", "LEAVE"),
-                   1: ("COLLECT", "ASK", "ANSWER", "DISPATCH", "EXECUTE", "RANGE", "CLEAR", "STUCK")}
+_STATES_TO_HALT = {
+    3: ("POST", "YIELD"),
+    2: ("DECODE", "NEXT", "LEAVE"),
+    1: ("COLLECT", "ASK", "ANSWER", "DISPATCH", "EXECUTE", "RANGE", "CLEAR", "STUCK"),
+}
 
 
 def _dispatcher(claim, inside, state):
     """Soon after no program runs, the dispatcher waits for the next."""
+
     def dispatches(*names):
         known = inside.fragment.find_subfragment("dispatch").find_generated("fsm")._data["encoding"]
         return inside.state(*(name for name in names if name in known), path=("dispatch",))
@@ -192,10 +219,13 @@ def _dispatcher(claim, inside, state):
     claim.lemma("waits_from_0", inside.state("IDLE", "RESET", "DRAIN") | (inside["wait"] == 0))
     claim.lemma("halts_in_time", ~state["DRAIN"] | (off > inside["wait"]) | (off == 3))
     claim.lemma("halted", state["RUN"] | state["BLAME"] | state["DRAIN"] | state["FLUSH"] | dispatches("HALT"))
-    claim.lemma("dispatches_no_more", ~(state["FLUSH"] | inside["leaving"] & state["RUN"]) | dispatches(
-        "STUCK", "HALT"))
-    claim.lemma("leaves_a_program", ~inside["leaving"] | state["FLUSH"] | state["RUN"] | state["FINISH"]
-                | state["BLAME"] | state["DRAIN"])
+    claim.lemma(
+        "dispatches_no_more", ~(state["FLUSH"] | inside["leaving"] & state["RUN"]) | dispatches("STUCK", "HALT")
+    )
+    claim.lemma(
+        "leaves_a_program",
+        ~inside["leaving"] | state["FLUSH"] | state["RUN"] | state["FINISH"] | state["BLAME"] | state["DRAIN"],
+    )
 
 
 def _ranges(claim, inside):
@@ -238,9 +268,15 @@ def _fetches(claim, inside, sequencer, state, executes):
     claim.lemma("last_is_known", ~works | dispatches("COLLECT", "DECODE") | (one == (remaining == 1)))
     # And does what it decoded.
     decoded, engine = works & ~dispatches("COLLECT", "DECODE"), data.View(Command, inside["dispatch.command"]).engine
-    claim.lemma("decoded", ~decoded | (
-        (is_control == (engine == 0)) & (known == (engine < len(sequencer.engines)))
-        & (queued == (known & ~is_control))))
+    claim.lemma(
+        "decoded",
+        ~decoded
+        | (
+            (is_control == (engine == 0))
+            & (known == (engine < len(sequencer.engines)))
+            & (queued == (known & ~is_control))
+        ),
+    )
     executing = dispatches("EXECUTE", "RANGE", "CLEAR")
     claim.lemma("grants_what_is_asked", ~run | ~inside["scheduler.eligible"][0] | sequencer._scheduler.control_request)
     claim.lemma("executes", Mux(executing, executes, ~executes | ~run | stuck))
@@ -250,18 +286,25 @@ def _fetches(claim, inside, sequencer, state, executes):
         program = inside["main"] & ~sequencer.request_running
         claim.lemma("leaves_its_program", ~(dispatches("LEAVE") | inside["leaving"]) | program)
         claim.lemma("runs_one", ~state["RUN"] | inside["main"] | sequencer.request_running)
-        claim.lemma("checked", ~(state["COMPARE"] | state["BEGIN"] | state["RUN"]) | inside["main"]
-                    | sequencer.request_running)
+        claim.lemma(
+            "checked", ~(state["COMPARE"] | state["BEGIN"] | state["RUN"]) | inside["main"] | sequencer.request_running
+        )
 
 
 def _begins(claim, inside, sequencer, state):
     """A bell that rings when all is idle starts a program that may start: its first burst is asked for in the 5th cycle
     after."""
     serving = sequencer.request_running
-    origin, commands = (Mux(serving, getattr(sequencer, f"request_{name}"), getattr(sequencer, f"program_{name}"))
-                        for name in ("offset", "commands"))
-    good = ((sequencer.base[:12] == 0) & (commands != 0) & (origin[:5] == 0)
-            & (origin + (commands * COMMAND_BYTES) <= sequencer.size))
+    origin, commands = (
+        Mux(serving, getattr(sequencer, f"request_{name}"), getattr(sequencer, f"program_{name}"))
+        for name in ("offset", "commands")
+    )
+    good = (
+        (sequencer.base[:12] == 0)
+        & (commands != 0)
+        & (origin[:5] == 0)
+        & (origin + (commands * COMMAND_BYTES) <= sequencer.size)
+    )
     rings = state["IDLE"] & sequencer.bell & ~sequencer.reset & ~sequencer.request_busy
     claim.check("a_bell_is_heard", ~rings | sequencer.cleared)
     after = [rings]
@@ -275,9 +318,16 @@ def _begins(claim, inside, sequencer, state):
     fetch = sequencer.o_fetch
     parts = COMMAND_BYTES * 8 // sequencer.data_bits
     for n in (2, 3, 4):
-        claim.lemma(f"fetch_begins_{n}", ~(after[n] & (may if n == 4 else 1)) | (
-            (inside["fetch.left"] == commands * parts) & ~fetch.valid
-            & (inside["fetch.next_offset"] == origin) & (inside["fetch.credit"] == 2 * BURST_BEATS)))
+        claim.lemma(
+            f"fetch_begins_{n}",
+            ~(after[n] & (may if n == 4 else 1))
+            | (
+                (inside["fetch.left"] == commands * parts)
+                & ~fetch.valid
+                & (inside["fetch.next_offset"] == origin)
+                & (inside["fetch.credit"] == 2 * BURST_BEATS)
+            ),
+        )
     asks = after[5] & claim.past(may, "was_good")
     claim.check("and_a_program_begins", ~asks | (fetch.valid & (fetch.p.offset == origin)))
     told = Signal(name="told_before")

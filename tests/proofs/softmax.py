@@ -1,4 +1,5 @@
 """Sums of softmax and of the losses: none wraps, of as many classes and samples as there may be."""
+
 from amaranth.hdl import Cat, Const, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
@@ -72,7 +73,7 @@ def softmax(unit=SoftmaxCrossEntropy, *, max_length):
         claim.lemma(f"top_{n}_bounded", _up_to(each, _WHOLE))
     for n, each in enumerate(_later(inside, len(top) + 1)):
         claim.lemma(f"exponent_{n}_bounded", _up_to(each, _WHOLE + guard))
-    log_sum, put = _later(inside, 11 + _FRAC)[0], inside.find("w_data", wires=True)[1][:10 + _FRAC]
+    log_sum, put = _later(inside, 11 + _FRAC)[0], inside.find("w_data", wires=True)[1][: 10 + _FRAC]
     claim.check("log_sum_exact", put.as_signed() == log_sum)
     claim.check("log_sum_bounded", _up_to(log_sum, _log_sum(max_length)))
     claim.cover("log_sum_negative", (log_sum < 0) & claim.past(inside["stage14"][2], "ends"))
@@ -118,11 +119,14 @@ def _places(claim, inside, component):
     claim.lemma("begins", inside.wire("stage0")[1] == (place == 0))
     for n in range(16):
         stage = inside.wire("stage0") if n == 0 else inside[f"stage{n}"]
-        claim.lemma(f"stage_{n}", (stage[0] == tags[n][0]) & (
-            ~stage[0] | (stage[1:3] == Cat(places[n] == 0, tags[n][1]))))
+        claim.lemma(
+            f"stage_{n}", (stage[0] == tags[n][0]) & (~stage[0] | (stage[1:3] == Cat(places[n] == 0, tags[n][1])))
+        )
         if n:
-            claim.lemma(f"place_{n}", (places[n] <= last) & (
-                places[n - 1] == Mux(tags[n][0], Mux(tags[n][1], 0, places[n] + 1), places[n])))
+            claim.lemma(
+                f"place_{n}",
+                (places[n] <= last) & (places[n - 1] == Mux(tags[n][0], Mux(tags[n][1], 0, places[n] + 1), places[n])),
+            )
     return tags, places
 
 
@@ -130,11 +134,14 @@ def _room(claim, inside, component):
     """What is under way has a place in the queues: none of what they are given is lost."""
     stages = [inside.wire("stage0"), *(inside[f"stage{n}"] for n in range(1, 16))]
     for name, pending, under_way, bits, depth in (
-            ("logs", "pending", range(1, 5), (0,), component.max_length + component.latency + 4),
-            ("sums", "pending_vectors", range(1, 16), (0, 2), 16)):
+        ("logs", "pending", range(1, 5), (0,), component.max_length + component.latency + 4),
+        ("sums", "pending_vectors", range(1, 16), (0, 2), 16),
+    ):
         level = inside[f"{name}.inner_level"] + inside[f"{name}.r_rdy"]
-        claim.lemma(f"{name}_counted", inside[pending] == level + sum(
-            Cat(stages[n][bit] for bit in bits).all() for n in under_way))
+        claim.lemma(
+            f"{name}_counted",
+            inside[pending] == level + sum(Cat(stages[n][bit] for bit in bits).all() for n in under_way),
+        )
         claim.lemma(f"{name}_leave_room", inside[pending] <= depth - 1 - inside["room"])
         now = stages[under_way[-1]]
         claim.check(f"{name}_fit", ~Cat(now[bit] for bit in bits).all() | inside.wire(f"{name}.w_rdy"))
@@ -146,7 +153,8 @@ def _interpolated(claim, inside, name, table, enable=1):
     base, slope = table.table
     most, least = int((base + slope).max()), int(slope.min())
     base_q, slope_q, base_p, product, total = (
-        inside[f"{name}.{each}"] for each in ("base_q", "slope_q", "base_p", "product", "total"))
+        inside[f"{name}.{each}"] for each in ("base_q", "slope_q", "base_p", "product", "total")
+    )
     slope_p, exact = Signal.like(slope_q, name=f"{name}_slope"), Signal(len(total) + 2, name=f"{name}_exact")
     half = 1 << table.rest - 1
     with m.If(enable):
@@ -165,7 +173,7 @@ def _second_pass(claim, inside, component):
     m = claim.m
     step = inside.find("step", wires=True)[1]
     t, log_sum = (memory.seen[0] for memory in inside.kept)
-    t, log_sum = t[:9 + _FRAC], log_sum[:10 + _FRAC]
+    t, log_sum = t[: 9 + _FRAC], log_sum[: 10 + _FRAC]
     # Queues give what they were given.
     claim.assume("logs_as_put", _up_to(t, _LOGARITHM))
     claim.assume("sums_as_put", _up_to(log_sum, _log_sum(component.max_length)))
@@ -220,8 +228,13 @@ def losses(unit=Head, *, config):
     command starts, and none greater than :func:`softmax` says."""
     claim = Claim()
     m = claim.m
-    head = unit(rows=config.rows, rank=config.rank, max_taps=config.taps, max_classes=config.classes,
-                activation=config.activation)
+    head = unit(
+        rows=config.rows,
+        rank=config.rank,
+        max_taps=config.taps,
+        max_classes=config.classes,
+        activation=config.activation,
+    )
     inside = claim.place(head, memories=lambda memory: "any")
     claim.drive(head)
     comes, told = inside["softmax.o_loss__valid"], inside["softmax.o_loss__payload"]
@@ -230,7 +243,7 @@ def losses(unit=Head, *, config):
     claim.assume("not_at_the_start", ~(comes & start))
     claim.assume("loss_bounded", told[:25] <= most)
     # What a command of ``last`` tells.
-    word, = (each for each in inside.find("w_data", wires=True) if len(each) == 48 + 32 + 32)
+    (word,) = (each for each in inside.find("w_data", wires=True) if len(each) == 48 + 32 + 32)
     loss, samples, correct = word[:48], word[48:80], word[80:]
     limit = 1 << len(loss)
     exact, bound = (Signal(len(loss) + 2, name=name) for name in ("exact", "bound"))

@@ -1,4 +1,5 @@
 """Sums: none wraps while as much is added as the format and the planner allow, whatever the operands are."""
+
 from amaranth.hdl import Cat, Const, Mux, Signal, signed
 
 from gradloom.rtl.engines.array.feet import Accumulate
@@ -16,7 +17,6 @@ from .exact import chain, kept_sum, within, within_bits
 __all__ = ["channels", "class_lane", "element", "tiles"]
 
 
-
 def element(unit=PE, *, precision=Precision()):
     """A PE's sum is the exact sum of what was added to it, if the weights' magnitudes add up to less than
     2^(sum - x): what the planner asks of a network, and what any sum of ``longest_sum`` products keeps.
@@ -31,7 +31,7 @@ def element(unit=PE, *, precision=Precision()):
     claim.drive(pe)
     product, mode = inside["product"], inside["mode"]
     scale = precision.x - 1
-    bits = precision.sum - precision.x + 1   # of a sum of magnitudes that is still allowed, and one more
+    bits = precision.sum - precision.x + 1  # of a sum of magnitudes that is still allowed, and one more
     wide = precision.sum + 2
     weight, above = claim.free(precision.w, "weight"), claim.free(bits, "above")
     exact, added = Signal(signed(wide), name="exact"), Signal(bits + 1, name="added")
@@ -72,8 +72,9 @@ def tiles(unit=Foot, *, config, most=255):
     p, done = chain(claim, foot.p, 3, "p")[-1], tags[-1]
     for bank, memory in enumerate(inside.kept):
         put = done[-2] & (done[:-2] == (Cat(memory.place, Const(bank, 1)) if banks else memory.place))
-        _, now = kept_sum(claim, memory, name=f"bank_{bank}", put=put, first=done[-1], term=p.as_signed(),
-                          bits=bits, most=most)
+        _, now = kept_sum(
+            claim, memory, name=f"bank_{bank}", put=put, first=done[-1], term=p.as_signed(), bits=bits, most=most
+        )
         claim.assume(f"bank_{bank}_tiles", ~put | (now <= most))
     assert len(inside.kept[0].word) == SUM
     return claim
@@ -96,8 +97,10 @@ def class_lane(unit=_ClassLane, *, depth, rows, classes, activation):
     # The logit: of no more indices than there are.
     first = chain(claim, lane.forward_i.first, 3, "first")[-1]
     exact, count = Signal(signed(lane.z_width + 2), name="z_exact"), Signal(range(2 * depth + 2), name="z_count")
-    m.d.sync += [exact.eq(Mux(first, 0, exact) + products["z"]),
-                 count.eq(Mux(first, 1, Mux(count > depth, count, count + 1)))]
+    m.d.sync += [
+        exact.eq(Mux(first, 0, exact) + products["z"]),
+        count.eq(Mux(first, 1, Mux(count > depth, count, count + 1))),
+    ]
     claim.check("z_exact", (count > depth) | (lane.z == exact))
     claim.lemma("z_bounded", (count > depth) | within(exact, count, x + w))
     claim.cover("z_of_all", (count == depth) & (exact < 0))
@@ -117,10 +120,18 @@ def class_lane(unit=_ClassLane, *, depth, rows, classes, activation):
     for n in range(1, 4):
         claim.assume(f"not_again_in_{n}", ~tag.valid | (tags[0][:-1] != tags[n][:-1]))
     claim.assume("not_read_while_used", ~tags[1][-2] | ~lane.read)
-    memory, = (each for each in inside.kept if hasattr(each, "place") and len(each.word) == lane.sum_width)
+    (memory,) = (each for each in inside.kept if hasattr(each, "place") and len(each.word) == lane.sum_width)
     put = tags[4][-2] & (tags[4][:-2] == memory.place)
-    _, now = kept_sum(claim, memory, name="db", put=put, first=tags[4][-1],
-                      term=claim.past(products["db"], "db_term"), bits=x + d, most=rows)
+    _, now = kept_sum(
+        claim,
+        memory,
+        name="db",
+        put=put,
+        first=tags[4][-1],
+        term=claim.past(products["db"], "db_term"),
+        bits=x + d,
+        most=rows,
+    )
     claim.assume("samples", ~put | (now <= rows))
     return claim
 
@@ -144,8 +155,10 @@ def channels(unit=Accumulate, *, config):
     mine = came[-3] & (came[:-3] == memory.place)
     exact, added = Signal(signed(50), name="exact"), Signal(limit + 2, name="added")
     total, next_added = Signal(signed(50), name="total"), Signal(limit + 2, name="next_added")
-    m.d.comb += [next_added.eq(Mux(came[-2], 0, added) + weights),
-                 total.eq(Mux(came[-2], 0, exact) + accumulate.sums[0])]
+    m.d.comb += [
+        next_added.eq(Mux(came[-2], 0, added) + weights),
+        total.eq(Mux(came[-2], 0, exact) + accumulate.sums[0]),
+    ]
     claim.assume("planned", ~mine | (next_added < 1 << limit))
     complete, told = Signal(signed(50), name="complete"), Signal(name="told")
     kept = Signal(name="kept")
@@ -156,7 +169,7 @@ def channels(unit=Accumulate, *, config):
     m.d.sync += told.eq(mine & came[-1])
     claim.check("exact", ~told | (accumulate.o.valid & (accumulate.o.sums[0] == complete)))
     written = claim.past(kept, "kept_before") & kept & ~claim.past(mine, "mine")
-    claim.lemma("word", ~written | (memory.word[:config.sum_bits].as_signed() == exact))
+    claim.lemma("word", ~written | (memory.word[: config.sum_bits].as_signed() == exact))
     claim.lemma("bounded", within(exact, added, scale))
     claim.lemma("planned_before", added < 1 << limit)
     claim.cover("adds_up", told & (complete < 0) & (added > 1))

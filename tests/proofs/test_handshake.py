@@ -1,4 +1,5 @@
 """No stream of a preset waits with its ``valid`` for its ``ready``; which readers look at ``valid`` is written down."""
+
 import os
 
 import pytest
@@ -14,11 +15,21 @@ from .handshake import Handshakes
 
 #: Readers that look at what is offered before they take it: engines at a command, which they judge first, what joins
 #: several streams, and what passes one on. Their writers never wait, so none of these is a circle.
-IMAGES = {"array__command", "encode__command", "engines.inner.unit.array.array.encoder.packer.i",
-          "engines.inner.unit.encode.encode.encoder.packer.i", "shell.sequencer.i"}
-LANGUAGE = {*(f"engines.inner.unit.vector.{name}" for name in "abc"), "engines.inner.unit.gradient.queue.o",
-            "engines.inner.unit.linear.linear.job", "engines.inner.unit.linear.linear.stager.job",
-            "engines.inner.unit.update.update.waiting.o", "shell.sequencer.i"}
+IMAGES = {
+    "array__command",
+    "encode__command",
+    "engines.inner.unit.array.array.encoder.packer.i",
+    "engines.inner.unit.encode.encode.encoder.packer.i",
+    "shell.sequencer.i",
+}
+LANGUAGE = {
+    *(f"engines.inner.unit.vector.{name}" for name in "abc"),
+    "engines.inner.unit.gradient.queue.o",
+    "engines.inner.unit.linear.linear.job",
+    "engines.inner.unit.linear.linear.stager.job",
+    "engines.inner.unit.update.update.waiting.o",
+    "shell.sequencer.i",
+}
 #: By the first engine of the machine.
 LOOKED_AT = {"array": IMAGES, "linear": LANGUAGE}
 #: A preset of each configuration that presets have.
@@ -30,19 +41,24 @@ class Waits(wiring.Component):
     """A writer and a reader that wait, and a writer that waits for no more than the cycle before."""
 
     def __init__(self):
-        super().__init__({"i": In(stream.Signature(4)), "o": Out(stream.Signature(4)),
-                          "kept": Out(stream.Signature(1))})
+        super().__init__(
+            {"i": In(stream.Signature(4)), "o": Out(stream.Signature(4)), "kept": Out(stream.Signature(1))}
+        )
 
     def elaborate(self, platform):
         m = Module()
-        m.d.comb += [self.o.p.eq(self.i.p + 1), self.o.valid.eq(self.i.valid & self.o.ready),
-                     self.i.ready.eq(self.i.valid & self.o.ready)]
+        m.d.comb += [
+            self.o.p.eq(self.i.p + 1),
+            self.o.valid.eq(self.i.valid & self.o.ready),
+            self.i.ready.eq(self.i.valid & self.o.ready),
+        ]
         m.d.sync += self.kept.valid.eq(self.kept.ready)
         return m
 
 
-@pytest.mark.parametrize("preset", [
-    pytest.param(name, marks=() if name == "digits-ulx3s" else DEEP) for name in MACHINES])
+@pytest.mark.parametrize(
+    "preset", [pytest.param(name, marks=() if name == "digits-ulx3s" else DEEP) for name in MACHINES]
+)
 def test_no_valid_waits_for_its_ready(preset, tmp_path):
     config = PRESETS[preset].config
     found = Handshakes(design(config), "gradloom", tmp_path)

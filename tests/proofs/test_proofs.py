@@ -1,4 +1,5 @@
 """The quick proofs, each with a unit that is broken on purpose; ``make proofs`` makes all."""
+
 import dataclasses
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def test_every_mutant_of_a_unit_can_be_made_and_a_proof_finds_it():
         text = path.read_text(encoding="utf-8")
         for name, (number, line) in mutants(text).items():
             lines = text.splitlines()
-            compile("\n".join([*lines[:number], line, *lines[number + 1:]]), path, "exec")
+            compile("\n".join([*lines[:number], line, *lines[number + 1 :]]), path, "exec")
             named.add(f"{'.'.join(path.relative_to(root).with_suffix('').parts)}: {name}")
     assert named == {change for proof in PROOFS for change in proof.broken}
 

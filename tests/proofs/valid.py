@@ -1,4 +1,5 @@
 """The forward cache: a slot is valid if and only if it was marked since all were cleared."""
+
 from types import SimpleNamespace
 
 from amaranth.hdl import Array, Const, Mux, Signal
@@ -17,14 +18,15 @@ def valid_bits(unit=ValidBits, *, slots):
     bits = unit(slots=slots)
     inside = claim.place(bits, memories=lambda memory: "one")
     claim.drive(bits)
-    memory, = inside.kept
+    (memory,) = inside.kept
     low_bit = claim.fixed(5, "bit")
     place = memory.place
     claim.assume("a_slot", place < slots // 32)
     bit = Array(memory.word[n] for n in range(32))[low_bit]
     # What was asked for, as whoever asks knows it: by what goes in, ``busy`` and ``done``.
-    slot_asked, count_asked, mark = (Signal.like(getattr(bits, name), name=f"{name}_asked")
-                                     for name in ("slot", "count", "mark"))
+    slot_asked, count_asked, mark = (
+        Signal.like(getattr(bits, name), name=f"{name}_asked") for name in ("slot", "count", "mark")
+    )
     asked, ranging, clearing = Signal(name="asked"), Signal(name="ranging"), Signal(name="clearing")
     m.d.comb += asked.eq(bits.start & ~bits.busy & ~bits.clear)
     with m.If(asked):
@@ -38,7 +40,7 @@ def valid_bits(unit=ValidBits, *, slots):
     claim.assume("held_for_3_cycles", (age == 0) | held)
 
     # An empty range may begin behind the last slot.
-    begin, slot = slot_asked[5:5 + len(place)], Signal(32, name="followed")
+    begin, slot = slot_asked[5 : 5 + len(place)], Signal(32, name="followed")
     end = Signal(33, name="range_end")
     m.d.comb += [slot.eq(low_bit | place << 5), end.eq(slot_asked + count_asked)]
     mine = (slot >= slot_asked) & (slot < end) & (end <= slots)
@@ -74,9 +76,26 @@ def valid_bits(unit=ValidBits, *, slots):
     claim.lemma("ranges", ranging == ~(rests | clears))
     claim.lemma("clears_behind_a_range", ~ranging | (clearing == wanted))
     claim.lemma("valid_as_marked", Mux(clears | (rests & wanted), ~valid, valid == marked))
-    _walk(claim, bits, inside, SimpleNamespace(
-        slots=slots, words=words, waits=waits, place=place, low_bit=low_bit, bit=bit, slot=slot_asked,
-        count=count_asked, mark=mark, begin=begin, end=end, mine=mine, marked=marked))
+    _walk(
+        claim,
+        bits,
+        inside,
+        SimpleNamespace(
+            slots=slots,
+            words=words,
+            waits=waits,
+            place=place,
+            low_bit=low_bit,
+            bit=bit,
+            slot=slot_asked,
+            count=count_asked,
+            mark=mark,
+            begin=begin,
+            end=end,
+            mine=mine,
+            marked=marked,
+        ),
+    )
     return claim
 
 
@@ -105,8 +124,8 @@ def _walk(claim, bits, inside, asked):
     claim.lemma("nothing", ~(under_way | inside.state("BOUND", "MASK")) | (nothing == (asked.count == 0)))
     bounded = under_way | inside.state("MASK", "DONE")
     claim.lemma("outside", ~bounded | (bits.outside == (end > asked.slots)))
-    claim.lemma("final", ~bounded | (inside["final"] == (end - 1)[:len(inside["final"])]))
-    claim.lemma("stop", ~under_way | (stop == Mux(nothing, begin, inside["final"][5:])[:len(stop)]))
+    claim.lemma("final", ~bounded | (inside["final"] == (end - 1)[: len(inside["final"])]))
+    claim.lemma("stop", ~under_way | (stop == Mux(nothing, begin, inside["final"][5:])[: len(stop)]))
     all_ = Const((1 << 32) - 1, 32)
     claim.lemma("low", ~under_way | (inside["low"] == (all_ << asked.slot[:5])[:32]))
     claim.lemma("high", ~under_way | (inside["high"] == Mux(nothing, 0, all_ >> ~inside["final"][:5])))

@@ -1,4 +1,5 @@
 """The vector engine: its results leave by queues, and behind them the beat that tells of targets."""
+
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib import data
 
@@ -39,7 +40,7 @@ def vector_rules(unit=VectorEngine, **sizes):
         pending, queue = inside[f"pending_{name}"], f"results_{name}"
         count = inside[f"{queue}.inner_level"] + inside[f"{queue}.r_rdy"]
         for tag in reversed(lanes):
-            count = (count + (tag.valid & tag[name]))[:len(pending)]
+            count = (count + (tag.valid & tag[name]))[: len(pending)]
         claim.lemma(f"{name}_all_are_somewhere", pending == count)
         claim.lemma(f"{name}_fits", pending <= engine.under_way + 1)
         claim.lemma(f"{name}_has_room", ~inside["room"] | (pending <= engine.under_way))

@@ -1,4 +1,5 @@
 """Sums of the vector engine: over rows, of products and of powers; over tokens, of losses."""
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,10 +63,13 @@ class _Row:
     def after(self, beat):
         """With a beat more, if there is one: ``valid``, ``mine``, of the row, ``fresh``, its first, ``last`` of a
         part."""
-        return _Row(begun=self.begun | beat.mine, part=Mux(beat.mine, ~beat.last, self.part),
-                    last=Mux(beat.valid, beat.mine, self.last),
-                    but_one=Mux(beat.valid, self.last & ~beat.mine, self.but_one),
-                    count=Mux(beat.mine, Mux(beat.fresh, 1, self.count + 1)[:ELEMENTS + 1], self.count))
+        return _Row(
+            begun=self.begun | beat.mine,
+            part=Mux(beat.mine, ~beat.last, self.part),
+            last=Mux(beat.valid, beat.mine, self.last),
+            but_one=Mux(beat.valid, self.last & ~beat.mine, self.but_one),
+            count=Mux(beat.mine, Mux(beat.fresh, 1, self.count + 1)[: ELEMENTS + 1], self.count),
+        )
 
     def same(self, other):
         return Cat(a == b for a, b in zip(vars(self).values(), vars(other).values())).all()
@@ -80,12 +84,17 @@ def _in_order(claim, say, beat, place, *, most, settled):
     m = claim.m
     modes = Cat(beat.power, beat.single, beat.two)
     changed, mine, fresh = Signal(name="changed"), Signal(name="mine"), Signal(name="fresh")
-    m.d.comb += [changed.eq((modes != claim.past(modes, "modes")) & ~claim.first),
-                 mine.eq(beat.valid & (Cat(beat.along, beat.token) == place)), fresh.eq(beat.first & beat.start)]
+    m.d.comb += [
+        changed.eq((modes != claim.past(modes, "modes")) & ~claim.first),
+        mine.eq(beat.valid & (Cat(beat.along, beat.token) == place)),
+        fresh.eq(beat.first & beat.start),
+    ]
     # Cycles since the last beat, and since the last of this row.
     quiet, since = Signal(range(settled + 1), name="quiet", init=settled), Signal(2, name="since")
-    m.d.sync += [quiet.eq(Mux(beat.valid, 1, Mux(quiet == settled, quiet, quiet + 1))),
-                 since.eq(Mux(mine, 1, Mux(since == 3, since, since + 1)))]
+    m.d.sync += [
+        quiet.eq(Mux(beat.valid, 1, Mux(quiet == settled, quiet, quiet + 1))),
+        since.eq(Mux(mine, 1, Mux(since == 3, since, since + 1))),
+    ]
     step = SimpleNamespace(valid=beat.valid, mine=mine, fresh=fresh, last=beat.last)
     row, before = _Row.kept(m, "row", step, changed)
     follows = Mux(beat.two, before.but_one, before.last)
@@ -93,8 +102,10 @@ def _in_order(claim, say, beat, place, *, most, settled):
     say("asked_when_settled", ~beat.ask | (~beat.valid & (quiet == settled)))
     say("powers_alone", ~(beat.power & beat.two))
     say("part_goes_on", ~mine | beat.first | (before.part & follows))
-    say("row_goes_on", ~mine | ~beat.first | beat.start | (
-        before.begun & ~before.part & Mux(beat.single, follows, since == 3)))
+    say(
+        "row_goes_on",
+        ~mine | ~beat.first | beat.start | (before.begun & ~before.part & Mux(beat.single, follows, since == 3)),
+    )
     say("no_longer_row", ~mine | (before.after(step).count <= most))
     return SimpleNamespace(**vars(step), row=row, changed=changed, quiet=quiet, since=since)
 
@@ -113,10 +124,15 @@ def row_sums(unit=RowSums, *, lanes, tokens):
     sums = unit(lanes=lanes, tokens=tokens)
     inside = claim.place(sums, memories=lambda memory: "one")
     claim.drive(sums)
-    memory, = inside.kept
+    (memory,) = inside.kept
     late, side, power = sums.fall_latency(lanes), (lanes - 1).bit_length(), sums.power
-    beat = SimpleNamespace(**{name: sums.tag[name] for name in ("valid", "along", "first", "last", "start", "token")},
-                           power=power, single=sums.single, two=sums.two, ask=sums.ask)
+    beat = SimpleNamespace(
+        **{name: sums.tag[name] for name in ("valid", "along", "first", "last", "start", "token")},
+        power=power,
+        single=sums.single,
+        two=sums.two,
+        ask=sums.ask,
+    )
     most = Mux(power, 1 << ELEMENTS - side, 1 << PULLED - side)
     order = _in_order(claim, claim.assume, beat, memory.place, most=most, settled=sums.latency(lanes))
     for n, product in enumerate(sums.products):
@@ -144,8 +160,11 @@ def row_sums(unit=RowSums, *, lanes, tokens):
     with m.If(order.changed):
         m.d.sync += [exact.eq(0), exact_powers.eq(0), stored.eq(0)]
     with m.Elif(now.mine):
-        m.d.sync += [exact.eq(Mux(now.fresh, 0, exact) + term), stored.eq(0),
-                     exact_powers.eq(Mux(now.fresh, 0, exact_powers >> (sums.fall << 2)) + term[:ROW_SUM + 2])]
+        m.d.sync += [
+            exact.eq(Mux(now.fresh, 0, exact) + term),
+            stored.eq(0),
+            exact_powers.eq(Mux(now.fresh, 0, exact_powers >> (sums.fall << 2)) + term[: ROW_SUM + 2]),
+        ]
     with m.Elif(ended):
         m.d.sync += stored.eq(1)
 
@@ -186,8 +205,18 @@ def rows_in_order(unit=VectorEngine, *, lanes, tokens, **sizes):
     running, begin, busy, phase, rest = (inside[name] for name in ("running", "begin", "walk.busy", "phase", "rest"))
     at_token, at, tile, base, weight = (inside[f"walk.{name}"] for name in ("token", "at", "tile", "base", "weight"))
     two, single, power = inside["two"], inside["single"], inside["sharp"]
-    beat = SimpleNamespace(valid=tag.valid & tag.sums, along=phase, token=at_token[:len(token)], first=tag.first,
-                           last=tag.last, start=tag.opening, power=power, single=single, two=two, ask=inside["asking"])
+    beat = SimpleNamespace(
+        valid=tag.valid & tag.sums,
+        along=phase,
+        token=at_token[: len(token)],
+        first=tag.first,
+        last=tag.last,
+        start=tag.opening,
+        power=power,
+        single=single,
+        two=two,
+        ask=inside["asking"],
+    )
     most = Mux(power, 1 << ELEMENTS - side, 1 << PULLED - side)
     # Sums are taken of what was multiplied.
     settled = Lane.latency - 4 + RowSums.latency(lanes)
@@ -199,24 +228,37 @@ def rows_in_order(unit=VectorEngine, *, lanes, tokens, **sizes):
     claim.lemma("one_step", sum(steps) <= 1)
     known, judged = Cat(steps[2:]).any(), begin | running
     is_sums = inside["is_sums"]
-    for name, value in (("is_sums", _one_of(op, _SUMS)), ("sharp", op == VectorOpcode.SOFTMAX_SUMS),
-                        ("two", _one_of(op, (VectorOpcode.SWIGLU_BACKWARD, VectorOpcode.NORM_BACKWARD_SUMS))),
-                        ("single", args.tokens == 1)):
+    for name, value in (
+        ("is_sums", _one_of(op, _SUMS)),
+        ("sharp", op == VectorOpcode.SOFTMAX_SUMS),
+        ("two", _one_of(op, (VectorOpcode.SWIGLU_BACKWARD, VectorOpcode.NORM_BACKWARD_SUMS))),
+        ("single", args.tokens == 1),
+    ):
         claim.lemma(f"{name}_is_known", ~known | (inside[name] == value))
     sizes = {name: inside.find(name)[0] for name in ("row", "tokens", "tiles")}
     of_rows = _one_of(op, _NORMS + _POWERS + _PULLS)
     for name, size in sizes.items():
-        claim.lemma(f"{name}_are_known", ~judged | ~of_rows | (size == (args[name] - 1)[:len(size)]))
-    claim.lemma("rows_are_judged", ~judged | ~of_rows | (
-        (args.row >= 2) & (args.tiles != 0) & (args.tokens != 0) & (args.tokens <= tokens)
-        & (inside["beats"] <= Mux(_one_of(op, _POWERS), 1 << ELEMENTS - side, 1 << PULLED - side))))
+        claim.lemma(f"{name}_are_known", ~judged | ~of_rows | (size == (args[name] - 1)[: len(size)]))
+    claim.lemma(
+        "rows_are_judged",
+        ~judged
+        | ~of_rows
+        | (
+            (args.row >= 2)
+            & (args.tiles != 0)
+            & (args.tokens != 0)
+            & (args.tokens <= tokens)
+            & (inside["beats"] <= Mux(_one_of(op, _POWERS), 1 << ELEMENTS - side, 1 << PULLED - side))
+        ),
+    )
 
     # Where the walk is.
     later = tile != 0
     claim.lemma("walks_while_it_runs", ~busy | running)
     claim.lemma("one_phase", ~phase | (two & busy))
-    claim.lemma("within_sizes", ~busy | (
-        (at <= sizes["row"]) & (at_token <= sizes["tokens"]) & (tile <= sizes["tiles"])))
+    claim.lemma(
+        "within_sizes", ~busy | ((at <= sizes["row"]) & (at_token <= sizes["tokens"]) & (tile <= sizes["tiles"]))
+    )
     claim.lemma("weight_is_counted", ~busy | ~of_rows | ((weight == base + at) & (later | (base == 0))))
     # Of tiles * row beats, of which fewer than `tiles` rows are gone, a row is left: by arithmetic, not looked into.
     left = Signal.like(inside["beats"], name="left")
@@ -232,12 +274,21 @@ def rows_in_order(unit=VectorEngine, *, lanes, tokens, **sizes):
     counted = at + (phase & ~along)
     busy_row = busy & is_sums & (along <= two) & (token <= sizes["tokens"])
     seen = later | passed | (here & (counted != 0))
-    claim.lemma("count_is_known", ~busy_row | ~seen | (
-        row.begun & (row.count == base + Mux(passed, args.row, Mux(here, counted, 0)))
-        & (row.part == (here & (counted != 0) & (counted != args.row)))))
+    claim.lemma(
+        "count_is_known",
+        ~busy_row
+        | ~seen
+        | (
+            row.begun
+            & (row.count == base + Mux(passed, args.row, Mux(here, counted, 0)))
+            & (row.part == (here & (counted != 0) & (counted != args.row)))
+        ),
+    )
     goes_on = here & ((at != 0) | (single & later))
-    claim.lemma("last_is_known", ~busy_row | Mux(
-        two & (along == phase), ~goes_on | row.but_one, (~goes_on & ~(two & here & phase)) | row.last))
+    claim.lemma(
+        "last_is_known",
+        ~busy_row | Mux(two & (along == phase), ~goes_on | row.but_one, (~goes_on & ~(two & here & phase)) | row.last),
+    )
     since = order.since
     claim.lemma("others_came_since", ~busy_row | here | ~seen | (since == 3) | (since > at))
     claim.lemma("others_came_between", ~busy_row | ~here | (counted != 0) | ~later | single | (since == 3))
@@ -245,8 +296,9 @@ def rows_in_order(unit=VectorEngine, *, lanes, tokens, **sizes):
     # When it is quiet.
     resting, asked, asking = engine._settle, inside["asked"], inside["asking"]
     claim.lemma("quiet_between", (running & is_sums) | (quiet == settled))
-    claim.lemma("quiet_in_the_end", ~(running & ~busy & ~asking & ~asked) | (quiet == settled)
-                | (quiet + rest > resting))
+    claim.lemma(
+        "quiet_in_the_end", ~(running & ~busy & ~asking & ~asked) | (quiet == settled) | (quiet + rest > resting)
+    )
     claim.lemma("asks_in_the_end", ~(asking | (asked & running)) | (running & ~busy & is_sums & (quiet == settled)))
     claim.lemma("counts_so_far", (rest <= resting) & (quiet <= settled))
 
@@ -271,8 +323,9 @@ def units(unit=Maxima, *, lanes, tokens):
     maxima = unit(lanes=lanes, tokens=tokens)
     claim.place(maxima, memories=lambda memory: "any")
     claim.drive(maxima, without=("active", "single"))
-    claim.m.d.comb += [port.eq(claim.fixed(1, name)) for name, port in (("active", maxima.active),
-                                                                        ("single", maxima.single))]
+    claim.m.d.comb += [
+        port.eq(claim.fixed(1, name)) for name, port in (("active", maxima.active), ("single", maxima.single))
+    ]
     tag = maxima.tag
     fresh = tag.first & tag.start
     claim.assume("counts", ~tag.valid | ~fresh | (maxima.wholes[0] >= -(1 << EXPONENT - EXPONENT_FRAC - 1)))
@@ -314,8 +367,8 @@ def losses(unit=VectorEngine, *, lanes, tokens, **sizes):
     claim.lemma("bounded", exact <= count << shape.width - 1)
     # After those of the walks.
     claim.lemma("told_of_is_exact", (inside["loss"] == exact) & (inside.find("tokens")[-1] == count))
-    report = data.View(LossWord, engine.q.p[:LossWord.size])
-    claim.check("told_exact", ~told | ((report.loss == exact[EXPONENT_FRAC - 16:]) & (report.tokens == count)))
+    report = data.View(LossWord, engine.q.p[: LossWord.size])
+    claim.check("told_exact", ~told | ((report.loss == exact[EXPONENT_FRAC - 16 :]) & (report.tokens == count)))
     claim.cover("told", told & (count > 1) & (report.loss > 0))
     return claim
 

@@ -81,8 +81,14 @@ class Bench(wiring.Component):
 
     def __init__(self, engines=IMAGES, *, machine=None, data_bits=128, **kwargs):
         self.machine = machine
-        self.shell = Shell(engines, parameters={"rows": 25, "rank": 4}, loop=machine and machine.loop(None),
-                           data_bits=data_bits, requests=1, **kwargs)
+        self.shell = Shell(
+            engines,
+            parameters={"rows": 25, "rank": 4},
+            loop=machine and machine.loop(None),
+            data_bits=data_bits,
+            requests=1,
+            **kwargs,
+        )
         super().__init__(
             {
                 "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
@@ -106,11 +112,7 @@ class Bench(wiring.Component):
             fabric = Fabric(self.machine, None, shell.data_bits)
             m.submodules.fabric = LocalReset(fabric, shell.abort)
             attach(m, shell, fabric)
-        m.d.comb += [
-            self.irq.eq(shell.irq),
-            self.trace.eq(shell.trace),
-            self.aborting.eq(shell.abort),
-        ]
+        m.d.comb += [self.irq.eq(shell.irq), self.trace.eq(shell.trace), self.aborting.eq(shell.abort)]
         return m
 
     def _take_time(self, m, shell):

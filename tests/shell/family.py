@@ -1,4 +1,5 @@
 """Machines of dummy engines: as many as asked for, with one or two phases and none to several ports each."""
+
 from enum import IntEnum
 
 from amaranth.hdl import Module, Signal
@@ -61,8 +62,10 @@ class Dummy(wiring.Component):
             m.d.sync += slow.eq(~slow)
             m.d.comb += [
                 port.beats.ready.eq(slow if n == self.loads - 1 else 1),
-                place.eq(port.beats.p.arg + port.beats.p.index), port.refuse.eq(place >= DEPTH),
-                write.addr.eq(place), write.data.eq(port.beats.p.data),
+                place.eq(port.beats.p.arg + port.beats.p.index),
+                port.refuse.eq(place >= DEPTH),
+                write.addr.eq(place),
+                write.data.eq(port.beats.p.data),
                 write.en.eq(port.beats.valid & port.beats.ready & ~port.refuse),
             ]
         for n in range(self.stores):
@@ -88,14 +91,19 @@ def family(count, data_bits=128):
     specs = []
     for n in range(count):
         loads, stores = _PORTS[n % len(_PORTS)]
-        specs.append(EngineSpec(
-            name=f"dummy_{n}", opcodes=_Opcode, default=ControlOperands,
-            phases=tuple(f"phase_{n}_{p}" for p in range(n % 2 + 1)),
-            loads=tuple(LoadPort(f"l{p}", "words") for p in range(loads)),
-            stores=tuple(StorePort(f"s{p}", "words") for p in range(stores)),
-            unit=lambda spec, config, n=n: Dummy(spec, n, data_bits),
-            loop=_loop if n == 0 else None,
-            operand_bits=32 if n == count - 1 else 160))
+        specs.append(
+            EngineSpec(
+                name=f"dummy_{n}",
+                opcodes=_Opcode,
+                default=ControlOperands,
+                phases=tuple(f"phase_{n}_{p}" for p in range(n % 2 + 1)),
+                loads=tuple(LoadPort(f"l{p}", "words") for p in range(loads)),
+                stores=tuple(StorePort(f"s{p}", "words") for p in range(stores)),
+                unit=lambda spec, config, n=n: Dummy(spec, n, data_bits),
+                loop=_loop if n == 0 else None,
+                operand_bits=32 if n == count - 1 else 160,
+            )
+        )
     return Engines(*specs)
 
 
@@ -107,5 +115,6 @@ def _loop(config):
 def machine(engines):
     """A machine of them: each tells the next its number."""
     names = [each.name for each in engines.own]
-    return Machine(engines, tuple(Wire(f"{one}.tell", f"{other}.told")
-                                  for one, other in zip(names, [*names[1:], names[0]])))
+    return Machine(
+        engines, tuple(Wire(f"{one}.tell", f"{other}.told") for one, other in zip(names, [*names[1:], names[0]]))
+    )

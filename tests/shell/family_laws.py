@@ -1,4 +1,5 @@
 """Laws of the shell around any number of engines: table, numbers, queues, phases, errors."""
+
 import os
 import random
 
@@ -47,8 +48,12 @@ async def every_engine_runs_and_counts_for_its_phases(dut):
         while True:
             await RisingEdge(dut.clk)
             events = int(dut.events.value)
-            seen.extend((kind, number) for kind, shift in (("started", 0), ("done", 16)) for number in range(16)
-                        if events >> shift + number & 1)
+            seen.extend(
+                (kind, number)
+                for kind, shift in (("started", 0), ("done", 16))
+                for number in range(16)
+                if events >> shift + number & 1
+            )
 
     cocotb.start_soon(watch())
     assert await host.run(*steps, end()) is Error.NONE
@@ -130,9 +135,15 @@ async def what_the_loop_is_given_comes_back(dut):
     size = loop.bits // 8
     words = [(3331 * n + 1285) % 0x7FFF for n in range(loop.beats * STEP // size)]
     await host.put(0x4000, b"".join(word.to_bytes(size, "little") for word in words))
-    assert await host.run(load(0x4000, loop.beats, loop.arg, port=loop.dest, post=1),
-                          store(0x5000, loop.beats, loop.arg, port=loop.source, wait=1), end()) is Error.NONE
+    assert (
+        await host.run(
+            load(0x4000, loop.beats, loop.arg, port=loop.dest, post=1),
+            store(0x5000, loop.beats, loop.arg, port=loop.source, wait=1),
+            end(),
+        )
+        is Error.NONE
+    )
     got = await host.peek(0x5000, loop.beats * STEP)
     for n, word in enumerate(words):
         if n % loop.group < loop.kept:
-            assert got[size * n:size * (n + 1)] == word.to_bytes(size, "little")
+            assert got[size * n : size * (n + 1)] == word.to_bytes(size, "little")

@@ -238,7 +238,7 @@ async def engines_are_reset_for_4_cycles(dut):
 
     watching = cocotb.start_soon(watch())
     assert await host.run(timer(ARRAY, 9), end()) is Error.NONE
-    before, = lengths
+    (before,) = lengths
     assert await host.run(command(ARRAY, 77), end()) is Error.UNKNOWN_OPCODE
     await host.set("CONTROL", 2)
     await ClockCycles(dut.clk, 20)

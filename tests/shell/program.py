@@ -34,9 +34,7 @@ def load(offset, beats, word, *, port=0, **kwargs):
 
 
 def store(offset, beats, word, *, port=0, **kwargs):
-    return command(
-        STORE, args=_const(StoreOperands, offset=offset, beats=beats, source=int(port), arg=word), **kwargs
-    )
+    return command(STORE, args=_const(StoreOperands, offset=offset, beats=beats, source=int(port), arg=word), **kwargs)
 
 
 def control(opcode, slot=0, count=0, **kwargs):

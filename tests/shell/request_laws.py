@@ -106,9 +106,18 @@ async def a_request_runs_at_a_yield_and_only_there(dut):
         two, second = await copies(host, 0x1800, 0x6000, 17, 64)
         mine, third = await copies(host, 0x2000, 0x7000, 20, 200)
         # Tokens that a section leaves behind are gone for the request, and for the next section.
-        main = [*one, timer(HEAD, 40, post=1), timer(HEAD, 1, post=8), pause(),
-                timer(HEAD, 50, post=2), timer(ARRAY, 60, wait=2), pause(),
-                *two, fence(), end()]
+        main = [
+            *one,
+            timer(HEAD, 40, post=1),
+            timer(HEAD, 1, post=8),
+            pause(),
+            timer(HEAD, 50, post=2),
+            timer(ARRAY, 60, wait=2),
+            pause(),
+            *two,
+            fence(),
+            end(),
+        ]
         await queue(host, *mine, pause(), timer(ENCODE, rng.randrange(1, 90), post=0x4000), end())
         await host.start(*main)
         await ClockCycles(dut.clk, wait)
@@ -123,8 +132,9 @@ async def a_request_runs_at_a_yield_and_only_there(dut):
 @cocotb.test()
 async def tokens_end_at_a_yield(dut):
     host = await begin(dut)
-    await host.fails(timer(HEAD, 3, post=1), pause(), timer(HEAD, 3, wait=1), end(),
-                     error=Error.DEADLOCK, at=2, address=None)
+    await host.fails(
+        timer(HEAD, 3, post=1), pause(), timer(HEAD, 3, wait=1), end(), error=Error.DEADLOCK, at=2, address=None
+    )
     # Its own post too, with a request and without.
     for ring in (False, True):
         await queue(host, timer(HEAD, 3, post=1), end())
@@ -138,8 +148,9 @@ async def tokens_end_at_a_yield(dut):
         await host.set("IRQ_STATUS", 7)
     await host.fails(pause(wait=2), end(), error=Error.DEADLOCK, at=0, address=None)
     # 200 posts a section, which would be too many for one.
-    assert await host.run(*[timer(HEAD, 1, post=1)] * 200, pause(), *[timer(HEAD, 1, post=1)] * 200,
-                          end()) is Error.NONE
+    assert (
+        await host.run(*[timer(HEAD, 1, post=1)] * 200, pause(), *[timer(HEAD, 1, post=1)] * 200, end()) is Error.NONE
+    )
 
 
 @cocotb.test()

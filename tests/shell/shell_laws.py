@@ -173,11 +173,7 @@ class Host:
     async def finish(self):
         """Waits for the interrupt, clears it, and returns the error code."""
         await self.wait()
-        pending, status, code = (
-            await self.get("IRQ_STATUS"),
-            await self.status(),
-            await self.get("ERROR_CODE"),
-        )
+        pending, status, code = (await self.get("IRQ_STATUS"), await self.status(), await self.get("ERROR_CODE"))
         assert status == (0b100 if code else 0b010), f"STATUS {status:b} with error {code:#x}"
         assert pending == (0b10 if code else 0b01)
         await self.set("IRQ_STATUS", pending)
@@ -268,9 +264,7 @@ async def what_load_reads_store_writes(dut):
         source, target = 0x2000 + first * STEP, 0x10000 + (255 - first % 200) * STEP
         await host.put(source, what)
         assert (
-            await host.run(
-                load(source, beats, 7, post=1), store(target, beats, 7, wait=1, port=beats % 3), end()
-            )
+            await host.run(load(source, beats, 7, post=1), store(target, beats, 7, wait=1, port=beats % 3), end())
             is Error.NONE
         )
         assert await host.peek(target, len(what)) == what
@@ -336,17 +330,8 @@ async def a_bad_program_is_refused(dut):
     for engine in (6, 15):
         await host.fails(fence(), command(engine), end(), error=Error.UNKNOWN_ENGINE, at=1, address=None)
     await host.fails(control(77), end(), error=Error.UNKNOWN_OPCODE, at=0, address=None)
-    await host.fails(
-        timer(HEAD, 100),
-        command(ARRAY, 77),
-        end(),
-        error=Error.UNKNOWN_OPCODE,
-        at=1,
-        address=None,
-    )
-    await host.fails(
-        timer(ENCODE, 3), command(ENCODE, 2), end(), error=Error.BAD_OPERAND, at=1, address=None
-    )
+    await host.fails(timer(HEAD, 100), command(ARRAY, 77), end(), error=Error.UNKNOWN_OPCODE, at=1, address=None)
+    await host.fails(timer(ENCODE, 3), command(ENCODE, 2), end(), error=Error.BAD_OPERAND, at=1, address=None)
 
 
 @cocotb.test()
@@ -372,9 +357,7 @@ async def tokens_order_engines(dut):
 @cocotb.test()
 async def the_watchdog_and_the_host_can_stop_anything(dut):
     host = await Host(dut).begin(pauses=True)
-    await host.fails(
-        timer(HEAD, 5), command(ARRAY, 1), end(), error=Error.WATCHDOG, at=1, address=None
-    )
+    await host.fails(timer(HEAD, 5), command(ARRAY, 1), end(), error=Error.WATCHDOG, at=1, address=None)
     for wait in (1, 40, 60, 80, 97, 133, 200):
         await host.start(load(0x1000, 600, 0), store(0x10000, 600, 0), end())
         await ClockCycles(dut.clk, wait)
@@ -431,9 +414,7 @@ async def valid_bits_hold_what_was_marked(dut):
     await host.set("BASE_ID", 1)
     assert await lookup(0, 16384) == (0, 16384)
     assert (
-        await host.run(
-            control(MARK, 7, 1), control(LOOKUP, 0, 50), control(CLEAR), control(LOOKUP, 0, 50), end()
-        )
+        await host.run(control(MARK, 7, 1), control(LOOKUP, 0, 50), control(CLEAR), control(LOOKUP, 0, 50), end())
         is Error.NONE
     )
     assert await host.get("CACHE_HITS") == 1 and await host.get("CACHE_MISSES") == 99
@@ -515,10 +496,7 @@ READ, WRITE = ("rvalid", "rready"), ("wvalid", "wready")
 async def an_error_on_the_first_or_the_last_beat_is_told(dut):
     """Either error, of a transfer of one beat, of one burst and of several; a write's names the burst."""
     host = await Host(dut, model=True).begin(stall=60, latency=9)
-    for code, read, write in (
-        (2, Error.READ_SLVERR, Error.WRITE_SLVERR),
-        (3, Error.READ_DECERR, Error.WRITE_DECERR),
-    ):
+    for code, read, write in ((2, Error.READ_SLVERR, Error.WRITE_SLVERR), (3, Error.READ_DECERR, Error.WRITE_DECERR)):
         dut.fail_resp.value = code
         for beats in (1, 16, 34):
             for beat in {0, beats - 1}:

@@ -1,4 +1,5 @@
 """Any number of engines stands in the shell; the drivers read from it what there is."""
+
 import ctypes
 import functools
 import subprocess
@@ -31,16 +32,23 @@ def _built(count):
 
 @pytest.mark.parametrize("count, law", [case for count in FAMILIES for case in cases("tests.shell.family_laws", count)])
 def test_the_shell_runs_any_number_of_engines(count, law, law_holds):
-    law_holds(law, module="tests.shell.family_laws", where=_built(count), top="shell_bench", ENGINES=str(count),
-              DATA_BITS="128")
+    law_holds(
+        law,
+        module="tests.shell.family_laws",
+        where=_built(count),
+        top="shell_bench",
+        ENGINES=str(count),
+        DATA_BITS="128",
+    )
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     """The C driver."""
     target = tmp_path_factory.mktemp("driver") / "libgradloom.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(target), str(files("gradloom.firmware") / "gradloom.c")],
-                   check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-o", str(target), str(files("gradloom.firmware") / "gradloom.c")], check=True
+    )
     return ctypes.CDLL(str(target))
 
 
@@ -57,8 +65,9 @@ def test_both_drivers_read_every_machines_table(engines, library):
         else:
             engine, way = loop
             assert (table.loop.dest, table.loop.source) == (engine.load(way.load), engine.store(way.store))
-            assert all(getattr(table.loop, name) == getattr(way, name)
-                       for name in ("arg", "beats", "bits", "kept", "group"))
+            assert all(
+                getattr(table.loop, name) == getattr(way, name) for name in ("arg", "beats", "bits", "kept", "group")
+            )
         name = ctypes.create_string_buffer(32)
         for number, phase in enumerate((*engines.phases, "")):
             library.gl_phase_name(text.encode(), number, name)
@@ -86,8 +95,14 @@ def test_engines_that_cannot_stand_together_are_refused():
     with pytest.raises(ValueError, match="engines: 14 besides the shell's, must be at most 13"):
         family(14)
     with pytest.raises(ValueError, match="engines: 17 phases with the shell's three, must be at most 16"):
-        Engines(*(type(one)(name=f"e{n}", opcodes=one.opcodes, default=one.default,
-                            phases=tuple(f"p{n}_{p}" for p in range(7))) for n in range(2)))
+        Engines(
+            *(
+                type(one)(
+                    name=f"e{n}", opcodes=one.opcodes, default=one.default, phases=tuple(f"p{n}_{p}" for p in range(7))
+                )
+                for n in range(2)
+            )
+        )
     with pytest.raises(ValueError, match="a name must be a lower-case identifier"):
         type(one)(name="Array", opcodes=one.opcodes, default=one.default, phases=("p",))
     with pytest.raises(ValueError, match="engine e: has 0 phases, must be 1 to 8"):
@@ -116,12 +131,15 @@ def test_ports_and_wires_that_do_not_fit_are_refused():
     ring = [("dummy_0.tell", "dummy_1.told"), ("dummy_1.tell", "dummy_0.told")]
     made(*ring)
     for wires, message in (
-            (ring[:1], "machine: no wire leads to dummy_0.told, dummy_1.tell"),
-            ([*ring, ring[0]], "wire dummy_0.tell - dummy_1.told: dummy_0.tell has another wire or is none"),
-            ([("dummy_0.engine", "dummy_1.told")], "dummy_0.engine has another wire or is none"),
-            ([("dummy_0.tell", "other.told")], "wire dummy_0.tell - other.told: there is no engine other"),
-            ([("dummy_0.tell", "dummy_1.tell"), ("dummy_0.told", "dummy_1.told")],
-             "wire dummy_0.tell - dummy_1.tell: Out\\(8\\) does not fit Out\\(8\\)")):
+        (ring[:1], "machine: no wire leads to dummy_0.told, dummy_1.tell"),
+        ([*ring, ring[0]], "wire dummy_0.tell - dummy_1.told: dummy_0.tell has another wire or is none"),
+        ([("dummy_0.engine", "dummy_1.told")], "dummy_0.engine has another wire or is none"),
+        ([("dummy_0.tell", "other.told")], "wire dummy_0.tell - other.told: there is no engine other"),
+        (
+            [("dummy_0.tell", "dummy_1.tell"), ("dummy_0.told", "dummy_1.told")],
+            "wire dummy_0.tell - dummy_1.tell: Out\\(8\\) does not fit Out\\(8\\)",
+        ),
+    ):
         with pytest.raises(ValueError, match=message):
             made(*wires)
     with pytest.raises(ValueError, match="engine dummy_0: its unit needs a member load_l0"):

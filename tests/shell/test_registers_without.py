@@ -1,4 +1,5 @@
 """A machine without requests has neither registers nor bits of them."""
+
 import pytest
 
 from gradloom.rtl.shell.bus.axi import Resp
@@ -17,7 +18,7 @@ async def write(ctx, bus, address, value):
     await ctx.tick().until(bus.awready & bus.wready)
     ctx.set(bus.awvalid, 0)
     ctx.set(bus.wvalid, 0)
-    answer, = await ctx.tick().sample(bus.bresp).until(bus.bvalid)
+    (answer,) = await ctx.tick().sample(bus.bresp).until(bus.bvalid)
     return answer
 
 
@@ -46,9 +47,11 @@ def test_registers_of_requests(requests):
         assert await write(ctx, bus, REGISTERS.address("IRQ_ENABLE"), 7) == Resp.OKAY
         assert await read(ctx, bus, REGISTERS.address("IRQ_ENABLE")) == (7 if requests else 3, Resp.OKAY)
         # What a program reads is locked while it runs, what a request reads meanwhile is not; and the other way.
-        for program, request, refused in ((1, 0, ("PROGRAM_OFFSET", "WINDOW_SIZE")),
-                                          (0, 1, ("REQUEST_OFFSET", "WINDOW_SIZE")),
-                                          (0, 0, ())):
+        for program, request, refused in (
+            (1, 0, ("PROGRAM_OFFSET", "WINDOW_SIZE")),
+            (0, 1, ("REQUEST_OFFSET", "WINDOW_SIZE")),
+            (0, 0, ()),
+        ):
             ctx.set(unit.busy.program, program)
             ctx.set(unit.busy.request, request)
             for name in ("PROGRAM_OFFSET", "REQUEST_OFFSET", "WINDOW_SIZE"):

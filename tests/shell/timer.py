@@ -1,4 +1,5 @@
 """An engine that only takes time."""
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In

@@ -1,4 +1,5 @@
 """The memory model is for every simulator that there is."""
+
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from gradloom.sim.run import runner
 @pytest.mark.parametrize("data_bits", [32, 128, 256])
 def test_icarus_reads_the_memory_model(data_bits):
     model = Path(runner.__file__).parents[1] / "bench" / "axi_memory.sv"
-    done = subprocess.run([runner.find_icarus(), "-g2012", "-tnull", "-s", "axi_memory",
-                           f"-Paxi_memory.DATA_BITS={data_bits}", model], capture_output=True, text=True)
+    done = subprocess.run(
+        [runner.find_icarus(), "-g2012", "-tnull", "-s", "axi_memory", f"-Paxi_memory.DATA_BITS={data_bits}", model],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
 """Checks of simulated Verilog: a slice that is asked for two sums, a word that is read as it is written."""
+
 import re
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def device(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checks")
     quiet = QUIET.read_text(encoding="utf-8")
     head, tail = quiet.split("    localparam", 1)
-    (folder / "gradloom.sv").write_text(head + f"""
+    (folder / "gradloom.sv").write_text(
+        head
+        + f"""
     logic [15:0] cycle;
     logic [1:0] wrong;
     logic signed [47:0] p_o;
@@ -54,8 +57,13 @@ def device(tmp_path_factory):
         .tag_i({{cycle >= {MEET} || cycle[0], cycle >= {MEET} || !cycle[0], 3'd0}}));
     same_address same(.clk, .rst, .wrong(wrong[0]));
     other_address other(.clk, .rst, .wrong(wrong[1]));
-    localparam""" + tail.replace("12'd4 ? VERSION :", "12'd4 ? VERSION : s_axi_araddr == 12'd16 ? 32'(wrong[0]) : "
-                                 "s_axi_araddr == 12'd20 ? 32'(wrong[1]) :"), encoding="utf-8")
+    localparam"""
+        + tail.replace(
+            "12'd4 ? VERSION :",
+            "12'd4 ? VERSION : s_axi_araddr == 12'd16 ? 32'(wrong[0]) : s_axi_araddr == 12'd20 ? 32'(wrong[1]) :",
+        ),
+        encoding="utf-8",
+    )
     for name, component in (("pe", PE()), ("same_address", Reader(0)), ("other_address", Reader(1))):
         for module, text in convert(component, name=name, family="xc7").files.items():
             (folder / f"{module}.v").write_text(text, encoding="utf-8")
@@ -84,11 +92,15 @@ def test_a_slice_with_two_adders_takes_both():
     assert checked(text) != text
 
 
-@pytest.mark.parametrize("old, new, message", [
-    (r"mode\[3\] \?", "mode[1] ?", "module pe: has tags"),
-    ("<= words", "<= others", "module same_address: UltraRAM words has"),
-    (r"(    words\[.*\]) <=", r"\1 =", "module same_address: UltraRAM words is written nowhere")],
-    ids=["pe", "read", "write"])
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (r"mode\[3\] \?", "mode[1] ?", "module pe: has tags"),
+        ("<= words", "<= others", "module same_address: UltraRAM words has"),
+        (r"(    words\[.*\]) <=", r"\1 =", "module same_address: UltraRAM words is written nowhere"),
+    ],
+    ids=["pe", "read", "write"],
+)
 def test_text_of_an_unknown_kind_is_not_left_unchecked(old, new, message):
     name, component = ("pe", PE()) if "pe:" in message else ("same_address", Reader(0))
     text = convert(component, name=name).files[name]

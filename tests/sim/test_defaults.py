@@ -1,4 +1,5 @@
 """What a preset does unless asked otherwise stands in one place, for the board, the verbs and the forecast."""
+
 import dataclasses
 import json
 
@@ -32,8 +33,17 @@ def test_the_workload_is_that_of_the_presets_own_array():
 
 def test_steps_are_those_of_the_boards_program():
     plan = digits_plan(ULX3S.config, epochs=3)
-    steps = plan_steps(Settings(samples=DIGITS.samples, epochs=3, batch=DIGITS.batch, rate=DIGITS.lr,
-                                momentum=DIGITS.momentum, shuffled=DIGITS.shuffled), ULX3S.config.rows)
+    steps = plan_steps(
+        Settings(
+            samples=DIGITS.samples,
+            epochs=3,
+            batch=DIGITS.batch,
+            rate=DIGITS.lr,
+            momentum=DIGITS.momentum,
+            shuffled=DIGITS.shuffled,
+        ),
+        ULX3S.config.rows,
+    )
     for ours, theirs in zip(steps, plan.steps(), strict=True):
         ours, theirs = dataclasses.asdict(ours), dataclasses.asdict(theirs)
         np.testing.assert_array_equal(ours.pop("samples"), theirs.pop("samples"))
@@ -45,15 +55,24 @@ def test_a_fine_tune_without_options_is_the_boards(tmp_path):
     """All but the number of epochs, which is for time."""
     plan = digits_plan(ULX3S.config, epochs=4)
     lowered, data = plan.lowered, digits_data(plan.samples)
-    train, test = (fill_cache(lowered, lowered.network.pixel_map.words(images, ULX3S.config.activation))
-                   for images in (data.x_train, data.x_test))
-    board = fine_tune(lowered, Settings(samples=len(data.y_train)), train, data.y_train, *plan.adapters,
-                      steps=plan.steps())
+    train, test = (
+        fill_cache(lowered, lowered.network.pixel_map.words(images, ULX3S.config.activation))
+        for images in (data.x_train, data.x_test)
+    )
+    board = fine_tune(
+        lowered, Settings(samples=len(data.y_train)), train, data.y_train, *plan.adapters, steps=plan.steps()
+    )
     right = logits(lowered, test, board.a, board.b).argmax(axis=1) == data.y_test
     said = finetune(ULX3S.name, output=tmp_path, engine="reference", epochs=4)
     assert said["loss"] == board.mean_losses and said["accuracy_after"] == right.mean() > said["accuracy_before"]
     assert [said[name] for name in ("samples", "rank", "lr", "momentum", "batch", "clock_mhz")] == [
-        96, 4, 0.07, 0, 8, 75]
+        96,
+        4,
+        0.07,
+        0,
+        8,
+        75,
+    ]
     assert infer(ULX3S, adapter=tmp_path)["accuracy"] == said["accuracy_after"]
     exact = finetune(ULX3S.name, output=tmp_path, engine="float", epochs=1)
     np.testing.assert_allclose(exact["loss"], said["loss"][:12], rtol=0.03)
@@ -61,8 +80,14 @@ def test_a_fine_tune_without_options_is_the_boards(tmp_path):
 
 def test_the_forecast_is_of_the_same_workload():
     said = expectation(ULX3S.config, DIGITS)["workload"]
-    assert said == {"network": "digits", "samples": DIGITS.samples, "judged_by": DIGITS.judged,
-                    "epochs": DIGITS.epochs, "batch": DIGITS.batch, "rank": DIGITS.rank}
+    assert said == {
+        "network": "digits",
+        "samples": DIGITS.samples,
+        "judged_by": DIGITS.judged,
+        "epochs": DIGITS.epochs,
+        "batch": DIGITS.batch,
+        "rank": DIGITS.rank,
+    }
 
 
 def test_somebodys_own_data_are_shuffled(tmp_path):
@@ -74,8 +99,12 @@ def test_somebodys_own_data_are_shuffled(tmp_path):
 
 def test_help_names_presets_whose_defaults_differ(run):
     said = " ".join(run("finetune", "--help")[1].replace("│", " ").split())
-    for usual in ("(4; text: 8)", "(0.05; digits-ulx3s: 0.07; text: 0.001", "(20; digits-ulx3s: 8)",
-                  "(10; digits-ulx3s: 40)"):
+    for usual in (
+        "(4; text: 8)",
+        "(0.05; digits-ulx3s: 0.07; text: 0.001",
+        "(20; digits-ulx3s: 8)",
+        "(10; digits-ulx3s: 40)",
+    ):
         assert usual in said, usual
 
 
@@ -97,9 +126,14 @@ def test_what_a_larger_design_learnt_is_used_by_it(run, tmp_path):
     assert code == 0 and json.loads(labels)["accuracy"] == json.loads(out)["accuracy_after"]
 
 
-@pytest.mark.parametrize("report, named", [
-    (None, "No such file"), ({"preset": "instantft-kv260", "parameters": {}}, "it is of instantft-kv260"),
-    ({"preset": ULX3S.name, "parameters": {"rows": 3}}, "rows=3")])
+@pytest.mark.parametrize(
+    "report, named",
+    [
+        (None, "No such file"),
+        ({"preset": "instantft-kv260", "parameters": {}}, "it is of instantft-kv260"),
+        ({"preset": ULX3S.name, "parameters": {"rows": 3}}, "rows=3"),
+    ],
+)
 @pytest.mark.parametrize("verb", ["finetune", "infer"])
 def test_a_folder_that_is_no_design_is_refused(run, tmp_path, monkeypatch, report, named, verb):
     monkeypatch.chdir(tmp_path)
@@ -113,6 +147,7 @@ def test_a_folder_that_is_no_design_is_refused(run, tmp_path, monkeypatch, repor
 
 def test_presets_have_their_boards_clock():
     from gradloom import boards
+
     for preset in PRESETS.values():
         assert boards.find(preset.board).clock_hz == preset.config.clock_mhz * 1_000_000, preset.name
     assert ImageConfig().clock_mhz == 200

@@ -1,4 +1,5 @@
 """The bench of engines finds what is wrong with one, and says of a right one what happened."""
+
 from enum import IntEnum
 
 import pytest
@@ -37,12 +38,19 @@ class Adder(wiring.Component):
         kept, left, busy, moves, ends = Signal(32), Signal(8), Signal(), Signal(), Signal()
         room = queue.w_rdy | wrong["overruns its queue"]
         m.d.comb += [
-            term.ready.eq(1), self.load_term.refuse.eq(term.p.arg + term.p.index != 0),
-            x.ready.eq(busy & (left != 0) & room), moves.eq(x.ready & (x.valid | wrong["takes what is not there"])),
-            queue.w_en.eq(moves), queue.w_data.eq(x.p.data + kept + self.level + wrong["adds one"]),
-            y.request.ready.eq(1), y.beats.p.eq(queue.r_data), y.beats.valid.eq(queue.r_rdy),
-            queue.r_en.eq(y.beats.ready), self.health.saturated.eq(2 * moves),
-            command.ready.eq(~busy), ends.eq(busy & (left == 0) & ~queue.r_rdy & ~wrong["is never done"]),
+            term.ready.eq(1),
+            self.load_term.refuse.eq(term.p.arg + term.p.index != 0),
+            x.ready.eq(busy & (left != 0) & room),
+            moves.eq(x.ready & (x.valid | wrong["takes what is not there"])),
+            queue.w_en.eq(moves),
+            queue.w_data.eq(x.p.data + kept + self.level + wrong["adds one"]),
+            y.request.ready.eq(1),
+            y.beats.p.eq(queue.r_data),
+            y.beats.valid.eq(queue.r_rdy),
+            queue.r_en.eq(y.beats.ready),
+            self.health.saturated.eq(2 * moves),
+            command.ready.eq(~busy),
+            ends.eq(busy & (left == 0) & ~queue.r_rdy & ~wrong["is never done"]),
         ]
         m.d.sync += [self.engine.error.valid.eq(0), self.engine.done.eq(ends), y.refuse.eq(y.request.p.arg != 0)]
         with m.If(term.valid & ~self.load_term.refuse):
@@ -60,13 +68,22 @@ class Adder(wiring.Component):
 
 #: What the bench says of each.
 FAULTS = {
-    "overruns its queue": "waiting: STORE", "takes what is not there": "waiting: LOAD",
-    "makes one more": "0 .* waiting: no port; 1 commands", "is never done": "waiting: no port; 1 commands",
-    "is done again": "no command is under way", "adds one": "y: 48 of 48 words differ, .* word 0: 0x2, expected 0x1",
+    "overruns its queue": "waiting: STORE",
+    "takes what is not there": "waiting: LOAD",
+    "makes one more": "0 .* waiting: no port; 1 commands",
+    "is never done": "waiting: no port; 1 commands",
+    "is done again": "no command is under way",
+    "adds one": "y: 48 of 48 words differ, .* word 0: 0x2, expected 0x1",
 }
-SPEC = EngineSpec(name="adder", opcodes=Opcode, default=StructLayout({"beats": 8}), phases=("adding", "more"),
-                  loads=(LoadPort("x", "words"), LoadPort("term", "a word")), stores=(StorePort("y", "sums"),),
-                  unit=Adder)
+SPEC = EngineSpec(
+    name="adder",
+    opcodes=Opcode,
+    default=StructLayout({"beats": 8}),
+    phases=("adding", "more"),
+    loads=(LoadPort("x", "words"), LoadPort("term", "a word")),
+    stores=(StorePort("y", "sums"),),
+    unit=Adder,
+)
 
 
 def add(words, **fields):
@@ -80,8 +97,14 @@ def bench():
 
 @pytest.mark.parametrize("pressure", pressures(HOLD), ids=str)
 def test_a_right_engine_passes(bench, pressure):
-    run = bench.check(Load("term", [5]), FENCE, *add(WORDS), *add(WORDS[:3], phase="more"),
-                      words={"y": [word + 5 for word in (*WORDS, *WORDS[:3])]}, **pressure)
+    run = bench.check(
+        Load("term", [5]),
+        FENCE,
+        *add(WORDS),
+        *add(WORDS[:3], phase="more"),
+        words={"y": [word + 5 for word in (*WORDS, *WORDS[:3])]},
+        **pressure,
+    )
     assert run.total("saturated") == 2 * 51
     assert [run.total("saturated", n) for n in range(2)] == [2 * 48, 2 * 3]
     assert run.started[1] == run.done[0] and run.phases["more"] == run.done[1] - run.done[0]
@@ -119,9 +142,18 @@ def test_words_that_are_left_are_found(bench):
 
 
 def test_an_error_ends_a_part_and_the_engine_begins_anew(bench):
-    run = bench.check(Load("term", [7]), FENCE, *add(WORDS), Command(Opcode.ADD, {"beats": 0}), Load("x", [9, 9]),
-                      FENCE, *add(WORDS[:5]), words={"y": [*(word + 7 for word in WORDS), *WORDS[:5]]},
-                      errors=[Error.BAD_OPERAND], stall=0.2)
+    run = bench.check(
+        Load("term", [7]),
+        FENCE,
+        *add(WORDS),
+        Command(Opcode.ADD, {"beats": 0}),
+        Load("x", [9, 9]),
+        FENCE,
+        *add(WORDS[:5]),
+        words={"y": [*(word + 7 for word in WORDS), *WORDS[:5]]},
+        errors=[Error.BAD_OPERAND],
+        stall=0.2,
+    )
     assert len(run.started) == 3 and len(run.done) == 2
 
 
@@ -156,11 +188,16 @@ def test_runs_are_told_apart_by_their_seed(bench):
     assert runs[0] == runs[1] and runs[0].stored != runs[2].stored
 
 
-@pytest.mark.parametrize("steps, options, message", [
-    ([Load("y", [1])], {}, "y: no port of this name; there are term, x"),
-    ([Store("x", 1)], {}, "x: no port of this name; there are y"),
-    ([], {"stall": 1.0}, "stall=1.0"), ([], {"hold": -1}, "hold=-1"),
-], ids=str)
+@pytest.mark.parametrize(
+    "steps, options, message",
+    [
+        ([Load("y", [1])], {}, "y: no port of this name; there are term, x"),
+        ([Store("x", 1)], {}, "x: no port of this name; there are y"),
+        ([], {"stall": 1.0}, "stall=1.0"),
+        ([], {"hold": -1}, "hold=-1"),
+    ],
+    ids=str,
+)
 def test_what_cannot_be_played_is_refused(bench, steps, options, message):
     with pytest.raises(ValueError, match=message):
         bench.run(*steps, **options)

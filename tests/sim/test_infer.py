@@ -1,4 +1,5 @@
 """Labels are those of the machine that learnt: its codes, its integers."""
+
 import json
 import re
 
@@ -37,17 +38,21 @@ def test_images_alone_are_labelled_and_judged_only_where_labels_are_given(digits
 _IMAGES = np.zeros((4, 28, 28), np.uint8)
 
 
-@pytest.mark.parametrize("arrays, message", [
-    ({"y": np.zeros(4, int)}, "holds neither x nor x_test"),
-    ({"x": _IMAGES, "x_test": _IMAGES}, "holds x_test and x: one of"),
-    ({"x": _IMAGES / 255}, "x has dtype float64: images must be uint8"),
-    ({"x": _IMAGES[0]}, r"x has shape \(28, 28\): expected \(n, h, w\) or \(n, c, h, w\)"),
-    ({"x": _IMAGES[:0]}, "must not be empty"),
-    ({"x": _IMAGES[:, :8]}, r"has images of \(1, 8, 28\): lenet5 takes \(1, 28, 28\)"),
-    ({"x": _IMAGES, "y": np.zeros(3, int)}, "y has 3 labels: x has 4 images"),
-    ({"x_test": _IMAGES, "y_test": np.full(4, 10)}, r"y_test\[0\] is 10: labels must be from 0 to 9"),
-    ({"x": _IMAGES, "y": np.zeros(4)}, "y has dtype float64: labels must be integers"),
-], ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    "arrays, message",
+    [
+        ({"y": np.zeros(4, int)}, "holds neither x nor x_test"),
+        ({"x": _IMAGES, "x_test": _IMAGES}, "holds x_test and x: one of"),
+        ({"x": _IMAGES / 255}, "x has dtype float64: images must be uint8"),
+        ({"x": _IMAGES[0]}, r"x has shape \(28, 28\): expected \(n, h, w\) or \(n, c, h, w\)"),
+        ({"x": _IMAGES[:0]}, "must not be empty"),
+        ({"x": _IMAGES[:, :8]}, r"has images of \(1, 8, 28\): lenet5 takes \(1, 28, 28\)"),
+        ({"x": _IMAGES, "y": np.zeros(3, int)}, "y has 3 labels: x has 4 images"),
+        ({"x_test": _IMAGES, "y_test": np.full(4, 10)}, r"y_test\[0\] is 10: labels must be from 0 to 9"),
+        ({"x": _IMAGES, "y": np.zeros(4)}, "y has dtype float64: labels must be integers"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_images_that_are_none_are_refused_with_field_value_and_bound(run, tmp_path, arrays, message):
     np.savez(tmp_path / "some.npz", **arrays)
     code, out, err = run("infer", PRESET.name, "--data", tmp_path / "some.npz", "-o", tmp_path / "labels.npz")
@@ -60,9 +65,15 @@ def test_a_limit_beyond_the_images_is_refused(digits):
         infer(PRESET, data=digits, limit=101)
 
 
-@pytest.mark.parametrize("engine, cache, codes", [
-    ("reference", "nf4", "nf4"), ("reference", "int8", "int8"), ("reference", "none", "nf4"),
-    ("float", "none", "none")])
+@pytest.mark.parametrize(
+    "engine, cache, codes",
+    [
+        ("reference", "nf4", "nf4"),
+        ("reference", "int8", "int8"),
+        ("reference", "none", "nf4"),
+        ("float", "none", "none"),
+    ],
+)
 def test_an_adapter_says_which_codes_it_learnt_from(engine, cache, codes, digits, tmp_path):
     metrics = finetune(PRESET.name, output=tmp_path, data=digits, epochs=2, engine=engine, cache=cache)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["gradloom_codes"] == codes

@@ -1,4 +1,5 @@
 """The forecast against traces of the RTL: every command to the cycle."""
+
 import importlib.util
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from gradloom.sim.workloads.images import run_rtl
 
 # The whole-machine tests' small design: one build serves both.
 _spec = importlib.util.spec_from_file_location(
-    "small_machine", Path(__file__).resolve().parents[1] / "system" / "conftest.py")
+    "small_machine", Path(__file__).resolve().parents[1] / "system" / "conftest.py"
+)
 small = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(small)
 
@@ -50,24 +52,38 @@ def simulated_run(built, *, convs=2, read_latency=40, write_latency=10, **settin
     return plan, run_rtl(plan, built.files, trace=True, timing=timing)
 
 
-@pytest.mark.parametrize("read_latency, write_latency, settings", [
-    (40, 10, {"samples": 20, "epochs": 2, "batch": 5}),
-    # Microbatches, momentum, two adapters a tap, and samples that are computed each time.
-    (40, 10, {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4}),
-    (3, 1, {"samples": 20, "epochs": 2, "batch": 3, "convs": 0}),
-    (40, 10, {"samples": 20, "epochs": 2, "batch": 5, "wide": True}),
-    (3, 1, {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4, "wide": True}),
-    # Commands are fetched between the bursts of loads, and stores lag behind.
-    (120, 900, {"samples": 30, "epochs": 1, "batch": 4}),
-])
+@pytest.mark.parametrize(
+    "read_latency, write_latency, settings",
+    [
+        (40, 10, {"samples": 20, "epochs": 2, "batch": 5}),
+        # Microbatches, momentum, two adapters a tap, and samples that are computed each time.
+        (40, 10, {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4}),
+        (3, 1, {"samples": 20, "epochs": 2, "batch": 3, "convs": 0}),
+        (40, 10, {"samples": 20, "epochs": 2, "batch": 5, "wide": True}),
+        (
+            3,
+            1,
+            {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4, "wide": True},
+        ),
+        # Commands are fetched between the bursts of loads, and stores lag behind.
+        (120, 900, {"samples": 30, "epochs": 1, "batch": 4}),
+    ],
+)
 def test_forecast_is_the_rtl(built, read_latency, write_latency, settings):
     plan, result = simulated_run(built, read_latency=read_latency, write_latency=write_latency, **settings)
     told = forecast(plan, read_latency=read_latency, write_latency=write_latency)
     found = compare(told, result.trace)
     assert told.held == 0
-    for engine, opcode in ((ARRAY, ArrayOpcode.FORWARD), (ARRAY, ArrayOpcode.GRADIENT),
-                           (ARRAY, ArrayOpcode.CONVOLVE), (ARRAY, ArrayOpcode.DENSE),
-                           (HEAD, 0), (ENCODE, None), (LOAD, None), (STORE, None)):
+    for engine, opcode in (
+        (ARRAY, ArrayOpcode.FORWARD),
+        (ARRAY, ArrayOpcode.GRADIENT),
+        (ARRAY, ArrayOpcode.CONVOLVE),
+        (ARRAY, ArrayOpcode.DENSE),
+        (HEAD, 0),
+        (ENCODE, None),
+        (LOAD, None),
+        (STORE, None),
+    ):
         assert found.equal(engine, opcode) == 1, f"{engine.name} {opcode}"
     assert found.exact == 1
     assert result.metrics["cycles"] == {"total": told.total, **told.phases}
@@ -120,8 +136,9 @@ def test_preset_workload():
 
 def test_refuses_what_never_ends():
     with pytest.raises(StuckError, match="command 0: the program stops at this command"):
-        forecast([Instruction(CONTROL, ControlOpcode.FENCE, {}, wait=(1,)),
-                  Instruction(CONTROL, ControlOpcode.END, {})])
+        forecast(
+            [Instruction(CONTROL, ControlOpcode.FENCE, {}, wait=(1,)), Instruction(CONTROL, ControlOpcode.END, {})]
+        )
     with pytest.raises(ValueError, match="read_latency=0: must be at least 1"):
         forecast([Instruction(CONTROL, ControlOpcode.END, {})], read_latency=0)
 

@@ -1,4 +1,5 @@
 """Every simulator there is says the same of a unit, word for word and cycle for cycle."""
+
 import numpy as np
 import pytest
 

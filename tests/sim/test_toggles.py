@@ -1,4 +1,5 @@
 """What is counted of toggles, what is left out by rule, and what is told."""
+
 import re
 
 import pytest
@@ -45,14 +46,20 @@ endmodule
 
 def counts(*found):
     """Lines as Verilator writes them."""
-    return [f"C '\1f\2inner.v\1l\0023\1t\2toggle\1page\2v_toggle/{module}\1o\2{name}\1h\2top' {count}\n"
-            for module, name, count in found]
+    return [
+        f"C '\1f\2inner.v\1l\0023\1t\2toggle\1page\2v_toggle/{module}\1o\2{name}\1h\2top' {count}\n"
+        for module, name, count in found
+    ]
 
 
 def test_ports_and_named_registers_are_counted_and_nothing_else():
     found = toggle_counts.signals(INNER)["inner"]
     assert {name: (each.width, each.port) for name, each in found.items()} == {
-        "clk": (1, True), "i": (4, True), "o.low": (1, True), "o": (4, True)}
+        "clk": (1, True),
+        "i": (4, True),
+        "o.low": (1, True),
+        "o": (4, True),
+    }
     told = toggle_counts.instrument(INNER)
     assert re.sub(r"/\*verilator coverage_o(n|ff)\*/", "", told) == "\n" + INNER
     counting = [line for line in told.splitlines() if line.startswith("/*verilator coverage_on*/")]
@@ -60,12 +67,26 @@ def test_ports_and_named_registers_are_counted_and_nothing_else():
 
 
 def test_a_bit_is_covered_that_rises_and_falls_in_any_instance():
-    seen = toggle_counts.counted(["# SystemC::Coverage-3\n", *counts(
-        ("inner", "i[0]:0->1", 3), ("inner", "i[0]:1->0", 2), ("inner", "i[1]:0->1", 1), ("inner", "i[1]:1->0", 0),
-        ("inner", "o.low:0->1", 1), ("inner", "o.low:1->0", 1),
-        ("inner___05Fqueue__0247", "x___05F0__0247[1]:0->1", 4))])
-    assert seen == {("inner__queue$7", "x__0$7", 1): (4, 0),
-                    ("inner", "i", 0): (3, 2), ("inner", "i", 1): (1, 0), ("inner", "o.low", 0): (1, 1)}
+    seen = toggle_counts.counted(
+        [
+            "# SystemC::Coverage-3\n",
+            *counts(
+                ("inner", "i[0]:0->1", 3),
+                ("inner", "i[0]:1->0", 2),
+                ("inner", "i[1]:0->1", 1),
+                ("inner", "i[1]:1->0", 0),
+                ("inner", "o.low:0->1", 1),
+                ("inner", "o.low:1->0", 1),
+                ("inner___05Fqueue__0247", "x___05F0__0247[1]:0->1", 4),
+            ),
+        ]
+    )
+    assert seen == {
+        ("inner__queue$7", "x__0$7", 1): (4, 0),
+        ("inner", "i", 0): (3, 2),
+        ("inner", "i", 1): (1, 0),
+        ("inner", "o.low", 0): (1, 1),
+    }
 
 
 def test_what_is_constant_in_every_instance_is_left_out(tmp_path):
@@ -78,11 +99,16 @@ def test_what_is_constant_in_every_instance_is_left_out(tmp_path):
     assert fixed == {("inner", "i", 3), ("inner", "o", 3), ("outer", "o", 3), ("outer", "o", 6), ("outer", "o", 7)}
     known = toggle_counts.signals(INNER) | toggle_counts.signals(OUTER)
     moved = [("inner", "i[0]"), ("inner", "i[2]"), ("inner", "clk"), ("outer", "clk")]
-    seen = toggle_counts.counted(counts(*((module, f"{bit}:{way}", 1)
-                                          for module, bit in moved for way in ("0->1", "1->0"))))
+    seen = toggle_counts.counted(
+        counts(*((module, f"{bit}:{way}", 1) for module, bit in moved for way in ("0->1", "1->0")))
+    )
     said = toggle_counts.report(known, seen, fixed)
-    assert said["units"]["inner"] == {"points": 8, "covered": 3, "excluded": {"constant": 2},
-                                      "holes": ["i[1]", "o.low", "o[2:0]"]}
+    assert said["units"]["inner"] == {
+        "points": 8,
+        "covered": 3,
+        "excluded": {"constant": 2},
+        "holes": ["i[1]", "o.low", "o[2:0]"],
+    }
     assert (said["points"], said["covered"], said["excluded"]) == (16, 4, {"constant": 5})
     assert said["share"] == 25.0
 

@@ -1,4 +1,5 @@
 """What `generate` says of a preset's own workload, without running it."""
+
 import numpy as np
 import pytest
 
@@ -18,9 +19,14 @@ def said():
 def whole_plan(settings):
     network = load_pretrained()
     images = np.zeros((settings.samples, *network.input_shape), np.int64)
-    return plan_finetune(lower(network, ImageConfig(), 4), settings, images, np.zeros(settings.samples, np.int64),
-                         [np.zeros((4, n), np.int64) for n in network.taps],
-                         [np.zeros((network.classes, 4), np.int64) for _ in network.taps])
+    return plan_finetune(
+        lower(network, ImageConfig(), 4),
+        settings,
+        images,
+        np.zeros(settings.samples, np.int64),
+        [np.zeros((4, n), np.int64) for n in network.taps],
+        [np.zeros((network.classes, 4), np.int64) for _ in network.taps],
+    )
 
 
 def test_the_memory_map_is_that_of_the_whole_plan(said):
@@ -54,8 +60,9 @@ def test_few_groups_and_steps_say_what_many_take(monkeypatch):
     assert short["phases"]["dense"] == pytest.approx(whole.phases["dense"], rel=5e-3)
 
 
-@pytest.mark.parametrize(("change", "named"), [({"adapter_depth": 256}, "adapter words"),
-                                               ({"cache_slots": 64}, "cache_slots=64")])
+@pytest.mark.parametrize(
+    ("change", "named"), [({"adapter_depth": 256}, "adapter words"), ({"cache_slots": 64}, "cache_slots=64")]
+)
 def test_a_design_that_cannot_run_it_says_why(change, named):
     said = expectation(ImageConfig(**change))
     assert said["forecast"] is None and said["memory_map"] is None and named in said["reason"]
@@ -64,6 +71,7 @@ def test_a_design_that_cannot_run_it_says_why(change, named):
 def test_a_report_names_registers_and_the_window():
     from gradloom.boards import find
     from gradloom.rtl.cli import generate as cli_generate
+
     said = cli_generate._expected(expectation(ImageConfig()), find("kv260"), [{"name": "s_axi_awaddr", "width": 12}])
     assert said["memory_map"]["registers"] == {"address": find("kv260").register_base, "bytes": 4096}
     assert {"regions", "window_bytes", "window_base"} <= set(said["memory_map"])

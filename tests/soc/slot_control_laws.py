@@ -1,4 +1,5 @@
 """The control port of a slot between cocotb's own managers and memories; run by ``test_slot_control.py``."""
+
 import os
 import random
 
@@ -30,8 +31,13 @@ async def start(dut):
     registers = Registers(4096)
     subordinate = AxiLiteSlave(AxiLiteBus.from_prefix(dut, "m"), dut.clk, dut.rst, target=registers)
     rng = random.Random(3)
-    for channel in (manager.write_if.b_channel, manager.read_if.r_channel, subordinate.write_if.aw_channel,
-                    subordinate.write_if.w_channel, subordinate.read_if.ar_channel):
+    for channel in (
+        manager.write_if.b_channel,
+        manager.read_if.r_channel,
+        subordinate.write_if.aw_channel,
+        subordinate.write_if.w_channel,
+        subordinate.read_if.ar_channel,
+    ):
         channel.set_pause_generator(rng.random() < 0.4 for _ in iter(int, 1))
     dut.rst.value = 1
     for _ in range(4):
@@ -50,10 +56,10 @@ async def words_reach_their_registers(dut):
             data = rng.randbytes(4)
             done = await manager.write(word, data, size=2, awid=rng.randrange(4))
             assert done.resp == AxiResp.OKAY
-            model[word:word + 4] = data
+            model[word : word + 4] = data
         else:
             got = await manager.read(word, 4, size=2, arid=rng.randrange(4))
-            assert got.resp == AxiResp.OKAY and bytes(got.data) == model[word:word + 4]
+            assert got.resp == AxiResp.OKAY and bytes(got.data) == model[word : word + 4]
     assert registers.mem[:4092] == model[:4092]
 
 
@@ -70,7 +76,7 @@ async def a_word_may_come_with_the_address_of_its_beat(dut):
     manager, registers, _ = await start(dut)
     for word in range(0, 2 * BEAT, 4):
         await manager.write(0x40 + word, bytes([word] * 4), size=BEAT.bit_length() - 1)
-    assert registers.mem[0x40:0x40 + 2 * BEAT] == b"".join(bytes([word] * 4) for word in range(0, 2 * BEAT, 4))
+    assert registers.mem[0x40 : 0x40 + 2 * BEAT] == b"".join(bytes([word] * 4) for word in range(0, 2 * BEAT, 4))
 
 
 @cocotb.test()
@@ -86,7 +92,7 @@ async def bursts_are_refused_and_reach_nothing(dut):
     manager, registers, _ = await start(dut)
     done = await manager.write(0x80, bytes(range(1, 1 + 4 * BEAT)), burst=AxiBurstType.INCR)
     assert done.resp == AxiResp.SLVERR
-    assert registers.mem[0x80:0x80 + 4 * BEAT] == bytes(4 * BEAT)
+    assert registers.mem[0x80 : 0x80 + 4 * BEAT] == bytes(4 * BEAT)
     assert (await manager.read(0x80, 4 * BEAT)).resp == AxiResp.SLVERR
     assert (await manager.write(0x80, b"abcd", size=2)).resp == AxiResp.OKAY
     assert bytes((await manager.read(0x80, 4, size=2)).data) == b"abcd"

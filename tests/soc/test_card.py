@@ -1,4 +1,5 @@
 """The firmware on its processor reads a memory card that answers as the specification says, and as broken ones do."""
+
 import io
 import random
 import struct
@@ -21,8 +22,12 @@ WEIGHTS = random.Random(1).randbytes(3 * BLOCK + 64)
 OLD, NEW = random.Random(2).randbytes(192), random.Random(3).randbytes(256)
 FIRST = place("weights", [WEIGHTS], 4096)
 STORE = place("adapter", [NEW], FIRST.end, kind=ADAPTER)
-LOADED = ["card: 2 sections", f"card: weights, {len(WEIGHTS)} bytes at 0x00001000",
-          f"card: adapter, 256 bytes at 0x{STORE.offset + 64:08x}, number 1", "card: loaded"]
+LOADED = [
+    "card: 2 sections",
+    f"card: weights, {len(WEIGHTS)} bytes at 0x00001000",
+    f"card: adapter, 256 bytes at 0x{STORE.offset + 64:08x}, number 1",
+    "card: loaded",
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +35,11 @@ def program():
     """A system whose accelerator only says what it is."""
     bench = Path(gradloom.sim.__file__).parent / "bench"
     quiet = Path(__file__).with_name("quiet_accelerator.sv")
-    return build_harness("soc", [quiet, *soc_sources(), bench / "soc_bus.sv", bench / "uart_listener.sv"],
-                         parameters={"BYTES": MEMORY, "DATA_BITS": 64, "ADDRESS": 32})
+    return build_harness(
+        "soc",
+        [quiet, *soc_sources(), bench / "soc_bus.sv", bench / "uart_listener.sv"],
+        parameters={"BYTES": MEMORY, "DATA_BITS": 64, "ADDRESS": 32},
+    )
 
 
 @pytest.fixture
@@ -48,8 +56,10 @@ def impatient(tmp_path_factory):
     if not found:
         pytest.skip("no RISC-V compiler is installed")
     folder = tmp_path_factory.mktemp("impatient")
-    (folder / "board.h").write_text("#define GL_CARD_ROUNDS 5u\n#define GL_CARD_WAIT 200u\n"
-                                    f'#include "{Path(gradloom.firmware.__file__).parent / "soc_board.h"}"\n')
+    (folder / "board.h").write_text(
+        "#define GL_CARD_ROUNDS 5u\n#define GL_CARD_WAIT 200u\n"
+        f'#include "{Path(gradloom.firmware.__file__).parent / "soc_board.h"}"\n'
+    )
     image = folder / "soc_image.mem"
     image.write_text(image_text(build(found[0], board_header=folder / "board.h"), found[0].name, sources_sum()))
     return image
@@ -91,8 +101,7 @@ class Stored:
         return None if found is None else (found.sequence, found.data)
 
 
-@pytest.mark.parametrize("kind, wait, rounds", [
-    ("large", 0, 0), ("large", 7, 3), ("standard", 1, 1), ("old", 2, 2)])
+@pytest.mark.parametrize("kind, wait, rounds", [("large", 0, 0), ("large", 7, 3), ("standard", 1, 1), ("old", 2, 2)])
 def test_a_card_is_loaded(soc, kind, wait, rounds):
     soc.insert(card(), card=CARDS[kind], card_wait=wait, card_rounds=rounds)
     assert boot(soc) == LOADED
@@ -111,9 +120,14 @@ def test_a_card_that_ignores_the_first_commands_is_loaded(soc, kind, asleep, dea
     assert soc.card()[2] == 0
 
 
-@pytest.mark.parametrize("settings, said", [
-    ({"card_asleep": 6}, "none"), ({"card_deaf": 6}, "error: the card does not take 3.3 V"),
-    ({"card_deaf": 6, "card": CARDS["old"]}, "error: the card does not take 3.3 V")])
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"card_asleep": 6}, "none"),
+        ({"card_deaf": 6}, "error: the card does not take 3.3 V"),
+        ({"card_deaf": 6, "card": CARDS["old"]}, "error: the card does not take 3.3 V"),
+    ],
+)
 def test_a_card_that_answers_too_late_is_told(soc, settings, said):
     soc.insert(card(), **settings)
     assert boot(soc) == [f"card: {said}"]
@@ -136,9 +150,15 @@ def test_a_block_takes_no_more_than_the_line_needs(soc, program):
     assert (other.cycles - soc.cycles) / (8 * BLOCK / 4) < 360
 
 
-@pytest.mark.parametrize("kind, said", [
-    ("none", "none"), ("multimedia", "error: this is no SD card"),
-    ("wrong voltage", "error: the card does not take 3.3 V"), ("stuck", "error: the card does not reset")])
+@pytest.mark.parametrize(
+    "kind, said",
+    [
+        ("none", "none"),
+        ("multimedia", "error: this is no SD card"),
+        ("wrong voltage", "error: the card does not take 3.3 V"),
+        ("stuck", "error: the card does not reset"),
+    ],
+)
 def test_what_is_no_card_for_us_is_told(soc, kind, said):
     soc.insert(card(), card=CARDS[kind])
     assert boot(soc) == [f"card: {said}"]
@@ -159,7 +179,7 @@ def test_a_block_that_the_card_cannot_read_is_told(soc):
 
 
 def test_an_image_that_was_cut_is_told(soc):
-    soc.insert(card()[:3 * BLOCK])
+    soc.insert(card()[: 3 * BLOCK])
     assert boot(soc) == ["card: 2 sections", "card: error: weights: the card refuses to read"]
 
 
@@ -185,15 +205,18 @@ def test_a_card_that_never_starts_is_told(program, impatient):
     soc.close()
 
 
-@pytest.mark.parametrize("byte, said", [
-    (0, ["card: error: gradloom load did not write it"]),
-    (4, ["card: error: its header is of another layout"]),
-    (8, ["card: error: its header's sum is wrong"]),
-    (40, ["card: error: its header's sum is wrong"]),
-    (BLOCK - 1, ["card: error: its header's sum is wrong"]),
-    (BLOCK + 700, ["card: 2 sections", "card: error: weights: its sum is wrong"]),
-    (5 * BLOCK + 3, [*LOADED[:2], "card: error: adapter: its sum is wrong"]),
-])
+@pytest.mark.parametrize(
+    "byte, said",
+    [
+        (0, ["card: error: gradloom load did not write it"]),
+        (4, ["card: error: its header is of another layout"]),
+        (8, ["card: error: its header's sum is wrong"]),
+        (40, ["card: error: its header's sum is wrong"]),
+        (BLOCK - 1, ["card: error: its header's sum is wrong"]),
+        (BLOCK + 700, ["card: 2 sections", "card: error: weights: its sum is wrong"]),
+        (5 * BLOCK + 3, [*LOADED[:2], "card: error: adapter: its sum is wrong"]),
+    ],
+)
 def test_a_damaged_image_is_told(soc, byte, said):
     Stored(soc).adapters().write(OLD)
     image = bytearray(card())
@@ -204,13 +227,24 @@ def test_a_damaged_image_is_told(soc, byte, said):
 
 
 #: Words of the second section, its place in the header, and what is said of it.
-@pytest.mark.parametrize("field, value, said", [
-    (4, 2, "is of another kind"), (6, 2, "is of another kind"), (5, 0, "is outside the image"),
-    (5, 6, "is outside the image"), (5, 1 << 30, "is outside the image"), (6, 1 << 31, "is outside the image"),
-    (8, 0, "is outside the memory"), (8, 4100, "is outside the memory"), (8, 1 << 30, "is outside the memory"),
-    (8, 0xFFFFFFC0, "is outside the memory"), (9, 1 << 29, "is outside the memory"),
-    (9, 128, "is outside the memory"), (9, 260, "is outside the memory"),
-])
+@pytest.mark.parametrize(
+    "field, value, said",
+    [
+        (4, 2, "is of another kind"),
+        (6, 2, "is of another kind"),
+        (5, 0, "is outside the image"),
+        (5, 6, "is outside the image"),
+        (5, 1 << 30, "is outside the image"),
+        (6, 1 << 31, "is outside the image"),
+        (8, 0, "is outside the memory"),
+        (8, 4100, "is outside the memory"),
+        (8, 1 << 30, "is outside the memory"),
+        (8, 0xFFFFFFC0, "is outside the memory"),
+        (9, 1 << 29, "is outside the memory"),
+        (9, 128, "is outside the memory"),
+        (9, 260, "is outside the memory"),
+    ],
+)
 def test_a_section_without_a_place_is_refused(soc, field, value, said):
     image = bytearray(card())
     struct.pack_into("<I", image, 32 + 40 + 4 * field, value)
@@ -223,6 +257,7 @@ def test_a_section_without_a_place_is_refused(soc, field, value, said):
 def test_a_reset_at_any_time_leaves_a_whole_adapter(soc, program, how):
     """In the middle of a card's stream, too: the card is not told of the reset. The button (``restart``) resets the
     processor alone."""
+
     def fresh():
         soc = SimulatedSoC(program, memory_bytes=MEMORY)
         Stored(soc).adapters().write(OLD)
@@ -264,14 +299,20 @@ def test_an_image_reads_back():
         read_card(card()[:100] + b"x" + card()[101:])
 
 
-@pytest.mark.parametrize("sections, said", [
-    ([Section(name="seventeen letters", parts=(), offset=4096)], "name='seventeen letters': must be 1 to 16"),
-    ([Section(name="a", parts=(), offset=64)], "offset=64 of a: must be a multiple of 64, at least 4096"),
-    ([Section(name="a", parts=(NEW,), offset=4096, kind=ADAPTER, capacity=64)], "capacity=64 of a: must be"),
-    ([Section(name="a", parts=(bytes(MEMORY),), offset=4096)], "a ends at byte 1,052,672 of memory: there are 1,048"),
-    ([FIRST, Section(name="b", parts=(NEW,), offset=FIRST.end - 64)], "b and weights overlap in memory"),
-    ([Section(name="a", parts=(), offset=4096)] * 13, "at most 12, not 13"),
-])
+@pytest.mark.parametrize(
+    "sections, said",
+    [
+        ([Section(name="seventeen letters", parts=(), offset=4096)], "name='seventeen letters': must be 1 to 16"),
+        ([Section(name="a", parts=(), offset=64)], "offset=64 of a: must be a multiple of 64, at least 4096"),
+        ([Section(name="a", parts=(NEW,), offset=4096, kind=ADAPTER, capacity=64)], "capacity=64 of a: must be"),
+        (
+            [Section(name="a", parts=(bytes(MEMORY),), offset=4096)],
+            "a ends at byte 1,052,672 of memory: there are 1,048",
+        ),
+        ([FIRST, Section(name="b", parts=(NEW,), offset=FIRST.end - 64)], "b and weights overlap in memory"),
+        ([Section(name="a", parts=(), offset=4096)] * 13, "at most 12, not 13"),
+    ],
+)
 def test_what_has_no_place_on_a_card_is_refused(sections, said):
     with pytest.raises(ValueError, match=said):
         write_card(io.BytesIO(), sections, memory_bytes=MEMORY)

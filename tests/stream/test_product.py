@@ -1,4 +1,5 @@
 """Products in LUTs are products."""
+
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal, signed, unsigned
@@ -42,15 +43,21 @@ class Narrow(wiring.Component):
         return m
 
 
-@pytest.mark.parametrize("unit", [Signed(), Narrow(signed(14), 6), Narrow(unsigned(8), 4), Narrow(unsigned(10), 1)],
-                         ids=["signed", "signed a", "unsigned", "one bit"])
+@pytest.mark.parametrize(
+    "unit",
+    [Signed(), Narrow(signed(14), 6), Narrow(unsigned(8), 4), Narrow(unsigned(10), 1)],
+    ids=["signed", "signed a", "unsigned", "one bit"],
+)
 def test_a_product_is_one(unit):
     rng = np.random.default_rng(0)
-    ranges = [(-(1 << shape.width - 1), 1 << shape.width - 1) if shape.signed else (0, 1 << shape.width)
-              for shape in unit.shapes]
+    ranges = [
+        (-(1 << shape.width - 1), 1 << shape.width - 1) if shape.signed else (0, 1 << shape.width)
+        for shape in unit.shapes
+    ]
     (a_low, a_high), (b_low, b_high) = ranges
-    pairs = [(a, b) for b in range(b_low, b_high)
-             for a in (a_low, a_high - 1, *rng.integers(a_low, a_high, 4).tolist())]
+    pairs = [
+        (a, b) for b in range(b_low, b_high) for a in (a_low, a_high - 1, *rng.integers(a_low, a_high, 4).tolist())
+    ]
 
     async def bench(ctx):
         for n in range(len(pairs) + unit.latency):

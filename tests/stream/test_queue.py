@@ -1,4 +1,5 @@
 """A short queue is Amaranth's buffered FIFO, cycle by cycle."""
+
 import numpy as np
 import pytest
 from amaranth.hdl import Module

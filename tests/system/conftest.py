@@ -1,4 +1,5 @@
 """Whole machines in simulation: generated, built once, driven by the host's own driver."""
+
 import numpy as np
 import pytest
 
@@ -13,8 +14,23 @@ from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
 
 #: Small enough to build in seconds, with every engine there is.
-SMALL = ImageConfig(rows=9, panels=4, rank=2, classes=4, taps=6, adapter_depth=128, weight_depth=1024, bias_depth=16,
-               feature_depth=128, image_depth=512, dense_depth=256, blocks=16, kernel=3, width=16, positions=128)
+SMALL = ImageConfig(
+    rows=9,
+    panels=4,
+    rank=2,
+    classes=4,
+    taps=6,
+    adapter_depth=128,
+    weight_depth=1024,
+    bias_depth=16,
+    feature_depth=128,
+    image_depth=512,
+    dense_depth=256,
+    blocks=16,
+    kernel=3,
+    width=16,
+    positions=128,
+)
 
 
 def small_network(seed=0, *, convs=2, gain=1.0):
@@ -29,8 +45,10 @@ def small_network(seed=0, *, convs=2, gain=1.0):
         Conv(weight=normal(11, 5, 3, 2), bias=rng.normal(0, 0.1, 11), pads=(1, 0, 1, 1), relu=True),
     ][:convs]
     flat = {0: 128, 1: 80, 2: 176}[convs]
-    layers += [Dense(weight=normal(18, flat), bias=rng.normal(0, 0.1, 18), relu=True),
-               Dense(weight=normal(4, 18), bias=rng.normal(0, 0.1, 4))]
+    layers += [
+        Dense(weight=normal(18, flat), bias=rng.normal(0, 0.1, 18), relu=True),
+        Dense(weight=normal(4, 18), bias=rng.normal(0, 0.1, 4)),
+    ]
     return Network(name="small", input_shape=(2, 8, 8), layers=tuple(layers))
 
 
@@ -45,8 +63,9 @@ class Machine:
     def device(self):
         return SimulatedDevice(self.program)
 
-    def plan(self, network, *, samples=12, rank=2, seed=0, wide=False, darkest=0, brightest=65536, spread=0.3,
-             **settings):
+    def plan(
+        self, network, *, samples=12, rank=2, seed=0, wide=False, darkest=0, brightest=65536, spread=0.3, **settings
+    ):
         """``(plan, reference, cache)`` of a fine-tune on made-up images and labels."""
         rng = np.random.default_rng(seed)
         images = rng.integers(darkest, brightest, (samples, *network.input_shape))

@@ -1,4 +1,5 @@
 """A whole fine-tune in RTL leaves the reference's words in memory, whatever the network, the memory and the cache."""
+
 from dataclasses import fields, replace
 
 import numpy as np
@@ -35,10 +36,15 @@ def test_every_loss_adapter_word_and_cached_byte_is_the_references(machine, conv
 def test_two_convolutions_of_more_channels_than_columns_and_more_samples_than_rows(machine, samples):
     """The second group's first convolution has two commands, between which the first group's dense layer waits."""
     rng = np.random.default_rng(samples)
-    network = Network(name="wide", input_shape=(1, 10, 10), layers=(
-        Conv(weight=rng.normal(0, 0.3, (9, 1, 3, 3)), bias=rng.normal(0, 0.1, 9), relu=True, pool=2),
-        Conv(weight=rng.normal(0, 0.1, (4, 9, 3, 3)), bias=rng.normal(0, 0.1, 4), relu=True),
-        Dense(weight=rng.normal(0, 0.2, (4, 16)), bias=rng.normal(0, 0.1, 4))))
+    network = Network(
+        name="wide",
+        input_shape=(1, 10, 10),
+        layers=(
+            Conv(weight=rng.normal(0, 0.3, (9, 1, 3, 3)), bias=rng.normal(0, 0.1, 9), relu=True, pool=2),
+            Conv(weight=rng.normal(0, 0.1, (4, 9, 3, 3)), bias=rng.normal(0, 0.1, 4), relu=True),
+            Dense(weight=rng.normal(0, 0.2, (4, 16)), bias=rng.normal(0, 0.1, 4)),
+        ),
+    )
     assert len(network.layers[0].weight) > machine.config.columns and samples > machine.config.rows
     plan, reference, cache = machine.plan(network, samples=samples, epochs=1, batch=5)
     result = run(machine, plan)
@@ -52,29 +58,38 @@ def test_pixels_behind_the_last_window_are_learnt_from_too(machine, shape, kerne
     rng = np.random.default_rng(1)
     conv = Conv(weight=rng.normal(0, 0.3, (1, shape[0], *kernel)), bias=rng.normal(0, 0.1, 1), stride=stride)
     size = int(np.prod(conv.output_shape(shape)))
-    network = Network(name="strides", input_shape=shape, layers=(
-        conv, Dense(weight=rng.normal(0, 0.2, (2, size)), bias=rng.normal(0, 0.1, 2))))
+    network = Network(
+        name="strides",
+        input_shape=shape,
+        layers=(conv, Dense(weight=rng.normal(0, 0.2, (2, size)), bias=rng.normal(0, 0.1, 2))),
+    )
     plan, reference, cache = machine.plan(network, samples=4, epochs=1, batch=2)
     result = run(machine, plan)
     compare(result, reference, cache)
     assert result.metrics["cycles"]["total"] == forecast(plan).total
 
 
-@pytest.mark.parametrize("asked", [
-    {"batch": 20, "momentum": 0.9},         # more than a microbatch, and a velocity that is kept
-    {"batch": 9, "rate": 1.5},              # another gradient exponent
-    {"batch": 1, "rate": 0.01},
-])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"batch": 20, "momentum": 0.9},  # more than a microbatch, and a velocity that is kept
+        {"batch": 9, "rate": 1.5},  # another gradient exponent
+        {"batch": 1, "rate": 0.01},
+    ],
+)
 def test_batches_rates_and_momentum_make_no_difference_to_that(machine, asked):
     plan, reference, cache = machine.plan(small_network(1), samples=22, epochs=2, **asked)
     compare(run(machine, plan), reference, cache)
 
 
-@pytest.mark.parametrize("asked", [
-    {"convs": 2, "batch": 5, "slots": 7},                       # samples that are computed each time, too
-    {"convs": 1, "batch": 20, "momentum": 0.9, "rank": 3},      # microbatches, a velocity, two adapters a tap
-    {"convs": 0, "batch": 9, "rate": 1.5},
-])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"convs": 2, "batch": 5, "slots": 7},  # samples that are computed each time, too
+        {"convs": 1, "batch": 20, "momentum": 0.9, "rank": 3},  # microbatches, a velocity, two adapters a tap
+        {"convs": 0, "batch": 9, "rate": 1.5},
+    ],
+)
 def test_codes_of_eight_bits_are_learnt_from_by_the_same_design(machine, asked):
     network = small_network(6, convs=asked["convs"])
     asked = {name: value for name, value in asked.items() if name != "convs"}
@@ -89,19 +104,28 @@ def test_the_reference_learns_what_float_learns(wide, cache, bound):
     rng = np.random.default_rng(7)
     images, labels = rng.integers(0, 256, (12, *network.input_shape), np.uint8), rng.integers(0, 4, 12)
     lowered = lower(network, SMALL, 2, wide=wide)
-    start = [(PARAMETER.decode(PARAMETER.encode(a)), PARAMETER.decode(PARAMETER.encode(rng.normal(0, 0.3, b.shape))))
-             for a, b in initial_adapters(network.taps, network.classes, 2, 7)]
+    start = [
+        (PARAMETER.decode(PARAMETER.encode(a)), PARAMETER.decode(PARAMETER.encode(rng.normal(0, 0.3, b.shape))))
+        for a, b in initial_adapters(network.taps, network.classes, 2, 7)
+    ]
     asked = {"epochs": 3, "batch": 4, "momentum": 0.5}
     kept = fill_cache(lowered, network.pixel_map.words(images, SMALL.activation))
-    words = fine_tune(lowered, Settings(samples=12, rate=0.05, seed=7, **asked), kept, labels,
-                      [PARAMETER.encode(a) for a, _ in start], [PARAMETER.encode(b) for _, b in start])
+    words = fine_tune(
+        lowered,
+        Settings(samples=12, rate=0.05, seed=7, **asked),
+        kept,
+        labels,
+        [PARAMETER.encode(a) for a, _ in start],
+        [PARAMETER.encode(b) for _, b in start],
+    )
     loss, _ = train_adapters(Cache.of(network, images, cache=cache), labels, start, lr=0.05, seed=7, **asked)
     assert np.abs(np.array(words.mean_losses) - loss).max() < bound * max(loss)
 
 
 def test_pixels_that_the_host_normalised_may_be_of_either_sign(machine):
-    plan, reference, cache = machine.plan(small_network(9, convs=2), darkest=-3 << 16, brightest=3 << 16, epochs=1,
-                                           batch=6)
+    plan, reference, cache = machine.plan(
+        small_network(9, convs=2), darkest=-3 << 16, brightest=3 << 16, epochs=1, batch=6
+    )
     compare(run(machine, plan), reference, cache)
 
 
@@ -136,11 +160,14 @@ def test_phases_add_up(machine):
     assert cycles.pop("total") == sum(cycles.values())
 
 
-@pytest.mark.parametrize("convs, asked", [
-    (0, {"samples": 11, "batch": 4}),                                   # the last group leaves rows of the one before
-    (1, {"samples": 10, "batch": 7, "slots": 4, "rate": 8.0}),          # samples that are computed with every step
-    (2, {"samples": 12, "batch": 12, "momentum": 0.5, "wide": True}),
-])
+@pytest.mark.parametrize(
+    "convs, asked",
+    [
+        (0, {"samples": 11, "batch": 4}),  # the last group leaves rows of the one before
+        (1, {"samples": 10, "batch": 7, "slots": 4, "rate": 8.0}),  # samples that are computed with every step
+        (2, {"samples": 12, "batch": 12, "momentum": 0.5, "wide": True}),
+    ],
+)
 def test_words_that_are_clipped_are_counted_and_no_others(machine, convs, asked):
     """Images that nothing in the network fits; groups of fewer samples than the array has rows; one program after
     another on a machine that keeps what it held."""

@@ -1,4 +1,5 @@
 """What simulators, synthesis and readers would stumble over in a whole machine."""
+
 from gradloom.sim.run.runner import lint
 
 

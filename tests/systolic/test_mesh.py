@@ -20,7 +20,7 @@ def play(bench, dut, lengths, *, seed, **options):
         w = rng.integers(-top_w, top_w, (dut.rows, dut.columns))
         x[rng.random(x.shape) < 0.2] = -top_x
         w[rng.random(w.shape) < 0.2] = -top_w
-        sums, = weight_stationary(x[None], w[None])
+        (sums,) = weight_stationary(x[None], w[None])
         rows += [{"x": row.tolist(), "first": n == 0} for n, row in enumerate(x)]
         weights += [{"w": row.tolist()} for row in w]
         results += [(row.tolist(), int(n == 0)) for n, row in enumerate(sums)]

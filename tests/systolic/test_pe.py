@@ -53,23 +53,31 @@ def test_a_sum_is_what_the_tag_says(precision):
     rng = np.random.default_rng(5)
     modes = [WSUM, HOLD, ACCUMULATE, RESTART, DRAIN]
     top_x, top_w = 1 << (precision.x - 1), 1 << (precision.w - 1)
-    beats = [(int(rng.integers(-top_x, top_x)), int(rng.integers(-top_w, top_w)),
-              int(rng.integers(-1 << 47, 1 << 47)),
-              modes[rng.integers(5)] | {"load": int(rng.integers(2)), "swap": int(rng.integers(2))})
-             for _ in range(600)]
-    assert play(PE(precision=precision), beats)[PE.latency:] == model(beats)
+    beats = [
+        (
+            int(rng.integers(-top_x, top_x)),
+            int(rng.integers(-top_w, top_w)),
+            int(rng.integers(-1 << 47, 1 << 47)),
+            modes[rng.integers(5)] | {"load": int(rng.integers(2)), "swap": int(rng.integers(2))},
+        )
+        for _ in range(600)
+    ]
+    assert play(PE(precision=precision), beats)[PE.latency :] == model(beats)
 
 
 def test_the_weight_that_waits_is_not_yet_in_use():
     load, swap = {"load": 1}, {"swap": 1}
-    beats = [(0, 5, 0, HOLD | load), (1, 7, 0, RESTART | load | swap), (1, 0, 0, RESTART),
-             (1, 0, 0, RESTART | swap)]
-    assert play(PE(), beats)[PE.latency:] == [0, 5, 5, 7]
+    beats = [(0, 5, 0, HOLD | load), (1, 7, 0, RESTART | load | swap), (1, 0, 0, RESTART), (1, 0, 0, RESTART | swap)]
+    assert play(PE(), beats)[PE.latency :] == [0, 5, 5, 7]
 
 
 def test_a_sum_that_holds_forgets_nothing():
-    beats = [(0, 3, 0, HOLD | {"load": 1}), (2, 0, 0, RESTART | {"swap": 1}), *[(9, 9, 9, HOLD)] * 5,
-             (4, 0, 0, ACCUMULATE)]
+    beats = [
+        (0, 3, 0, HOLD | {"load": 1}),
+        (2, 0, 0, RESTART | {"swap": 1}),
+        *[(9, 9, 9, HOLD)] * 5,
+        (4, 0, 0, ACCUMULATE),
+    ]
     assert play(PE(), beats)[-1] == 18
 
 
@@ -88,8 +96,14 @@ def test_a_pe_is_one_slice(tmp_path, family, slice_name, luts):
     ports = set(re.search(r"^module pe ?\((.*)\);", path.read_text(), re.MULTILINE)[1].split(", "))
     assert ports == {port.name for port in emission.ports}
     # The general flow, told of the slice, ends with the cells of `synth_xilinx` in a tenth of the time.
-    run_yosys([f"read_verilog {path}", f"read_verilog -lib +/xilinx/cells_{'sim' if family == 'xc7' else 'xtra'}.v",
-               "synth -lut 6 -top pe", f"tee -q -o {tmp_path}/stat.json stat -json"])
+    run_yosys(
+        [
+            f"read_verilog {path}",
+            f"read_verilog -lib +/xilinx/cells_{'sim' if family == 'xc7' else 'xtra'}.v",
+            "synth -lut 6 -top pe",
+            f"tee -q -o {tmp_path}/stat.json stat -json",
+        ]
+    )
     cells = json.loads((tmp_path / "stat.json").read_text())["modules"]["\\pe"]["num_cells_by_type"]
     assert cells.pop(slice_name) == 1
     assert cells.pop("$lut", 0) == luts
@@ -109,8 +123,11 @@ def test_the_slice_does_what_the_pe_does(tmp_path):
     cells = (yosys_files() / "share" / "xilinx" / "cells_sim.v").read_text()
     slice_model = re.search(r"^module DSP48E1 \(.*?^endmodule", cells, re.MULTILINE | re.DOTALL)[0]
     behaviour = convert(PE(), name="behaviour").files["behaviour"]
-    sources = {"cells.v": slice_model.replace("(* clkbuf_sink *)", ""), "behaviour.v": behaviour,
-               "sliced.v": PE().primitive(family="xc7", name="sliced"),
-               "pe_bench.v": (HERE / "pe_bench.v").read_text()}
+    sources = {
+        "cells.v": slice_model.replace("(* clkbuf_sink *)", ""),
+        "behaviour.v": behaviour,
+        "sliced.v": PE().primitive(family="xc7", name="sliced"),
+        "pe_bench.v": (HERE / "pe_bench.v").read_text(),
+    }
     built = runner.build(sources, top="pe_bench")
     runner.run_cocotb(built, top="pe_bench", module="tests.systolic.pe_bench", directory=tmp_path)

@@ -1,4 +1,5 @@
 """Arithmetic that is a DSP slice: what stands in for it in synthesis does the same, as far as models of slices tell."""
+
 # amaranth: UnusedElaboratable=no
 import re
 import shutil
@@ -15,12 +16,17 @@ from gradloom.rtl.systolic.slices import Add, MultiplyAdd
 
 HERE = Path(__file__).parent
 UNITS = {
-    "add": Add, "narrow": lambda: Add(width=42), "mac": lambda: MultiplyAdd(a=24, b=18, width=45),
-    "round": lambda: MultiplyAdd(a=27, b=18, width=45, half=15), "pe": lambda: PE(both=True),
+    "add": Add,
+    "narrow": lambda: Add(width=42),
+    "mac": lambda: MultiplyAdd(a=24, b=18, width=45),
+    "round": lambda: MultiplyAdd(a=27, b=18, width=45, half=15),
+    "pe": lambda: PE(both=True),
 }
 OF_MULTIPLIERS = {
-    "mac": lambda: MultiplyAdd(a=16, b=18, width=45), "round": lambda: MultiplyAdd(a=18, b=18, width=45, half=15),
-    "wide": lambda: MultiplyAdd(a=27, b=18, width=46, half=15), "both": lambda: MultiplyAdd(a=24, b=18, width=45),
+    "mac": lambda: MultiplyAdd(a=16, b=18, width=45),
+    "round": lambda: MultiplyAdd(a=18, b=18, width=45, half=15),
+    "wide": lambda: MultiplyAdd(a=27, b=18, width=46, half=15),
+    "both": lambda: MultiplyAdd(a=24, b=18, width=45),
     "pe": lambda: PE(precision=Precision(x=18)),
     "power": lambda: Interpolator(table=Interpolation(function="exp2")),
     "log": lambda: Interpolator(table=Interpolation(function="log2", frac_in=21)),
@@ -59,10 +65,15 @@ def test_the_ecp5s_multiplier_does_what_the_unit_does(tmp_path):
 
     blocks = Path(device.__file__).parents[1] / "bench" / "ecp5_blocks.sv"
     models = yosys_files() / "share" / "lattice"
-    cells = [modelled(name, models / file)
-             for name, file in (("LUT4", "common_sim.vh"), ("LUT2", "common_sim.vh"), ("CCU2C", "ccu2c_sim.vh"))]
-    sources = {"ecp5_blocks.sv": blocks.read_text(), "ecp5_bench.v": (HERE / "ecp5_bench.v").read_text(),
-               "cells.v": "\n".join(cells)}
+    cells = [
+        modelled(name, models / file)
+        for name, file in (("LUT4", "common_sim.vh"), ("LUT2", "common_sim.vh"), ("CCU2C", "ccu2c_sim.vh"))
+    ]
+    sources = {
+        "ecp5_blocks.sv": blocks.read_text(),
+        "ecp5_bench.v": (HERE / "ecp5_bench.v").read_text(),
+        "cells.v": "\n".join(cells),
+    }
     for name, make in OF_MULTIPLIERS.items():
         sources[f"{name}_b.v"] = convert(make(), name=f"{name}_behaviour").files[f"{name}_behaviour"]
         sources[f"{name}_s.v"] = make().primitive(family="ecp5", name=f"{name}_sliced")
@@ -83,8 +94,9 @@ def test_what_only_a_dsp48e2_can_do_has_no_other_stand_in():
     assert all(make().primitive(family="ecp5", name=name) for name, make in OF_MULTIPLIERS.items())
 
 
-@pytest.mark.parametrize("bad", [dict(a=28, b=18), dict(a=24, b=19), dict(a=24, b=18, width=49),
-                                 dict(a=24, b=18, width=45, half=44)])
+@pytest.mark.parametrize(
+    "bad", [dict(a=28, b=18), dict(a=24, b=19), dict(a=24, b=18, width=49), dict(a=24, b=18, width=45, half=44)]
+)
 def test_what_no_slice_holds_is_refused(bad):
     with pytest.raises(ValueError, match="=(28|19|49|44):"):
         MultiplyAdd(**bad)

@@ -75,9 +75,10 @@ def stationary_tiles(rng, schedule, start, tiles, m):
         schedule.stay(swap - dut.rows, w[k])
         for n in range(m):
             schedule.beat(swap + n, x[k, n], WSUM | ({"swap": 1} if n == 0 else {}))
-    expected = np.concatenate([
-        weight_stationary(x[..., p], w[..., p * dut.columns:(p + 1) * dut.columns])
-        for p in range(dut.panels)], axis=2)
+    expected = np.concatenate(
+        [weight_stationary(x[..., p], w[..., p * dut.columns : (p + 1) * dut.columns]) for p in range(dut.panels)],
+        axis=2,
+    )
     return {start + dut.rows + k * step + n + dut.latency: expected[k, n] for k in range(tiles) for n in range(m)}
 
 
@@ -107,8 +108,9 @@ def test_passes_follow_each_other_while_sums_drain(rows, panels, columns):
             schedule.beat(start + k, x[k], {"swap": 1} | (ACCUMULATE if k else RESTART), ahead=True)
         drain = start + n - 1 + rows
         schedule.drain[drain] = 1
-        sums = np.concatenate([output_stationary(x[:, :, p].T, w[:, p * columns:(p + 1) * columns])
-                               for p in range(panels)], axis=1)
+        sums = np.concatenate(
+            [output_stationary(x[:, :, p].T, w[:, p * columns : (p + 1) * columns]) for p in range(panels)], axis=1
+        )
         for row in range(rows):
             expected[drain + dut.drain_latency + rows - 1 - row] = sums[row]
         start = drain + 1

@@ -1,4 +1,5 @@
 """A wheel, and environments in which it is installed away from the clone."""
+
 import json
 import os
 import shutil
@@ -17,8 +18,13 @@ def tracked():
     """Files of the repository, those that are about to join it among them."""
     if not (ROOT / ".git").exists():
         pytest.skip("no git repository: nothing says which files belong to the packages")
-    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
-                            capture_output=True, text=True, check=True).stdout.split("\0")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
     # A file may be deleted and still listed; a link to a folder is no file.
     return [name for name in listed if name and ((ROOT / name).is_file() or (ROOT / name).is_symlink())]
 
@@ -26,8 +32,23 @@ def tracked():
 def build_wheel(source, folder):
     """Built without a network."""
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index",
-         "--wheel-dir", folder, source], capture_output=True, text=True, check=False)
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-build-isolation",
+            "--no-deps",
+            "--no-index",
+            "--wheel-dir",
+            folder,
+            source,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     (made,) = folder.glob("*.whl")
     return made
@@ -50,8 +71,14 @@ class Installed:
         self.python = folder / "venv/bin/python"
         self._call(python, "-m", "venv", "--without-pip", folder / "venv")
         self.install(wheel)
-        paths = json.loads(self._call(python, "-P", "-c", "import json, sysconfig as s; print(json.dumps(["
-                                      "s.get_path('purelib'), s.get_path('platlib')]))"))
+        paths = json.loads(
+            self._call(
+                python,
+                "-P",
+                "-c",
+                "import json, sysconfig as s; print(json.dumps([s.get_path('purelib'), s.get_path('platlib')]))",
+            )
+        )
         site = self._call(self.python, "-P", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
         # Folders named in a .pth file are searched, but their own .pth files, such as that of an editable install of
         # the clone, are not read.
@@ -60,15 +87,21 @@ class Installed:
 
     def install(self, wheel):
         """Without what it depends on."""
-        self._call(self.base, "-m", "pip", "--quiet", "--python", self.python, "install", "--no-deps", "--no-index",
-                   wheel)
+        self._call(
+            self.base, "-m", "pip", "--quiet", "--python", self.python, "install", "--no-deps", "--no-index", wheel
+        )
 
     def _call(self, *command):
         # No test's own paths may lead back to the clone.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False,
-                              cwd=self.folder / "work" if (self.folder / "work").exists() else self.folder,
-                              env=environment | {"XDG_CACHE_HOME": str(self.folder / "cache"), "COLUMNS": "80"})
+        done = subprocess.run(
+            list(map(str, command)),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder / "work" if (self.folder / "work").exists() else self.folder,
+            env=environment | {"XDG_CACHE_HOME": str(self.folder / "cache"), "COLUMNS": "80"},
+        )
         assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
         return done.stdout
 

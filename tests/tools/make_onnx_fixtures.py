@@ -95,9 +95,7 @@ def normalised():
     return {
         "scaled_gray": (nn.Sequential(Scaled([0.1307], [0.3081]), *padded(1)), (1, 8, 8)),
         "scaled_scalar": (nn.Sequential(Centred(), *padded(1)), (1, 8, 8)),
-        "scaled_colour": (
-            nn.Sequential(Scaled([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]), *padded(3)), (3, 8, 8),
-        ),
+        "scaled_colour": (nn.Sequential(Scaled([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]), *padded(3)), (3, 8, 8)),
         "scaled_batchnorm": (nn.Sequential(norm(3), *padded(3)), (3, 8, 8)),
         "scaled_chain": (nn.Sequential(Chain(), norm(2), *padded(2)), (2, 8, 8)),
         "scaled_elements": (nn.Sequential(Elements(36), nn.Linear(36, 12), nn.ReLU(), nn.Linear(12, 4)), (1, 6, 6)),
@@ -139,14 +137,8 @@ def networks():
             ),
             (3, 12, 12),
         ),
-        "mlp": (
-            nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10, bias=False)),
-            (1, 8, 8),
-        ),
-        "view": (
-            nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(3), View(), nn.Linear(12, 4)),
-            (1, 10, 8),
-        ),
+        "mlp": (nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Linear(12, 10, bias=False)), (1, 8, 8)),
+        "view": (nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(3), View(), nn.Linear(12, 4)), (1, 10, 8)),
         "average_pool": (
             nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(18, 4)),
             (1, 8, 8),
@@ -208,9 +200,7 @@ def main():
     )
     # A fixed batch, as an export without dynamic axes has it.
     net, shape = networks()["view"]
-    torch.onnx.export(
-        net.eval(), (torch.zeros(1, *shape),), FIXTURES / "fixed_batch.script.onnx", dynamo=False
-    )
+    torch.onnx.export(net.eval(), (torch.zeros(1, *shape),), FIXTURES / "fixed_batch.script.onnx", dynamo=False)
     torch.manual_seed(2)
     for name, (net, shape) in normalised().items():
         export(net, shape, name)

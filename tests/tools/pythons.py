@@ -1,4 +1,5 @@
 """Other versions of Python on this machine: ``python tests/tools/pythons.py 3.13`` prints where one is, if there is."""
+
 import os
 import shutil
 import subprocess
@@ -16,8 +17,11 @@ def find(version, *, imports="sys"):
     """
     named = shutil.which(f"python{version}")
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    for path in (MADE / f"python{version}/bin/python", *([Path(named)] if named else []),
-                 *sorted(pyenv.glob(f"{version}.*/bin/python"))):
+    for path in (
+        MADE / f"python{version}/bin/python",
+        *([Path(named)] if named else []),
+        *sorted(pyenv.glob(f"{version}.*/bin/python")),
+    ):
         if _works(path, version, imports):
             return path
     return None

@@ -4,6 +4,7 @@
 ``… compare BEFORE AFTER`` says which files differ (exit code 3). Components that have other names in AFTER are given as
 ``--renamed OLD=NEW``: the files of BEFORE are compared as if they had been written with the new names.
 """
+
 import argparse
 import json
 import re
@@ -23,20 +24,33 @@ def write(folder: Path) -> None:
         names += [each["name"] for each in json.loads(listed.stdout)]
     for name in names:
         print(f"generate {name}", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "gradloom", "generate", name, "-o", str(folder / name)], check=True,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-m", "gradloom", "generate", name, "-o", str(folder / name)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 def differing(before: Path, after: Path, renamed: dict[str, str]) -> list[str]:
     """A line for each file that is in one folder only, or differs."""
+
     def files(folder: Path) -> dict[str, Path]:
-        return {_renamed(str(path.relative_to(folder)), renamed if folder is before else {}): path
-                for path in sorted(folder.rglob("*")) if path.suffix in KINDS}
+        return {
+            _renamed(str(path.relative_to(folder)), renamed if folder is before else {}): path
+            for path in sorted(folder.rglob("*"))
+            if path.suffix in KINDS
+        }
+
     old, new = files(before), files(after)
     lines = [f"only before: {name}" for name in old if name not in new]
     lines += [f"only after: {name}" for name in new if name not in old]
-    lines += [f"differs: {name}" for name in old if name in new and _renamed(
-        old[name].read_text(encoding="utf-8"), renamed) != new[name].read_text(encoding="utf-8")]
+    lines += [
+        f"differs: {name}"
+        for name in old
+        if name in new
+        and _renamed(old[name].read_text(encoding="utf-8"), renamed) != new[name].read_text(encoding="utf-8")
+    ]
     return lines + ([] if old else ["nothing to compare"])
 
 

@@ -1,4 +1,5 @@
 """The comparison of two checkouts' hardware: each kind of difference is found."""
+
 import subprocess
 import sys
 from pathlib import Path
@@ -42,8 +43,10 @@ def test_renamed(folders: tuple[Path, Path]) -> None:
     (folders[1] / "unit/rtl/adder.v").rename(folders[1] / "unit/rtl/sum.v")
     (folders[1] / "unit/rtl/sum.v").write_text(TEXT.replace("adder(", "sum("), encoding="utf-8")
     assert same_verilog.differing(*folders, {"adder": "sum"}) == []
-    assert same_verilog.differing(*folders, {"add": "sum"}) == ["only before: unit/rtl/adder.v",
-                                                                "only after: unit/rtl/sum.v"]
+    assert same_verilog.differing(*folders, {"add": "sum"}) == [
+        "only before: unit/rtl/adder.v",
+        "only after: unit/rtl/sum.v",
+    ]
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:

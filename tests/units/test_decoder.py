@@ -1,4 +1,5 @@
 """Decoders are the reference, word for word."""
+
 import numpy as np
 import pytest
 
@@ -9,36 +10,45 @@ from gradloom.rtl.units.decoder import NF4Decoder, RowDecoder
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.reference.encode import decode_codes
 
-EXTREME_SCALES = [0, 1, 2, 3, 0x7fff, 0x8000, 0x8001, 0xffff]
+EXTREME_SCALES = [0, 1, 2, 3, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
 
 
 def beats(lanes, count, seed=3):
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, 16, (count, lanes))
     scales = rng.integers(0, 1 << 16, count) >> rng.integers(0, 16, count)
-    scales[:len(EXTREME_SCALES)] = EXTREME_SCALES
+    scales[: len(EXTREME_SCALES)] = EXTREME_SCALES
     codes[:16, 0] = np.arange(16)
     return codes, scales
 
 
 def payloads(codes, scales):
-    return [{"codes": [int(v) for v in c], "scale": int(s), "last": n % 3 == 0}
-            for n, (c, s) in enumerate(zip(codes, scales))]
+    return [
+        {"codes": [int(v) for v in c], "scale": int(s), "last": n % 3 == 0}
+        for n, (c, s) in enumerate(zip(codes, scales))
+    ]
 
 
 def read(payload):
     return [v for v in payload.x], payload.last
 
 
-@pytest.mark.parametrize("lanes, book, fmt", [
-    (1, NF4, Fixed(width=18, frac=10)), (4, NF3, Fixed(width=18, frac=10)), (3, NF4, Fixed(width=12, frac=5)),
-    (2, NF4, Fixed(width=25, frac=15))])
+@pytest.mark.parametrize(
+    "lanes, book, fmt",
+    [
+        (1, NF4, Fixed(width=18, frac=10)),
+        (4, NF3, Fixed(width=18, frac=10)),
+        (3, NF4, Fixed(width=12, frac=5)),
+        (2, NF4, Fixed(width=25, frac=15)),
+    ],
+)
 @pytest.mark.parametrize("stall", [0, 0.4])
 def test_stream_decoder_is_the_reference(run_stream, lanes, book, fmt, stall):
     codes, scales = beats(lanes, 120)
     unit = NF4Decoder(lanes=lanes, book=book, fmt=fmt)
-    got, at = run_stream(unit, payloads(codes, scales), len(codes), read, stall=stall,
-                         hold=4 * unit.latency if stall else 0)
+    got, at = run_stream(
+        unit, payloads(codes, scales), len(codes), read, stall=stall, hold=4 * unit.latency if stall else 0
+    )
     want = decode_codes(codes, scales[:, None], book.level_table(), fmt=fmt)
     np.testing.assert_array_equal([x for x, _ in got], want)
     assert [last for _, last in got] == [n % 3 == 0 for n in range(len(codes))]
@@ -104,9 +114,14 @@ def test_row_decoder_is_the_reference_one_op_a_cycle(lanes, fmt):
     assert row_run(unit, ops) == want
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda: NF4Decoder(lanes=0), "lanes=0"), (lambda: RowDecoder(lanes=3), "lanes=3"),
-    (lambda: RowDecoder(fmt=Fixed(width=18, frac=16)), "frac=16")])
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: NF4Decoder(lanes=0), "lanes=0"),
+        (lambda: RowDecoder(lanes=3), "lanes=3"),
+        (lambda: RowDecoder(fmt=Fixed(width=18, frac=16)), "frac=16"),
+    ],
+)
 def test_bad_parameter_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -1,4 +1,5 @@
 """The encoder is the reference, word for word; the reference is bitsandbytes but for the scale's step."""
+
 import time
 
 import numpy as np
@@ -43,21 +44,37 @@ def read(payload):
 def expected(x, book, block, fmt, **change):
     codes, scales = encode_fixed(x, book, block, fmt=fmt, **change)
     packed = pack_nibbles(codes).reshape(len(scales), -1)
-    return [(int.from_bytes(p.tobytes(), "little"), int(s), int(n == len(scales) - 1))
-            for n, (p, s) in enumerate(zip(packed, scales))]
+    return [
+        (int.from_bytes(p.tobytes(), "little"), int(s), int(n == len(scales) - 1))
+        for n, (p, s) in enumerate(zip(packed, scales))
+    ]
 
 
-@pytest.mark.parametrize("lanes, block, book, fmt", [
-    (1, 64, NF4, WORD), (4, 64, NF4, WORD), (2, 32, NF3, WORD), (1, 16, NF4, Fixed(width=12, frac=9)),
-    (2, 64, CODEBOOKS["int4"], Fixed(width=18, frac=17)), (8, 128, NF2, WORD)])
+@pytest.mark.parametrize(
+    "lanes, block, book, fmt",
+    [
+        (1, 64, NF4, WORD),
+        (4, 64, NF4, WORD),
+        (2, 32, NF3, WORD),
+        (1, 16, NF4, Fixed(width=12, frac=9)),
+        (2, 64, CODEBOOKS["int4"], Fixed(width=18, frac=17)),
+        (8, 128, NF2, WORD),
+    ],
+)
 @pytest.mark.parametrize("stall", [0, 0.3, pytest.param({"o": 0.97}, id="slow-sink")])
 def test_encoder_is_the_reference(run_stream, lanes, block, book, fmt, stall):
     xs = list(tensors(book, fmt, [block, 2 * block + 1, block + 40, 5, 4 * block], block))
     want = [beat for x in xs for beat in expected(x, book, block, fmt)]
     unit = NF4Encoder(lanes=lanes, block=block, book=book, fmt=fmt)
     # The blocks under way, and as many more: the unit keeps two.
-    got, _ = run_stream(unit, [beat for x in xs for beat in payloads(x, lanes)], len(want), read, stall=stall,
-                        hold=3 * unit.latency if stall == 0.3 else 0)
+    got, _ = run_stream(
+        unit,
+        [beat for x in xs for beat in payloads(x, lanes)],
+        len(want),
+        read,
+        stall=stall,
+        hold=3 * unit.latency if stall == 0.3 else 0,
+    )
     assert got == want
 
 
@@ -131,9 +148,16 @@ def test_reference_encodes_a_fine_tune_of_activations_within_a_second():
     assert time.process_time() - start < 1
 
 
-@pytest.mark.parametrize("change, message", [
-    (dict(lanes=5), "lanes=5"), (dict(lanes=8), "lanes=8"), (dict(block=24), "block=24"),
-    (dict(fmt=Fixed(width=24, frac=15)), "width - frac"), (dict(fmt=Fixed(width=12, frac=8)), "frac=8")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(lanes=5), "lanes=5"),
+        (dict(lanes=8), "lanes=8"),
+        (dict(block=24), "block=24"),
+        (dict(fmt=Fixed(width=24, frac=15)), "width - frac"),
+        (dict(fmt=Fixed(width=12, frac=8)), "frac=8"),
+    ],
+)
 def test_bad_parameter_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         NF4Encoder(**change)
@@ -150,8 +174,10 @@ def read_wide(payload):
 def expected_wide(x):
     codes, scales = encode_int8(x)
     nibbles = [pack_nibbles(part).reshape(len(scales), -1) for part in (codes >> 4, codes & 15)]
-    return [(*(int.from_bytes(part[n].tobytes(), "little") for part in nibbles), int(s), int(n == len(scales) - 1), 1)
-            for n, s in enumerate(scales)]
+    return [
+        (*(int.from_bytes(part[n].tobytes(), "little") for part in nibbles), int(s), int(n == len(scales) - 1), 1)
+        for n, s in enumerate(scales)
+    ]
 
 
 @pytest.mark.parametrize("stall", [0, 0.3, pytest.param({"o": 0.97}, id="slow-sink")])

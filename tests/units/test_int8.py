@@ -1,4 +1,5 @@
 """8-bit codes in integers against 8-bit codes as mathematics has them."""
+
 import numpy as np
 import pytest
 
@@ -6,7 +7,7 @@ from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW
 from gradloom.sim.reference.encode import ACTIVATION, decode_fixed, decode_int8, encode_fixed, encode_int8
 from gradloom.sim.workloads.mathematics import int8_roundtrip, nf4_roundtrip
 
-LAST = 2.0**-11     # half the last place of a decoded nibble
+LAST = 2.0**-11  # half the last place of a decoded nibble
 
 
 def activations(sigma, seed=0):
@@ -31,8 +32,10 @@ def test_words_are_near_those_of_float_and_far_better_than_four_bits(sigma):
     absmax = np.abs(real).max(axis=1, keepdims=True)
     # Half a step of each, and the steps differ: by 1/255, by the scale's 2**-8 twice, and by 128 / 127.
     assert (np.abs(found - int8_roundtrip(real)) <= 0.504 / 128 * scales / 256 + absmax / 254 + 2 * LAST).all()
-    rms = [np.sqrt(np.mean((words - real) ** 2)) for words in (
-        found, int8_roundtrip(real), nf4_roundtrip(real), decode_fixed(*encode_fixed(x)) / 1024)]
+    rms = [
+        np.sqrt(np.mean((words - real) ** 2))
+        for words in (found, int8_roundtrip(real), nf4_roundtrip(real), decode_fixed(*encode_fixed(x)) / 1024)
+    ]
     assert rms[0] < 1.03 * rms[1] + 2 * LAST
     assert rms[0] < rms[2] / 8 and rms[0] < rms[3] / 8
 
@@ -49,7 +52,7 @@ def test_zero_is_exact_and_fills_short_blocks():
 def test_codes_are_symmetric():
     for absmax in (1, 255, 256, 257, 255 << 8, 65536, 1 << 22, (1 << 23) - 1):
         codes, scales = encode_int8(np.resize([absmax, -absmax], 64))
-        assert abs(int(codes[0]) + int(codes[1]) - 256) <= 1        # a tie takes the lower code, on either side
+        assert abs(int(codes[0]) + int(codes[1]) - 256) <= 1  # a tie takes the lower code, on either side
     assert encode_int8(np.full(64, ACTIVATION.lo))[1].tolist() == [(1 << 15) + (1 << 7) + 1]
 
 

@@ -1,4 +1,5 @@
 """The optimiser: RTL equals the reference; the reference is within half a step of SGD."""
+
 import gc
 import warnings
 
@@ -19,8 +20,11 @@ def words(rng, shape):
     w = rng.integers(PARAMETER.lo, PARAMETER.hi + 1, shape) >> rng.choice([0, 4], shape)
     v = rng.integers(VELOCITY.lo, VELOCITY.hi + 1, shape) >> rng.choice([0, 8, 16], shape)
     g = rng.integers(-(1 << 47), 1 << 47, shape) >> rng.choice([0, 10, 20, 30, 40], shape)
-    for x, edges in ((w, [PARAMETER.lo, PARAMETER.hi, 0, 1]), (v, [VELOCITY.lo, VELOCITY.hi, 0, 1024, 3072]),
-                     (g, [-(1 << 47), (1 << 47) - 1, 0, 1, -1, 512, -512, 1 << 16, 3 << 16])):
+    for x, edges in (
+        (w, [PARAMETER.lo, PARAMETER.hi, 0, 1]),
+        (v, [VELOCITY.lo, VELOCITY.hi, 0, 1024, 3072]),
+        (g, [-(1 << 47), (1 << 47) - 1, 0, 1, -1, 512, -512, 1 << 16, 3 << 16]),
+    ):
         pick = rng.random(shape) < 0.3
         x[pick] = rng.choice(edges, shape)[pick]
     return w, v, g
@@ -37,15 +41,13 @@ def test_lane_is_the_reference_after_its_latency(offset, rounding):
     rng = np.random.default_rng(offset)
     dut = OptimizerLane(offset=offset, rounding=rounding, seed=12345)
     noise = Noise(12345) if rounding is Rounding.STOCHASTIC else None
-    cases = [(q, mode, apply, mu) for q in range(4) for mode in range(3)
-             for apply, mu in ((1, 58982), (0, 65535))]
+    cases = [(q, mode, apply, mu) for q in range(4) for mode in range(3) for apply, mu in ((1, 58982), (0, 65535))]
 
     async def bench(ctx):
         for q, mode, apply, mu in cases:
             ctx.set(dut.config, {"q": q, "hold": 1 - apply, "factor": (0, 1 << 16, mu)[mode]})
             w, v, g = words(rng, 40)
-            ref = optimize(w, v, g, q=q, offset=offset, v_mode=mode, apply=apply, mu=mu,
-                           rounding=rounding, noise=noise)
+            ref = optimize(w, v, g, q=q, offset=offset, v_mode=mode, apply=apply, mu=mu, rounding=rounding, noise=noise)
             got = {field: [] for field in FIELDS}
             before = 0
             for n in range(40 + dut.latency):
@@ -81,13 +83,24 @@ def test_step_keeps_every_word_in_order_under_stalls(lanes, stalls):
     w, v, g = words(rng, (beats, lanes))
     config = dict(q=1, v_mode=VelocityMode.DECAY, apply=True, mu=58982)
     ref = optimize(w, v, g, offset=9, **config)
+
     async def given(ctx):
         configure(ctx, dut, *(config[k] for k in ("q", "v_mode", "apply", "mu")))
 
     found = EngineBench(component=dut).run(
-        given, Load("i", [[dict(w=int(w[beat, n]), v=int(v[beat, n]), g=int(g[beat, n])) for n in range(lanes)]
-                          for beat in range(beats)]),
-        Store("o", beats), stall=stalls, hold=4 * dut.latency if stalls else 0, seed=lanes)
+        given,
+        Load(
+            "i",
+            [
+                [dict(w=int(w[beat, n]), v=int(v[beat, n]), g=int(g[beat, n])) for n in range(lanes)]
+                for beat in range(beats)
+            ],
+        ),
+        Store("o", beats),
+        stall=stalls,
+        hold=4 * dut.latency if stalls else 0,
+        seed=lanes,
+    )
     assert not found.left
     got = [[[int(getattr(p[k], f)) for f in FIELDS] for k in range(lanes)] for p in found.words["o"]]
     cycles = [cycle - found.loaded["i"][0] for cycle in found.stored["o"]]
@@ -105,7 +118,7 @@ def test_reference_is_sgd_with_momentum_within_half_a_step(q):
     frac = 24 - 4 * q + 9
     g = rng.integers(-(1 << (frac - 1)), 1 << (frac - 1), 1000)
     out = optimize(w, v, g, q=q, offset=9, v_mode=2, apply=True, mu=int(0.9 * 65536))
-    velocity = int(0.9 * 65536) / 65536 * VELOCITY.decode(v) + g * 2.0 ** -frac
+    velocity = int(0.9 * 65536) / 65536 * VELOCITY.decode(v) + g * 2.0**-frac
     assert np.abs(VELOCITY.decode(out.v) - velocity).max() <= VELOCITY.step
     exact = PARAMETER.decode(w) - VELOCITY.decode(out.v)
     assert np.abs(PARAMETER.decode(out.w) - exact).max() <= PARAMETER.step / 2
@@ -114,7 +127,7 @@ def test_reference_is_sgd_with_momentum_within_half_a_step(q):
 
 def test_stochastic_rounding_moves_a_word_by_less_than_a_step_on_average():
     w = np.zeros(20000, np.int64)
-    g = np.full(20000, 300 << 10)                       # 300 / 2048 of a step
+    g = np.full(20000, 300 << 10)  # 300 / 2048 of a step
     out = optimize(w, w, g, q=0, offset=9, v_mode=0, apply=True, rounding=Rounding.STOCHASTIC, noise=Noise(7))
     assert abs(out.w.mean() + 300 / 2048) < 4 * np.sqrt(0.15 * 0.85 / 20000)
 
@@ -122,7 +135,7 @@ def test_stochastic_rounding_moves_a_word_by_less_than_a_step_on_average():
 @pytest.mark.parametrize("bad", [dict(offset=40), dict(seed=0), dict(seed=1 << 31)])
 def test_lane_refuses_what_it_cannot_do(bad):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")     # Amaranth misses a component that was refused
+        warnings.simplefilter("ignore")  # Amaranth misses a component that was refused
         with pytest.raises(ValueError, match=next(iter(bad))):
             OptimizerLane(**bad)
         gc.collect()

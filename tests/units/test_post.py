@@ -31,14 +31,24 @@ def play(bench, dut, runs, *, seed, **options):
         sums = random_sums(rng, lanes, height, width, bias)
         value, over = array.post_process(sums, bias, relu=relu, pool=pool)
         counted, final = int(rng.integers(width + 1)), int(rng.integers(lanes))
-        clipped += over[:final + 1, :, width - counted:].sum()
+        clipped += over[: final + 1, :, width - counted :].sum()
         words = value.reshape(lanes, -1).T
         outputs += [[*w, n == len(words) - 1] for n, w in enumerate(words.tolist())]
-        configs.append({"height": height, "width": width, "pool": pool, "relu": relu, "bias": bias.tolist(),
-                        "counted": counted, "final": final})
+        configs.append(
+            {
+                "height": height,
+                "width": width,
+                "pool": pool,
+                "relu": relu,
+                "bias": bias.tolist(),
+                "counted": counted,
+                "final": final,
+            }
+        )
         beats += sums.reshape(lanes, -1).T.tolist()
-    got, times, total = bench(dut, {"i_config": configs, "i": beats}, {"o": len(outputs)}, seed=seed, **options,
-                              watch=dut.saturated)
+    got, times, total = bench(
+        dut, {"i_config": configs, "i": beats}, {"o": len(outputs)}, seed=seed, **options, watch=dut.saturated
+    )
     bits = [word.as_bits() for word in got["o"]]
     got = [bench.words(w, 24, lanes) + bench.words(w >> 24 * lanes, 1, 1, False) for w in bits]
     np.testing.assert_array_equal(np.array(got), np.array(outputs, int))
@@ -52,9 +62,19 @@ def test_words_are_those_of_the_reference(bench, seed, stall):
     rng = np.random.default_rng(seed)
     dut = PostProcess(lanes=3, max_width=13, max_height=13)
     # The tightest schedules of the row buffer: one pool a row, two, with and without columns left over.
-    runs = [(4, 2, 2, False), (4, 3, 2, False), (4, 4, 2, False), (5, 5, 2, True), (6, 3, 3, False),
-            (7, 6, 3, False), (8, 8, 4, False), (4, 4, 4, False), (1, 13, 1, False), (3, 2, 1, True),
-            (1, 1, 1, False)]
+    runs = [
+        (4, 2, 2, False),
+        (4, 3, 2, False),
+        (4, 4, 2, False),
+        (5, 5, 2, True),
+        (6, 3, 3, False),
+        (7, 6, 3, False),
+        (8, 8, 4, False),
+        (4, 4, 4, False),
+        (1, 13, 1, False),
+        (3, 2, 1, True),
+        (1, 1, 1, False),
+    ]
     for _ in range(12):
         pool = int(rng.integers(1, 5))
         height, width = (int(n) for n in rng.integers(pool, 14, 2))

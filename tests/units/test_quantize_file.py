@@ -1,4 +1,5 @@
 """A quantised file is bitsandbytes' own layout; a bad file leaves nothing behind."""
+
 import json
 from pathlib import Path
 
@@ -28,8 +29,12 @@ def test_file_holds_bitsandbytes_tensors(tmp_path, suffix):
         np.testing.assert_array_equal(out[key], NPZ[f"{name}.packed"][:, None])
         np.testing.assert_array_equal(out[f"{key}.absmax"], NPZ[f"{name}.absmax"])
         assert out[f"{key}.quant_map"].shape == (16,)
-        assert state_of(out, key) == {"quant_type": "nf4", "blocksize": 64, "dtype": "float32",
-                                      "shape": list(weights[key].shape)}
+        assert state_of(out, key) == {
+            "quant_type": "nf4",
+            "blocksize": 64,
+            "dtype": "float32",
+            "shape": list(weights[key].shape),
+        }
     assert len(out) == 4 * len(weights)
 
 
@@ -57,25 +62,29 @@ def test_biases_are_kept_and_named(tmp_path):
     assert result["kept"] == ["bias"] and [t["name"] for t in result["quantized"]] == ["w", "c"]
     assert out["bias"].dtype == np.float16 and out["bias"].tolist() == bias.tolist()
     # 15 codes of 1.0; the last nibble is the code of 0.
-    assert out["w"].ravel().tolist() == [0xff] * 7 + [0xf7]
+    assert out["w"].ravel().tolist() == [0xFF] * 7 + [0xF7]
     assert state_of(out, "c")["shape"] == [2, 2, 3, 3]
 
 
 def test_bfloat16_is_read_and_kept_as_such(tmp_path):
     values = np.array([[1.0, -0.5], [0.0, 0.25]], np.float32)
     words = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
-    header = json.dumps({"w": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]},
-                         "b": {"dtype": "BF16", "shape": [2], "data_offsets": [8, 12]}}).encode()
+    header = json.dumps(
+        {
+            "w": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]},
+            "b": {"dtype": "BF16", "shape": [2], "data_offsets": [8, 12]},
+        }
+    ).encode()
     (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + words + words[:4])
     quantize_file(tmp_path / "w.safetensors", tmp_path / "q.safetensors")
     content = (tmp_path / "q.safetensors").read_bytes()
-    header = json.loads(content[8:8 + int.from_bytes(content[:8], "little")])
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     assert header["b"]["dtype"] == "BF16"
     first, end = header["w.absmax"]["data_offsets"]
     start = len(content) - max(t["data_offsets"][1] for n, t in header.items() if n != "__metadata__")
-    assert np.frombuffer(content[start + first:start + end], "<f4").tolist() == [1.0]
+    assert np.frombuffer(content[start + first : start + end], "<f4").tolist() == [1.0]
     first, end = header["w.quant_state.bitsandbytes__nf4"]["data_offsets"]
-    assert json.loads(content[start + first:start + end])["dtype"] == "bfloat16"
+    assert json.loads(content[start + first : start + end])["dtype"] == "bfloat16"
 
 
 def test_output_is_the_same_every_time(tmp_path):
@@ -88,6 +97,7 @@ def test_output_is_the_same_every_time(tmp_path):
 def npz(**arrays):
     def make(path):
         np.savez(path, **arrays)
+
     return "in.npz", make
 
 
@@ -95,6 +105,7 @@ def cut(name, make):
     def make_cut(path):
         make(path)
         path.write_bytes(path.read_bytes()[:-40])
+
     return name, make_cut
 
 
@@ -102,27 +113,31 @@ GOOD = np.ones((4, 64), np.float32)
 NAN = np.where(np.arange(256).reshape(4, 64) == 66, np.nan, GOOD)
 
 
-@pytest.mark.parametrize("source, change, message", [
-    (("in.npz", lambda path: None), {}, "no such file"),
-    (npz(w=GOOD), dict(block=48), "block=48: must be one of 32, 64"),
-    (npz(w=NAN), {}, r"tensor w\[1, 2\] is nan, must be finite"),
-    (npz(w=GOOD * np.inf), {}, r"tensor w\[0, 0\] is inf"),
-    (npz(w=np.full((2, 2), 1e300)), {}, r"w\[0, 0\] is 1e\+300, must be finite in float32"),
-    (npz(w=np.ones((2, 2), np.int32)), {}, "tensor w is int32, must be float16"),
-    (npz(w=np.ones((0, 4))), {}, r"tensor w has shape \[0, 4\]"),
-    (npz(w=np.array([[None]])), {}, "w cannot be read; .* Python objects"),
-    (npz(), {}, "holds no tensors"),
-    (npz(b=np.ones(4)), {}, "nothing to quantise"),
-    (npz(**{"w": GOOD, "w.absmax": np.ones(4)}), {}, "w.absmax would be written twice"),
-    (cut(*npz(w=GOOD)), {}, "not a readable .npz"),
-    (cut("in.safetensors", lambda path: save_file({"w": GOOD}, path)), {}, "cannot be read as a safetensors"),
-    (("in.safetensors", lambda path: save_file({"w": GOOD.astype(np.int8)}, path)), {}, "tensor w is I8"),
-    (("in.npz", lambda path: path.write_bytes(b"")), {}, "not a readable .npz"),
-    (("in.npz", lambda path: path.write_bytes(b"\x93NUMPY")), {}, "not a readable .npz"),
-    (("in.pt", lambda path: path.write_bytes(b"x")), {}, "must end in .npz or .safetensors"),
-    (npz(w=GOOD), dict(dst="out.npz"), "ends in .safetensors"),
-    (npz(w=GOOD), dict(dst="in.npz/out.safetensors"), "in.npz is no directory"),
-], ids=lambda value: value[:24] if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    "source, change, message",
+    [
+        (("in.npz", lambda path: None), {}, "no such file"),
+        (npz(w=GOOD), dict(block=48), "block=48: must be one of 32, 64"),
+        (npz(w=NAN), {}, r"tensor w\[1, 2\] is nan, must be finite"),
+        (npz(w=GOOD * np.inf), {}, r"tensor w\[0, 0\] is inf"),
+        (npz(w=np.full((2, 2), 1e300)), {}, r"w\[0, 0\] is 1e\+300, must be finite in float32"),
+        (npz(w=np.ones((2, 2), np.int32)), {}, "tensor w is int32, must be float16"),
+        (npz(w=np.ones((0, 4))), {}, r"tensor w has shape \[0, 4\]"),
+        (npz(w=np.array([[None]])), {}, "w cannot be read; .* Python objects"),
+        (npz(), {}, "holds no tensors"),
+        (npz(b=np.ones(4)), {}, "nothing to quantise"),
+        (npz(**{"w": GOOD, "w.absmax": np.ones(4)}), {}, "w.absmax would be written twice"),
+        (cut(*npz(w=GOOD)), {}, "not a readable .npz"),
+        (cut("in.safetensors", lambda path: save_file({"w": GOOD}, path)), {}, "cannot be read as a safetensors"),
+        (("in.safetensors", lambda path: save_file({"w": GOOD.astype(np.int8)}, path)), {}, "tensor w is I8"),
+        (("in.npz", lambda path: path.write_bytes(b"")), {}, "not a readable .npz"),
+        (("in.npz", lambda path: path.write_bytes(b"\x93NUMPY")), {}, "not a readable .npz"),
+        (("in.pt", lambda path: path.write_bytes(b"x")), {}, "must end in .npz or .safetensors"),
+        (npz(w=GOOD), dict(dst="out.npz"), "ends in .safetensors"),
+        (npz(w=GOOD), dict(dst="in.npz/out.safetensors"), "in.npz is no directory"),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, str) else "",
+)
 def test_bad_input_is_one_clear_message_and_leaves_nothing(tmp_path, source, change, message):
     name, make = source
     make(tmp_path / name)

@@ -1,4 +1,5 @@
 """Softmax and cross-entropy: RTL equals the reference; the reference is within its bound."""
+
 import gc
 import warnings
 
@@ -30,20 +31,26 @@ def mathematics(z):
 
 def run(dut, vectors, *, stalls=0.0, seed=0):
     """``(d, (loss, correct), cycles of d, cycles of the logits taken)`` of vectors ``[(z, target)]``."""
-    beats = [dict(z=int(v), target=int(n == target), first=int(n == 0), last=int(n == len(z) - 1))
-             for z, target in vectors for n, v in enumerate(z)]
+    beats = [
+        dict(z=int(v), target=int(n == target), first=int(n == 0), last=int(n == len(z) - 1))
+        for z, target in vectors
+        for n, v in enumerate(z)
+    ]
     # Both queues, of logarithms and of sums, are fuller than they may be if the unit does not wait for room.
     hold = 2 * (dut.max_length + dut.latency) if stalls else 0
     found = EngineBench(component=dut).run(
-        Load("i", beats), Store("o", len(beats)), Store("o_loss", len(vectors)), stall=stalls, hold=hold, seed=seed)
+        Load("i", beats), Store("o", len(beats)), Store("o_loss", len(vectors)), stall=stalls, hold=hold, seed=seed
+    )
     assert not found.left
-    return (np.array([(p.d, p.first, p.last) for p in found.words["o"]]),
-            np.array([(p.loss, p.correct) for p in found.words["o_loss"]]),
-            np.array(found.stored["o"]), np.array(found.loaded["i"]))
+    return (
+        np.array([(p.d, p.first, p.last) for p in found.words["o"]]),
+        np.array([(p.loss, p.correct) for p in found.words["o_loss"]]),
+        np.array(found.stored["o"]),
+        np.array(found.loaded["i"]),
+    )
 
 
-@pytest.mark.parametrize("length, max_length, stalls",
-                         [(10, 16, 0.0), (10, 16, 0.4), (2, 2, 0.2), (40, 40, 0.1)])
+@pytest.mark.parametrize("length, max_length, stalls", [(10, 16, 0.0), (10, 16, 0.4), (2, 2, 0.2), (40, 40, 0.1)])
 def test_rtl_is_the_reference(length, max_length, stalls):
     rng = np.random.default_rng(length)
     count = 800 // length
@@ -62,13 +69,13 @@ def test_rtl_is_the_reference(length, max_length, stalls):
 
 def test_vectors_of_any_length_follow_each_other():
     rng = np.random.default_rng(5)
-    vectors = [(logits(rng, (1, 1))[0], 0)] * 40          # more sums than the unit holds at a time
+    vectors = [(logits(rng, (1, 1))[0], 0)] * 40  # more sums than the unit holds at a time
     vectors += [(logits(rng, (1, n))[0], rng.integers(0, n + 1)) for n in rng.integers(1, 13, 60)]
     d, loss, _, _ = run(SoftmaxCrossEntropy(max_length=12), vectors, stalls=0.2)
     at = 0
     for (z, target), got in zip(vectors, loss):
         ref = softmax_cross_entropy(z[None], [target], max_length=12)
-        np.testing.assert_array_equal(d[at:at + len(z), 0], ref.d[0])
+        np.testing.assert_array_equal(d[at : at + len(z), 0], ref.d[0])
         assert tuple(got) == (ref.loss[0], ref.correct[0])
         at += len(z)
 
@@ -98,7 +105,7 @@ def test_reference_is_within_its_bound_of_softmax(length):
     p, minus_log = mathematics(z)
     rows = np.arange(len(z))
     d = p - (np.arange(length) == target[:, None])
-    assert np.abs(ref.d / 65536 - d).max() <= probability_bound(length) < 2 ** -15
+    assert np.abs(ref.d / 65536 - d).max() <= probability_bound(length) < 2**-15
     loss = minus_log[rows, target]
     assert (np.abs(ref.loss / 65536 - loss) <= loss_bound(length, loss)).all()
     np.testing.assert_array_equal(ref.correct, np.argmax(z, axis=1) == target)
@@ -108,24 +115,30 @@ def test_reference_is_within_its_bound_of_softmax(length):
 def test_reference_agrees_with_the_model_behind_the_cases_of_onnx(reduction):
     pytest.importorskip("onnx")
     from onnx.backend.test.case.node.softmaxcrossentropy import softmaxcrossentropy
+
     rng = np.random.default_rng(0)
     z, target = rng.normal(0, 3, (30, 5)), rng.integers(0, 5, 30)
     loss = softmax_cross_entropy(ACTIVATION.encode(z), target).loss / 65536
     loss = {"none": loss, "mean": loss.mean(), "sum": loss.sum()}[reduction]
     # Rounding the logits to 16 fraction bits adds half a step on either side.
-    bound = (2 ** -15 + 2 ** -16) * (30 if reduction == "sum" else 1)
-    np.testing.assert_allclose(loss, softmaxcrossentropy(z, target, reduction=reduction), rtol=3e-6,
-                               atol=bound)
+    bound = (2**-15 + 2**-16) * (30 if reduction == "sum" else 1)
+    np.testing.assert_allclose(loss, softmaxcrossentropy(z, target, reduction=reduction), rtol=3e-6, atol=bound)
 
 
-@pytest.mark.parametrize("function, mathematics", [
-    ("exp2", lambda x: np.exp2(x) - 1), ("log2", lambda x: np.log2(1 + x)), ("inverse", lambda x: 1 - 1 / (1 + x)),
-    ("sqrt", np.sqrt)])
+@pytest.mark.parametrize(
+    "function, mathematics",
+    [
+        ("exp2", lambda x: np.exp2(x) - 1),
+        ("log2", lambda x: np.log2(1 + x)),
+        ("inverse", lambda x: 1 - 1 / (1 + x)),
+        ("sqrt", np.sqrt),
+    ],
+)
 def test_interpolation_is_within_its_bound(function, mathematics):
     table = Interpolation(function=function, frac_in=18, frac_out=20)
     x = np.arange(1 << 16 if function == "sqrt" else 0, 1 << 18)
     y = table(x)
-    assert np.abs(y * 2.0 ** -20 - mathematics(x * 2.0 ** -18)).max() <= table.error
+    assert np.abs(y * 2.0**-20 - mathematics(x * 2.0**-18)).max() <= table.error
     assert y.min() >= 0 and y.max() < (1 << 21)
     assert function != "exp2" or y.max() < 1 << 20
 
@@ -133,7 +146,7 @@ def test_interpolation_is_within_its_bound(function, mathematics):
 @pytest.mark.parametrize("max_length", [1, 65537])
 def test_unit_refuses_what_it_cannot_do(max_length):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")     # Amaranth misses a component that was refused
+        warnings.simplefilter("ignore")  # Amaranth misses a component that was refused
         with pytest.raises(ValueError, match="max_length"):
             SoftmaxCrossEntropy(max_length=max_length)
         gc.collect()

@@ -18,10 +18,15 @@ def random_run(rng, *, kernel, size, channels):
         pads = [rng.integers(0, k) for k in (kh, kw, kh, kw)]
         try:
             run = WindowRun(
-                height=int(rng.integers(1, size + 1)), width=int(rng.integers(1, size + 1)),
-                channels=int(rng.integers(1, channels + 1)), kernel_h=int(kh), kernel_w=int(kw),
-                stride_h=int(rng.integers(1, kernel + 1)), stride_w=int(rng.integers(1, kernel + 1)),
-                **dict(zip(("pad_top", "pad_left", "pad_bottom", "pad_right"), map(int, pads), strict=True)))
+                height=int(rng.integers(1, size + 1)),
+                width=int(rng.integers(1, size + 1)),
+                channels=int(rng.integers(1, channels + 1)),
+                kernel_h=int(kh),
+                kernel_w=int(kw),
+                stride_h=int(rng.integers(1, kernel + 1)),
+                stride_w=int(rng.integers(1, kernel + 1)),
+                **dict(zip(("pad_top", "pad_left", "pad_bottom", "pad_right"), map(int, pads), strict=True)),
+            )
         except ValueError:
             continue
         if run.rows <= size and run.cols <= size:
@@ -29,10 +34,15 @@ def random_run(rng, *, kernel, size, channels):
 
 
 def expected(run, x, max_kernel):
-    p = array.windows(x, kernel=(run.kernel_h, run.kernel_w), stride=(run.stride_h, run.stride_w),
-                   pads=(run.pad_top, run.pad_left, run.pad_bottom, run.pad_right), max_kernel=max_kernel)
+    p = array.windows(
+        x,
+        kernel=(run.kernel_h, run.kernel_w),
+        stride=(run.stride_h, run.stride_w),
+        pads=(run.pad_top, run.pad_left, run.pad_bottom, run.pad_right),
+        max_kernel=max_kernel,
+    )
     assert p.shape[1:3] == (run.out_height, run.out_width)
-    p = p.reshape(run.channels, -1, max_kernel ** 2)
+    p = p.reshape(run.channels, -1, max_kernel**2)
     tags = np.zeros(p.shape[:2] + (5,), int)
     tags[:, 0, 0] = tags[:, -1, 1] = 1
     tags[0, :, 2] = tags[-1, :, 3] = 1
@@ -44,13 +54,17 @@ def play(bench, dut, runs, **kwargs):
     rng = np.random.default_rng(kwargs.pop("data", 1))
     bits, k = dut.shape.width, dut.max_kernel
     x = [rng.integers(-1 << bits - 1, 1 << bits - 1, (r.channels, r.height, r.width)) for r in runs]
-    got, times = bench(dut, {"i_config": [asdict(r) for r in runs],
-                             "i": [int(v) for part in x for v in part.ravel()]},
-                       {"o": sum(r.windows for r in runs)}, **kwargs)
+    got, times = bench(
+        dut,
+        {"i_config": [asdict(r) for r in runs], "i": [int(v) for part in x for v in part.ravel()]},
+        {"o": sum(r.windows for r in runs)},
+        **kwargs,
+    )
     words = [word.as_bits() for word in got["o"]]
     got = [bench.words(w, bits, k * k) + bench.words(w >> bits * k * k, 1, 5, False) for w in words]
-    np.testing.assert_array_equal(np.array(got), np.concatenate(
-        [expected(r, part, k) for r, part in zip(runs, x, strict=True)]))
+    np.testing.assert_array_equal(
+        np.array(got), np.concatenate([expected(r, part, k) for r, part in zip(runs, x, strict=True)])
+    )
     return times
 
 
@@ -67,8 +81,7 @@ def check_cycles(dut, runs, times):
 @pytest.mark.parametrize("stall", [0.0, 0.3])
 def test_windows_are_those_of_the_reference(bench, kernel, size, seed, stall):
     rng = np.random.default_rng(seed)
-    dut = WindowGenerator(shape=signed(12), max_kernel=kernel, max_width=size, max_height=size,
-                          max_channels=4)
+    dut = WindowGenerator(shape=signed(12), max_kernel=kernel, max_width=size, max_height=size, max_channels=4)
     runs = [random_run(rng, kernel=kernel, size=size, channels=4) for _ in range(12)]
     for run in runs:
         dut.check(run)

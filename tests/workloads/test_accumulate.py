@@ -1,4 +1,5 @@
 """Gradients of several texts before one update: the mathematics, the integers, and the machine's words."""
+
 import numpy as np
 import pytest
 
@@ -15,8 +16,10 @@ TEXTS = (TOKENS, (7, 7, 1, 90, 33, 20, 4, 8), (60, 2, 41, 5, 5, 18, 100, 3, 12))
 
 def test_sums_are_of_the_mean_loss(training, frozen, tensors, adapters):
     """After the last text, the sums are the gradients of the mean of the texts' losses."""
-    exact = {name: frozen.linear(name.removesuffix(".weight")).weight() if "_proj" in name else values
-             for name, values in tensors.items()}
+    exact = {
+        name: frozen.linear(name.removesuffix(".weight")).weight() if "_proj" in name else values
+        for name, values in tensors.items()
+    }
     llama = Llama(MODEL, exact.__getitem__, dtype=np.float64)
     found = [llama.gradients(tokens, adapters)[1] for tokens in TEXTS]
     sums = {}
@@ -26,8 +29,7 @@ def test_sums_are_of_the_mean_loss(training, frozen, tensors, adapters):
     for name, each in adapters.items():
         ga, gb = (sum(pairs[name][place] for pairs in found) / 3 for place in (0, 1))
         np.testing.assert_allclose(made[f"{name}.sa"], ga, rtol=0, atol=1e-11 * np.abs(ga).max())
-        np.testing.assert_allclose(made[f"{name}.sb"], gb.T / each.scale, rtol=0,
-                                   atol=1e-11 * np.abs(gb).max())
+        np.testing.assert_allclose(made[f"{name}.sb"], gb.T / each.scale, rtol=0, atol=1e-11 * np.abs(gb).max())
 
 
 @pytest.mark.parametrize("rule", [AdamW(lr=1e-2), 0.05], ids=["adamw", "sgd"])

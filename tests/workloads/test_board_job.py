@@ -1,4 +1,5 @@
 """A processor fine-tunes a model by itself from what a card brings; every loss and word is the reference's."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -23,8 +24,9 @@ def reference(made, frozen, adapters, layers, rule, steps):
     """Loss, clipped words and adapters after each step."""
     now, moments = dict(adapters), {}
     for number in range(1, steps + 1):
-        step = Training(frozen, TEXTS[(number - 1) % 2], now, layers, rule=rule, number=number,
-                        moments=moments).integers(made.frac)
+        step = Training(
+            frozen, TEXTS[(number - 1) % 2], now, layers, rule=rule, number=number, moments=moments
+        ).integers(made.frac)
         words = {name: step.values[name] for name in step.values if name.endswith((".a", ".b"))}
         moments = {name: step.values[name] for name in step.values if name.endswith((".ma", ".mb"))}
         for name, each in now.items():
@@ -37,8 +39,11 @@ def reference(made, frozen, adapters, layers, rule, steps):
 def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
     """From a fresh adapter, whose second step has gradients that the first had not. The third step is on a text that
     the first was on: of two layers it runs the last alone."""
-    used = {name: replace(each, b=np.zeros_like(each.b)) for name, each in adapters.items()
-            if f".layers.{layers[-1]}." in name}
+    used = {
+        name: replace(each, b=np.zeros_like(each.b))
+        for name, each in adapters.items()
+        if f".layers.{layers[-1]}." in name
+    }
     rule = AdamW(lr=1e-2)
     made = board_job(frozen, TEXTS, used, layers, rule, 3, CONFIG)
     expected = list(reference(made, frozen, used, layers, rule, 3))
@@ -59,7 +64,7 @@ def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
     assert [run.saturated for run in parse_run(lines)] == [saturated for _, saturated, _ in expected] == [0, 0, 0]
     assert kept.sequence == 1
     for name, words in expected[-1][2].items():
-        data = kept.data[made.layout[name]:][:4 * words.size]
+        data = kept.data[made.layout[name] :][: 4 * words.size]
         np.testing.assert_array_equal(untile_rows(data, *words.shape, 64), words, err_msg=name)
 
 
@@ -70,9 +75,14 @@ class Shared:
         self.store, self.fetch = soc.write_memory, soc.read_memory
 
 
-@pytest.mark.parametrize("options, message", [
-    ({"steps": 0}, "steps=0: a job has from 1 to 180"), ({"steps": 181}, "steps=181"),
-    ({"texts": (TOKENS, TOKENS[:4])}, "same number of tokens")])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"steps": 0}, "steps=0: a job has from 1 to 180"),
+        ({"steps": 181}, "steps=181"),
+        ({"texts": (TOKENS, TOKENS[:4])}, "same number of tokens"),
+    ],
+)
 def test_what_a_job_cannot_have_is_refused(frozen, adapters, options, message):
     asked = {"texts": TEXTS, "steps": 1} | options
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,5 @@
 """A token behind a text: the row that a step over all tokens makes, in float, in integers, and as a request in RTL."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +24,7 @@ def forward(step):
 @pytest.fixture
 def prompted(training):
     """A whole text, and what its first tokens leave behind, in float and in words; rows behind them are padding."""
+
     def make(layers=range(MODEL.layers), **options):
         whole = training(layers, tokens=TEXT, **options)
         exact = whole.exact()
@@ -116,14 +118,15 @@ def test_a_text_longer_than_a_tile(training, machine):
     for position in (64, 65):
         token = Decoding(prompt, frac, position, text[position])
         exact = token.exact(exact)
-        keys, values = (np.concatenate([exact.values[f"0.{name}"], exact.values[f"0.{name}.1"][:position - 63]])
-                        for name in "kv")
+        keys, values = (
+            np.concatenate([exact.values[f"0.{name}"], exact.values[f"0.{name}.1"][: position - 63]]) for name in "kv"
+        )
         q = exact.values["next.0.q"].reshape(MODEL.heads, -1)
         p = np.exp2(q @ keys.T * 2.0**token.decode.step.lift)
         want = (p / p.sum(axis=1, keepdims=True)) @ values
         np.testing.assert_allclose(exact.values["next.0.context"].reshape(want.shape), want, rtol=1e-9)
         after = token.integers(before)
-        error = after.values["next.1.x"] * 2.0**-token.fracs["next.1.x"] - exact.values["next.1.x"]
+        error = after.values["next.1.x"] * 2.0 ** -token.fracs["next.1.x"] - exact.values["next.1.x"]
         assert np.abs(error).max() < 1e-2 * np.abs(exact.values["next.1.x"]).max()
         loaded = token.load(machine, before)
         machine.host.request(loaded.start, len(loaded.program))

@@ -1,4 +1,5 @@
 """InstantFT on a small transformer: the mathematics, the integers, the machine's words, and what it reads."""
+
 import numpy as np
 import pytest
 
@@ -21,8 +22,10 @@ OTHER = (7, 7, 1, 90, 33, 20, 4)
 
 def fresh(rank, seed=4):
     random, hidden = np.random.default_rng(seed), MODEL.hidden
-    return {layer: Adapter(random.normal(0, 0.1, (rank, hidden)), random.normal(0, 0.1, (hidden, rank)), 2.0)
-            for layer in range(MODEL.layers)}
+    return {
+        layer: Adapter(random.normal(0, 0.1, (rank, hidden)), random.normal(0, 0.1, (hidden, rank)), 2.0)
+        for layer in range(MODEL.layers)
+    }
 
 
 @pytest.fixture
@@ -36,8 +39,10 @@ def trainer(frozen):
 @pytest.fixture(scope="module")
 def loss_of(frozen, tensors):
     """Loss of a text with such adapters, by the model written as a model."""
-    exact = {name: frozen.linear(name.removesuffix(".weight")).weight() if "_proj" in name else values
-             for name, values in tensors.items()}
+    exact = {
+        name: frozen.linear(name.removesuffix(".weight")).weight() if "_proj" in name else values
+        for name, values in tensors.items()
+    }
     llama = Llama(MODEL, exact.__getitem__, dtype=np.float64)
 
     def loss(tokens, adapters):
@@ -63,8 +68,13 @@ def test_gradients_are_those_of_the_loss(trainer, loss_of, rank, rows):
     for layer, held in made.adapters.items():
         for place, which in enumerate("ab"):
             way = random.normal(0, 1, getattr(held, which).shape)
-            ends = [loss_of(TOKENS, made.adapters | {layer: Adapter(**{
-                **vars(held), which: getattr(held, which) + sign * size * way})}) for sign in (1, -1)]
+            ends = [
+                loss_of(
+                    TOKENS,
+                    made.adapters | {layer: Adapter(**{**vars(held), which: getattr(held, which) + sign * size * way})},
+                )
+                for sign in (1, -1)
+            ]
             slope = np.sum(found[layer][place] * way) * (held.scale if which == "b" else 1)
             assert slope == pytest.approx((ends[0] - ends[1]) / (2 * size), rel=1e-6)
 
@@ -96,7 +106,7 @@ def test_integers_follow_floats(trainer, rank, rows):
     assert words.saturated == 0 and words.mean_loss == pytest.approx(exact.mean_loss, rel=1e-4)
     for name, values in exact.values.items():
         if name not in ("instant.a", "instant.b"):
-            error = words.values[name] * 2.0**-frac[name] - values
+            error = words.values[name] * 2.0 ** -frac[name] - values
             assert np.sqrt(np.mean(error**2)) <= 5e-3 * np.sqrt(np.mean(values**2)), name
 
 
@@ -108,8 +118,11 @@ def test_a_trainer_learns_and_fills_once(trainer):
     assert found[4].loss < found[2].loss < found[0].loss and sum(each.saturated for each in found) == 0
     head = 2 * 2 * 192 * MODEL.hidden
     blocks = base_bytes(made.filling(TOKENS).operations)
-    assert [each.base_bytes for each in found] == [each.base_bytes for each in wanted] == [
-        blocks + head, blocks + head, head, head, head, head]
+    assert (
+        [each.base_bytes for each in found]
+        == [each.base_bytes for each in wanted]
+        == [blocks + head, blocks + head, head, head, head, head]
+    )
     assert made.loss(TOKENS) == pytest.approx(made.step(TOKENS).loss, rel=1e-3)
 
 
@@ -132,8 +145,11 @@ def test_two_epochs_in_rtl(trainer, machine, rank, rule):
             for name, (words, frac) in made.cache[text].items():
                 np.testing.assert_array_equal(words, model.cache[text][name][0])
                 assert frac == model.cache[text][name][1]
-        matrices = [each.weight for each in made.filling(TOKENS).operations
-                    if isinstance(each, Product) and isinstance(each.weight, Codes)]
+        matrices = [
+            each.weight
+            for each in made.filling(TOKENS).operations
+            if isinstance(each, Product) and isinstance(each.weight, Codes)
+        ]
         assert len(matrices) == 14
         for each in matrices:
             machine.host.store(machine.frozen[each.name], b"\xa5" * machine.frozen.sizes[each.name])
@@ -160,6 +176,9 @@ def test_the_loads_of_a_step_are_what_is_said_of_it(trainer):
         layout = Layout()
         place_frozen(training, layout)
         end, beat = layout.end, CONFIG.data_bits // 8
-        loads = [step.operands for step in lower(training.operations, frac, layout, CONFIG).instructions
-                 if step.engine == LOAD]
+        loads = [
+            step.operands
+            for step in lower(training.operations, frac, layout, CONFIG).instructions
+            if step.engine == LOAD
+        ]
         assert sum(each["beats"] for each in loads if each["offset"] < end) * beat == base_bytes(training.operations)

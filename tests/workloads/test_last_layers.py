@@ -1,4 +1,5 @@
 """Adapters in the last layers alone: what enters them is kept of each text, and later steps run nothing before them."""
+
 from copy import deepcopy
 
 import numpy as np
@@ -30,8 +31,10 @@ def trainer(frozen, last):
 
 def test_gradients_are_a_llamas(frozen, tensors, last, trainer):
     """Of the first step and of a later one, which begins at what is kept."""
-    exact = {name: frozen.linear(name.removesuffix(".weight")).weight() if "_proj" in name else values
-             for name, values in tensors.items()}
+    exact = {
+        name: frozen.linear(name.removesuffix(".weight")).weight() if "_proj" in name else values
+        for name, values in tensors.items()
+    }
     llama = Llama(MODEL, exact.__getitem__, dtype=np.float64)
     loss, gradients = llama.gradients(TOKENS, last)
     again, same = llama.gradients(TOKENS, last, llama.entering(1, TOKENS))
@@ -48,8 +51,9 @@ def test_gradients_are_a_llamas(frozen, tensors, last, trainer):
         for name, (ga, gb) in gradients.items():
             np.testing.assert_array_equal(ga, same[name][0])
             np.testing.assert_allclose(step.values[f"{name}.ga"], ga, rtol=0, atol=1e-11 * np.abs(ga).max())
-            np.testing.assert_allclose(step.values[f"{name}.gb"], gb.T / last[name].scale, rtol=0,
-                                       atol=1e-11 * np.abs(gb).max())
+            np.testing.assert_allclose(
+                step.values[f"{name}.gb"], gb.T / last[name].scale, rtol=0, atol=1e-11 * np.abs(gb).max()
+            )
 
 
 def test_operations_left_out_change_no_word(training, monkeypatch):
@@ -59,8 +63,12 @@ def test_operations_left_out_change_no_word(training, monkeypatch):
     frac = whole.fracs(largest(whole.exact()), headroom=1)
     found, every = short.integers(frac), whole.integers(frac)
     assert len(short.operations) < len(whole.operations) and found.loss == every.loss
-    names = [f"{each.adapter.name}.{which}" for each in whole.operations if isinstance(each, Gradient)
-             for which in ("ga", "gb", "h", "dh", "a", "b", "ma", "mb")]
+    names = [
+        f"{each.adapter.name}.{which}"
+        for each in whole.operations
+        if isinstance(each, Gradient)
+        for which in ("ga", "gb", "h", "dh", "a", "b", "ma", "mb")
+    ]
     assert len(names) == 48
     for name in names:
         np.testing.assert_array_equal(found.values[name], every.values[name], err_msg=name)
@@ -91,16 +99,20 @@ def test_layers_that_all_learn_keep_nothing(frozen, adapters):
 def test_two_epochs_in_rtl(trainer, machine, monkeypatch):
     """Every word of the steps on two texts is the reference's; in the second epoch, where the first layer's weights
     were in memory is something else."""
-    monkeypatch.setattr("gradloom.sim.workloads.trainer.StepMachine",
-                        lambda config, memory_bytes, **_: machine if memory_bytes <= 1 << 24 else None)
+    monkeypatch.setattr(
+        "gradloom.sim.workloads.trainer.StepMachine",
+        lambda config, memory_bytes, **_: machine if memory_bytes <= 1 << 24 else None,
+    )
     made, model = trainer(), trainer()
     assert trainer_machine(made, [TOKENS, OTHER], CONFIG) is machine and isinstance(machine, StepMachine)
     try:
         for text in (TOKENS, OTHER):
             compared(made.step(text), model.step(text))
-        matrices = {each.weight.name for each in made.prepared((1, 2))[0].operations
-                    if isinstance(each, Product) and isinstance(each.weight, Codes)
-                    and ".layers.0." in each.weight.name}
+        matrices = {
+            each.weight.name
+            for each in made.prepared((1, 2))[0].operations
+            if isinstance(each, Product) and isinstance(each.weight, Codes) and ".layers.0." in each.weight.name
+        }
         assert len(matrices) == 7
         for name in matrices:
             machine.host.store(machine.frozen[name], b"\xa5" * machine.frozen.sizes[name])

@@ -1,4 +1,5 @@
 """The operations of a step are a LLaMA's, and integers follow floats."""
+
 import numpy as np
 import pytest
 
@@ -15,8 +16,10 @@ from .conftest import MODEL, TOKENS
 
 def test_operations_are_those_of_a_llama(training, frozen, tensors, adapters):
     """Against the model written as a model, on the same dequantised weights: the loss, and every gradient."""
-    exact = {name: frozen.linear(name.removesuffix(".weight")).weight() if "_proj" in name else values
-             for name, values in tensors.items()}
+    exact = {
+        name: frozen.linear(name.removesuffix(".weight")).weight() if "_proj" in name else values
+        for name, values in tensors.items()
+    }
     loss, gradients = Llama(MODEL, exact.__getitem__, dtype=np.float64).gradients(TOKENS, adapters)
     made = training().exact()
     assert made.mean_loss == pytest.approx(loss, rel=1e-12)
@@ -35,7 +38,7 @@ def test_integers_follow_floats(training):
     made = prepared.integers(frac)
     assert made.saturated == 0 and made.mean_loss == pytest.approx(exact.mean_loss, rel=1e-4)
     for name, values in exact.values.items():
-        error = made.values[name] * 2.0**-frac[name] - values
+        error = made.values[name] * 2.0 ** -frac[name] - values
         assert np.sqrt(np.mean(error**2)) <= 5e-3 * np.sqrt(np.mean(values**2)), name
 
 
@@ -51,8 +54,9 @@ def test_a_trainer_learns_and_its_exponents_follow(frozen, adapters):
 def test_every_tensor_is_made_before_it_is_read():
     made = {"identity", "0.x"}
     for operation in Step(MODEL, 9, {}, range(2)).operations():
-        reads = [part.name for part in vars(operation).values()
-                 if hasattr(part, "tensor") and part not in results(operation)]
+        reads = [
+            part.name for part in vars(operation).values() if hasattr(part, "tensor") and part not in results(operation)
+        ]
         if isinstance(operation, Product) and hasattr(operation.weight, "tiles"):
             reads += [part.name for part in operation.weight.tiles]
         assert not set(reads) - made, operation
@@ -66,8 +70,10 @@ def test_exponents_out_of_reach_are_named():
         choose([first], {}, {"0.x": 20, "0.norm1": 14, "0.attended": 99})
 
 
-@pytest.mark.parametrize("field, value, named", [
-    ("hidden", 100, "hidden=100: must be a multiple of 64"), ("head_dim", 32, "head_dim=32: must be 64")])
+@pytest.mark.parametrize(
+    "field, value, named",
+    [("hidden", 100, "hidden=100: must be a multiple of 64"), ("head_dim", 32, "head_dim=32: must be 64")],
+)
 def test_shapes_are_refused_by_name(field, value, named):
     with pytest.raises(ValueError, match=named):
         Step(type(MODEL)(**{**vars(MODEL), field: value}), 9, {}, range(1))
@@ -79,5 +85,6 @@ def test_a_head_of_many_tiles_is_cut(frozen):
     loss = next(n for n, each in enumerate(operations) if isinstance(each, Loss))
     logits = [each for each in operations[:loss] if isinstance(each, Product) and each.weight_name == "head"]
     assert [each.y.count for each in logits] == [128, 128, 44]
-    assert all(each.x.count <= 16 for each in operations[loss:] if isinstance(each, Product)
-               and each.weight_name == "head")
+    assert all(
+        each.x.count <= 16 for each in operations[loss:] if isinstance(each, Product) and each.weight_name == "head"
+    )

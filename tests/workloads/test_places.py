@@ -1,4 +1,5 @@
 """Tensors that share places: the program reads what it would, in less memory; the machine's words are the same."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,8 @@ def test_a_step_in_less_memory(training):
     assert 0 < size < alone / 2
     assert apart.end - shared.end >= alone - size
     assert [replace(each, operands={}) for each in program.instructions] == [
-        replace(each, operands={}) for each in plain.instructions]
+        replace(each, operands={}) for each in plain.instructions
+    ]
     # What a step leaves has a place of its own; the gradient of the logits has the logits'.
     own = [name for name in shared.offsets if name.endswith((".a", ".b", ".ma", ".mb")) or name in step.starts]
     assert len(own) > 20 and all(shared[name] + shared.sizes[name] <= shared.end - size for name in own)
@@ -71,7 +73,11 @@ TENSORS = {"x": (0, 64), "a": (64, 64), "b": (128, 64), "c": (192, 60)}
 def test_lives_are_from_the_load_behind_which_a_store_begins():
     found = places.lives(STEPS, AFTER, TENSORS, 32)
     assert [(each.name, each.begin, each.end, each.read) for each in found] == [
-        ("x", 0, 0, True), ("a", 0, 2, False), ("b", 2, 4, False), ("c", 4, 5, False)]
+        ("x", 0, 0, True),
+        ("a", 0, 2, False),
+        ("b", 2, 4, False),
+        ("c", 4, 5, False),
+    ]
     made, end = places.assigned(found[1:])
     assert made == {"a": 0, "b": 64, "c": 0} and end == 128
     assert places.assigned(found[1:], [("a", "b")]) == ({"a": 0, "b": 0, "c": 64}, 128)
@@ -84,9 +90,9 @@ def test_a_place_given_too_early_is_found():
         return places.moved(STEPS, [(*TENSORS[name], offset) for name, offset in at.items()], 32)
 
     places.check(STEPS, AFTER, to(a=320, b=384, c=320), 32)
-    places.check(STEPS, AFTER, to(a=320, b=320, c=384), 32)         # beat by beat, in place
+    places.check(STEPS, AFTER, to(a=320, b=320, c=384), 32)  # beat by beat, in place
     with pytest.raises(ValueError, match="step 3: it may overwrite what step 2 still reads"):
-        places.check(STEPS, AFTER, to(a=320, b=352, c=448), 32)     # the same, a beat further
+        places.check(STEPS, AFTER, to(a=320, b=352, c=448), 32)  # the same, a beat further
     with pytest.raises(ValueError, match="step 3: it may overwrite what step 2 still reads"):
         places.check(STEPS, {**AFTER, 3: 0}, to(a=320, b=320, c=384), 32)
     late = [*STEPS, load(64)]

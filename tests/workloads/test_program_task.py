@@ -1,4 +1,5 @@
 """A fine-tune that is one program: what differs between RTL, reference and forecast is told, word by word."""
+
 import dataclasses
 from types import SimpleNamespace
 
@@ -35,9 +36,17 @@ def task():
     assert made.forecast()["total"] == made.expected.total
     start, done = made.expected.commands[0]
     made.ran = Ran(
-        counters=Counters(cycles=made.expected.total, phases=made.expected.phases, saturated=2, underflowed=0,
-                          gradient_norm=0, **counted(made.program.instructions, beat_bytes=CONFIG.data_bits // 8)),
-        memory=b"", trace=np.array([start << 32 | 1, done << 32 | 1 << 16], np.uint64))
+        counters=Counters(
+            cycles=made.expected.total,
+            phases=made.expected.phases,
+            saturated=2,
+            underflowed=0,
+            gradient_norm=0,
+            **counted(made.program.instructions, beat_bytes=CONFIG.data_bits // 8),
+        ),
+        memory=b"",
+        trace=np.array([start << 32 | 1, done << 32 | 1 << 16], np.uint64),
+    )
     return made
 
 
@@ -54,8 +63,14 @@ def test_a_word_that_differs_is_told(task):
         task.compared(outcome([[3, 5]]))
 
 
-@pytest.mark.parametrize("field, value, said", [
-    ("saturated", 1, "saturated is 1, not 2"), ("read_beats", 9, "read_beats is 9"), ("cycles", 1, "differ: 1 cycles")])
+@pytest.mark.parametrize(
+    "field, value, said",
+    [
+        ("saturated", 1, "saturated is 1, not 2"),
+        ("read_beats", 9, "read_beats is 9"),
+        ("cycles", 1, "differ: 1 cycles"),
+    ],
+)
 def test_a_counter_that_differs_is_told(task, field, value, said):
     counters = dataclasses.replace(task.ran.counters, **{field: value})
     task.ran = dataclasses.replace(task.ran, counters=counters)

@@ -1,4 +1,5 @@
 """A whole training step in RTL equals the reference, word for word; its cycles are those of the forecast."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -66,8 +67,9 @@ def test_a_counter_that_is_wrong_ends_a_run(training, machine, monkeypatch):
         wrong = replace(right.counters, **{name: held + 1})
         match = f"the counter {name} is {held + 1}, not {held}"
         with pytest.raises(MismatchError, match=match):
-            check_counters(wrong, right.instructions, beat_bytes=CONFIG.data_bits // 8,
-                           saturated=right.counters.saturated)
+            check_counters(
+                wrong, right.instructions, beat_bytes=CONFIG.data_bits // 8, saturated=right.counters.saturated
+            )
         if name != "saturated":
             monkeypatch.setattr(machine.host, "run", lambda *_, wrong=wrong, **__: wrong)
             with pytest.raises(MismatchError, match=match):

@@ -1,4 +1,5 @@
 """Steps whose adapters and moments lie in memory as blocks of codes: RTL equals the reference, and both still learn."""
+
 import numpy as np
 import pytest
 
@@ -15,16 +16,21 @@ from .conftest import CONFIG, MODEL, TOKENS
 
 def stored(training):
     """What a step must leave as codes, by name."""
-    return {each.packed: each for operation in training.operations if isinstance(operation, Pack)
-            for each in operation.tensors()}
+    return {
+        each.packed: each
+        for operation in training.operations
+        if isinstance(operation, Pack)
+        for each in operation.tensors()
+    }
 
 
 @pytest.mark.parametrize("wide", [True, False], ids=["int8", "nf4"])
 @pytest.mark.parametrize("rule", [AdamW(lr=1e-2), 0.05], ids=["adamw", "sgd"])
 def test_a_block_with_its_update_and_what_is_stored_of_it(training, machine, rule, wide):
     random = np.random.default_rng(1)
-    inputs = {name: random.normal(0, size, (len(TOKENS), MODEL.hidden))
-              for name, size in (("x", 1), ("gradient", 1e-2))}
+    inputs = {
+        name: random.normal(0, size, (len(TOKENS), MODEL.hidden)) for name, size in (("x", 1), ("gradient", 1e-2))
+    }
 
     def run(number, packed):
         step = training([0], head=False, inputs=inputs, rule=rule, wide=wide, number=number, packed=packed)
@@ -42,8 +48,10 @@ def test_a_block_with_its_update_and_what_is_stored_of_it(training, machine, rul
     told = forecast(first.instructions, config=CONFIG, read_latency=1)
     assert told.total == pytest.approx(first.counters.cycles, rel=0.01)
     # The next step's words have other fraction bits.
-    packed = {name: Kept(first.values[name], 0 if each.moments else frac[each.name] + 14 + 1)
-              for name, each in stored(step).items()}
+    packed = {
+        name: Kept(first.values[name], 0 if each.moments else frac[each.name] + 14 + 1)
+        for name, each in stored(step).items()
+    }
     _, _, second = run(2, packed)
     assert any(np.any(second.values[name] != first.values[name]) for name in stored(step))
     opcodes = [each.opcode for each in second.instructions if each.engine == UPDATE]

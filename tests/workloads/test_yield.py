@@ -1,4 +1,5 @@
 """A step that yields is the step that does not, in sections that nothing connects."""
+
 import numpy as np
 import pytest
 
@@ -42,10 +43,21 @@ def test_waits_for_what_is_done_are_left_out():
         return Instruction(engine, opcode, {}, wait=wait, post=post)
 
     lookup = step(CONTROL, wait=(1,), opcode=ControlOpcode.LOOKUP)
-    made = apart([
-        step(LINEAR, post=(1,)), step(LINEAR, post=(1,)), step(LINEAR, post=(1, 2)),
-        step(LOAD, wait=(1,)), PAUSE, step(LOAD, wait=(1, 2)), lookup, lookup,
-        step(LINEAR, post=(1,)), PAUSE, lookup])
+    made = apart(
+        [
+            step(LINEAR, post=(1,)),
+            step(LINEAR, post=(1,)),
+            step(LINEAR, post=(1, 2)),
+            step(LOAD, wait=(1,)),
+            PAUSE,
+            step(LOAD, wait=(1, 2)),
+            lookup,
+            lookup,
+            step(LINEAR, post=(1,)),
+            PAUSE,
+            lookup,
+        ]
+    )
     assert [each.wait for each in made] == [(), (), (), (1,), (), (), (1,), (), (), (1,)]
     assert sum(map(is_pause, made)) == 2
 

@@ -1,4 +1,5 @@
 """Control of convolutions: windows and weights for the array."""
+
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -16,8 +17,13 @@ QUEUE = 16
 
 def window_generator(config):
     """The window generator of a design."""
-    return WindowGenerator(shape=config.activation.shape, max_kernel=config.kernel, max_width=config.width,
-                           max_height=config.width, max_channels=255)
+    return WindowGenerator(
+        shape=config.activation.shape,
+        max_kernel=config.kernel,
+        max_width=config.width,
+        max_height=config.width,
+        max_channels=255,
+    )
 
 
 def window_run(operands):
@@ -52,22 +58,26 @@ class ConvolveControl(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        self.windows = config.kernel ** 2
-        super().__init__({
-            "i": In(stream.Signature(ConvolveOperands)),
-            "positions": In(range(config.positions + 1)),
-            "pixel": Out(data.StructLayout({"valid": 1, "feature": 1, "address": 16, "lane": 4})),
-            "data": In(config.activation.shape),
-            "tap": Out(stream.Signature(data.StructLayout({"x": config.activation.shape, "last": 1, "wide": 1}))),
-            "window": Out(data.StructLayout({
-                "valid": 1, "swap": 1, "p": data.ArrayLayout(config.activation.shape, self.windows)})),
-            "sums": Out(data.StructLayout({"first": 1, "last": 1, "position": ceil_log2(config.positions)})),
-            "weight": Out(data.StructLayout({
-                "valid": 1, "row": ceil_log2(config.rows), "live": 1, "address": 16})),
-            "hold": In(1),
-            "idle": Out(1),
-            "astray": Out(1),
-        })
+        self.windows = config.kernel**2
+        super().__init__(
+            {
+                "i": In(stream.Signature(ConvolveOperands)),
+                "positions": In(range(config.positions + 1)),
+                "pixel": Out(data.StructLayout({"valid": 1, "feature": 1, "address": 16, "lane": 4})),
+                "data": In(config.activation.shape),
+                "tap": Out(stream.Signature(data.StructLayout({"x": config.activation.shape, "last": 1, "wide": 1}))),
+                "window": Out(
+                    data.StructLayout(
+                        {"valid": 1, "swap": 1, "p": data.ArrayLayout(config.activation.shape, self.windows)}
+                    )
+                ),
+                "sums": Out(data.StructLayout({"first": 1, "last": 1, "position": ceil_log2(config.positions)})),
+                "weight": Out(data.StructLayout({"valid": 1, "row": ceil_log2(config.rows), "live": 1, "address": 16})),
+                "hold": In(1),
+                "idle": Out(1),
+                "astray": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -79,8 +89,9 @@ class ConvolveControl(wiring.Component):
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += [command.eq(self.i.p), busy.eq(1), asked.eq(1), entered.eq(0), streamed.eq(0)]
         m.d.comb += [self.i.ready.eq(~busy), self.idle.eq(~busy), windows.i_config.valid.eq(asked)]
-        m.d.comb += [getattr(windows.i_config.p, name).eq(getattr(command, name))
-                     for name in WindowRun.__dataclass_fields__]
+        m.d.comb += [
+            getattr(windows.i_config.p, name).eq(getattr(command, name)) for name in WindowRun.__dataclass_fields__
+        ]
         with m.If(asked & windows.i_config.ready):
             m.d.sync += asked.eq(0)
 
@@ -124,8 +135,15 @@ class ConvolveControl(wiring.Component):
         ]
         m.d.sync += room.eq(room - read + leave)
         with m.If(start):
-            m.d.sync += [reading.eq(1), channel.eq(0), lane.eq(0), column.eq(0), line.eq(0),
-                         address.eq(command["from"]), base.eq(command["from"])]
+            m.d.sync += [
+                reading.eq(1),
+                channel.eq(0),
+                lane.eq(0),
+                column.eq(0),
+                line.eq(0),
+                address.eq(command["from"]),
+                base.eq(command["from"]),
+            ]
         with m.Elif(read):
             m.d.sync += [column.eq(column + 1), address.eq(address + 1)]
             with m.If(line_end):
@@ -149,8 +167,11 @@ class ConvolveControl(wiring.Component):
     def _check_reads(self, m, command, start, read, address):
         """A command must not read beyond the pixels that there are, nor encode more than a row holds."""
         config = self.config
-        beyond_end = Mux(command.source, address[exact_log2(config.feature_depth):].any(),
-                         address[ceil_log2(config.image_depth):].any())
+        beyond_end = Mux(
+            command.source,
+            address[exact_log2(config.feature_depth) :].any(),
+            address[ceil_log2(config.image_depth) :].any(),
+        )
         encoded = Signal(exact_log2(64 * config.blocks) + 1)
         with m.If(start):
             m.d.sync += encoded.eq(0)
@@ -164,8 +185,11 @@ class ConvolveControl(wiring.Component):
         remaining_line, remaining_column = Signal(8), Signal(8)
         left_channels = Signal(8)
         with m.If(start):
-            m.d.sync += [remaining_line.eq(command.height - 1), remaining_column.eq(command.width - 1),
-                         left_channels.eq(command.channels - 1)]
+            m.d.sync += [
+                remaining_line.eq(command.height - 1),
+                remaining_column.eq(command.width - 1),
+                left_channels.eq(command.channels - 1),
+            ]
         with m.Elif(leave):
             m.d.sync += remaining_column.eq(remaining_column - 1)
             with m.If(remaining_column == 0):
@@ -202,7 +226,7 @@ class ConvolveControl(wiring.Component):
             m.d.sync += row.eq(row + 1)
             with m.If(self.weight.live):
                 m.d.sync += weights.eq(weights + 1)
-        with m.If(loading & self.weight.live & weights[exact_log2(config.weight_depth):].any()):
+        with m.If(loading & self.weight.live & weights[exact_log2(config.weight_depth) :].any()):
             m.d.sync += self.astray.eq(1)
         with m.If(load_last):
             m.d.sync += [loading.eq(0), loaded.eq(1), row.eq(0)]

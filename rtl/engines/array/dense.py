@@ -1,4 +1,5 @@
 """Control of dense layers, which are output-stationary."""
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -24,14 +25,17 @@ class DenseControl(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "i": In(stream.Signature(DenseOperands)),
-            "beat": Out(data.StructLayout({
-                "valid": 1, "first": 1, "address": ceil_log2(config.dense_depth), "weight": 16})),
-            "drain": Out(1),
-            "hold": In(1),
-            "idle": Out(1),
-        })
+        super().__init__(
+            {
+                "i": In(stream.Signature(DenseOperands)),
+                "beat": Out(
+                    data.StructLayout({"valid": 1, "first": 1, "address": ceil_log2(config.dense_depth), "weight": 16})
+                ),
+                "drain": Out(1),
+                "hold": In(1),
+                "idle": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -50,8 +54,15 @@ class DenseControl(wiring.Component):
             self.drain.eq(gap == 1),
         ]
         with m.If(self.i.valid & self.i.ready):
-            m.d.sync += [command.eq(self.i.p), busy.eq(1), beats.eq(1), first.eq(1),
-                         left.eq(self.i.p.inputs - 1), address.eq(self.i.p["from"]), weight.eq(self.i.p.weights)]
+            m.d.sync += [
+                command.eq(self.i.p),
+                busy.eq(1),
+                beats.eq(1),
+                first.eq(1),
+                left.eq(self.i.p.inputs - 1),
+                address.eq(self.i.p["from"]),
+                weight.eq(self.i.p.weights),
+            ]
         with m.If(beats):
             m.d.sync += [first.eq(0), left.eq(left - 1), address.eq(address + 1), weight.eq(weight + 1)]
             with m.If(left == 0):

@@ -1,4 +1,5 @@
 """The array engine: systolic array, row feeders, lanes and feet."""
+
 from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
@@ -81,25 +82,26 @@ class ArrayEngine(wiring.Component):
         self.config = config
         ports = writes(config)
         tap, sample = ceil_log2(config.taps), ceil_log2(config.rows)
-        super().__init__({
-            "engine": In(EngineSignature()),
-            **{name: In(ports[name]) for name in (*_PORTS, "books")},
-            "dh": Out(data.StructLayout({"tap": tap, "sample": sample})),
-            "dh_data": In(data.ArrayLayout(signed(18), config.rank)),
-            "h": Out(HiddenWords(config)),
-            "dump": In(data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})),
-            "words": Out(data.ArrayLayout(PARAMETER.shape, config.columns)),
-            "peek": In(data.StructLayout({
-                "valid": 1, "row": sample, "address": ceil_log2(config.dense_depth)})),
-            "peek_grant": Out(1),
-            "peek_arrives": Out(1),
-            "peek_data": Out(config.activation.shape),
-            "taps": Out(stream.Signature(unsigned(128))),
-            "table": In(NF4_THRESHOLDS),
-            "saturated": Out(8),
-            "underflowed": Out(8),
-            "norm": Out(NORM),
-        })
+        super().__init__(
+            {
+                "engine": In(EngineSignature()),
+                **{name: In(ports[name]) for name in (*_PORTS, "books")},
+                "dh": Out(data.StructLayout({"tap": tap, "sample": sample})),
+                "dh_data": In(data.ArrayLayout(signed(18), config.rank)),
+                "h": Out(HiddenWords(config)),
+                "dump": In(data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})),
+                "words": Out(data.ArrayLayout(PARAMETER.shape, config.columns)),
+                "peek": In(data.StructLayout({"valid": 1, "row": sample, "address": ceil_log2(config.dense_depth)})),
+                "peek_grant": Out(1),
+                "peek_arrives": Out(1),
+                "peek_data": Out(config.activation.shape),
+                "taps": Out(stream.Signature(unsigned(128))),
+                "table": In(NF4_THRESHOLDS),
+                "saturated": Out(8),
+                "underflowed": Out(8),
+                "norm": Out(NORM),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -121,16 +123,24 @@ class ArrayEngine(wiring.Component):
         """Places the array, the controls that feed it, and what takes its sums."""
         config = self.config
         rows, rank = config.rows, config.rank
-        array = place(m, "array", SystolicArray(
-            rows=rows, panels=config.panels, columns=rank, pairs=True,
-            precision=Precision(x=config.activation.width, sum=config.sum_bits)), platform)
+        array = place(
+            m,
+            "array",
+            SystolicArray(
+                rows=rows,
+                panels=config.panels,
+                columns=rank,
+                pairs=True,
+                precision=Precision(x=config.activation.width, sum=config.sum_bits),
+            ),
+            platform,
+        )
         passes = place(m, "passes", PassControl(config), platform)
         convolve = place(m, "convolve", ConvolveControl(config), platform)
         dense = place(m, "dense", DenseControl(config), platform)
         align = place(m, "align", Align(panels=config.panels, columns=rank, width=config.sum_bits), platform)
         finish = place(m, "finish", Finish(config), platform)
-        return SimpleNamespace(
-            array=array, passes=passes, convolve=convolve, dense=dense, align=align, finish=finish)
+        return SimpleNamespace(array=array, passes=passes, convolve=convolve, dense=dense, align=align, finish=finish)
 
     # -- commands ------------------------------------------------------------------------------------------------
 
@@ -182,8 +192,9 @@ class ArrayEngine(wiring.Component):
             # Ends in blocks, of which a bank word is a half or a quarter: what a bank has beyond a whole number of
             # blocks asks for room in one more.
             scale_end.eq((to_pass.elements + Cat(Const(63, 6), to_pass.scale)) >> 6),
-            bank_end.eq((to_pass.elements + Cat(
-                Const(63, 6), Mux(to_pass.wide, to_pass.bank[2:], to_pass.bank[1:]))) >> 6),
+            bank_end.eq(
+                (to_pass.elements + Cat(Const(63, 6), Mux(to_pass.wide, to_pass.bank[2:], to_pass.bank[1:]))) >> 6
+            ),
             bank_odd.eq(Mux(to_pass.wide, to_pass.bank[:2].any(), to_pass.bank[0])),
             conv_pixels.eq(to_convolve.height * to_convolve.width),
             conv_positions.eq(to_convolve.out_height * to_convolve.out_width),
@@ -196,9 +207,18 @@ class ArrayEngine(wiring.Component):
         bank_room = [config.blocks << shift for shift in (1, 0)]
         bank_over = [beyond(bank_end, room) | (bank_odd & (bank_end == room)) for room in bank_room]
         return SimpleNamespace(
-            looked=looked, pass_blocks=pass_blocks, lane=lane_end, scale=scale_end, bank_over=bank_over,
-            pixels=conv_pixels, positions=conv_positions, spans=spans,
-            dense_from=from_end, dense_target=target_end, dense_weights=weights_end)
+            looked=looked,
+            pass_blocks=pass_blocks,
+            lane=lane_end,
+            scale=scale_end,
+            bank_over=bank_over,
+            pixels=conv_pixels,
+            positions=conv_positions,
+            spans=spans,
+            dense_from=from_end,
+            dense_target=target_end,
+            dense_weights=weights_end,
+        )
 
     def _judge(self, m, ends):
         """Registers whether the operands are bad, were they those of a pass, a convolution, a dense layer."""
@@ -206,32 +226,58 @@ class ArrayEngine(wiring.Component):
         to_pass, to_convolve, to_dense = self._operands()
         bad_pass, bad_convolve, bad_dense = Signal(), Signal(), Signal()
         m.d.sync += [
-            bad_pass.eq((to_pass.elements == 0) | (to_pass.samples == 0) | (to_pass.samples > config.rows)
-                        | beyond(ends.lane, config.adapter_depth) | (to_pass.tap >= config.taps)
-                        | beyond(ends.scale, config.blocks) | (to_pass.wide & to_pass.book[0])
-                        | Mux(to_pass.wide, ends.bank_over[1], ends.bank_over[0])),
-            bad_convolve.eq((to_convolve.channels == 0) | (to_convolve.kernel_h > config.kernel)
-                            | (to_convolve.kernel_w > config.kernel) | (to_convolve.height > config.width)
-                            | (to_convolve.width > config.width) | (to_convolve.out_height > config.width)
-                            | (to_convolve.out_width > config.width) | (ends.pixels == 0)
-                            | (to_convolve.kernel_h == 0) | (to_convolve.kernel_w == 0)
-                            | (to_convolve.stride_h == 0) | (to_convolve.stride_w == 0)
-                            | (ends.positions < 4) | beyond(ends.positions, config.positions)
-                            | (to_convolve.outputs == 0) | (to_convolve.outputs > config.columns)
-                            | (to_convolve.stride_h > config.kernel) | (to_convolve.stride_w > config.kernel)
-                            | (to_convolve.pad_top >= to_convolve.kernel_h)
-                            | (to_convolve.pad_bottom >= to_convolve.kernel_h)
-                            | (to_convolve.pad_left >= to_convolve.kernel_w)
-                            | (to_convolve.pad_right >= to_convolve.kernel_w)
-                            | Cat((span < 0) | (span >= config.width) for span in ends.spans).any()
-                            | (to_convolve.pool == 0) | (to_convolve.pool > 4)
-                            | (to_convolve.pool > to_convolve.out_height) | (to_convolve.pool > to_convolve.out_width)
-                            | (to_convolve.row >= config.rows) | (to_convolve.bias >= config.bias_depth)),
-            bad_dense.eq((to_dense.inputs == 0) | (to_dense.samples == 0) | (to_dense.samples > config.rows)
-                         | (to_dense.outputs == 0) | (to_dense.outputs > config.columns)
-                         | beyond(ends.dense_from, config.dense_depth) | beyond(ends.dense_target, config.dense_depth)
-                         | beyond(ends.dense_weights, config.weight_depth)
-                         | (to_dense.bias >= config.bias_depth)),
+            bad_pass.eq(
+                (to_pass.elements == 0)
+                | (to_pass.samples == 0)
+                | (to_pass.samples > config.rows)
+                | beyond(ends.lane, config.adapter_depth)
+                | (to_pass.tap >= config.taps)
+                | beyond(ends.scale, config.blocks)
+                | (to_pass.wide & to_pass.book[0])
+                | Mux(to_pass.wide, ends.bank_over[1], ends.bank_over[0])
+            ),
+            bad_convolve.eq(
+                (to_convolve.channels == 0)
+                | (to_convolve.kernel_h > config.kernel)
+                | (to_convolve.kernel_w > config.kernel)
+                | (to_convolve.height > config.width)
+                | (to_convolve.width > config.width)
+                | (to_convolve.out_height > config.width)
+                | (to_convolve.out_width > config.width)
+                | (ends.pixels == 0)
+                | (to_convolve.kernel_h == 0)
+                | (to_convolve.kernel_w == 0)
+                | (to_convolve.stride_h == 0)
+                | (to_convolve.stride_w == 0)
+                | (ends.positions < 4)
+                | beyond(ends.positions, config.positions)
+                | (to_convolve.outputs == 0)
+                | (to_convolve.outputs > config.columns)
+                | (to_convolve.stride_h > config.kernel)
+                | (to_convolve.stride_w > config.kernel)
+                | (to_convolve.pad_top >= to_convolve.kernel_h)
+                | (to_convolve.pad_bottom >= to_convolve.kernel_h)
+                | (to_convolve.pad_left >= to_convolve.kernel_w)
+                | (to_convolve.pad_right >= to_convolve.kernel_w)
+                | Cat((span < 0) | (span >= config.width) for span in ends.spans).any()
+                | (to_convolve.pool == 0)
+                | (to_convolve.pool > 4)
+                | (to_convolve.pool > to_convolve.out_height)
+                | (to_convolve.pool > to_convolve.out_width)
+                | (to_convolve.row >= config.rows)
+                | (to_convolve.bias >= config.bias_depth)
+            ),
+            bad_dense.eq(
+                (to_dense.inputs == 0)
+                | (to_dense.samples == 0)
+                | (to_dense.samples > config.rows)
+                | (to_dense.outputs == 0)
+                | (to_dense.outputs > config.columns)
+                | beyond(ends.dense_from, config.dense_depth)
+                | beyond(ends.dense_target, config.dense_depth)
+                | beyond(ends.dense_weights, config.weight_depth)
+                | (to_dense.bias >= config.bias_depth)
+            ),
         ]
         return bad_pass, bad_convolve, bad_dense
 
@@ -243,29 +289,48 @@ class ArrayEngine(wiring.Component):
         tail = ((to_pass.elements - 1)[:6]) >> ceil_log2(config.panels)
         p, run = passes.i.p, finish.run.p
         m.d.comb += [
-            p.blocks.eq(ends.pass_blocks), p.tail.eq(tail),
-            p.bank.eq(Cat(to_pass.bank[:len(p.bank) - 1], to_pass.half)),
-            p.scale.eq(Cat(to_pass.scale[:len(p.scale) - 1], to_pass.half)),
-            p.lane.eq(to_pass.lane), p.tap.eq(to_pass.tap), p.book.eq(to_pass.book), p.wide.eq(to_pass.wide),
+            p.blocks.eq(ends.pass_blocks),
+            p.tail.eq(tail),
+            p.bank.eq(Cat(to_pass.bank[: len(p.bank) - 1], to_pass.half)),
+            p.scale.eq(Cat(to_pass.scale[: len(p.scale) - 1], to_pass.half)),
+            p.lane.eq(to_pass.lane),
+            p.tap.eq(to_pass.tap),
+            p.book.eq(to_pass.book),
+            p.wide.eq(to_pass.wide),
             p.samples.eq(to_pass.samples),
             p.backward.eq(opcode == ArrayOpcode.GRADIENT),
-            convolve.i.p.eq(to_convolve), convolve.positions.eq(ends.positions), dense.i.p.eq(to_dense),
-            convolve.hold.eq(finish.hold), dense.hold.eq(finish.hold),
+            convolve.i.p.eq(to_convolve),
+            convolve.positions.eq(ends.positions),
+            dense.i.p.eq(to_dense),
+            convolve.hold.eq(finish.hold),
+            dense.hold.eq(finish.hold),
             self.tap_base.eq(to_convolve.scale),
         ]
         with m.If(opcode == ArrayOpcode.CONVOLVE):
             m.d.comb += [
-                run.height.eq(to_convolve.out_height), run.width.eq(to_convolve.out_width),
-                run.pool.eq(to_convolve.pool), run.relu.eq(to_convolve.relu), run.bias.eq(to_convolve.bias),
-                run.to_dense.eq(to_convolve.to_dense), run.row.eq(to_convolve.row),
-                run.target.eq(to_convolve.target), run.stride.eq(to_convolve.stride),
+                run.height.eq(to_convolve.out_height),
+                run.width.eq(to_convolve.out_width),
+                run.pool.eq(to_convolve.pool),
+                run.relu.eq(to_convolve.relu),
+                run.bias.eq(to_convolve.bias),
+                run.to_dense.eq(to_convolve.to_dense),
+                run.row.eq(to_convolve.row),
+                run.target.eq(to_convolve.target),
+                run.stride.eq(to_convolve.stride),
                 run.final.eq(to_convolve.outputs - 1),
             ]
         with m.Else():
             m.d.comb += [
-                run.height.eq(1), run.width.eq(config.rows), run.pool.eq(1), run.relu.eq(to_dense.relu),
-                run.bias.eq(to_dense.bias), run.to_dense.eq(1), run.rows.eq(1), run.samples.eq(to_dense.samples),
-                run.target.eq(to_dense.target), run.final.eq(to_dense.outputs - 1),
+                run.height.eq(1),
+                run.width.eq(config.rows),
+                run.pool.eq(1),
+                run.relu.eq(to_dense.relu),
+                run.bias.eq(to_dense.bias),
+                run.to_dense.eq(1),
+                run.rows.eq(1),
+                run.samples.eq(to_dense.samples),
+                run.target.eq(to_dense.target),
+                run.final.eq(to_dense.outputs - 1),
             ]
 
     def _choose(self, m, bad_operands, gradients, forwards, parts):
@@ -286,20 +351,36 @@ class ArrayEngine(wiring.Component):
                     passes.i.valid.eq(take),
                     # Forward reads the words that gradients write, through the same port; and a gradient's
                     # weights must not pass while forward streams its own.
-                    go.eq(passes.i.ready & convolve.idle & dense.idle
-                          & Mux(opcode == ArrayOpcode.FORWARD, (gradients == 0) & (forwards != 15),
-                                same & (forwards == 0) & (gradients != 15))),
+                    go.eq(
+                        passes.i.ready
+                        & convolve.idle
+                        & dense.idle
+                        & Mux(
+                            opcode == ArrayOpcode.FORWARD,
+                            (gradients == 0) & (forwards != 15),
+                            same & (forwards == 0) & (gradients != 15),
+                        )
+                    ),
                 ]
             with m.Case(ArrayOpcode.CONVOLVE):
                 m.d.comb += [
-                    bad.eq(bad_convolve), kind.eq(2), convolve.i.valid.eq(take),
-                    go.eq(convolve.i.ready & passes.idle & dense.idle & finish.run.ready
-                          & (~to_convolve.encode | self.tap_base_ready)),
+                    bad.eq(bad_convolve),
+                    kind.eq(2),
+                    convolve.i.valid.eq(take),
+                    go.eq(
+                        convolve.i.ready
+                        & passes.idle
+                        & dense.idle
+                        & finish.run.ready
+                        & (~to_convolve.encode | self.tap_base_ready)
+                    ),
                     self.tap_base_valid.eq(take & to_convolve.encode),
                 ]
             with m.Case(ArrayOpcode.DENSE):
                 m.d.comb += [
-                    bad.eq(bad_dense), kind.eq(2), dense.i.valid.eq(take),
+                    bad.eq(bad_dense),
+                    kind.eq(2),
+                    dense.i.valid.eq(take),
                     go.eq(dense.i.ready & passes.idle & convolve.idle & finish.run.ready),
                 ]
             with m.Default():
@@ -313,7 +394,8 @@ class ArrayEngine(wiring.Component):
         m.d.comb += [
             take.eq(looked & command.valid & ~bad & ~unknown & may),
             command.ready.eq(take),
-            kinds.w_en.eq(take), kinds.w_data.eq(kind),
+            kinds.w_en.eq(take),
+            kinds.w_data.eq(kind),
             finish.run.valid.eq(take & (kind == 2)),
         ]
         # An error is of the oldest command that is not done. A convolution that went astray is the last that was taken:
@@ -360,37 +442,53 @@ class ArrayEngine(wiring.Component):
         """Image and feature maps, read a pixel at a time; and the encoder that sees the same pixels."""
         config, convolve, finish = self.config, parts.convolve, parts.finish
         m.submodules.images = images = memory.Memory(
-            shape=data.ArrayLayout(config.activation.shape, 4), depth=config.image_depth // 4, init=[])
+            shape=data.ArrayLayout(config.activation.shape, 4), depth=config.image_depth // 4, init=[]
+        )
         m.submodules.features = features = memory.Memory(
-            shape=data.ArrayLayout(config.activation.shape, config.columns), depth=config.feature_depth, init=[],
-            attrs={"ram_style": "ultra"})
+            shape=data.ArrayLayout(config.activation.shape, config.columns),
+            depth=config.feature_depth,
+            init=[],
+            attrs={"ram_style": "ultra"},
+        )
         image_write, image_read = images.write_port(), images.read_port()
         feature_write, feature_read = features.write_port(), features.read_port()
         pixel = convolve.pixel
         m.d.comb += [
-            image_write.en.eq(self.image.valid), image_write.addr.eq(self.image.address),
-            *(image_write.data[n].eq(self.image.data[32 * n:32 * n + config.activation.width].as_signed())
-              for n in range(4)),
-            feature_write.en.eq(finish.feature.valid), feature_write.addr.eq(finish.feature.address),
+            image_write.en.eq(self.image.valid),
+            image_write.addr.eq(self.image.address),
+            *(
+                image_write.data[n].eq(self.image.data[32 * n : 32 * n + config.activation.width].as_signed())
+                for n in range(4)
+            ),
+            feature_write.en.eq(finish.feature.valid),
+            feature_write.addr.eq(finish.feature.address),
             feature_write.data.eq(finish.feature.data),
-            image_read.en.eq(pixel.valid), image_read.addr.eq(pixel.address >> 2),
-            feature_read.en.eq(pixel.valid), feature_read.addr.eq(pixel.address),
+            image_read.en.eq(pixel.valid),
+            image_read.addr.eq(pixel.address >> 2),
+            feature_read.en.eq(pixel.valid),
+            feature_read.addr.eq(pixel.address),
         ]
         image, feature = Signal(image_read.data.shape(), reset_less=True), Signal(features.shape, reset_less=True)
         m.d.sync += [image.eq(image_read.data), feature.eq(feature_read.data)]
         which = delay(m, pixel.feature, 2)
-        m.d.sync += convolve.data.eq(Mux(which, feature[delay(m, pixel.lane, 2)],
-                                         image[delay(m, pixel.address[:2], 2)]))
+        m.d.sync += convolve.data.eq(
+            Mux(which, feature[delay(m, pixel.lane, 2)], image[delay(m, pixel.address[:2], 2)])
+        )
 
         encoder = place(m, "encoder", TapEncoder(blocks=config.blocks, fmt=config.activation), platform)
         m.d.comb += [
-            encoder.i.valid.eq(convolve.tap.valid), encoder.i.p.eq(convolve.tap.p),
+            encoder.i.valid.eq(convolve.tap.valid),
+            encoder.i.p.eq(convolve.tap.p),
             convolve.tap.ready.eq(encoder.i.ready),
-            encoder.base.valid.eq(self.tap_base_valid), encoder.base.p.eq(self.tap_base),
+            encoder.base.valid.eq(self.tap_base_valid),
+            encoder.base.p.eq(self.tap_base),
             self.tap_base_ready.eq(encoder.base.ready),
-            encoder.table.en.eq(self.table.en), encoder.table.addr.eq(self.table.addr),
+            encoder.table.en.eq(self.table.en),
+            encoder.table.addr.eq(self.table.addr),
             encoder.table.data.eq(self.table.data),
-            self.taps.valid.eq(encoder.o.valid), self.taps.p.eq(encoder.o.p), encoder.o.ready.eq(self.taps.ready),
+            self.taps.valid.eq(encoder.o.valid),
+            self.taps.p.eq(encoder.o.p),
+            encoder.o.ready.eq(self.taps.ready),
         ]
 
     # -- rows ----------------------------------------------------------------------------------------------------
@@ -408,13 +506,15 @@ class ArrayEngine(wiring.Component):
         # Levels of four books, those of 8-bit codes at the end; the level goes with the control, so rows hold no books.
         initial = [[int(v) for v in book.level_table(LEVEL.frac)] for book in (NF4, NF4, INT8_HIGH, INT8_LOW)]
         m.submodules.books = books = memory.Memory(
-            shape=data.ArrayLayout(LEVEL.shape, 8), depth=8,
-            init=[levels[at:at + 8] for levels in initial for at in (0, 8)])
+            shape=data.ArrayLayout(LEVEL.shape, 8),
+            depth=8,
+            init=[levels[at : at + 8] for levels in initial for at in (0, 8)],
+        )
         book_write, book_read = books.write_port(), books.read_port(domain="comb")
         m.d.comb += [
             book_write.en.eq(self.books.valid & (self.books.beat < 8)),
             book_write.addr.eq(self.books.beat),
-            *(book_write.data[n].eq(self.books.data[16 * n:16 * n + LEVEL.width].as_signed()) for n in range(8)),
+            *(book_write.data[n].eq(self.books.data[16 * n : 16 * n + LEVEL.width].as_signed()) for n in range(8)),
             book_read.addr.eq(Cat(passes.feed.level[3], passes.feed.book)),
         ]
         return book_read.data[passes.feed.level[:3]]
@@ -426,9 +526,14 @@ class ArrayEngine(wiring.Component):
         feed = passes.feed
         m.d.comb += self.peek_grant.eq(~dense.beat.valid)
         m.d.sync += [
-            control.fill.eq(feed.fill), control.fill_table.eq(feed.fill_table), control.k.eq(feed.level),
-            control.level.eq(level), control.fresh.eq(feed.fill & (feed.level == 0)),
-            control.read.eq(feed.read), control.table.eq(feed.table), control.word.eq(feed.word),
+            control.fill.eq(feed.fill),
+            control.fill_table.eq(feed.fill_table),
+            control.k.eq(feed.level),
+            control.level.eq(level),
+            control.fresh.eq(feed.fill & (feed.level == 0)),
+            control.read.eq(feed.read),
+            control.table.eq(feed.table),
+            control.word.eq(feed.word),
             control.group.eq(feed.group),
             control.dense.eq(dense.beat.valid),
             control.peek.eq(self.peek.valid & self.peek_grant),
@@ -444,11 +549,12 @@ class ArrayEngine(wiring.Component):
         scales = []
         for first in range(0, config.rows, LEVELS):
             m.submodules[f"scales_{first}"] = store = memory.Memory(
-                shape=SCALE.shape, depth=2 * config.blocks * LEVELS, init=[], attrs={"ram_style": "block"})
+                shape=SCALE.shape, depth=2 * config.blocks * LEVELS, init=[], attrs={"ram_style": "block"}
+            )
             write, read = store.write_port(), store.read_port()
             m.d.comb += [
                 write.en.eq(self.scales.valid & (self.scales.row >> ceil_log2(LEVELS) == first // LEVELS)),
-                write.addr.eq(Cat(self.scales.address, self.scales.row[:ceil_log2(LEVELS)])),
+                write.addr.eq(Cat(self.scales.address, self.scales.row[: ceil_log2(LEVELS)])),
                 write.data.eq(self.scales.data),
                 read.addr.eq(delay(m, Cat(feed.scale, feed.level), first)),
             ]
@@ -469,8 +575,9 @@ class ArrayEngine(wiring.Component):
             tag.from_above.eq(stays),
             tag.from_self.eq(~stays & ~(streams & first)),
         ]
-        edge = Signal(data.StructLayout({
-            "tag": tag_layout, "load": 1, "load_row": 1, "row": ceil_log2(rows), "pair": 1}))
+        edge = Signal(
+            data.StructLayout({"tag": tag_layout, "load": 1, "load_row": 1, "row": ceil_log2(rows), "pair": 1})
+        )
         loading = passes.weight.valid | convolve.weight.valid
         m.d.comb += [
             edge.tag.eq(delay(m, tag, EDGE, reset_less=False)),
@@ -493,10 +600,12 @@ class ArrayEngine(wiring.Component):
             m.d.comb += [
                 row.control.eq(control),
                 row.codes.valid.eq(self.codes.valid & (self.codes.row == index)),
-                row.codes.address.eq(self.codes.address), row.codes.data.eq(self.codes.data),
+                row.codes.address.eq(self.codes.address),
+                row.codes.data.eq(self.codes.data),
                 row.scale.eq(scales[index // LEVELS]),
                 row.dense_write.valid.eq(self.dense_port.valid & (self.dense_port.row == index)),
-                row.dense_write.address.eq(self.dense_port.address), row.dense_write.data.eq(self.dense_port.data),
+                row.dense_write.address.eq(self.dense_port.address),
+                row.dense_write.data.eq(self.dense_port.data),
                 *(ours.eq(theirs) for ours, theirs in zip(array.x[index], row.x)),
                 array.tag[index].eq(edge.tag),
                 array.tag[index].load.eq(edge.load | (edge.load_row & (edge.row == index))),
@@ -549,25 +658,32 @@ class ArrayEngine(wiring.Component):
         columns, rank = config.columns, config.rank
 
         m.submodules.weights = weights = memory.Memory(
-            shape=data.ArrayLayout(PARAMETER.shape, columns), depth=config.weight_depth, init=[],
-            attrs={"ram_style": "ultra"})
+            shape=data.ArrayLayout(PARAMETER.shape, columns),
+            depth=config.weight_depth,
+            init=[],
+            attrs={"ram_style": "ultra"},
+        )
         write, read = weights.write_port(), weights.read_port()
         # Column 0 wants its word EDGE - 1 cycles after it was asked for, of which the last is spent below. A word is
         # far wider than its address: the address waits.
         asks = convolve.weight.valid | dense.beat.valid
         asked = Mux(dense.beat.valid, dense.beat.weight, convolve.weight.address)
         m.d.comb += [
-            write.en.eq(self.weights.valid), write.addr.eq(self.weights.address),
-            write.data.eq(self.weights.data[:16 * columns]),
+            write.en.eq(self.weights.valid),
+            write.addr.eq(self.weights.address),
+            write.data.eq(self.weights.data[: 16 * columns]),
             read.en.eq(delay(m, asks, EDGE - 4, reset_less=False)),
             read.addr.eq(delay(m, asked, EDGE - 4)),
         ]
         weight = Signal(data.ArrayLayout(PARAMETER.shape, columns), reset_less=True)
         m.d.sync += weight.eq(read.data)
-        use_weight = delay(m, (convolve.weight.valid & convolve.weight.live) | dense.beat.valid, EDGE - 2,
-                           reset_less=False)
-        m.d.comb += [self.dh.tap.eq(delay(m, passes.weight.tap, EDGE - 3)),
-                     self.dh.sample.eq(delay(m, passes.weight.row, EDGE - 3))]
+        use_weight = delay(
+            m, (convolve.weight.valid & convolve.weight.live) | dense.beat.valid, EDGE - 2, reset_less=False
+        )
+        m.d.comb += [
+            self.dh.tap.eq(delay(m, passes.weight.tap, EDGE - 3)),
+            self.dh.sample.eq(delay(m, passes.weight.row, EDGE - 3)),
+        ]
         use_dh = delay(m, passes.weight.valid & passes.weight.live, EDGE - 2, reset_less=False)
         dh = self.dh_data
 
@@ -578,8 +694,10 @@ class ArrayEngine(wiring.Component):
         use_lane = delay(m, ask.valid, AdapterLanes.read_latency, reset_less=False)
         # The sums of high nibbles are in those of the low ones.
         learn = Signal(lane_layout)
-        m.d.comb += [learn.valid.eq(passes.beat.valid & passes.beat.backward & ~passes.beat.high),
-                     learn.address.eq(passes.beat.lane)]
+        m.d.comb += [
+            learn.valid.eq(passes.beat.valid & passes.beat.backward & ~passes.beat.high),
+            learn.address.eq(passes.beat.lane),
+        ]
         learn = delay(m, learn, EDGE + array.latency, reset_less=False)
         optimiser = delay(m, lane_config(m, self.optimiser), 1)
 
@@ -607,19 +725,22 @@ class ArrayEngine(wiring.Component):
                 index = panel * rank + column
                 m.d.comb += [
                     lanes.g[panel].eq(array.p[index]),
-                    lanes.write.data[panel].eq(self.lanes.data[16 * index:16 * index + 16].as_signed()),
+                    lanes.write.data[panel].eq(self.lanes.data[16 * index : 16 * index + 16].as_signed()),
                     self.words[index].eq(lanes.w[panel]),
                 ]
                 m.d.sync += array.w[index].eq(
-                    Mux(of_weight, delay(m, weight[index], column), 0) | Mux(of_dh, delay(m, dh[column], column), 0)
-                    | Mux(of_lane, lanes.w[panel], 0))
+                    Mux(of_weight, delay(m, weight[index], column), 0)
+                    | Mux(of_dh, delay(m, dh[column], column), 0)
+                    | Mux(of_lane, lanes.w[panel], 0)
+                )
         self.lanes_saturated = Signal(8)
         m.d.sync += [self.lanes_saturated.eq(sum(saturated)), self.underflowed.eq(sum(underflowed))]
         m.d.comb += self.norm.eq(norm)
         # A pass has learnt when its last word is in the last column's memory.
         last = passes.beat.valid & passes.beat.backward & passes.beat.last
         m.d.comb += self.gradient_done.eq(
-            delay(m, last, EDGE + array.latency + rank - 1 + AdapterLanes.latency, reset_less=False))
+            delay(m, last, EDGE + array.latency + rank - 1 + AdapterLanes.latency, reset_less=False)
+        )
 
     # -- what leaves the array -----------------------------------------------------------------------------------
 
@@ -634,18 +755,28 @@ class ArrayEngine(wiring.Component):
         accumulate = place(m, "accumulate", Accumulate(config), platform)
         to_feet = EDGE + parts.array.latency + config.rank - 1
         token = Signal(SumsToken(config))
-        m.d.comb += [token.valid.eq(convolve.window.valid), token.first.eq(convolve.sums.first),
-                     token.last.eq(convolve.sums.last), token.position.eq(convolve.sums.position)]
-        m.d.comb += [accumulate.ahead.eq(delay(m, token, to_feet - accumulate.ahead_cycles, reset_less=False)),
-                     *(ours.eq(theirs) for ours, theirs in zip(accumulate.sums, parts.align.o))]
+        m.d.comb += [
+            token.valid.eq(convolve.window.valid),
+            token.first.eq(convolve.sums.first),
+            token.last.eq(convolve.sums.last),
+            token.position.eq(convolve.sums.position),
+        ]
+        m.d.comb += [
+            accumulate.ahead.eq(delay(m, token, to_feet - accumulate.ahead_cycles, reset_less=False)),
+            *(ours.eq(theirs) for ours, theirs in zip(accumulate.sums, parts.align.o)),
+        ]
         return accumulate
 
     def _drain(self, m, parts):
         """Drains the sums that the array holds, a row a cycle; a token says whose they are."""
         config, array, passes, dense = self.config, parts.array, parts.passes, parts.dense
         drain = Signal(DrainToken(config))
-        m.d.comb += [drain.valid.eq(passes.drain.valid | dense.drain), drain.hidden.eq(passes.drain.valid),
-                     drain.tap.eq(passes.drain.tap), drain.samples.eq(passes.drain.samples)]
+        m.d.comb += [
+            drain.valid.eq(passes.drain.valid | dense.drain),
+            drain.hidden.eq(passes.drain.valid),
+            drain.tap.eq(passes.drain.tap),
+            drain.samples.eq(passes.drain.samples),
+        ]
         at_edge = delay(m, drain, EDGE, reset_less=False)
         m.d.comb += array.drain.eq(at_edge.valid)
         leaving = delay(m, at_edge, array.drain_latency + config.rank - 2, reset_less=False)

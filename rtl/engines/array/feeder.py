@@ -1,4 +1,5 @@
 """Row feeders: decode cached activations for a row of the array."""
+
 from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -22,11 +23,22 @@ def RowControl(config):
     one, and there. ``read``: codes ``group`` of bank word ``word`` leave, decoded through ``table``. ``dense``: dense
     word ``address`` leaves; ``peek``: it is read, but does not leave for the array.
     """
-    return data.StructLayout({
-        "fill": 1, "fresh": 1, "fill_table": 1, "k": 4, "level": LEVEL.shape,
-        "read": 1, "table": 1, "word": ceil_log2(8 * config.blocks), "group": ceil_log2(WORD_CODES // config.panels),
-        "dense": 1, "peek": 1, "address": ceil_log2(config.dense_depth),
-    })
+    return data.StructLayout(
+        {
+            "fill": 1,
+            "fresh": 1,
+            "fill_table": 1,
+            "k": 4,
+            "level": LEVEL.shape,
+            "read": 1,
+            "table": 1,
+            "word": ceil_log2(8 * config.blocks),
+            "group": ceil_log2(WORD_CODES // config.panels),
+            "dense": 1,
+            "peek": 1,
+            "address": ceil_log2(config.dense_depth),
+        }
+    )
 
 
 class RowFeeder(wiring.Component):
@@ -54,16 +66,18 @@ class RowFeeder(wiring.Component):
         self.config = config
         bank = ceil_log2(8 * config.blocks)
         dense = ceil_log2(config.dense_depth)
-        super().__init__({
-            "control": In(RowControl(config)),
-            "control_o": Out(RowControl(config)),
-            "codes": In(data.StructLayout({"valid": 1, "address": bank, "data": 128})),
-            "scale": In(SCALE.shape),
-            "dense_write": In(data.StructLayout({"valid": 1, "address": dense, "data": config.activation.shape})),
-            "window": In(config.activation.shape),
-            "x": Out(config.activation.shape).array(config.panels),
-            "dense": Out(config.activation.shape),
-        })
+        super().__init__(
+            {
+                "control": In(RowControl(config)),
+                "control_o": Out(RowControl(config)),
+                "codes": In(data.StructLayout({"valid": 1, "address": bank, "data": 128})),
+                "scale": In(SCALE.shape),
+                "dense_write": In(data.StructLayout({"valid": 1, "address": dense, "data": config.activation.shape})),
+                "window": In(config.activation.shape),
+                "x": Out(config.activation.shape).array(config.panels),
+                "dense": Out(config.activation.shape),
+            }
+        )
 
     @property
     def key(self):
@@ -99,10 +113,7 @@ class RowFeeder(wiring.Component):
         word = Signal(128, reset_less=True)
         codes = Signal(4 * panels, reset_less=True)
         m.d.comb += [bank_read.en.eq(control.read), bank_read.addr.eq(control.word)]
-        m.d.sync += [
-            word.eq(bank_read.data),
-            codes.eq(word.word_select(delay(m, control.group, 2), 4 * panels)),
-        ]
+        m.d.sync += [word.eq(bank_read.data), codes.eq(word.word_select(delay(m, control.group, 2), 4 * panels))]
         m.d.comb += [
             decoder.out.valid.eq(delay(m, control.read, 4, reset_less=False)),
             decoder.out.half.eq(delay(m, control.table, 4)),

@@ -1,4 +1,5 @@
 """Feet of the array: align, accumulate, round and store its sums."""
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -13,8 +14,17 @@ from ...stream.delay import delay
 from ...systolic.slices import Add
 from ...units.post import PostProcess
 
-__all__ = ["bias_format", "SumsToken", "DrainToken", "RunLayout", "Hidden", "HiddenWords", "Align", "Accumulate",
-           "Finish"]
+__all__ = [
+    "bias_format",
+    "SumsToken",
+    "DrainToken",
+    "RunLayout",
+    "Hidden",
+    "HiddenWords",
+    "Align",
+    "Accumulate",
+    "Finish",
+]
 
 
 def bias_format(config):
@@ -34,11 +44,22 @@ def DrainToken(config):
 
 def RunLayout(config):
     """What is to be done with the words of one command, and where they go. ``final``: the last column in use."""
-    return data.StructLayout({
-        "height": 8, "width": 8, "pool": 3, "relu": 1, "bias": ceil_log2(config.bias_depth),
-        "to_dense": 1, "rows": 1, "row": ceil_log2(config.rows), "samples": 6,
-        "target": 16, "stride": 10, "final": ceil_log2(config.columns),
-    })
+    return data.StructLayout(
+        {
+            "height": 8,
+            "width": 8,
+            "pool": 3,
+            "relu": 1,
+            "bias": ceil_log2(config.bias_depth),
+            "to_dense": 1,
+            "rows": 1,
+            "row": ceil_log2(config.rows),
+            "samples": 6,
+            "target": 16,
+            "stride": 10,
+            "final": ceil_log2(config.columns),
+        }
+    )
 
 
 class Align(wiring.Component):
@@ -59,9 +80,14 @@ class Align(wiring.Component):
 
 def HiddenWords(config):
     """h of a sample of a tap."""
-    return data.StructLayout({
-        "valid": 1, "tap": ceil_log2(config.taps), "sample": ceil_log2(config.rows),
-        "h": data.ArrayLayout(config.activation.shape, config.rank)})
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "tap": ceil_log2(config.taps),
+            "sample": ceil_log2(config.rows),
+            "h": data.ArrayLayout(config.activation.shape, config.rank),
+        }
+    )
 
 
 class Hidden(wiring.Component):
@@ -77,14 +103,16 @@ class Hidden(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "sums": In(signed(config.sum_bits)).array(config.columns),
-            "valid": In(1),
-            "sample": In(ceil_log2(config.rows)),
-            "token": In(DrainToken(config)),
-            "h": Out(HiddenWords(config)),
-            "saturated": Out(range(config.rank + 1)),
-        })
+        super().__init__(
+            {
+                "sums": In(signed(config.sum_bits)).array(config.columns),
+                "valid": In(1),
+                "sample": In(ceil_log2(config.rows)),
+                "token": In(DrainToken(config)),
+                "h": Out(HiddenWords(config)),
+                "saturated": Out(range(config.rank + 1)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -100,7 +128,7 @@ class Hidden(wiring.Component):
                 added = []
                 for at in range(0, len(terms), group):
                     total = Signal(width, reset_less=True)
-                    m.d.sync += total.eq(sum(terms[at + 1:at + group], terms[at]))
+                    m.d.sync += total.eq(sum(terms[at + 1 : at + group], terms[at]))
                     added.append(total)
                 terms = added
             rounded = Signal(width, reset_less=True)
@@ -138,26 +166,36 @@ class Accumulate(wiring.Component):
     def __init__(self, config):
         self.config = config
         layout = data.ArrayLayout(signed(config.sum_bits), config.columns)
-        super().__init__({
-            "ahead": In(SumsToken(config)),
-            "alone": In(1),
-            "sums": In(signed(config.sum_bits)).array(config.columns),
-            "o": Out(data.StructLayout({"valid": 1, "sums": layout})),
-        })
+        super().__init__(
+            {
+                "ahead": In(SumsToken(config)),
+                "alone": In(1),
+                "sums": In(signed(config.sum_bits)).array(config.columns),
+                "o": Out(data.StructLayout({"valid": 1, "sums": layout})),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         layout = data.ArrayLayout(signed(self.config.sum_bits), self.config.columns)
         m.submodules.partial = partial = memory.Memory(
-            shape=layout, depth=self.config.positions, init=[], attrs={"ram_style": "ultra"})
+            shape=layout, depth=self.config.positions, init=[], attrs={"ram_style": "ultra"}
+        )
         read, write = partial.read_port(), partial.write_port()
         token = delay(m, self.ahead, 2, reset_less=False)
         old = Signal(layout, reset_less=True)
         m.d.comb += [read.en.eq(self.ahead.valid), read.addr.eq(self.ahead.position)]
         m.d.sync += old.eq(read.data)
         for column in range(self.config.columns):
-            add = place(m, f"add_{column}", Add(width=self.config.sum_bits), platform, a=self.sums[column],
-                        c=old[column], add=token.valid & ~token.first)
+            add = place(
+                m,
+                f"add_{column}",
+                Add(width=self.config.sum_bits),
+                platform,
+                a=self.sums[column],
+                c=old[column],
+                add=token.valid & ~token.first,
+            )
             m.d.comb += self.o.sums[column].eq(add.p)
         later = delay(m, token, 1, reset_less=False)
         m.d.comb += [
@@ -193,21 +231,30 @@ class Finish(wiring.Component):
         self.config = config
         columns = config.columns
         words = data.ArrayLayout(config.activation.shape, columns)
-        super().__init__({
-            "run": In(stream.Signature(RunLayout(config))),
-            "bias_write": In(data.StructLayout({
-                "valid": 1, "address": ceil_log2(config.bias_depth), "data": 512})),
-            "sums": In(data.StructLayout({"valid": 1, "sums": data.ArrayLayout(signed(config.sum_bits), columns)})),
-            "feature": Out(data.StructLayout({
-                "valid": 1, "address": ceil_log2(config.feature_depth), "data": words})),
-            "dense": Out(data.StructLayout({
-                "valid": 1, "row": ceil_log2(config.rows), "address": ceil_log2(config.dense_depth),
-                "data": config.activation.shape})),
-            "hold": Out(1),
-            "done": Out(1),
-            "astray": Out(1),
-            "saturated": Out(range(columns + 1)),
-        })
+        super().__init__(
+            {
+                "run": In(stream.Signature(RunLayout(config))),
+                "bias_write": In(data.StructLayout({"valid": 1, "address": ceil_log2(config.bias_depth), "data": 512})),
+                "sums": In(data.StructLayout({"valid": 1, "sums": data.ArrayLayout(signed(config.sum_bits), columns)})),
+                "feature": Out(
+                    data.StructLayout({"valid": 1, "address": ceil_log2(config.feature_depth), "data": words})
+                ),
+                "dense": Out(
+                    data.StructLayout(
+                        {
+                            "valid": 1,
+                            "row": ceil_log2(config.rows),
+                            "address": ceil_log2(config.dense_depth),
+                            "data": config.activation.shape,
+                        }
+                    )
+                ),
+                "hold": Out(1),
+                "done": Out(1),
+                "astray": Out(1),
+                "saturated": Out(range(columns + 1)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -217,12 +264,23 @@ class Finish(wiring.Component):
 
         bias = bias_format(config)
         m.submodules.biases = biases = memory.Memory(
-            shape=data.ArrayLayout(bias.shape, columns), depth=config.bias_depth, init=[])
+            shape=data.ArrayLayout(bias.shape, columns), depth=config.bias_depth, init=[]
+        )
         bias_write, bias_read = biases.write_port(), biases.read_port()
-        post = place(m, "post", PostProcess(
-            lanes=columns, sum_shape=signed(config.sum_bits),
-            sum_frac=config.activation.frac + PARAMETER.frac, bias=bias, fmt=config.activation,
-            max_width=max(config.width, config.rows), max_height=config.width), platform)
+        post = place(
+            m,
+            "post",
+            PostProcess(
+                lanes=columns,
+                sum_shape=signed(config.sum_bits),
+                sum_frac=config.activation.frac + PARAMETER.frac,
+                bias=bias,
+                fmt=config.activation,
+                max_width=max(config.width, config.rows),
+                max_height=config.width,
+            ),
+            platform,
+        )
         m.submodules.words = words = SyncFIFOBuffered(width=config.activation.width * columns + 1, depth=self.depth)
         m.submodules.runs = runs = SyncFIFOBuffered(width=layout.size, depth=4)
 
@@ -232,7 +290,7 @@ class Finish(wiring.Component):
         m.d.comb += [
             bias_write.en.eq(self.bias_write.valid),
             bias_write.addr.eq(self.bias_write.address),
-            bias_write.data.eq(self.bias_write.data[:32 * columns]),
+            bias_write.data.eq(self.bias_write.data[: 32 * columns]),
             bias_read.en.eq(1),
             bias_read.addr.eq(current.bias),
             self.run.ready.eq(~waits & runs.w_rdy),
@@ -280,8 +338,12 @@ class Finish(wiring.Component):
         pop, both = Signal(), Signal()
         m.d.comb += both.eq(words.r_rdy & runs.r_rdy)
         with m.If(runs.r_rdy & ~begun):
-            m.d.sync += [begun.eq(1), base.eq(run.target), element.eq(0),
-                         row.eq(Mux(run.rows, config.rows - 1, run.row))]
+            m.d.sync += [
+                begun.eq(1),
+                base.eq(run.target),
+                element.eq(0),
+                row.eq(Mux(run.rows, config.rows - 1, run.row)),
+            ]
         with m.Elif(both & begun):
             with m.If(run.to_dense):
                 skip = run.rows & (row >= run.samples)
@@ -290,22 +352,25 @@ class Finish(wiring.Component):
             with m.Else():
                 m.d.comb += pop.eq(1)
             with m.If(pop):
-                m.d.sync += [base.eq(base + Mux(run.to_dense, Mux(run.rows, 0, run.stride), 1)),
-                             row.eq(row - run.rows)]
+                m.d.sync += [base.eq(base + Mux(run.to_dense, Mux(run.rows, 0, run.stride), 1)), row.eq(row - run.rows)]
                 with m.If(last_word):
                     m.d.sync += begun.eq(0)
         writes = both & begun
         m.d.comb += [words.r_en.eq(pop), runs.r_en.eq(pop & last_word)]
         to_feature, to_dense, feature_at, dense_at = Signal(), Signal(), Signal(17), Signal(18)
-        feature_over = feature_at[len(self.feature.address):].any()
-        dense_over = dense_at[len(self.dense.address):].any()
+        feature_over = feature_at[len(self.feature.address) :].any()
+        dense_over = dense_at[len(self.dense.address) :].any()
         m.d.comb += [
-            self.feature.valid.eq(to_feature & ~feature_over), self.feature.address.eq(feature_at),
-            self.dense.valid.eq(to_dense & ~dense_over), self.dense.address.eq(dense_at),
+            self.feature.valid.eq(to_feature & ~feature_over),
+            self.feature.address.eq(feature_at),
+            self.dense.valid.eq(to_dense & ~dense_over),
+            self.dense.address.eq(dense_at),
         ]
         over, ended = Signal(), Signal()
-        m.d.comb += [over.eq((to_feature & feature_over) | (to_dense & dense_over)),
-                     self.done.eq(ended & ~over & ~self.astray)]
+        m.d.comb += [
+            over.eq((to_feature & feature_over) | (to_dense & dense_over)),
+            self.done.eq(ended & ~over & ~self.astray),
+        ]
         with m.If(over):
             m.d.sync += self.astray.eq(1)
         m.d.sync += [

@@ -1,4 +1,5 @@
 """Writes beats of the array's load ports to its memories."""
+
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -35,11 +36,19 @@ class ScaleWriter(wiring.Component):
     def __init__(self, config):
         self.config = config
         write = writes(config)["scales"]
-        super().__init__({
-            "valid": In(1), "wanted": In(1), "last": In(1), "ready": Out(1),
-            "row": In(ceil_log2(config.rows)), "half": In(1), "data": In(128),
-            "stopped": In(1), "write": Out(write),
-        })
+        super().__init__(
+            {
+                "valid": In(1),
+                "wanted": In(1),
+                "last": In(1),
+                "ready": Out(1),
+                "row": In(ceil_log2(config.rows)),
+                "half": In(1),
+                "data": In(128),
+                "stopped": In(1),
+                "write": Out(write),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -49,8 +58,12 @@ class ScaleWriter(wiring.Component):
         entry, out = Signal(layout), data.View(layout, waiting.r_data)
         settled, may_go = Signal(), Signal()
         m.d.comb += [
-            entry.row.eq(self.row), entry.half.eq(self.half), entry.data.eq(self.data), waiting.w_data.eq(entry),
-            may_go.eq(~self.last | settled), self.ready.eq(waiting.w_rdy & may_go),
+            entry.row.eq(self.row),
+            entry.half.eq(self.half),
+            entry.data.eq(self.data),
+            waiting.w_data.eq(entry),
+            may_go.eq(~self.last | settled),
+            self.ready.eq(waiting.w_rdy & may_go),
             # The queue looks itself whether it has room.
             waiting.w_en.eq(self.valid & self.wanted & may_go),
         ]
@@ -65,7 +78,7 @@ class ScaleWriter(wiring.Component):
             # A tap's last beat has room to spare; what lies beyond the row's blocks is not for it.
             self.write.valid.eq(waiting.r_rdy & (index < self.config.blocks) & ~self.stopped),
             self.write.row.eq(out.row),
-            self.write.address.eq(Cat(index[:len(self.write.address) - 1], out.half)),
+            self.write.address.eq(Cat(index[: len(self.write.address) - 1], out.half)),
             self.write.data.eq(out.data[16:].word_select(n, 16)),
             settled.eq(~waiting.r_rdy & (waiting.level == 0) & ~waiting.w_en),
         ]
@@ -89,11 +102,13 @@ class ArrayIntake(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            **{f"load_{name}": In(LoadSignature(128)) for name in _PORTS},
-            **{name: Out(layout) for name, layout in writes(config).items()},
-            "logits": Out(logits_write(config)),
-        })
+        super().__init__(
+            {
+                **{f"load_{name}": In(LoadSignature(128)) for name in _PORTS},
+                **{name: Out(layout) for name, layout in writes(config).items()},
+                "logits": Out(logits_write(config)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -114,12 +129,12 @@ class ArrayIntake(wiring.Component):
         nowhere, cut, full = {}, {}, {}
         self._record(m, platform, taken["record"], stopped, nowhere, full)
         self._words(m, beat, taken, nowhere, cut, full)
-        nowhere["books"] = beat.arg[len(self.books.beat):].any()
-        full["books"] = (beat.arg + beat.index)[:len(self.books.beat)].all()
+        nowhere["books"] = beat.arg[len(self.books.beat) :].any()
+        full["books"] = (beat.arg + beat.index)[: len(self.books.beat)].all()
         m.d.sync += [self.books.beat.eq(beat.arg[:16] + beat.index), self.books.data.eq(beat.data)]
         self._write(m, "books", taken["books"])
 
-        after = Signal()        # the beat before was the last that has room
+        after = Signal()  # the beat before was the last that has room
         for name, port in ports.items():
             m.d.comb += port.refuse.eq(nowhere[name] | (beat.last & cut.get(name, 0)) | after)
         with m.If(Cat(taken.values()).any() & ~refused):
@@ -140,14 +155,19 @@ class ArrayIntake(wiring.Component):
         scales = place(m, "scale_writer", ScaleWriter(self.config), platform)
         m.d.comb += [
             in_scales.eq(beat.index < arg.codes),
-            scales.valid.eq(stream.valid), scales.wanted.eq(in_scales), scales.last.eq(beat.last),
+            scales.valid.eq(stream.valid),
+            scales.wanted.eq(in_scales),
+            scales.last.eq(beat.last),
             stream.ready.eq(scales.ready),
-            scales.row.eq(arg.row), scales.half.eq(arg.half), scales.data.eq(beat.data),
-            scales.stopped.eq(stopped), self.scales.eq(scales.write),
+            scales.row.eq(arg.row),
+            scales.half.eq(arg.half),
+            scales.data.eq(beat.data),
+            scales.stopped.eq(stopped),
+            self.scales.eq(scales.write),
         ]
 
-        code_word = (beat.index - arg.codes)[:len(self.codes.address) - 1]
-        logit_beat = (beat.index - arg.logits)[:len(arg.logits)]
+        code_word = (beat.index - arg.codes)[: len(self.codes.address) - 1]
+        logit_beat = (beat.index - arg.logits)[: len(arg.logits)]
         is_code, is_logits = Signal(), Signal()
         m.d.comb += [is_code.eq(~in_scales & (beat.index < arg.logits)), is_logits.eq(beat.index >= arg.logits)]
         m.d.sync += [
@@ -163,8 +183,9 @@ class ArrayIntake(wiring.Component):
         self._write(m, "logits", taken & is_logits)
         nowhere["record"] = (arg.row >= self.config.rows) | (arg.codes > arg.logits)
         # Before the first of the logits ``logit_beat`` is -1.
-        full["record"] = ((is_code & code_word.all() & ~logit_beat.all())
-                          | (is_logits & logit_beat[:len(self.logits.beat)].all()))
+        full["record"] = (is_code & code_word.all() & ~logit_beat.all()) | (
+            is_logits & logit_beat[: len(self.logits.beat)].all()
+        )
 
     def _words(self, m, beat, taken, nowhere, cut, full):
         """Words of one or more beats: the last of their beats writes, with those before it."""
@@ -174,13 +195,13 @@ class ArrayIntake(wiring.Component):
         for name, log_beats in _LOG_BEATS.items():
             port = getattr(self, name)
             whole = beat.index[:log_beats].all() if log_beats else 1
-            word = (beat.arg[:16] + (beat.index >> log_beats))[:len(port.address)]
-            nowhere[name] = beat.arg[len(port.address):].any()
+            word = (beat.arg[:16] + (beat.index >> log_beats))[: len(port.address)]
+            nowhere[name] = beat.arg[len(port.address) :].any()
             full[name] = whole & word.all()
             if log_beats:
                 cut[name] = ~whole
             m.d.sync += [
                 port.address.eq(word),
-                port.data.eq(Cat(before[384 - 128 * ((1 << log_beats) - 1):], beat.data)),
+                port.data.eq(Cat(before[384 - 128 * ((1 << log_beats) - 1) :], beat.data)),
             ]
             self._write(m, name, taken[name] & whole)

@@ -1,4 +1,5 @@
 """Adapter lanes: adapter words of a column, and their optimisers."""
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -44,18 +45,20 @@ class AdapterLanes(wiring.Component):
         address = ceil_log2(depth)
         self.address = data.StructLayout({"valid": 1, "address": address})
         words = data.ArrayLayout(PARAMETER.shape, panels)
-        super().__init__({
-            "read": In(self.address),
-            "w": Out(words),
-            "gradient": In(self.address),
-            "g": In(signed(48)).array(panels),
-            "write": In(data.StructLayout({"valid": 1, "address": address, "data": words})),
-            "config": In(LANE_CONFIG),
-            "saturated": Out(range(panels + 1)),
-            "underflowed": Out(range(panels + 1)),
-            "norm_i": In(NORM),
-            "norm_o": Out(NORM),
-        })
+        super().__init__(
+            {
+                "read": In(self.address),
+                "w": Out(words),
+                "gradient": In(self.address),
+                "g": In(signed(48)).array(panels),
+                "write": In(data.StructLayout({"valid": 1, "address": address, "data": words})),
+                "config": In(LANE_CONFIG),
+                "saturated": Out(range(panels + 1)),
+                "underflowed": Out(range(panels + 1)),
+                "norm_i": In(NORM),
+                "norm_o": Out(NORM),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -67,10 +70,13 @@ class AdapterLanes(wiring.Component):
             gradient.append(Signal(self.address, name=name))
         to_word = OptimizerLane.w_wait
         to_velocity = 2 + OptimizerLane.velocity_latency
-        for old, new, cycles in zip(gradient, gradient[1:], (to_word, to_velocity - to_word,
-                                                             self.latency - 1 - to_velocity), strict=False):
-            m.d.comb += [new.valid.eq(delay(m, old.valid, cycles, reset_less=False)),
-                         new.address.eq(delay(m, old.address, cycles))]
+        for old, new, cycles in zip(
+            gradient, gradient[1:], (to_word, to_velocity - to_word, self.latency - 1 - to_velocity), strict=False
+        ):
+            m.d.comb += [
+                new.valid.eq(delay(m, old.valid, cycles, reset_less=False)),
+                new.address.eq(delay(m, old.address, cycles)),
+            ]
         _, word, velocity_end, word_end = gradient
         taken = delay(m, self.gradient.valid, 2, reset_less=False)
 
@@ -108,6 +114,9 @@ class AdapterLanes(wiring.Component):
             norm = step.norm_o
             saturated.append(step.o.saturated)
             underflowed.append(step.o.underflowed)
-        m.d.comb += [self.saturated.eq(sum(Cat(flag) for flag in saturated)),
-                     self.underflowed.eq(sum(Cat(flag) for flag in underflowed)), self.norm_o.eq(norm)]
+        m.d.comb += [
+            self.saturated.eq(sum(Cat(flag) for flag in saturated)),
+            self.underflowed.eq(sum(Cat(flag) for flag in underflowed)),
+            self.norm_o.eq(norm),
+        ]
         return m

@@ -1,4 +1,5 @@
 """Gives STORE the adapter words of the array."""
+
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -22,21 +23,23 @@ class LaneOutlet(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "port": In(StoreSignature(128)),
-            "dump": Out(data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})),
-            "words": In(data.ArrayLayout(PARAMETER.shape, config.columns)),
-        })
+        super().__init__(
+            {
+                "port": In(StoreSignature(128)),
+                "dump": Out(data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})),
+                "words": In(data.ArrayLayout(PARAMETER.shape, config.columns)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         request, beats = self.port.request, self.port.beats
         bits = ceil_log2(self.config.adapter_depth) + 1
         # In beats: a word is two.
-        end = Cat(Const(0, 1), request.p.arg[:bits]) + request.p.beats[:bits + 1]
+        end = Cat(Const(0, 1), request.p.arg[:bits]) + request.p.beats[: bits + 1]
         m.d.sync += self.port.refuse.eq(
-            request.p.arg[bits:].any() | request.p.beats[bits + 1:].any()
-            | beyond(end, 2 * self.config.adapter_depth))
+            request.p.arg[bits:].any() | request.p.beats[bits + 1 :].any() | beyond(end, 2 * self.config.adapter_depth)
+        )
 
         # Asked for, there two cycles later, and then as two beats.
         busy, left = Signal(), Signal(bits)
@@ -44,8 +47,10 @@ class LaneOutlet(wiring.Component):
         high, held, have = Signal(), Signal(256), Signal()
         m.d.comb += [
             request.ready.eq(1),
-            self.dump.valid.eq(busy & (wait != 3) & ~have), self.dump.address.eq(word),
-            beats.valid.eq(have), beats.p.eq(held.word_select(high, 128)),
+            self.dump.valid.eq(busy & (wait != 3) & ~have),
+            self.dump.address.eq(word),
+            beats.valid.eq(have),
+            beats.p.eq(held.word_select(high, 128)),
         ]
         with m.If(request.valid):
             m.d.sync += [busy.eq(1), left.eq(request.p.beats - 1), word.eq(request.p.arg)]

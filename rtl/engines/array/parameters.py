@@ -1,4 +1,5 @@
 """Parameters of the array engine, and of the head on its streams."""
+
 from dataclasses import dataclass
 
 from ...formats.images import DECODED, PARAMETER, VELOCITY
@@ -53,10 +54,11 @@ class ArrayParameters(EncodeParameters):
     def check(self) -> None:
         """Refuses values that do not go together."""
         if not 4 <= self.columns <= 16:
-            raise ValueError(f"panels={self.panels}, rank={self.rank}: their product is {self.columns}, "
-                             f"must be 4 to 16")
-        if self.rows < self.kernel ** 2:
-            raise ValueError(f"rows={self.rows}: a window of kernel={self.kernel} has {self.kernel ** 2} elements")
+            raise ValueError(
+                f"panels={self.panels}, rank={self.rank}: their product is {self.columns}, must be 4 to 16"
+            )
+        if self.rows < self.kernel**2:
+            raise ValueError(f"rows={self.rows}: a window of kernel={self.kernel} has {self.kernel**2} elements")
 
     @property
     def columns(self) -> int:
@@ -86,4 +88,5 @@ class ArrayParameters(EncodeParameters):
                 "cached activations": self.rows * 8 * self.blocks * 128,
                 "dense activations": self.rows * self.dense_depth * self.activation_bits,
                 "adapters": self.columns * self.adapter_depth * (PARAMETER.width + VELOCITY.width),
-            })
+            },
+        )

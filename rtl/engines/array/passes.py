@@ -1,4 +1,5 @@
 """Control of adapter passes: FORWARD and GRADIENT of a microbatch."""
+
 from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -25,18 +26,20 @@ def pass_layout(config):
     lanes. ``book``: code book. ``wide``: codes of 8 bits, see :class:`PassControl`. ``samples``: rows in
     use. ``backward``: gradient, else forward.
     """
-    return data.StructLayout({
-        "blocks": ceil_log2(config.blocks) + 1,
-        "tail": ceil_log2(BEATS(config.panels)),
-        "bank": ceil_log2(8 * config.blocks),
-        "scale": ceil_log2(2 * config.blocks),
-        "lane": ceil_log2(config.adapter_depth),
-        "tap": ceil_log2(config.taps),
-        "book": 2,
-        "wide": 1,
-        "samples": 6,
-        "backward": 1,
-    })
+    return data.StructLayout(
+        {
+            "blocks": ceil_log2(config.blocks) + 1,
+            "tail": ceil_log2(BEATS(config.panels)),
+            "bank": ceil_log2(8 * config.blocks),
+            "scale": ceil_log2(2 * config.blocks),
+            "lane": ceil_log2(config.adapter_depth),
+            "tap": ceil_log2(config.taps),
+            "book": 2,
+            "wide": 1,
+            "samples": 6,
+            "backward": 1,
+        }
+    )
 
 
 def FeedControl(config):
@@ -45,10 +48,19 @@ def FeedControl(config):
     ``fill``: multiply level ``k`` of ``book`` by the scale at ``scale`` into table ``fill_table``. ``read``: read bank
     word ``word`` and decode its codes ``group`` through ``table``.
     """
-    return data.StructLayout({
-        "fill": 1, "fill_table": 1, "level": 4, "book": 2, "scale": ceil_log2(2 * config.blocks),
-        "read": 1, "table": 1, "word": ceil_log2(8 * config.blocks), "group": 5,
-    })
+    return data.StructLayout(
+        {
+            "fill": 1,
+            "fill_table": 1,
+            "level": 4,
+            "book": 2,
+            "scale": ceil_log2(2 * config.blocks),
+            "read": 1,
+            "table": 1,
+            "word": ceil_log2(8 * config.blocks),
+            "group": 5,
+        }
+    )
 
 
 class PassControl(wiring.Component):
@@ -80,15 +92,20 @@ class PassControl(wiring.Component):
         self.layout = pass_layout(config)
         address = ceil_log2(config.adapter_depth)
         tap = ceil_log2(config.taps)
-        super().__init__({
-            "i": In(stream.Signature(self.layout)),
-            "feed": Out(FeedControl(config)),
-            "beat": Out(data.StructLayout({
-                "valid": 1, "lane": address, "first": 1, "last": 1, "backward": 1, "high": 1, "low": 1})),
-            "drain": Out(data.StructLayout({"valid": 1, "tap": tap, "samples": 6})),
-            "weight": Out(data.StructLayout({"valid": 1, "tap": tap, "row": ceil_log2(config.rows), "live": 1})),
-            "idle": Out(1),
-        })
+        super().__init__(
+            {
+                "i": In(stream.Signature(self.layout)),
+                "feed": Out(FeedControl(config)),
+                "beat": Out(
+                    data.StructLayout(
+                        {"valid": 1, "lane": address, "first": 1, "last": 1, "backward": 1, "high": 1, "low": 1}
+                    )
+                ),
+                "drain": Out(data.StructLayout({"valid": 1, "tap": tap, "samples": 6})),
+                "weight": Out(data.StructLayout({"valid": 1, "tap": tap, "row": ceil_log2(config.rows), "live": 1})),
+                "idle": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -146,7 +163,8 @@ class PassControl(wiring.Component):
         with m.If(more & room & (~fill_active | fill_done)):
             m.d.sync += fill_active.eq(1)
         return SimpleNamespace(
-            active=fill_active, low=fill_low, block=fill_block, last=fill_last, last_block=fill_last_block, room=room)
+            active=fill_active, low=fill_low, block=fill_block, last=fill_last, last_block=fill_last_block, room=room
+        )
 
     def _hand_on(self, m, tables, fill, filling, fills, waiting, waits):
         """Hands a pass with its last block to the place behind, if that is free, and takes the next."""
@@ -167,8 +185,15 @@ class PassControl(wiring.Component):
         with m.If(stale & (handed | hand)):
             m.d.sync += [fills.eq(0), handed.eq(0)]
         with m.If(take & self.i.valid):
-            m.d.sync += [filling.eq(self.i.p), fills.eq(1), fill.block.eq(0), fill.last.eq(self.i.p.blocks == 1),
-                         fill.low.eq(0), fill.active.eq(1), handed.eq(0)]
+            m.d.sync += [
+                filling.eq(self.i.p),
+                fills.eq(1),
+                fill.block.eq(0),
+                fill.last.eq(self.i.p.blocks == 1),
+                fill.low.eq(0),
+                fill.active.eq(1),
+                handed.eq(0),
+            ]
         return hand
 
     def _load(self, m, hand, filling):
@@ -236,14 +261,20 @@ class PassControl(wiring.Component):
             m.d.sync += [beat.eq(beat + 1), lane.eq(lane + 1)]
         with m.If(read_done):
             # Two tables were read out, or one.
-            m.d.sync += [beat.eq(0), read_table.eq(read_table ^ ~reading.wide), read_block.eq(read_block + 1),
-                         read_last.eq(read_block + 2 == reading.blocks), read_active.eq(0)]
+            m.d.sync += [
+                beat.eq(0),
+                read_table.eq(read_table ^ ~reading.wide),
+                read_block.eq(read_block + 1),
+                read_last.eq(read_block + 2 == reading.blocks),
+                read_active.eq(0),
+            ]
         with m.If(pass_end):
             m.d.sync += [reads.eq(0), gap.eq(Mux(reading.backward, 0, rows))]
         with m.Elif(gap != 0):
             m.d.sync += gap.eq(gap - 1)
-        return SimpleNamespace(beat=beat, block=read_block, active=read_active, lane=lane, pass_end=pass_end,
-                               last=read_last, gap=gap)
+        return SimpleNamespace(
+            beat=beat, block=read_block, active=read_active, lane=lane, pass_end=pass_end, last=read_last, gap=gap
+        )
 
     def _start(self, m, tables, load, read, waiting, waits, reading, reads):
         """Starts to read the pass that waits, or the next tables of the pass that is being read."""
@@ -255,12 +286,24 @@ class PassControl(wiring.Component):
             open_gap.eq(Mux(pass_end, reading.backward, read.gap <= 1)),
         ]
         start = Signal()
-        m.d.comb += start.eq(waits & ready_table & (~reads | pass_end) & open_gap
-                             & (~waiting.backward | ((load.loaded & ~load.swapped) | load.last)))
+        m.d.comb += start.eq(
+            waits
+            & ready_table
+            & (~reads | pass_end)
+            & open_gap
+            & (~waiting.backward | ((load.loaded & ~load.swapped) | load.last))
+        )
         with m.If(start):
-            m.d.sync += [reading.eq(waiting), reads.eq(1), waits.eq(0), read.active.eq(1), read.block.eq(0),
-                         read.last.eq(waiting.blocks == 1),
-                         read.beat.eq(0), read.lane.eq(waiting.lane)]
+            m.d.sync += [
+                reading.eq(waiting),
+                reads.eq(1),
+                waits.eq(0),
+                read.active.eq(1),
+                read.block.eq(0),
+                read.last.eq(waiting.blocks == 1),
+                read.beat.eq(0),
+                read.lane.eq(waiting.lane),
+            ]
         with m.Elif(reads & ~pass_end & ready_table & (~read.active | tables.read_done)):
             m.d.sync += read.active.eq(1)
 

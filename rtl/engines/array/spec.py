@@ -1,21 +1,16 @@
 """The array engine as a machine knows it."""
+
 from ...shell.engines import EngineSpec, LoadPort, StorePort
-from .commands import (
-    BOOKS_ARG,
-    RECORD_ARG,
-    WORD_ARG,
-    ArrayOpcode,
-    ConvolveOperands,
-    DenseOperands,
-    PassOperands,
-)
+from .commands import BOOKS_ARG, RECORD_ARG, WORD_ARG, ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
 from .parameters import ArrayParameters
 from .unit import ArrayUnit
 
 __all__ = ["SPEC"]
 
 SPEC = EngineSpec(
-    name="array", opcodes=ArrayOpcode, default=PassOperands,
+    name="array",
+    opcodes=ArrayOpcode,
+    default=PassOperands,
     operands={ArrayOpcode.CONVOLVE: ConvolveOperands, ArrayOpcode.DENSE: DenseOperands},
     phases=("convolution", "dense", "forward", "gradient"),
     loads=(
@@ -31,4 +26,5 @@ SPEC = EngineSpec(
         StorePort("lanes", "A: two beats a word, 16 x int16, one for each column", WORD_ARG),
     ),
     parameters=ArrayParameters,
-    unit=ArrayUnit)
+    unit=ArrayUnit,
+)

@@ -1,4 +1,5 @@
 """The array engine as it stands in a machine."""
+
 from amaranth.hdl import Module, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -21,10 +22,12 @@ class GradientSignature(wiring.Signature):
     """dh, of the head: ``data`` is what was at ``address`` a cycle before."""
 
     def __init__(self, config):
-        super().__init__({
-            "address": Out(data.StructLayout({"tap": ceil_log2(config.taps), "sample": ceil_log2(config.rows)})),
-            "data": In(data.ArrayLayout(signed(18), config.rank)),
-        })
+        super().__init__(
+            {
+                "address": Out(data.StructLayout({"tap": ceil_log2(config.taps), "sample": ceil_log2(config.rows)})),
+                "data": In(data.ArrayLayout(signed(18), config.rank)),
+            }
+        )
 
 
 class ArrayUnit(wiring.Component):
@@ -42,14 +45,16 @@ class ArrayUnit(wiring.Component):
 
     def __init__(self, spec, config):
         self.config = config
-        super().__init__({
-            **spec.members(128),
-            "h": Out(HiddenWords(config)),
-            "dh": Out(GradientSignature(config)),
-            "logits": Out(logits_write(config)),
-            "peek": In(PeekSignature(config)),
-            "thresholds": Out(NF4_THRESHOLDS),
-        })
+        super().__init__(
+            {
+                **spec.members(128),
+                "h": Out(HiddenWords(config)),
+                "dh": Out(GradientSignature(config)),
+                "logits": Out(logits_write(config)),
+                "peek": In(PeekSignature(config)),
+                "thresholds": Out(NF4_THRESHOLDS),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -67,15 +72,22 @@ class ArrayUnit(wiring.Component):
         give(m, self.store_taps, taps.o)
         threshold = intake.books
         m.d.comb += [
-            self.thresholds.en.eq(threshold.valid & threshold.beat[4]), self.thresholds.addr.eq(threshold.beat[:4]),
-            self.thresholds.data.eq(threshold.data[:len(self.thresholds.data)].as_signed()),
+            self.thresholds.en.eq(threshold.valid & threshold.beat[4]),
+            self.thresholds.addr.eq(threshold.beat[:4]),
+            self.thresholds.data.eq(threshold.data[: len(self.thresholds.data)].as_signed()),
             *(getattr(array.table, name).eq(getattr(self.thresholds, name)) for name in ("en", "addr", "data")),
-            array.dump.eq(outlet.dump), outlet.words.eq(array.words),
-            self.h.eq(array.h), self.dh.address.eq(array.dh), array.dh_data.eq(self.dh.data),
+            array.dump.eq(outlet.dump),
+            outlet.words.eq(array.words),
+            self.h.eq(array.h),
+            self.dh.address.eq(array.dh),
+            array.dh_data.eq(self.dh.data),
             self.logits.eq(intake.logits),
-            array.peek.eq(self.peek.address), self.peek.grant.eq(array.peek_grant),
-            self.peek.arrives.eq(array.peek_arrives), self.peek.data.eq(array.peek_data),
-            self.health.saturated.eq(array.saturated), self.health.underflowed.eq(array.underflowed),
+            array.peek.eq(self.peek.address),
+            self.peek.grant.eq(array.peek_grant),
+            self.peek.arrives.eq(array.peek_arrives),
+            self.peek.data.eq(array.peek_data),
+            self.health.saturated.eq(array.saturated),
+            self.health.underflowed.eq(array.underflowed),
             self.health.norm.eq(array.norm),
         ]
         return m

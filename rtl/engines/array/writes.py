@@ -1,4 +1,5 @@
 """Write ports by which LOAD's data reach the array engine's memories."""
+
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 

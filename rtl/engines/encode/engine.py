@@ -1,4 +1,5 @@
 """The encode engine: dense activations of a row to a cache record."""
+
 from amaranth.hdl import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -31,17 +32,22 @@ class EncodeEngine(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "engine": In(EngineSignature()),
-            "peek": Out(data.StructLayout({
-                "valid": 1, "row": ceil_log2(config.rows), "address": ceil_log2(config.dense_depth)})),
-            "grant": In(1),
-            "arrives": In(1),
-            "data": In(config.activation.shape),
-            "taps": Out(stream.Signature(unsigned(128))),
-            "raw": Out(stream.Signature(unsigned(128))),
-            "table": In(NF4_THRESHOLDS),
-        })
+        super().__init__(
+            {
+                "engine": In(EngineSignature()),
+                "peek": Out(
+                    data.StructLayout(
+                        {"valid": 1, "row": ceil_log2(config.rows), "address": ceil_log2(config.dense_depth)}
+                    )
+                ),
+                "grant": In(1),
+                "arrives": In(1),
+                "data": In(config.activation.shape),
+                "taps": Out(stream.Signature(unsigned(128))),
+                "raw": Out(stream.Signature(unsigned(128))),
+                "table": In(NF4_THRESHOLDS),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -55,9 +61,12 @@ class EncodeEngine(wiring.Component):
         m.d.sync += [
             checked.eq(command.valid & ~command.ready),
             known.eq((command.p.opcode == EncodeOpcode.ACTIVATIONS) | (command.p.opcode == EncodeOpcode.RAW)),
-            bad.eq((asked.elements == 0) | (asked.row >= config.rows)
-                   | beyond(asked["from"] + asked.elements, config.dense_depth)
-                   | beyond(asked.elements, 64 * config.blocks)),
+            bad.eq(
+                (asked.elements == 0)
+                | (asked.row >= config.rows)
+                | beyond(asked["from"] + asked.elements, config.dense_depth)
+                | beyond(asked.elements, 64 * config.blocks)
+            ),
         ]
         left = Signal(16)
         address = Signal.like(self.peek.address)
@@ -73,19 +82,29 @@ class EncodeEngine(wiring.Component):
             with m.Else():
                 m.d.comb += [command.ready.eq(base_ready), encoder.base.valid.eq(command.p.opcode != EncodeOpcode.RAW)]
             with m.If(command.ready):
-                m.d.sync += [reading.eq(1), waiting.eq(1), raw.eq(command.p.opcode == EncodeOpcode.RAW),
-                             row.eq(asked.row), wide.eq(asked.wide), address.eq(asked["from"]),
-                             left.eq(asked.elements - 1), left_out.eq(asked.elements - 1),
-                             last.eq(asked.elements == 1)]
+                m.d.sync += [
+                    reading.eq(1),
+                    waiting.eq(1),
+                    raw.eq(command.p.opcode == EncodeOpcode.RAW),
+                    row.eq(asked.row),
+                    wide.eq(asked.wide),
+                    address.eq(asked["from"]),
+                    left.eq(asked.elements - 1),
+                    left_out.eq(asked.elements - 1),
+                    last.eq(asked.elements == 1),
+                ]
         m.d.comb += encoder.base.p.eq(asked.scale)
 
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=config.activation.width, depth=self.queue)
         room = Signal(range(self.queue + 1), init=self.queue)
         read, leave = Signal(), Signal()
         m.d.comb += [
-            self.peek.valid.eq(reading & (room != 0)), self.peek.row.eq(row), self.peek.address.eq(address),
+            self.peek.valid.eq(reading & (room != 0)),
+            self.peek.row.eq(row),
+            self.peek.address.eq(address),
             read.eq(self.peek.valid & self.grant),
-            fifo.w_en.eq(self.arrives), fifo.w_data.eq(self.data),
+            fifo.w_en.eq(self.arrives),
+            fifo.w_data.eq(self.data),
         ]
         m.d.sync += room.eq(room - read + leave)
         with m.If(read):
@@ -122,8 +141,11 @@ class EncodeEngine(wiring.Component):
                 m.d.sync += waiting.eq(0)
                 m.d.comb += self.engine.done.eq(1)
         m.d.comb += [
-            self.taps.valid.eq(encoder.o.valid), self.taps.p.eq(encoder.o.p), encoder.o.ready.eq(self.taps.ready),
-            encoder.table.en.eq(self.table.en), encoder.table.addr.eq(self.table.addr),
+            self.taps.valid.eq(encoder.o.valid),
+            self.taps.p.eq(encoder.o.p),
+            encoder.o.ready.eq(self.taps.ready),
+            encoder.table.en.eq(self.table.en),
+            encoder.table.addr.eq(self.table.addr),
             encoder.table.data.eq(self.table.data),
         ]
         return m

@@ -1,4 +1,5 @@
 """Packs the blocks of an encoded tap into beats of a cache record."""
+
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -28,11 +29,13 @@ class TapPacker(wiring.Component):
         if not 1 <= blocks <= 1024:
             raise ValueError(f"blocks={blocks}: a tap has 1 to 1024")
         self.blocks = blocks
-        super().__init__({
-            "base": In(stream.Signature(unsigned(16))),
-            "i": In(stream.Signature(block_layout(64, wide=True))),
-            "o": Out(stream.Signature(unsigned(128))),
-        })
+        super().__init__(
+            {
+                "base": In(stream.Signature(unsigned(16))),
+                "i": In(stream.Signature(block_layout(64, wide=True))),
+                "o": Out(stream.Signature(unsigned(128))),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -68,8 +71,11 @@ class TapPacker(wiring.Component):
                 with m.If(beat == Mux(self.i.p.wide, 3, 1)):
                     # A block takes two beats at least, so that a full beat has left before its next scale comes.
                     m.d.comb += self.i.ready.eq(1)
-                    m.d.sync += [beat.eq(0), full.eq(count == SCALES_PER_BEAT - 1),
-                                 count.eq(Mux(count == SCALES_PER_BEAT - 1, 0, count + 1))]
+                    m.d.sync += [
+                        beat.eq(0),
+                        full.eq(count == SCALES_PER_BEAT - 1),
+                        count.eq(Mux(count == SCALES_PER_BEAT - 1, 0, count + 1)),
+                    ]
                     for n in range(SCALES_PER_BEAT):
                         with m.If(count == n):
                             m.d.sync += gathered[n].eq(self.i.p.scale)

@@ -1,4 +1,5 @@
 """Parameters of the encode engine and of the array's encoder."""
+
 from dataclasses import dataclass
 
 from ...formats.fixed import Fixed

@@ -1,4 +1,5 @@
 """The encode engine as a machine knows it."""
+
 from ...shell.engines import EngineSpec, StorePort
 from .commands import EncodeOpcode, EncodeOperands
 from .parameters import EncodeParameters
@@ -7,10 +8,14 @@ from .unit import EncodeUnit
 __all__ = ["SPEC"]
 
 SPEC = EngineSpec(
-    name="encode", opcodes=EncodeOpcode, default=EncodeOperands, phases=("encode",),
+    name="encode",
+    opcodes=EncodeOpcode,
+    default=EncodeOperands,
+    phases=("encode",),
     stores=(
         StorePort("taps", "encoded inputs of dense layers, in the order of the commands"),
         StorePort("raw", "dense activations as int32, four a beat, in the order of the commands"),
     ),
     parameters=EncodeParameters,
-    unit=EncodeUnit)
+    unit=EncodeUnit,
+)

@@ -1,4 +1,5 @@
 """The encode engine as it stands in a machine."""
+
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -23,11 +24,7 @@ class EncodeUnit(wiring.Component):
 
     def __init__(self, spec, config):
         self.config = config
-        super().__init__({
-            **spec.members(128),
-            "peek": Out(PeekSignature(config)),
-            "thresholds": In(NF4_THRESHOLDS),
-        })
+        super().__init__({**spec.members(128), "peek": Out(PeekSignature(config)), "thresholds": In(NF4_THRESHOLDS)})
 
     def elaborate(self, platform):
         m = Module()
@@ -39,7 +36,9 @@ class EncodeUnit(wiring.Component):
         give(m, self.store_taps, taps.o)
         give(m, self.store_raw, encode.raw)
         m.d.comb += [
-            self.peek.address.eq(encode.peek), encode.grant.eq(self.peek.grant), encode.arrives.eq(self.peek.arrives),
+            self.peek.address.eq(encode.peek),
+            encode.grant.eq(self.peek.grant),
+            encode.arrives.eq(self.peek.arrives),
             encode.data.eq(self.peek.data),
         ]
         return m

@@ -1,4 +1,5 @@
 """Adapter gradients: outer products of h and a streamed tensor."""
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -17,6 +18,7 @@ from .hidden import HIDDEN_ARG, HiddenMemory, RestoreBeat
 from .parameters import GradientParameters
 
 __all__ = ["GradientEngine"]
+
 
 class GradientEngine(wiring.Component):
     """``dA = dH' X`` and ``dB' = H' dY``, whichever pair it is given.
@@ -39,14 +41,18 @@ class GradientEngine(wiring.Component):
 
     def __init__(self, config=GradientParameters()):
         self.config = config
-        super().__init__({
-            "engine": In(EngineSignature()),
-            "i": In(stream.Signature(config.data_bits)), "hidden": In(HiddenWord(config)),
-            "o": Out(stream.Signature(config.data_bits)),
-            "request": In(stream.Signature(HIDDEN_ARG)), "kept": Out(stream.Signature(config.data_bits)),
-            "restore": In(stream.Signature(RestoreBeat(config))),
-            "saturated": Out(2),
-        })
+        super().__init__(
+            {
+                "engine": In(EngineSignature()),
+                "i": In(stream.Signature(config.data_bits)),
+                "hidden": In(HiddenWord(config)),
+                "o": Out(stream.Signature(config.data_bits)),
+                "request": In(stream.Signature(HIDDEN_ARG)),
+                "kept": Out(stream.Signature(config.data_bits)),
+                "restore": In(stream.Signature(RestoreBeat(config))),
+                "saturated": Out(2),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -76,8 +82,12 @@ class GradientEngine(wiring.Component):
         last_pair = Signal()
         m.d.comb += [
             go.eq(running & self.i.valid & ~reading & (settle == 0)),
-            last_pair.eq(pair == args.rank[1:] - 1), self.i.ready.eq(go & last_pair),
-            kept.read.valid.eq(go), kept.read.slot.eq(args.slot), kept.read.token.eq(token), kept.read.pair.eq(pair),
+            last_pair.eq(pair == args.rank[1:] - 1),
+            self.i.ready.eq(go & last_pair),
+            kept.read.valid.eq(go),
+            kept.read.slot.eq(args.slot),
+            kept.read.token.eq(token),
+            kept.read.pair.eq(pair),
         ]
         last_token, last_part = Signal(), Signal()
         m.d.comb += [last_token.eq(token == args.tokens - 1), last_part.eq(part == parts - 1)]
@@ -100,17 +110,23 @@ class GradientEngine(wiring.Component):
         word, side, row = Signal(range(words)), Signal(), Signal.like(tag.address)
         results = self._sums(m, operands, h, at_factors, at_sum, Mux(reading, row, at_factors.address))
 
-        queue = place(m, "queue", BeatQueue(bits=config.data_bits, word_bits=MASTER.width, depth=16,
-                                            spare=12 // words + 2), platform)
+        queue = place(
+            m,
+            "queue",
+            BeatQueue(bits=config.data_bits, word_bits=MASTER.width, depth=16, spare=12 // words + 2),
+            platform,
+        )
         with m.If(settle != 0):
             m.d.sync += settle.eq(settle - 1)
             with m.If(settle == 1):
                 m.d.sync += [reading.eq(1), word.eq(0), side.eq(0), row.eq(0)]
         step, ends = Signal(), Signal()
-        part_read, pair_read = row[:ceil_log2(parts)], row[ceil_log2(parts):]
+        part_read, pair_read = row[: ceil_log2(parts)], row[ceil_log2(parts) :]
         last_pair_read = (pair_read == args.rank[1:] - 1) if pairs > 1 else 1
-        m.d.comb += [step.eq(reading & queue.roomy),
-                     ends.eq((word == words - 1) & side & (part_read == parts - 1) & last_pair_read)]
+        m.d.comb += [
+            step.eq(reading & queue.roomy),
+            ends.eq((word == words - 1) & side & (part_read == parts - 1) & last_pair_read),
+        ]
         with m.If(step):
             m.d.sync += word.eq(word + 1)
             with m.If(word == words - 1):
@@ -128,12 +144,20 @@ class GradientEngine(wiring.Component):
         half_way = Signal(signed(sum_bits), reset_less=True)
         m.d.sync += half_way.eq(Cat(*results).word_select(Cat(side, word), sum_bits).as_signed())
         out_tag = Signal(data.StructLayout({"valid": 1, "last": 1}))
-        m.d.comb += [out_tag.valid.eq(step), out_tag.last.eq(ends & (tile == args.tiles - 1)),
-                     requantize.i.eq(half_way), requantize.shift.eq(args.shift)]
+        m.d.comb += [
+            out_tag.valid.eq(step),
+            out_tag.last.eq(ends & (tile == args.tiles - 1)),
+            requantize.i.eq(half_way),
+            requantize.shift.eq(args.shift),
+        ]
         out = delay(m, out_tag, 1 + Requantize.latency, reset_less=False)
         m.d.comb += [
-            queue.i.valid.eq(out.valid), queue.i.last.eq(out.last), queue.i.data.eq(sign_extended(requantize.o)),
-            self.o.valid.eq(queue.o.valid), self.o.p.eq(queue.o.p.data), queue.o.ready.eq(self.o.ready),
+            queue.i.valid.eq(out.valid),
+            queue.i.last.eq(out.last),
+            queue.i.data.eq(sign_extended(requantize.o)),
+            self.o.valid.eq(queue.o.valid),
+            self.o.p.eq(queue.o.p.data),
+            queue.o.ready.eq(self.o.ready),
         ]
         m.d.sync += [
             port.done.eq(queue.o.valid & self.o.ready & queue.o.p.last),
@@ -148,8 +172,14 @@ class GradientEngine(wiring.Component):
         bad = Signal()
         known = Signal()
         m.d.comb += [
-            bad.eq((args.tiles == 0) | (args.tokens == 0) | (args.tokens > config.tokens) | (args.rank == 0)
-                   | args.rank[0] | (args.rank > config.rank)),
+            bad.eq(
+                (args.tiles == 0)
+                | (args.tokens == 0)
+                | (args.tokens > config.tokens)
+                | (args.rank == 0)
+                | args.rank[0]
+                | (args.rank > config.rank)
+            ),
             port.command.ready.eq(~running & ~judged & ~port.error.valid),
         ]
         with m.If(port.command.valid & port.command.ready):
@@ -166,21 +196,30 @@ class GradientEngine(wiring.Component):
         sum_bits = self._sum_bits
         results = []
         for index in range(self.config.beat_words):
-            x = operands.word_select(index, MASTER.width)[:ACTIVATION.width].as_signed()
+            x = operands.word_select(index, MASTER.width)[: ACTIVATION.width].as_signed()
             for rank_side in range(2):
                 a, b = Signal(signed(ACTIVATION.width), reset_less=True), Signal(signed(WEIGHT.width), reset_less=True)
                 product = Signal(signed(ACTIVATION.width + WEIGHT.width), reset_less=True)
                 sum_ = Signal(signed(sum_bits), reset_less=True)
                 m.submodules[f"sums_{index}_{rank_side}"] = sums = memory.Memory(
-                    shape=signed(sum_bits), depth=1 << len(at_sum.address), init=[])
+                    shape=signed(sum_bits), depth=1 << len(at_sum.address), init=[]
+                )
                 read, write = sums.read_port(domain="comb"), sums.write_port()
                 # In a register of its own, as a slice adds what it finds there; the sum before is of 8 cycles ago.
                 before = Signal(signed(sum_bits), reset_less=True)
-                m.d.sync += [a.eq(x), b.eq(h[rank_side]), product.eq(a * b),
-                             # mutant sum-of-40-bits: before.eq(Mux(at_factors.first, 0, read.data[:40].as_signed())),
-                             before.eq(Mux(at_factors.first, 0, read.data)),
-                             sum_.eq(product + before)]
-                m.d.comb += [read.addr.eq(address),
-                             write.addr.eq(at_sum.address), write.data.eq(sum_), write.en.eq(at_sum.valid)]
+                m.d.sync += [
+                    a.eq(x),
+                    b.eq(h[rank_side]),
+                    product.eq(a * b),
+                    # mutant sum-of-40-bits: before.eq(Mux(at_factors.first, 0, read.data[:40].as_signed())),
+                    before.eq(Mux(at_factors.first, 0, read.data)),
+                    sum_.eq(product + before),
+                ]
+                m.d.comb += [
+                    read.addr.eq(address),
+                    write.addr.eq(at_sum.address),
+                    write.data.eq(sum_),
+                    write.en.eq(at_sum.valid),
+                ]
                 results.append(read.data)
         return results

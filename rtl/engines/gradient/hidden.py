@@ -1,4 +1,5 @@
 """Hidden memory: h for gradients, from a product or from memory."""
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -18,12 +19,14 @@ __all__ = ["HIDDEN_ARG", "SLOTS", "HiddenMemory", "RestoreBeat"]
 SLOTS = 4
 
 #: The h of a transfer.
-HIDDEN_ARG = data.StructLayout({
-    "slot": 8,      #: slot of hidden memory
-    "tokens": 8,    #: tokens of h
-    "rank": 8,      #: rank indices of h
-    "_reserved": 8,
-})
+HIDDEN_ARG = data.StructLayout(
+    {
+        "slot": 8,  #: slot of hidden memory
+        "tokens": 8,  #: tokens of h
+        "rank": 8,  #: rank indices of h
+        "_reserved": 8,
+    }
+)
 
 
 def RestoreBeat(config):
@@ -50,23 +53,30 @@ class HiddenMemory(wiring.Component):
     def __init__(self, config):
         self.config = config
         pairs = config.rank // 2
-        super().__init__({
-            "hidden": In(HiddenWord(config)),
-            "read": In(data.StructLayout({
-                "valid": 1, "slot": range(SLOTS), "token": range(config.tokens), "pair": range(pairs)})),
-            "words": Out(data.ArrayLayout(signed(WEIGHT.width), 2)),
-            "request": In(stream.Signature(HIDDEN_ARG)), "o": Out(stream.Signature(config.data_bits)),
-            "restore": In(stream.Signature(RestoreBeat(config))),
-            "saturated": Out(1),
-        })
+        super().__init__(
+            {
+                "hidden": In(HiddenWord(config)),
+                "read": In(
+                    data.StructLayout(
+                        {"valid": 1, "slot": range(SLOTS), "token": range(config.tokens), "pair": range(pairs)}
+                    )
+                ),
+                "words": Out(data.ArrayLayout(signed(WEIGHT.width), 2)),
+                "request": In(stream.Signature(HIDDEN_ARG)),
+                "o": Out(stream.Signature(config.data_bits)),
+                "restore": In(stream.Signature(RestoreBeat(config))),
+                "saturated": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         config = self.config
         pairs = config.rank // 2
         steps = config.beat_words // 2
-        where = data.StructLayout({
-            "valid": 1, "slot": range(SLOTS), "token": range(config.tokens), "pair": range(pairs)})
+        where = data.StructLayout(
+            {"valid": 1, "slot": range(SLOTS), "token": range(config.tokens), "pair": range(pairs)}
+        )
 
         # ---- words in: from a product, else from memory
         rounded = half_up_hdl(self.hidden.value, ACTIVATION.width - WEIGHT.width)
@@ -87,19 +97,24 @@ class HiddenMemory(wiring.Component):
         with m.If(self.restore.valid & self.restore.ready):
             m.d.sync += [held.eq(self.restore.p.data), left.eq(steps)]
             with m.If(self.restore.p.first):
-                m.d.sync += [size.eq(self.restore.p.arg), at.eq(0), at.valid.eq(1),
-                             at.slot.eq(self.restore.p.arg.slot)]
+                m.d.sync += [size.eq(self.restore.p.arg), at.eq(0), at.valid.eq(1), at.slot.eq(self.restore.p.arg.slot)]
 
         # ---- words out: to the gradients, else to memory
         asked = Signal(HIDDEN_ARG)
         sending = Signal()
         send = Signal(where)
-        queue = place(m, "queue", BeatQueue(bits=config.data_bits, word_bits=2 * MASTER.width, depth=8, spare=4),
-                      platform)
+        queue = place(
+            m, "queue", BeatQueue(bits=config.data_bits, word_bits=2 * MASTER.width, depth=8, spare=4), platform
+        )
         m.d.comb += self.request.ready.eq(~sending)
         with m.If(self.request.valid & self.request.ready):
-            m.d.sync += [asked.eq(self.request.p), sending.eq(1), send.eq(0), send.valid.eq(1),
-                         send.slot.eq(self.request.p.slot)]
+            m.d.sync += [
+                asked.eq(self.request.p),
+                sending.eq(1),
+                send.eq(0),
+                send.valid.eq(1),
+                send.slot.eq(self.request.p.slot),
+            ]
         issue = Signal()
         step, steps_end = Signal(range(steps)), Signal()
         m.d.comb += [issue.eq(sending & queue.roomy & ~self.read.valid), steps_end.eq(step == steps - 1)]
@@ -110,23 +125,33 @@ class HiddenMemory(wiring.Component):
             with m.If(steps_end & (ends | ~send.valid)):
                 m.d.sync += sending.eq(0)
 
-        address = Mux(self.read.valid, Cat(self.read.token, self.read.slot, self.read.pair),
-                      Cat(send.token, send.slot, send.pair))
+        address = Mux(
+            self.read.valid, Cat(self.read.token, self.read.slot, self.read.pair), Cat(send.token, send.slot, send.pair)
+        )
         for side in range(2):
             m.submodules[f"side_{side}"] = side_memory = memory.Memory(
-                shape=signed(WEIGHT.width), depth=SLOTS * config.tokens << ceil_log2(pairs), init=[])
+                shape=signed(WEIGHT.width), depth=SLOTS * config.tokens << ceil_log2(pairs), init=[]
+            )
             write, read = side_memory.write_port(), side_memory.read_port()
             m.d.comb += [
                 write.en.eq(Mux(made.valid, made.rank[0] == side, back & at.valid)),
-                write.addr.eq(Mux(made.valid, Cat(made.token, made.slot, Const(0, ceil_log2(SLOTS) - 1), made.rank[1:]),
-                                  Cat(at.token, at.slot, at.pair))),
-                write.data.eq(Mux(made.valid, word, held.word_select(side, MASTER.width)[:WEIGHT.width].as_signed())),
-                read.addr.eq(address), self.words[side].eq(read.data),
+                write.addr.eq(
+                    Mux(
+                        made.valid,
+                        Cat(made.token, made.slot, Const(0, ceil_log2(SLOTS) - 1), made.rank[1:]),
+                        Cat(at.token, at.slot, at.pair),
+                    )
+                ),
+                write.data.eq(Mux(made.valid, word, held.word_select(side, MASTER.width)[: WEIGHT.width].as_signed())),
+                read.addr.eq(address),
+                self.words[side].eq(read.data),
             ]
         m.d.comb += [
             queue.i.valid.eq(delay(m, issue, 1, reset_less=False)),
             queue.i.data.eq(Cat(sign_extended(self.words[0]), sign_extended(self.words[1]))),
-            self.o.valid.eq(queue.o.valid), self.o.p.eq(queue.o.p.data), queue.o.ready.eq(self.o.ready),
+            self.o.valid.eq(queue.o.valid),
+            self.o.p.eq(queue.o.p.data),
+            queue.o.ready.eq(self.o.ready),
         ]
         return m
 

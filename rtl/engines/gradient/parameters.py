@@ -1,4 +1,5 @@
 """Parameters of the gradient engine."""
+
 from dataclasses import dataclass
 
 from ...shell.parameters import Resources

@@ -1,4 +1,5 @@
 """The gradient engine as a machine knows it."""
+
 from ...shell.engines import EngineSpec, LoadPort, Loop, StorePort
 from .commands import GradientOpcode, GradientOperands
 from .hidden import HIDDEN_ARG
@@ -11,20 +12,28 @@ __all__ = ["SPEC"]
 def _loop(config):
     """h of rank 2 in slot 0."""
     words = 2 * config.tokens
-    return Loop(load="hidden", store="hidden", beats=-(-words // config.beat_words), bits=32,
-                kept=min(words, config.beat_words), group=config.beat_words,
-                arg=HIDDEN_ARG.const({"slot": 0, "tokens": config.tokens, "rank": 2}).as_value().value)
+    return Loop(
+        load="hidden",
+        store="hidden",
+        beats=-(-words // config.beat_words),
+        bits=32,
+        kept=min(words, config.beat_words),
+        group=config.beat_words,
+        arg=HIDDEN_ARG.const({"slot": 0, "tokens": config.tokens, "rank": 2}).as_value().value,
+    )
 
 
 SPEC = EngineSpec(
-    name="gradient", opcodes=GradientOpcode, default=GradientOperands, phases=("gradient",),
-    loads=(
-        LoadPort("x", "the streamed tensor, tile by tile"),
-        LoadPort("hidden", "h, back from memory", HIDDEN_ARG),
-    ),
+    name="gradient",
+    opcodes=GradientOpcode,
+    default=GradientOperands,
+    phases=("gradient",),
+    loads=(LoadPort("x", "the streamed tensor, tile by tile"), LoadPort("hidden", "h, back from memory", HIDDEN_ARG)),
     stores=(
         StorePort("gradients", "tiles of features, rank indices within a tile"),
         StorePort("hidden", "h as the gradients see it: pairs of rank indices, tokens within", HIDDEN_ARG),
     ),
     parameters=GradientParameters,
-    unit=GradientUnit, loop=_loop)
+    unit=GradientUnit,
+    loop=_loop,
+)

@@ -1,4 +1,5 @@
 """The gradient engine as it stands in a machine."""
+
 from amaranth.hdl import Module
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, connect, flipped
@@ -44,16 +45,23 @@ class GradientUnit(wiring.Component):
         kept = self.store_hidden.beats
         restore, request = self.load_hidden.beats, self.store_hidden.request
         back, asked = (data.View(HIDDEN_ARG, each.p.arg) for each in (restore, request))
-        words = narrow_product(asked.tokens[:bits_for(config.tokens)], asked.rank[:bits_for(config.rank)])
+        words = narrow_product(asked.tokens[: bits_for(config.tokens)], asked.rank[: bits_for(config.rank)])
         beats = (words + config.beat_words - 1) >> exact_log2(config.beat_words)
         m.d.comb += [
-            gradient.restore.valid.eq(restore.valid), restore.ready.eq(gradient.restore.ready),
-            gradient.restore.p.data.eq(restore.p.data), gradient.restore.p.first.eq(restore.p.first),
-            gradient.restore.p.arg.eq(back), self.load_hidden.refuse.eq(self._none(back)),
-            gradient.request.valid.eq(request.valid), gradient.request.p.eq(asked),
+            gradient.restore.valid.eq(restore.valid),
+            restore.ready.eq(gradient.restore.ready),
+            gradient.restore.p.data.eq(restore.p.data),
+            gradient.restore.p.first.eq(restore.p.first),
+            gradient.restore.p.arg.eq(back),
+            self.load_hidden.refuse.eq(self._none(back)),
+            gradient.request.valid.eq(request.valid),
+            gradient.request.p.eq(asked),
             request.ready.eq(gradient.request.ready),
-            kept.valid.eq(gradient.kept.valid), kept.p.eq(gradient.kept.p), gradient.kept.ready.eq(kept.ready),
-            gradient.hidden.eq(self.hidden), self.health.saturated.eq(gradient.saturated),
+            kept.valid.eq(gradient.kept.valid),
+            kept.p.eq(gradient.kept.p),
+            gradient.kept.ready.eq(kept.ready),
+            gradient.hidden.eq(self.hidden),
+            self.health.saturated.eq(gradient.saturated),
         ]
         m.d.sync += self.store_hidden.refuse.eq(self._none(asked) | (request.p.beats != beats))
         return m
@@ -61,5 +69,11 @@ class GradientUnit(wiring.Component):
     def _none(self, hidden):
         """Whether there is no h of that slot and size."""
         config = self.config
-        return ((hidden.slot >= SLOTS) | (hidden.tokens == 0) | (hidden.tokens > config.tokens)
-                | (hidden.rank == 0) | hidden.rank[0] | (hidden.rank > config.rank))
+        return (
+            (hidden.slot >= SLOTS)
+            | (hidden.tokens == 0)
+            | (hidden.tokens > config.tokens)
+            | (hidden.rank == 0)
+            | hidden.rank[0]
+            | (hidden.rank > config.rank)
+        )

@@ -1,4 +1,5 @@
 """The head: logits, loss, gradients and the update of B."""
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -24,8 +25,8 @@ from .commands import HeadOpcode, HeadOperands
 __all__ = ["Head"]
 
 
-_PERIOD = 4             # cycles before a sum of dB may be touched again
-_BEAT_CLASSES = 8       # classes in a beat of B
+_PERIOD = 4  # cycles before a sum of dB may be touched again
+_BEAT_CLASSES = 8  # classes in a beat of B
 
 
 class _ClassLane(wiring.Component):
@@ -56,17 +57,31 @@ class _ClassLane(wiring.Component):
         self.z_width = product_sum_width(activation.width, PARAMETER.width, depth)
         forward = data.StructLayout({"k": k, "first": 1})
         backward = data.StructLayout({"k": k, "first": 1, "valid": 1})
-        super().__init__({
-            "forward_i": In(forward), "forward_o": Out(forward),
-            "forward_h_i": In(activation.shape), "forward_h_o": Out(activation.shape),
-            "z": Out(signed(self.z_width)),
-            "backward_i": In(backward), "backward_o": Out(backward),
-            "backward_h_i": In(activation.shape), "backward_h_o": Out(activation.shape),
-            "d": In(signed(GRADIENT_WIDTH)), "d_load": In(1), "d_clear": In(1),
-            "dh_i": In(signed(self.dh_width)), "dh_o": Out(signed(self.dh_width)),
-            "read": In(1), "read_k": In(k), "b": Out(PARAMETER.shape), "db": Out(signed(self.sum_width)),
-            "write": In(1), "write_k": In(k), "write_b": In(PARAMETER.shape),
-        })
+        super().__init__(
+            {
+                "forward_i": In(forward),
+                "forward_o": Out(forward),
+                "forward_h_i": In(activation.shape),
+                "forward_h_o": Out(activation.shape),
+                "z": Out(signed(self.z_width)),
+                "backward_i": In(backward),
+                "backward_o": Out(backward),
+                "backward_h_i": In(activation.shape),
+                "backward_h_o": Out(activation.shape),
+                "d": In(signed(GRADIENT_WIDTH)),
+                "d_load": In(1),
+                "d_clear": In(1),
+                "dh_i": In(signed(self.dh_width)),
+                "dh_o": Out(signed(self.dh_width)),
+                "read": In(1),
+                "read_k": In(k),
+                "b": Out(PARAMETER.shape),
+                "db": Out(signed(self.sum_width)),
+                "write": In(1),
+                "write_k": In(k),
+                "write_b": In(PARAMETER.shape),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -76,12 +91,17 @@ class _ClassLane(wiring.Component):
         b_forward, b_backward = b_memory.read_port(), b_memory.read_port()
         db_write, db_read = db_memory.write_port(), db_memory.read_port()
         m.d.comb += [
-            b_write.en.eq(self.write), b_write.addr.eq(self.write_k), b_write.data.eq(self.write_b),
-            self.b.eq(b_backward.data), self.db.eq(db_read.data),
+            b_write.en.eq(self.write),
+            b_write.addr.eq(self.write_k),
+            b_write.data.eq(self.write_b),
+            self.b.eq(b_backward.data),
+            self.db.eq(db_read.data),
         ]
         m.d.sync += [
-            self.forward_o.eq(self.forward_i), self.forward_h_o.eq(self.forward_h_i),
-            self.backward_o.eq(self.backward_i), self.backward_h_o.eq(self.backward_h_i),
+            self.forward_o.eq(self.forward_i),
+            self.forward_h_o.eq(self.forward_h_i),
+            self.backward_o.eq(self.backward_i),
+            self.backward_h_o.eq(self.backward_h_i),
         ]
 
         z = MultiplyAdd(a=self.activation.width, b=PARAMETER.width, width=self.z_width)
@@ -89,7 +109,10 @@ class _ClassLane(wiring.Component):
         first = delay(m, self.forward_i.first, 3)
         m.d.comb += [
             b_forward.addr.eq(self.forward_i.k),
-            z.a.eq(self.forward_h_i), z.b.eq(b_forward.data), z.c.eq(z.p), z.add.eq(~first),
+            z.a.eq(self.forward_h_i),
+            z.b.eq(b_forward.data),
+            z.c.eq(z.p),
+            z.add.eq(~first),
             self.z.eq(z.p),
         ]
 
@@ -103,7 +126,10 @@ class _ClassLane(wiring.Component):
         dh = place(m, "dh_mac", dh, platform)
         m.d.comb += [
             b_backward.addr.eq(Mux(self.read, self.read_k, self.backward_i.k)),
-            dh.a.eq(b_backward.data), dh.b.eq(d), dh.c.eq(self.dh_i), dh.add.eq(1),
+            dh.a.eq(b_backward.data),
+            dh.b.eq(d),
+            dh.c.eq(self.dh_i),
+            dh.add.eq(1),
             self.dh_o.eq(dh.p),
         ]
 
@@ -116,10 +142,14 @@ class _ClassLane(wiring.Component):
             m.d.sync += tag[-1].eq(tag[-2])
         m.d.comb += [
             db_read.addr.eq(Mux(self.read, self.read_k, tag[1].k)),
-            db.a.eq(self.backward_h_i), db.b.eq(d), db.c.eq(delay(m, db_read.data, 1)),
+            db.a.eq(self.backward_h_i),
+            db.b.eq(d),
+            db.c.eq(delay(m, db_read.data, 1)),
             # mutant first-too-early: db.add.eq(~tag[2].first),
             db.add.eq(~tag[3].first),
-            db_write.addr.eq(tag[4].k), db_write.data.eq(db.p), db_write.en.eq(tag[4].valid),
+            db_write.addr.eq(tag[4].k),
+            db_write.data.eq(db.p),
+            db_write.en.eq(tag[4].valid),
         ]
         return m
 
@@ -130,10 +160,15 @@ class _Walk(wiring.Component):
     def __init__(self, *, taps, rank):
         self.taps = taps
         self.rank = rank
-        super().__init__({
-            "step": In(1), "clear": In(1),
-            "k": Out(range(taps * rank)), "tap": Out(range(max(taps, 2))), "index": Out(range(max(rank, 2))),
-        })
+        super().__init__(
+            {
+                "step": In(1),
+                "clear": In(1),
+                "k": Out(range(taps * rank)),
+                "tap": Out(range(max(taps, 2))),
+                "index": Out(range(max(rank, 2))),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -224,15 +259,27 @@ class Head(wiring.Component):
     health : ``Out(Health)``
     """
 
-    def __init__(self, *, rows=25, rank=4, max_taps=16, max_classes=10, rounding=Rounding.NEAREST_EVEN,
-                 seed=1, activation=ACTIVATION):
-        for field, value, low, high in (("rows", rows, 1, 32), ("rank", rank, 1, 16),
-                                        ("max_taps", max_taps, 1, 64), ("max_classes", max_classes, 2, 16)):
+    def __init__(
+        self,
+        *,
+        rows=25,
+        rank=4,
+        max_taps=16,
+        max_classes=10,
+        rounding=Rounding.NEAREST_EVEN,
+        seed=1,
+        activation=ACTIVATION,
+    ):
+        for field, value, low, high in (
+            ("rows", rows, 1, 32),
+            ("rank", rank, 1, 16),
+            ("max_taps", max_taps, 1, 64),
+            ("max_classes", max_classes, 2, 16),
+        ):
             if not isinstance(value, int) or not low <= value <= high:
                 raise ValueError(f"{field}={value!r}: must be an integer from {low} to {high}")
         if not 2 <= max_taps * rank <= 255:
-            raise ValueError(f"max_taps={max_taps}, rank={rank}: their product is {max_taps * rank}, "
-                             f"must be 2 to 255")
+            raise ValueError(f"max_taps={max_taps}, rank={rank}: their product is {max_taps * rank}, must be 2 to 255")
         self.rows = rows
         self.rank = rank
         self.max_taps = max_taps
@@ -243,23 +290,24 @@ class Head(wiring.Component):
         tap, sample = range(max(max_taps, 2)), range(max(rows, 2))
         self.h_word = data.ArrayLayout(activation.shape, rank)
         self.dh_word = data.ArrayLayout(signed(GRADIENT_WIDTH), rank)
-        super().__init__({
-            "command": In(stream.Signature(EngineCommand)),
-            "done": Out(1),
-            "error": Out(EngineError),
-            "busy": Out(1),
-            "i_h": In(data.StructLayout({"valid": 1, "tap": tap, "sample": sample, "h": self.h_word})),
-            "i_logits": In(data.StructLayout(
-                {"valid": 1, "half": 1, "sample": sample, "beat": 2, "data": 128})),
-            "i_labels": In(data.StructLayout({"valid": 1, "half": 1, "beat": 1, "data": 128})),
-            "i_b": In(data.StructLayout({"valid": 1, "index": 24, "data": 128})),
-            "i_dump": In(stream.Signature(data.StructLayout({"beats": 24}))),
-            "o_b": Out(stream.Signature(128)),
-            "o_loss": Out(stream.Signature(128)),
-            "dh_address": In(data.StructLayout({"tap": tap, "sample": sample})),
-            "dh": Out(self.dh_word),
-            "health": Out(Health),
-        })
+        super().__init__(
+            {
+                "command": In(stream.Signature(EngineCommand)),
+                "done": Out(1),
+                "error": Out(EngineError),
+                "busy": Out(1),
+                "i_h": In(data.StructLayout({"valid": 1, "tap": tap, "sample": sample, "h": self.h_word})),
+                "i_logits": In(data.StructLayout({"valid": 1, "half": 1, "sample": sample, "beat": 2, "data": 128})),
+                "i_labels": In(data.StructLayout({"valid": 1, "half": 1, "beat": 1, "data": 128})),
+                "i_b": In(data.StructLayout({"valid": 1, "index": 24, "data": 128})),
+                "i_dump": In(stream.Signature(data.StructLayout({"beats": 24}))),
+                "o_b": Out(stream.Signature(128)),
+                "o_loss": Out(stream.Signature(128)),
+                "dh_address": In(data.StructLayout({"tap": tap, "sample": sample})),
+                "dh": Out(self.dh_word),
+                "health": Out(Health),
+            }
+        )
 
     def cycles(self, samples, k, classes):
         """Cycles from the one in which STEP is taken to that of ``done`` (loss beats being taken)."""
@@ -287,13 +335,14 @@ class Head(wiring.Component):
         with m.Switch(args.k):
             with m.Case(*range(self.rank, depth + 1, self.rank)):
                 m.d.comb += good_k.eq(1)
-        m.d.comb += bad.eq((args.samples == 0) | (args.samples > self.rows) | ~good_k | (args.classes == 0)
-                           | (args.classes > self.max_classes))
-        m.d.sync += [
-            self.done.eq(0),
-            self.error.valid.eq(label_error | b_error),
-            self.error.code.eq(Error.BAD_OPERAND),
-        ]
+        m.d.comb += bad.eq(
+            (args.samples == 0)
+            | (args.samples > self.rows)
+            | ~good_k
+            | (args.classes == 0)
+            | (args.classes > self.max_classes)
+        )
+        m.d.sync += [self.done.eq(0), self.error.valid.eq(label_error | b_error), self.error.code.eq(Error.BAD_OPERAND)]
         loss_ready = Signal()
         with m.FSM() as fsm:
             with m.State("idle"):
@@ -331,25 +380,32 @@ class Head(wiring.Component):
         lanes = self._lanes(m, start, platform)
         # Adapter outputs: one reader for logits, one for gradients.
         m.submodules.h_memory = h_memory = Memory(
-            shape=self.rank * self.activation.width, depth=self.max_taps << sample_bits, init=[])
+            shape=self.rank * self.activation.width, depth=self.max_taps << sample_bits, init=[]
+        )
         h_write = h_memory.write_port()
         h_forward, h_backward = h_memory.read_port(), h_memory.read_port()
         m.d.comb += [
-            h_write.en.eq(self.i_h.valid), h_write.addr.eq(Cat(self.i_h.sample, self.i_h.tap)),
+            h_write.en.eq(self.i_h.valid),
+            h_write.addr.eq(Cat(self.i_h.sample, self.i_h.tap)),
             h_write.data.eq(self.i_h.h),
         ]
 
         z, z_over = self._logits(m, args, start, lanes, h_forward, label_error)
         softmax = place(m, "softmax", SoftmaxCrossEntropy(max_length=self.max_classes), platform)
         m.d.comb += [
-            softmax.i.valid.eq(z.valid), softmax.i.p.z.eq(z.z), softmax.i.p.target.eq(z.target),
-            softmax.i.p.first.eq(z.first), softmax.i.p.last.eq(z.last),
-            softmax.o.ready.eq(1), softmax.o_loss.ready.eq(1),
+            softmax.i.valid.eq(z.valid),
+            softmax.i.p.z.eq(z.z),
+            softmax.i.p.target.eq(z.target),
+            softmax.i.p.first.eq(z.first),
+            softmax.i.p.last.eq(z.last),
+            softmax.o.ready.eq(1),
+            softmax.o_loss.ready.eq(1),
         ]
         self._losses(m, args, start, softmax, fsm.ongoing("finish") & args.last, loss_ready)
         d_over, dh_over = self._gradients(m, args, start, softmax, lanes, h_backward, finished)
-        updates, optimizer = self._update(m, args, lanes, updating, updated, fsm.ongoing("dump"), dumped, b_error,
-                               platform)
+        updates, optimizer = self._update(
+            m, args, lanes, updating, updated, fsm.ongoing("dump"), dumped, b_error, platform
+        )
 
         m.d.sync += [
             self.health.saturated.eq(z_over + d_over + dh_over + updates.saturated),
@@ -364,14 +420,17 @@ class Head(wiring.Component):
         starting = delay(m, start, 1)
         lanes = []
         for c in range(self.max_classes):
-            lane = _ClassLane(depth=self.max_taps * self.rank, rows=self.rows, classes=self.max_classes,
-                              activation=self.activation)
+            lane = _ClassLane(
+                depth=self.max_taps * self.rank, rows=self.rows, classes=self.max_classes, activation=self.activation
+            )
             lanes.append(place(m, f"lane_{c}", lane, platform))
             if c:
                 before = lanes[c - 1]
                 m.d.comb += [
-                    lane.forward_i.eq(before.forward_o), lane.forward_h_i.eq(before.forward_h_o),
-                    lane.backward_i.eq(before.backward_o), lane.backward_h_i.eq(before.backward_h_o),
+                    lane.forward_i.eq(before.forward_o),
+                    lane.forward_h_i.eq(before.forward_h_o),
+                    lane.backward_i.eq(before.backward_o),
+                    lane.backward_h_i.eq(before.backward_h_o),
                     lane.dh_i.eq(before.dh_o),
                 ]
             m.d.comb += lane.d_clear.eq(starting)
@@ -390,8 +449,12 @@ class Head(wiring.Component):
         last_phase = Signal()
         longest = Mux(args.k > args.classes, args.k, args.classes)
         m.d.sync += period.eq(Mux(longest > _PERIOD, longest, _PERIOD))
-        m.d.comb += [last_phase.eq(phase == period - 1), in_k.eq(active & (phase < args.k)),
-                     walk.step.eq(in_k), walk.clear.eq(start | last_phase)]
+        m.d.comb += [
+            last_phase.eq(phase == period - 1),
+            in_k.eq(active & (phase < args.k)),
+            walk.step.eq(in_k),
+            walk.clear.eq(start | last_phase),
+        ]
         with m.If(start):
             m.d.sync += [active.eq(1), phase.eq(0), sample.eq(0), samples.eq(args.samples)]
         with m.Elif(active):
@@ -430,7 +493,8 @@ class Head(wiring.Component):
         m.submodules.logits = logits = Memory(shape=128, depth=8 << sample_bits, init=[])
         write, read = logits.write_port(), logits.read_port()
         m.d.comb += [
-            write.en.eq(self.i_logits.valid), write.data.eq(self.i_logits.data),
+            write.en.eq(self.i_logits.valid),
+            write.data.eq(self.i_logits.data),
             write.addr.eq(Cat(self.i_logits.beat, self.i_logits.sample, self.i_logits.half)),
             read.addr.eq(Cat((lane >> 2)[:2] if len(lane) > 2 else Const(0, 2), sample, args.half)),
         ]
@@ -439,7 +503,8 @@ class Head(wiring.Component):
         sample5 = Signal(5)
         m.d.comb += [
             sample5.eq(sample),
-            label_write.en.eq(self.i_labels.valid), label_write.data.eq(self.i_labels.data),
+            label_write.en.eq(self.i_labels.valid),
+            label_write.data.eq(self.i_labels.data),
             label_write.addr.eq(Cat(self.i_labels.beat, self.i_labels.half)),
             label_read.addr.eq(Cat(sample5[4], args.half)),
         ]
@@ -456,8 +521,7 @@ class Head(wiring.Component):
         total = delay(m, round_shift_hdl(total, self.activation.frac + PARAMETER.frac - ACTIVATION.frac), 1)
         clipped, over = saturate_hdl(total, ACTIVATION.shape)
         control5 = delay(m, control2, 3, reset_less=False)
-        out = Signal(data.StructLayout(
-            {"z": ACTIVATION.shape, "target": 1, "valid": 1, "first": 1, "last": 1}))
+        out = Signal(data.StructLayout({"z": ACTIVATION.shape, "target": 1, "valid": 1, "first": 1, "last": 1}))
         m.d.comb += [
             out.z.eq(delay(m, clipped, 1)),
             out.target.eq(delay(m, label2 == lane2, 3)),
@@ -470,13 +534,19 @@ class Head(wiring.Component):
         with m.If(start & args.first):
             m.d.sync += [loss.eq(0), correct.eq(0), samples.eq(0)]
         with m.Elif(softmax.o_loss.valid):
-            # mutant loss-of-26-bits: m.d.sync += [loss.eq((loss + softmax.o_loss.p.loss)[:26]),
-            m.d.sync += [loss.eq(loss + softmax.o_loss.p.loss),
-                         correct.eq(correct + softmax.o_loss.p.correct), samples.eq(samples + 1)]
+            m.d.sync += [
+                # mutant loss-of-26-bits: loss.eq((loss + softmax.o_loss.p.loss)[:26]),
+                loss.eq(loss + softmax.o_loss.p.loss),
+                correct.eq(correct + softmax.o_loss.p.correct),
+                samples.eq(samples + 1),
+            ]
         m.submodules.loss_queue = queue = SyncFIFOBuffered(width=48 + 32 + 32, depth=4)
         m.d.comb += [
-            ready.eq(queue.w_rdy), queue.w_en.eq(emit), queue.w_data.eq(Cat(loss, samples, correct)),
-            self.o_loss.valid.eq(queue.r_rdy), queue.r_en.eq(self.o_loss.ready),
+            ready.eq(queue.w_rdy),
+            queue.w_en.eq(emit),
+            queue.w_data.eq(Cat(loss, samples, correct)),
+            self.o_loss.valid.eq(queue.r_rdy),
+            queue.r_en.eq(self.o_loss.ready),
             self.o_loss.payload.eq(Cat(queue.r_data[:48], Const(0, 16), queue.r_data[48:])),
         ]
 
@@ -508,7 +578,9 @@ class Head(wiring.Component):
         sample = Signal(sample_bits)
         final = Signal()
         m.d.comb += [
-            last.eq(active & (walk.k == args.k - 1)), walk.step.eq(active), walk.clear.eq(start | last),
+            last.eq(active & (walk.k == args.k - 1)),
+            walk.step.eq(active),
+            walk.clear.eq(start | last),
             final.eq(last & (sample == args.samples - 1)),
         ]
         with m.If(last):
@@ -536,7 +608,8 @@ class Head(wiring.Component):
         index = delay(m, walk.index, wait)
         address = delay(m, Cat(sample, walk.tap), wait)
         m.submodules.dh_memory = dh_memory = Memory(
-            shape=self.rank * GRADIENT_WIDTH, depth=self.max_taps << sample_bits, init=[])
+            shape=self.rank * GRADIENT_WIDTH, depth=self.max_taps << sample_bits, init=[]
+        )
         write, read = dh_memory.write_port(), dh_memory.read_port()
         word = Signal(self.dh_word)
         kept = Signal(self.dh_word, reset_less=True)
@@ -545,8 +618,11 @@ class Head(wiring.Component):
             with m.If(index == n):
                 m.d.sync += kept[n].eq(dh)
         m.d.comb += [
-            write.en.eq(valid & (index == self.rank - 1)), write.addr.eq(address), write.data.eq(word),
-            read.addr.eq(Cat(self.dh_address.sample, self.dh_address.tap)), self.dh.eq(read.data),
+            write.en.eq(valid & (index == self.rank - 1)),
+            write.addr.eq(address),
+            write.data.eq(word),
+            read.addr.eq(Cat(self.dh_address.sample, self.dh_address.tap)),
+            self.dh.eq(read.data),
             finished.eq(delay(m, final, wait - 1, reset_less=False)),
         ]
         return d_over, delay(m, over, 1) & valid
@@ -559,8 +635,13 @@ class Head(wiring.Component):
         optimizer = OptimizerLane(offset=self.activation.frac, rounding=self.rounding, seed=self.seed)
         optimizer = place(m, "optimizer", optimizer, platform)
         config = Signal(OPTIMIZER_CONFIG)
-        m.d.comb += [config.q.eq(args.q), config.v_mode.eq(args.v_mode), config.apply.eq(args.apply),
-                     config.mu.eq(args.mu), optimizer.config.eq(lane_config(m, config))]
+        m.d.comb += [
+            config.q.eq(args.q),
+            config.v_mode.eq(args.v_mode),
+            config.apply.eq(args.apply),
+            config.mu.eq(args.mu),
+            optimizer.config.eq(lane_config(m, config)),
+        ]
         m.submodules.velocity = velocity = Memory(shape=VELOCITY.shape, depth=depth << class_bits, init=[])
         v_write, v_read = velocity.write_port(), velocity.read_port()
 
@@ -594,7 +675,8 @@ class Head(wiring.Component):
         out = optimizer.o
         out_k, out_c, out_last = walk(out.valid, ~updating)
         m.d.comb += [
-            v_write.en.eq(out.valid), v_write.addr.eq(Cat(out_c, out_k)),
+            v_write.en.eq(out.valid),
+            v_write.addr.eq(Cat(out_c, out_k)),
             v_write.data.eq(delay(m, optimizer.velocity.v, optimizer.latency - optimizer.velocity_latency)),
         ]
         m.d.sync += updated.eq(out.valid & out_last)
@@ -614,12 +696,14 @@ class Head(wiring.Component):
         m.d.comb += dumped.eq((left == 0) & ~pending[0])
         dump_k = beat >> 1
         exists = delay(m, dump_k < depth, 1)
-        halves = [Cat(*(Cat(lane.b) for lane in lanes[n:n + _BEAT_CLASSES])) for n in (0, _BEAT_CLASSES)]
+        halves = [Cat(*(Cat(lane.b) for lane in lanes[n : n + _BEAT_CLASSES])) for n in (0, _BEAT_CLASSES)]
         picked = Mux(delay(m, beat[0], 1), halves[1], halves[0])[:128]
         m.d.comb += [
             queue.w_data.eq(delay(m, Mux(exists, picked, 0), 1)),
             queue.w_en.eq(delay(m, issue, 2, reset_less=False)),
-            self.o_b.valid.eq(queue.r_rdy), queue.r_en.eq(self.o_b.ready), self.o_b.payload.eq(queue.r_data),
+            self.o_b.valid.eq(queue.r_rdy),
+            queue.r_en.eq(self.o_b.ready),
+            self.o_b.payload.eq(queue.r_data),
         ]
 
         load_k = self.i_b.index >> 1
@@ -632,6 +716,9 @@ class Head(wiring.Component):
             m.d.comb += [lane.read.eq(updating | dumping), lane.read_k.eq(Mux(dumping, dump_k, k))]
             write = Mux(load, self.i_b.index[0] == n // _BEAT_CLASSES, out.valid & (out_c == n))
             word = Mux(load, self.i_b.data.word_select(n % _BEAT_CLASSES, PARAMETER.width), out.w)
-            m.d.comb += [lane.write.eq(delay(m, write, 1, reset_less=False)), lane.write_b.eq(delay(m, word, 1)),
-                         lane.write_k.eq(write_k)]
+            m.d.comb += [
+                lane.write.eq(delay(m, write, 1, reset_less=False)),
+                lane.write_b.eq(delay(m, word, 1)),
+                lane.write_k.eq(write_k),
+            ]
         return out, optimizer

@@ -1,4 +1,5 @@
 """Parameters of the head."""
+
 from dataclasses import dataclass
 
 from ...shell.parameters import Resources, parameter

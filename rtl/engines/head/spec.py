@@ -1,4 +1,5 @@
 """The head as a machine knows it."""
+
 from ...shell.engines import EngineSpec, LoadPort, Loop, StorePort
 from .commands import LABELS_ARG, HeadOpcode, HeadOperands
 from .parameters import HeadParameters
@@ -13,7 +14,10 @@ def _loop(config):
 
 
 SPEC = EngineSpec(
-    name="head", opcodes=HeadOpcode, default=HeadOperands, phases=("loss",),
+    name="head",
+    opcodes=HeadOpcode,
+    default=HeadOperands,
+    phases=("loss",),
     loads=(
         LoadPort("b", "B from its start: two beats a rank index, 16 x int16, class 0 lowest"),
         LoadPort("labels", "labels, one byte a sample", LABELS_ARG),
@@ -23,4 +27,6 @@ SPEC = EngineSpec(
         StorePort("losses", "one beat a step: u64 sum of losses (16 fraction bits), u32 samples, u32 right answers"),
     ),
     parameters=HeadParameters,
-    unit=HeadUnit, loop=_loop)
+    unit=HeadUnit,
+    loop=_loop,
+)

@@ -1,4 +1,5 @@
 """The head as it stands in a machine."""
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, connect, flipped
@@ -24,19 +25,30 @@ class HeadUnit(wiring.Component):
 
     def __init__(self, spec, config):
         self.config = config
-        super().__init__({
-            **spec.members(128),
-            "h": In(HiddenWords(config)),
-            "dh": In(GradientSignature(config)),
-            "logits": In(logits_write(config)),
-        })
+        super().__init__(
+            {
+                **spec.members(128),
+                "h": In(HiddenWords(config)),
+                "dh": In(GradientSignature(config)),
+                "logits": In(logits_write(config)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        head = place(m, "head", Head(
-            rows=config.rows, rank=config.rank, max_taps=config.taps, max_classes=config.classes,
-            activation=config.activation), platform)
+        head = place(
+            m,
+            "head",
+            Head(
+                rows=config.rows,
+                rank=config.rank,
+                max_taps=config.taps,
+                max_classes=config.classes,
+                activation=config.activation,
+            ),
+            platform,
+        )
         connect(m, flipped(self.engine.command), head.command)
         m.d.comb += [self.engine.done.eq(head.done), self.engine.error.eq(head.error), self.health.eq(head.health)]
         # Its samples may have more bits than the array's.
@@ -50,8 +62,11 @@ class HeadUnit(wiring.Component):
         give(m, self.store_losses, head.o_loss)
         give(m, self.store_b, head.o_b)
         request = self.store_b.request
-        m.d.comb += [head.i_dump.valid.eq(request.valid), head.i_dump.p.beats.eq(request.p.beats),
-                     request.ready.eq(head.i_dump.ready)]
+        m.d.comb += [
+            head.i_dump.valid.eq(request.valid),
+            head.i_dump.p.beats.eq(request.p.beats),
+            request.ready.eq(head.i_dump.ready),
+        ]
         m.d.sync += self.store_b.refuse.eq(request.p.beats > 2 * config.taps * config.rank)
         return m
 
@@ -61,17 +76,23 @@ class HeadUnit(wiring.Component):
         # The beats before were the last that have room.
         words_full, labels_full = Signal(), Signal()
         m.d.comb += [
-            words.ready.eq(1), labels.ready.eq(1), self.load_b.refuse.eq(words_full),
+            words.ready.eq(1),
+            labels.ready.eq(1),
+            self.load_b.refuse.eq(words_full),
             self.load_labels.refuse.eq(labels.p.arg[1:].any() | labels_full),
         ]
         with m.If(words.valid):
-            m.d.sync += words_full.eq(~words.p.last & (words_full | (
-                words.p.index[:9] == 2 * self.config.taps * self.config.rank - 1)))
+            m.d.sync += words_full.eq(
+                ~words.p.last & (words_full | (words.p.index[:9] == 2 * self.config.taps * self.config.rank - 1))
+            )
         with m.If(labels.valid):
             m.d.sync += labels_full.eq(~labels.p.last & (labels_full | labels.p.index[0]))
         m.d.sync += [
-            head.i_b.valid.eq(words.valid & ~self.load_b.refuse), head.i_b.index.eq(words.p.index),
+            head.i_b.valid.eq(words.valid & ~self.load_b.refuse),
+            head.i_b.index.eq(words.p.index),
             head.i_b.data.eq(words.p.data),
-            head.i_labels.valid.eq(labels.valid & ~self.load_labels.refuse), head.i_labels.half.eq(labels.p.arg[0]),
-            head.i_labels.beat.eq(labels.p.index), head.i_labels.data.eq(labels.p.data),
+            head.i_labels.valid.eq(labels.valid & ~self.load_labels.refuse),
+            head.i_labels.half.eq(labels.p.arg[0]),
+            head.i_labels.beat.eq(labels.p.index),
+            head.i_labels.data.eq(labels.p.data),
         ]

@@ -1,4 +1,5 @@
 """The array of the linear engine, with operands beside each row."""
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -21,9 +22,9 @@ def RowCommand(config):
     adapter column's is the word at ``lane``. ``use``: the operand at ``x`` enters column 0 2 cycles later, the
     first of a tile with ``swap``.
     """
-    return data.StructLayout({
-        "load": 1, "swap": 1, "use": 1,
-        "x": ceil_log2(config.depth), "lane": ceil_log2(config.lane_depth)})
+    return data.StructLayout(
+        {"load": 1, "swap": 1, "use": 1, "x": ceil_log2(config.depth), "lane": ceil_log2(config.lane_depth)}
+    )
 
 
 #: What the PEs of a row do.
@@ -33,16 +34,27 @@ RowTag = data.StructLayout({"load": 1, "swap": 1, "use": 1})
 def OperandWrite(config):
     """A beat of operands: ``part`` says which rows it is for, ``counts`` that it completes a word for which an early
     command waits."""
-    return data.StructLayout({
-        "valid": 1, "counts": 1, "address": ceil_log2(config.depth), "part": 3,
-        "data": data.ArrayLayout(signed(ACTIVATION.width), config.beat_words)})
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "counts": 1,
+            "address": ceil_log2(config.depth),
+            "part": 3,
+            "data": data.ArrayLayout(signed(ACTIVATION.width), config.beat_words),
+        }
+    )
 
 
 def LaneWrite(config):
     """A beat of adapter words."""
-    return data.StructLayout({
-        "valid": 1, "address": ceil_log2(config.lane_depth), "part": 3,
-        "data": data.ArrayLayout(signed(WEIGHT.width), config.beat_words)})
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "address": ceil_log2(config.lane_depth),
+            "part": 3,
+            "data": data.ArrayLayout(signed(WEIGHT.width), config.beat_words),
+        }
+    )
 
 
 class Bank(wiring.Component):
@@ -63,17 +75,22 @@ class Bank(wiring.Component):
     def __init__(self, config):
         self.config = config
         rows = self.rows(config)
-        super().__init__({
-            "i": In(RowCommand(config)), "o": Out(RowCommand(config)),
-            "x": Out(data.ArrayLayout(signed(ACTIVATION.width), rows)),
-            "tag": Out(data.ArrayLayout(RowTag, rows)),
-            "lane": Out(data.ArrayLayout(signed(WEIGHT.width), rows)),
-            "operand_enable": In(1), "operand_address": In(ceil_log2(config.depth)),
-            "operand": In(data.ArrayLayout(signed(ACTIVATION.width), rows)),
-            "lane_enable": In(1), "lane_address": In(ceil_log2(config.lane_depth)),
-            "lane_word": In(data.ArrayLayout(signed(WEIGHT.width), rows)),
-            "word": Out(data.ArrayLayout(signed(WEIGHT.width), rows)),
-        })
+        super().__init__(
+            {
+                "i": In(RowCommand(config)),
+                "o": Out(RowCommand(config)),
+                "x": Out(data.ArrayLayout(signed(ACTIVATION.width), rows)),
+                "tag": Out(data.ArrayLayout(RowTag, rows)),
+                "lane": Out(data.ArrayLayout(signed(WEIGHT.width), rows)),
+                "operand_enable": In(1),
+                "operand_address": In(ceil_log2(config.depth)),
+                "operand": In(data.ArrayLayout(signed(ACTIVATION.width), rows)),
+                "lane_enable": In(1),
+                "lane_address": In(ceil_log2(config.lane_depth)),
+                "lane_word": In(data.ArrayLayout(signed(WEIGHT.width), rows)),
+                "word": Out(data.ArrayLayout(signed(WEIGHT.width), rows)),
+            }
+        )
 
     @staticmethod
     def rows(config):
@@ -86,25 +103,32 @@ class Bank(wiring.Component):
         m.submodules.operands = operands = memory.Memory(shape=self.operand.shape(), depth=config.depth, init=[])
         write, read = operands.write_port(), operands.read_port()
         m.d.comb += [
-            write.en.eq(self.operand_enable), write.addr.eq(self.operand_address), write.data.eq(self.operand),
+            write.en.eq(self.operand_enable),
+            write.addr.eq(self.operand_address),
+            write.data.eq(self.operand),
             read.addr.eq(self.i.x),
         ]
         command = self.i
         for row in range(self.rows(config)):
             m.submodules[f"lanes_{row}"] = lanes = memory.Memory(
-                shape=signed(WEIGHT.width), depth=config.lane_depth, init=[])
+                shape=signed(WEIGHT.width), depth=config.lane_depth, init=[]
+            )
             # One address for both, so that the pair is one port of a block RAM.
             fill, peek, feed = lanes.write_port(), lanes.read_port(), lanes.read_port()
             m.d.comb += [
-                fill.en.eq(self.lane_enable), fill.addr.eq(self.lane_address), fill.data.eq(self.lane_word[row]),
-                peek.addr.eq(self.lane_address), feed.addr.eq(command.lane),
+                fill.en.eq(self.lane_enable),
+                fill.addr.eq(self.lane_address),
+                fill.data.eq(self.lane_word[row]),
+                peek.addr.eq(self.lane_address),
+                feed.addr.eq(command.lane),
             ]
             tag = Signal(RowTag)
             m.d.comb += [tag.load.eq(command.load), tag.swap.eq(command.swap), tag.use.eq(command.use)]
             m.d.comb += [
                 # Registers, which are plenty: shift registers would take LUTs.
                 self.x[row].eq(delay(m, read.data[row], 1 + row, reset_less=row < 2)),
-                self.word[row].eq(delay(m, peek.data, 1)), self.tag[row].eq(delay(m, tag, 2, reset_less=False)),
+                self.word[row].eq(delay(m, peek.data, 1)),
+                self.tag[row].eq(delay(m, tag, 2, reset_less=False)),
                 self.lane[row].eq(delay(m, feed.data, 1)),
             ]
             below = Signal.like(self.i)
@@ -134,14 +158,17 @@ class LinearArray(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "command": In(RowCommand(config)),
-            "w": In(data.ArrayLayout(signed(WEIGHT.width), config.edge)),
-            "p": Out(signed(PRECISION.sum)).array(config.columns + 1),
-            "operand_write": In(OperandWrite(config)), "lane_write": In(LaneWrite(config)),
-            "peek": In(data.StructLayout({"row": range(config.edge), "address": ceil_log2(config.lane_depth)})),
-            "word": Out(signed(WEIGHT.width)),
-        })
+        super().__init__(
+            {
+                "command": In(RowCommand(config)),
+                "w": In(data.ArrayLayout(signed(WEIGHT.width), config.edge)),
+                "p": Out(signed(PRECISION.sum)).array(config.columns + 1),
+                "operand_write": In(OperandWrite(config)),
+                "lane_write": In(LaneWrite(config)),
+                "peek": In(data.StructLayout({"row": range(config.edge), "address": ceil_log2(config.lane_depth)})),
+                "word": Out(signed(WEIGHT.width)),
+            }
+        )
 
     @staticmethod
     def latency(config):
@@ -171,8 +198,10 @@ class LinearArray(wiring.Component):
             ]
             command = bank.o
             for index in range(Bank.rows(config)):
-                m.d.comb += [bank.operand[index].eq(operand.data[word + index]),
-                             bank.lane_word[index].eq(lane.data[word + index])]
+                m.d.comb += [
+                    bank.operand[index].eq(operand.data[word + index]),
+                    bank.lane_word[index].eq(lane.data[word + index]),
+                ]
                 above = self._row(m, platform, first + index, bank.x[index], bank.tag[index], bank.lane[index], above)
                 words.append(bank.word[index])
         m.d.comb += [ours.eq(theirs) for ours, theirs in zip(self.p, above)]
@@ -182,10 +211,9 @@ class LinearArray(wiring.Component):
         groups = []
         for low in range(0, config.edge, 4):
             chosen = Signal(signed(WEIGHT.width), reset_less=True)
-            m.d.sync += chosen.eq(Cat(*words[low:low + 4]).word_select(at_bank[:2], WEIGHT.width).as_signed())
+            m.d.sync += chosen.eq(Cat(*words[low : low + 4]).word_select(at_bank[:2], WEIGHT.width).as_signed())
             groups.append(chosen)
-        m.d.comb += self.word.eq(
-            Cat(*groups).word_select(delay(m, at_bank[2:], 1), WEIGHT.width).as_signed())
+        m.d.comb += self.word.eq(Cat(*groups).word_select(delay(m, at_bank[2:], 1), WEIGHT.width).as_signed())
         return m
 
     def _row(self, m, platform, index, x, tag, lane, above):
@@ -197,9 +225,14 @@ class LinearArray(wiring.Component):
         few = few if few <= 8 else 0
         bus = delay(m, delay(m, self.w[index], few, reset_less=False), 1 + index - few)
         m.d.comb += [
-            row.x[0].eq(x), row.tag.load.eq(tag.load), row.tag.swap.eq(tag.swap), row.tag.use_m.eq(tag.use),
-            row.tag.from_above.eq(1), row.tag.from_self.eq(0),
-            *(row.w_i[column].eq(bus) for column in range(columns)), row.w_i[columns].eq(lane),
+            row.x[0].eq(x),
+            row.tag.load.eq(tag.load),
+            row.tag.swap.eq(tag.swap),
+            row.tag.use_m.eq(tag.use),
+            row.tag.from_above.eq(1),
+            row.tag.from_self.eq(0),
+            *(row.w_i[column].eq(bus) for column in range(columns)),
+            row.w_i[columns].eq(lane),
         ]
         if above is not None:
             m.d.comb += [ours.eq(theirs) for ours, theirs in zip(row.p_i, above)]

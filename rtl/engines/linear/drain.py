@@ -1,4 +1,5 @@
 """Adds the adapter's part to finished sums and requantises them."""
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -17,15 +18,25 @@ __all__ = ["DrainJob", "RowWord", "Drain"]
 def DrainJob(config):
     """A tile of outputs of ``tokens`` tokens: ``bank`` of its sums, which ``slot`` of h and ``half`` of adapter rows,
     ``rank`` (0: no adapter), shifts, and whether it is the ``last`` of its command."""
-    return data.StructLayout({
-        "bank": 1, "slot": 1, "half": 1, "last": 1, "rank": range(config.rank + 1),
-        "tokens": range(config.tokens + 1), "dot_shift": 6, "shift": 6})
+    return data.StructLayout(
+        {
+            "bank": 1,
+            "slot": 1,
+            "half": 1,
+            "last": 1,
+            "rank": range(config.rank + 1),
+            "tokens": range(config.tokens + 1),
+            "dot_shift": 6,
+            "shift": 6,
+        }
+    )
 
 
 def RowWord(config):
     """An adapter word for the next tile: ``row`` within it, ``rank`` index, ``half`` of the memory."""
-    return data.StructLayout({
-        "valid": 1, "half": 1, "row": range(config.edge), "rank": range(config.rank), "value": signed(WEIGHT.width)})
+    return data.StructLayout(
+        {"valid": 1, "half": 1, "row": range(config.edge), "rank": range(config.rank), "value": signed(WEIGHT.width)}
+    )
 
 
 class Drain(wiring.Component):
@@ -48,15 +59,21 @@ class Drain(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "job": In(stream.Signature(DrainJob(config))),
-            "read": Out(data.StructLayout({
-                "valid": 1, "bank": 1, "address": address_bits(config), "column": range(config.columns)})),
-            "sums": In(data.ArrayLayout(signed(SUM), config.outputs)),
-            "row": In(RowWord(config)), "hidden": In(HiddenWord(config)),
-            "o": Out(stream.Signature(data.StructLayout({"data": config.data_bits, "last": 1}))),
-            "saturated": Out(range(config.outputs + 1)),
-        })
+        super().__init__(
+            {
+                "job": In(stream.Signature(DrainJob(config))),
+                "read": Out(
+                    data.StructLayout(
+                        {"valid": 1, "bank": 1, "address": address_bits(config), "column": range(config.columns)}
+                    )
+                ),
+                "sums": In(data.ArrayLayout(signed(SUM), config.outputs)),
+                "row": In(RowWord(config)),
+                "hidden": In(HiddenWord(config)),
+                "o": Out(stream.Signature(data.StructLayout({"data": config.data_bits, "last": 1}))),
+                "saturated": Out(range(config.outputs + 1)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -66,23 +83,31 @@ class Drain(wiring.Component):
         row, token = Signal(range(config.edge)), Signal(range(config.tokens))
         last_row, last_phase = Signal(), Signal()
         # Room for all that is under way: a beat takes `steps` cycles, the way some 30 cycles.
-        queue = place(m, "queue", BeatQueue(bits=config.data_bits, word_bits=together * MASTER.width, depth=64,
-                                            spare=40 // steps + 2), platform)
+        queue = place(
+            m,
+            "queue",
+            BeatQueue(bits=config.data_bits, word_bits=together * MASTER.width, depth=64, spare=40 // steps + 2),
+            platform,
+        )
         connect(m, queue.o, flipped(self.o))
         job = self.job.p
         go, ends, all_at_once = Signal(), Signal(), Signal()
-        low, phases = exact_log2(few), row[exact_log2(few):exact_log2(together)]
+        low, phases = exact_log2(few), row[exact_log2(few) : exact_log2(together)]
         m.d.comb += [
-            all_at_once.eq(job.rank == 0), last_phase.eq(all_at_once | (phases.all() if together > few else 1)),
-            last_row.eq(last_phase & row[exact_log2(together):].all()),
-            go.eq(self.job.valid & queue.roomy), ends.eq(last_row & (token == job.tokens - 1)),
+            all_at_once.eq(job.rank == 0),
+            last_phase.eq(all_at_once | (phases.all() if together > few else 1)),
+            last_row.eq(last_phase & row[exact_log2(together) :].all()),
+            go.eq(self.job.valid & queue.roomy),
+            ends.eq(last_row & (token == job.tokens - 1)),
             self.job.ready.eq(go & ends),
         ]
         at_dot = config.rank + 2
         read = Signal.like(self.read)
         m.d.comb += [
-            read.valid.eq(self.job.valid), read.bank.eq(job.bank), read.column.eq(row[:ceil_log2(config.columns)]),
-            read.address.eq(Cat(token, row[ceil_log2(config.columns):])),
+            read.valid.eq(self.job.valid),
+            read.bank.eq(job.bank),
+            read.column.eq(row[: ceil_log2(config.columns)]),
+            read.address.eq(Cat(token, row[ceil_log2(config.columns) :])),
             # So that they come when they are added to the dot products.
             self.read.eq(delay(m, read, at_dot + 2 - 3, reset_less=False)),
         ]
@@ -92,26 +117,42 @@ class Drain(wiring.Component):
                 m.d.sync += token.eq(Mux(ends, 0, token + 1))
 
         # The dot products: a rank index a cycle, each behind the other.
-        where = Signal(data.StructLayout({
-            "slot": 1, "half": 1, "rank": range(config.rank + 1),
-            "token": range(config.tokens), "row": range(config.edge)}))
-        m.d.comb += [where.slot.eq(job.slot), where.half.eq(job.half), where.rank.eq(job.rank),
-                     where.token.eq(token), where.row.eq(row)]
+        where = Signal(
+            data.StructLayout(
+                {
+                    "slot": 1,
+                    "half": 1,
+                    "rank": range(config.rank + 1),
+                    "token": range(config.tokens),
+                    "row": range(config.edge),
+                }
+            )
+        )
+        m.d.comb += [
+            where.slot.eq(job.slot),
+            where.half.eq(job.half),
+            where.rank.eq(job.rank),
+            where.token.eq(token),
+            where.row.eq(row),
+        ]
         dots = [None] * few
         for index in range(config.rank):
             m.submodules[f"h_{index}"] = h = memory.Memory(
-                shape=signed(ACTIVATION.width), depth=2 * config.tokens, init=[])
+                shape=signed(ACTIVATION.width), depth=2 * config.tokens, init=[]
+            )
             h_write, h_read = h.write_port(), h.read_port(domain="comb")
             a = Signal(signed(ACTIVATION.width), reset_less=True)
             m.d.comb += [
                 h_write.en.eq(self.hidden.valid & (self.hidden.rank == index)),
-                h_write.addr.eq(Cat(self.hidden.token, self.hidden.slot)), h_write.data.eq(self.hidden.value),
+                h_write.addr.eq(Cat(self.hidden.token, self.hidden.slot)),
+                h_write.data.eq(self.hidden.value),
                 h_read.addr.eq(Cat(where.token, where.slot)),
             ]
             m.d.sync += a.eq(h_read.data)
             for side in range(few):
                 m.submodules[f"rows_{index}_{side}"] = rows = memory.Memory(
-                    shape=signed(WEIGHT.width), depth=2 * config.edge // few, init=[])
+                    shape=signed(WEIGHT.width), depth=2 * config.edge // few, init=[]
+                )
                 row_write, row_read = rows.write_port(), rows.read_port(domain="comb")
                 b = Signal(signed(WEIGHT.width), reset_less=True)
                 product = Signal(signed(ACTIVATION.width + WEIGHT.width), reset_less=True)
@@ -119,22 +160,33 @@ class Drain(wiring.Component):
                 mine = (self.row.row[:low] == side) if low else 1
                 m.d.comb += [
                     row_write.en.eq(self.row.valid & (self.row.rank == index) & mine),
-                    row_write.addr.eq(Cat(self.row.row[low:], self.row.half)), row_write.data.eq(self.row.value),
+                    row_write.addr.eq(Cat(self.row.row[low:], self.row.half)),
+                    row_write.data.eq(self.row.value),
                     row_read.addr.eq(Cat(where.row[low:], where.half)),
                 ]
-                m.d.sync += [b.eq(Mux(index < where.rank, row_read.data, 0)), product.eq(a * b),
-                             partial.eq(product if dots[side] is None else product + dots[side])]
+                m.d.sync += [
+                    b.eq(Mux(index < where.rank, row_read.data, 0)),
+                    product.eq(a * b),
+                    partial.eq(product if dots[side] is None else product + dots[side]),
+                ]
                 dots[side] = partial
             where = delay(m, where, 1)
         dots += [None] * (together - few)
         results = [self._finish(m, platform, side, dot, at_dot) for side, dot in enumerate(dots)]
         tag = Signal(data.StructLayout({"valid": 1, "all": 1, "phase": max(len(phases), 1), "whole": 1, "last": 1}))
-        m.d.comb += [tag.valid.eq(go), tag.all.eq(all_at_once), tag.phase.eq(phases), tag.whole.eq(last_phase),
-                     tag.last.eq(ends & job.last)]
+        m.d.comb += [
+            tag.valid.eq(go),
+            tag.all.eq(all_at_once),
+            tag.phase.eq(phases),
+            tag.whole.eq(last_phase),
+            tag.last.eq(ends & job.last),
+        ]
         out = delay(m, tag, at_dot + 3 + Requantize.latency, reset_less=False)
         counted = [out.valid & clipped & (1 if side < few else out.all) for side, (_, clipped) in enumerate(results)]
         m.d.comb += [
-            self.saturated.eq(sum(counted)), queue.i.valid.eq(out.valid & out.whole), queue.i.last.eq(out.last),
+            self.saturated.eq(sum(counted)),
+            queue.i.valid.eq(out.valid & out.whole),
+            queue.i.last.eq(out.last),
             queue.i.data.eq(self._gathered(m, Cat(sign_extended(word) for word, _ in results), out)),
         ]
         return m
@@ -160,8 +212,10 @@ class Drain(wiring.Component):
         if dot is not None:
             coarse = Signal(signed(SUM), reset_less=True)
             shift = delay(m, job.dot_shift, at_dot)
-            m.d.sync += [coarse.eq((dot << DOT_GUARD) >> (shift & 0b111100)),
-                         aligned.eq(coarse >> delay(m, shift[:2], 1))]
+            m.d.sync += [
+                coarse.eq((dot << DOT_GUARD) >> (shift & 0b111100)),
+                aligned.eq(coarse >> delay(m, shift[:2], 1)),
+            ]
         m.d.sync += total.eq(aligned + self.sums[side])
         requantize = place(m, f"requantize_{side}", Requantize(width=SUM + 1, result=ACTIVATION.width), platform)
         m.d.comb += [requantize.i.eq(total), requantize.shift.eq(delay(m, job.shift, at_dot + 3))]

@@ -1,4 +1,5 @@
 """The linear engine: quantised products with an adapter beside them."""
+
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -63,14 +64,19 @@ class LinearEngine(wiring.Component):
 
     def __init__(self, config=LinearParameters()):
         self.config = config
-        super().__init__({
-            "engine": In(EngineSignature()),
-            "tables": In(stream.Signature(TableBeat(config))), "tiles": In(stream.Signature(TileBeat(config))),
-            "operand_write": In(OperandWrite(config)), "lane_write": In(LaneWrite(config)),
-            "refuse": Out(1), "o": Out(stream.Signature(config.data_bits)),
-            "hidden": Out(HiddenWord(config)),
-            "saturated": Out(3),
-        })
+        super().__init__(
+            {
+                "engine": In(EngineSignature()),
+                "tables": In(stream.Signature(TableBeat(config))),
+                "tiles": In(stream.Signature(TileBeat(config))),
+                "operand_write": In(OperandWrite(config)),
+                "lane_write": In(LaneWrite(config)),
+                "refuse": Out(1),
+                "o": Out(stream.Signature(config.data_bits)),
+                "hidden": Out(HiddenWord(config)),
+                "saturated": Out(3),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -85,17 +91,28 @@ class LinearEngine(wiring.Component):
         connect(m, flipped(self.tables), loader.i)
         connect(m, flipped(self.engine.command), parts.command)
         m.d.comb += [
-            dequantizer.i.valid.eq(self.tiles.valid & ~loader.busy), dequantizer.i.p.eq(self.tiles.p),
-            self.tiles.ready.eq(dequantizer.i.ready & ~loader.busy), self.refuse.eq(dequantizer.refuse),
-            self.engine.error.valid.eq(parts.error != 0), self.engine.error.code.eq(parts.error),
-            dequantizer.scale.eq(loader.scale), dequantizer.level.eq(loader.level),
-            dequantizer.offset.eq(loader.offset), dequantizer.free.eq(parts.reuse),
-            buffer.i.eq(dequantizer.o), buffer.index.eq(parts.index), buffer.by_column.eq(parts.by_column),
-            buffer.release.eq(parts.release), parts.full.eq(buffer.full),
-            array.w.eq(buffer.w), array.command.eq(parts.row),
+            dequantizer.i.valid.eq(self.tiles.valid & ~loader.busy),
+            dequantizer.i.p.eq(self.tiles.p),
+            self.tiles.ready.eq(dequantizer.i.ready & ~loader.busy),
+            self.refuse.eq(dequantizer.refuse),
+            self.engine.error.valid.eq(parts.error != 0),
+            self.engine.error.code.eq(parts.error),
+            dequantizer.scale.eq(loader.scale),
+            dequantizer.level.eq(loader.level),
+            dequantizer.offset.eq(loader.offset),
+            dequantizer.free.eq(parts.reuse),
+            buffer.i.eq(dequantizer.o),
+            buffer.index.eq(parts.index),
+            buffer.by_column.eq(parts.by_column),
+            buffer.release.eq(parts.release),
+            parts.full.eq(buffer.full),
+            array.w.eq(buffer.w),
+            array.command.eq(parts.row),
             parts.counts.eq(self.operand_write.valid & self.operand_write.counts),
-            array.operand_write.eq(self.operand_write), array.lane_write.eq(self.lane_write),
-            drain.hidden.eq(hidden_foot.o), self.hidden.eq(hidden_foot.o),
+            array.operand_write.eq(self.operand_write),
+            array.lane_write.eq(self.lane_write),
+            drain.hidden.eq(hidden_foot.o),
+            self.hidden.eq(hidden_foot.o),
         ]
 
         # What is known of an operand travels with it to the feet.
@@ -103,8 +120,13 @@ class LinearEngine(wiring.Component):
         columns = []
         for column in range(config.columns):
             foot = place(m, f"foot_{column}", Foot(config), platform)
-            m.d.comb += [foot.tag.eq(sums.tag), foot.p.eq(array.p[column]), foot.read.valid.eq(drain.read.valid),
-                         foot.read.bank.eq(drain.read.bank), foot.read.address.eq(drain.read.address)]
+            m.d.comb += [
+                foot.tag.eq(sums.tag),
+                foot.p.eq(array.p[column]),
+                foot.read.valid.eq(drain.read.valid),
+                foot.read.bank.eq(drain.read.bank),
+                foot.read.address.eq(drain.read.address),
+            ]
             columns.append(foot.o)
             sums = delay(m, sums, 1, reset_less=False)
         m.d.comb += [hidden_foot.tag.eq(sums.tag), hidden_foot.p.eq(array.p[config.columns])]
@@ -113,9 +135,8 @@ class LinearEngine(wiring.Component):
         chosen = Signal(drain.sums.shape(), reset_less=True)
         for side in range(config.outputs):
             span = config.dots if side < config.dots else config.outputs
-            words = [each[half] for half in range(2) for each in columns[side % span::span]]
-            m.d.sync += chosen[side].eq(
-                Cat(*words).word_select(Cat(column[exact_log2(span):], bank), SUM).as_signed())
+            words = [each[half] for half in range(2) for each in columns[side % span :: span]]
+            m.d.sync += chosen[side].eq(Cat(*words).word_select(Cat(column[exact_log2(span) :], bank), SUM).as_signed())
         m.d.comb += drain.sums.eq(chosen)
 
         complete = delay(m, sums.complete, HiddenFoot.latency + 1, reset_less=False)
@@ -132,8 +153,11 @@ class LinearEngine(wiring.Component):
         config = self.config
         stager = place(m, "stager", Stager(config), platform)
         m.d.comb += [
-            array.peek.row.eq(stager.peek.row), array.peek.address.eq(stager.peek.address),
-            stager.word.eq(array.word), stager.blocked.eq(self.lane_write.valid), drain.row.eq(stager.row),
+            array.peek.row.eq(stager.peek.row),
+            array.peek.address.eq(stager.peek.address),
+            stager.word.eq(array.word),
+            stager.blocked.eq(self.lane_write.valid),
+            drain.row.eq(stager.row),
         ]
         tile = parts.tile
         read = Signal()
@@ -149,21 +173,33 @@ class LinearEngine(wiring.Component):
         with m.If(with_rows):
             m.d.sync += half.eq(~half)
         m.d.comb += [
-            *(getattr(entry.job, name).eq(getattr(tile, name))
-              for name in ("bank", "slot", "last", "rank", "tokens", "dot_shift", "shift")),
-            entry.first.eq(tile.first), entry.job.half.eq(half), jobs.w_data.eq(entry), jobs.w_en.eq(tile.valid),
-            rows.base.eq(tile.rows), rows.rank.eq(tile.rank), row_jobs.w_data.eq(rows), row_jobs.w_en.eq(with_rows),
-            stager.job.valid.eq(row_jobs.r_rdy), stager.job.p.eq(row_jobs.r_data), row_jobs.r_en.eq(stager.job.ready),
+            *(
+                getattr(entry.job, name).eq(getattr(tile, name))
+                for name in ("bank", "slot", "last", "rank", "tokens", "dot_shift", "shift")
+            ),
+            entry.first.eq(tile.first),
+            entry.job.half.eq(half),
+            jobs.w_data.eq(entry),
+            jobs.w_en.eq(tile.valid),
+            rows.base.eq(tile.rows),
+            rows.rank.eq(tile.rank),
+            row_jobs.w_data.eq(rows),
+            row_jobs.w_en.eq(with_rows),
+            stager.job.valid.eq(row_jobs.r_rdy),
+            stager.job.p.eq(row_jobs.r_data),
+            row_jobs.r_en.eq(stager.job.ready),
             parts.pending.eq(pending),
         ]
         has_rows = head.job.rank != 0
         # h of so many rank indices is complete after the second tile only.
         late = head.first & (head.job.rank > config.subtiles) & (finished < 2)
         m.d.sync += [
-            pending.eq(pending + tile.valid - read), finished.eq(finished + complete - read),
+            pending.eq(pending + tile.valid - read),
+            finished.eq(finished + complete - read),
             staged.eq(staged + stager.done - (read & has_rows)),
         ]
         m.d.comb += [
             drain.job.valid.eq(jobs.r_rdy & (finished != 0) & (~has_rows | (staged != 0)) & ~late),
-            drain.job.p.eq(head.job), jobs.r_en.eq(drain.job.ready),
+            drain.job.p.eq(head.job),
+            jobs.r_en.eq(drain.job.ready),
         ]

@@ -1,4 +1,5 @@
 """At the feet of the array: sums over the tiles of a layer's input."""
+
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -21,9 +22,19 @@ def address_bits(config: LinearParameters):
 def SumTag(config):
     """What a sum is: ``first`` and ``last`` tile of the input, ``bank`` of the sums, and of the adapter's product
     the ``rank`` index, if it is one (``hidden``), and where h is kept (``slot``)."""
-    return data.StructLayout({
-        "valid": 1, "first": 1, "last": 1, "bank": 1, "address": address_bits(config),
-        "hidden": 1, "rank": range(config.rank), "slot": 1, "shift": 6})
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "first": 1,
+            "last": 1,
+            "bank": 1,
+            "address": address_bits(config),
+            "hidden": 1,
+            "rank": range(config.rank),
+            "slot": 1,
+            "shift": 6,
+        }
+    )
 
 
 class Foot(wiring.Component):
@@ -37,11 +48,14 @@ class Foot(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "tag": In(SumTag(config)), "p": In(signed(PRECISION.sum)),
-            "read": In(data.StructLayout({"valid": 1, "bank": 1, "address": address_bits(config)})),
-            "o": Out(data.ArrayLayout(signed(SUM), 2)),
-        })
+        super().__init__(
+            {
+                "tag": In(SumTag(config)),
+                "p": In(signed(PRECISION.sum)),
+                "read": In(data.StructLayout({"valid": 1, "bank": 1, "address": address_bits(config)})),
+                "o": Out(data.ArrayLayout(signed(SUM), 2)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -56,7 +70,9 @@ class Foot(wiring.Component):
             kept = Signal(signed(SUM), reset_less=True)
             m.d.comb += [
                 read.addr.eq(Mux(self.read.valid & (self.read.bank == bank), self.read.address, self.tag.address)),
-                write.addr.eq(done.address), write.data.eq(sum_), write.en.eq(done.valid & (done.bank == bank)),
+                write.addr.eq(done.address),
+                write.data.eq(sum_),
+                write.en.eq(done.valid & (done.bank == bank)),
             ]
             m.d.sync += kept.eq(read.data)
             outs.append(kept)
@@ -69,9 +85,15 @@ class Foot(wiring.Component):
 
 def HiddenWord(config):
     """A word of h: ``rank`` index and ``token``."""
-    return data.StructLayout({
-        "valid": 1, "rank": range(config.rank), "slot": 1, "token": range(config.tokens),
-        "value": signed(ACTIVATION.width)})
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "rank": range(config.rank),
+            "slot": 1,
+            "token": range(config.tokens),
+            "value": signed(ACTIVATION.width),
+        }
+    )
 
 
 class HiddenFoot(wiring.Component):
@@ -87,10 +109,14 @@ class HiddenFoot(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "tag": In(SumTag(config)), "p": In(signed(PRECISION.sum)),
-            "o": Out(HiddenWord(config)), "saturated": Out(1),
-        })
+        super().__init__(
+            {
+                "tag": In(SumTag(config)),
+                "p": In(signed(PRECISION.sum)),
+                "o": Out(HiddenWord(config)),
+                "saturated": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -110,10 +136,16 @@ class HiddenFoot(wiring.Component):
         leaves = out.valid & out.last & out.hidden
         m.d.comb += [
             read.addr.eq(self.tag.address),
-            write.addr.eq(done.address), write.data.eq(sum_), write.en.eq(done.valid),
-            requantize.i.eq(sum_), requantize.shift.eq(done.shift),
-            self.o.valid.eq(leaves), self.o.rank.eq(out.rank), self.o.slot.eq(out.slot),
-            self.o.token.eq(out.address[:ceil_log2(config.tokens)]), self.o.value.eq(requantize.o),
+            write.addr.eq(done.address),
+            write.data.eq(sum_),
+            write.en.eq(done.valid),
+            requantize.i.eq(sum_),
+            requantize.shift.eq(done.shift),
+            self.o.valid.eq(leaves),
+            self.o.rank.eq(out.rank),
+            self.o.slot.eq(out.slot),
+            self.o.token.eq(out.address[: ceil_log2(config.tokens)]),
+            self.o.value.eq(requantize.o),
             self.saturated.eq(leaves & requantize.saturated),
         ]
         return m

@@ -1,4 +1,5 @@
 """Writes beats of the linear engine's load ports to its memories."""
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -31,12 +32,16 @@ class LinearIntake(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            **{f"load_{name}": In(LoadSignature(config.data_bits)) for name in _PORTS},
-            "tables": Out(stream.Signature(TableBeat(config))), "tiles": Out(stream.Signature(TileBeat(config))),
-            "refuse_tile": In(1),
-            "operand_write": Out(OperandWrite(config)), "lane_write": Out(LaneWrite(config)),
-        })
+        super().__init__(
+            {
+                **{f"load_{name}": In(LoadSignature(config.data_bits)) for name in _PORTS},
+                "tables": Out(stream.Signature(TableBeat(config))),
+                "tiles": Out(stream.Signature(TileBeat(config))),
+                "refuse_tile": In(1),
+                "operand_write": Out(OperandWrite(config)),
+                "lane_write": Out(LaneWrite(config)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -49,15 +54,26 @@ class LinearIntake(wiring.Component):
         tables, tiles = self.load_tables.beats, self.load_tiles.beats
         arg = data.View(TABLE_ARG, tables.p.arg)
         m.d.comb += [
-            self.tables.valid.eq(tables.valid), tables.ready.eq(self.tables.ready),
-            self.tables.p.data.eq(tables.p.data), self.tables.p.index.eq(tables.p.index), self.tables.p.arg.eq(arg),
+            self.tables.valid.eq(tables.valid),
+            tables.ready.eq(self.tables.ready),
+            self.tables.p.data.eq(tables.p.data),
+            self.tables.p.index.eq(tables.p.index),
+            self.tables.p.arg.eq(arg),
             # Words behind the last are not looked at, as far as they are counted.
-            self.load_tables.refuse.eq(tables.p.index[len(self.tables.p.index):].any() | Mux(
-                arg.levels, (tables.p.index < 16 // config.beat_words) & ~_within_one(tables.p.data),
-                arg.groups > config.groups)),
-            self.tiles.valid.eq(tiles.valid), tiles.ready.eq(self.tiles.ready),
-            self.tiles.p.data.eq(tiles.p.data), self.tiles.p.first.eq(tiles.p.first),
-            self.tiles.p.last.eq(tiles.p.last), self.tiles.p.arg.eq(data.View(TILE_ARG, tiles.p.arg)),
+            self.load_tables.refuse.eq(
+                tables.p.index[len(self.tables.p.index) :].any()
+                | Mux(
+                    arg.levels,
+                    (tables.p.index < 16 // config.beat_words) & ~_within_one(tables.p.data),
+                    arg.groups > config.groups,
+                )
+            ),
+            self.tiles.valid.eq(tiles.valid),
+            tiles.ready.eq(self.tiles.ready),
+            self.tiles.p.data.eq(tiles.p.data),
+            self.tiles.p.first.eq(tiles.p.first),
+            self.tiles.p.last.eq(tiles.p.last),
+            self.tiles.p.arg.eq(data.View(TILE_ARG, tiles.p.arg)),
             self.load_tiles.refuse.eq(self.refuse_tile),
         ]
 
@@ -76,17 +92,22 @@ class LinearIntake(wiring.Component):
             m.d.sync += operand.data[index].eq(value)
             # One word above the largest is possible.
             rounded = Signal(signed(WEIGHT.width + 1), reset_less=True)
-            m.d.sync += [rounded.eq(half_up_hdl(value, MASTER.width - WEIGHT.width)),
-                         lane.data[index].eq(saturate_hdl(rounded, WEIGHT.shape)[0])]
+            m.d.sync += [
+                rounded.eq(half_up_hdl(value, MASTER.width - WEIGHT.width)),
+                lane.data[index].eq(saturate_hdl(rounded, WEIGHT.shape)[0]),
+            ]
         for write, port in ((operand, self.load_operands), (rounding, self.load_lanes)):
             m.d.comb += port.beats.ready.eq(1)
             m.d.sync += [
                 write.valid.eq(port.beats.valid & ~port.refuse),
-                write.part.eq(beat.index[:3]), write.address.eq(beat.arg[:16] + beat.index[3:]),
+                write.part.eq(beat.index[:3]),
+                write.address.eq(beat.arg[:16] + beat.index[3:]),
             ]
         m.d.sync += [
             operand.counts.eq(arg.early & beat.index[:3].all()),
-            lane.valid.eq(rounding.valid), lane.part.eq(rounding.part), lane.address.eq(rounding.address),
+            lane.valid.eq(rounding.valid),
+            lane.part.eq(rounding.part),
+            lane.address.eq(rounding.address),
         ]
 
 
@@ -99,6 +120,6 @@ def _within_one(beat):
     """All words are levels: none may make a weight larger than its block's scale."""
     good = []
     for word in (beat.word_select(index, 32) for index in range(len(beat) // 32)):
-        top = word[LEVEL.frac:]
-        good.append((top == 0) | top.all() | ((top == 1) & (word[:LEVEL.frac] == 0)))
+        top = word[LEVEL.frac :]
+        good.append((top == 0) | top.all() | ((top == 1) & (word[: LEVEL.frac] == 0)))
     return Cat(good).all()

@@ -1,4 +1,5 @@
 """Two streams that are taken together, in one memory."""
+
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -26,11 +27,14 @@ class PairQueue(wiring.Component):
 
     def __init__(self, *, width, depth):
         self.width, self.depth = width, depth
-        super().__init__({
-            "first": In(stream.Signature(width)), "second": In(stream.Signature(width)),
-            "room": Out(1),
-            "o": Out(stream.Signature(2 * width)),
-        })
+        super().__init__(
+            {
+                "first": In(stream.Signature(width)),
+                "second": In(stream.Signature(width)),
+                "room": Out(1),
+                "o": Out(stream.Signature(2 * width)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -42,7 +46,8 @@ class PairQueue(wiring.Component):
         room = [(a ^ b) != self.depth for a, b in zip(put, got)]
         m.d.comb += [
             self.room.eq(room[1]),
-            self.first.ready.eq(room[0]), self.second.ready.eq(room[1] & ~self.first.valid),
+            self.first.ready.eq(room[0]),
+            self.second.ready.eq(room[1] & ~self.first.valid),
             write.en.eq((self.first.valid & room[0]) | (self.second.valid & self.second.ready)),
             write.addr.eq(Cat(Mux(self.first.valid, put[0], put[1])[:bits], ~self.first.valid)),
             write.data.eq(Mux(self.first.valid, self.first.p, self.second.p)),
@@ -57,10 +62,12 @@ class PairQueue(wiring.Component):
         taken, move, fetch = Signal(), Signal(), Signal()
         waiting = [a != b for a, b in zip(put, got)]
         m.d.comb += [
-            self.o.valid.eq(have[0] & have[1]), taken.eq(self.o.valid & self.o.ready),
+            self.o.valid.eq(have[0] & have[1]),
+            taken.eq(self.o.valid & self.o.ready),
             move.eq(there & (~Array(have)[side] | taken)),
             fetch.eq((~there | move) & Mux(turn, waiting[1], waiting[0])),
-            read.en.eq(fetch), read.addr.eq(Cat(Mux(turn, got[1], got[0])[:bits], turn)),
+            read.en.eq(fetch),
+            read.addr.eq(Cat(Mux(turn, got[1], got[0])[:bits], turn)),
         ]
         with m.If(fetch):
             m.d.sync += [there.eq(1), side.eq(turn), turn.eq(~turn)]

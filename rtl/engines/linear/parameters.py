@@ -1,4 +1,5 @@
 """Parameters of the linear engine, and of the engine on its stream."""
+
 from dataclasses import dataclass
 
 from ...shell.parameters import Resources, parameter
@@ -46,8 +47,9 @@ class LinearParameters(TileParameters):
         if self.edge % self.columns:
             raise ValueError(f"columns={self.columns}: must be a divisor of edge={self.edge} from 2 to 8")
         if self.outputs > min(self.columns, self.beat_words):
-            raise ValueError(f"outputs={self.outputs}: must be 1, 2, 4 or 8, at most "
-                             f"{min(self.columns, self.beat_words)}")
+            raise ValueError(
+                f"outputs={self.outputs}: must be 1, 2, 4 or 8, at most {min(self.columns, self.beat_words)}"
+            )
         if self.dots > self.outputs:
             raise ValueError(f"dots={self.dots}: must be 1, 2, 4 or 8, at most outputs={self.outputs}")
         if self.rank % 2 or self.rank > 2 * self.subtiles:
@@ -74,4 +76,5 @@ class LinearParameters(TileParameters):
                 "weights": 2 * self.edge**2 * linear.WEIGHT.width,
                 "second-level scales": self.groups * linear.SCALE.width,
                 "sums": (2 * self.columns + 1) * self.tokens * self.subtiles * linear.SUM,
-            })
+            },
+        )

@@ -1,4 +1,5 @@
 """Splits a product into parts of tiles and schedules them."""
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -15,11 +16,23 @@ from .weights import Dequantizer, TileBuffer
 
 __all__ = ["OutputTile", "Sums", "PartSequencer"]
 
+
 def OutputTile(config):
     """A tile of outputs that begins: where its sums are, its adapter rows, how it will be read."""
-    return data.StructLayout({
-        "valid": 1, "first": 1, "last": 1, "bank": 1, "slot": 1, "rank": range(config.rank + 1),
-        "tokens": range(config.tokens + 1), "dot_shift": 6, "shift": 6, "rows": 16})
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "first": 1,
+            "last": 1,
+            "bank": 1,
+            "slot": 1,
+            "rank": range(config.rank + 1),
+            "tokens": range(config.tokens + 1),
+            "dot_shift": 6,
+            "shift": 6,
+            "rows": 16,
+        }
+    )
 
 
 def Sums(config):
@@ -50,13 +63,22 @@ class PartSequencer(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "command": In(stream.Signature(EngineCommand)),
-            "error": Out(8), "counts": In(1),
-            "full": In(1), "index": Out(range(config.edge)), "by_column": Out(1), "release": Out(1),
-            "reuse": Out(1), "pending": In(range(3)),
-            "row": Out(RowCommand(config)), "sums": Out(Sums(config)), "tile": Out(OutputTile(config)),
-        })
+        super().__init__(
+            {
+                "command": In(stream.Signature(EngineCommand)),
+                "error": Out(8),
+                "counts": In(1),
+                "full": In(1),
+                "index": Out(range(config.edge)),
+                "by_column": Out(1),
+                "release": Out(1),
+                "reuse": Out(1),
+                "pending": In(range(3)),
+                "row": Out(RowCommand(config)),
+                "sums": Out(Sums(config)),
+                "tile": Out(OutputTile(config)),
+            }
+        )
 
     @staticmethod
     def reuse_delay(config):
@@ -82,7 +104,8 @@ class PartSequencer(wiring.Component):
         starts, may = Signal(), Signal()
         x_tile, lane_tile, row_tile = Signal(16), Signal(16), Signal(16)
         m.d.comb += [
-            last_part.eq(part == config.subtiles - 1), last_inner.eq(inner == args.inner - 1),
+            last_part.eq(part == config.subtiles - 1),
+            last_inner.eq(inner == args.inner - 1),
             last_outer.eq(outer == args.outer - 1),
             starts.eq(running & (timer == 0) & ((part != 0) | may)),
         ]
@@ -90,22 +113,41 @@ class PartSequencer(wiring.Component):
         # have been read.
         is_here = self._guard(m, args, starts & (part == 0) & (outer == 0))
         others = Mux(inner != 0, self.pending > 1, self.pending != 0)
-        m.d.comb += may.eq(self.full & ((inner != 0) | (self.pending != 2)) & (is_here | (outer != 0))
-                           & ~(others & last_inner & (outer == 0) & in_the_way))
+        m.d.comb += may.eq(
+            self.full
+            & ((inner != 0) | (self.pending != 2))
+            & (is_here | (outer != 0))
+            & ~(others & last_inner & (outer == 0) & in_the_way)
+        )
         m.d.sync += span.eq(Mux(args.tokens > config.columns, args.tokens, config.columns) - 1)
         with m.If(timer != 0):
             m.d.sync += timer.eq(timer - 1)
         with m.If(judged):
-            m.d.sync += [inner.eq(0), outer.eq(0), part.eq(0), x_tile.eq(args.x_base), lane_tile.eq(args.a_base),
-                         row_tile.eq(args.b_base)]
+            m.d.sync += [
+                inner.eq(0),
+                outer.eq(0),
+                part.eq(0),
+                x_tile.eq(args.x_base),
+                lane_tile.eq(args.a_base),
+                row_tile.eq(args.b_base),
+            ]
         with m.If(starts):
             m.d.sync += [timer.eq(span), part.eq(part + 1)]
             with m.If(last_part):
-                m.d.sync += [part.eq(0), inner.eq(inner + 1), x_tile.eq(x_tile + args.tokens),
-                             lane_tile.eq(lane_tile + args.rank)]
+                m.d.sync += [
+                    part.eq(0),
+                    inner.eq(inner + 1),
+                    x_tile.eq(x_tile + args.tokens),
+                    lane_tile.eq(lane_tile + args.rank),
+                ]
                 with m.If(last_inner):
-                    m.d.sync += [inner.eq(0), outer.eq(outer + 1), x_tile.eq(args.x_base), lane_tile.eq(args.a_base),
-                                 row_tile.eq(row_tile + args.rank)]
+                    m.d.sync += [
+                        inner.eq(0),
+                        outer.eq(outer + 1),
+                        x_tile.eq(args.x_base),
+                        lane_tile.eq(args.a_base),
+                        row_tile.eq(row_tile + args.rank),
+                    ]
                     with m.If(last_outer):
                         m.d.sync += running.eq(0)
 
@@ -124,7 +166,8 @@ class PartSequencer(wiring.Component):
         early, wait = self.reuse_delay(config)
         is_short = args.tokens <= config.columns
         m.d.sync += self.reuse.eq(
-            (starts & ~is_short & last_part) | delay(m, starts & is_short & (part == early), wait, reset_less=False))
+            (starts & ~is_short & last_part) | delay(m, starts & is_short & (part == early), wait, reset_less=False)
+        )
 
         # ---- operands: a token a cycle, with what their sums are
         bank, closing = Signal(), Signal()
@@ -135,17 +178,31 @@ class PartSequencer(wiring.Component):
         tag = run.sums.tag
         with m.If(starts):
             m.d.sync += [
-                run.swap.eq(1), run.x.eq(x_tile), left.eq(args.tokens - 1), closing.eq(last_part & last_inner),
-                tag.valid.eq(1), tag.first.eq(inner == 0), tag.last.eq(last_inner), tag.bank.eq(bank),
-                tag.address.eq(part << ceil_log2(config.tokens)), tag.hidden.eq(rank < args.rank),
-                tag.rank.eq(rank), tag.slot.eq(args.slot), tag.shift.eq(args.hidden_shift),
+                run.swap.eq(1),
+                run.x.eq(x_tile),
+                left.eq(args.tokens - 1),
+                closing.eq(last_part & last_inner),
+                tag.valid.eq(1),
+                tag.first.eq(inner == 0),
+                tag.last.eq(last_inner),
+                tag.bank.eq(bank),
+                tag.address.eq(part << ceil_log2(config.tokens)),
+                tag.hidden.eq(rank < args.rank),
+                tag.rank.eq(rank),
+                tag.slot.eq(args.slot),
+                tag.shift.eq(args.hidden_shift),
                 run.sums.complete.eq(last_part & last_inner & (args.tokens == 1)),
             ]
             with m.If(last_part & last_inner):
                 m.d.sync += bank.eq(~bank)
         with m.Elif(left != 0):
-            m.d.sync += [left.eq(left - 1), run.swap.eq(0), run.x.eq(run.x + 1), tag.address.eq(tag.address + 1),
-                         run.sums.complete.eq((left == 1) & closing)]
+            m.d.sync += [
+                left.eq(left - 1),
+                run.swap.eq(0),
+                run.x.eq(run.x + 1),
+                tag.address.eq(tag.address + 1),
+                run.sums.complete.eq((left == 1) & closing),
+            ]
         with m.Else():
             m.d.sync += [run.swap.eq(0), tag.valid.eq(0), run.sums.complete.eq(0)]
 
@@ -156,14 +213,24 @@ class PartSequencer(wiring.Component):
         m.d.comb += [load.load.eq(starts), load.lane.eq(lane_tile + rank)]
         loads, runs = (delay(m, value, behind, reset_less=False) for value in (load, run))
         m.d.comb += [
-            self.row.load.eq(loads.load), self.row.lane.eq(loads.lane), self.row.swap.eq(runs.swap),
-            self.row.use.eq(runs.sums.tag.valid), self.row.x.eq(runs.x), self.sums.eq(runs.sums),
+            self.row.load.eq(loads.load),
+            self.row.lane.eq(loads.lane),
+            self.row.swap.eq(runs.swap),
+            self.row.use.eq(runs.sums.tag.valid),
+            self.row.x.eq(runs.x),
+            self.sums.eq(runs.sums),
         ]
         m.d.comb += [
             self.tile.valid.eq(starts & (part == 0) & (inner == 0)),
-            self.tile.first.eq(outer == 0), self.tile.last.eq(last_outer), self.tile.bank.eq(bank),
-            self.tile.slot.eq(args.slot), self.tile.rank.eq(args.rank), self.tile.tokens.eq(args.tokens),
-            self.tile.dot_shift.eq(args.dot_shift), self.tile.shift.eq(args.shift), self.tile.rows.eq(row_tile),
+            self.tile.first.eq(outer == 0),
+            self.tile.last.eq(last_outer),
+            self.tile.bank.eq(bank),
+            self.tile.slot.eq(args.slot),
+            self.tile.rank.eq(args.rank),
+            self.tile.tokens.eq(args.tokens),
+            self.tile.dot_shift.eq(args.dot_shift),
+            self.tile.shift.eq(args.shift),
+            self.tile.rows.eq(row_tile),
         ]
         return m
 
@@ -171,8 +238,11 @@ class PartSequencer(wiring.Component):
         """Whether the operands of a tile are here, which, if it ``begins``, are taken from what is counted."""
         words, begun, is_here = Signal(range(self.config.depth + 1)), Signal(), Signal()
         # What a tile took is gone three cycles later, before another can begin.
-        m.d.sync += [begun.eq(begins & args.early), words.eq(words + self.counts - Mux(begun, args.tokens, 0)),
-                     is_here.eq(~args.early | (words >= args.tokens))]
+        m.d.sync += [
+            begun.eq(begins & args.early),
+            words.eq(words + self.counts - Mux(begun, args.tokens, 0)),
+            is_here.eq(~args.early | (words >= args.tokens)),
+        ]
         return is_here
 
     def _take(self, m, args):
@@ -184,24 +254,40 @@ class PartSequencer(wiring.Component):
         m.d.comb += self.command.ready.eq(~running & (steps == 0) & (self.error == 0))
         m.d.sync += steps.eq(steps << 1)
         with m.If(self.command.valid & self.command.ready):
-            m.d.sync += [args.eq(self.command.p.args), known.eq(self.command.p.opcode == 0), steps.eq(1),
-                         slot.eq(args.slot), had_h.eq(args.rank != 0)]
+            m.d.sync += [
+                args.eq(self.command.p.args),
+                known.eq(self.command.p.opcode == 0),
+                steps.eq(1),
+                slot.eq(args.slot),
+                had_h.eq(args.rank != 0),
+            ]
         x_words, a_words, b_words = Signal(16), Signal(14), Signal(14)
         # Those of an early command may go on at the start.
         x_from, outside = Signal(16), Signal()
         m.d.sync += [x_from.eq(Mux(args.early, 0, args.x_base)), outside.eq(args.x_base >= config.depth)]
         # More bits than the largest of each has need not be looked at: it is refused anyway.
-        tokens, rank = args.tokens[:len(self.tile.tokens)], args.rank[:len(self.tile.rank)]
-        m.d.sync += [x_words.eq(narrow_product(args.inner, tokens)), a_words.eq(narrow_product(args.inner, rank)),
-                     b_words.eq(narrow_product(args.outer, rank))]
+        tokens, rank = args.tokens[: len(self.tile.tokens)], args.rank[: len(self.tile.rank)]
+        m.d.sync += [
+            x_words.eq(narrow_product(args.inner, tokens)),
+            a_words.eq(narrow_product(args.inner, rank)),
+            b_words.eq(narrow_product(args.outer, rank)),
+        ]
         bad, in_the_way = Signal(), Signal()
         m.d.sync += in_the_way.eq(had_h & (args.rank != 0) & (args.slot == slot))
         m.d.sync += bad.eq(
-            (args.inner == 0) | (args.outer == 0) | (args.tokens == 0) | (args.tokens > config.tokens)
-            | (args.rank > config.rank) | (args.rank > args.outer * config.subtiles)
-            | (x_from + x_words > config.depth) | outside
-            | ((args.rank != 0) & ((args.a_base + a_words > config.lane_depth)
-                                   | (args.b_base + b_words > config.lane_depth))))
+            (args.inner == 0)
+            | (args.outer == 0)
+            | (args.tokens == 0)
+            | (args.tokens > config.tokens)
+            | (args.rank > config.rank)
+            | (args.rank > args.outer * config.subtiles)
+            | (x_from + x_words > config.depth)
+            | outside
+            | (
+                (args.rank != 0)
+                & ((args.a_base + a_words > config.lane_depth) | (args.b_base + b_words > config.lane_depth))
+            )
+        )
         with m.If(steps[2]):
             with m.If(~known):
                 m.d.sync += self.error.eq(Error.UNKNOWN_OPCODE)

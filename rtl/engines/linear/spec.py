@@ -1,4 +1,5 @@
 """The linear engine as a machine knows it."""
+
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import LANES_ARG, OPERAND_ARG, LinearOpcode, LinearOperands
 from .parameters import LinearParameters
@@ -8,7 +9,10 @@ from .weights import TABLE_ARG, TILE_ARG
 __all__ = ["SPEC"]
 
 SPEC = EngineSpec(
-    name="linear", opcodes=LinearOpcode, default=LinearOperands, phases=("forward", "backward"),
+    name="linear",
+    opcodes=LinearOpcode,
+    default=LinearOperands,
+    phases=("forward", "backward"),
     loads=(
         LoadPort("tables", "second-level scales and offset of a weight tensor, or the codebook", TABLE_ARG),
         LoadPort("tiles", "tiles of weights, in the order in which products use them", TILE_ARG),
@@ -17,4 +21,5 @@ SPEC = EngineSpec(
     ),
     stores=(StorePort("outputs", "y or dx: tiles of features, tokens within a tile"),),
     parameters=LinearParameters,
-    unit=LinearUnit)
+    unit=LinearUnit,
+)

@@ -1,4 +1,5 @@
 """The linear engine as it stands in a machine."""
+
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect, flipped
@@ -37,7 +38,9 @@ class LinearUnit(wiring.Component):
         give(m, self.store_outputs, linear.o)
         m.d.comb += [
             intake.refuse_tile.eq(linear.refuse),
-            linear.operand_write.eq(intake.operand_write), linear.lane_write.eq(intake.lane_write),
-            self.hidden.eq(linear.hidden), self.health.saturated.eq(linear.saturated),
+            linear.operand_write.eq(intake.operand_write),
+            linear.lane_write.eq(intake.lane_write),
+            self.hidden.eq(linear.hidden),
+            self.health.saturated.eq(linear.saturated),
         ]
         return m

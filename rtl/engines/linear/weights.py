@@ -1,4 +1,5 @@
 """Converts packed codes or dense words to words of the array."""
+
 from enum import IntEnum
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
@@ -9,16 +10,26 @@ from amaranth.utils import ceil_log2, exact_log2
 from ...formats.linear import ACTIVATION, LEVEL, MASTER, SCALE, SCALE_GUARD, SCALE_MAX, WEIGHT, level_table, map_table
 from ...stream.delay import delay
 
-__all__ = ["BankWords", "DenseWords", "Dequantizer", "TABLE_ARG", "TILE_ARG", "TableBeat", "TableLoader", "TileBeat",
-           "TileBuffer", "TileKind"]
+__all__ = [
+    "BankWords",
+    "DenseWords",
+    "Dequantizer",
+    "TABLE_ARG",
+    "TILE_ARG",
+    "TableBeat",
+    "TableLoader",
+    "TileBeat",
+    "TileBuffer",
+    "TileKind",
+]
 
 
 class TileKind(IntEnum):
     """What the rows of a tile are."""
 
-    CODES = 0       #: a row of 4-bit codes a beat, behind two beats of their scales
-    WORDS = 1       #: words of 32 bits as activations lie in memory, a row in 8 beats
-    HALVES = 2      #: signed words of 16 bits, a row in 4 beats
+    CODES = 0  #: a row of 4-bit codes a beat, behind two beats of their scales
+    WORDS = 1  #: words of 32 bits as activations lie in memory, a row in 8 beats
+    HALVES = 2  #: signed words of 16 bits, a row in 4 beats
 
     @property
     def row_beats(self):
@@ -27,18 +38,22 @@ class TileKind(IntEnum):
 
 
 #: Second-level scales of a weight tensor and their offset, or a codebook.
-TABLE_ARG = data.StructLayout({
-    "groups": 16,           #: second-level scales; the offset follows them
-    "bias": 9,              #: 150 less the fraction bits of the words that scales become
-    "levels": 1,            #: the beats are a codebook of 16 levels
-    "_reserved": 6,
-})
+TABLE_ARG = data.StructLayout(
+    {
+        "groups": 16,  #: second-level scales; the offset follows them
+        "bias": 9,  #: 150 less the fraction bits of the words that scales become
+        "levels": 1,  #: the beats are a codebook of 16 levels
+        "_reserved": 6,
+    }
+)
 #: Tiles of one weight tensor.
-TILE_ARG = data.StructLayout({
-    "block": 20,            #: codes: number of the first tile's first block in the tensor
-    "blocks_per_row": 10,   #: codes: blocks in a row of the tensor
-    "kind": 2,              #: codes (0), 32-bit words (1) or 16-bit words (2)
-})
+TILE_ARG = data.StructLayout(
+    {
+        "block": 20,  #: codes: number of the first tile's first block in the tensor
+        "blocks_per_row": 10,  #: codes: blocks in a row of the tensor
+        "kind": 2,  #: codes (0), 32-bit words (1) or 16-bit words (2)
+    }
+)
 
 
 def TableBeat(config):
@@ -56,9 +71,15 @@ def BankWords(config):
 
     ``enable``: banks that have one. ``last`` of a tile.
     """
-    return data.StructLayout({
-        "enable": config.edge, "row": range(config.edge), "half": 1, "last": 1,
-        "w": data.ArrayLayout(signed(WEIGHT.width), config.edge)})
+    return data.StructLayout(
+        {
+            "enable": config.edge,
+            "row": range(config.edge),
+            "half": 1,
+            "last": 1,
+            "w": data.ArrayLayout(signed(WEIGHT.width), config.edge),
+        }
+    )
 
 
 class TableLoader(wiring.Component):
@@ -79,14 +100,18 @@ class TableLoader(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "i": In(stream.Signature(TableBeat(config))), "busy": Out(1),
-            "scale": Out(data.StructLayout({
-                "valid": 1, "index": ceil_log2(config.groups), "value": signed(SCALE.width)})),
-            "level": Out(data.StructLayout({"valid": 1, "index": 4, "value": signed(LEVEL.width)})),
-            "offset": Out(signed(SCALE.width)),
-            "saturated": Out(1),
-        })
+        super().__init__(
+            {
+                "i": In(stream.Signature(TableBeat(config))),
+                "busy": Out(1),
+                "scale": Out(
+                    data.StructLayout({"valid": 1, "index": ceil_log2(config.groups), "value": signed(SCALE.width)})
+                ),
+                "level": Out(data.StructLayout({"valid": 1, "index": 4, "value": signed(LEVEL.width)})),
+                "offset": Out(signed(SCALE.width)),
+                "saturated": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -108,10 +133,14 @@ class TableLoader(wiring.Component):
         excess = Signal(signed(11))
         m.d.comb += excess.eq(beat.arg.bias - word[23:31])
         m.d.sync += [
-            first.valid.eq(left != 0), first.index.eq(index), first.arg.eq(beat.arg), first.word.eq(word),
+            first.valid.eq(left != 0),
+            first.index.eq(index),
+            first.arg.eq(beat.arg),
+            first.word.eq(word),
             mantissa.eq(Mux(word[23:31] == 0, 0, Cat(word[:23], 1))),
             # To the left: a value of 2**24 or more.
-            far.eq(excess < 0), distance.eq(Mux(excess > 32, 32, excess[:6])),
+            far.eq(excess < 0),
+            distance.eq(Mux(excess > 32, 32, excess[:6])),
         ]
         second = delay(m, first, 1, reset_less=False)
         shifted, far_then = Signal(25, reset_less=True), Signal(reset_less=True)
@@ -122,16 +151,18 @@ class TableLoader(wiring.Component):
         over = magnitude > SCALE_MAX
         clipped = Signal(signed(SCALE.width), reset_less=True)
         fourth = delay(m, third, 1, reset_less=False)
-        limited = Mux(over, SCALE_MAX, magnitude)[:SCALE.width - 1]
+        limited = Mux(over, SCALE_MAX, magnitude)[: SCALE.width - 1]
         m.d.sync += clipped.eq(Mux(third.word[31], -limited, limited))
 
         is_scale = fourth.valid & ~fourth.arg.levels & (fourth.index <= fourth.arg.groups)
         m.d.sync += self.saturated.eq(third.valid & ~third.arg.levels & (third.index <= third.arg.groups) & over)
         m.d.comb += [
             self.scale.valid.eq(is_scale & (fourth.index < fourth.arg.groups)),
-            self.scale.index.eq(fourth.index), self.scale.value.eq(clipped),
+            self.scale.index.eq(fourth.index),
+            self.scale.value.eq(clipped),
             self.level.valid.eq(fourth.valid & fourth.arg.levels & (fourth.index < 16)),
-            self.level.index.eq(fourth.index), self.level.value.eq(fourth.word[:LEVEL.width].as_signed()),
+            self.level.index.eq(fourth.index),
+            self.level.value.eq(fourth.word[: LEVEL.width].as_signed()),
         ]
         m.d.comb += self.busy.eq((left != 0) | first.valid | second.valid | third.valid | fourth.valid)
         with m.If(is_scale & (fourth.index == fourth.arg.groups)):
@@ -167,16 +198,20 @@ class Dequantizer(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "i": In(stream.Signature(TileBeat(config))),
-            "scale": In(data.StructLayout({
-                "valid": 1, "index": ceil_log2(config.groups), "value": signed(SCALE.width)})),
-            "level": In(data.StructLayout({"valid": 1, "index": 4, "value": signed(LEVEL.width)})),
-            "offset": In(signed(SCALE.width)),
-            "free": In(1), "refuse": Out(1),
-            "o": Out(BankWords(config)),
-            "saturated": Out(1),
-        })
+        super().__init__(
+            {
+                "i": In(stream.Signature(TileBeat(config))),
+                "scale": In(
+                    data.StructLayout({"valid": 1, "index": ceil_log2(config.groups), "value": signed(SCALE.width)})
+                ),
+                "level": In(data.StructLayout({"valid": 1, "index": 4, "value": signed(LEVEL.width)})),
+                "offset": In(signed(SCALE.width)),
+                "free": In(1),
+                "refuse": Out(1),
+                "o": Out(BankWords(config)),
+                "saturated": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -186,13 +221,16 @@ class Dequantizer(wiring.Component):
 
         # ---- scale of a row of codes
         m.submodules.map = table = memory.Memory(
-            shape=signed(LEVEL.width), depth=256, init=[int(v) for v in map_table()])
-        m.submodules.scales = scales = memory.Memory(
-            shape=signed(SCALE.width), depth=config.groups, init=[])
+            shape=signed(LEVEL.width), depth=256, init=[int(v) for v in map_table()]
+        )
+        m.submodules.scales = scales = memory.Memory(shape=signed(SCALE.width), depth=config.groups, init=[])
         map_port, scale_port, write = table.read_port(), scales.read_port(), scales.write_port()
         m.d.comb += [
-            map_port.addr.eq(scale_codes[:8]), scale_port.addr.eq(row_block[8:]),
-            write.en.eq(self.scale.valid), write.addr.eq(self.scale.index), write.data.eq(self.scale.value),
+            map_port.addr.eq(scale_codes[:8]),
+            scale_port.addr.eq(row_block[8:]),
+            write.en.eq(self.scale.valid),
+            write.addr.eq(self.scale.index),
+            write.data.eq(self.scale.value),
         ]
         value, second = Signal(signed(LEVEL.width), reset_less=True), Signal(signed(SCALE.width), reset_less=True)
         product = Signal(signed(LEVEL.width + SCALE.width), reset_less=True)
@@ -204,7 +242,8 @@ class Dequantizer(wiring.Component):
         for _ in range(self.latency):
             tags.append(delay(m, tags[-1], 1, reset_less=False))
         m.d.sync += [
-            value.eq(map_port.data), second.eq(scale_port.data),
+            value.eq(map_port.data),
+            second.eq(scale_port.data),
             product.eq(value * second),
             rounded.eq((product + (1 << (LEVEL.frac - 1))) >> LEVEL.frac),
             total.eq(rounded + self.offset),
@@ -220,24 +259,41 @@ class Dequantizer(wiring.Component):
         codes = _rotate(m, [raw.word_select(lane ^ 1, 4) for lane in range(edge)], turn.row, left=True)
         # A rotation of a quarter of the lanes takes a cycle less.
         m.submodules.dense = dense = DenseWords(config)
-        m.d.comb += [dense.i.eq(raw), dense.halves.eq(turn.halves), dense.turn.eq(turn.row),
-                     dense.valid.eq(turn.valid & turn.is_dense)]
+        m.d.comb += [
+            dense.i.eq(raw),
+            dense.halves.eq(turn.halves),
+            dense.turn.eq(turn.row),
+            dense.valid.eq(turn.valid & turn.is_dense),
+        ]
         down = LEVEL.frac + SCALE_GUARD
         half = Const(1 << (down - 1), down)
         for bank in range(edge):
             m.submodules[f"levels_{bank}"] = levels = memory.Memory(
-                shape=signed(LEVEL.width), depth=16, init=[int(v) for v in level_table()])
+                shape=signed(LEVEL.width), depth=16, init=[int(v) for v in level_table()]
+            )
             read, fill = levels.read_port(domain="comb"), levels.write_port()
             level = Signal(signed(LEVEL.width), reset_less=True)
             scaled = Signal(signed(LEVEL.width + SCALE.width), reset_less=True)
             word = Signal(signed(LEVEL.width + SCALE.width), reset_less=True)
-            m.d.comb += [read.addr.eq(codes[bank]), fill.en.eq(self.level.valid), fill.addr.eq(self.level.index),
-                         fill.data.eq(self.level.value), self.o.w[bank].eq(word >> down)]
-            m.d.sync += [level.eq(read.data), scaled.eq(level * together),
-                         word.eq(scaled + Cat(half, dense.o[bank % len(dense.o)]).as_signed())]
+            m.d.comb += [
+                read.addr.eq(codes[bank]),
+                fill.en.eq(self.level.valid),
+                fill.addr.eq(self.level.index),
+                fill.data.eq(self.level.value),
+                self.o.w[bank].eq(word >> down),
+            ]
+            m.d.sync += [
+                level.eq(read.data),
+                scaled.eq(level * together),
+                word.eq(scaled + Cat(half, dense.o[bank % len(dense.o)]).as_signed()),
+            ]
 
-        m.d.comb += [self.o.row.eq(tags[9].row), self.o.half.eq(tags[9].half), self.o.last.eq(tags[9].last),
-                     self.o.enable.eq(self._enables(m, tags[7]))]
+        m.d.comb += [
+            self.o.row.eq(tags[9].row),
+            self.o.half.eq(tags[9].half),
+            self.o.last.eq(tags[9].last),
+            self.o.enable.eq(self._enables(m, tags[7])),
+        ]
         return m
 
     def _take(self, m):
@@ -254,10 +310,14 @@ class Dequantizer(wiring.Component):
         taken, of_row, is_row, completes, row_ends, ends = (Signal() for _ in range(6))
         m.d.comb += [
             self.i.ready.eq(~filling & (begun | (free_halves != 0))),
-            taken.eq(self.i.valid & self.i.ready), of_row.eq(is_dense | (scale_beats == 2)), is_row.eq(taken & of_row),
-            completes.eq(of_row & (
-                ~is_dense | (part == Mux(halves, TileKind.HALVES.row_beats, TileKind.WORDS.row_beats) - 1))),
-            row_ends.eq(filling | (taken & completes)), ends.eq(row_ends & (row == edge - 1)),
+            taken.eq(self.i.valid & self.i.ready),
+            of_row.eq(is_dense | (scale_beats == 2)),
+            is_row.eq(taken & of_row),
+            completes.eq(
+                of_row & (~is_dense | (part == Mux(halves, TileKind.HALVES.row_beats, TileKind.WORDS.row_beats) - 1))
+            ),
+            row_ends.eq(filling | (taken & completes)),
+            ends.eq(row_ends & (row == edge - 1)),
         ]
         m.d.sync += [free_halves.eq(free_halves + self.free - (taken & ~begun)), row.eq(row + row_ends)]
 
@@ -268,11 +328,13 @@ class Dequantizer(wiring.Component):
             with m.If(~begun & beat.first):
                 m.d.sync += block.eq(beat.arg.block)
             with m.If(is_row):
-                m.d.sync += [codes.eq(codes >> 8), part.eq(part + 1),
-                             row_block.eq(row_block + beat.arg.blocks_per_row)]
+                m.d.sync += [codes.eq(codes >> 8), part.eq(part + 1), row_block.eq(row_block + beat.arg.blocks_per_row)]
             with m.Else():
-                m.d.sync += [codes.eq(Cat(codes[config.data_bits:], beat.data)), scale_beats.eq(scale_beats + 1),
-                             row_block.eq(block)]
+                m.d.sync += [
+                    codes.eq(Cat(codes[config.data_bits :], beat.data)),
+                    scale_beats.eq(scale_beats + 1),
+                    row_block.eq(block),
+                ]
             with m.If(beat.last & is_dense):
                 m.d.sync += filling.eq(1)
         with m.If(row_ends):
@@ -280,18 +342,37 @@ class Dequantizer(wiring.Component):
         with m.If(ends):
             m.d.sync += [begun.eq(0), filling.eq(0), scale_beats.eq(0), block.eq(block + 1), half.eq(~half)]
 
-        no_block = row_block[8 + exact_log2(config.groups):].any()
+        no_block = row_block[8 + exact_log2(config.groups) :].any()
         # Of what is offered, whether or not it is taken: the way from there and back to LOAD is long.
         m.d.comb += self.refuse.eq(
-            (beat.arg.kind == 3) | (of_row & ~is_dense & no_block)
-            | (beat.last & ~(completes & (is_dense | (row == edge - 1)))))
+            (beat.arg.kind == 3)
+            | (of_row & ~is_dense & no_block)
+            | (beat.last & ~(completes & (is_dense | (row == edge - 1))))
+        )
 
-        tag = Signal(data.StructLayout({
-            "valid": 1, "is_codes": 1, "is_dense": 1, "halves": 1, "part": 3, "row": range(edge), "half": 1,
-            "last": 1}))
+        tag = Signal(
+            data.StructLayout(
+                {
+                    "valid": 1,
+                    "is_codes": 1,
+                    "is_dense": 1,
+                    "halves": 1,
+                    "part": 3,
+                    "row": range(edge),
+                    "half": 1,
+                    "last": 1,
+                }
+            )
+        )
         m.d.comb += [
-            tag.valid.eq(is_row | filling), tag.is_codes.eq(~filling & ~is_dense), tag.is_dense.eq(~filling & is_dense),
-            tag.halves.eq(halves), tag.part.eq(part), tag.row.eq(row), tag.half.eq(half), tag.last.eq(ends),
+            tag.valid.eq(is_row | filling),
+            tag.is_codes.eq(~filling & ~is_dense),
+            tag.is_dense.eq(~filling & is_dense),
+            tag.halves.eq(halves),
+            tag.part.eq(part),
+            tag.row.eq(row),
+            tag.half.eq(half),
+            tag.last.eq(ends),
         ]
         return tag, codes, row_block
 
@@ -307,18 +388,19 @@ class Dequantizer(wiring.Component):
         # Groups of `few` banks: halves fill two at a time. Words come twice, so that there is one place of both.
         start = Signal(3)
         m.d.comb += start.eq(
-            Mux(tag.halves, Cat(Const(0, 1), tag.part[:2] + tag.row[low + 1:]), tag.part + tag.row[low:]))
+            Mux(tag.halves, Cat(Const(0, 1), tag.part[:2] + tag.row[low + 1 :]), tag.part + tag.row[low:])
+        )
         whole, width = ~tag.is_dense, Mux(tag.halves, 0b11, 0b01)
         here, there, behind = Signal(8), Signal(8), Signal(lanes)
         after = start + Mux(tag.halves, 2, 1)
         for signal, first in ((here, start), (there, after[:3])):
             m.d.sync += signal.eq(Mux(tag.valid, Mux(whole, 0xFF, width << first), 0))
         for lane in range(lanes):
-            m.d.sync += behind[lane].eq(
-                Mux(tag.halves, lane >= tag.row[:low + 1], lane % few >= tag.row[:low]))
+            m.d.sync += behind[lane].eq(Mux(tag.halves, lane >= tag.row[: low + 1], lane % few >= tag.row[:low]))
         enable = Signal(self.config.edge)
-        m.d.sync += enable.eq(Cat(
-            Mux(behind[bank % lanes], here[bank // few], there[bank // few]) for bank in range(self.config.edge)))
+        m.d.sync += enable.eq(
+            Cat(Mux(behind[bank % lanes], here[bank // few], there[bank // few]) for bank in range(self.config.edge))
+        )
         return enable
 
 
@@ -337,10 +419,15 @@ class DenseWords(wiring.Component):
     def __init__(self, config):
         self.config = config
         lanes = 2 * config.beat_words
-        super().__init__({
-            "i": In(config.data_bits), "halves": In(1), "turn": In(ceil_log2(lanes)), "valid": In(1),
-            "o": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
-        })
+        super().__init__(
+            {
+                "i": In(config.data_bits),
+                "halves": In(1),
+                "turn": In(ceil_log2(lanes)),
+                "valid": In(1),
+                "o": Out(data.ArrayLayout(signed(WEIGHT.width), lanes)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -348,14 +435,18 @@ class DenseWords(wiring.Component):
         drop = ACTIVATION.width - WEIGHT.width
         words = []
         for index in range(few):
-            word = self.i.word_select(index, MASTER.width)[:ACTIVATION.width].as_signed()
+            word = self.i.word_select(index, MASTER.width)[: ACTIVATION.width].as_signed()
             rounded, clipped = Signal(signed(WEIGHT.width + 1)), Signal(signed(WEIGHT.width))
-            m.d.sync += [rounded.eq(((word >> (drop - 1)) + 1) >> 1),
-                         clipped.eq(Mux(rounded > WEIGHT.hi, WEIGHT.hi, rounded))]
+            m.d.sync += [
+                rounded.eq(((word >> (drop - 1)) + 1) >> 1),
+                clipped.eq(Mux(rounded > WEIGHT.hi, WEIGHT.hi, rounded)),
+            ]
             words.append(clipped)
         beat, halves = delay(m, self.i, 2), delay(m, self.halves, 2)
-        lanes = [Mux(halves, Cat(Const(0, 2), beat.word_select(lane, 16)), words[lane % few]).as_signed()
-                 for lane in range(2 * few)]
+        lanes = [
+            Mux(halves, Cat(Const(0, 2), beat.word_select(lane, 16)), words[lane % few]).as_signed()
+            for lane in range(2 * few)
+        ]
         turned = _rotate(m, lanes, delay(m, self.turn, 2), left=True)
         valid = delay(m, self.valid, 2 + _turns(len(turned)))
         for lane, word in enumerate(turned):
@@ -368,7 +459,7 @@ def _rotate(m, words, amount, *, left):
     words = [Value.cast(word) for word in words]
     for low in range(0, len(amount), 2):
         # Gates, not a tree of multiplexers: mapping would share its lower ones, and take two LUTs for one.
-        chosen = [amount[low:low + 2] == number for number in range(1 << len(amount[low:low + 2]))]
+        chosen = [amount[low : low + 2] == number for number in range(1 << len(amount[low : low + 2]))]
         one_hot = Signal(len(chosen))
         m.d.comb += one_hot.eq(Cat(chosen))
         turned = []
@@ -405,12 +496,16 @@ class TileBuffer(wiring.Component):
 
     def __init__(self, config):
         self.config = config
-        super().__init__({
-            "i": In(BankWords(config)),
-            "full": Out(1), "release": In(1),
-            "index": In(range(config.edge)), "by_column": In(1),
-            "w": Out(data.ArrayLayout(signed(WEIGHT.width), config.edge)),
-        })
+        super().__init__(
+            {
+                "i": In(BankWords(config)),
+                "full": Out(1),
+                "release": In(1),
+                "index": In(range(config.edge)),
+                "by_column": In(1),
+                "w": Out(data.ArrayLayout(signed(WEIGHT.width), config.edge)),
+            }
+        )
 
     @staticmethod
     def latency(config):
@@ -437,13 +532,18 @@ class TileBuffer(wiring.Component):
         words = []
         for bank in range(edge):
             m.submodules[f"bank_{bank}"] = bank_memory = memory.Memory(
-                shape=signed(WEIGHT.width), depth=2 * edge, init=[], attrs={"ram_style": "distributed"})
+                shape=signed(WEIGHT.width), depth=2 * edge, init=[], attrs={"ram_style": "distributed"}
+            )
             fill, read = bank_memory.write_port(), bank_memory.read_port()
             address = Signal(range(2 * edge), reset_less=True)
-            place_in_half = Mux(self.by_column, (bank - self.index)[:ceil_log2(edge)], self.index)
+            place_in_half = Mux(self.by_column, (bank - self.index)[: ceil_log2(edge)], self.index)
             m.d.sync += address.eq(Cat(place_in_half, half))
-            m.d.comb += [fill.en.eq(write.enable[bank]), fill.addr.eq(Cat(write.row, write.half)),
-                         fill.data.eq(write.w[bank]), read.addr.eq(address)]
+            m.d.comb += [
+                fill.en.eq(write.enable[bank]),
+                fill.addr.eq(Cat(write.row, write.half)),
+                fill.data.eq(write.w[bank]),
+                read.addr.eq(address),
+            ]
             words.append(read.data)
         back = _rotate(m, words, delay(m, index, 1), left=False)
         m.d.comb += [ours.eq(theirs) for ours, theirs in zip(self.w, back)]

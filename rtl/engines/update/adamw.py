@@ -1,4 +1,5 @@
 """AdamW lanes: floating-point moments, fixed-point words."""
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -19,9 +20,16 @@ _WINDOW = _MANTISSA + GUARD + 1
 Moment = data.StructLayout({"fraction": FRACTION, "exponent": EXPONENTS, "sign": 1})
 
 #: What a lane takes of a command.
-AdamOperands = data.StructLayout({
-    "beta1": BETA, "beta2": BETA, "eps": EPS, "eps_exponent": signed(10), "gradient": signed(10),
-    "exponent": signed(11)})
+AdamOperands = data.StructLayout(
+    {
+        "beta1": BETA,
+        "beta2": BETA,
+        "eps": EPS,
+        "eps_exponent": signed(10),
+        "gradient": signed(10),
+        "exponent": signed(11),
+    }
+)
 
 
 class _Stages:
@@ -53,7 +61,7 @@ class _Stages:
         width, down = len(value), Const(0, 0)
         for n, unit in enumerate(units):
             # Whether the top one, two, three units hold nothing; of the largest there may be one only.
-            empty = [~value[width - unit * k:].any() for k in (1, 2, 3) if unit * k < width]
+            empty = [~value[width - unit * k :].any() for k in (1, 2, 3) if unit * k < width]
             count = Cat(empty[0] & (~empty[1] | empty[2]), empty[1]) if len(empty) == 3 else empty[0]
             shifted = [(value << unit * k)[:width] for k in range(len(empty) + 1)]
             choice = Mux(count[0], shifted[1], shifted[0])
@@ -82,10 +90,12 @@ class _Stages:
         self.put(f"{name}_high", cycle + 1, Mux(first, a, b))
         self.put(f"{name}_lower", cycle + 1, Mux(first, b, a >> 1))
         self.put(f"{name}_distance", cycle + 1, distance[:5] | distance[5:-1].any().replicate(5))
-        self.put(f"{name}_coarse", cycle + 2,
-                 self(f"{name}_lower", cycle + 1) >> (self(f"{name}_distance", cycle + 1) & 0b11000))
-        self.put(f"{name}_low", cycle + 3,
-                 self(f"{name}_coarse", cycle + 2) >> self(f"{name}_distance", cycle + 2)[:3])
+        self.put(
+            f"{name}_coarse",
+            cycle + 2,
+            self(f"{name}_lower", cycle + 1) >> (self(f"{name}_distance", cycle + 1) & 0b11000),
+        )
+        self.put(f"{name}_low", cycle + 3, self(f"{name}_coarse", cycle + 2) >> self(f"{name}_distance", cycle + 2)[:3])
 
 
 def _negated(value, negative):
@@ -97,8 +107,9 @@ def plus_or_minus(a, b, minus):
     """``a + b`` or ``a - b`` of words of one width, signed; one carry chain."""
     turned = (Cat(b, b[-1] if b.shape().signed else Const(0, 1)) ^ minus.replicate(len(b) + 1)).as_signed()
     # The lowest bits make the carry that a negation needs.
-    return (Cat(Const(1, 1), a, a[-1] if a.shape().signed else Const(0, 1)).as_signed()
-            + Cat(minus, turned).as_signed())[1:len(b) + 3].as_signed()
+    return (
+        Cat(Const(1, 1), a, a[-1] if a.shape().signed else Const(0, 1)).as_signed() + Cat(minus, turned).as_signed()
+    )[1 : len(b) + 3].as_signed()
 
 
 class AdamLane(wiring.Component):
@@ -119,11 +130,22 @@ class AdamLane(wiring.Component):
     m_latency, v_latency, latency = 17, 15, 32
 
     def __init__(self):
-        super().__init__({
-            "operands": In(AdamOperands), "g": In(signed(ACTIVATION.width)), "m": In(Moment), "v": In(Moment),
-            "new_m": Out(Moment), "m_over": Out(1), "new_v": Out(Moment), "v_over": Out(1),
-            "product": Out(_MANTISSA), "shift": Out(6), "beyond": Out(1), "negative": Out(1),
-        })
+        super().__init__(
+            {
+                "operands": In(AdamOperands),
+                "g": In(signed(ACTIVATION.width)),
+                "m": In(Moment),
+                "v": In(Moment),
+                "new_m": Out(Moment),
+                "m_over": Out(1),
+                "new_v": Out(Moment),
+                "v_over": Out(1),
+                "product": Out(_MANTISSA),
+                "shift": Out(6),
+                "beyond": Out(1),
+                "negative": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -135,19 +157,21 @@ class AdamLane(wiring.Component):
         self._step(m, platform, at)
         word = Moment(at("m_word", self.m_latency))
         m.d.comb += [
-            self.new_m.eq(word), self.m_over.eq(at("m_over", self.m_latency)),
-            self.new_v.eq(at("v_word", self.v_latency)), self.v_over.eq(at("v_over", self.v_latency)),
+            self.new_m.eq(word),
+            self.m_over.eq(at("m_over", self.m_latency)),
+            self.new_v.eq(at("v_word", self.v_latency)),
+            self.v_over.eq(at("v_over", self.v_latency)),
         ]
         return m
 
     def _gradient(self, at):
         """``mantissa`` in cycle 4, its ``grade`` (exponent) and ``square`` in 5."""
-        at.put("size", 1, _negated(self.g, self.g[-1])[:ACTIVATION.width])
+        at.put("size", 1, _negated(self.g, self.g[-1])[: ACTIVATION.width])
         at.put("g_sign", 1, self.g[-1])
         at.normalise("mantissa", 2, at("size", 1), (16, 4, 1))
         mantissa = at("mantissa", 4)
         at.put("grade", 5, Mux(mantissa[-1], self.operands.gradient - at("mantissa_down", 4), NOTHING))
-        at.put("square", 5, mantissa * mantissa[_MANTISSA - BETA:])
+        at.put("square", 5, mantissa * mantissa[_MANTISSA - BETA :])
 
     @staticmethod
     def _mantissa(word):
@@ -180,12 +204,16 @@ class AdamLane(wiring.Component):
         over = ~zero & (carried > 254)
         word = Mux(over, LARGEST, Cat(at(f"{name}_fraction", done + 2), carried[:EXPONENTS]))
         at.put(f"{name}_over", done + 3, over)
-        at.put(f"{name}_word", done + 3, Mux(zero, 0, Cat(word[:MASTER.width - 1], at(f"{name}_s", done + 2))))
+        at.put(f"{name}_word", done + 3, Mux(zero, 0, Cat(word[: MASTER.width - 1], at(f"{name}_s", done + 2))))
 
     def _first(self, at):
         self._decayed(at, "m", 3, self.m, self.operands.beta1)
-        at.align("m", 6, (at("m_old", 5), at("m_decayed", 5)[BETA - GUARD:]),
-                 (at("grade", 5), Cat(Const(0, GUARD), at("mantissa", 5))))
+        at.align(
+            "m",
+            6,
+            (at("m_old", 5), at("m_decayed", 5)[BETA - GUARD :]),
+            (at("grade", 5), Cat(Const(0, GUARD), at("mantissa", 5))),
+        )
         minus = at("m_was", 9) ^ at("g_sign", 9)
         at.put("m_total", 10, plus_or_minus(at("m_high", 9), at("m_low", 9), minus))
         at.put("m_side", 10, Mux(at("m_first", 9), at("m_was", 9), at("g_sign", 9)))
@@ -197,8 +225,12 @@ class AdamLane(wiring.Component):
     def _second(self, at):
         self._decayed(at, "v", 4, self.v, self.operands.beta2)
         at.put("grade_twice", 6, (at("grade", 5) << 1) - (BIAS - _MANTISSA))
-        at.align("v", 7, (at("v_old", 6), at("v_decayed", 6)[BETA - GUARD:]),
-                 (at("grade_twice", 6), at("square", 6)[BETA - GUARD:]))
+        at.align(
+            "v",
+            7,
+            (at("v_old", 6), at("v_decayed", 6)[BETA - GUARD :]),
+            (at("grade_twice", 6), at("square", 6)[BETA - GUARD :]),
+        )
         at.put("v_total", 11, (at("v_high", 10) + at("v_low", 10))[:_WINDOW])
         self._pack(at, "v", 11, at("v_total", 11), at("v_exponent", 11), Const(0, 1), (1,))
 
@@ -214,9 +246,13 @@ class AdamLane(wiring.Component):
         none = at("v_none", 19)
         at.put("root", 20, Mux(none, 0, root.y[:ROOT] | root.y[ROOT].replicate(ROOT)))
         at.put("level", 20, Mux(none, NOTHING, at("half", 19)))
-        at.align("e", 21, (at("level", 20), at("root", 20)),
-                 (self.operands.eps_exponent, Cat(Const(0, ROOT - EPS), self.operands.eps)))
-        at.put("total", 25, (at("e_high", 24) + at("e_low", 24))[:ROOT + 1])
+        at.align(
+            "e",
+            21,
+            (at("level", 20), at("root", 20)),
+            (self.operands.eps_exponent, Cat(Const(0, ROOT - EPS), self.operands.eps)),
+        )
+        at.put("total", 25, (at("e_high", 24) + at("e_low", 24))[: ROOT + 1])
 
     def _step(self, m, platform, at):
         total = at("total", 25)
@@ -240,6 +276,8 @@ class AdamLane(wiring.Component):
         at.put("shift", 32, Mux(beyond, 0, down[:6] | down[6:-1].any().replicate(6)))
         at.put("beyond", 32, beyond & at("some", 31))
         m.d.comb += [
-            self.product.eq(at("product", 32)), self.shift.eq(at("shift", 32)), self.beyond.eq(at("beyond", 32)),
+            self.product.eq(at("product", 32)),
+            self.shift.eq(at("shift", 32)),
+            self.beyond.eq(at("beyond", 32)),
             self.negative.eq(Moment(at("m_word", 32)).sign),
         ]

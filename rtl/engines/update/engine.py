@@ -60,10 +60,18 @@ class UpdateEngine(wiring.Component):
     def __init__(self, config=UpdateParameters()):
         self.config = config
         beats = stream.Signature(config.data_bits)
-        super().__init__({
-            "engine": In(EngineSignature()), "gradient": In(beats), "parameter": In(beats), "moment": In(beats),
-            "o": Out(beats), "new_moment": Out(beats), "room": Out(1), "saturated": Out(4),
-        })
+        super().__init__(
+            {
+                "engine": In(EngineSignature()),
+                "gradient": In(beats),
+                "parameter": In(beats),
+                "moment": In(beats),
+                "o": Out(beats),
+                "new_moment": Out(beats),
+                "room": Out(1),
+                "saturated": Out(4),
+            }
+        )
         #: Words of AdamW a cycle; SGD takes twice as many.
         self.part = max(config.beat_words // 4, 1)
         #: Parts of a beat.
@@ -85,10 +93,14 @@ class UpdateEngine(wiring.Component):
         packer = self._packer(m, platform, args, roomy) if self.config.packing else None
         self._take(m, args, adam, left, whole & ~tag.valid, packer)
 
-        at = tag.position[:ceil_log2(self.parts)]
+        at = tag.position[: ceil_log2(self.parts)]
         half, behind = at[:-1], at | 1
-        part = {"p": self._part(m, p, at), "g": self._part(m, g, at),
-                "m": self._part(m, mv[:bits // 2], half), "v": self._part(m, mv[bits // 2:], half)}
+        part = {
+            "p": self._part(m, p, at),
+            "g": self._part(m, g, at),
+            "m": self._part(m, mv[: bits // 2], half),
+            "v": self._part(m, mv[bits // 2 :], half),
+        }
         other = {"p": self._part(m, p, behind), "g": self._part(m, g, behind)}
         tag = delay(m, tag, 1, reset_less=False)
         lanes, over = self._moments(m, platform, args, tag, part, moments)
@@ -99,8 +111,12 @@ class UpdateEngine(wiring.Component):
     def _packer(self, m, platform, args, roomy):
         """The unit of PACK and UNPACK; what it reads, :meth:`_issue` lets it take."""
         packer = place(m, "packer", PackUnit(self.config), platform)
-        m.d.comb += [packer.args.eq(args.as_value()), packer.roomy.eq(roomy),
-                     packer.i.valid.eq(self._waiting.o.valid), packer.i.p.eq(self._waiting.o.p)]
+        m.d.comb += [
+            packer.args.eq(args.as_value()),
+            packer.roomy.eq(roomy),
+            packer.i.valid.eq(self._waiting.o.valid),
+            packer.i.p.eq(self._waiting.o.p),
+        ]
         with m.If(packer.busy):
             m.d.comb += self._waiting.o.ready.eq(packer.i.ready)
         return packer
@@ -120,11 +136,13 @@ class UpdateEngine(wiring.Component):
         m.d.comb += port.command.ready.eq(idle & (left == 0) & ~judged & ~port.error.valid & ~working)
         with m.If(port.command.valid & port.command.ready):
             opcode = port.command.p.opcode
-            m.d.sync += [args.eq(port.command.p.args), adam.eq(opcode == UpdateOpcode.ADAMW),
-                         known.eq(opcode <= (UpdateOpcode.ADAMW if packer is None else UpdateOpcode.UNPACK)),
-                         judged.eq(1)]
-        bad = ((args.beats == 0)
-               | (adam & (~args.beta2[-1] | (args.eps.any() & ~args.eps[-1]))))
+            m.d.sync += [
+                args.eq(port.command.p.args),
+                adam.eq(opcode == UpdateOpcode.ADAMW),
+                known.eq(opcode <= (UpdateOpcode.ADAMW if packer is None else UpdateOpcode.UNPACK)),
+                judged.eq(1),
+            ]
+        bad = (args.beats == 0) | (adam & (~args.beta2[-1] | (args.eps.any() & ~args.eps[-1])))
         if packer is None:
             with m.If(judge(m, port, judged, known=known, bad=bad)):
                 m.d.sync += left.eq(args.beats)
@@ -132,8 +150,14 @@ class UpdateEngine(wiring.Component):
         packs, unpacks = Signal(), Signal()
         with m.If(port.command.valid & port.command.ready):
             m.d.sync += [packs.eq(port.command.p.opcode[1:] == 1), unpacks.eq(port.command.p.opcode[0])]
-        bad = Mux(packs, (packer.args.blocks == 0) | packer.args.blocks[0] | (packer.args.blocks > BLOCKS)
-                  | ((packer.args.seed == 0) & ~unpacks), bad)
+        bad = Mux(
+            packs,
+            (packer.args.blocks == 0)
+            | packer.args.blocks[0]
+            | (packer.args.blocks > BLOCKS)
+            | ((packer.args.seed == 0) & ~unpacks),
+            bad,
+        )
         begins = judge(m, port, judged, known=known, bad=bad)
         m.d.comb += [packer.unpack.eq(unpacks), packer.start.eq(begins & packs)]
         with m.If(begins & ~packs):
@@ -151,24 +175,33 @@ class UpdateEngine(wiring.Component):
         m.d.comb += [
             first.eq(position == 0),
             moment.eq(adam & (first | (position == self.parts // 2))),
-            may.eq(~first | ((left != 0) & roomy & waiting.o.valid)), go.eq(may & (~moment | self.moment.valid)),
+            may.eq(~first | ((left != 0) & roomy & waiting.o.valid)),
+            go.eq(may & (~moment | self.moment.valid)),
             # Whether or not one is offered: the way from there and back to LOAD is long.
-            waiting.o.ready.eq(go & first), self.moment.ready.eq(may & moment),
+            waiting.o.ready.eq(go & first),
+            self.moment.ready.eq(may & moment),
         ]
         valid, leaving, last = Signal(), Signal(2), Signal()
         m.d.sync += valid.eq(go)
         with m.If(go):
             m.d.sync += leaving.eq(position)
-            m.d.sync += position[:ceil_log2(self.parts)].eq(position + Mux(adam, 1, 2))
+            m.d.sync += position[: ceil_log2(self.parts)].eq(position + Mux(adam, 1, 2))
             with m.If(first):
-                m.d.sync += [left.eq(left - 1), last.eq(left == 1),
-                             held[0].eq(waiting.o.p[bits:]), held[1].eq(waiting.o.p[:bits])]
+                m.d.sync += [
+                    left.eq(left - 1),
+                    last.eq(left == 1),
+                    held[0].eq(waiting.o.p[bits:]),
+                    held[1].eq(waiting.o.p[:bits]),
+                ]
             with m.If(moment):
                 m.d.sync += held[2].eq(self.moment.p)
         tag = Signal(_Tag)
         m.d.comb += [
-            tag.valid.eq(valid), tag.position.eq(leaving), tag.adam.eq(adam),
-            tag.complete.eq(leaving == Mux(adam, self.parts - 1, self.parts - 2)), tag.last.eq(last),
+            tag.valid.eq(valid),
+            tag.position.eq(leaving),
+            tag.adam.eq(adam),
+            tag.complete.eq(leaving == Mux(adam, self.parts - 1, self.parts - 2)),
+            tag.last.eq(last),
         ]
         return tag, first
 
@@ -183,14 +216,14 @@ class UpdateEngine(wiring.Component):
         lanes = []
         for index, (g, first, second) in enumerate(zip(part["g"], part["m"], part["v"])):
             lane = place(m, f"adamw_{index}", AdamLane(), platform)
-            m.d.comb += [lane.g.eq(g[:ACTIVATION.width].as_signed()), lane.m.eq(first), lane.v.eq(second)]
+            m.d.comb += [lane.g.eq(g[: ACTIVATION.width].as_signed()), lane.m.eq(first), lane.v.eq(second)]
             m.d.comb += [lane.operands[name].eq(args[name]) for name in lane.operands.shape().members]
             lanes.append(lane)
         out = delay(m, tag, AdamLane.m_latency, reset_less=False)
         later = AdamLane.m_latency - AdamLane.v_latency
         new = Cat(*(lane.new_m for lane in lanes)), delay(m, Cat(*(lane.new_v for lane in lanes)), later)
         halves = [Signal(self.config.data_bits // 2, reset_less=True, name=name) for name in ("beat_m", "beat_v")]
-        place_of, whole = out.position[:ceil_log2(self.parts) - 1], Signal()
+        place_of, whole = out.position[: ceil_log2(self.parts) - 1], Signal()
         for half, words in zip(halves, new):
             for index in range(self.parts // 2):
                 with m.If(out.valid & (place_of == index)):
@@ -206,9 +239,11 @@ class UpdateEngine(wiring.Component):
         wait = AdamLane.latency
         late = delay(m, tag, wait, reset_less=False)
         enter = Signal(_Tag)
-        m.d.comb += [enter.eq(Mux(adam, late, tag)),
-                     # Tags of SGD pass the lanes for nothing.
-                     enter.valid.eq(Mux(adam, late.valid & late.adam, tag.valid))]
+        m.d.comb += [
+            enter.eq(Mux(adam, late, tag)),
+            # Tags of SGD pass the lanes for nothing.
+            enter.valid.eq(Mux(adam, late.valid & late.adam, tag.valid)),
+        ]
         decay = Signal(WEIGHT.width - 1)
         # SGD, which has no decay, has another word's product made in its place.
         m.d.sync += decay.eq(Mux(adam, args.decay, args.rate))
@@ -217,12 +252,16 @@ class UpdateEngine(wiring.Component):
             lane = lanes[index]
             step = place(m, f"step_{index}", Descent(adaptive=True), platform)
             m.d.comb += [
-                step.adam.eq(adam), step.rate.eq(args.rate),
-                step.other.eq(other["g"][index][:ACTIVATION.width].as_signed()),
-                step.factor.eq(Mux(adam, lane.product, g[:ACTIVATION.width].as_signed())),
-                step.p.eq(Mux(adam, delay(m, p, wait), p)), step.shift.eq(Mux(adam, lane.shift, args.shift)),
-                step.beyond.eq(adam & lane.beyond), step.negative.eq(adam & lane.negative),
-                step.decay.eq(decay), step.decay_shift.eq(args.decay_shift),
+                step.adam.eq(adam),
+                step.rate.eq(args.rate),
+                step.other.eq(other["g"][index][: ACTIVATION.width].as_signed()),
+                step.factor.eq(Mux(adam, lane.product, g[: ACTIVATION.width].as_signed())),
+                step.p.eq(Mux(adam, delay(m, p, wait), p)),
+                step.shift.eq(Mux(adam, lane.shift, args.shift)),
+                step.beyond.eq(adam & lane.beyond),
+                step.negative.eq(adam & lane.negative),
+                step.decay.eq(decay),
+                step.decay_shift.eq(args.decay_shift),
             ]
             news.append(step)
         for index, p in enumerate(other["p"]):
@@ -231,7 +270,7 @@ class UpdateEngine(wiring.Component):
             news.append(step)
         out = delay(m, enter, Descent.latency, reset_less=False)
         beat, whole = Signal(self.config.data_bits, reset_less=True), Signal()
-        halves = [Cat(*(step.o for step in news[half * self.part:][:self.part])) for half in range(2)]
+        halves = [Cat(*(step.o for step in news[half * self.part :][: self.part])) for half in range(2)]
         for index in range(self.parts):
             with m.If(out.valid & (out.position == index)):
                 m.d.sync += beat.word_select(index, len(halves[0])).eq(halves[0])
@@ -244,9 +283,17 @@ class UpdateEngine(wiring.Component):
             with m.If(packer.valid):
                 m.d.comb += [fifo.w_en.eq(1), fifo.w_data.eq(Cat(packer.o, packer.last, Const(0, 1)))]
             over = [*over, packer.saturated]
-        m.d.sync += self.saturated.eq(sum([
-            *over, *(step.saturated & out.valid & (~out.adam if index >= self.part else 1)
-                     for index, step in enumerate(news))]))
+        m.d.sync += self.saturated.eq(
+            sum(
+                [
+                    *over,
+                    *(
+                        step.saturated & out.valid & (~out.adam if index >= self.part else 1)
+                        for index, step in enumerate(news)
+                    ),
+                ]
+            )
+        )
 
     def _leave(self, m, words, moments):
         """Beats to memory; the last words of a command wait for its last moments, and with them it is done."""
@@ -257,9 +304,11 @@ class UpdateEngine(wiring.Component):
         left, due = Signal(), Signal()
         m.d.comb += [
             due.eq(last & adam),
-            self.o.valid.eq(words.r_rdy & (~due | (ahead != 0))), self.o.p.eq(words.r_data),
+            self.o.valid.eq(words.r_rdy & (~due | (ahead != 0))),
+            self.o.p.eq(words.r_data),
             words.r_en.eq(self.o.valid & self.o.ready),
-            self.new_moment.valid.eq(moments.r_rdy), self.new_moment.p.eq(moments.r_data),
+            self.new_moment.valid.eq(moments.r_rdy),
+            self.new_moment.p.eq(moments.r_data),
             moments.r_en.eq(self.new_moment.ready),
             left.eq(self.new_moment.valid & self.new_moment.ready & moments.r_data[bits]),
         ]
@@ -295,12 +344,24 @@ class Descent(wiring.Component):
     def __init__(self, *, adaptive):
         self.adaptive = adaptive
         factor = signed(ACTIVATION.width + 1)
-        super().__init__({"shift": In(6), "p": In(signed(MASTER.width)), "o": Out(signed(MASTER.width)),
-                          "saturated": Out(1)} | ({
-            "factor": In(factor), "rate": In(WEIGHT.width - 1), "beyond": In(1), "negative": In(1), "adam": In(1),
-            "decay": In(WEIGHT.width - 1), "decay_shift": In(2),
-            "other": In(factor), "product": Out(signed(_PRODUCT)),
-        } if adaptive else {"i_product": In(signed(_PRODUCT))}))
+        super().__init__(
+            {"shift": In(6), "p": In(signed(MASTER.width)), "o": Out(signed(MASTER.width)), "saturated": Out(1)}
+            | (
+                {
+                    "factor": In(factor),
+                    "rate": In(WEIGHT.width - 1),
+                    "beyond": In(1),
+                    "negative": In(1),
+                    "adam": In(1),
+                    "decay": In(WEIGHT.width - 1),
+                    "decay_shift": In(2),
+                    "other": In(factor),
+                    "product": Out(signed(_PRODUCT)),
+                }
+                if adaptive
+                else {"i_product": In(signed(_PRODUCT))}
+            )
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -335,9 +396,13 @@ class Descent(wiring.Component):
         p = registered(m, Mux(self.adam, self.p >> narrow, self.other), self.other.shape())
         m.d.sync += [
             product.eq(p * self.decay),
-            coarse.eq(Mux(self.decay_shift[1],
-                          Mux(self.decay_shift[0], product >> _DECAY + 15, product >> _DECAY + 10),
-                          Mux(self.decay_shift[0], product >> _DECAY + 5, product >> _DECAY))),
+            coarse.eq(
+                Mux(
+                    self.decay_shift[1],
+                    Mux(self.decay_shift[0], product >> _DECAY + 15, product >> _DECAY + 10),
+                    Mux(self.decay_shift[0], product >> _DECAY + 5, product >> _DECAY),
+                )
+            ),
             lost.eq(Mux(self.adam, (coarse + 1) >> 1, 0)),
             base.eq(delay(m, self.p, 4) - lost),
         ]

@@ -1,4 +1,5 @@
 """Packs words and moments into blocks of codes, and unpacks them."""
+
 from types import SimpleNamespace
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
@@ -49,11 +50,20 @@ class PackUnit(wiring.Component):
 
     def __init__(self, config=UpdateParameters()):
         self.config = config
-        super().__init__({
-            "start": In(1), "args": In(PackOperands), "unpack": In(1), "busy": Out(1), "roomy": In(1),
-            "i": In(stream.Signature(2 * config.data_bits)),
-            "o": Out(config.data_bits), "valid": Out(1), "last": Out(1), "saturated": Out(1),
-        })
+        super().__init__(
+            {
+                "start": In(1),
+                "args": In(PackOperands),
+                "unpack": In(1),
+                "busy": Out(1),
+                "roomy": In(1),
+                "i": In(stream.Signature(2 * config.data_bits)),
+                "o": Out(config.data_bits),
+                "valid": Out(1),
+                "last": Out(1),
+                "saturated": Out(1),
+            }
+        )
 
     @property
     def record(self):
@@ -71,15 +81,24 @@ class PackUnit(wiring.Component):
         batch, last_batch = Signal(range(BLOCKS // 2)), Signal()
         m.d.comb += last_batch.eq(batch == (args.blocks >> 1) - 1)
         fill, read, code, header, tail = (Signal(name=name) for name in ("fill", "read", "code", "header", "tail"))
-        odd = Signal()          # the second pair of beats of a pair of blocks
+        odd = Signal()  # the second pair of beats of a pair of blocks
         scaling = Signal()
         word_end, code_end = Signal(), Signal()
-        m.d.comb += [
-            word_end.eq(n[:low].all()),
-            code_end.eq(n[:-1].all() & (n[-1] | args.wide)),
-        ]
-        walk = SimpleNamespace(n=n, batch=batch, last_batch=last_batch, odd=odd, word_end=word_end, code_end=code_end,
-                               fill=fill, read=read, code=code, header=header, tail=tail, scaling=scaling)
+        m.d.comb += [word_end.eq(n[:low].all()), code_end.eq(n[:-1].all() & (n[-1] | args.wide))]
+        walk = SimpleNamespace(
+            n=n,
+            batch=batch,
+            last_batch=last_batch,
+            odd=odd,
+            word_end=word_end,
+            code_end=code_end,
+            fill=fill,
+            read=read,
+            code=code,
+            header=header,
+            tail=tail,
+            scaling=scaling,
+        )
         self._walk(m, walk)
         chance = self._draw(m, read)
         taken, second, within = self._select(m, code, n, low, side_bits)
@@ -202,15 +221,15 @@ class PackUnit(wiring.Component):
         Gives it in a register, whether it is of the second side, and its element's index in a block.
         """
         args, few = self.args, self.config.beat_words
-        half = low - 1          # bits of an index in half a beat
+        half = low - 1  # bits of an index in half a beat
         second, within = Signal(), Signal(side_bits)
         m.d.comb += [second.eq(n[-1]), within.eq(n[:-1])]
         with m.If(args.moments):
-            m.d.comb += [second.eq(n[half]), within.eq(Cat(n[:half], n[half + 1:]))]
+            m.d.comb += [second.eq(n[half]), within.eq(Cat(n[:half], n[half + 1 :]))]
         with m.If(args.wide & ~args.moments):
             m.d.comb += second.eq(n[side_bits - 1])
         at = Signal(low + 1)
-        m.d.comb += at.eq(Mux(code, Cat(Mux(args.wide, within[2:2 + low], within[3:3 + low]), second), n[:low]))
+        m.d.comb += at.eq(Mux(code, Cat(Mux(args.wide, within[2 : 2 + low], within[3 : 3 + low]), second), n[:low]))
         words = Array(self.i.p.word_select(index, 32) for index in range(2 * few))
         taken = Signal(32, reset_less=True)
         m.d.sync += taken.eq(words[at])
@@ -224,8 +243,11 @@ class PackUnit(wiring.Component):
         at, known = delay(m, n, 1), delay(m, header, 1, reset_less=False)
         m.submodules.stored = self._stored = Memory(shape=32, depth=4, init=[])
         write = self._stored.write_port()
-        m.d.comb += [write.addr.eq((at - 2)[:2]), write.data.eq(taken),
-                     write.en.eq(known & (at >= 2) & (at < RECORD // 4))]
+        m.d.comb += [
+            write.addr.eq((at - 2)[:2]),
+            write.data.eq(taken),
+            write.en.eq(known & (at >= 2) & (at < RECORD // 4)),
+        ]
         with m.If(self.start):
             m.d.sync += [top.eq(0) for top in tops]
         with m.Elif(known & (at == 0)):
@@ -240,7 +262,7 @@ class PackUnit(wiring.Component):
         value, down = registered(m, Mux(self.unpack, self._product, size)), Const(0, 0)
         moves = delay(m, self.unpack | ~args.moments, 1)
         for unit in (16, 4, 1):
-            empty = [~value[_SIZE - unit * k:].any() & moves for k in (1, 2, 3) if unit * k < _SIZE]
+            empty = [~value[_SIZE - unit * k :].any() & moves for k in (1, 2, 3) if unit * k < _SIZE]
             if unit == 16:
                 empty = empty[:1]
             count = Cat(empty[0] & (~empty[1] | empty[2]), empty[1]) if len(empty) == 3 else empty[0]
@@ -251,7 +273,7 @@ class PackUnit(wiring.Component):
             value, down = registered(m, choice), registered(m, Cat(count, down))
         self._normal, self._down = value, down
         # A float as it is, or made of a word.
-        made = Cat(value[_SIZE - 1 - FRACTION:_SIZE - 1], (_HIGHEST - down)[:_EXPONENT])
+        made = Cat(value[_SIZE - 1 - FRACTION : _SIZE - 1], (_HIGHEST - down)[:_EXPONENT])
         bits = Mux(args.moments, value, made)
         nothing = Mux(args.moments, ~value[FRACTION:].any(), ~value[-1])
         return Mux(nothing, 0, bits), delay(m, taken[-1], 4)
@@ -290,7 +312,7 @@ class PackUnit(wiring.Component):
         sum2 = registered(m, sum1 + Mux(v1, 0, (1 << FRACTION - FINE) - 1))
         some2, v2, of2 = registered(m, some1), registered(m, v1), registered(m, of1)
         scaled = delay(m, scaling, 2, reset_less=False)
-        fine, long = sum2[FRACTION - FINE:], sum2[FRACTION - LONG:]
+        fine, long = sum2[FRACTION - FINE :], sum2[FRACTION - LONG :]
         long = Cat(long[:LONG] & args.wide.replicate(LONG), long[LONG:])
         most = Mux(args.wide, TOP[LONG], 254 << LONG)
         new = Signal(12)
@@ -310,7 +332,7 @@ class PackUnit(wiring.Component):
         block, element = Signal(), Signal(side_bits)
         m.d.comb += [block.eq(n[-1]), element.eq(n[:-1])]
         with m.If(args.moments & args.wide):
-            m.d.comb += [block.eq(n[side_bits - 1]), element.eq(Cat(n[:side_bits - 1], n[-1]))]
+            m.d.comb += [block.eq(n[side_bits - 1]), element.eq(Cat(n[: side_bits - 1], n[-1]))]
         m.d.comb += look.addr.eq(Mux(args.moments, Cat(element[:half], block, element[half:]), Cat(element, block)))
         which = registered(m, block)
         noise = delay(m, chance, 2)
@@ -361,8 +383,13 @@ class PackUnit(wiring.Component):
         wide_word = Cat(Const(0, FRACTION - LONG), Mux(high, TOP[LONG], place4[:11]))
         narrow_word = Cat(Const(0, FRACTION), Mux(high, 254, place4[:8]))
         word = registered(m, Mux(none4 | low, 0, Mux(args.wide, wide_word, narrow_word)))
-        return {"level": registered(m, Mux(bad, 0, level)), "negative": registered(m, negative),
-                "scale": registered(m, scale[:12]), "v": registered(m, v4), "word": word}
+        return {
+            "level": registered(m, Mux(bad, 0, level)),
+            "negative": registered(m, negative),
+            "scale": registered(m, scale[:12]),
+            "v": registered(m, v4),
+            "word": word,
+        }
 
     def _multiply(self, m, scale, element, unpacked):
         """A multiplier, which PACK and UNPACK share: 17 x 17 bits.
@@ -374,14 +401,14 @@ class PackUnit(wiring.Component):
         exponent = element[FRACTION:_SIZE]
         ahead = scale[FINE:] - exponent
         mantissa = Mux(exponent.any(), Cat(Const(0, _SIZE - _MANTISSA), element[:FRACTION], Const(1, 1)), 0)
-        self._low = Signal(signed(11))      # of UNPACK
+        self._low = Signal(signed(11))  # of UNPACK
         self._into = Signal(_SIZE)
         distance = Mux(self.unpack, self._low, ahead)
         value = registered(m, Mux(self.unpack, self._into, mantissa), _SIZE)
         by = registered(m, distance[:5] | distance[5:].any().replicate(5), 5)
         coarse, fine = registered(m, value >> (by & 0b11000)), registered(m, by[:3])
         self._shifted = registered(m, coarse >> fine)
-        part = self._shifted[_SIZE - 1 - LEVEL.frac:]
+        part = self._shifted[_SIZE - 1 - LEVEL.frac :]
         fraction = delay(m, scale[:FINE], 3)
         inverse = Signal(17)
         with m.Switch(fraction):
@@ -400,9 +427,9 @@ class PackUnit(wiring.Component):
         args = self.args
         # v: 3 sum, 4 distance, 5 code.
         bits = element[:_SIZE]
-        noise = Mux(args.wide, chance[32 - (FRACTION - LONG):], chance[32 - FRACTION:])
+        noise = Mux(args.wide, chance[32 - (FRACTION - LONG) :], chance[32 - FRACTION :])
         total = registered(m, bits + noise)
-        place = Mux(args.wide, total[FRACTION - LONG:], total[FRACTION:])
+        place = Mux(args.wide, total[FRACTION - LONG :], total[FRACTION:])
         high = Mux(args.wide, TOP[LONG], 254)
         own = registered(m, Mux(args.wide, scale, scale >> LONG))
         some = delay(m, bits.any(), 2)
@@ -411,15 +438,15 @@ class PackUnit(wiring.Component):
         code = Mux(off >= most, 1, most - off)
         long = registered(m, Mux(some, code, 0), 8)
         # The unit is there 6 cycles after the element: 8.
-        raw = self._out[LEVEL.frac:LEVEL.frac + 17]
+        raw = self._out[LEVEL.frac : LEVEL.frac + 17]
         one = 1 << LEVEL.frac
-        unit = registered(m, Mux(raw > one, one, raw), 17)                              # 9
+        unit = registered(m, Mux(raw > one, one, raw), 17)  # 9
         negative, noise = delay(m, element[-1], 7), delay(m, chance, 7)
-        number = (unit + noise[32 - NOISE["wide"]:]) >> NOISE["wide"]
+        number = (unit + noise[32 - NOISE["wide"] :]) >> NOISE["wide"]
         number = Mux(number[7], 127, number[:7])
-        wide = registered(m, Mux(negative, 128 - number, 128 + number), 8)              # 10
+        wide = registered(m, Mux(negative, 128 - number, 128 + number), 8)  # 10
         # NF4: four looks, then how far above its level the unit is.
-        own = registered(m, Mux(negative, -unit, unit), signed(18))                     # 10
+        own = registered(m, Mux(negative, -unit, unit), signed(18))  # 10
         found, units = Const(0, 0), own
         for stage in range(4):
             step = 8 >> stage
@@ -430,17 +457,17 @@ class PackUnit(wiring.Component):
             bit = units >= level
             found = Cat(bit, found)
             if stage % 2:
-                found, units = registered(m, found), registered(m, units)               # 11, 12
+                found, units = registered(m, found), registered(m, units)  # 11, 12
         base, gap = Signal(signed(18)), Signal(15)
         with m.Switch(found):
             for number, (level, distance) in enumerate(zip(LEVELS, GAPS)):
                 with m.Case(number):
                     m.d.comb += [base.eq(level), gap.eq(distance)]
-        above = registered(m, (units - base)[:15], 15)                                  # 13
-        noise = delay(m, noise[32 - NOISE["narrow"]:], 3)
+        above = registered(m, (units - base)[:15], 15)  # 13
+        noise = delay(m, noise[32 - NOISE["narrow"] :], 3)
         odds = registered(m, gap * Cat(Const(1, 1), noise), 24)
         below = registered(m, found)
-        narrow = registered(m, below + ((above << 9) > odds), 4)                        # 14
+        narrow = registered(m, below + ((above << 9) > odds), 4)  # 14
         long, is_long = delay(m, long, _ENCODED - 5), delay(m, v, _ENCODED - 2)
         return Mux(is_long, long, Mux(args.wide, delay(m, wide, _ENCODED - 10), narrow))
 
@@ -453,7 +480,7 @@ class PackUnit(wiring.Component):
         m.d.comb += exponent.eq(scale[FINE:] + 1 - self._down)
         some = self._normal[-1] & (exponent >= 1)
         over = some & Mux(args.moments, exponent > 254, exponent > _HIGHEST)
-        fraction = self._normal[_SIZE - 1 - FRACTION:_SIZE - 1]
+        fraction = self._normal[_SIZE - 1 - FRACTION : _SIZE - 1]
         m.d.comb += [self._low.eq(_HIGHEST - exponent), self._into.eq(self._normal)]
         sign = delay(m, unpacked["negative"], 7) & some
         floated = Mux(over, LARGEST, Cat(fraction, exponent[:_EXPONENT]))
@@ -471,7 +498,7 @@ class PackUnit(wiring.Component):
         args, few = self.args, self.config.beat_words
         # Records: bytes.
         look = self._kept.read_port(domain="comb")
-        place = (n - 8)[:exact_log2(BLOCKS)]
+        place = (n - 8)[: exact_log2(BLOCKS)]
         m.d.comb += look.addr.eq(place)
         scale, top = look.data, Mux(place[0], tops[1], tops[0])
         off = top - scale
@@ -511,6 +538,10 @@ class PackUnit(wiring.Component):
         m.d.sync += self.valid.eq(whole_word & (words == few - 1))
         # The last: of a record, or of the codes.
         ends = delay(m, tail & (n == 4 * self.record * few - 1), 3, reset_less=False)
-        ended = delay(m, code & last_batch & (odd | ~args.wide) & n[:-1].all() & (n[-1] | args.wide), _DECODED + 1,
-                      reset_less=False)
+        ended = delay(
+            m,
+            code & last_batch & (odd | ~args.wide) & n[:-1].all() & (n[-1] | args.wide),
+            _DECODED + 1,
+            reset_less=False,
+        )
         m.d.sync += self.last.eq(ends | ended)

@@ -1,4 +1,5 @@
 """The update engine as a machine knows it."""
+
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import PackOperands, UpdateOpcode, UpdateOperands
 from .parameters import UpdateParameters
@@ -7,8 +8,11 @@ from .unit import UpdateUnit
 __all__ = ["SPEC"]
 
 SPEC = EngineSpec(
-    name="update", opcodes=UpdateOpcode, default=UpdateOperands,
-    operands={UpdateOpcode.PACK: PackOperands, UpdateOpcode.UNPACK: PackOperands}, phases=("update",),
+    name="update",
+    opcodes=UpdateOpcode,
+    default=UpdateOperands,
+    operands={UpdateOpcode.PACK: PackOperands, UpdateOpcode.UNPACK: PackOperands},
+    phases=("update",),
     loads=(
         LoadPort("directions", "gradients"),
         LoadPort("words", "adapter words that an update changes"),
@@ -19,4 +23,5 @@ SPEC = EngineSpec(
         StorePort("moments", "updated moments; stored before the words"),
     ),
     parameters=UpdateParameters,
-    unit=UpdateUnit)
+    unit=UpdateUnit,
+)

@@ -1,4 +1,5 @@
 """The update engine as it stands in a machine."""
+
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import connect, flipped
@@ -31,7 +32,9 @@ class UpdateUnit(wiring.Component):
         words = self.load_words.beats
         m.d.comb += [
             # A beat of words never comes beside one of gradients, so room for it is all that it needs.
-            update.parameter.valid.eq(words.valid), update.parameter.p.eq(words.p.data), words.ready.eq(update.room),
+            update.parameter.valid.eq(words.valid),
+            update.parameter.p.eq(words.p.data),
+            words.ready.eq(update.room),
             self.health.saturated.eq(update.saturated),
         ]
         give(m, self.store_words, update.o)

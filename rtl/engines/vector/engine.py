@@ -1,4 +1,5 @@
 """The vector engine: elementwise operations, norms and softmax."""
+
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -42,21 +43,25 @@ class _Action(NamedTuple):
     factor: Factor = Factor.UNIT
     other: Other = Other.NONE
     fold: Fold = Fold.NONE
-    second: int = 0         # the first operand is b
-    slope: int = 0          # the table is SiLU's slope, not the sigmoid
-    sums: int = 0           # the products are added up
+    second: int = 0  # the first operand is b
+    slope: int = 0  # the table is SiLU's slope, not the sigmoid
+    sums: int = 0  # the products are added up
     o: int = 0
     q: int = 0
 
 
 _ACTIONS = {
     VectorOpcode.SWIGLU: (_Action(factor=Factor.B, other=Other.TABLE, o=1),),
-    VectorOpcode.SWIGLU_BACKWARD: (_Action(factor=Factor.C, other=Other.TABLE, q=1),
-                                   _Action(factor=Factor.C, other=Other.TABLE, second=1, slope=1, o=1)),
+    VectorOpcode.SWIGLU_BACKWARD: (
+        _Action(factor=Factor.C, other=Other.TABLE, q=1),
+        _Action(factor=Factor.C, other=Other.TABLE, second=1, slope=1, o=1),
+    ),
     VectorOpcode.NORM_SUMS: (_Action(factor=Factor.A, sums=1),),
     VectorOpcode.NORM: (_Action(Scale.ROOT, Factor.WEIGHT, o=1),),
-    VectorOpcode.NORM_BACKWARD_SUMS: (_Action(factor=Factor.A, sums=1),
-                                      _Action(Scale.WEIGHT, Factor.A, second=1, sums=1)),
+    VectorOpcode.NORM_BACKWARD_SUMS: (
+        _Action(factor=Factor.A, sums=1),
+        _Action(Scale.WEIGHT, Factor.A, second=1, sums=1),
+    ),
     VectorOpcode.NORM_BACKWARD: (_Action(Scale.WEIGHT, Factor.ROOT, Other.PULL, Fold.MINUS, second=1, o=1),),
     VectorOpcode.ADD: (_Action(other=Other.WORD, fold=Fold.PLUS, o=1),),
     # Where rows turn backward or in their second half, the engine changes the sign.
@@ -70,15 +75,39 @@ _NORMS = (VectorOpcode.NORM_SUMS, VectorOpcode.NORM, VectorOpcode.NORM_BACKWARD_
 _POWERS = (VectorOpcode.SOFTMAX_SUMS, VectorOpcode.SOFTMAX)
 _PULLS = (VectorOpcode.SOFTMAX_BACKWARD_SUMS, VectorOpcode.SOFTMAX_BACKWARD)
 _PLAIN = (VectorOpcode.WEIGHTS, VectorOpcode.TARGETS)
-_SUMS = (VectorOpcode.NORM_SUMS, VectorOpcode.NORM_BACKWARD_SUMS, VectorOpcode.SOFTMAX_SUMS,
-         VectorOpcode.SOFTMAX_BACKWARD_SUMS)
-_USES_B = (VectorOpcode.SWIGLU, VectorOpcode.SWIGLU_BACKWARD, VectorOpcode.ADD, VectorOpcode.NORM_BACKWARD_SUMS,
-           VectorOpcode.NORM_BACKWARD, *_PULLS)
-_TAG = data.StructLayout({
-    "valid": 1, "phase": 1, "first": 1, "last": 1, "opening": 1, "later": 1,
-    "scale": Scale, "factor": Factor, "other": Other, "fold": Fold,
-    "second": 1, "slope": 1, "sums": 1, "o": 1, "q": 1,
-})
+_SUMS = (
+    VectorOpcode.NORM_SUMS,
+    VectorOpcode.NORM_BACKWARD_SUMS,
+    VectorOpcode.SOFTMAX_SUMS,
+    VectorOpcode.SOFTMAX_BACKWARD_SUMS,
+)
+_USES_B = (
+    VectorOpcode.SWIGLU,
+    VectorOpcode.SWIGLU_BACKWARD,
+    VectorOpcode.ADD,
+    VectorOpcode.NORM_BACKWARD_SUMS,
+    VectorOpcode.NORM_BACKWARD,
+    *_PULLS,
+)
+_TAG = data.StructLayout(
+    {
+        "valid": 1,
+        "phase": 1,
+        "first": 1,
+        "last": 1,
+        "opening": 1,
+        "later": 1,
+        "scale": Scale,
+        "factor": Factor,
+        "other": Other,
+        "fold": Fold,
+        "second": 1,
+        "slope": 1,
+        "sums": 1,
+        "o": 1,
+        "q": 1,
+    }
+)
 
 
 class VectorEngine(wiring.Component):
@@ -146,19 +175,30 @@ class VectorEngine(wiring.Component):
     start, latency, finish, tell = 4, Lane.latency + 2, 10, 2
 
     def __init__(self, *, lanes=8, tokens=64, features=2048, head=128, depth=64):
-        for name, value, low, high in (("lanes", lanes, 2, 16), ("tokens", tokens, 2, 4096),
-                                       ("features", features, 2 * lanes, 2048), ("head", head, 2 * lanes, 1024),
-                                       ("depth", depth, 64, 4096)):
+        for name, value, low, high in (
+            ("lanes", lanes, 2, 16),
+            ("tokens", tokens, 2, 4096),
+            ("features", features, 2 * lanes, 2048),
+            ("head", head, 2 * lanes, 1024),
+            ("depth", depth, 64, 4096),
+        ):
             if not low <= value <= high or value & (value - 1):
                 raise ValueError(f"{name}={value}: must be a power of two from {low} to {high}")
         self.lanes, self.tokens, self.features, self.head, self.depth = lanes, tokens, features, head, depth
         beats = stream.Signature(MASTER.width * lanes)
-        super().__init__({
-            "engine": In(EngineSignature()), "a": In(beats), "b": In(beats), "c": In(beats),
-            "o": Out(beats), "q": Out(beats),
-            "saturated": Out(range(2 * lanes + 1)),
-            "o_magnitude": Out(range(PRODUCT + 1)), "q_magnitude": Out(range(PRODUCT + 1)),
-        })
+        super().__init__(
+            {
+                "engine": In(EngineSignature()),
+                "a": In(beats),
+                "b": In(beats),
+                "c": In(beats),
+                "o": Out(beats),
+                "q": Out(beats),
+                "saturated": Out(range(2 * lanes + 1)),
+                "o_magnitude": Out(range(PRODUCT + 1)),
+                "q_magnitude": Out(range(PRODUCT + 1)),
+            }
+        )
 
     @property
     def settled(self):
@@ -194,7 +234,8 @@ class VectorEngine(wiring.Component):
         masked, hit = self._masks(m, op, args, walk, known.weight.data, line)
         sums = self._sums(m, platform, kinds, beat, line, maxima, token5)
         words, clipped, sizes, exponents = self._lanes(
-            m, platform, args, kinds, beat, line, halves, known, moves, maxima, masked, hit, sums)
+            m, platform, args, kinds, beat, line, halves, known, moves, maxima, masked, hit, sums
+        )
 
         roots = place(m, "roots", Roots(), platform)
         counts, lost = Signal.like(self.saturated), Signal()
@@ -203,7 +244,8 @@ class VectorEngine(wiring.Component):
         report, telling = self._losses(m, exponents, hit, begin), Signal()
         empty = self._results(m, line, words, sizes, begin, beat.room, beat.go, report, telling)
         m.d.comb += finished.eq(
-            self._finish(m, op, args, walk, sums, maxima, roots, write_row, running, empty, lost, telling))
+            self._finish(m, op, args, walk, sums, maxima, roots, write_row, running, empty, lost, telling)
+        )
         return m
 
     def _place_walks(self, m):
@@ -211,8 +253,7 @@ class VectorEngine(wiring.Component):
         side = (self.lanes - 1).bit_length()
         walk = Walk(row=9, tokens=13, tiles=10, weights=ELEMENTS - side)
         m.submodules.walk = walk
-        halves = Halves(depth=self.head // self.lanes, turned=self.lanes * TERM.width,
-                        angle=self.lanes * WEIGHT.width)
+        halves = Halves(depth=self.head // self.lanes, turned=self.lanes * TERM.width, angle=self.lanes * WEIGHT.width)
         m.submodules.halves = halves
         m.submodules.arrivals = arrivals = Walk(row=9, tokens=13, tiles=10, weights=1)
         return walk, halves, arrivals
@@ -220,10 +261,14 @@ class VectorEngine(wiring.Component):
     def _kinds(self, m, op, args):
         """Registers what kind of operation the command is."""
         rope, plain, power, sharp, single = (
-            Signal(name=name) for name in ("rope", "plain", "power", "sharp", "single"))
+            Signal(name=name) for name in ("rope", "plain", "power", "sharp", "single")
+        )
         m.d.sync += [
-            rope.eq(op == VectorOpcode.ROPE), plain.eq(_any(op, _PLAIN)), power.eq(_any(op, _POWERS)),
-            sharp.eq(op == VectorOpcode.SOFTMAX_SUMS), single.eq(args.tokens == 1),
+            rope.eq(op == VectorOpcode.ROPE),
+            plain.eq(_any(op, _PLAIN)),
+            power.eq(_any(op, _POWERS)),
+            sharp.eq(op == VectorOpcode.SOFTMAX_SUMS),
+            single.eq(args.tokens == 1),
         ]
         return SimpleNamespace(rope=rope, plain=plain, power=power, sharp=sharp, single=single)
 
@@ -231,18 +276,23 @@ class VectorEngine(wiring.Component):
         """Starts each walk over the command's tensor, which of WEIGHTS and TARGETS has one token."""
         for each in walks:
             m.d.comb += each.start.eq(begin)
-            m.d.sync += [each.row.eq(args.row - 1), each.tiles.eq(args.tiles - 1),
-                         each.tokens.eq(Mux(kinds.plain, 0, args.tokens - 1))]
+            m.d.sync += [
+                each.row.eq(args.row - 1),
+                each.tiles.eq(args.tiles - 1),
+                each.tokens.eq(Mux(kinds.plain, 0, args.tokens - 1)),
+            ]
 
     def _turn(self, m, args, begin, running, kinds, walk, halves, arrivals):
         """Puts ROPE's operands into ``halves`` as they arrive, from where the lanes take them."""
         rope = kinds.rope
         m.d.comb += [
-            halves.start.eq(begin), halves.row.eq(args.row),
+            halves.start.eq(begin),
+            halves.row.eq(args.row),
             halves.i_turned.eq(self._cut(self.a.p, TERM.width)),
             halves.i_angle.eq(self._cut(self.b.p, WEIGHT.width)),
             halves.put.eq(running & rope & arrivals.busy & self.a.valid & self.b.valid & halves.put_ready),
-            arrivals.step.eq(halves.put), halves.take.eq(walk.step & rope),
+            arrivals.step.eq(halves.put),
+            halves.take.eq(walk.step & rope),
         ]
 
     def _take(self, m, op, args, running, kinds, walk, halves):
@@ -256,8 +306,7 @@ class VectorEngine(wiring.Component):
             uses_c.eq(op == VectorOpcode.SWIGLU_BACKWARD),
         ]
         phase, room, go = (Signal(name=name) for name in ("phase", "room", "go"))
-        there = Mux(rope, halves.take_valid,
-                    self.a.valid & (self.b.valid | ~uses_b) & (self.c.valid | ~uses_c))
+        there = Mux(rope, halves.take_valid, self.a.valid & (self.b.valid | ~uses_b) & (self.c.valid | ~uses_c))
         m.d.comb += [
             go.eq(running & walk.busy & room & there),
             walk.step.eq(go & (phase | ~two)),
@@ -278,10 +327,16 @@ class VectorEngine(wiring.Component):
                 for n, action in enumerate(actions):
                     with m.Case(name | n << len(op)):
                         m.d.comb += [tag[field].eq(value) for field, value in action._asdict().items()]
-        later = Signal()        # the second half of a row of ROPE
-        m.d.comb += [tag.valid.eq(beat.go & ~kinds.plain), tag.phase.eq(phase), tag.first.eq(walk.first),
-                     tag.last.eq(walk.last), tag.opening.eq(walk.opening),
-                     later.eq((walk.at & (args.row >> 1)).any()), tag.later.eq(later ^ args.turn)]
+        later = Signal()  # the second half of a row of ROPE
+        m.d.comb += [
+            tag.valid.eq(beat.go & ~kinds.plain),
+            tag.phase.eq(phase),
+            tag.first.eq(walk.first),
+            tag.last.eq(walk.last),
+            tag.opening.eq(walk.opening),
+            later.eq((walk.at & (args.row >> 1)).any()),
+            tag.later.eq(later ^ args.turn),
+        ]
         line = [tag]
         for n in range(Lane.latency):
             line.append(Signal(_TAG, name=f"tag_{n + 1}"))
@@ -294,15 +349,23 @@ class VectorEngine(wiring.Component):
         # Targets lie behind the weights.
         behind = max(depth, self.tokens // self.lanes, 1)
         m.submodules.weights = weights = Memory(
-            shape=self.lanes * WEIGHT.width, depth=behind + max(self.tokens // self.lanes, 1), init=[])
+            shape=self.lanes * WEIGHT.width, depth=behind + max(self.tokens // self.lanes, 1), init=[]
+        )
         write, weight = weights.write_port(), weights.read_port()
         own, aims = Signal((behind - 1).bit_length()), Signal()
         m.d.sync += aims.eq(op == VectorOpcode.TARGETS)
         m.d.comb += [
             own.eq(Mux(power, walk.token >> side, walk.weight)),
-            write.addr.eq(Cat(own, aims)), write.en.eq(beat.go & kinds.plain),
-            write.data.eq(Cat(*(Cat(word[:ELEMENTS], word[ELEMENTS] | (aims & word[ELEMENTS:].any()))
-                                for word in self._words(self.a.p)))),
+            write.addr.eq(Cat(own, aims)),
+            write.en.eq(beat.go & kinds.plain),
+            write.data.eq(
+                Cat(
+                    *(
+                        Cat(word[:ELEMENTS], word[ELEMENTS] | (aims & word[ELEMENTS:].any()))
+                        for word in self._words(self.a.p)
+                    )
+                )
+            ),
             weight.addr.eq(Cat(own, power)),
         ]
         m.submodules.rows = rows = Memory(shape=RootWord.size, depth=self.tokens, init=[])
@@ -310,7 +373,7 @@ class VectorEngine(wiring.Component):
         root = Signal(RootWord)
         m.d.comb += [read_row.addr.eq(walk.token), root.eq(read_row.data)]
         level = Signal(LEVEL, reset_less=True)
-        m.d.sync += level.eq(Mux(power & ~kinds.sharp, read_row.data[:LEVEL.width], 0))
+        m.d.sync += level.eq(Mux(power & ~kinds.sharp, read_row.data[: LEVEL.width], 0))
         level = delay(m, level, 2)
         return SimpleNamespace(weight=weight, row=read_row.data, root=root, level=level), write_row
 
@@ -324,11 +387,12 @@ class VectorEngine(wiring.Component):
         fold = Signal(Fold, reset_less=True)
         m.d.sync += [
             right.eq(Mux(line[11].other == Other.PULL, pull11, args.right)),
-            left.eq(Mux(line[12].scale == Scale.ROOT, exponent12,
-                        Mux(line[12].phase, args.right, args.left))),
+            left.eq(Mux(line[12].scale == Scale.ROOT, exponent12, Mux(line[12].phase, args.right, args.left))),
             fold.eq(Mux(kinds.rope, Mux(line[13].later, Fold.PLUS, Fold.MINUS), line[13].fold)),
-            moved.eq(Mux(beat.two & ~line[18].phase, args.second_shift, args.shift)
-                     + Mux(line[18].factor == Factor.ROOT, delay(m, exponent12, 6), 0)),
+            moved.eq(
+                Mux(beat.two & ~line[18].phase, args.second_shift, args.shift)
+                + Mux(line[18].factor == Factor.ROOT, delay(m, exponent12, 6), 0)
+            ),
             shift.eq(Mux(moved < 0, 0, moved[:6] | moved[6].replicate(6))),
         ]
         return SimpleNamespace(right=right, left=left, shift=shift, fold=fold)
@@ -337,11 +401,15 @@ class VectorEngine(wiring.Component):
         """Finds the maxima of a softmax's rows; gives the token at stage 5, too."""
         maxima = Maxima(lanes=self.lanes, tokens=self.tokens)
         m.submodules.maxima = maxima
-        token5 = delay(m, walk.token[:len(maxima.tag.token)], 5)
+        token5 = delay(m, walk.token[: len(maxima.tag.token)], 5)
         m.d.comb += [
-            maxima.active.eq(kinds.sharp), maxima.single.eq(kinds.single), maxima.tag.valid.eq(line[5].valid),
-            maxima.tag.first.eq(line[5].first), maxima.tag.last.eq(line[5].last),
-            maxima.tag.start.eq(line[5].opening), maxima.tag.token.eq(token5),
+            maxima.active.eq(kinds.sharp),
+            maxima.single.eq(kinds.single),
+            maxima.tag.valid.eq(line[5].valid),
+            maxima.tag.first.eq(line[5].first),
+            maxima.tag.last.eq(line[5].last),
+            maxima.tag.start.eq(line[5].opening),
+            maxima.tag.token.eq(token5),
         ]
         return maxima, token5
 
@@ -349,10 +417,15 @@ class VectorEngine(wiring.Component):
         """Adds up the lanes' products by rows."""
         sums = place(m, "sums", RowSums(lanes=self.lanes, tokens=self.tokens), platform)
         m.d.comb += [
-            sums.tag.valid.eq(line[20].valid & line[20].sums), sums.tag.along.eq(line[20].phase),
-            sums.tag.first.eq(line[20].first), sums.tag.last.eq(line[20].last), sums.tag.start.eq(line[20].opening),
+            sums.tag.valid.eq(line[20].valid & line[20].sums),
+            sums.tag.along.eq(line[20].phase),
+            sums.tag.first.eq(line[20].first),
+            sums.tag.last.eq(line[20].last),
+            sums.tag.start.eq(line[20].opening),
             sums.tag.token.eq(delay(m, token5, 15)),
-            sums.single.eq(kinds.single), sums.two.eq(beat.two), sums.power.eq(kinds.sharp),
+            sums.single.eq(kinds.single),
+            sums.two.eq(beat.two),
+            sums.power.eq(kinds.sharp),
             # Last a register that can be reset, which no shift register takes in: the longest way begins there.
             sums.fall.eq(delay(m, delay(m, maxima.fall, 8 + sums.fall_latency(self.lanes)), 1, reset_less=False)),
         ]
@@ -367,24 +440,38 @@ class VectorEngine(wiring.Component):
             if n % 2 == 0:
                 m.submodules[f"table_{n}"] = table = Memory(shape=BASE + 12, depth=3 << PIECE, init=TABLE)
             piece = table.read_port()
-            own = self.a.p.word_select(n, MASTER.width)[:TERM.width]
+            own = self.a.p.word_select(n, MASTER.width)[: TERM.width]
             turned = halves.own.word_select(n, TERM.width)
             cosine = halves.first.word_select(n, WEIGHT.width).as_signed()
             sine = halves.second.word_select(n, WEIGHT.width).as_signed()
             m.d.comb += [
                 lane.a.eq(Mux(rope, turned, own)),
-                lane.b.eq(Mux(rope, cosine, self.b.p.word_select(n, MASTER.width)[:TERM.width].as_signed())),
-                lane.c.eq(Mux(rope, sine, self.c.p.word_select(n, MASTER.width)[:TERM.width].as_signed())),
+                lane.b.eq(Mux(rope, cosine, self.b.p.word_select(n, MASTER.width)[: TERM.width].as_signed())),
+                lane.c.eq(Mux(rope, sine, self.c.p.word_select(n, MASTER.width)[: TERM.width].as_signed())),
                 lane.d.eq(halves.other.word_select(n, TERM.width)),
                 lane.weight.eq(known.weight.data.word_select(n, WEIGHT.width)),
-                lane.gate.eq(args.gate), lane.wide.eq(beat.wide), piece.addr.eq(Cat(lane.piece, line[5].slope, power)),
-                lane.base.eq(piece.data[:BASE]), lane.slope.eq(piece.data[BASE:]),
-                lane.other.eq(line[1].other), lane.second.eq(line[1].second), lane.scale.eq(line[1].scale),
-                lane.factor.eq(line[1].factor), lane.pull.eq(root.pull), lane.root.eq(root.mantissa),
-                lane.row.eq(known.row[:TERM.width].as_signed()), lane.power.eq(power), lane.sharp.eq(kinds.sharp),
-                lane.level.eq(known.level), lane.masked.eq(masked[n]), lane.hit.eq(delay(m, hit[n], 10)),
-                lane.top.eq(maxima.top), maxima.wholes[n].eq(lane.whole),
-                lane.right.eq(moves.right), lane.fold.eq(moves.fold), lane.left.eq(moves.left),
+                lane.gate.eq(args.gate),
+                lane.wide.eq(beat.wide),
+                piece.addr.eq(Cat(lane.piece, line[5].slope, power)),
+                lane.base.eq(piece.data[:BASE]),
+                lane.slope.eq(piece.data[BASE:]),
+                lane.other.eq(line[1].other),
+                lane.second.eq(line[1].second),
+                lane.scale.eq(line[1].scale),
+                lane.factor.eq(line[1].factor),
+                lane.pull.eq(root.pull),
+                lane.root.eq(root.mantissa),
+                lane.row.eq(known.row[: TERM.width].as_signed()),
+                lane.power.eq(power),
+                lane.sharp.eq(kinds.sharp),
+                lane.level.eq(known.level),
+                lane.masked.eq(masked[n]),
+                lane.hit.eq(delay(m, hit[n], 10)),
+                lane.top.eq(maxima.top),
+                maxima.wholes[n].eq(lane.whole),
+                lane.right.eq(moves.right),
+                lane.fold.eq(moves.fold),
+                lane.left.eq(moves.left),
                 lane.shift.eq(moves.shift),
                 sums.products[n].eq(lane.product),
             ]
@@ -409,14 +496,19 @@ class VectorEngine(wiring.Component):
         # Stage 1: place of the beat; 2: the last element that counts, and the target; 3: where they are in this beat.
         last, target = Signal(ELEMENTS + 1, reset_less=True), Signal(WEIGHT.width, reset_less=True)
         token = delay(m, walk.token, 1)
-        m.d.sync += [last.eq(args.limit + Mux(args.causal, token, 0)),
-                     target.eq(targets.word_select(token[:side], WEIGHT.width))]
+        m.d.sync += [
+            last.eq(args.limit + Mux(args.causal, token, 0)),
+            target.eq(targets.word_select(token[:side], WEIGHT.width)),
+        ]
         beat = delay(m, walk.weight, 2)
         none = target[ELEMENTS]
         beyond, ends, meets, empty = (
-            Signal(name=name, reset_less=True) for name in ("beyond", "ends", "meets", "empty"))
+            Signal(name=name, reset_less=True) for name in ("beyond", "ends", "meets", "empty")
+        )
         m.d.sync += [
-            beyond.eq(beat > last[side:]), ends.eq(beat == last[side:]), empty.eq(active & none),
+            beyond.eq(beat > last[side:]),
+            ends.eq(beat == last[side:]),
+            empty.eq(active & none),
             meets.eq(active & ~none & line[2].valid & (beat == target[side:ELEMENTS])),
         ]
         end, at = delay(m, last[:side], 1), delay(m, target[:side], 1)
@@ -438,7 +530,7 @@ class VectorEngine(wiring.Component):
             # mutant exponents-above-0: m.d.sync += [loss.eq(loss - exponent), tokens.eq(tokens + 1)]
             m.d.sync += [loss.eq(loss - Mux(exponent[-1], exponent, 0)), tokens.eq(tokens + 1)]
         report = Signal(LossWord)
-        m.d.comb += [report.loss.eq(loss[EXPONENT_FRAC - 16:]), report.tokens.eq(tokens)]
+        m.d.comb += [report.loss.eq(loss[EXPONENT_FRAC - 16 :]), report.tokens.eq(tokens)]
         return report
 
     def _commands(self, m, finished):
@@ -447,37 +539,60 @@ class VectorEngine(wiring.Component):
         opcode, args = Signal(8), Signal(VectorOperands)
         idle = Signal(init=1)
         measuring, judging, begin, running = (
-            Signal(name=name) for name in ("measuring", "judging", "begin", "running"))
+            Signal(name=name) for name in ("measuring", "judging", "begin", "running")
+        )
         beats = Signal(19)
         most, bad, known = Signal(19), Signal(), Signal()
         rows, rope, plain, powers = Signal(), Signal(), Signal(), Signal()
         m.d.comb += port.command.ready.eq(idle & ~port.error.valid)
         with m.If(port.command.valid & port.command.ready):
-            m.d.sync += [opcode.eq(port.command.payload.opcode), args.eq(port.command.payload.args),
-                         idle.eq(0), measuring.eq(1)]
+            m.d.sync += [
+                opcode.eq(port.command.payload.opcode),
+                args.eq(port.command.payload.args),
+                idle.eq(0),
+                measuring.eq(1),
+            ]
         with m.If(measuring):
             m.d.sync += [
-                measuring.eq(0), judging.eq(1), beats.eq(narrow_product(args.tiles, args.row)),
-                known.eq(opcode <= max(VectorOpcode)), rope.eq(opcode == VectorOpcode.ROPE),
-                plain.eq(_any(opcode, _PLAIN)), powers.eq(_any(opcode, _POWERS)),
-                rows.eq(_any(opcode, _NORMS + _POWERS + _PULLS)), most.eq((1 << len(most)) - 1),
+                measuring.eq(0),
+                judging.eq(1),
+                beats.eq(narrow_product(args.tiles, args.row)),
+                known.eq(opcode <= max(VectorOpcode)),
+                rope.eq(opcode == VectorOpcode.ROPE),
+                plain.eq(_any(opcode, _PLAIN)),
+                powers.eq(_any(opcode, _POWERS)),
+                rows.eq(_any(opcode, _NORMS + _POWERS + _PULLS)),
+                most.eq((1 << len(most)) - 1),
             ]
-            for opcodes, elements in ((_NORMS, self.features), ((VectorOpcode.WEIGHTS,), self.features),
-                                      ((VectorOpcode.TARGETS,), max(self.tokens, self.lanes)),
-                                      (_POWERS, 1 << ELEMENTS), (_PULLS, 1 << PULLED)):
+            for opcodes, elements in (
+                (_NORMS, self.features),
+                ((VectorOpcode.WEIGHTS,), self.features),
+                ((VectorOpcode.TARGETS,), max(self.tokens, self.lanes)),
+                (_POWERS, 1 << ELEMENTS),
+                (_PULLS, 1 << PULLED),
+            ):
                 with m.If(_any(opcode, opcodes)):
                     m.d.sync += most.eq(elements // self.lanes)
         half = self.head // self.lanes
         uneven = (args.row & (args.row - 1)).any() | (args.row < 2) | (args.row > half)
         m.d.comb += bad.eq(
-            (args.row == 0) | (args.tiles == 0) | (~plain & (args.tokens == 0)) | (args.eps_shift > EPS_SHIFT)
-            # mutant rows-of-one-beat: | (beats > most) | (rows & ((args.row < 1) | (args.tokens > self.tokens)))
-            | (beats > most) | (rows & ((args.row < 2) | (args.tokens > self.tokens)))
-            | (powers & (args.gate < LEAST_GATE)) | (rope & uneven))
+            (args.row == 0)
+            | (args.tiles == 0)
+            | (~plain & (args.tokens == 0))
+            | (args.eps_shift > EPS_SHIFT)
+            | (beats > most)
+            # mutant rows-of-one-beat: | (rows & ((args.row < 1) | (args.tokens > self.tokens)))
+            | (rows & ((args.row < 2) | (args.tokens > self.tokens)))
+            | (powers & (args.gate < LEAST_GATE))
+            | (rope & uneven)
+        )
         with m.If(judging):
-            m.d.sync += [judging.eq(0), port.error.valid.eq(~known | bad),
-                         port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE)),
-                         begin.eq(known & ~bad)]
+            m.d.sync += [
+                judging.eq(0),
+                port.error.valid.eq(~known | bad),
+                port.error.code.eq(Mux(known, Error.BAD_OPERAND, Error.UNKNOWN_OPCODE)),
+                begin.eq(known & ~bad),
+            ]
         with m.If(begin):
             m.d.sync += [begin.eq(0), running.eq(1)]
         with m.If(finished):
@@ -496,10 +611,11 @@ class VectorEngine(wiring.Component):
             m.submodules[f"results_{name}"] = fifo = SyncFIFOBuffered(width=len(beat), depth=self.depth)
             pending = Signal(range(self.depth + 1), name=f"pending_{name}")
             m.d.comb += [
-                fifo.w_data.eq(beat), fifo.w_en.eq(line[24].valid & line[24][name]),
-                port.valid.eq(fifo.r_rdy), fifo.r_en.eq(port.ready),
-                port.p.eq(Cat(*(_extended(fifo.r_data.word_select(lane, TERM.width))
-                                for lane in range(self.lanes)))),
+                fifo.w_data.eq(beat),
+                fifo.w_en.eq(line[24].valid & line[24][name]),
+                port.valid.eq(fifo.r_rdy),
+                fifo.r_en.eq(port.ready),
+                port.p.eq(Cat(*(_extended(fifo.r_data.word_select(lane, TERM.width)) for lane in range(self.lanes)))),
             ]
             m.d.sync += pending.eq(pending + (go & line[0][name]) - (fifo.r_rdy & port.ready))
             if name == "q":
@@ -521,22 +637,35 @@ class VectorEngine(wiring.Component):
         them. Returns when it is done."""
         is_sums, both, squares, tells = (Signal(name=name) for name in ("is_sums", "both", "squares", "tells"))
         m.d.sync += [
-            is_sums.eq(_any(op, _SUMS)), both.eq(op == VectorOpcode.NORM_BACKWARD_SUMS), squares.eq(_any(op, _NORMS)),
+            is_sums.eq(_any(op, _SUMS)),
+            both.eq(op == VectorOpcode.NORM_BACKWARD_SUMS),
+            squares.eq(_any(op, _NORMS)),
             tells.eq((op == VectorOpcode.SOFTMAX) & args.targets),
-            roots.log.eq(op == VectorOpcode.SOFTMAX_SUMS), roots.pulled.eq(op == VectorOpcode.SOFTMAX_BACKWARD_SUMS),
+            roots.log.eq(op == VectorOpcode.SOFTMAX_SUMS),
+            roots.pulled.eq(op == VectorOpcode.SOFTMAX_BACKWARD_SUMS),
         ]
         settle = self._settle
         rest = Signal(range(settle + 1), init=settle)
         asking = Signal()
         along, token = Signal(), Signal(range(self.tokens))
-        m.d.comb += [sums.address.eq(Cat(along, token)), sums.ask.eq(asking), maxima.address.eq(token),
-                     maxima.ask.eq(asking), roots.eps.eq(args.eps), roots.eps_shift.eq(args.eps_shift)]
+        m.d.comb += [
+            sums.address.eq(Cat(along, token)),
+            sums.ask.eq(asking),
+            maxima.address.eq(token),
+            maxima.ask.eq(asking),
+            roots.eps.eq(args.eps),
+            roots.eps_shift.eq(args.eps_shift),
+        ]
         ask = Signal(data.StructLayout({"valid": 1, "along": 1, "token": range(self.tokens)}))
         m.d.comb += [ask.valid.eq(asking & (along | ~both)), ask.along.eq(along), ask.token.eq(token)]
         answer = delay(m, ask, 1 + Roots.latency, reset_less=False)
         m.d.comb += [
-            roots.sum.eq(sums.sum), roots.along.eq(delay(m, along, 1) | ~squares), roots.reach.eq(maxima.reach),
-            write_row.addr.eq(answer.token), write_row.data.eq(roots.row), write_row.en.eq(answer.valid),
+            roots.sum.eq(sums.sum),
+            roots.along.eq(delay(m, along, 1) | ~squares),
+            roots.reach.eq(maxima.reach),
+            write_row.addr.eq(answer.token),
+            write_row.data.eq(roots.row),
+            write_row.en.eq(answer.valid),
             lost.eq(answer.valid & roots.clipped),
         ]
         asked = Signal()

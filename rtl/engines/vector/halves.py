@@ -1,4 +1,5 @@
 """Rows of which every beat meets another one of the same row."""
+
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -29,12 +30,22 @@ class Halves(wiring.Component):
 
     def __init__(self, *, depth, turned, angle):
         self.depth, self.turned, self.angle = depth, turned, angle
-        super().__init__({
-            "start": In(1), "row": In(range(depth + 1)),
-            "i_turned": In(turned), "i_angle": In(angle), "put": In(1), "put_ready": Out(1),
-            "own": Out(turned), "other": Out(turned), "first": Out(angle), "second": Out(angle),
-            "take": In(1), "take_valid": Out(1),
-        })
+        super().__init__(
+            {
+                "start": In(1),
+                "row": In(range(depth + 1)),
+                "i_turned": In(turned),
+                "i_angle": In(angle),
+                "put": In(1),
+                "put_ready": Out(1),
+                "own": Out(turned),
+                "other": Out(turned),
+                "first": Out(angle),
+                "second": Out(angle),
+                "take": In(1),
+                "take_valid": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -42,8 +53,10 @@ class Halves(wiring.Component):
         put_at, take_at = Signal(range(self.depth)), Signal(range(self.depth))
         put_bank, take_bank = Signal(), Signal()
         full = Signal(2)
-        m.d.comb += [self.put_ready.eq(~full.bit_select(put_bank, 1)),
-                     self.take_valid.eq(full.bit_select(take_bank, 1))]
+        m.d.comb += [
+            self.put_ready.eq(~full.bit_select(put_bank, 1)),
+            self.take_valid.eq(full.bit_select(take_bank, 1)),
+        ]
         ends = self.row - 1
         with m.If(self.put):
             m.d.sync += put_at.eq(put_at + 1)
@@ -56,12 +69,13 @@ class Halves(wiring.Component):
         with m.If(self.start):
             m.d.sync += [put_at.eq(0), take_at.eq(0), put_bank.eq(0), take_bank.eq(0), full.eq(0)]
         for name, width, i, places, outputs in (
-                ("turned", self.turned, self.i_turned, (take_at, take_at ^ half), (self.own, self.other)),
-                ("angle", self.angle, self.i_angle, (take_at & ~half, take_at | half), (self.first, self.second))):
+            ("turned", self.turned, self.i_turned, (take_at, take_at ^ half), (self.own, self.other)),
+            ("angle", self.angle, self.i_angle, (take_at & ~half, take_at | half), (self.first, self.second)),
+        ):
             m.submodules[name] = memory = Memory(shape=width, depth=2 * self.depth, init=[])
             write = memory.write_port()
             m.d.comb += [write.addr.eq(Cat(put_at, put_bank)), write.data.eq(i), write.en.eq(self.put)]
             for place, output in zip(places, outputs):
                 read = memory.read_port(domain="comb")
-                m.d.comb += [read.addr.eq(Cat(place[:len(take_at)], take_bank)), output.eq(read.data)]
+                m.d.comb += [read.addr.eq(Cat(place[: len(take_at)], take_bank)), output.eq(read.data)]
         return m

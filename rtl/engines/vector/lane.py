@@ -1,4 +1,5 @@
 """One lane of the vector engine: an element a cycle."""
+
 from enum import IntEnum
 from functools import partial
 
@@ -55,12 +56,12 @@ assert _LEAST == 2 and FINE == 8 and FINE_FROM == 12
 class Other(IntEnum):
     """What the product beside the first one is of. ``NONE``: it is not used."""
 
-    TABLE = 0       # slope and rest of the gate: interpolation, whose result the first operand is multiplied with
-    PULL = 1        # a, pull
-    WORD = 2        # b, 1
-    TURN = 3        # d, c
+    TABLE = 0  # slope and rest of the gate: interpolation, whose result the first operand is multiplied with
+    PULL = 1  # a, pull
+    WORD = 2  # b, 1
+    TURN = 3  # d, c
     NONE = 4
-    ROW = 5         # row, 1
+    ROW = 5  # row, 1
 
 
 class Scale(IntEnum):
@@ -69,7 +70,7 @@ class Scale(IntEnum):
     UNIT = 0
     ROOT = 1
     WEIGHT = 2
-    COSINE = 3      # b
+    COSINE = 3  # b
 
 
 class Fold(IntEnum):
@@ -119,18 +120,44 @@ class Lane(wiring.Component):
 
     def __init__(self):
         word, factor = signed(TERM.width), signed(WEIGHT.width)
-        super().__init__({
-            "a": In(word), "b": In(word), "c": In(word), "d": In(word), "weight": In(factor),
-            "gate": In(6), "wide": In(1),
-            "piece": Out(PIECE), "base": In(BASE), "slope": In(SLOPE),
-            "second": In(1), "scale": In(Scale), "root": In(factor), "factor": In(Factor),
-            "other": In(Other), "pull": In(factor), "row": In(word),
-            "power": In(1), "sharp": In(1), "level": In(LEVEL), "masked": In(1), "hit": In(1), "top": In(TOP),
-            "exponent": Out(signed(WHOLE.width + EXPONENT_FRAC)), "whole": Out(WHOLE),
-            "right": In(6), "fold": In(Fold), "left": In(6), "shift": In(6),
-            "product": Out(signed(PRODUCT)),
-            "word": Out(word), "rounded": Out(signed(PRODUCT + 1)), "clipped": Out(1), "term_clipped": Out(1),
-        })
+        super().__init__(
+            {
+                "a": In(word),
+                "b": In(word),
+                "c": In(word),
+                "d": In(word),
+                "weight": In(factor),
+                "gate": In(6),
+                "wide": In(1),
+                "piece": Out(PIECE),
+                "base": In(BASE),
+                "slope": In(SLOPE),
+                "second": In(1),
+                "scale": In(Scale),
+                "root": In(factor),
+                "factor": In(Factor),
+                "other": In(Other),
+                "pull": In(factor),
+                "row": In(word),
+                "power": In(1),
+                "sharp": In(1),
+                "level": In(LEVEL),
+                "masked": In(1),
+                "hit": In(1),
+                "top": In(TOP),
+                "exponent": Out(signed(WHOLE.width + EXPONENT_FRAC)),
+                "whole": Out(WHOLE),
+                "right": In(6),
+                "fold": In(Fold),
+                "left": In(6),
+                "shift": In(6),
+                "product": Out(signed(PRODUCT)),
+                "word": Out(word),
+                "rounded": Out(signed(PRODUCT + 1)),
+                "clipped": Out(1),
+                "term_clipped": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -138,15 +165,39 @@ class Lane(wiring.Component):
 
         # Stage 2: operands of all products, of which the table may replace some on their way.
         a1, b1, c1, d1 = (register(each) for each in (self.a, self.b, self.c, self.d))
-        x0, y0, x1, y1, v = (Signal(shape, reset_less=True) for shape in (
-            signed(TERM.width), signed(WEIGHT.width), signed(TERM.width), signed(WEIGHT.width), signed(TERM.width)))
+        x0, y0, x1, y1, v = (
+            Signal(shape, reset_less=True)
+            for shape in (
+                signed(TERM.width),
+                signed(WEIGHT.width),
+                signed(TERM.width),
+                signed(WEIGHT.width),
+                signed(TERM.width),
+            )
+        )
         for select, outputs, choices in (
-            (self.other, (x0, y0), {Other.PULL: (a1, self.pull), Other.WORD: (b1, 1), Other.TURN: (d1, c1),
-                                      Other.ROW: (self.row, 1)}),
-            (self.scale, (y1,), {Scale.UNIT: (1,), Scale.ROOT: (self.root,), Scale.WEIGHT: (self.weight,),
-                                 Scale.COSINE: (b1,)}),
-            (self.factor, (v,), {Factor.UNIT: (1,), Factor.A: (a1,), Factor.B: (b1,), Factor.C: (c1,),
-                                 Factor.WEIGHT: (self.weight,), Factor.ROOT: (self.root,)}),
+            (
+                self.other,
+                (x0, y0),
+                {Other.PULL: (a1, self.pull), Other.WORD: (b1, 1), Other.TURN: (d1, c1), Other.ROW: (self.row, 1)},
+            ),
+            (
+                self.scale,
+                (y1,),
+                {Scale.UNIT: (1,), Scale.ROOT: (self.root,), Scale.WEIGHT: (self.weight,), Scale.COSINE: (b1,)},
+            ),
+            (
+                self.factor,
+                (v,),
+                {
+                    Factor.UNIT: (1,),
+                    Factor.A: (a1,),
+                    Factor.B: (b1,),
+                    Factor.C: (c1,),
+                    Factor.WEIGHT: (self.weight,),
+                    Factor.ROOT: (self.root,),
+                },
+            ),
         ):
             with m.Switch(select):
                 for name, values in choices.items():
@@ -155,8 +206,9 @@ class Lane(wiring.Component):
         power, sharp = register(self.power), register(self.sharp)
         m.d.sync += x1.eq(Mux(power, 1, Mux(self.second, b1, a1)))
         # Registers, but for the longest: in shift registers these would be a LUT a bit.
-        x0, y0, x1, y1 = (delay(m, each, count, reset_less=False)
-                          for each, count in ((x0, 7), (y0, 7), (x1, 9), (y1, 8)))
+        x0, y0, x1, y1 = (
+            delay(m, each, count, reset_less=False) for each, count in ((x0, 7), (y0, 7), (x1, 9), (y1, 8))
+        )
         v = delay(m, v, 14)
         negative = delay(m, a1[-1] & ~power, 9)
         interpolated6 = delay(m, self.other == Other.TABLE, 5)
@@ -167,14 +219,16 @@ class Lane(wiring.Component):
         size = register(_negated(a1, a1[-1] & ~power), signed(TERM.width + 1))
         coarse = register((size << GATE_LIFT) >> (self.gate & _COARSE), shape)
         fine = register(coarse >> self.gate[:_FINE], shape)
-        above = fine[:len(self.exponent)].as_signed() - self.level
-        argument = register(above[:EXPONENT_FRAC] | (fine[EXPONENT_FRAC:].any() & ~power).replicate(EXPONENT_FRAC),
-                            EXPONENT_FRAC)
+        above = fine[: len(self.exponent)].as_signed() - self.level
+        argument = register(
+            above[:EXPONENT_FRAC] | (fine[EXPONENT_FRAC:].any() & ~power).replicate(EXPONENT_FRAC), EXPONENT_FRAC
+        )
         whole = register(above[EXPONENT_FRAC:], WHOLE)
         masked = register(self.masked)
         rest = SIGMOID.rest
         m.d.comb += [
-            self.piece.eq(argument[rest:]), self.exponent.eq(Cat(argument, whole)),
+            self.piece.eq(argument[rest:]),
+            self.exponent.eq(Cat(argument, whole)),
             self.whole.eq(Cat(whole[:-2], whole[-2] & ~masked, whole[-1] | masked)),
         ]
         rest6, base9 = register(argument[:rest]), delay(m, self.base, 3)
@@ -196,7 +250,7 @@ class Lane(wiring.Component):
         base = Cat(base9, power).as_signed()
         table = register((base << rest) + product0[:30].as_signed() + (1 << (rest - 1)), signed(BASE + rest + 1))
         table = table[rest:].as_signed()
-        factor = (_negated(table, negative) + (negative << FACTOR_FRAC))[:WEIGHT.width].as_signed()
+        factor = (_negated(table, negative) + (negative << FACTOR_FRAC))[: WEIGHT.width].as_signed()
         y1 = register(Mux(interpolated10, factor, y1), signed(WEIGHT.width))
         # A DSP slice adds these 2 on its way.
         product1 = register(register(x1 * y1) + Cat(Const(0, POWER_FRAC + 1), power), signed(TERM.width + WEIGHT.width))
@@ -209,7 +263,7 @@ class Lane(wiring.Component):
         left = register(Mux(over, 63, Cat(distance[:3], distance[3:6] - (sharp & ~near))), 6)
         shifted1 = _shift(m, product1, Mux(power, left, self.left))
         near16 = delay(m, near, 4)
-        v = register(Cat(v[0] & ~near16, v[1:FINE], v[FINE] | near16, v[FINE + 1:]).as_signed())
+        v = register(Cat(v[0] & ~near16, v[1:FINE], v[FINE] | near16, v[FINE + 1 :]).as_signed())
 
         # Stages 16 and 17: the term.
         total = register(shifted1 + folded)
@@ -225,8 +279,9 @@ class Lane(wiring.Component):
         split = WEIGHT.width - 1
         low = register(register(term * v[:split]))
         high = NarrowProduct(m, term, v[split:])
-        m.d.sync += self.product.eq(Cat(
-            low[:split], Cat(1, low[split:]).as_signed() + Cat(high.rest, high.value).as_signed() >> 1))
+        m.d.sync += self.product.eq(
+            Cat(low[:split], Cat(1, low[split:]).as_signed() + Cat(high.rest, high.value).as_signed() >> 1)
+        )
 
         # Stages 21 to 24: the word.
         coarse = register((self.product << 1) >> (self.shift & _COARSE), signed(PRODUCT + 1))
@@ -237,9 +292,16 @@ class Lane(wiring.Component):
         spill = rounded[top:]
         over = (spill.any() & ~spill.all()) | (~self.wide & (rounded[top - 1] ^ rounded[top]))
         m.d.sync += [
-            self.word.eq(Cat(Mux(over, ~sign.replicate(top - 1), rounded[:top - 1]),
-                             Mux(self.wide, Mux(over, ~sign, rounded[top - 1]), sign), sign)),
-            self.clipped.eq(over), self.term_clipped.eq(delay(m, term_over, 6)), self.rounded.eq(rounded),
+            self.word.eq(
+                Cat(
+                    Mux(over, ~sign.replicate(top - 1), rounded[: top - 1]),
+                    Mux(self.wide, Mux(over, ~sign, rounded[top - 1]), sign),
+                    sign,
+                )
+            ),
+            self.clipped.eq(over),
+            self.term_clipped.eq(delay(m, term_over, 6)),
+            self.rounded.eq(rounded),
         ]
 
 

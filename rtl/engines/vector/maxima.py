@@ -1,4 +1,5 @@
 """Running maxima of rows, for sums of powers in units that follow them."""
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
@@ -36,12 +37,19 @@ class Maxima(wiring.Component):
 
     def __init__(self, *, lanes, tokens):
         self.lanes, self.tokens = lanes, tokens
-        super().__init__({
-            "wholes": In(data.ArrayLayout(WHOLE, lanes)),
-            "tag": In(data.StructLayout({"valid": 1, "first": 1, "last": 1, "start": 1, "token": range(tokens)})),
-            "active": In(1), "single": In(1), "top": Out(TOP), "fall": Out(4),
-            "ask": In(1), "address": In(range(tokens)), "reach": Out(STEPS),
-        })
+        super().__init__(
+            {
+                "wholes": In(data.ArrayLayout(WHOLE, lanes)),
+                "tag": In(data.StructLayout({"valid": 1, "first": 1, "last": 1, "start": 1, "token": range(tokens)})),
+                "active": In(1),
+                "single": In(1),
+                "top": Out(TOP),
+                "fall": Out(4),
+                "ask": In(1),
+                "address": In(range(tokens)),
+                "reach": Out(STEPS),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -64,8 +72,12 @@ class Maxima(wiring.Component):
         old = Mux(now.first & (now.start | ~self.single), held, largest)
         with m.If(now.valid):
             m.d.sync += [largest.eq(Mux(old > beat, old, beat)), base.eq(old)]
-        m.d.comb += [write.addr.eq(after.token), write.data.eq(largest), write.en.eq(after.valid & after.last),
-                     self.reach.eq(held)]
+        m.d.comb += [
+            write.addr.eq(after.token),
+            write.data.eq(largest),
+            write.en.eq(after.valid & after.last),
+            self.reach.eq(held),
+        ]
         rise = Signal(STEPS.width)
         m.d.comb += rise.eq(largest - base)
         m.d.sync += [

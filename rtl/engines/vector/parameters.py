@@ -1,4 +1,5 @@
 """Parameters of the vector engine."""
+
 from dataclasses import dataclass
 
 from ...shell.parameters import Resources, parameter
@@ -27,8 +28,10 @@ class VectorParameters(TileParameters):
         """Refuses values that do not go together."""
         for field in ("features", "head"):
             if getattr(self, field) < 2 * self.beat_words:
-                raise ValueError(f"{field}={getattr(self, field)}: must be a power of two from {2 * self.beat_words} "
-                                 f"to {self.largest(field)}")
+                raise ValueError(
+                    f"{field}={getattr(self, field)}: must be a power of two from {2 * self.beat_words} "
+                    f"to {self.largest(field)}"
+                )
 
     def resources(self) -> Resources:
         """Three slices a lane, one for the roots."""
@@ -37,4 +40,5 @@ class VectorParameters(TileParameters):
 
         return Resources(
             dsp={"vector engine": 3 * self.beat_words + 1},
-            bits={"vector queues": 512 * self.beat_words * (4 * TERM.width + linear.ACTIVATION.width)})
+            bits={"vector queues": 512 * self.beat_words * (4 * TERM.width + linear.ACTIVATION.width)},
+        )

@@ -1,4 +1,5 @@
 """Sums over rows, and their reciprocal roots and logarithms."""
+
 from functools import partial
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
@@ -59,13 +60,23 @@ class RowSums(wiring.Component):
 
     def __init__(self, *, lanes, tokens):
         self.lanes, self.tokens = lanes, tokens
-        super().__init__({
-            "products": In(data.ArrayLayout(signed(PRODUCT), lanes)),
-            "tag": In(data.StructLayout({"valid": 1, "along": 1, "first": 1, "last": 1, "start": 1,
-                                         "token": range(tokens)})),
-            "power": In(1), "fall": In(4), "single": In(1), "two": In(1),
-            "ask": In(1), "address": In(range(2 * tokens)), "sum": Out(signed(SUM)),
-        })
+        super().__init__(
+            {
+                "products": In(data.ArrayLayout(signed(PRODUCT), lanes)),
+                "tag": In(
+                    data.StructLayout(
+                        {"valid": 1, "along": 1, "first": 1, "last": 1, "start": 1, "token": range(tokens)}
+                    )
+                ),
+                "power": In(1),
+                "fall": In(4),
+                "single": In(1),
+                "two": In(1),
+                "ask": In(1),
+                "address": In(range(2 * tokens)),
+                "sum": Out(signed(SUM)),
+            }
+        )
 
     @staticmethod
     def fall_latency(lanes):
@@ -81,7 +92,7 @@ class RowSums(wiring.Component):
         m = Module()
         level = [self.products[lane] for lane in range(self.lanes)]
         while len(level) > 1:
-            pairs = [level[n:n + 2] for n in range(0, len(level), 2)]
+            pairs = [level[n : n + 2] for n in range(0, len(level), 2)]
             level = [delay(m, sum(pair[1:], pair[0]), 1) for pair in pairs]
         beat = delay(m, level[0], 1)
         tag = delay(m, self.tag, self.fall_latency(self.lanes) - 1, reset_less=False)
@@ -102,15 +113,18 @@ class RowSums(wiring.Component):
         near = _chosen(self.fall[:2], [kept >> UNIT * n for n in range(4)])
         shifted = _chosen(self.fall[2:], [near, near >> 4 * UNIT, near >> 8 * UNIT, 0])
         m.d.comb += [
-            read.addr.eq(Mux(self.ask, self.address, Cat(tag.along, tag.token))), self.sum.eq(read.data),
-            write.addr.eq(Cat(after.along, after.token)), write.en.eq(after.valid & after.last),
+            read.addr.eq(Mux(self.ask, self.address, Cat(tag.along, tag.token))),
+            self.sum.eq(read.data),
+            write.addr.eq(Cat(after.along, after.token)),
+            write.en.eq(after.valid & after.last),
             write.data.eq(Mux(self.power, powers, total)),
         ]
         with m.If(now.valid):
             m.d.sync += [
                 # Sums of either kind take turns, so that the one before the last is of this beat's kind.
-                # mutant one-sum-for-two: other.eq(total), total.eq(Mux(fresh, 0, Mux(again, read.data, total)) + beat),
-                other.eq(total), total.eq(Mux(fresh, 0, Mux(again, read.data, Mux(self.two, other, total))) + beat),
+                other.eq(total),
+                # mutant one-sum-for-two: total.eq(Mux(fresh, 0, Mux(again, read.data, total)) + beat),
+                total.eq(Mux(fresh, 0, Mux(again, read.data, Mux(self.two, other, total))) + beat),
                 powers.eq(shifted + beat[:ROW_SUM]),
             ]
         return m
@@ -138,10 +152,19 @@ class Roots(wiring.Component):
     latency = 14
 
     def __init__(self):
-        super().__init__({
-            "sum": In(signed(SUM)), "along": In(1), "eps": In(16), "eps_shift": In(6),
-            "log": In(1), "pulled": In(1), "reach": In(STEPS), "row": Out(RootWord.size), "clipped": Out(1),
-        })
+        super().__init__(
+            {
+                "sum": In(signed(SUM)),
+                "along": In(1),
+                "eps": In(16),
+                "eps_shift": In(6),
+                "log": In(1),
+                "pulled": In(1),
+                "reach": In(STEPS),
+                "row": Out(RootWord.size),
+                "clipped": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -154,7 +177,7 @@ class Roots(wiring.Component):
         top = register(Mux(along1, Mux(negative, -value, value), value + eps), unsigned(SUM))
         missing = Const(0, 0)
         for power in (32, 16, 8, 4, 2, 1):
-            empty = ~top[SUM - power:].any()
+            empty = ~top[SUM - power :].any()
             missing = register(Cat(empty, missing))
             top = register(Mux(empty, top << power, top), unsigned(SUM))
         # Nothing at all counts as 1.
@@ -162,13 +185,18 @@ class Roots(wiring.Component):
         m.d.comb += bit8.eq(Mux(missing >= SUM - 1, 0, SUM - 1 - missing))
 
         # Stages 9 to 11: the root.
-        m.submodules.table = table = Memory(shape=unsigned(34), depth=512, init=[
-            int(base) | (int(slope) & 0x3FFF) << 20 for each in (*ROOTS, LOG2) for base, slope in zip(*each.table)])
+        m.submodules.table = table = Memory(
+            shape=unsigned(34),
+            depth=512,
+            init=[
+                int(base) | (int(slope) & 0x3FFF) << 20 for each in (*ROOTS, LOG2) for base, slope in zip(*each.table)
+            ],
+        )
         read = table.read_port()
-        m.d.comb += read.addr.eq(Mux(self.log, Cat(top[SUM - 9:SUM - 1], 1), Cat(top[SUM - 8:SUM - 1], bit8[0], 0)))
+        m.d.comb += read.addr.eq(Mux(self.log, Cat(top[SUM - 9 : SUM - 1], 1), Cat(top[SUM - 8 : SUM - 1], bit8[0], 0)))
         # A logarithm has one bit more of the piece and two more below.
         rest = LOG2.rest
-        rest9 = register(Mux(self.log, top[SUM - 21:SUM - 9], Cat(Const(0, 3), top[SUM - 17:SUM - 8])))
+        rest9 = register(Mux(self.log, top[SUM - 21 : SUM - 9], Cat(Const(0, 3), top[SUM - 17 : SUM - 8])))
         # In LUTs, halves of it.
         slope9, half = read.data[20:].as_signed(), rest // 2
         low, high = (register(narrow_product(slope9, part)) for part in (rest9[:half], rest9[half:]))
@@ -180,9 +208,11 @@ class Roots(wiring.Component):
         m.d.sync += mantissa.eq(root[:ROOT_FRAC] | root[ROOT_FRAC].replicate(ROOT_FRAC))
         exponent = delay(m, bit8[1:], 3)
         # Stage 11: fraction and whole part of the level; 12: the level.
-        whole = register((delay(m, self.reach, 10) << 2) + delay(m, bit8, 2) - (PROBABILITY_FRAC + FINE - UNIT + 1),
-                         signed(LEVEL.width - EXPONENT_FRAC))
-        level = register((whole << EXPONENT_FRAC) + register(root[:EXPONENT_FRAC + 1]), LEVEL)
+        whole = register(
+            (delay(m, self.reach, 10) << 2) + delay(m, bit8, 2) - (PROBABILITY_FRAC + FINE - UNIT + 1),
+            signed(LEVEL.width - EXPONENT_FRAC),
+        )
+        level = register((whole << EXPONENT_FRAC) + register(root[: EXPONENT_FRAC + 1]), LEVEL)
         # Stages 2 and 3: the rounded sum.
         rounded = register(value[PROBABILITY_FRAC:].as_signed() + value[PROBABILITY_FRAC - 1])
         fitting, over = saturate_hdl(rounded, TERM.shape)
@@ -192,8 +222,9 @@ class Roots(wiring.Component):
         # Stages 12 to 14: of a sum along x, with what the sum of squares before it gave.
         # One multiplier for both: a square is multiplied in the cycle after it was made, by what comes behind it.
         behind, product = delay(m, along1, 10), Signal(ROOT_FRAC + MANTISSA, reset_less=True)
-        m.d.sync += product.eq(Mux(behind, product[ROOT_FRAC:], mantissa)
-                               * Mux(behind, delay(m, top[SUM - MANTISSA:], 3), mantissa))
+        m.d.sync += product.eq(
+            Mux(behind, product[ROOT_FRAC:], mantissa) * Mux(behind, delay(m, top[SUM - MANTISSA :], 3), mantissa)
+        )
         product = register(product)
         pull = Signal(signed(WEIGHT.width))
         m.d.comb += pull.eq(product[ROOT_FRAC:])

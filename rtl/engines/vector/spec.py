@@ -1,4 +1,5 @@
 """The vector engine as a machine knows it."""
+
 from ...formats.vector import VectorOpcode, VectorOperands
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .parameters import VectorParameters
@@ -7,7 +8,10 @@ from .unit import VectorUnit
 __all__ = ["SPEC"]
 
 SPEC = EngineSpec(
-    name="vector", opcodes=VectorOpcode, default=VectorOperands, phases=("vector",),
+    name="vector",
+    opcodes=VectorOpcode,
+    default=VectorOperands,
+    phases=("vector",),
     loads=(
         LoadPort("a", "the first operand"),
         LoadPort("b", "the second operand"),
@@ -15,4 +19,5 @@ SPEC = EngineSpec(
     ),
     stores=(StorePort("o", "results o"), StorePort("q", "results q")),
     parameters=VectorParameters,
-    unit=VectorUnit)
+    unit=VectorUnit,
+)

@@ -1,4 +1,5 @@
 """The vector engine as it stands in a machine."""
+
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import connect, flipped
@@ -27,13 +28,23 @@ class VectorUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        vector = place(m, "vector", VectorEngine(
-            lanes=config.beat_words, tokens=config.tokens, features=config.features, head=config.head,
-            depth=OperandQueue.depth), platform)
+        vector = place(
+            m,
+            "vector",
+            VectorEngine(
+                lanes=config.beat_words,
+                tokens=config.tokens,
+                features=config.features,
+                head=config.head,
+                depth=OperandQueue.depth,
+            ),
+            platform,
+        )
         connect(m, flipped(self.engine), vector.engine)
         for name, depth in (("a", OperandQueue.depth), ("b", OperandQueue.depth), ("c", OperandQueue.few)):
-            queue = place(m, f"queue_{name}", OperandQueue(words=config.beat_words, bits=TERM.width, depth=depth),
-                          platform)
+            queue = place(
+                m, f"queue_{name}", OperandQueue(words=config.beat_words, bits=TERM.width, depth=depth), platform
+            )
             take(m, getattr(self, f"load_{name}"), queue.i)
             connect(m, queue.o, getattr(vector, name))
         give(m, self.store_o, vector.o)

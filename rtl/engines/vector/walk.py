@@ -1,4 +1,5 @@
 """Where a beat lies in a tensor."""
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -20,11 +21,23 @@ class Walk(wiring.Component):
 
     def __init__(self, *, row, tokens, tiles, weights):
         self.sizes = (row, tokens, tiles, weights)
-        super().__init__({
-            "start": In(1), "step": In(1), "row": In(row), "tokens": In(tokens), "tiles": In(tiles),
-            "busy": Out(1), "at": Out(row), "token": Out(tokens), "weight": Out(weights),
-            "first": Out(1), "last": Out(1), "opening": Out(1), "end": Out(1),
-        })
+        super().__init__(
+            {
+                "start": In(1),
+                "step": In(1),
+                "row": In(row),
+                "tokens": In(tokens),
+                "tiles": In(tiles),
+                "busy": Out(1),
+                "at": Out(row),
+                "token": Out(tokens),
+                "weight": Out(weights),
+                "first": Out(1),
+                "last": Out(1),
+                "opening": Out(1),
+                "end": Out(1),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -34,7 +47,9 @@ class Walk(wiring.Component):
         base = Signal(weights)
         last_token = Signal()
         m.d.comb += [
-            self.first.eq(at == 0), self.last.eq(at == self.row), self.opening.eq(tile == 0),
+            self.first.eq(at == 0),
+            self.last.eq(at == self.row),
+            self.opening.eq(tile == 0),
             last_token.eq(self.token == self.tokens),
             self.end.eq(self.last & last_token & (tile == self.tiles)),
         ]
@@ -43,8 +58,12 @@ class Walk(wiring.Component):
             with m.If(self.last):
                 m.d.sync += [at.eq(0), self.token.eq(self.token + 1), self.weight.eq(base)]
                 with m.If(last_token):
-                    m.d.sync += [self.token.eq(0), tile.eq(tile + 1),
-                                 base.eq(self.weight + 1), self.weight.eq(self.weight + 1)]
+                    m.d.sync += [
+                        self.token.eq(0),
+                        tile.eq(tile + 1),
+                        base.eq(self.weight + 1),
+                        self.weight.eq(self.weight + 1),
+                    ]
                     with m.If(self.end):
                         m.d.sync += self.busy.eq(0)
         with m.If(self.start):

@@ -10,6 +10,7 @@ dense 128 to 32, ReLU, dense 32 to 10; 4,498 parameters) sees 897 of the 1,797 i
 (rate 2e-3, batches of 32), in numpy; which images follows from a fixed order. The other 900 it never sees. Windows
 are small as each of their elements asks for a row of the array.
 """
+
 import argparse
 from pathlib import Path
 
@@ -29,18 +30,23 @@ def order(count):
 
 def train(images, labels, seed):
     random = np.random.Generator(np.random.PCG64(seed))
-    p = [random.normal(0, np.sqrt(2 / ELEMENTS), (CHANNELS, ELEMENTS)), np.zeros(CHANNELS),
-         random.normal(0, np.sqrt(2 / (16 * CHANNELS)), (HIDDEN, 16 * CHANNELS)), np.zeros(HIDDEN),
-         random.normal(0, np.sqrt(2 / HIDDEN), (10, HIDDEN)), np.zeros(10)]
+    p = [
+        random.normal(0, np.sqrt(2 / ELEMENTS), (CHANNELS, ELEMENTS)),
+        np.zeros(CHANNELS),
+        random.normal(0, np.sqrt(2 / (16 * CHANNELS)), (HIDDEN, 16 * CHANNELS)),
+        np.zeros(HIDDEN),
+        random.normal(0, np.sqrt(2 / HIDDEN), (10, HIDDEN)),
+        np.zeros(10),
+    ]
     mean, square = ([np.zeros_like(each) for each in p] for _ in range(2))
     step = 0
     for _ in range(EPOCHS):
         visit = random.permutation(len(images))
         for start in range(0, len(visit), BATCH):
-            part = visit[start:start + BATCH]
+            part = visit[start : start + BATCH]
             n = len(part)
             padded = np.pad(images[part] / 255, ((0, 0), (0, EDGE - 1), (0, EDGE - 1)))
-            windows = np.stack([padded[:, i:i + 8, j:j + 8] for i in range(EDGE) for j in range(EDGE)], 1)
+            windows = np.stack([padded[:, i : i + 8, j : j + 8] for i in range(EDGE) for j in range(EDGE)], 1)
             windows = windows.reshape(n, ELEMENTS, 64)
             convolved = np.einsum("oc,ncp->nop", p[0], windows) + p[1][:, None]
             pools = convolved.reshape(n, CHANNELS, 4, 2, 4, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, CHANNELS, 16, 4)
@@ -57,24 +63,38 @@ def train(images, labels, seed):
             dpool = np.zeros_like(pools)
             np.put_along_axis(dpool, most[..., None], ((dh @ p[2]).reshape(pooled.shape) * (pooled > 0))[..., None], -1)
             dconv = dpool.reshape(n, CHANNELS, 4, 4, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, CHANNELS, 64)
-            gradients = [np.einsum("nop,ncp->oc", dconv, windows), dconv.sum((0, 2)), dh.T @ flat, dh.sum(0),
-                         dz.T @ hidden, dz.sum(0)]
+            gradients = [
+                np.einsum("nop,ncp->oc", dconv, windows),
+                dconv.sum((0, 2)),
+                dh.T @ flat,
+                dh.sum(0),
+                dz.T @ hidden,
+                dz.sum(0),
+            ]
             step += 1
             for i, g in enumerate(gradients):
                 mean[i] = 0.9 * mean[i] + 0.1 * g
-                square[i] = 0.999 * square[i] + 0.001 * g ** 2
-                p[i] = p[i] - RATE * (mean[i] / (1 - 0.9 ** step)) / (np.sqrt(square[i] / (1 - 0.999 ** step)) + 1e-8)
+                square[i] = 0.999 * square[i] + 0.001 * g**2
+                p[i] = p[i] - RATE * (mean[i] / (1 - 0.9**step)) / (np.sqrt(square[i] / (1 - 0.999**step)) + 1e-8)
     return p
 
 
 def write(p, path):
     names = ("conv.weight", "conv.bias", "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")
     shapes = ((CHANNELS, 1, EDGE, EDGE), None, None, None, None, None)
-    weights = [numpy_helper.from_array(each.reshape(shape or each.shape).astype(np.float32), name)
-               for each, shape, name in zip(p, shapes, names)]
+    weights = [
+        numpy_helper.from_array(each.reshape(shape or each.shape).astype(np.float32), name)
+        for each, shape, name in zip(p, shapes, names)
+    ]
     nodes = [
-        helper.make_node("Conv", ["image", *names[:2]], ["c"], name="conv", kernel_shape=[EDGE, EDGE],
-                         pads=[0, 0, EDGE - 1, EDGE - 1]),
+        helper.make_node(
+            "Conv",
+            ["image", *names[:2]],
+            ["c"],
+            name="conv",
+            kernel_shape=[EDGE, EDGE],
+            pads=[0, 0, EDGE - 1, EDGE - 1],
+        ),
         helper.make_node("Relu", ["c"], ["r"]),
         helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
         helper.make_node("Flatten", ["p"], ["f"]),
@@ -83,8 +103,12 @@ def write(p, path):
         helper.make_node("Gemm", ["g", *names[4:]], ["logits"], name="fc2", transB=1),
     ]
     graph = helper.make_graph(
-        nodes, "digits", [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 8, 8])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])], weights)
+        nodes,
+        "digits",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 8, 8])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])],
+        weights,
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 8
     onnx.checker.check_model(model)

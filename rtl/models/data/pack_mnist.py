@@ -35,9 +35,7 @@ def main():
         for name, array in arrays.items():
             raw = io.BytesIO()
             np.lib.format.write_array(raw, array)
-            file.writestr(
-                zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), raw.getvalue(), zipfile.ZIP_LZMA
-            )
+            file.writestr(zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), raw.getvalue(), zipfile.ZIP_LZMA)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """Quantised recurrent networks to ONNX: a Scan of quantised nodes."""
+
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +48,26 @@ class _Nodes:
     def coded(self, value: str, name: str, coding: Coding) -> str:
         """``value`` through a quantiser."""
         if coding.levels is not None:
-            raise ValueError(f"node {coding.name!r}: it quantises by thresholds, which QuantizeLinear cannot: only "
-                             "quantisers that round can be exported")
+            raise ValueError(
+                f"node {coding.name!r}: it quantises by thresholds, which QuantizeLinear cannot: only "
+                "quantisers that round can be exported"
+            )
         types = {np.uint8: (0, 255), np.int8: (-128, 127), np.uint16: (0, 65535), np.int16: (-32768, 32767)}
         fitting = [(dtype, ends) for dtype, ends in types.items() if ends[0] <= coding.lo and coding.hi <= ends[1]]
         if not fitting:
-            raise ValueError(f"node {coding.name!r}: its codes go from {coding.lo} to {coding.hi}: at most 16 bits can "
-                             "be exported")
+            raise ValueError(
+                f"node {coding.name!r}: its codes go from {coding.lo} to {coding.hi}: at most 16 bits can be exported"
+            )
         dtype, ends = fitting[0]
-        step, scale = (self.constant(f"{name}_{what}", each) for what, each in (("step", coding.step),
-                                                                                 ("scale", coding.scale)))
+        step, scale = (
+            self.constant(f"{name}_{what}", each) for what, each in (("step", coding.step), ("scale", coding.scale))
+        )
         zero = self.constant(f"{name}_zero", 0, dtype)
         code = self("QuantizeLinear", [value, step, zero], f"{name}_code")
         if (coding.lo, coding.hi) != ends:
-            bounds = [self.constant(f"{name}_{what}", each, dtype) for what, each in (("lo", coding.lo),
-                                                                                      ("hi", coding.hi))]
+            bounds = [
+                self.constant(f"{name}_{what}", each, dtype) for what, each in (("lo", coding.lo), ("hi", coding.hi))
+            ]
             code = self("Clip", [code, *bounds], f"{name}_clipped")
         return self("DequantizeLinear", [code, scale, zero], name)
 
@@ -89,23 +95,45 @@ class _Writer:
             name = f"conv{number}"
             weight = nodes.weights(f"{name}_w", conv.weight, conv.scale, 0)
             bias = nodes.constant(f"{name}_b", conv.bias)
-            value = nodes("Conv", [value, weight, bias], f"{name}_sum", kernel_shape=[conv.weight.shape[2]],
-                          pads=list(conv.pads), strides=[conv.stride])
+            value = nodes(
+                "Conv",
+                [value, weight, bias],
+                f"{name}_sum",
+                kernel_shape=[conv.weight.shape[2]],
+                pads=list(conv.pads),
+                strides=[conv.stride],
+            )
             value = nodes.coded(value, name, conv.coding)
         value = nodes("Transpose", [value], "by_step", perm=[2, 0, 1] if network.front else [1, 0, 2])
         helper = nodes.helper
-        nodes.nodes.append(helper.make_node(
-            "Scan", ["h_init", "c_init", value], ["h_last", "c_last", "h_all"], name="Scan", body=self._body(),
-            num_scan_inputs=1))
+        nodes.nodes.append(
+            helper.make_node(
+                "Scan",
+                ["h_init", "c_init", value],
+                ["h_last", "c_last", "h_all"],
+                name="Scan",
+                body=self._body(),
+                num_scan_inputs=1,
+            )
+        )
         state = [self._info(name, ["n", units]) for name in ("h_init", "c_init")]
-        outputs = [self._info("h_last", ["n", units]), self._info("c_last", ["n", units]),
-                   self._info("h_all", ["steps", "n", units])]
+        outputs = [
+            self._info("h_last", ["n", units]),
+            self._info("c_last", ["n", units]),
+            self._info("h_all", ["steps", "n", units]),
+        ]
         if network.head is not None:
             outputs.insert(0, self._head(nodes))
-        graph = helper.make_graph(nodes.nodes, network.name, [
-            self._info("x", ["n", "length", network.channels]), *state], outputs, nodes.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR,
-                                 producer_name="gradloom")
+        graph = helper.make_graph(
+            nodes.nodes,
+            network.name,
+            [self._info("x", ["n", "length", network.channels]), *state],
+            outputs,
+            nodes.constants,
+        )
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR, producer_name="gradloom"
+        )
 
     def _info(self, name: str, shape: list[int | str]) -> Any:
         from onnx import helper
@@ -134,8 +162,11 @@ class _Writer:
             gate = cell.gates[name]
             of_x = nodes("MatMul", ["x_t", nodes.weights(f"{name}_w", gate.w.T, gate.w_scale, 1)], f"{name}_wx")
             of_h = nodes("MatMul", ["h_in", nodes.weights(f"{name}_u", gate.u.T, gate.u_scale, 1)], f"{name}_uh")
-            total = nodes("Add", [nodes("Add", [of_x, of_h], f"{name}_products"),
-                                  nodes.constant(f"{name}_b", gate.bias)], f"{name}_sum")
+            total = nodes(
+                "Add",
+                [nodes("Add", [of_x, of_h], f"{name}_products"), nodes.constant(f"{name}_b", gate.bias)],
+                f"{name}_sum",
+            )
             accumulator = nodes.coded(total, f"{name}_accumulator", gate.accumulator)
             active = nodes({"sigmoid": "Sigmoid", "tanh": "Tanh"}[gate.activation], [accumulator], f"{name}_real")
             gates[name] = nodes.coded(active, f"{name}_gate", gate.output)
@@ -149,9 +180,13 @@ class _Writer:
         inner = nodes.coded(state, "squashed_in", cell.squashed_in) if cell.squashed_in is not None else state
         squashed = nodes.coded(nodes("Tanh", [inner], "squashed_real"), "squashed", cell.squashed)
         hidden = nodes.coded(nodes("Mul", [gates["output"], squashed], "hidden_product"), "hidden", cell.hidden)
-        outputs = [nodes("Identity", [each], name) for each, name in ((hidden, "h_out"), (state, "c_out"),
-                                                                      (hidden, "h_step"))]
-        inputs = [self._info(name, ["n", width]) for name, width in (("h_in", cell.units), ("c_in", cell.units),
-                                                                     ("x_t", cell.inputs))]
-        return nodes.helper.make_graph(nodes.nodes, "step", inputs, [self._info(name, ["n", cell.units])
-                                                                     for name in outputs], nodes.constants)
+        outputs = [
+            nodes("Identity", [each], name) for each, name in ((hidden, "h_out"), (state, "c_out"), (hidden, "h_step"))
+        ]
+        inputs = [
+            self._info(name, ["n", width])
+            for name, width in (("h_in", cell.units), ("c_in", cell.units), ("x_t", cell.inputs))
+        ]
+        return nodes.helper.make_graph(
+            nodes.nodes, "step", inputs, [self._info(name, ["n", cell.units]) for name in outputs], nodes.constants
+        )

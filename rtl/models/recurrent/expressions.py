@@ -1,4 +1,5 @@
 """Expressions of quantised graphs, without layouts and names."""
+
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,8 +8,27 @@ import numpy as np
 from ..onnx_file import RefusedNode
 from .network import Coding
 
-__all__ = ["Activated", "Affine", "Clipped", "Coded", "Complement", "Convolved", "Expression", "Joined", "Pending",
-           "Product", "Rectified", "Result", "Sum", "Variable", "Weights", "added", "channels", "scaled", "taken"]
+__all__ = [
+    "Activated",
+    "Affine",
+    "Clipped",
+    "Coded",
+    "Complement",
+    "Convolved",
+    "Expression",
+    "Joined",
+    "Pending",
+    "Product",
+    "Rectified",
+    "Result",
+    "Sum",
+    "Variable",
+    "Weights",
+    "added",
+    "channels",
+    "scaled",
+    "taken",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +52,10 @@ class Weights:
     def by_output(self, axis: int) -> tuple[np.ndarray, np.ndarray]:
         """Codes with the outputs, which are along ``axis``, in front, and a scale for each."""
         if self.axis not in (-1, axis):
-            raise RefusedNode(f"its weights have a scale for each index of axis {self.axis}: expected one scale, or "
-                              f"one for each output, along axis {axis}")
+            raise RefusedNode(
+                f"its weights have a scale for each index of axis {self.axis}: expected one scale, or "
+                f"one for each output, along axis {axis}"
+            )
         codes = np.moveaxis(self.codes, axis, 0)
         return codes, np.broadcast_to(self.scale.reshape(-1), (len(codes),)).astype(np.float64)
 
@@ -184,8 +206,11 @@ def taken(value: Expression, first: int, last: int) -> Expression:
         return Affine(terms, value.bias[first:last], value.name)
     if isinstance(value, Coded):
         levels = value.coding.levels
-        coding = replace(value.coding, levels=levels[first:last]) if levels is not None and len(levels) > 1 else (
-            value.coding)
+        coding = (
+            replace(value.coding, levels=levels[first:last])
+            if levels is not None and len(levels) > 1
+            else (value.coding)
+        )
         return Coded(taken(value.source, first, last), coding)
     if isinstance(value, (Pending, Clipped, Activated, Complement)):
         return replace(value, source=taken(value.source, first, last))
@@ -209,7 +234,7 @@ def product(value: Expression, codes: np.ndarray, scale: np.ndarray, name: str) 
     if sum(widths) != codes.shape[1]:
         raise RefusedNode(f"its weights take {codes.shape[1]} channels, its input has {sum(widths)}")
     ends = np.cumsum(widths)
-    terms = tuple((part, codes[:, end - width:end], scale) for part, width, end in zip(parts, widths, ends))
+    terms = tuple((part, codes[:, end - width : end], scale) for part, width, end in zip(parts, widths, ends))
     return Affine(terms, np.zeros(len(codes)), name)
 
 
@@ -232,8 +257,11 @@ def scaled(value: Expression, factor: np.ndarray, name: str) -> Expression:
     """A value times a constant, one or one a channel."""
     if isinstance(value, Affine):
         each = factor.reshape(-1)
-        return replace(value, terms=tuple((source, codes, _single(scale * each))
-                                          for source, codes, scale in value.terms), bias=_single(value.bias * each))
+        return replace(
+            value,
+            terms=tuple((source, codes, _single(scale * each)) for source, codes, scale in value.terms),
+            bias=_single(value.bias * each),
+        )
     if isinstance(value, Convolved):
         each = factor.reshape(-1)
         return replace(value, scale=_single(value.scale * each), bias=_single(value.bias * each))

@@ -1,4 +1,5 @@
 """Graphs of quantised nodes: each node becomes an expression."""
+
 from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
@@ -32,8 +33,12 @@ __all__ = ["Graph", "label_of"]
 
 #: Axes of a value with time: labels that a Transpose permutes.
 Labels = tuple[int, ...] | None
-_RANGES = {np.dtype(np.int8): (-128, 127), np.dtype(np.uint8): (0, 255), np.dtype(np.int16): (-32768, 32767),
-           np.dtype(np.uint16): (0, 65535)}
+_RANGES = {
+    np.dtype(np.int8): (-128, 127),
+    np.dtype(np.uint8): (0, 255),
+    np.dtype(np.int16): (-32768, 32767),
+    np.dtype(np.uint16): (0, 65535),
+}
 _HOMES = ("", "ai.onnx", "qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
 _UNBUILT = {"LSTM", "GRU", "RNN"}
 
@@ -56,8 +61,12 @@ class Graph:
         ``inner(graph, node, attributes)`` for a recurrent node: its outputs as expressions with their labels.
     """
 
-    def __init__(self, model: Any, outer: Mapping[str, np.ndarray] | None = None,
-                 inner: Callable[..., list[tuple[Expression, Labels]]] | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        outer: Mapping[str, np.ndarray] | None = None,
+        inner: Callable[..., list[tuple[Expression, Labels]]] | None = None,
+    ) -> None:
         self.graph, self.model, self.inner = model.graph, model, inner
         self.constants = Constants(model)
         self.constants.values = dict(outer or {}) | self.constants.values
@@ -101,8 +110,10 @@ class Graph:
             self.constants.fold(node, {})
             return
         if node.op_type in _UNBUILT:
-            raise RefusedNode(f"a native {node.op_type} in floating point is not supported: quantise it, by Brevitas "
-                              "or as a Scan of QuantizeLinear and DequantizeLinear")
+            raise RefusedNode(
+                f"a native {node.op_type} in floating point is not supported: quantise it, by Brevitas "
+                "or as a Scan of QuantizeLinear and DequantizeLinear"
+            )
         if node.op_type in ("Scan", "QuantLSTMCell") and self.inner is not None:
             for name, (value, labels) in zip(node.output, self.inner(self, node, attributes)):
                 self.values[name], self.labels[name] = value, labels
@@ -117,7 +128,8 @@ class Graph:
         if handler is None:
             raise RefusedNode("operator is not supported")
         self.labels[node.output[0]] = next(
-            (self.labels[name] for name in names if self.labels.get(name) is not None), None)
+            (self.labels[name] for name in names if self.labels.get(name) is not None), None
+        )
         result = handler(node, attributes)
         if result is not None:
             self.values[node.output[0]] = result
@@ -138,8 +150,10 @@ class Graph:
             raise RefusedNode(f"its weights {name!r} are computed by the network: they must be constants")
         array = self.constants.weights(name)
         if not np.array_equal(array, np.rint(array)) or np.abs(array).max(initial=0) > 1 << 15:
-            raise RefusedNode(f"a quantiser is missing: its weights {name!r} are floating point, expected codes of 2 "
-                              "to 8 bits through DequantizeLinear or Quant")
+            raise RefusedNode(
+                f"a quantiser is missing: its weights {name!r} are floating point, expected codes of 2 "
+                "to 8 bits through DequantizeLinear or Quant"
+            )
         return Weights(array.astype(np.int64), np.ones(1))
 
     def _constant_quantizelinear(self, node: Any, attributes: dict[str, Any]) -> None:
@@ -167,8 +181,9 @@ class Graph:
         axis = -1
         if scale.size > 1:
             if scale.ndim != array.ndim or sum(n > 1 for n in scale.shape) != 1:
-                raise RefusedNode(f"its scale has shape {list(scale.shape)}: expected one scale, or one for each "
-                                  "output")
+                raise RefusedNode(
+                    f"its scale has shape {list(scale.shape)}: expected one scale, or one for each output"
+                )
             axis = int(np.argmax(scale.shape))
         codes = np.clip(np.rint(array.astype(np.float32) / scale.astype(np.float32)), lo, hi)
         self.weights[node.output[0]] = Weights(codes.astype(np.int64), scale.reshape(-1), axis)
@@ -194,8 +209,10 @@ class Graph:
                 raise RefusedNode(f"{name!r} is computed by the network: scales and zero points must be constants")
         scale = self._positive(node.input[1]).reshape(-1)
         if scale.size > 1 and not array:
-            raise RefusedNode(f"its scale {node.input[1]!r} has {scale.size} values, one a channel: a quantiser of "
-                              "activations must have one scale")
+            raise RefusedNode(
+                f"its scale {node.input[1]!r} has {scale.size} values, one a channel: a quantiser of "
+                "activations must have one scale"
+            )
         zero = self.constants.values[node.input[2]] if len(node.input) > 2 and node.input[2] else np.zeros(1, np.uint8)
         if np.any(zero):
             raise RefusedNode(f"its zero point {node.input[2]!r} is {np.asarray(zero).reshape(-1)[0]}: it must be 0")
@@ -206,9 +223,13 @@ class Graph:
         for name in node.input[1:]:
             if name not in self.constants:
                 raise RefusedNode(f"{name!r} is computed by the network: scale, zero point and bits must be constants")
-        return code_range(self.constants.weights(node.input[2]), self.constants.weights(node.input[3]),
-                          attributes.get("signed", 1), attributes.get("narrow", 0),
-                          attributes.get("rounding_mode", b"ROUND"))
+        return code_range(
+            self.constants.weights(node.input[2]),
+            self.constants.weights(node.input[3]),
+            attributes.get("signed", 1),
+            attributes.get("narrow", 0),
+            attributes.get("rounding_mode", b"ROUND"),
+        )
 
     def _bounds(self, node: Any, attributes: dict[str, Any]) -> tuple[float, float]:
         ends = []
@@ -251,8 +272,10 @@ class Graph:
         lo, hi = self._bits(node, attributes)
         scale = self._positive(node.input[1])
         if scale.size > 1:
-            raise RefusedNode(f"its scale {node.input[1]!r} has {scale.size} values, one a channel: a quantiser of "
-                              "activations must have one scale")
+            raise RefusedNode(
+                f"its scale {node.input[1]!r} has {scale.size} values, one a channel: a quantiser of "
+                "activations must have one scale"
+            )
         pending = self._rounded(self._source(node), float(scale.item()), lo, hi, node.name or node.output[0])
         return Coded(pending.source, Coding(pending.step, pending.lo, pending.hi, name=pending.name))
 
@@ -289,8 +312,13 @@ class Graph:
         if isinstance(source, Pending):
             if not source.lo <= max(lo, source.lo) <= min(hi, source.hi):
                 raise RefusedNode(f"min={lo:g}, max={hi:g} leave no code of {source.lo} to {source.hi}")
-            return Pending(source.source, source.step, int(max(source.lo, np.ceil(lo))) if lo > -np.inf else source.lo,
-                           int(min(source.hi, np.floor(hi))) if hi < np.inf else source.hi, source.name)
+            return Pending(
+                source.source,
+                source.step,
+                int(max(source.lo, np.ceil(lo))) if lo > -np.inf else source.lo,
+                int(min(source.hi, np.floor(hi))) if hi < np.inf else source.hi,
+                source.name,
+            )
         return Clipped(source, lo, hi)
 
     def _of_relu(self, node: Any, attributes: dict[str, Any]) -> Expression:
@@ -366,8 +394,15 @@ class Graph:
             raise RefusedNode(f"auto_pad={attributes['auto_pad'].decode()}: give pads in its place")
         bias = self.real(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(len(codes))
         pads = attributes.get("pads", [0, 0])
-        return Convolved(source, codes, scale, bias.reshape(-1).astype(np.float64), attributes.get("strides", [1])[0],
-                         (pads[0], pads[1]), node.name or node.output[0])
+        return Convolved(
+            source,
+            codes,
+            scale,
+            bias.reshape(-1).astype(np.float64),
+            attributes.get("strides", [1])[0],
+            (pads[0], pads[1]),
+            node.name or node.output[0],
+        )
 
     # Layouts
 
@@ -433,17 +468,27 @@ class Graph:
     def _step(self, node: Any, axis: int, start: int, end: int) -> None:
         """Checks that a node takes the last step of all hidden states."""
         labels, source = self.labels[node.input[0]], self._source(node)
-        if not (isinstance(source, Result) and source.what == "all" and labels and labels[axis] == 0 and start == -1
-                and (end == -1 or end >= 1 << 30)):
+        if not (
+            isinstance(source, Result)
+            and source.what == "all"
+            and labels
+            and labels[axis] == 0
+            and start == -1
+            and (end == -1 or end >= 1 << 30)
+        ):
             raise RefusedNode("only the last step of all hidden states can be taken")
         self.labels[node.output[0]] = None
 
     def _of_reducemean(self, node: Any, attributes: dict[str, Any]) -> Expression:
         source, labels = self._source(node), self.labels[node.input[0]]
-        axes = [int(n) for n in self.constants.values[node.input[1]].reshape(-1)] if len(node.input) > 1 else (
-            list(attributes.get("axes", [])))
-        if not (isinstance(source, Result) and source.what == "all" and labels and len(axes) == 1
-                and labels[axes[0]] == 0):
+        axes = (
+            [int(n) for n in self.constants.values[node.input[1]].reshape(-1)]
+            if len(node.input) > 1
+            else (list(attributes.get("axes", [])))
+        )
+        if not (
+            isinstance(source, Result) and source.what == "all" and labels and len(axes) == 1 and labels[axes[0]] == 0
+        ):
             raise RefusedNode("only the mean of all hidden states over time is supported")
         self.labels[node.output[0]] = None
         return Result("mean")

@@ -1,4 +1,5 @@
 """Quantised recurrent networks: real numbers and equal integers."""
+
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -8,8 +9,18 @@ import numpy as np
 
 from gradloom.rtl.formats.requantizer import Requantizer, rounding_thresholds, step_thresholds
 
-__all__ = ["GATES", "Coding", "Conv", "Dense", "Gate", "IntegerCell", "IntegerConv", "LstmCell", "RecurrentNetwork",
-           "lookup"]
+__all__ = [
+    "GATES",
+    "Coding",
+    "Conv",
+    "Dense",
+    "Gate",
+    "IntegerCell",
+    "IntegerConv",
+    "LstmCell",
+    "RecurrentNetwork",
+    "lookup",
+]
 
 #: Gates in the order of all arrays: input, forget, cell, output.
 GATES = ("input", "forget", "cell", "output")
@@ -65,8 +76,9 @@ class Coding:
             scales, offsets = scales[:1], offsets[:1]
         thresholds = rounding_thresholds(Fraction(self.step), scales, offsets, self.lo, self.hi)
         slope = scales[0] / Fraction(self.step) if len(set(scales)) == 1 else None
-        return Requantizer.of(thresholds, self.lo, self.hi, slope=slope,
-                              offsets=[each / Fraction(self.step) for each in offsets])
+        return Requantizer.of(
+            thresholds, self.lo, self.hi, slope=slope, offsets=[each / Fraction(self.step) for each in offsets]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,8 +223,13 @@ def _reals(values: np.ndarray) -> list[Fraction]:
     return [Fraction(float(each)) for each in values]
 
 
-def lookup(coding_in: tuple[int, int, float], function: str, coding: Coding, before: Requantizer | None = None,
-           before_scale: float = 0.0) -> np.ndarray:
+def lookup(
+    coding_in: tuple[int, int, float],
+    function: str,
+    coding: Coding,
+    before: Requantizer | None = None,
+    before_scale: float = 0.0,
+) -> np.ndarray:
     """Codes of an activation for each code in ``lo..hi``; ``before``: a quantiser in front of it."""
     lo, hi, scale = coding_in
     codes = np.arange(lo, hi + 1)
@@ -290,12 +307,14 @@ class IntegerCell:
             raise ValueError(
                 f"node {gate.name!r}: products with the input have the unit {float(x_units[0]):.9g} and products with "
                 f"the hidden state {float(h_units[0]):.9g}, whose ratio {float(x_units[0] / h_units[0]):.9g} is no "
-                f"ratio of integers up to {_MOST_FACTOR}: quantise the input and the hidden state with one scale")
+                f"ratio of integers up to {_MOST_FACTOR}: quantise the input and the hidden state with one scale"
+            )
         fx, fh = self.factors[name] = ratio.numerator, ratio.denominator
         units = [each / fh for each in h_units]
         self.accumulators[name] = gate.accumulator.requantizer(units, _reals(gate.bias))
-        self.reach[name] = _reach((gate.w, fx, self.source.lo, self.source.hi),
-                                  (gate.u, fh, self.cell.hidden.lo, self.cell.hidden.hi))
+        self.reach[name] = _reach(
+            (gate.w, fx, self.source.lo, self.source.hi), (gate.u, fh, self.cell.hidden.lo, self.cell.hidden.hi)
+        )
         coded = gate.accumulator
         self.tables[name] = lookup((coded.lo, coded.hi, coded.scale), gate.activation, gate.output)
 
@@ -308,20 +327,26 @@ class IntegerCell:
             # 1 minus the forget gate, in the forget gate's unit
             one = round(1 / forget.scale)
             if one * Fraction(forget.scale) != 1:
-                raise ValueError(f"node {cell.name!r}: the input gate is 1 minus the forget gate, whose scale "
-                                 f"{forget.scale:.9g} must be one over an integer")
+                raise ValueError(
+                    f"node {cell.name!r}: the input gate is 1 minus the forget gate, whose scale "
+                    f"{forget.scale:.9g} must be one over an integer"
+                )
             outputs["input"] = Coding(forget.scale, one - forget.hi, one - forget.lo)
             self.one = one
         state = cell.state
         units = Fraction(cell.kept.scale), Fraction(cell.added.scale)
         ratio = units[0] / units[1]
         if max(ratio.numerator, ratio.denominator) > _MOST_FACTOR:
-            raise ValueError(f"node {cell.name!r}: the two parts of the cell state have scales {cell.kept.scale:.9g} "
-                             f"and {cell.added.scale:.9g}, whose ratio must be one of integers up to {_MOST_FACTOR}")
+            raise ValueError(
+                f"node {cell.name!r}: the two parts of the cell state have scales {cell.kept.scale:.9g} "
+                f"and {cell.added.scale:.9g}, whose ratio must be one of integers up to {_MOST_FACTOR}"
+            )
         self.sum_factors = ratio.numerator, ratio.denominator
         unit = units[1] / ratio.denominator
-        low, high = (ratio.numerator * getattr(cell.kept, end) + ratio.denominator * getattr(cell.added, end)
-                     for end in ("lo", "hi"))
+        low, high = (
+            ratio.numerator * getattr(cell.kept, end) + ratio.denominator * getattr(cell.added, end)
+            for end in ("lo", "hi")
+        )
         self.reach["state"] = low, high
         if state is None:
             self.state = None
@@ -331,13 +356,21 @@ class IntegerCell:
             self.state_range, self.state_scale = (state.lo, state.hi), Fraction(state.scale)
         self.kept, self.added = (
             self._product(name, coding, a, b)
-            for name, coding, a, b in (("kept", cell.kept, outputs["forget"], None),
-                                       ("added", cell.added, outputs["input"], outputs["cell"])))
+            for name, coding, a, b in (
+                ("kept", cell.kept, outputs["forget"], None),
+                ("added", cell.added, outputs["input"], outputs["cell"]),
+            )
+        )
         before = cell.squashed_in
         clip = before.requantizer([self.state_scale], [Fraction(0)]) if before is not None else None
         self.squashed_in = clip
-        self.tables["squash"] = lookup((*self.state_range, float(self.state_scale)), "tanh", cell.squashed, clip,
-                                       before.scale if before is not None else 0.0)
+        self.tables["squash"] = lookup(
+            (*self.state_range, float(self.state_scale)),
+            "tanh",
+            cell.squashed,
+            clip,
+            before.scale if before is not None else 0.0,
+        )
         squashed = _narrowed(cell.squashed, self.tables["squash"])
         self.hidden = self._product("hidden", cell.hidden, outputs["output"], squashed)
 
@@ -366,8 +399,10 @@ class Integers:
         """Checks that every sum fits the machine's words, once they are made."""
         for what, (low, high) in self.cell.reach.items():
             if max(-low, high) >= _MOST_SUM:
-                raise ValueError(f"node {self.cell.cell.name!r}: its {what} sums reach {low} to {high}: at most "
-                                 f"{_MOST_SUM - 1}; use narrower codes, or fewer channels")
+                raise ValueError(
+                    f"node {self.cell.cell.name!r}: its {what} sums reach {low} to {high}: at most "
+                    f"{_MOST_SUM - 1}; use narrower codes, or fewer channels"
+                )
 
     def quantizers(self) -> Iterator[dict[str, object]]:
         """What each quantiser became, with its numbers."""
@@ -379,8 +414,9 @@ class Integers:
             yield _told(f"{name} accumulator", gate.accumulator.name, cell.accumulators[name], cell.reach[name])
         for name in cell.gates:
             gate = cell.cell.gates[name]
-            yield _looked_up(f"{gate.activation} of the {name} gate", gate.output, cell.tables[name],
-                             gate.accumulator.lo)
+            yield _looked_up(
+                f"{gate.activation} of the {name} gate", gate.output, cell.tables[name], gate.accumulator.lo
+            )
         yield _told("forget gate * state", cell.cell.kept.name, cell.kept, cell.reach["kept"])
         yield _told("input gate * cell gate", cell.cell.added.name, cell.added, cell.reach["added"])
         if cell.state is not None and cell.cell.state is not None:
@@ -390,11 +426,24 @@ class Integers:
 
 
 def _told(what: str, node: str, requantizer: Requantizer, reach: tuple[int, int]) -> dict[str, object]:
-    return {"quantizer": what, "node": node, **requantizer.describe(), "from": list(reach),
-            "exact": "for every integer"}
+    return {
+        "quantizer": what,
+        "node": node,
+        **requantizer.describe(),
+        "from": list(reach),
+        "exact": "for every integer",
+    }
 
 
 def _looked_up(what: str, coding: Coding, table: np.ndarray, first: int) -> dict[str, object]:
-    return {"quantizer": what, "node": coding.name, "becomes": "table of codes", "lo": int(table.min()),
-            "hi": int(table.max()), "channels": 1, "entries": len(table), "from": [first, first + len(table) - 1],
-            "exact": "for every integer"}
+    return {
+        "quantizer": what,
+        "node": coding.name,
+        "becomes": "table of codes",
+        "lo": int(table.min()),
+        "hi": int(table.max()),
+        "channels": 1,
+        "entries": len(table),
+        "from": [first, first + len(table) - 1],
+        "exact": "for every integer",
+    }

@@ -2,6 +2,7 @@
 
 It accepts a Scan of quantised nodes, Brevitas' QuantLSTMCell, or one step alone.
 """
+
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,18 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..onnx_file import RefusedNode, read_onnx
-from .expressions import (
-    Activated,
-    Affine,
-    Coded,
-    Complement,
-    Convolved,
-    Expression,
-    Product,
-    Result,
-    Sum,
-    Variable,
-)
+from .expressions import Activated, Affine, Coded, Complement, Convolved, Expression, Product, Result, Sum, Variable
 from .graph import Graph, Labels, code_range
 from .network import GATES, Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
 
@@ -29,8 +19,19 @@ __all__ = ["load_recurrent"]
 
 #: Order of Brevitas' weights, and its names of quantisers.
 _BREVITAS = ("input", "forget", "cell", "output")
-_QUANTIZERS = ("output", "cell_state", "input_acc", "forget_acc", "cell_acc", "output_acc", "input_sigmoid",
-               "forget_sigmoid", "cell_tanh", "output_sigmoid", "hidden_state_tanh")
+_QUANTIZERS = (
+    "output",
+    "cell_state",
+    "input_acc",
+    "forget_acc",
+    "cell_acc",
+    "output_acc",
+    "input_sigmoid",
+    "forget_sigmoid",
+    "cell_tanh",
+    "output_sigmoid",
+    "hidden_state_tanh",
+)
 #: Bits of a weight's code.
 _WEIGHT_BITS = 8
 
@@ -67,14 +68,18 @@ class _Reader:
         if self.cell is None:
             variables = [value for value in graph.values.values() if isinstance(value, Variable)]
             if not any(isinstance(_core(each), Product) for each in outputs):
-                raise ValueError("no recurrent node: expected a Scan, a QuantLSTMCell, or one step of an LSTM with its "
-                                 "states as inputs and outputs")
+                raise ValueError(
+                    "no recurrent node: expected a Scan, a QuantLSTMCell, or one step of an LSTM with its "
+                    "states as inputs and outputs"
+                )
             self._from_step(outputs, variables)
         assert self.cell is not None and self.source is not None
         input_coding, front = self._front(self.source)
         if self.cell.inputs != (front[-1].weight.shape[0] if front else self.cell.inputs):
-            raise ValueError(f"node {self.cell.name!r}: it takes {self.cell.inputs} channels, the convolution before "
-                             f"it gives {front[-1].weight.shape[0]}")
+            raise ValueError(
+                f"node {self.cell.name!r}: it takes {self.cell.inputs} channels, the convolution before "
+                f"it gives {front[-1].weight.shape[0]}"
+            )
         head, pick = self._head(outputs)
         return RecurrentNetwork(self.name, input_coding, front, self.cell, head, pick)
 
@@ -135,8 +140,9 @@ class _Reader:
 
     def _brevitas(self, graph: Graph, node: Any, attributes: dict[str, Any]) -> list[tuple[Expression, Labels]]:
         if len(node.input) != 48:
-            raise RefusedNode(f"it has {len(node.input)} inputs: expected 48, as Brevitas' export_qonnx(dynamo=False) "
-                              "writes them")
+            raise RefusedNode(
+                f"it has {len(node.input)} inputs: expected 48, as Brevitas' export_qonnx(dynamo=False) writes them"
+            )
         if attributes.get("reverse_input", 0):
             raise RefusedNode("reverse_input=1: only 0, forward in time, is supported")
         if attributes.get("cifg", 0):
@@ -148,10 +154,11 @@ class _Reader:
             _check_start(graph, name)
         codings: dict[str, Coding] = {}
         for number, name in enumerate(_QUANTIZERS):
-            scale, zero, bits = (graph.constants.weights(each) for each in node.input[15 + 3 * number:][:3])
+            scale, zero, bits = (graph.constants.weights(each) for each in node.input[15 + 3 * number :][:3])
             if scale.size != 1 or not scale.item() > 0:
-                raise RefusedNode(f"quantiser {name}: its scale is {scale.reshape(-1)[:4].tolist()}: expected one "
-                                  "above 0")
+                raise RefusedNode(
+                    f"quantiser {name}: its scale is {scale.reshape(-1)[:4].tolist()}: expected one above 0"
+                )
             narrow = attributes.get(f"{name}_narrow", attributes.get(f"{name}_narrow_range", 0))
             signed = attributes.get(f"{name}_signed", 0 if "sigmoid" in name else 1)
             try:
@@ -164,25 +171,39 @@ class _Reader:
             w, u = (graph.quantized(node.input[first + number]) for first in (3, 7))
             bias = graph.real(node.input[11 + number]).reshape(-1)
             kind = "tanh" if name == "cell" else "sigmoid"
-            gates[name] = _gate(name, w.by_output(0), u.by_output(0), bias, codings[f"{name}_acc"], kind,
-                                codings[f"{name}_{kind}"])
+            gates[name] = _gate(
+                name, w.by_output(0), u.by_output(0), bias, codings[f"{name}_acc"], kind, codings[f"{name}_{kind}"]
+            )
         state = codings["cell_state"]
         labels = graph.labels[node.input[0]]
         if labels is None:
             raise RefusedNode(f"its input {node.input[0]!r} must have 3 dimensions")
-        self.cell = LstmCell(gates, state, state, state, None, codings["hidden_state_tanh"], codings["output"],
-                             node.name or node.output[0])
+        self.cell = LstmCell(
+            gates,
+            state,
+            state,
+            state,
+            None,
+            codings["hidden_state_tanh"],
+            codings["output"],
+            node.name or node.output[0],
+        )
         self._source_of(source, labels, 1 if attributes.get("batch_first", 0) else 0)
         time_first = not attributes.get("batch_first", 0)
-        return [(Result("all"), (0, 1, 2) if time_first else (1, 0, 2)), (Result("last"), None),
-                (Result("state"), None)]
+        return [
+            (Result("all"), (0, 1, 2) if time_first else (1, 0, 2)),
+            (Result("last"), None),
+            (Result("state"), None),
+        ]
 
     def _from_step(self, outputs: list[Expression], variables: Sequence[Variable]) -> None:
         """One step of an LSTM that is the whole graph: inputs and outputs may be in any order."""
         new = [each for each in outputs if isinstance(_core(each), (Product, Sum))][:2]
         if len(new) != 2 or len(variables) != 3:
-            raise ValueError(f"one step of an LSTM needs 3 inputs and 2 outputs: x, h and c, and the new h and c; the "
-                             f"graph has {len(variables)} and {len(new)}")
+            raise ValueError(
+                f"one step of an LSTM needs 3 inputs and 2 outputs: x, h and c, and the new h and c; the "
+                f"graph has {len(variables)} and {len(new)}"
+            )
         which = 0 if isinstance(_core(new[0]), Product) else 1
         state = next((v for v in variables if any(v is each for each in _factors(_core(new[1 - which])))), None)
         if state is None:
@@ -207,13 +228,20 @@ class _Reader:
 
     # The cell
 
-    def _match(self, results: Sequence[Expression], states: Sequence[Expression], step: Expression, source: Expression,
-               name: str) -> int:
+    def _match(
+        self,
+        results: Sequence[Expression],
+        states: Sequence[Expression],
+        step: Expression,
+        source: Expression,
+        name: str,
+    ) -> int:
         """Finds the cell in what becomes of two states; returns which of them is the hidden one."""
         kinds = [type(_core(each)) for each in results]
         if kinds not in ([Product, Sum], [Sum, Product]):
-            raise RefusedNode("its states are not those of an LSTM: one must be a product of the output gate, the "
-                              "other a sum")
+            raise RefusedNode(
+                "its states are not those of an LSTM: one must be a product of the output gate, the other a sum"
+            )
         which = kinds.index(Product)
         hidden, state = results[which], results[1 - which]
         if not isinstance(hidden, Coded):
@@ -227,8 +255,11 @@ class _Reader:
             raise RefusedNode("the cell state goes through two quantisers in a row")
         squashed, squashed_in, out = self._squash(product, state)
         parts = [(_need(each, "a product of the cell state"), each) for each in (total.a, total.b)]
-        kept = [each for each, _ in parts if isinstance(each.source, Product)
-                and any(_core(v) is c for v in (each.source.a, each.source.b))]
+        kept = [
+            each
+            for each, _ in parts
+            if isinstance(each.source, Product) and any(_core(v) is c for v in (each.source.a, each.source.b))
+        ]
         rest = [each for each, _ in parts if each not in kept]
         if len(kept) != 1 or len(rest) != 1 or not isinstance(rest[0].source, Product):
             raise RefusedNode("its cell state is not forget gate * state + input gate * cell gate")
@@ -239,8 +270,10 @@ class _Reader:
         pair = [add.a, add.b]
         tanh = [each for each in pair if _activation(each) == "tanh"]
         if len(tanh) != 1:
-            raise RefusedNode(f"node {add.name!r} multiplies {' and '.join(_activation(each) for each in pair)}: "
-                              "expected sigmoid and tanh")
+            raise RefusedNode(
+                f"node {add.name!r} multiplies {' and '.join(_activation(each) for each in pair)}: "
+                "expected sigmoid and tanh"
+            )
         enter = next(each for each in pair if each is not tanh[0])
         found = {"input": enter, "forget": forget, "cell": tanh[0], "output": out}
         self.seen = None
@@ -252,8 +285,16 @@ class _Reader:
                     raise RefusedNode(f"node {value.name!r}: 1 minus what is not the forget gate")
                 continue
             gates[gate] = self._read_gate(gate, value, h, step, hidden.coding)
-        self.cell = LstmCell(gates, kept[0].coding, rest[0].coding, state.coding if isinstance(state, Coded) else None,
-                             squashed_in, squashed, hidden.coding, name)
+        self.cell = LstmCell(
+            gates,
+            kept[0].coding,
+            rest[0].coding,
+            state.coding if isinstance(state, Coded) else None,
+            squashed_in,
+            squashed,
+            hidden.coding,
+            name,
+        )
         return which
 
     @staticmethod
@@ -293,14 +334,16 @@ class _Reader:
                 self._see(source)
                 kind_of = "w"
             else:
-                raise RefusedNode(f"node {affine.name!r}: a term of the {name} gate is neither of the input nor of the "
-                                  "hidden state")
+                raise RefusedNode(
+                    f"node {affine.name!r}: a term of the {name} gate is neither of the input nor of the hidden state"
+                )
             if kind_of in terms:
                 raise RefusedNode(f"node {affine.name!r}: two products with one source in the {name} gate")
             terms[kind_of] = codes, scale
         if set(terms) != {"w", "u"}:
-            raise RefusedNode(f"node {affine.name!r}: the {name} gate needs a product with the input and one with the "
-                              "hidden state")
+            raise RefusedNode(
+                f"node {affine.name!r}: the {name} gate needs a product with the input and one with the hidden state"
+            )
         return _gate(name, terms["w"], terms["u"], affine.bias, accumulator.coding, kind, coded.coding, affine.name)
 
     def _see(self, source: Expression) -> None:
@@ -325,12 +368,22 @@ class _Reader:
             if isinstance(inner, Variable):
                 return coded.coding, tuple(layers[::-1])
             if not isinstance(inner, Convolved):
-                raise ValueError(f"node {coded.coding.name!r}: only convolutions over time may be before the recurrent "
-                                 "node")
+                raise ValueError(
+                    f"node {coded.coding.name!r}: only convolutions over time may be before the recurrent node"
+                )
             codes, scale = inner.codes, inner.scale
             negative = (scale < 0)[:, None, None]
-            layers.append(Conv(np.where(negative, -codes, codes), np.abs(scale), inner.bias, inner.stride, inner.pads,
-                               coded.coding, inner.name))
+            layers.append(
+                Conv(
+                    np.where(negative, -codes, codes),
+                    np.abs(scale),
+                    inner.bias,
+                    inner.stride,
+                    inner.pads,
+                    coded.coding,
+                    inner.name,
+                )
+            )
             value = inner.source
 
     def _head(self, outputs: list[Expression]) -> tuple[Dense | None, str]:
@@ -341,25 +394,41 @@ class _Reader:
             raise ValueError(f"node {heads[0].name!r}: one dense layer on one source is supported")
         source, codes, scale = heads[0].terms[0]
         if not isinstance(source, Result) or source.what not in ("last", "mean", "all"):
-            raise ValueError(f"node {heads[0].name!r}: its input is not the hidden state: only one dense layer is "
-                             "supported behind the recurrent node")
+            raise ValueError(
+                f"node {heads[0].name!r}: its input is not the hidden state: only one dense layer is "
+                "supported behind the recurrent node"
+            )
         assert self.cell is not None
         if codes.shape[1] != self.cell.units:
-            raise ValueError(f"node {heads[0].name!r}: its weights take {codes.shape[1]} channels, the hidden state "
-                             f"has {self.cell.units}")
+            raise ValueError(
+                f"node {heads[0].name!r}: its weights take {codes.shape[1]} channels, the hidden state "
+                f"has {self.cell.units}"
+            )
         return Dense(codes, scale, heads[0].bias, heads[0].name), source.what
 
 
-def _gate(name: str, w: tuple[np.ndarray, np.ndarray], u: tuple[np.ndarray, np.ndarray], bias: np.ndarray,
-          accumulator: Coding, kind: str, output: Coding, node: str = "") -> Gate:
+def _gate(
+    name: str,
+    w: tuple[np.ndarray, np.ndarray],
+    u: tuple[np.ndarray, np.ndarray],
+    bias: np.ndarray,
+    accumulator: Coding,
+    kind: str,
+    output: Coding,
+    node: str = "",
+) -> Gate:
     bound = 1 << _WEIGHT_BITS - 1
     for codes, _ in (w, u):
         if codes.min() < -bound or codes.max() >= bound:
-            raise RefusedNode(f"weights of the {name} gate have codes from {codes.min()} to {codes.max()}: must be "
-                              f"from {-bound} to {bound - 1}")
+            raise RefusedNode(
+                f"weights of the {name} gate have codes from {codes.min()} to {codes.max()}: must be "
+                f"from {-bound} to {bound - 1}"
+            )
     if u[0].shape != (len(u[0]), len(u[0])) or len(w[0]) != len(u[0]) or bias.size not in (1, len(u[0])):
-        raise RefusedNode(f"weights of the {name} gate have shapes {list(w[0].shape)} and {list(u[0].shape)}, its bias "
-                          f"{list(bias.shape)}: expected [hidden, inputs], [hidden, hidden] and [hidden]")
+        raise RefusedNode(
+            f"weights of the {name} gate have shapes {list(w[0].shape)} and {list(u[0].shape)}, its bias "
+            f"{list(bias.shape)}: expected [hidden, inputs], [hidden, hidden] and [hidden]"
+        )
     wide = np.broadcast_to(bias.reshape(-1), (len(u[0]),)).astype(np.float64)
     return Gate(w[0], u[0], w[1], u[1], wide, accumulator, kind, output, node or name)
 
@@ -408,9 +477,11 @@ def _check_same(carried: Expression, state: Expression, what: str) -> None:
 
 def _check_coding(again: Coding, first: Coding, what: str) -> None:
     if again.levels is not None or again.scale != first.scale or again.lo > first.lo or again.hi < first.hi:
-        raise RefusedNode(f"node {again.name!r}: the {what} is quantised twice, with scales {first.scale:.9g} and "
-                          f"{again.scale:.9g}, codes {first.lo} to {first.hi} and {again.lo} to {again.hi}: the second "
-                          "must change nothing")
+        raise RefusedNode(
+            f"node {again.name!r}: the {what} is quantised twice, with scales {first.scale:.9g} and "
+            f"{again.scale:.9g}, codes {first.lo} to {first.hi} and {again.lo} to {again.hi}: the second "
+            "must change nothing"
+        )
 
 
 def _check_start(graph: Graph, name: str) -> None:
@@ -419,7 +490,7 @@ def _check_start(graph: Graph, name: str) -> None:
     if known is None and name in graph.weights:
         known = graph.weights[name].codes
     if known is not None and np.any(known):
-        raise RefusedNode(f"the state {name!r} begins at {known.reshape(-1)[np.argmax(known.reshape(-1) != 0)]:g}: it "
-                          "must begin at 0 or be an input")
-
-
+        raise RefusedNode(
+            f"the state {name!r} begins at {known.reshape(-1)[np.argmax(known.reshape(-1) != 0)]:g}: it "
+            "must begin at 0 or be an input"
+        )

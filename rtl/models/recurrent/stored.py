@@ -1,4 +1,5 @@
 """Imported recurrent networks in a folder."""
+
 import dataclasses
 import json
 from pathlib import Path
@@ -37,8 +38,9 @@ def load_network(path: Path | str) -> RecurrentNetwork:
             raise TypeError
         network.integers.check()
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path}: network.json and network.npz do not hold a network ({error}); import it again"
-                         ) from None
+        raise ValueError(
+            f"{path}: network.json and network.npz do not hold a network ({error}); import it again"
+        ) from None
     return network
 
 
@@ -55,21 +57,37 @@ def save_network(network: RecurrentNetwork, folder: Path | str) -> None:
 def summary(network: RecurrentNetwork) -> dict[str, Any]:
     """Sizes of a network, and what each quantiser became, with its numbers."""
     cell, integers = network.cell, network.integers
-    weights = [*(gate.w for gate in cell.gates.values()), *(gate.u for gate in cell.gates.values()),
-               *(conv.weight for conv in network.front)]
+    weights = [
+        *(gate.w for gate in cell.gates.values()),
+        *(gate.u for gate in cell.gates.values()),
+        *(conv.weight for conv in network.front),
+    ]
     if network.head is not None:
         weights.append(network.head.weight)
     low, high = integers.cell.state_range
     return {
-        "name": network.name, "channels": network.channels, "inputs": cell.inputs, "hidden": cell.units,
-        "classes": None if network.head is None else len(network.head.bias), "pick": network.pick,
+        "name": network.name,
+        "channels": network.channels,
+        "inputs": cell.inputs,
+        "hidden": cell.units,
+        "classes": None if network.head is None else len(network.head.bias),
+        "pick": network.pick,
         "coupled_gates": "input" not in cell.gates,
-        "convolutions": [{"inputs": conv.weight.shape[1], "outputs": conv.weight.shape[0],
-                          "kernel": conv.weight.shape[2], "stride": conv.stride} for conv in network.front],
+        "convolutions": [
+            {
+                "inputs": conv.weight.shape[1],
+                "outputs": conv.weight.shape[0],
+                "kernel": conv.weight.shape[2],
+                "stride": conv.stride,
+            }
+            for conv in network.front
+        ],
         "parameters": sum(each.size for each in weights),
         "products_a_step": sum(gate.w.size + gate.u.size for gate in cell.gates.values()),
-        "input_codes": [network.input.lo, network.input.hi], "input_scale": network.input.scale,
-        "hidden_codes": [cell.hidden.lo, cell.hidden.hi], "state_codes": [low, high],
+        "input_codes": [network.input.lo, network.input.hi],
+        "input_scale": network.input.scale,
+        "hidden_codes": [cell.hidden.lo, cell.hidden.hi],
+        "state_codes": [low, high],
         "quantizers": list(integers.quantizers()),
     }
 
@@ -79,8 +97,10 @@ def _packed(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         arrays[name] = value
         return {"array": name}
     if dataclasses.is_dataclass(value):
-        fields = {each.name: _packed(getattr(value, each.name), f"{name}.{each.name}", arrays)
-                  for each in dataclasses.fields(value)}
+        fields = {
+            each.name: _packed(getattr(value, each.name), f"{name}.{each.name}", arrays)
+            for each in dataclasses.fields(value)
+        }
         return {"kind": type(value).__name__, **fields}
     if isinstance(value, dict):
         return {"items": {key: _packed(each, f"{name}.{key}", arrays) for key, each in value.items()}}

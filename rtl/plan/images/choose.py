@@ -1,4 +1,5 @@
 """Chooses the smallest sizes of a design that hold a network."""
+
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,9 @@ __all__ = ["MAX_SAMPLES", "SizesFor", "choose"]
 MAX_SAMPLES = 1 << 20
 
 
-def choose(network: Network, config: ImageConfig, *, rank: int, samples: int,
-           fixed: Collection[str] = ()) -> tuple[ImageConfig, dict[str, str]]:
+def choose(
+    network: Network, config: ImageConfig, *, rank: int, samples: int, fixed: Collection[str] = ()
+) -> tuple[ImageConfig, dict[str, str]]:
     """The smallest configuration, no field below ``config``'s, that fine-tunes ``network`` with adapters of ``rank``
     and keeps the activations of ``samples`` samples, or of as many as any design does; and what each changed field is
     for.
@@ -42,8 +44,11 @@ def choose(network: Network, config: ImageConfig, *, rank: int, samples: int,
             changes["cache_slots"] = slots, f"{samples:,} samples and a group of {config.rows}"
         if not changes:
             return config, why
-        short = [f"{field}={getattr(config, field)}: {network.name} at rank {rank} needs {value} ({unit})"
-                 for field, (value, unit) in changes.items() if field in fixed]
+        short = [
+            f"{field}={getattr(config, field)}: {network.name} at rank {rank} needs {value} ({unit})"
+            for field, (value, unit) in changes.items()
+            if field in fixed
+        ]
         if short:
             raise ValueError("; ".join(short))
         config = config.replace(**{field: value for field, (value, _) in changes.items()})
@@ -89,6 +94,11 @@ class SizesFor:
             samples = len(load_npz(self.data, classes=network.classes).x_train)
         chosen, why = choose(network, config, rank=rank, samples=samples, fixed=fixed)
         return chosen, {
-            "network": network.name, "rank": rank, "samples": samples,
-            "chosen": {field: {"value": getattr(chosen, field), "preset": getattr(preset.config, field), "for": unit}
-                       for field, unit in why.items()}}
+            "network": network.name,
+            "rank": rank,
+            "samples": samples,
+            "chosen": {
+                field: {"value": getattr(chosen, field), "preset": getattr(preset.config, field), "for": unit}
+                for field, unit in why.items()
+            },
+        }

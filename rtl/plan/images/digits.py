@@ -1,4 +1,5 @@
 """The fine-tune on digits of 8 x 8 that a tuner runs at power-up."""
+
 import dataclasses
 
 import numpy as np
@@ -34,9 +35,17 @@ def digits_data(samples: int, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: 
     return digits_split(samples * train_blocks, samples * test_blocks, degrees=DIGITS.degrees)
 
 
-def digits_plan(config: ImageConfig, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS,
-                epochs: int = DIGITS.epochs, memory: int = MEMORY_BYTES, rank: int = DIGITS.rank,
-                wide: bool = False, pause: int | None = None) -> OnChip:
+def digits_plan(
+    config: ImageConfig,
+    *,
+    train_blocks: int = TRAIN_BLOCKS,
+    test_blocks: int = TEST_BLOCKS,
+    epochs: int = DIGITS.epochs,
+    memory: int = MEMORY_BYTES,
+    rank: int = DIGITS.rank,
+    wide: bool = False,
+    pause: int | None = None,
+) -> OnChip:
     """What the memory of a design holds at power-up; :class:`ValueError` says what does not fit. ``pause``: in cycles,
     else :data:`PAUSE_SECONDS`."""
     network = load_pretrained(DIGITS.network)
@@ -45,7 +54,14 @@ def digits_plan(config: ImageConfig, *, train_blocks: int = TRAIN_BLOCKS, test_b
     start = initial_adapters(network.taps, network.classes, rank, 0)
     images = np.concatenate([data.x_train, data.x_test])
     return plan_onchip(
-        lowered, network.pixel_map.words(images, config.activation), np.concatenate([data.y_train, data.y_test]),
-        train=len(data.x_train), epochs=epochs, rate=DIGITS.lr, memory=memory,
-        pause=PAUSE_SECONDS * config.clock_mhz * 10 ** 6 if pause is None else pause,
-        a=[PARAMETER.encode(m) for m, _ in start], b=[PARAMETER.encode(m) for _, m in start])
+        lowered,
+        network.pixel_map.words(images, config.activation),
+        np.concatenate([data.y_train, data.y_test]),
+        train=len(data.x_train),
+        epochs=epochs,
+        rate=DIGITS.lr,
+        memory=memory,
+        pause=PAUSE_SECONDS * config.clock_mhz * 10**6 if pause is None else pause,
+        a=[PARAMETER.encode(m) for m, _ in start],
+        b=[PARAMETER.encode(m) for _, m in start],
+    )

@@ -1,4 +1,5 @@
 """Lowers a network to a design: integer weights and addresses."""
+
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,8 +13,22 @@ from ...units.window import WindowRun
 from ..program.assembler import most
 from .sizes import Needs, SizeError
 
-__all__ = ["CHANNELS", "FIRST_BLOCK", "LAST_CHANNELS", "LEAST_POSITIONS", "MAXIMA", "MAX_RANK", "POOL", "RECORD_BEATS",
-           "LoweredConv", "LoweredDense", "SizeError", "Tap", "Lowered", "lower"]
+__all__ = [
+    "CHANNELS",
+    "FIRST_BLOCK",
+    "LAST_CHANNELS",
+    "LEAST_POSITIONS",
+    "MAXIMA",
+    "MAX_RANK",
+    "POOL",
+    "RECORD_BEATS",
+    "LoweredConv",
+    "LoweredDense",
+    "SizeError",
+    "Tap",
+    "Lowered",
+    "lower",
+]
 
 BLOCK = 64
 BIAS_LIMIT = 1 << 31
@@ -181,7 +196,7 @@ class Lowered:
         config, order = self.config, self.taps[tap].order
         addresses = -(-len(order) // config.panels)
         full = np.zeros((self.parts * config.rank, addresses * config.panels), np.int64)
-        full[:self.rank, :len(order)] = np.asarray(a)[:, order]
+        full[: self.rank, : len(order)] = np.asarray(a)[:, order]
         words = full.reshape(self.parts, config.rank, addresses, config.panels)
         return words.transpose(0, 2, 3, 1).reshape(self.parts, addresses, config.columns)
 
@@ -189,18 +204,20 @@ class Lowered:
         """``A [rank, elements]`` in NCHW order of adapter words as :meth:`lanes_of` gives them."""
         config, order = self.config, self.taps[tap].order
         full = words.reshape(self.parts, -1, config.panels, config.rank).transpose(0, 3, 1, 2)
-        full = full.reshape(self.parts * config.rank, -1)[:self.rank, :len(order)]
+        full = full.reshape(self.parts * config.rank, -1)[: self.rank, : len(order)]
         a = np.empty_like(full)
         a[:, order] = full
         return a
 
 
 def _quantise(name: str, what: str, values: np.ndarray, lo: int, hi: int, frac: int) -> np.ndarray:
-    words = np.rint(np.asarray(values, np.float64) * 2.0 ** frac)
+    words = np.rint(np.asarray(values, np.float64) * 2.0**frac)
     if words.size and (words.min() < lo or words.max() > hi):
         worst = float(np.abs(values).max())
-        raise ValueError(f"{name}: {what} of {worst:.4g} is outside the format, whose range is "
-                         f"{lo * 2.0 ** -frac:.6g} to {hi * 2.0 ** -frac:.6g}")
+        raise ValueError(
+            f"{name}: {what} of {worst:.4g} is outside the format, whose range is "
+            f"{lo * 2.0**-frac:.6g} to {hi * 2.0**-frac:.6g}"
+        )
     return words.astype(np.int64)
 
 
@@ -208,8 +225,9 @@ def _check_sums(name: str, weight: np.ndarray, config: ImageConfig) -> None:
     """A sum of the array cannot wrap, whatever the activations are."""
     largest = int(np.abs(weight.reshape(len(weight), -1)).sum(axis=1).max()) << (config.activation_bits - 1)
     if largest >= 1 << (config.sum_bits - 1):
-        raise ValueError(f"{name}: sums may reach 2**{largest.bit_length() - 1}, the array holds sums below "
-                         f"2**{config.sum_bits - 1}")
+        raise ValueError(
+            f"{name}: sums may reach 2**{largest.bit_length() - 1}, the array holds sums below 2**{config.sum_bits - 1}"
+        )
 
 
 def lower(network: Network, config: ImageConfig, rank: int, *, wide: bool = False) -> Lowered:
@@ -232,9 +250,16 @@ class _Lowering:
         self.needs = needs = Needs(network.name, rank, config)
         needs.field("classes", network.classes, "classes")
         # Weights lie in windows of the largest kernel: of this design, or of the one that is needed.
-        self.edge = max(config.kernel, *(max(*layer.kernel, min(max(layer.stride), ImageConfig.largest("kernel")))
-                                         for layer in network.layers if isinstance(layer, Conv)), 0)
-        needs.field("rows", self.edge ** 2, f"elements of a window of {self.edge} x {self.edge}")
+        self.edge = max(
+            config.kernel,
+            *(
+                max(*layer.kernel, min(max(layer.stride), ImageConfig.largest("kernel")))
+                for layer in network.layers
+                if isinstance(layer, Conv)
+            ),
+            0,
+        )
+        needs.field("rows", self.edge**2, f"elements of a window of {self.edge} x {self.edge}")
         needs.field("image_depth", -(-int(np.prod(network.input_shape)) // 4) * 8, "image words")
         self.convs: list[LoweredConv] = []
         self.denses: list[LoweredDense] = []
@@ -258,43 +283,80 @@ class _Lowering:
             names.insert(0, "(input)")
         for index, (layer, name) in enumerate(zip(layers, names)):
             if isinstance(layer, Conv):
-                shape = self._conv(layer, layer.name or name, shape, tapped=index > 0 or not made_up,
-                                   to_dense=not isinstance(layers[index + 1], Conv))
+                shape = self._conv(
+                    layer,
+                    layer.name or name,
+                    shape,
+                    tapped=index > 0 or not made_up,
+                    to_dense=not isinstance(layers[index + 1], Conv),
+                )
             else:
                 self._dense(layer, layer.name or name)
         needs.field("weight_depth", self.weights_at, "weight words")
         needs.field("bias_depth", len(self.biases), "bias words")
         needs.field("feature_depth", self.feature_at, "feature words")
         needs.field("dense_depth", self.dense_at, "dense activations a sample")
-        lowered = Lowered(config=self.config, network=network, rank=self.rank, wide=wide, convs=tuple(self.convs),
-                          denses=tuple(self.denses), taps=self._taps(), weight_words=np.concatenate(self.weights),
-                          bias_words=np.array(self.biases))
-        needs.fixed(lowered.record_scales + lowered.record_codes, RECORD_BEATS,
-                    f"beats of {'8' if wide else '4'}-bit codes and their scales a sample")
+        lowered = Lowered(
+            config=self.config,
+            network=network,
+            rank=self.rank,
+            wide=wide,
+            convs=tuple(self.convs),
+            denses=tuple(self.denses),
+            taps=self._taps(),
+            weight_words=np.concatenate(self.weights),
+            bias_words=np.array(self.biases),
+        )
+        needs.fixed(
+            lowered.record_scales + lowered.record_codes,
+            RECORD_BEATS,
+            f"beats of {'8' if wide else '4'}-bit codes and their scales a sample",
+        )
         needs.check()
         return lowered
 
-    def _conv(self, layer: Conv, label: str, shape: tuple[int, ...], *, tapped: bool,
-              to_dense: bool) -> tuple[int, ...]:
+    def _conv(
+        self, layer: Conv, label: str, shape: tuple[int, ...], *, tapped: bool, to_dense: bool
+    ) -> tuple[int, ...]:
         """A convolution; the shape of what it makes."""
         c, h, w = shape
         if tapped:
             self.taps.append((layer.name, np.arange(c * h * w)))
         try:
-            run = WindowRun(height=h, width=w, channels=c, kernel_h=layer.kernel[0], kernel_w=layer.kernel[1],
-                            stride_h=layer.stride[0], stride_w=layer.stride[1], pad_top=layer.pads[0],
-                            pad_left=layer.pads[1], pad_bottom=layer.pads[2], pad_right=layer.pads[3])
+            run = WindowRun(
+                height=h,
+                width=w,
+                channels=c,
+                kernel_h=layer.kernel[0],
+                kernel_w=layer.kernel[1],
+                stride_h=layer.stride[0],
+                stride_w=layer.stride[1],
+                pad_top=layer.pads[0],
+                pad_left=layer.pads[1],
+                pad_bottom=layer.pads[2],
+                pad_right=layer.pads[3],
+            )
         except ValueError as error:
             raise ValueError(f"{label}: {error}") from None
         self._check_conv(layer, label, run)
         weight, bias = self._quantised(layer, label)
         shape = layer.output_shape(shape)
-        self.convs.append(LoweredConv(
-            name=layer.name, weight=weight, bias=bias, run=run, relu=layer.relu, pool=layer.pool,
-            tap=len(self.taps) - 1 if tapped else None, weights_at=self.weights_at, bias_at=len(self.biases),
-            feature=None if to_dense else self.feature_at))
+        self.convs.append(
+            LoweredConv(
+                name=layer.name,
+                weight=weight,
+                bias=bias,
+                run=run,
+                relu=layer.relu,
+                pool=layer.pool,
+                tap=len(self.taps) - 1 if tapped else None,
+                weights_at=self.weights_at,
+                bias_at=len(self.biases),
+                feature=None if to_dense else self.feature_at,
+            )
+        )
         words = np.zeros((layer.outputs, c, self.edge, self.edge), np.int64)
-        words[:, :, :layer.kernel[0], :layer.kernel[1]] = weight
+        words[:, :, : layer.kernel[0], : layer.kernel[1]] = weight
         tiles = self._keep(words, bias)
         if to_dense:
             # Positions come one by one, with all their channels.
@@ -323,10 +385,19 @@ class _Lowering:
         self.taps.append((layer.name, order))
         weight, bias = self._quantised(layer, label)
         weight = weight[:, order]
-        self.denses.append(LoweredDense(
-            name=layer.name, weight=weight, bias=bias, relu=layer.relu, tap=len(self.taps) - 1,
-            source=self.dense_at - layer.inputs, target=self.dense_at, weights_at=self.weights_at,
-            bias_at=len(self.biases)))
+        self.denses.append(
+            LoweredDense(
+                name=layer.name,
+                weight=weight,
+                bias=bias,
+                relu=layer.relu,
+                tap=len(self.taps) - 1,
+                source=self.dense_at - layer.inputs,
+                target=self.dense_at,
+                weights_at=self.weights_at,
+                bias_at=len(self.biases),
+            )
+        )
         self._keep(weight, bias)
         self.dense_at += layer.outputs
 
@@ -358,8 +429,15 @@ class _Lowering:
         block = lane = 0
         for name, order in self.taps:
             addresses = -(-len(order) // config.panels)
-            placed.append(Tap(name=name, elements=len(order), order=order, first_block=block,
-                              lanes_at=tuple(lane + part * addresses for part in range(parts))))
+            placed.append(
+                Tap(
+                    name=name,
+                    elements=len(order),
+                    order=order,
+                    first_block=block,
+                    lanes_at=tuple(lane + part * addresses for part in range(parts)),
+                )
+            )
             block += placed[-1].blocks
             lane += parts * addresses
         needs.field("blocks", block, "blocks of 64 cached activations")

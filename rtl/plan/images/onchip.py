@@ -6,6 +6,7 @@ A program names places by their offset in the window, and the processor moves th
 (``firmware/tuner_main.c``). So a program is as long as a group of samples needs it, however many there are; and a
 sample's record takes the place of its image, which is not asked for again.
 """
+
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,19 +78,34 @@ class OnChip:
 
     def steps(self) -> list[Step]:
         """Microbatches of the training, in order."""
-        return [step for _ in range(self.epochs) for block in range(self.train_blocks)
-                for step in _steps(block * self.samples, self.rows, self.parts, self.scale)]
+        return [
+            step
+            for _ in range(self.epochs)
+            for block in range(self.train_blocks)
+            for step in _steps(block * self.samples, self.rows, self.parts, self.scale)
+        ]
 
     def text(self) -> str:
         """The image as ``$readmemh`` reads it, a beat a line."""
-        return "".join(f"{int.from_bytes(self.image[at:at + BEAT], 'little'):032x}\n"
-                       for at in range(0, len(self.image), BEAT))
+        return "".join(
+            f"{int.from_bytes(self.image[at : at + BEAT], 'little'):032x}\n" for at in range(0, len(self.image), BEAT)
+        )
 
 
 def _steps(begin: int, rows: int, parts: int, scale: tuple[int, int]) -> list[Step]:
     """Microbatches of a block whose samples begin at ``begin``."""
-    return [Step(samples=np.arange(begin + part * rows, begin + (part + 1) * rows), scale=scale[0], q=scale[1],
-                 v_mode=1 if part else 0, first=part == 0, last=part == parts - 1, mu=0) for part in range(parts)]
+    return [
+        Step(
+            samples=np.arange(begin + part * rows, begin + (part + 1) * rows),
+            scale=scale[0],
+            q=scale[1],
+            v_mode=1 if part else 0,
+            first=part == 0,
+            last=part == parts - 1,
+            mu=0,
+        )
+        for part in range(parts)
+    ]
 
 
 def samples_of_block(lowered: Lowered) -> int:
@@ -108,8 +124,19 @@ def _place(lowered: Lowered) -> int:
     return max(4 * lowered.image_words, BEAT * lowered.record_beats)
 
 
-def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, train: int, epochs: int, rate: float,
-                a: Sequence[np.ndarray], b: Sequence[np.ndarray], memory: int, pause: int) -> OnChip:
+def plan_onchip(
+    lowered: Lowered,
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    train: int,
+    epochs: int,
+    rate: float,
+    a: Sequence[np.ndarray],
+    b: Sequence[np.ndarray],
+    memory: int,
+    pause: int,
+) -> OnChip:
     """Plans a fine-tune on the first ``train`` images, judged before and after by the others.
 
     Parameters
@@ -152,20 +179,47 @@ def plan_onchip(lowered: Lowered, images: np.ndarray, labels: np.ndarray, *, tra
     )
     image = content.image
     image.extend(bytes(-len(image) % BEAT))
-    sizes = {"header": BLOCK, "samples": BLOCK * blocks, "weights": places["weights"][1],
-             "biases": places["biases"][1], "adapter": lanes[1] + head[1],
-             "programs": sum(len(asm.code) for _, asm in content.programs.values())}
+    sizes = {
+        "header": BLOCK,
+        "samples": BLOCK * blocks,
+        "weights": places["weights"][1],
+        "biases": places["biases"][1],
+        "adapter": lanes[1] + head[1],
+        "programs": sum(len(asm.code) for _, asm in content.programs.values()),
+    }
     if len(image) > memory:
         raise ValueError(f"samples={count}: the fine-tune needs {len(image)} bytes of memory, there are {memory}")
     header = _MAGIC + struct.pack("<5I", len(image), len(stages), lanes[0], (lanes[1] + head[1]) // 4, pause)
     for stage in stages:
         at, asm = content.programs[stage.program]
-        header += struct.pack("<8s6I", stage.name.encode("ascii"), at, len(asm), stage.block, stage.blocks,
-                              stage.runs, losses if stage.told else 0)
-    image[:len(header)] = header
-    return OnChip(lowered=lowered, stages=stages, rows=rows, parts=parts, train_blocks=train_blocks,
-                  test_blocks=blocks - train_blocks, epochs=epochs, scale=scale, image=bytes(image), lanes=lanes,
-                  b=head, pause=pause, programs=content.programs, adapters=(a, b), sizes=sizes)
+        header += struct.pack(
+            "<8s6I",
+            stage.name.encode("ascii"),
+            at,
+            len(asm),
+            stage.block,
+            stage.blocks,
+            stage.runs,
+            losses if stage.told else 0,
+        )
+    image[: len(header)] = header
+    return OnChip(
+        lowered=lowered,
+        stages=stages,
+        rows=rows,
+        parts=parts,
+        train_blocks=train_blocks,
+        test_blocks=blocks - train_blocks,
+        epochs=epochs,
+        scale=scale,
+        image=bytes(image),
+        lanes=lanes,
+        b=head,
+        pause=pause,
+        programs=content.programs,
+        adapters=(a, b),
+        sizes=sizes,
+    )
 
 
 def _check(held: int, **counts: int) -> None:
@@ -183,7 +237,7 @@ def _samples(lowered: Lowered, images: np.ndarray, labels: np.ndarray, held: int
     for sample, label in enumerate(labels):
         block, index = divmod(sample, held)
         at = BLOCK * (1 + block)
-        image[at + index * place:at + index * place + 4 * lowered.image_words] = pixels[sample].tobytes()
+        image[at + index * place : at + index * place + 4 * lowered.image_words] = pixels[sample].tobytes()
         part, row = divmod(index, rows)
         image[at + held * place + part * _LABELS + row] = int(label)
     return image
@@ -220,7 +274,7 @@ def _write_programs(content: _Memory, shared: Mapping[str, tuple[int, int]], hel
     labels = held * place
     losses = labels + held // rows * _LABELS
     places = [index * place for index in range(held)]
-    groups = [places[begin:begin + rows] for begin in range(0, held, rows)]
+    groups = [places[begin : begin + rows] for begin in range(0, held, rows)]
     with content.program("setup", places) as out:
         out.load(shared)
     with content.program("fill", places) as out:
@@ -234,8 +288,13 @@ def _write_programs(content: _Memory, shared: Mapping[str, tuple[int, int]], hel
                 out.fetch(where, labels + half * _LABELS, half, False)
             for half, step in enumerate(_steps(0, rows, len(groups), rates or (0, 0))):
                 # Where nothing is learnt, no gradient keeps the next h from taking the place of one that is still read.
-                out.forward(step, half, losses if step.last else None, apply=rates is not None,
-                            after=(Token.GRADIENT,) if half and not rates else ())
+                out.forward(
+                    step,
+                    half,
+                    losses if step.last else None,
+                    apply=rates is not None,
+                    after=(Token.GRADIENT,) if half and not rates else (),
+                )
                 if rates:
                     out.backward(step, half, step.last)
     with content.program("keep", places) as out:

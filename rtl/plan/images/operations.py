@@ -4,12 +4,24 @@ An operation names a layer by its number, and by the same number the layer's inp
 nor where they lie. Three things are made of the same lists: the mathematics (``sim/workloads/mathematics.py``), the
 integer reference (``sim/reference/system.py``) and the program (``rtl/plan/images/program.py``).
 """
+
 from dataclasses import dataclass
 
 from ...models.network import Conv, Network
 
-__all__ = ["Convolve", "Dense", "Descent", "Encode", "Loss", "Operation", "Product", "Record", "descents", "frozen",
-           "judged"]
+__all__ = [
+    "Convolve",
+    "Dense",
+    "Descent",
+    "Encode",
+    "Loss",
+    "Operation",
+    "Product",
+    "Record",
+    "descents",
+    "frozen",
+    "judged",
+]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
 """The program of a fine-tune on images, and its memory map."""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,10 +13,21 @@ from .lowering import Lowered
 from .schedule import Step, batches, epoch_order
 from .writer import BEAT, Token, Writer, check_program, parameters
 
-__all__ = ["PAGE", "Plan", "Settings", "image_words", "kept_samples", "learning_scale", "memory_map", "plan_finetune",
-           "plan_steps"]
+__all__ = [
+    "PAGE",
+    "Plan",
+    "Settings",
+    "image_words",
+    "kept_samples",
+    "learning_scale",
+    "memory_map",
+    "plan_finetune",
+    "plan_steps",
+]
 
 PAGE = 4096
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a fine-tune is asked to do.
@@ -60,8 +72,10 @@ def learning_scale(rate: float, batch: int) -> tuple[int, int]:
         scale = int(np.rint(rate / batch * 2.0 ** (24 - 4 * q)))
         if scale < 1 << 17:
             if scale == 0:
-                raise ValueError(f"lr={rate}: divided by the batch of {batch} it is less than 2**-25, "
-                                 f"which the format cannot tell from 0")
+                raise ValueError(
+                    f"lr={rate}: divided by the batch of {batch} it is less than 2**-25, "
+                    f"which the format cannot tell from 0"
+                )
             return scale, q
     raise ValueError(f"lr={rate}: divided by the batch of {batch} it must be below 32")
 
@@ -80,8 +94,17 @@ def plan_steps(settings: Settings, rows: int) -> list[Step]:
             parts = np.array_split(batch, -(-len(batch) // rows))
             for index, part in enumerate(parts):
                 v_mode = 1 if index else 2 if mu and started else 0
-                steps.append(Step(samples=part, scale=scale, q=q, v_mode=v_mode, first=index == 0,
-                                  last=index == len(parts) - 1, mu=mu if v_mode == 2 else 0))
+                steps.append(
+                    Step(
+                        samples=part,
+                        scale=scale,
+                        q=q,
+                        v_mode=v_mode,
+                        first=index == 0,
+                        last=index == len(parts) - 1,
+                        mu=mu if v_mode == 2 else 0,
+                    )
+                )
             started = True
     return steps
 
@@ -130,7 +153,7 @@ class _Window:
 def image_words(lowered: Lowered, images: np.ndarray) -> np.ndarray:
     """Pixels of each image, to a multiple of four."""
     words = np.zeros((len(images), lowered.image_words), "<i4")
-    words[:, :images[0].size] = images.reshape(len(images), -1)
+    words[:, : images[0].size] = images.reshape(len(images), -1)
     return words
 
 
@@ -143,11 +166,15 @@ def _place(space: _Window, lowered: Lowered, settings: Settings, steps: int, slo
     """Where everything but the program lies; the program comes behind it."""
     record_bytes = BEAT * lowered.record_beats
     sizes = {
-        "weights": 2 * BEAT * len(lowered.weight_words), "biases": 4 * BEAT * len(lowered.bias_words),
-        "images": 4 * settings.samples * lowered.image_words, "labels": 2 * BEAT * steps,
-        "lanes": 2 * BEAT * lowered.lane_words, "head": 2 * BEAT * lowered.k,
+        "weights": 2 * BEAT * len(lowered.weight_words),
+        "biases": 4 * BEAT * len(lowered.bias_words),
+        "images": 4 * settings.samples * lowered.image_words,
+        "labels": 2 * BEAT * steps,
+        "lanes": 2 * BEAT * lowered.lane_words,
+        "head": 2 * BEAT * lowered.k,
         "losses": BEAT * settings.epochs * -(-settings.samples // settings.batch),
-        "records": record_bytes * slots, "staging": record_bytes * 2 * lowered.config.rows,
+        "records": record_bytes * slots,
+        "staging": record_bytes * 2 * lowered.config.rows,
     }
     return {name: space.take(name, size) for name, size in sizes.items()}
 
@@ -163,8 +190,16 @@ def memory_map(lowered: Lowered, settings: Settings, commands: int) -> dict[str,
     return space.regions
 
 
-def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labels: np.ndarray,
-                  a: Sequence[np.ndarray], b: Sequence[np.ndarray], *, window: int = 1 << 32) -> Plan:
+def plan_finetune(
+    lowered: Lowered,
+    settings: Settings,
+    images: np.ndarray,
+    labels: np.ndarray,
+    a: Sequence[np.ndarray],
+    b: Sequence[np.ndarray],
+    *,
+    window: int = 1 << 32,
+) -> Plan:
     """Plans a fine-tune.
 
     Parameters
@@ -182,8 +217,11 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
     slots = kept_samples(lowered, settings)
     space = _Window()
     offsets = _place(space, lowered, settings, len(steps), slots)
-    data = {"images": image_words(lowered, images).tobytes(), "labels": _label_rows(steps, labels),
-            **parameters(lowered, a, b)}
+    data = {
+        "images": image_words(lowered, images).tobytes(),
+        "labels": _label_rows(steps, labels),
+        **parameters(lowered, a, b),
+    }
 
     asm = Assembler()
     out = Writer(lowered, asm, range(offsets["images"], offsets["labels"], 4 * lowered.image_words))
@@ -200,17 +238,28 @@ def plan_finetune(lowered: Lowered, settings: Settings, images: np.ndarray, labe
     if space.at > window:
         raise ValueError(f"samples={count}: the fine-tune needs a window of {space.at} bytes, there are {window}")
     segments = [(offsets[name], data[name]) for name in ("weights", "biases", "images", "labels", "lanes", "head")]
-    return Plan(lowered=lowered, settings=settings, steps=steps, assembler=asm, program_offset=program,
-                segments=[*segments, (program, asm.code)], records=offsets["records"], slots=slots,
-                lanes=offsets["lanes"], b=offsets["head"], losses=offsets["losses"],
-                size=-(-space.at // PAGE) * PAGE, regions=space.regions)
+    return Plan(
+        lowered=lowered,
+        settings=settings,
+        steps=steps,
+        assembler=asm,
+        program_offset=program,
+        segments=[*segments, (program, asm.code)],
+        records=offsets["records"],
+        slots=slots,
+        lanes=offsets["lanes"],
+        b=offsets["head"],
+        losses=offsets["losses"],
+        size=-(-space.at // PAGE) * PAGE,
+        regions=space.regions,
+    )
 
 
 def _label_rows(steps: Sequence[Step], labels: np.ndarray) -> bytes:
     """Two beats a microbatch, a byte a sample."""
     rows = np.zeros((len(steps), 2 * BEAT), np.uint8)
     for row, step in zip(rows, steps):
-        row[:len(step.samples)] = labels[step.samples]
+        row[: len(step.samples)] = labels[step.samples]
     return rows.tobytes()
 
 
@@ -222,8 +271,7 @@ def _fill(out: Writer, records: int, slots: int) -> None:
     def mark(keep: int) -> None:
         while len(marks) > keep:
             first, number = marks.pop(0)
-            asm.add(CONTROL, ControlOpcode.MARK, slot=first, count=number,
-                    wait=(Token.STORED,), slots=(first, number))
+            asm.add(CONTROL, ControlOpcode.MARK, slot=first, count=number, wait=(Token.STORED,), slots=(first, number))
 
     for first in range(0, slots, rows):
         number = min(rows, slots - first)

@@ -60,9 +60,7 @@ def steps_per_epoch(n: int, batch: int) -> int:
     return -(-n // batch)
 
 
-def initial_adapters(
-    taps: Sequence[int], classes: int, rank: int, seed: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
+def initial_adapters(taps: Sequence[int], classes: int, rank: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """``(A [rank, n], B [classes, rank])`` of every tap: A from N(0, 1/n), B zero; float64.
 
     A tap's values depend on its place, its size, the rank and the seed alone. B = 0 makes the first

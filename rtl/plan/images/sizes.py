@@ -1,4 +1,5 @@
 """Lists all sizes of a design that a network exceeds."""
+
 from ...machines.configs import ImageConfig
 
 __all__ = ["Needs", "SizeError"]
@@ -60,8 +61,11 @@ class Needs:
         # Panels with more ranks and fewer elements make fewer parts, in as many columns.
         wider = config.columns // 2
         fewer = layers * -(-self.rank // wider)
-        hint = "" if config.panels == 2 or fewer > ImageConfig.largest("taps") else (
-            f"; {fewer} of rank {wider} with --set panels=2 --set rank={wider}")
+        hint = (
+            ""
+            if config.panels == 2 or fewer > ImageConfig.largest("taps")
+            else (f"; {fewer} of rank {wider} with --set panels=2 --set rank={wider}")
+        )
         self.never(f"{count} {unit} (at most {ImageConfig.largest('taps')}{hint})")
 
     def never(self, what: str) -> None:
@@ -80,8 +84,13 @@ class Needs:
             least = ImageConfig.smallest(field, needs)
             assert least is not None
             changes[field] = least, why
-        each = ", ".join(f"{field}={least} ({why}, this design has {getattr(self.config, field):,})"
-                         for field, (least, why) in changes.items())
-        raise SizeError(f"{self.what} needs {each}: generate a design with --for MODEL.onnx --rank {self.rank}, "
-                        f"which chooses them, or with "
-                        f"{' '.join(f'--set {field}={least}' for field, (least, _) in changes.items())}", changes)
+        each = ", ".join(
+            f"{field}={least} ({why}, this design has {getattr(self.config, field):,})"
+            for field, (least, why) in changes.items()
+        )
+        raise SizeError(
+            f"{self.what} needs {each}: generate a design with --for MODEL.onnx --rank {self.rank}, "
+            f"which chooses them, or with "
+            f"{' '.join(f'--set {field}={least}' for field, (least, _) in changes.items())}",
+            changes,
+        )

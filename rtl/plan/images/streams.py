@@ -1,4 +1,5 @@
 """Beats that the commands of the machine for images give to STORE."""
+
 from ...engines.array.commands import ArrayOpcode
 from ...engines.encode.commands import EncodeOpcode
 from ...engines.ports import TapQueue
@@ -13,8 +14,11 @@ __all__ = ["IMAGE_STREAMS"]
 _BLOCK = 64
 #: Of what is always there no STORE waits for long. Behind the taps are encoders, whose room is not counted.
 _ROOM: dict[int, int] = {
-    ARRAY.store("taps"): TapQueue.depth, ENCODE.store("taps"): TapQueue.depth, ENCODE.store("raw"): 1,
-    HEAD.store("losses"): 4}
+    ARRAY.store("taps"): TapQueue.depth,
+    ENCODE.store("taps"): TapQueue.depth,
+    ENCODE.store("raw"): 1,
+    HEAD.store("losses"): 4,
+}
 
 
 def _tap(stream: int, elements: int, wide: int) -> Flow:

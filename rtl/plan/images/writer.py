@@ -1,4 +1,5 @@
 """Writes commands and data of the operations of a fine-tune."""
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,19 +18,7 @@ from ..program.assembler import Assembler, pack
 from ..program.progress import check_progress
 from ..program.reading import Reading
 from .lowering import Lowered, LoweredConv, LoweredDense
-from .operations import (
-    Convolve,
-    Dense,
-    Descent,
-    Encode,
-    Loss,
-    Operation,
-    Product,
-    Record,
-    descents,
-    frozen,
-    judged,
-)
+from .operations import Convolve, Dense, Descent, Encode, Loss, Operation, Product, Record, descents, frozen, judged
 from .schedule import Step
 from .streams import IMAGE_STREAMS
 
@@ -43,20 +32,34 @@ BOOK_NF4, BOOK_INT8 = 0, 2
 class Token:
     """What commands wait for."""
 
-    IMAGE, IMAGE_FREE, MAPPED, ROW, ROW_FREE, GROUP, STORED, RECORDS, HALF_FREE, HIDDEN, GRADIENT, LEARNT, LAYER, \
-        LOGITS = range(14)
+    (
+        IMAGE,
+        IMAGE_FREE,
+        MAPPED,
+        ROW,
+        ROW_FREE,
+        GROUP,
+        STORED,
+        RECORDS,
+        HALF_FREE,
+        HIDDEN,
+        GRADIENT,
+        LEARNT,
+        LAYER,
+        LOGITS,
+    ) = range(14)
 
 
 def words16(words: np.ndarray) -> bytes:
     """Rows of up to sixteen 16-bit words, two beats each."""
     out = np.zeros((len(words), 16), "<i2")
-    out[:, :words.shape[1]] = words
+    out[:, : words.shape[1]] = words
     return out.tobytes()
 
 
 def words32(words: np.ndarray, per_row: int) -> bytes:
     out = np.zeros((len(words), per_row), "<i4")
-    out[:, :words.shape[1]] = words
+    out[:, : words.shape[1]] = words
     return out.tobytes()
 
 
@@ -65,15 +68,19 @@ def head_words(lowered: Lowered, b: Sequence[np.ndarray]) -> bytes:
     words = np.zeros((lowered.k, 16), np.int64)
     for tap, matrix in enumerate(b):
         at = tap * lowered.parts * lowered.config.rank
-        words[at:at + lowered.rank, :lowered.classes] = np.asarray(matrix).T
+        words[at : at + lowered.rank, : lowered.classes] = np.asarray(matrix).T
     return words16(words)
 
 
 def parameters(lowered: Lowered, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> dict[str, bytes]:
     """Frozen parameters and adapters as LOAD has them: weights, biases, lanes (A), head (B)."""
     lanes = [lowered.lanes_of(tap, a[tap]).reshape(-1, lowered.config.columns) for tap in range(len(lowered.taps))]
-    return {"weights": words16(lowered.weight_words), "biases": words32(lowered.bias_words, 16),
-            "lanes": words16(np.concatenate(lanes)), "head": head_words(lowered, b)}
+    return {
+        "weights": words16(lowered.weight_words),
+        "biases": words32(lowered.bias_words, 16),
+        "lanes": words16(np.concatenate(lanes)),
+        "head": head_words(lowered, b),
+    }
 
 
 def check_program(asm: Assembler, config: ImageConfig) -> None:
@@ -118,7 +125,8 @@ class Writer(Reading):
         first = next(n for n, each in enumerate(operations) if isinstance(each, Dense))
         #: What is done of a sample by convolutions, each; then, on its row, before the dense layers and behind them.
         self.stages: list[list[Any]] = [
-            operations[n - 1:n + 1] for n, each in enumerate(operations) if isinstance(each, Convolve)] or [[Enter()]]
+            operations[n - 1 : n + 1] for n, each in enumerate(operations) if isinstance(each, Convolve)
+        ] or [[Enter()]]
         self.entry = operations[first - 1]
         self.denses = [each for each in operations if isinstance(each, Dense)]
         self.behind = [each for each in operations[first:] if not isinstance(each, Dense)]
@@ -134,8 +142,12 @@ class Writer(Reading):
 
     def load(self, places: Mapping[str, tuple[int, int]]) -> None:
         """Parameters from their offsets and bytes by name."""
-        for name, dest in (("biases", ARRAY.load("biases")), ("weights", ARRAY.load("weights")),
-                           ("lanes", ARRAY.load("lanes")), ("head", HEAD.load("b"))):
+        for name, dest in (
+            ("biases", ARRAY.load("biases")),
+            ("weights", ARRAY.load("weights")),
+            ("lanes", ARRAY.load("lanes")),
+            ("head", HEAD.load("b")),
+        ):
             offset, size = places[name]
             self.asm.add(LOAD, 0, offset=offset, beats=size // BEAT, dest=dest)
 
@@ -199,20 +211,37 @@ class Writer(Reading):
     def _image(self, sample: int) -> None:
         low = self.low
         half = self.image_count % 2
-        self.asm.add(LOAD, 0, offset=self.images[sample],
-                     beats=low.image_words // 4, dest=ARRAY.load("image"), arg=half * low.config.image_depth // 8,
-                     wait=(Token.IMAGE_FREE,), post=(Token.IMAGE,), slots=self.at.slots)
+        self.asm.add(
+            LOAD,
+            0,
+            offset=self.images[sample],
+            beats=low.image_words // 4,
+            dest=ARRAY.load("image"),
+            arg=half * low.config.image_depth // 8,
+            wait=(Token.IMAGE_FREE,),
+            post=(Token.IMAGE,),
+            slots=self.at.slots,
+        )
 
     def _encode(self, operation: Encode) -> None:
         low, at = self.low, self.at
         layer = low.layers[operation.tap]
         if isinstance(layer, LoweredConv):
-            return      # It encodes what it reads.
+            return  # It encodes what it reads.
         # The logits of all rows are there when the last layer is done; rows after the first need not wait again.
         wait = (Token.ROW,) if operation == self.entry else self._after_layers(operation)
         tap = low.taps[operation.tap]
-        self.asm.add(ENCODE, EncodeOpcode.ACTIVATIONS, wait=wait, slots=at.slots, elements=tap.elements, row=at.row,
-                     scale=tap.first_block, from_=layer.source, wide=low.wide)
+        self.asm.add(
+            ENCODE,
+            EncodeOpcode.ACTIVATIONS,
+            wait=wait,
+            slots=at.slots,
+            elements=tap.elements,
+            row=at.row,
+            scale=tap.first_block,
+            from_=layer.source,
+            wide=low.wide,
+        )
         self._store_tap(ENCODE.store("taps"), operation.tap)
 
     def _after_layers(self, operation: Operation) -> tuple[int, ...]:
@@ -220,10 +249,23 @@ class Writer(Reading):
 
     def _record(self, operation: Record) -> None:
         low, at = self.low, self.at
-        self.asm.add(ENCODE, EncodeOpcode.RAW, elements=low.classes, row=at.row, from_=low.logits_at,
-                     wait=self._after_layers(operation), post=(Token.ROW_FREE,), slots=at.slots)
-        self.store(ENCODE.store("raw"), at.record + BEAT * (low.record_scales + low.record_codes), low.record_logits,
-                   at.slots, post=(Token.STORED,) if at.last else ())
+        self.asm.add(
+            ENCODE,
+            EncodeOpcode.RAW,
+            elements=low.classes,
+            row=at.row,
+            from_=low.logits_at,
+            wait=self._after_layers(operation),
+            post=(Token.ROW_FREE,),
+            slots=at.slots,
+        )
+        self.store(
+            ENCODE.store("raw"),
+            at.record + BEAT * (low.record_scales + low.record_codes),
+            low.record_logits,
+            at.slots,
+            post=(Token.STORED,) if at.last else (),
+        )
 
     def _enter(self, operation: Enter) -> None:
         self._tiles(0)
@@ -252,8 +294,15 @@ class Writer(Reading):
                 post.append(Token.ROW if last_stage else Token.MAPPED)
                 if last_stage and self.at.last:
                     post.append(Token.GROUP)
-            self.asm.add(ARRAY, ArrayOpcode.CONVOLVE, wait=tuple(wait), post=tuple(post), phase="convolution",
-                         slots=slots, **self._tile(stage, tile, source))
+            self.asm.add(
+                ARRAY,
+                ArrayOpcode.CONVOLVE,
+                wait=tuple(wait),
+                post=tuple(post),
+                phase="convolution",
+                slots=slots,
+                **self._tile(stage, tile, source),
+            )
             if conv.tap is not None and tile == min(tiles, config.queue_depth) - 1:
                 # While the first tile is under way: its tap may be more than waits for STORE, and then the tiles that
                 # the queue has no room for wait behind it.
@@ -265,18 +314,36 @@ class Writer(Reading):
         conv, to_dense = low.convs[stage], stage == len(low.convs) - 1
         run, outputs, columns = conv.run, conv.weight.shape[0], config.columns
         encode = conv.tap is not None and tile == 0
-        target = tile * columns if to_dense else (
-            _feature(conv, row, columns) + tile * conv.pooled[0] * conv.pooled[1])
+        target = tile * columns if to_dense else (_feature(conv, row, columns) + tile * conv.pooled[0] * conv.pooled[1])
         return {
-            "height": run.height, "width": run.width, "channels": run.channels, "pool": conv.pool, "relu": conv.relu,
-            "source": stage > 0, "encode": encode, "wide": encode and low.wide, "to_dense": to_dense,
-            "kernel_h": run.kernel_h, "kernel_w": run.kernel_w, "stride_h": run.stride_h, "stride_w": run.stride_w,
-            "pad_top": run.pad_top, "pad_left": run.pad_left, "pad_bottom": run.pad_bottom, "pad_right": run.pad_right,
+            "height": run.height,
+            "width": run.width,
+            "channels": run.channels,
+            "pool": conv.pool,
+            "relu": conv.relu,
+            "source": stage > 0,
+            "encode": encode,
+            "wide": encode and low.wide,
+            "to_dense": to_dense,
+            "kernel_h": run.kernel_h,
+            "kernel_w": run.kernel_w,
+            "stride_h": run.stride_h,
+            "stride_w": run.stride_w,
+            "pad_top": run.pad_top,
+            "pad_left": run.pad_left,
+            "pad_bottom": run.pad_bottom,
+            "pad_right": run.pad_right,
             "outputs": min(columns, outputs - tile * columns),
-            "weights": conv.weights_at + tile * run.channels * config.kernel ** 2, "bias": conv.bias_at + tile,
+            "weights": conv.weights_at + tile * run.channels * config.kernel**2,
+            "bias": conv.bias_at + tile,
             "scale": low.taps[conv.tap].first_block if conv.tap is not None else 0,
-            "from": source, "target": target, "row": row,
-            "out_height": run.out_height, "out_width": run.out_width, "stride": outputs if to_dense else 0}
+            "from": source,
+            "target": target,
+            "row": row,
+            "out_height": run.out_height,
+            "out_width": run.out_width,
+            "stride": outputs if to_dense else 0,
+        }
 
     def _dense(self, operation: Dense) -> None:
         dense = self.low.layers[operation.layer]
@@ -291,11 +358,22 @@ class Writer(Reading):
         for tile in range(tiles):
             wait = (begin,) if tile == 0 else ()
             post = (end,) if tile == tiles - 1 else ()
-            self.asm.add(ARRAY, ArrayOpcode.DENSE, wait=wait, post=post, phase="dense",
-                         slots=self.at.slots, inputs=inputs, samples=self.at.count, relu=dense.relu,
-                         outputs=min(columns, outputs - tile * columns), from_=dense.source,
-                         target=dense.target + tile * columns, weights=dense.weights_at + tile * inputs,
-                         bias=dense.bias_at + tile)
+            self.asm.add(
+                ARRAY,
+                ArrayOpcode.DENSE,
+                wait=wait,
+                post=post,
+                phase="dense",
+                slots=self.at.slots,
+                inputs=inputs,
+                samples=self.at.count,
+                relu=dense.relu,
+                outputs=min(columns, outputs - tile * columns),
+                from_=dense.source,
+                target=dense.target + tile * columns,
+                weights=dense.weights_at + tile * inputs,
+                bias=dense.bias_at + tile,
+            )
 
     def _store_tap(self, source: int, index: int) -> None:
         low, record, slots = self.low, self.at.record, self.at.slots
@@ -305,8 +383,16 @@ class Writer(Reading):
         self.store(source, record + BEAT * codes, low.block_beats * tap.blocks, slots)
         self.store(source, record + BEAT * scales, tap.scale_beats, slots)
 
-    def store(self, source: int, offset: int, beats: int, slots: tuple[int, int] | None = None, *,
-              wait: tuple[int, ...] = (), post: tuple[int, ...] = ()) -> None:
+    def store(
+        self,
+        source: int,
+        offset: int,
+        beats: int,
+        slots: tuple[int, int] | None = None,
+        *,
+        wait: tuple[int, ...] = (),
+        post: tuple[int, ...] = (),
+    ) -> None:
         self.asm.add(STORE, 0, offset=offset, beats=beats, source=source, arg=0, slots=slots, wait=wait, post=post)
 
     # -- a step of the adapters ----------------------------------------------------------------------------------
@@ -314,16 +400,27 @@ class Writer(Reading):
     def fetch(self, where: Sequence[int], labels: int, half: int, free: bool) -> None:
         """Loads a microbatch's records and labels into ``half``; ``free``: once the step before last has left it."""
         low, asm = self.low, self.asm
-        asm.add(LOAD, 0, offset=labels, beats=2, dest=HEAD.load("labels"), arg=half,
-                wait=(Token.HALF_FREE,) if free else ())
+        asm.add(
+            LOAD, 0, offset=labels, beats=2, dest=HEAD.load("labels"), arg=half, wait=(Token.HALF_FREE,) if free else ()
+        )
         for row, record in enumerate(where):
-            arg = pack(RECORD_ARG, {"row": row, "half": half, "codes": low.record_scales,
-                                    "logits": low.record_scales + low.record_codes})
-            asm.add(LOAD, 0, offset=record, beats=low.record_beats, dest=ARRAY.load("record"),
-                    arg=arg, post=(Token.RECORDS,) if row == len(where) - 1 else ())
+            arg = pack(
+                RECORD_ARG,
+                {"row": row, "half": half, "codes": low.record_scales, "logits": low.record_scales + low.record_codes},
+            )
+            asm.add(
+                LOAD,
+                0,
+                offset=record,
+                beats=low.record_beats,
+                dest=ARRAY.load("record"),
+                arg=arg,
+                post=(Token.RECORDS,) if row == len(where) - 1 else (),
+            )
 
-    def forward(self, step: Step, half: int, loss: int | None, *, apply: bool = True,
-                after: tuple[int, ...] = ()) -> None:
+    def forward(
+        self, step: Step, half: int, loss: int | None, *, apply: bool = True, after: tuple[int, ...] = ()
+    ) -> None:
         """Adapters' forward and loss of a microbatch; ``apply``: B learns from it; ``after``: what it waits for beside
         its records."""
         self.step, self.half, self.apply, self.after = step, half, apply, after
@@ -341,28 +438,61 @@ class Writer(Reading):
 
     def _loss(self, operation: Loss) -> None:
         low, step = self.low, self.step
-        self.asm.add(HEAD, HeadOpcode.STEP, wait=(Token.HIDDEN,), post=(Token.GRADIENT,),
-                     samples=len(step.samples), k=low.k, classes=low.classes, v_mode=step.v_mode,
-                     apply=step.last and self.apply, first=step.first, last=step.last, half=self.half,
-                     scale=step.scale, q=step.q, mu=step.mu)
+        self.asm.add(
+            HEAD,
+            HeadOpcode.STEP,
+            wait=(Token.HIDDEN,),
+            post=(Token.GRADIENT,),
+            samples=len(step.samples),
+            k=low.k,
+            classes=low.classes,
+            v_mode=step.v_mode,
+            apply=step.last and self.apply,
+            first=step.first,
+            last=step.last,
+            half=self.half,
+            scale=step.scale,
+            q=step.q,
+            mu=step.mu,
+        )
 
     def _descent(self, operation: Descent) -> None:
         if operation.tap is None:
-            return      # The head's command has changed B, whose gradient it makes with the loss.
+            return  # The head's command has changed B, whose gradient it makes with the loss.
         step = self.step
-        self._passes(ArrayOpcode.GRADIENT, operation.tap, (Token.GRADIENT,), self.learnt, phase="gradient",
-                     q=step.q, v_mode=step.v_mode, apply=step.last, mu=step.mu)
+        self._passes(
+            ArrayOpcode.GRADIENT,
+            operation.tap,
+            (Token.GRADIENT,),
+            self.learnt,
+            phase="gradient",
+            q=step.q,
+            v_mode=step.v_mode,
+            apply=step.last,
+            mu=step.mu,
+        )
 
     def _passes(self, opcode: ArrayOpcode, index: int, begin: tuple[int, ...], end: int, **more: Any) -> None:
         """A pass over a tap for each part of its rank; the first of a microbatch waits, the last one posts."""
         low, tap = self.low, self.low.taps[index]
         for part, lane in enumerate(tap.lanes_at):
             virtual = index * low.parts + part
-            self.asm.add(ARRAY, opcode, wait=begin if virtual == 0 else (),
-                         post=(end,) if virtual == len(low.taps) * low.parts - 1 else (), **more,
-                         elements=tap.elements, tap=virtual, half=self.half, samples=len(self.step.samples),
-                         wide=low.wide, book=BOOK_INT8 if low.wide else BOOK_NF4,
-                         bank=low.block_beats * tap.first_block, scale=tap.first_block, lane=lane)
+            self.asm.add(
+                ARRAY,
+                opcode,
+                wait=begin if virtual == 0 else (),
+                post=(end,) if virtual == len(low.taps) * low.parts - 1 else (),
+                **more,
+                elements=tap.elements,
+                tap=virtual,
+                half=self.half,
+                samples=len(self.step.samples),
+                wide=low.wide,
+                book=BOOK_INT8 if low.wide else BOOK_NF4,
+                bank=low.block_beats * tap.first_block,
+                scale=tap.first_block,
+                lane=lane,
+            )
 
 
 def _feature(conv: LoweredConv, row: int, columns: int) -> int:

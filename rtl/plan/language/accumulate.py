@@ -4,6 +4,7 @@ Each text is a step of its own. Beside an adapter's gradients ``NAME.ga`` and ``
 ``NAME.sa`` and ``NAME.sb``, of the same shape; the vector engine adds the former to the latter in place. The last
 text's step updates by the sums.
 """
+
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

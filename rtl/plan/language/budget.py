@@ -16,8 +16,18 @@ from gradloom.rtl.models.pack import HEADS, raw_parts
 from gradloom.rtl.plan.language import packed
 from gradloom.rtl.plan.language.packed import STORES
 
-__all__ = ["OPTIMIZERS", "TARGETS", "Request", "Target", "cached_texts", "check_from_layer", "memory", "nearest",
-           "parse_targets", "plan"]
+__all__ = [
+    "OPTIMIZERS",
+    "TARGETS",
+    "Request",
+    "Target",
+    "cached_texts",
+    "check_from_layer",
+    "memory",
+    "nearest",
+    "parse_targets",
+    "plan",
+]
 
 #: Moments that an optimiser keeps of a parameter.
 OPTIMIZERS = {"sgd": 0, "adamw": 2}
@@ -99,8 +109,12 @@ class Request:
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 note = " (the model's context)" if field == "seq" else ""
                 raise ValueError(f"{field}={value!r}: must be an integer from 1 to {most}{note}")
-        for field, known in (("bits", tuple(BOOKS)), ("optimizer", tuple(OPTIMIZERS)), ("head", HEADS),
-                             ("store", tuple(STORES))):
+        for field, known in (
+            ("bits", tuple(BOOKS)),
+            ("optimizer", tuple(OPTIMIZERS)),
+            ("head", HEADS),
+            ("store", tuple(STORES)),
+        ):
             if getattr(self, field) not in known:
                 raise ValueError(f"{field}={getattr(self, field)!r}: must be one of {', '.join(map(str, known))}")
         if not self.targets or set(self.targets) - set(PROJECTIONS):
@@ -130,8 +144,10 @@ def parse_targets(text: str) -> tuple[str, ...]:
     wanted = [name.removesuffix("_proj") + "_proj" for name in text.split(",")]
     strange = [name for name in wanted if name not in PROJECTIONS]
     if strange:
-        raise ValueError(f"targets={text}: must be all, or some of "
-                         f"{', '.join(name.removesuffix('_proj') for name in PROJECTIONS)} between commas")
+        raise ValueError(
+            f"targets={text}: must be all, or some of "
+            f"{', '.join(name.removesuffix('_proj') for name in PROJECTIONS)} between commas"
+        )
     return tuple(name for name in PROJECTIONS if name in wanted)
 
 
@@ -187,8 +203,9 @@ def _linears(request: Request) -> Iterator[packed.Stored]:
     """What an adapter's moments are stored as; those of a layer."""
     for name in request.targets:
         n, k = (-(-size // TILE) * TILE for size in request.model.shape(name))
-        yield from packed.tensors(name, request.rank + request.rank % 2, k, n, wide=STORES[request.store] is True,
-                                  moments=True)
+        yield from packed.tensors(
+            name, request.rank + request.rank % 2, k, n, wide=STORES[request.store] is True, moments=True
+        )
 
 
 def _stored(request: Request, *, moments: bool) -> int:
@@ -198,7 +215,8 @@ def _stored(request: Request, *, moments: bool) -> int:
     if moments and not OPTIMIZERS[request.optimizer]:
         return 0
     return request.learning_layers * sum(
-        dataclasses.replace(each, moments=moments).shape.bytes for each in _linears(request))
+        dataclasses.replace(each, moments=moments).shape.bytes for each in _linears(request)
+    )
 
 
 def _working(request: Request) -> int:
@@ -227,8 +245,10 @@ def _token_parts(request: Request) -> Iterator[_Part]:
     adapters = request.adapter_parameters
     yield _Part("adapters", WORD * adapters, adapters)
     raw = dict(raw_parts(model, request.head))
-    yield _Part("embedding and norms", 2 * model.hidden + sum(
-        size for name, size in raw.items() if name not in (EMBEDDING, HEAD)))
+    yield _Part(
+        "embedding and norms",
+        2 * model.hidden + sum(size for name, size in raw.items() if name not in (EMBEDDING, HEAD)),
+    )
     cached = model.layers * request.seq
     yield _Part("keys and values", KV_WORD * 2 * model.kv * (cached + model.layers), 2 * model.attention * cached)
     yield _Part("head", _head_bytes(request), model.vocab * model.hidden)
@@ -290,8 +310,9 @@ def _timed(parts: Sequence[_Part], board: Target, port_bits: int) -> dict[str, A
         "bytes": sum(part.bytes for part in parts),
         "macs": sum(part.macs for part in parts),
         "seconds": sum(entry["seconds"] for entry in of.values()),
-        "limit": port if waiting >= computing else f"array of {multipliers(board)} multipliers at "
-                                                  f"{board.clock_hz / 1e6:g} MHz",
+        "limit": port
+        if waiting >= computing
+        else f"array of {multipliers(board)} multipliers at {board.clock_hz / 1e6:g} MHz",
         "parts": of,
     }
 
@@ -329,21 +350,37 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
     step = _timed(list(_step_parts(request, board)), board, port_bits)
     cached: dict[str, Any] = {}
     if request.from_layer:
-        cached = {"cache": {"bytes_per_text": held["forward_cache"], "texts": cached_texts(held, board)},
-                  "first_step": step}
+        cached = {
+            "cache": {"bytes_per_text": held["forward_cache"], "texts": cached_texts(held, board)},
+            "first_step": step,
+        }
         step = _timed(list(_step_parts(request, board, cached=True)), board, port_bits)
     return {
-        "model": request.model.name, "board": board.name, "rank": request.rank,
-        "targets_of_adapters": list(request.targets), "seq": request.seq, "bits": request.bits,
-        "optimizer": request.optimizer, "head": request.head, "store": request.store, "from_layer": request.from_layer,
-        "parameters": request.model.parameters, "linear_parameters": request.model.linear_parameters,
+        "model": request.model.name,
+        "board": board.name,
+        "rank": request.rank,
+        "targets_of_adapters": list(request.targets),
+        "seq": request.seq,
+        "bits": request.bits,
+        "optimizer": request.optimizer,
+        "head": request.head,
+        "store": request.store,
+        "from_layer": request.from_layer,
+        "parameters": request.model.parameters,
+        "linear_parameters": request.model.linear_parameters,
         "adapter_parameters": request.adapter_parameters,
         "frozen_bytes": held["codes"] + held["scales"],
         "learning_bytes": total - sum(held[name] for name in _BASE),
-        "memory": held, "total_bytes": total, "available_bytes": board.memory_bytes,
-        "bandwidth": rate, "bandwidth_limit": port, "clock_hz": board.clock_hz, "multipliers": multipliers(board),
+        "memory": held,
+        "total_bytes": total,
+        "available_bytes": board.memory_bytes,
+        "bandwidth": rate,
+        "bandwidth_limit": port,
+        "clock_hz": board.clock_hz,
+        "multipliers": multipliers(board),
         "token": _timed(list(_token_parts(request)), board, port_bits),
-        **cached, "step": step,
+        **cached,
+        "step": step,
         "assumptions": _assumptions(request, board),
     }
 
@@ -353,8 +390,9 @@ def _halves(value: int) -> tuple[int, ...]:
     return tuple(value >> i for i in range(value.bit_length()))
 
 
-def nearest(request: Request, room: int, *, total: Callable[[Request], int],
-            runs: Callable[[Request], bool]) -> dict[str, Any] | None:
+def nearest(
+    request: Request, room: int, *, total: Callable[[Request], int], runs: Callable[[Request], bool]
+) -> dict[str, Any] | None:
     """The fewest changes that fit, the mildest first: a shorter text before fewer bits.
 
     ``room``: bytes; ``total``: bytes that a request takes; ``runs``: whether one comes into question. Returns
@@ -371,8 +409,10 @@ def nearest(request: Request, room: int, *, total: Callable[[Request], int],
     fields = list(choices)
     if total(dataclasses.replace(request, **{field: choices[field][-1] for field in fields})) > room:
         return None
-    steps = sorted(itertools.product(*(range(len(choices[field])) for field in fields)),
-                   key=lambda at: (sum(each > 0 for each in at), at[::-1]))
+    steps = sorted(
+        itertools.product(*(range(len(choices[field])) for field in fields)),
+        key=lambda at: (sum(each > 0 for each in at), at[::-1]),
+    )
     for at in steps:
         change = {field: choices[field][each] for field, each in zip(fields, at) if each}
         other = dataclasses.replace(request, **change)

@@ -7,6 +7,7 @@ the step's rows come further tensors of 64 rows each, ``N.k.1`` and so on.
 All other tensors have one row and are called ``next.`` and the step's name; with the step's fraction bits they are the
 row that a step over all tokens would have made.
 """
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,8 +114,10 @@ class Decode:
         made = [operation for layer in self.step.layers for operation in self._layer(layer)]
         if self.step.head:
             normed = Tensor(f"{NEXT}{self._after}.normed", 1, self.step.model.hidden)
-            made += [Norm(self.output.all(), "norm", normed.all(), self.step.model.norm_eps),
-                     *self.step.head_products(normed, self.logits)]
+            made += [
+                Norm(self.output.all(), "norm", normed.all(), self.step.model.norm_eps),
+                *self.step.head_products(normed, self.logits),
+            ]
         return made
 
     def _layer(self, layer: int) -> list[Operation]:
@@ -122,13 +125,26 @@ class Decode:
         row = self.position % step.tokens
         keys, values = self.cache(layer, "k"), self.cache(layer, "v")
         sizes: Mapping[str, int] = {
-            "x": model.hidden, "attended": model.hidden, "raw_q": model.heads * EDGE, "q": model.heads * EDGE,
-            "raw_k": model.kv_heads * EDGE, "scores": model.heads * EDGE * len(keys),
-            "p": model.heads * EDGE * len(keys), "context": model.heads * EDGE, "o": model.hidden,
-            "middle": model.hidden, "fed": model.hidden, "gate": model.inter, "up": model.inter, "act": model.inter,
-            "down": model.hidden}
-        t = {name: self.tensor(step.tensor(layer, name, size, wide=name in ("x", "middle")))
-             for name, size in sizes.items()}
+            "x": model.hidden,
+            "attended": model.hidden,
+            "raw_q": model.heads * EDGE,
+            "q": model.heads * EDGE,
+            "raw_k": model.kv_heads * EDGE,
+            "scores": model.heads * EDGE * len(keys),
+            "p": model.heads * EDGE * len(keys),
+            "context": model.heads * EDGE,
+            "o": model.hidden,
+            "middle": model.hidden,
+            "fed": model.hidden,
+            "gate": model.inter,
+            "up": model.inter,
+            "act": model.inter,
+            "down": model.hidden,
+        }
+        t = {
+            name: self.tensor(step.tensor(layer, name, size, wide=name in ("x", "middle")))
+            for name, size in sizes.items()
+        }
         after = self.tensor(step.tensor(layer + 1, "x", model.hidden, wide=True))
 
         def through(projection: str, x: Tensor, y: Slice) -> Product:
@@ -142,8 +158,10 @@ class Decode:
         made: list[Operation] = [
             Norm(t["x"].all(), f"{layer}.norm1", t["attended"].all(), model.norm_eps),
             through("k_proj", t["attended"], t["raw_k"].all()),
-            *(Rope(t["raw_k"].part(group), self.angles("k"), keys[-1].some(row, 1, group))
-              for group in range(model.kv_heads)),
+            *(
+                Rope(t["raw_k"].part(group), self.angles("k"), keys[-1].some(row, 1, group))
+                for group in range(model.kv_heads)
+            ),
             through("q_proj", t["attended"], t["raw_q"].all()),
             Rope(t["raw_q"].all(), self.angles("q"), t["q"].all()),
         ]
@@ -153,12 +171,20 @@ class Decode:
             made.append(Softmax(scores, p, limit=self.position))
         made.append(through("v_proj", t["attended"], values[-1].some(row, 1, 0, model.kv_heads)))
         for head in range(model.heads):
-            made.append(Product(t["p"].part(head * len(keys), len(keys)), rows(values, step.group(head)),
-                                t["context"].part(head), backward=True))
+            made.append(
+                Product(
+                    t["p"].part(head * len(keys), len(keys)),
+                    rows(values, step.group(head)),
+                    t["context"].part(head),
+                    backward=True,
+                )
+            )
         return made + [
-            through("o_proj", t["context"], t["o"].all()), Add(t["x"].all(), t["o"].all(), t["middle"].all()),
+            through("o_proj", t["context"], t["o"].all()),
+            Add(t["x"].all(), t["o"].all(), t["middle"].all()),
             Norm(t["middle"].all(), f"{layer}.norm2", t["fed"].all(), model.norm_eps),
-            through("gate_proj", t["fed"], t["gate"].all()), through("up_proj", t["fed"], t["up"].all()),
+            through("gate_proj", t["fed"], t["gate"].all()),
+            through("up_proj", t["fed"], t["up"].all()),
             Swiglu(t["gate"].all(), t["up"].all(), t["act"].all()),
             through("down_proj", t["act"], t["down"].all()),
             Add(t["middle"].all(), t["down"].all(), after.all()),

@@ -1,4 +1,5 @@
 """Operands of the optimisers' commands, from what torch calls them."""
+
 import math
 from dataclasses import dataclass, replace
 
@@ -42,9 +43,13 @@ class AdamW:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value, low, high in (("lr", self.lr, 0.0, math.inf), ("betas[0]", self.betas[0], 0.0, 1.0),
-                                       ("betas[1]", self.betas[1], 0.5, 1.0), ("eps", self.eps, 0.0, math.inf),
-                                       ("lr * weight_decay", self.lr * self.weight_decay, 0.0, 1.0)):
+        for name, value, low, high in (
+            ("lr", self.lr, 0.0, math.inf),
+            ("betas[0]", self.betas[0], 0.0, 1.0),
+            ("betas[1]", self.betas[1], 0.5, 1.0),
+            ("eps", self.eps, 0.0, math.inf),
+            ("lr * weight_decay", self.lr * self.weight_decay, 0.0, 1.0),
+        ):
             if not low <= value < high:
                 raise ValueError(f"{name}={value}: must be at least {low:g} and less than {high:g}")
 
@@ -72,14 +77,23 @@ class AdamW:
         rate = self.lr * mean / (1 - (first / (1 << BETA)) ** step) * root
         rate_word, rate_exponent = _float(rate, BETA)
         eps_word, eps_exponent = _float(self.eps * root, EPS)
-        decay_shift, decay = max((shift, word) for shift in range(4) if (
-            word := round(self.lr * self.weight_decay * 2.0 ** (BETA + 5 * shift))) < 1 << BETA)
-        return {"beta1": first, "beta2": second, "rate": rate_word,
-                # Without a rate, the largest exponent: every step is shifted to nothing.
-                "exponent": _fitting("exponent", BIAS + BETA - rate_exponent - word_frac, 11) if rate else 1023,
-                "eps": eps_word, "eps_exponent": _fitting("eps", eps_exponent, 10) if eps_word else -512,
-                "gradient": _fitting("gradient_frac", BIAS - gradient_frac, 10), "decay": decay,
-                "decay_shift": decay_shift}
+        decay_shift, decay = max(
+            (shift, word)
+            for shift in range(4)
+            if (word := round(self.lr * self.weight_decay * 2.0 ** (BETA + 5 * shift))) < 1 << BETA
+        )
+        return {
+            "beta1": first,
+            "beta2": second,
+            "rate": rate_word,
+            # Without a rate, the largest exponent: every step is shifted to nothing.
+            "exponent": _fitting("exponent", BIAS + BETA - rate_exponent - word_frac, 11) if rate else 1023,
+            "eps": eps_word,
+            "eps_exponent": _fitting("eps", eps_exponent, 10) if eps_word else -512,
+            "gradient": _fitting("gradient_frac", BIAS - gradient_frac, 10),
+            "decay": decay,
+            "decay_shift": decay_shift,
+        }
 
 
 def scaled(rule: float | AdamW, factor: float) -> float | AdamW:
@@ -93,8 +107,9 @@ def scaled(rule: float | AdamW, factor: float) -> float | AdamW:
     return rule * factor**2
 
 
-def command(rule: float | AdamW, number: int, gradient_frac: int, word_frac: int,
-            ) -> tuple[UpdateOpcode, dict[str, int]]:
+def command(
+    rule: float | AdamW, number: int, gradient_frac: int, word_frac: int
+) -> tuple[UpdateOpcode, dict[str, int]]:
     """Opcode and operands of update ``number`` by a rule: AdamW, or SGD's rate."""
     if isinstance(rule, AdamW):
         return UpdateOpcode.ADAMW, rule.operands(number, gradient_frac, word_frac)

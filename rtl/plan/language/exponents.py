@@ -2,6 +2,7 @@
 
 They follow from the largest values that the tensors reached.
 """
+
 from collections.abc import Iterable, Mapping
 
 from ...formats.linear import ACTIVATION
@@ -14,8 +15,9 @@ __all__ = ["HEADROOM", "choose"]
 HEADROOM = 2
 
 
-def choose(operations: Iterable[Operation], largest: Mapping[str, float], given: Fracs, *,
-           headroom: int = HEADROOM) -> dict[str, int]:
+def choose(
+    operations: Iterable[Operation], largest: Mapping[str, float], given: Fracs, *, headroom: int = HEADROOM
+) -> dict[str, int]:
     """``given`` (of matrices, norms' weights, adapters and what the step starts from) and a choice for all else.
 
     A tensor that reaches ``largest`` gets as many fraction bits as fit with ``headroom`` bits to spare, within what the

@@ -55,8 +55,14 @@ def refuse(found: Sequence[Misfit]) -> None:
         raise DoesNotFit(list(map(str, found)))
 
 
-def planned(request: Request, board: Target, config: LanguageConfig | None, *, method: str = "qlora",
-            port_bits: int | None = None) -> dict[str, Any]:
+def planned(
+    request: Request,
+    board: Target,
+    config: LanguageConfig | None,
+    *,
+    method: str = "qlora",
+    port_bits: int | None = None,
+) -> dict[str, Any]:
     """Figures of :func:`~.budget.plan` or :func:`~.instant_budget.instant_plan`, and whether they fit.
 
     ``config``: of the machine; None where no preset has one, and memory alone is checked.
@@ -70,15 +76,21 @@ def planned(request: Request, board: Target, config: LanguageConfig | None, *, m
     figures = plan(request, board, port_bits=port_bits)
     if method == "instantft":
         figures = instant_plan(request, board, figures, port_bits or board.port_bits)
-    found = [] if config is None else machine_misfits(
-        config, request.model, seq=request.seq, rank=request.rank, targets=request.targets, method=method)
+    found = (
+        []
+        if config is None
+        else machine_misfits(
+            config, request.model, seq=request.seq, rank=request.rank, targets=request.targets, method=method
+        )
+    )
     short, near = _memory(request, board, config, method)
     found += short
     return figures | {"fits": not found, "misfits": [vars(each) for each in found], "nearest": near}
 
 
-def machine_misfits(config: LanguageConfig, model: LanguageModel, *, seq: int, rank: int, targets: Sequence[str],
-                    method: str = "qlora") -> list[Misfit]:
+def machine_misfits(
+    config: LanguageConfig, model: LanguageModel, *, seq: int, rank: int, targets: Sequence[str], method: str = "qlora"
+) -> list[Misfit]:
     """Bounds of the machine that fail, one for each field. ``targets``: projections that have an adapter in QLoRA."""
     instant = method == "instantft"
     failed: dict[str, tuple[int, str]] = {}
@@ -107,16 +119,22 @@ def machine_misfits(config: LanguageConfig, model: LanguageModel, *, seq: int, r
 
     #: Largest values that fit, at most the ones that were asked for.
     fits = {
-        "seq": next((each for each in range(min(max(seq, MIN_SEQ), most), MIN_SEQ - 1, -1)
-                     if takes("tokens", each)), None),
-        "rank": next((each for each in range(max(rank, 2), 0, -1)
-                      if (each <= tiled if instant else takes("rank", each))), None)}
-    return [Misfit(field, value, bound, {field: fits[field]} if fits.get(field) else {})
-            for field, (value, bound) in failed.items()]
+        "seq": next(
+            (each for each in range(min(max(seq, MIN_SEQ), most), MIN_SEQ - 1, -1) if takes("tokens", each)), None
+        ),
+        "rank": next(
+            (each for each in range(max(rank, 2), 0, -1) if (each <= tiled if instant else takes("rank", each))), None
+        ),
+    }
+    return [
+        Misfit(field, value, bound, {field: fits[field]} if fits.get(field) else {})
+        for field, (value, bound) in failed.items()
+    ]
 
 
-def _linears(config: LanguageConfig, model: LanguageModel, seq: int, rank: int,
-             targets: Sequence[str]) -> Iterator[tuple[str, str, int, str]]:
+def _linears(
+    config: LanguageConfig, model: LanguageModel, seq: int, rank: int, targets: Sequence[str]
+) -> Iterator[tuple[str, str, int, str]]:
     """Bounds that the linears of a block fail: projection, field, value and bound."""
     for name in PROJECTIONS:
         outputs, inputs = model.shape(name)
@@ -125,14 +143,16 @@ def _linears(config: LanguageConfig, model: LanguageModel, seq: int, rank: int,
         yield from ((name, *each) for each in shape.misfits(config))
 
 
-def memory_misfits(request: Request, board: Target, config: LanguageConfig | None, *,
-                   method: str = "qlora") -> list[Misfit]:
+def memory_misfits(
+    request: Request, board: Target, config: LanguageConfig | None, *, method: str = "qlora"
+) -> list[Misfit]:
     """The bound of the board's memory, if it fails, and what to change."""
     return _memory(request, board, config, method)[0]
 
 
-def _memory(request: Request, board: Target, config: LanguageConfig | None,
-            method: str) -> tuple[list[Misfit], dict[str, Any] | None]:
+def _memory(
+    request: Request, board: Target, config: LanguageConfig | None, method: str
+) -> tuple[list[Misfit], dict[str, Any] | None]:
     """The same, and the nearest request that fits, if there is one and it is wanted."""
     total = _total(request, method)
     if total <= board.memory_bytes:
@@ -146,13 +166,17 @@ def _total(request: Request, method: str) -> int:
     return sum((memory(request) if method == "qlora" else instant_memory(request)).values())
 
 
-def _nearest(request: Request, board: Target, config: LanguageConfig | None,
-             method: str) -> dict[str, Any] | None:
+def _nearest(request: Request, board: Target, config: LanguageConfig | None, method: str) -> dict[str, Any] | None:
     """The nearest request that the memory holds and the machine takes."""
 
     def failed(other: Request) -> list[Misfit]:
-        return [] if config is None else machine_misfits(
-            config, other.model, seq=other.seq, rank=other.rank, targets=other.targets, method=method)
+        return (
+            []
+            if config is None
+            else machine_misfits(
+                config, other.model, seq=other.seq, rank=other.rank, targets=other.targets, method=method
+            )
+        )
 
     def runs(other: Request) -> bool:
         # The machine reads one width of codes and one format of the head: others are no way to make a fine-tune fit.
@@ -160,12 +184,15 @@ def _nearest(request: Request, board: Target, config: LanguageConfig | None,
 
     # What the machine takes is changed first, then what the memory holds.
     first = {field: value for each in failed(request) for field, value in each.give.items()}
-    near = nearest(dataclasses.replace(request, **first), board.memory_bytes,
-                   total=lambda other: _total(other, method), runs=runs)
+    near = nearest(
+        dataclasses.replace(request, **first), board.memory_bytes, total=lambda other: _total(other, method), runs=runs
+    )
     return near and near | {"change": first | near["change"]}
 
 
 def options(change: Mapping[str, Any]) -> str:
     """Such changes as options of the command line."""
-    return " ".join(f"--{name} {','.join(each.removesuffix('_proj') for each in value) if name == 'targets' else value}"
-                    for name, value in change.items())
+    return " ".join(
+        f"--{name} {','.join(each.removesuffix('_proj') for each in value) if name == 'targets' else value}"
+        for name, value in change.items()
+    )

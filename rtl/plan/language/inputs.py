@@ -1,4 +1,5 @@
 """Places operands and adapter words of products on chip."""
+
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -95,8 +96,13 @@ class Inputs:
         for word, words in _pieces(start, start + job.operands.beats // 8, step, config.depth):
             argument = pack(OPERAND_ARG, {"word": word % config.depth, "early": 1})
             behind = word + words - start
-            made.append(Input(self._load(job.operands.offset, word - start, words, LINEAR.load("operands"), argument),
-                              bisect_left(self.starts, word + words - config.depth, hi=index), behind))
+            made.append(
+                Input(
+                    self._load(job.operands.offset, word - start, words, LINEAR.load("operands"), argument),
+                    bisect_left(self.starts, word + words - config.depth, hi=index),
+                    behind,
+                )
+            )
         return made
 
     def _load(self, offset: int, word: int, words: int, destination: PortNumber, argument: int) -> Instruction:

@@ -14,6 +14,7 @@ An adapter here stands beside no frozen linear. Its words are tensors like activ
 hidden]`` a block, in the order of blocks. Several blocks share the tiles of B: as many as have their ranks in a tile's
 rows are a *group*, so that ``B_k h_k`` of all blocks are one product, summed in the array.
 """
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,7 +119,7 @@ class InstantStep:
         """Values of both."""
         spread = np.zeros((self.rank, self.members, EDGE))
         for member in range(self.members):
-            spread[:, member, member * self.rank:(member + 1) * self.rank] = np.eye(self.rank)
+            spread[:, member, member * self.rank : (member + 1) * self.rank] = np.eye(self.rank)
         return {self.spread: spread.reshape(self.rank, -1), self.identity: np.eye(self.members * self.rank, EDGE)}
 
     # adapters
@@ -136,8 +137,10 @@ class InstantStep:
         """``(A [rank, hidden], B [hidden, rank])`` by block, from such arrays; the scale is in B."""
         hidden = self.model.hidden
         by_block = b.reshape(-1, self.groups, hidden).swapaxes(0, 1).reshape(-1, self.rank, hidden)
-        return {layer: (a[:, place * hidden:(place + 1) * hidden], by_block[place].T)
-                for place, layer in enumerate(self.layers)}
+        return {
+            layer: (a[:, place * hidden : (place + 1) * hidden], by_block[place].T)
+            for place, layer in enumerate(self.layers)
+        }
 
     # operations
 
@@ -157,30 +160,44 @@ class InstantStep:
         delta, z, dz = t("delta", self.model.hidden), t("z", self.model.hidden, wide=True), self.base.gradient
         made: list[Operation] = [
             Product(u.all(), Words(_tiles(a, place * width, width)), h.part(place))
-            for place, u in enumerate(self.inputs)]
+            for place, u in enumerate(self.inputs)
+        ]
         for group in range(groups):
             first = group * self.members
             size = min(self.members, count - first)
             made.append(Product(h.part(first, size), Words(_tiles(spread, 0, size)), packed.part(group), backward=True))
         by_column = [b.part(group * width + column) for column in range(width) for group in range(groups)]
-        made += [Product(packed.all(), Words(tuple(by_column)), delta.all(), backward=True),
-                 Add(self.base.output.all(), delta.all(), z.all()), *self.base.logits(z)]
+        made += [
+            Product(packed.all(), Words(tuple(by_column)), delta.all(), backward=True),
+            Add(self.base.output.all(), delta.all(), z.all()),
+            *self.base.logits(z),
+        ]
 
         # Every tile of B is read before the first gradient, so before B's update: see Descent.
         turned = t("turned", groups * EDGE, rows=b.rows)
         turned_dh = t("turned_dh", count * EDGE, rows=self.rank)
         ga, gb = t("ga", a.features, rows=a.rows), t("gb", b.features, rows=b.rows)
-        made += [Product(dz.all(), Words(_tiles(b, 0, b.tiles)), dh.all()),
-                 Product(self.identity.all(), Words(_tiles(packed, 0, groups)), turned.all())]
-        made += [Product(turned.part(group), Words(_tiles(dz, 0, width)), gb.part(group * width, width), backward=True)
-                 for group in range(groups)]
-        made += [Product(spread.part(place % self.members), Words((dh.part(place // self.members),)),
-                         turned_dh.part(place)) for place in range(count)]
-        made += [Product(turned_dh.part(place), Words(_tiles(u, 0, width)), ga.part(place * width, width),
-                         backward=True) for place, u in enumerate(self.inputs)]
+        made += [
+            Product(dz.all(), Words(_tiles(b, 0, b.tiles)), dh.all()),
+            Product(self.identity.all(), Words(_tiles(packed, 0, groups)), turned.all()),
+        ]
+        made += [
+            Product(turned.part(group), Words(_tiles(dz, 0, width)), gb.part(group * width, width), backward=True)
+            for group in range(groups)
+        ]
+        made += [
+            Product(spread.part(place % self.members), Words((dh.part(place // self.members),)), turned_dh.part(place))
+            for place in range(count)
+        ]
+        made += [
+            Product(turned_dh.part(place), Words(_tiles(u, 0, width)), ga.part(place * width, width), backward=True)
+            for place, u in enumerate(self.inputs)
+        ]
         if rules is not None:
-            made += [Descent(a.all(), ga.all(), f"{A[:-1]}ma", rules[0], number),
-                     Descent(b.all(), gb.all(), f"{B[:-1]}mb", rules[1], number)]
+            made += [
+                Descent(a.all(), ga.all(), f"{A[:-1]}ma", rules[0], number),
+                Descent(b.all(), gb.all(), f"{B[:-1]}mb", rules[1], number),
+            ]
         return made
 
 

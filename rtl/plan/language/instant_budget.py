@@ -3,6 +3,7 @@
 Arithmetic like that of :mod:`~gradloom.rtl.plan.language.budget`; what this plan says of memory and steps takes
 the place of what that one says of QLoRA's, and of decoded tokens it says nothing.
 """
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,8 +41,11 @@ def _blocks(request: Request) -> Iterator[_Part]:
     for linear in model.linears:
         size = _stream(linear.outputs, linear.inputs, request.bits).bytes
         yield _Part("blocks forward", size, request.seq * linear.outputs * linear.inputs)
-    yield _Part("attention and activations", _cache_bytes(request) + memory(request)["activations"],
-                model.layers * model.attention * request.seq * (request.seq + 1))
+    yield _Part(
+        "attention and activations",
+        _cache_bytes(request) + memory(request)["activations"],
+        model.layers * model.attention * request.seq * (request.seq + 1),
+    )
 
 
 def _step(request: Request) -> Iterator[_Part]:
@@ -49,16 +53,22 @@ def _step(request: Request) -> Iterator[_Part]:
     model, parameters, moments = request.model, _parameters(request), OPTIMIZERS[request.optimizer]
     yield _Part("adapters", 2 * _cache_bytes(request) + 3 * WORD * parameters, 4 * request.seq * parameters)
     yield _Part("update", WORD * parameters * (1 + 2 + 2 * moments))
-    yield _Part("head", 2 * _head_bytes(request) + 3 * WORD * request.seq * model.vocab,
-                2 * request.seq * model.vocab * model.hidden)
+    yield _Part(
+        "head",
+        2 * _head_bytes(request) + 3 * WORD * request.seq * model.vocab,
+        2 * request.seq * model.vocab * model.hidden,
+    )
 
 
 def instant_memory(request: Request) -> dict[str, int]:
     """Bytes by what they are for, with the forward cache of one text."""
     parameters = _parameters(request)
     return memory(request) | {
-        "adapters": ADAPTER_COPIES * WORD * parameters, "gradients": WORD * parameters,
-        "optimizer": OPTIMIZERS[request.optimizer] * WORD * parameters, "forward_cache": _cache_bytes(request)}
+        "adapters": ADAPTER_COPIES * WORD * parameters,
+        "gradients": WORD * parameters,
+        "optimizer": OPTIMIZERS[request.optimizer] * WORD * parameters,
+        "forward_cache": _cache_bytes(request),
+    }
 
 
 def instant_plan(request: Request, board: Target, planned: dict[str, Any], port_bits: int) -> dict[str, Any]:
@@ -75,10 +85,17 @@ def instant_plan(request: Request, board: Target, planned: dict[str, Any], port_
     later = 2 * _head_bytes(request)
     blocks = sum(_stream(each.outputs, each.inputs, request.bits).bytes for each in request.model.linears)
     return {key: value for key, value in planned.items() if key not in ("token", "learning_bytes")} | {
-        "method": "instantft", "adapter_parameters": parameters, "targets_of_adapters": ["head"], "memory": held,
+        "method": "instantft",
+        "adapter_parameters": parameters,
+        "targets_of_adapters": ["head"],
+        "memory": held,
         "total_bytes": total + size,
-        "cache": {"bytes_per_text": size, "texts": cached_texts(instant_memory(request), board),
-                  "base_bytes": blocks + later, "base_bytes_later": later},
+        "cache": {
+            "bytes_per_text": size,
+            "texts": cached_texts(instant_memory(request), board),
+            "base_bytes": blocks + later,
+            "base_bytes_later": later,
+        },
         "first_step": _timed([*_blocks(request), *_step(request)], board, port_bits),
         "step": _timed(list(_step(request)), board, port_bits),
     }

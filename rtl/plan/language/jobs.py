@@ -1,4 +1,5 @@
 """A product as jobs for the machine: transfers and their purpose."""
+
 from dataclasses import dataclass
 
 __all__ = ["ProductJob", "Transfer"]

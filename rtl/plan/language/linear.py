@@ -1,4 +1,5 @@
 """Programs of a quantised linear layer, and their memory map."""
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,8 +19,18 @@ from .inputs import FREE, READY, Inputs, with_tokens
 from .jobs import ProductJob, Transfer
 from .side import PIECE, Piece, append, gradient, load, store, update
 
-__all__ = ["Exponents", "LayerMap", "LayerPlan", "LayerShape", "chain", "codebook_table", "codebook_words", "codes",
-           "dense_tile", "hidden"]
+__all__ = [
+    "Exponents",
+    "LayerMap",
+    "LayerPlan",
+    "LayerShape",
+    "chain",
+    "codebook_table",
+    "codebook_words",
+    "codes",
+    "dense_tile",
+    "hidden",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +50,11 @@ class LayerShape:
     def misfits(self, config: LanguageConfig) -> Iterator[tuple[str, int, str]]:
         """Fields with their values and the bounds of ``config`` that they fail; what follows from one is left out."""
         edge = config.edge
-        odd = [(name, value, f"must be a multiple of {edge}, at most {255 * edge}")
-               for name, value in (("outputs", self.outputs), ("inputs", self.inputs))
-               if value < edge or value % edge or value > 255 * edge]
+        odd = [
+            (name, value, f"must be a multiple of {edge}, at most {255 * edge}")
+            for name, value in (("outputs", self.outputs), ("inputs", self.inputs))
+            if value < edge or value % edge or value > 255 * edge
+        ]
         yield from odd
         if odd:
             return
@@ -49,20 +62,41 @@ class LayerShape:
         if not 1 <= self.tokens <= config.tokens:
             yield "tokens", self.tokens, f"must be 1 to {config.tokens}"
         elif max(tiles) * self.tokens > config.depth:
-            yield "tokens", self.tokens, (f"{max(tiles)} tiles of so many tokens need {max(tiles) * self.tokens} words "
-                                          f"of operand memory, there are {config.depth}")
+            yield (
+                "tokens",
+                self.tokens,
+                (
+                    f"{max(tiles)} tiles of so many tokens need {max(tiles) * self.tokens} words "
+                    f"of operand memory, there are {config.depth}"
+                ),
+            )
         if not 2 <= self.rank <= config.rank or self.rank % 2:
             yield "rank", self.rank, f"must be even, 2 to {config.rank}"
         elif self.rank > min(tiles) * config.subtiles:
-            yield "rank", self.rank, (f"a layer of {self.outputs} x {self.inputs} carries at most "
-                                      f"{min(tiles) * config.subtiles}")
+            yield (
+                "rank",
+                self.rank,
+                (f"a layer of {self.outputs} x {self.inputs} carries at most {min(tiles) * config.subtiles}"),
+            )
         elif sum(tiles) * self.rank > config.lane_depth:
-            yield "rank", self.rank, (f"adapters of {sum(tiles)} tiles need {sum(tiles) * self.rank} words of adapter "
-                                      f"memory, there are {config.lane_depth}")
+            yield (
+                "rank",
+                self.rank,
+                (
+                    f"adapters of {sum(tiles)} tiles need {sum(tiles) * self.rank} words of adapter "
+                    f"memory, there are {config.lane_depth}"
+                ),
+            )
         groups = self.stream(config).groups
         if groups > config.groups:
-            yield "outputs", self.outputs, (f"with inputs={self.inputs} there are {groups} second-level scales, the "
-                                            f"machine holds {config.groups}")
+            yield (
+                "outputs",
+                self.outputs,
+                (
+                    f"with inputs={self.inputs} there are {groups} second-level scales, the "
+                    f"machine holds {config.groups}"
+                ),
+            )
 
     def stream(self, config: LanguageConfig) -> StreamShape:
         """Its weights as they lie in memory."""
@@ -90,8 +124,9 @@ class Exponents:
 
     def product(self, *, backward: bool) -> dict[str, int]:
         """Shifts of a product's command."""
-        x, a, h, b, y = ((self.dy, self.b, self.dh, self.a, self.dx) if backward
-                         else (self.x, self.a, self.h, self.b, self.y))
+        x, a, h, b, y = (
+            (self.dy, self.b, self.dh, self.a, self.dx) if backward else (self.x, self.a, self.h, self.b, self.y)
+        )
         shifts = {"hidden_shift": x + a - h, "dot_shift": DOT_GUARD + h + b - x - self.w, "shift": x + self.w - y}
         return _checked(shifts)
 
@@ -135,12 +170,18 @@ class LayerMap:
         """One tensor after the other from ``start`` on, each from a multiple of 4 KB."""
         beat, stream = config.data_bits // 8, shape.stream(config)
         sizes = {
-            "tables": stream.header_bytes, "tiles": stream.bytes - stream.header_bytes,
-            "a": 4 * shape.rank * shape.inputs, "b": 4 * shape.rank * shape.outputs,
-            "x": 4 * shape.tokens * shape.inputs, "y": 4 * shape.tokens * shape.outputs,
-            "dy": 4 * shape.tokens * shape.outputs, "dx": 4 * shape.tokens * shape.inputs,
-            "ga": 4 * shape.rank * shape.inputs, "gb": 4 * shape.rank * shape.outputs,
-            "ma": 8 * shape.rank * shape.inputs, "mb": 8 * shape.rank * shape.outputs,
+            "tables": stream.header_bytes,
+            "tiles": stream.bytes - stream.header_bytes,
+            "a": 4 * shape.rank * shape.inputs,
+            "b": 4 * shape.rank * shape.outputs,
+            "x": 4 * shape.tokens * shape.inputs,
+            "y": 4 * shape.tokens * shape.outputs,
+            "dy": 4 * shape.tokens * shape.outputs,
+            "dx": 4 * shape.tokens * shape.inputs,
+            "ga": 4 * shape.rank * shape.inputs,
+            "gb": 4 * shape.rank * shape.outputs,
+            "ma": 8 * shape.rank * shape.inputs,
+            "mb": 8 * shape.rank * shape.outputs,
             "h": -(-4 * shape.tokens * shape.rank // beat) * beat,
         }
         places = {}
@@ -180,11 +221,21 @@ class LayerPlan:
         return ProductJob(
             tables=tables,
             operands=Transfer(source, self._beats(inner, shape.tokens), 0),
-            lanes=(Transfer(first, self._beats(inner, shape.rank), 0),
-                   Transfer(second, self._beats(outer, shape.rank), inner * shape.rank)) if shape.rank else (),
-            tiles=tiles, result=Transfer(result, self._beats(outer, shape.tokens), 0),
-            inner=inner, outer=outer, tokens=shape.tokens, rank=shape.rank, backward=backward,
-            shifts=self.exponents.product(backward=backward))
+            lanes=(
+                Transfer(first, self._beats(inner, shape.rank), 0),
+                Transfer(second, self._beats(outer, shape.rank), inner * shape.rank),
+            )
+            if shape.rank
+            else (),
+            tiles=tiles,
+            result=Transfer(result, self._beats(outer, shape.tokens), 0),
+            inner=inner,
+            outer=outer,
+            tokens=shape.tokens,
+            rank=shape.rank,
+            backward=backward,
+            shifts=self.exponents.product(backward=backward),
+        )
 
     def product(self, program: Assembler, *, backward: bool = False) -> None:
         """The product alone; its result is in memory when the program goes on."""
@@ -214,10 +265,20 @@ class LayerPlan:
         """The same in pieces."""
         pieces = []
         for which, source, result, tiles, slot in (
-                ("gb", self.place.dy, self.place.gb, self.rows, 0),
-                ("ga", self.place.x, self.place.ga, self.columns, 1)):
-            pieces += gradient(self.config, source=source, result=result, tiles=tiles, tokens=self.shape.tokens,
-                               rank=self.shape.rank, slot=slot, shift=self.exponents.gradient(which), limit=limit)
+            ("gb", self.place.dy, self.place.gb, self.rows, 0),
+            ("ga", self.place.x, self.place.ga, self.columns, 1),
+        ):
+            pieces += gradient(
+                self.config,
+                source=source,
+                result=result,
+                tiles=tiles,
+                tokens=self.shape.tokens,
+                rank=self.shape.rank,
+                slot=slot,
+                shift=self.exponents.gradient(which),
+                limit=limit,
+            )
         return pieces
 
     def update(self, program: Assembler, rule: float | AdamW, *, step: int = 1) -> None:
@@ -231,35 +292,53 @@ class LayerPlan:
         at, e = self.place, self.exponents
         pieces = []
         for words, directions, moments, tiles, frac, gradient_frac in (
-                (at.a, at.ga, at.ma, self.columns, e.a + spare, e.ga),
-                (at.b, at.gb, at.mb, self.rows, e.b + spare, e.gb)):
+            (at.a, at.ga, at.ma, self.columns, e.a + spare, e.ga),
+            (at.b, at.gb, at.mb, self.rows, e.b + spare, e.gb),
+        ):
             opcode, operands = command(rule, step, gradient_frac, frac)
-            pieces += update(opcode, operands, self.config, words=words, directions=directions, moments=moments,
-                             beats=self._beats(tiles, self.shape.rank), limit=limit)
+            pieces += update(
+                opcode,
+                operands,
+                self.config,
+                words=words,
+                directions=directions,
+                moments=moments,
+                beats=self._beats(tiles, self.shape.rank),
+                limit=limit,
+            )
         return pieces
 
     def _beats(self, tiles: int, rows: int) -> int:
         return tiles * rows * self.config.edge // self.config.beat_words
 
 
-def codes(stream: StreamShape, tables: int, tiles: int, frac: int, config: LanguageConfig, *,
-          backward: bool) -> tuple[Transfer, tuple[Transfer, ...]]:
+def codes(
+    stream: StreamShape, tables: int, tiles: int, frac: int, config: LanguageConfig, *, backward: bool
+) -> tuple[Transfer, tuple[Transfer, ...]]:
     """Tables of a linear's stream, and its tiles in the order of their use, from those offsets on; ``frac``: fraction
     bits of its weights."""
     beat, (rows, columns) = config.data_bits // 8, stream.tiles
-    order = ([(row, column) for column in range(columns) for row in range(rows)] if backward else
-             [(row, column) for row in range(rows) for column in range(columns)])
+    order = (
+        [(row, column) for column in range(columns) for row in range(rows)]
+        if backward
+        else [(row, column) for row in range(rows) for column in range(columns)]
+    )
     header = pack(TABLE_ARG, {"groups": stream.groups, "bias": 150 - frac - SCALE_GUARD})
     return Transfer(tables, stream.header_bytes // beat, header), tuple(
-        Transfer(tiles + (row * columns + column) * stream.tile_bytes, stream.tile_bytes // beat,
-                 pack(TILE_ARG, {"block": row * config.edge * columns + column, "blocks_per_row": columns}))
-        for row, column in order)
+        Transfer(
+            tiles + (row * columns + column) * stream.tile_bytes,
+            stream.tile_bytes // beat,
+            pack(TILE_ARG, {"block": row * config.edge * columns + column, "blocks_per_row": columns}),
+        )
+        for row, column in order
+    )
 
 
 def hidden(offset: int, config: LanguageConfig, *, slot: int, tokens: int, rank: int) -> Transfer:
     """h of a slot, to or from memory."""
-    return Transfer(offset, -(-tokens * rank // config.beat_words),
-                    pack(HIDDEN_ARG, {"slot": slot, "tokens": tokens, "rank": rank}))
+    return Transfer(
+        offset, -(-tokens * rank // config.beat_words), pack(HIDDEN_ARG, {"slot": slot, "tokens": tokens, "rank": rank})
+    )
 
 
 def codebook_table(offset: int, config: LanguageConfig) -> Transfer:
@@ -306,12 +385,26 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig
         x_base, lane_base = inputs.bases(index)
         while loads[index] and not loads[index][0].words:
             bring(index)
-        program.add(LINEAR, 0, wait=(READY,) if job.lanes else (),
-                    post=(FREE,) if index in ended else (), phase="backward" if job.backward else "forward",
-                    inner=job.inner, outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward,
-                    slot=(job.backward + index) % 2, x_base=x_base, a_base=lane_base,
-                    b_base=lane_base + job.inner * job.rank, hidden_shift=job.shifts["hidden_shift"],
-                    dot_shift=job.shifts["dot_shift"], shift=job.shifts["shift"], early=1)
+        program.add(
+            LINEAR,
+            0,
+            wait=(READY,) if job.lanes else (),
+            post=(FREE,) if index in ended else (),
+            phase="backward" if job.backward else "forward",
+            inner=job.inner,
+            outer=job.outer,
+            tokens=job.tokens,
+            rank=job.rank,
+            by_column=job.backward,
+            slot=(job.backward + index) % 2,
+            x_base=x_base,
+            a_base=lane_base,
+            b_base=lane_base + job.inner * job.rank,
+            hidden_shift=job.shifts["hidden_shift"],
+            dot_shift=job.shifts["dot_shift"],
+            shift=job.shifts["shift"],
+            early=1,
+        )
         append(program, [store(job.result.offset, job.result.beats, LINEAR.store("outputs"))])
         if job.tables is not None:
             append(program, [_load(job.tables, LINEAR.load("tables"))])

@@ -3,6 +3,7 @@
 An operation whose results nothing reads costs cycles and changes nothing: the backward pass below the lowest adapter,
 and the gradient of a layer's input where no layer before it learns.
 """
+
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 

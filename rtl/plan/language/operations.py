@@ -5,6 +5,7 @@ the mathematics and the integer reference (``sim``), and the program (``rtl/plan
 a tensor stands for, ``n * 2**-frac``, is in a mapping from names to fraction bits, and :meth:`shifts` of an operation
 turns it into the operands of commands.
 """
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,35 @@ from ...formats.vector import FACTOR_FRAC, PROBABILITY_FRAC, TERM
 from . import packed, vector
 from .descent import AdamW, command
 
-__all__ = ["EDGE", "Adapter", "Add", "Angles", "Codes", "Descent", "Fracs", "Gradient", "Halves", "Loss", "Norm",
-           "NormBackward", "Operation", "Pack", "Product", "Rope", "Slice", "Softmax", "SoftmaxBackward", "Swiglu",
-           "SwigluBackward", "Tensor", "Unpack", "Update", "Words", "results", "stored"]
+__all__ = [
+    "EDGE",
+    "Adapter",
+    "Add",
+    "Angles",
+    "Codes",
+    "Descent",
+    "Fracs",
+    "Gradient",
+    "Halves",
+    "Loss",
+    "Norm",
+    "NormBackward",
+    "Operation",
+    "Pack",
+    "Product",
+    "Rope",
+    "Slice",
+    "Softmax",
+    "SoftmaxBackward",
+    "Swiglu",
+    "SwigluBackward",
+    "Tensor",
+    "Unpack",
+    "Update",
+    "Words",
+    "results",
+    "stored",
+]
 
 #: Features of a tile.
 EDGE = 64
@@ -77,11 +104,11 @@ class Slice:
 
     def __post_init__(self) -> None:
         if not 0 <= self.row < self.row + self.rows <= self.tensor.rows:
-            raise ValueError(f"{self.tensor.name}: rows {self.row} to {self.row + self.rows - 1} of "
-                             f"{self.tensor.rows}")
+            raise ValueError(f"{self.tensor.name}: rows {self.row} to {self.row + self.rows - 1} of {self.tensor.rows}")
         if not 0 <= self.first < self.first + self.count <= self.tensor.tiles:
-            raise ValueError(f"{self.tensor.name}: tiles {self.first} to {self.first + self.count - 1} of "
-                             f"{self.tensor.tiles}")
+            raise ValueError(
+                f"{self.tensor.name}: tiles {self.first} to {self.first + self.count - 1} of {self.tensor.tiles}"
+            )
 
     @property
     def name(self) -> str:
@@ -193,13 +220,17 @@ class Gradient:
         return {f"{self.adapter.name}.{which}": (value - 63, value) for which, value in sums.items()}
 
     def shifts(self, frac: Fracs) -> dict[str, int]:
-        return _shifts(self.adapter.name, **{which: value - frac[f"{self.adapter.name}.{which}"]
-                                             for which, value in self._sums(frac).items()})
+        return _shifts(
+            self.adapter.name,
+            **{which: value - frac[f"{self.adapter.name}.{which}"] for which, value in self._sums(frac).items()},
+        )
 
     def _sums(self, frac: Fracs) -> dict[str, int]:
         name = self.adapter.name
-        return {"ga": frac[self.x.name] + frac[f"{name}.dh"] - DROP,
-                "gb": frac[self.dy.name] + frac[f"{name}.h"] - DROP}
+        return {
+            "ga": frac[self.x.name] + frac[f"{name}.dh"] - DROP,
+            "gb": frac[self.dy.name] + frac[f"{name}.h"] - DROP,
+        }
 
 
 @dataclass(frozen=True)
@@ -264,8 +295,14 @@ class Unpack:
 
     def tensors(self) -> list[packed.Stored]:
         """Those of A and of B."""
-        return packed.tensors(self.adapter.name, self.adapter.rank, self.linear.inputs, self.linear.outputs,
-                              wide=self.wide, moments=self.moments)
+        return packed.tensors(
+            self.adapter.name,
+            self.adapter.rank,
+            self.linear.inputs,
+            self.linear.outputs,
+            wide=self.wide,
+            moments=self.moments,
+        )
 
 
 @dataclass(frozen=True)
@@ -443,8 +480,23 @@ class Loss:
         return vector.softmax(frac[self.logits.name])
 
 
-Operation = (Product | Gradient | Norm | NormBackward | Add | Rope | Swiglu | SwigluBackward | Softmax
-             | SoftmaxBackward | Loss | Update | Descent | Unpack | Pack)
+Operation = (
+    Product
+    | Gradient
+    | Norm
+    | NormBackward
+    | Add
+    | Rope
+    | Swiglu
+    | SwigluBackward
+    | Softmax
+    | SoftmaxBackward
+    | Loss
+    | Update
+    | Descent
+    | Unpack
+    | Pack
+)
 
 
 def results(operation: Operation) -> tuple[Slice, ...]:

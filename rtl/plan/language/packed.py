@@ -1,4 +1,5 @@
 """Names, sizes and seeds of adapters and moments stored as codes."""
+
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -45,5 +46,7 @@ class Stored:
 
 def tensors(name: str, rank: int, inputs: int, outputs: int, *, wide: bool, moments: bool) -> list[Stored]:
     """What an adapter's A and B are stored as, or their moments."""
-    return [Stored(name=f"{name}.{'m' * moments}{which}", rank=rank, features=features, wide=wide, moments=moments)
-            for which, features in (("a", inputs), ("b", outputs))]
+    return [
+        Stored(name=f"{name}.{'m' * moments}{which}", rank=rank, features=features, wide=wide, moments=moments)
+        for which, features in (("a", inputs), ("b", outputs))
+    ]

@@ -8,6 +8,7 @@ are made of that load or of a later one. ``after`` names that load for each STOR
 Nothing but offsets changes, so the order of commands, and what they wait for, stay as they are. :func:`check` walks the
 moved program and finds each word that another tensor overwrote.
 """
+
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,8 +37,9 @@ class Life:
     read: bool
 
 
-def lives(steps: Sequence[Instruction], after: Mapping[int, int], tensors: Mapping[str, tuple[int, int]],
-          beat: int) -> list[Life]:
+def lives(
+    steps: Sequence[Instruction], after: Mapping[int, int], tensors: Mapping[str, tuple[int, int]], beat: int
+) -> list[Life]:
     """Lives of ``tensors``, offset and size by name, that a program of ``steps`` reads or writes. ``after``: of each
     STORE, the step of the load that its first word needs; ``beat``: bytes."""
     names = sorted(tensors, key=lambda name: tensors[name][0])
@@ -71,9 +73,13 @@ def assigned(found: Iterable[Life], same: Collection[tuple[str, str]] = ()) -> t
     for first, second in same:
         if first in groups and second in groups and by_name[first].size == by_name[second].size:
             groups[first] += groups.pop(second)
-    spans = sorted(((max(each.size for each in group), min(each.begin for each in group),
-                     max(each.end for each in group), name) for name, group in groups.items()),
-                   key=lambda span: (-span[0], span[1], span[3]))
+    spans = sorted(
+        (
+            (max(each.size for each in group), min(each.begin for each in group), max(each.end for each in group), name)
+            for name, group in groups.items()
+        ),
+        key=lambda span: (-span[0], span[1], span[3]),
+    )
     begins, ends, starts, stops = (np.zeros(len(spans), np.int64) for _ in range(4))
     places: dict[str, int] = {}
     for count, (size, begin, end, name) in enumerate(spans):

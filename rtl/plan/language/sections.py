@@ -5,6 +5,7 @@ No token connects two sections, and each product fits into one.
 Everything before a YIELD is done when it is passed, and no token survives it. So what a wait behind it would take from
 before it is known here: that wait is left out.
 """
+
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -60,13 +61,17 @@ def cut(job: ProductJob, config: LanguageConfig, cycles: float) -> Iterator[Prod
     bounds = [job.outer * part // parts for part in range(parts + 1)]
     for first, end in zip(bounds, bounds[1:]):
         yield replace(
-            job, outer=end - first, tiles=job.tiles[first * job.inner:end * job.inner],
+            job,
+            outer=end - first,
+            tiles=job.tiles[first * job.inner : end * job.inner],
             result=_piece(job.result, first, end, job.outer, config, job.stride),
-            lanes=(job.lanes[0], _piece(job.lanes[1], first, end, job.outer, config)) if job.lanes else ())
+            lanes=(job.lanes[0], _piece(job.lanes[1], first, end, job.outer, config)) if job.lanes else (),
+        )
 
 
-def _piece(whole: Transfer, first: int, end: int, of: int, config: LanguageConfig,
-           stride: int | None = None) -> Transfer:
+def _piece(
+    whole: Transfer, first: int, end: int, of: int, config: LanguageConfig, stride: int | None = None
+) -> Transfer:
     beats = whole.beats // of
     offset = whole.offset + first * (stride or beats * config.data_bits // 8)
     return replace(whole, offset=offset, beats=(end - first) * beats)

@@ -1,4 +1,5 @@
 """Splits side work into pieces between the loads of a product."""
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,8 +13,7 @@ from ...shell.engines import LOAD, STORE, PortNumber
 from ..program.assembler import Assembler, Instruction
 from .packed import Stored
 
-__all__ = ["PIECE", "Piece", "Tensor", "append", "gradient", "load", "pack", "store", "unpack", "update",
-           "vector"]
+__all__ = ["PIECE", "Piece", "Tensor", "append", "gradient", "load", "pack", "store", "unpack", "update", "vector"]
 
 #: Beats that a piece loads at most, unless asked for another number.
 PIECE = 384
@@ -42,8 +42,7 @@ class Piece:
 
     @property
     def written(self) -> int:
-        return sum(each.operands["beats"] for each in (*self.instructions, *self.stores)
-                   if each.engine == STORE)
+        return sum(each.operands["beats"] for each in (*self.instructions, *self.stores) if each.engine == STORE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +72,25 @@ def append(program: Assembler, work: Sequence[Piece | Instruction]) -> None:
     """Writes pieces, and commands of their own, into a program."""
     for each in work:
         for one in (*each.instructions, *each.stores) if isinstance(each, Piece) else (each,):
-            program.add(one.engine, one.opcode, wait=one.wait, post=one.post, phase=one.phase,
-                        slots=one.slots, **one.operands)
+            program.add(
+                one.engine, one.opcode, wait=one.wait, post=one.post, phase=one.phase, slots=one.slots, **one.operands
+            )
 
 
-def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LanguageConfig, *, a: Tensor,
-           b: Tensor | None = None, c: Tensor | None = None, o: Tensor | None = None, q: Tensor | None = None,
-           limit: int = PIECE, wait: tuple[int, ...] = (), post: tuple[int, ...] = ()) -> list[Piece]:
+def vector(
+    opcode: VectorOpcode,
+    operands: Mapping[str, int],
+    config: LanguageConfig,
+    *,
+    a: Tensor,
+    b: Tensor | None = None,
+    c: Tensor | None = None,
+    o: Tensor | None = None,
+    q: Tensor | None = None,
+    limit: int = PIECE,
+    wait: tuple[int, ...] = (),
+    post: tuple[int, ...] = (),
+) -> list[Piece]:
     """A command of the vector engine over tensors in memory, with its loads and stores.
 
     ``operands``: :data:`VectorOperands`; ``row`` is a tile's unless given. ``limit``: beats that a piece loads at most.
@@ -88,8 +99,11 @@ def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LanguageCo
     row = operands.get("row", config.edge // config.beat_words)
     tile = row if opcode == VectorOpcode.WEIGHTS else row * operands["tokens"]
     total = tile * operands["tiles"]
-    streams = [(each, destination) for each, destination in (
-        (a, VECTOR.load("a")), (b, VECTOR.load("b")), (c, VECTOR.load("c"))) if each is not None]
+    streams = [
+        (each, destination)
+        for each, destination in ((a, VECTOR.load("a")), (b, VECTOR.load("b")), (c, VECTOR.load("c")))
+        if each is not None
+    ]
     step = _step(total, min(limit // len(streams), _MOST), row)
     if opcode == VectorOpcode.ROPE and step < row:
         raise ValueError(f"row={row}: a row that is turned is loaded at once, and limit={limit} beats are too few")
@@ -98,8 +112,11 @@ def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LanguageCo
     pieces = []
     for start in range(0, total, step):
         end = min(start + step, total)
-        loads = [load(each.offset + first * beat, count, destination)
-                 for each, destination in streams for first, count in _runs(start, end, each.repeated, tile)]
+        loads = [
+            load(each.offset + first * beat, count, destination)
+            for each, destination in streams
+            for first, count in _runs(start, end, each.repeated, tile)
+        ]
         stores = []
         for result, source in ((o, VECTOR.store("o")), (q, VECTOR.store("q"))):
             if result is not None and result.beats is None:
@@ -112,8 +129,20 @@ def vector(opcode: VectorOpcode, operands: Mapping[str, int], config: LanguageCo
     return _begun(_ended(pieces, post), command, wait)
 
 
-def gradient(config: LanguageConfig, *, source: int, result: int, tiles: int, tokens: int, rank: int, slot: int,
-             shift: int, limit: int = PIECE, wait: tuple[int, ...] = (), post: tuple[int, ...] = ()) -> list[Piece]:
+def gradient(
+    config: LanguageConfig,
+    *,
+    source: int,
+    result: int,
+    tiles: int,
+    tokens: int,
+    rank: int,
+    slot: int,
+    shift: int,
+    limit: int = PIECE,
+    wait: tuple[int, ...] = (),
+    post: tuple[int, ...] = (),
+) -> list[Piece]:
     """A gradient of an adapter, of the tensor at ``source`` and the h in ``slot``, to ``result``."""
     beat, parts = config.data_bits // 8, config.edge // config.beat_words
     tile = tokens * parts
@@ -121,23 +150,36 @@ def gradient(config: LanguageConfig, *, source: int, result: int, tiles: int, to
     step = _step(total, min(limit, _MOST), tile)
     pieces, stored = [], 0
     # A tile larger than a piece is cut into equal ones, so that its last piece is its end.
-    bounds = [*range(0, total, step)] if step >= tile else [
-        start + cut for start in range(0, total, tile) for cut in range(0, tile, step)]
+    bounds = (
+        [*range(0, total, step)]
+        if step >= tile
+        else [start + cut for start in range(0, total, tile) for cut in range(0, tile, step)]
+    )
     for start, end in zip(bounds, [*bounds[1:], total], strict=True):
         # Results of a tile leave behind its last beat.
         made = end // tile * rank * parts - stored
         stores = (store(result + stored * beat, made, GRADIENT.store("gradients")),) if made else ()
         stored += made
-        pieces.append(Piece(instructions=(load(source + start * beat, end - start, GRADIENT.load("x")),),
-                            stores=stores))
-    command = Instruction(GRADIENT, 0, {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": slot,
-                                        "shift": shift})
+        pieces.append(
+            Piece(instructions=(load(source + start * beat, end - start, GRADIENT.load("x")),), stores=stores)
+        )
+    command = Instruction(GRADIENT, 0, {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": slot, "shift": shift})
     return _begun(_ended(pieces, post), command, wait)
 
 
-def update(opcode: UpdateOpcode, operands: Mapping[str, int], config: LanguageConfig, *, words: int, directions: int,
-           moments: int, beats: int, limit: int = PIECE, wait: tuple[int, ...] = (), post: tuple[int, ...] = ()
-           ) -> list[Piece]:
+def update(
+    opcode: UpdateOpcode,
+    operands: Mapping[str, int],
+    config: LanguageConfig,
+    *,
+    words: int,
+    directions: int,
+    moments: int,
+    beats: int,
+    limit: int = PIECE,
+    wait: tuple[int, ...] = (),
+    post: tuple[int, ...] = (),
+) -> list[Piece]:
     """New words in place of ``beats`` beats at ``words``, by gradients at ``directions`` and, with AdamW, moments at
     ``moments``; a command a piece."""
     adam = opcode == UpdateOpcode.ADAMW
@@ -147,13 +189,24 @@ def update(opcode: UpdateOpcode, operands: Mapping[str, int], config: LanguageCo
         count, offset = min(beats - start, step), start * config.data_bits // 8
         command = Instruction(UPDATE, opcode, {**operands, "beats": count})
         new = store(words + offset, count, UPDATE.store("words"))
-        loads = (load(directions + offset, count, UPDATE.load("directions")),
-                 load(words + offset, count, UPDATE.load("words")))
+        loads = (
+            load(directions + offset, count, UPDATE.load("directions")),
+            load(words + offset, count, UPDATE.load("words")),
+        )
         # The engine keeps new words until their turn, but no moments: they leave while others come.
-        pieces.append(Piece(instructions=(
-            command, *loads, store(moments + 2 * offset, 2 * count, UPDATE.store("moments")), new,
-            load(moments + 2 * offset, 2 * count, UPDATE.load("moments")))) if adam else
-            Piece(instructions=(command, *loads), stores=(new,)))
+        pieces.append(
+            Piece(
+                instructions=(
+                    command,
+                    *loads,
+                    store(moments + 2 * offset, 2 * count, UPDATE.store("moments")),
+                    new,
+                    load(moments + 2 * offset, 2 * count, UPDATE.load("moments")),
+                )
+            )
+            if adam
+            else Piece(instructions=(command, *loads), stores=(new,))
+        )
     first, *others = _ended(pieces, post)
     head = tuple(replace(each, wait=wait) if n == 1 else each for n, each in enumerate(first.instructions))
     return [replace(first, instructions=head), *others]
@@ -165,14 +218,22 @@ def pack(stored: Stored, number: int, config: LanguageConfig, *, words: int, pac
     The engine takes beats in pairs and looks at the first of each: both streams bring the same.
     """
     pieces = []
-    for (blocks, _, source, plain, target, coded), seed in zip(_groups(stored, config, words, packed),
-                                                              stored.seeds(number), strict=True):
-        command = Instruction(UPDATE, UpdateOpcode.PACK, {
-            "blocks": blocks, "wide": stored.wide, "moments": stored.moments, "seed": seed})
-        pieces.append(Piece(
-            instructions=(command, load(source, plain, UPDATE.load("directions")),
-                          load(source, plain, UPDATE.load("words"))),
-            stores=(store(target, coded, UPDATE.store("words")),)))
+    for (blocks, _, source, plain, target, coded), seed in zip(
+        _groups(stored, config, words, packed), stored.seeds(number), strict=True
+    ):
+        command = Instruction(
+            UPDATE, UpdateOpcode.PACK, {"blocks": blocks, "wide": stored.wide, "moments": stored.moments, "seed": seed}
+        )
+        pieces.append(
+            Piece(
+                instructions=(
+                    command,
+                    load(source, plain, UPDATE.load("directions")),
+                    load(source, plain, UPDATE.load("words")),
+                ),
+                stores=(store(target, coded, UPDATE.store("words")),),
+            )
+        )
     return pieces
 
 
@@ -182,8 +243,9 @@ def unpack(stored: Stored, config: LanguageConfig, *, words: int, packed: int) -
     for blocks, codes, target, plain, source, coded in _groups(stored, config, words, packed):
         beat = config.data_bits // 8
         record = coded - codes
-        command = Instruction(UPDATE, UpdateOpcode.UNPACK, {
-            "blocks": blocks, "wide": stored.wide, "moments": stored.moments})
+        command = Instruction(
+            UPDATE, UpdateOpcode.UNPACK, {"blocks": blocks, "wide": stored.wide, "moments": stored.moments}
+        )
         loads = []
         for ahead, destination in enumerate((UPDATE.load("directions"), UPDATE.load("words"))):
             loads += [load(source + codes * beat, record, destination), load(source + ahead * beat, codes, destination)]
@@ -191,8 +253,9 @@ def unpack(stored: Stored, config: LanguageConfig, *, words: int, packed: int) -
     return pieces
 
 
-def _groups(stored: Stored, config: LanguageConfig, words: int, packed: int,
-            ) -> Iterator[tuple[int, int, int, int, int, int]]:
+def _groups(
+    stored: Stored, config: LanguageConfig, words: int, packed: int
+) -> Iterator[tuple[int, int, int, int, int, int]]:
     """Blocks and beats of codes of each group; where its words are, beats; where all of its codes are, beats."""
     beat = config.data_bits // 8
     for blocks in stored.shape.groups:

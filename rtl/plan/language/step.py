@@ -1,4 +1,5 @@
 """The program of a training step, and its memory map."""
+
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -107,8 +108,15 @@ class Layout:
             self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
 
 
-def lower(operations: Sequence[Operation], frac: Fracs, layout: Layout, config: LanguageConfig, *,
-          yield_every: int | None = None, share: bool = False) -> Assembler:
+def lower(
+    operations: Sequence[Operation],
+    frac: Fracs,
+    layout: Layout,
+    config: LanguageConfig,
+    *,
+    yield_every: int | None = None,
+    share: bool = False,
+) -> Assembler:
     """The program; ``layout`` learns where everything is. Matrices of 16-bit words must be in it. It yields to requests
     every ``yield_every`` cycles or so, if it is asked to.
 
@@ -133,8 +141,11 @@ class _Sharing:
 
     def __call__(self, steps: Sequence[Instruction], after: Mapping[int, int]) -> list[Instruction]:
         layout = self.layout
-        new = {name: (layout[name], layout.sizes[name]) for name in layout.offsets
-               if name not in self.known and layout.sizes[name]}
+        new = {
+            name: (layout[name], layout.sizes[name])
+            for name in layout.offsets
+            if name not in self.known and layout.sizes[name]
+        }
         found = places.lives(steps, after, new, self.beat)
         own = self._outliving()
         # A softmax's gradient may lie where its logits were: it is made of them beat by beat.
@@ -202,13 +213,21 @@ class _Lowering:
                 self.limit = beside if isinstance(operation.weight, Halves) else plain
                 main.append(self._product(order, operation))
             elif isinstance(operation, Gradient):
-                sides.append(Side(order, GRADIENT, deque(self._gradient(operation)), lazy=True,
-                                  pace=operation.adapter.rank // 2))
+                sides.append(
+                    Side(order, GRADIENT, deque(self._gradient(operation)), lazy=True, pace=operation.adapter.rank // 2)
+                )
             elif isinstance(operation, Unpack):
                 # Words of an adapter are made in their place, all else beside its update.
                 lazy = operation.moments or isinstance(operation, Pack)
-                sides.append(Side(order + late * lazy, UPDATE, deque(self._coded(operation)), lazy=lazy,
-                                  pace=_PACE[type(operation)]))
+                sides.append(
+                    Side(
+                        order + late * lazy,
+                        UPDATE,
+                        deque(self._coded(operation)),
+                        lazy=lazy,
+                        pace=_PACE[type(operation)],
+                    )
+                )
             elif isinstance(operation, Update):
                 sides.append(Side(late + order, UPDATE, deque(self._update(operation)), lazy=True))
             elif isinstance(operation, Descent):
@@ -216,22 +235,26 @@ class _Lowering:
             else:
                 method = getattr(self, f"_{type(operation).__name__.lower()}")
                 lazy = isinstance(operation, Add) and operation.lazy
-                sides += [Side(order + late * lazy, VECTOR, deque(method(each)), lazy=lazy)
-                          for each in self._parts(operation)]
+                sides += [
+                    Side(order + late * lazy, VECTOR, deque(method(each)), lazy=lazy) for each in self._parts(operation)
+                ]
         return weave(main, sides, self.config, every=yield_every, move=move)
 
     def _parts(self, operation: Operation) -> list[Operation]:
         """What a program that yields may do between: some tiles, of an operation whose elements know no others."""
         if self.most is None or not isinstance(operation, Add | Rope | Swiglu | SwigluBackward):
             return [operation]
-        slices = {each.name: value for each in fields(operation)
-                  if isinstance(value := getattr(operation, each.name), Slice)}
+        slices = {
+            each.name: value for each in fields(operation) if isinstance(value := getattr(operation, each.name), Slice)
+        }
         first = next(iter(slices.values()))
         step = max(self.most // (first.rows * self.row * len(slices)), 1)
         made: list[Operation] = []
         for start in range(0, first.count, step):
-            parts: dict[str, Any] = {name: replace(part, first=part.first + start, count=min(step, part.count - start))
-                                     for name, part in slices.items()}
+            parts: dict[str, Any] = {
+                name: replace(part, first=part.first + start, count=min(step, part.count - start))
+                for name, part in slices.items()
+            }
             made.append(replace(operation, **parts))
         return made
 
@@ -246,17 +269,28 @@ class _Lowering:
             rank = adapter.rank
             layout.adapter(adapter, operation.weight, x.rows)
             first, second = ("b", "a") if operation.backward else ("a", "b")
-            lanes = (Transfer(layout[f"{adapter.name}.{first}"], x.count * rank * self.row, 0),
-                     Transfer(layout[f"{adapter.name}.{second}"], y.count * rank * self.row, x.count * rank))
+            lanes = (
+                Transfer(layout[f"{adapter.name}.{first}"], x.count * rank * self.row, 0),
+                Transfer(layout[f"{adapter.name}.{second}"], y.count * rank * self.row, x.count * rank),
+            )
             kept = hidden(layout[operation.hidden], self.config, slot=slot, tokens=x.rows, rank=rank)
             self.kept += 1
         tables, tiles = self._tiles(operation)
         _check(x, *(operation.weight.tiles if isinstance(operation.weight, Words) else ()))
         job = ProductJob(
-            tables=tables, operands=Transfer(layout.part(x), x.count * x.rows * self.row, 0), lanes=lanes, tiles=tiles,
-            result=Transfer(layout.part(y), y.count * y.rows * self.row, 0), inner=x.count, outer=y.count,
-            tokens=x.rows, rank=rank, backward=operation.backward, shifts=operation.shifts(self.frac),
-            stride=None if y.whole else 4 * y.tensor.rows * EDGE)
+            tables=tables,
+            operands=Transfer(layout.part(x), x.count * x.rows * self.row, 0),
+            lanes=lanes,
+            tiles=tiles,
+            result=Transfer(layout.part(y), y.count * y.rows * self.row, 0),
+            inner=x.count,
+            outer=y.count,
+            tokens=x.rows,
+            rank=rank,
+            backward=operation.backward,
+            shifts=operation.shifts(self.frac),
+            stride=None if y.whole else 4 * y.tensor.rows * EDGE,
+        )
         return Main(order=order, job=job, hidden=kept, slot=slot)
 
     def _tiles(self, operation: Product) -> tuple[Transfer | None, tuple[Transfer, ...]]:
@@ -266,15 +300,30 @@ class _Lowering:
             return None, tuple(dense_tile(layout.part(part), self.config, rows=part.rows) for part in weight.tiles)
         if isinstance(weight, Codes):
             shape, start = StreamShape(outputs=weight.outputs, inputs=weight.inputs), layout.codes(weight)
-            tables, tiles = codes(shape, start, start + shape.header_bytes, self.frac[weight.name], self.config,
-                                  backward=operation.backward)
-            return tables, tiles[:operation.x.count * operation.y.count]
+            tables, tiles = codes(
+                shape,
+                start,
+                start + shape.header_bytes,
+                self.frac[weight.name],
+                self.config,
+                backward=operation.backward,
+            )
+            return tables, tiles[: operation.x.count * operation.y.count]
         columns, first, size = weight.inputs // EDGE, weight.first // EDGE, 2 * EDGE * EDGE
-        places = [(inner, outer) if operation.backward else (outer, inner)
-                  for outer in range(operation.y.count) for inner in range(operation.x.count)]
+        places = [
+            (inner, outer) if operation.backward else (outer, inner)
+            for outer in range(operation.y.count)
+            for inner in range(operation.x.count)
+        ]
         return None, tuple(
-            dense_tile(layout[weight.name] + ((first + row) * columns + column) * size, self.config, rows=EDGE,
-                       kind=TileKind.HALVES) for row, column in places)
+            dense_tile(
+                layout[weight.name] + ((first + row) * columns + column) * size,
+                self.config,
+                rows=EDGE,
+                kind=TileKind.HALVES,
+            )
+            for row, column in places
+        )
 
     # ---- gradients and updates
 
@@ -291,10 +340,17 @@ class _Lowering:
                 tiles = min(step, source.count - start)
                 last = which == "ga" and start + tiles == source.count
                 first, *others = side.gradient(
-                    self.config, source=self.layout.part(source) + start * beats * self.beat,
+                    self.config,
+                    source=self.layout.part(source) + start * beats * self.beat,
                     result=self.layout[f"{name}.{which}"] + start * adapter.rank * self.row * self.beat,
-                    tiles=tiles, tokens=source.rows, rank=adapter.rank, slot=slot, shift=shifts[which],
-                    limit=self.limit, post=(_GRADED,) if last else ())
+                    tiles=tiles,
+                    tokens=source.rows,
+                    rank=adapter.rank,
+                    slot=slot,
+                    shift=shifts[which],
+                    limit=self.limit,
+                    post=(_GRADED,) if last else (),
+                )
                 waits = which == "gb" and self.graded and not start
                 back_again = replace(restore, wait=(_GRADED,)) if waits else restore
                 pieces += [replace(first, instructions=(back_again, *first.instructions)), *others]
@@ -305,18 +361,30 @@ class _Lowering:
         name, pieces = operation.adapter.name, []
         for which, features, opcode, operands in operation.parts(self.frac):
             pieces += side.update(
-                opcode, operands, self.config, words=self.layout[f"{name}.{which}"],
-                directions=self.layout[operation.gradient(which)], moments=self.layout[f"{name}.m{which}"],
-                beats=operation.adapter.rank * features // self.config.beat_words, limit=self.limit)
+                opcode,
+                operands,
+                self.config,
+                words=self.layout[f"{name}.{which}"],
+                directions=self.layout[operation.gradient(which)],
+                moments=self.layout[f"{name}.m{which}"],
+                beats=operation.adapter.rank * features // self.config.beat_words,
+                limit=self.limit,
+            )
         return pieces
 
     def _descent(self, operation: Descent) -> list[Piece]:
         words, size = operation.words, operation.words.rows * operation.words.tensor.features
         opcode, operands = operation.command(self.frac)
         return side.update(
-            opcode, operands, self.config, words=self.layout.part(words),
-            directions=self.layout.part(operation.gradient), moments=self.layout.place(operation.moments, 8 * size),
-            beats=size // self.config.beat_words, limit=self.limit)
+            opcode,
+            operands,
+            self.config,
+            words=self.layout.part(words),
+            directions=self.layout.part(operation.gradient),
+            moments=self.layout.place(operation.moments, 8 * size),
+            beats=size // self.config.beat_words,
+            limit=self.limit,
+        )
 
     def _share(self, operations: Sequence[Operation]) -> None:
         """Places what is stored as codes, and for moments that are unpacked one place for all adapters."""
@@ -338,15 +406,22 @@ class _Lowering:
         pieces = []
         for each in operation.tensors():
             places = {"words": self.layout[each.name], "packed": self.layout[each.packed]}
-            pieces += (side.pack(each, operation.number, self.config, **places) if isinstance(operation, Pack)
-                       else side.unpack(each, self.config, **places))
+            pieces += (
+                side.pack(each, operation.number, self.config, **places)
+                if isinstance(operation, Pack)
+                else side.unpack(each, self.config, **places)
+            )
         return pieces
 
     # ---- the vector engine
 
     def _vector(self, opcode: VectorOpcode, part: Slice, operands: Mapping[str, int], **options: Any) -> list[Piece]:
-        return side.vector(opcode, {"row": self.row, "tiles": part.count, "tokens": part.rows, **operands}, self.config,
-                           **{"limit": self.limit, **options})
+        return side.vector(
+            opcode,
+            {"row": self.row, "tiles": part.count, "tokens": part.rows, **operands},
+            self.config,
+            **{"limit": self.limit, **options},
+        )
 
     def _at(self, part: Slice) -> side.Tensor:
         _check(part)
@@ -354,23 +429,33 @@ class _Lowering:
 
     def _weights(self, name: str, tiles: int) -> list[Piece]:
         place = self.layout.place(name, 4 * tiles * EDGE)
-        return side.vector(VectorOpcode.WEIGHTS, {"row": self.row, "tiles": tiles}, self.config, limit=self.limit,
-                           a=side.Tensor(offset=place))
+        return side.vector(
+            VectorOpcode.WEIGHTS,
+            {"row": self.row, "tiles": tiles},
+            self.config,
+            limit=self.limit,
+            a=side.Tensor(offset=place),
+        )
 
     def _norm(self, operation: Norm) -> list[Piece]:
         x, y = operation.x, operation.y
-        return (self._weights(operation.weight, x.count)
-                + self._vector(VectorOpcode.NORM_SUMS, x, {"left": UNIT, **operation.epsilon(self.frac)}, a=self._at(x))
-                + self._vector(VectorOpcode.NORM, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y)))
+        return (
+            self._weights(operation.weight, x.count)
+            + self._vector(VectorOpcode.NORM_SUMS, x, {"left": UNIT, **operation.epsilon(self.frac)}, a=self._at(x))
+            + self._vector(VectorOpcode.NORM, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y))
+        )
 
     def _normbackward(self, operation: NormBackward) -> list[Piece]:
         x, dy = operation.x, operation.dy
         shifts = operation.shifts(self.frac)
         both = {"a": self._at(x), "b": self._at(dy)}
-        return (self._weights(operation.weight, x.count)
-                + self._vector(VectorOpcode.NORM_BACKWARD_SUMS, x,
-                               {**shifts["sums"], **operation.epsilon(self.frac)}, **both)
-                + self._vector(VectorOpcode.NORM_BACKWARD, x, shifts["result"], **both, o=self._at(operation.dx)))
+        return (
+            self._weights(operation.weight, x.count)
+            + self._vector(
+                VectorOpcode.NORM_BACKWARD_SUMS, x, {**shifts["sums"], **operation.epsilon(self.frac)}, **both
+            )
+            + self._vector(VectorOpcode.NORM_BACKWARD, x, shifts["result"], **both, o=self._at(operation.dx))
+        )
 
     def _add(self, operation: Add) -> list[Piece]:
         operands = {**operation.shifts(self.frac), "wide": operation.y.tensor.wide}
@@ -380,8 +465,10 @@ class _Lowering:
         both = 2 * operation.y.rows * self.row
         count, pieces = max(self.limit // both, 1), []
         for first in range(0, operation.y.count, count):
-            a, b, y = (each.tensor.part(each.first + first, min(count, each.count - first))
-                       for each in (operation.a, operation.b, operation.y))
+            a, b, y = (
+                each.tensor.part(each.first + first, min(count, each.count - first))
+                for each in (operation.a, operation.b, operation.y)
+            )
             pieces += self._added(a, b, y, operands, limit=max(self.limit, both))
         return pieces
 
@@ -392,42 +479,73 @@ class _Lowering:
         return side.Tensor(offset=self.layout.place(angles.name, 4 * angles.rows * EDGE), repeated=True)
 
     def _rope(self, operation: Rope) -> list[Piece]:
-        return self._vector(VectorOpcode.ROPE, operation.x, {**operation.shifts(self.frac), "turn": operation.turn},
-                            a=self._at(operation.x), b=self._angles(operation.angles), o=self._at(operation.y))
+        return self._vector(
+            VectorOpcode.ROPE,
+            operation.x,
+            {**operation.shifts(self.frac), "turn": operation.turn},
+            a=self._at(operation.x),
+            b=self._angles(operation.angles),
+            o=self._at(operation.y),
+        )
 
     def _swiglu(self, operation: Swiglu) -> list[Piece]:
-        return self._vector(VectorOpcode.SWIGLU, operation.y, _gate(operation.shifts(self.frac)),
-                            a=self._at(operation.gate), b=self._at(operation.up), o=self._at(operation.y))
+        return self._vector(
+            VectorOpcode.SWIGLU,
+            operation.y,
+            _gate(operation.shifts(self.frac)),
+            a=self._at(operation.gate),
+            b=self._at(operation.up),
+            o=self._at(operation.y),
+        )
 
     def _swiglubackward(self, operation: SwigluBackward) -> list[Piece]:
-        return self._vector(VectorOpcode.SWIGLU_BACKWARD, operation.dy, _gate(operation.shifts(self.frac)),
-                            a=self._at(operation.gate), b=self._at(operation.up), c=self._at(operation.dy),
-                            o=self._at(operation.dgate), q=self._at(operation.dup))
+        return self._vector(
+            VectorOpcode.SWIGLU_BACKWARD,
+            operation.dy,
+            _gate(operation.shifts(self.frac)),
+            a=self._at(operation.gate),
+            b=self._at(operation.up),
+            c=self._at(operation.dy),
+            o=self._at(operation.dgate),
+            q=self._at(operation.dup),
+        )
 
     def _softmax(self, operation: Softmax) -> list[Piece]:
         operands = {**_gate(operation.shifts(self.frac)), "limit": operation.limit, "causal": 1}
-        return (self._vector(VectorOpcode.SOFTMAX_SUMS, operation.s, operands, a=self._at(operation.s))
-                + self._vector(VectorOpcode.SOFTMAX, operation.s, operands, a=self._at(operation.s),
-                               o=self._at(operation.p)))
+        return self._vector(VectorOpcode.SOFTMAX_SUMS, operation.s, operands, a=self._at(operation.s)) + self._vector(
+            VectorOpcode.SOFTMAX, operation.s, operands, a=self._at(operation.s), o=self._at(operation.p)
+        )
 
     def _softmaxbackward(self, operation: SoftmaxBackward) -> list[Piece]:
         shifts = operation.shifts(self.frac)
         both = {"a": self._at(operation.p), "b": self._at(operation.dp)}
-        return (self._vector(VectorOpcode.SOFTMAX_BACKWARD_SUMS, operation.p, shifts["sums"], **both)
-                + self._vector(VectorOpcode.SOFTMAX_BACKWARD, operation.p, shifts["result"], **both,
-                               o=self._at(operation.ds)))
+        return self._vector(VectorOpcode.SOFTMAX_BACKWARD_SUMS, operation.p, shifts["sums"], **both) + self._vector(
+            VectorOpcode.SOFTMAX_BACKWARD, operation.p, shifts["result"], **both, o=self._at(operation.ds)
+        )
 
     def _loss(self, operation: Loss) -> list[Piece]:
         rows = operation.logits.rows
         targets = self.layout.place(operation.targets, 4 * rows)
         loss = self.layout.place(operation.loss, self.beat)
         operands = {**_gate(operation.shifts(self.frac)), "limit": operation.vocab - 1}
-        return (side.vector(VectorOpcode.TARGETS, {"row": -(-rows // self.config.beat_words), "tiles": 1, "tokens": 1},
-                            self.config, limit=self.limit, a=side.Tensor(offset=targets))
-                + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._at(operation.logits))
-                + self._vector(VectorOpcode.SOFTMAX, operation.logits, {**operands, "targets": 1},
-                               a=self._at(operation.logits), o=self._at(operation.d),
-                               q=side.Tensor(offset=loss, beats=1)))
+        return (
+            side.vector(
+                VectorOpcode.TARGETS,
+                {"row": -(-rows // self.config.beat_words), "tiles": 1, "tokens": 1},
+                self.config,
+                limit=self.limit,
+                a=side.Tensor(offset=targets),
+            )
+            + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._at(operation.logits))
+            + self._vector(
+                VectorOpcode.SOFTMAX,
+                operation.logits,
+                {**operands, "targets": 1},
+                a=self._at(operation.logits),
+                o=self._at(operation.d),
+                q=side.Tensor(offset=loss, beats=1),
+            )
+        )
 
 
 def _check(*parts: Slice) -> None:

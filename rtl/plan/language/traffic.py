@@ -1,4 +1,5 @@
 """Counts the frozen bytes that operations read, and their words."""
+
 from collections.abc import Iterable
 
 from ...formats.weight_stream import StreamShape

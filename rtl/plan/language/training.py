@@ -1,4 +1,5 @@
 """Selects the operations, updates and stores of a training step."""
+
 from collections.abc import Mapping
 
 from .accumulate import summed
@@ -10,8 +11,15 @@ from .transformer import Step
 __all__ = ["training_operations"]
 
 
-def training_operations(step: Step, scales: Mapping[str, float], rule: float | AdamW | None = None, number: int = 1, *,
-                        texts: int = 1, wide: bool | None = None) -> list[Operation]:
+def training_operations(
+    step: Step,
+    scales: Mapping[str, float],
+    rule: float | AdamW | None = None,
+    number: int = 1,
+    *,
+    texts: int = 1,
+    wide: bool | None = None,
+) -> list[Operation]:
     """Operations of a step.
 
     Parameters
@@ -31,8 +39,11 @@ def training_operations(step: Step, scales: Mapping[str, float], rule: float | A
     # Without the head, it is a part of a step: layers behind it and before it want their operands.
     made = needed(step.operations(), () if step.head else (step.output.name, step.entry.name))
     if rule is not None:
-        made += [Update(each.adapter, step.codes(each.adapter.name), (rule, scaled(rule, scales[each.adapter.name])),
-                        number) for each in made if isinstance(each, Gradient)]
+        made += [
+            Update(each.adapter, step.codes(each.adapter.name), (rule, scaled(rule, scales[each.adapter.name])), number)
+            for each in made
+            if isinstance(each, Gradient)
+        ]
     if wide is not None:
         if texts > 1:
             raise ValueError(f"texts={texts}: must be 1 where adapters are stored as codes")

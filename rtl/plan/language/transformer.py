@@ -6,6 +6,7 @@ made with those queries. ``1 / sqrt(head)`` is a power of two, which the exponen
 ``sqrt(2)``, which the queries' angles take too. The last norm's weights have ``log2(e)`` on the way to the logits, and
 the mean over the foretold tokens on the way back.
 """
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -174,8 +175,13 @@ class Step:
     def forward(self, layer: int) -> list[Operation]:
         """A layer, from its ``x`` to that of the next."""
         model, eps = self.model, self.model.norm_eps
-        width = {"hidden": model.hidden, "inter": model.inter, "q": model.heads * EDGE, "kv": model.kv_heads * EDGE,
-                 "scores": model.heads * EDGE}
+        width = {
+            "hidden": model.hidden,
+            "inter": model.inter,
+            "q": model.heads * EDGE,
+            "kv": model.kv_heads * EDGE,
+            "scores": model.heads * EDGE,
+        }
 
         def t(name: str, size: str, *, wide: bool = False) -> Tensor:
             return self.tensor(layer, name, width[size], wide=wide)
@@ -191,8 +197,10 @@ class Step:
         gate, up, act, down = t("gate", "inter"), t("up", "inter"), t("act", "inter"), t("down", "hidden")
         made: list[Operation] = [
             Norm(x.all(), f"{layer}.norm1", attended.all(), eps),
-            through("k_proj", attended, raw_k), Rope(raw_k.all(), self.angles("k"), k.all()),
-            through("q_proj", attended, raw_q), Rope(raw_q.all(), self.angles("q"), q.all()),
+            through("k_proj", attended, raw_k),
+            Rope(raw_k.all(), self.angles("k"), k.all()),
+            through("q_proj", attended, raw_q),
+            Rope(raw_q.all(), self.angles("q"), q.all()),
         ]
         for head in range(model.heads):
             made.append(Product(q.part(head), Words((k.part(self.group(head)),)), scores.part(head), lift=self.lift))
@@ -202,10 +210,14 @@ class Step:
         for head in range(model.heads):
             made.append(Product(p.part(head), Words((v.part(self.group(head)),)), context.part(head), backward=True))
         return made + [
-            through("o_proj", context, o), Add(x.all(), o.all(), middle.all()),
+            through("o_proj", context, o),
+            Add(x.all(), o.all(), middle.all()),
             Norm(middle.all(), f"{layer}.norm2", fed.all(), eps),
-            through("gate_proj", fed, gate), through("up_proj", fed, up), Swiglu(gate.all(), up.all(), act.all()),
-            through("down_proj", act, down), Add(middle.all(), down.all(), self._residual(layer + 1).all()),
+            through("gate_proj", fed, gate),
+            through("up_proj", fed, up),
+            Swiglu(gate.all(), up.all(), act.all()),
+            through("down_proj", act, down),
+            Add(middle.all(), down.all(), self._residual(layer + 1).all()),
         ]
 
     def backward(self, layer: int) -> list[Operation]:
@@ -234,14 +246,17 @@ class Step:
         back("gate_proj", dgate.all(), fed.all(), by_gate.all())
         back("up_proj", dup.all(), fed.all(), by_up.all())
         middle = t("middle", hidden, wide=True)
-        made += [Add(by_gate.all(), by_up.all(), dfed.all()),
-                 NormBackward(middle.all(), dfed.all(), f"{layer}.norm2", normed.all(), eps),
-                 Add(dy.all(), normed.all(), dmiddle.all())]
+        made += [
+            Add(by_gate.all(), by_up.all(), dfed.all()),
+            NormBackward(middle.all(), dfed.all(), f"{layer}.norm2", normed.all(), eps),
+            Add(dy.all(), normed.all(), dmiddle.all()),
+        ]
 
         dcontext, context = t("dcontext", wide), t("context", wide)
         back("o_proj", dmiddle.all(), context.all(), dcontext.all())
-        q, k, v, p, dp, ds = (t(name, size) for name, size in (
-            ("q", wide), ("k", kv), ("v", kv), ("p", wide), ("dp", wide), ("ds", wide)))
+        q, k, v, p, dp, ds = (
+            t(name, size) for name, size in (("q", wide), ("k", kv), ("v", kv), ("p", wide), ("dp", wide), ("ds", wide))
+        )
         turned_p, turned_ds = t("turned_p", wide), t("turned_ds", wide)
         dq, dk, dv = t("dq", wide), t("dk", kv), t("dv", kv)
         identity = Tensor(IDENTITY, self.tokens, EDGE)
@@ -251,19 +266,31 @@ class Step:
 
         def turned(source: Tensor, result: Tensor) -> None:
             for _, heads in self._groups():
-                made.append(Product(identity.all(), Words(tuple(source.part(head) for head in heads)),
-                                    result.part(heads[0], len(heads))))
+                made.append(
+                    Product(
+                        identity.all(),
+                        Words(tuple(source.part(head) for head in heads)),
+                        result.part(heads[0], len(heads)),
+                    )
+                )
 
         def gathered(rows: Tensor, against: Tensor, result: Tensor, lift: int) -> None:
             for group, heads in self._groups():
-                made.append(Product(rows.part(heads[0], len(heads)),
-                                    Words(tuple(against.part(head) for head in heads)), result.part(group),
-                                    backward=True, lift=lift))
+                made.append(
+                    Product(
+                        rows.part(heads[0], len(heads)),
+                        Words(tuple(against.part(head) for head in heads)),
+                        result.part(group),
+                        backward=True,
+                        lift=lift,
+                    )
+                )
 
         attended = t("attended", hidden)
         raw_dq, raw_dk = t("raw_dq", wide), t("raw_dk", kv)
-        by_q, by_k, by_v, by_kv, dattended = (t(name, hidden) for name in (
-            "dattended.q", "dattended.k", "dattended.v", "dattended.kv", "dattended"))
+        by_q, by_k, by_v, by_kv, dattended = (
+            t(name, hidden) for name in ("dattended.q", "dattended.k", "dattended.v", "dattended.kv", "dattended")
+        )
         turned(p, turned_p)
         gathered(turned_p, dcontext, dv, 0)
         # Under it, the gradients of the last softmaxes are made.
@@ -272,16 +299,19 @@ class Step:
         gathered(turned_ds, q, dk, self.lift)
         made.append(Rope(dk.all(), self.angles("dk"), raw_dk.all(), turn=True))
         for head in range(model.heads):
-            made.append(Product(ds.part(head), Words((k.part(self.group(head)),)), dq.part(head), backward=True,
-                                lift=self.lift))
+            made.append(
+                Product(ds.part(head), Words((k.part(self.group(head)),)), dq.part(head), backward=True, lift=self.lift)
+            )
         made.append(Rope(dq.all(), self.angles("dq"), raw_dq.all(), turn=True))
         back("k_proj", raw_dk.all(), attended.all(), by_k.all())
         made.append(Add(by_v.all(), by_k.all(), by_kv.all()))
         back("q_proj", raw_dq.all(), attended.all(), by_q.all())
         entry = t("dx.norm", hidden)
-        made += [Add(by_kv.all(), by_q.all(), dattended.all()),
-                 NormBackward(self._residual(layer).all(), dattended.all(), f"{layer}.norm1", entry.all(), eps),
-                 Add(dmiddle.all(), entry.all(), t("dx", hidden).all())]
+        made += [
+            Add(by_kv.all(), by_q.all(), dattended.all()),
+            NormBackward(self._residual(layer).all(), dattended.all(), f"{layer}.norm1", entry.all(), eps),
+            Add(dmiddle.all(), entry.all(), t("dx", hidden).all()),
+        ]
         return made
 
     def logits(self, x: Tensor | None = None) -> list[Operation]:
@@ -291,15 +321,23 @@ class Step:
         x = x or self.output
         normed = self.tensor(after, "normed", model.hidden)
         logits, d = self.tensor(after, "logits", vocab), self.tensor(after, "dlogits", vocab)
-        made: list[Operation] = [Norm(x.all(), "norm", normed.all(), model.norm_eps),
-                                 *self.head_products(normed, logits)]
+        made: list[Operation] = [
+            Norm(x.all(), "norm", normed.all(), model.norm_eps),
+            *self.head_products(normed, logits),
+        ]
         made.append(Loss(logits.all(), TARGETS, d.all(), LOSS, model.vocab))
         before: Tensor | None = None
         for first in range(0, d.tiles, _CHUNK):
             count = min(_CHUNK, d.tiles - first)
             part = self.tensor(after, f"part.{first}", model.hidden)
-            made.append(Product(d.part(first, count), Halves(HEAD_MATRIX, count * EDGE, model.hidden, first * EDGE),
-                                part.all(), backward=True))
+            made.append(
+                Product(
+                    d.part(first, count),
+                    Halves(HEAD_MATRIX, count * EDGE, model.hidden, first * EDGE),
+                    part.all(),
+                    backward=True,
+                )
+            )
             if before is not None:
                 total = self.tensor(after, f"sum.{first}", model.hidden)
                 made.append(Add(before.all(), part.all(), total.all()))
@@ -315,13 +353,20 @@ class Step:
         made: list[Operation] = []
         for first in range(0, logits.tiles, _MOST):
             count = min(_MOST, logits.tiles - first)
-            made.append(Product(normed.all(), Halves(HEAD_MATRIX, count * EDGE, normed.features, first * EDGE),
-                                logits.part(first, count)))
+            made.append(
+                Product(
+                    normed.all(),
+                    Halves(HEAD_MATRIX, count * EDGE, normed.features, first * EDGE),
+                    logits.part(first, count),
+                )
+            )
         return made
 
     def group(self, head: int) -> int:
         return head * self.model.kv_heads // self.model.heads
 
     def _groups(self) -> list[tuple[int, list[int]]]:
-        return [(group, [head for head in range(self.model.heads) if self.group(head) == group])
-                for group in range(self.model.kv_heads)]
+        return [
+            (group, [head for head in range(self.model.heads) if self.group(head) == group])
+            for group in range(self.model.kv_heads)
+        ]

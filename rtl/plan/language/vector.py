@@ -3,6 +3,7 @@
 A tensor's ``frac`` says what its integers stand for: ``n · 2**-frac``. Each function returns the shifts of one command
 and refuses, by :class:`ValueError`, exponents that lie further apart than the engine can shift.
 """
+
 import math
 from collections.abc import Mapping
 
@@ -13,8 +14,20 @@ from ...formats.fixed import Fixed
 from ...formats.linear import ACTIVATION, WEIGHT
 from ...formats.vector import EPS_SHIFT, FACTOR_FRAC, LEAST_GATE, PROBABILITY_FRAC
 
-__all__ = ["UNIT", "add", "epsilon", "frac_of", "norm_weight", "rms_norm", "rms_norm_backward", "rope", "softmax",
-           "softmax_backward", "swiglu", "swiglu_backward"]
+__all__ = [
+    "UNIT",
+    "add",
+    "epsilon",
+    "frac_of",
+    "norm_weight",
+    "rms_norm",
+    "rms_norm_backward",
+    "rope",
+    "softmax",
+    "softmax_backward",
+    "swiglu",
+    "swiglu_backward",
+]
 
 #: A shift of 7 leaves a product as it is.
 UNIT = 7
@@ -44,8 +57,13 @@ def swiglu(gate: int, up: int, y: int) -> dict[str, int]:
 
 def swiglu_backward(dy: int, gate: int, up: int, dgate: int, dup: int) -> dict[str, int]:
     """Shifts from fractions. SiLU is as steep as 1.1, so the term of dgate gets no bit more than up."""
-    return _checked(gate_shift=gate - 4, left=FACTOR_FRAC + UNIT - 1, right=FACTOR_FRAC + UNIT,
-                    shift=up + dy - dgate, second_shift=gate + 1 + dy - dup)
+    return _checked(
+        gate_shift=gate - 4,
+        left=FACTOR_FRAC + UNIT - 1,
+        right=FACTOR_FRAC + UNIT,
+        shift=up + dy - dgate,
+        second_shift=gate + 1 + dy - dup,
+    )
 
 
 def norm_weight(weight: ArrayLike) -> tuple[np.ndarray, int]:
@@ -100,5 +118,4 @@ def softmax(s: int) -> dict[str, int]:
 def softmax_backward(dp: int, ds: int) -> Mapping[str, Mapping[str, int]]:
     """Shifts of ``sums`` and of ``result`` from fractions; dp has 24 bits. ``ds`` is what base e would give, since
     ln(2) belongs to what made s."""
-    return {"sums": _checked(left=UNIT),
-            "result": _checked(left=UNIT, right=UNIT, shift=dp + PROBABILITY_FRAC - ds)}
+    return {"sums": _checked(left=UNIT), "result": _checked(left=UNIT, right=UNIT, shift=dp + PROBABILITY_FRAC - ds)}

@@ -15,6 +15,7 @@ reads what a STORE wrote waits for it by a token.
 With ``every``, the program yields at least as often, by the same clock: between two products, when no operand of the
 next is on chip and no side work is half done. What ends in time may begin before, other side work waits.
 """
+
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -74,8 +75,11 @@ class Side:
     def whole(self) -> bool:
         """Whether nothing of it is half done: it has not begun, or a gradient's other half or an update is next."""
         first = self.pieces[0].instructions[0]
-        return (not self.begun or first.engine == UPDATE
-                or (first.engine == LOAD and first.operands["dest"] == GRADIENT.load("hidden")))
+        return (
+            not self.begun
+            or first.engine == UPDATE
+            or (first.engine == LOAD and first.operands["dest"] == GRADIENT.load("hidden"))
+        )
 
     def part(self) -> list[Piece]:
         """The next pieces that must not be parted."""
@@ -103,8 +107,14 @@ def gap(tokens: int, config: LanguageConfig, beats: int | None = None) -> int:
     return max(config.subtiles * max(tokens, config.columns) - tile - 16, 64)
 
 
-def weave(main: Sequence[Main], side: Iterable[Side], config: LanguageConfig, *, every: int | None = None,
-          move: Move | None = None) -> Assembler:
+def weave(
+    main: Sequence[Main],
+    side: Iterable[Side],
+    config: LanguageConfig,
+    *,
+    every: int | None = None,
+    move: Move | None = None,
+) -> Assembler:
     """A program, END included, of products and side work that could follow each other one by one in the order of
     their ``order``; products stay in theirs. It yields every ``every`` cycles at least, about, if it is asked to; but a
     piece of side work that cannot be parted may take longer. ``move`` may change the offsets of all transfers."""
@@ -169,7 +179,7 @@ class _Writes:
     def missing(self, start: int, end: int, order: int) -> Iterator[tuple[int, int, int]]:
         """The writes that make that None."""
         for index in self.over(start, end):
-            for missing in self.orders[index][len(self.values[index]):bisect_left(self.orders[index], order)]:
+            for missing in self.orders[index][len(self.values[index]) : bisect_left(self.orders[index], order)]:
                 yield self.starts[index], self.ends[index], missing
 
     def emitted(self, start: int, end: int, value: float) -> None:
@@ -191,14 +201,26 @@ class _Weaver:
         #: Of each STORE by its step, the load without which its first word cannot be.
         self.after: dict[int, int] = {}
         self.writes = _Writes(
-            [(*extent(step, self.beat), each.order) for each in sides for piece in each.pieces
-             for step in (*piece.instructions, *piece.stores) if step.engine == STORE]
+            [
+                (*extent(step, self.beat), each.order)
+                for each in sides
+                for piece in each.pieces
+                for step in (*piece.instructions, *piece.stores)
+                if step.engine == STORE
+            ]
             + [(*extent(step, self.beat), each.order) for each in self.main for step in self._stores(each)]
-            + [(*extent(_store(each.hidden, GRADIENT.store("hidden")), self.beat), each.order)
-               for each in self.main if each.hidden])
+            + [
+                (*extent(_store(each.hidden, GRADIENT.store("hidden")), self.beat), each.order)
+                for each in self.main
+                if each.hidden
+            ]
+        )
         #: Which product writes a range.
-        self.makers = {(*extent(step, self.beat), each.order): index for index, each in enumerate(self.main)
-                       for step in self._stores(each)}
+        self.makers = {
+            (*extent(step, self.beat), each.order): index
+            for index, each in enumerate(self.main)
+            for step in self._stores(each)
+        }
         # The clock: when the bus, STORE, the array, the reading of its sums, and engines have done what is emitted.
         self.bus = self.stored = self.array = self.sums = 0.0
         self.engines: dict[Engine, float] = {}
@@ -211,7 +233,8 @@ class _Weaver:
         self.placed = Inputs([each.job for each in self.main], config)
         #: Loads of each product, and the products that one of them waits for.
         self.inputs, self.awaited = with_tokens(
-            self.placed.loads(index, gap(each.job.tokens, config)) for index, each in enumerate(self.main))
+            self.placed.loads(index, gap(each.job.tokens, config)) for index, each in enumerate(self.main)
+        )
         self.loads = [len(each) for each in self.inputs]
         self.kept = 0
         #: Loads of products that have not ended; when the section began; whether it ends behind this product; until
@@ -266,8 +289,11 @@ class _Weaver:
 
     def _half(self) -> float:
         """Cycles of side work that is half done."""
-        return sum(self._work(queue[0].part(), queue[0].pace) for queue in (self.urgent, self.lazy)
-                   if queue and not queue[0].whole)
+        return sum(
+            self._work(queue[0].part(), queue[0].pace)
+            for queue in (self.urgent, self.lazy)
+            if queue and not queue[0].whole
+        )
 
     def _open(self, index: int) -> None:
         """Decides whether the section ends behind a product: what follows up to the end of the next one is too long."""
@@ -317,12 +343,28 @@ class _Weaver:
         x_base, lane_base = self.placed.bases(index)
         keeps = product.hidden is not None
         waits = (READY,) * bool(job.lanes) + (KEPT,) * (keeps and self.kept > 1)
-        self.made.append(Instruction(LINEAR, 0, {
-            "inner": job.inner, "outer": job.outer, "tokens": job.tokens, "rank": job.rank, "by_column": job.backward,
-            "slot": product.slot, "x_base": x_base, "a_base": lane_base,
-            "b_base": lane_base + job.inner * job.rank, "early": 1, **job.shifts,
-        }, wait=waits, post=(FREE,) if index in self.awaited else (),
-            phase="backward" if job.backward else "forward"))
+        self.made.append(
+            Instruction(
+                LINEAR,
+                0,
+                {
+                    "inner": job.inner,
+                    "outer": job.outer,
+                    "tokens": job.tokens,
+                    "rank": job.rank,
+                    "by_column": job.backward,
+                    "slot": product.slot,
+                    "x_base": x_base,
+                    "a_base": lane_base,
+                    "b_base": lane_base + job.inner * job.rank,
+                    "early": 1,
+                    **job.shifts,
+                },
+                wait=waits,
+                post=(FREE,) if index in self.awaited else (),
+                phase="backward" if job.backward else "forward",
+            )
+        )
         self.kept += keeps
         if job.tables is not None:
             self._load(_load(job.tables, LINEAR.load("tables")))
@@ -360,8 +402,10 @@ class _Weaver:
         job = product.job
         beats = job.result.beats // job.outer
         stride = job.stride or beats * self.beat
-        return [_store(Transfer(job.result.offset + tile * stride, beats, 0), LINEAR.store("outputs"))
-                for tile in range(job.outer)]
+        return [
+            _store(Transfer(job.result.offset + tile * stride, beats, 0), LINEAR.store("outputs"))
+            for tile in range(job.outer)
+        ]
 
     def _keep(self, product: Main, loaded: int) -> list[tuple[float, float, Instruction, int]]:
         """h to memory, behind the second tile of outputs at the latest: it is complete before that is read, and needs
@@ -449,9 +493,13 @@ class _Weaver:
 
     def _may_end(self, side: Side, within: int) -> bool:
         """Whether what side work reads is emitted, or made by products up to ``within``."""
-        return all(self.makers.get(missing, within + 1) <= within
-                   for piece in side.part() for step in piece.instructions if step.engine == LOAD
-                   for missing in self.writes.missing(*extent(step, self.beat), side.order))
+        return all(
+            self.makers.get(missing, within + 1) <= within
+            for piece in side.part()
+            for step in piece.instructions
+            if step.engine == LOAD
+            for missing in self.writes.missing(*extent(step, self.beat), side.order)
+        )
 
     # ---- what is emitted
 

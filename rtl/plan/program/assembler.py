@@ -1,4 +1,5 @@
 """Assembler: commands with named fields, checked against widths."""
+
 from dataclasses import dataclass
 from functools import cache
 
@@ -61,8 +62,17 @@ class Assembler:
     def code(self) -> bytes:
         return bytes(self._code)
 
-    def add(self, engine: Engine, opcode: int = 0, *, wait: tuple[int, ...] = (), post: tuple[int, ...] = (),
-            phase: str | None = None, slots: tuple[int, int] | None = None, **operands: int) -> None:
+    def add(
+        self,
+        engine: Engine,
+        opcode: int = 0,
+        *,
+        wait: tuple[int, ...] = (),
+        post: tuple[int, ...] = (),
+        phase: str | None = None,
+        slots: tuple[int, int] | None = None,
+        **operands: int,
+    ) -> None:
         """Appends a command. ``slots``: dropped if the valid bits of ``(first, count)`` slots are all set.
 
         ``phase``: what its cycles count as; the engine's first unless given.
@@ -75,11 +85,20 @@ class Assembler:
         operands = {name.rstrip("_"): value for name, value in operands.items()}
         args = pack(engine.layout(opcode), operands)
         mask = [sum(1 << token for token in tokens) for tokens in (wait, post)]
-        word = pack(Command, {
-            "opcode": opcode, "engine": engine, "predicated": slots is not None, "phase": engine.phase(phase),
-            "wait": mask[0], "post": mask[1],
-            "slot": slots[0] if slots else 0, "count": slots[1] if slots else 0, "args": args,
-        })
+        word = pack(
+            Command,
+            {
+                "opcode": opcode,
+                "engine": engine,
+                "predicated": slots is not None,
+                "phase": engine.phase(phase),
+                "wait": mask[0],
+                "post": mask[1],
+                "slot": slots[0] if slots else 0,
+                "count": slots[1] if slots else 0,
+                "args": args,
+            },
+        )
         self.instructions.append(Instruction(engine, opcode, operands, wait, post, phase, slots))
         self._code += word.to_bytes(COMMAND_BYTES, "little")
 

@@ -1,4 +1,5 @@
 """A program and its data, with their places in the window."""
+
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

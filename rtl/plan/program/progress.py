@@ -5,6 +5,7 @@ soon as its beats are. That one run decides for all timings, as ``docs/reference
 waited for by one queue, so nothing that can happen is ever taken away by something else that happens first. Where two
 queues could take the same token the program is refused.
 """
+
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,8 +46,14 @@ class Streams:
 _NO_STREAMS = Streams(lambda command: None, {})
 
 
-def check_progress(commands: Sequence[Instruction], engines: Engines, *, depth: int, streams: Streams = _NO_STREAMS,
-                   names: Mapping[int, str] | None = None) -> None:
+def check_progress(
+    commands: Sequence[Instruction],
+    engines: Engines,
+    *,
+    depth: int,
+    streams: Streams = _NO_STREAMS,
+    names: Mapping[int, str] | None = None,
+) -> None:
     """Raises :class:`StuckError`, which says what waits for what, unless the program comes to its END at any timing.
 
     It is checked with no slot of the cache valid and, if it has predicates, with all of them.
@@ -73,17 +80,25 @@ class _Run:
     """The untimed run. ``valid``: of all slots, at the start. ``last``: an engine that begins a command only when
     nothing else can happen, so that each token that it takes is posted and not taken as often as can be."""
 
-    def __init__(self, commands: Sequence[Instruction], engines: Engines, depth: int, streams: Streams,
-                 names: Mapping[int, str], valid: bool, last: int | None = None) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Instruction],
+        engines: Engines,
+        depth: int,
+        streams: Streams,
+        names: Mapping[int, str],
+        valid: bool,
+        last: int | None = None,
+    ) -> None:
         self.engines = engines
         self.commands, self.depth, self.streams, self.names, self.last = commands, depth, streams, names, last
         self.tokens = [0] * TOKENS
-        self.at = 0                                 # the command that is dispatched next
+        self.at = 0  # the command that is dispatched next
         self.ended = False
-        self.order: list[int] = []                  # commands that were dispatched
+        self.order: list[int] = []  # commands that were dispatched
         self.queues: list[deque[int]] = [deque() for _ in engines]
-        self.started = [False] * len(engines)        # the head of a queue has taken its tokens
-        self.ready: deque[int] = deque()            # engines that may go on
+        self.started = [False] * len(engines)  # the head of a queue has taken its tokens
+        self.ready: deque[int] = deque()  # engines that may go on
         #: Beats of streams, with all of what is under way.
         self.given, self.taken = (dict.fromkeys(streams.room, 0) for _ in range(2))
         #: Since the last fence: the engine that waits for a token, and its first command that does.
@@ -101,8 +116,9 @@ class _Run:
                 raise StuckError(f"a program of {self.at} commands has no END")
             if self._dispatch() or self.ready:
                 continue
-            if self.last is None or not (self._dispatch(late=True) if not self.last else
-                                         self._work(self.last, late=True)):
+            if self.last is None or not (
+                self._dispatch(late=True) if not self.last else self._work(self.last, late=True)
+            ):
                 raise StuckError(_Report(self).text())
 
     # ---- dispatch
@@ -167,8 +183,10 @@ class _Run:
         first, other = self.takers.setdefault(token, (engine, self.at))
         if first != engine:
             names = [f"{self.commands[place].engine.name} (command {place})" for place in (other, self.at)]
-            raise StuckError(f"{' and '.join(names)} both wait for token {self.name(token)} with no fence between: "
-                             f"time decides which of them takes it")
+            raise StuckError(
+                f"{' and '.join(names)} both wait for token {self.name(token)} with no fence between: "
+                f"time decides which of them takes it"
+            )
 
     def _take(self, wait: tuple[int, ...]) -> bool:
         tokens = self.tokens
@@ -183,8 +201,10 @@ class _Run:
         for token in post:
             self.tokens[token] += 1
             if self.tokens[token] > MOST:
-                raise StuckError(f"token {self.name(token)} overflows near command {self.at}: it may be posted "
-                                 f"{MOST + 1} times and not taken, its counter holds {MOST}")
+                raise StuckError(
+                    f"token {self.name(token)} overflows near command {self.at}: it may be posted "
+                    f"{MOST + 1} times and not taken, its counter holds {MOST}"
+                )
             if token in self.takers:
                 self.ready.append(self.takers[token][0])
 
@@ -204,7 +224,7 @@ class _Run:
                 if len(posts[token]) <= MOST:
                     continue
                 for count, (place, engine, rank) in enumerate(takes[token]):
-                    behind = places[engine][rank + self.depth:rank + self.depth + 1] if engine else [place]
+                    behind = places[engine][rank + self.depth : rank + self.depth + 1] if engine else [place]
                     most = bisect_left(posts[token], behind[0]) if behind else len(posts[token])
                     if most - count > MOST:
                         found.add(engine)
@@ -273,9 +293,14 @@ class _Report:
         while at is not None and at not in seen:
             seen.append(at)
             at = waits[at][1] if at in waits else None
-        circle = " -> ".join(each.name for each in (*seen[seen.index(at):], at)) if at is not None else ""
-        return "; ".join([f"a program cannot go on at command {run.at} of {len(run.commands)}", *lines,
-                          *([f"in a circle: {circle}"] if circle else [])])
+        circle = " -> ".join(each.name for each in (*seen[seen.index(at) :], at)) if at is not None else ""
+        return "; ".join(
+            [
+                f"a program cannot go on at command {run.at} of {len(run.commands)}",
+                *lines,
+                *([f"in a circle: {circle}"] if circle else []),
+            ]
+        )
 
     def _wait(self, engine: Engine) -> tuple[str, Engine | None] | None:
         """What an engine's next command waits for, and the engine that would end that; CONTROL is the dispatch."""
@@ -283,8 +308,11 @@ class _Report:
         if engine == CONTROL:
             command, place = run.commands[run.at], run.at
             if command.engine != CONTROL:
-                return (f"dispatch of command {place} waits for room in the queue of {command.engine.name}, which "
-                        f"holds {run.depth}", command.engine)
+                return (
+                    f"dispatch of command {place} waits for room in the queue of {command.engine.name}, which "
+                    f"holds {run.depth}",
+                    command.engine,
+                )
             if command.opcode in _FENCES and any(run.queues):
                 busy = next(each for each in run.engines.queued if run.queues[each])
                 return f"{ControlOpcode(command.opcode).name} (command {place}) waits for {busy.name}", busy
@@ -301,10 +329,18 @@ class _Report:
         flow = run.streams.flow(command)
         assert flow is not None
         stores = engine == STORE
-        other = self._next(lambda each: (each.engine == STORE) != stores and each.engine != CONTROL
-                           and (run.streams.flow(each) or (None,))[0] == flow[0])
-        return (f"{said}{'beats' if stores else 'room'} of stream {flow[0]}, "
-                f"{self._by(other, 'given' if stores else 'taken')}", self._engine(other))
+        other = self._next(
+            lambda each: (
+                (each.engine == STORE) != stores
+                and each.engine != CONTROL
+                and (run.streams.flow(each) or (None,))[0] == flow[0]
+            )
+        )
+        return (
+            f"{said}{'beats' if stores else 'room'} of stream {flow[0]}, "
+            f"{self._by(other, 'given' if stores else 'taken')}",
+            self._engine(other),
+        )
 
     def _next(self, wanted: Callable[[Instruction], bool]) -> int | None:
         """The first command that is not done, or not dispatched, of a kind."""

@@ -1,4 +1,5 @@
 """Base class of all readings of a list of operations."""
+
 from collections.abc import Callable, Iterable
 
 __all__ = ["Reading"]

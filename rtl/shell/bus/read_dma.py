@@ -192,7 +192,8 @@ class ReadDMA(wiring.Component):
                     m.next = "IDLE"
 
         return SimpleNamespace(
-            fsm=fsm, offset=offset, length=length, final=final, free=free, issue=issue, refused=refused)
+            fsm=fsm, offset=offset, length=length, final=final, free=free, issue=issue, refused=refused
+        )
 
     def _verdict(self, m, check, known):
         """The code of the error, if the command in the registers is refused."""
@@ -315,10 +316,16 @@ class ReadDMA(wiring.Component):
         m.d.comb += turned_down.eq(command.fsm.ongoing("REFUSE") & ~contexts.r_rdy)
         with m.If(~failed):
             m.d.sync += [
-                port.error.code.eq(Mux(turned_down, command.refused, Mux(
-                    beat.bad, Mux(beat.resp[0], Error.READ_DECERR, Error.READ_SLVERR), Error.BAD_OPERAND))),
-                self.error_offset.eq(Mux(
-                    turned_down, command.offset, Cat(Const(0, shift), low, burst_o.offset[shift + 4:]))),
+                port.error.code.eq(
+                    Mux(
+                        turned_down,
+                        command.refused,
+                        Mux(beat.bad, Mux(beat.resp[0], Error.READ_DECERR, Error.READ_SLVERR), Error.BAD_OPERAND),
+                    )
+                ),
+                self.error_offset.eq(
+                    Mux(turned_down, command.offset, Cat(Const(0, shift), low, burst_o.offset[shift + 4 :]))
+                ),
             ]
             with m.If((beat.mine & beat.bad) | refused_beat | turned_down):
                 m.d.sync += [failed.eq(1), port.error.valid.eq(1)]

@@ -101,9 +101,7 @@ class WriteDMA(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.beats = fifo = ResetInserter(self.abort & self.idle)(
-            SyncFIFO(width=self.data_bits, depth=_DEPTH)
-        )
+        m.submodules.beats = fifo = ResetInserter(self.abort & self.idle)(SyncFIFO(width=self.data_bits, depth=_DEPTH))
         m.submodules.bursts = bursts = SyncFIFO(width=_BURST.size, depth=self.outstanding)  # await a response
         m.submodules.lengths = lengths = SyncFIFO(width=4, depth=4)  # await their data
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
@@ -126,7 +124,8 @@ class WriteDMA(wiring.Component):
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
         length, final, room = measure(m, offset, beats, data_bits=self.data_bits)
         return SimpleNamespace(
-            args=args, offset=offset, beats=beats, known=known, length=length, final=final, room=room)
+            args=args, offset=offset, beats=beats, known=known, length=length, final=final, room=room
+        )
 
     def _verdict(self, m, check, known):
         """The code of the error, if the command in the registers is refused."""
@@ -194,11 +193,7 @@ class WriteDMA(wiring.Component):
                     m.next = "BURST"
             with m.State("BURST"):
                 m.d.comb += buffer.issue.eq(
-                    (~axi.awvalid | axi.awready)
-                    & bursts.w_rdy
-                    & lengths.w_rdy
-                    & (buffer.loose >= length)
-                    & ~self.abort
+                    (~axi.awvalid | axi.awready) & bursts.w_rdy & lengths.w_rdy & (buffer.loose >= length) & ~self.abort
                 )
                 with m.If(buffer.issue):
                     m.next = "MEASURE"
@@ -239,11 +234,7 @@ class WriteDMA(wiring.Component):
         with m.If(axi.awready):
             m.d.sync += axi.awvalid.eq(0)
         with m.If(issue):
-            m.d.sync += [
-                axi.awvalid.eq(1),
-                axi.awaddr.eq(absolute(self.base, offset)),
-                axi.awlen.eq(length - 1),
-            ]
+            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(absolute(self.base, offset)), axi.awlen.eq(length - 1)]
 
     def _send(self, m, fifo, bursts, lengths):
         """Sends the data of the bursts that were issued, in order."""

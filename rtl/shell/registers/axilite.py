@@ -129,10 +129,13 @@ class RegisterFile(wiring.Component):
         hits = Cat((waddr[2:] == r.address >> 2) if r.writable else Const(0, 1) for r in registers)
         m.d.sync += select.eq(hits)
         busy = {"machine": self.busy.as_value().any()}
-        m.d.sync += locked.eq(Cat(
-            Cat(h for h, r in zip(hits, registers) if r.locked == by).any()
-            & (busy[by] if by in busy else self.busy[by]) for by in sorted({r.locked for r in registers} - {""})
-        ).any())
+        m.d.sync += locked.eq(
+            Cat(
+                Cat(h for h, r in zip(hits, registers) if r.locked == by).any()
+                & (busy[by] if by in busy else self.busy[by])
+                for by in sorted({r.locked for r in registers} - {""})
+            ).any()
+        )
         refuse = Signal()
         m.d.comb += refuse.eq(locked | ~select.any())
         with m.If(act):
@@ -160,8 +163,9 @@ class RegisterFile(wiring.Component):
                 bits = slice(f.lsb, f.lsb + f.width)
                 if f.pulse:
                     m.d.sync += self.pulse[r.name][f.name].eq(
-                        # mutant without-strobes: wdata[bits] & take.replicate(f.width))
-                        (wdata & mask)[bits] & take.replicate(f.width))
+                        # mutant without-strobes: wdata[bits] & take.replicate(f.width)
+                        (wdata & mask)[bits] & take.replicate(f.width)
+                    )
                 elif f.clear_on_one:
                     clear = (wdata & mask)[bits] & take.replicate(f.width)
                     m.d.sync += held[r.name, f.name].eq(

@@ -1,4 +1,5 @@
 """Every way in which a program can stop, as one list of codes."""
+
 from enum import IntEnum
 
 __all__ = ["Error", "DESCRIPTIONS"]
@@ -11,6 +12,7 @@ class Error(IntEnum):
     is set for the codes that have an address (see :data:`DESCRIPTIONS`) and is 0 for the others, but with
     BAD_OPERAND of a LOAD it is that of the beat that has no place.
     """
+
     NONE = 0x00
     ABORTED = 0x01
     WATCHDOG = 0x02
@@ -53,25 +55,23 @@ DESCRIPTIONS = {
     Error.BAD_OPERAND: "An operand is outside the engine's bounds.",
     Error.SLOT_RANGE: "A range of cache slots ends beyond the last slot.",
     Error.TOKEN_OVERFLOW: "A token counter that held 255 was posted.",
-    Error.DEADLOCK:
-        "Every engine is idle and every queued command waits for a token that nobody will post.",
+    Error.DEADLOCK: "Every engine is idle and every queued command waits for a token that nobody will post.",
     Error.BASE_ALIGNMENT: "WINDOW_BASE is not a multiple of 4096; ERROR_ADDRESS holds it.",
     Error.PROGRAM_LENGTH: "PROGRAM_COMMANDS, or REQUEST_COMMANDS, is zero.",
-    Error.PROGRAM_ALIGNMENT:
-        "The offset of the program, or of the request, is not a multiple of 32; ERROR_ADDRESS holds the address.",
+    Error.PROGRAM_ALIGNMENT: (
+        "The offset of the program, or of the request, is not a multiple of 32; ERROR_ADDRESS holds the address."
+    ),
     Error.PROGRAM_WINDOW: "The program ends outside the window; ERROR_ADDRESS holds its first byte.",
     Error.PROGRAM_UNENDED: "The last command of the program, or of the request, was not END.",
     Error.FETCH_SLVERR: "SLVERR while fetching the program; ERROR_ADDRESS holds the beat's address.",
     Error.FETCH_DECERR: "DECERR while fetching the program; ERROR_ADDRESS holds the beat's address.",
     Error.LOAD_LENGTH: "LOAD of zero beats.",
-    Error.LOAD_ALIGNMENT:
-        "LOAD from an offset that is not a multiple of a beat; ERROR_ADDRESS holds the address.",
+    Error.LOAD_ALIGNMENT: "LOAD from an offset that is not a multiple of a beat; ERROR_ADDRESS holds the address.",
     Error.LOAD_WINDOW: "LOAD ends outside the window; ERROR_ADDRESS holds its first byte.",
     Error.READ_SLVERR: "SLVERR on a read; ERROR_ADDRESS holds the beat's address.",
     Error.READ_DECERR: "DECERR on a read; ERROR_ADDRESS holds the beat's address.",
     Error.STORE_LENGTH: "STORE of zero beats.",
-    Error.STORE_ALIGNMENT:
-        "STORE to an offset that is not a multiple of a beat; ERROR_ADDRESS holds the address.",
+    Error.STORE_ALIGNMENT: "STORE to an offset that is not a multiple of a beat; ERROR_ADDRESS holds the address.",
     Error.STORE_WINDOW: "STORE ends outside the window; ERROR_ADDRESS holds its first byte.",
     Error.WRITE_SLVERR: "SLVERR on a write; ERROR_ADDRESS holds the burst's first byte.",
     Error.WRITE_DECERR: "DECERR on a write; ERROR_ADDRESS holds the burst's first byte.",

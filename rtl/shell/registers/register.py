@@ -1,4 +1,5 @@
 """A register: address, fields, and access rights of software."""
+
 from dataclasses import dataclass
 
 __all__ = ["Field", "Register", "RegisterMap"]

@@ -11,16 +11,7 @@ from tempfile import TemporaryDirectory
 from .errors import DESCRIPTIONS, Error
 from .register import Field, Register, RegisterMap
 
-__all__ = [
-    "compile_rdl",
-    "error_codes_rdl",
-    "regtable_source",
-    "c_header",
-    "markdown",
-    "html",
-    "ipxact",
-    "write_all",
-]
+__all__ = ["compile_rdl", "error_codes_rdl", "regtable_source", "c_header", "markdown", "html", "ipxact", "write_all"]
 
 _HERE = Path(__file__).parent
 
@@ -29,9 +20,7 @@ def error_codes_rdl():
     """Text of ``error_codes.rdl``, generated from :class:`~.errors.Error`."""
     lines = ["// Generated from errors.py; do not edit.", "enum error_code_e {"]
     for code in Error:
-        lines.append(
-            f'    {code.name} = {code.value} {{ name = "{code.name}"; desc = "{DESCRIPTIONS[code]}"; }};'
-        )
+        lines.append(f'    {code.name} = {code.value} {{ name = "{code.name}"; desc = "{DESCRIPTIONS[code]}"; }};')
     return "\n".join(lines + ["};", ""])
 
 
@@ -110,14 +99,10 @@ def regtable_source():
     registers = compile_rdl()
     out.append(f"REGISTERS = RegisterMap(description={registers.description!r}, registers=(")
     for r in registers:
-        out.append(
-            f"    Register(name={r.name!r}, address=0x{r.address:03x}, locked={r.locked!r}, title={r.title!r},"
-        )
+        out.append(f"    Register(name={r.name!r}, address=0x{r.address:03x}, locked={r.locked!r}, title={r.title!r},")
         out.append(f"             description={r.description!r}, fields=(")
         for f in r.fields:
-            args = ", ".join(
-                f"{k}={getattr(f, k)!r}" for k in Field.__dataclass_fields__ if k != "description"
-            )
+            args = ", ".join(f"{k}={getattr(f, k)!r}" for k in Field.__dataclass_fields__ if k != "description")
             out.append(f"        Field({args},")
             out.append(f"              description={f.description!r}),")
         out.append("    )),")

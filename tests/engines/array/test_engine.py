@@ -1,4 +1,5 @@
 """Adapter passes and layers of a small engine, against the integer references."""
+
 # amaranth: UnusedElaboratable=no
 import numpy as np
 import pytest
@@ -14,13 +15,26 @@ from gradloom.sim.reference.array import hidden
 from gradloom.sim.reference.encode import decode_fixed, decode_int8, encode_fixed, encode_int8
 from gradloom.sim.reference.optimizer import optimize
 
-CONFIG = ImageConfig(rows=5, kernel=2, panels=4, rank=2, classes=4, taps=4, adapter_depth=256, weight_depth=128,
-                feature_depth=64, image_depth=256, dense_depth=128, blocks=8, positions=64, width=16)
+CONFIG = ImageConfig(
+    rows=5,
+    kernel=2,
+    panels=4,
+    rank=2,
+    classes=4,
+    taps=4,
+    adapter_depth=256,
+    weight_depth=128,
+    feature_depth=64,
+    image_depth=256,
+    dense_depth=128,
+    blocks=8,
+    positions=64,
+    width=16,
+)
 
 
 def packed(layout, values):
-    return sum((int(value) & ((1 << layout[name].width) - 1)) << layout[name].offset
-               for name, value in values.items())
+    return sum((int(value) & ((1 << layout[name].width) - 1)) << layout[name].offset for name, value in values.items())
 
 
 class Machine:
@@ -50,7 +64,8 @@ class Machine:
             async for _ in ctx.tick():
                 if ctx.get(dut.h.valid):
                     self.h[ctx.get(dut.h.tap), ctx.get(dut.h.sample)] = [
-                        ctx.get(dut.h.h[k]) for k in range(config.rank)]
+                        ctx.get(dut.h.h[k]) for k in range(config.rank)
+                    ]
 
         simulate(self.module, script, background=(give_dh, take_h))
 
@@ -105,7 +120,7 @@ def code_words(codes, wide):
         blocks = codes.reshape(-1, 64)
         codes = np.stack([blocks >> 4, blocks & 15], axis=1).ravel()
     raw = pack_nibbles(codes).tobytes()
-    return [int.from_bytes(raw[n:n + 16], "little") for n in range(0, len(raw), 16)]
+    return [int.from_bytes(raw[n : n + 16], "little") for n in range(0, len(raw), 16)]
 
 
 @pytest.mark.parametrize("wide", [(0, 0, 0), (1, 1, 1), (0, 1, 0), (1, 0, 1)], ids=str)
@@ -114,11 +129,13 @@ def test_passes_are_adapters_forward_and_backward(wide):
     sizes, samples, q, mu = [100, 64, 20], 4, 1, 58982
     x = [np.clip(np.rint(rng.normal(0, 65536, (samples, n))), -1 << 23, (1 << 23) - 1).astype(int) for n in sizes]
     cached = [(encode_int8 if w else encode_fixed)(v) for v, w in zip(x, wide)]
-    decoded = [(decode_int8 if w else decode_fixed)(codes, scales)[:, :n]
-               for (codes, scales), n, w in zip(cached, sizes, wide)]
+    decoded = [
+        (decode_int8 if w else decode_fixed)(codes, scales)[:, :n] for (codes, scales), n, w in zip(cached, sizes, wide)
+    ]
     a = [rng.integers(-3000, 3000, (config.rank, n)) for n in sizes]
-    machine.dh = {(t, s): rng.integers(-1 << 15, 1 << 15, config.rank).tolist()
-                  for t in range(3) for s in range(samples)}
+    machine.dh = {
+        (t, s): rng.integers(-1 << 15, 1 << 15, config.rank).tolist() for t in range(3) for s in range(samples)
+    }
     lanes = np.cumsum([0] + [-(-n // config.panels) for n in sizes])
     banks = np.cumsum([0] + [-(-n // 64) for n in sizes])
     learnt = []
@@ -134,9 +151,22 @@ def test_passes_are_adapters_forward_and_backward(wide):
                 await machine.write(ctx, dut.scales, scales[s], at=int(banks[t]), row=s)
         for opcode in (ArrayOpcode.FORWARD, ArrayOpcode.GRADIENT):
             for t in range(3):
-                await machine.command(ctx, opcode, PassOperands, elements=sizes[t], tap=t, samples=samples,
-                                      bank=4 * banks[t], scale=banks[t], wide=wide[t], book=2 * wide[t],
-                                      lane=lanes[t], q=q, apply=1, mu=mu)
+                await machine.command(
+                    ctx,
+                    opcode,
+                    PassOperands,
+                    elements=sizes[t],
+                    tap=t,
+                    samples=samples,
+                    bank=4 * banks[t],
+                    scale=banks[t],
+                    wide=wide[t],
+                    book=2 * wide[t],
+                    lane=lanes[t],
+                    q=q,
+                    apply=1,
+                    mu=mu,
+                )
             # Programs wait too: dh follows from h.
             await machine.finish(ctx, 3 if opcode == ArrayOpcode.FORWARD else 6)
         for t in range(3):
@@ -181,13 +211,43 @@ def test_a_dense_command_is_a_dense_layer_of_what_a_convolution_left():
         await machine.write(ctx, dut.weights, [word(w, 16) for w in kernel.reshape(outputs, -1).T])
         await machine.write(ctx, dut.weights, [word(w, 16) for w in matrix.T], at=16)
         await machine.command(
-            ctx, ArrayOpcode.CONVOLVE, ConvolveOperands, height=4, width=5, channels=1, pool=1, relu=relu,
-            to_dense=1, kernel_h=2, kernel_w=2, stride_h=1, stride_w=1, outputs=outputs, weights=0, bias=0,
-            target=0, row=2, out_height=height, out_width=width, stride=outputs)
+            ctx,
+            ArrayOpcode.CONVOLVE,
+            ConvolveOperands,
+            height=4,
+            width=5,
+            channels=1,
+            pool=1,
+            relu=relu,
+            to_dense=1,
+            kernel_h=2,
+            kernel_w=2,
+            stride_h=1,
+            stride_w=1,
+            outputs=outputs,
+            weights=0,
+            bias=0,
+            target=0,
+            row=2,
+            out_height=height,
+            out_width=width,
+            stride=outputs,
+        )
         await machine.finish(ctx, 1)
         found["maps"] = await machine.dense_words(ctx, 2, 0, inputs)
-        await machine.command(ctx, ArrayOpcode.DENSE, DenseOperands, inputs=inputs, samples=3, relu=relu,
-                              outputs=outputs, target=inputs, weights=16, bias=1, **{"from": 0})
+        await machine.command(
+            ctx,
+            ArrayOpcode.DENSE,
+            DenseOperands,
+            inputs=inputs,
+            samples=3,
+            relu=relu,
+            outputs=outputs,
+            target=inputs,
+            weights=16,
+            bias=1,
+            **{"from": 0},
+        )
         await machine.finish(ctx, 2)
         found["dense"] = await machine.dense_words(ctx, 2, inputs, outputs)
 

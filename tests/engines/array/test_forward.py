@@ -16,12 +16,15 @@ def play(bench, dut, lengths, **options):
         expected += h.tolist()
         x, a = (np.pad(v, ((0, 0), (0, -n % dut.lanes))).reshape(len(v), -1, dut.lanes) for v in (x, a))
         count = x.shape[1]
-        beats += [{"x": x[0, k].tolist(), "a": a[:, k].T.tolist(), "first": k == 0, "last": k == count - 1}
-                  for k in range(count)]
+        beats += [
+            {"x": x[0, k].tolist(), "a": a[:, k].T.tolist(), "first": k == 0, "last": k == count - 1}
+            for k in range(count)
+        ]
     got, times = bench(dut, {"i": beats}, {"o": len(expected)}, **options)
     assert [[word.h[k] for k in range(dut.rank)] for word in got["o"]] == expected
     assert [word.saturated for word in got["o"]] == [
-        sum((abs(2 * v + 1) == (1 << 24) - 1) << k for k, v in enumerate(row)) for row in expected]
+        sum((abs(2 * v + 1) == (1 << 24) - 1) << k for k, v in enumerate(row)) for row in expected
+    ]
     return times
 
 

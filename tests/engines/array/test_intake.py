@@ -22,9 +22,15 @@ def _scales(config, bases, **options):
     beats = [base | sum(word << 16 * (n + 1) for n, word in enumerate(words)) for base, words in zip(bases, scales)]
 
     async def give(ctx):
-        await feed(ctx, intake.load_record.beats, [
-            {"data": data, "first": index == 0, "last": index == len(beats), "arg": arg,
-             "index": index} for index, data in enumerate([*beats, 0])], pauses([], ["i"], **options)["i"])
+        await feed(
+            ctx,
+            intake.load_record.beats,
+            [
+                {"data": data, "first": index == 0, "last": index == len(beats), "arg": arg, "index": index}
+                for index, data in enumerate([*beats, 0])
+            ],
+            pauses([], ["i"], **options)["i"],
+        )
 
     async def see(ctx):
         for _ in range(40 + 10 * len(bases) + 4 * options.get("hold", 0)):
@@ -43,8 +49,12 @@ def test_scales_beyond_the_blocks_of_a_row_are_not_written(config):
     bases = [0, last - 2, config.blocks, 1 << 15, 0xFFFF]
     written, scales = _scales(config, bases)
     width = (config.blocks - 1).bit_length()
-    expected = [(ROW, base + n | HALF << width, scale)
-                for base, words in zip(bases, scales) for n, scale in enumerate(words) if base + n < config.blocks]
+    expected = [
+        (ROW, base + n | HALF << width, scale)
+        for base, words in zip(bases, scales)
+        for n, scale in enumerate(words)
+        if base + n < config.blocks
+    ]
     assert written == expected
     assert 3 < len(expected) < len(bases) * SCALES_PER_BEAT
 
@@ -56,5 +66,8 @@ def test_beats_of_scales_wait_for_those_before_them(options):
     bases = [7 * n for n in range(config.blocks // 7)] * 6
     written, scales = _scales(config, bases, **options)
     assert len(bases) > 3 * 16
-    assert written == [(ROW, base + n | HALF << (config.blocks - 1).bit_length(), scale)
-                       for base, words in zip(bases, scales) for n, scale in enumerate(words)]
+    assert written == [
+        (ROW, base + n | HALF << (config.blocks - 1).bit_length(), scale)
+        for base, words in zip(bases, scales)
+        for n, scale in enumerate(words)
+    ]

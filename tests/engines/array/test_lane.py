@@ -1,4 +1,5 @@
 """An adapter lane alone: words that are fed, learnt and written are those of the reference."""
+
 # amaranth: UnusedElaboratable=no
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
 """Control of adapter passes: what is filled, read, loaded and drained, and in which cycle it may be."""
+
 # amaranth: UnusedElaboratable=no
 import itertools
 
@@ -9,8 +10,22 @@ from gradloom.rtl.engines.array.passes import BEATS, LEVELS, PassControl
 from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.sim.bench.engine import simulate
 
-CONFIG = ImageConfig(rows=5, kernel=2, panels=4, rank=2, classes=4, taps=4, adapter_depth=256, weight_depth=128,
-                feature_depth=64, image_depth=256, dense_depth=128, blocks=8, positions=64, width=16)
+CONFIG = ImageConfig(
+    rows=5,
+    kernel=2,
+    panels=4,
+    rank=2,
+    classes=4,
+    taps=4,
+    adapter_depth=256,
+    weight_depth=128,
+    feature_depth=64,
+    image_depth=256,
+    dense_depth=128,
+    blocks=8,
+    positions=64,
+    width=16,
+)
 FIELDS = {
     "feed": ("fill", "fill_table", "level", "book", "scale", "read", "table", "word", "group"),
     "beat": ("valid", "lane", "first", "last", "backward"),
@@ -32,8 +47,12 @@ def run(passes, *, gap=0.0, seed=0):
                 ctx.set(dut.i.p, pending[0])
                 ctx.set(dut.i.valid, 1)
                 shown = True
-            cycles.append({port: {field: ctx.get(getattr(getattr(dut, port), field)) for field in fields}
-                           for port, fields in FIELDS.items()})
+            cycles.append(
+                {
+                    port: {field: ctx.get(getattr(getattr(dut, port), field)) for field in fields}
+                    for port, fields in FIELDS.items()
+                }
+            )
             moved = shown and ctx.get(dut.i.ready)
             if not pending and ctx.get(dut.idle):
                 return
@@ -58,10 +77,19 @@ def random_passes(rng, count):
     for _ in range(count):
         blocks = int(rng.integers(1, CONFIG.blocks + 1)) if rng.random() < 0.3 else int(rng.integers(1, 3))
         at = int(rng.integers(0, CONFIG.blocks - blocks + 1))
-        out.append({"blocks": blocks, "tail": int(rng.integers(0, BEATS(CONFIG.panels))), "bank": 2 * at, "scale": at,
-                    "lane": int(rng.integers(0, 100)), "tap": int(rng.integers(0, CONFIG.taps)),
-                    "book": int(rng.integers(0, 4)), "samples": int(rng.integers(1, CONFIG.rows + 1)),
-                    "backward": int(rng.random() < 0.5)})
+        out.append(
+            {
+                "blocks": blocks,
+                "tail": int(rng.integers(0, BEATS(CONFIG.panels))),
+                "bank": 2 * at,
+                "scale": at,
+                "lane": int(rng.integers(0, 100)),
+                "tap": int(rng.integers(0, CONFIG.taps)),
+                "book": int(rng.integers(0, 4)),
+                "samples": int(rng.integers(1, CONFIG.rows + 1)),
+                "backward": int(rng.random() < 0.5),
+            }
+        )
     return out
 
 
@@ -73,7 +101,9 @@ def check(passes, cycles):
     fills = events(cycles, "feed", "fill")
     assert [(f["level"], f["book"], f["scale"], f["fill_table"]) for _, f in fills] == [
         (level, each["book"], each["scale"] + n, index % 2)
-        for index, (each, n) in enumerate(blocks) for level in range(LEVELS)]
+        for index, (each, n) in enumerate(blocks)
+        for level in range(LEVELS)
+    ]
     assert all(fills[n + LEVELS - 1][0] - fills[n][0] == LEVELS - 1 for n in range(0, len(fills), LEVELS))
 
     # Codes are read in the order of blocks, from the table that was filled for them, before it is filled again.
@@ -81,7 +111,9 @@ def check(passes, cycles):
     lengths = [each["tail"] + 1 if n == each["blocks"] - 1 else per_block for each, n in blocks]
     assert [(r["table"], r["word"], r["group"]) for _, r in reads] == [
         (index % 2, each["bank"] + 2 * n + (beat >= per_block // 2), beat)
-        for index, ((each, n), length) in enumerate(zip(blocks, lengths)) for beat in range(length)]
+        for index, ((each, n), length) in enumerate(zip(blocks, lengths))
+        for beat in range(length)
+    ]
     at = 0
     for index, length in enumerate(lengths):
         begin, end = reads[at][0], reads[at + length - 1][0]
@@ -96,21 +128,26 @@ def check(passes, cycles):
     counts = [sum(lengths[n] for n, (each, _) in enumerate(blocks) if each is one) for one in passes]
     assert [(b["lane"], b["first"], b["last"], b["backward"]) for _, b in beats] == [
         (each["lane"] + n, n == 0, n == count - 1, each["backward"])
-        for each, count in zip(passes, counts) for n in range(count)]
+        for each, count in zip(passes, counts)
+        for n in range(count)
+    ]
 
     # Sums drain ``rows`` cycles after a forward pass's last beat, and no beat comes before they do.
     ends = list(itertools.accumulate(counts))
     drains = events(cycles, "drain")
     assert [(n, d["tap"], d["samples"]) for n, d in drains] == [
         (beats[end - 1][0] + rows, each["tap"], each["samples"])
-        for each, end in zip(passes, ends) if not each["backward"]]
+        for each, end in zip(passes, ends)
+        if not each["backward"]
+    ]
     for n, _ in drains:
         assert not [b for b, _ in beats if n - rows < b <= n]
 
     # dh is loaded before a gradient pass begins, and after the one before has begun.
     weights, backward = events(cycles, "weight"), [n for n, each in enumerate(passes) if each["backward"]]
     assert [(w["tap"], w["row"], w["live"]) for _, w in weights] == [
-        (passes[n]["tap"], row, row < passes[n]["samples"]) for n in backward for row in range(rows)]
+        (passes[n]["tap"], row, row < passes[n]["samples"]) for n in backward for row in range(rows)
+    ]
     for index, n in enumerate(backward):
         assert weights[rows * index + rows - 1][0] < beats[ends[n] - counts[n]][0]
         if index:
@@ -128,8 +165,17 @@ def test_passes_in_any_order_keep_their_laws(seed, gap):
 
 
 def test_full_gradient_passes_follow_each_other_without_a_bubble():
-    one = {"blocks": 4, "tail": BEATS(CONFIG.panels) - 1, "bank": 0, "scale": 0, "lane": 0, "tap": 0, "book": 0,
-           "samples": 5, "backward": 1}
+    one = {
+        "blocks": 4,
+        "tail": BEATS(CONFIG.panels) - 1,
+        "bank": 0,
+        "scale": 0,
+        "lane": 0,
+        "tap": 0,
+        "book": 0,
+        "samples": 5,
+        "backward": 1,
+    }
     passes = [one | {"tap": n} for n in range(3)]
     cycles, _ = run(passes)
     check(passes, cycles)

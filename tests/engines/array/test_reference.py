@@ -15,14 +15,14 @@ def slow_conv(x, weight, bias, *, stride, pads, relu, pool):
     out = np.empty((len(x), len(weight), height, width), object)
     saturated = np.zeros(len(x), int)
     for n, o, y, z in np.ndindex(out.shape):
-        part = x[n, :, y * stride[0]:y * stride[0] + kh, z * stride[1]:z * stride[1] + kw]
+        part = x[n, :, y * stride[0] : y * stride[0] + kh, z * stride[1] : z * stride[1] + kw]
         total = int((part * weight[o].astype(object)).sum()) + (int(bias[o]) << 12)
         value, rest = divmod(total, 4096)
         value += rest > 2048 or (rest == 2048 and value & 1)
         clipped = min(max(value, -1 << 23), (1 << 23) - 1)
         saturated[n] += clipped != value
         out[n, o, y, z] = max(clipped, 0) if relu else clipped
-    blocks = out[:, :, :height // pool * pool, :width // pool * pool]
+    blocks = out[:, :, : height // pool * pool, : width // pool * pool]
     blocks = blocks.reshape(*out.shape[:2], height // pool, pool, width // pool, pool)
     return blocks.max(axis=(3, 5)).astype(np.int64), saturated
 
@@ -83,8 +83,10 @@ def test_lenet_is_within_rounding_of_onnxruntime():
 
     helper, nodes, stored, name = onnx.helper, [], [], "x"
     for n, (w, b) in enumerate(zip(weights, biases, strict=True)):
-        stored += [onnx.numpy_helper.from_array((w / 4096).astype(np.float32), f"w{n}"),
-                   onnx.numpy_helper.from_array((b / 65536).astype(np.float32), f"b{n}")]
+        stored += [
+            onnx.numpy_helper.from_array((w / 4096).astype(np.float32), f"w{n}"),
+            onnx.numpy_helper.from_array((b / 65536).astype(np.float32), f"b{n}"),
+        ]
         if n == 2:
             nodes.append(helper.make_node("Flatten", [name], ["flat"]))
             name = "flat"
@@ -98,12 +100,17 @@ def test_lenet_is_within_rounding_of_onnxruntime():
             nodes.append(helper.make_node("MaxPool", [name], [f"p{n}"], kernel_shape=[2, 2], strides=[2, 2]))
             name = f"p{n}"
     value = helper.make_tensor_value_info
-    graph = helper.make_graph(nodes, "lenet", [value("x", onnx.TensorProto.FLOAT, x.shape)],
-                              [value(name, onnx.TensorProto.FLOAT, [64, 10])], stored)
+    graph = helper.make_graph(
+        nodes,
+        "lenet",
+        [value("x", onnx.TensorProto.FLOAT, x.shape)],
+        [value(name, onnx.TensorProto.FLOAT, [64, 10])],
+        stored,
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     want = session.run(None, {"x": (x / 65536).astype(np.float32)})[0]
     # float32: relative 2**-24 for each of 784 terms at most, of values below the largest product.
-    slack = 784 * 2.0 ** -24 * np.abs(want).max() * len(weights)
+    slack = 784 * 2.0**-24 * np.abs(want).max() * len(weights)
     assert np.abs(y / 65536 - want).max() <= error / 65536 + slack
     assert np.abs(y / 65536 - want).max() > 0

@@ -1,4 +1,5 @@
 """The gradient engine alone: RTL equals the reference, at the ends of its operands too."""
+
 import numpy as np
 import pytest
 
@@ -22,13 +23,16 @@ def beats(tensor, config=CONFIG):
 
 def hidden(bench, h, slot=0):
     """A function that is a step: words of h as a product makes them."""
+
     async def give(ctx):
         for token, words in enumerate(h):
             for rank, word in enumerate(words):
-                ctx.set(bench.component.hidden, {"valid": 1, "rank": rank, "slot": slot, "token": token,
-                                                 "value": int(word)})
+                ctx.set(
+                    bench.component.hidden, {"valid": 1, "rank": rank, "slot": slot, "token": token, "value": int(word)}
+                )
                 await ctx.tick()
         ctx.set(bench.component.hidden.valid, 0)
+
     return give
 
 
@@ -60,15 +64,24 @@ def test_sums_of_nothing_but_least_words_saturate_and_do_not_wrap():
     bench.check(
         hidden(bench, least[:, :2]),
         Command(0, {"tiles": 1, "tokens": tokens, "rank": 2, "shift": ACTIVATION.width}),
-        Load("x", beats(least, config)), Store("gradients", 16), words={"gradients": beats(most, config)})
+        Load("x", beats(least, config)),
+        Store("gradients", 16),
+        words={"gradients": beats(most, config)},
+    )
 
 
 @pytest.mark.parametrize("pressure", pressures(200), ids=str)
 def test_sums_are_those_of_the_reference(bench, problem, pressure):
     """While its output is held, a tile has more results than the queue behind the engine has room for."""
     h, x, expected = problem
-    bench.check(hidden(bench, h), Command(0, OPERANDS), Load("x", x), Store("gradients", len(expected)),
-                words={"gradients": expected}, **pressure)
+    bench.check(
+        hidden(bench, h),
+        Command(0, OPERANDS),
+        Load("x", x),
+        Store("gradients", len(expected)),
+        words={"gradients": expected},
+        **pressure,
+    )
 
 
 @pytest.mark.parametrize("pressure", pressures(100), ids=str)
@@ -76,22 +89,44 @@ def test_h_goes_to_memory_and_comes_back_to_another_slot(bench, problem, pressur
     h, x, expected = problem
     size = -(-TOKENS * RANK // CONFIG.beat_words)
     kept = bench.check(hidden(bench, h, 1), Store("hidden", size, arg(slot=1)), **pressure).words["hidden"]
-    bench.check(Load("hidden", kept, arg(slot=3)), FENCE, Command(0, OPERANDS | {"slot": 3}), Load("x", x),
-                Store("gradients", len(expected)), words={"gradients": expected}, **pressure)
+    bench.check(
+        Load("hidden", kept, arg(slot=3)),
+        FENCE,
+        Command(0, OPERANDS | {"slot": 3}),
+        Load("x", x),
+        Store("gradients", len(expected)),
+        words={"gradients": expected},
+        **pressure,
+    )
 
 
-@pytest.mark.parametrize("wrong", [{"slot": SLOTS}, {"tokens": 0}, {"tokens": 9}, {"rank": 0}, {"rank": 3},
-                                   {"rank": RANK + 2}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [{"slot": SLOTS}, {"tokens": 0}, {"tokens": 9}, {"rank": 0}, {"rank": 3}, {"rank": RANK + 2}], ids=str
+)
 def test_h_that_there_is_not_is_refused(bench, wrong):
     size = -(-wrong.get("tokens", TOKENS) * wrong.get("rank", RANK) // CONFIG.beat_words)
-    run = bench.run(Load("hidden", [0], arg(**wrong)), FENCE, Store("hidden", size, arg(**wrong)), FENCE,
-                    Store("hidden", size + 1, arg()))
+    run = bench.run(
+        Load("hidden", [0], arg(**wrong)),
+        FENCE,
+        Store("hidden", size, arg(**wrong)),
+        FENCE,
+        Store("hidden", size + 1, arg()),
+    )
     assert [(port, beat) for _, port, beat in run.refused] == [("hidden", 0), ("hidden", None), ("hidden", None)]
 
 
-@pytest.mark.parametrize("opcode, operands, code", [
-    (0, {"tiles": 0}, Error.BAD_OPERAND), (0, {"tokens": 0}, Error.BAD_OPERAND), (0, {"tokens": 9}, Error.BAD_OPERAND),
-    (0, {"rank": 0}, Error.BAD_OPERAND), (0, {"rank": 3}, Error.BAD_OPERAND), (0, {"rank": 6}, Error.BAD_OPERAND),
-    (1, {}, Error.UNKNOWN_OPCODE)], ids=str)
+@pytest.mark.parametrize(
+    "opcode, operands, code",
+    [
+        (0, {"tiles": 0}, Error.BAD_OPERAND),
+        (0, {"tokens": 0}, Error.BAD_OPERAND),
+        (0, {"tokens": 9}, Error.BAD_OPERAND),
+        (0, {"rank": 0}, Error.BAD_OPERAND),
+        (0, {"rank": 3}, Error.BAD_OPERAND),
+        (0, {"rank": 6}, Error.BAD_OPERAND),
+        (1, {}, Error.UNKNOWN_OPCODE),
+    ],
+    ids=str,
+)
 def test_what_cannot_be_done_is_refused(bench, opcode, operands, code):
     bench.check(Command(opcode, OPERANDS | operands), errors=[code])

@@ -1,4 +1,5 @@
 """The head: RTL equals the reference word for word, in as many cycles as it says."""
+
 import gc
 import time
 import warnings
@@ -46,28 +47,46 @@ class Host:
         self.ctx.set(port.valid, 0)
 
     async def load_h(self, h):
-        await self.write(self.dut.i_h, [
-            dict(tap=tap, sample=s, h=[int(x) for x in row[tap * RANK:(tap + 1) * RANK]])
-            for s, row in enumerate(h) for tap in range(h.shape[1] // RANK)])
+        await self.write(
+            self.dut.i_h,
+            [
+                dict(tap=tap, sample=s, h=[int(x) for x in row[tap * RANK : (tap + 1) * RANK]])
+                for s, row in enumerate(h)
+                for tap in range(h.shape[1] // RANK)
+            ],
+        )
 
     async def load_logits(self, base, half):
-        await self.write(self.dut.i_logits, [
-            dict(half=half, sample=s, beat=n // 4, data=pack(row[n:n + 4], 32))
-            for s, row in enumerate(base) for n in range(0, len(row), 4)])
+        await self.write(
+            self.dut.i_logits,
+            [
+                dict(half=half, sample=s, beat=n // 4, data=pack(row[n : n + 4], 32))
+                for s, row in enumerate(base)
+                for n in range(0, len(row), 4)
+            ],
+        )
 
     async def load_labels(self, labels, half):
-        await self.write(self.dut.i_labels, [
-            dict(half=half, beat=n // 16, data=pack(labels[n:n + 16], 8)) for n in range(0, len(labels), 16)])
+        await self.write(
+            self.dut.i_labels,
+            [dict(half=half, beat=n // 16, data=pack(labels[n : n + 16], 8)) for n in range(0, len(labels), 16)],
+        )
 
     async def load_b(self, b):
         padded = np.zeros((16, b.shape[1]), np.int64)
-        padded[:len(b)] = b
-        await self.write(self.dut.i_b, [
-            dict(index=2 * k + n, data=pack(padded[8 * n:8 * n + 8, k], 16))
-            for k in range(b.shape[1]) for n in range(2)])
+        padded[: len(b)] = b
+        await self.write(
+            self.dut.i_b,
+            [
+                dict(index=2 * k + n, data=pack(padded[8 * n : 8 * n + 8, k], 16))
+                for k in range(b.shape[1])
+                for n in range(2)
+            ],
+        )
 
-    async def offer(self, *, samples, k, classes, v_mode=0, apply=1, first=1, last=1, half=0, scale=0, q=0,
-                    mu=0, opcode=0):
+    async def offer(
+        self, *, samples, k, classes, v_mode=0, apply=1, first=1, last=1, half=0, scale=0, q=0, mu=0, opcode=0
+    ):
         """Puts a command to the head; returns in the cycle after the one that took it."""
         ctx, dut = self.ctx, self.dut
         flags = v_mode | apply << 2 | first << 3 | last << 4 | half << 5
@@ -105,7 +124,7 @@ class Host:
                 ctx.set(dut.dh_address.tap, tap)
                 ctx.set(dut.dh_address.sample, s)
                 await self.tick()
-                out[s, tap * RANK:(tap + 1) * RANK] = [ctx.get(x) for x in dut.dh]
+                out[s, tap * RANK : (tap + 1) * RANK] = [ctx.get(x) for x in dut.dh]
         return out
 
     async def pull(self, port, beats, moves=None):
@@ -161,9 +180,11 @@ def test_steps_are_the_reference_in_as_many_cycles_as_forecast(samples, k, class
     dut = Head()
     b = PARAMETER.encode(rng.normal(0, 0.5, (classes, k)))
     v = np.zeros((classes, k), np.int64)
-    steps = [dict(v_mode=0, q=1, scale=int(0.05 / samples * 2 ** 20)),
-             dict(v_mode=2, q=2, mu=58982, scale=int(0.4 / samples * 2 ** 16)),
-             dict(v_mode=1, q=0, scale=(1 << 18) - 1, apply=0)][:count]
+    steps = [
+        dict(v_mode=0, q=1, scale=int(0.05 / samples * 2**20)),
+        dict(v_mode=2, q=2, mu=58982, scale=int(0.4 / samples * 2**16)),
+        dict(v_mode=1, q=0, scale=(1 << 18) - 1, apply=0),
+    ][:count]
 
     async def bench(host):
         nonlocal b, v
@@ -263,7 +284,7 @@ def test_done_waits_for_room_for_the_loss():
             await host.tick()
         assert host.done == 4
         beats = await host.pull(dut.o_loss, 5)
-        assert len(set(beats)) == 1 and abs((beats[0] & 0xFFFFFFFF) / 65536 - np.log(2)) < 2 ** -15
+        assert len(set(beats)) == 1 and abs((beats[0] & 0xFFFFFFFF) / 65536 - np.log(2)) < 2**-15
         assert host.done == 5
 
     simulate(dut, bench)
@@ -272,8 +293,7 @@ def test_done_waits_for_room_for_the_loss():
 def test_bad_commands_are_refused_and_the_next_one_runs():
     dut = Head(max_taps=2, rows=4, max_classes=3)
     good = dict(samples=2, k=4, classes=3)
-    bad = [dict(samples=0), dict(samples=5), dict(k=0), dict(k=6), dict(k=12),
-           dict(classes=0), dict(classes=4)]
+    bad = [dict(samples=0), dict(samples=5), dict(k=0), dict(k=6), dict(k=12), dict(classes=0), dict(classes=4)]
 
     async def bench(host):
         for change in bad:
@@ -314,10 +334,14 @@ def test_gradient_unit_is_the_reference_under_stalls(classes, k, stalls):
     d = rng.integers(-(1 << 17), 1 << 17, (samples, classes)) >> rng.choice([0, 8], (samples, 1))
     dh, _, _ = adapter_gradients(d, b, h)
     db = np.cumsum(d[:, :, None] * h[:, None, :], axis=0)
-    beats = [dict(k=n, first=int(s == 0), h=int(h[s, n]), d=[int(x) for x in d[s]], b=[int(x) for x in b[:, n]])
-             for s in range(samples) for n in range(k)]
-    found = EngineBench(component=dut).run(Load("i", beats), Store("o", samples * k), stall=stalls,
-                                           hold=4 * dut.latency if stalls else 0, seed=k)
+    beats = [
+        dict(k=n, first=int(s == 0), h=int(h[s, n]), d=[int(x) for x in d[s]], b=[int(x) for x in b[:, n]])
+        for s in range(samples)
+        for n in range(k)
+    ]
+    found = EngineBench(component=dut).run(
+        Load("i", beats), Store("o", samples * k), stall=stalls, hold=4 * dut.latency if stalls else 0, seed=k
+    )
     assert not found.left
     out = [(p.k, p.dh, *p.db) for p in found.words["o"]]
     cycles = [cycle - found.loaded["i"][0] for cycle in found.stored["o"]]
@@ -334,13 +358,13 @@ def test_reference_gradients_are_those_of_the_mathematics():
     samples, k, classes, q, rate = 20, 20, 10, 0, 0.05
     h, base, labels = problem(rng, samples, k, classes)
     b = PARAMETER.encode(rng.normal(0, 0.3, (classes, k)))
-    scale = round(rate / samples * 2 ** 24) & ((1 << 18) - 1)
+    scale = round(rate / samples * 2**24) & ((1 << 18) - 1)
     ref = head_step(h, base, labels, b, b * 0, q=q, scale=scale, v_mode=0, apply=True)
 
     def loss(h, b):
         z = h @ b.T + base / 65536
         z = z - z.max(axis=1, keepdims=True)
-        return (np.log(np.exp(z).sum(axis=1)) - z[np.arange(samples), labels]).sum() * scale / 2 ** 24
+        return (np.log(np.exp(z).sum(axis=1)) - z[np.arange(samples), labels]).sum() * scale / 2**24
 
     hf, bf, eps = h / 65536, b / 4096, 1e-5
     for s, c, n in zip(rng.integers(0, samples, 20), rng.integers(0, classes, 20), rng.integers(0, k, 20)):
@@ -349,14 +373,14 @@ def test_reference_gradients_are_those_of_the_mathematics():
         down[c, n] -= eps
         slope = (loss(hf, up) - loss(hf, down)) / (2 * eps)
         # |d'| is off by 2**-15 of the scale and half a step, in each of the samples.
-        bound = np.abs(hf[:, n]).sum() * (scale * 2 ** -39 + 2 ** -23) + 1e-9
-        assert abs(ref.db[c, n] / 2 ** 40 - slope) < bound
+        bound = np.abs(hf[:, n]).sum() * (scale * 2**-39 + 2**-23) + 1e-9
+        assert abs(ref.db[c, n] / 2**40 - slope) < bound
         up, down = hf.copy(), hf.copy()
         up[s, n] += eps
         down[s, n] -= eps
         slope = (loss(up, bf) - loss(down, bf)) / (2 * eps)
-        bound = np.abs(bf[:, n]).sum() * (scale * 2 ** -39 + 2 ** -23) + 2 ** -23 + 1e-9
-        assert abs(ref.dh[s, n] / 2 ** 23 - slope) < bound
+        bound = np.abs(bf[:, n]).sum() * (scale * 2**-39 + 2**-23) + 2**-23 + 1e-9
+        assert abs(ref.dh[s, n] / 2**23 - slope) < bound
 
 
 def test_reference_is_fast_enough_to_train_with():
@@ -374,7 +398,7 @@ def test_reference_is_fast_enough_to_train_with():
 @pytest.mark.parametrize("bad", [dict(rows=33), dict(rank=0), dict(max_taps=65), dict(max_classes=17)])
 def test_head_refuses_what_it_cannot_do(bad):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")     # Amaranth misses a component that was refused
+        warnings.simplefilter("ignore")  # Amaranth misses a component that was refused
         with pytest.raises(ValueError, match=next(iter(bad))):
             Head(**bad)
         gc.collect()

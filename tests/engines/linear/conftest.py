@@ -1,4 +1,5 @@
 """A small machine for quantised linear layers, built once and driven by the host's own driver."""
+
 import numpy as np
 import pytest
 
@@ -6,8 +7,20 @@ from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.sim.workloads.linear import Layer, LinearMachine
 
 #: Builds in seconds, with every engine there is.
-SMALL = LanguageConfig(edge=16, columns=4, outputs=2, dots=1, rank=4, tokens=8, depth=128, lane_depth=64, groups=4,
-                     features=256, head=16, packing=1)
+SMALL = LanguageConfig(
+    edge=16,
+    columns=4,
+    outputs=2,
+    dots=1,
+    rank=4,
+    tokens=8,
+    depth=128,
+    lane_depth=64,
+    groups=4,
+    features=256,
+    head=16,
+    packing=1,
+)
 
 
 def make_layer(outputs, inputs, tokens, rank, *, edge=SMALL.edge, seed=0):
@@ -15,10 +28,15 @@ def make_layer(outputs, inputs, tokens, rank, *, edge=SMALL.edge, seed=0):
     rng = np.random.default_rng(seed)
     blocks = outputs * inputs // edge
     return Layer(
-        codes=rng.integers(0, 16, (outputs, inputs)), scale_codes=rng.integers(0, 256, (outputs, inputs // edge)),
-        absmax2=rng.uniform(0.02, 0.05, -(-blocks // 256)).astype(np.float32), offset=np.float32(0.08),
-        a=rng.normal(0, inputs ** -0.5, (rank, inputs)), b=rng.normal(0, 0.02, (outputs, rank)),
-        x=rng.normal(0, 3, (tokens, inputs)), dy=rng.normal(0, 1e-4, (tokens, outputs)))
+        codes=rng.integers(0, 16, (outputs, inputs)),
+        scale_codes=rng.integers(0, 256, (outputs, inputs // edge)),
+        absmax2=rng.uniform(0.02, 0.05, -(-blocks // 256)).astype(np.float32),
+        offset=np.float32(0.08),
+        a=rng.normal(0, inputs**-0.5, (rank, inputs)),
+        b=rng.normal(0, 0.02, (outputs, rank)),
+        x=rng.normal(0, 3, (tokens, inputs)),
+        dy=rng.normal(0, 1e-4, (tokens, outputs)),
+    )
 
 
 @pytest.fixture(scope="session")

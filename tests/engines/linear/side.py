@@ -1,4 +1,5 @@
 """Operations of the vector engine over tensors in the machine's memory, with what the reference makes of them."""
+
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,31 +50,45 @@ def operations(opcode, shape, edge, seed=0):
     weights = Operation(VectorOpcode.WEIGHTS, {}, {"a": weight})
     if opcode in (VectorOpcode.NORM_SUMS, VectorOpcode.NORM):
         made = reference.rms_norm(x, weight[0], reference.roots(x, **eps), shift=16)
-        return [weights, Operation(VectorOpcode.NORM_SUMS, {"left": 7} | eps, {"a": x}),
-                Operation(VectorOpcode.NORM, {"shift": 16}, {"a": x}, {"o": made})]
+        return [
+            weights,
+            Operation(VectorOpcode.NORM_SUMS, {"left": 7} | eps, {"a": x}),
+            Operation(VectorOpcode.NORM, {"shift": 16}, {"a": x}, {"o": made}),
+        ]
     if opcode in (VectorOpcode.NORM_BACKWARD_SUMS, VectorOpcode.NORM_BACKWARD):
         root = reference.backward_roots(y, x, weight[0], right=18, **eps)
         made = reference.rms_norm_backward(y, x, weight[0], root, left=18, shift=-3)
-        return [weights, Operation(VectorOpcode.NORM_BACKWARD_SUMS, {"left": 7, "right": 18} | eps, {"a": x, "b": y},
-                                   saturated=root.saturated),
-                Operation(VectorOpcode.NORM_BACKWARD, {"left": 18, "shift": -3}, {"a": x, "b": y}, {"o": made})]
+        return [
+            weights,
+            Operation(
+                VectorOpcode.NORM_BACKWARD_SUMS,
+                {"left": 7, "right": 18} | eps,
+                {"a": x, "b": y},
+                saturated=root.saturated,
+            ),
+            Operation(VectorOpcode.NORM_BACKWARD, {"left": 18, "shift": -3}, {"a": x, "b": y}, {"o": made}),
+        ]
     if opcode == VectorOpcode.SWIGLU:
         shifts = {"left": 22, "shift": 24}
-        return [Operation(opcode, shifts | {"gate": 15}, {"a": y, "b": z},
-                          {"o": reference.swiglu(y, z, gate_shift=15, **shifts)})]
+        return [
+            Operation(
+                opcode, shifts | {"gate": 15}, {"a": y, "b": z}, {"o": reference.swiglu(y, z, gate_shift=15, **shifts)}
+            )
+        ]
     if opcode == VectorOpcode.SWIGLU_BACKWARD:
         shifts = {"left": 22, "right": 23, "shift": 24, "second_shift": 26}
         made = reference.swiglu_backward(z, x, y, gate_shift=15, **shifts)
         return [Operation(opcode, shifts | {"gate": 15}, {"a": x, "b": y, "c": z}, dict(zip("oq", made)))]
     if opcode == VectorOpcode.ADD:
         shifts = {"left": 9, "right": 8}
-        return [Operation(opcode, shifts | {"wide": 1}, {"a": x, "b": y},
-                          {"o": reference.add(x, y, **shifts, wide=True)})]
+        return [
+            Operation(opcode, shifts | {"wide": 1}, {"a": x, "b": y}, {"o": reference.add(x, y, **shifts, wide=True)})
+        ]
     if opcode == VectorOpcode.ROPE:
         angles = words(rng, (shape[0], edge), WEIGHT.width)
         shifts = {"left": 22, "right": 23, "shift": 0}
         heads = x.reshape(shape[0], -1, edge)
-        cos, sin = angles[:, None, :edge // 2], angles[:, None, edge // 2:]
+        cos, sin = angles[:, None, : edge // 2], angles[:, None, edge // 2 :]
         made = reference.rope(heads, cos, sin, turn=True, **shifts)
         made = reference.Tensor(words=made.words.reshape(shape), saturated=made.saturated, magnitude=made.magnitude)
         return [Operation(opcode, shifts | {"turn": 1}, {"a": x, "b": angles}, {"o": made}, repeated=("b",))]
@@ -144,4 +159,3 @@ def weave(product, pieces, beat):
             woven.append(store(whole.operands["offset"] + done, part, LINEAR.store("outputs")))
         woven += stores
     return [*woven, *pieces]
-

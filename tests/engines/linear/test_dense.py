@@ -1,4 +1,5 @@
 """Products whose weights are dense tiles: RTL equals the reference, the forecast is the RTL."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -31,12 +32,13 @@ class Dense:
     """A product with random ``w [rows, features]``, which lies in memory by tile of features: forward its rows are
     outputs, by column inputs. Rows need not fill their last tile."""
 
-    def __init__(self, rows, features, tokens, *, kind=TileKind.WORDS, by_column=False, rank=0, seed=0, start=START,
-                 x=None):
+    def __init__(
+        self, rows, features, tokens, *, kind=TileKind.WORDS, by_column=False, rank=0, seed=0, start=START, x=None
+    ):
         draw = np.random.default_rng(seed)
         limit = 1 << (23 if kind == TileKind.WORDS else 15)
         w = draw.integers(-limit, limit, (rows, features))
-        w[0, :2] = -limit, limit - 1        # the largest does not round up
+        w[0, :2] = -limit, limit - 1  # the largest does not round up
         tiles = -(-rows // EDGE), features // EDGE
         inner, outer = tiles if by_column else tiles[::-1]
         x = draw.integers(-1 << 23, 1 << 23, (tokens, inner * EDGE)) if x is None else x
@@ -45,25 +47,46 @@ class Dense:
         whole = np.zeros((tiles[0] * EDGE, features), np.int64)
         whole[:rows] = reference.dense_words(w, halves=kind == TileKind.HALVES)
         self.expected = reference.product(
-            x, whole.T if by_column else whole, reference.lanes(a), reference.lanes(b).T, **SHIFTS).y
+            x, whole.T if by_column else whole, reference.lanes(a), reference.lanes(b).T, **SHIFTS
+        ).y
         self.parts, at = [], [start]
-        for data in (tile_rows(x, EDGE), tile_rows(a, EDGE), tile_rows(b, EDGE),
-                     tile_rows(w, EDGE) if kind == TileKind.WORDS else halves(w)):
+        for data in (
+            tile_rows(x, EDGE),
+            tile_rows(a, EDGE),
+            tile_rows(b, EDGE),
+            tile_rows(w, EDGE) if kind == TileKind.WORDS else halves(w),
+        ):
             self.parts.append((at[-1], data))
             at.append(at[-1] + len(data))
         beat = SMALL.data_bits // 8
         row = kind.row_beats * beat
-        order = [(n, f) for f in range(tiles[1]) for n in range(tiles[0])] if by_column else [
-            (n, f) for n in range(tiles[0]) for f in range(tiles[1])]
+        order = (
+            [(n, f) for f in range(tiles[1]) for n in range(tiles[0])]
+            if by_column
+            else [(n, f) for n in range(tiles[0]) for f in range(tiles[1])]
+        )
         self.end = at[4] + 4 * tokens * outer * EDGE
         self.job = ProductJob(
-            tables=None, operands=Transfer(at[0], len(self.parts[0][1]) // beat, 0),
-            lanes=(Transfer(at[1], len(self.parts[1][1]) // beat, 0),
-                   Transfer(at[2], len(self.parts[2][1]) // beat, inner * rank)) if rank else (),
-            tiles=tuple(dense_tile(at[3] + (f * rows + n * EDGE) * row, SMALL, rows=min(rows - n * EDGE, EDGE),
-                                   kind=kind) for n, f in order),
+            tables=None,
+            operands=Transfer(at[0], len(self.parts[0][1]) // beat, 0),
+            lanes=(
+                Transfer(at[1], len(self.parts[1][1]) // beat, 0),
+                Transfer(at[2], len(self.parts[2][1]) // beat, inner * rank),
+            )
+            if rank
+            else (),
+            tiles=tuple(
+                dense_tile(at[3] + (f * rows + n * EDGE) * row, SMALL, rows=min(rows - n * EDGE, EDGE), kind=kind)
+                for n, f in order
+            ),
             result=Transfer(at[4], outer * tokens * EDGE // SMALL.beat_words, 0),
-            inner=inner, outer=outer, tokens=tokens, rank=rank, backward=by_column, shifts=SHIFTS)
+            inner=inner,
+            outer=outer,
+            tokens=tokens,
+            rank=rank,
+            backward=by_column,
+            shifts=SHIFTS,
+        )
 
     def store(self, host):
         for offset, data in self.parts:
@@ -73,7 +96,7 @@ class Dense:
         tokens, features = self.size
         found = untile_rows(host.fetch(self.job.result.offset, 4 * tokens * features), tokens, features, EDGE)
         assert np.array_equal(found, self.expected)
-        assert np.all(np.any(found[:, :self.outputs], axis=0))
+        assert np.all(np.any(found[:, : self.outputs], axis=0))
 
 
 def run(machine, products, latency=(40, 10)):
@@ -88,8 +111,11 @@ def run(machine, products, latency=(40, 10)):
 
 @pytest.mark.parametrize("by_column", [False, True], ids=["forward", "by column"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("rows, features, tokens, rank", [
-    (16, 16, 1, 0), (32, 48, 8, 4), (48, 32, 3, 2), (1, 16, 4, 0), (15, 32, 5, 0), (35, 16, 8, 2)], ids=str)
+@pytest.mark.parametrize(
+    "rows, features, tokens, rank",
+    [(16, 16, 1, 0), (32, 48, 8, 4), (48, 32, 3, 2), (1, 16, 4, 0), (15, 32, 5, 0), (35, 16, 8, 2)],
+    ids=str,
+)
 def test_a_product(machine, rows, features, tokens, rank, kind, by_column):
     """Rows that are not there count as 0."""
     run(machine, [Dense(rows, features, tokens, kind=kind, by_column=by_column, rank=rank, seed=rows)])
@@ -98,8 +124,9 @@ def test_a_product(machine, rows, features, tokens, rank, kind, by_column):
 @pytest.mark.parametrize("latency", LATENCIES, ids=str)
 def test_kinds_and_rows_in_turns(machine, latency):
     products, start = [], START
-    for index, (rows, kind) in enumerate([(20, TileKind.WORDS), (16, TileKind.HALVES), (3, TileKind.HALVES),
-                                          (2, TileKind.WORDS), (31, TileKind.WORDS)]):
+    for index, (rows, kind) in enumerate(
+        [(20, TileKind.WORDS), (16, TileKind.HALVES), (3, TileKind.HALVES), (2, TileKind.WORDS), (31, TileKind.WORDS)]
+    ):
         products.append(Dense(rows, 32, 1 + index, kind=kind, by_column=index % 2 == 1, seed=index, start=start))
         start = products[-1].end
     run(machine, products, latency)

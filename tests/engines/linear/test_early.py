@@ -1,4 +1,5 @@
 """Products that begin before all of their operands are on chip, and those that do not."""
+
 import random
 from dataclasses import replace
 
@@ -39,9 +40,17 @@ def commands(job, draw, *, early, base, slot=0):
     pieces, start = [], 0
     while start < words:
         size = min(draw.randint(1, words), words - start, SMALL.depth - (base + start) % SMALL.depth)
-        pieces.append((start // job.tokens, load(
-            job.operands.offset + start * 8 * BEAT, 8 * size, LINEAR.load("operands"),
-            pack(OPERAND_ARG, {"word": (base + start) % SMALL.depth, **flag}))))
+        pieces.append(
+            (
+                start // job.tokens,
+                load(
+                    job.operands.offset + start * 8 * BEAT,
+                    8 * size,
+                    LINEAR.load("operands"),
+                    pack(OPERAND_ARG, {"word": (base + start) % SMALL.depth, **flag}),
+                ),
+            )
+        )
         start += size
     before = [load(each.offset, each.beats, LINEAR.load("lanes"), each.argument) for each in job.lanes]
     if not early:
@@ -50,10 +59,22 @@ def commands(job, draw, *, early, base, slot=0):
         before[-1] = replace(before[-1], post=(0,))
     program = Assembler()
     append(program, before)
-    program.add(LINEAR, 0, wait=(0,) if before else (),
-                phase="backward" if job.backward else "forward", inner=job.inner,
-                outer=job.outer, tokens=job.tokens, rank=job.rank, by_column=job.backward, slot=slot, x_base=base,
-                b_base=job.inner * job.rank, **job.shifts, **flag)
+    program.add(
+        LINEAR,
+        0,
+        wait=(0,) if before else (),
+        phase="backward" if job.backward else "forward",
+        inner=job.inner,
+        outer=job.outer,
+        tokens=job.tokens,
+        rank=job.rank,
+        by_column=job.backward,
+        slot=slot,
+        x_base=base,
+        b_base=job.inner * job.rank,
+        **job.shifts,
+        **flag,
+    )
     append(program, [store(job.result.offset, job.result.beats, LINEAR.store("outputs"))])
     if job.tables:
         append(program, [load(job.tables.offset, job.tables.beats, LINEAR.load("tables"), job.tables.argument)])
@@ -118,12 +139,14 @@ def test_the_forecast_of_late_operands_is_exact(machine, seed, latency):
     agree(machine, program(work, draw, lambda number: draw.random() < 0.8), latency)
 
 
-@pytest.mark.parametrize("operands", [
-    {"x_base": SMALL.depth}, {"inner": SMALL.depth // SMALL.tokens + 1}, {"inner": 255, "tokens": 1}], ids=str)
+@pytest.mark.parametrize(
+    "operands",
+    [{"x_base": SMALL.depth}, {"inner": SMALL.depth // SMALL.tokens + 1}, {"inner": 255, "tokens": 1}],
+    ids=str,
+)
 def test_an_early_product_that_memory_cannot_hold_is_refused(machine, operands):
     made = Assembler()
-    made.add(LINEAR, 0,
-             **{"inner": 2, "outer": 1, "tokens": SMALL.tokens, "early": 1} | operands)
+    made.add(LINEAR, 0, **{"inner": 2, "outer": 1, "tokens": SMALL.tokens, "early": 1} | operands)
     made.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, made.code)
     with pytest.raises(ProgramError, match="BAD_OPERAND"):
@@ -133,8 +156,13 @@ def test_an_early_product_that_memory_cannot_hold_is_refused(machine, operands):
 def test_words_that_nothing_took_are_forgotten_with_the_program_that_failed(machine):
     """Else a product of the next program would begin before its operands."""
     broken = Assembler()
-    append(broken, [load(0, 8 * SMALL.tokens, LINEAR.load("operands"), pack(OPERAND_ARG, {"early": 1})),
-                    load(0, 1, LINEAR.load("lanes"), 1 << 31)])
+    append(
+        broken,
+        [
+            load(0, 8 * SMALL.tokens, LINEAR.load("operands"), pack(OPERAND_ARG, {"early": 1})),
+            load(0, 1, LINEAR.load("lanes"), 1 << 31),
+        ],
+    )
     broken.add(CONTROL, ControlOpcode.END)
     machine.host.store(0, broken.code)
     with pytest.raises(ProgramError, match="BAD_OPERAND"):
@@ -146,8 +174,10 @@ def test_words_that_nothing_took_are_forgotten_with_the_program_that_failed(mach
 @pytest.mark.parametrize("step", [8, 40, 1 << 20])
 def test_inputs_overwrite_only_those_of_products_that_are_done(machine, step):
     draw = random.Random(step)
-    shapes = [(16 * draw.randint(1, 8), 16 * draw.randint(1, 8), draw.randint(1, 8), 2 * draw.randint(0, 2) or 4)
-              for _ in range(12)]
+    shapes = [
+        (16 * draw.randint(1, 8), 16 * draw.randint(1, 8), draw.randint(1, 8), 2 * draw.randint(0, 2) or 4)
+        for _ in range(12)
+    ]
     jobs = [job for _, job, _ in plans(machine, shapes, 0, False)]
     inputs = Inputs(jobs, SMALL)
     memories = {LINEAR.load("operands"): [-1] * SMALL.depth, LINEAR.load("lanes"): [-1] * SMALL.lane_depth}
@@ -165,5 +195,7 @@ def test_inputs_overwrite_only_those_of_products_that_are_done(machine, step):
                 place[word] = index
             counts[destination] += each.size
             assert each.words == counts[LINEAR.load("operands")] and each.size * 8 <= max(step, 8)
-        assert counts == {LINEAR.load("operands"): job.inner * job.tokens,
-                          LINEAR.load("lanes"): (job.inner + job.outer) * job.rank}
+        assert counts == {
+            LINEAR.load("operands"): job.inner * job.tokens,
+            LINEAR.load("lanes"): (job.inner + job.outer) * job.rank,
+        }

@@ -1,4 +1,5 @@
 """A quantised linear layer's training step: RTL equals the reference, the reference is near float64."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -80,8 +81,9 @@ def test_steps_of_adamw_in_rtl_equal_the_reference_word_for_word(machine, shape,
 def test_what_does_not_fit_is_clipped_and_counted(machine):
     layer = make_layer(32, 32, 8, 4, seed=5)
     exponents, _ = expected(layer)
-    tight = type(exponents)(**{**vars(exponents), "y": exponents.y + 3, "h": exponents.h + 2,
-                               "ga": exponents.ga + 3, "w": exponents.w + 1})
+    tight = type(exponents)(
+        **{**vars(exponents), "y": exponents.y + 3, "h": exponents.h + 2, "ga": exponents.ga + 3, "w": exponents.w + 1}
+    )
     reference = reference_step(layer, tight, RATE)
     found = machine.step(layer, tight, RATE)
     assert reference.saturated > 50
@@ -102,8 +104,10 @@ def test_the_reference_is_near_float64(shape):
 @pytest.mark.parametrize("stall", [0, 100])
 def test_a_stack_of_layers_in_one_program_equals_each_alone(machine, stall):
     """h of the first layers waits in memory while the others have their turn; 5 and 7 tokens do not fill its beats."""
-    layers = [make_layer(*shape, seed=index) for index, shape in enumerate(
-        [(32, 48, 7, 4), (48, 32, 5, 2), (16, 16, 8, 4), (32, 32, 3, 2)])]
+    layers = [
+        make_layer(*shape, seed=index)
+        for index, shape in enumerate([(32, 48, 7, 4), (48, 32, 5, 2), (16, 16, 8, 4), (32, 32, 3, 2)])
+    ]
     exponents, references = zip(*(expected(layer) for layer in layers))
     machine.device.set("stall", stall)
     try:
@@ -129,24 +133,28 @@ MATRIX = {"tiles": 1, "tokens": 4, "rank": 2}
 VECTOR_WORDS = {"row": 8, "tiles": 1, "tokens": 4}
 
 
-@pytest.mark.parametrize("engine, operands", [
-    (LINEAR, PRODUCT | {"inner": 0}),
-    (LINEAR, PRODUCT | {"outer": 0}),
-    (LINEAR, PRODUCT | {"tokens": 0}),
-    (LINEAR, PRODUCT | {"tokens": SMALL.tokens + 1}),
-    (LINEAR, PRODUCT | {"rank": SMALL.rank + 1}),
-    (LINEAR, PRODUCT | {"inner": 200}),
-    (LINEAR, PRODUCT | {"x_base": SMALL.depth - 3}),
-    (LINEAR, PRODUCT | {"rank": 2, "a_base": SMALL.lane_depth - 1}),
-    (LINEAR, PRODUCT | {"rank": 2, "b_base": SMALL.lane_depth - 1}),
-    (GRADIENT, MATRIX | {"tiles": 0}),
-    (GRADIENT, MATRIX | {"tokens": 0}),
-    (GRADIENT, MATRIX | {"tokens": SMALL.tokens + 1}),
-    (GRADIENT, MATRIX | {"rank": 3}),
-    (GRADIENT, MATRIX | {"rank": SMALL.rank + 2}),
-    (UPDATE, {"beats": 0}),
-    *((VECTOR, VECTOR_WORDS | {name: 0}) for name in VECTOR_WORDS),
-], ids=lambda value: str(value) if isinstance(value, dict) else "")
+@pytest.mark.parametrize(
+    "engine, operands",
+    [
+        (LINEAR, PRODUCT | {"inner": 0}),
+        (LINEAR, PRODUCT | {"outer": 0}),
+        (LINEAR, PRODUCT | {"tokens": 0}),
+        (LINEAR, PRODUCT | {"tokens": SMALL.tokens + 1}),
+        (LINEAR, PRODUCT | {"rank": SMALL.rank + 1}),
+        (LINEAR, PRODUCT | {"inner": 200}),
+        (LINEAR, PRODUCT | {"x_base": SMALL.depth - 3}),
+        (LINEAR, PRODUCT | {"rank": 2, "a_base": SMALL.lane_depth - 1}),
+        (LINEAR, PRODUCT | {"rank": 2, "b_base": SMALL.lane_depth - 1}),
+        (GRADIENT, MATRIX | {"tiles": 0}),
+        (GRADIENT, MATRIX | {"tokens": 0}),
+        (GRADIENT, MATRIX | {"tokens": SMALL.tokens + 1}),
+        (GRADIENT, MATRIX | {"rank": 3}),
+        (GRADIENT, MATRIX | {"rank": SMALL.rank + 2}),
+        (UPDATE, {"beats": 0}),
+        *((VECTOR, VECTOR_WORDS | {name: 0}) for name in VECTOR_WORDS),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
 def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(machine, engine, operands):
     with pytest.raises(ProgramError) as error:
         _run(machine, engine, VectorOpcode.ADD if engine == VECTOR else 0, **operands)
@@ -160,8 +168,13 @@ def test_an_operand_out_of_bounds_stops_the_program_and_the_next_runs_right(mach
 def test_what_a_program_leaves_on_chip_does_not_come_to_the_next(machine):
     """What was loaded and never used is in each engine's queue; the next programs run right nevertheless."""
     program = Assembler()
-    for destination in (GRADIENT.load("x"), UPDATE.load("directions"), UPDATE.load("words"), VECTOR.load("a"),
-                        VECTOR.load("b")):
+    for destination in (
+        GRADIENT.load("x"),
+        UPDATE.load("directions"),
+        UPDATE.load("words"),
+        VECTOR.load("a"),
+        VECTOR.load("b"),
+    ):
         program.add(LOAD, 0, offset=4096, beats=5, dest=destination)
     program.add(LOAD, 0, offset=4096, beats=2, dest=LINEAR.load("operands"), arg=1 << 31)
     program.add(CONTROL, ControlOpcode.END)
@@ -181,9 +194,11 @@ def test_what_a_program_leaves_on_chip_does_not_come_to_the_next(machine):
     assert all(np.array_equal(words, reference.tensors[name]) for name, words in found.tensors.items())
 
 
-@pytest.mark.parametrize("engine, opcode", [
-    (LINEAR, 1), (GRADIENT, 1), (UPDATE, 4), (UPDATE, 255), (VECTOR, max(VectorOpcode) + 1), (VECTOR, 255),
-], ids=["linear", "gradient", "update", "last of update", "vector", "last of vector"])
+@pytest.mark.parametrize(
+    "engine, opcode",
+    [(LINEAR, 1), (GRADIENT, 1), (UPDATE, 4), (UPDATE, 255), (VECTOR, max(VectorOpcode) + 1), (VECTOR, 255)],
+    ids=["linear", "gradient", "update", "last of update", "vector", "last of vector"],
+)
 def test_an_unknown_opcode_stops_the_program(machine, engine, opcode):
     with pytest.raises(ProgramError, match="UNKNOWN_OPCODE"):
         _run(machine, engine, opcode, **(VECTOR_WORDS if engine == VECTOR else {}))
@@ -195,8 +210,12 @@ def test_products_in_a_chain_equal_those_alone(machine, tokens, rank, backward):
     """Narrow layers in between: what is read late must not be overwritten by what comes next."""
     shapes = [(48, 64), (16, 64), (16, 64), (64, 64), (96, 64), (64, 96)]
     layers = [make_layer(*shape, tokens, max(rank, 2), seed=index) for index, shape in enumerate(shapes)]
-    found = machine.products(layers, backward=backward, with_adapter=rank > 0, exponents=[
-        choose_exponents(layer, mathematics(layer, RATE)) for layer in layers])
+    found = machine.products(
+        layers,
+        backward=backward,
+        with_adapter=rank > 0,
+        exponents=[choose_exponents(layer, mathematics(layer, RATE)) for layer in layers],
+    )
     for layer, words in zip(layers, found.words, strict=True):
         exponents = choose_exponents(layer, mathematics(layer, RATE))
         plain = layer if rank else replace(layer, a=np.zeros_like(layer.a), b=np.zeros_like(layer.b))

@@ -1,4 +1,5 @@
 """The forecast of the linear machine against traces of its RTL: every command to the cycle."""
+
 import random
 import re
 from dataclasses import replace
@@ -31,13 +32,20 @@ EXPONENTS = Exponents(x=20, w=17, a=17, b=17, h=15, y=15, dy=20, dh=15, dx=15, g
 #: PACK and UNPACK: see ``test_pack_perf.py``.
 RULES = [UpdateOpcode.SGD, UpdateOpcode.ADAMW]
 LATENCIES = [(1, 1), (3, 2), (40, 10), (120, 300)]
-START = 1 << 17         # of what programs load; they lie before it
+START = 1 << 17  # of what programs load; they lie before it
 SOURCE, RESULT = 1 << 18, 1 << 19
 #: Operands of the vector engine's operations, and results.
 OPERANDS = {
-    VectorOpcode.WEIGHTS: "a -", VectorOpcode.SWIGLU: "ab o", VectorOpcode.SWIGLU_BACKWARD: "abc oq",
-    VectorOpcode.NORM_SUMS: "a -", VectorOpcode.NORM: "a o", VectorOpcode.NORM_BACKWARD_SUMS: "ab -",
-    VectorOpcode.NORM_BACKWARD: "ab o", VectorOpcode.ADD: "ab o", VectorOpcode.ROPE: "ab o"}
+    VectorOpcode.WEIGHTS: "a -",
+    VectorOpcode.SWIGLU: "ab o",
+    VectorOpcode.SWIGLU_BACKWARD: "abc oq",
+    VectorOpcode.NORM_SUMS: "a -",
+    VectorOpcode.NORM: "a o",
+    VectorOpcode.NORM_BACKWARD_SUMS: "ab -",
+    VectorOpcode.NORM_BACKWARD: "ab o",
+    VectorOpcode.ADD: "ab o",
+    VectorOpcode.ROPE: "ab o",
+}
 
 
 def agree(machine, program, latency=(40, 10), offset=0):
@@ -80,20 +88,29 @@ def store(program, source, beats, *, offset=RESULT, **more):
 
 
 @pytest.mark.parametrize("latency", LATENCIES, ids=str)
-@pytest.mark.parametrize("destination, beats", [
-    (LINEAR.load("tables"), 1), (LINEAR.load("tables"), 7), (LINEAR.load("tiles"), 18), (LINEAR.load("tiles"), 36),
-    (LINEAR.load("operands"), 1), (LINEAR.load("operands"), 300), (LINEAR.load("lanes"), 33),
-    (UPDATE.load("directions"), 200),
-], ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(
+    "destination, beats",
+    [
+        (LINEAR.load("tables"), 1),
+        (LINEAR.load("tables"), 7),
+        (LINEAR.load("tiles"), 18),
+        (LINEAR.load("tiles"), 36),
+        (LINEAR.load("operands"), 1),
+        (LINEAR.load("operands"), 300),
+        (LINEAR.load("lanes"), 33),
+        (UPDATE.load("directions"), 200),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_a_load(machine, destination, beats, latency):
     program = Assembler()
     load(program, destination, beats, offset=SOURCE + 40)
-    if destination is LINEAR.load("tables"):       # tiles wait for tables
+    if destination is LINEAR.load("tables"):  # tiles wait for tables
         load(program, LINEAR.load("tiles"), 18)
     try:
         agree(machine, program, latency)
     finally:
-        machine.host.reset()        # what is left in the engines would meet the next program
+        machine.host.reset()  # what is left in the engines would meet the next program
 
 
 @pytest.mark.parametrize("by_column", [0, 1], ids=["forward", "backward"])
@@ -101,8 +118,16 @@ def test_a_load(machine, destination, beats, latency):
 @pytest.mark.parametrize("tokens, rank", [(1, 0), (3, 4), (4, 2), (5, 0), (8, 4)])
 def test_a_product(machine, inner, outer, tokens, rank, by_column):
     program = Assembler()
-    program.add(LINEAR, 0, phase="backward" if by_column else "forward", inner=inner, outer=outer, tokens=tokens,
-                rank=rank, by_column=by_column)
+    program.add(
+        LINEAR,
+        0,
+        phase="backward" if by_column else "forward",
+        inner=inner,
+        outer=outer,
+        tokens=tokens,
+        rank=rank,
+        by_column=by_column,
+    )
     store(program, LINEAR.store("outputs"), outer * tokens * 8)
     load(program, LINEAR.load("tiles"), 18 * inner * outer)
     told = agree(machine, program)
@@ -133,8 +158,13 @@ def update(program, opcode, beats, *, late=(), shift=lambda: 0):
     load(program, UPDATE.load("words"), beats, offset=SOURCE + shift())
     if opcode is UpdateOpcode.ADAMW:
         store(program, UPDATE.store("moments"), 2 * beats, offset=RESULT + shift(), wait=late)
-    store(program, UPDATE.store("words"), beats, offset=RESULT + shift(),
-          wait=() if opcode is UpdateOpcode.ADAMW else late)
+    store(
+        program,
+        UPDATE.store("words"),
+        beats,
+        offset=RESULT + shift(),
+        wait=() if opcode is UpdateOpcode.ADAMW else late,
+    )
     if opcode is UpdateOpcode.ADAMW:
         load(program, UPDATE.load("moments"), 2 * beats, offset=SOURCE + shift())
 
@@ -164,8 +194,9 @@ def test_results_that_wait_for_a_store_of_others(machine, opcode, latency):
 
 def operation(opcode, tiles, tokens, limit, shift=lambda: 0):
     streams, results = OPERANDS[opcode].split()
-    tensors = {name: Tensor(offset=SOURCE + shift(), repeated=opcode is VectorOpcode.ROPE and name == "b")
-               for name in streams}
+    tensors = {
+        name: Tensor(offset=SOURCE + shift(), repeated=opcode is VectorOpcode.ROPE and name == "b") for name in streams
+    }
     tensors |= {name: Tensor(offset=RESULT + (n << 17) + shift()) for n, name in enumerate(results.strip("-"))}
     return vector(opcode, {"tiles": tiles, "tokens": tokens}, SMALL, limit=limit, **tensors)
 
@@ -175,8 +206,9 @@ def operation(opcode, tiles, tokens, limit, shift=lambda: 0):
 
 @pytest.mark.parametrize("latency", LATENCIES, ids=str)
 @pytest.mark.parametrize("rule", [0.3, AdamW(lr=1e-3)], ids=["sgd", "adamw"])
-@pytest.mark.parametrize("shape", [
-    (32, 48, 8, 4), (64, 16, 3, 2), (80, 96, 8, 4), (16, 16, 1, 2), (32, 32, 5, 4), (32, 32, 2, 4)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(32, 48, 8, 4), (64, 16, 3, 2), (80, 96, 8, 4), (16, 16, 1, 2), (32, 32, 5, 4), (32, 32, 2, 4)], ids=str
+)
 def test_a_step(machine, shape, rule, latency):
     plan, program = layer_plan(shape), Assembler()
     plan.product(program)
@@ -206,17 +238,30 @@ def test_a_chain(machine, tokens, rank, backward, latency):
 
 def _any_product(program, draw, late):
     tokens, inner, outer = draw.randint(1, SMALL.tokens), draw.randint(1, 3), draw.randint(1, 3)
-    program.add(LINEAR, 0, inner=inner, outer=outer, tokens=tokens,
-                rank=draw.choice((0, 2, 4)), by_column=draw.randint(0, 1), slot=inner % 2)
+    program.add(
+        LINEAR,
+        0,
+        inner=inner,
+        outer=outer,
+        tokens=tokens,
+        rank=draw.choice((0, 2, 4)),
+        by_column=draw.randint(0, 1),
+        slot=inner % 2,
+    )
     load(program, LINEAR.load("tables"), draw.randint(1, 5))
     store(program, LINEAR.store("outputs"), outer * tokens * 8, offset=RESULT + 8 * draw.randint(0, 40), wait=late)
     for tiles in _pieces(draw, inner * outer):
         kind, beats = draw.choice(list(TileKind)), 18 * tiles
         if kind != TileKind.CODES:
             beats = kind.row_beats * (SMALL.edge * (tiles - 1) + draw.randint(1, SMALL.edge))
-        load(program, LINEAR.load("tiles"), beats, offset=SOURCE + 8 * draw.randint(0, 40),
-             arg=pack(TILE_ARG, {"kind": kind}))
-        if draw.random() < 0.3:         # adapter rows are read between writes
+        load(
+            program,
+            LINEAR.load("tiles"),
+            beats,
+            offset=SOURCE + 8 * draw.randint(0, 40),
+            arg=pack(TILE_ARG, {"kind": kind}),
+        )
+        if draw.random() < 0.3:  # adapter rows are read between writes
             load(program, LINEAR.load("lanes"), draw.randint(1, 40))
 
 
@@ -234,22 +279,33 @@ def _any_hidden(program, draw, late):
     argument = pack(HIDDEN_ARG, {"slot": draw.randint(0, 1), "tokens": tokens, "rank": rank})
     beats = tokens * rank // 2
     if draw.random() < 0.5:
-        store(program, GRADIENT.store("hidden"), beats, offset=RESULT + 8 * draw.randint(0, 40), wait=late,
-              arg=argument)
+        store(
+            program, GRADIENT.store("hidden"), beats, offset=RESULT + 8 * draw.randint(0, 40), wait=late, arg=argument
+        )
     else:
         load(program, GRADIENT.load("hidden"), beats, offset=SOURCE + 8 * draw.randint(0, 40), arg=argument)
 
 
 def _any_vector(program, draw, late):
     """Its stores cannot wait long: all pieces of a command come in turns."""
-    pieces = operation(draw.choice(list(OPERANDS)), draw.randint(1, 6), draw.randint(1, SMALL.tokens),
-                       draw.choice((48, 100, 384, 1500)), shift=lambda: 8 * draw.randint(0, 40))
+    pieces = operation(
+        draw.choice(list(OPERANDS)),
+        draw.randint(1, 6),
+        draw.randint(1, SMALL.tokens),
+        draw.choice((48, 100, 384, 1500)),
+        shift=lambda: 8 * draw.randint(0, 40),
+    )
     append(program, pieces)
 
 
 def _any_update(program, draw, late):
-    update(program, draw.choice(RULES), draw.randint(1, UpdateEngine.depth), late=late,
-           shift=lambda: 8 * draw.randint(0, 40))
+    update(
+        program,
+        draw.choice(RULES),
+        draw.randint(1, UpdateEngine.depth),
+        late=late,
+        shift=lambda: 8 * draw.randint(0, 40),
+    )
 
 
 def _pieces(draw, left):
@@ -283,8 +339,10 @@ def test_work_between_the_tiles_of_a_product(machine, rule, seed, limit, latency
     plan = layer_plan((draw.choice((32, 64)), 48, draw.randint(1, 8), 4))
     beside = layer_plan((96, 112, draw.randint(1, 8), 4), plan.place.end)
     gradients, updates = plan.gradient_pieces(limit=limit), plan.update_pieces(rule, limit=limit)
-    others = [operation(opcode, draw.randint(1, 6), draw.randint(1, 8), limit, shift=lambda: 8 * draw.randint(0, 40))
-              for opcode in OPERANDS]
+    others = [
+        operation(opcode, draw.randint(1, 6), draw.randint(1, 8), limit, shift=lambda: 8 * draw.randint(0, 40))
+        for opcode in OPERANDS
+    ]
     others += [[update] for update in updates]
     draw.shuffle(others)
     pieces = [piece for command in others for piece in command]
@@ -335,7 +393,8 @@ def test_an_adapter_costs_three_percent_at_most(tokens):
     """Of the cycles of a block that follows another; the first of all also waits for its own inputs."""
     cycles = {}
     for rank in (0, 8):
-        counts = [sum(block(tokens, rank, backward=backward, blocks=n).total for backward in (False, True))
-                  for n in (1, 2)]
+        counts = [
+            sum(block(tokens, rank, backward=backward, blocks=n).total for backward in (False, True)) for n in (1, 2)
+        ]
         cycles[rank] = counts[1] - counts[0]
     assert cycles[0] < cycles[8] <= 1.03 * cycles[0]

@@ -1,4 +1,5 @@
 """The forecast of PACK and UNPACK, alone and between updates, against traces of RTL: every command to the cycle."""
+
 import random
 
 import pytest
@@ -23,8 +24,9 @@ def work(kinds, rank=2, features=48):
         if kind == "update":
             opcode = UpdateOpcode.ADAMW if moments else UpdateOpcode.SGD
             operands = {"beta2": 1 << 16} if moments else {"rate": 1}
-            pieces += update(opcode, operands, SMALL, words=START, directions=START + 4096, moments=START + 8192,
-                             beats=20)
+            pieces += update(
+                opcode, operands, SMALL, words=START, directions=START + 4096, moments=START + 8192, beats=20
+            )
         else:
             pieces += pack(stored, 1, SMALL, **places) if kind == "pack" else unpack(stored, SMALL, **places)
     return pieces
@@ -45,6 +47,13 @@ def test_one_kind(machine, kind, wide, moments, latency):
 def test_any_order_with_updates(machine, seed, latency):
     choose = random.Random(seed)
     program = Assembler()
-    append(program, work([(choose.choice(["pack", "unpack", "update"]), choose.random() < 0.5, choose.random() < 0.5)
-                          for _ in range(8)]))
+    append(
+        program,
+        work(
+            [
+                (choose.choice(["pack", "unpack", "update"]), choose.random() < 0.5, choose.random() < 0.5)
+                for _ in range(8)
+            ]
+        ),
+    )
     agree(machine, program, latency)

@@ -1,4 +1,5 @@
 """The self-test of a machine for language models: the last check copies through the gradient engine's h."""
+
 from gradloom.firmware.selftest import CHECKS, run_selftest
 
 

@@ -1,4 +1,5 @@
 """Work beside products: the vector engine in the machine, gradients and updates, in pieces and between tiles."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -71,7 +72,7 @@ def test_work_between_the_tiles_of_a_product_changes_no_word(machine, rule, limi
     updates[0] = replace(updates[0], instructions=tuple(waiting))
     # Gradients may come amid pieces of a vector's command, updates may not: they share its queue.
     some = len(side.pieces) // 4
-    end = sum(map(len, side.commands[:len(side.commands) // 2]))
+    end = sum(map(len, side.commands[: len(side.commands) // 2]))
     pieces = [*side.pieces[:some], *gradients, *side.pieces[some:end], *updates, *side.pieces[end:]]
     # The gradients' h must stay.
     job = replace(beside.job(), rank=0, lanes=())
@@ -87,8 +88,7 @@ def test_work_between_the_tiles_of_a_product_changes_no_word(machine, rule, limi
     for name, words in machine.results(plan, rule).items():
         np.testing.assert_array_equal(words, step.tensors[name], err_msg=name)
     without = replace(second, a=np.zeros_like(second.a), b=np.zeros_like(second.b))
-    np.testing.assert_array_equal(machine.results(beside, RATE)["y"],
-                                  reference_step(without, e2, RATE).tensors["y"])
+    np.testing.assert_array_equal(machine.results(beside, RATE)["y"], reference_step(without, e2, RATE).tensors["y"])
     assert counters.saturated == side.clipped + step.saturated > 0
 
 
@@ -99,8 +99,12 @@ def test_a_command_for_the_other_engine_of_a_queue_waits_for_the_one_before(mach
     plan = machine.plan(layer, exponents, 1 << 18, None)
     side = everything(machine, plan.place.end, limit=96, shape=(2, 32), seed=3)
     commands = list(side.commands)
-    work = [*product(plan.job()), *product(plan.job(backward=True)), *plan.gradient_pieces(),
-            Instruction(CONTROL, ControlOpcode.FENCE, {})]
+    work = [
+        *product(plan.job()),
+        *product(plan.job(backward=True)),
+        *plan.gradient_pieces(),
+        Instruction(CONTROL, ControlOpcode.FENCE, {}),
+    ]
     for update in plan.update_pieces(RATE, limit=8):
         work += [update, *(commands.pop(0) if commands else ())]
     run(machine, [*work, *(piece for command in commands for piece in command)])
@@ -111,8 +115,16 @@ def test_a_command_for_the_other_engine_of_a_queue_waits_for_the_one_before(mach
 
 
 def test_pieces_are_no_larger_than_asked_and_load_everything_once():
-    plan = vector(VectorOpcode.ROPE, {"tiles": 9, "tokens": 64}, LanguageConfig(), a=Tensor(offset=0),
-                  b=Tensor(offset=1 << 20, repeated=True), o=Tensor(offset=1 << 21), wait=(3,), post=(4,))
+    plan = vector(
+        VectorOpcode.ROPE,
+        {"tiles": 9, "tokens": 64},
+        LanguageConfig(),
+        a=Tensor(offset=0),
+        b=Tensor(offset=1 << 20, repeated=True),
+        o=Tensor(offset=1 << 21),
+        wait=(3,),
+        post=(4,),
+    )
     assert all(piece.read <= PIECE and piece.written * 2 == piece.read for piece in plan)
     assert sum(piece.written for piece in plan) == 9 * 64 * 8
     loads = [each for piece in plan for each in piece.instructions[-2:]]
@@ -122,5 +134,12 @@ def test_pieces_are_no_larger_than_asked_and_load_everything_once():
     sums = vector(VectorOpcode.NORM_SUMS, {"tiles": 9, "tokens": 64}, LanguageConfig(), a=Tensor(offset=0), post=(4,))
     assert sums[0].instructions[0].post == (4,)
     with pytest.raises(ValueError, match="limit=8"):
-        vector(VectorOpcode.ROPE, {"tiles": 1, "tokens": 1}, LanguageConfig(), a=Tensor(offset=0), b=Tensor(offset=0),
-               o=Tensor(offset=0), limit=8)
+        vector(
+            VectorOpcode.ROPE,
+            {"tiles": 1, "tokens": 1},
+            LanguageConfig(),
+            a=Tensor(offset=0),
+            b=Tensor(offset=0),
+            o=Tensor(offset=0),
+            limit=8,
+        )

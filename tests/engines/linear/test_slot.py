@@ -1,4 +1,5 @@
 """A wrapper for somebody else's slot: the machine in it does what it does alone."""
+
 import itertools
 import json
 import re
@@ -29,28 +30,56 @@ WAIVED = (*WAIVERS, "SYMRSVDWORD", "PINCONNECTEMPTY")
 @pytest.fixture(scope="module")
 def report():
     """What matters of ``report.json``."""
-    return {"module": "gradloom", "ports": [{"name": "m_axi_wdata", "width": 64}, {"name": "m_axi_awaddr", "width": 32},
-                                            {"name": "m_axi_awid", "width": 1}]}
+    return {
+        "module": "gradloom",
+        "ports": [
+            {"name": "m_axi_wdata", "width": 64},
+            {"name": "m_axi_awaddr", "width": 32},
+            {"name": "m_axi_awid", "width": 1},
+        ],
+    }
 
 
 def test_a_training_step_behind_a_narrower_port_is_the_same(tmp_path):
     """The wrapper gets the accelerator's own names, and so its bench: beats of 64 bits pass a port of 32."""
     core, _ = tmp_path / "core", emit(Design(SMALL), tmp_path / "core", name="gradloom_core")
-    slot = Slot(module="gradloom", data_bits=32, address_bits=32, id_bits=1, control_address_bits=12,
-                control_prefix="s_axi_", memory_prefix="m_axi_", interrupt="irq", clock="clk", reset="rst",
-                reset_active_low=False)
+    slot = Slot(
+        module="gradloom",
+        data_bits=32,
+        address_bits=32,
+        id_bits=1,
+        control_address_bits=12,
+        control_prefix="s_axi_",
+        memory_prefix="m_axi_",
+        interrupt="irq",
+        clock="clk",
+        reset="rst",
+        reset_active_low=False,
+    )
     text = wrapper(slot, core="gradloom_core", **CORE)
     # What the bench traces is no business of a slot.
     text = text.replace("output wire irq", "output wire irq,\n    output wire [31:0] trace").replace(
-        ".trace()", ".trace(trace)")
+        ".trace()", ".trace(trace)"
+    )
     (tmp_path / "gradloom.v").write_text(text)
-    for name, part in slot_files(slot, {"module": "gradloom_core", "ports": [
-            {"name": "m_axi_wdata", "width": 64}, {"name": "m_axi_awaddr", "width": 32}]},
-            memory=0x8000_0000, memory_bytes=4096).items():
+    for name, part in slot_files(
+        slot,
+        {
+            "module": "gradloom_core",
+            "ports": [{"name": "m_axi_wdata", "width": 64}, {"name": "m_axi_awaddr", "width": 32}],
+        },
+        memory=0x8000_0000,
+        memory_bytes=4096,
+    ).items():
         if name.startswith("slot_") and name.endswith(".v"):
             (tmp_path / name).write_text(part)
-    program = build_device([*(core / "rtl").glob("*.v"), *tmp_path.glob("*.v")], memory_bytes=1 << 24, data_bits=32,
-                           address_bits=32, longest=32)
+    program = build_device(
+        [*(core / "rtl").glob("*.v"), *tmp_path.glob("*.v")],
+        memory_bytes=1 << 24,
+        data_bits=32,
+        address_bits=32,
+        longest=32,
+    )
     layer = make_layer(32, 48, 8, 4, seed=5)
     e = choose_exponents(layer, mathematics(layer, 0.01))
     expected = reference_step(layer, e, 0.01)
@@ -64,7 +93,8 @@ def test_a_training_step_behind_a_narrower_port_is_the_same(tmp_path):
 
 
 SLOTS = [
-    Slot(), Slot(data_bits=64, id_bits=0, reset="rst", reset_active_low=False),
+    Slot(),
+    Slot(data_bits=64, id_bits=0, reset="rst", reset_active_low=False),
     Slot(data_bits=32, address_bits=40, control="full", control_bits=128, control_id_bits=6, control_address_bits=40),
     Slot(data_bits=64, control="full", control_id_bits=0, control_address_bits=12),
     Slot(data_bits=64, id_bits=1, address_bits=32, memory_prefix="mem_", control_prefix="regs_", interrupt="done"),
@@ -78,13 +108,27 @@ def test_every_port_has_its_name_and_width_and_is_connected(tmp_path, report, nu
     for name, text in slot_files(slot, report, memory=0x8000_0000, memory_bytes=1 << 29).items():
         (tmp_path / name).write_text(text)
     done = subprocess.run(
-        ["verilator", "--lint-only", "-Wall", "-Wno-fatal", "--top-module", slot.module,
-         *map(str, [*tmp_path.glob("*.v"), *design(SMALL)])],
-        env=runner.verilator_environment(), capture_output=True, text=True, check=False)
+        [
+            "verilator",
+            "--lint-only",
+            "-Wall",
+            "-Wno-fatal",
+            "--top-module",
+            slot.module,
+            *map(str, [*tmp_path.glob("*.v"), *design(SMALL)]),
+        ],
+        env=runner.verilator_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    ours = [line for line in done.stderr.splitlines()
-            if re.match(rf"%\w+-(\w+): .*/({slot.module}|slot_\w+)\.v:", line)
-            and not re.match(rf"%Warning-({'|'.join(WAIVED)}):", line)]
+    ours = [
+        line
+        for line in done.stderr.splitlines()
+        if re.match(rf"%\w+-(\w+): .*/({slot.module}|slot_\w+)\.v:", line)
+        and not re.match(rf"%Warning-({'|'.join(WAIVED)}):", line)
+    ]
     assert not ours
     # A width that does not fit at a port of the accelerator would be ours.
     assert "gradloom_slot.v" not in "".join(re.findall(r"%Warning-WIDTH\w+: .*", done.stderr))
@@ -104,14 +148,22 @@ def test_every_combination_is_written(report):
         assert ("gradloom_slot_narrow" in text) == (data < 64)
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"module": "2x"}, "module must be"), ({"interrupt": "a b"}, "interrupt must be"),
-    ({"interrupt": "ap_clk"}, "two ports"),
-    ({"memory_prefix": "core_mem_"}, "core_mem_awid: names"), ({"control": "axi3"}, "control must be"),
-    ({"data_bits": 100}, "data_bits must be one of"), ({"control_bits": 64}, "control_bits must be one of 32"),
-    ({"id_bits": 17}, "id_bits must be 0 to 16"), ({"address_bits": 31}, "address_bits must be 32 to 64"),
-    ({"control_id_bits": 1}, "control_id_bits must be 0 to 0"), ({"base_address": 100}, "base_address must be"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"module": "2x"}, "module must be"),
+        ({"interrupt": "a b"}, "interrupt must be"),
+        ({"interrupt": "ap_clk"}, "two ports"),
+        ({"memory_prefix": "core_mem_"}, "core_mem_awid: names"),
+        ({"control": "axi3"}, "control must be"),
+        ({"data_bits": 100}, "data_bits must be one of"),
+        ({"control_bits": 64}, "control_bits must be one of 32"),
+        ({"id_bits": 17}, "id_bits must be 0 to 16"),
+        ({"address_bits": 31}, "address_bits must be 32 to 64"),
+        ({"control_id_bits": 1}, "control_id_bits must be 0 to 0"),
+        ({"base_address": 100}, "base_address must be"),
+    ],
+)
 def test_a_slot_that_nobody_can_have_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         Slot(**change)
@@ -126,8 +178,12 @@ def test_a_slot_that_the_machine_does_not_fit_is_refused():
 
 def test_the_firmwares_header_has_the_slots_addresses():
     text = firmware_header(Slot(base_address=0x2004_0000), memory=0x9000_0000, memory_bytes=1 << 28)
-    for line in ("#define GL_REGISTERS 0x20040000u", "#define GL_MEMORY 0x90000000u",
-                 "#define GL_MEMORY_BYTES 0x10000000u", '#include "user_board.h"'):
+    for line in (
+        "#define GL_REGISTERS 0x20040000u",
+        "#define GL_MEMORY 0x90000000u",
+        "#define GL_MEMORY_BYTES 0x10000000u",
+        '#include "user_board.h"',
+    ):
         assert line in text.splitlines()
     with pytest.raises(ValueError, match="multiples of 4096"):
         firmware_header(Slot(), memory=100, memory_bytes=4096)
@@ -142,8 +198,12 @@ def test_a_command_writes_the_wrapper(tmp_path, report):
     (tmp_path / "report.json").write_text(json.dumps(report))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "the accelerator's beats have 64 bits" in done.stderr
-    done = subprocess.run([*command, "--data-bits", "64", "--base-address", "0x20040000", "--clock", "clk_i"],
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, "--data-bits", "64", "--base-address", "0x20040000", "--clock", "clk_i"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.split() == ["gradloom_slot.v", "slot_board.h", "slot_control.v", "slot_narrow.v"]
     assert "clk_i" in (tmp_path / "slot" / "gradloom_slot.v").read_text()
     assert "0x20040000u" in (tmp_path / "slot" / "slot_board.h").read_text()

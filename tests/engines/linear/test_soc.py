@@ -1,4 +1,5 @@
 """The firmware on a processor in simulated RTL: it finds jobs in memory, runs them, and tells the UART."""
+
 import dataclasses
 import io
 import struct
@@ -54,7 +55,7 @@ def commands(*instructions):
 def fixed(word, fraction):
     """What the firmware prints for a word: six digits, the rest cut off."""
     size = abs(word)
-    digits = (size & (1 << fraction) - 1) * 10 ** 6 >> fraction
+    digits = (size & (1 << fraction) - 1) * 10**6 >> fraction
     return f"{'-' if word < 0 else ''}{size >> fraction}.{digits:06d}"
 
 
@@ -64,9 +65,11 @@ def test_a_training_step_leaves_the_words_of_the_reference(soc, stall):
     layer = make_layer(32, 48, 8, 4, seed=3)
     e = choose_exponents(layer, mathematics(layer, RATE))
     place = LayerMap.place(layer.shape, SMALL, 1 << 16)
-    results = (Result(name="y[0,0]", offset=place.y, fraction=e.y),
-               Result(name="dx[0,0]", offset=place.dx, fraction=31),
-               Result(name="adapterA", offset=place.a, kind=ResultKind.SUM, words=4 * 48))
+    results = (
+        Result(name="y[0,0]", offset=place.y, fraction=e.y),
+        Result(name="dx[0,0]", offset=place.dx, fraction=31),
+        Result(name="adapterA", offset=place.a, kind=ResultKind.SUM, words=4 * 48),
+    )
     host = SoCHost(soc, results)
     expected = reference_step(layer, e, RATE)
     found = LinearMachine(SMALL, host=host).step(layer, e, RATE)
@@ -76,8 +79,12 @@ def test_a_training_step_leaves_the_words_of_the_reference(soc, stall):
     y, dx = expected.tensors["y"][0, 0], expected.tensors["dx"][0, 0]
     assert soc.lines[:3] == ["gradloom: edge=16,columns=4,rank=4,tokens=8", "card: none", "ready"]
     assert host.lines[0].startswith("program: ") and host.lines[0].endswith(" commands")
-    assert host.lines[2:] == [f"y[0,0] = {fixed(int(y), e.y)}", f"dx[0,0] = {fixed(int(dx), 31)}",
-                              f"adapterA: 192 words, sum 0x{zlib.crc32(host.fetch(place.a, 4 * 192)):08x}", "done"]
+    assert host.lines[2:] == [
+        f"y[0,0] = {fixed(int(y), e.y)}",
+        f"dx[0,0] = {fixed(int(dx), 31)}",
+        f"adapterA: 192 words, sum 0x{zlib.crc32(host.fetch(place.a, 4 * 192)):08x}",
+        "done",
+    ]
     assert found.cycles == host.last.cycles > 0
     assert host.last.read_beats > 0 and host.last.write_beats > 0
 
@@ -91,8 +98,9 @@ class CardHost(SoCHost):
 
     def store(self, offset, values):
         if len(values) >= 512 and len(self.sections) < 4:
-            self.sections.append(Section(name=f"tensor {len(self.sections)}", parts=(bytes(values),),
-                                         offset=self.window_offset + offset))
+            self.sections.append(
+                Section(name=f"tensor {len(self.sections)}", parts=(bytes(values),), offset=self.window_offset + offset)
+            )
         else:
             super().store(offset, values)
 
@@ -122,12 +130,12 @@ def test_the_processor_costs_the_accelerator_no_cycle(soc, machine):
 
 
 def test_an_error_is_told_and_the_next_program_runs(soc):
-    bad = commands((CONTROL, ControlOpcode.FENCE, {}),
-                   (LINEAR, 0, {"inner": 1, "outer": 1, "tokens": 0}))
+    bad = commands((CONTROL, ControlOpcode.FENCE, {}), (LINEAR, 0, {"inner": 1, "outer": 1, "tokens": 0}))
     assert soc.run(Job(window_bytes=WINDOW, programs=(Program(bad),))) == [
         "program: 3 commands",
         "error: BAD_OPERAND 0x00000012 at command 1, address 0x00000000: An operand is outside the engine's bounds.",
-        "failed"]
+        "failed",
+    ]
     assert soc.read_memory(0, 4) == FAILED
     host = SoCHost(soc)
     host.store(0, bad)
@@ -143,8 +151,11 @@ def test_a_program_runs_as_often_as_asked(soc):
 
 def spoilt(change, *, repair=True):
     """Headers that say something wrong, with a right sum if ``repair``."""
-    job = Job(window_bytes=WINDOW, programs=(Program(commands()),),
-              results=(Result(name="r", offset=64, kind=ResultKind.SUM, words=2),))
+    job = Job(
+        window_bytes=WINDOW,
+        programs=(Program(commands()),),
+        results=(Result(name="r", offset=64, kind=ResultKind.SUM, words=2),),
+    )
     words = bytearray(job.header())
     for index, value in change.items():
         struct.pack_into("<I", words, 4 * index, value)
@@ -155,38 +166,42 @@ def spoilt(change, *, repair=True):
     class Spoilt(Job):
         def header(self):
             return bytes(words)
+
     return Spoilt(window_bytes=WINDOW, programs=(Program(commands()),))
 
 
-@pytest.mark.parametrize("change, repair, message", [
-    ({1: 1}, True, "the header is of another layout"),
-    ({2: 40000}, True, "the header has no such length"),
-    ({2: 47}, True, "the header has no such length"),
-    ({14: 77}, False, "the header's sum is wrong"),
-    ({12: 2}, True, "the header has another number of programs or results"),
-    ({11: 2}, True, "the header has another number of programs or results"),
-    ({11: 0x1000_0001}, True, "the header has another number of programs or results"),
-    ({4: 0x4000_0000, 5: 4096}, True, "the window is outside the memory"),
-    ({5: 0xFFFF_F000}, True, "the window is outside the memory"),
-    ({13: 2}, True, "a program is outside the window"),
-    ({13: WINDOW}, True, "a program is outside the window"),
-    ({14: 1 << 27}, True, "a program is outside the window"),
-    ({15: 1}, True, "the program's sum is wrong"),
-    ({20: 3}, True, "a result is outside the window"),
-    ({20: 0}, True, "a result has another number of words"),
-    ({20: 2}, True, "a result has another number of words"),
-    ({21: WINDOW - 4}, True, "a result is outside the window"),
-    ({22: 1 << 30}, True, "a result is outside the window"),
-    ({23: 32}, True, "a result is outside the window"),
-    ({14: 0, 15: 0}, True, "the driver refused the program"),
-    ({4: 2048}, True, "the driver refused the window"),
-    ({8: 32, 9: 1 << 17, 10: 1}, True, "the adapter is outside the window"),
-    ({7: WINDOW, 8: 64, 9: 1 << 17, 10: 1}, True, "the adapter is outside the window"),
-    ({8: 64, 9: (1 << 17) + 4, 10: 1}, True, "the adapter's store is outside the memory"),
-    ({8: 64, 9: (1 << 30) - 192, 10: 1}, True, "the adapter's store is outside the memory"),
-    ({8: 64, 9: WINDOW, 10: 1}, True, "the adapter's store is in the window"),
-    ({8: 64, 9: 1 << 17, 10: 0}, True, "the adapter is outside the window"),
-])
+@pytest.mark.parametrize(
+    "change, repair, message",
+    [
+        ({1: 1}, True, "the header is of another layout"),
+        ({2: 40000}, True, "the header has no such length"),
+        ({2: 47}, True, "the header has no such length"),
+        ({14: 77}, False, "the header's sum is wrong"),
+        ({12: 2}, True, "the header has another number of programs or results"),
+        ({11: 2}, True, "the header has another number of programs or results"),
+        ({11: 0x1000_0001}, True, "the header has another number of programs or results"),
+        ({4: 0x4000_0000, 5: 4096}, True, "the window is outside the memory"),
+        ({5: 0xFFFF_F000}, True, "the window is outside the memory"),
+        ({13: 2}, True, "a program is outside the window"),
+        ({13: WINDOW}, True, "a program is outside the window"),
+        ({14: 1 << 27}, True, "a program is outside the window"),
+        ({15: 1}, True, "the program's sum is wrong"),
+        ({20: 3}, True, "a result is outside the window"),
+        ({20: 0}, True, "a result has another number of words"),
+        ({20: 2}, True, "a result has another number of words"),
+        ({21: WINDOW - 4}, True, "a result is outside the window"),
+        ({22: 1 << 30}, True, "a result is outside the window"),
+        ({23: 32}, True, "a result is outside the window"),
+        ({14: 0, 15: 0}, True, "the driver refused the program"),
+        ({4: 2048}, True, "the driver refused the window"),
+        ({8: 32, 9: 1 << 17, 10: 1}, True, "the adapter is outside the window"),
+        ({7: WINDOW, 8: 64, 9: 1 << 17, 10: 1}, True, "the adapter is outside the window"),
+        ({8: 64, 9: (1 << 17) + 4, 10: 1}, True, "the adapter's store is outside the memory"),
+        ({8: 64, 9: (1 << 30) - 192, 10: 1}, True, "the adapter's store is outside the memory"),
+        ({8: 64, 9: WINDOW, 10: 1}, True, "the adapter's store is in the window"),
+        ({8: 64, 9: 1 << 17, 10: 0}, True, "the adapter is outside the window"),
+    ],
+)
 def test_a_bad_header_is_refused(soc, change, repair, message):
     soc.write_memory(2048, commands())  # where a window at 2048 looks for it
     lines = soc.run(spoilt(change, repair=repair))
@@ -194,23 +209,34 @@ def test_a_bad_header_is_refused(soc, change, repair, message):
     assert soc.run(Job(window_bytes=WINDOW, programs=(Program(commands()),)))[-1] == "done"
 
 
-@pytest.mark.parametrize("make, message", [
-    (lambda: Result(name="", offset=0), "name"), (lambda: Result(name="nine char", offset=0), "name"),
-    (lambda: Result(name="a", offset=2), "offset of a"), (lambda: Result(name="a", offset=0, words=0), "words of a"),
-    (lambda: Result(name="a", offset=0, fraction=32), "fraction of a"),
-    (lambda: Result(name="a", offset=0, words=2), "words of a must be 1, not 2"),
-    (lambda: Result(name="a", offset=0, kind=ResultKind.LOSS), "words of a must be 4, not 1"),
-    (lambda: Program(b"123"), "program must"), (lambda: Program(bytes(32), 16), "offset of a program"),
-    (lambda: Kept(offset=0, bytes=32, store=64), "bytes=32"), (lambda: Kept(offset=0, bytes=64, store=9), "store=9"),
-    (lambda: Kept(offset=0, bytes=64, store=64, every=0), "every=0"),
-    (lambda: Job(window_bytes=64, programs=(Program(bytes(96)),)), "the job needs 96"),
-    (lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), kept=Kept(offset=0, bytes=128, store=8192)),
-     "the job needs 128"),
-    (lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), window_offset=64), "window_offset"),
-    (lambda: Job(window_bytes=64, programs=()), "1 to 180, not 0"),
-    (lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), results=(Result(name="a", offset=0),) * 17),
-     "at most 16"),
-])
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: Result(name="", offset=0), "name"),
+        (lambda: Result(name="nine char", offset=0), "name"),
+        (lambda: Result(name="a", offset=2), "offset of a"),
+        (lambda: Result(name="a", offset=0, words=0), "words of a"),
+        (lambda: Result(name="a", offset=0, fraction=32), "fraction of a"),
+        (lambda: Result(name="a", offset=0, words=2), "words of a must be 1, not 2"),
+        (lambda: Result(name="a", offset=0, kind=ResultKind.LOSS), "words of a must be 4, not 1"),
+        (lambda: Program(b"123"), "program must"),
+        (lambda: Program(bytes(32), 16), "offset of a program"),
+        (lambda: Kept(offset=0, bytes=32, store=64), "bytes=32"),
+        (lambda: Kept(offset=0, bytes=64, store=9), "store=9"),
+        (lambda: Kept(offset=0, bytes=64, store=64, every=0), "every=0"),
+        (lambda: Job(window_bytes=64, programs=(Program(bytes(96)),)), "the job needs 96"),
+        (
+            lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), kept=Kept(offset=0, bytes=128, store=8192)),
+            "the job needs 128",
+        ),
+        (lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), window_offset=64), "window_offset"),
+        (lambda: Job(window_bytes=64, programs=()), "1 to 180, not 0"),
+        (
+            lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), results=(Result(name="a", offset=0),) * 17),
+            "at most 16",
+        ),
+    ],
+)
 def test_a_bad_job_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
@@ -219,8 +245,9 @@ def test_a_bad_job_is_refused(make, message):
 def test_an_adapter_is_kept_after_each_run_and_goes_on(soc):
     """Nothing trains it here: what is kept is what lies in the window."""
     store = 1 << 18
-    job = Job(window_bytes=WINDOW, programs=(Program(commands(), runs=2),),
-              kept=Kept(offset=4096, bytes=128, store=store))
+    job = Job(
+        window_bytes=WINDOW, programs=(Program(commands(), runs=2),), kept=Kept(offset=4096, bytes=128, store=store)
+    )
     words, other = bytes(range(128)), bytes(128)
     soc.write_memory(job.window_offset + 4096, words)
     assert [line for line in soc.run(job) if "adapter" in line] == ["adapter: number 1 kept", "adapter: number 2 kept"]
@@ -238,12 +265,20 @@ class Shared:
         self.store, self.fetch = soc.write_memory, soc.read_memory
 
 
-@pytest.mark.parametrize("loss, tokens, told", [
-    (0, 0, "loss = 0 tokens"), (3 << 16, 2, "loss = 1.039718 nats a token, 2 tokens"),
-    (5 << 33, 64, "loss = 7097.812500 nats a token, 64 tokens")])
+@pytest.mark.parametrize(
+    "loss, tokens, told",
+    [
+        (0, 0, "loss = 0 tokens"),
+        (3 << 16, 2, "loss = 1.039718 nats a token, 2 tokens"),
+        (5 << 33, 64, "loss = 7097.812500 nats a token, 64 tokens"),
+    ],
+)
 def test_a_loss_is_told_in_nats_a_token(soc, loss, tokens, told):
-    job = Job(window_bytes=WINDOW, programs=(Program(commands()),),
-              results=(Result(name="loss", offset=4096, kind=ResultKind.LOSS, words=4),))
+    job = Job(
+        window_bytes=WINDOW,
+        programs=(Program(commands()),),
+        results=(Result(name="loss", offset=4096, kind=ResultKind.LOSS, words=4),),
+    )
     soc.write_memory(job.window_offset + 4096, struct.pack("<QQ", loss, tokens))
     lines = soc.run(job)
     assert lines[2] == told
@@ -255,8 +290,14 @@ def test_a_loss_is_told_in_nats_a_token(soc, loss, tokens, told):
 def test_a_card_may_bring_a_job(soc):
     job = Job(window_bytes=WINDOW, programs=(Program(commands(), 64),))
     image = io.BytesIO()
-    write_card(image, [Section(name="programs", parts=(commands(),), offset=job.window_offset + 64),
-                       Section(name="job", parts=(job.header(),), offset=0)], memory_bytes=soc.memory_bytes)
+    write_card(
+        image,
+        [
+            Section(name="programs", parts=(commands(),), offset=job.window_offset + 64),
+            Section(name="job", parts=(job.header(),), offset=0),
+        ],
+        memory_bytes=soc.memory_bytes,
+    )
     soc.insert(image.getvalue())
     assert soc.listen() == ["program: 1 commands", "run 1: 58 cycles, 4 beats read, 0 written, 0 saturated", "done"]
 
@@ -274,8 +315,10 @@ class PressedHost(SoCHost):
         super().store(offset, values)
 
     def run(self, offset, commands, *, timeout=None):
-        job = Job(window_bytes=self.window_bytes,
-                  programs=(Program(self.fetch(offset, 32 * commands), offset, checked=False),))
+        job = Job(
+            window_bytes=self.window_bytes,
+            programs=(Program(self.fetch(offset, 32 * commands), offset, checked=False),),
+        )
         self.soc.write_memory(4, job.header()[4:])
         self.soc.write_memory(0, job.header()[:4])
         while not self.soc.hear().startswith("program: "):

@@ -37,8 +37,9 @@ def test_layers_of_several_codebooks_in_one_program(machine, books):
         # All codes there are: those that no encoder makes decode as the last level.
         assert set(np.unique(layer.codes)) == set(range(16))
         exponents = choose_exponents(layer, mathematics(layer, 0.3))
-        plan = LayerPlan(shape=layer.shape, exponents=exponents, config=SMALL,
-                         place=LayerMap.place(layer.shape, SMALL, start))
+        plan = LayerPlan(
+            shape=layer.shape, exponents=exponents, config=SMALL, place=LayerMap.place(layer.shape, SMALL, start)
+        )
         start = plan.place.end
         machine._store(layer, exponents, plan.place)
         load_book(program, machine.host, book, BOOK + 64 * index)
@@ -49,12 +50,18 @@ def test_layers_of_several_codebooks_in_one_program(machine, books):
         for index, (layer, plan, book) in enumerate(layers):
             e, job = plan.exponents, plan.job(backward=index == 1)
             w, _ = reference.decoded(layer.codes, layer.scale_codes, layer.absmax2, layer.offset, frac=e.w, book=book)
-            words = {name: untile_rows(machine.host.fetch(getattr(plan.place, name), 4 * rows * features), rows,
-                                       features, SMALL.edge)
-                     for name, rows, features in (("x", 4, 48), ("dy", 4, 32), ("a", 2, 48), ("b", 2, 32))}
+            words = {
+                name: untile_rows(
+                    machine.host.fetch(getattr(plan.place, name), 4 * rows * features), rows, features, SMALL.edge
+                )
+                for name, rows, features in (("x", 4, 48), ("dy", 4, 32), ("a", 2, 48), ("b", 2, 32))
+            }
             a, b = reference.lanes(words["a"]), reference.lanes(words["b"])
-            made = (reference.product(words["dy"], w.T, b, a.T, **job.shifts) if job.backward else
-                    reference.product(words["x"], w, a, b.T, **job.shifts))
+            made = (
+                reference.product(words["dy"], w.T, b, a.T, **job.shifts)
+                if job.backward
+                else reference.product(words["x"], w, a, b.T, **job.shifts)
+            )
             found = machine.host.fetch(job.result.offset, 4 * made.y.size)
             assert np.array_equal(untile_rows(found, *made.y.shape, SMALL.edge), made.y), (index, book.name)
     finally:
@@ -71,28 +78,39 @@ def tile(**fields):
     return pack(TILE_ARG, fields)
 
 
-@pytest.mark.parametrize("destination, beats, argument, at", [
-    (LINEAR.load("operands"), 16, DEPTH - 1, 8), (LINEAR.load("operands"), 1, DEPTH, 0),
-    (LINEAR.load("operands"), 1, 1 << 16, 0), (LINEAR.load("operands"), 1, (1 << 32) - 1, 0),
-    (LINEAR.load("operands"), 8 * DEPTH + 1, 0, 8 * DEPTH),
-    (LINEAR.load("lanes"), 9, LANES - 1, 8), (LINEAR.load("lanes"), 1, LANES, 0), (LINEAR.load("lanes"), 1, 1 << 31, 0),
-    (LINEAR.load("tables"), 1, pack(TABLE_ARG, {"groups": SMALL.groups + 1}), 0),
-    (LINEAR.load("tables"), 4097, pack(TABLE_ARG, {"groups": SMALL.groups}), 4096),
-    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"slot": SLOTS}), 0),
-    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"tokens": 0}), 0),
-    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"tokens": SMALL.tokens + 1}), 0),
-    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"rank": 0}), 0),
-    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"rank": 3}), 0),
-    (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"rank": SMALL.rank + 2}), 0),
-    (LINEAR.load("tiles"), 1, 0, 0), (LINEAR.load("tiles"), 17, 0, 16), (LINEAR.load("tiles"), 35, 0, 34),
-    (LINEAR.load("tiles"), 18, tile(block=256 * SMALL.groups), 2),
-    (LINEAR.load("tiles"), 18, tile(block=256 * SMALL.groups - 15, blocks_per_row=1), 17),
-    (LINEAR.load("tiles"), 18, tile(block=(1 << 20) - 1, blocks_per_row=1023), 2),
-    (LINEAR.load("tiles"), 1, tile(kind=3), 0),
-    (LINEAR.load("tiles"), 7, tile(kind=TileKind.WORDS), 6),
-    (LINEAR.load("tiles"), 130, tile(kind=TileKind.WORDS), 129),
-    (LINEAR.load("tiles"), 6, tile(kind=TileKind.HALVES), 5), (77, 2, 0, 0),
-], ids=str)
+@pytest.mark.parametrize(
+    "destination, beats, argument, at",
+    [
+        (LINEAR.load("operands"), 16, DEPTH - 1, 8),
+        (LINEAR.load("operands"), 1, DEPTH, 0),
+        (LINEAR.load("operands"), 1, 1 << 16, 0),
+        (LINEAR.load("operands"), 1, (1 << 32) - 1, 0),
+        (LINEAR.load("operands"), 8 * DEPTH + 1, 0, 8 * DEPTH),
+        (LINEAR.load("lanes"), 9, LANES - 1, 8),
+        (LINEAR.load("lanes"), 1, LANES, 0),
+        (LINEAR.load("lanes"), 1, 1 << 31, 0),
+        (LINEAR.load("tables"), 1, pack(TABLE_ARG, {"groups": SMALL.groups + 1}), 0),
+        (LINEAR.load("tables"), 4097, pack(TABLE_ARG, {"groups": SMALL.groups}), 4096),
+        (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"slot": SLOTS}), 0),
+        (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"tokens": 0}), 0),
+        (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"tokens": SMALL.tokens + 1}), 0),
+        (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"rank": 0}), 0),
+        (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"rank": 3}), 0),
+        (GRADIENT.load("hidden"), 1, pack(HIDDEN_ARG, HIDDEN | {"rank": SMALL.rank + 2}), 0),
+        (LINEAR.load("tiles"), 1, 0, 0),
+        (LINEAR.load("tiles"), 17, 0, 16),
+        (LINEAR.load("tiles"), 35, 0, 34),
+        (LINEAR.load("tiles"), 18, tile(block=256 * SMALL.groups), 2),
+        (LINEAR.load("tiles"), 18, tile(block=256 * SMALL.groups - 15, blocks_per_row=1), 17),
+        (LINEAR.load("tiles"), 18, tile(block=(1 << 20) - 1, blocks_per_row=1023), 2),
+        (LINEAR.load("tiles"), 1, tile(kind=3), 0),
+        (LINEAR.load("tiles"), 7, tile(kind=TileKind.WORDS), 6),
+        (LINEAR.load("tiles"), 130, tile(kind=TileKind.WORDS), 129),
+        (LINEAR.load("tiles"), 6, tile(kind=TileKind.HALVES), 5),
+        (77, 2, 0, 0),
+    ],
+    ids=str,
+)
 def test_a_load_without_a_place_stops_the_program_and_the_next_runs_right(machine, destination, beats, argument, at):
     program = Assembler()
     load(program, LINEAR.load("operands"), 3)
@@ -105,12 +123,26 @@ _BEATS = SMALL.tokens * SMALL.rank // SMALL.beat_words
 _STORED = GRADIENT.store("hidden")
 
 
-@pytest.mark.parametrize("source, beats, argument", [
-    (len(LANGUAGE.stores), 1, 0), (255, 3, 0), *((_STORED, _BEATS, pack(HIDDEN_ARG, HIDDEN | change)) for change in (
-        {"slot": SLOTS}, {"tokens": 0}, {"tokens": SMALL.tokens + 1}, {"rank": 0}, {"rank": 3},
-        {"rank": SMALL.rank + 2})),
-    (_STORED, _BEATS + 1, pack(HIDDEN_ARG, HIDDEN)), (_STORED, _BEATS - 1, pack(HIDDEN_ARG, HIDDEN)),
-])
+@pytest.mark.parametrize(
+    "source, beats, argument",
+    [
+        (len(LANGUAGE.stores), 1, 0),
+        (255, 3, 0),
+        *(
+            (_STORED, _BEATS, pack(HIDDEN_ARG, HIDDEN | change))
+            for change in (
+                {"slot": SLOTS},
+                {"tokens": 0},
+                {"tokens": SMALL.tokens + 1},
+                {"rank": 0},
+                {"rank": 3},
+                {"rank": SMALL.rank + 2},
+            )
+        ),
+        (_STORED, _BEATS + 1, pack(HIDDEN_ARG, HIDDEN)),
+        (_STORED, _BEATS - 1, pack(HIDDEN_ARG, HIDDEN)),
+    ],
+)
 def test_a_store_of_what_is_not_there_stops_the_program_and_the_next_runs_right(machine, source, beats, argument):
     machine.host.set_watchdog(0)
     program = Assembler()
@@ -119,8 +151,10 @@ def test_a_store_of_what_is_not_there_stops_the_program_and_the_next_runs_right(
     refused(machine, program, 0, start=RESULT)
 
 
-@pytest.mark.parametrize("value, good", [(1 << 16, True), (-1 << 16, True), ((1 << 16) + 1, False),
-                                         ((-1 << 16) - 1, False), (1 << 30, False)])
+@pytest.mark.parametrize(
+    "value, good",
+    [(1 << 16, True), (-1 << 16, True), ((1 << 16) + 1, False), ((-1 << 16) - 1, False), (1 << 30, False)],
+)
 @pytest.mark.parametrize("place", [0, 15])
 def test_a_level_beyond_one_is_refused(machine, value, good, place):
     words = np.zeros(16, "<i4")

@@ -1,4 +1,5 @@
 """The engine UPDATE alone: RTL equals the reference; the reference is near torch's AdamW in float64."""
+
 import dataclasses
 import functools
 
@@ -46,12 +47,17 @@ def moments(rng, count, *, signed):
 
 def operands(rng):
     eps = int(rng.choice([0, rng.integers(1 << 14, 1 << 15)]))
-    return {"beta1": int(rng.choice([0, 117965, 131071, rng.integers(0, 1 << 17)])),
-            "beta2": int(rng.choice([1 << 16, 130941, 131071])),
-            "rate": int(rng.choice([0, rng.integers(1 << 16, 1 << 17)])),
-            "exponent": int(rng.integers(60, 180)), "eps": eps, "eps_exponent": int(rng.integers(-80, 20)),
-            "gradient": int(rng.integers(90, 150)), "decay": int(rng.choice([0, rng.integers(0, 1 << 17)])),
-            "decay_shift": int(rng.integers(0, 4))}
+    return {
+        "beta1": int(rng.choice([0, 117965, 131071, rng.integers(0, 1 << 17)])),
+        "beta2": int(rng.choice([1 << 16, 130941, 131071])),
+        "rate": int(rng.choice([0, rng.integers(1 << 16, 1 << 17)])),
+        "exponent": int(rng.integers(60, 180)),
+        "eps": eps,
+        "eps_exponent": int(rng.integers(-80, 20)),
+        "gradient": int(rng.integers(90, 150)),
+        "decay": int(rng.choice([0, rng.integers(0, 1 << 17)])),
+        "decay_shift": int(rng.integers(0, 4)),
+    }
 
 
 def command(rng, config, beats, opcode=UpdateOpcode.ADAMW, **changes):
@@ -63,8 +69,9 @@ def command(rng, config, beats, opcode=UpdateOpcode.ADAMW, **changes):
     if opcode == UpdateOpcode.SGD:
         rule = {"rate": int(rng.integers(0, 1 << 17)), "shift": int(rng.integers(0, 40))}
         return Descent(opcode, rule | changes, p, g)
-    return Descent(opcode, operands(rng) | changes, p, g, moments(rng, count, signed=True),
-                   moments(rng, count, signed=False))
+    return Descent(
+        opcode, operands(rng) | changes, p, g, moments(rng, count, signed=True), moments(rng, count, signed=False)
+    )
 
 
 def beats_of(words, config):
@@ -93,8 +100,11 @@ def check(config, commands, *, moments_after=0, words_after=0, **options):
     for c in commands:
         p, clipped, m, v = c.expected()
         new = beats_of(p, config)
-        steps += [Command(c.opcode, {"beats": len(new)} | c.operands), Load("directions", beats_of(c.g, config)),
-                  Load("words", beats_of(c.p, config))]
+        steps += [
+            Command(c.opcode, {"beats": len(new)} | c.operands),
+            Load("directions", beats_of(c.g, config)),
+            Load("words", beats_of(c.p, config)),
+        ]
         if m is not None:
             moved = pairs(m, v, config)
             steps += [Load("moments", pairs(c.m, c.v, config)), Store("moments", len(moved), after=moments_after)]
@@ -111,8 +121,11 @@ def check(config, commands, *, moments_after=0, words_after=0, **options):
 SMALL, LARGE = LanguageConfig(edge=16, columns=4, outputs=2, rank=4), LanguageConfig()
 
 
-@pytest.mark.parametrize("config, stalls", [(SMALL, 0.0), (SMALL, 0.5), (LanguageConfig(edge=32), 0.2), (LARGE, 0.3)],
-                         ids=["edge 16", "edge 16, stalls", "edge 32, stalls", "edge 64, stalls"])
+@pytest.mark.parametrize(
+    "config, stalls",
+    [(SMALL, 0.0), (SMALL, 0.5), (LanguageConfig(edge=32), 0.2), (LARGE, 0.3)],
+    ids=["edge 16", "edge 16, stalls", "edge 32, stalls", "edge 64, stalls"],
+)
 def test_any_words_in_rtl_equal_the_reference(config, stalls):
     """Commands follow each other at once, of either kind, each with operands of its own."""
     rng = np.random.default_rng(config.edge + int(10 * stalls))
@@ -126,9 +139,11 @@ def test_any_words_in_rtl_equal_the_reference(config, stalls):
     assert all(run.stored["words"][end - 1] < done for done, end in zip(run.done, ends))
 
 
-@pytest.mark.parametrize("opcode, lengths, held", [
-    (UpdateOpcode.SGD, [112] * 5, {"words_after": 1800}), (UpdateOpcode.ADAMW, [60], {"moments_after": 400})],
-    ids=["words", "moments"])
+@pytest.mark.parametrize(
+    "opcode, lengths, held",
+    [(UpdateOpcode.SGD, [112] * 5, {"words_after": 1800}), (UpdateOpcode.ADAMW, [60], {"moments_after": 400})],
+    ids=["words", "moments"],
+)
 def test_an_output_that_is_held_loses_nothing(opcode, lengths, held):
     """More comes of the commands than the queue behind the unit has room for."""
     rng = np.random.default_rng(8)
@@ -160,14 +175,18 @@ def test_commands_follow_each_other_after_the_arithmetic_is_empty():
     assert started[1] - started[0] < 80
 
 
-@pytest.mark.parametrize("opcode, operands, code", [
-    (UpdateOpcode.SGD, {"beats": 0}, Error.BAD_OPERAND),
-    (UpdateOpcode.ADAMW, {"beats": 0, "beta2": 1 << 16}, Error.BAD_OPERAND),
-    (UpdateOpcode.ADAMW, {"beats": 1, "beta2": (1 << 16) - 1}, Error.BAD_OPERAND),
-    (UpdateOpcode.ADAMW, {"beats": 1, "beta2": 1 << 16, "eps": (1 << 14) - 1}, Error.BAD_OPERAND),
-    (4, {"beats": 1}, Error.UNKNOWN_OPCODE),
-    (255, {"beats": 1, "beta2": 1 << 16}, Error.UNKNOWN_OPCODE),
-], ids=str)
+@pytest.mark.parametrize(
+    "opcode, operands, code",
+    [
+        (UpdateOpcode.SGD, {"beats": 0}, Error.BAD_OPERAND),
+        (UpdateOpcode.ADAMW, {"beats": 0, "beta2": 1 << 16}, Error.BAD_OPERAND),
+        (UpdateOpcode.ADAMW, {"beats": 1, "beta2": (1 << 16) - 1}, Error.BAD_OPERAND),
+        (UpdateOpcode.ADAMW, {"beats": 1, "beta2": 1 << 16, "eps": (1 << 14) - 1}, Error.BAD_OPERAND),
+        (4, {"beats": 1}, Error.UNKNOWN_OPCODE),
+        (255, {"beats": 1, "beta2": 1 << 16}, Error.UNKNOWN_OPCODE),
+    ],
+    ids=str,
+)
 def test_what_cannot_be_done_is_refused(opcode, operands, code):
     bench(SMALL).check(Command(opcode, operands), errors=[code])
 
@@ -187,10 +206,16 @@ def bound(rule):
     return relative * max(mean / spread**0.5, 1.0)
 
 
-@pytest.mark.parametrize("rule, steps", [
-    (AdamW(lr=1e-3), 12), (AdamW(lr=2e-4, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.1), 30),
-    (AdamW(lr=0.05, betas=(0.0, 0.5), eps=1e-3, weight_decay=1.0), 12), (AdamW(lr=1e-3, weight_decay=0.01), 80),
-], ids=str)
+@pytest.mark.parametrize(
+    "rule, steps",
+    [
+        (AdamW(lr=1e-3), 12),
+        (AdamW(lr=2e-4, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.1), 30),
+        (AdamW(lr=0.05, betas=(0.0, 0.5), eps=1e-3, weight_decay=1.0), 12),
+        (AdamW(lr=1e-3, weight_decay=0.01), 80),
+    ],
+    ids=str,
+)
 def test_the_reference_is_near_adamw_in_float64(rule, steps):
     """From zero, gradients of every size, exponents that change from step to step, words without a gradient."""
     rng = np.random.default_rng(steps)
@@ -227,8 +252,10 @@ def test_the_reference_is_near_adamw_in_float64(rule, steps):
 def test_a_moment_saturates_and_vanishes():
     rule = AdamW(lr=1e-3).operands(1, 0, 30)
     p, g = np.array([5, 5, 5]), np.array([ACTIVATION.lo, 1, -1])
-    for gradient, moments_ in ((500, [[1 << 31 | LARGEST, LARGEST, 1 << 31 | LARGEST], [LARGEST] * 3]),
-                               (-500, [[0] * 3, [0] * 3])):
+    for gradient, moments_ in (
+        (500, [[1 << 31 | LARGEST, LARGEST, 1 << 31 | LARGEST], [LARGEST] * 3]),
+        (-500, [[0] * 3, [0] * 3]),
+    ):
         _, m, v, lost = adamw(p, g, np.zeros(3), np.zeros(3), **rule | {"gradient": gradient, "exponent": 1023})
         assert [m.tolist(), v.tolist()] == moments_ and lost == (6 if gradient > 0 else 0)
 
@@ -239,11 +266,18 @@ def test_betas_far_from_what_17_bits_hold_still_follow_each_other():
     assert AdamW(lr=0.0).operands(3, 20, 30)["rate"] == 0
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ({"lr": -1.0}, "lr=-1.0"), ({"lr": float("nan")}, "lr=nan"), ({"lr": 1e-3, "betas": (1.0, 0.9)}, r"betas\[0\]=1.0"),
-    ({"lr": 1e-3, "betas": (0.9, 0.4)}, r"betas\[1\]=0.4"), ({"lr": 1e-3, "eps": -1e-8}, "eps=-1e-08"),
-    ({"lr": 0.5, "weight_decay": 2.0}, r"lr \* weight_decay=1.0"),
-], ids=str)
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"lr": -1.0}, "lr=-1.0"),
+        ({"lr": float("nan")}, "lr=nan"),
+        ({"lr": 1e-3, "betas": (1.0, 0.9)}, r"betas\[0\]=1.0"),
+        ({"lr": 1e-3, "betas": (0.9, 0.4)}, r"betas\[1\]=0.4"),
+        ({"lr": 1e-3, "eps": -1e-8}, "eps=-1e-08"),
+        ({"lr": 0.5, "weight_decay": 2.0}, r"lr \* weight_decay=1.0"),
+    ],
+    ids=str,
+)
 def test_settings_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         AdamW(**arguments)

@@ -1,4 +1,5 @@
 """PACK and UNPACK: RTL equals the reference; the reference is as near to floating point as its formats say."""
+
 import numpy as np
 import pytest
 
@@ -46,7 +47,7 @@ def memory(blocks, config, of_moments):
 
 def beats(data, config):
     size = config.data_bits // 8
-    return [int.from_bytes(data[at:at + size], "little") for at in range(0, len(data), size)]
+    return [int.from_bytes(data[at : at + size], "little") for at in range(0, len(data), size)]
 
 
 class Group:
@@ -70,7 +71,7 @@ class Group:
         self.saturated = made.saturated
         self.wanted = memory(made.words, config, of_moments)
         shape = PackedShape(blocks=blocks, wide=wide, edge=config.edge)
-        codes, record = beats(data, config)[:-shape.record], beats(data, config)[-shape.record:]
+        codes, record = beats(data, config)[: -shape.record], beats(data, config)[-shape.record :]
         self.first, self.second = record + codes, record + codes[1:] + record[:1]
 
 
@@ -78,35 +79,64 @@ def check(config, groups, **options):
     """One LOAD brings both streams of a command."""
     steps = []
     for group in groups:
-        steps += [Command(group.opcode, group.operands), Load("directions", group.first), Load("words", group.second),
-                  Store("words", len(group.wanted))]
+        steps += [
+            Command(group.opcode, group.operands),
+            Load("directions", group.first),
+            Load("words", group.second),
+            Store("words", len(group.wanted)),
+        ]
     run = bench(config).check(*steps, words={"words": [beat for group in groups for beat in group.wanted]}, **options)
     assert run.total("saturated") == sum(group.saturated for group in groups)
 
 
-@pytest.mark.parametrize("config, stalls", [(SMALL, 0.0), (SMALL, 0.5), (MIDDLE, 0.2), (LARGE, 0.3)],
-                         ids=["edge 16", "edge 16, stalls", "edge 32, stalls", "edge 64, stalls"])
+@pytest.mark.parametrize(
+    "config, stalls",
+    [(SMALL, 0.0), (SMALL, 0.5), (MIDDLE, 0.2), (LARGE, 0.3)],
+    ids=["edge 16", "edge 16, stalls", "edge 32, stalls", "edge 64, stalls"],
+)
 def test_any_blocks_in_rtl_equal_the_reference(config, stalls):
     """Either way, either width, words and moments, whole groups and parts of one, codes and scales that nobody made."""
     rng = np.random.default_rng(config.edge + int(10 * stalls))
-    groups = [Group(rng, config, int(rng.choice([2, 4] if config is SMALL else [2])), wide=wide,
-                    of_moments=of_moments, back=back, garbage=garbage)
-              for back, garbage in ((False, False), (True, False), (True, True)) for wide in (False, True)
-              for of_moments in (False, True)]
+    groups = [
+        Group(
+            rng,
+            config,
+            int(rng.choice([2, 4] if config is SMALL else [2])),
+            wide=wide,
+            of_moments=of_moments,
+            back=back,
+            garbage=garbage,
+        )
+        for back, garbage in ((False, False), (True, False), (True, True))
+        for wide in (False, True)
+        for of_moments in (False, True)
+    ]
     order = rng.permutation(len(groups))
     if config is SMALL and not stalls:
         groups.append(Group(rng, config, 16, wide=False, of_moments=True, back=False))
-    check(config, [*(groups[n] for n in order), *groups[len(order):]], stall=stalls,
-          hold=120 if stalls and config is SMALL else 0, seed=config.edge)
+    check(
+        config,
+        [*(groups[n] for n in order), *groups[len(order) :]],
+        stall=stalls,
+        hold=120 if stalls and config is SMALL else 0,
+        seed=config.edge,
+    )
 
 
-@pytest.mark.parametrize("opcode, operands", [
-    (UpdateOpcode.PACK, {"blocks": 0, "seed": 1}), (UpdateOpcode.PACK, {"blocks": 3, "seed": 1}),
-    (UpdateOpcode.PACK, {"blocks": 18, "seed": 1}), (UpdateOpcode.PACK, {"blocks": 2, "seed": 0}),
-    (UpdateOpcode.UNPACK, {"blocks": 1}),
-], ids=str)
-@pytest.mark.parametrize("config", [SMALL, LanguageConfig(edge=16, columns=4, outputs=2, rank=4)],
-                         ids=["packing", "not packing"])
+@pytest.mark.parametrize(
+    "opcode, operands",
+    [
+        (UpdateOpcode.PACK, {"blocks": 0, "seed": 1}),
+        (UpdateOpcode.PACK, {"blocks": 3, "seed": 1}),
+        (UpdateOpcode.PACK, {"blocks": 18, "seed": 1}),
+        (UpdateOpcode.PACK, {"blocks": 2, "seed": 0}),
+        (UpdateOpcode.UNPACK, {"blocks": 1}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "config", [SMALL, LanguageConfig(edge=16, columns=4, outputs=2, rank=4)], ids=["packing", "not packing"]
+)
 def test_what_cannot_be_done_is_refused(config, opcode, operands):
     wanted = Error.BAD_OPERAND if config.packing else Error.UNKNOWN_OPCODE
     bench(config).check(Command(opcode, operands), errors=[wanted])
@@ -120,7 +150,7 @@ def test_chance_is_marsaglias_xorshift():
         word ^= word >> 17
         word ^= word << 5 & 0xFFFFFFFF
     assert noise(np.array([2463534242]), 40)[0].tolist() == made
-    assert made[1] == 723471715        # of his own paper
+    assert made[1] == 723471715  # of his own paper
 
 
 def floats(words):
@@ -149,8 +179,13 @@ def test_words_come_back_within_a_step_of_their_format_and_on_average(wide):
     at = np.abs(values).argmax(axis=1)[:, None]
     ends = np.take_along_axis(total * np.sign(values), at, axis=1)
     assert abs(ends.mean() / times) < 4 * step / np.sqrt(times * len(values))
-    again = unpack(pack(made.words, wide=wide, moments=False, seeds=rng.integers(1, 1 << 32, groups)),
-                   blocks=len(values), edge=edge, wide=wide, moments=False)
+    again = unpack(
+        pack(made.words, wide=wide, moments=False, seeds=rng.integers(1, 1 << 32, groups)),
+        blocks=len(values),
+        edge=edge,
+        wide=wide,
+        moments=False,
+    )
     # What is stored already is stored again as it is, where an element stands at the end of its block's scale.
     ends = np.frexp(np.where(made.words < 0, ~made.words, made.words).max(axis=1))[0] * 32 % 1 == 0
     assert wide or (ends.mean() > 0.3 and np.array_equal(again.words[ends], made.words[ends]))

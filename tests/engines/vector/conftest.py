@@ -1,4 +1,5 @@
 """Plays commands of the vector engine, with tensors on its streams."""
+
 import functools
 
 import numpy as np
@@ -13,8 +14,9 @@ from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store
 def _bench(lanes, tokens, features, head):
     """What takes longest is to make an engine."""
     engine = VectorEngine(lanes=lanes, tokens=tokens, features=features, head=head)
-    return EngineBench(SPEC, component=engine, watch={
-        "saturated": engine.saturated, "o": engine.o_magnitude, "q": engine.q_magnitude})
+    return EngineBench(
+        SPEC, component=engine, watch={"saturated": engine.saturated, "o": engine.o_magnitude, "q": engine.q_magnitude}
+    )
 
 
 class VectorBench:
@@ -51,24 +53,41 @@ class VectorBench:
         for opcode, operands, inputs, outputs in commands:
             tokens, features = np.shape(next(iter(inputs.values())))
             layout = {"row": self.row // self.lanes, "tiles": features // self.row, "tokens": tokens} | operands
-            sizes.append(({name: len(self.beats(tensor)) for name, tensor in inputs.items()},
-                          {"q" if name == "report" else name: 1 if shape is None else np.prod(shape) // self.lanes
-                           for name, shape in outputs.items()}))
-            steps += [Command(opcode, layout), *(Load(name, self.beats(tensor)) for name, tensor in inputs.items()),
-                      *(Store(name, int(count)) for name, count in sizes[-1][1].items()), FENCE]
+            sizes.append(
+                (
+                    {name: len(self.beats(tensor)) for name, tensor in inputs.items()},
+                    {
+                        "q" if name == "report" else name: 1 if shape is None else np.prod(shape) // self.lanes
+                        for name, shape in outputs.items()
+                    },
+                )
+            )
+            steps += [
+                Command(opcode, layout),
+                *(Load(name, self.beats(tensor)) for name, tensor in inputs.items()),
+                *(Store(name, int(count)) for name, count in sizes[-1][1].items()),
+                FENCE,
+            ]
         run = self.bench.check(*steps, errors=[] if error is None else [error], **options)
         found, at = [], dict.fromkeys("abcoq", 0)
         for number, ((*_, outputs), (given, made), start, done) in enumerate(
-                zip(commands, sizes, run.started, run.done)):
+            zip(commands, sizes, run.started, run.done)
+        ):
             part = {name: slice(at[name], at[name] + count) for name, count in (given | made).items()}
             at |= {name: each.stop for name, each in part.items()}
-            found.append({
-                "cycles": done - start, "saturated": run.total("saturated", number),
-                "times": {name: [cycle - start for cycle in run.stored[name][part[name]]] for name in made},
-                "taken": {name: [cycle - start for cycle in run.loaded[name][part[name]]] for name in given},
-                "magnitude": {name: run.seen[name][done] for name in "oq"},
-                **{name: self.tensor(run.words[name][part[name]], shape) if shape else run.words["q"][part["q"]]
-                   for name, shape in outputs.items()}})
+            found.append(
+                {
+                    "cycles": done - start,
+                    "saturated": run.total("saturated", number),
+                    "times": {name: [cycle - start for cycle in run.stored[name][part[name]]] for name in made},
+                    "taken": {name: [cycle - start for cycle in run.loaded[name][part[name]]] for name in given},
+                    "magnitude": {name: run.seen[name][done] for name in "oq"},
+                    **{
+                        name: self.tensor(run.words[name][part[name]], shape) if shape else run.words["q"][part["q"]]
+                        for name, shape in outputs.items()
+                    },
+                }
+            )
         return found
 
 

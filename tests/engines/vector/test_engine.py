@@ -1,4 +1,5 @@
 """The vector engine: RTL equals the reference word for word."""
+
 import numpy as np
 import pytest
 
@@ -42,11 +43,19 @@ def test_swiglu(vector_bench, stall):
     for gate_shift, shift in ((15, 24), (3, 30), (30, 20)):
         forward = {"left": 22, "shift": shift}
         backward = {"left": 22, "right": 23, "shift": shift, "second_shift": shift + 2}
-        commands += [(VectorOpcode.SWIGLU, forward | {"gate": gate_shift}, {"a": gate, "b": up}, {"o": SHAPE}),
-                     (VectorOpcode.SWIGLU_BACKWARD, backward | {"gate": gate_shift},
-                      {"a": gate, "b": up, "c": dy}, {"o": SHAPE, "q": SHAPE})]
-        expected += [(reference.swiglu(gate, up, gate_shift=gate_shift, **forward),),
-                     reference.swiglu_backward(dy, gate, up, gate_shift=gate_shift, **backward)]
+        commands += [
+            (VectorOpcode.SWIGLU, forward | {"gate": gate_shift}, {"a": gate, "b": up}, {"o": SHAPE}),
+            (
+                VectorOpcode.SWIGLU_BACKWARD,
+                backward | {"gate": gate_shift},
+                {"a": gate, "b": up, "c": dy},
+                {"o": SHAPE, "q": SHAPE},
+            ),
+        ]
+        expected += [
+            (reference.swiglu(gate, up, gate_shift=gate_shift, **forward),),
+            reference.swiglu_backward(dy, gate, up, gate_shift=gate_shift, **backward),
+        ]
     for got, tensors in zip(vector_bench(make(), ROW)(commands, stall=stall), expected):
         same(got, **dict(zip("oq", tensors)))
     assert any(tensor.saturated for tensors in expected for tensor in tensors)
@@ -62,15 +71,18 @@ def test_norm(vector_bench, stall, row):
     eps = {"eps": 5, "eps_shift": 3}
     root = reference.roots(x, **eps)
     along = reference.backward_roots(dy, x, weight[0], right=18, **eps)
-    found = vector_bench(make(), row)([
-        (VectorOpcode.WEIGHTS, {}, {"a": weight}, {}),
-        (VectorOpcode.NORM_SUMS, {"left": 7} | eps, {"a": x}, {}),
-        (VectorOpcode.NORM, {"shift": 16}, {"a": x}, {"o": SHAPE}),
-        (VectorOpcode.NORM_BACKWARD_SUMS, {"left": 7, "right": 18} | eps, {"a": x, "b": dy}, {}),
-        (VectorOpcode.NORM_BACKWARD, {"left": 18, "shift": -3}, {"a": x, "b": dy}, {"o": SHAPE}),
-        (VectorOpcode.NORM_SUMS, {"left": 7, "eps": 0}, {"a": x[:1]}, {}),
-        (VectorOpcode.NORM, {"shift": 20}, {"a": x[:1]}, {"o": (1, SHAPE[1])}),
-    ], stall=stall)
+    found = vector_bench(make(), row)(
+        [
+            (VectorOpcode.WEIGHTS, {}, {"a": weight}, {}),
+            (VectorOpcode.NORM_SUMS, {"left": 7} | eps, {"a": x}, {}),
+            (VectorOpcode.NORM, {"shift": 16}, {"a": x}, {"o": SHAPE}),
+            (VectorOpcode.NORM_BACKWARD_SUMS, {"left": 7, "right": 18} | eps, {"a": x, "b": dy}, {}),
+            (VectorOpcode.NORM_BACKWARD, {"left": 18, "shift": -3}, {"a": x, "b": dy}, {"o": SHAPE}),
+            (VectorOpcode.NORM_SUMS, {"left": 7, "eps": 0}, {"a": x[:1]}, {}),
+            (VectorOpcode.NORM, {"shift": 20}, {"a": x[:1]}, {"o": (1, SHAPE[1])}),
+        ],
+        stall=stall,
+    )
     assert found[3]["saturated"] == along.saturated > 0
     same(found[2], o=reference.rms_norm(x, weight[0], root, shift=16))
     same(found[4], o=reference.rms_norm_backward(dy, x, weight[0], along, left=18, shift=-3))
@@ -109,10 +121,16 @@ def test_a_beat_a_cycle_and_the_latency(vector_bench):
     tensors = {name: words(rng, shape) for name in "abc"}
     a, b = ({key: tensors[key] for key in keys} for keys in ("a", "ab"))
     bench = vector_bench(make(), ROW)
-    cases = [(VectorOpcode.SWIGLU, b, "o", 1), (VectorOpcode.ADD, b, "o", 1), (VectorOpcode.ROPE, b, "o", 1),
-             (VectorOpcode.SWIGLU_BACKWARD, tensors, "oq", 2)]
-    found = bench([(opcode, {"left": 7}, inputs, dict.fromkeys(outputs, shape)) for opcode, inputs, outputs, _ in cases]
-                  + [(VectorOpcode.NORM, {}, a, {"o": shape})])
+    cases = [
+        (VectorOpcode.SWIGLU, b, "o", 1),
+        (VectorOpcode.ADD, b, "o", 1),
+        (VectorOpcode.ROPE, b, "o", 1),
+        (VectorOpcode.SWIGLU_BACKWARD, tensors, "oq", 2),
+    ]
+    found = bench(
+        [(opcode, {"left": 7}, inputs, dict.fromkeys(outputs, shape)) for opcode, inputs, outputs, _ in cases]
+        + [(VectorOpcode.NORM, {}, a, {"o": shape})]
+    )
     for (opcode, _, outputs, pace), got in zip([*cases, (VectorOpcode.NORM, a, "o", 1)], found):
         for name in outputs:
             assert set(np.diff(got["times"][name])) == {pace}, opcode
@@ -129,8 +147,9 @@ def test_results_that_are_held_are_not_lost(vector_bench):
     assert gate.size // LANES > make().depth + 4 * LEAD
     gated = {"left": 22, "right": 23, "shift": 24, "second_shift": 26}
     both = (VectorOpcode.SWIGLU_BACKWARD, gated | {"gate": 15}, {"a": gate, "b": up, "c": dy}, {"o": shape, "q": shape})
-    found = vector_bench(make(), ROW)([
-        both, both, both, (VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape})], hold=HOLD)
+    found = vector_bench(make(), ROW)(
+        [both, both, both, (VectorOpcode.ADD, {"left": 7, "right": 12}, {"a": gate, "b": up}, {"o": shape})], hold=HOLD
+    )
     for each in found[:3]:
         same(each, **dict(zip("oq", reference.swiglu_backward(dy, gate, up, gate_shift=15, **gated))))
     same(found[3], o=reference.add(gate, up, left=7, right=12))
@@ -143,22 +162,36 @@ def test_beats_of_other_widths(vector_bench, lanes):
     x, dy, weight = words(rng, shape), words(rng, shape) >> 2, words(rng, (1, shape[1]), WEIGHT.width)
     along = reference.backward_roots(dy, x, weight[0], right=22)
     gated = {"gate_shift": 12, "left": 22, "shift": 24}
-    found = vector_bench(make(lanes), ROW)([
-        (VectorOpcode.WEIGHTS, {}, {"a": weight}, {}),
-        (VectorOpcode.NORM_BACKWARD_SUMS, {"left": 7, "right": 22}, {"a": x, "b": dy}, {}),
-        (VectorOpcode.NORM_BACKWARD, {"left": 22, "shift": 0}, {"a": x, "b": dy}, {"o": shape}),
-        (VectorOpcode.SWIGLU, {"gate": 12, "left": 22, "shift": 24}, {"a": x, "b": dy}, {"o": shape}),
-    ], stall=0.2)
+    found = vector_bench(make(lanes), ROW)(
+        [
+            (VectorOpcode.WEIGHTS, {}, {"a": weight}, {}),
+            (VectorOpcode.NORM_BACKWARD_SUMS, {"left": 7, "right": 22}, {"a": x, "b": dy}, {}),
+            (VectorOpcode.NORM_BACKWARD, {"left": 22, "shift": 0}, {"a": x, "b": dy}, {"o": shape}),
+            (VectorOpcode.SWIGLU, {"gate": 12, "left": 22, "shift": 24}, {"a": x, "b": dy}, {"o": shape}),
+        ],
+        stall=0.2,
+    )
     same(found[2], o=reference.rms_norm_backward(dy, x, weight[0], along, left=22, shift=0))
     same(found[3], o=reference.swiglu(x, dy, **gated))
 
 
-@pytest.mark.parametrize("opcode, operands", [
-    (VectorOpcode.ADD, {"row": 0}), (VectorOpcode.ADD, {"tiles": 0}), (VectorOpcode.ADD, {"tokens": 0}),
-    (VectorOpcode.NORM, {"row": 1}), (VectorOpcode.NORM, {"tokens": 9}), (VectorOpcode.NORM_SUMS, {"tiles": 9}),
-    (VectorOpcode.NORM_SUMS, {"eps_shift": 45}), (VectorOpcode.WEIGHTS, {"row": 511, "tiles": 1000}),
-    (VectorOpcode.ROPE, {"row": 1}), (VectorOpcode.ROPE, {"row": 3}), (VectorOpcode.ROPE, {"row": 32}),
-], ids=str)
+@pytest.mark.parametrize(
+    "opcode, operands",
+    [
+        (VectorOpcode.ADD, {"row": 0}),
+        (VectorOpcode.ADD, {"tiles": 0}),
+        (VectorOpcode.ADD, {"tokens": 0}),
+        (VectorOpcode.NORM, {"row": 1}),
+        (VectorOpcode.NORM, {"tokens": 9}),
+        (VectorOpcode.NORM_SUMS, {"tiles": 9}),
+        (VectorOpcode.NORM_SUMS, {"eps_shift": 45}),
+        (VectorOpcode.WEIGHTS, {"row": 511, "tiles": 1000}),
+        (VectorOpcode.ROPE, {"row": 1}),
+        (VectorOpcode.ROPE, {"row": 3}),
+        (VectorOpcode.ROPE, {"row": 32}),
+    ],
+    ids=str,
+)
 def test_an_operand_out_of_bounds_is_refused(vector_bench, opcode, operands):
     vector_bench(make(2), ROW)([(opcode, operands, {"a": np.zeros(SHAPE, int)}, {})], error=Error.BAD_OPERAND)
 
@@ -180,7 +213,7 @@ def test_rope_of_a_head_of_two_beats_and_of_one_that_fills_its_memory(vector_ben
         x, angles = words(rng, shape), words(rng, shape, WEIGHT.width) >> 1
         pairs = angles.reshape(3, 64 // row, row)
         operands = {"left": 23, "right": 23, "shift": 0}
-        y = reference.rope(x.reshape(pairs.shape), pairs[..., :row // 2], pairs[..., row // 2:], **operands)
+        y = reference.rope(x.reshape(pairs.shape), pairs[..., : row // 2], pairs[..., row // 2 :], **operands)
         command = (VectorOpcode.ROPE, operands, {"a": x, "b": angles}, {"o": shape})
         found = vector_bench(make(), row)([command], stall=0.2)
         np.testing.assert_array_equal(found[0]["o"], y.words.reshape(shape))

@@ -1,4 +1,5 @@
 """The vector engine's reference is near float64: by bounds from its formats, and on a language model's ranges."""
+
 import numpy as np
 import pytest
 
@@ -12,12 +13,12 @@ from gradloom.sim.reference import vector as reference
 #: A term is rounded once, and what enters it is cut three bits below, one or two products.
 TERM = 0.5 + 2 / 8
 #: Tables, bits of the argument that are cut times the steepest slope, and what lies beyond 16.
-GATE = SIGMOID.error + 0.25 * 2.0 ** -GATE_FRAC + 2e-7
-SLOPE = SILU_SLOPE.error + 0.5 * 2.0 ** -GATE_FRAC + 2e-6
+GATE = SIGMOID.error + 0.25 * 2.0**-GATE_FRAC + 2e-7
+SLOPE = SILU_SLOPE.error + 0.5 * 2.0**-GATE_FRAC + 2e-6
 #: Relative: the table's, of roots from 0.5 on; bits of the argument cut; the largest mantissa.
-ROOT = max(table.error for table in ROOTS) / 0.5 + 2.0 ** -17 + 2.0 ** -17
+ROOT = max(table.error for table in ROOTS) / 0.5 + 2.0**-17 + 2.0**-17
 #: Relative, of the pull: two roots; squares, sums and products cut to 17 bits, the least of each being so much larger.
-PULL = 2 * ROOT + 2.0 ** -15 + 2.0 ** -16 + 2.0 ** -14
+PULL = 2 * ROOT + 2.0**-15 + 2.0**-16 + 2.0**-14
 GOAL = 2e-4
 
 
@@ -109,7 +110,7 @@ def test_add(scales):
 
 @pytest.mark.parametrize("turn", [False, True])
 def test_rope(turn):
-    x, = tensors(5, (64, 9, 64), 3.0)
+    (x,) = tensors(5, (64, 9, 64), 3.0)
     cos, sin = llama.rope_angles(64, 64, 1e5, np.float64)
     xw, xf = encode(x)
     cw, sw = (np.rint(each[:, None] * 65536).astype(np.int64) for each in (cos, sin))
@@ -143,9 +144,14 @@ def test_magnitude_tells_how_far_an_exponent_was_off():
 
 
 def test_plans_refuse_exponents_too_far_apart():
-    for refused in (lambda: plan.add(0, 0, 8), lambda: plan.add(80, 0, 0), lambda: plan.swiglu(3, 0, 0),
-                    lambda: plan.rms_norm(0, 25), lambda: plan.rope(0, 24),
-                    lambda: plan.rms_norm_backward(60, 0, 20, 0)):
+    for refused in (
+        lambda: plan.add(0, 0, 8),
+        lambda: plan.add(80, 0, 0),
+        lambda: plan.swiglu(3, 0, 0),
+        lambda: plan.rms_norm(0, 25),
+        lambda: plan.rope(0, 24),
+        lambda: plan.rms_norm_backward(60, 0, 20, 0),
+    ):
         with pytest.raises(ValueError, match="too far apart"):
             refused()
 

@@ -1,4 +1,5 @@
 """A softmax in the vector engine: RTL equals the reference word for word."""
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -61,7 +62,7 @@ def check(bench, rng, *, lanes, row, tokens, tiles, gate, spread, limit, causal,
     expected = reference.softmax(s, level, gate_shift=gate, targets=targets if aim else None, **masks)
     same(found[2], expected)
     if aim:
-        report, = found[2]["report"]
+        (report,) = found[2]["report"]
         wanted = LossWord.const({"loss": expected.loss, "tokens": expected.counted}).as_value().value
         # Two lanes have no room for more than the loss.
         assert report == wanted & ((1 << 32 * lanes) - 1)
@@ -72,32 +73,68 @@ def check(bench, rng, *, lanes, row, tokens, tiles, gate, spread, limit, causal,
     same(found[6], reference.softmax(-s, level, gate_shift=gate, shift=1, **masks))
 
 
-@pytest.mark.parametrize("lanes, row, tokens, tiles, gate, spread, limit, causal, aim, stall", [
-    (4, 16, 5, 3, 8, 30, 40, False, True, 0.0), (4, 16, 5, 3, 6, 300, 0, True, False, 0.4),
-    (2, 4, 2, 7, 14, 3, 27, False, True, 0.3), (8, 16, 1, 4, 11, 20, 50, True, True, 0.0),
-    (4, 16, 8, 3, 4, 1500, 47, False, True, 0.1), (16, 32, 3, 2, 20, 0.01, 5, True, True, 0.0),
-], ids=str)
+@pytest.mark.parametrize(
+    "lanes, row, tokens, tiles, gate, spread, limit, causal, aim, stall",
+    [
+        (4, 16, 5, 3, 8, 30, 40, False, True, 0.0),
+        (4, 16, 5, 3, 6, 300, 0, True, False, 0.4),
+        (2, 4, 2, 7, 14, 3, 27, False, True, 0.3),
+        (8, 16, 1, 4, 11, 20, 50, True, True, 0.0),
+        (4, 16, 8, 3, 4, 1500, 47, False, True, 0.1),
+        (16, 32, 3, 2, 20, 0.01, 5, True, True, 0.0),
+    ],
+    ids=str,
+)
 def test_softmax(vector_bench, lanes, row, tokens, tiles, gate, spread, limit, causal, aim, stall):
-    check(vector_bench, np.random.default_rng(row * tiles), lanes=lanes, row=row, tokens=tokens, tiles=tiles, gate=gate,
-          spread=spread, limit=limit, causal=causal, aim=aim, stall=stall)
+    check(
+        vector_bench,
+        np.random.default_rng(row * tiles),
+        lanes=lanes,
+        row=row,
+        tokens=tokens,
+        tiles=tiles,
+        gate=gate,
+        spread=spread,
+        limit=limit,
+        causal=causal,
+        aim=aim,
+        stall=stall,
+    )
 
 
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_softmax(vector_bench, data):
     row, tiles = data.draw(st.integers(2, 6)) * LANES, data.draw(st.integers(1, 4))
-    check(vector_bench, np.random.default_rng(data.draw(st.integers(0, 1 << 30))), lanes=LANES, row=row, tiles=tiles,
-          tokens=data.draw(st.integers(1, 8)), gate=data.draw(st.integers(4, 20)),
-          spread=data.draw(st.sampled_from([0.1, 3, 30, 1000])), limit=data.draw(st.integers(0, row * tiles + 3)),
-          causal=data.draw(st.booleans()), aim=data.draw(st.booleans()), stall=data.draw(st.sampled_from([0, 0.5])))
+    check(
+        vector_bench,
+        np.random.default_rng(data.draw(st.integers(0, 1 << 30))),
+        lanes=LANES,
+        row=row,
+        tiles=tiles,
+        tokens=data.draw(st.integers(1, 8)),
+        gate=data.draw(st.integers(4, 20)),
+        spread=data.draw(st.sampled_from([0.1, 3, 30, 1000])),
+        limit=data.draw(st.integers(0, row * tiles + 3)),
+        causal=data.draw(st.booleans()),
+        aim=data.draw(st.booleans()),
+        stall=data.draw(st.sampled_from([0, 0.5])),
+    )
 
 
 def test_the_longest_row_of_the_least_words_is_summed(vector_bench):
     least, few = np.full((1, 1 << PULLED), TERM.lo), np.full((1, 4 * LANES), 1 << 20)
-    found = vector_bench(make(), 4 * LANES)([
-        (VectorOpcode.SOFTMAX_BACKWARD_SUMS, {"left": 7}, {"a": least, "b": least}, {}),
-        (VectorOpcode.SOFTMAX_BACKWARD, {"left": 7, "right": 8, "shift": 21}, {"a": few, "b": few}, {"o": few.shape}),
-    ])
+    found = vector_bench(make(), 4 * LANES)(
+        [
+            (VectorOpcode.SOFTMAX_BACKWARD_SUMS, {"left": 7}, {"a": least, "b": least}, {}),
+            (
+                VectorOpcode.SOFTMAX_BACKWARD,
+                {"left": 7, "right": 8, "shift": 21},
+                {"a": few, "b": few},
+                {"o": few.shape},
+            ),
+        ]
+    )
     pull = reference.pulled(least, least)
     assert found[0]["saturated"] == pull.saturated == 1
     same(found[1], reference.softmax_backward(few, few, pull.words, left=7, right=8, shift=21))
@@ -112,15 +149,18 @@ def test_cycles(vector_bench, lanes, tokens):
     plain = {"a": np.ones((1, 4 * lanes), int)}, {}, 1, 0, engine.finish
     whole, sums = (1, 0, engine.latency + engine.finish), (1, 0, engine.settled + tokens)
     cases = {
-        VectorOpcode.WEIGHTS: plain, VectorOpcode.SWIGLU: (b, {"o": shape}, *whole),
+        VectorOpcode.WEIGHTS: plain,
+        VectorOpcode.SWIGLU: (b, {"o": shape}, *whole),
         VectorOpcode.SWIGLU_BACKWARD: (inputs, {"o": shape, "q": shape}, 2, 1, engine.latency + engine.finish),
-        VectorOpcode.NORM_SUMS: (a, {}, *sums), VectorOpcode.NORM: (a, {"o": shape}, *whole),
+        VectorOpcode.NORM_SUMS: (a, {}, *sums),
+        VectorOpcode.NORM: (a, {"o": shape}, *whole),
         VectorOpcode.NORM_BACKWARD_SUMS: (b, {}, 2, 1, engine.settled + 2 * tokens),
-        VectorOpcode.NORM_BACKWARD: (b, {"o": shape}, *whole), VectorOpcode.ADD: (b, {"o": shape}, *whole),
+        VectorOpcode.NORM_BACKWARD: (b, {"o": shape}, *whole),
+        VectorOpcode.ADD: (b, {"o": shape}, *whole),
         VectorOpcode.ROPE: (b, {"o": shape}, 1, 0, 16 // lanes + engine.latency + engine.finish),
-        VectorOpcode.SOFTMAX_SUMS: (a, {}, *sums), VectorOpcode.SOFTMAX_BACKWARD_SUMS: (b, {}, *sums),
-        VectorOpcode.SOFTMAX: (a, {"o": shape, "report": None}, 1, 0,
-                               engine.latency + engine.finish - 1 + engine.tell),
+        VectorOpcode.SOFTMAX_SUMS: (a, {}, *sums),
+        VectorOpcode.SOFTMAX_BACKWARD_SUMS: (b, {}, *sums),
+        VectorOpcode.SOFTMAX: (a, {"o": shape, "report": None}, 1, 0, engine.latency + engine.finish - 1 + engine.tell),
         VectorOpcode.SOFTMAX_BACKWARD: (b, {"o": shape}, *whole),
     }
     found = vector_bench(engine, 16)([(opcode, {"gate": 8, "targets": 1}, *case[:2]) for opcode, case in cases.items()])
@@ -131,13 +171,30 @@ def test_cycles(vector_bench, lanes, tokens):
         assert got["cycles"] == last + after, opcode
 
 
-@pytest.mark.parametrize("opcode, operands", [
-    *((opcode, operands) for opcode in (VectorOpcode.SOFTMAX_SUMS, VectorOpcode.SOFTMAX)
-      for operands in ({"row": 1}, {"gate": 3}, {"row": 33, "tiles": 993}, {"tokens": 9}, {"tiles": 0})),
-    *((opcode, operands) for opcode in (VectorOpcode.SOFTMAX_BACKWARD_SUMS, VectorOpcode.SOFTMAX_BACKWARD)
-      for operands in ({"row": 1}, {"row": 4, "tiles": (1 << PULLED) // (4 * LANES) + 1}, {"tokens": 9}, {"row": 0})),
-    (VectorOpcode.TARGETS, {"row": 3, "tiles": 1}), (VectorOpcode.TARGETS, {"row": 0}),
-], ids=str)
+@pytest.mark.parametrize(
+    "opcode, operands",
+    [
+        *(
+            (opcode, operands)
+            for opcode in (VectorOpcode.SOFTMAX_SUMS, VectorOpcode.SOFTMAX)
+            for operands in ({"row": 1}, {"gate": 3}, {"row": 33, "tiles": 993}, {"tokens": 9}, {"tiles": 0})
+        ),
+        *(
+            (opcode, operands)
+            for opcode in (VectorOpcode.SOFTMAX_BACKWARD_SUMS, VectorOpcode.SOFTMAX_BACKWARD)
+            for operands in (
+                {"row": 1},
+                {"row": 4, "tiles": (1 << PULLED) // (4 * LANES) + 1},
+                {"tokens": 9},
+                {"row": 0},
+            )
+        ),
+        (VectorOpcode.TARGETS, {"row": 3, "tiles": 1}),
+        (VectorOpcode.TARGETS, {"row": 0}),
+    ],
+    ids=str,
+)
 def test_an_operand_out_of_bounds_is_refused(vector_bench, opcode, operands):
-    vector_bench(make(), 16)([(opcode, {"gate": 8} | operands, {"a": np.zeros((5, 48), int)}, {})],
-                             error=Error.BAD_OPERAND)
+    vector_bench(make(), 16)(
+        [(opcode, {"gate": 8} | operands, {"a": np.zeros((5, 48), int)}, {})], error=Error.BAD_OPERAND
+    )

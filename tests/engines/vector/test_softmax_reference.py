@@ -1,4 +1,5 @@
 """The vector engine's softmax is near float64: by bounds from its tables and formats."""
+
 import numpy as np
 import pytest
 
@@ -39,10 +40,18 @@ def level_bound(s, level):
     return LEVEL + (near + 2.0**-20) / LN2 / np.exp2(level - largest)
 
 
-@pytest.mark.parametrize("shape, spread, limit, causal", [
-    ((64, 64), 3, 0, True), ((64, 512), 80, 100, True), ((32, 2048), 300, 2047, False), ((64, 320), 1e-3, 300, False),
-    ((4, 49152), 4, 49151, False), ((4, 49152), 3, 49000, False),
-], ids=str)
+@pytest.mark.parametrize(
+    "shape, spread, limit, causal",
+    [
+        ((64, 64), 3, 0, True),
+        ((64, 512), 80, 100, True),
+        ((32, 2048), 300, 2047, False),
+        ((64, 320), 1e-3, 300, False),
+        ((4, 49152), 4, 49151, False),
+        ((4, 49152), 3, 49000, False),
+    ],
+    ids=str,
+)
 def test_softmax(shape, spread, limit, causal):
     rng = np.random.default_rng(shape[1])
     words, frac = encode(rng.normal(size=shape) * spread)

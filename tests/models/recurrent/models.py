@@ -1,4 +1,5 @@
 """Golden models, and what can be done to a model without changing what it computes."""
+
 import random
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import onnx
 import onnxruntime
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "recurrent"
-AUTHORS, BREVITAS, CONV = (GOLDEN / f"{name}.onnx" for name in (
-    "lstm_scan_node_model_14", "brevitas_W8IO8A6_s1", "spar_convlstm64_W8A6C8IO6"))
+AUTHORS, BREVITAS, CONV = (
+    GOLDEN / f"{name}.onnx" for name in ("lstm_scan_node_model_14", "brevitas_W8IO8A6_s1", "spar_convlstm64_W8A6C8IO6")
+)
 
 
 def unfused(path, feeds):

@@ -1,4 +1,5 @@
 """Quantised recurrent networks from ONNX, in integers: no code differs from what other tools computed."""
+
 import numpy as np
 import onnx
 import pytest
@@ -59,8 +60,12 @@ def test_names_and_the_order_of_nodes_change_nothing(path, agrees, tmp_path):
 def test_every_requantizer_equals_its_thresholds_for_every_integer(path):
     """Not only at the thresholds, which prove it: at many other integers that can occur."""
     inner = load_recurrent(path).integers.cell
-    for name, each in (*inner.accumulators.items(), ("kept", inner.kept), ("added", inner.added),
-                       ("hidden", inner.hidden)):
+    for name, each in (
+        *inner.accumulators.items(),
+        ("kept", inner.kept),
+        ("added", inner.added),
+        ("hidden", inner.hidden),
+    ):
         low, high = inner.reach[name]
         n = np.arange(low, high + 1)
         if len(each.thresholds) > 1:
@@ -94,8 +99,10 @@ def test_one_step_alone(tmp_path):
     model = onnx.load(AUTHORS)
     body = body_of(model)
     ports = body.input[2], body.input[1], body.input[0]
-    step = helper.make_model(helper.make_graph(body.node, "step", ports, [body.output[1], body.output[0]],
-                                               list(body.initializer)), opset_imports=model.opset_import)
+    step = helper.make_model(
+        helper.make_graph(body.node, "step", ports, [body.output[1], body.output[0]], list(body.initializer)),
+        opset_imports=model.opset_import,
+    )
     authors_agree(load_recurrent(saved(step, tmp_path)))
 
 
@@ -133,8 +140,16 @@ def test_thresholds_in_place_of_rounding(kind, tmp_path):
             levels = np.repeat(levels, 256, axis=0) + random.integers(-3, 4, (256, 1)) * scale / 4
         name = f"levels of {node.output[0]}"
         body.initializer.append(numpy_helper.from_array(levels.astype(np.float32), name))
-        nodes.append(helper.make_node("MultiThreshold", [before.input[0], name], [node.output[0]], out_scale=scale,
-                                      out_bias=lo * scale, domain=MultiThreshold.op_domain))
+        nodes.append(
+            helper.make_node(
+                "MultiThreshold",
+                [before.input[0], name],
+                [node.output[0]],
+                out_scale=scale,
+                out_bias=lo * scale,
+                domain=MultiThreshold.op_domain,
+            )
+        )
     del body.node[:]
     body.node.extend(nodes)
     model.opset_import[0].version = 21  # the least of which onnx's interpreter has all operators
@@ -167,7 +182,7 @@ def coupled(model):
 def scale_of_each_output(model):
     """Weights with scales of their own for each output of each gate, both of one unit."""
     zero = np.zeros(256, np.int8)
-    for name, scale in {"W": 2.0 ** -7, "U": 2.0 ** -5}.items():
+    for name, scale in {"W": 2.0**-7, "U": 2.0**-5}.items():
         own = scale * 2.0 ** (np.arange(256) % 3 - 1)
         for each in body_of(model).initializer:
             if each.name in (f"{name}_s", f"{name}_z"):
@@ -179,7 +194,7 @@ def other_units(model):
     """Products with the input in steps 3 times as large as those with the hidden state."""
     for each in body_of(model).initializer:
         if each.name == "W_s":
-            each.CopyFrom(numpy_helper.from_array(np.float32(3 * 2.0 ** -7), "W_s"))
+            each.CopyFrom(numpy_helper.from_array(np.float32(3 * 2.0**-7), "W_s"))
 
 
 def mean_of_all_steps(model):
@@ -211,8 +226,9 @@ def normalised(model):
     model.graph.node.insert(at, node)
 
 
-@pytest.mark.parametrize("change", [coupled, scale_of_each_output, other_units, mean_of_all_steps, last_of_all_steps,
-                                    normalised])
+@pytest.mark.parametrize(
+    "change", [coupled, scale_of_each_output, other_units, mean_of_all_steps, last_of_all_steps, normalised]
+)
 def test_other_forms_equal_onnxruntime(change, tmp_path):
     """All scales are powers of two, so float32 adds no error of its own. An export gives the same again."""
     model = onnx.load(CONV)
