@@ -9,7 +9,9 @@ __all__ = ["BeatQueue"]
 
 
 class BeatQueue(wiring.Component):
-    """Packs words into beats, the first in the lowest bits, and queues these. A word is never refused.
+    """Packs words into beats, the first in the lowest bits, and queues them.
+
+    A word is never refused.
 
     A beat is at the output 3 cycles after its last word, or later.
 

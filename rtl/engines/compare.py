@@ -6,5 +6,8 @@ __all__ = ["beyond"]
 
 
 def beyond(value, limit):
-    """``value > limit`` for a power of two, without the carry chain of a comparison."""
+    """``value > limit`` for a limit that is a power of two.
+
+    It needs no carry chain of a comparison.
+    """
     return value[exact_log2(limit) :].any() & (value != limit)

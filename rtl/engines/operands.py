@@ -12,7 +12,9 @@ __all__ = ["OperandQueue"]
 
 
 class OperandQueue(wiring.Component):
-    """Beats of 32-bit words of which ``bits`` count: those below the sign, and the sign; 2 cycles at least.
+    """Queue of beats of 32-bit words of which ``bits`` count.
+
+    These are the bits below the sign, and the sign. Latency is 2 cycles at least.
 
     Parameters
     ----------

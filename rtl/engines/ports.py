@@ -14,7 +14,10 @@ def take(m, port, into):
 
 
 def give(m, port, out):
-    """A store port takes its beats from a stream, however many are requested."""
+    """Store port: sends the beats of a stream on request.
+
+    It sends as many as are requested, however many these are.
+    """
     m.d.comb += [
         port.request.ready.eq(1),
         port.beats.valid.eq(out.valid),
@@ -24,7 +27,11 @@ def give(m, port, out):
 
 
 def send(m, port, read, *, depth, beat=None):
-    """A store port gives words of a memory of ``depth``, from word ``arg`` on, as many as requested.
+    """Store port: sends words of a memory of ``depth`` words on request.
+
+    Starts at word ``arg`` and sends as many as requested.
+
+    A word a cycle, the first 2 cycles after the request; words beyond the last are refused.
 
     A word a cycle, the first 2 cycles after the request; words beyond the last are refused.
 
@@ -43,7 +50,9 @@ def send(m, port, read, *, depth, beat=None):
 
 
 class TapQueue(wiring.Component):
-    """Beats of a tap that wait for STORE, so that an encoder need not while STORE serves another.
+    """Beats of a tap that wait for STORE.
+
+    An encoder need not wait while STORE serves another.
 
     Members
     -------

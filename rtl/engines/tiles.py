@@ -9,7 +9,9 @@ __all__ = ["TileParameters"]
 
 @dataclass(frozen=True, kw_only=True)
 class TileParameters(Parameters):
-    """Tiles of ``edge`` features by up to ``tokens`` tokens, through beats of a row of codes.
+    """Tiles of ``edge`` features by up to ``tokens`` tokens.
+
+    A beat is a row of codes.
 
     Parameters
     ----------

@@ -22,8 +22,10 @@ def sign_extended(word):
 
 
 def accept(m, port, opcodes, layout, *, busy, bad):
-    """Takes a command while the engine is not ``busy``; returns its opcode, its operands and, high for a cycle, whether
-    it begins: the cycle after it is taken. The engine is to be ``busy`` from the next cycle on.
+    """Takes a command while the engine is not ``busy``.
+
+    Returns its opcode, its operands and, high for a cycle, whether it begins: the cycle after it is taken. The engine
+    must be ``busy`` from the next cycle on.
 
     A command with an opcode that is not in ``opcodes``, or with operands for which ``bad(opcode, operands)``, ends in
     an error.
@@ -42,7 +44,9 @@ def accept(m, port, opcodes, layout, *, busy, bad):
 
 
 def judge(m, port, judged, *, known, bad):
-    """Whether the command that is looked at, while ``judged``, may begin; else ``port`` tells its error.
+    """Decides whether the examined command may begin, or sends its error.
+
+    The examination is in the cycle of ``judged``. ``port`` carries the error.
 
     ``known``: its opcode is. ``bad``: an operand is. ``judged`` ends after a cycle.
     """
@@ -58,7 +62,9 @@ def judge(m, port, judged, *, known, bad):
 
 
 class Requantize(wiring.Component):
-    """Shifts, rounds half up and saturates; a word a cycle, :attr:`latency` cycles later.
+    """Shifts, rounds half up and saturates.
+
+    A word a cycle, :attr:`latency` cycles later.
 
     Members
     -------

@@ -27,7 +27,10 @@ def window_generator(config):
 
 
 def window_run(operands):
-    """The :class:`WindowRun` that a mapping of :data:`ConvolveOperands` fields asks for."""
+    """Returns the :class:`WindowRun` that ``operands`` ask for.
+
+    ``operands`` : mapping of the fields of :data:`ConvolveOperands`.
+    """
     fields = WindowRun.__dataclass_fields__
     return WindowRun(**{name: int(operands[name]) for name in fields})
 
@@ -112,7 +115,10 @@ class ConvolveControl(wiring.Component):
         return m
 
     def _read_pixels(self, m, command, start, leave):
-        """Asks for pixels, of which as many are under way as the queue behind them has room for; gives the queue."""
+        """Requests the pixels of a command and returns the queue of pixels.
+
+        At most as many requests are in flight as the queue has room for.
+        """
         config = self.config
         reading = Signal()
         # A bit more than the address of any memory.
@@ -165,7 +171,10 @@ class ConvolveControl(wiring.Component):
         return queue
 
     def _check_reads(self, m, command, start, read, address):
-        """A command must not read beyond the pixels that there are, nor encode more than a row holds."""
+        """Checks a command's reads and encodes against their limits.
+
+        A command must not read beyond the last pixel, nor encode more than a row holds.
+        """
         config = self.config
         beyond_end = Mux(
             command.source,
@@ -181,7 +190,10 @@ class ConvolveControl(wiring.Component):
             m.d.sync += self.astray.eq(1)
 
     def _hand_out(self, m, command, start, queue, windows, leave):
-        """Hands a pixel to the window generator and, where asked, to the encoder, at once."""
+        """Hands a pixel to the window generator and to the encoder at once.
+
+        The encoder takes a pixel only where the command asks for encoding.
+        """
         remaining_line, remaining_column = Signal(8), Signal(8)
         left_channels = Signal(8)
         with m.If(start):
@@ -208,7 +220,10 @@ class ConvolveControl(wiring.Component):
         ]
 
     def _load_weights(self, m, command, start, swapped):
-        """Loads the weights of a channel ahead of its windows; gives whether the next channel's wait in the array."""
+        """Loads the weights of a channel ahead of its windows.
+
+        Returns whether the next channel's weights wait in the array.
+        """
         config = self.config
         row = Signal(range(config.rows))
         weights = Signal(17)
@@ -239,7 +254,10 @@ class ConvolveControl(wiring.Component):
         return loaded
 
     def _enter_windows(self, m, out, loaded, swapped):
-        """Windows into the array, when the weights of their channel are there; gives whether one enters."""
+        """Enters windows into the array when their channel's weights are there.
+
+        Returns whether a window enters in this cycle.
+        """
         config = self.config
         position, final = Signal(range(config.positions)), Signal(range(config.positions))
         enter = Signal()

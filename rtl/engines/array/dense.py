@@ -11,7 +11,7 @@ __all__ = ["DenseControl"]
 
 
 class DenseControl(wiring.Component):
-    """Runs DENSE commands: an input element of every sample, and its weights, a cycle.
+    """Runs DENSE: an element of every sample, and its weights, a cycle.
 
     A command takes ``inputs + rows + 2`` cycles.
 

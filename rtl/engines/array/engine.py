@@ -38,7 +38,7 @@ _PORTS = ("codes", "scales", "lanes", "weights", "biases", "image")
 
 
 class ArrayEngine(wiring.Component):
-    """Runs FORWARD, GRADIENT, CONVOLVE and DENSE commands on one systolic array.
+    """Runs FORWARD, GRADIENT, CONVOLVE and DENSE on one systolic array.
 
     A beat that is decided on in cycle s has its operand at row 0 in s + :data:`EDGE` and its weight, where it is
     streamed, at column 0 a cycle earlier; all tokens that tell what its sums are travel as many cycles as it does.
@@ -145,7 +145,10 @@ class ArrayEngine(wiring.Component):
     # -- commands ------------------------------------------------------------------------------------------------
 
     def _dispatch(self, m, parts):
-        """Checks commands, hands each to its control, and tells when it is done, in order."""
+        """Hands each checked command to its control, and reports ``done``.
+
+        Commands are done in the order in which they came.
+        """
         ends = self._measure(m)
         bad_operands = self._judge(m, ends)
         self.tap_base, self.tap_base_valid, self.tap_base_ready = Signal(16), Signal(), Signal()
@@ -167,12 +170,15 @@ class ArrayEngine(wiring.Component):
         return drained
 
     def _operands(self):
-        """The operands of the command that is offered, as those of a pass, of a convolution and of a dense layer."""
+        """Operands of the offered command, read with each of three layouts.
+
+        The layouts are those of a pass, of a convolution and of a dense layer.
+        """
         args = self.engine.command.p.args
         return data.View(PassOperands, args), data.View(ConvolveOperands, args), data.View(DenseOperands, args)
 
     def _measure(self, m):
-        """Looks at a command for two cycles, and registers how far its operands reach."""
+        """Registers how far a command's operands reach, in two cycles."""
         config = self.config
         command = self.engine.command
         to_pass, to_convolve, to_dense = self._operands()
@@ -221,7 +227,10 @@ class ArrayEngine(wiring.Component):
         )
 
     def _judge(self, m, ends):
-        """Registers whether the operands are bad, were they those of a pass, a convolution, a dense layer."""
+        """Registers whether the operands are bad, for each kind of command.
+
+        The kinds are a pass, a convolution and a dense layer.
+        """
         config = self.config
         to_pass, to_convolve, to_dense = self._operands()
         bad_pass, bad_convolve, bad_dense = Signal(), Signal(), Signal()
@@ -334,7 +343,10 @@ class ArrayEngine(wiring.Component):
             ]
 
     def _choose(self, m, bad_operands, gradients, forwards, parts):
-        """Says whether the command is bad or unknown, whether its control can take it, and of which kind it is."""
+        """Decides whether a command is bad or unknown, and its kind.
+
+        Also decides whether the control of that kind can take it.
+        """
         opcode = self.engine.command.p.opcode
         passes, convolve, dense, finish = parts.passes, parts.convolve, parts.dense, parts.finish
         bad_pass, bad_convolve, bad_dense = bad_operands
@@ -388,7 +400,10 @@ class ArrayEngine(wiring.Component):
         return SimpleNamespace(bad=bad, unknown=unknown, go=go, take=take, may=may, kind=kind)
 
     def _take(self, m, looked, choice, kinds, parts):
-        """Takes a command when all is ready for it, or refuses it when all that came before is done."""
+        """Takes a command when all is ready for it, or refuses it.
+
+        A refusal waits until all earlier commands are done.
+        """
         command, convolve, finish = self.engine.command, parts.convolve, parts.finish
         bad, unknown, take, may, kind = choice.bad, choice.unknown, choice.take, choice.may, choice.kind
         m.d.comb += [
@@ -411,7 +426,10 @@ class ArrayEngine(wiring.Component):
         m.d.sync += may.eq(choice.go & kinds.w_rdy & ~take & ~convolve.astray)
 
     def _count(self, m, take, gradients, forwards, drained):
-        """Counts the passes that are under way, and holds the optimiser's operands for gradients."""
+        """Counts the passes in flight; holds the optimiser's operands.
+
+        The operands are held for gradients.
+        """
         opcode = self.engine.command.p.opcode
         to_pass, _, _ = self._operands()
         starts_gradient = take & (opcode == ArrayOpcode.GRADIENT)
@@ -439,7 +457,10 @@ class ArrayEngine(wiring.Component):
     # -- convolution inputs --------------------------------------------------------------------------------------
 
     def _feed_convolution(self, m, platform, parts):
-        """Image and feature maps, read a pixel at a time; and the encoder that sees the same pixels."""
+        """Reads image and feature maps, a pixel at a time.
+
+        Also places the encoder of taps, which sees the same pixels.
+        """
         config, convolve, finish = self.config, parts.convolve, parts.finish
         m.submodules.images = images = memory.Memory(
             shape=data.ArrayLayout(config.activation.shape, 4), depth=config.image_depth // 4, init=[]
@@ -494,7 +515,7 @@ class ArrayEngine(wiring.Component):
     # -- rows ----------------------------------------------------------------------------------------------------
 
     def _feed_rows(self, m, platform, parts):
-        """Gives the array's rows their operands and tags, and the weights' loads."""
+        """Feeds the array's rows: operands, tags and the loads of weights."""
         level = self._look_up(m, parts.passes)
         control = self._control_rows(m, parts.passes, parts.dense, level)
         scales = self._store_scales(m, parts.passes)
@@ -502,7 +523,10 @@ class ArrayEngine(wiring.Component):
         self._place_rows(m, platform, parts.array, parts.convolve, control, scales, edge)
 
     def _look_up(self, m, passes):
-        """Holds the levels of the code books, and reads the one that row 0 is to scale."""
+        """Holds the levels of the code books, and reads the level for row 0.
+
+        Row 0 scales this level.
+        """
         # Levels of four books, those of 8-bit codes at the end; the level goes with the control, so rows hold no books.
         initial = [[int(v) for v in book.level_table(LEVEL.frac)] for book in (NF4, NF4, INT8_HIGH, INT8_LOW)]
         m.submodules.books = books = memory.Memory(
@@ -520,7 +544,10 @@ class ArrayEngine(wiring.Component):
         return book_read.data[passes.feed.level[:3]]
 
     def _control_rows(self, m, passes, dense, level):
-        """Registers what row 0 is told by a pass, and by a dense layer or a peek, which share the dense memory."""
+        """Registers the control of row 0, from passes and from dense commands.
+
+        A dense layer and a peek share the dense memory and this control.
+        """
         config = self.config
         control = Signal(RowControl(config))
         feed = passes.feed
@@ -562,7 +589,10 @@ class ArrayEngine(wiring.Component):
         return scales
 
     def _tag_operands(self, m, passes, convolve, dense):
-        """Makes row 0's tags, due when its operand arrives, and loads, of a streamed weight or of one that stays."""
+        """Makes row 0's tags and loads, due when its operand arrives.
+
+        A load is of a streamed weight or of a weight that stays.
+        """
         rows = self.config.rows
         streams = (passes.beat.valid & ~passes.beat.backward) | dense.beat.valid
         first = Mux(dense.beat.valid, dense.beat.first, passes.beat.first)
@@ -590,7 +620,10 @@ class ArrayEngine(wiring.Component):
         return edge
 
     def _place_rows(self, m, platform, array, convolve, control, scales, edge):
-        """Places a feeder a row; control and tags go on from row to row, a cycle each."""
+        """Places one feeder for each row.
+
+        Control and tags pass from row to row, a cycle each.
+        """
         config = self.config
         rows = config.rows
         peeked = []
@@ -622,7 +655,10 @@ class ArrayEngine(wiring.Component):
         self.peeked = peeked
 
     def _peek(self, m):
-        """A dense word of one row: each row is as many cycles later as it is further down."""
+        """Reads a dense word of one row.
+
+        Each row's word is as many cycles later as the row is further down.
+        """
         rows = self.config.rows
         due = self.peek.valid & self.peek_grant
         row = Signal.like(self.peek.row)
@@ -652,7 +688,10 @@ class ArrayEngine(wiring.Component):
     # -- columns -------------------------------------------------------------------------------------------------
 
     def _feed_columns(self, m, platform, parts):
-        """Gives the array's columns their weights; the adapter's lanes learn from what leaves the columns."""
+        """Feeds the array's columns with their weights.
+
+        The adapter's lanes learn from the sums that leave the columns.
+        """
         config = self.config
         array, passes, convolve, dense = parts.array, parts.passes, parts.convolve, parts.dense
         columns, rank = config.columns, config.rank
@@ -745,12 +784,18 @@ class ArrayEngine(wiring.Component):
     # -- what leaves the array -----------------------------------------------------------------------------------
 
     def _align(self, m, parts):
-        """Aligns the sums of a beat, which leave the columns one cycle after another."""
+        """Aligns the sums of a beat, which leave column by column.
+
+        Each column's sum leaves one cycle after its neighbour's.
+        """
         m.d.comb += [ours.eq(theirs) for ours, theirs in zip(parts.align.p, parts.array.p)]
         m.d.comb += parts.finish.bias_write.eq(self.biases)
 
     def _accumulate(self, m, platform, parts):
-        """Adds up the sums of windows; a token that takes as many cycles as they do says what they are."""
+        """Adds up the sums of windows, with a token beside them.
+
+        The token has the same latency as the sums and says which window they belong to.
+        """
         config, convolve = self.config, parts.convolve
         accumulate = place(m, "accumulate", Accumulate(config), platform)
         to_feet = EDGE + parts.array.latency + config.rank - 1
@@ -768,7 +813,10 @@ class ArrayEngine(wiring.Component):
         return accumulate
 
     def _drain(self, m, parts):
-        """Drains the sums that the array holds, a row a cycle; a token says whose they are."""
+        """Drains the sums that the array holds, a row a cycle.
+
+        A token says to which command they belong.
+        """
         config, array, passes, dense = self.config, parts.array, parts.passes, parts.dense
         drain = Signal(DrainToken(config))
         m.d.comb += [
@@ -804,7 +852,10 @@ class ArrayEngine(wiring.Component):
         return hidden
 
     def _finish(self, m, parts, drain, hidden, accumulate, drained):
-        """Gives the feet the sums of windows and of dense layers, and tells when a forward pass is done."""
+        """Gives the feet the sums of windows and of dense layers.
+
+        Also reports when a forward pass is done.
+        """
         finish = parts.finish
         dense_leaves = drain.active & ~drain.token.hidden
         m.d.comb += [accumulate.alone.eq(dense_leaves), finish.sums.eq(accumulate.o)]

@@ -42,7 +42,9 @@ def RowControl(config):
 
 
 class RowFeeder(wiring.Component):
-    """Decodes a sample's codes, ``panels`` a cycle, or reads its dense activations, one a cycle.
+    """Feeds a row with decoded codes or with dense activations.
+
+    Decodes a sample's codes, ``panels`` a cycle, or reads its dense activations, one a cycle.
 
     A ``read`` may follow the last ``fill`` of its table by one cycle, and a ``fill`` the last ``read``:
     the bank's pipeline is as long as the multiplier's.

@@ -33,17 +33,26 @@ def bias_format(config):
 
 
 def SumsToken(config):
-    """Travels with a window: ``valid``; the ``first`` and ``last`` channel of its ``position``."""
+    """Token of a window's sums.
+
+    Fields: ``valid``; the ``first`` and ``last`` channel of its ``position``.
+    """
     return data.StructLayout({"valid": 1, "first": 1, "last": 1, "position": ceil_log2(config.positions)})
 
 
 def DrainToken(config):
-    """Travels with a drain: ``valid``; ``hidden``: forward pass of tap ``tap``, else a dense layer."""
+    """Token of a drain's sums.
+
+    Fields: ``valid``; ``hidden``: forward pass of tap ``tap``, else a dense layer.
+    """
     return data.StructLayout({"valid": 1, "hidden": 1, "tap": ceil_log2(config.taps), "samples": 6})
 
 
 def RunLayout(config):
-    """What is to be done with the words of one command, and where they go. ``final``: the last column in use."""
+    """Operations on the words of one command, and their destination.
+
+    ``final``: the last column in use.
+    """
     return data.StructLayout(
         {
             "height": 8,
@@ -63,7 +72,10 @@ def RunLayout(config):
 
 
 class Align(wiring.Component):
-    """Brings a panel's columns, whose sums of ``width`` bits leave one after the other, into one cycle."""
+    """Aligns a panel's sums, which leave column by column, to one cycle.
+
+    Sums have ``width`` bits.
+    """
 
     def __init__(self, *, panels, columns, width):
         self.panels = panels
@@ -91,7 +103,9 @@ def HiddenWords(config):
 
 
 class Hidden(wiring.Component):
-    """h of a forward pass: the panels' sums added up and rounded to Q8.16, sample by sample, the last first.
+    """Makes h of a forward pass: adds up the panels' sums and rounds.
+
+    h has the format Q8.16. Samples come one by one, the last first.
 
     Members
     -------
@@ -148,7 +162,12 @@ class Hidden(wiring.Component):
 
 
 class Accumulate(wiring.Component):
-    """Adds up the sums of a convolution's channels, position by position; sums of a dense layer pass.
+    """Adds up the sums of a convolution's channels for each position.
+
+    Sums of a dense layer pass.
+
+    A position may come again after 4 cycles at the earliest. Complete sums, and sums that pass, leave a cycle after
+    they came.
 
     A position may come again after 4 cycles at the earliest. What the last channel completes, and what passes, leaves
     a cycle after it came.
@@ -209,7 +228,9 @@ class Accumulate(wiring.Component):
 
 
 class Finish(wiring.Component):
-    """Bias, rounding, ReLU and pooling of each command's sums, and the way of the words to their memory.
+    """Applies bias, rounding, ReLU and pooling, and stores the words.
+
+    Each command's words go to the feature maps or to the dense memory.
 
     Words to feature maps leave one a cycle; elements for dense layers one a cycle. In between is room for
     ``depth`` words; ``hold`` tells that what may be under way already could fill it.
@@ -326,7 +347,10 @@ class Finish(wiring.Component):
         return m
 
     def _write(self, m, words, runs):
-        """Writes words of the runs in order to features or dense activations, each where its run says."""
+        """Writes the words of runs in order, to the memory of each run.
+
+        The memory is that of features or of dense activations.
+        """
         config = self.config
         run = data.View(RunLayout(config), runs.r_data)
         word = data.View(data.ArrayLayout(config.activation.shape, config.columns), words.r_data[:-1])

@@ -20,7 +20,9 @@ _LOG_BEATS = {"lanes": 1, "weights": 1, "biases": 2, "image": 0}
 
 
 class ScaleWriter(wiring.Component):
-    """Writes the seven scales of a beat one by one; 16 beats wait. Those of blocks that there are not are dropped.
+    """Writes the seven scales of a beat one by one; 16 beats wait.
+
+    Scales of blocks that do not exist are dropped.
 
     A unit of its own, as what enters is late in its cycle and has little logic left.
 
@@ -142,7 +144,10 @@ class ArrayIntake(wiring.Component):
         return m
 
     def _write(self, m, name, asked):
-        """A write port is valid a cycle after it was ``asked``, unless that beat is refused."""
+        """Write port, valid a cycle after ``asked``.
+
+        It is not valid if that beat is refused.
+        """
         ready = Signal(name=f"{name}_ready")
         m.d.sync += ready.eq(asked)
         m.d.comb += getattr(self, name).valid.eq(ready & ~self._refused)
@@ -188,7 +193,10 @@ class ArrayIntake(wiring.Component):
         )
 
     def _words(self, m, beat, taken, nowhere, cut, full):
-        """Words of one or more beats: the last of their beats writes, with those before it."""
+        """Writes words of one or more beats.
+
+        The last beat of a word writes it together with the earlier ones.
+        """
         before = Signal(384)
         with m.If(Cat(taken[name] for name, log_beats in _LOG_BEATS.items() if log_beats).any()):
             m.d.sync += before.eq(Cat(before[128:], beat.data))

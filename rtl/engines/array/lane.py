@@ -14,7 +14,9 @@ __all__ = ["AdapterLanes"]
 
 
 class AdapterLanes(wiring.Component):
-    """Feeds A into a column's head in every panel and learns it from the columns' feet; never stalls.
+    """Feeds A into a column in every panel and learns it from the sums.
+
+    Words enter at the column's head and sums leave at its foot. It never stalls.
 
     In column ``c`` of a panel, word ``a`` is ``A[c, panels * a + panel]``: the panels' lanes have their addresses in
     common. Forward: a word a cycle, 2 cycles after its address. Gradient: a sum a cycle; the word learnt from it is

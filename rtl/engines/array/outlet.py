@@ -13,7 +13,7 @@ __all__ = ["LaneOutlet"]
 
 
 class LaneOutlet(wiring.Component):
-    """Adapter words from word ``arg`` on leave as two beats every six cycles.
+    """Sends adapter words from word ``arg`` on, two beats in six cycles.
 
     Members
     -------

@@ -67,8 +67,11 @@ class ArrayParameters(EncodeParameters):
 
     @property
     def sum_bits(self) -> int:
-        """Bits of the array's sums: those of a frozen layer whose weights add up to less than 2**24 units, and those of
-        an adapter's forward pass, of as many products as a column has adapter words. A DSP slice's 48 at most."""
+        """Bits of the array's sums, at most the 48 of a DSP slice.
+
+        A frozen layer's weights add up to less than 2**24 units. An adapter's forward pass adds as many products as a
+        column has adapter words.
+        """
         return max(self.activation_bits + 24, DECODED.width + PARAMETER.width + (self.adapter_depth - 1).bit_length())
 
     def resources(self) -> Resources:

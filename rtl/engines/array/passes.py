@@ -64,7 +64,9 @@ def FeedControl(config):
 
 
 class PassControl(wiring.Component):
-    """Runs passes: fills a row's two tables of scaled levels in turn, and reads codes through the other.
+    """Runs passes: fills a table of scaled levels while another is read.
+
+    A row has two tables. Codes are read through the full one; the roles alternate.
 
     Filling takes 16 cycles a block and reading ``64 / panels``; both overlap, across passes too. A forward pass is
     followed by ``rows`` cycles until its sums may drain. Before a gradient pass the microbatch's dh are loaded as
@@ -124,7 +126,10 @@ class PassControl(wiring.Component):
         return m
 
     def _count_tables(self, m, reading):
-        """Counts the tables that are filled and not read out, now and in the next cycle."""
+        """Counts the full tables, now and in the next cycle.
+
+        A table is full from its last fill to its last read.
+        """
         full = Signal(range(3))
         fill_done, read_done = Signal(), Signal()
         freed, now_full = Signal(2), Signal(range(3))
@@ -133,7 +138,7 @@ class PassControl(wiring.Component):
         return SimpleNamespace(fill_done=fill_done, read_done=read_done, now_full=now_full)
 
     def _fill(self, m, tables, filling, fills):
-        """Fills tables with the levels of the pass's blocks, one after the other."""
+        """Fills tables with the levels of the pass's blocks, in order."""
         fill_done = tables.fill_done
         level = Signal(range(LEVELS))
         fill_active, fill_table, fill_low = Signal(), Signal(), Signal()
@@ -167,7 +172,10 @@ class PassControl(wiring.Component):
         )
 
     def _hand_on(self, m, tables, fill, filling, fills, waiting, waits):
-        """Hands a pass with its last block to the place behind, if that is free, and takes the next."""
+        """Hands a pass with its last block to the next stage, if that is free.
+
+        Takes the next pass.
+        """
         take = Signal()
         fill_left = Signal()
         m.d.comb += fill_left.eq(fills & tables.fill_done & fill.last_block)
@@ -197,7 +205,10 @@ class PassControl(wiring.Component):
         return hand
 
     def _load(self, m, hand, filling):
-        """Loads the dh of gradient passes as weights, one pass ahead of the reader at most."""
+        """Loads the dh of gradient passes as weights.
+
+        It is one pass ahead of the reader at most.
+        """
         rows = self.config.rows
         loaded, loading = Signal(), Signal()
         row = Signal(range(rows))
@@ -225,7 +236,10 @@ class PassControl(wiring.Component):
         return SimpleNamespace(loaded=loaded, loading=loading, last=load_last, swapped=swapped)
 
     def _read(self, m, tables, load, reading, reads):
-        """Reads the codes of a pass, a beat and nibble a cycle, through the tables that are full."""
+        """Reads the codes of a pass through the full tables.
+
+        A beat and a nibble a cycle.
+        """
         beats, rows, layout = BEATS(self.config.panels), self.config.rows, self.layout
         read_done, swapped = tables.read_done, load.swapped
         beat = Signal(range(beats))
@@ -277,7 +291,7 @@ class PassControl(wiring.Component):
         )
 
     def _start(self, m, tables, load, read, waiting, waits, reading, reads):
-        """Starts to read the pass that waits, or the next tables of the pass that is being read."""
+        """Starts to read the waiting pass, or the next tables of this pass."""
         now_full, pass_end = tables.now_full, read.pass_end
         ready_table, open_gap = Signal(), Signal()
         m.d.comb += [
@@ -308,7 +322,7 @@ class PassControl(wiring.Component):
             m.d.sync += read.active.eq(1)
 
     def _drain(self, m, load, read, reading, fills, waits, reads):
-        """Tells when the sums of a forward pass may leave, and when nothing is under way."""
+        """Reports when a forward pass's sums may leave, and when all is idle."""
         layout = self.layout
         drain_tap = Signal(layout.members["tap"])
         drain_samples = Signal(layout.members["samples"])

@@ -9,7 +9,7 @@ __all__ = ["logits_write", "write_layout", "writes"]
 
 
 def write_layout(width, **address):
-    """A write of ``width`` bits of data to the place that the fields of ``address`` name."""
+    """Write port: ``width`` bits of data, and the fields of ``address``."""
     return data.StructLayout({"valid": 1} | address | {"data": width})
 
 

@@ -18,7 +18,9 @@ __all__ = ["EncodeEngine"]
 
 
 class EncodeEngine(wiring.Component):
-    """Reads a row's dense activations, an element a cycle, and encodes them or passes them on as they are.
+    """Reads a row's dense activations and encodes or passes them.
+
+    One element a cycle; passed elements stay as they are.
 
     Members
     -------

@@ -12,7 +12,11 @@ __all__ = ["TapPacker"]
 
 
 class TapPacker(wiring.Component):
-    """Blocks of 64 codes and their scales into 128-bit beats: all codes of a tap, then all its scales.
+    """Packs blocks of 64 codes and their scales into beats of 128 bits.
+
+    All codes of a tap come first, then all its scales. Codes leave as they come, two beats a block, or four of 8-bit
+    codes, those of the high nibbles first. A beat of scales holds the index of its first block in the record, and seven
+    scales, so that a reader of records need not know taps.
 
     Codes leave as they come, two beats a block, or four of 8-bit codes, those of the high nibbles first. A beat of
     scales holds the index of its first block in the record, and seven scales, so that whoever reads records need not

@@ -8,7 +8,10 @@ __all__ = ["PeekSignature"]
 
 
 class PeekSignature(wiring.Signature):
-    """Dense activations of the array: an address is taken when granted; its data arrive in order, any time later."""
+    """Read port of the array's dense activations.
+
+    An address is taken when granted; its data arrive in order, any time later.
+    """
 
     def __init__(self, config):
         super().__init__(

@@ -192,7 +192,10 @@ class GradientEngine(wiring.Component):
         return max(PRECISION.sum, product_sum_width(ACTIVATION.width, WEIGHT.width, self.config.tokens))
 
     def _sums(self, m, operands, h, at_factors, at_sum, address):
-        """Adds up the products of each word of a beat with two rank indices; returns the sums at ``address``."""
+        """Adds up products of each word of a beat with two rank indices.
+
+        Returns the sums at ``address``.
+        """
         sum_bits = self._sum_bits
         results = []
         for index in range(self.config.beat_words):

@@ -156,8 +156,10 @@ class HiddenMemory(wiring.Component):
         return m
 
     def _advance(self, m, at, size):
-        """To the next token, and behind the last one to the next pair; ``valid`` ends behind the last pair, of which
-        the value returned tells."""
+        """Moves to the next token, and after the last one to the next pair.
+
+        ``valid`` ends behind the last pair. Returns whether this is the last pair.
+        """
         last_token = at.token == size.tokens - 1
         ends = last_token & (at.pair == size.rank[1:] - 1)
         m.d.sync += at.token.eq(at.token + 1)

@@ -10,7 +10,10 @@ __all__ = ["GradientParameters"]
 
 @dataclass(frozen=True, kw_only=True)
 class GradientParameters(LinearParameters):
-    """The gradient engine works on h of the linear engine, whose sizes are its own."""
+    """Sizes of the gradient engine: those of the linear engine's h.
+
+    It has no size of its own.
+    """
 
     def resources(self) -> Resources:
         """Two slices a word of a beat."""

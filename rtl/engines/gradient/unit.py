@@ -18,7 +18,12 @@ __all__ = ["GradientUnit"]
 
 
 class GradientUnit(wiring.Component):
-    """:class:`~.engine.GradientEngine` with its ports to memory; a queue of 512 beats before it.
+    """:class:`~.engine.GradientEngine` with its ports to memory.
+
+    A queue of 512 beats is before it.
+
+    h that does not exist is refused: of a slot or a size beyond the largest, or in another number of beats than its
+    words take.
 
     Refused is h that there is not: of a slot or a size beyond the largest, or in another number of beats than its
     words take.

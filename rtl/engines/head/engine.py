@@ -30,7 +30,7 @@ _BEAT_CLASSES = 8  # classes in a beat of B
 
 
 class _ClassLane(wiring.Component):
-    """One class of the head: its column of B, its three multipliers, its sums of dB.
+    """One class of the head: a column of B, three multipliers, sums of dB.
 
     Lanes stand in a row. Rank indices and operands pass from lane to lane, a cycle each, so that lane c does
     in cycle t + c what lane 0 does in cycle t; the sum of dh passes along with them.
@@ -155,7 +155,10 @@ class _ClassLane(wiring.Component):
 
 
 class _Walk(wiring.Component):
-    """Counts ``k`` as (tap, rank index) from 0 to ``last`` while ``step``; ``clear`` starts over."""
+    """Counts ``k`` as (tap, rank index) from 0 to ``last`` while ``step``.
+
+    ``clear`` starts over.
+    """
 
     def __init__(self, *, taps, rank):
         self.taps = taps
@@ -182,7 +185,9 @@ class _Walk(wiring.Component):
 
 
 class Head(wiring.Component):
-    """Logits, loss, gradients and the update of B for a microbatch of adapter outputs.
+    """Computes logits, loss and gradients, and updates B.
+
+    It serves the adapter outputs of a microbatch.
 
     STEP, for each sample s and class c, k over the ``operands.k`` rank indices::
 
@@ -310,11 +315,14 @@ class Head(wiring.Component):
         )
 
     def cycles(self, samples, k, classes):
-        """Cycles from the one in which STEP is taken to that of ``done`` (loss beats being taken)."""
+        """Cycles from the acceptance of STEP to ``done``.
+
+        Loss beats must be taken.
+        """
         return (samples - 1) * max(k, classes, _PERIOD) + 2 * k + classes + self.max_classes + 42
 
     def update_cycles(self, k, classes):
-        """Cycles from ``done`` to the first in which the next command can be taken."""
+        """Cycles from ``done`` to the first in which a command can be taken."""
         return k * classes + 12
 
     def elaborate(self, platform):
@@ -474,7 +482,7 @@ class Head(wiring.Component):
         return self._collect(m, args, start, last_k, lanes, label_error)
 
     def _collect(self, m, args, start, last_k, lanes, label_error):
-        """Picks lane after lane as its sum gets ready, adds the frozen network's logit, rounds."""
+        """Picks each lane's ready sum, adds the frozen logit, and rounds."""
         sample_bits = len(self.dh_address.sample)
         lane = Signal(range(self.max_classes))
         active = Signal()

@@ -32,8 +32,10 @@ RowTag = data.StructLayout({"load": 1, "swap": 1, "use": 1})
 
 
 def OperandWrite(config):
-    """A beat of operands: ``part`` says which rows it is for, ``counts`` that it completes a word for which an early
-    command waits."""
+    """A beat of operands for the rows of ``part``.
+
+    ``counts``: it completes a word for which an early command waits.
+    """
     return data.StructLayout(
         {
             "valid": 1,
@@ -58,7 +60,12 @@ def LaneWrite(config):
 
 
 class Bank(wiring.Component):
-    """Operand memory of :meth:`rows` neighbouring rows, which is one memory, and adapter memories of each.
+    """Operand memory of :meth:`rows` neighbouring rows.
+
+    The operands are one memory; each row has adapter memories of its own.
+
+    A beat of operands has a word of all these rows, and all are read together: words of 24 bits fill blocks of 18 or 36
+    bits when they lie side by side. Words that a row needs later wait in registers.
 
     A beat of operands has a word of all these rows, and all are read together: words of 24 bits fill blocks of 18 or
     36 bits when they lie side by side. What a row needs later waits in registers.
@@ -139,7 +146,9 @@ class Bank(wiring.Component):
 
 
 class LinearArray(wiring.Component):
-    """``edge`` rows of ``columns`` PEs and one more for the adapter, with their memories.
+    """``edge`` rows of ``columns`` PEs, one more column for the adapter.
+
+    The rows' memories are part of it.
 
     Weight-stationary. Sums leave column c :meth:`latency` + c cycles after their operand's command.
 

@@ -16,8 +16,11 @@ __all__ = ["DrainJob", "RowWord", "Drain"]
 
 
 def DrainJob(config):
-    """A tile of outputs of ``tokens`` tokens: ``bank`` of its sums, which ``slot`` of h and ``half`` of adapter rows,
-    ``rank`` (0: no adapter), shifts, and whether it is the ``last`` of its command."""
+    """A tile of outputs of ``tokens`` tokens, for :class:`Drain`.
+
+    ``bank`` of its sums, which ``slot`` of h and ``half`` of adapter rows, ``rank`` (0: no adapter), shifts, and
+    whether it is the ``last`` of its command.
+    """
     return data.StructLayout(
         {
             "bank": 1,
@@ -33,15 +36,20 @@ def DrainJob(config):
 
 
 def RowWord(config):
-    """An adapter word for the next tile: ``row`` within it, ``rank`` index, ``half`` of the memory."""
+    """An adapter word for the next tile.
+
+    ``row`` within the tile, ``rank`` index, ``half`` of the memory.
+    """
     return data.StructLayout(
         {"valid": 1, "half": 1, "row": range(config.edge), "rank": range(config.rank), "value": signed(WEIGHT.width)}
     )
 
 
 class Drain(wiring.Component):
-    """``config.outputs`` outputs a cycle: ``y = requantise(sum + align(h . b))``, tokens outermost. With an adapter
-    they are made in phases, ``config.dots`` a cycle.
+    """Makes outputs from sums: adds the adapter's part and requantises.
+
+    ``config.outputs`` outputs a cycle: ``y = requantise(sum + align(h . b))``, tokens outermost. With an adapter they
+    are made in phases, ``config.dots`` a cycle.
 
     The dot product of a token's h with an output's adapter row has DOT_GUARD more fraction bits and is shifted
     right by ``dot_shift`` (floor) before it is added. ``edge`` words of 32 bits a token leave in beats.
@@ -192,7 +200,10 @@ class Drain(wiring.Component):
         return m
 
     def _gathered(self, m, words, out):
-        """``words``, of which those of all phases but the last came before, unless ``out.all``."""
+        """Returns the words of all phases.
+
+        With ``out.all``, ``words`` holds them all. Else those of all phases but the last came in earlier cycles.
+        """
         few = self.config.dots
         size = few * MASTER.width
         now, made = words[:size], []
@@ -205,8 +216,11 @@ class Drain(wiring.Component):
         return Cat(*made, Mux(out.all, last, now))
 
     def _finish(self, m, platform, side, dot, at_dot):
-        """``(word, clipped)``: ``dot``, if any, there ``at_dot`` cycles after its address, aligned, added and
-        requantised."""
+        """Adds ``dot``, if any, to a sum and requantises it.
+
+        Returns ``(word, clipped)``. ``dot`` is there ``at_dot`` cycles after its address; it is aligned before it is
+        added.
+        """
         job = self.job.p
         aligned, total = Signal(signed(SUM), reset_less=True), Signal(signed(SUM + 1), reset_less=True)
         if dot is not None:

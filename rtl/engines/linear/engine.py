@@ -22,7 +22,9 @@ __all__ = ["LinearEngine"]
 
 
 class LinearEngine(wiring.Component):
-    """``Y = X W' + (X A') B'`` with streamed 4-bit weights; with ``by_column``, ``Y = X W + (X A') B'``.
+    """``Y = X W' + (X A') B'`` with streamed 4-bit weights.
+
+    With ``by_column``, ``Y = X W + (X A') B'``.
 
     X is in operand memory, a word a row for each tile and token, A and B in adapter memory, a word a row for each
     tile and rank index. Weights come as tiles in the order in which they are used: those of the first ``edge``
@@ -149,7 +151,10 @@ class LinearEngine(wiring.Component):
         return m
 
     def _read(self, m, platform, parts, array, drain, complete):
-        """Jobs of reading: one a tile of outputs, in order, when its sums are complete and its rows are there."""
+        """Makes the drain's jobs: one for each tile of outputs, in order.
+
+        A job starts when the tile's sums are complete and its adapter rows are there.
+        """
         config = self.config
         stager = place(m, "stager", Stager(config), platform)
         m.d.comb += [

@@ -20,8 +20,11 @@ def address_bits(config: LinearParameters):
 
 
 def SumTag(config):
-    """What a sum is: ``first`` and ``last`` tile of the input, ``bank`` of the sums, and of the adapter's product
-    the ``rank`` index, if it is one (``hidden``), and where h is kept (``slot``)."""
+    """Origin of a sum: tile of the input, bank, and rank index.
+
+    ``first`` and ``last`` tile of the input, ``bank`` of the sums. For the adapter's product (``hidden``): the ``rank``
+    index and the ``slot`` in which h is kept.
+    """
     return data.StructLayout(
         {
             "valid": 1,
@@ -38,7 +41,9 @@ def SumTag(config):
 
 
 class Foot(wiring.Component):
-    """Sums of one column, in two banks: one accumulates while the other is read.
+    """Sums of one column, in two banks.
+
+    One bank accumulates while the other is read.
 
     Members
     -------

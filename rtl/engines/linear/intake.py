@@ -112,12 +112,18 @@ class LinearIntake(wiring.Component):
 
 
 def _sum_beyond(a, b, bits):
-    """Whether ``a + b`` needs more than ``bits`` bits; quicker than a look at the sum."""
+    """Whether ``a + b`` needs more than ``bits`` bits.
+
+    This is faster than a test of the sum.
+    """
     return a[bits:].any() | b[bits:].any() | (a[:bits] + b[:bits])[bits]
 
 
 def _within_one(beat):
-    """All words are levels: none may make a weight larger than its block's scale."""
+    """Whether all words are levels within one.
+
+    A larger level would make a weight larger than its block's scale.
+    """
     good = []
     for word in (beat.word_select(index, 32) for index in range(len(beat) // 32)):
         top = word[LEVEL.frac :]

@@ -10,7 +10,9 @@ __all__ = ["LinearParameters"]
 
 @dataclass(frozen=True, kw_only=True)
 class LinearParameters(TileParameters):
-    """An array of PEs for tiles of quantised weights, with the adapter's product beside it.
+    """An array of PEs for tiles of quantised weights, with an adapter.
+
+    The adapter's product is made beside the weights' product.
 
     Parameters
     ----------
@@ -61,7 +63,10 @@ class LinearParameters(TileParameters):
         return self.edge // self.columns
 
     def resources(self) -> Resources:
-        """A slice a PE, a weight of a decoded row, an output's part of the adapter."""
+        """Slices: one a PE, one a decoded weight of a row, and the adapter's.
+
+        The adapter's part counts for each output.
+        """
         from ...formats import linear
 
         return Resources(

@@ -18,7 +18,10 @@ __all__ = ["OutputTile", "Sums", "PartSequencer"]
 
 
 def OutputTile(config):
-    """A tile of outputs that begins: where its sums are, its adapter rows, how it will be read."""
+    """Start of a tile of outputs.
+
+    Where its sums are, its adapter rows, how it will be read.
+    """
     return data.StructLayout(
         {
             "valid": 1,
@@ -36,12 +39,21 @@ def OutputTile(config):
 
 
 def Sums(config):
-    """What a cycle's sums are; ``complete`` with the last of a tile of outputs."""
+    """Description of a cycle's sums.
+
+    ``complete`` with the last of a tile of outputs.
+    """
     return data.StructLayout({"tag": SumTag(config), "complete": 1})
 
 
 class PartSequencer(wiring.Component):
-    """Runs a command: a part of a tile every max(tokens, columns) cycles, as long as there are weights.
+    """Runs a command: a part of a tile every max(tokens, columns) cycles.
+
+    It waits while there are no weights.
+
+    A part takes ``columns`` columns of a tile. Its weights are read from the tile buffer from its start on, a column a
+    cycle, and its operands enter the array right behind the first of them, a token a cycle. The next command is taken
+    when the last part has begun and its operands are judged 3 cycles later.
 
     A part takes ``columns`` columns of a tile. Its weights are read from the tile buffer from its start on, a
     column a cycle, and its operands enter the array right behind the first of them, a token a cycle. The next
@@ -82,8 +94,10 @@ class PartSequencer(wiring.Component):
 
     @staticmethod
     def reuse_delay(config):
-        """``(part, cycles)``: with parts as short as can be, :attr:`reuse` goes so many cycles behind the start of this
-        part, and a register. Other parts are long enough for it to go with the last one.
+        """Delay of :attr:`reuse` as ``(part, cycles)``.
+
+        With parts of the least length, :attr:`reuse` comes ``cycles`` cycles and a register after the start of this
+        part. Longer parts are long enough for it to come with the last one.
 
         The first words of a tile, if it is a dense one, are written so many cycles after `reuse` and a register that
         all reads, of the last two parts if they follow at once, come before.
@@ -235,7 +249,10 @@ class PartSequencer(wiring.Component):
         return m
 
     def _guard(self, m, args, begins):
-        """Whether the operands of a tile are here, which, if it ``begins``, are taken from what is counted."""
+        """Whether the operands of a tile are here.
+
+        If the tile ``begins``, they are subtracted from the count.
+        """
         words, begun, is_here = Signal(range(self.config.depth + 1)), Signal(), Signal()
         # What a tile took is gone three cycles later, before another can begin.
         m.d.sync += [
@@ -246,8 +263,11 @@ class PartSequencer(wiring.Component):
         return is_here
 
     def _take(self, m, args):
-        """Takes and judges commands; ``running`` from the cycle after ``judged`` until the last part has begun.
-        ``in_the_way``: its h goes where that of the command before is."""
+        """Takes and judges commands.
+
+        ``running`` from the cycle after ``judged`` until the last part has begun. ``in_the_way``: its h goes where the
+        h of the command before is.
+        """
         config = self.config
         running, known, slot, had_h = Signal(), Signal(), Signal(), Signal()
         steps = Signal(3)  # taken, products known, judged

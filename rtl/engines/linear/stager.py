@@ -13,12 +13,17 @@ __all__ = ["StagerJob", "Stager"]
 
 
 def StagerJob(config):
-    """Rows of ``rank`` words each, the first at ``base`` of every row's adapter memory."""
+    """Rows of ``rank`` words each, for :class:`Stager`.
+
+    The first word is at ``base`` of every row's adapter memory.
+    """
     return data.StructLayout({"base": 16, "rank": range(config.rank + 1)})
 
 
 class Stager(wiring.Component):
-    """Fetches ``edge`` adapter rows a job, a word a cycle, into the two halves of the row memory by turns.
+    """Fetches ``edge`` adapter rows a job, a word a cycle.
+
+    They go to the two halves of the row memory alternately.
 
     Members
     -------

@@ -67,7 +67,9 @@ def TileBeat(config):
 
 
 def BankWords(config):
-    """Words of a row of a tile, each for its bank: word c of row n for bank ``(c + n) % edge``.
+    """Words of a row of a tile, each for its bank.
+
+    Word c of row n is for bank ``(c + n) % edge``.
 
     ``enable``: banks that have one. ``last`` of a tile.
     """
@@ -171,7 +173,9 @@ class TableLoader(wiring.Component):
 
 
 class Dequantizer(wiring.Component):
-    """Decodes tiles, a row of codes or a beat of dense words a cycle, each word for the bank that it is kept in.
+    """Decodes tiles: a row of codes or a beat of dense words a cycle.
+
+    Each word leaves for the bank that keeps it.
 
     A tile of codes is two beats of scale codes and ``edge`` beats of a row's codes each, the first element in the
     high nibble of the first byte. Row n's scale is ``map[code] * scale2[block // 256] + offset`` with block =
@@ -297,8 +301,10 @@ class Dequantizer(wiring.Component):
         return m
 
     def _take(self, m):
-        """Takes beats: ``(tag, scale codes, block)``, the tag of what is taken in this cycle, the others a cycle
-        later."""
+        """Takes beats and returns ``(tag, scale codes, block)``.
+
+        The tag is of the beat taken in this cycle; the others come a cycle later.
+        """
         config = self.config
         edge = config.edge
         beat = self.i.p
@@ -405,7 +411,9 @@ class Dequantizer(wiring.Component):
 
 
 class DenseWords(wiring.Component):
-    """Words of a beat of a dense tile as the array takes them, in the lanes of their banks.
+    """Converts a beat of a dense tile to the array's words.
+
+    The words are in the lanes of their banks.
 
     :attr:`TileKind.WORDS`: 24 bits count of each 32, 6 are dropped, half up; the one word above the largest becomes
     it. :attr:`TileKind.HALVES`: 16 bits, shifted left by 2. Bank b takes lane ``b % (edge / 4)``; words come twice.
@@ -455,7 +463,10 @@ class DenseWords(wiring.Component):
 
 
 def _rotate(m, words, amount, *, left):
-    """``words`` rotated by ``amount`` places, a register behind every second bit of ``amount``."""
+    """``words`` rotated by ``amount`` places.
+
+    A register stands behind every second bit of ``amount``.
+    """
     words = [Value.cast(word) for word in words]
     for low in range(0, len(amount), 2):
         # Gates, not a tree of multiplexers: mapping would share its lower ones, and take two LUTs for one.

@@ -40,7 +40,10 @@ class _Stages:
         self.lines = {}
 
     def put(self, name, cycle, value):
-        """``value``, made of what is there in the cycle before, is there in ``cycle`` and from then on."""
+        """Makes ``value`` available under ``name`` from ``cycle`` on.
+
+        ``value`` is made of values that are there in the cycle before.
+        """
         value = Value.cast(value)
         register = Signal(value.shape(), name=name, reset_less=True)
         self.m.d.sync += register.eq(value)
@@ -54,7 +57,11 @@ class _Stages:
         return line[cycle - first]
 
     def normalise(self, name, cycle, value, units):
-        """Shifts up until the top bit is 1, by up to three of each unit; the distance is ``name_down``.
+        """Shifts up until the top bit is 1; ``name_down`` is the distance.
+
+        The distance is at most three of each unit.
+
+        The result is there ``len(units)`` - 1 cycles after ``cycle``. Each unit is a quarter of the one before.
 
         There ``len(units)`` - 1 cycles after ``cycle``. Each unit is a quarter of the one before.
         """
@@ -74,7 +81,11 @@ class _Stages:
             self.lines[key] = cycle + len(units) - 1, [last]
 
     def align(self, name, cycle, one, other):
-        """Two ``(exponent, mantissa)``: ``name_high`` and ``name_low``, shifted down, under ``name_exponent``.
+        """Aligns two ``(exponent, mantissa)`` to the larger exponent.
+
+        ``name_high`` and ``name_low``, shifted down, under ``name_exponent``.
+
+        They are there in ``cycle`` + 3, with ``name_first``: whether the high one is ``one``.
 
         There in ``cycle`` + 3, with ``name_first``: whether the high one is ``one``.
         """
@@ -113,7 +124,9 @@ def plus_or_minus(a, b, minus):
 
 
 class AdamLane(wiring.Component):
-    """New moments of a word, and the step that they make; a word a cycle, 6 multipliers.
+    """New moments of a word, and the step that they make.
+
+    A word a cycle, 6 multipliers.
 
     With the moments of the command before, ``m' = beta1 m + g`` and ``v' = beta2 v + g**2``, and the step is
     ``round(product * rate * 2**-shift)``, ``product`` being the mantissa of ``m' / (sqrt(v') + eps)``. Bit for bit
@@ -178,7 +191,10 @@ class AdamLane(wiring.Component):
         return Mux(word.exponent.any(), Cat(word.fraction, Const(1, 1)), 0)
 
     def _decayed(self, at, name, cycle, word, beta):
-        """``name_decayed``, the mantissa times beta, in ``cycle`` + 2; ``name_old``, ``name_was``: exponent, sign."""
+        """Decays a moment: ``name_decayed`` is the mantissa times beta.
+
+        It is there in ``cycle`` + 2. ``name_old``, ``name_was``: exponent, sign.
+        """
         at.put(f"{name}_in", 1, word)
         word = Moment(at(f"{name}_in", cycle))
         at.put(f"{name}_mantissa", cycle + 1, self._mantissa(word))
@@ -187,7 +203,10 @@ class AdamLane(wiring.Component):
         at.put(f"{name}_decayed", cycle + 2, at(f"{name}_mantissa", cycle + 1) * beta)
 
     def _pack(self, at, name, cycle, total, exponent, sign, units):
-        """``name_word`` and ``name_over`` of a sum, ``len(units)`` + 3 cycles after ``cycle``."""
+        """Packs a sum into ``name_word`` and ``name_over``.
+
+        They are there ``len(units)`` + 3 cycles after ``cycle``.
+        """
         at.normalise(f"{name}_sum", cycle + 1, total, units)
         at.put(f"{name}_e", cycle + 1, exponent)
         at.put(f"{name}_s", cycle + 1, sign)
@@ -235,7 +254,10 @@ class AdamLane(wiring.Component):
         self._pack(at, "v", 11, at("v_total", 11), at("v_exponent", 11), Const(0, 1), (1,))
 
     def _root(self, m, platform, at):
-        """``total``, root and eps in units of ``2**(height - ROOT)``, in cycle 25."""
+        """``total``, root and eps in units of ``2**(height - ROOT)``.
+
+        They are there in cycle 25.
+        """
         word = Moment(at("v_word", 15))
         fraction = Cat(word.fraction[4:], Const(1, 1))
         at.put("u", 16, Mux(word.exponent[0], fraction >> 1, fraction))

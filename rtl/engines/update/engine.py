@@ -109,7 +109,10 @@ class UpdateEngine(wiring.Component):
         return m
 
     def _packer(self, m, platform, args, roomy):
-        """The unit of PACK and UNPACK; what it reads, :meth:`_issue` lets it take."""
+        """Places the unit of PACK and UNPACK.
+
+        :meth:`_issue` lets it take the beats that it reads.
+        """
         packer = place(m, "packer", PackUnit(self.config), platform)
         m.d.comb += [
             packer.args.eq(args.as_value()),
@@ -122,7 +125,10 @@ class UpdateEngine(wiring.Component):
         return packer
 
     def _take(self, m, args, adam, left, quiet, packer):
-        """Takes and judges commands, each when no word of the last is under way: after a time of ``quiet``."""
+        """Takes and judges commands, each when the last one's words have left.
+
+        This takes a time of ``quiet``.
+        """
         port = self.engine
         under_way, known, judged = Signal(range(_SLACK + 1)), Signal(), Signal()
         working = packer.busy if packer is not None else Const(0)
@@ -164,7 +170,10 @@ class UpdateEngine(wiring.Component):
             m.d.sync += left.eq(args.beats)
 
     def _issue(self, m, adam, left, held, roomy):
-        """Beats of all streams into ``held``; the tag of the part that leaves there, and whether none is begun."""
+        """Takes beats of all streams into ``held``.
+
+        Returns the tag of the part that leaves there, and whether no part has begun.
+        """
         bits = self.config.data_bits
         m.submodules.waiting = waiting = self._waiting = PairQueue(width=bits, depth=2 * self.depth)
         connect(m, flipped(self.gradient), waiting.first)
@@ -212,7 +221,10 @@ class UpdateEngine(wiring.Component):
         return [words.word_select(n, MASTER.width) for n in range(self.part)]
 
     def _moments(self, m, platform, args, tag, part, fifo):
-        """AdamW's lanes and their new moments; their steps, and what was clipped."""
+        """Places AdamW's lanes and stores their new moments.
+
+        Returns their steps, and the number of clipped words.
+        """
         lanes = []
         for index, (g, first, second) in enumerate(zip(part["g"], part["m"], part["v"])):
             lane = place(m, f"adamw_{index}", AdamLane(), platform)
@@ -296,7 +308,10 @@ class UpdateEngine(wiring.Component):
         )
 
     def _leave(self, m, words, moments):
-        """Beats to memory; the last words of a command wait for its last moments, and with them it is done."""
+        """Sends beats to memory, and reports ``done``.
+
+        The last words of a command wait for its last moments.
+        """
         bits = self.config.data_bits
         last, adam = words.r_data[bits], words.r_data[bits + 1]
         # Commands whose moments have left and whose words have not.
@@ -322,7 +337,9 @@ def _fifo(m, name, width, depth):
 
 
 class Descent(wiring.Component):
-    """``o = saturate(p - decay * p - step)``, ``step = round(factor * rate * 2**-shift)``; a word a cycle.
+    """Descends by a step and a decay; a word a cycle.
+
+    ``o = saturate(p - decay * p - step)``, ``step = round(factor * rate * 2**-shift)``.
 
     Parameters
     ----------
@@ -386,7 +403,10 @@ class Descent(wiring.Component):
         return m
 
     def _base(self, m):
-        """What is left of the word, 3 + ``Requantize.latency`` cycles after ``p``."""
+        """The word less its decay.
+
+        It is there 3 + ``Requantize.latency`` cycles after ``p``.
+        """
         if not self.adaptive:
             return delay(m, self.p, 3 + Requantize.latency)
         product, coarse = self.product, Signal(signed(_PRODUCT), reset_less=True)

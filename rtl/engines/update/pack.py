@@ -28,7 +28,9 @@ _FLOATED, _DECODED, _ENCODED = 5, 14, 14
 
 
 class PackUnit(wiring.Component):
-    """A group of blocks, ``edge`` elements each: to codes and a record of scales, or from them. An element a cycle.
+    """Converts blocks to codes and a record of scales, or back.
+
+    A group of blocks, ``edge`` elements each; an element a cycle.
 
     Bit for bit ``pack`` and ``unpack`` of the reference; ``gradloom.rtl.formats.packed`` has the layout of bytes. PACK
     reads two blocks, chooses their scales, then writes their codes: ``4 * edge + 13`` cycles for both. It takes beats
@@ -141,7 +143,10 @@ class PackUnit(wiring.Component):
             self._unpack_states(m, walk, rest, header_words)
 
     def _pack_states(self, m, walk, rest, header_words):
-        """Takes a pair of blocks, finds their scales, reads them back for their codes; the record comes last."""
+        """States of PACK: takes a pair of blocks, finds scales, makes codes.
+
+        The blocks are read back for their codes; the record comes last.
+        """
         with m.State("FILL"):
             m.d.comb += [walk.fill.eq(self.i.valid), self.i.ready.eq(walk.word_end)]
             with m.If(walk.fill):
@@ -203,7 +208,10 @@ class PackUnit(wiring.Component):
                         m.next = "DRAIN"
 
     def _draw(self, m, read):
-        """A new word of chance for each word that is read: xorshift of 32 bits, from the command's seed."""
+        """Draws a random word for each word that is read.
+
+        The generator is a xorshift of 32 bits, from the command's seed.
+        """
         args = self.args
         chance = Signal(32, reset_less=True)
         word = chance
@@ -216,7 +224,11 @@ class PackUnit(wiring.Component):
         return chance
 
     def _select(self, m, code, n, low, side_bits):
-        """A word of the pair of beats: of the first one, or, of codes, of either.
+        """Selects a word of the pair of beats.
+
+        Words are of the first beat. Codes are of either.
+
+        Registers the word, whether it is of the second side, and its element's index in a block.
 
         Gives it in a register, whether it is of the second side, and its element's index in a block.
         """
@@ -238,7 +250,7 @@ class PackUnit(wiring.Component):
     # ---- scales
 
     def _tops(self, m, header, n, taken):
-        """Largest scale of either side, and how the scales of blocks are stored below it."""
+        """Largest scale of either side, and the format of the scales below it."""
         tops = [Signal(12, reset_less=True, name=f"top_{side}") for side in range(2)]
         at, known = delay(m, n, 1), delay(m, header, 1, reset_less=False)
         m.submodules.stored = self._stored = Memory(shape=32, depth=4, init=[])
@@ -255,7 +267,10 @@ class PackUnit(wiring.Component):
         return tops
 
     def _floats(self, m, taken):
-        """Floats without sign, and signs, 4 cycles after ``taken``; the normaliser serves products of codes too."""
+        """Makes floats without sign, and signs, 4 cycles after ``taken``.
+
+        The normaliser serves products of codes too.
+        """
         args = self.args
         size = taken[:_SIZE] ^ (taken[-1] & ~args.moments).replicate(_SIZE)
         self._product = Signal(_SIZE)
@@ -279,7 +294,10 @@ class PackUnit(wiring.Component):
         return Mux(nothing, 0, bits), delay(m, taken[-1], 4)
 
     def _buffer(self, m, fill, n, sizes, scaling, read, chance, tops, batch):
-        """Two blocks, their scales, and their elements in the order of codes; what is there 2 cycles after ``read``."""
+        """Holds two blocks, their scales, and elements in the order of codes.
+
+        They are there 2 cycles after ``read``.
+        """
         args, few, edge = self.args, self.config.beat_words, self.config.edge
         half, side_bits = exact_log2(few) - 1, exact_log2(edge)
         bits, negative = sizes
@@ -343,7 +361,10 @@ class PackUnit(wiring.Component):
     # ---- products
 
     def _codes(self, m, code, taken, within, block, batch, tops):
-        """``(level, negative, scale, v, word of v)`` of a code, 4 cycles after ``code``."""
+        """``(level, negative, scale, v, word of v)`` of a code.
+
+        They are there 4 cycles after ``code``.
+        """
         args = self.args
         # A code is there 2 cycles after it was asked for.
         index = delay(m, within[:3], 1)
@@ -423,7 +444,10 @@ class PackUnit(wiring.Component):
     # ---- codes
 
     def _encode(self, m, v, scale, element, chance):
-        """The code of an element, :data:`_ENCODED` cycles after ``read``; ``element`` is there after 2."""
+        """The code of an element, :data:`_ENCODED` cycles after ``read``.
+
+        ``element`` is there after 2.
+        """
         args = self.args
         # v: 3 sum, 4 distance, 5 code.
         bits = element[:_SIZE]

@@ -111,7 +111,9 @@ _TAG = data.StructLayout(
 
 
 class VectorEngine(wiring.Component):
-    """Streams tensors through lanes of three multipliers each, one operation a command.
+    """Streams tensors through lanes of three multipliers each.
+
+    One operation a command.
 
     Opcodes and operands: :class:`VectorOpcode`, :data:`VectorOperands`; bit for bit the functions of the reference.
     A tensor is ``tiles`` of features, in each a row of ``row`` beats of each of ``tokens`` tokens: the layout of the
@@ -202,7 +204,10 @@ class VectorEngine(wiring.Component):
 
     @property
     def settled(self):
-        """Cycles from the last operands of sums to ``done``, less those that each token takes."""
+        """Cycles from the last operands of sums to ``done``.
+
+        The cycles that each token takes are not included.
+        """
         return 2 * self._settle + 3
 
     @property
@@ -212,7 +217,10 @@ class VectorEngine(wiring.Component):
 
     @property
     def _settle(self):
-        """Cycles, and some, from the last operands to the last sum, or from that to what follows from it."""
+        """Upper bound of the cycles from the last operands to the last sum.
+
+        Also of those from the last sum to the values computed from it.
+        """
         return Lane.latency + RowSums.latency(self.lanes) + 4
 
     def elaborate(self, platform):
@@ -249,7 +257,10 @@ class VectorEngine(wiring.Component):
         return m
 
     def _place_walks(self, m):
-        """Places the walk of operands that are taken; for ROPE the halves of rows and the walk of what arrives."""
+        """Places the walk over the operands.
+
+        For ROPE, also the halves of rows and the walk of the arriving operands.
+        """
         side = (self.lanes - 1).bit_length()
         walk = Walk(row=9, tokens=13, tiles=10, weights=ELEMENTS - side)
         m.submodules.walk = walk
@@ -273,7 +284,10 @@ class VectorEngine(wiring.Component):
         return SimpleNamespace(rope=rope, plain=plain, power=power, sharp=sharp, single=single)
 
     def _start_walks(self, m, args, begin, kinds, walks):
-        """Starts each walk over the command's tensor, which of WEIGHTS and TARGETS has one token."""
+        """Starts each walk over the command's tensor.
+
+        The tensor of WEIGHTS and TARGETS has one token.
+        """
         for each in walks:
             m.d.comb += each.start.eq(begin)
             m.d.sync += [
@@ -283,7 +297,10 @@ class VectorEngine(wiring.Component):
             ]
 
     def _turn(self, m, args, begin, running, kinds, walk, halves, arrivals):
-        """Puts ROPE's operands into ``halves`` as they arrive, from where the lanes take them."""
+        """Puts ROPE's operands into ``halves`` as they arrive.
+
+        The lanes take them from there.
+        """
         rope = kinds.rope
         m.d.comb += [
             halves.start.eq(begin),
@@ -296,7 +313,10 @@ class VectorEngine(wiring.Component):
         ]
 
     def _take(self, m, op, args, running, kinds, walk, halves):
-        """Takes a beat of operands when all that it needs are there and its results have room."""
+        """Takes a beat of operands when its inputs are there.
+
+        Its results must have room.
+        """
         rope = kinds.rope
         two, uses_b, uses_c, wide = (Signal(name=name) for name in ("two", "uses_b", "uses_c", "wide"))
         m.d.sync += [
@@ -319,7 +339,10 @@ class VectorEngine(wiring.Component):
         return SimpleNamespace(phase=phase, room=room, go=go, two=two, wide=wide)
 
     def _tag(self, m, op, args, kinds, walk, beat):
-        """Says what is to be done with this cycle's beat; ``[n]`` of the result is of the beat at stage ``n``."""
+        """Makes the tag of this cycle's beat.
+
+        ``[n]`` of the result is of the beat at stage ``n``.
+        """
         phase = beat.phase
         tag = Signal(_TAG)
         with m.Switch(Cat(op, phase)):
@@ -344,7 +367,10 @@ class VectorEngine(wiring.Component):
         return line
 
     def _recall(self, m, op, kinds, walk, beat):
-        """Holds weights, targets and what is known of rows; reads those of this cycle's beat, a cycle later."""
+        """Holds weights, targets and values of rows, and reads them.
+
+        Those of this cycle's beat are there a cycle later.
+        """
         depth, side, power = self.features // self.lanes, (self.lanes - 1).bit_length(), kinds.power
         # Targets lie behind the weights.
         behind = max(depth, self.tokens // self.lanes, 1)
@@ -378,7 +404,7 @@ class VectorEngine(wiring.Component):
         return SimpleNamespace(weight=weight, row=read_row.data, root=root, level=level), write_row
 
     def _moves(self, m, args, kinds, beat, known, line):
-        """Gives a beat's shifts and how it is folded, each at the stage at which the lanes use it."""
+        """Gives a beat's shifts and folds, each at the stage that uses it."""
         root = known.root
         pull11, exponent12 = delay(m, root.pull_shift, 10), delay(m, root.exponent, 11)
         # A stage early, and registered.
@@ -432,7 +458,10 @@ class VectorEngine(wiring.Component):
         return sums
 
     def _lanes(self, m, platform, args, kinds, beat, line, halves, known, moves, maxima, masked, hit, sums):
-        """Places the lanes; gives of each its word, what was clipped, the word's size, and the exponent of a target."""
+        """Places the lanes.
+
+        Returns for each lane its word, its clipped values, the word's size, and the exponent of a target.
+        """
         rope, power, root = kinds.rope, kinds.power, known.root
         words, clipped, sizes, exponents = [], [], [], []
         for n in range(self.lanes):
@@ -489,7 +518,10 @@ class VectorEngine(wiring.Component):
         return Cat(*(word[:width] for word in self._words(beat)))
 
     def _masks(self, m, op, args, walk, targets, line):
-        """``(masked, hit)``, a bit a lane, stage 4: the elements that do not count, and the one that is the target."""
+        """``(masked, hit)``, a bit a lane, at stage 4.
+
+        ``masked``: the element does not count. ``hit``: the element is the target.
+        """
         side = (self.lanes - 1).bit_length()
         active = Signal()
         m.d.sync += active.eq((op == VectorOpcode.SOFTMAX) & args.targets)
@@ -519,7 +551,10 @@ class VectorEngine(wiring.Component):
         return masked, hit
 
     def _losses(self, m, exponents, hit, begin):
-        """The beat that tells of the targets, from their exponents (stage 5) and whose they are (stage 4)."""
+        """The beat of the targets' losses.
+
+        It is made from their exponents (stage 5) and their ``hit`` (stage 4).
+        """
         exponent, hits = Signal.like(exponents[0], reset_less=True), Signal(2, name="hits")
         m.d.sync += [exponent.eq(_either(exponents)), hits.eq(Cat(hit.any(), hits))]
         tokens = Signal(range(self.tokens + 1))
@@ -534,7 +569,10 @@ class VectorEngine(wiring.Component):
         return report
 
     def _commands(self, m, finished):
-        """``(opcode, args, begin, running)``: the checked command, a pulse when it starts, and while it runs."""
+        """``(opcode, args, begin, running)`` of the checked command.
+
+        ``begin`` is a pulse at its start, ``running`` is high while it runs.
+        """
         port = self.engine
         opcode, args = Signal(8), Signal(VectorOperands)
         idle = Signal(init=1)
@@ -601,7 +639,10 @@ class VectorEngine(wiring.Component):
         return opcode, args, begin, running
 
     def _results(self, m, line, words, sizes, begin, room, go, report, telling):
-        """Queues of results, and the bits of the largest; returns whether nothing is under way."""
+        """Places the queues of results, and keeps the bits of the largest.
+
+        Returns whether nothing is in flight.
+        """
         pendings = []
         beat = Cat(*words)
         size = Signal(PRODUCT, reset_less=True)
@@ -633,8 +674,10 @@ class VectorEngine(wiring.Component):
         return (pendings[0] == 0) & (pendings[1] == 0)
 
     def _finish(self, m, op, args, walk, sums, maxima, roots, write_row, running, empty, lost, telling):
-        """Waits until all results have left; after sums of rows, takes what follows from them; with targets, tells of
-        them. Returns when it is done."""
+        """Waits until all results have left, and returns when it is done.
+
+        After sums of rows, computes the values that follow from them. With targets, sends their losses.
+        """
         is_sums, both, squares, tells = (Signal(name=name) for name in ("is_sums", "both", "squares", "tells"))
         m.d.sync += [
             is_sums.eq(_any(op, _SUMS)),

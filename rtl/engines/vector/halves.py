@@ -9,7 +9,9 @@ __all__ = ["Halves"]
 
 
 class Halves(wiring.Component):
-    """Two rows of beats: one fills while the other is read, each beat of it beside the beat half a row away.
+    """Two rows of beats: one fills while the other is read.
+
+    Each beat is shown beside the beat half a row away.
 
     A beat holds ``turned`` and ``angle`` side by side. The beat of index n of the row that is read shows its own
     ``turned`` and the one n ± half of it; of ``angle``, where both halves are other things, that of the first

@@ -93,7 +93,9 @@ class Factor(IntEnum):
 
 
 class Lane(wiring.Component):
-    """Term and word of the reference; every input says at which stage it is taken, stage 0 being the operands'.
+    """Term and word of the reference, from three multipliers.
+
+    Every input is documented with its stage; stage 0 is that of the operands.
 
     Never held: results come :attr:`latency` cycles after operands. Three multipliers: two for terms (25 x 18 bits), one
     for term times word (25 x 25), whose upper bits of the word are multiplied in LUTs.

@@ -17,7 +17,9 @@ STEPS = signed(WHOLE.width - STEP)
 
 
 class Maxima(wiring.Component):
-    """The unit of each token's sum of powers, by the largest whole part of its row so far; rows come tile by tile.
+    """The unit of each token's sum of powers.
+
+    It follows from the largest whole part of the token's row so far; rows come tile by tile.
 
     Parameters
     ----------

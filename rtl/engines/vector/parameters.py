@@ -10,7 +10,9 @@ __all__ = ["VectorParameters"]
 
 @dataclass(frozen=True, kw_only=True)
 class VectorParameters(TileParameters):
-    """Norms, activations, attention, sums: everything of a decoder that is no product of matrices.
+    """Norms, activations, attention and sums of a decoder.
+
+    These are all operations that are no product of matrices.
 
     Parameters
     ----------

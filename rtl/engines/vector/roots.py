@@ -39,7 +39,9 @@ assert 3 * 4 * UNIT >= ROW_SUM - 1
 
 
 class RowSums(wiring.Component):
-    """Sums of products over the rows of a tensor that comes tile by tile, a row of each token in a tile.
+    """Sums of products over the rows of a tensor.
+
+    The tensor comes tile by tile, a row of each token in a tile.
 
     Two sums a token: ``along`` chooses. :meth:`latency` cycles pass from a row's last beat to its sum in memory.
 
@@ -80,7 +82,7 @@ class RowSums(wiring.Component):
 
     @staticmethod
     def fall_latency(lanes):
-        """Cycles from a beat to its sum, and to the shift of what it is added to."""
+        """Cycles from a beat to the shift of the sum to which it is added."""
         return (lanes - 1).bit_length() + 1
 
     @classmethod
@@ -136,7 +138,9 @@ def _chosen(index, four):
 
 
 class Roots(wiring.Component):
-    """What rows are known by, from their sums, a sum a cycle, :attr:`latency` cycles later. One multiplier.
+    """Values of rows from their sums: roots, logarithms or sums.
+
+    A sum a cycle, :attr:`latency` cycles later. One multiplier.
 
     Reciprocal roots of sums of squares: a sum of products along x comes a cycle after the sum of squares that it
     belongs to; ``row`` then is a :data:`RootWord` of both. Or, ``log``, the logarithm of a sum of powers in units of

@@ -14,7 +14,9 @@ __all__ = ["VectorUnit"]
 
 
 class VectorUnit(wiring.Component):
-    """:class:`~.engine.VectorEngine` with its ports to memory; queues of 512 beats before a and b, and behind o and q.
+    """:class:`~.engine.VectorEngine` with its ports to memory.
+
+    Queues of 512 beats are before a and b, and behind o and q.
 
     Members
     -------

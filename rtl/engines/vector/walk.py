@@ -8,7 +8,7 @@ __all__ = ["Walk"]
 
 
 class Walk(wiring.Component):
-    """Counts the beats of a tensor: of a row, rows of the tokens of a tile, tiles.
+    """Counts the beats of a tensor: of a row, of a tile's tokens, of tiles.
 
     Members
     -------
