@@ -44,6 +44,7 @@ def presets(name):
         "sim/reference/{}.py",
         "sim/time/{}.py",
         "tests/engines/{}/__init__.py",
+        "tests/engines/{}/proofs.py",
     ],
 )
 def test_an_engine_has_one_name_in_every_place(name, place):

@@ -10,7 +10,7 @@ from gradloom.rtl.formats.fixed import product_sum_width
 from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.sim.proofs.claim import Claim
 
-from .exact import chain, kept_sum, within_bits
+from ...proofs.exact import chain, kept_sum, within_bits
 
 __all__ = ["gradients"]
 

@@ -11,7 +11,7 @@ from gradloom.rtl.formats.rounding import round_shift_hdl
 from gradloom.rtl.units.softmax import _CLAMP, _EXP2, _FRAC, _LN2, _LOG2, _LOG2E, SoftmaxCrossEntropy
 from gradloom.sim.proofs.claim import Claim
 
-from .exact import chain
+from ...proofs.exact import chain
 
 __all__ = ["losses", "softmax"]
 

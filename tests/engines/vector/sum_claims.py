@@ -35,7 +35,7 @@ from gradloom.rtl.formats.vector import (
 )
 from gradloom.sim.proofs.claim import Claim
 
-from .exact import chain, within, within_bits
+from ...proofs.exact import chain, within, within_bits
 
 __all__ = ["losses", "row_sums", "rows_in_order", "units"]
 

@@ -1,0 +1,225 @@
+"""Proofs of the shell: registers, memory, scheduling, tokens, errors."""
+
+from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
+from gradloom.rtl.shell.bus.read_dma import ReadDMA
+from gradloom.rtl.shell.bus.write_dma import WriteDMA
+from gradloom.rtl.shell.counters import Counters
+from gradloom.rtl.shell.fetch import Fetch
+from gradloom.rtl.shell.registers.axilite import RegisterFile
+from gradloom.rtl.shell.scheduler import Scheduler
+from gradloom.rtl.shell.sequencer import Sequencer
+from gradloom.rtl.shell.valid import ValidBits
+from gradloom.rtl.shell.watch import Watch
+from gradloom.sim.proofs.proof import Proof
+
+from ..proofs import axi, control, counters, fetch, sequencer, valid
+from ..proofs.entries import ANY, CONFIGS, GENESYS2, KV260, ULX3S, pair
+
+__all__ = ["PROOFS"]
+
+PROOFS = [
+    Proof(
+        name="register-file",
+        rule="AXI4-Lite subordinate",
+        preset=ANY,
+        method="reach",
+        quick=True,
+        found_within=20,
+        **pair(axi.register_file, RegisterFile, "without-data", "clear-first", "without-strobes"),
+    ),
+    Proof(
+        name="phase-counters",
+        rule="sums never wrap",
+        preset=ANY,
+        method="induction",
+        depth=1,
+        quick=True,
+        found_within=20,
+        **pair(counters.phase_counters, Counters, "keeps-a-phase"),
+    ),
+    Proof(
+        name="watchdog",
+        rule="a watchdog expires in time",
+        preset=ANY,
+        method="induction",
+        depth=2,
+        found_within=20,
+        **pair(counters.watchdog, Watch, "despite-movement", "a-cycle-early", "deadlock-early"),
+    ),
+]
+
+for _preset, _config in CONFIGS.items():
+    _widths = {"data_bits": _config.data_bits, "address_bits": _config.address_bits, "outstanding": _config.outstanding}
+    PROOFS += [
+        Proof(
+            name=f"load-window-{_preset}",
+            rule="AXI4 manager: 4 KB, length, window",
+            preset=_preset,
+            method="induction",
+            depth=4,
+            found_within=20,
+            **pair(axi.read_window, ReadDMA, "window-unchecked", **_widths),
+        ),
+        Proof(
+            name=f"load-answers-{_preset}",
+            rule="AXI4 manager: every burst is answered, idle means idle",
+            preset=_preset,
+            method="induction",
+            depth=3,
+            found_within=30,
+            **pair(axi.read_protocol, ReadDMA, "idle-too-early", **_widths),
+        ),
+        Proof(
+            name=f"store-window-{_preset}",
+            rule="AXI4 manager: 4 KB, length, window",
+            preset=_preset,
+            method="induction",
+            depth=4,
+            found_within=20,
+            **pair(axi.write_window, WriteDMA, "window-unchecked", **_widths),
+        ),
+        Proof(
+            name=f"load-returns-{_preset}",
+            rule="after any error back to idle",
+            preset=_preset,
+            method="induction",
+            depth=5,
+            found_within=30,
+            **pair(axi.load_returns, ReadDMA, "error-stays", **_widths),
+        ),
+        Proof(
+            name=f"store-returns-{_preset}",
+            rule="after any error back to idle",
+            preset=_preset,
+            method="induction",
+            depth=5,
+            found_within=30,
+            **pair(axi.store_returns, WriteDMA, "more-stays", **_widths),
+        ),
+        Proof(
+            name=f"store-answers-{_preset}",
+            rule="AXI4 manager: every burst is answered, idle means idle",
+            preset=_preset,
+            method="induction",
+            depth=4,
+            found_within=30,
+            **pair(axi.write_protocol, WriteDMA, "burst-too-long", **_widths),
+        ),
+    ]
+
+#: Presets: their engines, and the commands that a queue holds.
+_DEPTHS = [(KV260, IMAGES, 16), (GENESYS2, LANGUAGE, 16), (ULX3S, IMAGES, 4)]
+
+PROOFS += [
+    *(
+        Proof(
+            name=f"scheduler-{_engine.name}-{_preset}",
+            rule="queues lose and double nothing",
+            preset=_preset,
+            method="induction",
+            depth=1,
+            found_within=30,
+            **pair(
+                control.scheduler_order,
+                Scheduler,
+                "offered-twice",
+                "written-elsewhere",
+                engines=_engines,
+                engine=_engine,
+                depth=_depth,
+            ),
+        )
+        for _preset, _engines, _depth in _DEPTHS
+        for _engine in _engines.queued
+    ),
+    *(
+        Proof(
+            name=f"scheduler-turns-{_preset}",
+            rule="arbiters starve nobody",
+            preset=_preset,
+            method="induction",
+            depth=2,
+            cover_depth=0,
+            found_within=30,
+            **pair(control.scheduler_turns, Scheduler, "waits-for-none", engines=_engines, depth=_depth),
+        )
+        for _preset, _engines, _depth in _DEPTHS
+    ),
+    *(
+        Proof(
+            name=f"scheduler-tokens-{_preset}",
+            rule="a token is given once and taken once",
+            preset=_preset,
+            method="induction",
+            depth=3,
+            found_within=12,
+            **pair(
+                control.scheduler_tokens,
+                Scheduler,
+                "grant-forgotten",
+                "own-grant-only",
+                "control-grant-forgotten",
+                "wait-of-the-oldest",
+                engines=_engines,
+                depth=_depth,
+            ),
+        )
+        for _preset, _engines, _depth in _DEPTHS
+    ),
+    *(
+        Proof(
+            name=f"fetch-{_bits}",
+            rule="the program's fetch: window, order, room",
+            preset=_preset,
+            method="induction",
+            depth=4,
+            found_within=12,
+            **pair(fetch.fetch_window, Fetch, "never-final", "room-for-one-less", "from-elsewhere", data_bits=_bits),
+        )
+        for _preset, _bits in ((f"{KV260}, {ULX3S}", 128), (GENESYS2, 256))
+    ),
+    *(
+        Proof(
+            name=f"sequencer-returns-{_preset}",
+            rule="after any error back to idle",
+            preset=_preset,
+            method="induction",
+            depth=6,
+            found_within=30,
+            **pair(
+                sequencer.returns,
+                Sequencer,
+                "never-held",
+                "bus-goes-on",
+                "window-wraps",
+                engines=_config.machine.engines,
+                shell=_config.shell,
+            ),
+        )
+        for _preset, _config in CONFIGS.items()
+    ),
+    *(
+        Proof(
+            name=f"valid-bits-{_slots}",
+            rule="the cache loses and doubles nothing",
+            preset=_preset,
+            method="induction",
+            depth=10,
+            found_within=30,
+            **pair(
+                valid.valid_bits,
+                ValidBits,
+                "wrong-end",
+                "never-marked",
+                "marked-too-late",
+                # Of CLEAR where it is soon over.
+                *["never-cleared", "cleared-to-ones"][: 2 * (_slots == 64)],
+                slots=_slots,
+            ),
+        )
+        for _preset, _slots in (
+            (KV260, CONFIGS[KV260].cache_slots),
+            (f"{GENESYS2}, {ULX3S}", CONFIGS[ULX3S].cache_slots),
+        )
+    ),
+]
