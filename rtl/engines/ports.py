@@ -33,8 +33,6 @@ def send(m, port, read, *, depth, beat=None):
 
     A word a cycle, the first 2 cycles after the request; words beyond the last are refused.
 
-    A word a cycle, the first 2 cycles after the request; words beyond the last are refused.
-
     ``read`` is a read port without a clock of its own. ``beat`` is its word as a beat; unless given, the word itself.
     """
     request, out = port.request, port.beats

@@ -13,7 +13,9 @@ __all__ = ["Counters"]
 
 
 class Counters(wiring.Component):
-    """The counters that the register map shows. They clear at the bell and saturate.
+    """The counters of the register map; they saturate.
+
+    They clear at the bell.
 
     Phase counters share one adder: a small memory holds those of the phases that are not counting.
 

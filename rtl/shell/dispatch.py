@@ -20,7 +20,9 @@ __all__ = ["Dispatch"]
 
 
 class Dispatch(wiring.Component):
-    """Commands of a program in their order, one after the other, until END, YIELD for a request, or ``stop``.
+    """Dispatches the commands of a program in order.
+
+    It ends at END, at YIELD for a request, or at ``stop``.
 
     Parameters
     ----------
@@ -214,7 +216,10 @@ class Dispatch(wiring.Component):
                     m.next = "DECODE"
 
     def _ask(self, m):
-        """States that decide on a predicate: a command whose slots are all valid is dropped."""
+        """States that decide on a predicate.
+
+        A command whose slots are all valid is dropped.
+        """
         valid = self._valid
         with m.State("ASK"):
             m.d.comb += valid.start.eq(~valid.busy)
@@ -235,7 +240,10 @@ class Dispatch(wiring.Component):
                     m.next = "DISPATCH"
 
     def _dispatch(self, m, command, is_control, known, asked, step):
-        """State that queues a command, or waits for what a CONTROL command waits for."""
+        """State that queues a command.
+
+        A CONTROL command waits here for its tokens and conditions.
+        """
         control = data.View(ControlOperands, command.args)
         with m.State("DISPATCH"):
             with m.If(~self.run):
@@ -260,7 +268,10 @@ class Dispatch(wiring.Component):
                     m.next = "COLLECT"
 
     def _execute(self, m, command):
-        """State that begins a CONTROL command. END, FENCE and YIELD wait until all before them are done."""
+        """State that begins a CONTROL command.
+
+        END, FENCE and YIELD wait until all before them are done.
+        """
         valid = self._valid
         waiting = {ControlOpcode.END: "STUCK", ControlOpcode.FENCE: "POST"}
         if self.requests:

@@ -77,7 +77,9 @@ class StorePort(MemoryPort):
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """A memory of an engine that gives back what it is given: a self-test copies through it.
+    """A memory of an engine, for a self-test that copies through it.
+
+    The engine returns the words that were written.
 
     Parameters
     ----------
@@ -155,7 +157,9 @@ class EngineSpec:
                     raise ValueError(f"engine {self.name}: has two {kind} ports {name}; give one another name")
 
     def members(self, data_bits: int) -> dict[str, Member]:
-        """Members that every component of the engine has, with a bus of ``data_bits``.
+        """Members of every component of the engine.
+
+        The bus has ``data_bits``.
 
         ``engine``: commands. ``load_NAME``, ``store_NAME``: one of each of its ports. ``health``: events of this cycle.
         """
@@ -168,7 +172,10 @@ class EngineSpec:
 
 
 class PortNumber(int):
-    """``dest`` of a LOAD or ``source`` of a STORE: the number of a port in its machine."""
+    """Number of a port in its machine.
+
+    It is ``dest`` of a LOAD or ``source`` of a STORE.
+    """
 
     #: Name of its engine.
     engine: str
@@ -269,7 +276,9 @@ _SHELL = (CONTROL, LOAD, STORE)
 
 
 class Engines:
-    """The engines of a machine: the shell's own, then ``specs`` in their order, which is that of priority.
+    """The engines of a machine: the shell's, then ``specs`` in order.
+
+    The order is the order of priority.
 
     Of several commands that could start, or end, in one cycle, the one of the lowest number does. Numbers of engines
     and ports, trace bits and phases follow from the order.

@@ -11,8 +11,10 @@ __all__ = ["Faults"]
 
 
 class Faults(wiring.Component):
-    """Keeps the first fault of a program. Of several in one cycle the first in this order: an engine's, of the lowest
-    engine; the dispatcher's; a token's overflow; a deadlock; the host's reset; the watchdog.
+    """Keeps the first fault of a program.
+
+    Of several in one cycle the first in this order: an engine's, of the lowest engine; the dispatcher's; a token's
+    overflow; a deadlock; the host's reset; the watchdog.
 
     Members
     -------

@@ -43,7 +43,9 @@ def parameter(
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """Base of the parameters of an engine, of the shell, and of a machine's configuration.
+    """Base of the parameters of an engine, a shell or a machine.
+
+    A machine's parameters are its configuration.
 
     A machine's configuration inherits the parameters of the shell and of its engines, so a parameter that several
     engines declare is one field with one value. Each class may define ``check``, which refuses (:class:`ValueError`)
@@ -92,7 +94,10 @@ class Parameters:
 
     @classmethod
     def smallest(cls, field: str, least: int) -> int | None:
-        """The smallest legal value of a field that is at least ``least``; None if there is none."""
+        """The smallest legal value of a field, at least ``least``.
+
+        None if there is none.
+        """
         bound = cls._bound(field)
         value = max(least, bound["low"])
         if bound["power"]:
@@ -157,7 +162,10 @@ class ShellParameters(Parameters):
 
     @property
     def data_bits(self) -> int:
-        """Bits of a beat of the AXI4 manager; an engine's parameters say otherwise."""
+        """Bits of a beat of the AXI4 manager.
+
+        An engine's parameters may overrule it.
+        """
         return 128
 
     @property

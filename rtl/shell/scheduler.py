@@ -19,8 +19,9 @@ _TICKET = data.StructLayout({"post": 16, "phase": 3, "index": 24})
 
 
 class Scheduler(wiring.Component):
-    """Queues commands for each engine, holds them back until their tokens are there, and posts tokens when
-    they are done.
+    """Queues commands for each engine and moves tokens.
+
+    A command is held back until its tokens are there, and posts tokens when it is done.
 
     A command that waits for nothing is offered to its engine 3 cycles after it was queued; one whose last
     token is posted by another's ``done`` is offered 4 cycles after that ``done``. One command starts in 2
@@ -147,7 +148,7 @@ class Scheduler(wiring.Component):
         return m
 
     def _queue(self, m, e, starts):
-        """An engine's queue: commands that wait, are offered, are under way, are done."""
+        """An engine's queue: waiting, offered, running and done commands."""
         bits = ceil_log2(self.depth)
         port = self.engine(e)
         name = e.name
@@ -200,7 +201,10 @@ class Scheduler(wiring.Component):
         return SimpleNamespace(ready=ready, wait=wait, post=ticket.post, pending=count)
 
     def _store(self, m, e, push, w, s, d):
-        """Memories of a queue: command and wait mask are read at the next to start, the rest at the oldest."""
+        """Memories of a queue.
+
+        Command and wait mask are read at the next command to start, the rest at the oldest command.
+        """
         bits, used = ceil_log2(self.depth), e.spec.operand_bits
         asked = self.i.payload.command
         columns = {
@@ -226,7 +230,10 @@ class Scheduler(wiring.Component):
         return out
 
     def _choose(self, m, starts, wait, post, pending, counters):
-        """One start and one end a cycle, the lowest engine first, and the tokens that they move."""
+        """Chooses one start and one end a cycle, the lowest engine first.
+
+        Also moves their tokens.
+        """
         eligible, grant, chosen = starts.eligible, starts.grant, starts.chosen
         some = [p.any() for p in pending]
         for e in range(len(self.engines)):

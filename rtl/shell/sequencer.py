@@ -212,7 +212,10 @@ class Sequencer(wiring.Component):
         )
 
     def _choose_program(self, m, parts, flow):
-        """Whose program runs: its offset and length, and what remains of it behind a YIELD."""
+        """Offset, length and remainder of the program that runs.
+
+        The remainder is the part behind a YIELD.
+        """
         if not self.requests:
             origin, commands = self.program_offset, self.program_commands
             return SimpleNamespace(
@@ -297,7 +300,10 @@ class Sequencer(wiring.Component):
         connect(m, dispatch.o, sched.i)
 
     def _connect_faults(self, m, parts, flow, program):
-        """All that can end a program goes to one place; gives what the checks before its start find."""
+        """Connects all that can end a program to one place.
+
+        Returns the result of the checks before its start.
+        """
         dispatch, sched, watch, faults = parts.dispatch, parts.scheduler, parts.watch, parts.faults
         refuse_base, refuse_align, refuse_window = Signal(), Signal(), Signal()
         bad_start = Signal(8)
@@ -382,8 +388,10 @@ class Sequencer(wiring.Component):
         return state
 
     def _check_and_begin(self, m, parts, flow, program, start):
-        """States that check where a program lies. What the last one left in the engines' queues is nobody's: they are
-        reset meanwhile."""
+        """States that check where a program lies.
+
+        Commands of the last program in the engines' queues are discarded: the queues are reset meanwhile.
+        """
         busy = [flow.fresh.eq(1), self.abort.eq(1), parts.watch.rewind.eq(1)]
         with m.State("SUM"):
             m.d.comb += busy
@@ -445,7 +453,10 @@ class Sequencer(wiring.Component):
                 m.d.sync += flow.told.eq(1)
 
     def _end(self, m, parts, flow, program, flushing):
-        """States from END, or from a YIELD for a request, to the interrupt or the next program."""
+        """States from END or YIELD to the interrupt or the next program.
+
+        YIELD leads here only for a request.
+        """
         with m.State("FLUSH"):
             m.d.comb += [self.bus_abort.eq(1), parts.faults.flush.eq(1)]
             m.d.sync += flushing.eq(1)
@@ -500,7 +511,10 @@ class Sequencer(wiring.Component):
         ]
 
     def _connect_engines(self, m, sched):
-        """Commands to the engines; what they finish while a fault is being blamed still counts."""
+        """Connects commands to the engines.
+
+        A command that ends while a fault is being located still counts.
+        """
         for e in self.engines.queued:
             inner, outer = sched.engine(e), self.engine(e)
             m.d.comb += [

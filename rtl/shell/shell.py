@@ -139,7 +139,10 @@ class Shell(wiring.Component):
         return m
 
     def _control(self, m, registers, counters):
-        """What the host writes goes to the sequencer; what happens goes to interrupts and counters."""
+        """Connects registers to the sequencer, and events to their readers.
+
+        Events go to interrupts and counters.
+        """
         seq, read, write = self._sequencer, self._read, self._write
         stored, pulse = registers.stored, registers.pulse
         # Writing another identity makes what is cached worthless.

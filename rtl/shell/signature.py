@@ -70,7 +70,9 @@ EngineError = data.StructLayout({"valid": 1, "code": 8})
 
 
 class EngineSignature(wiring.Signature):
-    """Port between the sequencer (this direction) and an engine (``In(EngineSignature())``).
+    """Port between the sequencer and an engine.
+
+    The sequencer has this direction; an engine has ``In(EngineSignature())``.
 
     Members
     -------
@@ -122,7 +124,10 @@ ControlOperands = data.StructLayout(
 
 
 def LoadBeat(data_bits=128):
-    """A beat that LOAD read: ``index`` counts beats in its command, which ``first`` and ``last`` bound."""
+    """A beat that LOAD read.
+
+    ``index`` counts beats in its command, which ``first`` and ``last`` bound.
+    """
     return data.StructLayout({"data": data_bits, "first": 1, "last": 1, "dest": 8, "arg": 32, "index": 24})
 
 
@@ -136,7 +141,9 @@ def PortBeat(data_bits):
 
 
 class LoadSignature(wiring.Signature):
-    """A load port of an engine, which has it as ``In(LoadSignature(data_bits))``.
+    """A load port of an engine.
+
+    The engine has it as ``In(LoadSignature(data_bits))``.
 
     All load ports of an engine have the same payload, and at most one of them ``valid``.
 
@@ -157,7 +164,9 @@ PortRequest = data.StructLayout({"arg": 32, "beats": 24})
 
 
 class StoreSignature(wiring.Signature):
-    """A store port of an engine, which has it as ``In(StoreSignature(data_bits))``.
+    """A store port of an engine.
+
+    The engine has it as ``In(StoreSignature(data_bits))``.
 
     Members
     -------

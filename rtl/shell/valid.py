@@ -111,7 +111,10 @@ class ValidBits(wiring.Component):
         return m
 
     def _walk(self, m, walk):
-        """States that clear all bits, or check a range and go through its words; gives the state machine."""
+        """States that clear all bits, or check a range and walk its words.
+
+        Returns the state machine.
+        """
         with m.FSM() as fsm:
             with m.State("IDLE"):
                 m.d.sync += [walk.address.eq(0), walk.stop.eq(self.slots // _WORD - 1), walk.marking.eq(self.mark)]
@@ -157,7 +160,10 @@ class ValidBits(wiring.Component):
         return fsm
 
     def _count(self, m, rd, wr, fsm, walk):
-        """Reads a word, masks it, counts its bits in two stages or writes it back."""
+        """Reads a word, masks it, and counts its bits or writes it back.
+
+        The count takes two stages.
+        """
         m.d.comb += rd.addr.eq(walk.address)
         read = Signal()
         masked = Signal()

@@ -11,7 +11,9 @@ _DEADLOCK_CYCLES = 8
 
 
 class Watch(wiring.Component):
-    """Counts cycles in which nothing moved, and those in which nothing ever will.
+    """Counts cycles without movement, and detects a deadlock.
+
+    A deadlock is a state in which nothing can move again.
 
     Members
     -------

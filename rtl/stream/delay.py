@@ -19,7 +19,10 @@ def delay(m, value, cycles, *, reset_less=True):
 
 
 def registered(m, value, shape=None):
-    """``value`` a cycle later, in ``shape`` if one is given; without reset, as data lines are."""
+    """``value`` a cycle later, in ``shape`` if one is given.
+
+    The register has no reset, as is usual for data.
+    """
     q = Signal(value.shape() if shape is None else shape, reset_less=True)
     m.d.sync += q.eq(value)
     return q

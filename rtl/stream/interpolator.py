@@ -51,10 +51,12 @@ class Interpolator(wiring.Component):
         return m
 
     def primitive(self, *, family, name):
-        """Verilog of this module for synthesis, with its pieces in a block of memory: eight LUTs a bit, and the wires
-        to them, are too slow where a LUT has four inputs (``ecp5``; None for others).
+        """Verilog of this module for synthesis on a ``family``.
 
-        What the block says is late and may have a long way: it goes to registers at once, and the product has none,
+        Its pieces are in a block of memory: eight LUTs a bit, and the wires to them, are too slow where a LUT has four
+        inputs (``ecp5``; None for others).
+
+        The output of the block is late and may have a long way: it goes to registers at once, and the product has none,
         which are the multiplier's elsewhere.
         """
         base, slope = self.table.table

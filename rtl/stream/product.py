@@ -6,15 +6,20 @@ __all__ = ["narrow_product", "NarrowProduct"]
 
 
 def narrow_product(a, b):
-    """``a * b`` of an unsigned ``b`` of few bits, as a sum; synthesis takes what is written as a product to a slice."""
+    """``a * b`` of an unsigned ``b`` of few bits, as a sum.
+
+    Synthesis maps an expression with ``*`` to a DSP slice.
+    """
     return sum((Mux(b[n], a << n, 0) for n in range(1, len(b))), Mux(b[0], a, 0))
 
 
 class NarrowProduct:
-    """``a * b`` with a signed ``b`` of 8 bits, in steps of one carry chain each.
+    """``a * b`` with a signed ``b`` of 8 bits.
+
+    It works in steps of one carry chain each.
 
     Two bits of ``b`` make a digit of -2 to 2, so that a bit of ``a`` times a digit is a function of five. Negative ones
-    are complements, which lack 1: a chain has room for one such 1, so one is left to whoever takes the product.
+    are complements, which lack 1: a chain has room for one such 1, so one is left to the user of the product.
 
     Members
     -------
@@ -43,7 +48,10 @@ class NarrowProduct:
 
     @staticmethod
     def _row(a, b, n):
-        """``a`` times the digit of ``b`` from bit ``n`` on, or its complement, and whether it is that."""
+        """``a`` times the digit of ``b`` from bit ``n`` on.
+
+        Returns this product or its complement, and whether it is the complement.
+        """
         below, here, above = b[n - 1] if n else 0, b[n], b[n + 1]
         one, two = here ^ below, Mux(here, ~above & below, above & ~below) if n else above & ~here
         size = Cat(a, a[-1]) & one.replicate(len(a) + 1) | Cat(0, a)[: len(a) + 1] & two.replicate(len(a) + 1)

@@ -8,9 +8,11 @@ __all__ = ["count_up_down", "ShortQueue"]
 
 
 def count_up_down(m, fill, up, down):
-    """``fill``, as many ones from the lowest bit on as were counted: one more with ``up``, one less with ``down``.
+    """``fill``, a counter in unary: as many ones as were counted.
 
-    Neither beyond its ends: that is for ``up`` and ``down`` to see to.
+    The ones begin at the lowest bit: one more with ``up``, one less with ``down``.
+
+    Neither beyond its ends: the sources of ``up`` and ``down`` must see to that.
     """
     with m.If(up & ~down):
         m.d.sync += fill.eq(Cat(Const(1, 1), fill[:-1]))
@@ -19,7 +21,9 @@ def count_up_down(m, fill, up, down):
 
 
 class ShortQueue(wiring.Component):
-    """``SyncFIFOBuffered`` of few entries, cycle by cycle, without its adders.
+    """``SyncFIFOBuffered`` of few entries, without its adders.
+
+    It is equal cycle by cycle.
 
     ``r_data`` is a register; an entry is there 2 cycles after it was written to an empty queue.
 

@@ -33,7 +33,10 @@ class Delay(wiring.Component):
 
 
 class Skew(wiring.Component):
-    """Element n of ``count``, n cycles later; or, ``falling``, ``count - 1 - n`` cycles later."""
+    """Delays element n of ``count`` by n cycles.
+
+    With ``falling``, by ``count - 1 - n`` cycles.
+    """
 
     def __init__(self, *, width, count, falling=False):
         self.width = width
@@ -65,7 +68,9 @@ class Skew(wiring.Component):
 
 
 class MeshRow(wiring.Component):
-    """A row of PEs that finds its own weights: the first that comes by after a ``swap`` stays, the rest pass.
+    """A row of PEs that keeps its own weights.
+
+    The first weight that arrives after a ``swap`` stays, the rest pass.
 
     Members
     -------
@@ -119,7 +124,10 @@ class MeshRow(wiring.Component):
 
 
 class MeshRows(wiring.Component):
-    """``rows`` of :class:`MeshRow`, one below the other; ports as one row has them, an ``x`` a row."""
+    """``rows`` of :class:`MeshRow`, one below the other.
+
+    Its ports are those of one row, and an ``x`` for each row.
+    """
 
     def __init__(self, *, rows, columns, precision):
         self.rows = rows
@@ -166,7 +174,9 @@ def _row_ports(rows, columns, precision):
 
 
 class Mesh(wiring.Component):
-    """Products of activation rows with weight tiles, a row a cycle; the next tile loads underneath.
+    """Products of activation rows with weight tiles, a row a cycle.
+
+    The next tile loads underneath.
 
     ::
 
@@ -228,15 +238,19 @@ class Mesh(wiring.Component):
         return self.to_feet + 2
 
     def cycles(self, tiles, m):
-        """Cycles from the first weight row taken to the last result taken, when nobody waits.
+        """Cycles from the first weight row to the last result.
+
+        Both are counted when they are taken. Nobody waits.
 
         ``m``: activation rows a tile.
         """
         return self.rows + (tiles - 1) * max(m, self.rows) + m + self.latency
 
     def utilisation(self, tiles, m):
-        """``(from the first weight, from the first activation)``: PE cycles that multiply, of all until the
-        last result is taken."""
+        """Part of all PE cycles in which a PE multiplies.
+
+        ``(from the first weight, from the first activation)``, both until the last result is taken.
+        """
         cycles = self.cycles(tiles, m)
         return tiles * m / cycles, tiles * m / (cycles - self.rows)
 

@@ -40,7 +40,10 @@ class Precision:
         return 1 << max(self.sum - self.x - self.w + 1, 0)
 
     def check_array(self, **sizes):
-        """Refuses sizes that are no positive integers, and more ``rows`` than a column may sum."""
+        """Refuses sizes that are no positive integers.
+
+        Also refuses more ``rows`` than a column may sum.
+        """
         for field, value in sizes.items():
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{field}={value}: an array has at least 1")
@@ -70,10 +73,10 @@ DRAIN = _tag(from_above=1)  # sums move down a row
 
 
 class PE(wiring.Component):
-    """A multiply-accumulate element for weight- and output-stationary products.
+    """Multiplies and adds, for weight- and output-stationary products.
 
-    The behavioural twin of one DSP48 slice: registers A1, B1, B2, M, P and OPMODE lie inside it,
-    what travels on (``x_o``, ``tag_o``, ``w_o``) in flip-flops beside it. At most one LUT, see
+    The behavioural twin of one DSP48 slice: registers A1, B1, B2, M, P and OPMODE lie inside it. Registers for the
+    outputs to the next PE (``x_o``, ``tag_o``, ``w_o``) are flip-flops beside it. At most one LUT, see
     :func:`~.primitive.pe_primitive`.
 
     With operands at ``x_i`` in cycle t, the sum is at ``p_o`` in cycle t + 3; ``p_i`` is taken

@@ -65,7 +65,10 @@ _PORTS = {
 
 
 def _slice(cell, options, ports):
-    """Lines of an instance ``slice`` of ``cell``: options and ports beside those that nothing is said about."""
+    """Lines of an instance ``slice`` of ``cell``.
+
+    Options and ports are those given, and the defaults of the others.
+    """
     ports = _PORTS | {"D": "27'd0" if cell == "DSP48E2" else "25'd0"} | ports
     return [
         f"  {cell} #(",
@@ -77,8 +80,11 @@ def _slice(cell, options, ports):
 
 
 def _multiplier(a, a_width, b, b_width, product, *, b_enable="1'b1", name="multiplier"):
-    """Lines of an instance of the ECP5's multiplier with registers at its inputs and its output, ``b``'s with an
-    enable. Without a name of theirs those registers end up in fabric, and half a cycle on the way."""
+    """Lines of an instance of the ECP5's multiplier with registers.
+
+    Registers are at its inputs and its output; those of ``b`` have an enable. Without a name of theirs those registers
+    end up in fabric, and half a cycle on the way.
+    """
     ports = {
         port: "1'b0"
         for port in (
@@ -119,8 +125,11 @@ def _multiplier(a, a_width, b, b_width, product, *, b_enable="1'b1", name="multi
 
 
 def _gated_sum(total, plain, plain_width, gated, gated_width, gate, *, width):
-    """Lines of ``total = plain + (gate ? gated : 0)``, ``width`` bits of it; operands are extended by their last bits.
-    The table beside a carry of the ECP5 has an input left: the gate, which costs no LUT there."""
+    """Lines of ``total = plain + (gate ? gated : 0)``, ``width`` bits of it.
+
+    Operands are extended by their last bits. The table beside a carry of the ECP5 has an input left: the gate, which
+    costs no LUT there.
+    """
     # With D high: A, changed by B where C is high. Without: A, which is the carry where both addends are alike.
     options = {"INIT0": "16'h6aaa", "INIT1": "16'h6aaa", "INJECT1_0": '"NO"', "INJECT1_1": '"NO"'}
     pairs = (width + 1) // 2
@@ -194,8 +203,11 @@ def _pe_of_multiplier(precision, name):
 
 
 def _sum_of_products(unit):
-    """Lines that make ``total`` of the products of ``a``'s halves, which one multiplier does not take. Three addends
-    become two without a carry, and half a unit stands where the upper product has no bits."""
+    """Lines that make ``total`` of the products of ``a``'s halves.
+
+    One multiplier does not take the whole of ``a``. Three addends become two without a carry, and half a unit stands
+    where the upper product has no bits.
+    """
     low, width = 17, unit.width
     if unit.half is not None and unit.half >= low:
         return None
@@ -257,10 +269,12 @@ def _multiply_add_of_multiplier(unit, name):
 
 
 def pe_primitive(precision, *, family, name):
-    """Module ``name`` with the ports of :class:`~.pe.PE` around a DSP48E1 (``xc7``) or DSP48E2 (``xcup``).
+    """Module ``name``: a PE around one DSP48 slice.
 
-    Inside the slice: A (x), B1 (the weight that waits; its clock enable is ``load``), B2 (the weight in use;
-    ``swap``), M, P, and OPMODE, which the tag's bits drive. Beside it: flip-flops for what travels on.
+    It has the ports of :class:`~.pe.PE`. The slice is a DSP48E1 (``xc7``) or DSP48E2 (``xcup``).
+
+    Inside the slice: A (x), B1 (the weight that waits; its clock enable is ``load``), B2 (the weight in use; ``swap``),
+    M, P, and OPMODE, which the tag's bits drive. Beside it: flip-flops for the outputs to the next PE.
 
     The sum from above comes in at C, without its register, rather than at PCIN: PCIN may be driven by
     nothing but PCOUT of the slice below it in the same column of the chip, which reaches nothing else. A
@@ -322,7 +336,9 @@ def _extended(signal, width, to):
 
 
 def multiply_add_primitive(unit, *, family, name):
-    """Module ``name`` with the ports of :class:`~.slices.MultiplyAdd` around one slice.
+    """Module ``name``: a multiply-add around one slice.
+
+    It has the ports of :class:`~.slices.MultiplyAdd`.
 
     A and B have a register, then M and P. C comes in without one, and ``add`` opens it: Z is C or 0. The
     constant ``half`` needs the slice's W and its RND, which a DSP48E1 does not have.
@@ -383,7 +399,10 @@ def multiply_add_primitive(unit, *, family, name):
 
 
 def add_primitive(width, *, family, name):
-    """Module ``name`` with the ports of :class:`~.slices.Add` around one slice: A and B together are an addend."""
+    """Module ``name``: an adder around one slice.
+
+    It has the ports of :class:`~.slices.Add`. A and B together are an addend.
+    """
     if family not in ("xc7", "xcup"):
         return None
     newer = family == "xcup"

@@ -10,7 +10,9 @@ __all__ = ["MultiplyAdd", "Add"]
 
 
 class MultiplyAdd(wiring.Component):
-    """``p = a * b + (c if add else 0)``, and half a unit: one DSP slice with all of its registers.
+    """``p = a * b + (c if add else 0)``, and half a unit.
+
+    It is one DSP slice with all of its registers.
 
     ``a`` and ``b`` of cycle t meet ``c`` and ``add`` of cycle t + 2; ``p`` holds the result in cycle t + 3.
 
@@ -64,7 +66,10 @@ class MultiplyAdd(wiring.Component):
 
 
 class Add(wiring.Component):
-    """``p = a + (c if add else 0)`` of ``width`` bits, a cycle later: the adder of a DSP slice, 48 bits wide."""
+    """``p = a + (c if add else 0)`` of ``width`` bits, a cycle later.
+
+    It is the adder of a DSP slice, 48 bits wide.
+    """
 
     latency = 1
 

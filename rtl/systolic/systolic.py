@@ -11,7 +11,9 @@ __all__ = ["Row", "SystolicArray"]
 
 
 class Row(wiring.Component):
-    """A row of PEs: operands pass from left to right in each panel, weights and sums from top to bottom.
+    """A row of PEs.
+
+    Operands pass from left to right in each panel, weights and sums from top to bottom.
 
     Members
     -------

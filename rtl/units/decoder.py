@@ -16,12 +16,17 @@ LEVEL_FRAC = 7
 
 
 def nibbles(packed):
-    """Codes of packed bytes in element order: the first element is the high nibble of the lowest byte."""
+    """Codes of packed bytes in element order.
+
+    The first element is the high nibble of the lowest byte.
+    """
     return [packed.word_select(n ^ 1, 4) for n in range(len(packed) // 4)]
 
 
 class TableWrite(wiring.Signature):
-    """Write port of a run-time table: ``en`` writes ``data`` at ``addr`` at the clock edge.
+    """Write port of a run-time table.
+
+    ``en`` writes ``data`` at ``addr`` at the clock edge.
 
     Members
     -------
@@ -43,7 +48,9 @@ def check_decoded(fmt):
 
 
 class NF4Decoder(wiring.Component):
-    """Decodes codes to fixed-point words, ``lanes`` a cycle: ``level * scale``, nearest-even, saturated.
+    """Decodes 4-bit codes to fixed-point words, ``lanes`` a cycle.
+
+    A word is ``level * scale``, rounded to nearest even and saturated.
 
     Latency is 4 cycles, throughput one beat a cycle; ``i.ready`` depends on ``o.ready``
     combinationally. One DSP slice a lane.
@@ -126,7 +133,9 @@ class NF4Decoder(wiring.Component):
 
 
 class RowDecoder(wiring.Component):
-    """Decodes one array row's codes, ``lanes`` a cycle, from a double-buffered table of scaled levels.
+    """Decodes one array row's codes, ``lanes`` a cycle.
+
+    It reads a double-buffered table of scaled levels.
 
     No handshake: micro-ops come from outside at any cycle, ``mul`` and ``out`` independently, and
     every latency is fixed.

@@ -20,15 +20,20 @@ SLOTS = 4  # blocks between their first element and their payload
 
 
 def block_layout(block, *, wide=False):
-    """A quantised block: ``codes`` as packed bytes (first element in the high nibble of the lowest
-    byte), ``scale`` in units of 2**-8, ``last`` on the last block of its tensor. ``wide``: codes may have 8 bits, of
-    which ``codes`` are the high nibbles and ``low`` the low ones, packed alike."""
+    """A quantised block: codes, their scale, and ``last``.
+
+    ``codes`` as packed bytes (first element in the high nibble of the lowest byte), ``scale`` in units of 2**-8,
+    ``last`` on the last block of its tensor. ``wide``: codes may have 8 bits, of which ``codes`` are the high nibbles
+    and ``low`` the low ones, packed alike.
+    """
     more = {"low": unsigned(4 * block), "wide": 1} if wide else {}
     return data.StructLayout({"codes": unsigned(4 * block), "scale": SCALE.shape, "last": 1} | more)
 
 
 class NF4Encoder(wiring.Component):
-    """Quantises a stream of words in blocks: 4-bit codes and the block's scale.
+    """Quantises a stream of words in blocks.
+
+    A block becomes 4-bit codes and a scale.
 
     The scale is the block's absmax rounded up to a multiple of 2**-8, as u16. The code of ``x`` is
     how many thresholds ``t`` have ``t * scale < x``, exactly, in integers; a block of zeros has scale 0
@@ -113,9 +118,12 @@ class NF4Encoder(wiring.Component):
 
     @property
     def latency(self):
-        """Cycles from a block's first beat to its payload: the block twice, and its thresholds between.
+        """Cycles from a block's first beat to its payload.
 
-        INT8 codes take 5 more."""
+        They are two times the block, and its thresholds between.
+
+        INT8 codes take 5 more.
+        """
         return 2 * self.beats + self.tree_stages + ENTRIES + 12
 
     def elaborate(self, platform):
@@ -139,7 +147,10 @@ class NF4Encoder(wiring.Component):
         return scales
 
     def _buffer(self, m):
-        """Takes beats, fills short blocks, and says what was put into the buffer."""
+        """Takes beats, fills short blocks, and stores them in the buffer.
+
+        Returns a description of the stored beat.
+        """
         depth = 1 << (self.beats + 32 - 1).bit_length()
         m.submodules.buffer = self._memory = Memory(shape=unsigned(self.lanes * self.fmt.width), depth=depth, init=[])
         write = self._memory.write_port()
@@ -229,7 +240,9 @@ class NF4Encoder(wiring.Component):
         return write.en
 
     def _thresholds(self, m, scaled, scales):
-        """Multiplies the thresholds with each block's scale; pulses when a block's are all there.
+        """Multiplies the thresholds with each block's scale.
+
+        Pulses when a block's thresholds are all there.
 
         Returns the pulse and the four memories of a search tree: stage s decides bit 3 - s of the code
         and holds the 2**s thresholds it may need, for each slot.
@@ -288,7 +301,10 @@ class NF4Encoder(wiring.Component):
         return done, limits
 
     def _search(self, m, ready, limits, scales):
-        """Reads blocks back, a beat a cycle while there is a block with thresholds, and finds their codes."""
+        """Reads blocks back and finds their codes.
+
+        It reads a beat a cycle while there is a block with thresholds.
+        """
         step = Signal()
         m.d.comb += step.eq(~self.o.valid | self.o.ready)
         stages, wide_stages = 5, 10
@@ -333,7 +349,10 @@ class NF4Encoder(wiring.Component):
         self._collect(m, step, out, out_last, codes, low_codes, scales)
 
     def _compare(self, m, step, block, slots, limits, kind, wide):
-        """Codes of a beat's words: down the tree of thresholds, or by division; gives upper and lower nibbles."""
+        """Codes of a beat's words, by thresholds or by division.
+
+        Thresholds are compared down a tree. Returns upper and lower nibbles.
+        """
         codes, low_codes = [], []
         words = data.View(data.ArrayLayout(self.fmt.shape, self.lanes), block)
         for lane in range(self.lanes):
@@ -359,7 +378,10 @@ class NF4Encoder(wiring.Component):
         return codes, low_codes
 
     def _collect(self, m, step, found, found_last, codes, low_codes, scales):
-        """Shifts codes into the payload, from the top: nibble ``n`` holds element ``n``."""
+        """Shifts codes into the payload, from the top.
+
+        Nibble ``n`` holds element ``n``.
+        """
         shift, shift_low = Signal(4 * self.block), Signal(4 * self.block)
         full, out, out_last = Signal(), Signal(), Signal()
         m.d.comb += [out.eq(found), out_last.eq(found_last)]
@@ -395,11 +417,13 @@ class NF4Encoder(wiring.Component):
         m.d.comb += self._taken.eq(self.o.valid & self.o.ready)
 
     def _divide(self, m, step, x, scale, offset, lane):
-        """The INT8 code of ``x``, 9 stages later: how many of 1 .. 255 half steps and more lie below it.
+        """The INT8 code of ``x``, 9 stages later.
 
-        A step is ``scale * 2**-7``, so twice the scale where x has 16 fraction bits. From -128.5 steps on, ``x`` is
-        ``x + 257 * scale``; a bit of the code is set where what is left exceeds as many steps as the bit stands for.
-        1 is taken off first, so that the carry alone says so: ``offset`` is ``257 * scale - 1``.
+        It is the number of those of 1 .. 255 half steps and more that lie below ``x``.
+
+        A step is ``scale * 2**-7``, so twice the scale where x has 16 fraction bits. From -128.5 steps on, ``x`` is ``x
+        + 257 * scale``; a bit of the code is set where the remainder exceeds as many steps as the bit stands for. 1 is
+        taken off first, so that the carry alone says so: ``offset`` is ``257 * scale - 1``.
         """
         width = SCALE.width + 9
         rest = Signal(width, name=f"rest_{lane}")

@@ -16,7 +16,9 @@ __all__ = ["LoraForward"]
 
 
 class LoraForward(wiring.Component):
-    """``h[k] = saturate(nearest_even(sum_n A[k, n] * x[n] >> 6))`` of each vector, ``lanes`` elements a beat.
+    """Multiplies vectors x with A; ``lanes`` elements a beat.
+
+    ``h[k] = saturate(nearest_even(sum_n A[k, n] * x[n] >> 6))`` of each vector.
 
     The sums stay in a PE each, as in the array's forward pass, and are added up behind. Throughput is a beat a
     cycle; h leaves ``latency`` cycles after its last beat. A vector may have 8192 beats; then 48 bits hold any sum.

@@ -33,7 +33,9 @@ def dh_width(classes):
 
 
 class LoraGradient(wiring.Component):
-    """Gradients of ``z = B h`` for one rank index ``k`` of one sample a beat.
+    """Gradients of ``z = B h`` for one rank index ``k`` a beat.
+
+    Each beat is of one sample.
 
     ::
 

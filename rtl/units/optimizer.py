@@ -61,7 +61,9 @@ def lane_config(m, config):
 
 
 class OptimizerLane(wiring.Component):
-    """Updates one parameter a cycle; a valid-only pipeline that never stalls.
+    """Updates one parameter a cycle.
+
+    It is a pipeline with ``valid`` only, and never stalls.
 
     With ``e = 24 - 4 * q`` and ``g`` an integer of ``e + offset`` fraction bits::
 

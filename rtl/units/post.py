@@ -11,7 +11,9 @@ __all__ = ["PostProcess"]
 
 
 class PostProcess(wiring.Component):
-    """Turns words of sums into words of activations: bias, rounding, saturation, ReLU, max-pool.
+    """Turns words of sums into words of activations.
+
+    Its stages are bias, rounding, saturation, ReLU and max-pool.
 
     Lane by lane, ``max over the pool of relu(saturate(round_half_to_even(sum + bias)))``. Pools are
     ``pool`` x ``pool`` at a stride of ``pool``; rows and columns that do not fill one are dropped. A
@@ -114,7 +116,10 @@ class PostProcess(wiring.Component):
         )
 
     def cycles(self, height: int, width: int) -> int:
-        """Cycles from a run's configuration to the next one's when neither side stalls."""
+        """Cycles from a run's configuration to the next one's.
+
+        This holds when neither side stalls.
+        """
         return 1 + height * width
 
     def elaborate(self, platform):
@@ -137,9 +142,11 @@ class PostProcess(wiring.Component):
         return (self.max_width + 1) // 2
 
     def _place_words(self, m, go):
-        """Follows the position of the word at ``i``: columns and rows that remain after it, its place in its pool.
+        """Follows the position of the word at ``i``.
 
-        Gives whether a word is taken, the biases, and its tags in the four stages behind.
+        The position is the number of columns and rows that remain after it, and its place in its pool.
+
+        Returns whether a word is taken, the biases, and its tags in the four stages behind.
         """
         bias = Signal(data.ArrayLayout(self.bias.shape, self.lanes), reset_less=True)
         relu = Signal()
@@ -252,7 +259,9 @@ class PostProcess(wiring.Component):
         return step, bias, tags, valid
 
     def _round_and_clip(self, m, go, step, bias, tags, valid):
-        """Each lane up to its activation; gives its word, four stages behind ``i``.
+        """Computes each lane up to its activation.
+
+        Returns its word, four stages behind ``i``.
 
         Whether the sum rounds up is known from the bits that go and the parity that the bias will leave, so the adder
         takes it as its carry: one carry chain, not two.

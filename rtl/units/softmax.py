@@ -24,7 +24,9 @@ _LOG2 = Interpolation(function="log2", frac_in=21, frac_out=_FRAC)
 
 
 class SoftmaxCrossEntropy(wiring.Component):
-    """Probabilities, loss and gradient of vectors of logits, at one logit a cycle.
+    """Probabilities, loss and gradient of vectors of logits.
+
+    It takes one logit a cycle.
 
     The sum of exponentials is kept in units of a power of two that follows the running maximum,
     so a rescaling is a shift and there is no divider: ``p = 2**(z * log2(e) - log2(sum))``. The

@@ -13,7 +13,9 @@ __all__ = ["WindowRun", "WindowGenerator"]
 
 @dataclass(frozen=True, kw_only=True)
 class WindowRun:
-    """What one run of a :class:`WindowGenerator` is asked to do, and what follows from it.
+    """Configuration of one run of a :class:`WindowGenerator`.
+
+    Its properties are the sizes that follow.
 
     Outputs are counted twice: ``rows`` x ``cols`` is the grid of a stride of one, of which
     ``out_height`` x ``out_width`` positions are emitted.
@@ -79,7 +81,7 @@ class WindowRun:
 
 
 class WindowGenerator(wiring.Component):
-    """Turns channels of pixels into the windows that a convolution multiplies.
+    """Turns channels of pixels into the windows of a convolution.
 
     Pixels pass through a delay line that is ``kernel_h - 1`` rows long; a window is its
     ``max_kernel``² taps. Padding is masked where it is seen, never streamed: windows wrap around
@@ -198,7 +200,7 @@ class WindowGenerator(wiring.Component):
         return (run.kernel_h - 1 - run.pad_top) * run.pitch + self.max_kernel - 1 - run.pad_left
 
     def steps(self, run: WindowRun) -> int:
-        """Steps of a run: until both its last pixel is in and its last window is complete."""
+        """Steps until the last pixel is in and the last window complete."""
         before = (run.channels - 1) * max(run.height, run.rows)
         last_pixel = (before + run.height - 1) * run.pitch + run.width - 1
         last_window = (
@@ -209,7 +211,9 @@ class WindowGenerator(wiring.Component):
         return 1 + max(last_pixel, last_window)
 
     def cycles(self, run: WindowRun) -> int:
-        """Cycles between the starts of a run and of the next when neither side stalls.
+        """Cycles between the starts of a run and of the next.
+
+        This holds when neither side stalls.
 
         The first run after idleness starts ``setup - 2`` cycles later than one that follows another; its
         last window leaves ``setup + steps(run) - 1 + latency`` cycles after its configuration was accepted.
@@ -292,7 +296,10 @@ class WindowGenerator(wiring.Component):
         return m
 
     def _prepare(self, m, take):
-        """Works out what follows from a configuration, one small sum a cycle, while the run before it is busy."""
+        """Derives values from a configuration, one small sum a cycle.
+
+        The run before it is busy meanwhile.
+        """
         k = self.max_kernel
         asked = Signal(self.config_layout)
         ready = Signal(self._derived_layout)
@@ -347,7 +354,10 @@ class WindowGenerator(wiring.Component):
         return ready, prepared
 
     def _count_pixels(self, m, at, go, active, step):
-        """Counts where the next pixel goes in the delay line, and steps when it is there or none is needed."""
+        """Counts where the next pixel goes in the delay line.
+
+        Steps when the pixel is there or none is needed.
+        """
         row_bits, col_bits = self._row_bits, self._col_bits
         at.i_col = Signal(col_bits)
         at.i_width = Signal(signed(col_bits))
@@ -365,7 +375,10 @@ class WindowGenerator(wiring.Component):
         ]
 
     def _count_windows(self, m, at, run):
-        """Counts the position of the window that this step completes, and says whether it is emitted."""
+        """Counts the position of the window that this step completes.
+
+        Returns whether the window is emitted.
+        """
         k, row_bits, col_bits = self.max_kernel, self._row_bits, self._col_bits
         at.warm = Signal(range(k))
         at.live = Signal()
@@ -423,7 +436,10 @@ class WindowGenerator(wiring.Component):
         ]
 
     def _control(self, m, at, ready, prepared, take, run, go, active, step):
-        """Takes a prepared run, sets the counters to its start, and is active until both its sides are done."""
+        """Takes a prepared run and sets the counters to its start.
+
+        It is active until both sides of the run are done.
+        """
         with m.FSM(name="run"):
             with m.State("IDLE"):
                 # Only as the pipeline moves: its first stage still uses the kernel's height.
@@ -496,7 +512,10 @@ class WindowGenerator(wiring.Component):
                         m.d.sync += [at.o_channel.eq(at.o_channel - 1), at.first_channel.eq(0)]
 
     def _tag(self, m, at, run, go, step):
-        """Registers the pixel of a step, its address, and what there is to know of the window that it completes."""
+        """Registers the pixel of a step, its address and its window's tags.
+
+        The window is the one that the step completes.
+        """
         tags = [Signal(self._tags_layout, name=f"tags{n}") for n in (1, 2)]
         valid1 = Signal()
         pixel = Signal(self.shape, reset_less=True)
@@ -519,7 +538,10 @@ class WindowGenerator(wiring.Component):
         return pixel, addr1, tags, valid1
 
     def _delay_line(self, m, at, run, go, step, pixel, addr1, valid1):
-        """The column of pixels over and with the newest one; what it holds moves up a row as it is written back."""
+        """Column of the newest pixel and those above it.
+
+        The pixels move up a row as they are written back.
+        """
         k = self.max_kernel
         # A word is the column of the k - 1 rows above; any order of addresses will do.
         lines = data.ArrayLayout(self.shape, k - 1)
@@ -548,7 +570,10 @@ class WindowGenerator(wiring.Component):
         return taps, valid2
 
     def _mask(self, m, go, taps, tags, valid2, o_valid):
-        """Puts out the taps, of which those that are no pixels of the window are 0."""
+        """Puts out the taps.
+
+        Taps that are no pixels of the window are 0.
+        """
         k = self.max_kernel
         # Masks go to the reset pins of the output registers: no LUT a bit.
         window = [Signal(self.shape, name=f"window{n}", reset_less=True) for n in range(k * k)]

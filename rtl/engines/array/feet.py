@@ -169,9 +169,6 @@ class Accumulate(wiring.Component):
     A position may come again after 4 cycles at the earliest. Complete sums, and sums that pass, leave a cycle after
     they came.
 
-    A position may come again after 4 cycles at the earliest. What the last channel completes, and what passes, leaves
-    a cycle after it came.
-
     Members
     -------
     ahead : :func:`SumsToken`, 2 cycles before its ``sums``.

@@ -18,10 +18,6 @@ class TapPacker(wiring.Component):
     codes, those of the high nibbles first. A beat of scales holds the index of its first block in the record, and seven
     scales, so that a reader of records need not know taps.
 
-    Codes leave as they come, two beats a block, or four of 8-bit codes, those of the high nibbles first. A beat of
-    scales holds the index of its first block in the record, and seven scales, so that whoever reads records need not
-    know taps.
-
     Members
     -------
     base : stream of the index of each tap's first block, before the tap.

@@ -25,9 +25,6 @@ class GradientUnit(wiring.Component):
     h that does not exist is refused: of a slot or a size beyond the largest, or in another number of beats than its
     words take.
 
-    Refused is h that there is not: of a slot or a size beyond the largest, or in another number of beats than its
-    words take.
-
     Members
     -------
     engine, load_*, store_*, health : see :class:`~...shell.engines.EngineSpec`.

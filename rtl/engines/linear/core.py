@@ -67,9 +67,6 @@ class Bank(wiring.Component):
     A beat of operands has a word of all these rows, and all are read together: words of 24 bits fill blocks of 18 or 36
     bits when they lie side by side. Words that a row needs later wait in registers.
 
-    A beat of operands has a word of all these rows, and all are read together: words of 24 bits fill blocks of 18 or
-    36 bits when they lie side by side. What a row needs later waits in registers.
-
     Members
     -------
     i, o : command of the first row, and the same :meth:`rows` cycles later for the row below.

@@ -55,10 +55,6 @@ class PartSequencer(wiring.Component):
     cycle, and its operands enter the array right behind the first of them, a token a cycle. The next command is taken
     when the last part has begun and its operands are judged 3 cycles later.
 
-    A part takes ``columns`` columns of a tile. Its weights are read from the tile buffer from its start on, a
-    column a cycle, and its operands enter the array right behind the first of them, a token a cycle. The next
-    command is taken when the last part has begun and its operands are judged 3 cycles later.
-
     An ``early`` command takes ``tokens`` of the words counted by ``counts`` for each tile of its first tile of outputs,
     which begins when there are so many, 2 cycles behind the last of them.
 

@@ -62,8 +62,6 @@ class _Stages:
         The distance is at most three of each unit.
 
         The result is there ``len(units)`` - 1 cycles after ``cycle``. Each unit is a quarter of the one before.
-
-        There ``len(units)`` - 1 cycles after ``cycle``. Each unit is a quarter of the one before.
         """
         width, down = len(value), Const(0, 0)
         for n, unit in enumerate(units):
@@ -86,8 +84,6 @@ class _Stages:
         ``name_high`` and ``name_low``, shifted down, under ``name_exponent``.
 
         They are there in ``cycle`` + 3, with ``name_first``: whether the high one is ``one``.
-
-        There in ``cycle`` + 3, with ``name_first``: whether the high one is ``one``.
         """
         (e1, a), (e2, b) = one, other
         for key, value in (("ahead", e1 - e2), ("a", a), ("b", b), ("e1", e1), ("e2", e2)):

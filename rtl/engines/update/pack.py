@@ -229,8 +229,6 @@ class PackUnit(wiring.Component):
         Words are of the first beat. Codes are of either.
 
         Registers the word, whether it is of the second side, and its element's index in a block.
-
-        Gives it in a register, whether it is of the second side, and its element's index in a block.
         """
         args, few = self.args, self.config.beat_words
         half = low - 1  # bits of an index in half a beat

@@ -105,7 +105,10 @@ class ReadDMA(wiring.Component):
 
     @staticmethod
     def cycles(beats, latency):
-        """Cycles from start to done of a lone command; ``latency`` from address to first datum."""
+        """Cycles from start to ``done`` of a lone command.
+
+        ``latency``: from address to first datum.
+        """
         return 5 + latency + beats
 
     @property
@@ -130,7 +133,10 @@ class ReadDMA(wiring.Component):
         return m
 
     def _take_commands(self, m, bursts, contexts, check):
-        """Takes a command into registers, checks it, and asks for its bursts one by one unless it is refused."""
+        """Takes a command, checks it, and requests its bursts one by one.
+
+        The command is held in registers. A refused command requests no burst.
+        """
         axi, port = self.axi, self.port
         args = data.View(LoadOperands, port.command.payload.args)
         offset = Signal(32)
@@ -209,7 +215,10 @@ class ReadDMA(wiring.Component):
         return code
 
     def _issue_bursts(self, m, bursts, command):
-        """Puts a burst, the program's first, into the address register and into the queue of those in flight."""
+        """Issues bursts to the address register and the queue in flight.
+
+        The program's bursts come first.
+        """
         axi, length = self.axi, command.length
         where = Mux(self.i_fetch.valid, self.i_fetch.payload.offset, command.offset)
         burst_i = data.View(_BURST, bursts.w_data)
@@ -234,7 +243,10 @@ class ReadDMA(wiring.Component):
             ]
 
     def _receive(self, m, bursts):
-        """Takes beats into a skid buffer, so that rready is a register; gives the oldest, its valid and its take."""
+        """Takes beats into a skid buffer, so that rready is a register.
+
+        Returns the oldest beat, its ``valid`` and its ``take``.
+        """
         axi = self.axi
         beat = data.StructLayout({"data": self.data_bits, "resp": 2, "last": 1})
         head = Signal(beat)
@@ -260,7 +272,10 @@ class ReadDMA(wiring.Component):
         return head, head_valid, take
 
     def _hand_on(self, m, bursts, contexts, failed, head, head_valid, take):
-        """Sends the oldest beat to ``o`` or ``o_fetch``, and takes it when it has left or nobody asks for it."""
+        """Sends the oldest beat to ``o`` or ``o_fetch``.
+
+        It is taken when it has left, or when no output asks for it.
+        """
         axi = self.axi
         burst_o = data.View(_BURST, bursts.r_data)
         context_o = data.View(_CONTEXT, contexts.r_data)
@@ -293,7 +308,10 @@ class ReadDMA(wiring.Component):
         return SimpleNamespace(index=index, in_burst=in_burst, mine=mine, bad=bad, resp=head.resp)
 
     def _finish_commands(self, m, contexts, index):
-        """Counts a command's beats as they leave, and reports ``done`` with the last; gives whether one is refused."""
+        """Counts a command's beats and reports ``done`` with the last.
+
+        Beats count as they leave. Returns whether a command is refused.
+        """
         port = self.port
         m.d.sync += port.done.eq(0)
         refused_beat = Signal()

@@ -63,7 +63,9 @@ class WindowCheck(wiring.Component):
 
 
 def burst_beats(offset, beats, *, data_bits):
-    """``(length, final, room)`` of the burst at ``offset`` when ``beats`` remain.
+    """``(length, final, room)`` of the burst at ``offset``.
+
+    ``beats`` remain in the transfer.
 
     A burst ends at the next multiple of a whole burst (``room``) or with the transfer (``final``). Bursts
     that end on multiples of their longest length cross no 4 KB boundary, and only a transfer's first and last
@@ -84,7 +86,10 @@ def absolute(base, offset):
 
 
 def measure(m, offset, beats, *, data_bits):
-    """What :func:`burst_beats` says, in registers: a cycle behind ``offset`` and ``beats``."""
+    """:func:`burst_beats` in registers.
+
+    The result is a cycle behind ``offset`` and ``beats``.
+    """
     length = Signal(5)
     final = Signal()
     room = Signal(5)
@@ -94,6 +99,9 @@ def measure(m, offset, beats, *, data_bits):
 
 
 def advance(offset, *, data_bits):
-    """``offset`` after a burst that was not a transfer's last: the next multiple of a whole burst."""
+    """``offset`` after a burst that was not a transfer's last.
+
+    It is the next multiple of a whole burst.
+    """
     low = exact_log2(data_bits // 8) + 4
     return Cat(Const(0, low), (offset[low:] + 1)[: 32 - low])

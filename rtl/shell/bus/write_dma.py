@@ -93,7 +93,10 @@ class WriteDMA(wiring.Component):
 
     @staticmethod
     def cycles(offset, beats, latency, *, data_bits=128):
-        """Cycles from start to done of a lone command; ``latency`` from last datum to response."""
+        """Cycles from start to ``done`` of a lone command.
+
+        ``latency``: from last datum to response.
+        """
         first = BURST_BEATS - offset // (data_bits // 8) % BURST_BEATS
         # A burst is sent when all of it is here, so the longest is what the bus is behind the source.
         longest = max(min(first, beats), min(max(beats - first, 0), BURST_BEATS))
@@ -116,7 +119,10 @@ class WriteDMA(wiring.Component):
         return m
 
     def _command(self, m, check):
-        """Holds a command in registers and, a cycle later, the measure of its next burst."""
+        """Holds a command, and measures its next burst a cycle later.
+
+        Both are in registers.
+        """
         args = data.View(StoreOperands, self.port.command.payload.args)
         offset = Signal(32)
         beats = Signal(24)
@@ -143,7 +149,10 @@ class WriteDMA(wiring.Component):
         return code
 
     def _collect(self, m, fifo, length):
-        """Takes the beats that the command asks for, and counts those that are in the buffer and in no burst yet."""
+        """Takes the beats that the command asks for.
+
+        Counts the beats that are in the buffer and in no burst yet.
+        """
         loose = Signal(range(_DEPTH + 1))
         issue = Signal()
         come = Signal()
@@ -162,7 +171,10 @@ class WriteDMA(wiring.Component):
         return SimpleNamespace(loose=loose, issue=issue, come=come, pull=pull, more=more)
 
     def _run_commands(self, m, bursts, lengths, check, command, code, buffer):
-        """Takes and judges a command, asks its source for beats, and issues a burst whenever all its beats are here."""
+        """Takes and judges commands, and issues their bursts.
+
+        It asks the command's source for beats. A burst is issued when all its beats are here.
+        """
         axi, port, ask = self.axi, self.port, self.o_request
         args, offset, beats, known, length = command.args, command.offset, command.beats, command.known, command.length
         refused = Signal(8)
@@ -213,7 +225,10 @@ class WriteDMA(wiring.Component):
         return fsm, refused
 
     def _issue_bursts(self, m, fifo, bursts, lengths, command, buffer):
-        """Puts a burst into the address register and into the queues of those that await data and a response."""
+        """Issues a burst: its address, and its length to two queues.
+
+        The queues hold the bursts that await data and a response.
+        """
         axi, offset, length, issue = self.axi, command.offset, command.length, buffer.issue
         burst_i = data.View(_BURST, bursts.w_data)
         m.d.comb += [
@@ -261,7 +276,10 @@ class WriteDMA(wiring.Component):
         m.d.sync += self.beat.eq(axi.wvalid & axi.wready)
 
     def _report(self, m, bursts, fsm, refused, offset, buffer):
-        """Takes responses, reports ``done`` with a command's last, and registers the first error until the abort."""
+        """Takes responses and reports ``done`` with a command's last.
+
+        Registers the first error until the abort.
+        """
         axi, port, ask = self.axi, self.port, self.o_request
         failed = Signal()
         burst_o = data.View(_BURST, bursts.r_data)

@@ -13,7 +13,10 @@ _ADDR_BITS = 12
 
 
 def _layout(pick):
-    """Layout with one member a register, made of the fields that ``pick`` picks."""
+    """Layout with one member a register.
+
+    It is made of the fields that ``pick`` selects.
+    """
     out = {}
     for r in REGISTERS:
         fields = {f.name: f.width for f in r.fields if pick(f)}
@@ -102,9 +105,11 @@ class RegisterFile(wiring.Component):
         return [f for f in r.fields if self.requests or f.name != "request"]
 
     def _take_writes(self, m, registers):
-        """Catches address and data apart, decodes in the next cycle, acts in the one after.
+        """Takes writes: catches, decodes and executes them.
 
-        Gives data and strobes, and for each register whether it takes them.
+        Address and data are caught apart, decoded in the next cycle, and executed in the one after.
+
+        Returns data and strobes, and for each register whether it takes them.
         """
         bus = self.bus
         have_aw, have_w, decoded = Signal(), Signal(), Signal()

@@ -6,7 +6,9 @@ __all__ = ["Error", "DESCRIPTIONS"]
 
 
 class Error(IntEnum):
-    """Value of the register ``ERROR_CODE``; engines report the same codes on their error port.
+    """Value of the register ``ERROR_CODE``.
+
+    Engines report the same codes on their error port.
 
     The register ``ERROR_COMMAND`` names the command, so one code serves every engine; ``ERROR_ADDRESS``
     is set for the codes that have an address (see :data:`DESCRIPTIONS`) and is 0 for the others, but with

@@ -49,8 +49,10 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Register:
-    """A 32-bit register at a byte ``address``. ``locked`` says while what it refuses writes: ``program``, ``request``,
-    ``machine`` (either), or nothing."""
+    """A 32-bit register at a byte ``address``.
+
+    ``locked`` names the state in which it refuses writes: ``program``, ``request``, ``machine`` (either), or nothing.
+    """
 
     name: str
     address: int
@@ -73,8 +75,10 @@ class Register:
 
 @dataclass(frozen=True, kw_only=True)
 class RegisterMap:
-    """All registers, in order of address. ``map["CONTROL"]`` is a register, ``map.address("CONTROL")`` its
-    place."""
+    """All registers, in order of address.
+
+    ``map["CONTROL"]`` is a register, ``map.address("CONTROL")`` its address.
+    """
 
     description: str
     registers: tuple

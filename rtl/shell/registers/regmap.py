@@ -110,7 +110,10 @@ def regtable_source():
 
 
 def c_header():
-    """C header with addresses, masks and a struct (PeakRDL), and the error codes."""
+    """C header with addresses, masks, a struct and the error codes.
+
+    PeakRDL makes all but the error codes.
+    """
     from peakrdl_cheader.exporter import CHeaderExporter
 
     with TemporaryDirectory() as where:
