@@ -22,12 +22,13 @@ MAX_SAMPLES = 1 << 20
 def choose(
     network: Network, config: ImageConfig, *, rank: int, samples: int, fixed: Collection[str] = ()
 ) -> tuple[ImageConfig, dict[str, str]]:
-    """The smallest configuration, no field below ``config``'s, that fine-tunes ``network`` with adapters of ``rank``
-    and keeps the activations of ``samples`` samples, or of as many as any design does; and what each changed field is
-    for.
+    """The smallest configuration that fine-tunes ``network``.
 
-    Fields in ``fixed`` stay: :class:`ValueError` names all that are too small. :class:`SizeError` names what no design
-    has.
+    No field is below that of ``config``. The design has adapters of ``rank`` and keeps the activations of ``samples``
+    samples, or of as many as any design keeps. Returns the configuration, and the purpose of each changed field.
+
+    Fields in ``fixed`` stay: :class:`ValueError` names all that are too small. :class:`SizeError` names sizes beyond
+    those of any design.
     """
     why: dict[str, str] = {}
     while True:
@@ -84,7 +85,10 @@ class SizesFor:
             raise ValueError(f"samples={self.samples}: {self.data} says how many there are, give one of the two")
 
     def choose(self, preset: Preset, config: ImageConfig, fixed: Collection[str]) -> tuple[ImageConfig, dict[str, Any]]:
-        """The configuration from ``config`` up, and what ``report.json`` says of the choice."""
+        """The configuration, at least ``config``, and its entry in the report.
+
+        The entry is for ``report.json``; it describes the choice.
+        """
         network = load_onnx(self.model)
         workload = preset.workload
         assert isinstance(workload, ImageWorkload)

@@ -46,8 +46,10 @@ def digits_plan(
     wide: bool = False,
     pause: int | None = None,
 ) -> OnChip:
-    """What the memory of a design holds at power-up; :class:`ValueError` says what does not fit. ``pause``: in cycles,
-    else :data:`PAUSE_SECONDS`."""
+    """Contents of a design's memory at power-up.
+
+    :class:`ValueError` names the parts that do not fit. ``pause``: in cycles, else :data:`PAUSE_SECONDS`.
+    """
     network = load_pretrained(DIGITS.network)
     lowered = lower(network, config, rank, wide=wide)
     data = digits_data(samples_of_block(lowered), train_blocks=train_blocks, test_blocks=test_blocks)

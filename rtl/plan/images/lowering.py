@@ -61,8 +61,11 @@ MAXIMA = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoweredConv:
-    """A convolution. ``tap``: index of the tap that its input is, or None. ``feature``: words from there on hold its
-    output, twice; None if it goes to the dense activations. Integers of Q4.12 and Q.16."""
+    """A convolution, placed on the design.
+
+    ``tap``: index of the tap that its input is, or None. ``feature``: words from there on hold its output, twice; None
+    if it goes to the dense activations. Integers of Q4.12 and Q.16.
+    """
 
     name: str
     weight: np.ndarray
@@ -82,8 +85,11 @@ class LoweredConv:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoweredDense:
-    """A dense layer: dense activations from ``source`` on to those from ``target`` on. Weights in the order of the
-    elements as they lie there."""
+    """A dense layer, placed on the design.
+
+    It takes dense activations from ``source`` on to those from ``target`` on. Weights are in the order of the elements
+    in that memory.
+    """
 
     name: str
     weight: np.ndarray
@@ -98,7 +104,10 @@ class LoweredDense:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tap:
-    """Input of a layer. ``order[j]`` is the NCHW index of the element that is j-th on the device."""
+    """Input of a layer.
+
+    ``order[j]`` is the NCHW index of the element that is j-th on the device.
+    """
 
     name: str
     elements: int
@@ -117,7 +126,9 @@ class Tap:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lowered:
-    """A network lowered to a design, with adapters of ``rank`` ranks in ``parts`` parts.
+    """A network lowered to a design, with its adapters.
+
+    The adapters have ``rank`` ranks in ``parts`` parts.
 
     ``wide``: cached activations are codes of 8 bits, else of 4.
     """
@@ -192,7 +203,10 @@ class Lowered:
         return -(-int(np.prod(self.network.input_shape)) // 4) * 4
 
     def lanes_of(self, tap: int, a: np.ndarray) -> np.ndarray:
-        """Adapter words ``[parts, addresses, columns]`` of ``A [rank, elements]`` in NCHW order."""
+        """Adapter words of a tap: ``[parts, addresses, columns]``.
+
+        They are those of ``A [rank, elements]`` in NCHW order.
+        """
         config, order = self.config, self.taps[tap].order
         addresses = -(-len(order) // config.panels)
         full = np.zeros((self.parts * config.rank, addresses * config.panels), np.int64)
@@ -201,7 +215,10 @@ class Lowered:
         return words.transpose(0, 2, 3, 1).reshape(self.parts, addresses, config.columns)
 
     def adapter_of(self, tap: int, words: np.ndarray) -> np.ndarray:
-        """``A [rank, elements]`` in NCHW order of adapter words as :meth:`lanes_of` gives them."""
+        """``A [rank, elements]`` in NCHW order, from adapter words.
+
+        The words are as :meth:`lanes_of` gives them.
+        """
         config, order = self.config, self.taps[tap].order
         full = words.reshape(self.parts, -1, config.panels, config.rank).transpose(0, 3, 1, 2)
         full = full.reshape(self.parts * config.rank, -1)[: self.rank, : len(order)]
@@ -231,9 +248,11 @@ def _check_sums(name: str, weight: np.ndarray, config: ImageConfig) -> None:
 
 
 def lower(network: Network, config: ImageConfig, rank: int, *, wide: bool = False) -> Lowered:
-    """Places ``network`` with adapters of rank ``rank`` on a design; ``wide``: cached activations are codes of 8 bits.
+    """Places ``network`` with adapters of rank ``rank`` on a design.
 
-    Raises :class:`SizeError` with everything that is too small, and :class:`ValueError` for values outside a format.
+    ``wide``: cached activations are codes of 8 bits.
+
+    Raises :class:`SizeError` with all sizes that are too small, and :class:`ValueError` for values outside a format.
     """
     if not 1 <= rank <= MAX_RANK:
         raise ValueError(f"rank={rank}: must be from 1 to {MAX_RANK}")
@@ -243,7 +262,7 @@ def lower(network: Network, config: ImageConfig, rank: int, *, wide: bool = Fals
 
 
 class _Lowering:
-    """Places layer behind layer, and collects what the design is too small for."""
+    """Places layer behind layer, and collects all sizes that are too small."""
 
     def __init__(self, network: Network, config: ImageConfig, rank: int) -> None:
         self.network, self.config, self.rank = network, config, rank

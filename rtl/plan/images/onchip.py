@@ -34,7 +34,10 @@ _PARTS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A program that runs ``runs`` times over ``blocks`` blocks from ``block`` on; ``told``: with loss and hits."""
+    """A program that runs ``runs`` times over ``blocks`` blocks.
+
+    The first is ``block``. ``told``: with loss and hits.
+    """
 
     name: str
     program: str
@@ -109,7 +112,10 @@ def _steps(begin: int, rows: int, parts: int, scale: tuple[int, int]) -> list[St
 
 
 def samples_of_block(lowered: Lowered) -> int:
-    """Samples of a block: a group of the design's rows, or two where a block has room for them."""
+    """Samples of a block.
+
+    They are a group of the design's rows, or two where a block has room for them.
+    """
     rows = lowered.config.rows
     place = _place(lowered)
     for parts in (_PARTS, 1):
@@ -137,7 +143,9 @@ def plan_onchip(
     memory: int,
     pause: int,
 ) -> OnChip:
-    """Plans a fine-tune on the first ``train`` images, judged before and after by the others.
+    """Plans a fine-tune on the first ``train`` images.
+
+    The other images judge it before and after.
 
     Parameters
     ----------
@@ -229,8 +237,11 @@ def _check(held: int, **counts: int) -> None:
 
 
 def _samples(lowered: Lowered, images: np.ndarray, labels: np.ndarray, held: int) -> bytearray:
-    """The header's block, then blocks: a place for each sample's image, then record; labels of each microbatch; the
-    losses of its last step."""
+    """Memory of samples: the header's block, then blocks of samples.
+
+    A block has a place for each sample's image, then its record; labels of each microbatch; the losses of its last
+    step.
+    """
     rows, place = lowered.config.rows, _place(lowered)
     image = bytearray(BLOCK * (1 + len(images) // held))
     pixels = image_words(lowered, images)
@@ -269,7 +280,10 @@ class _Memory:
 
 
 def _write_programs(content: _Memory, shared: Mapping[str, tuple[int, int]], held: int, scale: tuple[int, int]) -> int:
-    """All programs, which work on any block; returns where a block's losses are."""
+    """Writes all programs; each works on any block.
+
+    Returns the offset of a block's losses.
+    """
     rows, place = content.lowered.config.rows, _place(content.lowered)
     labels = held * place
     losses = labels + held // rows * _LABELS

@@ -26,28 +26,40 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Encode:
-    """Codes and scales of a tap, of which the adapters see what they decode to."""
+    """Codes and scales of a tap.
+
+    The adapters see their decoded values.
+    """
 
     tap: int
 
 
 @dataclass(frozen=True)
 class Convolve:
-    """Convolution, bias, ReLU and max-pool of a tap; the result is the next tap."""
+    """Convolution, bias, ReLU and max-pool of a tap.
+
+    The result is the next tap.
+    """
 
     layer: int
 
 
 @dataclass(frozen=True)
 class Dense:
-    """``x Wᵀ``, bias and ReLU of a tap; the result is the next tap, after the last layer the logits of the base."""
+    """``x Wᵀ``, bias and ReLU of a tap.
+
+    The result is the next tap, after the last layer the logits of the base.
+    """
 
     layer: int
 
 
 @dataclass(frozen=True)
 class Record:
-    """Logits of the base, which complete a sample's record of codes and scales."""
+    """Logits of the base.
+
+    They complete a sample's record of codes and scales.
+    """
 
 
 @dataclass(frozen=True)
@@ -59,13 +71,19 @@ class Product:
 
 @dataclass(frozen=True)
 class Loss:
-    """Logits ``z = base + Σ h Bᵀ`` over the taps, softmax and cross-entropy; their gradients ``d`` and ``dh = d B``."""
+    """Logits, softmax and cross-entropy, and their gradients.
+
+    Logits are ``z = base + Σ h Bᵀ`` over the taps; gradients are ``d`` and ``dh = d B``.
+    """
 
 
 @dataclass(frozen=True)
 class Descent:
-    """New words of A of a tap, whose gradient is ``dhᵀ x``, or of B of all taps (``tap`` None), whose gradient is
-    ``dᵀ h``: SGD with momentum. Gradients of a step's microbatches add up, and the last one changes the words."""
+    """New words of A of a tap, or of B of all taps: SGD with momentum.
+
+    The gradient of A is ``dhᵀ x``, that of B (``tap`` None) is ``dᵀ h``. Gradients of a step's microbatches add up, and
+    the last one changes the words.
+    """
 
     tap: int | None
 
@@ -74,7 +92,10 @@ Operation = Encode | Convolve | Dense | Record | Product | Loss | Descent
 
 
 def frozen(network: Network) -> list[Operation]:
-    """Forward pass of the frozen network, once a sample that is kept: the records."""
+    """Forward pass of the frozen network, once a kept sample.
+
+    It makes the records.
+    """
     made: list[Operation] = []
     for number, layer in enumerate(network.layers):
         made += [Encode(number), Convolve(number) if isinstance(layer, Conv) else Dense(number)]
@@ -82,10 +103,16 @@ def frozen(network: Network) -> list[Operation]:
 
 
 def judged(taps: int) -> list[Operation]:
-    """Forward pass of the adapters of a microbatch, from its records, and its loss."""
+    """Forward pass of a microbatch's adapters, and its loss.
+
+    It reads the records of the microbatch.
+    """
     return [*map(Product, range(taps)), Loss()]
 
 
 def descents(taps: int) -> list[Operation]:
-    """What a microbatch changes, behind :func:`judged`: all gradients are those of the words before."""
+    """Updates after a microbatch, behind :func:`judged`.
+
+    All gradients are those of the words before.
+    """
     return [Descent(None), *map(Descent, range(taps))]

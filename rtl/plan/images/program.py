@@ -67,7 +67,10 @@ class Settings:
 
 
 def learning_scale(rate: float, batch: int) -> tuple[int, int]:
-    """``(scale, q)``: ``rate / batch`` as an integer below 2**17 of ``24 - 4 * q`` fraction bits, q the smallest."""
+    """Learning rate for the machine: ``(scale, q)``.
+
+    ``scale`` is ``rate / batch`` as an integer below 2**17 of ``24 - 4 * q`` fraction bits; q is the smallest.
+    """
     for q in range(4):
         scale = int(np.rint(rate / batch * 2.0 ** (24 - 4 * q)))
         if scale < 1 << 17:
@@ -81,7 +84,10 @@ def learning_scale(rate: float, batch: int) -> tuple[int, int]:
 
 
 def plan_steps(settings: Settings, rows: int) -> list[Step]:
-    """Microbatches in the order in which they are learnt from: batches of more than ``rows`` come in parts."""
+    """Microbatches in the order in which they are learnt from.
+
+    Batches of more than ``rows`` come in parts.
+    """
     mu = int(np.rint(settings.momentum * 65536))
     if mu >= 65536:
         raise ValueError(f"momentum={settings.momentum}: must be at most {65535 / 65536:.6f}")
@@ -180,7 +186,9 @@ def _place(space: _Window, lowered: Lowered, settings: Settings, steps: int, slo
 
 
 def memory_map(lowered: Lowered, settings: Settings, commands: int) -> dict[str, tuple[int, int]]:
-    """``(offset, bytes)`` of each region of the window, as :func:`plan_finetune` places them.
+    """``(offset, bytes)`` of each region of the window.
+
+    The regions are as :func:`plan_finetune` places them.
 
     ``commands``: length of the program.
     """
@@ -264,7 +272,10 @@ def _label_rows(steps: Sequence[Step], labels: np.ndarray) -> bytes:
 
 
 def _fill(out: Writer, records: int, slots: int) -> None:
-    """The cached samples, a row each; a group is marked as kept when the group after it is under way."""
+    """Fills the cache with samples, a row each.
+
+    A group is marked as kept when the group after it is under way.
+    """
     asm, rows, record_bytes = out.asm, out.low.config.rows, BEAT * out.low.record_beats
     marks: list[tuple[int, int]] = []
 
@@ -286,8 +297,10 @@ def _fill(out: Writer, records: int, slots: int) -> None:
 
 
 def _learn(out: Writer, steps: Sequence[Step], steps_an_epoch: int, offsets: Mapping[str, int], slots: int) -> None:
-    """The steps; the next one's records are asked for before this one's gradients, so that they come while the array
-    works."""
+    """Writes the training steps.
+
+    The next step's records are requested before this step's gradients, so that they arrive while the array works.
+    """
     asm, rows, record_bytes = out.asm, out.low.config.rows, BEAT * out.low.record_beats
 
     def fetch(index: int) -> None:

@@ -12,7 +12,10 @@ _ORDER, _ADAPTER = 0x0DE4, 0xADA7  # separate streams of random numbers under on
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """A microbatch. ``first``, ``last`` of its optimiser step; ``v_mode`` as the optimiser has it."""
+    """A microbatch.
+
+    ``first``, ``last`` of its optimiser step; ``v_mode`` as the optimiser has it.
+    """
 
     samples: np.ndarray
     scale: int
@@ -30,8 +33,9 @@ def _check(**values: int) -> None:
 
 
 def epoch_order(n: int, epoch: int, seed: int, *, shuffled: bool = True) -> np.ndarray:
-    """Sample indices ``0..n-1`` in the order in which ``epoch`` visits them, ``int64``; without ``shuffled`` as they
-    are.
+    """Sample indices ``0..n-1`` in the order of ``epoch``, ``int64``.
+
+    Without ``shuffled`` they are in ascending order.
 
     The order is that of raw PCG64 words, a stream which NumPy promises never to change; so every
     machine and version visits alike.
@@ -61,7 +65,9 @@ def steps_per_epoch(n: int, batch: int) -> int:
 
 
 def initial_adapters(taps: Sequence[int], classes: int, rank: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """``(A [rank, n], B [classes, rank])`` of every tap: A from N(0, 1/n), B zero; float64.
+    """Initial ``(A [rank, n], B [classes, rank])`` of every tap.
+
+    A is from N(0, 1/n), B is zero; float64.
 
     A tap's values depend on its place, its size, the rank and the seed alone. B = 0 makes the first
     forward pass that of the base network.

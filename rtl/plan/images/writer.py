@@ -73,7 +73,10 @@ def head_words(lowered: Lowered, b: Sequence[np.ndarray]) -> bytes:
 
 
 def parameters(lowered: Lowered, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> dict[str, bytes]:
-    """Frozen parameters and adapters as LOAD has them: weights, biases, lanes (A), head (B)."""
+    """Frozen parameters and adapters in the form that LOAD takes.
+
+    They are weights, biases, lanes (A), head (B).
+    """
     lanes = [lowered.lanes_of(tap, a[tap]).reshape(-1, lowered.config.columns) for tap in range(len(lowered.taps))]
     return {
         "weights": words16(lowered.weight_words),
@@ -84,19 +87,28 @@ def parameters(lowered: Lowered, a: Sequence[np.ndarray], b: Sequence[np.ndarray
 
 
 def check_program(asm: Assembler, config: ImageConfig) -> None:
-    """Raises :class:`~gradloom.rtl.plan.program.progress.StuckError` if a program may not come to its end."""
+    """Raises :class:`StuckError` if a program may not come to its end.
+
+    The error is :class:`~gradloom.rtl.plan.program.progress.StuckError`.
+    """
     names = {value: name for name, value in vars(Token).items() if isinstance(value, int)}
     check_progress(asm.instructions, IMAGES, depth=config.queue_depth, streams=IMAGE_STREAMS, names=names)
 
 
 @dataclass(frozen=True)
 class Enter:
-    """In a network without convolutions: one that changes nothing takes images to the rows of dense activations."""
+    """Takes images to the rows of dense activations, unchanged.
+
+    A network without convolutions has this operation.
+    """
 
 
 @dataclass(frozen=True)
 class _At:
-    """A sample's row in its group of ``count``, its record, and the group's slots if it is kept."""
+    """A sample's row in its group, its record, and the group's slots.
+
+    The group has ``count`` samples; it has slots if it is kept.
+    """
 
     row: int
     record: int
@@ -109,7 +121,10 @@ class _At:
 
 
 class Writer(Reading):
-    """Writes the parts of a fine-tune's program from its operations; ``images``: where each sample's image lies."""
+    """Writes the parts of a fine-tune's program from its operations.
+
+    ``images``: offset of each sample's image.
+    """
 
     at: _At
     step: Step
@@ -135,7 +150,10 @@ class Writer(Reading):
     # -- parameters ----------------------------------------------------------------------------------------------
 
     def credits(self) -> None:
-        """Both halves of the image buffer are free, and all rows of dense activations."""
+        """Posts the tokens of the free image halves and of the free rows.
+
+        Both halves of the image buffer are free, and all rows of dense activations.
+        """
         for token, credits in ((Token.IMAGE_FREE, 2), (Token.ROW_FREE, self.low.config.rows)):
             for _ in range(credits):
                 self.asm.add(CONTROL, ControlOpcode.LOOKUP, post=(token,))
@@ -160,10 +178,12 @@ class Writer(Reading):
     # -- forward of the frozen network ---------------------------------------------------------------------------
 
     def base(self, samples: Sequence[int], where: Sequence[int], slots: tuple[int, int] | None) -> None:
-        """Forward of up to ``rows`` samples, their records to ``where``; :meth:`flush` completes the last group.
+        """Forward of up to ``rows`` samples, with their records to ``where``.
 
-        Convolutions of a sample run in turn with those of the samples after it, so that the array works on one while
-        the other's words are on their way. For the same reason a group's dense layers and encodings stand among the
+        :meth:`flush` completes the last group.
+
+        Convolutions of a sample alternate with those of the samples after it, so that the array works on one while the
+        other's words are on their way. For the same reason a group's dense layers and encodings stand among the
         convolutions of the group after it, and no queue fills up with them.
         """
         stages = len(self.stages)
@@ -274,7 +294,10 @@ class Writer(Reading):
         self._tiles(operation.layer)
 
     def _tiles(self, stage: int) -> None:
-        """A convolution of a sample, a command for each part of its output channels that the array has columns for."""
+        """A convolution of a sample, a command for each part of its channels.
+
+        A part has as many output channels as the array has columns.
+        """
         low, config, slots = self.low, self.low.config, self.at.slots
         conv = low.convs[stage]
         last_stage = stage == len(low.convs) - 1
@@ -398,7 +421,10 @@ class Writer(Reading):
     # -- a step of the adapters ----------------------------------------------------------------------------------
 
     def fetch(self, where: Sequence[int], labels: int, half: int, free: bool) -> None:
-        """Loads a microbatch's records and labels into ``half``; ``free``: once the step before last has left it."""
+        """Loads a microbatch's records and labels into ``half``.
+
+        ``free``: once the step before last has left it.
+        """
         low, asm = self.low, self.asm
         asm.add(
             LOAD, 0, offset=labels, beats=2, dest=HEAD.load("labels"), arg=half, wait=(Token.HALF_FREE,) if free else ()
@@ -421,8 +447,10 @@ class Writer(Reading):
     def forward(
         self, step: Step, half: int, loss: int | None, *, apply: bool = True, after: tuple[int, ...] = ()
     ) -> None:
-        """Adapters' forward and loss of a microbatch; ``apply``: B learns from it; ``after``: what it waits for beside
-        its records."""
+        """Adapters' forward and loss of a microbatch.
+
+        ``apply``: B learns from it. ``after``: tokens that it waits for beside its records.
+        """
         self.step, self.half, self.apply, self.after = step, half, apply, after
         self.run(self.judged)
         if loss is not None:
@@ -473,7 +501,10 @@ class Writer(Reading):
         )
 
     def _passes(self, opcode: ArrayOpcode, index: int, begin: tuple[int, ...], end: int, **more: Any) -> None:
-        """A pass over a tap for each part of its rank; the first of a microbatch waits, the last one posts."""
+        """A pass over a tap for each part of its rank.
+
+        The first of a microbatch waits, the last one posts.
+        """
         low, tap = self.low, self.low.taps[index]
         for part, lane in enumerate(tap.lanes_at):
             virtual = index * low.parts + part
@@ -496,6 +527,9 @@ class Writer(Reading):
 
 
 def _feature(conv: LoweredConv, row: int, columns: int) -> int:
-    """First feature word of a convolution's output; even and odd rows have places of their own."""
+    """First feature word of a convolution's output.
+
+    Even and odd rows have places of their own.
+    """
     words = -(-conv.weight.shape[0] // columns) * conv.pooled[0] * conv.pooled[1]
     return conv.feature + row % 2 * words

@@ -14,14 +14,19 @@ __all__ = ["spare_bits", "summed"]
 
 
 def spare_bits(texts: int) -> int:
-    """Fraction bits that a sum has less than what is added, so that it holds ``texts`` of them."""
+    """Fraction bits that a sum has less than its addends.
+
+    It then holds the sum of ``texts`` of them.
+    """
     return (texts - 1).bit_length()
 
 
 def summed(operations: Iterable[Operation], linear: Callable[[Adapter], Codes]) -> list[Operation]:
-    """The operations, with each gradient added to its sum, and updates by the sums.
+    """The operations, with each gradient added to its sum.
 
-    A sum stands behind the gradient after its own, so that its words are in memory by the time it has its turn.
+    Updates take the sums.
+
+    A sum stands behind the next gradient, so that its words are in memory when the sum reads them.
     """
     made: list[Operation] = []
     waiting: list[Operation] = []

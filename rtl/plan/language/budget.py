@@ -152,7 +152,10 @@ def parse_targets(text: str) -> tuple[str, ...]:
 
 
 def _stream(outputs: int, inputs: int, bits: int) -> StreamShape:
-    """The stream of a linear, columns padded where its inputs are no multiple of a block."""
+    """The stream of a linear, with padded columns.
+
+    Columns are padded where its inputs are no multiple of a block.
+    """
     return StreamShape(outputs=outputs, inputs=-(-inputs // TILE) * TILE, bits=bits)
 
 
@@ -161,7 +164,7 @@ def _head(request: Request) -> StreamShape:
 
 
 def memory(request: Request) -> dict[str, int]:
-    """Bytes by what they are for; together, all that the board's memory holds."""
+    """Bytes by purpose; together, all that the board's memory holds."""
     model, seq = request.model, request.seq
     streams = [_stream(*model.shape(name), request.bits) for name in PROJECTIONS]
     codes = model.layers * sum(-(-n * k * request.bits // 8) for n, k in map(model.shape, PROJECTIONS))
@@ -194,7 +197,10 @@ def memory(request: Request) -> dict[str, int]:
 
 
 def cached_texts(held: Mapping[str, int], board: Target) -> int:
-    """Texts whose forward cache fits the board's memory, by a plan of it with the cache of one."""
+    """Texts whose forward cache fits the board's memory.
+
+    ``held``: a plan of the memory with the cache of one text.
+    """
     size = held["forward_cache"]
     return max(board.memory_bytes - sum(held.values()) + size, 0) // size
 
@@ -220,7 +226,10 @@ def _stored(request: Request, *, moments: bool) -> int:
 
 
 def _working(request: Request) -> int:
-    """Of what is stored as codes: the words that products read, and the largest adapter's moments."""
+    """Bytes of the working words of tensors that are stored as codes.
+
+    They are the words that products read, and the largest adapter's moments.
+    """
     if request.store == "words":
         return 0
     sizes = [each.bytes for each in _linears(request)]
@@ -230,7 +239,10 @@ def _working(request: Request) -> int:
 
 @dataclass(frozen=True)
 class _Part:
-    """Work whose traffic runs under its arithmetic: bytes through the port and multiply-accumulates."""
+    """Work whose traffic runs under its arithmetic.
+
+    It has bytes through the port, and multiply-accumulates.
+    """
 
     name: str
     bytes: int
@@ -259,9 +271,11 @@ def _head_bytes(request: Request) -> int:
 
 
 def _step_parts(request: Request, board: Target, *, cached: bool = False) -> Iterator[_Part]:
-    """One text forward, backward and an update. A linear is read again for each lot of tokens that its
-    inputs (or the sums of its input's gradient) fill the chip's memory with. ``cached``: what enters the lowest layer
-    with adapters is in memory."""
+    """One text forward, backward and an update.
+
+    A linear is read again for each group of tokens whose inputs (or sums of its input's gradient) fill the chip's
+    memory. ``cached``: the input of the lowest layer with adapters is in memory.
+    """
     model, seq = request.model, request.seq
     room = int(board.memory_bits * SHARE)
     first = min(_STAGE[name] for name in request.targets)
@@ -291,7 +305,10 @@ def _step_parts(request: Request, board: Target, *, cached: bool = False) -> Ite
 
 
 def multipliers(board: Target) -> int:
-    """Size of the array that the plan assumes: the largest power of two within 85 % of the DSP slices."""
+    """Size of the array that the plan assumes.
+
+    It is the largest power of two within 85 % of the DSP slices.
+    """
     return 1 << max(int(board.dsp * DSP_SHARE), 1).bit_length() - 1
 
 
@@ -393,9 +410,11 @@ def _halves(value: int) -> tuple[int, ...]:
 def nearest(
     request: Request, room: int, *, total: Callable[[Request], int], runs: Callable[[Request], bool]
 ) -> dict[str, Any] | None:
-    """The fewest changes that fit, the mildest first: a shorter text before fewer bits.
+    """The fewest changes that make a request fit, the mildest first.
 
-    ``room``: bytes; ``total``: bytes that a request takes; ``runs``: whether one comes into question. Returns
+    A shorter text comes before fewer bits.
+
+    ``room``: bytes; ``total``: bytes that a request takes; ``runs``: whether the machine can run one. Returns
     ``change``, by field, and ``total_bytes``, or None.
     """
     choices: dict[str, tuple[Any, ...]] = {

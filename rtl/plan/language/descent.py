@@ -10,7 +10,10 @@ __all__ = ["AdamW", "command", "learning_rate", "scaled"]
 
 
 def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int, int]:
-    """``(word, shift)`` such that ``word * g * 2**-shift`` is the step of a word of ``word_frac`` fraction bits."""
+    """Learning rate as ``(word, shift)``.
+
+    ``word * g * 2**-shift`` is the step of a word of ``word_frac`` fraction bits.
+    """
     mantissa, exponent = math.frexp(rate)
     word = round(mantissa * (1 << 16))
     shift = 16 - exponent + gradient_frac - word_frac
@@ -23,7 +26,9 @@ def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int,
 
 @dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """``torch.optim.AdamW``; the betas are rounded to multiples of 2**-17, everything else follows them.
+    """The rule of ``torch.optim.AdamW``.
+
+    The betas are rounded to multiples of 2**-17; all other constants follow from them.
 
     Parameters
     ----------
@@ -61,12 +66,17 @@ class AdamW:
 
     @property
     def moment_scales(self) -> tuple[float, float]:
-        """What the moments in memory are multiplied with to be torch's ``exp_avg`` and ``exp_avg_sq``."""
+        """Factors from the moments in memory to those of torch.
+
+        torch's moments are ``exp_avg`` and ``exp_avg_sq``.
+        """
         first, second = (1 - beta / (1 << BETA) for beta in self.beta_words)
         return first, second
 
     def operands(self, step: int, gradient_frac: int, word_frac: int) -> dict[str, int]:
-        """Operands of update number ``step``, from 1 on, of words and gradients of so many fraction bits.
+        """Operands of update number ``step``, from 1 on.
+
+        Words and gradients have the given fraction bits.
 
         With M and V the sums in memory, ``lr m^ / (sqrt(v^) + eps)`` is ``rate M / (sqrt(V) + eps')``.
         """
@@ -97,7 +107,9 @@ class AdamW:
 
 
 def scaled(rule: float | AdamW, factor: float) -> float | AdamW:
-    """The rule of ``factor * w``, kept in place of w, such that w goes as by ``rule``.
+    """The rule of ``factor * w``, such that w changes as by ``rule``.
+
+    ``factor * w`` is kept in place of w.
 
     Its gradient is that of w over ``factor``: SGD's step is ``factor**2`` times that, AdamW's ``factor`` times, for its
     direction knows no scale but that of eps.
@@ -110,7 +122,10 @@ def scaled(rule: float | AdamW, factor: float) -> float | AdamW:
 def command(
     rule: float | AdamW, number: int, gradient_frac: int, word_frac: int
 ) -> tuple[UpdateOpcode, dict[str, int]]:
-    """Opcode and operands of update ``number`` by a rule: AdamW, or SGD's rate."""
+    """Opcode and operands of update ``number`` by a rule.
+
+    The rule is AdamW, or SGD's rate.
+    """
     if isinstance(rule, AdamW):
         return UpdateOpcode.ADAMW, rule.operands(number, gradient_frac, word_frac)
     word, shift = learning_rate(rule, gradient_frac, word_frac)
@@ -118,7 +133,10 @@ def command(
 
 
 def _float(value: float, bits: int) -> tuple[int, int]:
-    """``(word, exponent)``: ``value`` is ``word * 2**(exponent - bits)``, the word's top bit is 1 but for 0."""
+    """``(word, exponent)`` with ``value = word * 2**(exponent - bits)``.
+
+    The word's top bit is 1, except for 0.
+    """
     mantissa, exponent = math.frexp(value)
     word = round(mantissa * (1 << bits))
     return (word >> 1, exponent + 1) if word >> bits else (word, exponent)

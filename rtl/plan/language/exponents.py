@@ -18,10 +18,12 @@ HEADROOM = 2
 def choose(
     operations: Iterable[Operation], largest: Mapping[str, float], given: Fracs, *, headroom: int = HEADROOM
 ) -> dict[str, int]:
-    """``given`` (of matrices, norms' weights, adapters and what the step starts from) and a choice for all else.
+    """Fraction bits of all tensors: those ``given``, and a choice.
 
-    A tensor that reaches ``largest`` gets as many fraction bits as fit with ``headroom`` bits to spare, within what the
-    shifts of the operations that make it can do. Raises :class:`ValueError` where they can do nothing.
+    ``given`` are those of matrices, norms' weights, adapters and the inputs of the step.
+
+    A tensor that reaches ``largest`` gets as many fraction bits as fit with ``headroom`` bits to spare, within the
+    shifts of the operations that make it. Raises :class:`ValueError` where no shift fits.
     """
     frac = dict(given)
     for operation in operations:

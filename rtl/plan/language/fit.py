@@ -63,7 +63,9 @@ def planned(
     method: str = "qlora",
     port_bits: int | None = None,
 ) -> dict[str, Any]:
-    """Figures of :func:`~.budget.plan` or :func:`~.instant_budget.instant_plan`, and whether they fit.
+    """Figures of a plan, and whether they fit.
+
+    The plan is :func:`~.budget.plan` or :func:`~.instant_budget.instant_plan`.
 
     ``config``: of the machine; None where no preset has one, and memory alone is checked.
 
@@ -91,7 +93,10 @@ def planned(
 def machine_misfits(
     config: LanguageConfig, model: LanguageModel, *, seq: int, rank: int, targets: Sequence[str], method: str = "qlora"
 ) -> list[Misfit]:
-    """Bounds of the machine that fail, one for each field. ``targets``: projections that have an adapter in QLoRA."""
+    """Bounds of the machine that fail, one for each field.
+
+    ``targets``: projections that have an adapter in QLoRA.
+    """
     instant = method == "instantft"
     failed: dict[str, tuple[int, str]] = {}
     for field, value, bound in odd_shapes(model):
@@ -135,7 +140,10 @@ def machine_misfits(
 def _linears(
     config: LanguageConfig, model: LanguageModel, seq: int, rank: int, targets: Sequence[str]
 ) -> Iterator[tuple[str, str, int, str]]:
-    """Bounds that the linears of a block fail: projection, field, value and bound."""
+    """Bounds that the linears of a block fail.
+
+    Yields projection, field, value and bound.
+    """
     for name in PROJECTIONS:
         outputs, inputs = model.shape(name)
         # A linear without an adapter takes part in a product like one of the least rank.
@@ -153,7 +161,10 @@ def memory_misfits(
 def _memory(
     request: Request, board: Target, config: LanguageConfig | None, method: str
 ) -> tuple[list[Misfit], dict[str, Any] | None]:
-    """The same, and the nearest request that fits, if there is one and it is wanted."""
+    """Bounds of memory that fail, and the nearest request that fits.
+
+    The request is None if there is none or it is not wanted.
+    """
     total = _total(request, method)
     if total <= board.memory_bytes:
         return [], None

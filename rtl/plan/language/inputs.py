@@ -21,8 +21,11 @@ READY, FREE = 0, 1
 
 @dataclass(frozen=True)
 class Input:
-    """A load. ``freed``: so many products must be done before it begins. ``words``: of the product's operands that are
-    on chip behind it."""
+    """A load of a product's operands.
+
+    ``freed``: number of products that must be done before it begins. ``words``: words of the product's operands that
+    are on chip behind it.
+    """
 
     step: Instruction
     freed: int
@@ -35,10 +38,11 @@ class Input:
 
 
 def with_tokens(loads: Iterable[Iterable[Input]]) -> tuple[list[deque[Input]], set[int]]:
-    """The loads of all products, which follow each other in this order, and the products that post FREE: those that a
-    load waits for.
+    """The loads of all products, and the products that post FREE.
 
-    A load whose products are done when one before it begins need not wait. So each token is for one load, and none but
+    The loads follow each other in this order. A product posts FREE if a load waits for it.
+
+    A load whose products are done when one before it begins need not wait. So each token is for one load, and only
     loads wait for it.
     """
     made: list[deque[Input]] = []
@@ -56,10 +60,12 @@ def with_tokens(loads: Iterable[Iterable[Input]]) -> tuple[list[deque[Input]], s
 
 
 class Inputs:
-    """Of products that run one behind the other, each an early command: it begins when its adapter is on chip.
+    """Inputs of products that run one behind the other.
+
+    Each product is an early command: it begins when its adapter is on chip.
 
     Both memories are rings: a product's words are behind those of the product before, so that they can be loaded as far
-    as there is room while products before are under way. An adapter does not go on at the start.
+    as there is room while products before are under way. An adapter does not wrap around to the start.
     """
 
     def __init__(self, jobs: Sequence[ProductJob], config: LanguageConfig) -> None:
@@ -81,8 +87,10 @@ class Inputs:
         return self.starts[index] % self.config.depth, self.lanes[index] % self.config.lane_depth
 
     def loads(self, index: int, most: int) -> list[Input]:
-        """Adapter words, the last of which post READY, then operands in their order; of ``most`` beats at most, or of
-        the 8 of a word."""
+        """Adapter words, then operands in their order.
+
+        The last adapter words post READY. Each load has ``most`` beats at most, or the 8 of a word.
+        """
         job, config = self.jobs[index], self.config
         made, step = [], max(most // 8, 1)
         for transfer in job.lanes:
@@ -110,7 +118,10 @@ class Inputs:
 
 
 def _pieces(start: int, end: int, step: int, ring: int) -> list[tuple[int, int]]:
-    """``start`` to ``end`` in pieces of ``step`` at most that do not go beyond a ring's end: first and size of each."""
+    """``start`` to ``end`` in pieces of at most ``step``: first and size.
+
+    No piece goes beyond a ring's end.
+    """
     made = []
     while start < end:
         size = min(step, end - start, ring - start % ring)

@@ -102,12 +102,18 @@ class InstantStep:
 
     @property
     def b(self) -> Tensor:
-        """Transposed: row ``member * rank + r``, column ``group * hidden + output``. Rows without a block are 0."""
+        """B of all members, transposed.
+
+        Row ``member * rank + r``, column ``group * hidden + output``. Rows without a block are 0.
+        """
         return Tensor(B, self.members * self.rank, self.groups * self.model.hidden)
 
     @property
     def spread(self) -> Tensor:
-        """Ones of a tile a member: what puts a member's ranks where they are among a group's, and takes them out."""
+        """Ones of a tile a member, for the ranks of a group.
+
+        A product with them moves a member's ranks to their place among a group's, and back.
+        """
         return Tensor("instant.spread", self.rank, self.members * EDGE)
 
     @property
@@ -125,7 +131,10 @@ class InstantStep:
     # adapters
 
     def stacked(self, adapters: Mapping[int, Adapter]) -> dict[Tensor, np.ndarray]:
-        """Values of ``a`` and of ``b``, which has the adapters' scale in it, from adapters by block."""
+        """Values of ``a`` and ``b`` from adapters by block.
+
+        ``b`` includes the adapters' scale.
+        """
         hidden, used = self.model.hidden, [adapters[layer] for layer in self.layers]
         a = np.concatenate([np.asarray(each.a, np.float64) for each in used], axis=1)
         b = np.zeros((self.groups, self.members, self.rank, hidden))
@@ -134,7 +143,10 @@ class InstantStep:
         return {self.a: a, self.b: b.reshape(self.groups, -1, hidden).swapaxes(0, 1).reshape(-1, self.groups * hidden)}
 
     def split(self, a: np.ndarray, b: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """``(A [rank, hidden], B [hidden, rank])`` by block, from such arrays; the scale is in B."""
+        """``(A [rank, hidden], B [hidden, rank])`` by block.
+
+        ``a`` and ``b`` are arrays as :meth:`stacked` makes them; the scale is in B.
+        """
         hidden = self.model.hidden
         by_block = b.reshape(-1, self.groups, hidden).swapaxes(0, 1).reshape(-1, self.rank, hidden)
         return {
@@ -149,7 +161,10 @@ class InstantStep:
         return [each for layer in self.layers for each in self.base.forward(layer)]
 
     def operations(self, rules: tuple[float | AdamW, float | AdamW] | None = None, number: int = 1) -> list[Operation]:
-        """From the forward cache to the loss, to the gradients and, with ``rules`` of A and B, to update ``number``."""
+        """Operations from the forward cache to loss and gradients.
+
+        With ``rules`` of A and B, also to update ``number``.
+        """
         width, count, groups = self.model.hidden // EDGE, len(self.layers), self.groups
         a, b, spread = self.a, self.b, self.spread
 

@@ -27,7 +27,10 @@ METHODS = ("qlora", "instantft")
 
 
 def _cache_bytes(request: Request) -> int:
-    """Of a text: what each block's attention reads, and what leaves the last block."""
+    """Bytes of a text's forward cache.
+
+    It holds the input of each block's attention, and the output of the last block.
+    """
     return WORD * request.seq * request.model.hidden * (request.model.layers + 1)
 
 
@@ -49,7 +52,10 @@ def _blocks(request: Request) -> Iterator[_Part]:
 
 
 def _step(request: Request) -> Iterator[_Part]:
-    """A step from the cache. The cache is read going forward and for the gradients."""
+    """A step from the cache.
+
+    The cache is read going forward and for the gradients.
+    """
     model, parameters, moments = request.model, _parameters(request), OPTIMIZERS[request.optimizer]
     yield _Part("adapters", 2 * _cache_bytes(request) + 3 * WORD * parameters, 4 * request.seq * parameters)
     yield _Part("update", WORD * parameters * (1 + 2 + 2 * moments))

@@ -7,7 +7,10 @@ __all__ = ["ProductJob", "Transfer"]
 
 @dataclass(frozen=True)
 class Transfer:
-    """Bytes between memory and the machine: ``offset`` in the window, beats, and the argument of the command."""
+    """A transfer between memory and the machine.
+
+    ``offset`` in the window, beats, and the argument of the command.
+    """
 
     offset: int
     beats: int
@@ -16,7 +19,9 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class ProductJob:
-    """A product and what it needs on chip: ``operands`` and ``lanes`` before it starts, ``tables`` before ``tiles``.
+    """A product and its inputs on chip.
+
+    ``operands`` and ``lanes`` are there before it starts, ``tables`` before ``tiles``.
 
     Only tiles of codes need tables. ``stride``: bytes from a tile of ``result`` to the next, where they are not behind
     each other.

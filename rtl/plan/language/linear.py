@@ -35,7 +35,10 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class LayerShape:
-    """A linear ``W [outputs, inputs]`` with an adapter of ``rank``, for ``tokens`` tokens a step."""
+    """A linear ``W [outputs, inputs]`` with an adapter of ``rank``.
+
+    It serves ``tokens`` tokens a step.
+    """
 
     outputs: int
     inputs: int
@@ -43,12 +46,18 @@ class LayerShape:
     tokens: int
 
     def check(self, config: LanguageConfig) -> None:
-        """Refuses what ``config`` cannot run; :class:`ValueError` names field, value and bound."""
+        """Refuses a layer that ``config`` cannot run.
+
+        :class:`ValueError` names field, value and bound.
+        """
         for field, value, bound in self.misfits(config):
             raise ValueError(f"{field}={value}: {bound}")
 
     def misfits(self, config: LanguageConfig) -> Iterator[tuple[str, int, str]]:
-        """Fields with their values and the bounds of ``config`` that they fail; what follows from one is left out."""
+        """Fields with their values and the bounds of ``config`` that they fail.
+
+        A failure that follows from another one is left out.
+        """
         edge = config.edge
         odd = [
             (name, value, f"must be a multiple of {edge}, at most {255 * edge}")
@@ -105,7 +114,9 @@ class LayerShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Exponents:
-    """Fraction bits of each tensor's words; a tensor's largest value decides them.
+    """Fraction bits of each tensor's words.
+
+    A tensor's largest value decides them.
 
     ``a``, ``b`` are those of 18-bit adapter words (their masters have 14 more), ``ga``, ``gb`` of 24-bit gradients.
     """
@@ -145,7 +156,9 @@ def _checked(shifts: dict[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerMap:
-    """Byte offsets of a layer's tensors in the window; all multiples of a beat.
+    """Byte offsets of a layer's tensors in the window.
+
+    All are multiples of a beat.
 
     ``ma``, ``mb``: AdamW's moments of ``a`` and ``b``, all bits 0 before the first step.
     """
@@ -167,7 +180,10 @@ class LayerMap:
 
     @classmethod
     def place(cls, shape: LayerShape, config: LanguageConfig, start: int = 0) -> "LayerMap":
-        """One tensor after the other from ``start`` on, each from a multiple of 4 KB."""
+        """Places one tensor after the other from ``start`` on.
+
+        Each is at a multiple of 4 KB.
+        """
         beat, stream = config.data_bits // 8, shape.stream(config)
         sizes = {
             "tables": stream.header_bytes,
@@ -212,7 +228,10 @@ class LayerPlan:
         self.rows, self.columns = self.stream.tiles
 
     def job(self, *, backward: bool = False) -> ProductJob:
-        """The product that makes ``y`` from ``x``, or ``dx`` from ``dy``; h stays under slot 0, or 1 backward."""
+        """The product that makes ``y`` from ``x``, or ``dx`` from ``dy``.
+
+        h stays under slot 0, or 1 backward.
+        """
         shape, at = self.shape, self.place
         inner, outer = (self.rows, self.columns) if backward else (self.columns, self.rows)
         source, result = (at.dy, at.dx) if backward else (at.x, at.y)
@@ -242,7 +261,10 @@ class LayerPlan:
         chain(program, [self.job(backward=backward)], self.config)
 
     def keep_hidden(self, program: Assembler) -> None:
-        """h of the forward product to memory, where it waits for the gradients while other layers have their turn."""
+        """Stores h of the forward product in memory.
+
+        It waits there for the gradients while other layers run.
+        """
         kept = self._hidden
         append(program, [store(kept.offset, kept.beats, GRADIENT.store("hidden"), kept.argument)])
         program.add(CONTROL, ControlOpcode.FENCE)
@@ -282,7 +304,10 @@ class LayerPlan:
         return pieces
 
     def update(self, program: Assembler, rule: float | AdamW, *, step: int = 1) -> None:
-        """New ``a`` and ``b`` by their gradients: by SGD with a learning rate, or by update ``step`` of AdamW."""
+        """New ``a`` and ``b`` by their gradients.
+
+        The rule is SGD with a learning rate, or update ``step`` of AdamW.
+        """
         append(program, self.update_pieces(rule, step=step, limit=4 * UpdateEngine.depth))
         program.add(CONTROL, ControlOpcode.FENCE)
 
@@ -315,8 +340,11 @@ class LayerPlan:
 def codes(
     stream: StreamShape, tables: int, tiles: int, frac: int, config: LanguageConfig, *, backward: bool
 ) -> tuple[Transfer, tuple[Transfer, ...]]:
-    """Tables of a linear's stream, and its tiles in the order of their use, from those offsets on; ``frac``: fraction
-    bits of its weights."""
+    """Transfers of a linear's tables, and of its tiles in order of use.
+
+    They are in the linear's stream, from the offsets ``tables`` and ``tiles`` on. ``frac``: fraction bits of its
+    weights.
+    """
     beat, (rows, columns) = config.data_bits // 8, stream.tiles
     order = (
         [(row, column) for column in range(columns) for row in range(rows)]
@@ -342,17 +370,25 @@ def hidden(offset: int, config: LanguageConfig, *, slot: int, tokens: int, rank:
 
 
 def codebook_table(offset: int, config: LanguageConfig) -> Transfer:
-    """The load that changes the codebook of all tiles behind it: :func:`codebook_words` from ``offset`` on."""
+    """The load that changes the codebook of all later tiles.
+
+    :func:`codebook_words` are in memory from ``offset`` on.
+    """
     return Transfer(offset, -(-16 * MASTER.width // config.data_bits), pack(TABLE_ARG, {"levels": 1}))
 
 
 def codebook_words(book: Codebook) -> bytes:
-    """A codebook's levels as they lie in memory; none is beyond +-1, which the machine would refuse."""
+    """A codebook's levels in the form that memory has.
+
+    No level is beyond +-1, which the machine would refuse.
+    """
     return level_table(book).astype("<i4").tobytes()
 
 
 def dense_tile(offset: int, config: LanguageConfig, *, rows: int, kind: TileKind = TileKind.WORDS) -> Transfer:
-    """A tile of dense words from ``offset`` on: ``rows`` rows of ``edge`` words, the others are 0.
+    """A tile of dense words from ``offset`` on.
+
+    It has ``rows`` rows of ``edge`` words; the others are 0.
 
     Activations as :func:`tile_rows` lays them, ``rows`` tokens of a tile of features, are :attr:`TileKind.WORDS`.
     Raises :class:`ValueError` that names field, value and bound.
@@ -365,7 +401,9 @@ def dense_tile(offset: int, config: LanguageConfig, *, rows: int, kind: TileKind
 
 
 def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig) -> None:
-    """Products back to back; the results are in memory when the program goes on.
+    """Products back to back.
+
+    The results are in memory when the program goes on.
 
     Inputs are loaded between the tiles of products before, as far as operand and adapter memory have room, and the rest
     between the first tiles of their own product. They must be in memory before the chain: no product may use the
@@ -421,7 +459,10 @@ def chain(program: Assembler, jobs: Sequence[ProductJob], config: LanguageConfig
 
 
 def _settled(before: ProductJob, job: ProductJob, config: LanguageConfig) -> int:
-    """Tiles of a product until the last sums of the one before are in memory, about."""
+    """Tiles of a product until the earlier product's sums are in memory.
+
+    This is an estimate.
+    """
     reading = before.tokens * config.edge // (config.dots if before.rank else config.outputs)
     if before.inner * config.subtiles * before.tokens < reading:
         reading *= 2

@@ -36,8 +36,10 @@ _AT_ONCE = EDGE // 8
 
 
 def reads(operation: Operation) -> tuple[str, ...]:
-    """Names of the tensors that an operation reads, ``NAME.h`` and ``NAME.dh`` among them; those of adapters and
-    moments aside."""
+    """Names of the tensors that an operation reads.
+
+    ``NAME.h`` and ``NAME.dh`` are among them; those of adapters and moments are not.
+    """
     match operation:
         case Product():
             tiles = operation.weight.tiles if isinstance(operation.weight, Words) else ()
@@ -68,8 +70,10 @@ def reads(operation: Operation) -> tuple[str, ...]:
 
 
 def needed(operations: Sequence[Operation], wanted: Collection[str] = ()) -> list[Operation]:
-    """The operations, in their order, without those that change neither a loss, nor a gradient of an adapter, nor
-    words that stay from step to step, nor a tensor in ``wanted``.
+    """The operations that a step needs, in their order.
+
+    Left out is an operation that changes neither a loss, nor a gradient of an adapter, nor words that stay from step to
+    step, nor a tensor in ``wanted``.
 
     A product of which only h is read makes no more of its result than h takes.
     """

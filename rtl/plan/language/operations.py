@@ -58,7 +58,10 @@ SPARE = MASTER.width - WEIGHT.width
 
 @dataclass(frozen=True)
 class Tensor:
-    """``[rows, features]``: a row a token. ``wide``: words of 25 bits, which only the vector engine reads."""
+    """A tensor ``[rows, features]``, a row a token.
+
+    ``wide``: words of 25 bits, which only the vector engine reads.
+    """
 
     name: str
     rows: int
@@ -94,7 +97,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Slice:
-    """Some neighbouring tiles of a tensor: all their rows, or ``height`` from ``row`` on."""
+    """Some neighbouring tiles of a tensor.
+
+    They have all their rows, or ``height`` from ``row`` on.
+    """
 
     tensor: Tensor
     first: int
@@ -135,7 +141,7 @@ class Codes:
 
 @dataclass(frozen=True)
 class Halves:
-    """Rows ``first`` to ``first + outputs`` of a frozen matrix of 16-bit words."""
+    """Rows ``first`` to ``first + outputs`` of a frozen 16-bit matrix."""
 
     name: str
     outputs: int
@@ -145,8 +151,11 @@ class Halves:
 
 @dataclass(frozen=True)
 class Words:
-    """A matrix of words that the step itself made, a slice of one tile each, in the order of their use: rows of a tile
-    are tokens, and those that the tensor does not have are zero."""
+    """A matrix of words that the step itself made.
+
+    It is a slice of one tile each, in the order of their use: rows of a tile are tokens, and those that the tensor does
+    not have are zero.
+    """
 
     tiles: tuple[Slice, ...]
 
@@ -161,8 +170,11 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Product:
-    """``y = 2**lift · (x Wᵀ + (x Aᵀ) Bᵀ)``; backward ``y = 2**lift · (x W + (x B) A)``. h stays in the machine. A ``y``
-    with fewer tiles than a matrix of codes has outputs is the first of them."""
+    """A product with an adapter: ``y = 2**lift · (x Wᵀ + (x Aᵀ) Bᵀ)``.
+
+    Backward ``y = 2**lift · (x W + (x B) A)``. h stays in the machine. A ``y`` with fewer tiles than a matrix of codes
+    has outputs is the first of them.
+    """
 
     x: Slice
     weight: Codes | Halves | Words
@@ -209,7 +221,10 @@ class Product:
 
 @dataclass(frozen=True)
 class Gradient:
-    """Gradients of an adapter, ``(dh' x)`` and ``(h' dy)``, of the products that made ``h`` and ``dh`` last."""
+    """Gradients of an adapter, ``(dh' x)`` and ``(h' dy)``.
+
+    They are of the products that made ``h`` and ``dh`` last.
+    """
 
     adapter: Adapter
     x: Slice
@@ -235,8 +250,11 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Update:
-    """New words of an adapter, with ``number`` updates made so far and this one: SGD with a rate, or AdamW, of A and of
-    B, whose factor makes its rule another one. ``summed``: by ``.sa`` and ``.sb``, sums of several texts' gradients."""
+    """New words of an adapter by SGD with a rate, or AdamW.
+
+    It is update ``number``: that many updates were made, this one included. The rule is given for A and for B; B's
+    factor changes its rule. ``summed``: by ``.sa`` and ``.sb``, sums of several texts' gradients.
+    """
 
     adapter: Adapter
     linear: Codes
@@ -252,7 +270,10 @@ class Update:
         return f"{self.adapter.name}.{'s' if self.summed else 'g'}{which}"
 
     def parts(self, frac: Fracs) -> list[tuple[str, int, UpdateOpcode, dict[str, int]]]:
-        """``a`` and ``b``, their features, and opcode and operands of their commands."""
+        """Commands of ``a`` and ``b``.
+
+        Each entry has the name, its features, and opcode and operands of the command.
+        """
         made: list[tuple[str, int, UpdateOpcode, dict[str, int]]] = []
         for which, features, rule in zip("ab", (self.linear.inputs, self.linear.outputs), self.rules):
             words = frac[f"{self.adapter.name}.{which}"] + SPARE
@@ -262,9 +283,12 @@ class Update:
 
 @dataclass(frozen=True)
 class Descent:
-    """New words of an adapter that stands beside no linear, in place, by a gradient of its shape: update ``number`` by
-    SGD's rate or AdamW, whose moments are called ``moments``. Every product that reads ``words`` must be one from which
-    the gradient is made, or that of an update before it: nothing else keeps it before the update."""
+    """New words, in place, of an adapter that stands beside no linear.
+
+    The gradient has the adapter's shape. It is update ``number`` by SGD's rate or AdamW, whose moments are called
+    ``moments``. Every product that reads ``words`` must be one from which the gradient is made, or that of an update
+    before it: no other order keeps it before the update.
+    """
 
     words: Slice
     gradient: Slice
@@ -282,8 +306,11 @@ class Descent:
 
 @dataclass(frozen=True)
 class Unpack:
-    """An adapter's words, or AdamW's ``moments``, out of blocks of codes of 8 (``wide``) or 4 bits: what products and
-    updates read. Moments go to a place that all adapters share."""
+    """Decodes an adapter's words, or AdamW's ``moments``, from codes.
+
+    The codes have 8 (``wide``) or 4 bits, in blocks. Products and updates read the words. Moments go to a place that
+    all adapters share.
+    """
 
     adapter: Adapter
     linear: Codes
@@ -307,14 +334,20 @@ class Unpack:
 
 @dataclass(frozen=True)
 class Pack(Unpack):
-    """The other way round, after update ``number``, which begins what is by chance."""
+    """Encodes words as blocks of codes, after update ``number``.
+
+    The number seeds the random words of the rounding.
+    """
 
     number: int = 0
 
 
 @dataclass(frozen=True)
 class Norm:
-    """RMSNorm; ``weight`` names a vector in which ``sqrt(features)`` is folded."""
+    """RMSNorm.
+
+    ``weight`` names a vector in which ``sqrt(features)`` is folded.
+    """
 
     x: Slice
     weight: str
@@ -375,7 +408,10 @@ class Add:
 
 @dataclass(frozen=True)
 class Angles:
-    """Half a row of cosines, then of sines, each times ``gain``, a row a token; 16 fraction bits."""
+    """Half a row of cosines, then of sines, a row a token.
+
+    Each is multiplied by ``gain``; 16 fraction bits.
+    """
 
     name: str
     rows: int
@@ -384,7 +420,10 @@ class Angles:
 
 @dataclass(frozen=True)
 class Rope:
-    """Turns each tile by a token's angles, backward with ``turn``; what ``angles`` have as gain, they add."""
+    """Rotates each tile by a token's angles, backward with ``turn``.
+
+    The gain of ``angles`` multiplies the result.
+    """
 
     x: Slice
     angles: Angles
@@ -434,7 +473,10 @@ class SwigluBackward:
 
 @dataclass(frozen=True)
 class Softmax:
-    """``2**s`` of each row over the row's sum; token n's row ends after element ``limit + n``."""
+    """``2**s`` of each row over the row's sum.
+
+    Token n's row ends after element ``limit + n``.
+    """
 
     s: Slice
     p: Slice
@@ -464,8 +506,10 @@ class SoftmaxBackward:
 
 @dataclass(frozen=True)
 class Loss:
-    """Softmax of logits in base 2 and cross-entropy: ``d`` is ``p`` less 1 at each token's target. ``targets`` names
-    them; ``vocab`` elements of a row count."""
+    """Softmax of logits in base 2, and cross-entropy.
+
+    ``d`` is ``p`` less 1 at each token's target. ``targets`` names them; ``vocab`` elements of a row count.
+    """
 
     logits: Slice
     targets: str
@@ -521,9 +565,11 @@ def results(operation: Operation) -> tuple[Slice, ...]:
 
 
 def stored(operations: Sequence[Operation], wide: bool) -> list[Operation]:
-    """A step whose adapters and moments lie in memory as codes: words are made of them before the first product that
-    reads them, and codes of what each update makes. Moments of all adapters take turns in one place, for updates come
-    one after the other."""
+    """A step whose adapters and moments lie in memory as codes.
+
+    Words are made of them before the first product that reads them, and codes from each update's words. Moments of all
+    adapters use one place alternately, for updates come one after the other.
+    """
     linears = {each.adapter.name: each.linear for each in operations if isinstance(each, Update)}
     made: list[Operation] = []
     for each in operations:

@@ -13,7 +13,10 @@ STORES: dict[str, bool | None] = {"words": None, "int8": True, "nf4": False}
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """A tensor of ``rank`` rows, or m and v of one: ``name`` of its words, and ``packed``, that of its codes."""
+    """A tensor of ``rank`` rows, or m and v of one.
+
+    ``name``: that of its words; ``packed``: that of its codes.
+    """
 
     name: str
     rank: int

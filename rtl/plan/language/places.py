@@ -26,8 +26,11 @@ ALIGN = 64
 
 @dataclass(frozen=True)
 class Life:
-    """A tensor's range in memory, and the steps of the program from which and up to which it must be there. ``read``:
-    whether the program reads it before it writes it."""
+    """A tensor's range in memory, and the steps that need it there.
+
+    They are the first and the last step of the program that do. ``read``: whether the program reads it before it writes
+    it.
+    """
 
     name: str
     offset: int
@@ -40,8 +43,11 @@ class Life:
 def lives(
     steps: Sequence[Instruction], after: Mapping[int, int], tensors: Mapping[str, tuple[int, int]], beat: int
 ) -> list[Life]:
-    """Lives of ``tensors``, offset and size by name, that a program of ``steps`` reads or writes. ``after``: of each
-    STORE, the step of the load that its first word needs; ``beat``: bytes."""
+    """Lives of ``tensors`` that a program of ``steps`` reads or writes.
+
+    ``tensors``: offset and size by name. ``after``: of each STORE, the step of the load that its first word needs;
+    ``beat``: bytes.
+    """
     names = sorted(tensors, key=lambda name: tensors[name][0])
     starts = [tensors[name][0] for name in names]
     begin: dict[str, int] = {}
@@ -66,8 +72,11 @@ def lives(
 
 
 def assigned(found: Iterable[Life], same: Collection[tuple[str, str]] = ()) -> tuple[dict[str, int], int]:
-    """Places from 0 on, by name, and their end: the largest tensors first, each as low as it goes. Two of ``same``,
-    one made of the other beat by beat, have one place."""
+    """Places from 0 on, by name, and their end.
+
+    The largest tensors come first, each as low as possible. Two of ``same``, one made of the other beat by beat, have
+    one place.
+    """
     by_name = {each.name: each for each in found}
     groups: dict[str, list[Life]] = {name: [each] for name, each in by_name.items()}
     for first, second in same:
@@ -97,7 +106,10 @@ def assigned(found: Iterable[Life], same: Collection[tuple[str, str]] = ()) -> t
 
 
 def moved(steps: Sequence[Instruction], ranges: Iterable[tuple[int, int, int]], beat: int) -> list[Instruction]:
-    """The program with each transfer within ``ranges``, offset, size and new offset, at its new place."""
+    """The program with each transfer within ``ranges`` at its new place.
+
+    ``ranges`` : offset, size and new offset.
+    """
     ordered = sorted(ranges)
     starts = [start for start, _, _ in ordered]
     made = []
@@ -113,8 +125,11 @@ def moved(steps: Sequence[Instruction], ranges: Iterable[tuple[int, int, int]], 
 
 
 def check(planned: Sequence[Instruction], after: Mapping[int, int], steps: Sequence[Instruction], beat: int) -> None:
-    """Refuses a moved program in which a load finds another word than in the planned one, or in which a STORE may
-    overwrite what a load before it has not read yet; :class:`ValueError` names the step."""
+    """Refuses a moved program whose loads could find other words.
+
+    It refuses a load that finds another word than in the planned program, and a STORE that may overwrite a word before
+    a load has read it; :class:`ValueError` names the step.
+    """
     accesses = [(place, *extent(step, beat)) for place, step in enumerate(steps) if step.engine in (LOAD, STORE)]
     low = min((start for _, start, _ in accesses), default=0) // beat
     size = max((stop for _, _, stop in accesses), default=0) // beat - low

@@ -26,8 +26,11 @@ def is_pause(step: Instruction) -> bool:
 
 
 def apart(steps: Sequence[Instruction]) -> list[Instruction]:
-    """The program without the waits that tokens from before a YIELD would end: as many of a token, the first ones
-    behind it, as were posted and not taken."""
+    """The program without waits for tokens from before a YIELD.
+
+    A YIELD would remove these tokens. The waits are the first ones behind it: for each token as many as were posted and
+    not taken.
+    """
     held, owed = [0] * TOKENS, [0] * TOKENS
     made = []
     for step in steps:
@@ -52,8 +55,10 @@ def apart(steps: Sequence[Instruction]) -> list[Instruction]:
 
 
 def cut(job: ProductJob, config: LanguageConfig, cycles: float) -> Iterator[ProductJob]:
-    """Products of fewer tiles of outputs, one behind the other, of about ``cycles`` cycles each at most. Each makes h
-    anew, whose words are the same."""
+    """Products of fewer tiles of outputs, of about ``cycles`` each at most.
+
+    They run one behind the other. Each makes h again, with the same words.
+    """
     column = job.inner * config.subtiles * max(job.tokens, config.columns)
     # h is complete behind so many tiles of outputs.
     least = 1 if job.rank <= config.subtiles else 2

@@ -47,10 +47,12 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """Where the vector engine's operand or result lies: from byte ``offset`` of the window on, as one run of beats.
+    """Range of the vector engine's operand or result.
+
+    It begins at byte ``offset`` of the window and is one run of beats.
 
     ``repeated``: an operand of one tile, which is read for every tile. ``beats``: of a result that leaves behind all
-    operands, unlike the others, of which a beat leaves for a beat of operands.
+    operands. Other results leave a beat for each beat of operands.
     """
 
     offset: int
@@ -91,7 +93,9 @@ def vector(
     wait: tuple[int, ...] = (),
     post: tuple[int, ...] = (),
 ) -> list[Piece]:
-    """A command of the vector engine over tensors in memory, with its loads and stores.
+    """A command of the vector engine over tensors in memory.
+
+    Its loads and stores are included.
 
     ``operands``: :data:`VectorOperands`; ``row`` is a tile's unless given. ``limit``: beats that a piece loads at most.
     The first load waits for the tokens ``wait``; the last store, or the command if it has no result, posts ``post``.
@@ -143,7 +147,10 @@ def gradient(
     wait: tuple[int, ...] = (),
     post: tuple[int, ...] = (),
 ) -> list[Piece]:
-    """A gradient of an adapter, of the tensor at ``source`` and the h in ``slot``, to ``result``."""
+    """A gradient of an adapter, to ``result``.
+
+    It is made of the tensor at ``source`` and the h in ``slot``.
+    """
     beat, parts = config.data_bits // 8, config.edge // config.beat_words
     tile = tokens * parts
     total = tiles * tile
@@ -180,8 +187,10 @@ def update(
     wait: tuple[int, ...] = (),
     post: tuple[int, ...] = (),
 ) -> list[Piece]:
-    """New words in place of ``beats`` beats at ``words``, by gradients at ``directions`` and, with AdamW, moments at
-    ``moments``; a command a piece."""
+    """New words in place of ``beats`` beats at ``words``.
+
+    They follow from gradients at ``directions`` and, with AdamW, moments at ``moments``; a command a piece.
+    """
     adam = opcode == UpdateOpcode.ADAMW
     step = min(UpdateEngine.depth, max(limit // (4 if adam else 2), 1))
     pieces = []
@@ -213,7 +222,9 @@ def update(
 
 
 def pack(stored: Stored, number: int, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:
-    """Codes at ``packed`` of what lies at ``words``, after update ``number``; a command a group.
+    """Codes at ``packed`` of the words at ``words``.
+
+    It is for update ``number``; a command a group.
 
     The engine takes beats in pairs and looks at the first of each: both streams bring the same.
     """
@@ -238,7 +249,10 @@ def pack(stored: Stored, number: int, config: LanguageConfig, *, words: int, pac
 
 
 def unpack(stored: Stored, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:
-    """What lies as codes at ``packed`` to ``words``; a command a group. The second stream is a beat ahead."""
+    """Words at ``words`` of the codes at ``packed``.
+
+    A command a group. The second stream is a beat ahead.
+    """
     pieces = []
     for blocks, codes, target, plain, source, coded in _groups(stored, config, words, packed):
         beat = config.data_bits // 8
@@ -256,7 +270,10 @@ def unpack(stored: Stored, config: LanguageConfig, *, words: int, packed: int) -
 def _groups(
     stored: Stored, config: LanguageConfig, words: int, packed: int
 ) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """Blocks and beats of codes of each group; where its words are, beats; where all of its codes are, beats."""
+    """Blocks and beats of each group's codes, and their places.
+
+    Yields blocks and beats of the group's codes; offset and beats of its words; offset and beats of all of its codes.
+    """
     beat = config.data_bits // 8
     for blocks in stored.shape.groups:
         codes, plain = stored.shape.codes(blocks), blocks * config.edge // config.beat_words
@@ -266,7 +283,10 @@ def _groups(
 
 
 def _step(total: int, most: int, unit: int) -> int:
-    """Beats of equal pieces of at most ``most``: whole units, or else equal parts of a unit."""
+    """Beats of equal pieces of at most ``most``.
+
+    A piece is whole units, or else an equal part of a unit.
+    """
     whole = most // unit * unit
     if whole:
         units = total // unit

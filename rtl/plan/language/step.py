@@ -59,7 +59,9 @@ _PACE = {Pack: 9, Unpack: 30}
 
 @dataclass
 class Layout:
-    """Byte offsets in the window by name, one thing after the other from ``end`` on, each from a multiple of 64.
+    """Byte offsets in the window by name.
+
+    Things lie one after the other from ``end`` on, each from a multiple of 64.
 
     Of a linear ``NAME``: ``NAME`` its stream, ``NAME.a``, ``NAME.b``, their gradients ``.ga``, ``.gb`` and moments
     ``.ma``, ``.mb``, and ``NAME.h``, ``NAME.dh``.
@@ -117,18 +119,23 @@ def lower(
     yield_every: int | None = None,
     share: bool = False,
 ) -> Assembler:
-    """The program; ``layout`` learns where everything is. Matrices of 16-bit words must be in it. It yields to requests
-    every ``yield_every`` cycles or so, if it is asked to.
+    """Lowers operations to a program.
+
+    ``layout`` receives all offsets. Matrices of 16-bit words must be in it. The program yields to requests about every
+    ``yield_every`` cycles, if this is given.
 
     With ``share``, tensors that only this program knows, written before they are read and not in ``layout`` yet, have
-    places in common (:mod:`~.places`): behind the program, what is there of them is whatever came last.
+    places in common (:mod:`~.places`): after the program, such a place holds the words written last.
     """
     return _Lowering(frac, layout, config).program(operations, yield_every, share)
 
 
 @dataclass
 class _Sharing:
-    """Moves what only a program knows to places in common, behind all else of its layout."""
+    """Moves tensors that only one program knows to common places.
+
+    The places are behind all else of its layout.
+    """
 
     layout: Layout
     beat: int
@@ -166,7 +173,10 @@ class _Sharing:
         return made
 
     def _outliving(self) -> set[str]:
-        """What a program leaves for others. Moments leave by a STORE that stands before the load that brings them."""
+        """Names of tensors that a program leaves for others.
+
+        Moments leave by a STORE that stands before the load that brings them.
+        """
         made: set[str] = set()
         for each in self.operations:
             match each:
@@ -241,7 +251,10 @@ class _Lowering:
         return weave(main, sides, self.config, every=yield_every, move=move)
 
     def _parts(self, operation: Operation) -> list[Operation]:
-        """What a program that yields may do between: some tiles, of an operation whose elements know no others."""
+        """Parts of an operation between which a program may yield.
+
+        A part is some tiles, of an operation whose elements are independent.
+        """
         if self.most is None or not isinstance(operation, Add | Rope | Swiglu | SwigluBackward):
             return [operation]
         slices = {
@@ -387,7 +400,10 @@ class _Lowering:
         )
 
     def _share(self, operations: Sequence[Operation]) -> None:
-        """Places what is stored as codes, and for moments that are unpacked one place for all adapters."""
+        """Places tensors that are stored as codes.
+
+        Moments that are unpacked have one place for all adapters.
+        """
         if any(isinstance(each, Unpack) for each in operations) and not self.config.packing:
             raise ValueError("packing: the machine must have it, for adapters are stored as codes")
         held = [each for operation in operations if isinstance(operation, Unpack) for each in operation.tensors()]

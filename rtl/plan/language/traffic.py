@@ -9,7 +9,10 @@ __all__ = ["base_bytes", "words_made"]
 
 
 def base_bytes(operations: Iterable[Operation]) -> int:
-    """Bytes of frozen matrices over the bus, exactly: each product reads once what it takes of its matrix."""
+    """Bytes of frozen matrices over the bus, exactly.
+
+    Each product reads its part of its matrix once.
+    """
     total = 0
     for operation in operations:
         if isinstance(operation, Product):
@@ -23,7 +26,10 @@ def base_bytes(operations: Iterable[Operation]) -> int:
 
 
 def words_made(operations: Iterable[Operation]) -> int:
-    """Words that may be clipped: of tensors, h, gradients, and of adapters when they are updated or unpacked."""
+    """Words that may be clipped.
+
+    They are those of tensors, h, gradients, and of adapters when they are updated or unpacked.
+    """
     total = 0
     for operation in operations:
         total += sum(part.rows * part.count * EDGE for part in results(operation))

@@ -51,13 +51,19 @@ _MOST = 128
 
 
 def norm_gains(tokens: int, texts: int = 1) -> dict[str, float]:
-    """What is folded into the last norm's weights, on the way to the logits and back: the mean over the foretold
-    tokens, and over the texts whose gradients are added up."""
+    """Factors folded into the last norm's weights, forward and backward.
+
+    They are for the logits and for the way back: the mean over the predicted tokens, and over the texts whose gradients
+    are added up.
+    """
     return {"norm": math.log2(math.e), "norm.back": 1 / (max(tokens - 1, 1) * texts)}
 
 
 def odd_shapes(model: LanguageModel) -> Iterator[tuple[str, int, str]]:
-    """Fields of a model with their values and the bounds of every machine that they fail."""
+    """Fields of a model that fail the bounds of every machine.
+
+    Yields field, value and bound.
+    """
     for field in ("hidden", "inter"):
         if getattr(model, field) % EDGE:
             yield field, getattr(model, field), f"must be a multiple of {EDGE}"
@@ -99,7 +105,10 @@ class Step:
             raise ValueError(f"{field}={value}: {bound}")
 
     def misfits(self, config: LanguageConfig) -> Iterator[tuple[str, int, str]]:
-        """Fields with their values and the bounds of a machine that they fail, its linears aside."""
+        """Fields that fail the bounds of a machine, without its linears.
+
+        Yields field, value and bound.
+        """
         if self.model.hidden > config.features:
             yield "hidden", self.model.hidden, f"the machine normalises rows of at most {config.features}"
         if self.tokens > config.tokens:
@@ -121,7 +130,10 @@ class Step:
 
     @property
     def gradient(self) -> Tensor:
-        """Gradient of what leaves the last layer; with ``head`` the step makes it itself."""
+        """Gradient of the last layer's output.
+
+        With ``head`` the step makes it itself.
+        """
         return self.tensor(self.layers[-1] + 1, "dx", self.model.hidden)
 
     @property
@@ -162,7 +174,10 @@ class Step:
     # operations
 
     def operations(self) -> list[Operation]:
-        """Forward, and backward from the last layer to the first; what of it a step needs: :mod:`~.needs`."""
+        """Forward, and backward from the last layer to the first.
+
+        :mod:`~.needs` selects the operations that a step needs.
+        """
         made: list[Operation] = []
         for layer in self.layers:
             made += self.forward(layer)
@@ -221,7 +236,10 @@ class Step:
         ]
 
     def backward(self, layer: int) -> list[Operation]:
-        """A layer, from ``dx`` of the next to its own, with the gradients of its adapters."""
+        """A layer backward, from ``dx`` of the next layer to its own.
+
+        The gradients of its adapters are included.
+        """
         model, eps = self.model, self.model.norm_eps
 
         def t(name: str, features: int, *, wide: bool = False) -> Tensor:
@@ -315,7 +333,10 @@ class Step:
         return made
 
     def logits(self, x: Tensor | None = None) -> list[Operation]:
-        """From ``x``, the last layer's residual stream unless given, to the loss, and back to its gradient."""
+        """Operations from ``x`` to the loss, and back to its gradient.
+
+        ``x`` is the last layer's residual stream unless given.
+        """
         model, after = self.model, self.layers[-1] + 1
         vocab = -(-model.vocab // EDGE) * EDGE
         x = x or self.output

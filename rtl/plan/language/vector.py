@@ -56,7 +56,10 @@ def swiglu(gate: int, up: int, y: int) -> dict[str, int]:
 
 
 def swiglu_backward(dy: int, gate: int, up: int, dgate: int, dup: int) -> dict[str, int]:
-    """Shifts from fractions. SiLU is as steep as 1.1, so the term of dgate gets no bit more than up."""
+    """Shifts of SWIGLU_BACKWARD from fractions.
+
+    SiLU is as steep as 1.1, so the term of dgate gets no bit more than up.
+    """
     return _checked(
         gate_shift=gate - 4,
         left=FACTOR_FRAC + UNIT - 1,
@@ -74,8 +77,11 @@ def norm_weight(weight: ArrayLike) -> tuple[np.ndarray, int]:
 
 
 def epsilon(eps: float, features: int, x: int) -> dict[str, int]:
-    """``eps`` of a mean over ``features`` squares of words with ``x`` fraction bits; the largest that fits if it does
-    not, which is when rows are far below it."""
+    """Operands for ``eps`` of a mean over ``features`` squares.
+
+    The words have ``x`` fraction bits. It is the largest that fits if ``eps`` does not, which is when rows are far
+    below it.
+    """
     value = eps * features * 4.0**x
     shift = max(0, math.frexp(value)[1] - 16)
     if shift > EPS_SHIFT:
@@ -84,12 +90,18 @@ def epsilon(eps: float, features: int, x: int) -> dict[str, int]:
 
 
 def rms_norm(weight: int, y: int) -> dict[str, int]:
-    """Shifts from the fractions of the weight's words and of y; x may have any."""
+    """Shifts of a norm from the fractions of the weight's words and of y.
+
+    x may have any.
+    """
     return _checked(shift=24 + weight - y)
 
 
 def rms_norm_backward(dy: int, x: int, weight: int, dx: int) -> Mapping[str, Mapping[str, int]]:
-    """Shifts of ``sums`` and of ``result``. The term of ``dy · weight`` never clips."""
+    """Shifts of ``sums`` and of ``result``.
+
+    The term of ``dy · weight`` never clips.
+    """
     left = WEIGHT.width - 1 + UNIT - 1
     term = dy + weight + UNIT - left
     return {"sums": _checked(left=UNIT, right=left), "result": _checked(left=left, shift_base=term + 17 - x - dx)}
@@ -107,8 +119,11 @@ def rope(x: int, y: int) -> dict[str, int]:
 
 
 def softmax(s: int) -> dict[str, int]:
-    """Operands from the fraction of s; of SOFTMAX_SUMS too. A row is the softmax of ``2**s``, which is why s must stay
-    within ±4096: at least 12 fraction bits. Probabilities have 22."""
+    """Operands of SOFTMAX and SOFTMAX_SUMS from the fraction of s.
+
+    A row is the softmax of ``2**s``, which is why s must stay within ±4096: at least 12 fraction bits. Probabilities
+    have 22.
+    """
     shifts = _checked(gate_shift=s - 8, shift=0)
     if s - 8 < LEAST_GATE:
         raise ValueError(f"s={s}: a softmax needs at least {LEAST_GATE + 8} fraction bits")
@@ -116,6 +131,8 @@ def softmax(s: int) -> dict[str, int]:
 
 
 def softmax_backward(dp: int, ds: int) -> Mapping[str, Mapping[str, int]]:
-    """Shifts of ``sums`` and of ``result`` from fractions; dp has 24 bits. ``ds`` is what base e would give, since
-    ln(2) belongs to what made s."""
+    """Shifts of ``sums`` and of ``result`` from fractions.
+
+    dp has 24 bits. ``ds`` is the gradient in base e, since ln(2) belongs to the operation that made s.
+    """
     return {"sums": _checked(left=UNIT), "result": _checked(left=UNIT, right=UNIT, shift=dp + PROBABILITY_FRAC - ds)}

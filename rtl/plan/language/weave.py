@@ -61,8 +61,11 @@ Move = Callable[[Sequence[Instruction], Mapping[int, int]], Sequence[Instruction
 
 @dataclass
 class Side:
-    """Side work in pieces: ``order`` is its place among all work, ``lazy`` work lets other side work pass. The engine
-    works ``pace`` cycles on a beat that is loaded, about."""
+    """Side work in pieces.
+
+    ``order`` is its place among all work, ``lazy`` work lets other side work pass. The engine works about ``pace``
+    cycles on a beat that is loaded.
+    """
 
     order: int
     engine: Engine
@@ -73,7 +76,10 @@ class Side:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of it is half done: it has not begun, or a gradient's other half or an update is next."""
+        """Whether no part of it is half done.
+
+        It has not begun, or a gradient's other half or an update is next.
+        """
         first = self.pieces[0].instructions[0]
         return (
             not self.begun
@@ -92,7 +98,10 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Main:
-    """A product. One with an adapter leaves h under ``slot``, of two by turns; ``hidden``: where it goes to memory."""
+    """A product.
+
+    One with an adapter leaves h under ``slot``; the two slots alternate. ``hidden``: where h goes to memory.
+    """
 
     order: int
     job: ProductJob
@@ -101,8 +110,10 @@ class Main:
 
 
 def gap(tokens: int, config: LanguageConfig, beats: int | None = None) -> int:
-    """Beats that a product leaves on the bus while the array works on a tile of ``beats``, of codes unless given; at
-    least a few."""
+    """Beats that a product leaves on the bus during a tile.
+
+    The array works meanwhile. The tile has ``beats`` beats, those of codes unless given; the result is at least a few.
+    """
     tile = config.edge + 2 if beats is None else beats
     return max(config.subtiles * max(tokens, config.columns) - tile - 16, 64)
 
@@ -115,9 +126,12 @@ def weave(
     every: int | None = None,
     move: Move | None = None,
 ) -> Assembler:
-    """A program, END included, of products and side work that could follow each other one by one in the order of
-    their ``order``; products stay in theirs. It yields every ``every`` cycles at least, about, if it is asked to; but a
-    piece of side work that cannot be parted may take longer. ``move`` may change the offsets of all transfers."""
+    """Weaves products and side work into one program, END included.
+
+    They could follow each other one by one in the order of their ``order``; products stay in theirs. The program yields
+    about every ``every`` cycles at least, if this is given; but a piece of side work that cannot be divided may take
+    longer. ``move`` may change the offsets of all transfers.
+    """
     program = Assembler()
     if every is not None:
         main = _short(main, config, every)
@@ -143,10 +157,12 @@ def _short(main: Sequence[Main], config: LanguageConfig, every: int) -> list[Mai
 
 
 class _Writes:
-    """Ranges that are written to memory, each by work of some orders, and a number for each once it is emitted.
+    """Ranges that are written to memory, and the work that writes them.
 
-    Ranges may overlap: what one work writes, another may change, by pieces of other sizes. Work that writes the same
-    range is emitted in the order of its orders.
+    Each range is written by work of some orders, and has a number for each once it is emitted.
+
+    Ranges may overlap: other work may change the words by pieces of other sizes. Work that writes the same range is
+    emitted in the order of its orders.
     """
 
     def __init__(self, found: Iterable[tuple[int, int, int]]) -> None:
@@ -166,7 +182,10 @@ class _Writes:
                 yield index
 
     def latest(self, start: int, end: int, order: int) -> float | None:
-        """The largest number of what work before ``order`` writes there, -1 if none does; None if some is missing."""
+        """The largest number of writes to a range by work before ``order``.
+
+        It is -1 if no work writes there, and None if some is missing.
+        """
         found = -1.0
         for index in self.over(start, end):
             count = bisect_left(self.orders[index], order)
@@ -296,7 +315,10 @@ class _Weaver:
         )
 
     def _open(self, index: int) -> None:
-        """Decides whether the section ends behind a product: what follows up to the end of the next one is too long."""
+        """Decides whether the section ends behind a product.
+
+        It ends if the work up to the end of the next product is too long.
+        """
         if self.every is None:
             return
         end, self.last = self._now + self._length(index), False
@@ -308,7 +330,10 @@ class _Weaver:
         self.within = index if self.last else index + 1
 
     def _pause(self, coming: float) -> None:
-        """Ends the section, unless something of ``coming`` cycles still has room in it, or operands wait on chip."""
+        """Ends the section, unless it has room or operands wait on chip.
+
+        It has room if work of ``coming`` cycles still fits.
+        """
         if self.every is None or self.ahead or not self.made or self.made[-1] == PAUSE:
             return
         if self._now + self._half() + coming + _PAUSE - self.section <= self.every:
@@ -408,16 +433,21 @@ class _Weaver:
         ]
 
     def _keep(self, product: Main, loaded: int) -> list[tuple[float, float, Instruction, int]]:
-        """h to memory, behind the second tile of outputs at the latest: it is complete before that is read, and needs
-        the load of the step ``loaded`` at least."""
+        """Stores h in memory, behind the second tile of outputs at the latest.
+
+        h is complete before that tile is read, and needs the load of the step ``loaded`` at least.
+        """
         if product.hidden is None:
             return []
         step = replace(_store(product.hidden, GRADIENT.store("hidden")), post=(KEPT,))
         return [(self.array, self.sums + _WAY, step, loaded)]
 
     def _drain(self, until: float) -> None:
-        """Emits the STORE of the last tile of outputs, if its sums are complete by then. Until they are, STORE has time
-        for others; but the next tile's must not be emitted before."""
+        """Emits the STORE of the last tile of outputs, if it is complete.
+
+        Its sums must be complete by ``until``. Before that, STORE has time for others; but the next tile's must not be
+        emitted before.
+        """
         while self.due and self.due[0][0] <= until:
             _, ready, step, needs = self.due.pop(0)
             self._store(step, ready, needs)
@@ -457,7 +487,10 @@ class _Weaver:
                 return
 
     def _may_load(self, index: int, until: float) -> bool:
-        """Whether a product's next load finds what it reads and room on chip, and leaves the bus in time."""
+        """Whether a product's next load can be emitted.
+
+        It must find its words in memory and room on chip, and leave the bus in time.
+        """
         each = self.inputs[index][0]
         if self.bus + 8 * each.size > until or each.freed > len(self.ends):
             return False
@@ -467,7 +500,10 @@ class _Weaver:
         return written is not None and written <= self.bus
 
     def _suits(self, side: Side, until: float) -> bool:
-        """Whether the next piece finds its operands, has room for its results, and leaves the bus in time."""
+        """Whether the next piece of side work can be emitted.
+
+        It must find its operands, have room for its results, and leave the bus in time.
+        """
         if side.lazy and side.engine in (UPDATE, VECTOR) and self.urgent and self.urgent[0].begun:
             return False
         if self.every is not None and side.whole and not self._fits(side):
@@ -488,11 +524,14 @@ class _Weaver:
         return True
 
     def _fits(self, side: Side) -> bool:
-        """Whether side work that begins can be brought to its end when the section ends."""
+        """Whether side work that begins can end when the section ends."""
         return (self.bus + self._work(side.part(), side.pace) <= self.until) and self._may_end(side, self.within)
 
     def _may_end(self, side: Side, within: int) -> bool:
-        """Whether what side work reads is emitted, or made by products up to ``within``."""
+        """Whether the inputs of side work are emitted.
+
+        Inputs may also be made by products up to ``within``.
+        """
         return all(
             self.makers.get(missing, within + 1) <= within
             for piece in side.part()
@@ -539,10 +578,12 @@ class _Weaver:
 
 
 def _with_tokens(steps: Sequence[Instruction], config: LanguageConfig) -> list[Instruction]:
-    """Lets each load wait for the last STORE that wrote what it reads. STOREs end in order and loads begin in order,
-    so one token serves all: the n-th load that waits takes what the n-th STORE that posts gave.
+    """Lets each load wait for the last STORE that wrote its words.
 
-    Of a STORE that stands :data:`_LONG` steps before a load, the load may as well be sure: so no more tokens than
+    STOREs end in order and loads begin in order, so one token serves all: the n-th load that waits takes the token of
+    the n-th STORE that posts.
+
+    A load that waits also covers each STORE that stands :data:`_LONG` steps or more before it. So no more tokens than
     that are ever posted and not taken.
     """
     made, beat = list(steps), config.data_bits // 8
@@ -566,7 +607,10 @@ def _with_tokens(steps: Sequence[Instruction], config: LanguageConfig) -> list[I
 
 
 def _settles(step: Instruction) -> bool:
-    """Whether a load may wait for it. Moments leave while they come, by commands that stand in that order."""
+    """Whether a load may wait for it.
+
+    Moments leave while they come, by commands that stand in that order.
+    """
     return step.engine == STORE and step.operands["source"] != UPDATE.store("moments")
 
 

@@ -73,7 +73,9 @@ class Assembler:
         slots: tuple[int, int] | None = None,
         **operands: int,
     ) -> None:
-        """Appends a command. ``slots``: dropped if the valid bits of ``(first, count)`` slots are all set.
+        """Appends a command.
+
+        ``slots``: dropped if the valid bits of ``(first, count)`` slots are all set.
 
         ``phase``: what its cycles count as; the engine's first unless given.
 
@@ -103,7 +105,10 @@ class Assembler:
         self._code += word.to_bytes(COMMAND_BYTES, "little")
 
     def add_bits(self, engine: Engine, opcode: int, args: int) -> None:
-        """Appends a command with these 160 bits of operands, whatever they mean to the engine."""
+        """Appends a command with these 160 bits of operands.
+
+        The bits are not interpreted.
+        """
         word = pack(Command, {"opcode": opcode, "engine": engine, "args": args})
         self.instructions.append(Instruction(engine, opcode, {}))
         self._code += word.to_bytes(COMMAND_BYTES, "little")

@@ -48,7 +48,9 @@ class Place:
 
 
 class PlacedProgram(Assembler):
-    """Collects the commands of a program, and the arrays of 32-bit words that are in memory before it.
+    """Collects the commands of a program and the arrays that it needs.
+
+    The arrays have 32-bit words and are in memory before the program starts.
 
     Places are given from the start of the window; the program lies behind them, from ``offset`` on.
 
@@ -80,17 +82,26 @@ class PlacedProgram(Assembler):
         return place
 
     def load(self, place: Place, engine: str, port: str, *, arg: int = 0, **more: Any) -> None:
-        """A LOAD of an array to a port. ``more``: tokens and phase, as :meth:`add` takes them."""
+        """A LOAD of an array to a port.
+
+        ``more``: tokens and phase, as :meth:`add` takes them.
+        """
         dest = self.engines.named(engine).load(port)
         self.add(LOAD, offset=place.offset, beats=self._beats(place), dest=dest, arg=arg, **more)
 
     def store(self, place: Place, engine: str, port: str, *, arg: int = 0, **more: Any) -> None:
-        """A STORE of an array from a port. ``more``: tokens and phase, as :meth:`add` takes them."""
+        """A STORE of an array from a port.
+
+        ``more``: tokens and phase, as :meth:`add` takes them.
+        """
         source = self.engines.named(engine).store(port)
         self.add(STORE, offset=place.offset, beats=self._beats(place), source=source, arg=arg, **more)
 
     def do(self, engine: str, opcode: int, **more: Any) -> None:
-        """A command of an engine. ``more``: operands, tokens and phase, as :meth:`add` takes them."""
+        """A command of an engine.
+
+        ``more``: operands, tokens and phase, as :meth:`add` takes them.
+        """
         own: Engine = self.engines.named(engine)
         self.add(own, opcode, **more)
 
@@ -109,7 +120,10 @@ class PlacedProgram(Assembler):
         return self.offset + len(self.code)
 
     def contents(self) -> Iterator[tuple[int, bytes]]:
-        """What the host writes before it rings the bell, by offset; the program last."""
+        """Memory contents that the host writes before it rings the bell.
+
+        Yields them by offset; the program is last.
+        """
         yield from self._contents
         yield self.offset, self.code
 

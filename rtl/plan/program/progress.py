@@ -28,7 +28,10 @@ Flow = tuple[int, int]
 
 
 class StuckError(RuntimeError):
-    """A program that a planner wrote may not come to its end: a fault of gradloom, whatever was asked for."""
+    """A program that a planner wrote may not come to its end.
+
+    This is a fault of gradloom and not of the request.
+    """
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ def check_progress(
     streams: Streams = _NO_STREAMS,
     names: Mapping[int, str] | None = None,
 ) -> None:
-    """Raises :class:`StuckError`, which says what waits for what, unless the program comes to its END at any timing.
+    """Raises :class:`StuckError` unless the program reaches END.
+
+    It must do so at any timing. The error names each waiting engine and its condition.
 
     It is checked with no slot of the cache valid and, if it has predicates, with all of them.
 
@@ -77,8 +82,11 @@ def check_progress(
 
 
 class _Run:
-    """The untimed run. ``valid``: of all slots, at the start. ``last``: an engine that begins a command only when
-    nothing else can happen, so that each token that it takes is posted and not taken as often as can be."""
+    """The untimed run.
+
+    ``valid``: of all slots, at the start. ``last``: an engine that begins a command only when no other engine can
+    proceed, so that each token that it takes is posted and not taken as often as possible.
+    """
 
     def __init__(
         self,
@@ -124,7 +132,10 @@ class _Run:
     # ---- dispatch
 
     def _dispatch(self, late: bool = False) -> bool:
-        """Whether the next command could be dispatched; ``late``: nothing else can happen."""
+        """Whether the next command could be dispatched.
+
+        ``late``: no other engine can proceed.
+        """
         command = self.commands[self.at]
         if command.slots is not None and self._holds(command.slots):
             self.at += 1
@@ -209,7 +220,9 @@ class _Run:
                 self.ready.append(self.takers[token][0])
 
     def may_overflow(self) -> set[int]:
-        """Engines that, if they are slow, might let a token overflow that they take.
+        """Engines that, if they are slow, might let a token overflow.
+
+        They are engines that take this token.
 
         A bound for each token and each place where its engine may stand: what is dispatched by then at most has posted.
         """
@@ -247,7 +260,10 @@ class _Run:
     # ---- engines
 
     def _work(self, engine: int, late: bool = False) -> bool:
-        """Runs an engine's commands as far as they go; ``late``: it may begin one though others go first."""
+        """Runs an engine's commands as far as they go.
+
+        ``late``: it may begin one though others go first.
+        """
         queue, moved = self.queues[engine], False
         while queue:
             command = self.commands[queue[0]]
@@ -279,7 +295,10 @@ def _posts(token: int, command: Instruction) -> bool:
 
 
 class _Report:
-    """Says why a run stands: what each queue waits for, and the waits that close a circle."""
+    """Explains why a run stands.
+
+    It names each queue's condition, and the waits that close a circle.
+    """
 
     def __init__(self, run: _Run) -> None:
         self.run = run
@@ -303,7 +322,10 @@ class _Report:
         )
 
     def _wait(self, engine: Engine) -> tuple[str, Engine | None] | None:
-        """What an engine's next command waits for, and the engine that would end that; CONTROL is the dispatch."""
+        """Condition of an engine's next command, and the engine that meets it.
+
+        The dispatch is CONTROL.
+        """
         run = self.run
         if engine == CONTROL:
             command, place = run.commands[run.at], run.at

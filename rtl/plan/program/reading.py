@@ -6,10 +6,16 @@ __all__ = ["Reading"]
 
 
 class Reading:
-    """Does each operation by the method that has the name of its class: ``_product`` for ``Product``."""
+    """Calls a method for each operation, by the name of its class.
+
+    The method is ``_product`` for ``Product``.
+    """
 
     def run(self, operations: Iterable[object], tell: Callable[[str], None] | None = None) -> None:
-        """All of them in order; ``tell`` is called with the name of each before it is done."""
+        """Does all operations in order.
+
+        ``tell`` is called with the name of each before it is done.
+        """
         for operation in operations:
             name = type(operation).__name__
             if tell is not None:
