@@ -26,7 +26,10 @@ _HEADROOM = 1
 
 
 def pack_adapters(model: LanguageModel, adapters: Mapping[str, Adapter], *, tile: int = 64) -> bytes:
-    """The block of ``adapters``, which have one rank, by linear; :class:`ValueError` names what does not fit."""
+    """The block of ``adapters``, which have one rank, by linear.
+
+    :class:`ValueError` names what does not fit.
+    """
     ranks = {adapter.rank for adapter in adapters.values()}
     if len(ranks) != 1:
         raise ValueError(f"adapters has ranks {sorted(ranks)}: must be of one rank")
@@ -50,7 +53,10 @@ def pack_adapters(model: LanguageModel, adapters: Mapping[str, Adapter], *, tile
 
 
 def unpack_adapters(model: LanguageModel, block: bytes) -> dict[str, Adapter]:
-    """Adapters by linear, back from :func:`pack_adapters` or from a machine that has trained them."""
+    """Adapters by linear, of a block of :func:`pack_adapters`.
+
+    The block may also be of a machine that has trained them.
+    """
     if len(block) < _HEAD.size or block[:4] != _MAGIC:
         raise ValueError("not a block of adapters")
     _, count, rank, tile = _HEAD.unpack_from(block)

@@ -13,9 +13,11 @@ __all__ = ["read_npz"]
 
 
 def read_npz(path: Path, names: Iterable[str] = (), *, optional: Iterable[str] = ()) -> dict[str, np.ndarray]:
-    """Arrays of a file by name: those of ``names``, and of ``optional`` those that are there; or all, without names.
+    """Arrays of a file by name.
 
-    :class:`ValueError` says what is wrong with the file.
+    They are those of ``names``, and of ``optional`` those that are there; or all, without names.
+
+    :class:`ValueError` describes the fault of the file.
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
@@ -45,7 +47,10 @@ def read_npz(path: Path, names: Iterable[str] = (), *, optional: Iterable[str] =
 
 
 def _check_size(path: Path, file: Any) -> None:
-    """Refuses an archive that is far larger than its file, before an array is read: a file of 5 MB can hold 5 GB."""
+    """Refuses an archive that is far larger than its file.
+
+    This is before an array is read: a file of 5 MB can hold 5 GB.
+    """
     # Reading ends where the declared size does.
     total = sum(entry.file_size for entry in file.zip.infolist())
     most = _FREE + _RATIO * path.stat().st_size

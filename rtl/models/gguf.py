@@ -51,7 +51,10 @@ def _bf16(data: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Type:
-    """``size`` bytes hold ``elements``; ``decode`` takes uint8 ``[blocks, size]``."""
+    """A type of GGUF's tensors.
+
+    ``size`` bytes hold ``elements``; ``decode`` takes uint8 ``[blocks, size]``.
+    """
 
     name: str
     elements: int
@@ -71,7 +74,10 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """Where a tensor is: ``shape`` is row-major (GGUF's own order reversed), ``start`` from the file's begin."""
+    """Range of a tensor in a file.
+
+    ``shape`` is row-major (GGUF's own order reversed), ``start`` from the file's begin.
+    """
 
     shape: tuple[int, ...]
     type: int
@@ -80,7 +86,9 @@ class GgufTensor:
 
 
 class GgufFile:
-    """Metadata and a directory of tensors of a GGUF file, little-endian, version 2 or 3.
+    """Metadata and a directory of tensors of a GGUF file.
+
+    The file is little-endian, version 2 or 3.
 
     Attributes
     ----------
@@ -130,7 +138,10 @@ class GgufFile:
         return kind.decode(data).reshape(entry.shape)
 
     def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
-        """A field that must be of type ``kind``; without ``default`` it must be there."""
+        """A field that must be of type ``kind``.
+
+        Without ``default`` it must be there.
+        """
         value = self.fields.get(key, default)
         if value is None:
             raise ValueError(f"{self.path}: has no field {key}")

@@ -29,7 +29,9 @@ _MUST = {
 
 
 class HuggingFaceCheckpoint:
-    """A LLaMA model in a folder, or in one safetensors file with ``config.json`` beside it.
+    """A LLaMA model in a folder or in one safetensors file.
+
+    The file needs ``config.json`` beside it.
 
     See :class:`~.language.Checkpoint`.
     """
@@ -124,5 +126,8 @@ def _or(value: Any, default: Any) -> Any:
 
 
 def _quotient(hidden: Any, heads: Any) -> Any:
-    """What transformers does without a ``head_dim``; anything odd is refused with the fields themselves."""
+    """The quotient that transformers uses without a ``head_dim``.
+
+    Any invalid value is refused with the fields themselves.
+    """
     return hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else 0

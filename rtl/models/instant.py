@@ -29,7 +29,10 @@ def key(layer: int, which: str) -> str:
 def fresh_instant(
     model: LanguageModel, *, rank: int = 8, layers: int | None = None, seed: int = 0
 ) -> dict[int, Adapter]:
-    """New adapters by block: A uniform in ±1/√hidden as PEFT draws it, B zero; alpha is twice the rank."""
+    """New adapters by block: A as PEFT draws it, B zero.
+
+    A is uniform in ±1/√hidden; alpha is twice the rank.
+    """
     if rank < 1:
         raise ValueError(f"rank={rank}: must be at least 1")
     random, hidden = np.random.default_rng(seed), model.hidden
@@ -44,7 +47,10 @@ def fresh_instant(
 
 
 def save_instant(folder: str | Path, model: LanguageModel, adapters: Mapping[int, Adapter]) -> tuple[Path, Path]:
-    """Writes adapters of one rank and one scale as float32 and returns both files' paths."""
+    """Writes adapters of one rank and one scale as float32.
+
+    Returns both files' paths.
+    """
     shapes = {(each.rank, each.scale) for each in adapters.values()}
     if len(shapes) != 1:
         raise ValueError(f"adapters has {len(shapes)} different ranks or scales: 1 is needed")
@@ -78,8 +84,11 @@ def holds_instant(folder: str | Path) -> bool:
 
 
 def load_instant(folder: str | Path, model: LanguageModel, *, rank: int | None = None) -> dict[int, Adapter]:
-    """Adapters by block, float32. :class:`ValueError` if they are of another kind, as PEFT's are, of another model or,
-    where ``rank`` is given, of another rank."""
+    """Adapters by block, float32.
+
+    :class:`ValueError` if they are of another kind, as PEFT's are, of another model or, where ``rank`` is given, of
+    another rank.
+    """
     config, tensors = read_peft(folder)
     with about(folder):
         return _adapters(config, tensors, model, rank)

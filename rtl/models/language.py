@@ -36,7 +36,10 @@ _MOST = {
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear layer ``y = W x``: ``name`` is Hugging Face's without ``.weight``, W is ``[outputs, inputs]``."""
+    """A linear layer ``y = W x``.
+
+    ``name`` is Hugging Face's without ``.weight``, W is ``[outputs, inputs]``.
+    """
 
     name: str
     outputs: int
@@ -55,7 +58,9 @@ class Linear:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModel:
-    """Shapes and constants of a decoder with RMSNorm, rotary positions, grouped-query attention and SwiGLU.
+    """Shapes and constants of a decoder.
+
+    It has RMSNorm, rotary positions, grouped-query attention and SwiGLU.
 
     Parameters
     ----------
@@ -124,7 +129,10 @@ class LanguageModel:
 
     @property
     def linears(self) -> tuple[Linear, ...]:
-        """Every linear of every layer, without the head, in the order of a forward pass."""
+        """Every linear of every layer, in the order of a forward pass.
+
+        The head is not among them.
+        """
         return tuple(
             Linear(f"model.layers.{i}.{module}.{name}", *self.shape(name))
             for i in range(self.layers)
@@ -133,7 +141,10 @@ class LanguageModel:
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every tensor by Hugging Face's name; a tied head is not among them."""
+        """Shape of every tensor by Hugging Face's name.
+
+        A tied head is not among them.
+        """
         shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (self.vocab, self.hidden)}
         linears = {linear.name: linear for linear in self.linears}
         for i in range(self.layers):
@@ -207,11 +218,17 @@ class Checkpoint(Protocol):
         """File or folder."""
 
     def tensor(self, name: str) -> np.ndarray:
-        """A tensor as finite float32, by Hugging Face's name and in its orientation, ``[out, in]``."""
+        """A tensor as finite float32, by Hugging Face's name.
+
+        Its orientation is also Hugging Face's, ``[out, in]``.
+        """
 
 
 def check_tensors(path: Path, model: LanguageModel, found: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuses a file that lacks a tensor, has one of another shape, or one that this model cannot have."""
+    """Refuses a file whose tensors are not those of the model.
+
+    It may lack a tensor, have one of another shape, or have one that this model cannot have.
+    """
     for name, shape in model.tensors.items():
         if name not in found:
             raise ValueError(f"{path}: has no tensor {name} ({list(shape)} is needed)")

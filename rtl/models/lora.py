@@ -16,7 +16,10 @@ __all__ = ["Adapter", "adapter_of", "finite", "fresh_lora", "layer_of", "load_lo
 
 @dataclass(frozen=True)
 class Adapter:
-    """Adds ``scale · B A`` to a linear: ``a [rank, inputs]``, ``b [outputs, rank]``, ``scale`` alpha / rank."""
+    """Adds ``scale · B A`` to a linear.
+
+    ``a [rank, inputs]``, ``b [outputs, rank]``, ``scale`` alpha / rank.
+    """
 
     a: np.ndarray
     b: np.ndarray
@@ -31,7 +34,10 @@ class Adapter:
 def adapter_of(
     tensors: Mapping[str, np.ndarray], name: Callable[[str], str], rank: int, inputs: int, outputs: int, scale: float
 ) -> Adapter:
-    """The adapter whose tensors are called ``name("A")`` and ``name("B")``, float32, if they are of these sizes."""
+    """The adapter of ``name("A")`` and ``name("B")``, float32.
+
+    :class:`ValueError` if they are not of these sizes.
+    """
     a, b = (tensors[name(which)] for which in "AB")
     check_array(name("A"), a, (rank, inputs))
     check_array(name("B"), b, (outputs, rank))
@@ -72,8 +78,10 @@ def fresh_lora(
     layers: Iterable[int] | None = None,
     seed: int = 0,
 ) -> dict[str, Adapter]:
-    """New adapters by linear: A uniform in ±1/√inputs as PEFT draws it, B zero. ``alpha`` is twice the rank; ``layers``
-    are all of them."""
+    """New adapters by linear: A as PEFT draws it, B zero.
+
+    A is uniform in ±1/√inputs. ``alpha`` is twice the rank unless given; ``layers`` are all of them.
+    """
     if rank < 1:
         raise ValueError(f"rank={rank}: must be at least 1")
     random = np.random.default_rng(seed)
@@ -92,7 +100,10 @@ def layer_of(name: str) -> int:
 
 
 def lowest_layer(adapters: Iterable[str]) -> int:
-    """The lowest layer with an adapter, from the names of their linears, at least one."""
+    """The lowest layer with an adapter.
+
+    ``adapters`` : names of their linears, at least one.
+    """
     return min(map(layer_of, adapters))
 
 

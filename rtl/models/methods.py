@@ -47,7 +47,9 @@ class Method:
     ranked: ClassVar[bool] = False
 
     def parse(self, text: str | None) -> tuple[str, ...]:
-        """Targets of a request: ``all``, names between commas, or None for the usual ones.
+        """Targets of a request.
+
+        The request is ``all``, names between commas, or None for the usual ones.
 
         ``_proj`` may be left out. :class:`ValueError` names the first that the method does not have.
         """
@@ -63,7 +65,10 @@ class Method:
         return tuple(name for name in self.targets if name in wanted)
 
     def modules(self, model: LanguageModel, targets: Iterable[str], layers: Iterable[int]) -> list[str]:
-        """Names of the modules that learn, in the order of a forward pass; the last norm learns whatever the layers."""
+        """Names of the modules that learn, in the order of a forward pass.
+
+        The last norm learns for all choices of ``layers``.
+        """
         wanted = set(targets)
         made = [
             f"model.layers.{layer}.{holder}{'.' if holder else ''}{name}"
@@ -107,7 +112,10 @@ class Method:
         }
 
     def _named(self, model: LanguageModel, targets: Sequence[str], layers: Sequence[int]) -> list[str]:
-        """Targets where all layers learn; else modules, which PEFT finds by their whole names."""
+        """Targets where all layers learn; else modules.
+
+        PEFT finds modules by their whole names.
+        """
         whole = len(set(layers)) == model.layers
         return (
             [name for name in self.targets if name in set(targets)] if whole else self.modules(model, targets, layers)
@@ -136,7 +144,10 @@ class _Ia3(Method):
     peft_type = "IA3"
 
     def shapes(self, model: LanguageModel, module: str, rank: int) -> dict[str, tuple[int, ...]]:
-        """See :class:`Method`. A vector stands behind a linear, but before ``down_proj``."""
+        """Shapes of a module's vector; see :class:`Method`.
+
+        A vector stands behind a linear, but before ``down_proj``.
+        """
         name = module.rsplit(".", 1)[-1]
         outputs, inputs = model.shape(name)
         return {f"{_PREFIX}{module}.ia3_l": (1, inputs) if name == "down_proj" else (outputs, 1)}

@@ -38,7 +38,9 @@ def _check_bias(name: str, bias: np.ndarray, outputs: int) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Conv:
-    """Convolution, then bias, then ReLU where asked, then max-pooling where asked.
+    """Convolution, bias, ReLU and max-pooling.
+
+    ReLU and max-pooling are optional.
 
     Parameters
     ----------
@@ -124,7 +126,9 @@ class Conv:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dense:
-    """Matrix product of the flattened input (NCHW order), then bias, then ReLU where asked.
+    """Matrix product of the flattened input, bias and optional ReLU.
+
+    The input is in NCHW order.
 
     Parameters
     ----------
@@ -160,7 +164,7 @@ class Dense:
         return self.weight.shape[1]
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int]:
-        """``(outputs,)``; the input may be of any shape with ``inputs`` elements."""
+        """``(outputs,)`` for any input shape with ``inputs`` elements."""
         if prod(shape) != self.inputs:
             raise ValueError(f"input of shape {shape} has {prod(shape)} elements: the weight expects {self.inputs}")
         return (self.outputs,)
@@ -172,7 +176,9 @@ class Dense:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Network:
-    """Layers in a row, the last of them a :class:`Dense` whose outputs are the logits.
+    """Layers in a row; the outputs of the last are the logits.
+
+    The last one is a :class:`Dense`.
 
     Parameters
     ----------
@@ -238,7 +244,10 @@ class Network:
 
     @cached_property
     def taps(self) -> tuple[int, ...]:
-        """Elements of every layer's input: what an adapter of that layer sees, in NCHW order."""
+        """Elements of every layer's input, in NCHW order.
+
+        An adapter of that layer has this input.
+        """
         return tuple(prod(shape) for shape in self.shapes[:-1])
 
     @property

@@ -23,7 +23,10 @@ class RefusedNode(ValueError):
 
 
 def read_onnx(path: Path) -> Any:
-    """The model in a file, with its external data; :class:`ValueError` says why it cannot be read."""
+    """The model in a file, with its external data.
+
+    :class:`ValueError` says why it cannot be read.
+    """
     try:
         import onnx
         from google.protobuf.message import DecodeError
@@ -61,7 +64,9 @@ def attributes_of(node: Any) -> dict[str, Any]:
 
 
 class Constants:
-    """Constants of a graph by name: its initializers, and nodes computed from them.
+    """Constants of a graph by name.
+
+    They are its initializers, and nodes computed from them.
 
     Parameters
     ----------
@@ -102,7 +107,10 @@ class Constants:
         return array
 
     def fold(self, node: Any, known: Mapping[str, np.ndarray]) -> None:
-        """Computes a node of :data:`FOLDED`; ``known``: its inputs that are no constants."""
+        """Computes a node of :data:`FOLDED`.
+
+        ``known``: its inputs that are no constants.
+        """
         from onnx.reference import ReferenceEvaluator
 
         feeds = {name: known[name] if name in known else self.values[name] for name in node.input if name}

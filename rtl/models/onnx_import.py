@@ -34,10 +34,12 @@ _LAYERS = (
 
 
 def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = None) -> Network:
-    """The network in the file ``path`` (and in its external data, where it has any).
+    """The network in the file ``path``.
+
+    Its external data are read too, where it has any.
 
     BatchNormalization is folded into the layer before it; Dropout and Identity vanish. Add, Sub, Mul, Div and
-    BatchNormalization of the input alone become the network's ``pixel_map``. Whatever cannot become a
+    BatchNormalization of the input alone become the network's ``pixel_map``. A node that cannot become a part of a
     :class:`Network` is a :class:`ValueError` that names the node and its operator.
 
     Parameters
@@ -56,7 +58,10 @@ def load_onnx(path: str | Path, *, input_shape: tuple[int, int, int] | None = No
 
 @dataclass
 class _Draft:
-    """The layer being read; later nodes add ReLU and pooling, or fold into its weights."""
+    """The layer being read.
+
+    Later nodes add ReLU and pooling, or fold into its weights.
+    """
 
     layer: Conv | Dense
 
@@ -66,7 +71,10 @@ class _Draft:
 
 
 class _Reader:
-    """Walks a graph that is one chain: ``tensor`` is the name of the chain's end, ``shape`` what it holds."""
+    """Walks a graph that is one chain.
+
+    ``tensor`` is the name of the chain's end, ``shape`` its shape.
+    """
 
     def __init__(self, model: Any, name: str, input_shape: tuple[int, int, int] | None):
         self.graph = model.graph
@@ -275,13 +283,19 @@ class _Reader:
         draft.layer = replace(layer, weight=weight, bias=(layer.bias - mean) * scale + beta)
 
     def _scale_pixels(self, scale: np.ndarray | float, shift: np.ndarray | float) -> None:
-        """Puts ``scale * x + shift`` behind the map of the pixels; both broadcast to what the chain's end holds."""
+        """Puts ``scale * x + shift`` behind the map of the pixels.
+
+        Both broadcast to the shape of the chain's end.
+        """
         self.pixel_map = self.pixel_map.then(
             *(np.broadcast_to(each, self.shape).reshape(self.image) for each in (scale, shift))
         )
 
     def _scaled(self, node: Any, attributes: dict[str, Any]) -> None:
-        """Add, Sub, Mul or Div of the input and a constant, before the first layer."""
+        """Reads Add, Sub, Mul or Div of the input and a constant.
+
+        It is before the first layer.
+        """
         if self.drafts:
             raise RefusedNode("it follows a layer: it is supported before the first Conv or Gemm only")
         behind = node.input[0] == self.tensor
@@ -372,7 +386,10 @@ class _Reader:
 
     @staticmethod
     def _vector(bias: np.ndarray, outputs: int, behind: int) -> np.ndarray:
-        """``bias`` as one value an output; it may be broadcast over ``behind`` dimensions behind it."""
+        """``bias`` as one value an output.
+
+        It may be broadcast over ``behind`` dimensions behind it.
+        """
         shape = bias.shape
         while behind and shape and shape[-1] == 1:
             shape, behind = shape[:-1], behind - 1
@@ -421,5 +438,8 @@ class _Reader:
 
 
 def load_pretrained(name: str = "lenet5") -> Network:
-    """A base network in the package, trained on upright digits: LeNet-5, or ``digits`` for images of 8 x 8."""
+    """A base network in the package, trained on upright digits.
+
+    It is LeNet-5, or ``digits`` for images of 8 x 8.
+    """
     return load_onnx(Path(__file__).parent / "data" / f"{name}.onnx")

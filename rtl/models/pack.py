@@ -38,7 +38,10 @@ Progress = Callable[[int, int, str], None]
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedLinear:
-    """A linear in bitsandbytes' terms: ``codes [N, K]``, a scale code a block, ``absmax2`` a group, ``offset``."""
+    """A linear in bitsandbytes' terms.
+
+    ``codes [N, K]``, a scale code a block, ``absmax2`` a group, ``offset``.
+    """
 
     shape: StreamShape
     codes: np.ndarray
@@ -54,7 +57,10 @@ class QuantizedLinear:
 
 
 def quantize_linear(w: np.ndarray, bits: int = 4) -> QuantizedLinear:
-    """Quantises ``w [N, K]`` in blocks of 64 with double-quantised scales, as bitsandbytes does with 4 bits."""
+    """Quantises ``w [N, K]`` in blocks of 64, as bitsandbytes does.
+
+    bitsandbytes does so with 4 bits; scales are double-quantised.
+    """
     shape = StreamShape(outputs=w.shape[0], inputs=w.shape[1], bits=bits)
     codes, absmax = quantize_blocks(w, book=BOOKS[bits], block=TILE)
     return QuantizedLinear(shape, codes.reshape(w.shape), *quantize_scales(absmax))
@@ -63,7 +69,9 @@ def quantize_linear(w: np.ndarray, bits: int = 4) -> QuantizedLinear:
 def write_pack(
     checkpoint: Checkpoint, directory: Path, *, bits: int = 4, head: str = "float16", progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Writes ``weights.bin`` and ``manifest.json`` into ``directory`` and returns the manifest.
+    """Writes ``weights.bin`` and ``manifest.json`` into ``directory``.
+
+    Returns the manifest.
 
     In order: tables (the book's levels and the dynamic map, float32), embedding, each layer's norms and
     linears as a forward pass meets them, last norm, head. The embedding is float16, and so is the head
@@ -154,7 +162,9 @@ def _write(file: BinaryIO, name: str, shape: tuple[int, ...], content: np.ndarra
 
 
 class PackedModel:
-    """What :func:`write_pack` wrote: a :class:`~.language.Checkpoint` whose linears are quantised.
+    """A pack of :func:`write_pack`: a checkpoint with quantised linears.
+
+    It is a :class:`~.language.Checkpoint`.
 
     Opening reads the manifest; each section is checked against its sum when it is read. :class:`ValueError`
     names what is missing or damaged.
@@ -190,7 +200,10 @@ class PackedModel:
         return self._file
 
     def check(self, progress: Progress | None = None) -> None:
-        """Reads every section; :class:`ValueError` names the first that is damaged."""
+        """Reads every section.
+
+        :class:`ValueError` names the first that is damaged.
+        """
         for done, name in enumerate(self._sections):
             if progress is not None:
                 progress(done, len(self._sections), "checking")
@@ -230,7 +243,10 @@ class PackedModel:
 
 
 def raw_parts(model: LanguageModel, head: str) -> Iterator[tuple[str, int]]:
-    """Name and bytes of each tensor that :func:`write_pack` does not quantise, without its tables."""
+    """Name and bytes of each tensor that is not quantised.
+
+    They are those of :func:`write_pack`, without its tables.
+    """
     for name, shape in small_parts(model):
         if name == HEAD and head == "nf":
             continue

@@ -50,7 +50,10 @@ def key(layer: str, which: str) -> str:
 
 
 def check_array(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Refuses an array of another type or shape, or with values that are not finite."""
+    """Refuses an array of another type or shape, or not finite.
+
+    All its values must be finite.
+    """
     if array.dtype.kind != "f":
         raise ValueError(f"{name} has dtype {array.dtype}: expected floating point")
     if array.shape != shape:
@@ -81,7 +84,10 @@ def write_peft(folder: str | Path, tensors: Mapping[str, np.ndarray], config: Ma
 
 
 def read_peft(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """ImageConfig and tensors of an adapter; :class:`ValueError` says which file is missing or damaged."""
+    """ImageConfig and tensors of an adapter.
+
+    :class:`ValueError` names the file that is missing or damaged.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -116,7 +122,10 @@ def number(config: Mapping[str, Any], field: str, *, whole: bool = False) -> Any
 
 
 def rank_and_alpha(config: Mapping[str, Any], wanted: int | None = None) -> tuple[int, float]:
-    """``r`` and ``lora_alpha`` of the config; refuses another rank than ``wanted``."""
+    """``r`` and ``lora_alpha`` of the config.
+
+    Refuses another rank than ``wanted``.
+    """
     rank, alpha = number(config, "r", whole=True), number(config, "lora_alpha")
     if wanted is not None and rank != wanted:
         raise ValueError(f"r={rank}: rank {wanted} is needed")
@@ -135,7 +144,11 @@ def about(folder: str | Path) -> Iterator[None]:
 def save_adapters(
     folder: str | Path, network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]], *, codes: str = "nf4"
 ) -> tuple[Path, Path]:
-    """Writes ``(A [rank, n], B [classes, rank])`` of every layer as float32; returns both files' paths.
+    """Writes the adapters of every layer as float32.
+
+    They are ``(A [rank, n], B [classes, rank])``. Returns both files' paths.
+
+    ``codes``, one of :data:`CODES`: the codes from which the adapters learnt.
 
     ``codes``, one of :data:`CODES`: what the adapters learnt from.
     Every Q4.12 word is exact in float32. ``lora_alpha`` equals the rank, so the scaling is 1.
@@ -170,8 +183,11 @@ def save_adapters(
 
 
 def load_adapters(folder: str | Path, network: Network) -> tuple[list[tuple[np.ndarray, np.ndarray]], str]:
-    """``(A [rank, n], B [classes, rank])`` of every layer, float64, B times ``lora_alpha / r``; and the codes that
-    they learnt from, one of :data:`CODES`."""
+    """Adapters of every layer, float64, and their codes.
+
+    An adapter is ``(A [rank, n], B [classes, rank])``, B times ``lora_alpha / r``. The codes, one of :data:`CODES`, are
+    those from which they learnt.
+    """
     config, tensors = read_peft(folder)
     with about(folder):
         return _adapters(config, tensors, network), config["gradloom_codes"]

@@ -11,7 +11,9 @@ __all__ = ["PixelMap"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PixelMap:
-    """``scale * p + shift`` of a pixel ``p``, a byte over 255; by default ``p`` itself.
+    """``scale * p + shift`` of a pixel ``p``, a byte over 255.
+
+    By default it is ``p`` itself.
 
     The host applies it when it makes words of images, so that zeros that pad the first convolution are zeros of its
     input, as in ONNX.
@@ -47,7 +49,10 @@ class PixelMap:
         return PixelMap(scale=np.asarray(scale * self.scale), shift=np.asarray(scale * self.shift + shift))
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """Activations of pixels that are over 255 already, ``[..., c, h, w]``, float64."""
+        """Activations of pixels, ``[..., c, h, w]``, float64.
+
+        The pixels are already divided by 255.
+        """
         return np.asarray(values, np.float64) * self.scale + self.shift
 
     def activations(self, images: np.ndarray) -> np.ndarray:

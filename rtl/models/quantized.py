@@ -28,7 +28,7 @@ Tensor = tuple[np.ndarray, str]
 
 
 def quantize_file(src: str | Path, dst: str | Path, *, double: bool = False, block: int = 64) -> dict:
-    """Quantises the tensors of a file to NF4; bitsandbytes loads what it writes.
+    """Quantises the tensors of a file to NF4; bitsandbytes loads the output.
 
     Tensors with two or more dimensions are quantised. Others (biases, norms) are kept as they
     are, as bitsandbytes does in a model. For a tensor ``NAME`` the output holds ``NAME`` (uint8
@@ -85,7 +85,10 @@ def quantize_file(src: str | Path, dst: str | Path, *, double: bool = False, blo
 def quantize_tensor(
     name: str, array: np.ndarray, dtype: str, *, double: bool, block: int
 ) -> tuple[dict[str, Tensor], dict]:
-    """bitsandbytes' tensors of one weight by the suffix of their key, and figures."""
+    """bitsandbytes' tensors of one weight, and figures.
+
+    The tensors are by the suffix of their key.
+    """
     w = as_float32(array, dtype)
     codes, absmax = quantize_blocks(w, block=block)
     state = {
@@ -123,7 +126,10 @@ def quantize_tensor(
 
 
 def read_floats(path: Path) -> dict[str, Tensor]:
-    """Named float tensors of a file with torch's name of their type, checked to be finite and not empty."""
+    """Named float tensors of a file, with torch's name of their type.
+
+    They are checked to be finite and not empty.
+    """
     readers = {".npz": _read_npz, ".safetensors": read_safetensors}
     if path.suffix not in readers:
         raise ValueError(f"input={path}: must end in .npz or .safetensors")
@@ -154,5 +160,8 @@ def _read_npz(path: Path) -> Iterator[tuple[str, np.ndarray, str]]:
 
 
 def read_safetensors(path: Path) -> Iterator[tuple[str, np.ndarray, str]]:
-    """``(name, array, type)`` of each tensor; bfloat16, which numpy has not, as its 16 bits."""
+    """``(name, array, type)`` of each tensor.
+
+    bfloat16, which numpy has not, is given as its 16 bits.
+    """
     yield from ((name, stored.read(), stored.dtype) for name, stored in open_safetensors(path).items())

@@ -17,7 +17,10 @@ CODES = {torch: code for code, (_, torch) in FLOATS.items()} | {"uint8": "U8"}
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor on disk: ``dtype`` is torch's name; bfloat16, which numpy has not, is read as its 16 bits."""
+    """A tensor on disk.
+
+    ``dtype`` is torch's name; bfloat16, which numpy has not, is read as its 16 bits.
+    """
 
     path: Path
     shape: tuple[int, ...]
@@ -34,7 +37,10 @@ class StoredTensor:
 
 
 def open_safetensors(path: Path) -> dict[str, StoredTensor]:
-    """The float tensors of a file by name. Only the header is read; :class:`ValueError` says what is wrong."""
+    """The float tensors of a file by name.
+
+    Only the header is read; :class:`ValueError` describes a fault.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -66,7 +72,10 @@ def as_float32(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def write_safetensors(path: Path, tensors: dict[str, tuple[np.ndarray, str]]) -> None:
-    """Writes the tensors under another name and renames the file when it is complete."""
+    """Writes tensors to a file, which appears when it is complete.
+
+    They are written under another name and the file is renamed.
+    """
     # The format is a length, a JSON header and the bytes. Written here since the library takes no bfloat16
     # from numpy. Wide types first keeps every tensor aligned.
     header: dict[str, dict] = {"__metadata__": {"format": "pt"}}

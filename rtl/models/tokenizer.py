@@ -17,7 +17,10 @@ _CONTROL = 3
 
 
 class Tokenizer:
-    """``encode`` and ``decode`` of the model's own vocabulary, of ``size`` tokens; ``control`` are no text."""
+    """A model's own vocabulary, with ``encode`` and ``decode``.
+
+    It has ``size`` tokens; ``control`` tokens are no text.
+    """
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
@@ -29,7 +32,10 @@ class Tokenizer:
         return self._backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, control tokens included. :class:`ValueError` names a token out of range."""
+        """The text of tokens, control tokens included.
+
+        :class:`ValueError` names a token out of range.
+        """
         for token in tokens:
             if not 0 <= token < self.size:
                 raise ValueError(f"token={token}: must be from 0 to {self.size - 1}")
@@ -37,7 +43,10 @@ class Tokenizer:
 
 
 def open_tokenizer(path: Path | str) -> Tokenizer:
-    """The tokenizer in a GGUF file, or ``tokenizer.json`` in a folder. Needs the extra ``llm``."""
+    """The tokenizer in a GGUF file, or ``tokenizer.json`` in a folder.
+
+    Needs the extra ``llm``.
+    """
     try:
         import tokenizers
     except ModuleNotFoundError:

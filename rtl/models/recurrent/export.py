@@ -15,7 +15,9 @@ _OPSET, _IR = 21, 10
 
 
 def export_recurrent(network: RecurrentNetwork, path: Path | str) -> None:
-    """Writes a network as ``path``, which onnxruntime runs to the same codes if it does not fuse quantisers.
+    """Writes a network as the ONNX file ``path``.
+
+    onnxruntime runs it to the same codes if it does not fuse quantisers.
 
     Inputs: ``x`` ``[n, steps, channels]``, ``h_init`` and ``c_init`` ``[n, hidden]``. Outputs: ``logits`` where the
     network has a head, ``h_last``, ``c_last``, ``h_all`` ``[steps, n, hidden]``. Quantisers by thresholds, and codes

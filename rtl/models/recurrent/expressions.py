@@ -33,7 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Constant codes and their scale; ``axis``: along which the scale varies, -1 where it does not."""
+    """Constant codes and their scale.
+
+    ``axis``: along which the scale varies, -1 where it does not.
+    """
 
     codes: np.ndarray
     scale: np.ndarray
@@ -50,7 +53,10 @@ class Weights:
         return Weights(self.codes.transpose(order), self.scale, order.index(self.axis) if self.axis >= 0 else -1)
 
     def by_output(self, axis: int) -> tuple[np.ndarray, np.ndarray]:
-        """Codes with the outputs, which are along ``axis``, in front, and a scale for each."""
+        """Codes with the outputs in front, and a scale for each output.
+
+        ``axis`` : that of the outputs in the codes of this object.
+        """
         if self.axis not in (-1, axis):
             raise RefusedNode(
                 f"its weights have a scale for each index of axis {self.axis}: expected one scale, or "
@@ -71,7 +77,10 @@ class Expression:
 
 @dataclass(frozen=True, eq=False)
 class Variable(Expression):
-    """An input of a graph; ``width``: its channels, 0 where they are not known."""
+    """An input of a graph.
+
+    ``width``: its channels, 0 where they are not known.
+    """
 
     name: str
     width: int = 0
@@ -79,14 +88,20 @@ class Variable(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Result(Expression):
-    """What a recurrent node gives: ``last``, ``mean`` or ``all`` hidden states, or the last cell ``state``."""
+    """Result of a recurrent node.
+
+    It is the ``last``, ``mean`` or ``all`` hidden states, or the last cell ``state``.
+    """
 
     what: str
 
 
 @dataclass(frozen=True, eq=False)
 class Affine(Expression):
-    """Sum of products of quantised weights and sources, and a bias; a term: source, codes ``[outputs, n]``, scales."""
+    """Sum of products of quantised weights and sources, and a bias.
+
+    A term: source, codes ``[outputs, n]``, scales.
+    """
 
     terms: tuple[tuple[Expression, np.ndarray, np.ndarray], ...]
     bias: np.ndarray

@@ -253,7 +253,10 @@ class Graph:
 
     @staticmethod
     def _rounded(source: Expression, step: float, lo: int, hi: int, name: str) -> Pending:
-        """The integers; a clip or a ReLU before the rounding becomes one behind it."""
+        """The rounded integers of a source.
+
+        A clip or a ReLU before the rounding becomes one behind it.
+        """
         while isinstance(source, (Clipped, Rectified)):
             ends = (source.lo, source.hi) if isinstance(source, Clipped) else (0.0, np.inf)
             codes = np.rint(np.asarray(ends, np.float32) / np.float32(step))

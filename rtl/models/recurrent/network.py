@@ -32,7 +32,9 @@ _MOST_SUM = 1 << 31
 
 @dataclass(frozen=True, eq=False)
 class Coding:
-    """A quantiser: a real number becomes a code in ``lo..hi``, which stands for ``code * scale``.
+    """A quantiser: makes a real number a code in ``lo..hi``.
+
+    The code stands for ``code * scale``.
 
     Attributes
     ----------
@@ -58,7 +60,10 @@ class Coding:
         object.__setattr__(self, "step", self.step or self.scale)
 
     def codes(self, values: np.ndarray) -> np.ndarray:
-        """Codes of real numbers in float32, as an interpreter of ONNX computes them; channels last."""
+        """Codes of real numbers in float32; channels last.
+
+        They are computed as an interpreter of ONNX computes them.
+        """
         values = np.asarray(values, np.float32)
         if self.levels is None:
             return np.clip(np.rint(values / np.float32(self.step)), self.lo, self.hi).astype(np.int64)
@@ -67,7 +72,10 @@ class Coding:
         return self.lo + (values[..., None] >= self.levels.astype(np.float32)).sum(axis=-1)
 
     def requantizer(self, scales: list[Fraction], offsets: list[Fraction]) -> Requantizer:
-        """Of integers ``n`` that stand for ``n * scale + offset``; one scale and offset a channel, or one for all."""
+        """Requantizer of integers ``n`` that stand for ``n * scale + offset``.
+
+        There is one scale and offset a channel, or one for all.
+        """
         if self.levels is not None:
             most = max(len(self.levels), len(scales))
             scales, offsets = scales * (most // len(scales)), offsets * (most // len(offsets))
@@ -83,7 +91,9 @@ class Coding:
 
 @dataclass(frozen=True, eq=False)
 class Conv:
-    """A convolution over time and its quantiser; a ReLU between them is the quantiser's ``lo`` of 0.
+    """A convolution over time and its quantiser.
+
+    A ReLU between them is the quantiser's ``lo`` of 0.
 
     Attributes
     ----------
@@ -110,7 +120,9 @@ class Conv:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """A gate of a cell: ``output(activation(accumulator(W x + U h + bias)))``.
+    """A gate of a cell.
+
+    It is ``output(activation(accumulator(W x + U h + bias)))``.
 
     Attributes
     ----------
@@ -173,7 +185,10 @@ class LstmCell:
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """Logits: ``scale * (weight * code * scale of the hidden state) + bias``; ``weight``: ``[classes, hidden]``."""
+    """The layer of logits.
+
+    Logits are ``scale * (weight * code * scale of the hidden state) + bias``; ``weight``: ``[classes, hidden]``.
+    """
 
     weight: np.ndarray
     scale: np.ndarray
@@ -230,7 +245,10 @@ def lookup(
     before: Requantizer | None = None,
     before_scale: float = 0.0,
 ) -> np.ndarray:
-    """Codes of an activation for each code in ``lo..hi``; ``before``: a quantiser in front of it."""
+    """Codes of an activation for each code in ``lo..hi``.
+
+    ``before``: a quantiser in front of it.
+    """
     lo, hi, scale = coding_in
     codes = np.arange(lo, hi + 1)
     if before is not None:
@@ -242,7 +260,10 @@ def lookup(
 
 @dataclass(frozen=True, eq=False)
 class IntegerConv:
-    """A :class:`Conv` in integers: ``requantizer`` of the sum of products of codes."""
+    """A :class:`Conv` in integers.
+
+    ``requantizer`` is that of the sum of products of codes.
+    """
 
     conv: Conv
     requantizer: Requantizer
@@ -260,7 +281,10 @@ def _narrowed(coding: Coding, table: np.ndarray) -> Coding:
 
 
 def _reach(*terms: tuple[np.ndarray, int, int, int]) -> tuple[int, int]:
-    """Least and greatest of sums of products; a term: weights ``[rows, n]``, a factor, and the range of its codes."""
+    """Least and greatest of sums of products.
+
+    A term: weights ``[rows, n]``, a factor, and the range of its codes.
+    """
     low = sum(np.minimum(w * f * lo, w * f * hi).sum(axis=1) for w, f, lo, hi in terms)
     high = sum(np.maximum(w * f * lo, w * f * hi).sum(axis=1) for w, f, lo, hi in terms)
     # Padding and a start from zero: 0 is always possible.

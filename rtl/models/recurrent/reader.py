@@ -197,7 +197,10 @@ class _Reader:
         ]
 
     def _from_step(self, outputs: list[Expression], variables: Sequence[Variable]) -> None:
-        """One step of an LSTM that is the whole graph: inputs and outputs may be in any order."""
+        """Reads a graph that is one step of an LSTM.
+
+        Inputs and outputs may be in any order.
+        """
         new = [each for each in outputs if isinstance(_core(each), (Product, Sum))][:2]
         if len(new) != 2 or len(variables) != 3:
             raise ValueError(
@@ -236,7 +239,10 @@ class _Reader:
         source: Expression,
         name: str,
     ) -> int:
-        """Finds the cell in what becomes of two states; returns which of them is the hidden one."""
+        """Finds the cell that makes the next two states.
+
+        Returns the index of the hidden one.
+        """
         kinds = [type(_core(each)) for each in results]
         if kinds not in ([Product, Sum], [Sum, Product]):
             raise RefusedNode(
@@ -299,7 +305,10 @@ class _Reader:
 
     @staticmethod
     def _squash(product: Product, state: Expression) -> tuple[Coding, Coding | None, Expression]:
-        """Quantisers behind and before the tanh of the state, and the other factor."""
+        """Quantisers behind and before the tanh of the state.
+
+        Also returns the other factor.
+        """
         for value, other in ((product.a, product.b), (product.b, product.a)):
             inner = _core(value)
             if not isinstance(inner, Activated) or inner.kind != "tanh":

@@ -21,7 +21,10 @@ _KINDS: dict[str, Any] = {each.__name__: each for each in (Coding, Conv, Dense, 
 
 
 def load_network(path: Path | str) -> RecurrentNetwork:
-    """The network in an ``.onnx`` file, or in a folder of :func:`save_network`."""
+    """The network in an ``.onnx`` file or in a folder.
+
+    The folder is one of :func:`save_network`.
+    """
     path = Path(path)
     if not path.is_dir():
         return load_recurrent(path)
@@ -45,7 +48,10 @@ def load_network(path: Path | str) -> RecurrentNetwork:
 
 
 def save_network(network: RecurrentNetwork, folder: Path | str) -> None:
-    """Writes ``network.json``, ``network.npz`` and ``report.json`` to a folder."""
+    """Writes a network's files to a folder.
+
+    They are ``network.json``, ``network.npz`` and ``report.json``.
+    """
     arrays: dict[str, np.ndarray] = {}
     told = {"format": FORMAT, "network": _packed(network, "network", arrays)}
     with staged(folder) as stage:
