@@ -12,7 +12,10 @@ __all__ = ["KNOWN", "UNITS", "Parameter", "Unit", "find_unit", "parse_settings"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A parameter that a user may set: an integer with bounds, a truth value, or one of some words."""
+    """A parameter that a user may set.
+
+    It is an integer with bounds, a truth value, or one of some words.
+    """
 
     name: str
     default: int | bool | str
@@ -31,7 +34,10 @@ class Parameter:
         return f"integer {self.low} to {self.high}"
 
     def parse(self, value: object) -> int | bool | str:
-        """``value`` as the parameter's type; :class:`ValueError` names field, value and bound."""
+        """``value`` as the parameter's type.
+
+        :class:`ValueError` names field, value and bound.
+        """
         if self.choices:
             if value in self.choices:
                 return str(value)
@@ -55,7 +61,9 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unit:
-    """A stand-alone unit. ``make`` turns parameters into a component and imports what it needs.
+    """A stand-alone unit.
+
+    ``make`` turns parameters into a component and imports its modules.
 
     ``adapter``, for ``gradloom run``: ``module:name`` of an :class:`~gradloom.sim.units.run.Adapter`; the house's own
     are in its table there.
@@ -99,7 +107,10 @@ def parse_settings(items: list[str]) -> dict[str, str]:
 
 
 def find_unit(name: str) -> Unit:
-    """The unit called ``name``; :class:`ValueError` lists the known ones otherwise."""
+    """The unit called ``name``.
+
+    :class:`ValueError` lists the known ones otherwise.
+    """
     return KNOWN.find(name)
 
 

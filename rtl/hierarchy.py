@@ -33,8 +33,11 @@ __all__ = ["DistinctModule", "Emitter", "Port", "place", "uncollected"]
 
 @contextlib.contextmanager
 def uncollected():
-    """Holds back the garbage collector: a design is millions of small objects, hardly any of them garbage,
-    and looking through them again and again would take as long as making them."""
+    """Holds back the garbage collector.
+
+    A design is millions of small objects, hardly any of them garbage, and looking through them again and again would
+    take as long as making them.
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -69,7 +72,10 @@ def place(m, name, component, platform, **inputs):
 
 @dataclasses.dataclass(frozen=True)
 class Port:
-    """A port of an emitted module: ``direction`` is ``"input"`` or ``"output"``."""
+    """A port of an emitted module.
+
+    ``direction`` is ``"input"`` or ``"output"``.
+    """
 
     name: str
     direction: str
@@ -93,7 +99,9 @@ class DistinctModule:
 
 
 class Emitter:
-    """The platform that asks for Verilog: it collects each distinct placed component once.
+    """Platform that collects each distinct placed component once.
+
+    It converts them to Verilog.
 
     ``modules`` lists them, leaves first. :meth:`top` adds the outermost one and names them all. ``made``, if
     given, is called with each module as soon as it is there, and with the modules in it.
@@ -107,7 +115,10 @@ class Emitter:
         self._tokens = 0
 
     def instance(self, component, **inputs):
-        """An :class:`Instance` wired to the ports of ``component`` itself, or to ``inputs``."""
+        """An :class:`Instance` wired to the ports of ``component``.
+
+        ``inputs`` replace some of its ports.
+        """
         module = self.module(component)
         component._MustUse__used = True  # Its elaboration may be another object's: no warning is due.
         signals = {name: signal for name, signal, _ in _signals(component)}
@@ -141,14 +152,17 @@ class Emitter:
         return module
 
     def top(self, component, name, *, prefix="", rename=None):
-        """Converts ``component`` as module ``name`` and gives every module its name."""
+        """Converts ``component`` as module ``name`` and names every module."""
         with uncollected():
             top = self.module(component, rename)
         self._assign_names(top, name, prefix)
         return top
 
     def named(self, text):
-        """``text`` with the names of modules in place of their tokens, once :meth:`top` has given them."""
+        """``text`` with the names of modules in place of their tokens.
+
+        :meth:`top` must have given the names.
+        """
         names = {module.token: module.name for module in self.modules}
         return _TOKEN.sub(lambda match: names[match[0]], text)
 
@@ -238,7 +252,10 @@ class _Netlist(_nir.Netlist):
 
 
 def _value_of_nets(cls, nets=()):
-    """``_nir.Value.__new__`` without its look at the type of each bit, which takes a third of all the time."""
+    """``_nir.Value.__new__`` without its check of each bit's type.
+
+    The check takes a third of all the time.
+    """
     return tuple.__new__(cls, (nets,) if isinstance(nets, _nir.Net) else nets)
 
 
@@ -253,7 +270,9 @@ def _quick_values():
 
 
 def _rtlil(fragment, ports, name, missing_domain):
-    """What Amaranth's own ``rtlil.convert_fragment`` does, with the classes above.
+    """Does what Amaranth's ``rtlil.convert_fragment`` does.
+
+    It uses the classes above.
 
     It does not look for combinational loops, bit by bit in Python: Yosys does so in :mod:`.emit`.
     """
@@ -279,7 +298,10 @@ _TOKEN = re.compile(r"gradloom_token_\d+_")
 
 
 def _signals(component):
-    """``(name, signal, "input" | "output")`` of every port, in the signature's order."""
+    """``(name, signal, "input" | "output")`` of every port.
+
+    The order is that of the signature.
+    """
     for path, member, value in component.signature.flatten(component):
         signal = Value.cast(value)
         if len(signal):
@@ -287,7 +309,10 @@ def _signals(component):
 
 
 def key_of(component):
-    """What two components must share to be one module: class, and ``key`` or all that is stored on them."""
+    """Key of a component: two with equal keys share one module.
+
+    It is the class, and ``key`` or all that is stored on the component.
+    """
     own = getattr(component, "key", None)
     if own is None:
         own = tuple(

@@ -22,7 +22,9 @@ class OutputError(ValueError):
 
 
 def check_folder(path: Path | str, *, name: str = "output", needs: int = 1 << 20) -> None:
-    """Refuses a folder that cannot be written, before the work begins, with :class:`OutputError`.
+    """Refuses a folder that cannot be written, before the work begins.
+
+    Raises :class:`OutputError`.
 
     The folder need not exist. A file is made in it, or in the nearest folder above it that exists, and removed.
     ``needs``: bytes that must be free there.
@@ -34,7 +36,10 @@ def check_folder(path: Path | str, *, name: str = "output", needs: int = 1 << 20
 
 
 def check_file(path: Path | str, *, name: str = "output", suffix: str = "", needs: int = 1 << 20) -> None:
-    """Refuses a file that cannot be written, as :func:`check_folder` does a folder. ``suffix``: how it must end."""
+    """Refuses a file that cannot be written.
+
+    It does so as :func:`check_folder` does for a folder. ``suffix``: the required end of its name.
+    """
     target = Path(path).absolute()
     if not str(path).endswith(suffix):
         raise OutputError(f"{name}={path}: must name a file that ends in {suffix}")
@@ -84,7 +89,10 @@ def _nearest(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _scratch(directory: Path) -> Iterator[Path]:
-    """A folder on the same disk as ``directory``: in the nearest place above it that exists. It vanishes."""
+    """A temporary folder on the same disk as ``directory``.
+
+    It is in the nearest place above it that exists, and is removed at the end.
+    """
     made = Path(tempfile.mkdtemp(prefix=f".{directory.name[:32]}.", dir=_nearest(directory.parent)))
     try:
         yield made
@@ -94,10 +102,12 @@ def _scratch(directory: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def staged(directory: Path | str) -> Iterator[Path]:
-    """A fresh folder that takes the place of ``directory`` when the block ends well, and vanishes otherwise.
+    """A new folder that replaces ``directory`` when the block ends well.
 
-    What an earlier run put there is replaced; what else somebody put there since stays. A directory with
-    content that no earlier run made is refused with :class:`OutputError`.
+    Otherwise it is removed.
+
+    Output of an earlier run there is replaced; other files that somebody put there since stay. A directory with content
+    that no earlier run made is refused with :class:`OutputError`.
     """
     check_folder(directory)
     target = Path(directory).absolute()
@@ -122,7 +132,9 @@ def staged(directory: Path | str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def grouped(directory: Path | str, *, last: str) -> Iterator[Path]:
-    """A fresh folder whose files all go to ``directory`` when the block ends well, and none of them otherwise.
+    """A new folder whose files go to ``directory`` at the end.
+
+    They do so when the block ends well, and otherwise none of them does.
 
     Other files there stay. File ``last`` goes last, and an earlier one is removed first: where it is, the group is
     whole.
@@ -144,7 +156,9 @@ def grouped(directory: Path | str, *, last: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def staged_file(path: Path | str) -> Iterator[BinaryIO]:
-    """A fresh file that takes the place of ``path`` when the block ends well, and vanishes otherwise.
+    """A new file that replaces ``path`` when the block ends well.
+
+    Otherwise it is removed.
 
     Anything but a file there, such as a device, is refused with :class:`OutputError`.
     """

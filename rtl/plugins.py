@@ -58,12 +58,18 @@ class Table(Generic[T]):
         return ", ".join(self)
 
     def __getitem__(self, name: str) -> T:
-        """The entry called ``name``, imported if it is a plug-in's; :class:`KeyError` if there is none."""
+        """The entry called ``name``, imported if it is a plug-in's.
+
+        :class:`KeyError` if there is none.
+        """
         plugins = self._plugins()
         return self.own[name] if name in self.own else self._loaded(plugins[name])
 
     def find(self, name: str) -> T:
-        """The entry called ``name``; :class:`ValueError` lists what there is otherwise."""
+        """The entry called ``name``.
+
+        :class:`ValueError` lists all entries otherwise.
+        """
         if name not in self:
             raise ValueError(f"{self.kind} {name!r}: must be one of {self}")
         return self[name]
@@ -111,7 +117,10 @@ class Table(Generic[T]):
 
 @functools.cache
 def _entry_points(group: str, paths: tuple[str, ...]) -> tuple["EntryPoint", ...]:
-    """Entry points of a group; ``paths`` is where distributions are looked for."""
+    """Entry points of a group.
+
+    ``paths``: folders in which distributions are searched.
+    """
     from importlib.metadata import entry_points
 
     return tuple(entry_points(group=group))

@@ -53,7 +53,10 @@ class Emission:
     instances: dict[str, dict[str, int]]
 
     def write(self, directory: Path | str) -> None:
-        """Writes ``rtl/*.v`` and, if there are any, ``synth/*.v`` below ``directory``."""
+        """Writes ``rtl/*.v`` and, if there are any, ``synth/*.v``.
+
+        Both are below ``directory``.
+        """
         for folder, files in (("rtl", self.files), ("synth", self.synth)):
             for name, text in files.items():
                 path = Path(directory) / folder / f"{name}.v"
@@ -69,7 +72,9 @@ class Emission:
 def emit(
     component: wiring.Component, directory: Path | str, *, name: str, prefix: str | None = None, family: str = "xcup"
 ) -> list[Port]:
-    """Writes ``component`` as module ``name`` to ``directory/rtl/*.v`` and returns its ports.
+    """Writes ``component`` as module ``name`` and returns its ports.
+
+    The files are ``directory/rtl/*.v``.
 
     All or nothing: a directory that holds anything but an earlier output is refused, see
     :func:`~gradloom.rtl.output.staged`.
@@ -81,7 +86,9 @@ def emit(
 
 
 def convert(component: wiring.Component, *, name: str, prefix: str | None = None, family: str = "xcup") -> Emission:
-    """Verilog of ``component`` as module ``name``; other modules are called ``prefix`` and their class.
+    """Verilog of ``component`` as module ``name``.
+
+    Other modules are called ``prefix`` and their class.
 
     A component that stands for a primitive of the chip offers ``primitive(*, family, name)``, which returns the
     Verilog of a module of the same ports for synthesis (``family`` is ``"xc7"``, ``"xcup"`` or ``"ecp5"``), or None.
@@ -149,7 +156,10 @@ def _check(modules: Iterable[DistinctModule]) -> None:
 
 
 def _translation(module: DistinctModule, parts: Iterable[DistinctModule], folder: Path) -> list[str]:
-    """Yosys' commands that make Verilog of a module; of the ``parts`` in it the ports are enough."""
+    """Yosys' commands that make Verilog of a module.
+
+    The ports of the ``parts`` in it are enough.
+    """
     source = folder / f"{module.token}.il"
     boxes = [f"attribute \\blackbox 1\nmodule \\{part.token}\n{_wires(part.ports)}end\n" for part in parts]
     source.write_text("\n".join([*boxes, module.text]), encoding="utf-8")
@@ -181,8 +191,11 @@ def _written(module: DistinctModule, folder: Path) -> Path:
 
 
 def _rename_functions(verilog: str) -> str:
-    """Arguments of Yosys' functions are ``a``, ``b`` and ``s``, as a signal of the module may well be; functions are
-    called ``_277_``, as a wire of the module above."""
+    """Renames Yosys' functions, whose names may clash with signals.
+
+    Their arguments are ``a``, ``b`` and ``s``, as a signal of the module may well be; functions are called ``_277_``,
+    as a wire of the module above.
+    """
 
     def renamed(function: re.Match[str]) -> str:
         # Not the b of a number's base.
@@ -195,7 +208,10 @@ def _rename_functions(verilog: str) -> str:
 
 
 def _clear_memories(verilog: str) -> str:
-    """Sets memories that were given no content to zero for simulators, as chips do by themselves."""
+    """Clears memories without initial content to zero, for simulators.
+
+    Chips do so by themselves.
+    """
     depth_of = re.compile(r"^  reg (?:\[\d+:0\] )?(\\\S+ |\w+) \[(\d+):0\];\n", re.MULTILINE)
 
     def cleared(module: re.Match[str]) -> str:
@@ -219,7 +235,10 @@ def _clear_memories(verilog: str) -> str:
 
 
 def _modules(verilog: str) -> str:
-    """The modules of a text, one after the other; submodules that were not placed stand with their holder."""
+    """The modules of a text, one after the other.
+
+    Submodules that were not placed stand with their holder.
+    """
     found = []
     for match in re.finditer(r"^(?:\(\*.*\*\)\n)*module (\S+?)[ (;].*?^endmodule\n", verilog, re.MULTILINE | re.DOTALL):
         if not re.search(r"^  (?!input|output|wire|\(\*)\S", match[0], re.MULTILINE):

@@ -21,7 +21,10 @@ for command in sys.stdin:
 
 
 def yosys_files() -> Path:
-    """The folder of the package with Yosys; ``share`` in it has models of vendors' cells. Nothing is loaded."""
+    """The folder of the package with Yosys.
+
+    Its ``share`` has models of vendors' cells. Nothing is loaded.
+    """
     spec = find_spec("pyosys")
     if spec is None or spec.origin is None:
         raise YosysError("pyosys is not installed: pip install pyosys")
@@ -33,7 +36,9 @@ class YosysError(ValueError):
 
 
 class Yosys:
-    """A Yosys process with one design. Use it in a ``with``: the end of the block waits for the last command.
+    """A Yosys process with one design.
+
+    Use it in a ``with``: the end of the block waits for the last command.
 
     :meth:`run` only sends; a command that fails is a :class:`YosysError` at the end of the block. ``folder``: what
     relative paths are relative to.
@@ -77,7 +82,10 @@ class Yosys:
 
 
 def _reason(lines: list[str]) -> list[str]:
-    """The line with the error; where a check failed, what it found first stands before."""
+    """The line with the error.
+
+    Where a check failed, its findings stand before.
+    """
     end = next((number for number, line in enumerate(lines) if line.startswith("ERROR")), len(lines) - 1)
     found = [number for number, line in enumerate(lines[:end]) if line.startswith("Warning: ")]
     if "check -assert" not in lines[end] or not found:
@@ -87,6 +95,9 @@ def _reason(lines: list[str]) -> list[str]:
 
 
 def run_yosys(commands: Iterable[str], folder: Path | None = None) -> None:
-    """Runs Yosys commands and waits for them; :class:`YosysError` with its message if one fails."""
+    """Runs Yosys commands and waits for them.
+
+    :class:`YosysError` with its message if one fails.
+    """
     with Yosys(folder) as yosys:
         yosys.run(commands)

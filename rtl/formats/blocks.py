@@ -69,7 +69,10 @@ def dequantize_blocks(codes, absmax, *, book: Codebook = NF4, block: int = 64) -
 
 
 def pack_nibbles(codes, *, pad: int = NF4.zero_code) -> np.ndarray:
-    """Two codes a byte along the last axis, the first in the high nibble; an odd end gets ``pad``."""
+    """Packs two codes a byte along the last axis.
+
+    The first code is in the high nibble; an odd end gets ``pad``.
+    """
     codes = np.asarray(codes, np.uint8)
     if codes.shape[-1] % 2:
         codes = np.concatenate([codes, np.full((*codes.shape[:-1], 1), pad, np.uint8)], axis=-1)
@@ -77,7 +80,10 @@ def pack_nibbles(codes, *, pad: int = NF4.zero_code) -> np.ndarray:
 
 
 def unpack_nibbles(packed, count: int | None = None) -> np.ndarray:
-    """The codes that :func:`pack_nibbles` packed, at most ``count`` along the last axis."""
+    """The codes that :func:`pack_nibbles` packed.
+
+    At most ``count`` along the last axis.
+    """
     packed = np.asarray(packed, np.uint8)
     codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(*packed.shape[:-1], -1)
     return codes[..., :count]
@@ -85,7 +91,9 @@ def unpack_nibbles(packed, count: int | None = None) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def dynamic_map() -> np.ndarray:
-    """The 256 float32 values of bitsandbytes' signed dynamic data type, ascending.
+    """The 256 values of bitsandbytes' signed dynamic data type, ascending.
+
+    They are float32.
 
     Seven decades; each has half as many steps as the one above, evenly spread in it.
     """
@@ -101,7 +109,10 @@ def dynamic_map() -> np.ndarray:
 
 
 def linspace32(start, stop, count):
-    """float32 points from both ends towards the middle, as torch makes them: one rounding a point."""
+    """float32 points from both ends towards the middle, as in torch.
+
+    Each point is rounded once.
+    """
     start, stop = np.float32(start), np.float32(stop)
     step = float((stop - start) / np.float32(count - 1))
     i = np.arange(count)
@@ -111,7 +122,10 @@ def linspace32(start, stop, count):
 
 @lru_cache(maxsize=1)
 def dynamic_lookup() -> np.ndarray:
-    """Code of each of 65,536 evenly spaced values of [-1, 1]: bitsandbytes looks codes up."""
+    """Code of each of 65,536 evenly spaced values of [-1, 1].
+
+    bitsandbytes looks codes up in such a table.
+    """
     table = dynamic_map()
     mid = (table[1:] + table[:-1]) / np.float32(2)
     points = np.float32(-1) + np.float32(2) * np.arange(65536, dtype=np.float32) / np.float32(65535)
@@ -119,7 +133,9 @@ def dynamic_lookup() -> np.ndarray:
 
 
 def quantize_scales(absmax, offset=None) -> tuple[np.ndarray, np.ndarray, np.float32]:
-    """``(codes, absmax2, offset)``: double quantisation of a tensor's scales.
+    """Double quantisation of a tensor's scales.
+
+    Returns ``(codes, absmax2, offset)``.
 
     ``offset`` defaults to their float32 mean. bitsandbytes uses torch's summation order, which can
     differ in the last bit.

@@ -55,15 +55,24 @@ class Codebook:
 
     @property
     def code(self):
-        """Amaranth shape of a stored code: a nibble for every book, so that memory looks the same."""
+        """Amaranth shape of a stored code.
+
+        It is a nibble for every book, so that the memory layout is the same.
+        """
         return unsigned(4)
 
     def level_shape(self, frac_bits=7):
-        """Amaranth shape of a level with ``frac_bits`` fraction bits: 1.0 itself needs the extra bit."""
+        """Amaranth shape of a level with ``frac_bits`` fraction bits.
+
+        1.0 itself needs the extra bit.
+        """
         return signed(frac_bits + 2)
 
     def threshold_shape(self, frac_bits=16):
-        """Amaranth shape of a threshold with ``frac_bits`` fraction bits, the end mark included."""
+        """Amaranth shape of a threshold with ``frac_bits`` fraction bits.
+
+        It includes the end mark.
+        """
         return signed(frac_bits + 2)
 
     # What the hardware's tables hold.
@@ -79,11 +88,16 @@ class Codebook:
         return self.fixed_thresholds()
 
     def fixed_levels(self, frac_bits=7):
-        """Levels in units of ``2**-frac_bits``, nearest (ties to even), ``int64``."""
+        """Levels in units of ``2**-frac_bits``, ``int64``.
+
+        They are rounded to nearest (ties to even).
+        """
         return np.rint(np.asarray(self.levels, np.float64) * 2.0**frac_bits).astype(np.int64)
 
     def fixed_thresholds(self, frac_bits=16):
-        """Thresholds in units of ``2**-frac_bits``, nearest (ties to even), ``int64``.
+        """Thresholds in units of ``2**-frac_bits``, ``int64``.
+
+        They are rounded to nearest (ties to even).
 
         16 bits: with the sign and the end mark of :meth:`threshold_table` that is 18 bits, the narrow
         side of a DSP slice, so more would cost a second slice. A threshold is then off by at most
@@ -93,12 +107,18 @@ class Codebook:
         return np.rint(np.asarray(self.thresholds, np.float64) * 2.0**frac_bits).astype(np.int64)
 
     def level_table(self, frac_bits=7):
-        """All 16 entries of a decoder's table; codes that no encoder makes repeat the last level."""
+        """All 16 entries of a decoder's table.
+
+        Codes that no encoder makes repeat the last level.
+        """
         levels = self.fixed_levels(frac_bits)
         return np.concatenate([levels, np.repeat(levels[-1:], MAX_LEVELS - levels.size)])
 
     def threshold_table(self, frac_bits=16):
-        """All 15 entries of an encoder's table; unused ones are just under 2.0, which no value reaches."""
+        """All 15 entries of an encoder's table.
+
+        Unused ones are just under 2.0, which no value reaches.
+        """
         thresholds = self.fixed_thresholds(frac_bits)
         end = (1 << (frac_bits + 1)) - 1
         return np.concatenate([thresholds, np.full(MAX_LEVELS - 1 - thresholds.size, end)])

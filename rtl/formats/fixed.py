@@ -18,14 +18,19 @@ class Rounding(Enum):
 
 
 def product_sum_width(a, b, terms):
-    """Bits of a sum of ``terms`` products of words of ``a`` and ``b`` bits, which cannot wrap: the product of the two
-    least words is ``2**(a + b - 2)``, one more than as many bits below the sign hold."""
+    """Bits of a sum of ``terms`` products, which cannot wrap.
+
+    The factors have ``a`` and ``b`` bits. The product of the two least words is ``2**(a + b - 2)``, one more than as
+    many bits below the sign hold.
+    """
     return a + b - 1 + terms.bit_length()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed:
-    """Two's complement fixed point Q(i.f), a power-of-two exponent folded into ``frac``.
+    """Two's complement fixed point Q(i.f).
+
+    A power-of-two exponent is folded into ``frac``.
 
     Parameters
     ----------
@@ -88,7 +93,7 @@ class Fixed:
         return np.asarray(n, dtype=np.float64) * self.step
 
     def requantize(self, x, frac, rounding=Rounding.NEAREST_EVEN, noise=None):
-        """``(words, saturated)`` of integers ``x`` that have ``frac`` fraction bits."""
+        """``(words, saturated)`` of integers with ``frac`` fraction bits."""
         from .rounding import round_shift, saturate
 
         return saturate(round_shift(x, frac - self.frac, rounding, noise), self.lo, self.hi)

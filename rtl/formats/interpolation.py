@@ -77,7 +77,10 @@ class Interpolation:
 
     @cached_property
     def table(self):
-        """``(base, slope)`` integers of each piece; a slope is the rise over the whole piece."""
+        """``(base, slope)`` integers of each piece.
+
+        A slope is the rise over the whole piece.
+        """
         f, curvature = _FUNCTIONS[self.function]
         step = 2.0**-self.index
         base, slope = [], []

@@ -42,13 +42,19 @@ SUM = 56
 
 
 def half_up(x, shift) -> np.ndarray:
-    """``x * 2**-shift`` to the nearest integer, ties up: one guard bit, and an increment."""
+    """``x * 2**-shift`` to the nearest integer, ties up.
+
+    It takes one guard bit, and an increment.
+    """
     x = np.asarray(x, np.int64)
     return ((x << 1 >> shift) + 1) >> 1
 
 
 def half_up_hdl(x, shift):
-    """Expression of ``x`` (signed) that :func:`half_up` models, of a constant shift of at least 1."""
+    """Expression of signed ``x`` that :func:`half_up` models.
+
+    ``shift`` is constant and at least 1.
+    """
     return ((x >> (shift - 1)) + 1) >> 1
 
 

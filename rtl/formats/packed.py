@@ -31,10 +31,12 @@ NOISE = {"wide": LEVEL.frac - 7, "narrow": 8}
 
 @dataclass(frozen=True, kw_only=True)
 class PackedShape:
-    """Bytes of ``blocks`` blocks of ``edge`` codes of 8 bits (``wide``) or 4, a record behind each group of them.
+    """Bytes of ``blocks`` blocks of codes, with a record for each group.
+
+    A block has ``edge`` codes of 8 bits (``wide``) or 4. A record lies behind each group of blocks.
 
     Blocks of words are rows of tiles, as the tensor lies. Of moments an even block is of m, the odd one behind it the v
-    of the same words; with 8-bit codes their halves take turns, so that two beats hold codes of the same words.
+    of the same words; with 8-bit codes their halves alternate, so that two beats hold codes of the same words.
     """
 
     blocks: int

@@ -15,7 +15,9 @@ _MOST_SHIFT = 40
 
 @dataclass(frozen=True, eq=False)
 class Requantizer:
-    """A non-decreasing step function from integers to codes, and the cheapest arithmetic that equals it.
+    """A non-decreasing step function from integers to codes.
+
+    The arithmetic is the cheapest that equals it.
 
     ``kind`` names the arithmetic; each result is clipped to ``lo..hi``:
 
@@ -78,7 +80,10 @@ class Requantizer:
         return cls(thresholds, lo, hi, kind, multiplier, addend, shift, half_even)
 
     def __call__(self, n: np.ndarray) -> np.ndarray:
-        """Codes of integers; the last axis is that of the channels where there are several."""
+        """Codes of integers.
+
+        The last axis is that of the channels where there are several.
+        """
         n = np.asarray(n, np.int64)
         if self.kind == "table":
             return self.by_thresholds(n)
@@ -112,7 +117,10 @@ class Requantizer:
 def rounding_thresholds(
     step: Fraction, scales: Sequence[Fraction], offsets: Sequence[Fraction], lo: int, hi: int
 ) -> np.ndarray:
-    """Thresholds of rounding ``(n * scale + offset) / step`` half to even, one row a channel."""
+    """Thresholds of rounding to multiples of ``step``, a row a channel.
+
+    The rounding is ``(n * scale + offset) / step``, half to even.
+    """
     rows = []
     for scale, offset in zip(scales, offsets):
         common = lcm(step.denominator, scale.denominator, offset.denominator)
@@ -127,7 +135,9 @@ def rounding_thresholds(
 
 
 def step_thresholds(levels: np.ndarray, scales: Sequence[Fraction], offsets: Sequence[Fraction]) -> np.ndarray:
-    """Least integers ``n`` with ``n * scale + offset >= level``, one row a channel.
+    """Least integers ``n`` with ``n * scale + offset >= level``.
+
+    There is one row a channel.
 
     ``levels``: ``[channels, steps]``.
     """
@@ -145,7 +155,9 @@ def _shifted(value: np.ndarray, shift: int, half_even: bool) -> np.ndarray:
 
 
 def _affine(thresholds: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, int] | None:
-    """``(multiplier, addend, shift)`` by channel whose floor has these thresholds; the least shift there is.
+    """``(multiplier, addend, shift)`` whose floor has these thresholds.
+
+    Multiplier and addend are by channel; the shift is the least possible.
 
     The function does not decrease. So it is right for every integer if it is right at each threshold and at the integer
     below.
@@ -169,7 +181,10 @@ def _affine(thresholds: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _slopes(thresholds: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds, by channel, on the slope of a line whose floor has the thresholds."""
+    """Bounds, by channel, on the slope of a line.
+
+    The floor of the line has the thresholds.
+    """
     low, high = np.zeros(len(thresholds)), np.full(len(thresholds), np.inf)
     rows = thresholds.astype(np.float64)
     for apart in range(1, len(codes)):
@@ -190,8 +205,10 @@ def _addends(thresholds: np.ndarray, codes: np.ndarray, multiplier: np.ndarray, 
 def _rounded(
     thresholds: np.ndarray, codes: np.ndarray, slope: Fraction, offsets: Sequence[Fraction]
 ) -> tuple[np.ndarray, np.ndarray, int] | None:
-    """``(multiplier, addend, shift)`` of rounding half to even, where slope and offsets are multiples of a power of
-    two."""
+    """``(multiplier, addend, shift)`` of rounding half to even.
+
+    Slope and offsets must be multiples of a power of two.
+    """
     common = lcm(slope.denominator, *(each.denominator for each in offsets))
     shift = common.bit_length() - 1
     if common != 1 << shift or not 1 <= shift <= _MOST_SHIFT:

@@ -48,13 +48,19 @@ def round_shift_hdl(x, shift, rounding=Rounding.NEAREST_EVEN, noise=None):
 
 
 def saturate(x, lo, hi):
-    """``(clipped, count)``: ``x`` clipped to ``[lo, hi]`` and how many elements had to be."""
+    """``(clipped, count)``: ``x`` clipped to ``[lo, hi]``.
+
+    ``count`` is the number of clipped elements.
+    """
     x = np.asarray(x, dtype=np.int64)
     return np.clip(x, lo, hi), int(((x < lo) | (x > hi)).sum())
 
 
 def saturate_hdl(x, shape):
-    """``(clipped, overflow)`` expressions of ``x`` (signed) clipped to ``shape``."""
+    """``(clipped, overflow)`` expressions of ``x`` clipped to ``shape``.
+
+    ``x`` is signed.
+    """
     x = Value.cast(x)
     shape = Shape.cast(shape)
     top = shape.width - 1 if shape.signed else shape.width

@@ -45,7 +45,10 @@ __all__ = [
 
 
 class VectorOpcode(IntEnum):
-    """Operations; operands stream in at a, b and c, results leave at o, a second one at q."""
+    """Operations of the vector engine.
+
+    Operands stream in at a, b and c, results leave at o, a second one at q.
+    """
 
     WEIGHTS = 0  #: stores the weights of a norm; a: weights
     SWIGLU = 1  #: silu(gate) · up; a: gate, b: up

@@ -22,7 +22,9 @@ BOOKS: dict[int, Codebook] = {4: NF4, 3: NF3, 2: NF2}
 
 @dataclass(frozen=True, kw_only=True)
 class StreamShape:
-    """Sizes of the stream of a linear ``W [outputs, inputs]`` in codes of ``bits``.
+    """Sizes of the stream of a linear in codes of ``bits``.
+
+    The linear is ``W [outputs, inputs]``.
 
     ``inputs`` must be a multiple of ``tile``, so that no block of ``tile`` along the flattened tensor crosses rows;
     ``outputs`` is padded with rows of zeros.
@@ -50,7 +52,10 @@ class StreamShape:
 
     @property
     def beat(self) -> int:
-        """Header and tiles are multiples of so many bytes: a row of 4-bit codes, a beat of the machine's port."""
+        """Bytes of which header and tiles are multiples.
+
+        They are a row of 4-bit codes, a beat of the machine's port.
+        """
         return self.tile // 2
 
     @property
@@ -85,7 +90,10 @@ class StreamShape:
 
     @property
     def frozen_bytes(self) -> int:
-        """Codes and scales alone: what bitsandbytes keeps of the linear, without any padding."""
+        """Bytes of codes and scales alone.
+
+        bitsandbytes keeps these of the linear, without any padding.
+        """
         return -(-self.outputs * self.inputs * self.bits // 8) + self.blocks + 4 * (self.groups + 1)
 
     def _whole(self, count: int) -> int:
@@ -126,7 +134,10 @@ def pack_stream(shape: StreamShape, codes, scale_codes, absmax2, offset) -> np.n
 
 
 def unpack_stream(shape: StreamShape, stream) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.float32]:
-    """``(codes [outputs, inputs], scale_codes, absmax2, offset)``: what :func:`pack_stream` took."""
+    """``(codes, scale_codes, absmax2, offset)`` of a packed stream.
+
+    These are the arguments of :func:`pack_stream`; ``codes`` is ``[outputs, inputs]``.
+    """
     stream = _sized("stream", stream, shape.bytes, np.uint8)
     (rows, cols), tile = shape.tiles, shape.tile
     second = stream[: 4 * (shape.groups + 1)].view("<f4").astype(np.float32)
@@ -140,7 +151,10 @@ def unpack_stream(shape: StreamShape, stream) -> tuple[np.ndarray, np.ndarray, n
 
 
 def pack_codes(codes, bits: int) -> np.ndarray:
-    """Codes of ``bits`` packed along the last axis, the first in the highest bits of its byte."""
+    """Codes of ``bits`` packed along the last axis.
+
+    The first is in the highest bits of its byte.
+    """
     codes = np.asarray(codes, np.uint8)
     if bits == 4:
         return pack_nibbles(codes)

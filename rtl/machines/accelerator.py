@@ -14,7 +14,9 @@ __all__ = ["Accelerator"]
 
 
 class Accelerator(wiring.Component):
-    """A fine-tuning accelerator: AXI4-Lite registers, an AXI4 manager, an interrupt.
+    """A fine-tuning accelerator with an AXI4-Lite and an AXI4 port.
+
+    It has AXI4-Lite registers, an AXI4 manager and an interrupt.
 
     Parameters
     ----------

@@ -14,7 +14,10 @@ __all__ = ["ImageConfig", "LanguageConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class ImageConfig(HeadParameters, ShellParameters):
-    """Configuration of the machine for convolutional networks with direct-to-output adapters."""
+    """Configuration of the machine for convolutional networks.
+
+    Its adapters are direct-to-output.
+    """
 
     home: ClassVar = "gradloom.rtl.machines.engines:IMAGE_MACHINE"
 

@@ -41,12 +41,17 @@ class Machine:
     wires: tuple[Wire, ...] = ()
 
     def loop(self, config: Any) -> tuple[Engine, Any] | None:
-        """The first engine that offers a loop for self-tests, and its :class:`~..shell.engines.Loop`."""
+        """The first engine that offers a loop for self-tests, and the loop.
+
+        The loop is a :class:`~..shell.engines.Loop`.
+        """
         return next(((each, each.spec.loop(config)) for each in self.engines.own if each.spec.loop), None)
 
 
 class Fabric(wiring.Component):
-    """The engines of a machine, their ports to memory by number, and the wires between them.
+    """The engines of a machine, their memory ports and their wires.
+
+    Ports to memory are selected by number; wires are between engines.
 
     Adds no cycle to a beat. Payloads of LOAD go to all load ports; the number selects ``valid``, ``ready`` and
     ``refuse``. A request of STORE selects the store port whose beats follow, as many as requested.
@@ -117,7 +122,10 @@ class Fabric(wiring.Component):
         return m
 
     def _load(self, m: Module, ports: list[Any]) -> None:
-        """Beats to the port of their number. A number that there is not is refused, and taken as any beat is."""
+        """Sends beats to the port of their number.
+
+        A number without a port is refused, and taken as any beat is.
+        """
         beat, ready, refused = self.load.p, [], [self.load.p.dest >= len(ports)]
         for number, port in enumerate(ports):
             asked = Signal(name=f"load_{number}")
@@ -190,7 +198,10 @@ def attach(m: Module, shell: Any, fabric: Fabric) -> None:
 
 
 class LocalReset(Elaboratable):
-    """Gives what it holds a reset of its own: that of the machine, or the shell's ``abort``."""
+    """Gives its content a reset of its own.
+
+    It is the reset of the machine, or the shell's ``abort``.
+    """
 
     def __init__(self, component: wiring.Component, abort: Signal) -> None:
         self.component = component
@@ -216,7 +227,10 @@ def _one_of_four(index: Any, *values: Any) -> Any:
 
 
 def _unit(engine: Engine, config: Any, data_bits: int) -> wiring.Component:
-    """The component of an engine; refused if a member that the machine connects is missing or is of another kind."""
+    """The component of an engine.
+
+    Refused if a member that the machine connects is missing or is of another kind.
+    """
     if engine.spec.unit is None:
         raise ValueError(f"engine {engine.name}: has no unit, so no machine can be made with it")
     if not isinstance(config, engine.spec.parameters):
@@ -233,8 +247,10 @@ def _unit(engine: Engine, config: Any, data_bits: int) -> wiring.Component:
 
 
 def _ends(wires: Iterable[Wire], units: dict[Engine, wiring.Component], data_bits: int) -> list[tuple[Any, Any]]:
-    """Both ends of each wire, the driving one first if it is a plain value; refused are ends that do not fit, and
-    members without a wire."""
+    """Both ends of each wire.
+
+    The driving one is first if it is a plain value. Refused are ends that do not fit, and members without a wire.
+    """
     named = {each.name: each for each in units}
     open_ends = {
         f"{each.name}.{name}": (unit, name)
@@ -263,7 +279,10 @@ def _ends(wires: Iterable[Wire], units: dict[Engine, wiring.Component], data_bit
 
 
 def _kind(member: Member) -> Any:
-    """Directions and shapes of a member and all in it, as a value that can be compared."""
+    """Directions and shapes of a member and of its members.
+
+    The value can be compared.
+    """
     if member.is_port:
         return member.flow, member.dimensions, member.shape
     return {name: _kind(inner) for name, inner in member.signature.members.items()}, member.dimensions

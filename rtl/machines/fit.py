@@ -9,7 +9,9 @@ __all__ = ["check_fit"]
 
 
 def check_fit(config: Parameters, board: Any) -> dict[str, dict[str, int]]:
-    """DSP slices and memory bits by part; :class:`ValueError` names all that the board has too few of.
+    """DSP slices and memory bits by part.
+
+    :class:`ValueError` names all resources of which the board has too few.
 
     ``board`` has ``name``, ``dsp``, ``bram36`` and ``uram``.
     """

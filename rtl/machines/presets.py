@@ -90,7 +90,10 @@ KNOWN: Table[Preset] = Table("preset", "gradloom.presets", PRESETS, holds="gradl
 
 
 def find_preset(name: str, *, verb: str | None = None) -> Preset:
-    """The preset called ``name``, whose workload must have ``verb`` where one is given."""
+    """The preset called ``name``.
+
+    Its workload must have ``verb`` where one is given.
+    """
     found = KNOWN.find(name)
     if verb is not None and not found.workload.can(verb):
         able = ", ".join(each.name for each in PRESETS.values() if each.workload.can(verb))

@@ -15,9 +15,11 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class Core:
-    """A processor: ``wrapper`` (in this folder) defines ``gradloom_cpu`` by a module in ``file`` of ``package``.
+    """A processor, which ``wrapper`` (in this folder) adapts.
 
-    ``distribution`` is what to install, ``licence`` the core's own.
+    ``wrapper`` defines ``gradloom_cpu`` by a module in ``file`` of ``package``.
+
+    ``distribution`` is the package to install, ``licence`` the core's own.
     """
 
     wrapper: str
@@ -39,7 +41,10 @@ CORES = {
 
 
 def soc_sources(core: str = "picorv32") -> list[Path]:
-    """The Verilog of ``gradloom_soc`` around ``core``; :class:`ValueError` says what is missing."""
+    """The Verilog of ``gradloom_soc`` around ``core``.
+
+    :class:`ValueError` names a missing file or package.
+    """
     if core not in CORES:
         raise ValueError(f"core must be one of {', '.join(CORES)}, not {core!r}")
     chosen = CORES[core]
@@ -51,7 +56,10 @@ def soc_sources(core: str = "picorv32") -> list[Path]:
 
 
 def tuner_sources(core: str = "picorv32") -> list[Path]:
-    """The Verilog of ``gradloom_tuner``: that of ``gradloom_soc`` without a card's line, and memory in block RAM."""
+    """The Verilog of ``gradloom_tuner``.
+
+    It is that of ``gradloom_soc`` without a card's line, and memory in block RAM.
+    """
     return [
         _HERE / "tuner.v",
         _HERE / "onchip_memory.v",

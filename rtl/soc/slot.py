@@ -140,7 +140,10 @@ class Slot:
 def wrapper(
     slot: Slot, *, core: str = "gradloom", core_bits: int, core_address_bits: int, core_id_bits: int = 1
 ) -> str:
-    """Verilog of ``slot.module`` around the accelerator ``core``, whose manager has the widths given."""
+    """Verilog of ``slot.module`` around the accelerator ``core``.
+
+    The core's manager has the widths given.
+    """
     if core_bits < slot.data_bits:
         raise ValueError(
             f"data_bits={slot.data_bits}: the accelerator's beats have {core_bits} bits; "
@@ -287,7 +290,10 @@ def wrapper(
 
 
 def _control(slot: Slot, lite: Iterable[str]) -> list[str]:
-    """The slot's control port on the accelerator's registers, whose signals are those of ``lite``."""
+    """Connects the slot's control port to the accelerator's registers.
+
+    The signals of the registers are those of ``lite``.
+    """
     c = slot.control_prefix
     if slot.control == "full":
         some = slot.control_id_bits > 0
@@ -316,7 +322,9 @@ def _control(slot: Slot, lite: Iterable[str]) -> list[str]:
 
 
 def firmware_header(slot: Slot, *, memory: int, memory_bytes: int, user_header: str = "user_board.h") -> str:
-    """A board header for the firmware (``firmware/soc_board.h`` tells what one is).
+    """A board header for the firmware.
+
+    ``firmware/soc_board.h`` describes its content.
 
     ``user_header`` is the user's own: it has ``gl_board_put``, which sends a byte, and ``gl_board_start``, which makes
     the shared memory non-cacheable.
@@ -345,7 +353,10 @@ def firmware_header(slot: Slot, *, memory: int, memory_bytes: int, user_header: 
 
 
 def slot_files(slot: Slot, report: Mapping, *, memory: int, memory_bytes: int) -> dict[str, str]:
-    """Everything that goes beside a generated design (``report.json`` tells its ports): file name to text."""
+    """Files that go beside a generated design: file name to text.
+
+    ``report.json`` has the design's ports.
+    """
     widths = {port["name"]: port["width"] for port in report["ports"]}
     files = {
         f"{slot.module}.v": wrapper(
@@ -372,7 +383,10 @@ def _switch(text: str) -> bool:
 
 
 def main() -> None:
-    """Writes :func:`slot_files` of a generated design: ``python -m gradloom.rtl.soc.slot DESIGN -o FOLDER``."""
+    """Writes :func:`slot_files` of a generated design.
+
+    ``python -m gradloom.rtl.soc.slot DESIGN -o FOLDER``.
+    """
     parser = argparse.ArgumentParser(
         description="Wraps a generated design for a slot.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )

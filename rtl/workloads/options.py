@@ -17,7 +17,10 @@ __all__ = ["Bounds", "Option", "Options", "option"]
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """From ``low`` to ``high``, or without these two where ``open_low`` or ``open_high``."""
+    """Bounds ``low`` to ``high`` of a value.
+
+    ``open_low`` or ``open_high``: without this bound itself.
+    """
 
     low: float | None = None
     high: float | None = None
@@ -79,7 +82,10 @@ class Option:
     result: bool = True
 
     def check(self, name: str, value: Any) -> None:
-        """Refuses a value out of bounds; None means that the option is not given."""
+        """Refuses a value out of bounds.
+
+        None means that the option is not given.
+        """
         if value is None:
             if self.needed:
                 raise ValueError(f"{name}: is needed: {self.needed}")
@@ -92,7 +98,10 @@ class Option:
 
 
 def option(text: str, default: Any = None, **more: Any) -> Any:
-    """A field of :class:`Options` with help ``text``; ``more``: see :class:`Option`."""
+    """A field of :class:`Options` with help ``text``.
+
+    ``more``: see :class:`Option`.
+    """
     return dataclasses.field(default=default, metadata={"option": Option(help=text, **more)})
 
 
@@ -138,13 +147,19 @@ class Options:
         return {each.name: each.metadata["option"] for each in dataclasses.fields(cls)}
 
     def check(self) -> Self:
-        """Refuses the first value out of its bounds with :class:`ValueError`: field, value, bound."""
+        """Refuses the first value out of its bounds.
+
+        :class:`ValueError` names field, value and bound.
+        """
         for name, known in self.known().items():
             known.check(name, getattr(self, name))
         return self
 
     def facts(self) -> dict[str, Any]:
-        """Values that results depend on, as plain data; of files and folders their names."""
+        """Values that results depend on, as plain data.
+
+        Of files and folders it has their names.
+        """
         return {
             name: _plain(getattr(self, name), Path in self.types()[name])
             for name, known in self.known().items()

@@ -12,7 +12,9 @@ __all__ = ["Workload"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A kind of fine-tune; fields are the usual values of options that differ between presets.
+    """A kind of fine-tune.
+
+    Fields are the usual values of options that differ between presets.
 
     A kind joins by a subclass and a preset that has an instance of it: the command line, the Python functions and the
     driver ask it, and need no edit. This module and the kinds' are light: functions are named, and imported when used.
@@ -52,7 +54,10 @@ class Workload:
     rank: int = 1
 
     def options(self, preset: str, given: Mapping[str, Any]) -> Options:
-        """Options by name, which are those of this kind; ``preset`` is named where one is not."""
+        """Options by name, which must be those of this kind.
+
+        The error names ``preset`` where one is not.
+        """
         own = self.takes.known()
         for name, value in given.items():
             if name not in own:
@@ -76,7 +81,10 @@ class Workload:
         raise NotImplementedError
 
     def resized(self, config: Any, rows: int, columns: int) -> dict[str, int]:
-        """Parameters that make the array so large; :class:`ValueError` where none do."""
+        """Parameters that make an array of ``rows`` and ``columns``.
+
+        :class:`ValueError` where no parameters do.
+        """
         raise NotImplementedError
 
     def can(self, verb: str) -> bool:

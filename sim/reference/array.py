@@ -163,11 +163,6 @@ def hidden(x, a, fmt=ACTIVATION):
     ----------
     x : integer array [samples, n], Q8.10
     a : integer array [rank, n], Q4.12
-
-    Returns
-    -------
-    h : int64 array [samples, rank] of ``fmt``
-    saturated : int
     """
     # Fewer than 2**16 products below 2**32: exact in float64.
     sums = (np.asarray(x, np.float64) @ np.asarray(a, np.float64).T).astype(np.int64)

@@ -21,10 +21,6 @@ def weight_stationary(x, w) -> np.ndarray:
     ----------
     x : integer array [tiles, m, rows]
     w : integer array [tiles, rows, columns]
-
-    Returns
-    -------
-    int64 array [tiles, m, columns]
     """
     x, w = np.asarray(x), np.asarray(w)
     if x.ndim != 3 or w.ndim != 3 or x.shape[0] != w.shape[0] or x.shape[2] != w.shape[1]:

@@ -51,11 +51,6 @@ class Design:
     preset : Preset
     directory : Path, optional
         Without, the preset's configuration is generated and kept.
-
-    Attributes
-    ----------
-    preset : Preset
-        With the design's configuration.
     """
 
     def __init__(self, preset: Preset, directory: Path | str | None = None) -> None:
