@@ -68,7 +68,9 @@ class Load:
 
 @dataclass(frozen=True)
 class Store:
-    """``beats`` beats from a store port ``store_PORT``, or payloads from an output stream ``PORT``.
+    """Takes ``beats`` beats from a store port or an output stream.
+
+    ``store_PORT`` is a store port, ``PORT`` an output stream of payloads.
 
     ``arg`` is STORE's operand. It begins ``after`` cycles later than it could.
     """
@@ -135,19 +137,28 @@ class Run:
         return [code for _, code in self.errors]
 
     def total(self, name: str, command: int | None = None) -> int:
-        """Sum of a watched signal over all cycles, or from a command's start to its end."""
+        """Sum of a watched signal over all cycles.
+
+        With ``command``, from that command's start to its end.
+        """
         if command is None:
             return sum(self.seen[name])
         return sum(self.seen[name][self.started[command] : self.done[command] + 1])
 
 
 def pressures(hold: int) -> tuple[dict[str, Any], ...]:
-    """Options of a run, for ``pytest.mark.parametrize``: none; random stalls; random stalls and long holds."""
+    """Options of a run, for ``pytest.mark.parametrize``.
+
+    They are none; random stalls; random stalls and long holds.
+    """
     return {}, {"stall": 0.5}, {"stall": 0.2, "hold": hold}
 
 
 def simulate(component: Elaboratable, *processes: Process, background: Iterable[Process] = ()) -> None:
-    """Runs testbenches in Amaranth's simulator until all but those of ``background`` are at their end."""
+    """Runs testbenches in Amaranth's simulator until they end.
+
+    It does not wait for those of ``background``.
+    """
     simulator = Simulator(component)
     simulator.add_clock(1e-6)
     for process in processes:
@@ -196,7 +207,10 @@ class _Gates:
 
 
 class _Harness(Elaboratable):
-    """A component with a reset of its own; as in a machine, load ports share a payload and store ports a request."""
+    """A component with a reset of its own.
+
+    As in a machine, load ports share a payload and store ports a request.
+    """
 
     def __init__(self, component: wiring.Component, loads: Sequence[Any], stores: Sequence[Any]) -> None:
         self.component, self.loads, self.stores = component, loads, stores
@@ -215,7 +229,9 @@ class _Harness(Elaboratable):
 
 
 class EngineBench:
-    """Plays steps to a component, in Amaranth's simulator; a component is built once for all runs.
+    """Plays steps to a component, in Amaranth's simulator.
+
+    A component is built once for all runs.
 
     Parameters
     ----------
@@ -284,14 +300,15 @@ class EngineBench:
         patience: int = 5000,
         rest: int = 24,
     ) -> Run:
-        """Plays steps to the component as it is after power-on. The same arguments make the same run.
+        """Plays steps to the component in its state after power-on.
+
+        The same arguments make the same run.
 
         ``stall`` is the chance that a port pauses for a cycle: commands, loads, stores and streams, each for itself; or
-        the chance by port, 0 for those that are missing.
-        ``hold`` is the length of long holds in cycles; with 0 there are none. Between two fences all outputs are held
-        at once, each output is held alone, and each input is starved alone; after each fence another of these is the
-        first. A hold shows what becomes of results that have no room if both its length and the beats that are to
-        follow exceed the depth of all queues behind an output.
+        the chance by port, 0 for those that are missing. ``hold`` is the length of long holds in cycles; with 0 there
+        are none. Between two fences all outputs are held at once, each output is held alone, and each input is starved
+        alone; after each fence another of these is the first. A hold shows how results without room behave, if both its
+        length and the beats that are to follow exceed the depth of all queues behind an output.
 
         After an error of the engine, a beat or a request that is refused, the steps before the next fence are dropped
         and the component is reset, as the shell does it; the run goes on behind the fence. In the end the bench watches
@@ -368,7 +385,10 @@ class EngineBench:
             raise ValueError(f"{step.port}: no port of this name; there are {', '.join(sorted(known)) or 'none'}")
 
     async def _serve(self, ctx: Any) -> None:
-        """Runs steps that are functions; keeps the simulation alive until the run is over."""
+        """Runs steps that are functions.
+
+        Keeps the simulation alive until the run is over.
+        """
         while not self._over:
             if self._call is not None:
                 await self._call(ctx)
@@ -503,7 +523,10 @@ class EngineBench:
         return inputs, {f"store {step.port}" for step in part if isinstance(step, Store) and step.beats}
 
     def _lanes(self, part: Sequence[Step], gates: _Gates) -> dict[str, Iterator[bool]]:
-        """What runs beside each other: commands, LOAD, STORE, and each plain stream."""
+        """Parallel parts of a run: commands, LOAD, STORE and plain streams.
+
+        Each plain stream is a part of its own.
+        """
         lanes: dict[str, Iterator[bool]] = {}
         commands = [step for step in part if isinstance(step, Command)]
         loads = [step for step in part if isinstance(step, Load)]

@@ -17,7 +17,9 @@ _MARK = re.compile(r"\s*# mutant ([\w-]+):(.*)")
 
 
 def mutants(text):
-    """``{name: (number of the line that changes, from 0, what stands there instead)}`` of a file's text.
+    """Changed lines of a file's text by the mutant's name.
+
+    The value is ``(number of the line that changes, from 0, the replacement)``.
 
     Several comments may stand above a line. Without text after the name the line goes.
     """

@@ -29,7 +29,9 @@ def _moves(seed: str, stall: float, hold: int, held: list[bool]) -> Iterator[boo
 def pauses(
     outputs: Iterable[str], inputs: Iterable[str], *, stall: float = 0.0, hold: int = 0, rounds: int = 1, seed: int = 0
 ) -> dict[str, Iterator[bool]]:
-    """For each port, whether the bench moves it: an item a cycle, without end.
+    """For each port, whether the bench moves it in a cycle.
+
+    Each iterator gives an item a cycle, without end.
 
     A True of an output is its ``ready``; a True of an input allows the next payload to be offered. ``valid`` must not
     fall before the payload is taken, so a bench looks at an input's item only while it offers nothing.
@@ -55,7 +57,10 @@ def pauses(
 
 
 async def feed(ctx: Any, port: Any, payloads: Iterable[Any], moves: Iterator[bool]) -> list[int]:
-    """Offers each payload once, in Amaranth's simulator; returns the cycles in which they were taken."""
+    """Offers each payload once, in Amaranth's simulator.
+
+    Returns the cycles in which they were taken.
+    """
     times, cycle = [], 0
     for payload in payloads:
         while not next(moves):
@@ -83,7 +88,10 @@ async def drain(
     read: Callable[[Any], Any] = lambda payload: payload,
     patience: int = 5000,
 ) -> tuple[list[Any], list[int]]:
-    """``read(payload)`` of ``count`` payloads, in Amaranth's simulator, and the cycles in which they were taken."""
+    """Reads ``count`` payloads, in Amaranth's simulator.
+
+    Returns ``read(payload)`` of each, and the cycles in which they were taken.
+    """
     got: list[Any] = []
     times: list[int] = []
     cycle = 0

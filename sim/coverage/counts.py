@@ -42,7 +42,10 @@ class Signal:
 
 
 def _declared(line: str) -> Signal | None:
-    """What a line declares; memories, and what Yosys had to find a name for, are neither."""
+    """The signal that a line declares, or None.
+
+    Memories, and signals that Yosys had to name, give None.
+    """
     match = _DECLARED.fullmatch(line)
     if match is None or _UNNAMED.fullmatch(match[2]):
         return None
@@ -50,7 +53,10 @@ def _declared(line: str) -> Signal | None:
 
 
 def signals(text: str) -> dict[str, dict[str, Signal]]:
-    """Ports and named registers of Verilog as we write it, by module and name."""
+    """Ports and named registers of Verilog, by module and name.
+
+    The Verilog must be written by this project.
+    """
     found: dict[str, dict[str, Signal]] = {}
     module: dict[str, Signal] = {}
     for line in text.splitlines():
@@ -62,7 +68,10 @@ def signals(text: str) -> dict[str, dict[str, Signal]]:
 
 
 def instrument(text: str) -> str:
-    """The same Verilog, in which Verilator counts changes of ports and named registers and of nothing else."""
+    """Verilog in which Verilator counts changes of ports and registers.
+
+    It counts named registers, and nothing else.
+    """
     lines = ["/*verilator coverage_off*/"]
     ports: set[str] = set()
     for line in text.splitlines():
@@ -80,7 +89,10 @@ def instrument(text: str) -> str:
 
 
 def counted(data: Iterable[str]) -> dict[Bit, tuple[int, int]]:
-    """``(rises, falls)`` by bit, from the lines of Verilator's coverage files; of all instances."""
+    """``(rises, falls)`` by bit, from Verilator's coverage files.
+
+    ``data`` has the lines of the files; the counts are of all instances.
+    """
     found: dict[Bit, list[int]] = defaultdict(lambda: [0, 0])
     for line in data:
         match = re.match(r"C '(.*)' (\d+)$", line)
@@ -97,7 +109,10 @@ def counted(data: Iterable[str]) -> dict[Bit, tuple[int, int]]:
 
 
 def _decoded(name: str) -> str:
-    """Verilator writes ``$`` and the second of two underscores by their codes."""
+    """Decodes a name of Verilator.
+
+    Verilator writes ``$`` and the second of two underscores by their codes.
+    """
     return _CODED.sub(lambda code: chr(int(code[1], 16)), name)
 
 
@@ -125,7 +140,10 @@ def _instances(files: Sequence[str], top: str) -> dict[str, list[str]]:
 
 
 def constants(files: Sequence[Path], top: str = "gradloom") -> set[Bit]:
-    """Bits that are constant in every instance when Yosys has flattened the design and folded its constants."""
+    """Bits that are constant in every instance.
+
+    They are found when Yosys has flattened the design and folded its constants.
+    """
     texts = [path.read_text(encoding="utf-8") for path in files]
     fold = ["opt_expr -fine", "opt_clean", "opt_dff"]
     with tempfile.TemporaryDirectory() as folder:
@@ -158,7 +176,10 @@ def constants(files: Sequence[Path], top: str = "gradloom") -> set[Bit]:
 
 
 def told(files: Sequence[Path], counts: Path, top: str = "gradloom") -> dict[str, Any]:
-    """:func:`report` of the Verilog in ``files``, whose outer module is ``top``, after a run that wrote ``counts``."""
+    """:func:`report` of Verilog after a run that wrote ``counts``.
+
+    The Verilog is in ``files``, its outer module is ``top``.
+    """
     with counts.open(encoding="latin-1") as lines:
         seen = counted(lines)
     known = {module: each for path in files for module, each in signals(path.read_text(encoding="utf-8")).items()}
@@ -168,7 +189,10 @@ def told(files: Sequence[Path], counts: Path, top: str = "gradloom") -> dict[str
 def report(
     known: Mapping[str, Mapping[str, Signal]], seen: Mapping[Bit, tuple[int, int]], fixed: set[Bit]
 ) -> dict[str, Any]:
-    """By module and in all: points, covered ones, those left out by rule, and ranges of bits that are not covered."""
+    """Points, covered ones, excluded ones, and ranges of uncovered bits.
+
+    They are given by module and in all. Points are excluded by rule.
+    """
     units: dict[str, Any] = {}
     for module, each in sorted(known.items()):
         excluded: Counter[str] = Counter()
@@ -199,7 +223,10 @@ def report(
 
 
 def _ranges(indices: Sequence[int], width: int) -> list[str]:
-    """``[3:1]`` for 1, 2, 3; nothing for the one bit of a signal that has no more."""
+    """``[3:1]`` for 1, 2, 3.
+
+    It is empty for the one bit of a signal that has no more.
+    """
     found: list[list[int]] = []
     for index in indices:
         if found and found[-1][1] == index - 1:

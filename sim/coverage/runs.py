@@ -50,7 +50,10 @@ _BENCH = '`verilator_config\ncoverage_off -file "*axi_memory.sv"\ncoverage_off -
 
 
 def measured(preset: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
-    """Configuration, cycles, and what :func:`.counts.report` says after the runs of a preset."""
+    """Configuration, cycles, and the coverage after a preset's runs.
+
+    The coverage is that of :func:`.counts.report`.
+    """
     return RUNS[preset](preset, changes, tell)
 
 
@@ -106,7 +109,10 @@ def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedD
 
 
 def _images(device: SimulatedDevice, config: ImageConfig, network: Network, rng: np.random.Generator) -> None:
-    """Fine-tunes on images of noise, dim ones and such that nothing in the network fits; each is the reference's."""
+    """Fine-tunes on images of noise, compared with the reference.
+
+    Some images are dim, and with some nothing in the network fits its format.
+    """
     rank = config.rank
     plain = Settings(samples=10, epochs=2, batch=5)
     for number, (above, spread, wide, settings) in enumerate(
@@ -129,7 +135,10 @@ def _images(device: SimulatedDevice, config: ImageConfig, network: Network, rng:
 
 
 class _Language:
-    """A small transformer whose tensors fill tiles of 64, and a text as long as the machine takes."""
+    """A small transformer whose tensors fill tiles of 64, with a text.
+
+    The text is as long as the machine takes.
+    """
 
     def __init__(self, config: LanguageConfig) -> None:
         self.config = config
@@ -226,7 +235,10 @@ def _run(host: Accelerator, program: Assembler) -> None:
 
 
 def _ends(host: Accelerator, offset: int, commands: int) -> None:
-    """Waits for the end of a program, well or not; one that takes long is stopped."""
+    """Waits for the end of a program, well or not.
+
+    One that takes long is stopped.
+    """
     with suppress(ProgramError):
         try:
             host.run(offset, commands, timeout=60)
@@ -235,7 +247,10 @@ def _ends(host: Accelerator, offset: int, commands: int) -> None:
 
 
 def _commands(device: SimulatedDevice, rng: np.random.Generator, engines: Engines) -> None:
-    """Random beats to every memory of the chip, then commands of random operands: some of them run."""
+    """Random beats to every memory of the chip, then random commands.
+
+    The commands have random operands: some of them run.
+    """
     host = Accelerator(device)
     host.set_watchdog(4000)
     host.store(_MEMORY // 2, rng.integers(0, 256, _MEMORY // 4, np.uint8))
@@ -261,7 +276,10 @@ def _commands(device: SimulatedDevice, rng: np.random.Generator, engines: Engine
 
 
 def _faults(device: SimulatedDevice, rng: np.random.Generator, bits: int) -> None:
-    """Errors of bus and window on reads and writes, stalls, resets in the middle, and addresses of all ``bits``."""
+    """Errors of bus and window, stalls, resets and addresses.
+
+    Errors are on reads and writes, resets in the middle, and addresses have all ``bits``.
+    """
     host = Accelerator(device)
     host.set_watchdog(20000)
     base, size = device.window_base, device.window_size
@@ -316,7 +334,10 @@ def _faults(device: SimulatedDevice, rng: np.random.Generator, bits: int) -> Non
 
 
 def _registers(device: SimulatedDevice, rng: np.random.Generator) -> None:
-    """Every word that can be written, with random bits, and every address read; last, since it leaves no window."""
+    """Writes random bits to every register, and reads every address.
+
+    It comes last, since it leaves no window.
+    """
     for _ in range(12):
         for register in REGISTERS.registers:
             if any(field.writable for field in register.fields) and register.name != "CONTROL":

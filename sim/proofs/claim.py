@@ -12,7 +12,9 @@ __all__ = ["Claim", "Inside"]
 
 
 class Claim:
-    """Hardware with free inputs, assumptions about them, and what must hold in every cycle.
+    """Hardware with free inputs, assumptions, and claims.
+
+    The claims must hold in every cycle.
 
     Registers start at their initial values and there is no reset, but for those that units make themselves.
 
@@ -81,7 +83,10 @@ class Claim:
         self._say("assert", self.names, name, condition)
 
     def lemma(self, name, condition):
-        """``condition`` holds in every cycle, by which others are shown; of a broken unit it is not asked."""
+        """Adds a lemma: ``condition`` holds in every cycle.
+
+        Claims are shown by it; of a broken unit it is not asked.
+        """
         self._say("lemma", self.lemmas, name, condition)
 
     def assume(self, name, condition):
@@ -93,7 +98,10 @@ class Claim:
         self._say("cover", self.covers, name, ~_bit(condition))
 
     def place(self, component, name="unit", memories=None):
-        """Adds ``component`` and returns its :class:`Inside`. ``memories``: see :class:`Inside`."""
+        """Adds ``component`` and returns its :class:`Inside`.
+
+        ``memories``: see :class:`Inside`.
+        """
         inside = Inside(self, component, name, memories)
         self.m.submodules[name] = inside.fragment
         return inside
@@ -106,8 +114,9 @@ class Claim:
                 self.m.d.comb += Value.cast(value).eq(self.free(len(Value.cast(value)), name))
 
     def holds(self, name, port, *, unless=0, assume=False):
-        """The rules of a stream: once offered, a beat stays and stays the same until it is taken. Of an output a beat
-        that is taken late must exist.
+        """Adds the rules of a stream: an offered beat stays until taken.
+
+        It also stays the same. An output beat that is taken late must exist.
 
         ``unless``: high where it may go nevertheless. ``assume``: the stream is an input.
         """
@@ -120,7 +129,10 @@ class Claim:
             self.cover(f"{name}_waited", waits & port.valid & port.ready & ~_bit(unless))
 
     def streams(self, component, *, prefix="", unless=0, without=()):
-        """The rules of all streams of ``component``: assumed of its inputs, claimed of its outputs."""
+        """Adds the rules of all streams of ``component``.
+
+        They are assumed of its inputs and claimed of its outputs.
+        """
         for name, member, port in streams_of(component):
             if name not in without:
                 self.holds(f"{prefix}{name}", port, unless=unless, assume=member)
@@ -133,7 +145,10 @@ class Claim:
 
 
 def streams_of(component):
-    """``(name, is an input, port)`` of every stream among the ports of ``component``, nested ones too."""
+    """``(name, is an input, port)`` of every stream of ``component``.
+
+    Nested ports are included.
+    """
 
     def walk(signature, holder, path):
         for name, member in signature.members.items():
@@ -154,7 +169,7 @@ def _bit(value):
 
 
 class Inside:
-    """A look at the registers of a unit, for invariants, by their names in its source.
+    """The registers of a unit, for invariants, by names in its source.
 
     ``memories`` is asked, for each memory, what stands in for it: None for its words as they are, ``"any"`` for one
     whose every reading may be anything (but a word that is looked at stays the same until it is written), ``"one"``
@@ -179,7 +194,9 @@ class Inside:
         return Fragment.get(stand_in.module, None)
 
     def find(self, name, *path, wires=False):
-        """Registers, or wires, called ``name`` that the submodule ``path`` drives, by order of first assignment.
+        """Registers or wires called ``name``, in order of first assignment.
+
+        The submodule ``path`` drives them.
 
         Amaranth names what is assigned alone: one of ``a, b = Signal(), Signal()`` has no name to be found by.
         """
@@ -209,11 +226,17 @@ class Inside:
         return found[0]
 
     def __getitem__(self, name):
-        """The one register called ``name``; ``"sub.name"`` is one of submodule ``sub``."""
+        """The one register called ``name``.
+
+        ``"sub.name"`` is one of submodule ``sub``.
+        """
         return self._one(name)
 
     def state(self, *names, fsm="fsm", path=()):
-        """Whether the state machine ``fsm`` of submodule ``path`` is in one of the states ``names``; in any it has."""
+        """Whether a state machine is in one of the states ``names``.
+
+        It is ``fsm`` of submodule ``path``. Without ``names``, whether it is in any state that it has.
+        """
         fragment = self.fragment
         for part in path:
             fragment = fragment.find_subfragment(part)

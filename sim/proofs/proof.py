@@ -18,9 +18,10 @@ FREE_PRODUCTS = "techmap -map products.v"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proof:
-    """``make`` gives the claim; ``depth`` is k, or the cycles of a bounded proof, whose ``covers`` are looked for in
-    as many. ``broken``: by the change that was made in the unit, the claim of it; each has to fail within
-    ``found_within``.
+    """A proof of a claim.
+
+    ``make`` gives the claim; ``depth`` is k, or the number of cycles of a bounded proof, in which ``covers`` are
+    searched. ``broken``: claims of the broken unit, by its change; each has to fail within ``found_within``.
 
     ``quick``: a part of every test run. ``seconds``: after which a prover gives up.
     """
@@ -40,7 +41,9 @@ class Proof:
 
 
 def stream_proof(name, make, *, rules=stream_rules, preset="library", cut=(), **given):
-    """That what an output stream offers stays, in the units that ``make()`` lists, whatever products and memories hold.
+    """Proof that payloads offered by an output stream stay.
+
+    It holds in the units that ``make()`` lists, for all contents of memories and all results of products.
 
     ``cut``: wires of ``unit_0``, ``unit_1``, ... that are free besides. ``given``: other fields of :class:`Proof`.
     """
@@ -56,7 +59,10 @@ def stream_proof(name, make, *, rules=stream_rules, preset="library", cut=(), **
 
 
 def outcome(proof, directory):
-    """Proves ``proof``, looks for what it must cover, and lets it find the broken unit; a row of the table."""
+    """Proves ``proof`` and returns a row of the table.
+
+    Also searches the covered cases, and checks that the broken unit is found.
+    """
     begin = time.monotonic()
     circuit = Circuit(proof.make(), Path(directory) / proof.name, proof.cut)
     verdict = circuit.prove(proof.method, proof.depth, proof.seconds)

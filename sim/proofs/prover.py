@@ -69,7 +69,10 @@ aigmap
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """``holds``: proven, as ``method`` and ``depth`` say; False: refuted, in cycle ``depth``; None: neither."""
+    """Result of a prover.
+
+    ``holds``: proven, with ``method`` and ``depth``; False: refuted, in cycle ``depth``; None: neither.
+    """
 
     holds: bool | None
     method: str
@@ -109,7 +112,10 @@ class Circuit:
         return Verdict(holds=holds, method=method, depth=at, seconds=time.monotonic() - begin, detail=detail)
 
     def refute(self, depth, seconds=600):
-        """Looks for a run that breaks what is claimed, of at most ``depth`` cycles; lemmas are left out."""
+        """Searches for a run of at most ``depth`` cycles that breaks a claim.
+
+        Lemmas are left out.
+        """
         begin = time.monotonic()
         holds, at, detail = self._bounded(depth, seconds, kind="assert")
         return Verdict(holds=holds, method="bounded", depth=at, seconds=time.monotonic() - begin, detail=detail)
@@ -124,7 +130,10 @@ class Circuit:
         return [name for number, name in enumerate(names) if number not in met]
 
     def leads(self, source, target):
-        """Whether wire ``target`` follows wire ``source`` in the same cycle, by way of any cells but registers."""
+        """Whether wire ``target`` follows wire ``source`` in the same cycle.
+
+        The path has any cells but registers.
+        """
         self._yosys(
             "read_rtlil flat.il\ncd claim\n"
             f"select -set cone w:{target} %ci*:-$dff,$dffe,$sdff,$sdffe,$sdffce\n"
@@ -160,7 +169,10 @@ class Circuit:
         return (None if left else True), k, "; ".join(names[number] for number in left)
 
     def _bits(self, kind):
-        """AIGER file whose bad states are the cells of ``kind`` (``"lemma"``: claims too), and their names in order."""
+        """AIGER file whose bad states are the cells of ``kind``.
+
+        ``"lemma"``: claims too. Also returns their names in order.
+        """
         others = {"assert": ("cover", "lemma"), "lemma": ("cover",), "cover": ("assert", "lemma")}[kind]
         file = self.directory / f"{kind}.aig"
         if not file.exists():
@@ -180,7 +192,10 @@ class Circuit:
         return self._run([ABC, "-c", commands], seconds + 30)
 
     def _run(self, command, seconds):
-        """What a command says; nothing if it takes too long, and then what it started ends with it."""
+        """Output of a command.
+
+        It is empty if the command takes too long, and then its child processes end with it.
+        """
         process = subprocess.Popen(
             command,
             cwd=self.directory,

@@ -60,7 +60,10 @@ class Aiger:
 
 
 class _Cycles:
-    """Cycles of a circuit one after the other, as clauses. Literals are those of the solver; True is 1."""
+    """Cycles of a circuit one after the other, as clauses.
+
+    Literals are those of the solver; True is 1.
+    """
 
     def __init__(self, circuit, solver):
         self.circuit, self.solver = circuit, solver
@@ -105,8 +108,11 @@ class _Cycles:
 
 
 def step(circuit, depth, seconds, trace=None):
-    """``(k, left)``: everything follows from k cycles, at most ``depth``, in which everything held, or for ``left``,
-    numbers of what is bad, that was not shown. ``trace(number, frames, model)`` sees why."""
+    """k-induction: ``(k, left)``.
+
+    All claims follow from k cycles, at most ``depth``, in which they held, except ``left``: numbers of claims that were
+    not shown. ``trace(number, frames, model)`` receives the counterexamples.
+    """
     from pysat.solvers import Cadical195
 
     until = time.monotonic() + seconds

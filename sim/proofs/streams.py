@@ -6,7 +6,9 @@ __all__ = ["stream_rules", "update_rules"]
 
 
 def stream_rules(make):
-    """The rules of every stream of the units that ``make`` gives, whatever their memories hold and their products are.
+    """The rules of every stream of the units that ``make`` gives.
+
+    They hold for all contents of their memories and all results of their products.
 
     The units are ``unit_0``, ``unit_1`` and so on.
     """
@@ -19,8 +21,11 @@ def stream_rules(make):
 
 
 def update_rules(make):
-    """The rules of the optimiser's engine. Words wait for their moments by a counter of commands, which would have to
-    count to its end before it could take an offer back; its queues hold far fewer."""
+    """The rules of the optimiser's engine.
+
+    Words wait for their moments by a counter of commands, which would have to count to its end before it could take an
+    offer back; its queues hold far fewer.
+    """
     claim = Claim()
     (unit,) = make()
     inside = claim.place(unit, memories=lambda memory: None if any(memory.init) else "any")

@@ -12,7 +12,9 @@ SUM_BITS = 48
 
 
 def windows(x, *, kernel, stride=(1, 1), pads=(0, 0, 0, 0), max_kernel=None) -> np.ndarray:
-    """Kernel windows of each channel, zero where padding or beyond the kernel.
+    """Kernel windows of each channel.
+
+    An element is zero where it is padding or beyond the kernel.
 
     Parameters
     ----------
@@ -163,6 +165,11 @@ def hidden(x, a, fmt=ACTIVATION):
     ----------
     x : integer array [samples, n], Q8.10
     a : integer array [rank, n], Q4.12
+
+    Returns
+    -------
+    h : int64 array [samples, rank] of ``fmt``
+    saturated : int
     """
     # Fewer than 2**16 products below 2**32: exact in float64.
     sums = (np.asarray(x, np.float64) @ np.asarray(a, np.float64).T).astype(np.int64)

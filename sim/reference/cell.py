@@ -22,8 +22,11 @@ class State:
 
 @dataclass
 class Trace:
-    """What a network makes of sequences, in codes: ``u`` ``[n, steps, inputs]`` reaches the cell, ``h``
-    ``[n, steps, hidden]`` are all hidden states, ``state`` is the last."""
+    """Codes in a network of sequences.
+
+    ``u`` ``[n, steps, inputs]`` reaches the cell, ``h`` ``[n, steps, hidden]`` are all hidden states, ``state`` is the
+    last.
+    """
 
     u: np.ndarray
     h: np.ndarray
@@ -65,7 +68,10 @@ def step(cell: IntegerCell, x: np.ndarray, state: State) -> State:
 
 
 def run(network: RecurrentNetwork, x: np.ndarray, state: State | None = None) -> Trace:
-    """A network on codes ``[n, steps, channels]``, from ``state`` on, which is zero by default."""
+    """Runs a network on codes ``[n, steps, channels]``.
+
+    It starts from ``state``, which is zero by default.
+    """
     integers = network.integers
     for layer in integers.front:
         x = convolve(layer, x)
@@ -78,8 +84,10 @@ def run(network: RecurrentNetwork, x: np.ndarray, state: State | None = None) ->
 
 
 def logits(network: RecurrentNetwork, trace: Trace, *, every: bool = False) -> np.ndarray:
-    """Real logits, ``[n, classes]``, or ``[n, steps, classes]`` where all states reach the head, or ``every`` is asked
-    for."""
+    """Real logits, ``[n, classes]``.
+
+    They are ``[n, steps, classes]`` where all states reach the head, or ``every`` is given.
+    """
     head = network.head
     if head is None:
         raise ValueError("the network has no dense layer behind its recurrent node")

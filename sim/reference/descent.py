@@ -30,7 +30,9 @@ class Sgd:
 
 
 class AdamW:
-    """``torch.optim.AdamW`` with its defaults, but for the weight decay, which is 0 unless given.
+    """``torch.optim.AdamW`` with its defaults.
+
+    The weight decay is an exception: it is 0 unless given.
 
     Attributes
     ----------

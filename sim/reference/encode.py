@@ -26,7 +26,9 @@ SCALE = Fixed(width=16, frac=8, is_signed=False)
 def encode_fixed(
     x, book: Codebook = NF4, block: int = 64, *, fmt: Fixed = ACTIVATION, thresholds=None, threshold_frac: int = 16
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``(codes, scales)`` of integers ``x`` of ``fmt``, in blocks along the last axis.
+    """Encodes integers of ``fmt`` in blocks along the last axis.
+
+    Returns ``(codes, scales)``.
 
     ``codes`` is uint8, its last axis padded to whole blocks with the code of 0; ``scales`` is uint16
     in units of 2**-8: the block's absmax rounded up.
@@ -71,7 +73,10 @@ def round_up_shift(x, shift):
 
 
 def scaled_levels(scales, levels=None, book: Codebook = NF4, *, fmt: Fixed = DECODED, level_frac: int = 7):
-    """int64 words of ``fmt``: for each scale a last axis of the 16 levels times it, rounded, saturated."""
+    """For each scale a last axis of the 16 levels times it.
+
+    They are int64 words of ``fmt``, rounded and saturated.
+    """
     levels = book.level_table(level_frac) if levels is None else np.asarray(levels, np.int64)
     product = np.asarray(scales, np.int64)[..., None] * levels
     return fmt.requantize(product, level_frac + SCALE.frac)[0]
@@ -80,7 +85,10 @@ def scaled_levels(scales, levels=None, book: Codebook = NF4, *, fmt: Fixed = DEC
 def decode_fixed(
     codes, scales, book: Codebook = NF4, block: int = 64, *, fmt: Fixed = DECODED, levels=None, level_frac: int = 7
 ) -> np.ndarray:
-    """int64 words of ``fmt`` of codes (last axis: at most ``block`` times as many as scales)."""
+    """int64 words of ``fmt`` of codes.
+
+    The last axis of the codes is at most ``block`` times as long as that of scales.
+    """
     codes = np.asarray(codes)
     table = scaled_levels(scales, levels, book, fmt=fmt, level_frac=level_frac)
     n, blocks = codes.shape[-1], table.shape[-2]
@@ -93,7 +101,9 @@ def decode_fixed(
 
 
 def encode_int8(x, block: int = 64) -> tuple[np.ndarray, np.ndarray]:
-    """``(codes, scales)`` of words of Q8.16, in blocks along the last axis: uint8, 128 for 0; uint16 as above.
+    """Encodes words of Q8.16 in blocks along the last axis.
+
+    Returns ``(codes, scales)``: uint8, 128 for 0; uint16 in units of 2**-8.
 
     The scale is the absmax, rounded up, plus a 256th of it and 1; the code is ``x`` in units of ``scale / 128``, to
     nearest, ties down, plus 128.
@@ -111,12 +121,18 @@ def encode_int8(x, block: int = 64) -> tuple[np.ndarray, np.ndarray]:
 
 
 def decode_int8(codes, scales, block: int = 64) -> np.ndarray:
-    """Words of Q8.10 of 8-bit codes: those of both nibbles, each rounded and saturated, added up."""
+    """Words of Q8.10 of 8-bit codes.
+
+    They are those of both nibbles, each rounded and saturated, added up.
+    """
     codes = np.asarray(codes)
     return decode_fixed(codes >> 4, scales, INT8_HIGH, block) + decode_fixed(codes & 15, scales, INT8_LOW, block)
 
 
 def decode_codes(codes, scale, levels, *, fmt: Fixed = DECODED, level_frac: int = 7) -> np.ndarray:
-    """int64 words of ``fmt`` where each code has its own scale (they broadcast)."""
+    """int64 words of ``fmt`` of codes with a scale each.
+
+    ``codes`` and ``scale`` broadcast.
+    """
     product = np.asarray(levels, np.int64)[np.asarray(codes)] * np.asarray(scale, np.int64)
     return np.clip(round_shift(product, level_frac + SCALE.frac - fmt.frac), fmt.lo, fmt.hi)

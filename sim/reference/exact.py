@@ -10,10 +10,12 @@ _EXACT = 1 << 53
 
 
 def matmul(x: ArrayLike, w: ArrayLike) -> NDArray[np.int64]:
-    """``x [M, K] @ w [K, N]`` of integers, ``int64``; the sums must fit 63 bits.
+    """``x [M, K] @ w [K, N]`` of integers, ``int64``.
 
-    Float64 multiplies them, over so many of the K at a time that no sum can leave its 53 bits: 24 by 18 bits reach
-    2**40, so 8,192 products are one block.
+    The sums must fit 63 bits.
+
+    Float64 multiplies blocks of the K, each so short that no sum can leave its 53 bits: 24 by 18 bits reach 2**40, so
+    8,192 products are one block.
     """
     x, w = np.asarray(x), np.asarray(w)
     largest = _largest(x) * _largest(w)

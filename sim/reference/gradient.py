@@ -14,7 +14,10 @@ Words = NDArray[np.int64]
 
 
 def gradient(x: Words, h: Words, *, shift: int) -> tuple[Words, int]:
-    """``(h' x, saturated)``, ``[rank, inputs]``; h is rounded to the narrow operand first."""
+    """``(h' x, saturated)``; the product is ``[rank, inputs]``.
+
+    h is rounded to the narrow operand first.
+    """
     narrow, clipped = saturate(half_up(h, ACTIVATION.width - WEIGHT.width), WEIGHT.lo, WEIGHT.hi)
     g, lost = saturate(half_up(matmul(narrow.T, x), shift), ACTIVATION.lo, ACTIVATION.hi)
     return g, clipped + lost

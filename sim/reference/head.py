@@ -26,7 +26,9 @@ GRADIENT = Fixed(width=18, frac=0)
 
 
 class HeadLoss(NamedTuple):
-    """What a step computes before B changes; integers in the formats of the hardware.
+    """Result of a step before B changes, in the formats of the hardware.
+
+    All are integers.
 
     ``z``, ``d``, ``d_scaled`` (d'): (samples, classes). ``dh``: (samples, k). ``db``: (classes, k). ``loss`` and
     ``correct``: sums over the samples. ``saturated``: clipped words.
@@ -43,8 +45,11 @@ class HeadLoss(NamedTuple):
 
 
 class HeadStep(NamedTuple):
-    """What a step computes: as :class:`HeadLoss`; ``b``, ``v``: (classes, k). ``saturated``, ``underflowed``, ``norm``:
-    what it adds to the health counters."""
+    """Result of a step.
+
+    As :class:`HeadLoss`; ``b``, ``v``: (classes, k). ``saturated``, ``underflowed``, ``norm``: its additions to the
+    health counters.
+    """
 
     z: np.ndarray
     d: np.ndarray
@@ -61,18 +66,24 @@ class HeadStep(NamedTuple):
 
 
 def output_gradient(d, scale: int):
-    """``(d', saturated)``: gradient at the output times learning rate over batch."""
+    """``(d', saturated)``: output gradient times learning rate over batch."""
     return saturate(round_shift(np.asarray(d) * scale, 16), GRADIENT.lo, GRADIENT.hi)
 
 
 def adapter_gradients(d_scaled, b, h):
-    """``(dh, db, saturated)`` of a microbatch: (samples, classes), (classes, k), (samples, k)."""
+    """``(dh, db, saturated)`` of a microbatch.
+
+    Shapes of the arguments: (samples, classes), (classes, k), (samples, k).
+    """
     dh, over = saturate(round_shift(d_scaled @ b, 13), GRADIENT.lo, GRADIENT.hi)
     return dh, d_scaled.T @ h, over
 
 
 def head_loss(h, base, labels, b, *, scale: int, max_classes: int = 10, activation: Fixed = ACTIVATION) -> HeadLoss:
-    """Logits, loss and gradients of a microbatch; parameters as of :func:`head_step`."""
+    """Logits, loss and gradients of a microbatch.
+
+    Parameters as of :func:`head_step`.
+    """
     h, base, b = (np.asarray(x, dtype=np.int64) for x in (h, base, b))
     z, over_z = ACTIVATION.requantize(h @ b.T + (base << 12), activation.frac + 12)
     entropy = softmax_cross_entropy(z, labels, max_length=max_classes)
@@ -84,7 +95,10 @@ def head_loss(h, base, labels, b, *, scale: int, max_classes: int = 10, activati
 
 
 def head_update(db, b, v, *, activation: Fixed = ACTIVATION, **rule) -> Update:
-    """New B and velocity, both (k, classes); ``rule`` as of :func:`head_step`."""
+    """New B and velocity, both (k, classes).
+
+    ``rule`` as of :func:`head_step`.
+    """
     return optimize(np.asarray(b).T, np.asarray(v).T, db.T, offset=activation.frac, **rule)
 
 

@@ -29,7 +29,10 @@ Words = NDArray[np.int64]
 
 
 def bias_of(frac: int) -> int:
-    """Exponent from which a tensor's tables count, for weights with ``frac`` fraction bits."""
+    """Exponent from which a tensor's tables count.
+
+    The weights have ``frac`` fraction bits.
+    """
     return 150 - frac - SCALE_GUARD
 
 
@@ -46,7 +49,10 @@ def table_words(values: ArrayLike, bias: int) -> tuple[Words, int]:
 
 
 def scales(codes: ArrayLike, second: Words, offset: int) -> tuple[Words, int]:
-    """``(words, saturated)`` of block scales from their codes, block by block in the tensor's order."""
+    """``(words, saturated)`` of block scales from their codes.
+
+    They come block by block in the tensor's order.
+    """
     codes = np.asarray(codes)
     group = np.arange(codes.size).reshape(codes.shape) // GROUP
     value = half_up(map_table()[codes] * second[group], LEVEL.frac) + offset
@@ -54,7 +60,10 @@ def scales(codes: ArrayLike, second: Words, offset: int) -> tuple[Words, int]:
 
 
 def weights(codes: ArrayLike, block_scales: Words, *, book: Codebook = NF4) -> Words:
-    """Words of ``W [outputs, inputs]`` from codes of the same shape and a scale a block along the inputs."""
+    """Words of ``W [outputs, inputs]`` from codes and scales.
+
+    Codes have the same shape, and there is a scale a block along the inputs.
+    """
     codes = np.asarray(codes)
     block = codes.shape[1] // block_scales.shape[1]
     return half_up(level_table(book)[codes] * np.repeat(block_scales, block, axis=1), LEVEL.frac + SCALE_GUARD)
@@ -63,7 +72,9 @@ def weights(codes: ArrayLike, block_scales: Words, *, book: Codebook = NF4) -> W
 def decoded(
     codes: ArrayLike, scale_codes: ArrayLike, absmax2: ArrayLike, offset: ArrayLike, *, frac: int, book: Codebook = NF4
 ) -> tuple[Words, int]:
-    """``(words, saturated)`` of ``W [outputs, inputs]`` with ``frac`` fraction bits, from all that is stored of it.
+    """Words of ``W [outputs, inputs]`` from its stored parts.
+
+    Returns ``(words, saturated)``. The words have ``frac`` fraction bits.
 
     ``scale_codes [outputs, blocks]``.
     """
@@ -79,7 +90,10 @@ def lanes(master: ArrayLike) -> Words:
 
 
 def dense_words(words: ArrayLike, *, halves: bool = False) -> Words:
-    """Words of a dense tile as the array takes them: from activations, or with ``halves`` from words of 16 bits."""
+    """Words of a dense tile as the array takes them.
+
+    They come from activations, or with ``halves`` from words of 16 bits.
+    """
     words = np.asarray(words, np.int64)
     if halves:
         return words << WEIGHT.width - 16
@@ -88,7 +102,10 @@ def dense_words(words: ArrayLike, *, halves: bool = False) -> Words:
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """``y [tokens, outputs]``, ``h [tokens, rank]``, how many words of both were clipped."""
+    """Result of a product.
+
+    ``y [tokens, outputs]``, ``h [tokens, rank]``, how many words of both were clipped.
+    """
 
     y: Words
     h: Words
@@ -96,7 +113,10 @@ class Product:
 
 
 def product(x: Words, w: Words, a: Words, b: Words, *, hidden_shift: int, dot_shift: int, shift: int) -> Product:
-    """``x w' + (x a') b'``: ``w [outputs, inputs]``, ``a [rank, inputs]``, ``b [outputs, rank]``."""
+    """``x w' + (x a') b'``.
+
+    Shapes: ``w [outputs, inputs]``, ``a [rank, inputs]``, ``b [outputs, rank]``.
+    """
     h, clipped = saturate(half_up(matmul(x, a.T), hidden_shift), ACTIVATION.lo, ACTIVATION.hi)
     total = matmul(x, w.T) + (matmul(h, b.T) << DOT_GUARD >> dot_shift)
     y, lost = saturate(half_up(total, shift), ACTIVATION.lo, ACTIVATION.hi)

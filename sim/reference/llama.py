@@ -50,14 +50,19 @@ def _inverse_rms(x: Array, eps: float) -> Array:
 
 
 def rope_angles(count: int, head_dim: int, theta: float, dtype: Any = np.float32) -> tuple[Array, Array]:
-    """``(cos, sin)``, each ``[count, head_dim / 2]``: position times ``theta ** (-2i / head_dim)``."""
+    """``(cos, sin)`` of the rotary angles, each ``[count, head_dim / 2]``.
+
+    An angle is position times ``theta ** (-2i / head_dim)``.
+    """
     frequency = theta ** (-np.arange(0, head_dim, 2) / head_dim)
     angle = np.outer(np.arange(count), frequency)
     return np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
 
 
 def rope(x: Array, cos: Array, sin: Array) -> Array:
-    """Turns element i of each head with element i + head_dim / 2; ``x [T, heads, head_dim]``.
+    """Rotates element i of each head with element i + head_dim / 2.
+
+    ``x [T, heads, head_dim]``.
 
     Its backward is the turn by ``-sin``.
     """
@@ -67,8 +72,10 @@ def rope(x: Array, cos: Array, sin: Array) -> Array:
 
 
 def attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """Causal attention: ``q [T, heads, d]``, ``k`` and ``v [S, kv_heads, d]``; each of these serves
-    ``heads / kv_heads`` neighbouring query heads. The queries are those of the last T of S tokens.
+    """Causal attention; the queries are the last T of S tokens.
+
+    ``q [T, heads, d]``, ``k`` and ``v [S, kv_heads, d]``; each of these serves ``heads / kv_heads`` neighbouring query
+    heads.
 
     Returns ``(context [T, heads, d], probabilities [kv_heads, group, T, S])``.
     """
@@ -83,7 +90,10 @@ def attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
 
 
 def attention_backward(dy: Array, q: Array, k: Array, v: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """``(dq, dk, dv)`` from the gradient of the context and the probabilities."""
+    """``(dq, dk, dv)`` of attention.
+
+    They follow from the gradient of the context and the probabilities.
+    """
     count, heads, d = q.shape
     kv = k.shape[1]
     grouped, dgrouped = (x.reshape(count, kv, -1, d).transpose(1, 2, 0, 3) for x in (q, dy))
@@ -133,7 +143,9 @@ def linear_backward(
 
 
 def cross_entropy(logits: Array, tokens: Array) -> tuple[float, Array]:
-    """Mean loss of foretelling each token from those before it, and its gradient: ``logits [T, vocab]``.
+    """Mean loss of predicting each token, and its gradient.
+
+    A token is predicted from those before it; ``logits [T, vocab]``.
 
     The last row foretells nothing, and its gradient is 0.
     """
@@ -151,8 +163,10 @@ def cross_entropy(logits: Array, tokens: Array) -> tuple[float, Array]:
 
 
 class FloatLinears:
-    """The linears of a model by Hugging Face's names, and what they compute, in floating point. ``x [T, in]``,
-    ``dy [T, out]``."""
+    """The linears of a model in floating point, by Hugging Face's names.
+
+    ``x [T, in]``, ``dy [T, out]``.
+    """
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self.weights = weights
@@ -259,7 +273,10 @@ class Llama:
     def expect(
         self, tokens: Sequence[int] | Array, cache: Cache, adapters: Mapping[str, Adapter] | None = None
     ) -> Array:
-        """``[vocab]``: what the model expects after ``tokens``, which follow those in ``cache`` and join them."""
+        """Logits of the token after ``tokens``, ``[vocab]``.
+
+        The tokens follow those in ``cache`` and join them.
+        """
         ids = self._checked(tokens)
         if cache.count + len(ids) > self.model.context:
             raise ValueError(
@@ -274,7 +291,11 @@ class Llama:
         return rms_norm(x[-1:] + beside[-1:], self.norm, self.model.norm_eps)[0] @ self.head.T
 
     def beside(self, layer: int, attended: Array) -> Array:
-        """What a layer's input behind its first norm adds to the residual stream behind the last layer: nothing."""
+        """Addition of a layer to the output of the last layer: nothing.
+
+        The argument is the layer's input behind its first norm; the result is added to the residual stream behind the
+        last layer.
+        """
         return np.zeros_like(attended)
 
     def loss(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter] | None = None) -> float:
@@ -283,7 +304,10 @@ class Llama:
         return cross_entropy(self._forward(ids, adapters or {})[0], ids)[0]
 
     def entering(self, layer: int, tokens: Sequence[int] | Array) -> Array:
-        """What enters a layer where none before it has an adapter, ``[T, hidden]``."""
+        """Input of a layer where none before it has an adapter.
+
+        It is ``[T, hidden]``.
+        """
         x = self.embedding[self._checked(tokens)]
         for i in range(layer):
             x, _ = self._layer(i, x, {})
@@ -292,8 +316,10 @@ class Llama:
     def gradients(
         self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter], entry: Array | None = None
     ) -> tuple[float, dict[str, tuple[Array, Array]]]:
-        """The loss, and ``(dA, dB)`` of every adapter. ``entry``: what enters the lowest layer that has one, if it is
-        known already."""
+        """The loss, and ``(dA, dB)`` of every adapter.
+
+        ``entry``: input of the lowest layer with an adapter, if it is known already.
+        """
         ids = self._checked(tokens)
         unknown = sorted(set(adapters) - set(self.names))
         if unknown:

@@ -17,7 +17,10 @@ _LOG2 = Interpolation(function="log2", frac_in=21, frac_out=_FRAC)
 
 
 class CrossEntropy(NamedTuple):
-    """Of each vector: ``d`` (probability minus target), ``loss``, both of 16 fraction bits, ``correct``."""
+    """Gradient and loss of each vector, and whether it is correct.
+
+    ``d`` (probability minus target) and ``loss`` have 16 fraction bits.
+    """
 
     d: np.ndarray
     loss: np.ndarray
@@ -82,12 +85,18 @@ _LOG = _ROUNDED + _POWER + 2.0**-20 + np.log(2) * _LOG2.error + 2.0**-21
 
 
 def probability_bound(length: int) -> float:
-    """Bound of ``|p - softmax(z)|``, from the formats and tables alone; below 2**-15 up to 65536 classes."""
+    """Bound of ``|p - softmax(z)|``, from formats and tables alone.
+
+    It is below 2**-15 up to 65536 classes.
+    """
     spread = 1 / np.e + np.log(2) + np.log(length) / 4  # how a scaled z moves p, at the most
     return _ROUNDED + _POWER + _LOG + _SCALE * spread + 2.0**-20 + 2.0**-17
 
 
 def loss_bound(length: int, loss):
-    """Bound of the error of a loss of that size: 2**-15 and three millionths of it."""
+    """Bound of the error of a loss of that size.
+
+    It is 2**-15 and three millionths of it.
+    """
     cut = np.log(2) * 2.0**-17 + 2.0**-17
     return _LOG + _ROUNDED + cut + (_SCALE + _BACK) * (np.asarray(loss) + np.log(length))

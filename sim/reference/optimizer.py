@@ -17,7 +17,10 @@ _LARGEST = 1 << 24
 
 
 class Update(NamedTuple):
-    """What an update leaves behind; ``w`` and ``v`` in the shape of the input."""
+    """Result of an update.
+
+    ``w`` and ``v`` have the shape of the input.
+    """
 
     w: np.ndarray
     v: np.ndarray
@@ -27,7 +30,10 @@ class Update(NamedTuple):
 
 
 class Noise:
-    """The bits ``x[n] = x[n-31] ^ x[n-28]`` of one lane, the first 31 of them ``seed * 0x9E3779B1``."""
+    """The bits ``x[n] = x[n-31]  x[n-28]`` of one lane.
+
+    The first 31 are of ``seed * 0x9E3779B1``.
+    """
 
     def __init__(self, seed: int):
         seed *= 0x9E3779B1

@@ -43,7 +43,10 @@ class Unpacked:
 
 
 def noise(seeds: Words, count: int) -> Words:
-    """``[seeds, count]``: Marsaglia's xorshift of 32 bits from each seed on, itself first."""
+    """Marsaglia's xorshift of 32 bits, ``[seeds, count]``.
+
+    The sequence of each seed begins with the seed itself.
+    """
     made = np.asarray(seeds, np.uint32)[:, None]
     step = 0
     while made.shape[1] < count:
@@ -78,8 +81,10 @@ def _image(jump: tuple[int, ...], word: int) -> int:
 
 
 def pack(words: Words, *, wide: bool, moments: bool, seeds: Words) -> bytes:
-    """Bytes of ``words [blocks, edge]``, groups of :data:`BLOCKS` with a seed each; of ``moments``, blocks of m and v
-    by turns."""
+    """Bytes of ``words [blocks, edge]``.
+
+    They are in groups of :data:`BLOCKS` with a seed each; of ``moments``, blocks of m and v alternate.
+    """
     words = np.asarray(words, np.int64)
     blocks, edge = words.shape
     shape = PackedShape(blocks=blocks, wide=wide, edge=edge)
@@ -200,7 +205,10 @@ def _long_scales(largest: Words, wide: bool) -> Words:
 
 
 def _long_codes(floats: Words, scales: Words, chance: Words, wide: bool) -> Words:
-    """Of v: how far below the block's scale, in eighths of an octave or in octaves; never nothing."""
+    """Codes of v: distance below the block's scale, never nothing.
+
+    The unit is an eighth of an octave or an octave.
+    """
     scales = scales[..., None]
     drop = FRACTION - LONG if wide else FRACTION
     high, most = (TOP[LONG], 255) if wide else (254, 15)

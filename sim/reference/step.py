@@ -103,7 +103,10 @@ class Execution(Reading):
 
 @dataclass
 class FloatStep(Execution):
-    """In float64. Angles are given without their gain, norms' weights without ``sqrt(features)``."""
+    """A step in float64.
+
+    Angles are given without their gain, norms' weights without ``sqrt(features)``.
+    """
 
     #: ``(cos, sin)``, ``[tokens, 32]`` each.
     angles: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
@@ -193,7 +196,10 @@ def _power(s: Array) -> tuple[Array, Array]:
 
 @dataclass
 class IntegerStep(Execution):
-    """In words. Tables are words too: norms' weights of 18 bits, angles by name, adapters of 32 bits."""
+    """A step in words.
+
+    Tables are words too: norms' weights of 18 bits, angles by name, adapters of 32 bits.
+    """
 
     frac: Fracs = field(default_factory=dict)
     #: Words that were clipped.

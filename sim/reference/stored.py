@@ -13,7 +13,10 @@ Words = NDArray[np.int64]
 
 
 def packed_words(stored: Stored, words: Words, number: int) -> NDArray[np.uint8]:
-    """Bytes of words ``[rank, features]``, or of m and v ``[2, rank, features]``, after update ``number``."""
+    """Bytes of words ``[rank, features]`` after update ``number``.
+
+    The words may also be m and v, ``[2, rank, features]``.
+    """
     sides = words if stored.moments else words[None]
     blocks = np.stack([_blocks(each, stored.shape.edge) for each in sides], axis=1)
     data = packed.pack(
@@ -37,7 +40,10 @@ def unpacked_words(stored: Stored, data: NDArray[np.uint8]) -> tuple[Words, int]
 
 
 def rebased(stored: Stored, data: NDArray[np.uint8], octaves: int) -> NDArray[np.uint8]:
-    """The same numbers times ``2**octaves``: the words of a step have other fraction bits than those of the last."""
+    """The same numbers times ``2**octaves``.
+
+    It is for words of a step that have other fraction bits than those of the last.
+    """
     made, at, shape = data.copy(), 0, stored.shape
     for count in shape.groups:
         at += shape.codes(count) * shape.beat

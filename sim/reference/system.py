@@ -48,9 +48,12 @@ class Health:
 
 @dataclass(eq=False)
 class Cache:
-    """Cached activations of samples: per tap, codes ``[samples, blocks * 64]`` and scales ``[samples, blocks]`` in the
-    order of the device; base logits; the decoded activations as the adapters see them; and how many words of each
-    sample were clipped on the way through the frozen network."""
+    """Cached activations of samples.
+
+    Per tap, codes ``[samples, blocks * 64]`` and scales ``[samples, blocks]`` in the order of the device; base logits;
+    the decoded activations as the adapters see them; and how many words of each sample were clipped on the way through
+    the frozen network.
+    """
 
     codes: list[np.ndarray]
     scales: list[np.ndarray]
@@ -60,7 +63,9 @@ class Cache:
 
 
 class _Frozen(Reading):
-    """The frozen network on words ``[samples, c, h, w]``: codes and scales of the taps, or the taps' own words alone.
+    """The frozen network on words ``[samples, c, h, w]``.
+
+    It gives codes and scales of the taps, or the taps' own words alone.
 
     ``tap``: words of the last one in the device's order; ``x``: activations; ``saturated``: clipped words a sample.
     """
@@ -115,7 +120,7 @@ class _Frozen(Reading):
 
 
 def fill_cache(lowered: Lowered, images: np.ndarray) -> Cache:
-    """Runs the frozen network on words and encodes what the adapters will see."""
+    """Runs the frozen network on words and encodes the adapters' inputs."""
     made = _Frozen(lowered, images)
     made.run(frozen(lowered.network))
     return Cache(
@@ -124,7 +129,10 @@ def fill_cache(lowered: Lowered, images: np.ndarray) -> Cache:
 
 
 def records(lowered: Lowered, cache: Cache) -> np.ndarray:
-    """The cache as it lies in memory: ``uint8 [samples, bytes]``, scales, codes, base logits."""
+    """The cache as it lies in memory: ``uint8 [samples, bytes]``.
+
+    A sample has scales, codes, base logits.
+    """
     count = len(cache.logits)
     parts: list[np.ndarray] = []
     for tap, scales in zip(lowered.taps, cache.scales):
@@ -200,7 +208,9 @@ def fine_tune(
     progress: Callable[[int, int], None] | None = None,
     steps: Sequence[Step] | None = None,
 ) -> FineTune:
-    """Fine-tunes adapters ``a`` (``[rank, elements]``, NCHW order) and ``b`` (``[classes, rank]``), both Q4.12.
+    """Fine-tunes adapters ``a`` and ``b``, both Q4.12.
+
+    ``a``: ``[rank, elements]``, NCHW order; ``b``: ``[classes, rank]``.
 
     The health is that of the whole program: the frozen network runs once for a sample that is kept, and with every step
     for one that is not.
@@ -238,7 +248,9 @@ def fine_tune(
 
 
 class _Learning(Reading):
-    """Microbatches of a fine-tune on cached activations; ``state`` is what they change.
+    """Microbatches of a fine-tune on cached activations.
+
+    ``state`` is the part that they change.
 
     B and its velocity are ``[classes, k]`` as in the head, the taps side by side; ``out``: of the last microbatch.
     """

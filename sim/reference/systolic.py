@@ -21,6 +21,10 @@ def weight_stationary(x, w) -> np.ndarray:
     ----------
     x : integer array [tiles, m, rows]
     w : integer array [tiles, rows, columns]
+
+    Returns
+    -------
+    int64 array [tiles, m, columns]
     """
     x, w = np.asarray(x), np.asarray(w)
     if x.ndim != 3 or w.ndim != 3 or x.shape[0] != w.shape[0] or x.shape[2] != w.shape[1]:
@@ -49,5 +53,8 @@ def output_stationary(x, w) -> np.ndarray:
 
 
 def mesh_utilisation(*, cycles, tiles, m) -> float:
-    """Part of a mesh's PE cycles that multiply: every PE is busy once an activation row."""
+    """Part of a mesh's PE cycles that multiply.
+
+    Every PE is busy for one cycle an activation row.
+    """
     return tiles * m / cycles

@@ -49,7 +49,9 @@ def adamw(
     decay: int,
     decay_shift: int,
 ) -> tuple[Words, Words, Words, int]:
-    """``(p, m, v, saturated)`` after a step: masters, gradients, moments as float32's bits, and the command's operands.
+    """``(p, m, v, saturated)`` after a step of AdamW.
+
+    The arguments are masters, gradients, moments as float32's bits, and the command's operands.
 
     ``m`` and ``v`` are sums, not means: ``beta1 m + g`` and ``beta2 v + g**2``.
     """
@@ -111,7 +113,10 @@ def _aligned(one: Words, a: Words, other: Words, b: Words) -> tuple[Words, Words
 
 
 def _packed(mantissa: Words, shift: Words, exponent: Words) -> tuple[Words, NDArray[np.bool_]]:
-    """A moment, and whether it had to be clipped; less than the smallest is 0."""
+    """A moment, and whether it had to be clipped.
+
+    Less than the smallest is 0.
+    """
     exponent = exponent + 1 - shift
     word = (exponent - 1 << FRACTION) + ((mantissa >> GUARD) + 1 >> 1)
     zero = (mantissa == 0) | (exponent < 1)
@@ -120,7 +125,10 @@ def _packed(mantissa: Words, shift: Words, exponent: Words) -> tuple[Words, NDAr
 
 
 def _inverse(v: Words, eps: int, eps_exponent: int) -> tuple[Words, Words]:
-    """``(n, e)``: ``1 / (sqrt(v) + eps)`` is ``n * 2**(-BETA - e)``; 0 for a sum of 0."""
+    """``(n, e)``: ``1 / (sqrt(v) + eps)`` is ``n * 2**(-BETA - e)``.
+
+    ``n`` is 0 for a sum of 0.
+    """
     _, e, mantissa = _fields(v)
     # v is u * 4**h, u in [1/4, 1).
     u = np.where(e & 1, mantissa >> 5, mantissa >> 4)

@@ -56,7 +56,10 @@ Words = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """Words, how many of them or of their terms were clipped, and the bits of the largest."""
+    """Words, the number of clipped ones, and the bits of the largest.
+
+    Clipped terms of the words count too.
+    """
 
     words: Words
     saturated: int
@@ -65,8 +68,11 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """Of each row: ``mantissa · 2**-(17 + exponent)`` is the reciprocal root of its sum of squares; ``pull · 2**(7 -
-    pull_shift)`` times x is what the gradient loses along x. ``saturated``: terms clipped on the way."""
+    """Reciprocal roots of each row, and their gradients.
+
+    ``mantissa · 2**-(17 + exponent)`` is the reciprocal root of a row's sum of squares; ``pull · 2**(7 - pull_shift)``
+    times x is subtracted from the gradient along x. ``saturated``: terms clipped on the way.
+    """
 
     mantissa: Words
     exponent: Words
@@ -105,7 +111,10 @@ def word_of(term: Words, v: ArrayLike, shift: ArrayLike, clipped: int, form: Fix
 
 
 def gate_factor(gate: ArrayLike, table: Interpolation, shift: int) -> Words:
-    """Sigmoid of the gate, or slope of SiLU there, with 16 fraction bits; ``shift`` is the gate's frac less 4."""
+    """Sigmoid of the gate, or slope of SiLU there.
+
+    It has 16 fraction bits; ``shift`` is the gate's frac less 4.
+    """
     gate = _integers(gate)
     argument = np.minimum(np.abs(gate) << GATE_LIFT >> shift, (1 << (GATE_INT + GATE_FRAC)) - 1)
     factor = table(argument)
@@ -129,7 +138,10 @@ def swiglu_backward(
     shift: int,
     second_shift: int,
 ) -> tuple[Tensor, Tensor]:
-    """``(dgate, dup)``; ``right`` and ``shift`` are of dgate, ``left`` and ``second_shift`` of dup."""
+    """``(dgate, dup)`` of SwiGLU.
+
+    ``right`` and ``shift`` are of dgate, ``left`` and ``second_shift`` of dup.
+    """
     term, clipped = term_of(gate, gate_factor(gate, SIGMOID, gate_shift), left)
     dup = word_of(term, dy, second_shift, clipped)
     term, clipped = term_of(up, gate_factor(gate, SILU_SLOPE, gate_shift), right)
@@ -137,7 +149,10 @@ def swiglu_backward(
 
 
 def _normalised(value: Words) -> tuple[Words, Words]:
-    """``(value shifted until its top bit is set, number of the bit that this was)``; 0 counts as 1's bit."""
+    """``value`` shifted until its top bit is set, and that bit's number.
+
+    The result is ``(value, number)``; 0 counts as the bit of 1.
+    """
     high = np.frexp((value >> 31).astype(np.float64))[1].astype(np.int64) + 31
     low = np.frexp((value & ((1 << 31) - 1)).astype(np.float64))[1].astype(np.int64)
     bit = np.maximum(np.where(value >> 31 > 0, high, low) - 1, 0)
@@ -145,7 +160,10 @@ def _normalised(value: Words) -> tuple[Words, Words]:
 
 
 def roots(x: ArrayLike, *, eps: int = 0, eps_shift: int = 0) -> Root:
-    """Reciprocal roots of the rows' sums of squares: one piece of a table each, within 2**-15 of themselves."""
+    """Reciprocal roots of the rows' sums of squares.
+
+    One piece of a table each, within 2**-15 of themselves.
+    """
     return _roots(_integers(x), eps << eps_shift)
 
 
@@ -160,7 +178,10 @@ def _roots(x: Words, eps: int) -> Root:
 def backward_roots(
     dy: ArrayLike, x: ArrayLike, weight: ArrayLike, *, right: int, eps: int = 0, eps_shift: int = 0
 ) -> Root:
-    """:func:`roots`, and how far ``dy · weight``, as terms, goes along x: ``Σ dy w x / Σ x²``."""
+    """:func:`roots`, and the size of ``dy · weight`` along x.
+
+    The size, as terms, is ``Σ dy w x / Σ x²``.
+    """
     x = _integers(x)
     root = roots(x, eps=eps, eps_shift=eps_shift)
     term, clipped = term_of(dy, weight, right)
@@ -173,7 +194,10 @@ def backward_roots(
 
 
 def rms_norm(x: ArrayLike, weight: ArrayLike, root: Root, *, shift: int) -> Tensor:
-    """``weight · x · root``; ``weight`` has 18 bits and sqrt(d) in it, since the root is of a sum, not of a mean."""
+    """``weight · x · root``.
+
+    ``weight`` has 18 bits and sqrt(d) in it, since the root is of a sum, not of a mean.
+    """
     term, clipped = term_of(x, root.mantissa[..., None], root.exponent[..., None])
     return word_of(term, weight, shift, clipped)
 
@@ -193,7 +217,10 @@ def add(a: ArrayLike, b: ArrayLike, *, left: int, right: int, shift: int = 0, wi
 def rope(
     x: ArrayLike, cos: ArrayLike, sin: ArrayLike, *, left: int, right: int, shift: int = 0, turn: bool = False
 ) -> Tensor:
-    """Turns ``x [..., head_dim]`` by angles ``[..., head_dim / 2]`` (16 fraction bits), backward with ``turn``."""
+    """Rotates ``x [..., head_dim]`` by angles, backward with ``turn``.
+
+    Angles are ``[..., head_dim / 2]`` and have 16 fraction bits.
+    """
     x = _integers(x)
     half = x.shape[-1] // 2
     other = np.concatenate([x[..., half:], x[..., :half]], axis=-1)

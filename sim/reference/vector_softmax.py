@@ -38,8 +38,10 @@ _NEVER = -(1 << 14)
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxTensor(Tensor):
-    """Probabilities, less 1 at targets. ``loss``: sum of ``level - t`` over targets, 16 fraction bits, base 2;
-    ``counted``: of how many tokens."""
+    """Probabilities, less 1 at targets.
+
+    ``loss``: sum of ``level - t`` over targets, 16 fraction bits, base 2; ``counted``: of how many tokens.
+    """
 
     loss: int = 0
     counted: int = 0
@@ -47,7 +49,10 @@ class SoftmaxTensor(Tensor):
 
 @dataclass(frozen=True, kw_only=True)
 class PulledSum:
-    """Of each row the sum of ``p * dp``, in dp's units; ``saturated``: terms and sums that were clipped."""
+    """Sum of ``p * dp`` of each row, in dp's units.
+
+    ``saturated``: terms and sums that were clipped.
+    """
 
     words: Words
     saturated: int
@@ -64,7 +69,10 @@ def _counts(shape: tuple[int, ...], limit: int, causal: bool) -> NDArray[np.bool
 
 
 def _shifts(t: Words, whole: int | Words, counts: NDArray[np.bool_]) -> Words:
-    """By how much a power at t is shifted for its term to be ``2**(t - whole)``; far enough where nothing counts."""
+    """Shift of a power at t for its term to be ``2**(t - whole)``.
+
+    It is far enough where nothing counts.
+    """
     left = LIFT - GUARD + POWER_FRAC - PROBABILITY_FRAC + whole - t // _ONE
     return np.where(counts & (left >= 0) & (left < 64), left, 63)
 
@@ -74,8 +82,11 @@ def _powers(t: Words) -> Words:
 
 
 def levels(s: ArrayLike, *, gate_shift: int, lanes: int, limit: int, causal: bool = False) -> Words:
-    """Logarithm to base 2 of each row's sum of ``2**t``, 20 fraction bits. ``limit`` is the last element that counts,
-    with ``causal`` of the first token, and one more of each that follows; ``gate_shift`` is s's fraction less 8."""
+    """Logarithm to base 2 of each row's sum of ``2**t``.
+
+    It has 20 fraction bits. ``limit`` is the last element that counts, with ``causal`` of the first token, and one more
+    of each that follows; ``gate_shift`` is s's fraction less 8.
+    """
     t = _arguments(s, gate_shift)
     counts = _counts(t.shape, limit, causal)
     largest = np.full(len(t), _NEVER)
@@ -103,8 +114,11 @@ def softmax(
     targets: ArrayLike | None = None,
     shift: int = 0,
 ) -> SoftmaxTensor:
-    """``2**(t - level)`` with 22 fraction bits. ``targets``: an index a token, which loses 1 there; a token whose index
-    is negative gives nothing but 0; one whose index does not count, or lies beyond its row, has no target."""
+    """``2**(t - level)`` with 22 fraction bits.
+
+    ``targets``: an index a token, which loses 1 there; a token whose index is negative gives all 0; one whose index
+    does not count, or lies beyond its row, has no target.
+    """
     v = _arguments(s, gate_shift) - np.asarray(level, np.int64)[:, None]
     counts = _counts(v.shape, limit, causal)
     if targets is None:
@@ -130,6 +144,9 @@ def pulled(p: ArrayLike, dp: ArrayLike, *, left: int = 7) -> PulledSum:
 
 
 def softmax_backward(p: ArrayLike, dp: ArrayLike, pull: ArrayLike, *, left: int, right: int, shift: int) -> Tensor:
-    """``p * (dp - pull)``: the gradient of s to base e; ``left`` and ``right`` are of dp and of the pull."""
+    """``p * (dp - pull)``: the gradient of s to base e.
+
+    ``left`` and ``right`` are of dp and of the pull.
+    """
     term, clipped = term_of(dp, 1, left, np.asarray(pull, np.int64)[..., None], 1, right, subtract=True)
     return word_of(term, p, shift, clipped)

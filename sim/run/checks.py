@@ -24,7 +24,10 @@ _STDERR = "32'h8000_0002"
 
 
 def checked(verilog: str) -> str:
-    """Generated Verilog with the checks; raises ``ValueError`` where a PE or a memory is written in an unknown way."""
+    """Generated Verilog with the checks.
+
+    Raises ``ValueError`` where a PE or a memory is written in an unknown way.
+    """
     if "tag_i" not in verilog and '"ultra"' not in verilog:
         return verilog
     return _MODULE.sub(lambda module: _poisoned(_tagged(module[0])), verilog)
@@ -59,7 +62,7 @@ def _tagged(module: str) -> str:
 
 
 def _index(text: str, at: int) -> str:
-    """The index that begins with the bracket at ``at``, without its brackets."""
+    """The index at the bracket at ``at``, without its brackets."""
     depth = 0
     for end in range(at, len(text)):
         depth += {"[": 1, "]": -1}.get(text[end], 0)

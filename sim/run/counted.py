@@ -18,8 +18,11 @@ class MismatchError(ValueError):
 
 
 def counted(instructions: Sequence[Instruction], *, beat_bytes: int) -> dict[str, int]:
-    """``commands_done``, ``commands_dropped``, ``cache_hits``, ``cache_misses``, ``read_beats`` and ``write_beats`` of
-    a program that ends, if no slot of the cache was valid before it."""
+    """Counters that a program leaves when it ends.
+
+    They are ``commands_done``, ``commands_dropped``, ``cache_hits``, ``cache_misses``, ``read_beats`` and
+    ``write_beats``, if no slot of the cache was valid before it.
+    """
     found = dict.fromkeys(("commands_done", "commands_dropped", "cache_hits", "cache_misses", "write_beats"), 0)
     found["read_beats"] = len(instructions) * COMMAND_BYTES // beat_bytes
     valid: set[int] = set()
@@ -47,7 +50,9 @@ def counted(instructions: Sequence[Instruction], *, beat_bytes: int) -> dict[str
 
 
 def differing(counters: Counters, expected: Mapping[str, int]) -> str:
-    """The first counter that is not as expected, as ``NAME is N, not M``; empty if there is none.
+    """The first counter that is not as expected, as a sentence.
+
+    ``NAME is N, not M``; empty if there is none.
 
     ``expected`` has all of them but :data:`PACED`.
     """
@@ -67,7 +72,9 @@ def check_counters(
     saturated: int | None = None,
     interrupted: bool = False,
 ) -> None:
-    """Raises :class:`MismatchError` at the first counter of a program that is not as expected.
+    """Raises :class:`MismatchError` at a counter that is not as expected.
+
+    It is the first one of a program.
 
     For engines that report no underflow and no gradient norm. ``saturated`` is the reference's count of clipped words;
     where no reference ran, None takes the counter as it is. The pace of memory is the forecast's. A program that

@@ -18,7 +18,10 @@ __all__ = ["Design", "design"]
 
 
 def _sources(config: ShellParameters) -> str:
-    """What the generator is made of, plug-ins' engines too: another generator makes other Verilog."""
+    """The generator's sources, plug-ins' engines too.
+
+    Another generator makes other Verilog.
+    """
     digest = hashlib.sha256()
     units = {sys.modules[each.spec.unit.__module__.partition(".")[0]] for each in config.machine.engines.own}
     plugins = {str(each.__file__) for each in units - {gradloom}}
@@ -29,7 +32,10 @@ def _sources(config: ShellParameters) -> str:
 
 
 def design(config: ShellParameters) -> list[Path]:
-    """Files of the Verilog of ``config``, whose outermost module is ``gradloom``."""
+    """Files of the Verilog of ``config``.
+
+    The outermost module is ``gradloom``.
+    """
     from gradloom.rtl.emit.verilog import emit
     from gradloom.rtl.machines.accelerator import Accelerator
 
@@ -44,13 +50,20 @@ def design(config: ShellParameters) -> list[Path]:
 
 
 class Design:
-    """The design of an earlier ``generate`` in a directory, or a preset's own.
+    """The design of an earlier ``generate``, or a preset's own.
+
+    An earlier one is in a directory.
 
     Parameters
     ----------
     preset : Preset
     directory : Path, optional
         Without, the preset's configuration is generated and kept.
+
+    Attributes
+    ----------
+    preset : Preset
+        With the design's configuration.
     """
 
     def __init__(self, preset: Preset, directory: Path | str | None = None) -> None:
@@ -63,7 +76,10 @@ class Design:
             raise ValueError(f"design={self.directory}: has no rtl/*.v; name a directory that gradloom generate made")
 
     def files(self, tell: Callable[[str], object] | None = None) -> list[Path]:
-        """Verilog files, whose outermost module is ``gradloom``; ``tell`` hears what takes long."""
+        """Verilog files, whose outermost module is ``gradloom``.
+
+        ``tell`` is called with each long task.
+        """
         if self.directory is not None:
             self.check()
             return self._files()

@@ -39,8 +39,9 @@ def build_harness(
     arguments: Iterable[str] = (),
     tell: Callable[[str], None] | None = None,
 ) -> Path:
-    """Builds ``bench/NAME.sv`` and ``sources``, with :func:`~.checks.checked`, behind ``bench/NAME.cpp``, and returns
-    the program.
+    """Builds a bench and ``sources``, and returns the program.
+
+    The bench is ``bench/NAME.sv``; ``bench/NAME.cpp`` drives it; ``sources`` are those with :func:`~.checks.checked`.
 
     ``defines``: macros that are defined; ``arguments``: further ones of Verilator. What was built before from the same
     text is used again.
@@ -122,7 +123,9 @@ def build_device(
     arguments: Iterable[str] = (),
     tell: Callable[[str], None] | None = None,
 ) -> Path:
-    """Builds the Verilog in ``sources``, whose outermost module is ``gradloom``, and returns the program.
+    """Builds the Verilog in ``sources`` and returns the program.
+
+    The outermost module is ``gradloom``.
 
     ``data_bits`` and ``address_bits`` are those of its AXI4 manager, ``longest`` is the most beats of a burst;
     ``arguments`` see :func:`build_harness`.
@@ -218,7 +221,10 @@ class Harness:
         self._answer()
 
     def set(self, name: str, value: int) -> None:
-        """An input: ``read_latency``, ``write_latency``, ``stall``, ``seed``, ``rst``, or one of the bench's own."""
+        """Sets an input.
+
+        It is ``read_latency``, ``write_latency``, ``stall``, ``seed``, ``rst``, or one of the bench's own.
+        """
         self._ask(f"s {name} {value:x}")
         self._answer()
 
@@ -273,7 +279,10 @@ class SimulatedDevice(Harness, Transport):
             raise SimulationError(f"writing register 0x{offset:X}: bus response {response}")
 
     def advance(self, cycles: int) -> bool:
-        """Runs until the interrupt, or ``cycles``; true if the interrupt is high."""
+        """Runs until the interrupt, or for ``cycles``.
+
+        Returns whether the interrupt is high.
+        """
         self._ask(f"g {cycles:x}")
         irq, spent, error = self._answer()
         self.cycles += spent
@@ -291,12 +300,18 @@ class SimulatedDevice(Harness, Transport):
         return True
 
     def write_coverage(self, path: Path) -> None:
-        """Writes what a simulation built with Verilator's ``--coverage-toggle`` has counted so far."""
+        """Writes the counts of ``--coverage-toggle`` so far.
+
+        The simulation must be built with this option of Verilator.
+        """
         self._ask(f"c {path}")
         self._answer()
 
     def take_trace(self) -> np.ndarray:
-        """Recorded events as ``uint64``: cycle << 32 | done of each engine << 16 | started of each engine."""
+        """Recorded events as ``uint64``.
+
+        An event is cycle << 32 | done of each engine << 16 | started of each engine.
+        """
         self._ask("t")
         (count,) = self._answer()
         return np.frombuffer(self._bytes(8 * count), np.uint64)

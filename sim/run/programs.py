@@ -44,7 +44,9 @@ class Ran:
         return compare(timing, self.trace)
 
     def check(self, program: PlacedProgram, timing: Timing, *, saturated: int | None = None) -> None:
-        """Raises :class:`~.counted.MismatchError` at a counter, or a command's cycles, that is not as expected.
+        """Raises :class:`~.counted.MismatchError` at a difference.
+
+        It is a counter, or a command's cycles, that is not as expected.
 
         ``saturated``: words that the reference clipped; None takes the counter as it is.
         """
@@ -64,7 +66,10 @@ class Ran:
 
 
 def forecast_placed(program: PlacedProgram, **timing: int) -> Timing:
-    """Cycles of a program. ``timing``: see :func:`~gradloom.sim.time.forecast.forecast`."""
+    """Cycles of a program.
+
+    ``timing``: see :func:`~gradloom.sim.time.forecast.forecast`.
+    """
     return forecast(program, config=program.config, program_offset=program.offset, **timing)
 
 

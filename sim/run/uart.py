@@ -37,7 +37,10 @@ class Talker(Harness):
         self._tell = tell
 
     def hear(self, cycles: int = 1 << 24) -> str:
-        """The next line of the UART; :class:`SimulationError` if there is none in so many cycles."""
+        """The next line of the UART.
+
+        :class:`SimulationError` if there is none in ``cycles`` cycles.
+        """
         text = b""
         while not text.endswith(b"\n"):
             self._ask(f"g {cycles:x}")

@@ -37,7 +37,10 @@ def _codes_of(arg: int) -> int:
 
 
 class _Records:
-    """The way of records, whose scales the router takes apart: the last beat of one waits until they have left."""
+    """The path of records, whose scales the router takes apart.
+
+    The last beat of one waits until the scales have left.
+    """
 
     def __init__(self) -> None:
         self.scales_at = 0  # the last scale has left
@@ -107,8 +110,10 @@ class _Geometry:
 
 
 class _Flow:
-    """A convolution's steps in time: they are put off where a window waits for its weights, or a pixel for the
-    encoder, and everything behind them too."""
+    """A convolution's steps in time.
+
+    They are put off where a window waits for its weights, or a pixel for the encoder, and all later steps with them.
+    """
 
     def __init__(self, geometry: _Geometry, base: int, loaded: int, rows: int, encoder: Encoder | None) -> None:
         self.base = base
@@ -307,13 +312,19 @@ class Array:
         return at
 
     def _announce(self, at: int, end: int) -> None:
-        """A run that is announced at ``at`` and whose last sums reach the post-processor at ``end``."""
+        """A run that is announced at ``at``.
+
+        Its last sums reach the post-processor at ``end``.
+        """
         taken = max(at + 2, self.post_free)
         self.run_free = taken + 1
         self.post_free = end + 1
 
     def _pop(self, at: int, words: Sequence[int], cycles: Sequence[int]) -> int:
-        """Words in the queue at ``words`` leave, each in ``cycles``; the cycle in which the last does."""
+        """Words in the queue at ``words`` leave, each in ``cycles``.
+
+        Returns the cycle in which the last does.
+        """
         popped = max(self.popped + 1, at + FIFO)
         for word, count in zip(words, cycles):
             popped = max(popped, word - 1) + count

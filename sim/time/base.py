@@ -40,7 +40,10 @@ class TimedMachine(ShellMachine):
 
 
 class Waking(OneAtATime):
-    """An engine that looks again when something it waits for may be there: :meth:`_go` is what it does then."""
+    """An engine that looks again when its input may be there.
+
+    :meth:`_go` then does the work.
+    """
 
     def __init__(self, machine: TimedMachine) -> None:
         self.machine: TimedMachine = machine

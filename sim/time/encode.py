@@ -18,11 +18,13 @@ LEVELS = 16  # cycles in which a table is filled
 
 
 class Encoder:
-    """An encoder with its packer: from the cycles of a tap's elements to those of its beats.
+    """An encoder with its packer.
 
-    Blocks enter one after the other. An element enters when what came 128 elements before it has been read back,
-    a block's first one also when the payload four blocks before has left.
-    The taps of a program are all in codes of 4 bits or all in codes of 8 bits (``wide``).
+    It computes the cycles of a tap's beats from those of its elements.
+
+    Blocks enter one after the other. An element enters when the element 128 before it has been read back, a block's
+    first one also when the payload four blocks before has left. The taps of a program are all in codes of 4 bits or all
+    in codes of 8 bits (``wide``).
     """
 
     def __init__(self) -> None:
@@ -52,8 +54,10 @@ class Encoder:
         return other
 
     def limits(self) -> tuple[int, int, int]:
-        """``(first, element, then)``: when the next block's first element may enter; from ``element`` on, elements
-        may enter from ``then`` on, one a cycle."""
+        """When elements of the next block may enter: ``(first, element, then)``.
+
+        ``first``: the block's first element; from ``element`` on, elements may enter from ``then`` on, one a cycle.
+        """
         start, lost = self.read[0]
         return max(self.free_at, start + 1, self.payloads[0] + self.still + 1), lost, start + lost + 1 + self.still
 
@@ -76,7 +80,10 @@ class Encoder:
         self.free_at = end + 1
 
     def rest(self, last: int, elements: int) -> None:
-        """The rest of a short block, of which ``elements`` are there, the last since ``last``."""
+        """Enters the rest of a short block.
+
+        ``elements`` of it are there, the last since ``last``.
+        """
         _, lost, then = self.limits()
         end = last + BLOCK - elements
         if lost >= elements and lost < BLOCK:
@@ -206,7 +213,10 @@ class Encode(OneAtATime):
         self._start(cycle + 1)
 
     def _raw(self, after: int) -> None:
-        """The next beat of raw elements, the first of which enters after ``after``: it waits here for STORE."""
+        """The next beat of raw elements.
+
+        Its first element enters after ``after``; it waits here for STORE.
+        """
         count = min(4, self.raw_left)
         at = after
         for n in range(count):

@@ -14,7 +14,10 @@ __all__ = ["Gradient"]
 
 
 class Gradient(OneAtATime):
-    """The engine GRADIENT: takes a beat in ``rank / 2`` cycles, then reads the results of a tile."""
+    """The engine GRADIENT.
+
+    It takes a beat in ``rank / 2`` cycles, then reads the results of a tile.
+    """
 
     def __init__(self, machine: TimedMachine) -> None:
         self.machine: TimedMachine = machine
@@ -85,7 +88,10 @@ class Gradient(OneAtATime):
 
 
 class Kept(Output):
-    """h to memory and back: a beat in ``edge / 16`` cycles in which nothing else uses its memory."""
+    """Transfers of h to memory and back.
+
+    A beat takes ``edge / 16`` cycles in which nothing else uses its memory.
+    """
 
     def __init__(self, machine: TimedMachine) -> None:
         super().__init__(machine, GRADIENT, steps=machine.config.beat_words // 2, limit=4, delay=2)
@@ -116,7 +122,10 @@ class Kept(Output):
         return 0
 
     def restore(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
-        """Beats of h that come back, one at a time, for the words of products that may come."""
+        """Beats of h that come back, one at a time.
+
+        They come for the words of products that may come.
+        """
         at = max(at, self.back_at)
         if at > self.machine.now:
             self.machine.agenda.decide(at, self._pump)

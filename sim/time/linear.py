@@ -45,7 +45,10 @@ class _Weights:
         return times
 
     def tiles(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
-        """A beat a cycle; a tile begins when half of the buffer is about to be free."""
+        """Beats of tiles, one a cycle.
+
+        A tile begins when half of the buffer is about to be free.
+        """
         times: list[int] = []
         at = max(at, self.tiles_at)
         while len(times) < count:
@@ -79,7 +82,10 @@ class _Weights:
 
 
 class _Stager:
-    """Adapter rows for the next tile of outputs: a word a cycle, but for those in which adapter words are written."""
+    """Adapter rows for the next tile of outputs.
+
+    A word a cycle, except in cycles in which adapter words are written.
+    """
 
     def __init__(self, linear: "Linear") -> None:
         self.linear = linear

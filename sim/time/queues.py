@@ -25,14 +25,19 @@ class FifoQueue(Queue):
 
 
 class MemoryWords(Queue):
-    """Words of a memory on their way to STORE, as :func:`~gradloom.rtl.engines.ports.send` gives them."""
+    """Words of a memory on their way to STORE.
+
+    They are as :func:`~gradloom.rtl.engines.ports.send` gives them.
+    """
 
     def begin(self, cycle: int, beats: int) -> None:
         self.add(range(cycle + 2, cycle + 2 + beats))
 
 
 class Output(Queue):
-    """Results of an engine in the FIFO before STORE: a beat takes ``steps`` steps, one a cycle while there is room.
+    """Results of an engine in the FIFO before STORE.
+
+    A beat takes ``steps`` steps, one a cycle while there is room.
 
     A job may take another number of them. Room is a register: a step is made in a cycle if a cycle earlier fewer than
     ``limit`` beats were in the FIFO. A beat is written ``delay`` cycles after its last step.
@@ -97,7 +102,10 @@ class Output(Queue):
         self.machine.scheduler.done(self.engine, command, cycle + 1)
 
     def wait(self, cycle: int, action: Callable[[int], None]) -> None:
-        """There is no room in ``cycle``: ``action`` is due when there may be some."""
+        """Waits for room: there is none in ``cycle``.
+
+        ``action`` is due when there may be some.
+        """
         if self.reads:
             self.machine.agenda.decide(cycle + 1, action)
         else:
@@ -106,7 +114,10 @@ class Output(Queue):
     # jobs
 
     def produce(self, cycle: int, beats: int, finish: Callable[[int], None], *, steps: int | None = None) -> None:
-        """Makes ``beats`` beats, their first step in ``cycle`` at the earliest; ``finish`` is told the last step."""
+        """Makes ``beats`` beats, with the first step in ``cycle`` or later.
+
+        ``finish`` is called with the last step.
+        """
         self.steps = steps or self.usual
         self.left, self.finish = beats, finish
         self._step(cycle)
@@ -163,7 +174,10 @@ class Taken:
 
 
 class Operands:
-    """Beats that wait for an engine in an ``OperandQueue``, as it takes one after the other."""
+    """Beats that wait for an engine in an ``OperandQueue``.
+
+    The engine takes one after the other.
+    """
 
     def __init__(self, depth: int) -> None:
         #: The queue's memory; one more beat stands at its output.
@@ -174,7 +188,10 @@ class Operands:
         self.taken = 0  # when it takes the last that it has taken, perhaps later than now
 
     def write(self, at: int, count: int) -> list[int]:
-        """When the next ``count`` beats are written, as far as there is known to be room; ``at`` as of a sink."""
+        """When the next ``count`` beats are written.
+
+        The list ends where room is not known yet; ``at`` as of a sink.
+        """
         times: list[int] = []
         while len(times) < count:
             if self.room:

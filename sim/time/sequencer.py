@@ -21,7 +21,10 @@ BURST = 16  # beats of the longest burst
 
 
 class Agenda:
-    """Things to do, cycle by cycle. In a cycle, what becomes visible comes before what is decided on it."""
+    """Actions by cycle.
+
+    In a cycle, changes that become visible come before decisions on them.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, int, Callable[[int], None]]] = []
@@ -71,7 +74,10 @@ class Valid:
 
 
 class Scheduler:
-    """Queues, tokens, starts and ends: a start every second cycle, an end a cycle, the lowest engine first."""
+    """Queues, tokens, starts and ends of commands.
+
+    A start every second cycle, an end a cycle, the lowest engine first.
+    """
 
     def __init__(self, machine: "SequencedMachine") -> None:
         self.machine = machine
@@ -370,7 +376,10 @@ class Dispatch:
 
 
 class SequencedMachine(ABC):
-    """Commands in time, whatever ``engines`` run them and whatever memory they come from."""
+    """Commands in time, for any ``engines``.
+
+    They may come from any memory.
+    """
 
     def __init__(
         self, commands: Sequence[Instruction], table: Engines, shell: Mapping[str, int], program_offset: int

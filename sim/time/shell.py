@@ -51,7 +51,10 @@ def _unbounded(at: int, count: int, transfer: Transfer) -> Sequence[int]:
 
 
 class Bus:
-    """The engine LOAD, and the read side of the bus, which the program's fetch shares."""
+    """The engine LOAD, and the read side of the bus.
+
+    The program's fetch shares it.
+    """
 
     def __init__(self, machine: "ShellMachine") -> None:
         self.machine = machine
@@ -181,7 +184,10 @@ class Bus:
 
 
 class Queue:
-    """Beats on their way to STORE, by the cycle from which each may be taken."""
+    """Beats on their way to STORE.
+
+    They are listed by the cycle from which each may be taken.
+    """
 
     def __init__(self, machine: "ShellMachine") -> None:
         self.machine = machine
@@ -192,7 +198,10 @@ class Queue:
         self.machine.store.poke()
 
     def change(self, old: int, times: Sequence[int]) -> None:
-        """The last ``old`` beats come at other times; those that were taken in between stay taken."""
+        """Gives the last ``old`` beats other times.
+
+        Those that were taken in between stay taken.
+        """
         keep = min(old, len(self.times))
         for _ in range(keep):
             self.times.pop()
@@ -214,7 +223,10 @@ class Queue:
 
 
 class OneAtATime:
-    """An engine that runs one command, while the next may be offered; :meth:`_begin` is what differs."""
+    """An engine that runs one command, while the next may be offered.
+
+    A subclass has :meth:`_begin`.
+    """
 
     machine: "ShellMachine"
     offered: tuple[int, int] | None
@@ -342,8 +354,11 @@ class Store(OneAtATime):
 
 
 class ShellMachine(SequencedMachine):
-    """Sequencer, LOAD and STORE; a machine adds its ``engines``, the ``queues`` that STORE asks and the ``sinks`` that
-    do not take every beat of a LOAD as it comes."""
+    """Sequencer, LOAD and STORE.
+
+    A machine adds its ``engines``, the ``queues`` that STORE asks and the ``sinks`` that do not take every beat of a
+    LOAD as it comes.
+    """
 
     def __init__(
         self,

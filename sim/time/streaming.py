@@ -12,7 +12,9 @@ __all__ = ["Streaming"]
 
 
 class Streaming(OneAtATime):
-    """Runs one command after another: first a beat of a load port, or a step without one, a cycle, then a fixed time.
+    """Runs one command after another: steps, then a fixed time.
+
+    A step takes a cycle, with a beat of a load port or without one.
 
     A beat waits for room in the queue before STORE: in the cycle before, fewer than ``limit`` beats may be in it. The
     next command is taken in the cycle after ``done``. A subclass has :meth:`steps`.
@@ -44,7 +46,10 @@ class Streaming(OneAtATime):
         self.sinks: dict[int, Sink] = {self.engine.load(load): self.take}
 
     def steps(self, what: Instruction) -> tuple[int, bool, bool]:
-        """Steps of a command, whether each takes a beat, and whether each gives one."""
+        """Steps of a command, and their inputs and outputs.
+
+        Returns the number of steps, whether each takes a beat, and whether each gives one.
+        """
         raise NotImplementedError
 
     def _begin(self, command: int, at: int) -> None:

@@ -49,7 +49,9 @@ class Timing:
 
 
 def observed(forecast: Timing, trace: np.ndarray) -> list[Times | None]:
-    """``(started, done)`` of each command in a trace; None where the forecast has a command dropped.
+    """``(started, done)`` of each command in a trace.
+
+    It is None where the forecast has a command dropped.
 
     Raises :class:`ValueError` if the trace has other commands than the forecast.
     """
@@ -98,7 +100,10 @@ class Comparison:
     duration: np.ndarray
 
     def equal(self, engine: int | None = None, opcode: int | None = None) -> float:
-        """Share of the commands (of ``engine``, ``opcode``) whose duration is as forecast; 1 if there are none."""
+        """Share of the commands whose duration is as forecast.
+
+        They are those of ``engine`` and ``opcode``; 1 if there are none.
+        """
         which = np.ones(len(self.index), bool)
         if engine is not None:
             which &= self.engine == engine
@@ -108,12 +113,15 @@ class Comparison:
 
     @property
     def exact(self) -> float:
-        """Share of the commands that start and are done in the very cycles that were forecast."""
+        """Share of the commands that start and end in the forecast cycles."""
         return float(((self.started == 0) & (self.done == 0)).mean())
 
 
 def compare(forecast: Timing, trace: np.ndarray) -> Comparison:
-    """Compares command by command with what :meth:`~gradloom.sim.run.device.SimulatedDevice.take_trace` recorded."""
+    """Compares a forecast with a trace, command by command.
+
+    The trace is of :meth:`~gradloom.sim.run.device.SimulatedDevice.take_trace`.
+    """
     pairs = [
         (n, ours, theirs)
         for n, (ours, theirs) in enumerate(zip(forecast.commands, observed(forecast, trace)))

@@ -20,7 +20,10 @@ __all__ = ["Update"]
 
 
 class Pairs:
-    """Beats of gradients and of words that wait for each other, as :class:`PairQueue` reads them: by turns."""
+    """Beats of gradients and of words that wait for each other.
+
+    They are read as :class:`PairQueue` reads them: alternately.
+    """
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -32,7 +35,10 @@ class Pairs:
         self.ready: int | None = None  # the next pair is there
 
     def write(self, stream: int, at: int, count: int) -> list[int]:
-        """Beats that are there from ``at`` on, as far as there is known to be room."""
+        """When the next beats of a stream are written, from ``at`` on.
+
+        The list ends where room is not known yet.
+        """
         put, got = self.put[stream], self.got[stream]
         times: list[int] = []
         while len(times) < count:
@@ -99,7 +105,10 @@ class NewMoments(Output):
 
 
 class Packer:
-    """A command of :class:`~gradloom.rtl.engines.update.pack.PackUnit`: when it takes pairs of beats, what leaves."""
+    """A command of :class:`~gradloom.rtl.engines.update.pack.PackUnit`.
+
+    It gives the cycles of the pairs of beats that it takes, and of the beats that leave.
+    """
 
     def __init__(self, update: "Update", operands: dict[str, int], unpacks: bool, at: int) -> None:
         self.update = update
@@ -184,7 +193,10 @@ class Packer:
 
 
 class Update(Waking):
-    """The engine UPDATE: a beat of words in ``parts`` cycles, by SGD in half as many."""
+    """The engine UPDATE.
+
+    It takes a beat of words in ``parts`` cycles, by SGD in half as many.
+    """
 
     def __init__(self, machine: TimedMachine) -> None:
         super().__init__(machine)
@@ -239,7 +251,10 @@ class Update(Waking):
         return times
 
     def take_moments(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
-        """One at a time: a beat of words begins with moments for its first half, and needs more for its second."""
+        """Beats of moments, one at a time.
+
+        A beat of words begins with moments for its first half, and needs more for its second.
+        """
         if not self.adam:
             return ()
         if self.second:

@@ -20,8 +20,11 @@ __all__ = ["Vector"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Operation:
-    """What matters of an opcode: its operand streams, cycles a beat, and in which of them each result is made; whether
-    roots follow, and how many cycles they take a token."""
+    """Timing of an opcode.
+
+    Its operand streams, cycles a beat, and in which of them each result is made; whether roots follow, and how many
+    cycles they take a token.
+    """
 
     streams: str = "a"
     cycles: int = 1
@@ -145,7 +148,10 @@ class Vector(Waking):
     # beats
 
     def _advance(self) -> None:
-        """Takes what is there, as far as there is known to be room for its results."""
+        """Takes the beats that are there.
+
+        It stops where room for the results is not known yet.
+        """
         while self._beat():
             pass
 

@@ -39,7 +39,10 @@ Arrays = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Array:
-    """An array in a file: ``shape`` in words, ``units`` of one count, bounds of its integers."""
+    """An array in a file.
+
+    ``shape`` in words, ``units`` of one count, bounds of its integers.
+    """
 
     name: str
     shape: tuple[str | int, ...]
@@ -63,7 +66,9 @@ class Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Feed:
-    """What a simulation is given: payloads by input stream, beats to await by output, ``held`` inputs.
+    """Inputs of a simulation.
+
+    They are payloads by input stream, beats to await by output, ``held`` inputs.
 
     ``stall``: seed by which outputs are ready every other cycle, in simulators of Verilog; always, without.
     """
@@ -185,7 +190,10 @@ def unpacked(component: wiring.Component, beats: Mapping[str, Sequence[int]]) ->
 
 
 def pack(shape: Any, value: Any) -> int:
-    """``value`` (nested mappings and sequences of integers) as the bits of ``shape``."""
+    """``value`` as the bits of ``shape``.
+
+    It is nested mappings and sequences of integers.
+    """
     if isinstance(shape, data.StructLayout):
         return sum(pack(shape.members[name], item) << shape[name].offset for name, item in value.items())
     if isinstance(shape, data.ArrayLayout):
