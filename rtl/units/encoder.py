@@ -156,8 +156,10 @@ class NF4Encoder(wiring.Component):
         write = self._memory.write_port()
 
         # Beats in the buffer, and blocks from their first beat to their payload; what is read back or taken leaves.
+        # A beat that is read back leaves `level` a cycle late, so that the unit behind, whose `o.ready` lets the beat
+        # be read, reaches no carry chain.
         level, slots = Signal(range(depth + 1)), Signal(range(SLOTS + 1))
-        self._read, self._taken = Signal(), Signal()
+        self._read, self._taken, late = Signal(), Signal(), Signal()
         beat = Signal(range(self.beats))
         fill = Signal()
         room = Signal(init=1)
@@ -188,12 +190,14 @@ class NF4Encoder(wiring.Component):
         with m.If(put["en"]):
             m.d.sync += [write.addr.eq(write.addr + 1), beat.eq(Mux(end, 0, beat + 1)), fill.eq(put["last"] & ~end)]
         m.d.sync += [
-            level.eq(level + put["en"] - self._read),
+            late.eq(self._read),
+            level.eq(level + put["en"] - late),
             slots.eq(slots + (put["en"] & put["first"]) - self._taken),
         ]
         # A register, so that no path runs through `i.ready` from these counters to the unit before: whether the next
-        # cycle finds the buffer below its depth, and a slot for a block's first beat.
-        full = (level[-1] | (put["en"] & level[:-1].all())) & ~self._read
+        # cycle finds the buffer below its depth, and a slot for a block's first beat. A beat that leaves late counts in
+        # `level` still, which does not pass the depth: nothing is put into a full buffer, also while it is read.
+        full = Mux(late, level[-1] & put["en"], level[-1] | (put["en"] & level[:-1].all())) & ~self._read
         within = Mux(put["en"], ~end, beat != 0)
         m.d.sync += room.eq(~full & (within | ~slots[-1] | self._taken))
         return put
