@@ -47,7 +47,10 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the comparison. MACs are of a whole epoch; accuracies are fractions of the test images."""
+    """One line of the comparison.
+
+    MACs are of a whole epoch; accuracies are fractions of the test images.
+    """
 
     method: str
     trainable: int
@@ -103,7 +106,10 @@ def _summed(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 class _Layer:
-    """A layer that learns: its weights (``full``), a LoRA beside them (``a``, ``b``), or nothing."""
+    """A layer that learns: weights, a LoRA beside them, or nothing.
+
+    The weights are ``full``, the LoRA is ``a`` and ``b``.
+    """
 
     def __init__(self, layer: Conv | Dense, full: bool, lora: tuple[np.ndarray, np.ndarray] | None, dtype):
         self.layer = layer
@@ -133,7 +139,10 @@ class _Layer:
         return y
 
     def backward(self, dy: np.ndarray, further: bool) -> np.ndarray | None:
-        """Gradients of the parameters; of the input, where ``further`` layers need it."""
+        """Gradients of the parameters and, where needed, of the input.
+
+        The gradient of the input is made where ``further`` layers need it.
+        """
         layer = self.layer
         if layer.relu:
             dy = dy.reshape(self.live.shape) * self.live
@@ -192,7 +201,10 @@ class _Layer:
 
 
 class Trainer:
-    """One of ``full``, ``lora-all`` and ``lora-last`` on a network; SGD on the mean loss of each batch."""
+    """Trainer of one of ``full``, ``lora-all`` and ``lora-last``.
+
+    It trains a network by SGD on the mean loss of each batch.
+    """
 
     def __init__(self, network: Network, method: str, *, rank: int = 4, seed: int = 0, dtype=np.float32):
         if _method(method) == "instantft":
@@ -309,7 +321,10 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """``python -m gradloom.sim.workloads.baselines``: InstantFT and the baselines, averaged over seeds."""
+    """Compares InstantFT with the baselines, averaged over seeds.
+
+    ``python -m gradloom.sim.workloads.baselines``.
+    """
     parser = argparse.ArgumentParser(description="InstantFT beside other ways of fine-tuning, in floating point.")
     parser.add_argument("--model", help="ONNX file (default: the LeNet-5 in the package)")
     parser.add_argument("--angle", type=float, default=90)

@@ -34,9 +34,11 @@ _KEEP = 16
 
 @dataclass(frozen=True, kw_only=True)
 class BoardJob:
-    """What goes on the card, the job's header last; ``frac``: fraction bits of every tensor in every step; ``layout``:
-    where what outlives a step lies in the window, which begins at ``job.window_offset`` of the memory; ``memory``:
-    bytes of the window by what they are for."""
+    """Contents of the card, the job's header last.
+
+    ``frac``: fraction bits of every tensor in every step; ``layout``: places in the window of tensors that outlive a
+    step; the window begins at ``job.window_offset`` of the memory; ``memory``: bytes of the window by purpose.
+    """
 
     sections: tuple[Section, ...]
     job: Job
@@ -46,14 +48,20 @@ class BoardJob:
 
 
 def _whole(data: bytes) -> bytes:
-    """Padded to a multiple of 64, as a tensor and a program have their places."""
+    """Pads data to a multiple of 64.
+
+    Tensors and programs are placed at such multiples.
+    """
     return data + bytes(-len(data) % 64)
 
 
 def rehearsed(trainings: Sequence[Training], steps: int) -> dict[str, int]:
-    """Fraction bits that serve all steps, which the board cannot choose anew: from the first text's step in floating
-    point, with the adapters as they are, and as far from there as ``steps`` updates may bring them: a fresh B is zero,
-    and with it gradients that the second step already has."""
+    """Fraction bits that serve all steps.
+
+    The board cannot choose them again. They follow from the first text's step in floating point, with the adapters in
+    their first state, and as far from there as ``steps`` updates may bring them: a new B is zero, and with it gradients
+    that the second step already has.
+    """
     first = trainings[0]
     rule = first.rule
     assert rule is not None
@@ -86,11 +94,13 @@ def board_job(
     config: LanguageConfig,
     tell: Callable[[int, int, str], None] | None = None,
 ) -> BoardJob:
-    """``steps`` updates, each from one of ``texts`` in turn, all of the same number of tokens.
+    """The job of ``steps`` updates, each from one of ``texts`` in turn.
 
-    In the window lie the adapters, one behind the other (what is kept), tables and texts, the frozen matrices, the loss
-    and forward caches of texts, the places that tensors of a step share, and programs. Where the first layers have no
-    adapter, the first step on a text keeps what leaves them, and later ones begin there.
+    All texts have the same number of tokens.
+
+    In the window lie the adapters, one behind the other (the kept words), tables and texts, the frozen matrices, the
+    loss and forward caches of texts, the places that tensors of a step share, and programs. Where the first layers have
+    no adapter, the first step on a text keeps their output, and later ones begin there.
     """
     if not 1 <= steps <= MAX_PROGRAMS:
         raise ValueError(f"steps={steps}: a job has from 1 to {MAX_PROGRAMS}")
@@ -180,9 +190,11 @@ def board_job(
 
 
 def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, memory_bytes: int) -> dict[str, Any]:
-    """``card.img``, and ``job.json``: ``facts`` of the fine-tune, where sections lie in the board's memory, and where
-    the words of each adapter are in what is kept, tiles of 64 features of ``[rank, features]``, with their fraction
-    bits."""
+    """Writes ``card.img`` and ``job.json``.
+
+    The latter has ``facts`` of the fine-tune, the places of sections in the board's memory, and the places of the words
+    of each adapter among the kept words, tiles of 64 features of ``[rank, features]``, with their fraction bits.
+    """
     kept = job.job.kept
     assert kept is not None
     with grouped(output, last="job.json") as stage:

@@ -33,7 +33,10 @@ class ResumePoint:
         self.request = json.loads(json.dumps(request))
 
     def load(self) -> dict[str, Any]:
-        """The state that was kept; :class:`ValueError` where there is none, or the request differs from its own."""
+        """Loads the kept state.
+
+        :class:`ValueError` where there is none, or the request differs from its own.
+        """
         if not self.path.is_file():
             raise ValueError(f"resume: {self.path.parent} has no {FILE}; leave --resume out to begin")
         try:
@@ -74,7 +77,10 @@ def _short(value: Any) -> str:
 
 
 def _flat(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """``value`` as JSON, whose arrays go to ``arrays``; keys of mappings keep their types."""
+    """``value`` as JSON, with its arrays in ``arrays``.
+
+    Keys of mappings keep their types.
+    """
     if isinstance(value, np.ndarray):
         name = f"a{len(arrays)}"
         arrays[name] = value

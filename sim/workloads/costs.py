@@ -29,8 +29,10 @@ _FRAC = 16
 
 @dataclass(frozen=True, kw_only=True)
 class StepCost:
-    """Of a step: ``cycles`` by forecast, ``commands`` of its program, bytes of the program and of the places that its
-    tensors share."""
+    """Cost of a step.
+
+    ``cycles`` by forecast, ``commands`` of its program, bytes of the program and of the places that its tensors share.
+    """
 
     cycles: int
     commands: int
@@ -39,7 +41,7 @@ class StepCost:
 
 
 def exponents(operations: Sequence[Operation]) -> Fracs:
-    """Fraction bits with which a step can be planned whose values nobody knows."""
+    """Fraction bits for planning a step whose values are unknown."""
     given: dict[str, int] = {}
     made: set[str] = set()
     for each in operations:
@@ -65,7 +67,9 @@ def planned_step(
     rule: float | AdamW,
     kept: bool = False,
 ) -> tuple[Assembler, Layout]:
-    """The program of a step with the head and its memory, whose shared places come last.
+    """The program of a step with the head, and its memory.
+
+    The shared places come last.
 
     Parameters
     ----------

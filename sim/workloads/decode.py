@@ -23,7 +23,7 @@ __all__ = ["Answered", "Decoding", "Loaded", "beside"]
 
 @dataclass(frozen=True)
 class Loaded:
-    """A request in memory: its program's offset and the program, and where its tensors lie."""
+    """A request in memory: its program, its offset and its tensors."""
 
     start: int
     program: Assembler
@@ -110,8 +110,11 @@ class Decoding:
     # ---- in RTL
 
     def load(self, machine: StepMachine, before: IntegerStep) -> Loaded:
-        """Puts the request behind what ``machine`` holds, whose frozen matrices it shares, the cache as it was before:
-        what it writes is its own."""
+        """Puts the request behind the contents of ``machine``.
+
+        It shares the frozen matrices of ``machine``. The cache has the state of ``before``, and the request's writes go
+        to tensors of its own.
+        """
         layout = Layout(-(-(machine.end) // 4096) * 4096, dict(machine.frozen.offsets), dict(machine.frozen.sizes))
         program = lower(self.decode.operations, self.fracs, layout, machine.config)
         words = encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)
@@ -127,7 +130,10 @@ class Decoding:
         return Loaded(start, program, layout)
 
     def values(self, machine: StepMachine, loaded: Loaded) -> dict[str, np.ndarray]:
-        """What is in memory of every tensor that the request makes, and of the cache."""
+        """Memory contents of every tensor that the request makes.
+
+        The cache is included.
+        """
         tensors = self.cache | {part.name: part.tensor for each in self.decode.operations for part in results(each)}
         return {
             name: untile_rows(
@@ -142,7 +148,10 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Answered:
-    """A request beside a step: when it was rung, cycles of the device; what it waited and took; its words."""
+    """A request beside a step.
+
+    It has the time of the request, cycles of the device; the waiting time and the run time; its words.
+    """
 
     moment: int
     served: Served
@@ -158,8 +167,11 @@ def beside(
     *,
     yield_every: int,
 ) -> tuple[StepRun, list[Answered]]:
-    """Runs a step that yields, with a request for each of ``tokens`` (and what was before it) from about so many cycles
-    on, one behind the other."""
+    """Runs a step that yields, with requests beside it.
+
+    There is a request for each of ``tokens`` (and the state before it), from about the cycle in ``moments`` on, one
+    behind the other.
+    """
     start, program = machine.load(training, frac, yield_every=yield_every)
     loaded = [each.load(machine, before) for each, before in tokens]
     device, host = machine.device, machine.host

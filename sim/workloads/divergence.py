@@ -20,7 +20,9 @@ def verdict(
     stopped: str | None = None,
     after: float | None = None,
 ) -> dict[str, Any]:
-    """``first_epoch`` and ``last_epoch`` as ``metrics.json`` has them, and ``diverged``: the reasons, in words.
+    """Losses of the first and last epoch, and reasons for divergence.
+
+    They are ``first_epoch`` and ``last_epoch`` as ``metrics.json`` has them, and ``diverged``: the reasons, in words.
 
     Parameters
     ----------

@@ -55,7 +55,10 @@ class Job:
         return self.preset.config
 
     def sums(self, path: Path) -> dict[str, str]:
-        """Name and SHA-256 of a file, or of each file in a folder; weights are large, so each is read once."""
+        """Name and SHA-256 of a file, or of each file in a folder.
+
+        Weights are large, so each is read once.
+        """
         if path not in self._sums:
             files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
             self._sums[path] = {each.name: _digest(each) for each in files}
@@ -89,7 +92,10 @@ class Outcome:
 
 
 class Task(Protocol):
-    """A fine-tune that is prepared: whatever can be refused before the long part has been."""
+    """A fine-tune that is prepared.
+
+    Faults that can be refused before the long part are refused by then.
+    """
 
     @property
     def options(self) -> Options:
@@ -112,25 +118,40 @@ class Task(Protocol):
         """Samples of each step of an epoch, where they differ."""
 
     def package(self) -> dict[str, Any] | None:
-        """What is written in place of a run, if the options ask for it: its description."""
+        """Writes the package in place of a run, if the options ask for it.
+
+        Returns its description.
+        """
 
     def forecast(self) -> Mapping[str, int] | None:
-        """Cycles, ``total`` and by phase; None where there is no forecast of the whole."""
+        """Forecast cycles, ``total`` and by phase.
+
+        None where there is no forecast of the whole.
+        """
 
     def run(self, engine: str) -> Outcome:
         """The fine-tune by an engine of execution."""
 
     def compared(self, ran: Outcome) -> Outcome:
-        """A run in RTL beside the reference; raises :class:`~gradloom.sim.run.counted.MismatchError`."""
+        """Compares a run in RTL with the reference.
+
+        Raises :class:`~gradloom.sim.run.counted.MismatchError`.
+        """
 
     def judge(self, outcome: Outcome) -> tuple[dict[str, Any], float | None]:
-        """Figures of the result; and the loss after the last step, where it is of the first step's samples."""
+        """Figures of the result, and the loss after the last step.
+
+        The loss is given where it is of the first step's samples.
+        """
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
         """Entries of ``metrics.json`` that say what was fine-tuned on what."""
 
     def finish(self) -> None:
-        """Removes what only an interrupted fine-tune needs: the results are saved."""
+        """Removes files that only an interrupted fine-tune needs.
+
+        The results are saved by then.
+        """
 
     def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
         """Writes adapter and plot."""
@@ -139,7 +160,9 @@ class Task(Protocol):
 def finetune(
     preset: Preset, options: Options, *, output: Path | str = "finetune", progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Fine-tunes and writes ``metrics.json``, adapter and ``loss.png`` to ``output``; returns the metrics.
+    """Fine-tunes and writes the results to ``output``.
+
+    They are ``metrics.json``, adapter and ``loss.png``; returns the metrics.
 
     ``diverged`` in them has the reasons if it diverged, see :mod:`~gradloom.sim.workloads.divergence`.
     """
@@ -190,7 +213,10 @@ def finetune(
 
 
 def repeatable(task: Task, job: Job) -> dict[str, Any]:
-    """All that a fine-tune's results depend on, as plain data: effective options, files' sums, the machine."""
+    """All inputs of a fine-tune's results, as plain data.
+
+    They are effective options, files' sums, the machine.
+    """
     return {
         "request": task.options.facts(),
         "files": {name: job.sums(path) for name, path in task.files.items()},

@@ -43,7 +43,9 @@ def expectation(
     model: Path | str | None = None,
     samples: int | None = None,
 ) -> dict[str, Any]:
-    """``workload``, ``forecast`` and ``memory_map`` of a design, as plain values. ``workload``: of its preset.
+    """``workload``, ``forecast`` and ``memory_map`` of a design.
+
+    They are plain values. ``workload``: of its preset.
 
     ``rank``: of the adapters, else the workload's; ``wide``: cached activations are codes of 8 bits. ``model``: another
     network than the workload's, an .onnx file, which learns from ``samples`` images.
@@ -101,8 +103,10 @@ def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: 
 
 
 def _alone(config: ImageConfig, rank: int, wide: bool) -> dict[str, Any]:
-    """Of a tuner that runs on its own; its memory is asked for by one burst at a time, which is not followed here, so
-    that it takes a little longer."""
+    """Expectation of a tuner that runs on its own.
+
+    Its memory is requested one burst at a time, which is not followed here, so that it takes a little longer.
+    """
     plan = digits_plan(config, rank=rank, wide=wide)
     phases = dict.fromkeys(IMAGES.phases, 0)
     commands = 0
@@ -138,7 +142,10 @@ def _alone(config: ImageConfig, rank: int, wide: bool) -> dict[str, Any]:
 
 
 class _Cost:
-    """Cycles by phase, and commands at the end, as one vector: programs that differ by a part say what it costs."""
+    """Cycles by phase, and commands at the end, as one vector.
+
+    The difference of two programs is the cost of a part.
+    """
 
     def __init__(self, lowered: Lowered, settings: Settings) -> None:
         self.lowered = lowered
@@ -178,7 +185,7 @@ class _Cost:
         )
 
     def _base(self, plan: Plan) -> np.ndarray:
-        """The network's forward, once a sample, and all that is loaded before it."""
+        """The network's forward, once a sample, and all loads before it."""
         commands = plan.assembler.instructions
         return self._follow([*commands[: _second_fence(commands)], commands[-1]], 0)
 

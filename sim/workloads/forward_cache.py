@@ -22,8 +22,11 @@ Places = dict[Text, dict[str, int]]
 def reserved(
     layout: Layout, places: Places, texts: Iterable[Sequence[int]], cached: Callable[[Text], Iterable[Tensor]]
 ) -> set[str]:
-    """Reserves room in ``layout`` for the tensors ``cached`` of each text, notes it in ``places``, and returns the
-    layout's names of all."""
+    """Reserves room for the cached tensors of each text.
+
+    The tensors ``cached`` of a text get room in ``layout``, and are noted in ``places``. Returns the layout's names of
+    all.
+    """
     names = set()
     for text in dict.fromkeys(tuple(each) for each in texts):
         at = places[text] = {}

@@ -28,8 +28,10 @@ def greedy(
     adapters: Mapping[str, Adapter] | None = None,
     ends: frozenset[int] = frozenset(),
 ) -> Iterator[int]:
-    """At most ``count`` tokens that follow ``prompt``, each the likeliest; the lowest of equals. One of ``ends`` is
-    the last and is not given."""
+    """At most ``count`` tokens that follow ``prompt``, each the likeliest.
+
+    Of equals it is the lowest. One of ``ends`` is the last and is not given.
+    """
     cache, fresh = Cache(), list(prompt)
     for _ in range(count):
         token = int(np.argmax(llama.expect(fresh, cache, adapters)))
@@ -48,8 +50,10 @@ def generate_text(
     tokens: int = 40,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """What the model with an adapter says after ``prompt``: greedy decoding, in floating point, on the same NF4
-    weights as the preset's. Returns ``text`` and ``tokens``."""
+    """Continues ``prompt`` with a model and an adapter.
+
+    Greedy decoding, in floating point, on the same NF4 weights as the preset's. Returns ``text`` and ``tokens``.
+    """
     tell = progress or silent
     if tokens < 1:
         raise ValueError(f"tokens={tokens}: must be at least 1")

@@ -74,7 +74,10 @@ def _is_digits(workload: ImageWorkload) -> bool:
 
 
 def held_by(preset: Preset, *, wide: bool = False) -> ImageWorkload:
-    """The preset's workload, as its design holds it. ``wide``: cached activations are codes of 8 bits."""
+    """The preset's workload, as its design holds it.
+
+    ``wide``: cached activations are codes of 8 bits.
+    """
     assert isinstance(preset.workload, ImageWorkload)
     return workload_on(preset.config, wide=wide) if _is_digits(preset.workload) else preset.workload
 
@@ -144,7 +147,10 @@ def run_rtl(
 
 
 def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeout: float = 36000.0) -> Result:
-    """Runs a plan on a simulation that is there, whose memory is large enough."""
+    """Runs a plan on an existing simulation.
+
+    Its memory must be large enough.
+    """
     lowered = plan.lowered
     host = Accelerator(device)
     for offset, content in plan.segments:
@@ -184,7 +190,9 @@ def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeou
 
 
 def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]:
-    """Counts what was found equal; raises :class:`MismatchError` at the first thing that differs.
+    """Counts what was found equal.
+
+    Raises :class:`MismatchError` at the first difference.
 
     ``result`` is of a run that began with an empty cache; of its counters, all are compared but cycles.
     """
@@ -225,7 +233,10 @@ def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]
 
 
 def share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters | None) -> float:
-    """Share of images that are labelled as given; without adapters, by the base network."""
+    """Share of images that are labelled as given.
+
+    Without adapters, the base network labels them.
+    """
     if adapters is None:
         z = cache.logits
     else:
@@ -236,8 +247,10 @@ def share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters
 
 
 def prepare(job: Job) -> "ImageTask":
-    """See :class:`~.driver.Task`. ``cache="none"`` keeps no activations: they are computed, encoded and decoded anew
-    each time, so that the adapters learn the same words. ``int8`` keeps codes of 8 bits, in the same design as ``nf4``.
+    """Prepares a fine-tune on images; see :class:`~.driver.Task`.
+
+    ``cache="none"`` keeps no activations: they are computed, encoded and decoded again each time, so that the adapters
+    learn the same words. ``int8`` keeps codes of 8 bits, in the same design as ``nf4``.
     """
     asked: ImageOptions = job.options
     workload = job.preset.workload
@@ -304,7 +317,10 @@ class ImageTask:
         return ran
 
     def finish(self) -> None:
-        """See :class:`~.driver.Task`: one bell runs the whole program, so that there are no checkpoints."""
+        """Finishes a fine-tune; see :class:`~.driver.Task`.
+
+        One bell runs the whole program, so that there are no checkpoints.
+        """
 
     def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
         """See :class:`~.driver.Task`."""

@@ -32,8 +32,10 @@ def infer(
     design: Path | None = None,
     output: Path | None = None,
 ) -> dict[str, Any]:
-    """Labels images by the base network and an adapter, in the integers of the hardware or in float. ``design``: the
-    hardware is the design of an earlier ``generate``.
+    """Labels images by the base network and an adapter.
+
+    It does so in the integers of the hardware or in float. ``design``: the hardware is the design of an earlier
+    ``generate``.
 
     ``data``: a file with ``x_test`` or ``x``, by default the shipped images to judge by. Returns ``labels``, and where
     there are labels to compare with, ``accuracy``. ``output`` gets ``labels`` and ``logits``.

@@ -149,7 +149,10 @@ class InstantTrainer:
         )
 
     def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:
-        """One update from one text, whose blocks run only if it is new. Cycles and bytes are of both programs."""
+        """One update from one text, whose blocks run only if it is new.
+
+        Cycles and bytes are of both programs.
+        """
         fill = self.fill(tokens, tell)
         training = self.learning(tokens, self.cache[tuple(tokens)])
         if self.exact:
@@ -201,7 +204,10 @@ class InstantTrainer:
         return made
 
     def state(self) -> dict[str, Any]:
-        """What must outlive a step, for :meth:`restore`; an optimiser in floating point has its own."""
+        """The state that must outlive a step, for :meth:`restore`.
+
+        An optimiser in floating point has its own.
+        """
         return {
             "adapters": {layer: (each.a, each.b) for layer, each in self.adapters.items()},
             "number": self.number,
@@ -212,7 +218,10 @@ class InstantTrainer:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from where another trainer of the same fine-tune was; caches go to the machine's memory."""
+        """Continues from the state of a trainer of the same fine-tune.
+
+        Caches go to the machine's memory.
+        """
         for layer, (a, b) in state["adapters"].items():
             self.adapters[layer] = replace(self.adapters[layer], a=a, b=b)
         for name in ("number", "moments", "cache", "filled", "learnt"):
@@ -221,7 +230,10 @@ class InstantTrainer:
             brought_back(self.machine, self.cache, self.places)
 
     def loss(self, tokens: Sequence[int]) -> float:
-        """Nats a token, in floating point; of a text that has a cache, from that."""
+        """Loss in nats a token, in floating point.
+
+        For a text that has a cache, it is computed from the cache.
+        """
         kept = self.cache.get(tuple(tokens))
         if kept is None:
             kept = {name: (values, 0) for name, values in self.filling(tokens).exact().values.items()}
@@ -265,8 +277,10 @@ def instant_machine(
     tell: Callable[[str], None] | None = None,
     files: Sequence[Path] = (),
 ) -> StepMachine:
-    """The trainer's machine, with room for the caches of all texts, of which the first is the longest. ``files``: its
-    Verilog; none: it is generated."""
+    """The trainer's machine, with room for the caches of all texts.
+
+    The first text is the longest. ``files``: its Verilog; none: it is generated.
+    """
     layout, caches, needed = arranged(trainer, texts, config, tell)
     machine = trainer.machine = StepMachine(config, memory_bytes=needed, tell=tell, files=files)
     machine.frozen, machine.held = layout, caches
@@ -279,8 +293,11 @@ def arranged(
     config: LanguageConfig,
     tell: Callable[[str], None] | None = None,
 ) -> tuple[Layout, set[str], int]:
-    """What stays in a machine's memory, the frozen matrices and the caches of all texts behind them; names of the
-    caches' parts; and how much memory that and a program take, a power of two. The trainer learns the places."""
+    """Layout of the machine's memory: frozen matrices and caches.
+
+    The caches of all texts are behind the frozen matrices. Returns the layout, names of the caches' parts, and the
+    memory that these and a program take, a power of two. The trainer receives the places.
+    """
     first = texts[0]
     fill = trainer.filling(first)
     frac = foretold(fill, trainer.filled, tell)

@@ -40,8 +40,11 @@ class InstantTextTask(TextTask):
         self.check_cache(instant_memory(request))
 
     def run(self, engine: str) -> Outcome:
-        """See :class:`~.driver.Task`. A loss or an adapter that is not finite ends it early, without the update that
-        led there; see also :func:`~.trainer.as_far_as_formats`."""
+        """Runs the steps; see :class:`~.driver.Task`.
+
+        A loss or an adapter that is not finite ends it early, without the update that led there; see also
+        :func:`~.trainer.as_far_as_formats`.
+        """
         trainer = InstantTrainer(
             self.frozen(),
             self.adapters,
@@ -116,7 +119,10 @@ def _adapters(model: LanguageModel, asked: InstantTextOptions, rank: int, layers
 
 
 class InstantLlama(Llama):
-    """The model with such adapters by block, of which each adds to what reaches the last norm."""
+    """The model with InstantFT's adapters by block.
+
+    Each adds to the input of the last norm.
+    """
 
     def __init__(self, model: LanguageModel, tensor: Callable[[str], Array], *, blocks: Mapping[int, Adapter]) -> None:
         super().__init__(model, tensor)

@@ -46,7 +46,10 @@ OPTIMIZERS: Mapping[str, tuple[type[AdamW] | type[Sgd], float]] = {"adamw": (Ada
 
 
 class Quantized:
-    """A checkpoint whose linears have gone through codes and back, as a board holds them; head and embedding stay."""
+    """A checkpoint whose linears have the values of quantised codes.
+
+    A board holds such weights; head and embedding stay.
+    """
 
     def __init__(self, checkpoint: Checkpoint, *, bits: int = 4) -> None:
         self.path, self.bits = checkpoint.path, bits
@@ -97,10 +100,12 @@ def fine_tune(
     kept: Mapping[str, np.ndarray] | None = None,
     after: Callable[[list[float], Mapping[str, np.ndarray]], None] | None = None,
 ) -> list[float]:
-    """``steps`` updates of the adapters, in place, each by the mean gradient of ``accumulate`` of ``texts`` in turn;
-    returns the mean loss before each. A loss or an adapter that is not finite ends it early, without the update that
-    led there. To go on from an interrupted one: ``losses`` of the steps made and the parameters ``kept`` before the
-    last of them, as ``after`` got them."""
+    """Makes ``steps`` updates of the adapters, in place.
+
+    Each is by the mean gradient of ``accumulate`` of ``texts`` in turn; returns the mean loss before each. A loss or an
+    adapter that is not finite ends it early, without the update that led there. To continue an interrupted one:
+    ``losses`` of the steps made and the parameters ``kept`` before the last of them, as ``after`` got them.
+    """
     parameters = {f"{name}.{which}": getattr(adapter, which) for name, adapter in adapters.items() for which in "ab"}
     losses, kept = list(losses), kept or {}
     lowest = lowest_layer(adapters)
@@ -189,7 +194,10 @@ class TextTask:
         return None
 
     def forecast(self) -> None:
-        """None: the board's memory, not the whole of its time, is checked before."""
+        """Returns None: no forecast of the whole run is made.
+
+        The board's memory, not the whole of its time, is checked before.
+        """
 
     def run(self, engine: str) -> Outcome:
         """See :class:`~.driver.Task`."""
@@ -215,9 +223,12 @@ class TextTask:
         return Frozen(self.shapes, self.checkpoint.tensor, self.checkpoint.linear)
 
     def fitting(self, *, rank: int, targets: Sequence[str], machine: bool = True, from_layer: int = 0) -> Request:
-        """Refuses texts that the model, and requests that the machine or its board's memory, cannot take. ``machine``:
+        """Checks texts and request, and returns the request.
+
+        Refuses texts that the model, and requests that the machine or its board's memory, cannot take. ``machine``:
         whether the machine bounds sizes, as it does in floating point where its tiles are used. ``from_layer``: the
-        lowest with an adapter."""
+        lowest with an adapter.
+        """
         asked, model = self.job.options, replace(self.shapes, layers=self.layers)
         if not machine:
             if not MIN_SEQ <= asked.seq <= model.context:
@@ -250,7 +261,10 @@ class TextTask:
         return request
 
     def check_cache(self, held: Mapping[str, int]) -> None:
-        """Refuses more texts than the forward cache has room for on the board, whose memory ``held`` plans."""
+        """Refuses more texts than the forward cache has room for.
+
+        ``held`` plans the memory of the board.
+        """
         board, each = boards.find(self.job.preset.board), self.texts_a_step
         room, used = cached_texts(held, board), min(len(self.windows), self.steps * each)
         if not self.exact and used > room:
@@ -381,7 +395,10 @@ def outcome_of(
     exact: bool = False,
     **figures: Any,
 ) -> Outcome:
-    """Results of steps as the driver takes them; ``exact``: they were in floating point."""
+    """Results of steps as the driver takes them.
+
+    ``exact``: they were in floating point.
+    """
     return Outcome(
         losses=[each.loss for each in found],
         stopped=stopped,
@@ -400,7 +417,7 @@ def outcome_of(
 
 
 def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int]], int]:
-    """The text's tokens in windows of ``seq`` each, and how many tokens the whole text has.
+    """Windows of ``seq`` tokens of a text, and its number of tokens.
 
     Tokens behind the last whole window are left out; a text shorter than one window is refused.
     """

@@ -89,7 +89,9 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Results of a step, by tensor name: ``y``, ``dx``, ``h``, ``dh``, ``ga``, ``gb``, and new words ``a``, ``b``.
+    """Results of a step, by tensor name.
+
+    ``y``, ``dx``, ``h``, ``dh``, ``ga``, ``gb``, and new words ``a``, ``b``.
 
     AdamW has moments too: ``ma``, ``mb``, ``m`` and ``v`` stacked, of the shape of ``ga`` and ``gb``.
     """
@@ -101,7 +103,10 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """Results of products back to back: ``words`` of each, cycles and beats read by the counters, the program."""
+    """Results of products back to back.
+
+    ``words`` of each, cycles and beats read by the counters, the program.
+    """
 
     words: list[np.ndarray]
     cycles: int
@@ -129,7 +134,9 @@ def mathematics(layer: Layer, rate: float) -> Step:
 
 
 def choose_exponents(layer: Layer, exact: Step, *, spare: int = 0) -> Exponents:
-    """Each tensor's own power of two: operands as large as fits, results with a bit to spare.
+    """Each tensor's own power of two.
+
+    Operands are as large as fits, results have a bit to spare.
 
     h and dh have none: gradients see 18 of their bits. ``spare``: further bits for activations and gradients, as where
     their exponents are chosen before they are known.
@@ -166,7 +173,10 @@ def _start(layer: Layer, e: Exponents) -> dict[str, np.ndarray]:
 def reference_step(
     layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1, moments: Mapping[str, np.ndarray] | None = None
 ) -> Step:
-    """The step in the machine's words: by SGD with a rate, or update ``number`` of AdamW after ``moments``."""
+    """The step in the machine's words.
+
+    It is by SGD with a rate, or update ``number`` of AdamW after ``moments``.
+    """
     start = _start(layer, e)
     w, lost = reference.decoded(layer.codes, layer.scale_codes, layer.absmax2, layer.offset, frac=e.w)
     a, b = reference.lanes(start["a"]), reference.lanes(start["b"])
@@ -214,7 +224,10 @@ def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
 def linear_device(
     config: LanguageConfig, memory_bytes: int, tell: Callable[[str], None] | None, files: Sequence[Path] = ()
 ) -> SimulatedDevice:
-    """The machine of a configuration, built from ``files`` or generated; ``tell`` hears what takes long."""
+    """The machine of a configuration.
+
+    It is built from ``files`` or generated; ``tell`` is called with each long task.
+    """
     if tell is not None and not files:
         tell("generating the Verilog")
     program = build_device(
@@ -309,7 +322,10 @@ class LinearMachine:
         number: int = 1,
         moments: Mapping[str, np.ndarray] | None = None,
     ) -> Step:
-        """What :func:`reference_step` tells, in RTL; ``cycles`` from bell to interrupt."""
+        """Runs a step in RTL, with the results of :func:`reference_step`.
+
+        ``cycles`` from bell to interrupt.
+        """
         plan = self.plan(layer, e, 1 << 16, moments)
         program = Assembler()
         plan.product(program)
@@ -320,9 +336,11 @@ class LinearMachine:
         return Step(tensors=self.results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
 
     def stack(self, layers: Sequence[Layer], exponents: Sequence[Exponents], rule: float | AdamW) -> list[Step]:
-        """The same for layers one behind the other: all forward, then all backward from the last on, in one program.
+        """Runs a step of layers one behind the other, in one program.
 
-        What gradients need of a forward product waits in memory. Cycles and clipped words are those of all.
+        All go forward, then all backward from the last on.
+
+        The gradients' inputs from a forward product wait in memory. Cycles and clipped words are those of all.
         """
         plans = self._plans(layers, exponents)
         program = Assembler()
@@ -350,7 +368,10 @@ class LinearMachine:
     def plan(
         self, layer: Layer, e: Exponents, start: int, moments: Mapping[str, np.ndarray] | None = None
     ) -> LayerPlan:
-        """A layer's tensors in memory from byte ``start`` on, and its plan; AdamW's moments are 0 unless given."""
+        """A layer's tensors in memory from byte ``start`` on, and its plan.
+
+        AdamW's moments are 0 unless given.
+        """
         place = LayerMap.place(layer.shape, self.config, start)
         plan = LayerPlan(shape=layer.shape, exponents=e, place=place, config=self.config)
         self._store(layer, e, place)

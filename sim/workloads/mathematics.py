@@ -103,7 +103,10 @@ def _blocks(x: np.ndarray, block: int) -> np.ndarray:
 
 
 def nf4_roundtrip(x: np.ndarray, block: int = 64) -> np.ndarray:
-    """``x`` after NF4 and back, in blocks along the last axis, each scaled by its absmax."""
+    """``x`` after NF4 and back, in blocks along the last axis.
+
+    Each block is scaled by its absmax.
+    """
     x = np.asarray(x)
     cut = _blocks(x, block)
     absmax = np.abs(cut).max(axis=-1, keepdims=True)
@@ -113,7 +116,10 @@ def nf4_roundtrip(x: np.ndarray, block: int = 64) -> np.ndarray:
 
 
 def int8_roundtrip(x: np.ndarray, block: int = 64) -> np.ndarray:
-    """``x`` after signed 8-bit codes (-127..127) and back, in blocks along the last axis."""
+    """``x`` after signed 8-bit codes (-127..127) and back.
+
+    Blocks are along the last axis.
+    """
     x = np.asarray(x)
     cut = _blocks(x, block)
     absmax = np.abs(cut).max(axis=-1, keepdims=True)
@@ -122,7 +128,10 @@ def int8_roundtrip(x: np.ndarray, block: int = 64) -> np.ndarray:
 
 
 def cached_value(x: np.ndarray, cache: str) -> np.ndarray:
-    """What the adapters see of a tap ``x`` when the forward cache is ``nf4``, ``int8`` or ``none``."""
+    """A tap ``x`` as the adapters see it.
+
+    The forward cache is ``nf4``, ``int8`` or ``none``.
+    """
     known: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "nf4": nf4_roundtrip,
         "int8": int8_roundtrip,
@@ -147,7 +156,10 @@ def windows(layer: Conv, x: np.ndarray) -> np.ndarray:
 
 
 def max_pool(x: np.ndarray, k: int) -> np.ndarray:
-    """``k x k`` maximum with stride ``k`` of ``[n, c, h, w]``; what is left over is dropped."""
+    """``k x k`` maximum with stride ``k`` of ``[n, c, h, w]``.
+
+    Rows and columns left over are dropped.
+    """
     if k == 1:
         return x
     h, w = x.shape[2] // k * k, x.shape[3] // k * k
@@ -158,7 +170,10 @@ def max_pool(x: np.ndarray, k: int) -> np.ndarray:
 
 
 def layer_forward(layer: Conv | Dense, x: np.ndarray) -> np.ndarray:
-    """A layer's output for a batch, bias, ReLU and pooling included, in ``x``'s precision."""
+    """A layer's output for a batch, in ``x``'s precision.
+
+    Bias, ReLU and pooling are included.
+    """
     weight, bias = layer.weight.astype(x.dtype, copy=False), layer.bias.astype(x.dtype, copy=False)
     if isinstance(layer, Dense):
         y = x.reshape(len(x), -1) @ weight.T + bias
@@ -171,7 +186,10 @@ def layer_forward(layer: Conv | Dense, x: np.ndarray) -> np.ndarray:
 
 
 class _Frozen(Reading):
-    """The frozen network on activations: taps ``[n, size]`` as a cache keeps them, and logits."""
+    """The frozen network on activations.
+
+    It gives taps ``[n, size]`` as a cache keeps them, and logits.
+    """
 
     def __init__(self, network: Network, x: np.ndarray, cache: str) -> None:
         self.network, self.x, self.cache = network, x, cache
@@ -191,7 +209,10 @@ class _Frozen(Reading):
 
 
 def forward(network: Network, x: np.ndarray, cache: str = "none") -> tuple[list[np.ndarray], np.ndarray]:
-    """``(taps, logits)`` of activations ``x`` ``[n, c, h, w]``: a tap a layer, ``[n, size]``, NCHW order."""
+    """``(taps, logits)`` of activations ``x`` ``[n, c, h, w]``.
+
+    There is a tap a layer, ``[n, size]``, NCHW order.
+    """
     x = np.asarray(x)
     if x.shape[1:] != network.input_shape:
         raise ValueError(f"x has shape {x.shape}: expected (n, {', '.join(map(str, network.input_shape))})")
@@ -202,7 +223,10 @@ def forward(network: Network, x: np.ndarray, cache: str = "none") -> tuple[list[
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cache:
-    """What the adapters need of some samples: decoded taps ``[n, size]`` and base logits ``[n, classes]``."""
+    """Taps and base logits of some samples, for the adapters.
+
+    Taps are decoded, ``[n, size]``; logits are ``[n, classes]``.
+    """
 
     taps: list[np.ndarray]
     logits: np.ndarray
@@ -211,7 +235,10 @@ class Cache:
     def of(
         cls, network: Network, images: np.ndarray, *, cache: str = "nf4", dtype=np.float64, chunk: int = 100
     ) -> "Cache":
-        """The cache of uint8 ``images``; ``dtype`` is the precision of everything."""
+        """The cache of uint8 ``images``.
+
+        ``dtype`` is the precision of everything.
+        """
         parts, logits = [], []
         for start in range(0, len(images), chunk):  # im2col of all images at once takes gigabytes
             x = network.pixel_map.activations(images[start : start + chunk]).astype(dtype)
@@ -234,7 +261,10 @@ def adapter_logits(adapters: Adapters, taps: Sequence[np.ndarray], base: np.ndar
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``(loss [n], softmax - onehot [n, classes])``: every sample's loss and its gradient to the logits."""
+    """``(loss [n], softmax - onehot [n, classes])`` of samples.
+
+    It is every sample's loss and its gradient to the logits.
+    """
     shifted = logits - logits.max(axis=1, keepdims=True)
     exp = np.exp(shifted)
     total = exp.sum(axis=1, keepdims=True)
@@ -246,7 +276,10 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, n
 
 
 class _Learning(Reading):
-    """Batches of a fine-tune: ``a`` and ``b`` learn in place, a matrix a tap."""
+    """Batches of a fine-tune.
+
+    ``a`` and ``b`` learn in place, a matrix a tap.
+    """
 
     def __init__(self, adapters: Adapters, lr: float = 1.0, momentum: float = 0.0) -> None:
         self.a, self.b = ([pair[which].copy() for pair in adapters] for which in (0, 1))
@@ -334,7 +367,9 @@ def train_adapters(
     shuffled: bool = True,
     progress: Callable[[int, float], None] | None = None,
 ) -> tuple[list[float], list[tuple[np.ndarray, np.ndarray]]]:
-    """``(loss of every step, trained adapters)`` of SGD on the mean loss of each batch.
+    """Trains adapters by SGD on the mean loss of each batch.
+
+    Returns ``(loss of every step, trained adapters)``.
 
     A loss that is not finite, or an adapter that float32 does not hold, ends it without the update that led there: then
     there are fewer losses than steps.
@@ -389,7 +424,10 @@ def evaluate_float(
     cache: str = "nf4",
     dtype=np.float64,
 ) -> float:
-    """Accuracy of the base network, or with ``adapters`` that see taps as ``cache`` decodes them."""
+    """Accuracy of the base network, or with ``adapters``.
+
+    The adapters see taps as ``cache`` decodes them.
+    """
     seen = Cache.of(network, images, cache=cache if adapters else "none", dtype=dtype)
     return accuracy(adapter_logits(adapters or [], seen.taps, seen.logits), labels)
 

@@ -16,7 +16,10 @@ _NAMED = 40
 
 
 def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
-    """Loss of each step and its mean over an epoch; accuracy before and after; where the cycles went."""
+    """Plots loss, accuracy and cycles of a fine-tune on images.
+
+    Loss of each step and its mean over an epoch; accuracy before and after; cycles by phase.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -65,7 +68,10 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
 
 
 def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: str) -> None:
-    """Loss of each step; ``what`` was fine-tuned is in the title, ``loss_unit`` beside the axis."""
+    """Plots the loss of each step.
+
+    ``what`` was fine-tuned is in the title, ``loss_unit`` beside the axis.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -90,10 +96,12 @@ def _loss(value: float | None) -> str:
 
 
 def plot_pareto(path: Path | BinaryIO, rows: Sequence[Mapping[str, str]]) -> None:
-    """A sweep: area, and accuracy where it was judged, else memory, over cycles; a row of plots a preset.
+    """Plots a sweep over cycles, a row of plots a preset.
 
-    Points that none is better than in both are joined and named; at the others their rank stands alone. ``rows``: as
-    a sweep's table keeps them.
+    The axes are area, and accuracy where it was judged, else memory.
+
+    Points that no other point dominates in both figures are joined and named; at the others their rank stands alone.
+    ``rows``: as a sweep's table keeps them.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -123,7 +131,10 @@ def plot_pareto(path: Path | BinaryIO, rows: Sequence[Mapping[str, str]]) -> Non
 def _front(
     axes: Any, rows: Sequence[Mapping[str, str]], name: str, label: str, *, sign: int = 1, factor: float = 1
 ) -> None:
-    """``name`` over cycles, a marker a kind of code; ``sign`` -1 where more is better."""
+    """Plots ``name`` over cycles, a marker a kind of code.
+
+    ``sign`` is -1 where more is better.
+    """
     rows = [row for row in rows if row[name]]
     pairs = [(float(row["cycles_a_unit"]), factor * float(row[name])) for row in rows]
     for codes, marker in zip(dict.fromkeys(row["codes"] for row in rows), "osD^"):

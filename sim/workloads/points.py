@@ -32,7 +32,10 @@ _TOKENS = 64
 
 
 def of_images(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
-    """Cycles and memory by forecast; accuracy by the reference, if it is asked for."""
+    """Cycles and memory by forecast, accuracy by the reference.
+
+    The accuracy is given if it is asked for.
+    """
     assert isinstance(preset.workload, ImageWorkload)
     expected = expectation(preset.config, preset.workload, rank=point["rank"], wide=point["codes"] == "int8")
     if expected["forecast"] is None:
@@ -67,8 +70,10 @@ def of_images(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_qlora(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
-    """Memory of fine-tuning SmolLM2-135M as ``plan`` counts it; cycles by forecast, of the linears of a block, forward
-    and back."""
+    """Memory and cycles of fine-tuning SmolLM2-135M.
+
+    Memory as ``plan`` counts it; cycles by forecast, of the linears of a block, forward and back.
+    """
     config = preset.config
     request = _request(point, _TOKENS)
     found = {"memory_bytes": planned(request, boards.find(preset.board), None)["total_bytes"]}
@@ -85,7 +90,10 @@ def of_qlora(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_instant_text(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of InstantFT; cycles of a step on a text that is in the cache."""
+    """The same of InstantFT.
+
+    Cycles are those of a step on a text that is in the cache.
+    """
     config = preset.config
     if config.edge != EDGE:
         raise ValueError(
@@ -126,7 +134,10 @@ def _timed(config: LanguageConfig, cycles: int, tokens: int) -> dict[str, Any]:
 
 
 def block_products(config: LanguageConfig, *, rank: int, tokens: int, backward: bool = False) -> list[Any]:
-    """The products of the seven linears of a block of SmolLM2-135M, one behind the other; ``rank`` 0: no adapters."""
+    """The products of the seven linears of a block of SmolLM2-135M.
+
+    They are one behind the other; ``rank`` 0: no adapters.
+    """
     # Cycles do not depend on values; these exponents are within all bounds.
     exponents = Exponents(x=16, w=18, a=16, b=16, h=16, y=16, dy=16, dh=16, dx=16, ga=16, gb=16)
     plans: list[LayerPlan] = []

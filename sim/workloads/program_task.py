@@ -57,7 +57,10 @@ class ProgramTask:
         raise NotImplementedError
 
     def judged(self, results: Results) -> dict[str, Any]:
-        """Figures of the result, ``loss_before`` and ``loss_after`` of samples that it did not learn from."""
+        """Figures of the result.
+
+        ``loss_before`` and ``loss_after`` are of samples that it did not learn from.
+        """
         raise NotImplementedError
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
@@ -93,7 +96,10 @@ class ProgramTask:
         return Outcome(losses=self.losses(results), learnt=results, figures=figures)
 
     def compared(self, ran: Outcome) -> Outcome:
-        """See :class:`~.driver.Task`: every word of the results, every counter, and the cycles of every command."""
+        """Compares a run with the reference; see :class:`~.driver.Task`.
+
+        It compares every word of the results, every counter, and the cycles of every command.
+        """
         results, clipped = self.reference()
         for name, words in results.items():
             found = ran.learnt[name]

@@ -37,7 +37,10 @@ __all__ = ["QLoraTask", "prepare"]
 
 
 class QLoraTask(TextTask):
-    """See :class:`~.driver.Task`. The integers are those of the whole step, optimiser included."""
+    """A fine-tune by QLoRA; see :class:`~.driver.Task`.
+
+    The integers are those of the whole step, optimiser included.
+    """
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)

@@ -99,8 +99,10 @@ def infer_sequences(
 
 
 def real_states(network: RecurrentNetwork, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Hidden states of all steps and the last cell state in float64, without quantisers; weights as the codes have
-    them."""
+    """Hidden states of all steps and the last cell state in float64.
+
+    There are no quantisers; weights are as the codes have them.
+    """
     for conv in network.front:
         wide = np.pad(x, ((0, 0), conv.pads, (0, 0)))
         windows = np.lib.stride_tricks.sliding_window_view(wide, conv.weight.shape[2], axis=1)[:, :: conv.stride]

@@ -158,7 +158,10 @@ class Frozen:
 
 @dataclass(frozen=True)
 class Kept:
-    """Blocks of codes, and the fraction bits of the words that they are of; moments have none."""
+    """Blocks of codes, and the fraction bits of their words.
+
+    Moments have none.
+    """
 
     data: np.ndarray
     frac: int
@@ -166,7 +169,9 @@ class Kept:
 
 @dataclass
 class Training:
-    """One step on one text, prepared: operations, tables, and what the step starts from.
+    """One step on one text, prepared.
+
+    It has operations, tables, and the step's inputs.
 
     Parameters
     ----------
@@ -244,7 +249,10 @@ class Training:
 
     @property
     def known(self) -> Mapping[str, int]:
-        """Fraction bits of what steps before left in memory: those tensors stay as they are."""
+        """Fraction bits of the tensors that earlier steps left in memory.
+
+        Those tensors stay as they are.
+        """
         return {name: frac for name, (_, frac) in self.kept.items()}
 
     def _sums(self) -> list[Add]:
@@ -254,7 +262,10 @@ class Training:
     # ---- in floating point
 
     def exact(self, *, until: type | None = None) -> FloatStep:
-        """The step in float64, or what of it comes up to the first operation of a kind."""
+        """The step in float64.
+
+        With ``until``, only up to the first operation of this kind.
+        """
         tables: dict[str, np.ndarray] = {name: self._norm(name) for name in self._norms()}
         for name, each in self.adapters.items():
             tables |= {f"{name}.a": each.a.astype(np.float64), f"{name}.b": each.b * np.float64(each.scale)}
@@ -328,7 +339,10 @@ class Training:
         return made
 
     def _stored(self, frac: Mapping[str, int]) -> dict[str, np.ndarray]:
-        """What is stored of adapters, as bytes; words are what the step makes of them."""
+        """Stored adapters, as bytes.
+
+        The step makes words of them.
+        """
         made = {}
         for operation in self.operations:
             if not isinstance(operation, Unpack) or isinstance(operation, Pack):
@@ -355,7 +369,10 @@ class Training:
     # ---- in memory
 
     def start_data(self, frac: Mapping[str, int]) -> dict[str, bytes]:
-        """Of the text, and sums of those before it, what is not in memory yet, as it lies there, by name."""
+        """Data of the text that is not in memory yet, by name.
+
+        They include sums of the texts before it. They are as memory has them.
+        """
         return {
             name: tile_rows(encoded(values, frac[name], tensor.form), EDGE)
             for name, (tensor, values) in self.starts.items()
@@ -363,7 +380,10 @@ class Training:
         }
 
     def data(self, frac: Mapping[str, int]) -> dict[str, bytes]:
-        """What the step does not make, as it lies in memory, by name; the frozen matrices aside."""
+        """Data that the step does not make, by name.
+
+        They are as memory has them; the frozen matrices are not included.
+        """
         return self.start_data(frac) | as_bytes(self.tables(frac))
 
     def memory(self, frac: Mapping[str, int], layout: Layout) -> dict[int, bytes]:
@@ -373,8 +393,11 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class StepRun:
-    """A step that ran in RTL: words of every tensor by name, ``[tokens, features]``, and of adapters as they lie in
-    memory; ``hidden``: the largest word of every h, rounded to what gradients see; the counters; the program."""
+    """A step that ran in RTL.
+
+    Words of every tensor by name, ``[tokens, features]``, and of adapters as they lie in memory; ``hidden``: the
+    largest word of every h, rounded to the precision of the gradients; the counters; the program.
+    """
 
     values: dict[str, np.ndarray]
     hidden: dict[str, int]
@@ -429,8 +452,11 @@ class StepMachine:
         yield_every: int | None = None,
         share: bool = False,
     ) -> StepRun:
-        """A step; the frozen matrices stay in memory from step to step. ``places``: of tensors that have their own.
-        With ``share`` the others have places in common, and values are those of adapters and moments alone."""
+        """Runs a step; the frozen matrices stay in memory.
+
+        They stay from step to step. ``places``: of tensors that have their own. With ``share`` the others have places
+        in common, and values are those of adapters and moments alone.
+        """
         start, program = self.load(training, frac, places, yield_every=yield_every, share=share)
         counters = self.host.run(start, len(program), timeout=36000)
         return self.result(training, counters, program)
@@ -464,8 +490,10 @@ class StepMachine:
     def result(
         self, training: Training, counters: Counters, program: Assembler, requests: Sequence[Assembler] = ()
     ) -> StepRun:
-        """What a step made that was loaded and has run; counters that its program and ``requests`` served beside it do
-        not explain are refused."""
+        """Results of a step that was loaded and has run.
+
+        Counters are refused that its program and ``requests`` served beside it do not explain.
+        """
         commands = [each for made in (program, *requests) for each in made.instructions]
         check_counters(counters, commands, beat_bytes=self.config.data_bits // 8, interrupted=bool(requests))
         return StepRun(
@@ -552,7 +580,10 @@ def place_frozen(training: Training, layout: Layout) -> None:
 
 
 def memory_needed(training: Training, frac: Mapping[str, int], config: LanguageConfig) -> int:
-    """Bytes of the window that a step takes, its program included: a power of two."""
+    """Bytes of the window that a step takes, its program included.
+
+    It is a power of two.
+    """
     layout = Layout()
     place_frozen(training, layout)
     program = lower(training.operations, frac, layout, config)

@@ -22,7 +22,9 @@ _AHEAD = 2
 
 
 class Table:
-    """Rows in a CSV file ``path``: columns ``keys``, which name a point, then ``figures``.
+    """Rows in a CSV file ``path``.
+
+    Columns are ``keys``, which name a point, then ``figures``.
 
     A file with other columns is refused with :class:`ValueError`; a last row that was cut short does not count.
     """
@@ -86,7 +88,9 @@ def sweep(
     scheduler: str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> None:
-    """Measures the points that ``table`` has not, and keeps each as it comes.
+    """Measures the points that ``table`` does not have.
+
+    It keeps each as it comes.
 
     ``measure`` must be a function of a module. ``jobs``: processes here; ``scheduler``: address of a Dask scheduler
     whose workers do it instead, and must have this package.
@@ -164,7 +168,10 @@ def _cluster(address: str) -> Iterator[_Measured]:
 
 
 def pareto(pairs: Iterable[tuple[float, float]]) -> list[int]:
-    """Indices of the pairs that no other one is as good as in both and better in one; less is better. By the first."""
+    """Indices of the pairs that no other pair dominates.
+
+    A pair dominates if it is as good in both and better in one; less is better. By the first.
+    """
     order = sorted(enumerate(pairs), key=lambda each: each[1])
     front: list[int] = []
     best = float("inf")

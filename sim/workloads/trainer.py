@@ -27,9 +27,12 @@ __all__ = ["StepResult", "Trainer", "as_far_as_formats", "execute", "follow", "f
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """``loss`` in nats a token, before the update; ``saturated`` of the ``words`` that the step made; ``cycles`` of the
+    """Result of a step.
+
+    ``loss`` in nats a token, before the update; ``saturated`` of the ``words`` that the step made; ``cycles`` of the
     machine, of the reference none; ``base_bytes``: read of frozen matrices; ``values``: every tensor's words. Of
-    several texts before one update: mean, sums, and the last one's."""
+    several texts before one update: mean, sums, and the last one's.
+    """
 
     loss: float
     saturated: int
@@ -47,9 +50,11 @@ def as_far_as_formats(
     begun: Sequence[StepResult] = (),
     after: Callable[[list[StepResult]], None] | None = None,
 ) -> tuple[list[StepResult], str | None]:
-    """Results of as many of ``steps`` as values that grow leave the formats room for, and why no more, if not all.
+    """Runs ``steps`` while the formats have room for the values.
 
-    What the first step refuses is refused: it is the request's fault, and nothing was learnt. ``begun``: results of
+    Returns the results, and why it stopped, if it did.
+
+    A refusal of the first step is raised: it is the request's fault, and nothing was learnt. ``begun``: results of
     steps that were made already; ``after`` gets all results after each step.
     """
     found = list(begun)
@@ -71,8 +76,10 @@ def as_far_as_formats(
 def foretold(
     training: Training, reached: dict[str, float], tell: Callable[[str], None] | None = None
 ) -> dict[str, int]:
-    """A step's fraction bits, from what tensors reached before; what is not known of them comes from a step in floating
-    point."""
+    """Chooses a step's fraction bits from earlier values of its tensors.
+
+    Unknown values come from a step in floating point.
+    """
     if not reached or not all(reached.values()):
         if tell is not None:
             tell("a step in floating point")
@@ -88,7 +95,10 @@ def execute(
     tell: Callable[[str], None] | None = None,
     places: Mapping[str, int] | None = None,
 ) -> tuple[StepResult, dict[str, float]]:
-    """A step by the reference or on a machine, and what its tensors reached. ``places``: see :class:`StepMachine`."""
+    """A step by the reference or on a machine, and its tensors' values.
+
+    Returns also what its tensors reached. ``places``: see :class:`StepMachine`.
+    """
     if machine is None:
         made = training.integers(frac, tell)
         values, loss, saturated, cycles = made.values, made.mean_loss, made.saturated, None
@@ -110,7 +120,7 @@ def execute(
 
 
 def follow(reached: dict[str, float], now: Mapping[str, float]) -> None:
-    """What tensors reached in the steps before counts half as much with each."""
+    """Updates the largest values of tensors; earlier ones halve each step."""
     for name, before in reached.items():
         reached[name] = max(now[name], before / 2) if name in now else before
 
@@ -285,8 +295,10 @@ def trainer_machine(
     tell: Callable[[str], None] | None = None,
     files: Sequence[Path] = (),
 ) -> StepMachine:
-    """The trainer's machine, with room for the caches of all texts, which have the same number of tokens. ``files``:
-    its Verilog; none: it is generated."""
+    """The trainer's machine, with room for the caches of all texts.
+
+    The texts have the same number of tokens. ``files``: its Verilog; none: it is generated.
+    """
     training, frac = trainer.prepared(texts[0], tell)
     layout = Layout()
     place_frozen(training, layout)
