@@ -40,7 +40,9 @@ def parse_shares(items: Sequence[str]) -> dict[str, float]:
 
 
 def report(directory: Path | str, *, board: str | None = None, unit: str | None = None) -> dict[str, Any]:
-    """Area and deepest paths of a generated design, or of module ``unit`` of it alone, by open synthesis.
+    """Area and deepest paths of a generated design, by open synthesis.
+
+    With ``unit``, of this module of the design alone.
 
     Units of a preset or stand-alone unit that is as it came, on the board it came for, have the ``budget`` of their
     ``levels`` too; ``beyond`` says which have more.
@@ -69,7 +71,10 @@ def report(directory: Path | str, *, board: str | None = None, unit: str | None 
 
 
 def _budget(summary: Mapping[str, Any]) -> Mapping[str, int] | None:
-    """Budgets of the units of a design, from its ``report.json``; None where parameters were changed."""
+    """Budgets of the units of a design, from its ``report.json``.
+
+    None where parameters were changed.
+    """
     from gradloom.boards.budgets import budget
 
     if summary.get("preset") in KNOWN:
@@ -84,7 +89,9 @@ def _budget(summary: Mapping[str, Any]) -> Mapping[str, int] | None:
 def selftest(
     preset: str, *, design: Path | str | None = None, progress: Callable[[int, int, str], None] | None = None
 ) -> list[dict[str, Any]]:
-    """What simulated RTL answers to what a user asks a board first: ``check``, ``ok`` and ``detail`` of each check.
+    """Checks of simulated RTL that a user asks of a board first.
+
+    Returns ``check``, ``ok`` and ``detail`` of each check.
 
     ``design``: directory of an earlier ``generate``, whose Verilog is simulated; else the preset's own.
     """
@@ -101,8 +108,10 @@ def selftest(
 def build(
     board: str, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] | None = None
 ) -> None:
-    """Makes the bitstream of a design and the bundle that its board loads. ``dry_run``: only tell ``echo`` the
-    commands."""
+    """Makes the bitstream of a design and the bundle for its board.
+
+    The board loads the bundle. ``dry_run``: only tell ``echo`` the commands.
+    """
     from gradloom import boards
 
     found = boards.find(board)
@@ -119,14 +128,19 @@ def flash(
     dry_run: bool = False,
     echo: Callable[[str], object] | None = None,
 ) -> None:
-    """Copies a built design to its board and loads it. ``host``: ``USER@HOST`` of a board that answers ssh."""
+    """Copies a built design to its board and loads it.
+
+    ``host``: ``USER@HOST`` of a board that answers ssh.
+    """
     from gradloom import boards
 
     boards.flash(boards.find(board), designed(Path(directory)), host=host, dry_run=dry_run, echo=echo or print)
 
 
 def monitor(port: str | None = None, *, baud: int = 115_200, write: Callable[[str], object] | None = None) -> None:
-    """Hands what the board says on its UART to ``write`` (else prints it), until it is interrupted.
+    """Reads the UART of a board until it is interrupted.
+
+    Gives its output to ``write`` (else prints it).
 
     ``port``: of the serial line, else the only one on USB; ``baud``: bits a second.
     """
@@ -148,7 +162,9 @@ def _report_verb(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Area of a design by open synthesis against the board's totals, and its deepest paths.
+    """Show area and deepest paths of a design, by open synthesis.
+
+    The area is compared with the board's totals.
 
     Levels of a preset's units are held to their budgets: exit with 3 if a unit has more.
     """
@@ -200,7 +216,10 @@ def _selftest_verb(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Ask simulated RTL what a user asks a board first: registers, window, errors, a copy through it."""
+    """Check simulated RTL as a user checks a board first.
+
+    The checks are registers, window, errors, and a copy through it.
+    """
     with progress_bar(as_json) as progress:
         checks = selftest(preset, design=design, progress=progress)
     table(checks, ("check", "ok", "detail"), as_json)

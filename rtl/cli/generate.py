@@ -45,7 +45,9 @@ def generate(
     data: Path | str | None = None,
     samples: int | None = None,
 ) -> dict[str, Any]:
-    """Writes preset or unit ``target`` to ``directory`` and returns what ``report.json`` says of it.
+    """Writes preset or unit ``target`` to ``directory``.
+
+    Returns the content of ``report.json``.
 
     ``settings`` changes parameters by name. Nothing is written if anything is wrong.
 
@@ -190,7 +192,10 @@ pickle.dump(workload.function("expectation")(config, workload, **more), sys.stdo
 
 
 class _Expectation:
-    """The workload's ``expectation`` in a process beside the block that makes Verilog."""
+    """The workload's ``expectation`` in a process of its own.
+
+    It runs beside the block that makes Verilog.
+    """
 
     def __init__(self, config: Any, workload: Any, **more: Any) -> None:
         self._asked = config, workload, more
@@ -233,7 +238,9 @@ def _expected(expected: dict[str, Any], board: Any, ports: list[dict[str, Any]])
 
 
 def configured(config: Any, settings: Mapping[str, object], *, check: bool = True) -> Any:
-    """``config`` with parameters as texts; :class:`ValueError` names the one that is wrong.
+    """``config`` with parameters as texts.
+
+    :class:`ValueError` names the one that is wrong.
 
     Without ``check`` only their names and kinds are looked at, and ``config`` comes back as it was.
     """
@@ -289,7 +296,10 @@ def _generate_verb(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the Verilog of a preset with register map, board project and report, or that of one unit."""
+    """Write the Verilog of a preset or of one unit.
+
+    A preset has a register map, board project and report too.
+    """
     from ..catalog import parse_settings
     from ..hierarchy import uncollected
 

@@ -21,7 +21,10 @@ def pack(
     head: str = "float16",
     progress: Callable[[int, int, str], None] | None = None,
 ) -> dict[str, Any]:
-    """Writes a language model's weights in the board's layout and returns their sizes."""
+    """Writes a language model's weights in the board's layout.
+
+    Returns their sizes.
+    """
     from ..models.checkpoint import find_weights, open_checkpoint
     from ..models.pack import write_pack
     from ..output import check_folder, staged
@@ -51,8 +54,11 @@ def load(
     offset: int = 1 << 20,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> dict[str, Any]:
-    """Writes an image for a memory card: what :func:`pack` wrote, and adapters as PEFT has them, for the memory of
-    a system on chip from ``offset`` on. Returns where each section comes to lie."""
+    """Writes an image for a memory card.
+
+    It has the output of :func:`pack`, and adapters as PEFT has them, for the memory of a system on chip from ``offset``
+    on. Returns the place of each section.
+    """
     from gradloom import boards
     from gradloom.firmware import card
 
@@ -94,7 +100,9 @@ def plan(
     method: str = "qlora",
     from_layer: int = 0,
 ) -> dict[str, Any]:
-    """Every byte, the traffic and the time of fine-tuning a language model on a board, and whether it fits.
+    """Memory, traffic and time of fine-tuning a language model on a board.
+
+    The plan counts every byte. It tells whether it fits.
 
     What does not fit has ``misfits``, one for each bound that fails: see ``planned`` in
     :mod:`~gradloom.rtl.plan.language.fit`.
@@ -149,7 +157,10 @@ def _pack_verb(
     head: Head = "float16",
     as_json: Json = False,
 ) -> None:
-    """Write a language model's weights in the board's layout: codes and scales in one stream a linear."""
+    """Write a language model's weights in the board's layout.
+
+    Each linear has codes and scales in one stream.
+    """
     with progress_bar(as_json) as progress:
         result = pack(model, output, bits=bits, head=head, progress=progress)
     if as_json:
@@ -174,7 +185,10 @@ def _load_verb(
     offset: Annotated[int, typer.Option(help="Offset of the first byte in the board's memory.")] = 1 << 20,
     as_json: Json = False,
 ) -> None:
-    """Write an image for the memory card that the Genesys 2's firmware reads: weights and adapters, with sums."""
+    """Write an image for the memory card of the Genesys 2's firmware.
+
+    It has weights and adapters, with sums.
+    """
     with progress_bar(as_json) as progress:
         result = load(model, output, adapters=adapter, offset=offset, progress=progress)
     if as_json:
@@ -211,7 +225,9 @@ def _plan_verb(
     ] = 0,
     as_json: Json = False,
 ) -> None:
-    """What fine-tuning a language model takes of a board: every byte, traffic, time, what limits, what fits.
+    """Plan the memory, traffic and time of a fine-tune on a board.
+
+    The model is a language model. The plan counts every byte, and tells what limits it and whether it fits.
 
     Exit code 2: it does not fit; the last lines say which bounds fail and what to change.
     """

@@ -10,7 +10,10 @@ __all__ = ["doctor", "presets", "units"]
 
 
 def presets() -> list[dict[str, str]]:
-    """``name``, ``board``, ``summary`` of each preset, and ``origin``: gradloom, or the package that adds it."""
+    """Every preset: ``name``, ``board``, ``summary`` and ``origin``.
+
+    ``origin``: gradloom, or the package that adds it.
+    """
     from ..machines.presets import KNOWN
 
     return [
@@ -20,8 +23,11 @@ def presets() -> list[dict[str, str]]:
 
 
 def units() -> list[dict[str, Any]]:
-    """Units that can be generated alone: ``name``, ``summary``, ``parameters`` with defaults, ``run``: whether
-    :func:`gradloom.run` takes it, and ``origin``: gradloom, or the package that adds it."""
+    """Units that can be generated alone.
+
+    Of each: ``name``, ``summary``, ``parameters`` with defaults, ``run``: whether :func:`gradloom.run` takes it, and
+    ``origin``: gradloom, or the package that adds it.
+    """
     from gradloom.rtl.catalog import KNOWN
     from gradloom.sim.units.run import runs
 
@@ -38,8 +44,10 @@ def units() -> list[dict[str, Any]]:
 
 
 def doctor() -> list[dict[str, Any]]:
-    """Tools that gradloom uses: ``tool``, ``version`` ("missing" where it is not found), ``found``, ``purpose`` and how
-    to ``get`` it."""
+    """Tools that gradloom uses.
+
+    Of each: ``tool``, ``version`` ("missing" where it is not found), ``found``, ``purpose`` and how to ``get`` it.
+    """
     from gradloom.boards.doctor import examine
 
     return [each.as_dict() for each in examine()]
@@ -65,13 +73,19 @@ def _boards_verb(as_json: Json = False) -> None:
 
 @app.command("doctor", epilog="Example: gradloom doctor")
 def _doctor_verb(as_json: Json = False) -> None:
-    """Which tools this machine has, what each is for, and how to get the others."""
+    """List the tools of this machine, their purpose, and missing ones.
+
+    For a missing tool it says how to get it.
+    """
     table(doctor(), ("tool", "version", "purpose", "get"), as_json)
 
 
 @app.command("units", epilog="Example: gradloom units")
 def _units_verb(as_json: Json = False) -> None:
-    """List the units that can be generated alone, and which of them ``gradloom run`` takes."""
+    """List the units that can be generated alone.
+
+    The list also tells which of them ``gradloom run`` takes.
+    """
     rows = (
         units()
         if as_json

@@ -37,8 +37,9 @@ def _whole(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line: whatever is wrong becomes one message, and the exit code says whose fault it
-    was.
+    """Runs the command line; the exit code says whose fault an error was.
+
+    An error becomes one message.
 
     0: done. 1: a fault of ours. 2: of the request. 3: hardware differs from its reference, or is beyond a budget.
     4: the fine-tune diverged, and its results are saved. 130: interrupted.

@@ -33,7 +33,10 @@ def _fields(presets: Presets) -> dict[str, list[type[Workload]]]:
 
 
 def parameters(presets: Presets = PRESETS, *, command: bool) -> Iterator[inspect.Parameter]:
-    """Parameters by keyword, None unless given: with types for callers, or as the command line takes them."""
+    """Parameters by keyword, None unless given.
+
+    They have types for callers, or the form that the command line takes.
+    """
     for name, kinds in _fields(presets).items():
         types = kinds[0].takes.types()[name]
         if not command:
@@ -73,7 +76,10 @@ def _typer_option(presets: Presets, name: str, kinds: list[type[Workload]], flag
 
 
 def _joined(texts: Mapping[str, str]) -> str:
-    """Texts by kind of data; the first without its name, and others where they differ."""
+    """Texts by kind of data.
+
+    The first has no name; others follow where they differ.
+    """
     if not texts:
         return ""
     first = next(iter(texts.values()))
@@ -81,7 +87,10 @@ def _joined(texts: Mapping[str, str]) -> str:
 
 
 def _usual(presets: Presets, name: str) -> str:
-    """What an option is unless given: the first preset's, then what differs from it."""
+    """Default of an option.
+
+    It is the first preset's, then the differences from it.
+    """
     told: dict[str, str] = {}
     for preset in presets.values():
         workload = preset.workload

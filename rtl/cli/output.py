@@ -12,7 +12,10 @@ __all__ = ["print_json", "progress_bar", "say", "say_card", "table", "working"]
 
 
 def say(text: str) -> None:
-    """A line with rich's markup; a path that is longer than the terminal stays in one piece."""
+    """Prints a line with rich's markup.
+
+    A path that is longer than the terminal stays in one piece.
+    """
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -85,7 +88,10 @@ def _text(value: Any) -> str:
 
 
 def _groups(columns: tuple[str, ...], least: dict[str, int], room: int) -> Iterator[tuple[str, ...]]:
-    """Columns that stand side by side with all their words whole; the first leads each group."""
+    """Groups of columns that fit side by side with all their words whole.
+
+    The first column leads each group.
+    """
     lead, *others = columns
     group = [lead]
     for name in others:
@@ -101,7 +107,10 @@ def _width(widths: dict[str, int], names: Iterable[str]) -> int:
 
 
 def _shrunk(widths: dict[str, int], least: dict[str, int], room: int) -> dict[str, int]:
-    """Widths within the room: the widest column gives first, and none breaks a word while another has room."""
+    """Widths within the room: the widest column shrinks first.
+
+    No column breaks a word while another has room.
+    """
     widths = dict(widths)
     while _width(widths, widths) > room:
         givers = [name for name in widths if widths[name] > least[name]] or list(widths)
@@ -111,8 +120,9 @@ def _shrunk(widths: dict[str, int], least: dict[str, int], room: int) -> dict[st
 
 @contextlib.contextmanager
 def progress_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
-    """``progress(done, total, text)`` on the error stream: a bar on a terminal, a line a tenth elsewhere, and dots
-    where nothing is said for some seconds.
+    """``progress(done, total, text)`` on the error stream.
+
+    It is a bar on a terminal, a line a tenth elsewhere, and dots where nothing is reported for some seconds.
 
     A ``total`` of 0: nobody knows.
     """
@@ -147,7 +157,10 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None
 
 @contextlib.contextmanager
 def working(text: str, quiet: bool) -> Iterator[None]:
-    """Says ``text`` on the error stream while the block goes on: at once on a terminal, elsewhere if it takes long."""
+    """Prints ``text`` on the error stream while the block runs.
+
+    It does so at once on a terminal, elsewhere if the block takes long.
+    """
     if quiet:
         yield
     elif sys.stderr.isatty():
@@ -161,7 +174,9 @@ def working(text: str, quiet: bool) -> Iterator[None]:
 
 
 class _Pulse:
-    """Lines on the error stream, and after each silence of some seconds a dot: who reads a log sees that work goes on.
+    """Lines on the error stream, and dots in long silences.
+
+    After each silence of some seconds comes a dot: a reader of a log sees that work goes on.
 
     ``first`` is said before the first dot, if there is one.
     """

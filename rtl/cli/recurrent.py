@@ -13,7 +13,9 @@ __all__ = ["export", "import_model"]
 
 
 def import_model(model: Path | str, *, output: Path | str | None = None) -> dict[str, Any]:
-    """Reads a quantised recurrent network from ONNX and turns each quantiser into integer arithmetic.
+    """Reads a quantised recurrent network from ONNX.
+
+    Each quantiser becomes integer arithmetic.
 
     Parameters
     ----------
@@ -46,7 +48,9 @@ def import_model(model: Path | str, *, output: Path | str | None = None) -> dict
 
 
 def export(network: Path | str, output: Path | str) -> dict[str, Any]:
-    """Writes an imported recurrent network as ONNX: a Scan of QuantizeLinear and DequantizeLinear.
+    """Writes an imported recurrent network as ONNX.
+
+    The file is a Scan of QuantizeLinear and DequantizeLinear.
 
     Parameters
     ----------
@@ -79,7 +83,10 @@ def _import_verb(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read a quantised recurrent network from ONNX: what each quantiser becomes in integers."""
+    """Read a quantised recurrent network from ONNX.
+
+    Shows the integer form of each quantiser.
+    """
     with working("importing", as_json):
         told = import_model(model, output=output)
     if as_json:
@@ -133,7 +140,10 @@ def _export_verb(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="M.onnx", help="Output file.")],
     as_json: Json = False,
 ) -> None:
-    """Write an imported recurrent network as ONNX, which onnxruntime runs to the same codes."""
+    """Write an imported recurrent network as ONNX.
+
+    onnxruntime runs the file to the same codes.
+    """
     with working("exporting", as_json):
         told = export(network, output)
     if as_json:

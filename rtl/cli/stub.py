@@ -18,7 +18,10 @@ PATH = Path(gradloom.__file__).with_suffix(".pyi")
 
 
 def stub() -> str:
-    """The text: each function from where it is, and ``finetune`` with the options of all kinds of workloads."""
+    """The text of the stub.
+
+    Each function is as in its module, and ``finetune`` has the options of all kinds of workloads.
+    """
     homes = vars(gradloom)["_HOME"].items()
     lines = [
         "# ruff: noqa",

@@ -96,7 +96,10 @@ def _sweep_verb(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
 ) -> None:
-    """Cycles, area, memory and accuracy of many designs: what rank, array and formats to choose."""
+    """Measure cycles, area, memory and accuracy of many designs.
+
+    The table helps to choose rank, array and formats.
+    """
     with progress_bar(as_json) as progress:
         rows = sweep(
             presets,
@@ -123,7 +126,10 @@ def _sweep_verb(
 
 
 def _show(preset: str, rows: list[dict[str, Any]]) -> None:
-    """What differs from point to point, and what was found; then why some have no figures."""
+    """Prints the differences from point to point, and the figures.
+
+    Then come the reasons why some have no figures.
+    """
     named = [name for name in ("rank", "mesh", "codes", "settings") if len({row[name] for row in rows}) > 1]
     told = [
         name
@@ -181,10 +187,12 @@ def sweep(
     scheduler: str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Measures each combination that ``output/sweep.csv`` has not, draws ``output/pareto.png``, returns all rows.
+    """Measures combinations of a sweep, and draws ``output/pareto.png``.
 
-    Lists are texts, as on the command line. What is wrong with the request is a :class:`ValueError` before any work;
-    a combination that cannot be built has a row that says why.
+    It measures those that ``output/sweep.csv`` does not have, and returns all rows.
+
+    Lists are texts, as on the command line. A wrong request is a :class:`ValueError` before any work; a combination
+    that cannot be built has a row that says why.
     """
     from gradloom.sim.workloads.plots import plot_pareto
     from gradloom.sim.workloads.sweep import Table, cores
@@ -312,7 +320,10 @@ def _axis(item: str) -> list[tuple[str, str]]:
 
 
 def measure(point: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of a point. A combination that cannot be has none, and a ``note``."""
+    """The figures of a point.
+
+    A combination that cannot exist has none, and a ``note``.
+    """
     import warnings
 
     from gradloom import boards

