@@ -42,8 +42,10 @@ class SynthesisError(ValueError):
 
 
 def area(directory: Path | str, board: Board, *, unit: str | None = None, paths: int = 5) -> dict[str, Any]:
-    """Synthesises ``directory/rtl/*.v`` (a module in ``directory/synth`` stands in for its namesake) for
-    ``board``: the whole design, or module ``unit`` and what it holds.
+    """Synthesises ``directory/rtl/*.v`` for ``board``.
+
+    A module in ``directory/synth`` stands in for its namesake. It takes the whole design, or module ``unit`` and its
+    submodules.
 
     Each distinct module is synthesised once, on its own, and counted as often as it is used. A LUT is a
     function of up to six inputs: vendor tools optimise across modules and put two small functions into one
@@ -78,7 +80,10 @@ def summary(
     unit: Callable[[str], str],
     paths: int,
 ) -> dict[str, Any]:
-    """What :func:`area` returns, from ``total`` and ``units`` without levels; ``unit`` tells a cell's by its name."""
+    """Makes the result of :func:`area`.
+
+    ``total`` and ``units`` are without levels; ``unit`` tells a cell's by its name.
+    """
     bits = (total["bram36"] * 36 + total["uram"] * 288) / max(board.bram36 * 36 + board.uram * 288, 1)
     share = {key: _percent(total[key], getattr(board, key)) for key in RESOURCES if key != "lutram"}
     levels = netlist.by_unit(unit)
@@ -99,8 +104,11 @@ def summary(
 
 
 def stand_ins(directory: Path | str, unit: str | None = None) -> tuple[dict[str, Path], str]:
-    """Files of a generated design by module, those of ``synth`` in place of their namesakes, and the module that holds
-    all others; or those of ``unit``, which then is that module."""
+    """Files of a generated design by module, and its top module.
+
+    Files of ``synth`` are in place of their namesakes. The top module holds all others; or the files are those of
+    ``unit``, which then is that module.
+    """
     root = Path(directory)
     sources = {path.stem: path for path in sorted((root / "rtl").glob("*.v"))}
     if not sources:
@@ -149,7 +157,10 @@ def _instances(top: str, modules: dict[str, Any]) -> dict[str, int]:
 
 
 def _unit(cell: str, top: str, modules: dict[str, Any]) -> str:
-    """The module that holds a cell of the flat netlist, whose name begins with the instances on the way to it."""
+    """The module that holds a cell of the flat netlist.
+
+    The cell's name begins with the instances on the way to it.
+    """
     unit, instance = top, ""
     for part in cell.removeprefix("$flatten").replace("\\", "").split("."):
         # An instance in a submodule that was not placed has that one's name before its own.
@@ -194,7 +205,10 @@ def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, 
 
 
 def _mapping(sources: dict[str, Path], half: Collection[str], family: str, target: Path) -> Iterator[str]:
-    """Commands that map the modules of ``half``, to which the others are boxes, and write them to ``target``."""
+    """Commands that map the modules of ``half`` and write them.
+
+    The other modules are boxes to ``half``; the modules go to ``target``.
+    """
     if not half:
         return
     options = f"-family {family} -flatten -noiopad -noclkbuf -nowidelut" + (" -uram" if family == "xcup" else "")

@@ -74,7 +74,10 @@ class Board:
         return (self.bram36 * 36 + self.uram * 288) * 1024
 
     def require(self, **need: int) -> None:
-        """Refuses (:class:`ValueError`) the first resource of which more is needed than there is."""
+        """Refuses a need that is beyond the board's resources.
+
+        :class:`ValueError` for the first resource of which more is needed than there is.
+        """
         for field, value in need.items():
             if field not in _RESOURCES:
                 raise ValueError(f"resource must be one of {', '.join(_RESOURCES)}, not {field!r}")

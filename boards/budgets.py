@@ -18,13 +18,15 @@ _FILE = Path(__file__).with_name("budgets.toml")
 
 @cache
 def budgets() -> dict[str, dict[str, int]]:
-    """By preset, and by unit of ``gradloom generate``: what each module of it may have."""
+    """Budgets of modules, by preset and by unit of ``gradloom generate``."""
     read = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     return {name: read[entry["like"]] if "like" in entry else entry for name, entry in read.items()}
 
 
 def budget(name: str) -> Mapping[str, int] | None:
-    """The budget of a preset or unit, from the house's table or a plug-in; None where there is none.
+    """The budget of a preset or unit, or None where there is none.
+
+    It is from the house's table or a plug-in.
 
     A plug-in's is a mapping of levels by module, where ``"*"`` is for every module without an entry of its own.
     """
@@ -33,12 +35,18 @@ def budget(name: str) -> Mapping[str, int] | None:
 
 
 def allowed(budget: Mapping[str, int], module: str) -> int | None:
-    """Levels that a module may have; None where the budget has no entry for it."""
+    """Levels that a module may have.
+
+    None where the budget has no entry for it.
+    """
     return budget.get(module, budget.get("*"))
 
 
 def beyond(units: Mapping[str, Mapping[str, Any]], budget: Mapping[str, int]) -> list[str]:
-    """A message for each of a report's ``units`` that has more levels than its budget, or none."""
+    """Messages for ``units`` of a report that are beyond their budget.
+
+    There is one for each unit that has more levels than its budget, or none.
+    """
     found = []
     for name, entry in units.items():
         most = allowed(budget, name)

@@ -16,7 +16,10 @@ __all__ = ["Tool", "examine"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tool:
-    """``version`` is ``"missing"`` if the tool was not found, ``"does not start"`` if it lacks a library."""
+    """A tool of the machine.
+
+    ``version`` is ``"missing"`` if the tool was not found, ``"does not start"`` if it lacks a library.
+    """
 
     tool: str
     version: str
@@ -121,7 +124,10 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
 
 
 def examine() -> list[Tool]:
-    """Every tool that some verb can use, in the order in which people need them."""
+    """Every tool that some verb can use.
+
+    The order is the order in which people need them.
+    """
     found = []
     for name, ask, purpose, get in _TOOLS:
         try:

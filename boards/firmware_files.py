@@ -32,7 +32,9 @@ _SOC = ("__init__.py", "adapter_store.py", "card.py", "registers.py", "soc.py", 
 
 
 def firmware_files() -> dict[str, str]:
-    """Content of every file, by its path: ``driver/*`` and the Python package ``gradloom_host``.
+    """Content of every file, by its path.
+
+    The files are ``driver/*`` and the Python package ``gradloom_host``.
 
     The host is a package of its own there, since a board has numpy, but neither an HDL nor its simulator.
     """
@@ -43,8 +45,11 @@ def firmware_files() -> dict[str, str]:
 
 
 def soc_files(main: str = "soc") -> dict[str, str]:
-    """Content of every file of the firmware of a system on chip: a Python package that builds it again
-    (``python -m gradloom_soc.soc_image --main MAIN``) and writes jobs for it. ``main``: ``soc`` or ``tuner``."""
+    """Content of every file of the firmware of a system on chip.
+
+    It is a Python package that builds it again (``python -m gradloom_soc.soc_image --main MAIN``) and writes jobs for
+    it. ``main``: ``soc`` or ``tuner``.
+    """
     folder = files("gradloom.firmware")
     return {
         name: folder.joinpath(name).read_text(encoding="utf-8")

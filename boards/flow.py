@@ -34,11 +34,17 @@ class FlowError(ValueError):
 
 
 class NoProjectError(FlowError):
-    """A part of the board's project is not installed here: nothing is written. The message says which."""
+    """A part of the board's project is not installed here.
+
+    Nothing is written. The message names the part.
+    """
 
 
 class MissingToolError(FlowError):
-    """A vendor tool is neither on PATH nor in a Python package. The message says which, and what to install."""
+    """A vendor tool is neither on PATH nor in a Python package.
+
+    The message says which, and what to install.
+    """
 
     def __init__(self, tools: Sequence[str]):
         self.tools = tuple(tools)
@@ -47,7 +53,10 @@ class MissingToolError(FlowError):
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A program, its arguments, and the folder to run it in (relative to the design's folder)."""
+    """A program, its arguments, and the folder to run it in.
+
+    The folder is relative to the design's folder.
+    """
 
     args: tuple[str, ...]
     cwd: str = "."
@@ -59,7 +68,10 @@ class Command:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A Python action between commands, with the shell line that says the same."""
+    """A Python action between commands.
+
+    It has the shell line that does the same.
+    """
 
     text: str
     action: Callable[[], object]
@@ -69,7 +81,10 @@ class Step:
 
 
 def _programs(steps: Sequence[Command | Step]) -> dict[str, str | None]:
-    """Where the tools are that ``steps`` need, in order of use; None where one is missing."""
+    """Paths of the tools that ``steps`` need, in order of use.
+
+    None where one is missing.
+    """
     return {step.args[0]: find_program(step.args[0]) for step in steps if isinstance(step, Command)}
 
 
@@ -86,7 +101,10 @@ def _trouble(programs: dict[str, str | None]) -> list[str]:
 
 
 def _located(command: Command, path: str | None) -> Command:
-    """``command`` as a shell finds it: by name if PATH has it, else by its path."""
+    """``command`` as a shell finds it.
+
+    It is by name if PATH has it, else by its path.
+    """
     name = command.args[0]
     if path is None or shutil.which(name) is not None:
         return command
@@ -94,8 +112,9 @@ def _located(command: Command, path: str | None) -> Command:
 
 
 def run(steps: Sequence[Command | Step], directory: Path, *, dry_run: bool, echo: Callable[[str], object]) -> list[str]:
-    """Runs ``steps`` in order, or only echoes them. Returns their text, in which a tool that PATH has not stands with
-    its path.
+    """Runs ``steps`` in order, or only echoes them.
+
+    Returns their text, in which a tool that PATH has not stands with its path.
 
     Raises :class:`MissingToolError`, or :class:`FlowError` for a tool that does not start, before the first step;
     :class:`FlowError` at the first that fails.

@@ -14,10 +14,12 @@ _SHOWN = {*range(0x20, 0x7F), 0x09, 0x0A}
 
 
 def monitor(port: str | None = None, *, baud: int = BAUD, write: Callable[[str], object]) -> None:
-    """Gives ``write`` all that arrives at ``port`` until the port is gone or somebody interrupts.
+    """Gives ``write`` all bytes of ``port`` until it is gone.
 
-    Without ``port``: the machine's only USB serial port. What is no printable ASCII comes as ``?``, so that a wrong
-    rate spoils no terminal. :class:`ValueError` says what is wrong with the port.
+    An interrupt by the user ends it too.
+
+    Without ``port``: the machine's only USB serial port. Bytes that are no printable ASCII come as ``?``, so that a
+    wrong rate spoils no terminal. :class:`ValueError` describes a fault of the port.
     """
     import serial
 

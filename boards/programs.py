@@ -26,7 +26,10 @@ _SECONDS = 20
 
 
 class ProgramError(ValueError):
-    """A program is there and does not start. ``hint``: what to install, empty if unknown."""
+    """A program is there and does not start.
+
+    ``hint``: what to install, empty if unknown.
+    """
 
     def __init__(self, why: str, hint: str = "") -> None:
         self.hint = hint
@@ -34,7 +37,10 @@ class ProgramError(ValueError):
 
 
 def find_program(name: str) -> str | None:
-    """The path of a program: on PATH, or in the Python package that carries it; None where there is neither."""
+    """The path of a program: on PATH, or in its Python package.
+
+    None where there is neither.
+    """
     path = shutil.which(name)
     if path is None and name in _PACKAGES:
         package = find_spec(_PACKAGES[name])
@@ -44,7 +50,9 @@ def find_program(name: str) -> str | None:
 
 
 def answer(path: str, option: str) -> str:
-    """The output of a program with ``option``, such as its version, both streams; empty where it does not answer.
+    """The output of a program with ``option``, such as its version.
+
+    It has both streams; empty where it does not answer.
 
     :class:`ProgramError` where it does not start at all.
     """

@@ -25,12 +25,17 @@ def all_boards() -> tuple[Board, ...]:
 
 
 def find(name: str) -> Board:
-    """The board called ``name``; :class:`ValueError` names the known ones otherwise."""
+    """The board called ``name``.
+
+    :class:`ValueError` names the known ones otherwise.
+    """
     return _package(name).BOARD
 
 
 def write_project(board: Board, directory: Path | str, report: dict) -> list[Path]:
-    """Writes the vendor project and the firmware sources of a generated design.
+    """Writes the vendor project and the firmware of a generated design.
+
+    The firmware is its sources.
 
     ``report`` is what ``generate`` puts in ``report.json``: ``preset``, ``parameters``, ``module``, ``ports``, and
     optionally ``name`` and ``window_bytes``. Returns the files written, relative to ``directory``, sorted.
@@ -46,15 +51,20 @@ def write_project(board: Board, directory: Path | str, report: dict) -> list[Pat
 
 
 def check(board: Board, preset: Preset) -> None:
-    """Refuses (:class:`ValueError`) a configuration that the board's project cannot hold, before anything is made."""
+    """Refuses a configuration that the board's project cannot hold.
+
+    :class:`ValueError`, before anything is made.
+    """
     package = _package(board.name)
     if hasattr(package, "check"):
         package.check(board, preset)
 
 
 def measure(board: Board, directory: Path | str, *, unit: str | None = None) -> dict[str, Any]:
-    """What a generated design, or module ``unit`` of it alone, takes of the board, by open synthesis; see
-    :func:`gradloom.boards.area.area`."""
+    """Resources of a generated design on the board, by open synthesis.
+
+    With ``unit``, those of this module of it alone; see :func:`gradloom.boards.area.area`.
+    """
     package = _package(board.name)
     return package.area(board, directory, unit=unit) if hasattr(package, "area") else area(directory, board, unit=unit)
 
@@ -62,7 +72,10 @@ def measure(board: Board, directory: Path | str, *, unit: str | None = None) -> 
 def build(
     board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
 ) -> list[str]:
-    """Builds the bitstream and the bundle that the board loads. Returns the commands."""
+    """Builds the bitstream and the bundle that the board loads.
+
+    Returns the commands.
+    """
     return _package(board.name).build(board, directory, dry_run=dry_run, echo=echo)
 
 

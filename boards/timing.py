@@ -35,7 +35,9 @@ class TimingError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogicPath:
-    """A path with its ``levels`` of logic; ``cells`` lists the types passed, in order.
+    """A path with its ``levels`` of logic.
+
+    ``cells`` lists the types passed, in order.
 
     ``ends_at_port`` is set if it starts or ends at a port of the design, whose register lies outside.
     """
@@ -52,13 +54,19 @@ class LogicPath:
 
 
 def worst_paths(netlist: dict[str, Any] | Path | str, *, count: int = 5) -> list[LogicPath]:
-    """The ``count`` deepest paths of a flat netlist (Yosys JSON), deepest first, one a pair of registers."""
+    """The ``count`` deepest paths of a flat netlist (Yosys JSON).
+
+    They are deepest first, one a pair of registers.
+    """
     found = netlist if isinstance(netlist, dict) else json.loads(Path(netlist).read_text(encoding="utf-8"))
     return Netlist(found).worst(count)
 
 
 class Netlist:
-    """A flat netlist (Yosys JSON): arcs from net to net, and where paths begin and end. Nets are Yosys' bit numbers."""
+    """A flat netlist (Yosys JSON) as a graph of nets.
+
+    It has arcs from net to net, and where paths begin and end. Nets are Yosys' bit numbers.
+    """
 
     def __init__(self, netlist: dict[str, Any]) -> None:
         tops = [module for module in netlist["modules"].values() if int(module["attributes"].get("top", "0"), 2)]
@@ -126,8 +134,11 @@ class Netlist:
         self.ends += [(net, name, pin) for pin, net in inputs if not re.fullmatch(r"\w*CLK\w*|C|WCLK|WCK|G", pin)]
 
     def _levels(self, starts: Iterable[tuple[int, int]]) -> tuple[dict[int, int], dict[int, tuple[int, str]]]:
-        """Eighths of a level at each net that the ``starts``, of a net and what it has, reach; the net, and the type of
-        cell passed, from which it has them."""
+        """Eighths of a level at each net that the ``starts`` reach.
+
+        A start is a net and its level. Also returns the net, and the type of cell passed, from which a net has its
+        level.
+        """
         level = dict(starts)
         came: dict[int, tuple[int, str]] = {}
         waiting = dict(self.fan_in)
@@ -151,7 +162,10 @@ class Netlist:
         return level, came
 
     def by_unit(self, unit: Callable[[str], str]) -> dict[str, int]:
-        """Levels of the deepest path between registers that ends in each unit; ``unit`` tells a cell's by its name."""
+        """Levels of the deepest path between registers that ends in each unit.
+
+        ``unit`` tells a cell's by its name.
+        """
         level, _ = self._levels(
             (net, cost) for net, (cell, cost) in self.starts.items() if not cell.startswith("port ")
         )

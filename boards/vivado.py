@@ -70,7 +70,10 @@ def shared_tcl() -> dict[str, str]:
 
 
 def design_name(report: Mapping) -> str:
-    """Name of project and bitstream: ``name`` of the report, else its ``module``."""
+    """Name of project and bitstream.
+
+    It is ``name`` of the report, else its ``module``.
+    """
     name = report.get("name") or report.get("module")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"report: name must match {_NAME.pattern}, not {name!r}")
@@ -92,7 +95,9 @@ class TopPorts:
 
     @classmethod
     def of(cls, report: Mapping) -> "TopPorts":
-        """Reads ``module`` and ``ports`` of a report; :class:`ValueError` names what is not there.
+        """Reads ``module`` and ``ports`` of a report.
+
+        :class:`ValueError` names a missing one.
 
         ``ports`` is a list of ``{"name", "direction", "width"}``. The module needs an AXI4 manager
         ``m_axi_*``, an AXI4-Lite subordinate ``s_axi_*`` of 32 bits, ``clk``, ``rst`` (or active low

@@ -79,7 +79,7 @@ _NOT_YET = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Passage:
-    """A row of a table, a sentence, or a block of output, as it stands on a page.
+    """A row of a table, a sentence, or a block of output on a page.
 
     ``row``: the cells of a table's row, each behind the heading of its column.
     """
@@ -91,7 +91,10 @@ class Passage:
 
     @property
     def figures(self) -> list[str]:
-        """What looks measured in it; names in backticks and targets of links do not."""
+        """Text in it that looks measured.
+
+        Names in backticks and targets of links are not among it.
+        """
         bare = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", self.text)
         return [" ".join(found.group().split()) for found in FIGURE.finditer(bare)]
 
@@ -103,7 +106,10 @@ class Passage:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A line of the ledger: a passage, its kind and command, and the values of the last run that stand in it."""
+    """A line of the ledger.
+
+    It has a passage, its kind and command, and the values of the last run that stand in it.
+    """
 
     passage: Passage
     kind: str
@@ -112,7 +118,10 @@ class Entry:
 
 
 def pages() -> list[Path]:
-    """README and the pages of ``docs`` and its folders, but for the ledger itself."""
+    """README and the pages of ``docs`` and its folders.
+
+    The ledger itself is not among them.
+    """
     return [ROOT / "README.md", *sorted(path for path in HERE.rglob("*.md") if path != PAGE)]
 
 
@@ -168,7 +177,10 @@ def passages(path: Path) -> Iterator[Passage]:
 
 
 class Ledger:
-    """What ``claims`` say of ``pages``; :attr:`faults` is empty where every figure has its command."""
+    """``claims`` about ``pages``.
+
+    :attr:`faults` is empty where every figure has its command.
+    """
 
     def __init__(self, claims: dict[str, Any], results: dict[str, Any], of: list[Path] | None = None) -> None:
         self.entries: list[Entry] = []
@@ -190,7 +202,10 @@ class Ledger:
 
     @staticmethod
     def _spoken(passage: Passage, before: tuple[str, str]) -> tuple[str, str]:
-        """Kind and command that a row with the column says of itself; "the same" is the row above."""
+        """Kind and command that a row states in its own column.
+
+        "the same" is the row above.
+        """
         said = dict(passage.row).get(COLUMN)
         if said is None:
             return "", ""
@@ -244,7 +259,10 @@ class Ledger:
         self.entries.append(Entry(passage, kind, command, tuple(values)))
 
     def _covering(self, passage: Passage, *, narrow: bool) -> tuple[dict[str, Any] | None, str]:
-        """The narrowest entry for a passage, and of which list it is; the first of equals. ``narrow``: by text only."""
+        """The narrowest entry for a passage, and its list.
+
+        Of equals it is the first. ``narrow``: by text only.
+        """
         best: tuple[int, dict[str, Any] | None, str] = (0, None, "")
         for name, entries in (("claim", self._claims), ("plain", self._plain)):
             for each in entries:
@@ -315,7 +333,10 @@ class Ledger:
 
 
 def value(wanted: str, results: dict[str, Any]) -> str:
-    """A value of the last run as a page writes it: ``id.key.key``, perhaps ``/divisor``, perhaps ``:format unit``."""
+    """A value of the last run as a page writes it.
+
+    ``wanted``: ``id.key.key``, perhaps ``/divisor``, perhaps ``:format unit``.
+    """
     path, _, form = wanted.partition(":")
     form, space, unit = form.partition(" ")
     path, _, divisor = path.partition("/")
@@ -330,7 +351,10 @@ def _where(each: dict[str, Any]) -> str:
 
 
 def _quoted(passage: Passage) -> str:
-    """A passage within a table: without links, emphasis and the column that names the evidence, and not too long."""
+    """A passage within a table.
+
+    It has no links, emphasis or column that names the evidence, and is not too long.
+    """
     cells = [cell for name, cell in passage.row if name != COLUMN] or [passage.text]
     text = "; ".join(cell for cell in cells if cell)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("**", "").lstrip("- ")
@@ -351,7 +375,10 @@ def read_results() -> dict[str, Any]:
 
 
 def run(names: list[str]) -> dict[str, Any]:
-    """Results of the commands with these ids, of all if there are none; others as they were."""
+    """Results of the commands with these ids, or of all.
+
+    Others are as they were.
+    """
     results = read_results() if RESULTS.exists() else {}
     for each in read_claims()["result"]:
         if names and each["id"] not in names:
@@ -367,7 +394,10 @@ def run(names: list[str]) -> dict[str, Any]:
 
 
 def _kept(found: Any, keep: list[str]) -> dict[str, Any]:
-    """Of what a command printed, the values by their paths, under the last part of a path."""
+    """Values that a command printed, for the wanted paths.
+
+    The key is the last part of a path.
+    """
     kept = {}
     for path in keep:
         at = found

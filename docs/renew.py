@@ -21,7 +21,10 @@ def registers() -> str:
 
 
 def program(text: str) -> str:
-    """``program.md`` with the listing, the ports of the image machine and the table of errors as they are now."""
+    """``program.md`` with its generated parts renewed.
+
+    They are the listing, the ports of the image machine and the table of errors.
+    """
     example = runpy.run_path(str(HERE / "examples" / "list_program.py"))
     listing = "\n".join(example["listing"](example["small_plan"]()))
     text = _between(text, "listing", f"```text\n{listing}\n```")
@@ -31,7 +34,7 @@ def program(text: str) -> str:
 
 
 def linear_layer(text: str) -> str:
-    """``linear-layer.md`` with the ports of the language machine as they are now."""
+    """``linear-layer.md`` with the current ports of the language machine."""
     return _ports(text, LANGUAGE)
 
 

@@ -32,7 +32,10 @@ def _shown(path: Path) -> str:
 
 
 def _spaced(lines: list[str]) -> Iterator[str]:
-    """Lists and tables as GitHub reads them: MkDocs needs an empty line before them and four spaces within items."""
+    """Lists and tables in MkDocs' form, from GitHub's form.
+
+    MkDocs needs an empty line before them and four spaces within items.
+    """
     fence, before = False, ""
     for line in lines:
         if line.lstrip().startswith("```"):
@@ -165,7 +168,10 @@ def _fields(layout: Any) -> Iterator[str]:
 
 
 def operands(layout: Any) -> dict[str, str]:
-    """The comment behind each field of a layout, by name; reserved fields are left out."""
+    """The comment behind each field of a layout, by name.
+
+    Reserved fields are left out.
+    """
     source = next((source for _, source in _definitions(layout)), "")
     return {
         name: (found[1] if (found := re.search(rf'^ +"{name}": .*?#: *(.*)$', source, re.MULTILINE)) else "")
@@ -175,14 +181,20 @@ def operands(layout: Any) -> dict[str, str]:
 
 
 def _comment(value: Any, module: Any = None) -> str:
-    """The comment in front of a constant, in the module that defines it: the one given, or a loaded one."""
+    """The comment in front of a constant.
+
+    It is in the module that defines it: the one given, or a loaded one.
+    """
     for comment, _ in _definitions(value, module):
         return _prose(" ".join(line.removeprefix("#:").strip() for line in comment.splitlines()))
     return ""
 
 
 def _definitions(value: Any, module: Any = None) -> Iterator[tuple[str, str]]:
-    """Comment and source of a commented constant, in each module that defines it."""
+    """Comment and source of a commented constant.
+
+    There is one pair for each module that defines it.
+    """
     loaded = [each for name, each in sys.modules.items() if name.startswith("gradloom.rtl")]
     for each in [module] if module else loaded:
         for name in [name for name, found in vars(each).items() if found is value]:
@@ -192,7 +204,10 @@ def _definitions(value: Any, module: Any = None) -> Iterator[tuple[str, str]]:
 
 
 def formats() -> Iterator[str]:
-    """The fixed-point formats that modules name, and the comment in front of each."""
+    """The fixed-point formats that modules name.
+
+    Each has the comment in front of it.
+    """
     from gradloom.rtl.formats.fixed import Fixed
 
     for title, name in (

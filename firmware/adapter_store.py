@@ -19,7 +19,10 @@ _UNIT = 64
 
 
 class Memory(Protocol):
-    """Bytes that can be reached: an :class:`~.host.Accelerator`'s window, for example."""
+    """Bytes that can be reached.
+
+    An :class:`~.host.Accelerator`'s window is an example.
+    """
 
     def store(self, offset: int, values: bytes) -> None:
         """Puts bytes at ``offset``."""
@@ -30,7 +33,10 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    """An adapter: ``sequence`` number of the write, ``offset`` of its first byte, ``data``."""
+    """A stored adapter.
+
+    ``sequence`` number of the write, ``offset`` of its first byte, ``data``.
+    """
 
     sequence: int
     offset: int
@@ -38,7 +44,9 @@ class Stored:
 
 
 class AdapterStore:
-    """Two places for an adapter of at most ``capacity`` bytes, from ``offset`` of a memory on.
+    """Two places for an adapter of at most ``capacity`` bytes.
+
+    They are from ``offset`` of a memory on.
 
     Each write goes to the place that is not the newest, its header last: one cut short leaves the older adapter.
     ``offset`` and ``capacity`` are multiples of 64.
@@ -80,7 +88,10 @@ class AdapterStore:
         return self.offset + number * (HEADER_BYTES + self.capacity)
 
     def _header(self, number: int) -> tuple[int, int, int]:
-        """Sequence number, bytes and sum of a place; a sequence number of -1: it has no header."""
+        """Sequence number, bytes and sum of a place.
+
+        A sequence number of -1: it has no header.
+        """
         raw = self.memory.fetch(self._place(number), _FIELDS.size)
         magic, layout, sequence, length, total, check = _FIELDS.unpack(raw)
         whole = (magic, layout, check) == (_MAGIC, _LAYOUT, zlib.crc32(raw[4:20]))

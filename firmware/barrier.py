@@ -16,8 +16,9 @@ CODE = {"aarch64": bytes.fromhex("9f3f03d5c0035fd6"), "x86_64": bytes.fromhex("0
 
 @functools.cache
 def memory_barrier() -> Callable[[], object]:
-    """A function that returns when all writes to memory before it have left the CPU, also those to write-combining
-    memory, and lets no later read come before it.
+    """A function that waits until earlier writes have left the CPU.
+
+    It covers all writes to memory, also those to write-combining memory, and lets no later read come before it.
 
     Python has no such thing, nor has the C library: a few bytes of machine code are put into a page. They lie in a
     file in memory, so that the kernel makes them visible to instruction fetch. :class:`OSError` if it forbids that.

@@ -33,7 +33,9 @@ class CardError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Bytes for memory: ``parts``, files or bytes one after the other, padded with zeros to a multiple of 64.
+    """Bytes for memory, padded with zeros to a multiple of 64.
+
+    ``parts``: files or bytes one after the other.
 
     ``offset`` counts from the shared memory's first byte, where a job's header may be: the last section then, since the
     job begins with it. ``capacity``, of an adapter's store: room in each place.
@@ -75,7 +77,10 @@ class Section:
 
 
 def place(name: str, parts: Sequence[Path | bytes], start: int, *, kind: int = PLAIN) -> Section:
-    """A section from the next multiple of 4 KB on; an adapter's store has exactly the room that this one needs."""
+    """A section from the next multiple of 4 KB on.
+
+    An adapter's store has exactly the room that this one needs.
+    """
     section = Section(name=name, parts=tuple(parts), offset=-(-start // 4096) * 4096, kind=kind)
     if kind == PLAIN:
         return section
@@ -83,9 +88,11 @@ def place(name: str, parts: Sequence[Path | bytes], start: int, *, kind: int = P
 
 
 def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int) -> list[dict[str, Any]]:
-    """Writes an image into ``file``, which can be sought; returns where each section comes to lie, with its CRC-32.
+    """Writes an image into ``file`` and returns its sections.
 
-    :class:`ValueError` says which section has no place.
+    The file must be seekable. Of each section it returns its place, with its CRC-32.
+
+    :class:`ValueError` names the section that has no place.
     """
     if len(sections) > MAX_SECTIONS:
         raise ValueError(f"sections: at most {MAX_SECTIONS}, not {len(sections)}")
@@ -142,7 +149,10 @@ def _pieces(section: Section) -> Iterable[bytes]:
 
 
 def read_card(image: bytes) -> list[Section]:
-    """The sections of an image, their bytes as the only part; :class:`CardError` says what is damaged."""
+    """The sections of an image, with their bytes as the only part.
+
+    :class:`CardError` names the damage.
+    """
     if len(image) < BLOCK or image[:4] != _MAGIC:
         raise CardError("not an image that gradloom load wrote")
     layout, total, count, blocks = struct.unpack_from("<4I", image, 4)

@@ -52,7 +52,9 @@ def integrate(samples: list[tuple[float, float]]) -> float:
 
 
 class EnergyMeter:
-    """Measures the energy of a ``with`` block; ``result`` holds it afterwards.
+    """Measures the energy of a ``with`` block.
+
+    ``result`` holds it afterwards.
 
     Reads the sensor in a thread, once before the block and once after it too, so that a block shorter than
     ``interval`` is measured as well. The INA260 averages over about a millisecond or more: shorter events are

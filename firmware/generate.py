@@ -25,7 +25,10 @@ _ASSERT = """\
 
 
 def c_header() -> str:
-    """``gradloom_regs.h``: PeakRDL's header in freestanding C99, and a list of the error codes."""
+    """``gradloom_regs.h``: PeakRDL's header, and the error codes.
+
+    It is freestanding C99. The error codes are a list.
+    """
     from gradloom.rtl.shell.registers import errors, regmap
 
     text = regmap.c_header()
@@ -43,7 +46,10 @@ def c_header() -> str:
 
 
 def python_constants() -> str:
-    """``registers.py``: offsets, fields, constants, errors and command codes as plain values."""
+    """``registers.py``: constants of the register map as plain values.
+
+    They are offsets, fields, constants, errors and command codes.
+    """
     from gradloom.rtl.shell import engines, signature
     from gradloom.rtl.shell.registers import errors, regmap
 

@@ -57,11 +57,17 @@ class ProgramError(AcceleratorError):
 
 
 class QueueFull(AcceleratorError):
-    """A request is pending or runs: this one was not taken, and can be made again when that has ended."""
+    """A request is pending or runs, and this one was not taken.
+
+    It can be made again when that has ended.
+    """
 
 
 class AcceleratorTimeout(AcceleratorError, TimeoutError):
-    """A program did not end in time. It still runs: stop it with :meth:`Accelerator.reset`."""
+    """A program did not end in time.
+
+    It still runs: stop it with :meth:`Accelerator.reset`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +83,10 @@ class Configuration:
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What a request took: cycles from its bell to its start, and to its end."""
+    """Cycles that a request took.
+
+    They are from its bell to its start, and to its end.
+    """
 
     waited: int
     cycles: int
@@ -100,7 +109,10 @@ class Counters:
     gradient_norm: int
 
     def metrics(self) -> dict[str, dict[str, int]]:
-        """The counters as ``metrics.json`` groups them: ``cycles``, ``cache``, ``health``."""
+        """The counters as ``metrics.json`` groups them.
+
+        The groups are ``cycles``, ``cache``, ``health``.
+        """
         return {
             "cycles": {"total": self.cycles} | self.phases,
             "cache": {"hits": self.cache_hits, "misses": self.cache_misses},
@@ -155,7 +167,10 @@ class Accelerator:
         return value
 
     def write(self, name: str, value: int) -> None:
-        """Writes the register called ``name``; refuses a locked one while what locks it runs."""
+        """Writes the register called ``name``.
+
+        Refuses a locked register while the program or request that locks it runs.
+        """
         if not 0 <= value < 1 << 32:
             raise ValueError(f"{name} must hold 32 bits, not {value:#x}")
         for lock in registers.LOCKED.get(name, ()):
@@ -165,7 +180,10 @@ class Accelerator:
         self.transport.write32(_offset(name), value)
 
     def read64(self, name: str) -> int:
-        """The pair of registers ``name_LO`` and ``name_HI``; meaningful while no program runs."""
+        """The pair of registers ``name_LO`` and ``name_HI``.
+
+        It is meaningful while no program runs.
+        """
         return self.read(f"{name}_HI") << 32 | self.read(f"{name}_LO")
 
     @property
@@ -210,7 +228,10 @@ class Accelerator:
     # Window
 
     def set_window(self, base: int, size: int) -> None:
-        """The bytes that programs may reach: ``size`` bytes at bus address ``base``."""
+        """Sets the bytes that programs may reach.
+
+        They are ``size`` bytes at bus address ``base``.
+        """
         if not 0 <= base < 1 << 64 or base % 4096:
             raise ValueError(f"window base must be a 64-bit multiple of 4096, not {base:#x}")
         if not 0 <= size < 1 << 32:
@@ -221,7 +242,10 @@ class Accelerator:
         self.write("WINDOW_SIZE", size)
 
     def store(self, offset: int, values: bytes | bytearray | memoryview | np.ndarray) -> None:
-        """Puts bytes, or an array as it lies in memory (little-endian), at ``offset`` of the window."""
+        """Writes bytes or an array at ``offset`` of the window.
+
+        An array is written as it lies in memory (little-endian).
+        """
         if not isinstance(values, bytes | bytearray | memoryview):
             values = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
         self._check(offset, len(values))
@@ -249,7 +273,9 @@ class Accelerator:
     # Programs
 
     def run(self, offset: int, commands: int, *, timeout: float | None = None) -> Counters:
-        """Runs the program of ``commands`` commands at ``offset`` of the window, to its end.
+        """Runs a program at ``offset`` of the window, to its end.
+
+        It has ``commands`` commands.
 
         Raises :class:`ProgramError` if it stops with an error, :class:`AcceleratorTimeout` if it takes too
         long.
@@ -309,8 +335,9 @@ class Accelerator:
     # Requests
 
     def request(self, offset: int, commands: int) -> None:
-        """Queues the program of ``commands`` commands at ``offset`` beside the one that runs, if one does. It starts at
-        that one's next YIELD, or at once.
+        """Queues a program at ``offset`` beside the one that runs.
+
+        It has ``commands`` commands. It starts at the running program's next YIELD, or at once if none runs.
 
         Raises :class:`QueueFull` while another request is pending or runs.
         """
@@ -344,13 +371,16 @@ class Accelerator:
         return Served(waited=self.read("REQUEST_WAITED"), cycles=self.read("REQUEST_CYCLES"))
 
     def reset(self, *, timeout: float | None = None) -> None:
-        """Stops program and request, which end with the error ABORTED, and resets the engines."""
+        """Stops program and request, and resets the engines.
+
+        They end with the error ABORTED.
+        """
         self.write("CONTROL", 1 << registers.FIELDS["CONTROL.reset"][0])
         self._idle(timeout, "the reset")
         self._acknowledge("done", "error", "request")
 
     def raise_error(self) -> None:
-        """Raises :class:`ProgramError` if the last program stopped with an error."""
+        """Raises :class:`ProgramError` if the last program stopped in error."""
         if self.read("STATUS.error"):
             raise self._error()
 
@@ -393,7 +423,10 @@ class Accelerator:
     # Cache and watchdog
 
     def set_base(self, identity: int, *, timeout: float | None = None) -> None:
-        """Names the frozen network whose activations the cache holds; another name than before clears it."""
+        """Names the frozen network whose activations the cache holds.
+
+        Another name than before clears it.
+        """
         self.write("BASE_ID", identity & 0xFFFFFFFF)
         self._idle(timeout, "clearing the cache")
 
@@ -403,7 +436,10 @@ class Accelerator:
         self._idle(timeout, "clearing the cache")
 
     def set_watchdog(self, cycles: int) -> None:
-        """Cycles without progress after which a program is stopped; 0 switches the watchdog off."""
+        """Sets the cycles without progress after which a program is stopped.
+
+        0 switches the watchdog off.
+        """
         self.write("WATCHDOG", cycles)
 
     def _acknowledge(self, *names: str) -> None:

@@ -15,7 +15,10 @@ SHELL_PHASES = ("wait", "load", "store")
 
 @dataclass(frozen=True)
 class EngineRow:
-    """An engine: its name, what its cycles count as, and its ports to memory."""
+    """An engine: its name, its phases, and its ports to memory.
+
+    Cycles of the engine count as its phases.
+    """
 
     name: str
     phases: tuple[str, ...]
@@ -25,7 +28,9 @@ class EngineRow:
 
 @dataclass(frozen=True)
 class Loop:
-    """A memory that gives back what it is given, ``beats`` beats from ``dest`` to ``source``, both with ``arg``.
+    """A memory that returns the words that it is given.
+
+    A copy is ``beats`` beats from ``dest`` to ``source``, both with ``arg``.
 
     Its words have ``bits`` bits; those from 0 to 2**15 - 1 come back unchanged, of each ``group`` words the first
     ``kept``.

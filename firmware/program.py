@@ -13,7 +13,10 @@ BEAT = 16
 def command(
     engine: str, opcode: int, operands: tuple[int, ...] = (), *, wait: int = 0, post: int = 0, phase: int = 0
 ) -> bytes:
-    """A command of 32 bytes. ``operands`` are its words 3 to 7; ``wait`` and ``post`` are masks of tokens."""
+    """A command of 32 bytes.
+
+    ``operands`` are its words 3 to 7; ``wait`` and ``post`` are masks of tokens.
+    """
     if engine not in registers.ENGINES:
         raise ValueError(f"engine must be one of {', '.join(registers.ENGINES)}, not {engine!r}")
     if not 0 <= opcode < 256:
@@ -36,10 +39,16 @@ def end() -> bytes:
 
 
 def load(offset: int, beats: int, dest: int, arg: int = 0, *, wait: int = 0, post: int = 0) -> bytes:
-    """Reads ``beats`` beats of the bus at ``offset`` of the window to ``dest``."""
+    """Reads beats of the bus at ``offset`` of the window to ``dest``.
+
+    ``beats``: number of beats.
+    """
     return command("load", 0, (offset, beats | dest << 24, arg), wait=wait, post=post)
 
 
 def store(offset: int, beats: int, source: int, arg: int = 0, *, wait: int = 0, post: int = 0) -> bytes:
-    """Writes ``beats`` beats of the bus from ``source`` at ``offset`` of the window."""
+    """Writes beats of the bus from ``source`` at ``offset`` of the window.
+
+    ``beats``: number of beats.
+    """
     return command("store", 0, (offset, beats | source << 24, arg), wait=wait, post=post)

@@ -28,7 +28,10 @@ def _require(condition: bool, message: str) -> None:
 
 
 def check_identity(acc: Accelerator) -> str:
-    """The registers belong to a gradloom accelerator that this host can drive."""
+    """Checks that the registers belong to a gradloom accelerator.
+
+    The host must be able to drive it.
+    """
     c = acc.configuration
     _require(acc.read("ID") == registers.CONSTANTS["ID"], f"ID reads 0x{acc.read('ID'):08X}")
     told = ", ".join(f"{name} {value}" for name, value in c.table.parameters.items())
@@ -61,7 +64,10 @@ def check_memory(acc: Accelerator) -> str:
 
 
 def check_end(acc: Accelerator) -> str:
-    """The smallest program is fetched from memory, ends, and raises the interrupt line."""
+    """Checks that the smallest program is fetched from memory and ends.
+
+    It must raise the interrupt line.
+    """
     acc.store(0, program.end())
     acc.start(0, 1)
     _require(acc.transport.wait_interrupt(_TIMEOUT), "no interrupt")
@@ -73,8 +79,9 @@ def check_end(acc: Accelerator) -> str:
 
 
 def check_window(acc: Accelerator) -> str:
-    """A read outside the window is refused, with the right error, command and address; the next program
-    runs.
+    """Checks that a read outside the window is refused.
+
+    The error, command and address must be right, and the next program must run.
     """
     base, size = acc.window_base, acc.window_size
     small = 4096
@@ -107,7 +114,10 @@ def check_unknown(acc: Accelerator) -> str:
 
 
 def check_copy(acc: Accelerator) -> str:
-    """Data go through the accelerator and back: LOAD to a memory that its table names, STORE from it."""
+    """Checks that data go through the accelerator and back.
+
+    LOAD to a memory that its table names, STORE from it.
+    """
     configuration = acc.configuration
     loop = configuration.table.loop
     if loop is None:
@@ -171,7 +181,10 @@ def run_selftest(accelerator: Accelerator, *, skip: tuple[str, ...] = ()) -> lis
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prints one line a check; exit code 1 if one failed, 2 if there is no accelerator to ask."""
+    """Prints one line a check.
+
+    Exit code 1 if one failed, 2 if there is no accelerator to ask.
+    """
     parser = argparse.ArgumentParser(prog="gradloom-selftest", description=__doc__.splitlines()[0])
     parser.add_argument("--bitfile", help="load NAME.bit (with NAME.hwh) through PYNQ; without it: UIO and u-dma-buf")
     arguments = parser.parse_args(argv)

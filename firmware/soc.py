@@ -43,7 +43,10 @@ TUNER_RAM_BYTES = 16 << 10
 
 
 class ResultKind(IntEnum):
-    """How the UART tells a result: a word as a number, words by their CRC-32, the loss in nats a token."""
+    """Form of a result on the UART.
+
+    A word is a number, words are their CRC-32, the loss is in nats a token.
+    """
 
     NUMBER = 0
     SUM = 1
@@ -52,8 +55,11 @@ class ResultKind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Words at ``offset`` of the window that are told after a run: a number of ``fraction`` bits behind the point, a
-    sum, or what the loss's command leaves (four words). ``name`` has at most eight ASCII characters."""
+    """Words at ``offset`` of the window that are reported after a run.
+
+    They are a number of ``fraction`` bits behind the point, a sum, or the result of the loss's command (four words).
+    ``name`` has at most eight ASCII characters.
+    """
 
     name: str
     offset: int
@@ -75,8 +81,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Program:
-    """``code`` at ``offset`` of the window, to be run ``runs`` times. ``checked``: the firmware looks at its sum first,
-    120 cycles a word; what comes as a section of a card has been checked already."""
+    """A program for the window, and the number of its runs.
+
+    ``code`` is at ``offset`` of the window and runs ``runs`` times. ``checked``: the firmware looks at its sum first,
+    120 cycles a word; a section of a card has been checked already.
+    """
 
     code: bytes
     offset: int = 0
@@ -92,9 +101,12 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """An adapter of ``bytes`` bytes, a multiple of 64, at ``offset`` of the window; its store is at ``store`` from the
-    shared memory's first byte on, outside the window, and has that capacity. It is kept after every ``every`` runs, and
-    after the last: 300 cycles a word."""
+    """An adapter that is kept in a store.
+
+    It has ``bytes`` bytes, a multiple of 64, at ``offset`` of the window; its store is at ``store`` from the shared
+    memory's first byte on, outside the window, and has that capacity. It is kept after every ``every`` runs, and after
+    the last: 300 cycles a word.
+    """
 
     offset: int
     bytes: int
@@ -150,7 +162,10 @@ class Job:
             raise ValueError(f"window_bytes={self.window_bytes}: the job needs {max(ends)}")
 
     def header(self) -> bytes:
-        """The header as it lies at the start of the shared memory. Write it after all else, its first word last."""
+        """The header as it lies at the start of the shared memory.
+
+        Write it after all else, its first word last.
+        """
         each = self.kept
         kept = (0, 0, 0, 0) if each is None else (each.offset, each.bytes, each.store, each.every)
         body = struct.pack(
@@ -205,7 +220,7 @@ def parse_losses(lines: Iterable[str]) -> list[float]:
 
 
 def parse_error(lines: Iterable[str]) -> tuple[int, int, int] | None:
-    """Code, command and address of the error that lines of the UART tell of, or None."""
+    """The error in lines of the UART: code, command and address, or None."""
     for line in lines:
         match = _ERROR.fullmatch(line)
         if match:

@@ -77,14 +77,20 @@ _LINKING = ("-nostdlib", "-static", "-Wl,--gc-sections", "-Wl,--build-id=none")
 
 @dataclass(frozen=True, kw_only=True)
 class Compiler:
-    """``command`` compiles and links for a bare RV32; ``name`` says what it is, its version included."""
+    """A compiler of the machine.
+
+    ``command`` compiles and links for a bare RV32; ``name`` says what it is, its version included.
+    """
 
     name: str
     command: tuple[str, ...]
 
 
 def compilers(march: str = "rv32im") -> list[Compiler]:
-    """Every compiler of this machine that can build the firmware, the one that made the image we keep first."""
+    """Every compiler of this machine that can build the firmware.
+
+    The one that made the committed image is first.
+    """
     found = []
     try:
         version = metadata.version("ziglang")
@@ -127,7 +133,9 @@ def sources(main: str = "soc") -> tuple[str, ...]:
 
 
 def build(compiler: Compiler, *, main: str = "soc", board_header: Path | None = None, ram_base: int = 0) -> bytes:
-    """The image, from the first byte of the processor's memory on, whole words.
+    """The image, from the first byte of the processor's memory on.
+
+    It has whole words.
 
     ``main``: a key of :data:`IMAGES`. ``board_header`` stands in for ``soc_board.h``. :class:`ValueError` if the
     compiler refuses, or if code and variables do not fit.
@@ -146,7 +154,10 @@ def build(compiler: Compiler, *, main: str = "soc", board_header: Path | None = 
 
 
 def image_bytes(elf: bytes, ram_base: int = 0, ram_bytes: int = RAM_BYTES) -> bytes:
-    """What a 32-bit little-endian ELF file puts in memory from ``ram_base`` on."""
+    """Memory contents of a 32-bit little-endian ELF file.
+
+    They begin at ``ram_base``.
+    """
     if elf[:6] != b"\x7fELF\x01\x01":
         raise ValueError("not a 32-bit little-endian ELF file")
     (table,) = struct.unpack_from("<I", elf, 28)
@@ -190,7 +201,9 @@ def image_text(image: bytes, compiler: str, sources: str) -> str:
 
 
 def memory_text(main: str = "soc") -> str:
-    """The committed image for Vivado's ``$readmemh``: words alone, as many as the memory has.
+    """The committed image for Vivado's ``$readmemh``.
+
+    It has words alone, as many as the memory has.
 
     Vivado takes no comments there and wants every word; an image that it cannot read leaves the memory empty.
     """

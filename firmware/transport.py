@@ -9,7 +9,9 @@ _BUSY = sum(1 << registers.FIELDS[f"STATUS.{name}"][0] for name in ("busy", "req
 
 
 class Transport(ABC):
-    """Registers, and the window: one contiguous buffer that host and accelerator both see.
+    """Registers, and a window that host and accelerator share.
+
+    The window is one contiguous buffer that both see.
 
     A transport keeps both sides coherent: when :meth:`write_memory` returns, a program started afterwards
     reads the new bytes; :meth:`read_memory` gives what the last ended program wrote. Offsets are bytes from
@@ -47,7 +49,9 @@ class Transport(ABC):
         """Puts bytes into the window."""
 
     def wait_interrupt(self, timeout: float | None = None) -> bool:
-        """Waits until the interrupt line is high; false after ``timeout`` seconds.
+        """Waits until the interrupt line is high.
+
+        Returns false after ``timeout`` seconds.
 
         A transport without an interrupt polls STATUS and IRQ_STATUS, as here, and is done as well when nothing runs;
         one that waits in another way overrides this. The line stays high until the host clears IRQ_STATUS.

@@ -17,7 +17,9 @@ BUFFER_NAME = "udmabuf-gradloom"
 
 
 class UioTransport(Transport):
-    """Registers of the UIO device called ``uio_name``, and the u-dma-buf called ``buffer_name``.
+    """Registers of a UIO device, and a u-dma-buf for the window.
+
+    The device is called ``uio_name``, and the buffer ``buffer_name``.
 
     The buffer is opened with ``O_SYNC``: Linux maps it uncached (write-combining, by the overlay's
     ``sync-mode``), since the accelerator's memory port does not see the CPU's caches. Needs the rights to

@@ -10,7 +10,10 @@ from ..flow import Command, FlowError, Step, run
 
 
 def project_name(directory: Path) -> str:
-    """Name of the design in ``directory``; :class:`FlowError` if there is none for this board."""
+    """Name of the design in ``directory``.
+
+    :class:`FlowError` if there is none for this board.
+    """
     settings = directory / "board" / "settings.tcl"
     found = re.search(r"^set name (\S+)$", settings.read_text(encoding="utf-8"), re.M) if settings.is_file() else None
     if found is None or not (directory / "board" / "mig.prj").is_file():
@@ -63,7 +66,10 @@ def flash(
     dry_run: bool = False,
     echo: Callable[[str], object] = print,
 ) -> list[str]:
-    """Loads ``board/bundle/NAME.bit`` into the FPGA; it is gone when the board is switched off."""
+    """Loads ``board/bundle/NAME.bit`` into the FPGA.
+
+    It is lost when the board is switched off.
+    """
     directory = Path(directory)
     name = project_name(directory)
     if host is not None:

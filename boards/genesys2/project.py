@@ -29,7 +29,10 @@ _COMMAND_BITS = 8 * 17
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
-    """Content of every project file, by its path in the design's folder. Writes nothing."""
+    """Content of every project file, by its path in the design's folder.
+
+    Writes nothing.
+    """
     name = design_name(report)
     ports = TopPorts.of(report)
     if ports.memory_bits not in (32, 64, 128, DATA_BITS):

@@ -16,7 +16,10 @@ _FOLDER, _OURS = "gradloom-designs", ".gradloom-flash"
 
 
 def design_name(directory: Path) -> str:
-    """Name of the design in ``directory``; :class:`ValueError` if there is none."""
+    """Name of the design in ``directory``.
+
+    :class:`ValueError` if there is none.
+    """
     recipes = sorted((directory / "board").glob("*.dtso"))
     if len(recipes) != 1:
         raise FlowError(
@@ -29,7 +32,10 @@ def design_name(directory: Path) -> str:
 def build(
     board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
 ) -> list[str]:
-    """Vivado, bootgen, dtc; ``board/bundle`` appears at the end, whole or not at all."""
+    """Builds with Vivado, bootgen and dtc.
+
+    ``board/bundle`` appears at the end, whole or not at all.
+    """
     directory = Path(directory)
     name = design_name(directory)
     if not dry_run and not any((directory / "rtl").glob("*.v")):
@@ -87,7 +93,9 @@ def flash(
     dry_run: bool = False,
     echo: Callable[[str], object] = print,
 ) -> list[str]:
-    """Copies bundle, ``load.sh`` and host to ``~/gradloom-designs/NAME`` on the board, and loads the design there.
+    """Copies a design to the board and loads it there.
+
+    Bundle, ``load.sh`` and host go to ``~/gradloom-designs/NAME`` on the board.
 
     A folder of that name that an earlier flash did not make is not touched. ``load.sh`` fails, and so does this, if the
     design is not there after xmutil has loaded it.

@@ -21,7 +21,10 @@ _HPM0_128 = 0x200
 def device_tree(
     *, name: str, register_base: int, register_range: int, clock_hz: int, memory_bits: int, window_bytes: int
 ) -> str:
-    """Overlay source: loads ``NAME.bit.bin``, keeps the clock on, shows registers and a contiguous buffer."""
+    """Overlay source of a design.
+
+    It loads ``NAME.bit.bin``, keeps the clock on, shows registers and a contiguous buffer.
+    """
     return f"""\
 // SPDX-License-Identifier: Apache-2.0
 // Device tree overlay of {name}. Compile: dtc -@ -I dts -O dtb -o {name}.dtbo {name}.dtso

@@ -30,8 +30,10 @@ _TAKEN = {
 
 
 def area(board: Board, directory: Path | str, *, unit: str | None = None, paths: int = 5) -> dict[str, Any]:
-    """As :func:`gradloom.boards.area.area`, of the accelerator with processor, memory and UART: the netlist that a
-    build has left, or else one made as the build does. ``unit`` is synthesised alone.
+    """As :func:`gradloom.boards.area.area`, of the whole system.
+
+    It is the accelerator with processor, memory and UART: the netlist that a build has left, or else one made as the
+    build does. ``unit`` is synthesised alone.
 
     The design is one module then, so a unit, named by its file, has registers, multipliers and memories, and levels;
     LUTs are only told of the whole, two for a cell of a carry chain, four for a memory of 16 words.
@@ -54,7 +56,9 @@ def area(board: Board, directory: Path | str, *, unit: str | None = None, paths:
 
 
 class Homes:
-    """In which unit a cell of the flat netlist ``module`` is; ``folder``: where its sources' paths begin.
+    """Units of the cells of the flat netlist ``module``.
+
+    ``folder``: where its sources' paths begin.
 
     A memory's or a product's name begins with the instances on the way to it, a register's line in a source is known.
     A memory's own register has neither, but its net has names: where that is no input it comes from, the innermost; or
@@ -113,7 +117,10 @@ class Homes:
         return self._top
 
     def _file(self, where: str) -> str:
-        """The unit of the first of some places in sources that is ours: ``path:line.column-line.column|...``."""
+        """The unit of the first of some places in sources that is ours.
+
+        The form is ``path:line.column-line.column|...``.
+        """
         stems = (Path(part.rpartition(":")[0]).stem for part in where.split("|"))
         return next((stem for stem in stems if stem in self._known), "")
 

@@ -27,8 +27,11 @@ _MIDDLE_MHZ = 600
 
 
 def pll(mhz: int) -> dict[str, int]:
-    """Dividers of the PLL for a clock of ``mhz``: a multiple of 5 MHz, 25 to 125 MHz. The first output, of 25 MHz, is
-    compared with the board's clock; the second is the design's."""
+    """Dividers of the PLL for a clock of ``mhz``.
+
+    It is a multiple of 5 MHz, 25 to 125 MHz. The first output, of 25 MHz, is compared with the board's clock; the
+    second is the design's.
+    """
     ratio = Fraction(mhz, _INPUT_MHZ)
     if not 25 <= mhz <= 125 or mhz % 5:
         raise ValueError(f"clock_mhz={mhz}: the PLL makes multiples of 5 from 25 to 125 MHz of the board's 25")
@@ -53,7 +56,10 @@ def top_verilog(*, mhz: int, words: int, baud: int = BAUD) -> str:
 
 
 def tuner_files(plan: OnChip, *, mhz: int, memory_bytes: int) -> dict[str, str]:
-    """Verilog around the accelerator with what its memories hold, by file name."""
+    """Verilog around the accelerator with its memories' contents.
+
+    It is by file name.
+    """
     files = {path.name: path.read_text(encoding="utf-8") for path in tuner_sources()}
     files["top.v"] = top_verilog(mhz=mhz, words=memory_bytes // 16)
     files["memory.mem"] = plan.text()
@@ -62,7 +68,10 @@ def tuner_files(plan: OnChip, *, mhz: int, memory_bytes: int) -> dict[str, str]:
 
 
 def check(board: Board, preset: Preset) -> None:
-    """Refuses a clock that the PLL does not make, and data that do not fit; see :func:`gradloom.boards.check`."""
+    """Refuses a clock that the PLL does not make, and too much data.
+
+    See :func:`gradloom.boards.check`.
+    """
     pll(preset.config.clock_mhz)
     assert board.memory_bytes == 16 * WORDS
     _power_up(board, preset)
@@ -80,7 +89,10 @@ def _power_up(board: Board, preset: Preset) -> OnChip:
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
-    """Content of every project file, by its path in the design's folder. Writes nothing."""
+    """Content of every project file, by its path in the design's folder.
+
+    Writes nothing.
+    """
     preset = find_preset(report["preset"])
     config = type(preset.config)(**report["parameters"])
     plan = _power_up(board, replace(preset, config=config))

@@ -19,8 +19,10 @@ _GROUP = 16
 
 
 def ram_verilog(image: bytes) -> str:
-    """Module ``gradloom_ram`` with ``image`` in it, zeros behind. Synthesis would take minutes to find the same, most
-    of them for what the memory holds."""
+    """Module ``gradloom_ram`` with ``image`` in it, zeros behind.
+
+    Synthesis would take minutes to find the same, most of them for the contents of the memory.
+    """
     if len(image) > 16 * WORDS:
         raise ValueError(f"image has {len(image)} bytes: the block RAM holds {16 * WORDS}")
     beats = np.zeros((WORDS, 16), np.uint8)

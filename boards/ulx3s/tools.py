@@ -70,7 +70,10 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
 
 
 def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") -> None:
-    """Runs :func:`synthesis_script`; its log and what it makes are in ``folder/build``."""
+    """Runs :func:`synthesis_script`.
+
+    Its log and its output are in ``folder/build``.
+    """
     (folder / "build").mkdir(exist_ok=True)
     (folder / "build" / "synth.ys").write_text(synthesis_script(sources, top), encoding="utf-8", newline="\n")
     try:
@@ -80,16 +83,21 @@ def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") ->
 
 
 def _widen(netlist: Path) -> None:
-    """Tells the router, in the netlist that it will read, how far a wire may go around. Some names in there begin with
-    Yosys' folder; the wires that are found depend on names, and must not on where somebody has installed it."""
+    """Tells the router, in its netlist, how far a wire may go around.
+
+    Some names in there begin with Yosys' folder; the wires that are found depend on names, and must not depend on the
+    place where somebody has installed it.
+    """
     content = json.loads(netlist.read_text(encoding="utf-8").replace(str(yosys_files()), "yosys"))
     content["modules"]["gradloom_ulx3s"]["settings"] = {f"router2/bbMargin/{axis}": str(_MARGIN) for axis in "xy"}
     netlist.write_text(json.dumps(content), encoding="utf-8", newline="\n")
 
 
 def _prepare(placed: Path) -> None:
-    """Takes out of a placed netlist what the placer was told of clock and router: it would count for more than what the
-    router is told."""
+    """Removes the placer's options for clock and router from a netlist.
+
+    The netlist is placed. The options would have precedence over the router's own.
+    """
     content = json.loads(placed.read_text(encoding="utf-8"))
     for module in content["modules"].values():
         for name in ("target_freq", "auto_freq", "router"):
@@ -98,8 +106,10 @@ def _prepare(placed: Path) -> None:
 
 
 def design_sources(directory: Path) -> list[str]:
-    """Verilog of a generated design, as its folder ``board`` sees it: what stands in for a module in synthesis, where
-    there is such."""
+    """Verilog of a generated design, as its folder ``board`` sees it.
+
+    A file of ``synth`` takes its module's place for synthesis, where there is one.
+    """
     _settings(directory)
     folder = directory / "board"
     return [
@@ -152,7 +162,9 @@ def route_command(settings: dict[str, Any], *more: str) -> tuple[str, ...]:
 def build(
     board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
 ) -> list[str]:
-    """Synthesis, place-and-route, bitstream: ``board/gradloom.bit``; figures go to ``report.json``.
+    """Builds ``board/gradloom.bit``: synthesis, place-and-route, bitstream.
+
+    Figures go to ``report.json``.
 
     :class:`FlowError` if the clock is not reached; the figures are written then too, the bitstream is not.
     """
@@ -251,7 +263,10 @@ def flash(
     dry_run: bool = False,
     echo: Callable[[str], object] = print,
 ) -> list[str]:
-    """Loads ``board/gradloom.bit`` into the FPGA; it is gone when the board is switched off."""
+    """Loads ``board/gradloom.bit`` into the FPGA.
+
+    It is lost when the board is switched off.
+    """
     directory = Path(directory)
     _settings(directory)
     if host is not None:
@@ -264,7 +279,10 @@ def flash(
 
 
 def summary(report: dict[str, Any], board: Board, settings: dict[str, Any]) -> dict[str, Any]:
-    """What place-and-route found, from nextpnr's own report: frequency, use of the chip, worst path."""
+    """Results of place-and-route, from nextpnr's own report.
+
+    They are frequency, use of the chip, worst path.
+    """
     clocks = {name: clock["achieved"] for name, clock in report["fmax"].items()}
     if not clocks:
         raise FlowError("place-and-route reports no clock: does the design have registers?")
@@ -325,8 +343,11 @@ def _settings(directory: Path) -> dict[str, Any]:
 
 
 def tool(args: tuple[str, ...], folder: Path, hint: str = "") -> Step:
-    """A program of nextpnr's package, which need not be on PATH; shown as a shell would have it. It sees ``folder`` as
-    its root and nothing else of the host, so paths are relative. ``hint`` is said where it fails."""
+    """A program of nextpnr's package, which need not be on PATH.
+
+    It is shown as a shell would have it. It sees ``folder`` as its root and nothing else of the host, so paths are
+    relative. ``hint`` is printed where it fails.
+    """
     function = f"run_{args[0].replace('-', '_')}"
 
     def action() -> None:

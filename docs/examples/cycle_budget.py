@@ -24,7 +24,10 @@ TOKEN = 4  # cycles from a command's end to the start of one that waits for it
 
 
 def step(low: Lowered, samples: int) -> dict[str, int]:
-    """Cycles of a microbatch: what the array and the head do one after the other, and LOAD beside them."""
+    """Cycles of a microbatch.
+
+    Array and head run one after the other, and LOAD runs beside them.
+    """
     config = low.config
     array = SystolicArray(rows=config.rows, panels=config.panels, columns=config.rank)
     head = Head(rows=config.rows, rank=config.rank, max_taps=config.taps, max_classes=config.classes)
@@ -42,7 +45,10 @@ def step(low: Lowered, samples: int) -> dict[str, int]:
 
 
 def base(low: Lowered) -> dict[str, float]:
-    """Cycles of the frozen network for one sample: dense layers take a group of ``rows`` samples together."""
+    """Cycles of the frozen network for one sample.
+
+    Dense layers take a group of ``rows`` samples together.
+    """
     config = low.config
     out: dict[str, float] = {}
     for conv in low.convs:

@@ -29,7 +29,10 @@ MEMORY = 1 << 25
 
 
 def sectioned(training, frac, every, latency):
-    """The step with sections of ``every`` cycles: its cycles, sections, and the longest of them."""
+    """Figures of the step with sections of ``every`` cycles.
+
+    They are its cycles, sections, and the longest of them.
+    """
     layout = Layout()
     place_frozen(training, layout)
     program = lower(training.operations, frac, layout, CONFIG, yield_every=every)
@@ -44,7 +47,7 @@ def sectioned(training, frac, every, latency):
 
 
 def decoding(training, frac, alone, position):
-    """A token of the text behind ``position`` others, and what those leave behind."""
+    """A token of the text behind ``position`` others, and their cache."""
     cache = {
         name: np.where(np.arange(len(words))[:, None] < position, words, 0)
         for name, words in alone.values.items()
@@ -54,7 +57,10 @@ def decoding(training, frac, alone, position):
 
 
 def in_rtl(machine, training, frac, alone, every, moments):
-    """Worst wait of requests at these moments, and whether all words are right."""
+    """Worst wait of requests, and whether all words are right.
+
+    The requests come at ``moments``.
+    """
     first = training.step.tokens - len(moments)
     tokens = [decoding(training, frac, alone, first + number) for number in range(len(moments))]
     run, answered = beside(machine, training, frac, tokens, moments, yield_every=every)

@@ -27,7 +27,10 @@ HARDWARE = tuple(f"rtl/{name}" for name in ("systolic", "stream", "units", "engi
 
 
 class Entered:
-    """A profiler hook that notes files in the order in which a function of each is first called."""
+    """A profiler hook that notes files.
+
+    Their order is that in which a function of each is first called.
+    """
 
     def __init__(self) -> None:
         self.files: list[str] = []

@@ -22,7 +22,10 @@ TOKENS = names(Token)
 
 
 def small_plan() -> Plan:
-    """Two 8 x 8 images, a convolution and a dense layer, rank 4, one step of both images."""
+    """A small plan of one step.
+
+    It has two 8 x 8 images, a convolution and a dense layer, rank 4, and both images in one step.
+    """
     network = Network(
         name="small",
         input_shape=(1, 8, 8),

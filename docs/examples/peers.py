@@ -117,7 +117,10 @@ def areas() -> list[dict[str, Any]]:
 
 
 def generation() -> list[dict[str, Any]]:
-    """Processor time of the whole command, all its processes together, and bytes."""
+    """Processor time of the whole command, and bytes.
+
+    All its processes are counted together.
+    """
     rows = []
     for size in (8, 16, 32, 64):
         with tempfile.TemporaryDirectory() as folder:

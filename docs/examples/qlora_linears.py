@@ -30,7 +30,10 @@ RESULTS = {"y": "Y", "dx": "dX", "ga": "dA", "gb": "dB"}
 
 
 class Measured(FloatLinears):
-    """Float linears that note the integers' errors on what passes through them backward."""
+    """Float linears that note the integers' errors.
+
+    They are errors of the tensors that pass through them backward.
+    """
 
     def __init__(self, checkpoint, names, spare):
         super().__init__({name: checkpoint.tensor(f"{name}.weight") for name in names})

@@ -37,7 +37,10 @@ PRESET = "edge-qlora-genesys2"
 
 
 def prepared(tokens: int, layers: int, head: bool, first: int | None = None, kept: bool = False) -> Training:
-    """The step; the golden adapter as far as it is on those layers, or fresh ones on all linears from ``first`` on."""
+    """The step, with the golden adapter or with new ones.
+
+    The golden adapter is used as far as it is on those layers; new ones are on all linears from ``first`` on.
+    """
     golden = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))
     checkpoint = Quantized(open_checkpoint(find_weights("smollm2-135m")))
     adapters = {

@@ -62,7 +62,10 @@ UseRamulatorTrace : False
 
 
 def formula(m: int, k: int, n: int, rows: int, columns: int) -> int:
-    """Cycles of a weight-stationary product ``[m, k] x [k, n]``, as SCALE-Sim counts them."""
+    """Cycles of a weight-stationary product, as SCALE-Sim counts them.
+
+    The product is ``[m, k] x [k, n]``.
+    """
     return -(-k // rows) * -(-n // columns) * (2 * rows + columns + m - 2) - 1
 
 
@@ -135,7 +138,10 @@ def simulate(shapes: list[tuple[int, int, int]], height: int, width: int) -> lis
 
 
 def rows() -> list[dict[str, Any]]:
-    """Each line of the table of cycles: what SCALE-Sim says, and its formula."""
+    """Each line of the table of cycles.
+
+    It has the figure of SCALE-Sim, and its formula.
+    """
     found = []
     for what, shapes, height, width in products():
         distinct = sorted(set(shapes))

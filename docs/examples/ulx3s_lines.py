@@ -40,7 +40,10 @@ def heard(name: str, program: Path, folder: Path, most: int | None = None) -> tu
 
 
 def heard_late(program: Path, folder: Path, cycles: int) -> list[str]:
-    """The lines of the first repeat that a listener hears in full who joins after so many cycles."""
+    """The lines of the first repeat that a late listener hears in full.
+
+    The listener joins after ``cycles`` cycles.
+    """
     tuner = SimulatedTuner(program, folder)
     tuner.set("away", 1)
     tuner.rest(cycles)

@@ -73,7 +73,7 @@ def _boards_verb(as_json: Json = False) -> None:
 
 @app.command("doctor", epilog="Example: gradloom doctor")
 def _doctor_verb(as_json: Json = False) -> None:
-    """List the tools of this machine, their purpose, and missing ones.
+    """List the tools that this machine has, and what each is for.
 
     For a missing tool it says how to get it.
     """

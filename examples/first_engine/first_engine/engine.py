@@ -111,7 +111,10 @@ class ScaleEngine(wiring.Component):
         return made
 
     def _steps(self, m):
-        """Commands, step by step: a beat, or with UPDATE a beat of factors, in a cycle."""
+        """Runs commands step by step.
+
+        In a cycle it takes a beat, or with UPDATE a beat of factors.
+        """
         config, beats, roomy, taking = self.config, self.load_x.beats, Signal(), Signal()
         self.busy = Signal()
         opcode, args, begins = accept(

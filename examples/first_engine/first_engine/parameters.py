@@ -1,4 +1,7 @@
-"""Parameters of the Scale engine, and configurations of two machines that have it. They import no Amaranth."""
+"""Parameters of the Scale engine, and configurations of two machines.
+
+The machines have the engine. They import no Amaranth.
+"""
 from dataclasses import dataclass
 from typing import ClassVar
 

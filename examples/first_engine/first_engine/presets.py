@@ -1,4 +1,7 @@
-"""What gradloom finds by this package's entry points: presets, a unit and its budget. They import no Amaranth."""
+"""Presets, a unit and its budget, for this package's entry points.
+
+gradloom finds them there. They import no Amaranth.
+"""
 from dataclasses import dataclass
 from typing import ClassVar
 

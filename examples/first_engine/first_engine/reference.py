@@ -8,7 +8,10 @@ from .commands import FACTOR
 
 
 class ScaleReference:
-    """The engine's memory of integers: ``factors``, the ``kept`` x and ``sums`` of ds; ``saturated`` counts clips."""
+    """The engine's memory of integers.
+
+    ``factors``, the ``kept`` x and ``sums`` of ds; ``saturated`` counts clips.
+    """
 
     def __init__(self, factors):
         self.factors, self.saturated = np.asarray(factors, np.int64), 0

@@ -1,4 +1,7 @@
-"""The Scale engine as programs, shell and tools know it, and two machines that have it."""
+"""Description of the Scale engine, and two machines that have it.
+
+Programs, shell and tools read the description.
+"""
 from gradloom.rtl.machines.engines import LANGUAGE, LANGUAGE_MACHINE
 from gradloom.rtl.machines.fabric import Machine
 from gradloom.rtl.shell.engines import Engines, EngineSpec, LoadPort, Loop, StorePort

@@ -1,4 +1,7 @@
-"""A fine-tune with the Scale engine: factors undo the drift of the features' gains."""
+"""A fine-tune with the Scale engine.
+
+Factors undo the drift of the features' gains.
+"""
 import numpy as np
 
 from gradloom.rtl.plan.program.placed import PlacedProgram
@@ -12,7 +15,9 @@ FRAC = 12
 
 
 class GainTask(ProgramTask):
-    """Learns s of y = s * x by the squared error (y - t)**2 / 2, from as many samples as the engine keeps.
+    """Learns s of y = s * x by the squared error (y - t)**2 / 2.
+
+    It takes as many samples as the engine keeps.
 
     Its gradient dy = y - t is sent in two parts, y as it came from FORWARD and then -t: sums of ds add up.
     """

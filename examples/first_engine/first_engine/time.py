@@ -7,7 +7,10 @@ from .engine import ScaleEngine
 
 
 class Scale(Streaming):
-    """Takes a beat a cycle while the queue has room, then a beat of factors a cycle."""
+    """Time of the engine's commands.
+
+    It takes a beat a cycle while the queue has room, then a beat of factors a cycle.
+    """
 
     def __init__(self, machine):
         super().__init__(machine, "scale", load="x", store="y", limit=ScaleEngine.limit, delay=ScaleEngine.result,
