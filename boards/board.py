@@ -9,7 +9,7 @@ _RESOURCES = ("lut", "ff", "dsp", "bram36", "uram")
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """What a generator has to know of a board.
+    """Description of a board for the generator.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Board:
 
     @property
     def resources(self) -> dict[str, int]:
-        """What the part has: LUT, FF, DSP, BRAM36, URAM."""
+        """Resources of the part: LUT, FF, DSP, BRAM36, URAM."""
         return {field: getattr(self, field) for field in _RESOURCES}
 
     @property

@@ -201,7 +201,7 @@ class Netlist:
         return list(found.values())
 
     def _cell_name(self, cell: str, pin: str) -> str:
-        """A register by what it drives: that is the name in the source."""
+        """Name of a register in the source: that of the net it drives."""
         _, outputs = _pins(self.module["cells"][cell])
         kind = self.module["cells"][cell]["type"]
         label = self._net_name(outputs[0][1]) if outputs and _REGISTER.fullmatch(kind) else cell

@@ -370,7 +370,7 @@ def read_claims() -> dict[str, Any]:
 
 
 def read_results() -> dict[str, Any]:
-    """What the last run left."""
+    """Results of the last run."""
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 

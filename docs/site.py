@@ -61,7 +61,7 @@ def _prose(text: str | None) -> str:
 
 
 def command_line() -> Iterator[str]:
-    """Every verb: what it does, its options, an example."""
+    """Every verb: its purpose, its options, an example."""
     import typer
 
     from gradloom.rtl.cli.main import app

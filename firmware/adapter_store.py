@@ -62,7 +62,7 @@ class AdapterStore:
 
     @property
     def size(self) -> int:
-        """What both places take."""
+        """Bytes of both places."""
         return 2 * (HEADER_BYTES + self.capacity)
 
     def find(self) -> Stored | None:

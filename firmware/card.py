@@ -59,7 +59,7 @@ class Section:
         return self.offset + (2 * (HEADER_BYTES + self.capacity) if self.kind == ADAPTER else self.size)
 
     def check(self, memory_bytes: int) -> None:
-        """Refuses what the firmware would refuse."""
+        """Refuses a section that the firmware would refuse."""
         if not self.name.isascii() or not self.name.isprintable() or not 1 <= len(self.name) <= 16:
             raise ValueError(f"name={self.name!r}: must be 1 to 16 printable ASCII characters")
         if self.offset == 0 and self.kind == PLAIN:

@@ -13,7 +13,7 @@ SENSOR = "ina260"
 
 @dataclass(frozen=True, kw_only=True)
 class Energy:
-    """What an :class:`EnergyMeter` saw.
+    """Result of an :class:`EnergyMeter`.
 
     ``joules`` is the whole board's energy over ``seconds``; ``net_joules`` is what is left of it when the
     idle power, measured just before, is taken off.

@@ -72,7 +72,7 @@ class AcceleratorTimeout(AcceleratorError, TimeoutError):
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """What a machine was generated with."""
+    """Configuration with which a machine was generated."""
 
     version: tuple[int, int, int]
     table: MachineTable
@@ -94,7 +94,7 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    """What the last program cost. ``phases`` add up to ``cycles``."""
+    """Cost of the last program. ``phases`` add up to ``cycles``."""
 
     cycles: int
     phases: dict[str, int]

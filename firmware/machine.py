@@ -47,7 +47,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class MachineTable:
-    """What a machine is made of.
+    """Parameters, engines and loop of a machine.
 
     ``parameters``: integers by name. ``loop``: for a self-test, if an engine offers one. ``engines``: from number 3 on.
     """

@@ -204,7 +204,7 @@ _ERROR = re.compile(r"error: (\w+) 0x([0-9a-f]+) at command (\d+), address 0x([0
 
 
 def parse_run(lines: Iterable[str]) -> list[Run]:
-    """The runs that lines of the UART tell of."""
+    """The runs that lines of the UART report."""
     found = (_RUN.fullmatch(line) for line in lines)
     return [
         Run(**dict(zip(("number", "cycles", "read_beats", "write_beats", "saturated"), map(int, match.groups()))))
@@ -214,7 +214,7 @@ def parse_run(lines: Iterable[str]) -> list[Run]:
 
 
 def parse_losses(lines: Iterable[str]) -> list[float]:
-    """The losses, in nats a token, that lines of the UART tell of."""
+    """The losses, in nats a token, that lines of the UART report."""
     found = (_LOSS.fullmatch(line) for line in lines)
     return [float(match[1]) for match in found if match]
 

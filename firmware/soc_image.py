@@ -220,7 +220,7 @@ def memory_text(main: str = "soc") -> str:
 
 
 def read_image(path: Path = IMAGE) -> tuple[dict[str, str], bytes]:
-    """What the first lines of an image say, and its bytes."""
+    """Notes in the first lines of an image, and its bytes."""
     lines = path.read_text(encoding="ascii").splitlines()
     notes = {match[1]: match[2] for match in map(re.compile(r"// (\w+): (.*)").fullmatch, lines) if match}
     words = [int(line, 16) for line in lines if not line.startswith("//")]

@@ -64,7 +64,7 @@ class Transport(ABC):
         return True
 
     def close(self) -> None:  # noqa: B027 - most transports hold nothing
-        """Gives back what the transport holds."""
+        """Releases the resources of the transport."""
 
     def __enter__(self) -> "Transport":
         return self

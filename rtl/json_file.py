@@ -8,7 +8,7 @@ __all__ = ["read_json"]
 
 
 def read_json(path: Path) -> Any:
-    """Content of a file; :class:`ValueError` says what is wrong with it."""
+    """Content of a file; :class:`ValueError` describes a fault."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:

@@ -86,5 +86,5 @@ def boot_image(name: str) -> str:
 
 
 def shell_json() -> str:
-    """What dfx-mgr wants to know: a whole-device bitstream, one slot."""
+    """``shell.json`` for dfx-mgr: a whole-device bitstream, one slot."""
     return json.dumps({"shell_type": "XRT_FLAT", "num_slots": "1"}) + "\n"

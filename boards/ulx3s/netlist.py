@@ -137,7 +137,7 @@ class Homes:
 
 
 def _left(netlist: Path) -> dict[str, Any] | None:
-    """What synthesis has left; None where it was cut short, or never ran."""
+    """Netlist of synthesis; None where it was cut short, or never ran."""
     try:
         return json.loads(netlist.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

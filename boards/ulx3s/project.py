@@ -78,7 +78,7 @@ def check(board: Board, preset: Preset) -> None:
 
 
 def _power_up(board: Board, preset: Preset) -> OnChip:
-    """What the memory holds at power-up."""
+    """Contents of the memory at power-up."""
     if not preset.workload.can("power_up"):
         raise ValueError(
             f"board={board.name}: fine-tunes by itself at power-up, with all data on the chip; "

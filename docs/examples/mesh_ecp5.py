@@ -40,7 +40,7 @@ endmodule
 
 
 def measured(size: int, seed: int, placer: str, router: str) -> dict:
-    """What place-and-route says of a mesh of ``size`` rows and columns."""
+    """Results of place-and-route for a mesh of ``size`` rows and columns."""
     emission = convert(Mesh(rows=size, columns=size, precision=PRECISION), name="mesh", family="ecp5")
     x, w, o = size * PRECISION.x + 1, size * PRECISION.w, size * PRECISION.sum + 1
     with tempfile.TemporaryDirectory() as name:

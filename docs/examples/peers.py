@@ -184,7 +184,7 @@ def cycles() -> list[dict[str, Any]]:
 
 
 def published() -> list[dict[str, Any]]:
-    """What others say."""
+    """Published figures of other systems."""
     return [{"system": system, "says": says, "where": where} for system, says, where in PUBLISHED]
 
 

@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def measured(asked: argparse.Namespace, tell: Callable[[str], object]) -> dict[str, Any]:
-    """The step's figures; ``tell`` hears what is done."""
+    """The step's figures; ``tell`` is called with each stage."""
     tell("reading the model")
     config = PRESETS[PRESET].config
     training = prepared(asked.tokens, asked.layers, asked.head, asked.from_layer, asked.kept)

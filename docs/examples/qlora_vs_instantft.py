@@ -122,7 +122,7 @@ def in_float(frozen: Frozen, tokens: list[int], trainer: Trainer, asked: argpars
 
 
 def tell(text: str) -> None:
-    """To whoever waits."""
+    """Prints progress on the error stream."""
     print(text, file=sys.stderr)
 
 

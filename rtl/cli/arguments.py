@@ -18,7 +18,7 @@ Head = Annotated[str, typer.Option(help="Format of the head: float16, or nf like
 
 
 def usual_option(*names: str, usual: str | None = None, **more: Any) -> Any:
-    """An option that is None unless given; ``usual``: what it is then."""
+    """An option that is None unless given; ``usual`` is its default."""
     return typer.Option(*names, show_default=usual or False, **more)
 
 

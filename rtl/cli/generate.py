@@ -159,7 +159,7 @@ def _generate_preset(
 
 
 def _said(sizes: Mapping[str, Any] | None) -> str:
-    """The beginning of a refusal: what was chosen for which network."""
+    """The beginning of a refusal: the network and its chosen sizes."""
     if sizes is None:
         return ""
     chosen = ", ".join(f"{field}={each['value']}" for field, each in sizes["chosen"].items())
@@ -217,7 +217,7 @@ class _Expectation:
             self._process.wait()
 
     def result(self) -> dict[str, Any]:
-        """What is expected."""
+        """The expectation, when the process has ended."""
         with self._process:
             assert self._process.stdout is not None
             result = self._process.stdout.read()

@@ -1,4 +1,4 @@
-"""The verbs that say what there is: presets, boards, units, tools."""
+"""The verbs that list presets, boards, units and tools."""
 
 from typing import Any
 

@@ -69,7 +69,7 @@ def table(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, t
 
 
 def say_card(sections: list[dict[str, Any]], image: Path, what: str, size: int) -> None:
-    """Prints what is in a memory card's image, and how it gets to a card."""
+    """Prints the sections of a memory card's image, and how to write it."""
     table(
         sections,
         ("name", "kind", "offset", "bytes", "capacity", "crc32"),

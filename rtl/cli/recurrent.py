@@ -117,7 +117,7 @@ def _import_verb(
 
 
 def _arithmetic(told: dict[str, Any]) -> str:
-    """What a quantiser becomes, for people."""
+    """A quantiser's arithmetic, for people."""
     if told["becomes"] == "nothing":
         return "nothing (clip)"
     if told["becomes"] == "table":

@@ -291,7 +291,7 @@ app.command(
 
 
 def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
-    """What a fine-tune did, or what is on the card that shall do it."""
+    """Prints the results of a fine-tune, or the contents of its card."""
     if "card_bytes" in metrics:
         what = f"{metrics['model']}, {metrics['steps']} steps of {metrics['tokens']} tokens"
         say_card(metrics["sections"], output / "card.img", what, metrics["card_bytes"])

@@ -34,12 +34,12 @@ WAIVERS = {
 
 
 class EmitError(ValueError):
-    """What cannot or must not become Verilog."""
+    """A design that cannot or must not become Verilog."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Emission:
-    """What :func:`emit` made.
+    """Result of :func:`emit`.
 
     ``ports`` of the outermost module ``name``; ``files`` is the Verilog by module name; ``synth`` the
     primitives that stand in for some of them in synthesis; ``instances`` counts, for each module, the modules

@@ -1,4 +1,4 @@
-"""Operands that wait for an engine, so that whoever loads them need not."""
+"""Operands that wait for an engine, so that their loader need not."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring

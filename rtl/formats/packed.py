@@ -64,10 +64,10 @@ class PackedShape:
         return (BLOCKS,) * whole + (rest,) * bool(rest)
 
     def codes(self, blocks: int) -> int:
-        """Beats of the codes of so many blocks."""
+        """Beats of the codes of ``blocks`` blocks."""
         return blocks * (2 if self.wide else 1)
 
     @property
     def bytes(self) -> int:
-        """All of it."""
+        """Bytes of all codes and records."""
         return self.beat * (self.codes(self.blocks) + self.record * len(self.groups))

@@ -93,7 +93,7 @@ class Requantizer:
         return np.clip(_shifted(value, self.shift, self.half_even), self.lo, self.hi)
 
     def by_thresholds(self, n: np.ndarray) -> np.ndarray:
-        """Codes by counting thresholds, whatever the kind: the definition."""
+        """Codes by counting thresholds, for every kind: the definition."""
         n = np.asarray(n, np.int64)
         if len(self.thresholds) == 1:
             return self.lo + np.searchsorted(self.thresholds[0], n, side="right")

@@ -28,7 +28,7 @@ class Wire:
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """What stands in the shell.
+    """The engines of a machine and the wires between them.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Fabric(wiring.Component):
 
     @property
     def key(self) -> tuple[int, Any]:
-        """What two of them must share to be one module."""
+        """Key: two fabrics with equal keys share one module."""
         return id(self.machine), self.config
 
     def elaborate(self, platform: Any) -> Module:

@@ -39,7 +39,7 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
 
 
 def find_model(source: str) -> LanguageModel:
-    """A model known by name, or what a file or folder says of itself."""
+    """A model known by name, or that of a file or folder."""
     return BUILT_IN[source] if source in BUILT_IN else open_checkpoint(source).model
 
 

@@ -211,7 +211,7 @@ class Checkpoint(Protocol):
 
     @property
     def model(self) -> LanguageModel:
-        """What the file says of itself."""
+        """The model as the file describes it."""
 
     @property
     def path(self) -> Path:

@@ -96,7 +96,7 @@ class Method:
         return sum(math.prod(shape) for shape in self.tensors(model, targets, layers, rank).values())
 
     def update_bytes(self, model: LanguageModel, targets: Iterable[str], layers: Iterable[int], rank: int = 1) -> int:
-        """Bytes of what was learnt as float32, names aside."""
+        """Bytes of the trained parameters as float32, without names."""
         return _VALUE * self.parameters(model, targets, layers, rank)
 
     def config(
@@ -179,7 +179,7 @@ METHODS: Mapping[str, Method] = {each.name: each for each in (LORA, LAYERNORM, I
 
 
 def find_method(name: str) -> Method:
-    """A method by its name; :class:`ValueError` names those that there are."""
+    """A method by its name; :class:`ValueError` lists all names."""
     if name not in METHODS:
         raise ValueError(f"method={name}: must be one of {', '.join(METHODS)}")
     return METHODS[name]

@@ -19,7 +19,7 @@ _MOST_FOLDED = 1 << 26
 
 
 class RefusedNode(ValueError):
-    """What is wrong with a node; the node's name is put before it."""
+    """Refusal of a node; the node's name is put before the message."""
 
 
 def read_onnx(path: Path) -> Any:
@@ -139,7 +139,7 @@ class Constants:
 
 
 def _folded_size(node: Any, inputs: list[np.ndarray]) -> int:
-    """Elements of what a node of :data:`FOLDED` makes, or a bound on them."""
+    """Elements of a :data:`FOLDED` node's result, or a bound on them."""
     kind = node.op_type
     if kind == "ConstantOfShape":
         return prod(inputs[0].ravel().tolist())

@@ -134,7 +134,7 @@ def rank_and_alpha(config: Mapping[str, Any], wanted: int | None = None) -> tupl
 
 @contextlib.contextmanager
 def about(folder: str | Path) -> Iterator[None]:
-    """What turns out to be wrong names the folder."""
+    """Adds the folder's name to errors of the block."""
     try:
         yield
     except ValueError as error:

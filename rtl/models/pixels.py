@@ -45,7 +45,7 @@ class PixelMap:
             return False
 
     def then(self, scale: np.ndarray | float, shift: np.ndarray | float) -> "PixelMap":
-        """This map, and ``scale * x + shift`` of what it gives."""
+        """This map, followed by ``scale * x + shift``."""
         return PixelMap(scale=np.asarray(scale * self.scale), shift=np.asarray(scale * self.shift + shift))
 
     def __call__(self, values: np.ndarray) -> np.ndarray:

@@ -193,7 +193,7 @@ class PortNumber(int):
 
 
 class Engine(int):
-    """An engine of a machine: its number, and what it is."""
+    """An engine of a machine: its number and its specification."""
 
     spec: EngineSpec
     #: The number of its first phase among the machine's.

@@ -116,7 +116,7 @@ class Parameters:
 
     @property
     def known(self) -> dict[str, int]:
-        """What the driver reads from the machine."""
+        """Parameters that the driver reads from the machine."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.metadata["known"]}
 
     @property
@@ -137,7 +137,7 @@ class Parameters:
 
 @dataclass(frozen=True, kw_only=True)
 class ShellParameters(Parameters):
-    """What is around every machine's engines.
+    """Parameters of the shell, which surrounds every machine's engines.
 
     Parameters
     ----------

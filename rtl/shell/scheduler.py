@@ -1,4 +1,4 @@
-"""Queues and tokens: which command starts, and what its end posts."""
+"""Queues and tokens: chooses commands to start, and posts tokens."""
 
 from types import SimpleNamespace
 

@@ -483,7 +483,7 @@ class Sequencer(wiring.Component):
                 m.next = "IDLE"
 
     def _report(self, m, parts, flow, state):
-        """What STATUS and the counters see."""
+        """Signals of STATUS and of the counters."""
         with m.If(flow.accepted):
             m.d.comb += self.cleared.eq(1)
             m.d.sync += [

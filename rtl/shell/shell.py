@@ -188,7 +188,7 @@ class Shell(wiring.Component):
         m.d.sync += self.irq.eq((stored.IRQ_ENABLE.as_value() & stored.IRQ_STATUS.as_value()).any())
 
     def _tell(self, m, registers, counters):
-        """What the host reads: the machine's table, counters, state."""
+        """The machine's table, counters and state for the host to read."""
         seq, value = self._sequencer, registers.value
         word = Signal(32)
         m.d.sync += word.eq(0)

@@ -49,7 +49,7 @@ _LITE = ("addr", "prot", "data", "strb", "resp", "valid", "ready")
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """What a slot wants.
+    """Ports and widths of a slot.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ _NOISE_ORDER = 31  # the noise is x[n] = x[n-31] ^ x[n-28]: one XOR a bit, up to
 
 
 class VelocityMode:
-    """What the velocity is before the gradient is added to it."""
+    """Velocity before the gradient is added to it."""
 
     ZERO = 0  #: nothing: plain SGD
     KEEP = 1  #: itself: one more microbatch of the same step

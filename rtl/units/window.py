@@ -233,7 +233,7 @@ class WindowGenerator(wiring.Component):
 
     @property
     def _derived_layout(self):
-        """What follows from a configuration.
+        """Values that follow from a configuration.
 
         What a counter starts from is kept as "count minus one", so that it ends at zero, or signed, so that its range
         ends with its sign.
@@ -263,7 +263,7 @@ class WindowGenerator(wiring.Component):
 
     @property
     def _tags_layout(self):
-        """What travels with a step to the window that it completes."""
+        """Tags of a step, for the window that it completes."""
         k = self.max_kernel
         return data.StructLayout(
             {"emit": 1, "first": 1, "last": 1, "first_channel": 1, "last_channel": 1, "end": 1, "rows": k, "cols": k}

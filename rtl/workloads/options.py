@@ -52,7 +52,7 @@ def _number(value: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What is known of a field beside its type and default.
+    """Description of a field beside its type and default.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class Options:
     @classmethod
     @functools.cache
     def known(cls) -> Mapping[str, Option]:
-        """What is known of each field, by name."""
+        """Description of each field, by name."""
         return {each.name: each.metadata["option"] for each in dataclasses.fields(cls)}
 
     def check(self) -> Self:

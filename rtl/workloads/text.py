@@ -120,7 +120,7 @@ class QLoraWorkload(TextWorkload):
 
 @dataclass(frozen=True, kw_only=True)
 class InstantTextWorkload(TextWorkload):
-    """Adapters from every block to the head, and a cache of what they read."""
+    """Adapters from every block to the head, and a cache of their inputs."""
 
     kind: ClassVar = "text-instantft"
     title: ClassVar = "text by InstantFT"

@@ -67,7 +67,7 @@ class Workload:
         return self.takes(**given)
 
     def usual(self, name: str) -> str | None:
-        """What an option is unless given, in words; None where it is nothing."""
+        """Default of an option, in words; None where there is none."""
         known, default = self.takes.known()[name], self.takes.__dataclass_fields__[name].default
         if known.usual is not None:
             return known.usual

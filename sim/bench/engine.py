@@ -95,7 +95,7 @@ Step = Command | Load | Store | Fence | Process
 
 @dataclass
 class Run:
-    """What came of a run. Cycles count from its beginning.
+    """Result of a run. Cycles count from its beginning.
 
     Attributes
     ----------
@@ -350,7 +350,7 @@ class EngineBench:
     def check(
         self, *steps: Step, words: Mapping[str, Sequence[Any]] | None = None, errors: Sequence[int] = (), **options: Any
     ) -> Run:
-        """:meth:`run`, and what came of it is what was expected.
+        """Runs as :meth:`run` does, and compares the result.
 
         Raises
         ------
@@ -411,7 +411,7 @@ class EngineBench:
                 return
 
     def _signals(self) -> dict[Any, Any]:
-        """What is sampled in each cycle."""
+        """Signals that are sampled in each cycle."""
         found: dict[Any, Any] = {("watch", name): signal for name, signal in self._watch.items()}
         if self._engine is not None:
             port = self._engine
@@ -459,7 +459,7 @@ class EngineBench:
             self._failed = True
 
     def _lives(self) -> Iterator[None]:
-        """The bench, a step each cycle: parts of the run in turn."""
+        """The bench, a step each cycle: one part of the run after another."""
         stall, hold, seed, patience, rest = self._options
         run = self._result
         self._moved = 0
@@ -495,7 +495,7 @@ class EngineBench:
         run.cycles = self._cycle
 
     def _reset(self) -> Iterator[None]:
-        """What the shell does after an error."""
+        """Resets the component, as the shell does after an error."""
         ports = [
             *self._inputs.values(),
             *(port.beats for port in self._loads.values()),

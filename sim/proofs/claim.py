@@ -45,7 +45,7 @@ class Claim:
         return signal
 
     def fixed(self, shape, name):
-        """A value that may be anything and stays what it is."""
+        """A value that may be anything and stays constant."""
         value, held = self.free(shape, name), Signal(shape, name=f"{name}_held")
         now = Signal(shape, name=f"{name}_fixed")
         self.m.d.comb += now.eq(Mux(self.first, value, held))

@@ -91,7 +91,7 @@ class _Cycles:
         return self.known[pair]
 
     def cycle(self):
-        """Adds a cycle; returns what is bad in it, and constrains it."""
+        """Adds a cycle and constrains it; returns its violated claims."""
         circuit = self.circuit
         value = [-1, *(self._new() for _ in range(circuit.inputs)), *self.state]
         self.frames.append(value)

@@ -1,4 +1,4 @@
-"""Streams: what is offered stays, and stays the same, until it is taken."""
+"""Streams: an offered payload stays, unchanged, until it is taken."""
 
 from .claim import Claim
 

@@ -1,4 +1,4 @@
-"""What the gradient engine computes, word for word."""
+"""Reference of the gradient engine, word for word."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""What the linear engine computes, word for word, on arrays."""
+"""Reference of the linear engine, word for word, on arrays."""
 
 from dataclasses import dataclass
 

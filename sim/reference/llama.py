@@ -199,7 +199,7 @@ class Cache:
 
 @dataclass
 class _Layer:
-    """What the backward pass of a layer needs."""
+    """Values of a layer for its backward pass."""
 
     x: Array
     attended: Array

@@ -60,7 +60,7 @@ def noise(seeds: Words, count: int) -> Words:
 
 @lru_cache(maxsize=32)
 def _jump(power: int) -> tuple[int, ...]:
-    """What ``2**power`` steps make of each bit."""
+    """Result of ``2**power`` steps for each bit."""
     if not power:
         made = []
         for bit in range(32):
@@ -154,7 +154,7 @@ def unpack(data: bytes, *, blocks: int, edge: int, wide: bool, moments: bool) ->
 
 
 def _by_blocks(values: Words, halves: bool, edge: int) -> Words:
-    """What comes in the order of codes, by blocks."""
+    """Values by blocks, from the order of codes."""
     if not halves:
         return values.reshape(*values.shape[:2], SIDES, edge)
     return values.reshape(*values.shape[:2], 2, SIDES, edge // 2).swapaxes(2, 3).reshape(*values.shape[:2], SIDES, edge)

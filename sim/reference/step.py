@@ -56,7 +56,7 @@ Matrix = Callable[[Codes | Halves], Array]
 
 @dataclass
 class Execution(Reading):
-    """What both have in common: where values are."""
+    """Common part of both executions: the values."""
 
     #: Tensors, h and dh as ``NAME.h``, gradients as ``NAME.ga`` and ``NAME.gb`` (``[rank, features]``).
     values: dict[str, Array]
@@ -83,7 +83,7 @@ class Execution(Reading):
         self.values[tensor.name][_where(part)] = words
 
     def _panel(self, operation: Product) -> Array:
-        """The matrix of a product as ``[outputs, inputs]`` of what it computes."""
+        """The matrix of a product as ``[outputs, inputs]`` of the result."""
         if not isinstance(operation.weight, Words):
             w = self.matrix(operation.weight)
             return (w.T if operation.backward else w)[: EDGE * operation.y.count]

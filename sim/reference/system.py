@@ -39,7 +39,7 @@ _A_OFFSET = 9  # fraction bits of a dA sum beyond the gradient exponent
 
 @dataclass
 class Health:
-    """What the machine's health counters say."""
+    """Values of the machine's health counters."""
 
     saturated: int = 0
     underflowed: int = 0

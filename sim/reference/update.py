@@ -1,4 +1,4 @@
-"""What the update engine computes, word for word: SGD and AdamW."""
+"""Reference of the update engine, word for word: SGD and AdamW."""
 
 import numpy as np
 from numpy.typing import NDArray

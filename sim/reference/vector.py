@@ -1,4 +1,4 @@
-"""What the vector engine computes, word for word, on arrays.
+"""Reference of the vector engine, word for word, on arrays.
 
 Every operation is made of two steps, whose shifts are its operands:
 

@@ -72,7 +72,7 @@ def _index(text: str, at: int) -> str:
 
 
 def _poisoned(module: str) -> str:
-    """Each read of an UltraRAM compared with each write of it."""
+    """Compares each read of an UltraRAM with each write of it."""
     for memory in _ULTRA.findall(module):
         name = re.escape(memory)
         writes = []

@@ -168,7 +168,7 @@ class Harness:
         )
 
     def _ended(self) -> SimulationError:
-        """That the simulation has ended, and what it said of that first."""
+        """Message that the simulation has ended, with its last output."""
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:

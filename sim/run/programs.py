@@ -20,7 +20,7 @@ __all__ = ["Ran", "forecast_placed", "run_placed"]
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """What a run left.
+    """Results of a run.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Builds and runs RTL in Verilator or Icarus, and keeps what was built."""
+"""Builds and runs RTL in Verilator or Icarus, and keeps the builds."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""What engines know of their machine in time, and how they wake."""
+"""Interface of engines to their machine in time, and their waking."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["TimedMachine", "Waking"]
 
 
 class TimedMachine(ShellMachine):
-    """The shell, and what its engines have in common.
+    """The shell in time, and the state that its engines share.
 
     Attributes
     ----------

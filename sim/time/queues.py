@@ -84,7 +84,7 @@ class Output(Queue):
         self.add([write + FIFO for write in writes])
 
     def expect(self, beats: int, command: int) -> None:
-        """``command`` makes so many beats, behind those of the commands before."""
+        """``command`` makes ``beats`` beats, behind those of earlier commands."""
         self.ends.append(((self.ends[-1][0] if self.ends else self.taken) + beats, command))
 
     def take(self, cycle: int) -> None:
@@ -168,7 +168,7 @@ class Taken:
         return cycle + count - 1
 
     def forget(self, cycle: int) -> None:
-        """What was up to ``cycle`` is asked for no more."""
+        """Forgets the spans up to ``cycle``."""
         while self.spans and self.spans[0][1] <= cycle:
             self.spans.popleft()
 

@@ -39,7 +39,7 @@ class Agenda:
         heapq.heappush(self._heap, (cycle, 1, self._count, action))
 
     def next(self) -> tuple[int, Callable[[int], None]] | None:
-        """What is to be done next, and when; None if there is nothing left."""
+        """The next action and its cycle; None if there is none left."""
         if not self._heap:
             return None
         cycle, _, _, action = heapq.heappop(self._heap)
@@ -47,7 +47,7 @@ class Agenda:
 
 
 class EngineModel(Protocol):
-    """What starts commands."""
+    """An engine to which commands are offered."""
 
     def offer(self, command: int, cycle: int) -> None:
         """``command`` is offered from ``cycle`` on, until it is taken."""
@@ -413,7 +413,10 @@ class SequencedMachine(ABC):
         times[1] = cycle
 
     def executing(self, e: int, cycle: int) -> None:
-        """What ``e`` executes has changed; the phase is a register behind it."""
+        """Updates the phase after a change of ``e``'s commands.
+
+        The phase is a register behind it.
+        """
         under_way = self.scheduler.under_way
         phase = 0
         for engine in self.engine_table.by_urgency:

@@ -35,7 +35,7 @@ class Transfer:
 
 
 class Sink(Protocol):
-    """What takes the beats of a LOAD."""
+    """A sink for the beats of a LOAD."""
 
     def __call__(self, at: int, count: int, transfer: Transfer, /) -> Sequence[int]:
         """When the next ``count`` beats are taken, as far as is known.
@@ -215,7 +215,7 @@ class Queue:
         self.times.popleft()
 
     def ready(self, cycle: int) -> int:
-        """When it takes what STORE asks from ``cycle`` on."""
+        """When it takes STORE's request, from ``cycle`` on."""
         return cycle
 
     def begin(self, cycle: int, beats: int) -> None:
@@ -292,7 +292,7 @@ class Store(OneAtATime):
             self._pull(self.machine.now)
 
     def _pull(self, cycle: int) -> None:
-        """Takes what can be taken up to ``cycle``, and comes back for the rest."""
+        """Takes all beats up to ``cycle``, and comes back for the rest."""
         queue = self.queue
         while queue is not None:
             time = queue.next()

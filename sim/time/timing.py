@@ -1,4 +1,4 @@
-"""What the forecasts of all machines say, and a comparison with a trace."""
+"""The common forecast of all machines, and its comparison with a trace."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ __all__ = ["Comparison", "Timing", "compare", "observed"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Timing:
-    """What a program is expected to take.
+    """Forecast of a program.
 
     ``total``: cycles from bell to interrupt. ``phases``: the same by name, as the phase counters count.
     ``commands``: ``(started, done)`` of each instruction, cycles since the bell; None if it is dropped. ``engines``: of

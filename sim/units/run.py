@@ -204,7 +204,7 @@ def pack(shape: Any, value: Any) -> int:
 
 
 def unpack(shape: Any, bits: int) -> Any:
-    """What :func:`pack` packed."""
+    """Inverse of :func:`pack`."""
     if isinstance(shape, data.StructLayout):
         return {name: unpack(member, bits >> shape[name].offset) for name, member in shape.members.items()}
     if isinstance(shape, data.ArrayLayout):

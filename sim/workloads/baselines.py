@@ -30,7 +30,7 @@ METHODS = ("full", "lora-all", "lora-last", "instantft")
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Multiply-accumulates of one sample, and what is learnt.
+    """Multiply-accumulates of one sample, and trained parameters.
 
     Members
     -------
@@ -77,7 +77,7 @@ def _sides(network: Network) -> list[tuple[int, int, int]]:
 
 
 def work(network: Network, method: str, rank: int = 4) -> Work:
-    """What ``method`` costs, counted from the shapes alone."""
+    """Cost of ``method``, counted from the shapes alone."""
     _method(method)
     base, layers = network.macs, list(zip(network.layer_macs, _sides(network)))
     if method == "full":

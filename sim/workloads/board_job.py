@@ -209,7 +209,7 @@ def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, m
 def _told(
     job: BoardJob, kept: Kept, facts: Mapping[str, Any], sections: list[dict[str, Any]], size: int
 ) -> dict[str, Any]:
-    """What ``job.json`` says."""
+    """Content of ``job.json``."""
     return {
         **facts,
         "card_bytes": size,

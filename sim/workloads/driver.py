@@ -25,7 +25,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a workload is asked to prepare.
+    """Request for a workload to prepare.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What an engine of execution made of a fine-tune.
+    """Result of a fine-tune by an engine of execution.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class Task(Protocol):
         """
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
-        """Entries of ``metrics.json`` that say what was fine-tuned on what."""
+        """Entries of ``metrics.json`` on the model and the data."""
 
     def finish(self) -> None:
         """Removes files that only an interrupted fine-tune needs.

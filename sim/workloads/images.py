@@ -47,7 +47,7 @@ Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 
 @dataclass(eq=False)
 class Result:
-    """What the RTL left in memory, and its counters."""
+    """Memory after a run of the RTL, and its counters."""
 
     records: np.ndarray
     losses: list[int]

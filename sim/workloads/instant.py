@@ -29,7 +29,7 @@ __all__ = ["Filling", "InstantTrainer", "Learning", "arranged", "instant_machine
 
 @dataclass(kw_only=True)
 class Filling(Training):
-    """The blocks of a text forward, which makes what is kept of it."""
+    """The blocks of a text forward; makes the text's cache."""
 
     instant: InstantStep
     adapters: Mapping[str, Adapter] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class InstantTrainer:
         return InstantStep(self.frozen.model, len(tokens), self.adapters[self.layers[0]].rank, self.layers, self.rows)
 
     def filling(self, tokens: Sequence[int]) -> Filling:
-        """What makes a text's cache."""
+        """The step that makes a text's cache."""
         return Filling(self.frozen, tokens, layers=self.layers, instant=self.instant(tokens))
 
     def learning(self, tokens: Sequence[int], kept: Kept) -> Learning:

@@ -58,7 +58,7 @@ class Quantized:
 
     @property
     def model(self) -> LanguageModel:
-        """What the checkpoint says of itself."""
+        """The model as the checkpoint describes it."""
         return self.source.model
 
     def linear(self, name: str) -> QuantizedLinear:
@@ -219,7 +219,7 @@ class TextTask:
         return OPTIMIZERS[self.job.options.optimizer][0](lr=self.lr)
 
     def frozen(self) -> Frozen:
-        """What the model never changes."""
+        """The parts of the model that never change."""
         return Frozen(self.shapes, self.checkpoint.tensor, self.checkpoint.linear)
 
     def fitting(self, *, rank: int, targets: Sequence[str], machine: bool = True, from_layer: int = 0) -> Request:
@@ -373,7 +373,7 @@ def plain_results(found: Sequence[StepResult]) -> list[dict[str, Any]]:
 
 
 def optimizer_state(optimizer: object) -> dict[str, Any]:
-    """What an optimiser keeps from step to step."""
+    """The state of an optimiser that persists from step to step."""
     return (
         {"steps": optimizer.steps, "first": optimizer.first, "second": optimizer.second}
         if isinstance(optimizer, AdamW)

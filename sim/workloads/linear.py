@@ -52,7 +52,7 @@ _HEADROOM = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """What a step starts from.
+    """Weights and values from which a step starts.
 
     Parameters
     ----------
@@ -397,7 +397,7 @@ class LinearMachine:
         return untile_rows(data, rows, features, self.config.edge)
 
     def results(self, plan: LayerPlan, rule: float | AdamW) -> dict[str, np.ndarray]:
-        """What a step of :meth:`plan` left in memory, by tensor name."""
+        """Results of a step of :meth:`plan` in memory, by tensor name."""
         found = {name: self._fetch(plan, name) for name in _sizes(plan.shape)}
         found["b"] = found["b"].T
         if isinstance(rule, AdamW):

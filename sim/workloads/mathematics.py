@@ -294,7 +294,7 @@ class _Learning(Reading):
         return float(self.loss.mean())
 
     def learn(self) -> None:
-        """Changes what the batch that was judged last asks for."""
+        """Applies the updates of the batch that was judged last."""
         self.run(descents(len(self.a)))
 
     def gradient_a(self, tap: int) -> np.ndarray:
@@ -339,7 +339,7 @@ def loss_and_gradients(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FloatResult:
-    """What a fine-tune left behind.
+    """Results of a fine-tune in floating point.
 
     Members
     -------

@@ -1,4 +1,4 @@
-"""What the numbers of ``metrics.json`` are counted in."""
+"""Units of the numbers of ``metrics.json``."""
 
 from collections.abc import Mapping
 from typing import Any

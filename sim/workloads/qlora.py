@@ -59,7 +59,7 @@ class QLoraTask(TextTask):
 
     @property
     def config(self) -> LanguageConfig:
-        """Of the machine, with what it takes to write codes."""
+        """Configuration of the machine, with packing where it is needed."""
         config: LanguageConfig = self.job.config
         if STORES[self.store] is None or config.packing:
             return config

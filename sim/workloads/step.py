@@ -73,7 +73,7 @@ _HALF = WEIGHT.width - 16
 
 @dataclass
 class Frozen:
-    """What a model never changes, as floats and as words.
+    """The parts of a model that never change, as floats and as words.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ class Training:
         return {name: frac for name, (_, frac) in self.kept.items()}
 
     def _sums(self) -> list[Add]:
-        """What adds gradients to those of texts before."""
+        """Operations that add gradients to those of earlier texts."""
         return [each for each in self.operations if isinstance(each, Add) and each.lazy]
 
     # ---- in floating point
@@ -591,7 +591,7 @@ def memory_needed(training: Training, frac: Mapping[str, int], config: LanguageC
 
 
 def largest(made: FloatStep) -> dict[str, float]:
-    """What every tensor of a step reaches."""
+    """Largest magnitude of every tensor of a step."""
     return {name: float(np.abs(values).max(initial=0.0)) for name, values in made.values.items()}
 
 

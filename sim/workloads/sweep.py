@@ -53,7 +53,7 @@ class Table:
         return self.row(point) is not None
 
     def row(self, point: dict[str, Any]) -> dict[str, str] | None:
-        """What was measured of a point, as text."""
+        """The measured figures of a point, as text; None if there are none."""
         wanted = tuple(_text(point[key]) for key in self.keys)
         return next((row for row in self.rows if tuple(row[key] for key in self.keys) == wanted), None)
 

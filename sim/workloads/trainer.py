@@ -176,7 +176,7 @@ class Trainer:
         return [layer for layer in self.layers if layer >= lowest]
 
     def cached(self, tokens: Sequence[int]) -> list[Tensor]:
-        """What is kept of a text."""
+        """Tensors that are kept of a text."""
         if len(self.learning) == len(self.layers):
             return []
         return [Tensor(f"{self.learning[0]}.x", len(tokens), self.frozen.model.hidden, wide=True)]
@@ -248,7 +248,7 @@ class Trainer:
                     self.moments[f"{name}.{which}"] = values[f"{name}.{which}"]
 
     def _keep(self, training: Training, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
-        """Takes what was stored; adapters are what it stands for."""
+        """Takes the stored codes; adapters get their values."""
         words = {}
         for operation in training.operations:
             if isinstance(operation, Pack):
@@ -260,7 +260,7 @@ class Trainer:
         self._learn(words, frac)
 
     def state(self) -> dict[str, Any]:
-        """What must outlive a step, for :meth:`restore`."""
+        """The state that must outlive a step, for :meth:`restore`."""
         return {
             "adapters": {name: (each.a, each.b) for name, each in self.adapters.items()},
             "number": self.number,

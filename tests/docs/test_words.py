@@ -67,7 +67,9 @@ ROOMS = ("rtl", "sim", "boards", "firmware", "src", "docs", "examples")
 
 def docstrings(node, name=""):
     """Qualified name and docstring of a module, its classes and its functions; private and nested ones too."""
-    doc = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node)
+    doc = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+        node
+    )
     if doc:
         yield name, doc
     for child in ast.iter_child_nodes(node):

@@ -1,4 +1,4 @@
-"""What the Scale engine computes, word for word."""
+"""Reference of the Scale engine, word for word."""
 import numpy as np
 
 from gradloom.rtl.formats.linear import ACTIVATION, half_up

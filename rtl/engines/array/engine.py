@@ -569,7 +569,7 @@ class ArrayEngine(wiring.Component):
         return control
 
     def _store_scales(self, m, passes):
-        """Holds the scales of blocks, and gives what each of the memories reads."""
+        """Holds the scales of blocks, and returns each memory's read data."""
         config, feed = self.config, passes.feed
         # A row keeps a block's scale while it fills a table, so one memory serves as many rows as a table has entries:
         # it reads for a row as the control comes there.

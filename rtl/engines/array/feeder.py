@@ -17,7 +17,7 @@ WORD_CODES = 32
 
 
 def RowControl(config):
-    """What a row is told in a cycle; row r hears it r cycles after row 0.
+    """Control of a row in a cycle; row r has it r cycles after row 0.
 
     ``fill``: entry ``k`` of table ``fill_table`` becomes ``level`` times the scale; ``fresh``: the scale is another
     one, and there. ``read``: codes ``group`` of bank word ``word`` leave, decoded through ``table``. ``dense``: dense

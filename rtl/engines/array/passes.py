@@ -43,7 +43,7 @@ def pass_layout(config):
 
 
 def FeedControl(config):
-    """What all rows are told, row r a cycle after row r - 1.
+    """Control of all rows; row r has it a cycle after row r - 1.
 
     ``fill``: multiply level ``k`` of ``book`` by the scale at ``scale`` into table ``fill_table``. ``read``: read bank
     word ``word`` and decode its codes ``group`` through ``table``.

@@ -19,7 +19,7 @@ __all__ = ["ArrayUnit", "GradientSignature"]
 
 
 class GradientSignature(wiring.Signature):
-    """dh, of the head: ``data`` is what was at ``address`` a cycle before."""
+    """dh of the head; ``data`` is the word at last cycle's ``address``."""
 
     def __init__(self, config):
         super().__init__(

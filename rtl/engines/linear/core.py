@@ -16,7 +16,7 @@ __all__ = ["RowCommand", "OperandWrite", "LaneWrite", "Bank", "LinearArray"]
 
 
 def RowCommand(config):
-    """What row 0 does in a cycle, and row r does r cycles later.
+    """Command of row 0; row r executes it r cycles later.
 
     ``load``: its weight for column 0 is on its bus 2 cycles later, that for column c c cycles after it; the
     adapter column's is the word at ``lane``. ``use``: the operand at ``x`` enters column 0 2 cycles later, the

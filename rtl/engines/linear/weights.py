@@ -25,7 +25,7 @@ __all__ = [
 
 
 class TileKind(IntEnum):
-    """What the rows of a tile are."""
+    """Kind of the rows of a tile."""
 
     CODES = 0  #: a row of 4-bit codes a beat, behind two beats of their scales
     WORDS = 1  #: words of 32 bits as activations lie in memory, a row in 8 beats
@@ -487,7 +487,7 @@ def _rotate(m, words, amount, *, left):
 
 
 def _turns(places):
-    """Cycles of a rotation by up to so many places."""
+    """Cycles of a rotation among ``places`` places."""
     return -(-ceil_log2(places) // 2)
 
 

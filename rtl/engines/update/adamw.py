@@ -106,7 +106,7 @@ class _Stages:
 
 
 def _negated(value, negative):
-    """``value``, negated if so told; one carry chain."""
+    """``value``, or its negative where ``negative``; one carry chain."""
     return (value ^ negative.replicate(len(value))) + negative
 
 

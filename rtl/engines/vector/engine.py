@@ -37,7 +37,7 @@ __all__ = ["VectorEngine"]
 
 
 class _Action(NamedTuple):
-    """What the lanes do with a beat in one cycle."""
+    """Operation of the lanes on a beat in one cycle."""
 
     scale: Scale = Scale.UNIT
     factor: Factor = Factor.UNIT

@@ -54,7 +54,10 @@ assert _LEAST == 2 and FINE == 8 and FINE_FROM == 12
 
 
 class Other(IntEnum):
-    """What the product beside the first one is of. ``NONE``: it is not used."""
+    """Operands of the second product.
+
+    ``NONE``: it is not used.
+    """
 
     TABLE = 0  # slope and rest of the gate: interpolation, whose result the first operand is multiplied with
     PULL = 1  # a, pull
@@ -65,7 +68,7 @@ class Other(IntEnum):
 
 
 class Scale(IntEnum):
-    """By what the first operand is multiplied, but for :attr:`Other.TABLE`."""
+    """Factor of the first operand, except for :attr:`Other.TABLE`."""
 
     UNIT = 0
     ROOT = 1
@@ -82,7 +85,7 @@ class Fold(IntEnum):
 
 
 class Factor(IntEnum):
-    """By what the term is multiplied."""
+    """Factor of the term."""
 
     UNIT = 0
     A = 1
@@ -275,7 +278,7 @@ class Lane(wiring.Component):
         return m
 
     def _word(self, m, register, term, v, term_over):
-        """The product of term and factor, and the word that comes of it."""
+        """The product of term and factor, and the word made from it."""
         # Stages 18 to 20: their product, in two parts as a slice multiplies no more than 25 x 18 bits, one of which may
         # be unsigned.
         split = WEIGHT.width - 1

@@ -44,7 +44,7 @@ class Weights:
 
     @property
     def real(self) -> np.ndarray:
-        """What they stand for."""
+        """Real values of the codes."""
         shape = [-1 if n == self.axis else 1 for n in range(self.codes.ndim)] if self.axis >= 0 else []
         return _single(self.codes.astype(np.float32) * self.scale.reshape(shape).astype(np.float32))
 
@@ -134,7 +134,7 @@ class Pending(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Coded(Expression):
-    """What a quantiser makes of a value."""
+    """A value behind a quantiser."""
 
     source: Expression
     coding: Coding

@@ -81,7 +81,7 @@ class Graph:
                 self.labels[each.name] = tuple(range(len(dims))) if len(dims) >= 3 else None
 
     def walk(self) -> None:
-        """Reads all nodes, in whatever order they are."""
+        """Reads all nodes, in any order in which their inputs are known."""
         waiting = list(self.graph.node)
         while waiting:
             ready = [node for node in waiting if all(self._known(name) for name in node.input if name)]

@@ -429,7 +429,7 @@ class Integers:
                 )
 
     def quantizers(self) -> Iterator[dict[str, object]]:
-        """What each quantiser became, with its numbers."""
+        """The arithmetic of each quantiser, with its numbers."""
         for number, layer in enumerate(self.front):
             yield _told(f"conv {number}", layer.conv.coding.name, layer.requantizer, layer.reach)
         cell = self.cell

@@ -239,7 +239,7 @@ def _quantise(name: str, what: str, values: np.ndarray, lo: int, hi: int, frac: 
 
 
 def _check_sums(name: str, weight: np.ndarray, config: ImageConfig) -> None:
-    """A sum of the array cannot wrap, whatever the activations are."""
+    """Refuses weights with which a sum of the array could wrap."""
     largest = int(np.abs(weight.reshape(len(weight), -1)).sum(axis=1).max()) << (config.activation_bits - 1)
     if largest >= 1 << (config.sum_bits - 1):
         raise ValueError(
@@ -337,7 +337,7 @@ class _Lowering:
     def _conv(
         self, layer: Conv, label: str, shape: tuple[int, ...], *, tapped: bool, to_dense: bool
     ) -> tuple[int, ...]:
-        """A convolution; the shape of what it makes."""
+        """Places a convolution; returns the shape of its result."""
         c, h, w = shape
         if tapped:
             self.taps.append((layer.name, np.arange(c * h * w)))
@@ -428,7 +428,7 @@ class _Lowering:
         return weight, bias
 
     def _keep(self, weight: np.ndarray, bias: np.ndarray) -> int:
-        """Words of a layer, a column an output; in so many tiles."""
+        """Keeps the words of a layer, a column an output; returns the tiles."""
         columns, outputs = self.config.columns, len(weight)
         tiles = -(-outputs // columns)
         words = np.zeros((tiles * columns, weight[0].size), np.int64)

@@ -49,7 +49,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OnChip:
-    """What the memory holds at power-up.
+    """Contents of the memory at power-up.
 
     ``image``: its bytes, whole beats. ``stages``: what the firmware runs, in order. ``parts``: microbatches of a block,
     of ``rows`` samples each, which make a step of the training. ``lanes``, ``b``: offsets and bytes of the adapter.
@@ -255,14 +255,14 @@ def _samples(lowered: Lowered, images: np.ndarray, labels: np.ndarray, held: int
 
 
 class _Memory:
-    """What the memory holds so far, and the programs in it by name."""
+    """Contents of the memory so far, and the programs in it by name."""
 
     def __init__(self, image: bytearray, lowered: Lowered) -> None:
         self.image, self.lowered = image, lowered
         self.programs: dict[str, tuple[int, Assembler]] = {}
 
     def place(self, content: bytes) -> tuple[int, int]:
-        """Offset and bytes of what is put behind all else."""
+        """Appends content to the memory; returns its offset and bytes."""
         at = len(self.image)
         self.image.extend(content)
         return at, len(content)

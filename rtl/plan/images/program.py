@@ -30,7 +30,7 @@ PAGE = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a fine-tune is asked to do.
+    """Request of a fine-tune.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ class SizeError(ValueError):
 
 
 class Needs:
-    """Collects what a network needs of a design.
+    """Collects the sizes that a network needs of a design.
 
     Parameters
     ----------

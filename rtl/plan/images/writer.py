@@ -30,7 +30,7 @@ BOOK_NF4, BOOK_INT8 = 0, 2
 
 
 class Token:
-    """What commands wait for."""
+    """Tokens for which commands wait."""
 
     (
         IMAGE,
@@ -219,7 +219,7 @@ class Writer(Reading):
         self.run(operations)
 
     def flush(self) -> None:
-        """Writes what the last group still lacks."""
+        """Writes the pending rest of the last group."""
         self._emit(self.pending, len(self.pending))
 
     @staticmethod

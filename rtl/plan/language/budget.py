@@ -51,7 +51,7 @@ _STAGE = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "o_proj": 1, "gate_proj": 2, "u
 
 
 class Target(Protocol):
-    """What is asked of a board: :class:`gradloom.boards.Board` is one."""
+    """Properties required of a board. :class:`gradloom.boards.Board` is one."""
 
     @property
     def name(self) -> str: ...
@@ -71,7 +71,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is to be learned, and how.
+    """Request: model, adapters, text, formats and optimiser.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class Request:
 
 
 def check_from_layer(value: int, layers: int) -> None:
-    """Refuses what is no layer of so many."""
+    """Refuses a number that is no layer of ``layers``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < layers:
         raise ValueError(f"from_layer={value!r}: must be an integer from 0 to {layers - 1}, a layer of the model")
 
@@ -403,7 +403,7 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
 
 
 def _halves(value: int) -> tuple[int, ...]:
-    """``value`` and what halving makes of it, down to 1."""
+    """``value`` and its halves, down to 1."""
     return tuple(value >> i for i in range(value.bit_length()))
 
 

@@ -70,7 +70,7 @@ class Decode:
 
     @property
     def output(self) -> Tensor:
-        """What leaves the last layer."""
+        """Output of the last layer."""
         return Tensor(f"{NEXT}{self._after}.x", 1, self.step.model.hidden, wide=True)
 
     @property
@@ -110,7 +110,7 @@ class Decode:
 
     @cached_property
     def operations(self) -> list[Operation]:
-        """From the embedding to the logits, or to what leaves the last layer."""
+        """Operations from the embedding to the logits or the last layer."""
         made = [operation for layer in self.step.layers for operation in self._layer(layer)]
         if self.step.head:
             normed = Tensor(f"{NEXT}{self._after}.normed", 1, self.step.model.hidden)

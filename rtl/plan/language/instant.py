@@ -62,7 +62,7 @@ class InstantStep:
             raise ValueError(f"rank={self.rank}: must be from 1 to {min(self.rows, EDGE)}")
 
     def check(self, config: LanguageConfig) -> None:
-        """Refuses what a machine cannot run, its linears aside."""
+        """Refuses a step that a machine cannot run, without its linears."""
         self.base.check(config)
 
     @cached_property
@@ -88,7 +88,7 @@ class InstantStep:
 
     @property
     def cached(self) -> list[Tensor]:
-        """What is kept of a text."""
+        """Tensors that are kept of a text."""
         return [*self.inputs, self.base.output]
 
     @property
@@ -118,7 +118,7 @@ class InstantStep:
 
     @property
     def identity(self) -> Tensor:
-        """What a group's tile is turned with."""
+        """Identity that transposes a group's tile in a product."""
         return Tensor("instant.identity", self.members * self.rank, EDGE)
 
     def constants(self) -> dict[Tensor, np.ndarray]:

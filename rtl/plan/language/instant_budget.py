@@ -67,7 +67,7 @@ def _step(request: Request) -> Iterator[_Part]:
 
 
 def instant_memory(request: Request) -> dict[str, int]:
-    """Bytes by what they are for, with the forward cache of one text."""
+    """Bytes by purpose, with the forward cache of one text."""
     parameters = _parameters(request)
     return memory(request) | {
         "adapters": ADAPTER_COPIES * WORD * parameters,

@@ -1,4 +1,4 @@
-"""What operations read, and which of them a step can do without.
+"""Reads of operations, and the operations that a step needs.
 
 An operation whose results nothing reads costs cycles and changes nothing: the backward pass below the lowest adapter,
 and the gradient of a layer's input where no layer before it learns.

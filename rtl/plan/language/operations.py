@@ -83,7 +83,7 @@ class Tensor:
         return self.features // EDGE
 
     def all(self) -> "Slice":
-        """The whole of it."""
+        """The whole tensor as a slice."""
         return Slice(self, 0, self.tiles)
 
     def part(self, first: int, count: int = 1) -> "Slice":
@@ -162,7 +162,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Adapter:
-    """``B A`` beside a linear, of the name of it; its factor is in B."""
+    """``B A`` beside a linear of the same name; its factor is in B."""
 
     name: str
     rank: int
@@ -544,7 +544,7 @@ Operation = (
 
 
 def results(operation: Operation) -> tuple[Slice, ...]:
-    """What an operation makes, gradients and losses aside."""
+    """Results of an operation, without gradients and losses."""
     match operation:
         case Product() | Norm() | Add() | Rope() | Swiglu():
             return (operation.y,)

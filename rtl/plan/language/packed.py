@@ -48,7 +48,7 @@ class Stored:
 
 
 def tensors(name: str, rank: int, inputs: int, outputs: int, *, wide: bool, moments: bool) -> list[Stored]:
-    """What an adapter's A and B are stored as, or their moments."""
+    """Stored forms of an adapter's A and B, or of their moments."""
     return [
         Stored(name=f"{name}.{'m' * moments}{which}", rank=rank, features=features, wide=wide, moments=moments)
         for which, features in (("a", inputs), ("b", outputs))

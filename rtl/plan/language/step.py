@@ -78,7 +78,7 @@ class Layout:
         return self.offsets[name]
 
     def copy(self) -> "Layout":
-        """Another one, for more behind what there is."""
+        """A copy, for further content behind this one."""
         return Layout(self.end, dict(self.offsets), dict(self.sizes))
 
     def place(self, name: str, size: int) -> int:

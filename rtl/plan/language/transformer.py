@@ -100,7 +100,7 @@ class Step:
             raise ValueError(f"{field}={value}: {bound}")
 
     def check(self, config: LanguageConfig) -> None:
-        """Refuses what a machine cannot run, its linears aside."""
+        """Refuses a step that a machine cannot run, without its linears."""
         for field, value, bound in self.misfits(config):
             raise ValueError(f"{field}={value}: {bound}")
 

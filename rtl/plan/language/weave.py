@@ -464,13 +464,13 @@ class _Weaver:
         self._load(each.step)
 
     def _written(self, each: Input, index: int) -> float | None:
-        """When what a load reads is in memory."""
+        """Number of the write from which a load's words are in memory."""
         return self.writes.latest(*extent(each.step, self.beat), self.main[index].order)
 
     # ---- gaps
 
     def _fill(self, index: int, until: float) -> None:
-        """Emits what the bus can carry until the array wants the next tile."""
+        """Emits loads and stores until the array needs the next tile."""
         while True:
             self._drain(self.bus)
             # Words are counted in the order of products.

@@ -1,4 +1,4 @@
-"""Checks that a program comes to its end, whatever time memory takes.
+"""Checks that a program comes to its end at any speed of memory.
 
 Nothing here knows a cycle. A program is run untimed: each command starts as soon as its tokens are there and ends as
 soon as its beats are. That one run decides for all timings, as ``docs/reference/program.md`` argues: each token is
@@ -285,7 +285,7 @@ class _Run:
         return moved
 
     def flows(self, engine: int, stream: int) -> bool:
-        """Whether the beats of what is under way are there, or find room."""
+        """Whether the beats in flight are there, or find room."""
         waiting = self.given[stream] - self.taken[stream]
         return waiting >= 0 if engine == STORE else waiting <= self.streams.room[stream]
 

@@ -160,7 +160,7 @@ class RegisterFile(wiring.Component):
         return wdata, wstrb, takes
 
     def _store(self, m, registers, held, wdata, mask, takes):
-        """Puts what is written into the registers, or gives it out as a pulse."""
+        """Stores written values in the registers, or gives them as pulses."""
         for r, take in zip(registers, takes):
             if r.name in self.Written.members:
                 m.d.comb += self.written[r.name].eq(take)
