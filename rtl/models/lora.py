@@ -4,14 +4,24 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from .language import PROJECTIONS, LanguageModel, Linear
 from .peft import CONFIG, WEIGHTS, about, check_array, key, rank_and_alpha, read_peft, representable, write_peft
 
-__all__ = ["Adapter", "adapter_of", "finite", "fresh_lora", "layer_of", "load_lora", "lowest_layer", "save_lora"]
+__all__ = [
+    "Adapter",
+    "Learnt",
+    "adapter_of",
+    "finite",
+    "fresh_lora",
+    "layer_of",
+    "load_lora",
+    "lowest_layer",
+    "save_lora",
+]
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,15 @@ class Adapter:
     def rank(self) -> int:
         """Rows of A."""
         return len(self.a)
+
+    @property
+    def parts(self) -> dict[str, np.ndarray]:
+        """What learns, by name."""
+        return {"a": self.a, "b": self.b}
+
+    def taking(self, parts: Mapping[str, np.ndarray]) -> "Adapter":
+        """The same with other values."""
+        return Adapter(parts["a"], parts["b"], self.scale)
 
 
 def adapter_of(
@@ -95,21 +114,32 @@ def fresh_lora(
 
 
 def layer_of(name: str) -> int:
-    """Number of the layer of a linear, from its name."""
+    """Number of the layer of a module, from its name."""
     return int(name.split(".")[2])
 
 
 def lowest_layer(adapters: Iterable[str]) -> int:
-    """The lowest layer with an adapter.
+    """The lowest layer that learns.
 
-    ``adapters`` : names of their linears, at least one.
+    ``adapters`` : names of modules; 0 where none of them is in a layer.
     """
-    return min(map(layer_of, adapters))
+    return min((layer_of(name) for name in adapters if name.startswith("model.layers.")), default=0)
 
 
-def finite(adapters: Mapping[Any, Adapter]) -> bool:
+class Learnt(Protocol):
+    """What learns at a module: an adapter or a :class:`~.vectors.Vector`."""
+
+    @property
+    def parts(self) -> dict[str, np.ndarray]:
+        """Arrays by name."""
+
+    def taking(self, parts: Mapping[str, np.ndarray]) -> "Learnt":
+        """The same with other values."""
+
+
+def finite(adapters: Mapping[Any, Learnt]) -> bool:
     """Whether all values are, in float32 as files hold them."""
-    return all(representable(array) for each in adapters.values() for array in (each.a, each.b))
+    return all(representable(array) for each in adapters.values() for array in each.parts.values())
 
 
 def save_lora(

@@ -59,9 +59,8 @@ class Method:
             return tuple(self.targets)
         wanted = [name if name in self.targets else f"{name}_proj" for name in text.split(",")]
         if set(wanted) - set(self.targets):
-            raise ValueError(
-                f"targets={text}: must be all, or some of {', '.join(self.targets)} between commas for {self.name}"
-            )
+            known = ", ".join(name.removesuffix("_proj") for name in self.targets)
+            raise ValueError(f"targets={text}: must be all, or some of {known} between commas for {self.name}")
         return tuple(name for name in self.targets if name in wanted)
 
     def modules(self, model: LanguageModel, targets: Iterable[str], layers: Iterable[int]) -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
-from gradloom.rtl.models.lora import Adapter, lowest_layer
+from gradloom.rtl.models.lora import Adapter, Learnt, lowest_layer
+from gradloom.rtl.models.vectors import Vector
 
 __all__ = [
     "Cache",
@@ -24,6 +25,7 @@ __all__ = [
     "linear_backward",
     "rms_norm",
     "rms_norm_backward",
+    "rms_norm_gain",
     "rope",
     "rope_angles",
     "swiglu",
@@ -31,6 +33,10 @@ __all__ = [
 ]
 
 Array = np.ndarray
+#: The norm behind the last layer.
+_LAST = NORM.removesuffix(".weight")
+#: Of this linear, (IA)³ multiplies the inputs.
+_BEFORE = ".down_proj"
 
 
 def rms_norm(x: Array, weight: Array, eps: float) -> Array:
@@ -38,8 +44,16 @@ def rms_norm(x: Array, weight: Array, eps: float) -> Array:
     return weight * (x * _inverse_rms(x, eps))
 
 
+def rms_norm_gain(dy: Array, x: Array, eps: float) -> Array:
+    """``dy · x / sqrt(mean(x²) + eps)``.
+
+    Its sum over rows is the gradient of the weight.
+    """
+    return dy * (x * _inverse_rms(x, eps))
+
+
 def rms_norm_backward(dy: Array, x: Array, weight: Array, eps: float) -> Array:
-    """Gradient of x; the weight is frozen."""
+    """Gradient of x."""
     inverse = _inverse_rms(x, eps)
     scaled = dy * weight
     return inverse * (scaled - x * (np.square(inverse) * np.mean(scaled * x, axis=-1, keepdims=True)))
@@ -256,7 +270,7 @@ class Llama:
             name: read(f"{name}.weight")
             for i in range(self.layers)
             for name in (f"model.layers.{i}.input_layernorm", f"model.layers.{i}.post_attention_layernorm")
-        }
+        } | {_LAST: self.norm}
         #: Names of the linears in use.
         self.names = [self.name(i, projection) for i in range(self.layers) for projection in PROJECTIONS]
         self.linears = linears or FloatLinears({name: read(f"{name}.weight") for name in self.names})
@@ -266,12 +280,12 @@ class Llama:
         """Hugging Face's name of a projection of a layer."""
         return f"model.layers.{layer}.{PROJECTIONS[projection]}.{projection}"
 
-    def logits(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter] | None = None) -> Array:
+    def logits(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt] | None = None) -> Array:
         """``[T, vocab]``: what each token makes the model expect next."""
         return self._forward(self._checked(tokens), adapters or {})[0]
 
     def expect(
-        self, tokens: Sequence[int] | Array, cache: Cache, adapters: Mapping[str, Adapter] | None = None
+        self, tokens: Sequence[int] | Array, cache: Cache, adapters: Mapping[str, Learnt] | None = None
     ) -> Array:
         """Logits of the token after ``tokens``, ``[vocab]``.
 
@@ -288,7 +302,7 @@ class Llama:
             x, kept = self._layer(i, x, adapters or {}, cache)
             beside += self.beside(i, kept.attended)
         cache.count += len(ids)
-        return rms_norm(x[-1:] + beside[-1:], self.norm, self.model.norm_eps)[0] @ self.head.T
+        return self._norm(_LAST, x[-1:] + beside[-1:], adapters or {})[0] @ self.head.T
 
     def beside(self, layer: int, attended: Array) -> Array:
         """Addition of a layer to the output of the last layer: nothing.
@@ -298,7 +312,7 @@ class Llama:
         """
         return np.zeros_like(attended)
 
-    def loss(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter] | None = None) -> float:
+    def loss(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt] | None = None) -> float:
         """Mean cross-entropy of the text, in nats a token."""
         ids = self._checked(tokens)
         return cross_entropy(self._forward(ids, adapters or {})[0], ids)[0]
@@ -314,21 +328,21 @@ class Llama:
         return x
 
     def gradients(
-        self, tokens: Sequence[int] | Array, adapters: Mapping[str, Adapter], entry: Array | None = None
-    ) -> tuple[float, dict[str, tuple[Array, Array]]]:
-        """The loss, and ``(dA, dB)`` of every adapter.
+        self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt], entry: Array | None = None
+    ) -> tuple[float, dict[str, tuple[Array, ...]]]:
+        """The loss, and ``(dA, dB)`` of every adapter, ``(dw,)`` of a vector.
 
         ``entry``: input of the lowest layer with an adapter, if it is known already.
         """
         ids = self._checked(tokens)
-        unknown = sorted(set(adapters) - set(self.names))
+        unknown = sorted(set(adapters) - {*self.names, *self.norms})
         if unknown:
-            raise ValueError(f"adapters has {unknown[0]}: no linear of the {self.layers} layers in use")
+            raise ValueError(f"adapters has {unknown[0]}: no linear or norm of the {self.layers} layers in use")
         lowest = lowest_layer(adapters) if adapters else self.layers
         logits, x, kept = self._forward(ids, adapters, 0 if entry is None else lowest, entry)
         loss, dlogits = cross_entropy(logits, ids)
-        dx = rms_norm_backward(dlogits @ self.head, x, self.norm, self.model.norm_eps)
-        gradients: dict[str, tuple[Array, Array]] = {}
+        gradients: dict[str, tuple[Array, ...]] = {}
+        dx = self._norm_backward(_LAST, dlogits @ self.head, x, adapters, gradients)
         for i in reversed(range(lowest, self.layers)):
             dx = self._layer_backward(i, dx, kept.pop(), adapters, gradients)
         return loss, gradients
@@ -352,24 +366,40 @@ class Llama:
         return cos[start:], sin[start:]
 
     def _forward(
-        self, ids: Array, adapters: Mapping[str, Adapter], first: int = 0, entry: Array | None = None
+        self, ids: Array, adapters: Mapping[str, Learnt], first: int = 0, entry: Array | None = None
     ) -> tuple[Array, Array, list[_Layer]]:
         x = self.embedding[ids] if entry is None else entry
         kept = []
         for i in range(first, self.layers):
             x, layer = self._layer(i, x, adapters)
             kept.append(layer)
-        return rms_norm(x, self.norm, self.model.norm_eps) @ self.head.T, x, kept
+        return self._norm(_LAST, x, adapters) @ self.head.T, x, kept
+
+    def _norm(self, name: str, x: Array, adapters: Mapping[str, Learnt]) -> Array:
+        return rms_norm(x, self._weight(name, adapters), self.model.norm_eps)
+
+    def _weight(self, name: str, adapters: Mapping[str, Learnt]) -> Array:
+        """Of a norm, learnt or the model's own."""
+        learnt = adapters.get(name)
+        return self.norms[name] if learnt is None else learnt.parts["w"]
+
+    def _norm_backward(
+        self, name: str, dy: Array, x: Array, adapters: Mapping[str, Learnt], gradients: dict[str, tuple[Array, ...]]
+    ) -> Array:
+        eps = self.model.norm_eps
+        if name in adapters:
+            gradients[name] = (rms_norm_gain(dy, x, eps).sum(axis=0),)
+        return rms_norm_backward(dy, x, self._weight(name, adapters), eps)
 
     def _layer(
-        self, i: int, x: Array, adapters: Mapping[str, Adapter], cache: Cache | None = None
+        self, i: int, x: Array, adapters: Mapping[str, Learnt], cache: Cache | None = None
     ) -> tuple[Array, _Layer]:
         def through(projection: str, value: Array) -> Array:
             name = self.name(i, projection)
-            return self.linears.forward(name, value, adapters.get(name))
+            return self._forward_linear(name, value, adapters.get(name))
 
-        eps, angles = self.model.norm_eps, self._angles(len(x), cache.count if cache else 0)
-        attended = rms_norm(x, self.norms[f"model.layers.{i}.input_layernorm"], eps)
+        angles = self._angles(len(x), cache.count if cache else 0)
+        attended = self._norm(f"model.layers.{i}.input_layernorm", x, adapters)
         q, k = (rope(self._heads(through(name, attended)), *angles) for name in ("q_proj", "k_proj"))
         v = self._heads(through("v_proj", attended))
         if cache is not None:
@@ -377,33 +407,52 @@ class Llama:
         context, weights = attention(q, k, v)
         context = context.reshape(len(x), -1)
         middle = x + through("o_proj", context)
-        fed = rms_norm(middle, self.norms[f"model.layers.{i}.post_attention_layernorm"], eps)
+        fed = self._norm(f"model.layers.{i}.post_attention_layernorm", middle, adapters)
         gate, up = through("gate_proj", fed), through("up_proj", fed)
         product = swiglu(gate, up)
         y = middle + through("down_proj", product)
         return y, _Layer(x, attended, q, k, v, weights, context, middle, fed, gate, up, product)
 
+    def _forward_linear(self, name: str, x: Array, learnt: Learnt | None) -> Array:
+        """A linear with what learns beside it.
+
+        A vector multiplies outputs, or inputs of ``down_proj``.
+        """
+        if not isinstance(learnt, Vector):
+            assert learnt is None or isinstance(learnt, Adapter)
+            return self.linears.forward(name, x, learnt)
+        if name.endswith(_BEFORE):
+            return self.linears.forward(name, x * learnt.values, None)
+        return self.linears.forward(name, x, None) * learnt.values
+
+    def _backward_linear(
+        self, name: str, dy: Array, x: Array, learnt: Learnt | None
+    ) -> tuple[Array, tuple[Array, ...] | None]:
+        if not isinstance(learnt, Vector):
+            assert learnt is None or isinstance(learnt, Adapter)
+            return self.linears.backward(name, dy, x, learnt)
+        if name.endswith(_BEFORE):
+            dx, _ = self.linears.backward(name, dy, x * learnt.values, None)
+            return dx * learnt.values, ((dx * x).sum(axis=0),)
+        gradient = (dy * self.linears.forward(name, x, None)).sum(axis=0)
+        return self.linears.backward(name, dy * learnt.values, x, None)[0], (gradient,)
+
     def _layer_backward(
-        self,
-        i: int,
-        dy: Array,
-        kept: _Layer,
-        adapters: Mapping[str, Adapter],
-        gradients: dict[str, tuple[Array, Array]],
+        self, i: int, dy: Array, kept: _Layer, adapters: Mapping[str, Learnt], gradients: dict[str, tuple[Array, ...]]
     ) -> Array:
         def back(projection: str, gradient: Array, value: Array) -> Array:
             name = self.name(i, projection)
-            dx, pair = self.linears.backward(name, gradient, value, adapters.get(name))
-            if pair is not None:
-                gradients[name] = pair
+            dx, found = self._backward_linear(name, gradient, value, adapters.get(name))
+            if found is not None:
+                gradients[name] = found
             return dx
 
-        eps, (cos, sin) = self.model.norm_eps, self._angles(len(dy))
+        cos, sin = self._angles(len(dy))
         dproduct = back("down_proj", dy, kept.product)
         dgate, dup = swiglu_backward(dproduct, kept.gate, kept.up)
         dfed = back("gate_proj", dgate, kept.fed) + back("up_proj", dup, kept.fed)
-        norm = self.norms[f"model.layers.{i}.post_attention_layernorm"]
-        dmiddle = dy + rms_norm_backward(dfed, kept.middle, norm, eps)
+        norm = f"model.layers.{i}.post_attention_layernorm"
+        dmiddle = dy + self._norm_backward(norm, dfed, kept.middle, adapters, gradients)
         dcontext = self._heads(back("o_proj", dmiddle, kept.context))
         dq, dk, dv = attention_backward(dcontext, kept.q, kept.k, kept.v, kept.weights)
         dattended = sum(
@@ -413,5 +462,5 @@ class Llama:
             ),
             np.zeros_like(dy),
         )
-        norm = self.norms[f"model.layers.{i}.input_layernorm"]
-        return dmiddle + rms_norm_backward(dattended, kept.x, norm, eps)
+        norm = f"model.layers.{i}.input_layernorm"
+        return dmiddle + self._norm_backward(norm, dattended, kept.x, adapters, gradients)

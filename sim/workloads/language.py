@@ -11,7 +11,8 @@ import numpy as np
 from gradloom import __version__, boards
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.language import Checkpoint, LanguageModel
-from gradloom.rtl.models.lora import Adapter, finite, lowest_layer
+from gradloom.rtl.models.lora import Adapter, Learnt, finite, lowest_layer
+from gradloom.rtl.models.methods import LORA, Method
 from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.plan.language.budget import Request, cached_texts
@@ -90,7 +91,7 @@ def turns(texts: Sequence[Sequence[int]], step: int, count: int) -> list[Sequenc
 def fine_tune(
     llama: Llama,
     texts: Sequence[Sequence[int]],
-    adapters: Mapping[str, Adapter],
+    adapters: Mapping[str, Learnt],
     optimizer: Optimizer,
     steps: int,
     progress: Progress | None = None,
@@ -106,12 +107,12 @@ def fine_tune(
     adapter that is not finite ends it early, without the update that led there. To continue an interrupted one:
     ``losses`` of the steps made and the parameters ``kept`` before the last of them, as ``after`` got them.
     """
-    parameters = {f"{name}.{which}": getattr(adapter, which) for name, adapter in adapters.items() for which in "ab"}
+    parameters = {f"{name}.{which}": array for name, each in adapters.items() for which, array in each.parts.items()}
     losses, kept = list(losses), kept or {}
     lowest = lowest_layer(adapters)
     entries: dict[tuple[int, ...], np.ndarray] = {}
 
-    def gradients(tokens: Sequence[int]) -> tuple[float, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    def gradients(tokens: Sequence[int]) -> tuple[float, dict[str, tuple[np.ndarray, ...]]]:
         if not lowest:
             return llama.gradients(tokens, adapters)
         text = tuple(tokens)
@@ -130,8 +131,8 @@ def fine_tune(
         kept = {name: each.copy() for name, each in parameters.items()}
         mean = {
             f"{name}.{which}": np.sum([pairs[name][place] for _, pairs in found], axis=0) / accumulate
-            for name in adapters
-            for place, which in enumerate("ab")
+            for name, each in adapters.items()
+            for place, which in enumerate(each.parts)
         }
         optimizer.step(parameters, mean)
         if not finite(adapters):
@@ -165,7 +166,9 @@ class TextTask:
     def __init__(self, job: Job) -> None:
         asked: TextOptions = job.options
         assert isinstance(job.preset.workload, TextWorkload) and asked.text is not None
-        self.job, self.method = job, job.preset.workload.method
+        self.job = job
+        #: The planner's name of the workload, and what it does.
+        self.kind = self.method = job.preset.workload.method
         weights = find_weights(asked.model)
         self.checkpoint = Quantized(open_checkpoint(weights))
         self.text = Path(asked.text)
@@ -222,7 +225,9 @@ class TextTask:
         """The parts of the model that never change."""
         return Frozen(self.shapes, self.checkpoint.tensor, self.checkpoint.linear)
 
-    def fitting(self, *, rank: int, targets: Sequence[str], machine: bool = True, from_layer: int = 0) -> Request:
+    def fitting(
+        self, *, rank: int, targets: Sequence[str], machine: bool = True, from_layer: int = 0, learnt: Method = LORA
+    ) -> Request:
         """Checks texts and request, and returns the request.
 
         Refuses texts that the model, and requests that the machine or its board's memory, cannot take. ``machine``:
@@ -230,6 +235,7 @@ class TextTask:
         lowest with an adapter.
         """
         asked, model = self.job.options, replace(self.shapes, layers=self.layers)
+        kind = self.kind
         if not machine:
             if not MIN_SEQ <= asked.seq <= model.context:
                 raise ValueError(
@@ -243,8 +249,10 @@ class TextTask:
                 seq=asked.seq,
                 optimizer=asked.optimizer,
                 from_layer=from_layer,
+                method=learnt.name,
             )
-        failed = machine_misfits(self.job.config, model, seq=asked.seq, rank=rank, targets=targets, method=self.method)
+        ranked = targets if learnt.ranked else ()
+        failed = machine_misfits(self.job.config, model, seq=asked.seq, rank=rank, targets=ranked, method=kind)
         # A request has a text that is within the context.
         request = Request(
             model=model,
@@ -254,9 +262,10 @@ class TextTask:
             optimizer=asked.optimizer,
             store=self.store,
             from_layer=from_layer,
+            method=learnt.name,
         )
         if not self.exact:
-            failed += memory_misfits(request, boards.find(self.job.preset.board), self.job.config, method=self.method)
+            failed += memory_misfits(request, boards.find(self.job.preset.board), self.job.config, method=kind)
         refuse(failed)
         return request
 
@@ -274,7 +283,7 @@ class TextTask:
                 f"text" + (f", or give --steps {room // each}" if room >= each else "")
             )
 
-    def read(self, *, rank: int, **more: Any) -> None:
+    def read(self, *, rank: int | None, **more: Any) -> None:
         """Reads the windows of the text, and notes the effective options."""
         self.windows, self.tokens = _windows(self.checkpoint, self.text, self.job.options.seq)
         self.options = replace(self.job.options, rank=rank, lr=self.lr, layers=self.layers, **more)
@@ -320,9 +329,11 @@ class TextTask:
             "seq": asked.seq,
             "windows": len(self.windows),
             "tokens_left_out": self.tokens - asked.seq * len(self.windows),
-            "rank": first.rank,
-            "alpha": first.scale * first.rank,
-            "adapter_parameters": sum(each.a.size + each.b.size for each in outcome.learnt.values()),
+            "rank": first.rank if isinstance(first, Adapter) else None,
+            "alpha": first.scale * first.rank if isinstance(first, Adapter) else None,
+            "adapter_parameters": sum(
+                values.size for each in outcome.learnt.values() for values in each.parts.values()
+            ),
             "targets": self.named,
             "optimizer": asked.optimizer,
             "lr": self.lr,
@@ -344,11 +355,11 @@ class TextTask:
         from .plots import plot_steps
 
         self.saved(folder, outcome.learnt)
+        learns = metrics["method"] if metrics["rank"] is None else f"rank {metrics['rank']}"
         plot_steps(
             folder / "loss.png",
             metrics,
-            f"{metrics['model']}, rank {metrics['rank']} on "
-            f"{', '.join(metrics['targets'])}, {metrics['tokens']:,} tokens",
+            f"{metrics['model']}, {learns} on {', '.join(metrics['targets'])}, {metrics['tokens']:,} tokens",
             loss_unit="cross-entropy, nats a token",
         )
 
@@ -390,7 +401,7 @@ def restore_optimizer(optimizer: object, state: Mapping[str, Any]) -> None:
 def outcome_of(
     found: Sequence[StepResult],
     stopped: str | None,
-    adapters: Mapping[Any, Adapter],
+    adapters: Mapping[Any, Learnt],
     *,
     exact: bool = False,
     **figures: Any,
@@ -410,7 +421,7 @@ def outcome_of(
             **figures,
         },
         learnt={
-            name: Adapter(each.a.astype(np.float32), each.b.astype(np.float32), each.scale)
+            name: each.taking({which: values.astype(np.float32) for which, values in each.parts.items()})
             for name, each in adapters.items()
         },
     )
