@@ -64,6 +64,9 @@ class VectorOpcode(IntEnum):
     SOFTMAX_BACKWARD_SUMS = 11  #: sums of p · dp of each row; a: p, b: dp; no result
     SOFTMAX_BACKWARD = 12  #: gradient of a softmax; a: p, b: dp; o: ds
     TARGETS = 13  #: stores the target of each token; a: 32-bit words, one a token
+    SCALE = 14  #: each feature times its weight; a: x
+    SCALE_BACKWARD = 15  #: gradient of SCALE, and what the weights' is a sum of; a: x, b: dy; o: dx, q: x · dy
+    NORM_BACKWARD_GAIN = 16  #: NORM_BACKWARD, and what the weights' gradient is a sum of: q: dy · x · root
 
 
 #: A tensor is ``tiles`` x ``tokens`` x ``row`` beats, in this order. Shifts follow from the tensors' fraction bits:

@@ -43,8 +43,11 @@ __all__ = [
     "gate_factor",
     "rms_norm",
     "rms_norm_backward",
+    "rms_norm_gain",
     "roots",
     "rope",
+    "scale",
+    "scale_backward",
     "swiglu",
     "swiglu_backward",
     "term_of",
@@ -206,6 +209,31 @@ def rms_norm_backward(dy: ArrayLike, x: ArrayLike, weight: ArrayLike, root: Root
     """Gradient of x; ``left`` as :func:`backward_roots` had it."""
     term, clipped = term_of(dy, weight, left, x, root.pull[..., None], root.pull_shift[..., None], subtract=True)
     return word_of(term, root.mantissa[..., None], shift + root.exponent[..., None], clipped)
+
+
+def rms_norm_gain(dy: ArrayLike, x: ArrayLike, root: Root, *, shift: int) -> Tensor:
+    """``dy · x · root``; the weight's gradient is made of its sum over rows."""
+    term, clipped = term_of(x, root.mantissa[..., None], root.exponent[..., None])
+    return word_of(term, dy, shift, clipped)
+
+
+def scale(x: ArrayLike, factors: ArrayLike, *, left: int, shift: int) -> Tensor:
+    """``x · factors``, which have 18 bits."""
+    term, clipped = term_of(x, 1, left)
+    return word_of(term, factors, shift, clipped)
+
+
+def scale_backward(
+    dy: ArrayLike, x: ArrayLike, factors: ArrayLike, *, left: int, right: int, shift: int, second_shift: int
+) -> tuple[Tensor, Tensor]:
+    """``(dy · factors, x · dy)``.
+
+    ``right`` and ``shift`` are of the first result, ``left`` and ``second_shift`` of the second.
+    """
+    term, clipped = term_of(x, 1, left)
+    u = word_of(term, dy, second_shift, clipped)
+    term, clipped = term_of(dy, 1, right)
+    return word_of(term, factors, shift, clipped), u
 
 
 def add(a: ArrayLike, b: ArrayLike, *, left: int, right: int, shift: int = 0, wide: bool = False) -> Tensor:

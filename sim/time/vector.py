@@ -48,6 +48,9 @@ _OPERATIONS = {
     VectorOpcode.SOFTMAX_BACKWARD_SUMS: _Operation(streams="ab", roots=1),
     VectorOpcode.SOFTMAX_BACKWARD: _Operation(streams="ab", o=0),
     VectorOpcode.TARGETS: _Operation(),
+    VectorOpcode.SCALE: _Operation(o=0),
+    VectorOpcode.SCALE_BACKWARD: _Operation(streams="ab", cycles=2, q=0, o=1),
+    VectorOpcode.NORM_BACKWARD_GAIN: _Operation(streams="ab", cycles=2, q=0, o=1),
 }
 
 

@@ -70,8 +70,18 @@ _ACTIONS = {
     VectorOpcode.SOFTMAX: (_Action(other=Other.TABLE, o=1),),
     VectorOpcode.SOFTMAX_BACKWARD_SUMS: (_Action(factor=Factor.B, sums=1),),
     VectorOpcode.SOFTMAX_BACKWARD: (_Action(factor=Factor.A, other=Other.ROW, fold=Fold.MINUS, second=1, o=1),),
+    VectorOpcode.SCALE: (_Action(factor=Factor.WEIGHT, o=1),),
+    VectorOpcode.SCALE_BACKWARD: (_Action(factor=Factor.B, q=1), _Action(factor=Factor.WEIGHT, second=1, o=1)),
 }
-_NORMS = (VectorOpcode.NORM_SUMS, VectorOpcode.NORM, VectorOpcode.NORM_BACKWARD_SUMS, VectorOpcode.NORM_BACKWARD)
+_ACTIONS[VectorOpcode.NORM_BACKWARD_GAIN] = (_Action(Scale.ROOT, Factor.B, q=1), *_ACTIONS[VectorOpcode.NORM_BACKWARD])
+_NORMS = (
+    VectorOpcode.NORM_SUMS,
+    VectorOpcode.NORM,
+    VectorOpcode.NORM_BACKWARD_SUMS,
+    VectorOpcode.NORM_BACKWARD,
+    VectorOpcode.NORM_BACKWARD_GAIN,
+)
+_SCALES = (VectorOpcode.SCALE, VectorOpcode.SCALE_BACKWARD)
 _POWERS = (VectorOpcode.SOFTMAX_SUMS, VectorOpcode.SOFTMAX)
 _PULLS = (VectorOpcode.SOFTMAX_BACKWARD_SUMS, VectorOpcode.SOFTMAX_BACKWARD)
 _PLAIN = (VectorOpcode.WEIGHTS, VectorOpcode.TARGETS)
@@ -87,7 +97,15 @@ _USES_B = (
     VectorOpcode.ADD,
     VectorOpcode.NORM_BACKWARD_SUMS,
     VectorOpcode.NORM_BACKWARD,
+    VectorOpcode.NORM_BACKWARD_GAIN,
+    VectorOpcode.SCALE_BACKWARD,
     *_PULLS,
+)
+_TWO = (
+    VectorOpcode.SWIGLU_BACKWARD,
+    VectorOpcode.NORM_BACKWARD_SUMS,
+    VectorOpcode.NORM_BACKWARD_GAIN,
+    VectorOpcode.SCALE_BACKWARD,
 )
 _TAG = data.StructLayout(
     {
@@ -138,9 +156,9 @@ class VectorEngine(wiring.Component):
 
     - From cycle :attr:`start` on, a beat of operands is taken in each cycle in which all that it needs are there and
       fewer than :attr:`under_way` results had yet to leave two cycles ago, those of a beat taken then not among them.
-      SWIGLU_BACKWARD and NORM_BACKWARD_SUMS take two cycles a beat, and its operands in the second: both need more
-      operand beats than that from memory.
-    - A result is offered :attr:`latency` cycles after its operands were taken, q of SWIGLU_BACKWARD one earlier. ROPE
+      SWIGLU_BACKWARD, SCALE_BACKWARD, NORM_BACKWARD_SUMS and NORM_BACKWARD_GAIN take two cycles a beat, and its
+      operands in the second: all need at least as many operand beats from memory.
+    - A result is offered :attr:`latency` cycles after its operands were taken, q of a gradient one earlier. ROPE
       takes up to two rows in advance; a row goes through the lanes, a beat a cycle, from the cycle after its last beat.
     - ``done`` comes :attr:`finish` cycles after the last result left, or the last beat of WEIGHTS or TARGETS was taken.
       With ``targets`` the beat at q is offered one cycle before that, ``done`` :attr:`tell` cycles after it was taken.
@@ -321,7 +339,7 @@ class VectorEngine(wiring.Component):
         two, uses_b, uses_c, wide = (Signal(name=name) for name in ("two", "uses_b", "uses_c", "wide"))
         m.d.sync += [
             wide.eq(args.wide & (op == VectorOpcode.ADD)),
-            two.eq((op == VectorOpcode.SWIGLU_BACKWARD) | (op == VectorOpcode.NORM_BACKWARD_SUMS)),
+            two.eq(_any(op, _TWO)),
             uses_b.eq(_any(op, _USES_B)),
             uses_c.eq(op == VectorOpcode.SWIGLU_BACKWARD),
         ]
@@ -604,7 +622,7 @@ class VectorEngine(wiring.Component):
             ]
             for opcodes, elements in (
                 (_NORMS, self.features),
-                ((VectorOpcode.WEIGHTS,), self.features),
+                ((VectorOpcode.WEIGHTS, *_SCALES), self.features),
                 ((VectorOpcode.TARGETS,), max(self.tokens, self.lanes)),
                 (_POWERS, 1 << ELEMENTS),
                 (_PULLS, 1 << PULLED),

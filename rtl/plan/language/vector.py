@@ -23,6 +23,8 @@ __all__ = [
     "rms_norm",
     "rms_norm_backward",
     "rope",
+    "scale",
+    "scale_backward",
     "softmax",
     "softmax_backward",
     "swiglu",
@@ -97,14 +99,30 @@ def rms_norm(weight: int, y: int) -> dict[str, int]:
     return _checked(shift=24 + weight - y)
 
 
-def rms_norm_backward(dy: int, x: int, weight: int, dx: int) -> Mapping[str, Mapping[str, int]]:
+def rms_norm_backward(dy: int, x: int, weight: int, dx: int, u: int | None = None) -> Mapping[str, Mapping[str, int]]:
     """Shifts of ``sums`` and of ``result``.
 
-    The term of ``dy · weight`` never clips.
+    The term of ``dy · weight`` never clips. ``u``: of ``dy · x · root``, where it is made.
     """
     left = WEIGHT.width - 1 + UNIT - 1
     term = dy + weight + UNIT - left
-    return {"sums": _checked(left=UNIT, right=left), "result": _checked(left=left, shift_base=term + 17 - x - dx)}
+    shift = term + 17 - x - dx
+    return {
+        "sums": _checked(left=UNIT, right=left),
+        "result": _checked(left=left, shift_base=shift)
+        if u is None
+        else _checked(right=left, shift_base=shift, second_shift=24 + dy - u),
+    }
+
+
+def scale(x: int, factors: int, y: int) -> dict[str, int]:
+    """Shifts from the fractions of x, of the factors' words and of y."""
+    return _checked(left=UNIT, shift=x + factors - y)
+
+
+def scale_backward(x: int, dy: int, factors: int, dx: int, u: int) -> dict[str, int]:
+    """Shifts from fractions; u is ``x · dy``."""
+    return _checked(left=UNIT, right=UNIT, shift=dy + factors - dx, second_shift=x + dy - u)
 
 
 def add(a: int, b: int, y: int) -> dict[str, int]:

@@ -71,6 +71,7 @@ def test_norm(vector_bench, stall, row):
     eps = {"eps": 5, "eps_shift": 3}
     root = reference.roots(x, **eps)
     along = reference.backward_roots(dy, x, weight[0], right=18, **eps)
+    gain = {"right": 18, "shift": -3, "second_shift": 19}
     found = vector_bench(make(), row)(
         [
             (VectorOpcode.WEIGHTS, {}, {"a": weight}, {}),
@@ -78,6 +79,7 @@ def test_norm(vector_bench, stall, row):
             (VectorOpcode.NORM, {"shift": 16}, {"a": x}, {"o": SHAPE}),
             (VectorOpcode.NORM_BACKWARD_SUMS, {"left": 7, "right": 18} | eps, {"a": x, "b": dy}, {}),
             (VectorOpcode.NORM_BACKWARD, {"left": 18, "shift": -3}, {"a": x, "b": dy}, {"o": SHAPE}),
+            (VectorOpcode.NORM_BACKWARD_GAIN, gain, {"a": x, "b": dy}, {"o": SHAPE, "q": SHAPE}),
             (VectorOpcode.NORM_SUMS, {"left": 7, "eps": 0}, {"a": x[:1]}, {}),
             (VectorOpcode.NORM, {"shift": 20}, {"a": x[:1]}, {"o": (1, SHAPE[1])}),
         ],
@@ -86,7 +88,34 @@ def test_norm(vector_bench, stall, row):
     assert found[3]["saturated"] == along.saturated > 0
     same(found[2], o=reference.rms_norm(x, weight[0], root, shift=16))
     same(found[4], o=reference.rms_norm_backward(dy, x, weight[0], along, left=18, shift=-3))
-    same(found[6], o=reference.rms_norm(x[:1], weight[0], reference.roots(x[:1]), shift=20))
+    u = reference.rms_norm_gain(dy, x, along, shift=19)
+    assert u.saturated
+    same(found[5], o=reference.rms_norm_backward(dy, x, weight[0], along, left=18, shift=-3), q=u)
+    same(found[7], o=reference.rms_norm(x[:1], weight[0], reference.roots(x[:1]), shift=20))
+
+
+@pytest.mark.parametrize("stall, row, hold", [(0.0, 16, 0), (0.4, 8, 0), (0.2, 48, HOLD)])
+def test_scale(vector_bench, stall, row, hold):
+    rng = np.random.default_rng(7)
+    shape = (8, 96)
+    x, dy, one = words(rng, shape, TERM.width), words(rng, shape), words(rng, (1, shape[1]), TERM.width)
+    factors = words(rng, (1, shape[1]), WEIGHT.width)
+    forward, backward = {"left": 7, "shift": 17}, {"left": 8, "right": 6, "shift": 15, "second_shift": 22}
+    found = vector_bench(make(), row)(
+        [
+            (VectorOpcode.WEIGHTS, {}, {"a": factors}, {}),
+            (VectorOpcode.SCALE, forward, {"a": x}, {"o": shape}),
+            (VectorOpcode.SCALE_BACKWARD, backward, {"a": x, "b": dy}, {"o": shape, "q": shape}),
+            (VectorOpcode.SCALE, forward, {"a": one}, {"o": one.shape}),
+        ],
+        stall=stall,
+        **({"hold": hold} if hold else {}),
+    )
+    same(found[1], o=reference.scale(x, factors, **forward))
+    dx, u = reference.scale_backward(dy, x, factors, **backward)
+    assert dx.saturated and u.saturated
+    same(found[2], o=dx, q=u)
+    same(found[3], o=reference.scale(one, factors, **forward))
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
@@ -185,6 +214,11 @@ def test_beats_of_other_widths(vector_bench, lanes):
         (VectorOpcode.NORM, {"tokens": 9}),
         (VectorOpcode.NORM_SUMS, {"tiles": 9}),
         (VectorOpcode.NORM_SUMS, {"eps_shift": 45}),
+        (VectorOpcode.NORM_BACKWARD_GAIN, {"row": 1}),
+        (VectorOpcode.NORM_BACKWARD_GAIN, {"tokens": 9}),
+        (VectorOpcode.SCALE, {"tiles": 9}),
+        (VectorOpcode.SCALE_BACKWARD, {"row": 0}),
+        (VectorOpcode.SCALE_BACKWARD, {"tokens": 0}),
         (VectorOpcode.WEIGHTS, {"row": 511, "tiles": 1000}),
         (VectorOpcode.ROPE, {"row": 1}),
         (VectorOpcode.ROPE, {"row": 3}),

@@ -97,6 +97,39 @@ def test_rms_norm(features, scale, outlier):
     check(found, dxf, exact, ROOT * np.abs(exact) + (1 + ROOT) * root * term, dx)
 
 
+@pytest.mark.parametrize("scale, outlier", [(1.0, 0), (1e-3, 0), (10, 23147)])
+def test_what_gradients_of_a_norms_weight_are_sums_of(scale, outlier):
+    x, dy = tensors(7, (32, 576), scale, 6e-5)
+    if outlier:
+        x[0, 7] = outlier
+    eps = 1e-5
+    (xw, xf), (dw, df) = encode(x), encode(dy)
+    words = plan.epsilon(eps, 576, xf)
+    xs, ds, exact_eps = decode(xw, xf), decode(dw, df), (words["eps"] << words["eps_shift"]) / 4.0**xf
+    exact = ds * xs / np.sqrt((xs**2).sum(axis=1, keepdims=True) + exact_eps)
+    meant = llama.rms_norm_gain(dy, x, eps) / np.sqrt(576)
+    uf = encode(meant)[1]
+    shift = plan.rms_norm_backward(df, xf, 16, uf, uf)["result"]["second_shift"]
+    found = reference.rms_norm_gain(dw, xw, reference.roots(xw, **words), shift=shift)
+    check(found, uf, exact, ROOT * np.abs(exact) + (TERM + 1) * 2.0**-24 * np.abs(ds), meant)
+
+
+@pytest.mark.parametrize("scales", [(1.5, 6e-5), (3e3, 1e-3)], ids=str)
+def test_factors_of_features(scales):
+    """Operands are terms as they are: nothing but the last rounding is lost."""
+    x, dy = tensors(8, (32, 1536), *scales)
+    factors = np.random.default_rng(9).normal(1, 0.3, 1536)
+    (xw, xf), (dw, df) = encode(x), encode(dy)
+    ff = plan.frac_of(np.abs(factors).max(), WEIGHT)
+    fw = np.rint(factors * 2.0**ff).astype(np.int64)
+    xs, ds, fs = decode(xw, xf), decode(dw, df), decode(fw, ff)
+    yf, dxf, uf = (encode(each)[1] for each in (xs * fs, ds * fs, xs * ds))
+    check(reference.scale(xw, fw, **plan.scale(xf, ff, yf)), yf, xs * fs, 0, x * factors)
+    dx, u = reference.scale_backward(dw, xw, fw, **plan.scale_backward(xf, df, ff, dxf, uf))
+    check(dx, dxf, ds * fs, 0, dy * factors)
+    check(u, uf, xs * ds, 0, x * dy)
+
+
 @pytest.mark.parametrize("scales", [(1.0, 1.0), (30.0, 0.02), (1e-4, 6e-5)], ids=str)
 def test_add(scales):
     a, b = tensors(4, (32, 576), *scales)

@@ -162,7 +162,11 @@ def test_cycles(vector_bench, lanes, tokens):
         VectorOpcode.SOFTMAX_BACKWARD_SUMS: (b, {}, *sums),
         VectorOpcode.SOFTMAX: (a, {"o": shape, "report": None}, 1, 0, engine.latency + engine.finish - 1 + engine.tell),
         VectorOpcode.SOFTMAX_BACKWARD: (b, {"o": shape}, *whole),
+        VectorOpcode.SCALE: (a, {"o": shape}, *whole),
+        VectorOpcode.SCALE_BACKWARD: (b, {"o": shape, "q": shape}, 2, 1, engine.latency + engine.finish),
+        VectorOpcode.NORM_BACKWARD_GAIN: (b, {"o": shape, "q": shape}, 2, 1, engine.latency + engine.finish),
     }
+    assert cases.keys() | {VectorOpcode.TARGETS} == set(VectorOpcode)
     found = vector_bench(engine, 16)([(opcode, {"gate": 8, "targets": 1}, *case[:2]) for opcode, case in cases.items()])
     for (opcode, (inputs, _, pace, first, after)), got in zip(cases.items(), found):
         beats = inputs["a"].size // lanes
