@@ -89,7 +89,7 @@ def plan(
     model: str,
     *,
     board: str = "genesys2",
-    rank: int = 8,
+    rank: int | None = None,
     targets: str | None = None,
     seq: int = 64,
     bits: int = 4,
@@ -106,7 +106,8 @@ def plan(
 
     What does not fit has ``misfits``, one for each bound that fails: see ``planned`` in
     :mod:`~gradloom.rtl.plan.language.fit`.
-    ``targets``: of QLoRA, "q,v" unless given; ``from_layer``: the lowest layer with adapters.
+    ``rank``: 8 unless given; ``targets``: of QLoRA, "q,v" unless given, of learnt vectors all of their method;
+    ``from_layer``: the lowest layer with adapters.
     ``preset``: whose machine is checked; None where the board has none, and
     memory alone is checked.
     """
@@ -114,20 +115,26 @@ def plan(
 
     from ..machines.presets import find_workload
     from ..models.checkpoint import find_model
-    from ..plan.language.budget import Request, parse_targets
+    from ..models.methods import LORA, find_method
+    from ..plan.language.budget import Request
     from ..plan.language.fit import planned
     from ..plan.language.instant_budget import METHODS
 
+    method = "qlora" if method == LORA.name else method
     if method not in METHODS:
         raise ValueError(f"method={method}: must be one of {', '.join(METHODS)}")
-    if method == "instantft" and targets is not None:
+    instant = method == "instantft"
+    learnt = LORA if instant or method == "qlora" else find_method(method)
+    if rank is not None and not learnt.ranked:
+        raise ValueError(f"rank={rank}: must be left out, {learnt.title} has no rank")
+    if instant and targets is not None:
         raise ValueError(
             f"targets={targets}: adapters of InstantFT go from every block to the head; leave it out, "
             f"or give --method qlora"
         )
-    if method == "instantft" and store != "words":
+    if instant and store != "words":
         raise ValueError(f"store={store}: must be words for InstantFT; leave it out, or give --method qlora")
-    if method == "instantft" and from_layer:
+    if instant and from_layer:
         raise ValueError(
             f"from_layer={from_layer}: adapters of InstantFT go from every block to the head; leave it "
             f"out, or give --method qlora"
@@ -135,17 +142,19 @@ def plan(
     target = boards.find(board)
     request = Request(
         model=find_model(model),
-        rank=rank,
-        targets=parse_targets("q,v" if targets is None else targets),
+        rank=8 if rank is None else rank,
+        targets=learnt.parse(targets),
         seq=seq,
         bits=bits,
         optimizer=optimizer,
         head=head,
         store=store,
         from_layer=from_layer,
+        method=learnt.name,
     )
-    preset = find_workload(target.name, f"text-{method}")
-    result = planned(request, target, preset.config if preset else None, method=method, port_bits=axi_bits)
+    kind = "instantft" if instant else "qlora"
+    preset = find_workload(target.name, f"text-{kind}")
+    result = planned(request, target, preset.config if preset else None, method=kind, port_bits=axi_bits)
     return result | {"preset": preset.name if preset else None}
 
 
@@ -201,15 +210,15 @@ def _load_verb(
     "plan",
     epilog="Example: gradloom plan tinyllama-1.1b --board genesys2 --seq 16\n\n"
     "Example: gradloom plan smollm2-135m --targets all --seq 32 --json\n\n"
-    "Example: gradloom plan smollm2-135m --method instantft",
+    "Example: gradloom plan smollm2-135m --method layernorm",
 )
 def _plan_verb(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="tinyllama-1.1b, smollm2-135m, or a file or folder.")],
     board: Annotated[str, typer.Option(help="A board: see gradloom boards.")] = "genesys2",
-    rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = 8,
+    rank: Annotated[int | None, typer.Option(help="Rank of the adapters.", show_default="8")] = None,
     targets: Annotated[
         str | None,
-        typer.Option(help="Linear layers with an adapter of QLoRA: q,v or all or a list.", show_default="q,v"),
+        typer.Option(help="Linear layers with an adapter: q,v or all or a list; or norms.", show_default="q,v"),
     ] = None,
     seq: Annotated[int, typer.Option(help="Tokens of a text.")] = 64,
     bits: Bits = 4,
@@ -218,7 +227,11 @@ def _plan_verb(
     head: Head = "float16",
     axi_bits: Annotated[int | None, typer.Option(help="Bits of the memory port.", show_default="the board's")] = None,
     method: Annotated[
-        str, typer.Option(help="qlora: adapters beside linear layers; instantft: adapters to the head.")
+        str,
+        typer.Option(
+            help="qlora: adapters beside linear layers; layernorm: norms; ia3: factors of linear layers; instantft: "
+            "adapters to the head."
+        ),
     ] = "qlora",
     from_layer: Annotated[
         int, typer.Option(metavar="K", help="Adapters of QLoRA in this layer and those behind it only, from 0.")
@@ -256,12 +269,14 @@ def _plan_verb(
 
 
 def _say_plan(result: dict[str, Any]) -> None:
+    learns = result["method"] if result["rank"] is None else f"rank {result['rank']}"
     rows = [{"memory": name.replace("_", " "), "bytes": size} for name, size in result["memory"].items()]
     table(
         [*rows, {"memory": "together", "bytes": result["total_bytes"]}],
         ("memory", "bytes"),
         False,
-        title=f"{result['model']} on {result['board']}, rank {result['rank']}, {result['seq']} tokens, "
+        title=f"{result['model']} on {result['board']}, "
+        f"{learns}, {result['seq']} tokens, "
         f"{result['bits']}-bit, {result['optimizer']}",
     )
     say(

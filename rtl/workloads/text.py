@@ -9,6 +9,7 @@ from .workload import Workload
 
 __all__ = [
     "MAX_CARD_STEPS",
+    "METHODS",
     "InstantTextOptions",
     "InstantTextWorkload",
     "QLoraOptions",
@@ -17,6 +18,8 @@ __all__ = [
     "TextWorkload",
 ]
 
+#: Methods of QLoRA's presets: the names of :data:`gradloom.rtl.models.methods.METHODS`, which is not quick to import.
+METHODS = ("lora", "layernorm", "ia3")
 #: Steps of which a memory card has programs: as many as the board's firmware has room for.
 MAX_CARD_STEPS = 180
 
@@ -51,8 +54,15 @@ class TextOptions(Options):
 class QLoraOptions(TextOptions):
     """Options of QLoRA."""
 
+    method: str = option(
+        "What learns: lora, adapters beside linear layers; layernorm, norms; ia3, factors of linear layers.",
+        METHODS[0],
+        choices=METHODS,
+    )
     accumulate: int = option("Texts whose gradients are added for an update.", 1, metavar="N", bounds=Bounds(1, 256))
-    targets: str | None = option("Linear layers with an adapter: q,v or all or a list.", usual="q,v")
+    targets: str | None = option(
+        "Linear layers with an adapter: q,v or all or a list; or norms of layernorm.", usual="q,v, or all of a method"
+    )
     from_layer: int | None = option(
         "First layer with adapters, counted from 0; the input of this layer is kept for each text.",
         metavar="K",
@@ -66,6 +76,13 @@ class QLoraOptions(TextOptions):
         super().check()
         if self.store != "words" and (self.engine == "float" or self.accumulate > 1 or self.card):
             raise ValueError(f"store={self.store}: must be words with --engine float, --accumulate or --card")
+        if self.method != METHODS[0]:
+            for name, usual in (("rank", None), ("store", "words"), ("card", False)):
+                if getattr(self, name) != usual:
+                    raise ValueError(
+                        f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
+                        f"or give --method {METHODS[0]}"
+                    )
         if self.card and self.accumulate != 1:
             raise ValueError(f"accumulate={self.accumulate}: must be 1 with --card")
         if self.card and self.steps > MAX_CARD_STEPS:

@@ -24,16 +24,20 @@ from gradloom.rtl.plan.language.operations import (
     Gradient,
     Halves,
     Loss,
+    Narrow,
     Norm,
     NormBackward,
     Pack,
     Product,
     Rope,
+    Scale,
+    ScaleBackward,
     Slice,
     Softmax,
     SoftmaxBackward,
     Swiglu,
     SwigluBackward,
+    TokenSum,
     Unpack,
     Update,
     Words,
@@ -96,6 +100,10 @@ class Execution(Reading):
         inner, outer = operation.x.count, operation.y.count
         return np.block([[tiles[out * inner + place] for place in range(inner)] for out in range(outer)])
 
+    def _weight(self, name: str) -> Array:
+        """A norm's: of a table, or made by the step."""
+        return self.tables[name] if name in self.tables else self.values[name][0]
+
     def _causal(self, operation: Softmax) -> Array:
         tokens = operation.s.rows
         return np.arange(EDGE * operation.s.count)[None] <= operation.limit + np.arange(tokens)[:, None]
@@ -138,13 +146,32 @@ class FloatStep(Execution):
 
     _pack = _unpack
 
+    def _weight(self, name: str) -> Array:
+        """Without ``sqrt(features)``, which what the step makes has."""
+        weight = super()._weight(name)
+        return weight if name in self.tables else weight / math.sqrt(len(weight))
+
     def _norm(self, operation: Norm) -> None:
-        self[operation.y] = llama.rms_norm(self[operation.x], self.tables[operation.weight], operation.eps)
+        self[operation.y] = llama.rms_norm(self[operation.x], self._weight(operation.weight), operation.eps)
 
     def _normbackward(self, operation: NormBackward) -> None:
-        self[operation.dx] = llama.rms_norm_backward(
-            self[operation.dy], self[operation.x], self.tables[operation.weight], operation.eps
-        )
+        dy, x = self[operation.dy], self[operation.x]
+        self[operation.dx] = llama.rms_norm_backward(dy, x, self._weight(operation.weight), operation.eps)
+        if operation.u is not None:
+            self[operation.u] = llama.rms_norm_gain(dy, x, operation.eps) / math.sqrt(x.shape[1])
+
+    def _narrow(self, operation: Narrow) -> None:
+        self[operation.y] = self[operation.words] * operation.gain.value
+
+    def _scale(self, operation: Scale) -> None:
+        self[operation.y] = self[operation.x] * self[operation.factors]
+
+    def _scalebackward(self, operation: ScaleBackward) -> None:
+        dy = self[operation.dy]
+        self[operation.dx], self[operation.u] = dy * self[operation.factors], dy * self[operation.x]
+
+    def _tokensum(self, operation: TokenSum) -> None:
+        self[operation.y] = operation.gain.value * self[operation.x].sum(axis=0, keepdims=True)
 
     def _add(self, operation: Add) -> None:
         self[operation.y] = self[operation.a] + self[operation.b]
@@ -274,14 +301,42 @@ class IntegerStep(Execution):
     def _norm(self, operation: Norm) -> None:
         x = self[operation.x]
         root = vector.roots(x, **operation.epsilon(self.frac))
-        self._kept(operation.y, vector.rms_norm(x, self.tables[operation.weight], root, **operation.shifts(self.frac)))
+        weight = self._weight(operation.weight)
+        self._kept(operation.y, vector.rms_norm(x, weight, root, **operation.shifts(self.frac)))
 
     def _normbackward(self, operation: NormBackward) -> None:
-        x, dy, weight = self[operation.x], self[operation.dy], self.tables[operation.weight]
+        x, dy, weight = self[operation.x], self[operation.dy], self._weight(operation.weight)
         shifts = operation.shifts(self.frac)
-        root = vector.backward_roots(dy, x, weight, right=shifts["sums"]["right"], **operation.epsilon(self.frac))
+        sums, result = shifts["sums"], dict(shifts["result"])
+        root = vector.backward_roots(dy, x, weight, right=sums["right"], **operation.epsilon(self.frac))
         self.saturated += root.saturated
-        self._kept(operation.dx, vector.rms_norm_backward(dy, x, weight, root, **shifts["result"]))
+        if operation.u is not None:
+            self._kept(operation.u, vector.rms_norm_gain(dy, x, root, shift=result.pop("second_shift")))
+            # The second of two results has the second shift of its term.
+            result["left"] = result.pop("right")
+        self._kept(operation.dx, vector.rms_norm_backward(dy, x, weight, root, **result))
+
+    def _narrow(self, operation: Narrow) -> None:
+        factor = operation.gain.word
+        self._kept(operation.y, vector.scale(self[operation.words], factor, **operation.shifts(self.frac)))
+
+    def _scale(self, operation: Scale) -> None:
+        made = vector.scale(self[operation.x], self[operation.factors], **operation.shifts(self.frac))
+        self._kept(operation.y, made)
+
+    def _scalebackward(self, operation: ScaleBackward) -> None:
+        made = vector.scale_backward(
+            self[operation.dy], self[operation.x], self[operation.factors], **operation.shifts(self.frac)
+        )
+        for part, each in zip((operation.dx, operation.u), made):
+            self._kept(part, each)
+
+    def _tokensum(self, operation: TokenSum) -> None:
+        x = self[operation.x]
+        h = np.full((len(x), 1), operation.gain.word << DROP)
+        made, lost = gradient(x, h, **operation.shifts(self.frac))
+        self[operation.y] = made
+        self.saturated += lost
 
     def _add(self, operation: Add) -> None:
         self._kept(

@@ -75,7 +75,7 @@ def rehearsed(trainings: Sequence[Training], steps: int) -> dict[str, int]:
 
     later = {
         name: replace(each, a=moved(name, each.a, "a", 1.0), b=moved(name, each.b, "b", each.scale))
-        for name, each in first.adapters.items()
+        for name, each in first.loras.items()
     }
     then = replace(first, adapters=later)
     reached = largest(now)

@@ -4,7 +4,7 @@ Neither depends on values.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gradloom.rtl.machines.configs import LanguageConfig
@@ -66,6 +66,7 @@ def planned_step(
     tokens: int,
     rule: float | AdamW,
     kept: bool = False,
+    vectors: Collection[str] = (),
 ) -> tuple[Assembler, Layout]:
     """The program of a step with the head, and its memory.
 
@@ -78,12 +79,14 @@ def planned_step(
     layers : sequence of int
         All of the model that is used.
     kept : bool
-        Whether what enters the lowest layer with an adapter is in memory.
+        Whether what enters the lowest layer that learns is in memory.
+    vectors : collection of str
+        Modules with a learnt vector.
     """
     if kept:
-        lowest = lowest_layer(ranks)
+        lowest = lowest_layer([*ranks, *vectors])
         layers = [layer for layer in layers if layer >= lowest]
-    step = Step(model, tokens, ranks, layers)
+    step = Step(model, tokens, ranks, layers, vectors=frozenset(vectors))
     operations = training_operations(step, dict.fromkeys(ranks, 2.0), rule)
     layout = Layout()
     layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)

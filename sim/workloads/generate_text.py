@@ -9,7 +9,9 @@ import numpy as np
 from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.instant import holds_instant, load_instant
-from gradloom.rtl.models.lora import Adapter, load_lora
+from gradloom.rtl.models.language import LanguageModel
+from gradloom.rtl.models.lora import Learnt, load_lora
+from gradloom.rtl.models.vectors import load_vectors, peft_method
 
 from ..reference.llama import Cache, Llama
 from . import language
@@ -25,7 +27,7 @@ def greedy(
     prompt: Sequence[int],
     count: int,
     *,
-    adapters: Mapping[str, Adapter] | None = None,
+    adapters: Mapping[str, Learnt] | None = None,
     ends: frozenset[int] = frozenset(),
 ) -> Iterator[int]:
     """At most ``count`` tokens that follow ``prompt``, each the likeliest.
@@ -39,6 +41,14 @@ def greedy(
             return
         yield token
         fresh = [token]
+
+
+def _learnt(folder: Path, model: LanguageModel) -> Mapping[str, Learnt]:
+    """Adapters or vectors of a folder."""
+    method = peft_method(folder)
+    if method is None or method.ranked:
+        return load_lora(folder, model)
+    return load_vectors(folder, model, method)
 
 
 def generate_text(
@@ -59,7 +69,7 @@ def generate_text(
         raise ValueError(f"tokens={tokens}: must be at least 1")
     checkpoint = Quantized(open_checkpoint(find_weights(model)))
     blocks = load_instant(adapter, checkpoint.model) if adapter is not None and holds_instant(adapter) else None
-    adapters = None if adapter is None or blocks is not None else load_lora(adapter, checkpoint.model)
+    adapters = None if adapter is None or blocks is not None else _learnt(adapter, checkpoint.model)
     tokenizer = language.open_tokenizer(checkpoint.path)
     given = tokenizer.encode(prompt)
     if not given:

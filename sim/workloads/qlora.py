@@ -1,4 +1,4 @@
-"""QLoRA: adapters beside a language model's linear layers.
+"""QLoRA: adapters beside a language model's linear layers, or vectors.
 
 It runs in floating point, in integers, and in RTL.
 """
@@ -13,7 +13,9 @@ import numpy as np
 from gradloom import boards
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.models.lora import Adapter, fresh_lora, layer_of, load_lora, lowest_layer, save_lora
+from gradloom.rtl.models.lora import Adapter, Learnt, fresh_lora, layer_of, load_lora, lowest_layer, save_lora
+from gradloom.rtl.models.methods import METHODS, Method
+from gradloom.rtl.models.vectors import fresh_vectors, load_vectors, save_vectors
 from gradloom.rtl.plan.language.budget import check_from_layer, memory, parse_targets
 from gradloom.rtl.plan.language.packed import STORES
 from gradloom.rtl.workloads import QLoraOptions
@@ -21,6 +23,7 @@ from gradloom.rtl.workloads import QLoraOptions
 from .board_job import board_job, write_card_image
 from .driver import Job, Outcome
 from .language import (
+    Quantized,
     TextTask,
     build,
     fine_tune,
@@ -48,11 +51,19 @@ class QLoraTask(TextTask):
         self.texts_a_step, self.store = self.asked.accumulate, self.asked.store
         if self.asked.from_layer is not None:
             check_from_layer(self.asked.from_layer, self.layers)
-        self.adapters = _adapters(self.shapes, self.asked, self.rank, self.layers)
+        self.learnt = METHODS[self.asked.method]
+        self.adapters: dict[str, Learnt] = {}
+        if self.learnt.ranked:
+            self.adapters |= _adapters(self.shapes, self.asked, self.rank, self.layers)
+        else:
+            self.method = self.learnt.name
+            self.adapters |= _vectors(self.checkpoint, self.asked, self.learnt, self.layers)
         self.from_layer = lowest_layer(self.adapters)
         self.named = sorted({name.rsplit(".", 1)[-1] for name in self.adapters})
-        rank = next(iter(self.adapters.values())).rank
-        request = self.fitting(rank=rank, targets=self.named, machine=not self.exact, from_layer=self.from_layer)
+        rank = next((each.rank for each in self.adapters.values() if isinstance(each, Adapter)), None)
+        request = self.fitting(
+            rank=rank or 1, targets=self.named, machine=not self.exact, from_layer=self.from_layer, learnt=self.learnt
+        )
         self.read(rank=rank, targets=",".join(self.named), from_layer=self.from_layer)
         if self.from_layer:
             self.check_cache(memory(request))
@@ -75,17 +86,18 @@ class QLoraTask(TextTask):
         if not self.asked.card:
             return None
         each = self.asked
+        adapters = {name: each for name, each in self.adapters.items() if isinstance(each, Adapter)}
         made = board_job(
             self.frozen(),
             self.windows,
-            self.adapters,
+            adapters,
             range(self.layers),
             self.rule,
             each.steps,
             self.job.config,
             self.job.tell,
         )
-        first = next(iter(self.adapters.values()))
+        first = next(iter(adapters.values()))
         facts = {
             "preset": self.job.preset.name,
             "model": self.shapes.name,
@@ -148,8 +160,8 @@ class QLoraTask(TextTask):
         llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
         rule, begun = self.in_float(), self.begun or {"losses": (), "kept": {}, "rule": {}, "adapters": {}}
         restore_optimizer(rule, begun["rule"])
-        for name, (a, b) in begun["adapters"].items():
-            self.adapters[name] = dataclasses.replace(self.adapters[name], a=a, b=b)
+        for name, parts in begun["adapters"].items():
+            self.adapters[name] = self.adapters[name].taking(parts)
 
         def keep(losses: list[float], kept: Mapping[str, np.ndarray]) -> None:
             self.point.keep(
@@ -158,7 +170,7 @@ class QLoraTask(TextTask):
                     "losses": losses,
                     "kept": kept,
                     "rule": optimizer_state(rule),
-                    "adapters": {name: (each.a, each.b) for name, each in self.adapters.items()},
+                    "adapters": {name: each.parts for name, each in self.adapters.items()},
                 },
             )
 
@@ -179,10 +191,27 @@ class QLoraTask(TextTask):
 
     def saved(self, folder: Path, learnt: Any) -> None:
         """See :class:`TextTask`."""
-        save_lora(folder, self.shapes, learnt)
+        if self.learnt.ranked:
+            save_lora(folder, self.shapes, learnt)
+        else:
+            save_vectors(folder, self.shapes, self.learnt, learnt)
 
 
 prepare = QLoraTask
+
+
+def _vectors(checkpoint: Quantized, asked: QLoraOptions, method: Method, layers: int) -> dict[str, Learnt]:
+    """Vectors to start from, of a folder or as the model has them."""
+    model, wanted = checkpoint.model, method.parse(asked.targets)
+    if asked.adapter is None:
+        inner = range(asked.from_layer or 0, layers)
+        return dict(fresh_vectors(model, method, checkpoint.tensor, targets=wanted, layers=inner))
+    found = load_vectors(asked.adapter, model, method)
+    has = {name.rsplit(".", 1)[-1] for name in found}
+    if asked.targets is not None and set(wanted) != has:
+        raise ValueError(f"targets={asked.targets}: {asked.adapter} has {', '.join(sorted(has))}")
+    _check_layers(asked, found, layers)
+    return dict(found)
 
 
 def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int) -> dict[str, Adapter]:
@@ -201,10 +230,15 @@ def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int)
     has = {name.rsplit(".", 1)[-1] for name in found}
     if wanted is not None and set(wanted) != has:
         raise ValueError(f"targets={asked.targets}: {folder} has adapters on {', '.join(sorted(has))}")
+    _check_layers(asked, found, layers)
+    return found
+
+
+def _check_layers(asked: QLoraOptions, found: Mapping[str, Learnt], layers: int) -> None:
+    """Refuses a folder's adapters in other layers than the request's."""
     lowest = lowest_layer(found)
     if asked.from_layer not in (None, lowest):
-        raise ValueError(f"from_layer={asked.from_layer}: {folder} has adapters from layer {lowest} on")
-    beyond = [name for name in found if layer_of(name) >= layers]
+        raise ValueError(f"from_layer={asked.from_layer}: {asked.adapter} has adapters from layer {lowest} on")
+    beyond = [name for name in found if name.startswith("model.layers.") and layer_of(name) >= layers]
     if beyond:
-        raise ValueError(f"layers={layers}: {folder} has an adapter on {beyond[0]}")
-    return found
+        raise ValueError(f"layers={layers}: {asked.adapter} has an adapter on {beyond[0]}")

@@ -18,8 +18,9 @@ from gradloom.rtl.formats.vector import FACTOR_FRAC
 from gradloom.rtl.formats.weight_stream import BOOKS, pack_stream
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, LanguageModel
-from gradloom.rtl.models.lora import Adapter
+from gradloom.rtl.models.lora import Adapter, Learnt
 from gradloom.rtl.models.pack import QuantizedLinear
+from gradloom.rtl.models.vectors import Vector
 from gradloom.rtl.plan.language.accumulate import spare_bits
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.exponents import choose
@@ -32,18 +33,21 @@ from gradloom.rtl.plan.language.operations import (
     Descent,
     Gradient,
     Halves,
+    Narrow,
     Operation,
     Pack,
     Product,
     Rope,
     Tensor,
+    TokenSum,
     Unpack,
     results,
 )
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.training import training_operations
-from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step, norm_gains
+from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
 from gradloom.rtl.plan.language.vector import frac_of, norm_weight
+from gradloom.rtl.plan.language.vectors import LAST_NORM, NORMS, last_gains
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 
 from ..reference import linear as reference
@@ -179,7 +183,7 @@ class Training:
     tokens : sequence of int
         The text.
     adapters : mapping
-        By linear.
+        By linear; vectors by module.
     layers, head : see :class:`~gradloom.rtl.plan.language.transformer.Step`. Without a head, ``inputs`` has
         ``gradient``.
     inputs : mapping, optional
@@ -189,12 +193,12 @@ class Training:
     number : int
         Of the update, from 1 on.
     moments : mapping, optional
-        AdamW's, float32's bits, ``NAME.ma`` and ``NAME.mb``; zeros unless given.
+        AdamW's, float32's bits, ``NAME.ma`` and ``NAME.mb``, of a vector ``NAME.mw``; zeros unless given.
     texts : int
         Whose gradients an update is made of. With more than one, they are added to ``sums``, and only the last of them
         has a ``rule``.
     sums : mapping, optional
-        Of the texts before, words and fraction bits by ``NAME.sa`` and ``NAME.sb``; zeros unless given.
+        Of the texts before, words and fraction bits by ``NAME.sa``, ``NAME.sb`` and ``NAME.sw``; zeros unless given.
     wide : bool, optional
         Adapters and moments are stored as blocks of codes of 8 bits, or, False, of 4.
     packed : mapping
@@ -206,7 +210,7 @@ class Training:
 
     frozen: Frozen
     tokens: Sequence[int]
-    adapters: Mapping[str, Adapter]
+    adapters: Mapping[str, Learnt]
     layers: Sequence[int]
     head: bool = True
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -220,6 +224,8 @@ class Training:
     kept: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.loras = {name: each for name, each in self.adapters.items() if isinstance(each, Adapter)}
+        self.vectors = {name: each for name, each in self.adapters.items() if isinstance(each, Vector)}
         self.operations = self._operations()
         self.frozen.load(self.operations)
         #: What is in memory before, and values.
@@ -228,9 +234,11 @@ class Training:
 
     def _operations(self) -> list[Operation]:
         model = self.frozen.model
-        ranks = {name: each.rank for name, each in self.adapters.items()}
-        self.step = Step(model, len(self.tokens), ranks, self.layers, self.head)
-        scales = {name: each.scale for name, each in self.adapters.items()}
+        ranks = {name: each.rank for name, each in self.loras.items()}
+        self.step = Step(
+            model, len(self.tokens), ranks, self.layers, self.head, vectors=frozenset(self.vectors), texts=self.texts
+        )
+        scales = {name: each.scale for name, each in self.loras.items()}
         return training_operations(self.step, scales, self.rule, self.number, texts=self.texts, wide=self.wide)
 
     def _starting(self) -> Iterator[tuple[Tensor, np.ndarray]]:
@@ -243,6 +251,8 @@ class Training:
         yield Tensor(IDENTITY, len(ids), EDGE), np.eye(len(ids), EDGE)
         if not self.head:
             yield self.step.gradient, self.inputs["gradient"]
+        for module in dict.fromkeys(each.words.name.removesuffix(".w") for each in self._narrows()):
+            yield self.step.learnt.words(module), self.vectors[module].values.astype(np.float64)[None]
         for total in (add.y.tensor for add in self._sums()):
             words, frac = self.sums.get(total.name, (np.zeros((total.rows, total.features)), 0))
             yield total, words * 2.0**-frac
@@ -259,6 +269,10 @@ class Training:
         """Operations that add gradients to those of earlier texts."""
         return [each for each in self.operations if isinstance(each, Add) and each.lazy]
 
+    def _narrows(self) -> list[Narrow]:
+        """What makes factors of vectors."""
+        return [each for each in self.operations if isinstance(each, Narrow)]
+
     # ---- in floating point
 
     def exact(self, *, until: type | None = None) -> FloatStep:
@@ -267,7 +281,7 @@ class Training:
         With ``until``, only up to the first operation of this kind.
         """
         tables: dict[str, np.ndarray] = {name: self._norm(name) for name in self._norms()}
-        for name, each in self.adapters.items():
+        for name, each in self.loras.items():
             tables |= {f"{name}.a": each.a.astype(np.float64), f"{name}.b": each.b * np.float64(each.scale)}
         model = self.frozen.model
         # Some are changed in place.
@@ -283,14 +297,19 @@ class Training:
         return made
 
     def _norms(self) -> list[str]:
-        ends = ["norm", "norm.back"] if self.head else []
-        return [f"{layer}.norm{n}" for layer in self.layers for n in (1, 2)] + ends
+        """Weights of norms that do not learn."""
+        learnt = self.step.learnt
+        names = {
+            f"{layer}.{name}": learnt.norm(layer, which) for layer in self.layers for which, name in NORMS.items()
+        } | (dict.fromkeys(last_gains(0), LAST_NORM) if self.head else {})
+        return [name for name, module in names.items() if module not in self.vectors]
 
     def _norm(self, name: str) -> np.ndarray:
-        if name.startswith("norm"):
-            return self.frozen.tensor(NORM).astype(np.float64) * norm_gains(len(self.tokens), self.texts)[name]
+        gains = last_gains(len(self.tokens), self.texts)
+        if name in gains:
+            return self.frozen.tensor(NORM).astype(np.float64) * gains[name]
         layer, which = name.split(".")
-        named = {"norm1": "input_layernorm", "norm2": "post_attention_layernorm"}[which]
+        named = next(each for each, short in NORMS.items() if short == which)
         return self.frozen.tensor(f"model.layers.{layer}.{named}.weight").astype(np.float64)
 
     # ---- in integers
@@ -300,12 +319,15 @@ class Training:
         given = dict(self.frozen.frac)
         for name in self._norms():
             given[name] = norm_weight(self._norm(name))[1]
-        for name, each in self.adapters.items():
+        for name, each in self.loras.items():
             for which, values in (("a", each.a), ("b", each.b * each.scale)):
                 given[f"{name}.{which}"] = fraction_bits(values, WEIGHT.width, headroom=1)
         for name, (tensor, values) in self.starts.items():
             given[name] = frac_of(float(np.abs(values).max()) or 1.0, tensor.form)
         given |= self.known
+        for narrow in self._narrows():
+            factors = self.starts[narrow.words.name][1] * narrow.gain.value
+            given[narrow.y.name] = fraction_bits(factors, WEIGHT.width, headroom=1)
         sums = self._sums()
         frac = choose(
             (each for each in self.operations if not (isinstance(each, Add) and each.lazy)),
@@ -329,9 +351,18 @@ class Training:
                     np.int64
                 )
         made[TARGETS] = self.targets
+        for operation in self.operations:
+            if isinstance(operation, Narrow):
+                made[operation.gain.name] = np.full(EDGE, operation.gain.word)
+            elif isinstance(operation, TokenSum):
+                # Of two rank indices, a token each: the second is nothing.
+                made[f"{operation.gain.name}.{operation.x.rows}"] = np.tile([operation.gain.word, 0], operation.x.rows)
+            elif isinstance(operation, Descent):
+                zeros = np.zeros((2, operation.words.rows, operation.words.tensor.features), np.int64)
+                made[operation.moments] = self.moments.get(operation.moments, zeros)
         if self.wide is not None:
             return made | self._stored(frac)
-        for name, each in self.adapters.items():
+        for name, each in self.loras.items():
             for which, values in (("a", each.a), ("b", each.b * each.scale)):
                 made[f"{name}.{which}"] = encoded(values, frac[f"{name}.{which}"] + SPARE, MASTER)
                 size = values.shape if which == "a" else values.shape[::-1]
@@ -354,7 +385,7 @@ class Training:
                 elif each.moments:
                     made[each.packed] = packed_words(each, np.zeros((2, each.rank, each.features), np.int64), 0)
                 else:
-                    held = self.adapters[operation.adapter.name]
+                    held = self.loras[operation.adapter.name]
                     values = held.a if each.name.endswith(".a") else held.b.T * held.scale
                     made[each.packed] = packed_words(each, encoded(values, own, MASTER), 0)
         return made
@@ -523,7 +554,7 @@ class StepMachine:
         }
         moments: dict[str, tuple[int, int]] = {}
         if isinstance(training.rule, AdamW) and training.wide is None:
-            moments = {f"{name}.m{which}": sizes[f"{name}.{which}"] for name in training.adapters for which in "ab"}
+            moments = {f"{name}.m{which}": sizes[f"{name}.{which}"] for name in training.loras for which in "ab"}
             moments |= {
                 each.moments: sizes[each.words.name] for each in training.operations if isinstance(each, Descent)
             }

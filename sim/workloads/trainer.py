@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.models.lora import Adapter, lowest_layer
+from gradloom.rtl.models.lora import Adapter, Learnt, lowest_layer
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.exponents import HEADROOM
 from gradloom.rtl.plan.language.operations import SPARE, Loss, Pack, Tensor
@@ -140,7 +140,8 @@ class Trainer:
     ----------
     frozen : Frozen
     adapters : mapping
-        By linear; changed in place of their arrays, which become float64 so that a word of 32 bits fits.
+        By linear, or vectors by module; changed in place of their arrays, which become float64 so that a word of 32
+        bits fits.
     layers : sequence of int
     rule : SGD's rate, or AdamW
     machine : StepMachine, optional
@@ -152,7 +153,7 @@ class Trainer:
     """
 
     frozen: Frozen
-    adapters: dict[str, Adapter]
+    adapters: dict[str, Learnt]
     layers: Sequence[int]
     rule: float | AdamW
     machine: StepMachine | None = None
@@ -207,7 +208,7 @@ class Trainer:
             self.cache[text] = {each.name: (values[each.name], frac[each.name]) for each in self.cached(text)}
         self.taken = (self.taken + 1) % self.texts
         if training.rule is None:
-            self.sums = {name: (values[name], frac[name]) for name in values if name.endswith((".sa", ".sb"))}
+            self.sums = {name: (values[name], frac[name]) for name in values if name.endswith((".sa", ".sb", ".sw"))}
         else:
             self.number, self.sums = self.number + 1, {}
             if self.wide is not None:
@@ -241,11 +242,15 @@ class Trainer:
     def _learn(self, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
         """Takes new words of the adapters."""
         for name, held in self.adapters.items():
-            a, b = (values[f"{name}.{which}"] * 2.0 ** -(frac[f"{name}.{which}"] + SPARE) for which in "ab")
-            self.adapters[name] = replace(held, a=a, b=b.T / held.scale)
-            for which in ("ma", "mb"):
-                if f"{name}.{which}" in values:
-                    self.moments[f"{name}.{which}"] = values[f"{name}.{which}"]
+            if isinstance(held, Adapter):
+                a, b = (values[f"{name}.{which}"] * 2.0 ** -(frac[f"{name}.{which}"] + SPARE) for which in "ab")
+                self.adapters[name] = held.taking({"a": a, "b": b.T / held.scale})
+            else:
+                self.adapters[name] = held.taking({"w": values[f"{name}.w"][0] * 2.0 ** -frac[f"{name}.w"]})
+            for which in held.parts:
+                moments = f"{name}.m{which}"
+                if moments in values:
+                    self.moments[moments] = values[moments]
 
     def _keep(self, training: Training, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
         """Takes the stored codes; adapters get their values."""
@@ -262,7 +267,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """The state that must outlive a step, for :meth:`restore`."""
         return {
-            "adapters": {name: (each.a, each.b) for name, each in self.adapters.items()},
+            "adapters": {name: each.parts for name, each in self.adapters.items()},
             "number": self.number,
             "reached": self.reached,
             "moments": self.moments,
@@ -274,8 +279,8 @@ class Trainer:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from where another trainer of the same fine-tune was."""
-        for name, (a, b) in state["adapters"].items():
-            self.adapters[name] = replace(self.adapters[name], a=a, b=b)
+        for name, parts in state["adapters"].items():
+            self.adapters[name] = self.adapters[name].taking(parts)
         self.packed = {name: Kept(*each) for name, each in state["packed"].items()}
         for name in ("number", "reached", "moments", "taken", "sums", "cache"):
             setattr(self, name, state[name])

@@ -15,6 +15,8 @@ from gradloom.rtl.formats.tiles import untile_rows
 from gradloom.rtl.models.checkpoint import find_weights
 from gradloom.rtl.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.models.lora import fresh_lora, load_lora
+from gradloom.rtl.models.methods import METHODS
+from gradloom.rtl.models.vectors import load_vectors
 from gradloom.sim.workloads import language
 
 PRESET = "edge-qlora-genesys2"
@@ -222,6 +224,63 @@ def test_the_last_layers_alone_may_learn(run, here):
     assert further["request"]["from_layer"] == 1 and further["loss_before"] == pytest.approx(exact["loss_after"])
 
 
+@pytest.mark.parametrize("method, vectors", [("layernorm", 5), ("ia3", 6)])
+def test_vectors_learn_and_come_in_again(run, here, method, vectors):
+    """In integers as in float; PEFT's files, from which a fine-tune goes on, and that say another text."""
+    options = ("--method", method, "--steps", "4", "--seq", "42", "--lr", "0.01")
+    integers, exact = (tuned(run, "--engine", engine, *options, output=engine) for engine in ("reference", "float"))
+    np.testing.assert_allclose(integers["loss"], exact["loss"], rtol=2e-3)
+    assert (integers["method"], integers["rank"], integers["saturated"]) == (method, None, 0)
+    known = METHODS[method]
+    assert integers["adapter_parameters"] == known.parameters(MODEL, known.usual, range(2))
+    config = json.loads((here / "reference" / "adapter_config.json").read_text())
+    assert config["peft_type"] == known.peft_type and set(config["target_modules"]) == set(known.usual)
+    found = load_vectors(here / "reference", MODEL, known)
+    assert len(found) == vectors and all(np.ptp(each.values) > 0 for each in found.values())
+    again = tuned(run, *options, "--engine", "float", "--adapter", "float", output="further")
+    assert again["loss_before"] < exact["loss_before"] - 0.02
+    said = [
+        json.loads(run(*SAY, "--tokens", "3", "--json", *more)[1])["tokens"]
+        for more in ((), ("--adapter", "further"), ("--adapter", "further"))
+    ]
+    assert said[1] == said[2]
+
+
+def test_vectors_of_the_last_layers(run, here):
+    """What enters them is kept; PEFT's config names the modules whole."""
+    options = ("--method", "ia3", "--from-layer", "1", "--steps", "3", "--seq", "40", "--accumulate", "2")
+    integers, exact = (
+        tuned(run, "--engine", engine, *options, "--targets", "v,down", output=engine)
+        for engine in ("reference", "float")
+    )
+    np.testing.assert_allclose(integers["loss"], exact["loss"], rtol=2e-3)
+    assert integers["request"]["from_layer"] == 1 and integers["cached_texts"] == 2
+    config = json.loads((here / "reference" / "adapter_config.json").read_text())
+    assert config["target_modules"] == ["model.layers.1.self_attn.v_proj", "model.layers.1.mlp.down_proj"]
+    assert config["feedforward_modules"] == ["model.layers.1.mlp.down_proj"]
+    for more, named in (
+        ((), "from_layer=1: must be"),
+        (("--targets", "k"), "targets=k: reference has down_proj, v_proj"),
+        (("--method", "layernorm"), "peft_type='IA3': must be 'LN_TUNING' for layernorm"),
+        (("--layers", "1"), "layers=1: reference has an adapter on model.layers.1."),
+    ):
+        layers = ("--layers", "1", "--from-layer", "1") if not more else ()
+        code, out, err = run(*TUNE, "--method", "ia3", "--adapter", "reference", *more, *layers)
+        assert code == 2 and out == "" and named in " ".join(err.split()), err
+
+
+@pytest.mark.parametrize("method", ["layernorm", "ia3"])
+def test_a_plan_of_vectors(run, method):
+    code, out, err = run("plan", "smollm2-135m", "--method", method, "--json")
+    told = json.loads(out)
+    assert (code, err) == (0, "") and told["fits"] and told["method"] == method and told["rank"] is None
+    known = METHODS[method]
+    assert told["adapter_parameters"] == known.parameters(BUILT_IN["smollm2-135m"], known.usual, range(30))
+    assert told["memory"]["optimizer"] == 8 * told["adapter_parameters"]
+    less = json.loads(run("plan", "smollm2-135m", "--method", method, "--from-layer", "26", "--json")[1])
+    assert less["step"]["macs"] < told["step"]["macs"] / 2
+
+
 def test_text_before_and_after_a_fine_tune(run, here):
     tuned(
         run, "--engine", "float", "--steps", "150", "--lr", "0.003", "--targets", "all", "--seq", "84", "--rank", "16"
@@ -257,6 +316,25 @@ BAD = {
     "a rate of nothing": ((*TUNE, "--lr", "0"), "lr=0"),
     "a rate that is no number": ((*TUNE, "--lr", "nan"), "lr=nan"),
     "an unknown optimiser": ((*TUNE, "--optimizer", "lion"), "optimizer=lion: must be one of adamw, sgd"),
+    "an unknown method": ((*TUNE, "--method", "bitfit"), "method=bitfit: must be one of lora, layernorm, ia3"),
+    "a rank of norms": (
+        (*TUNE, "--method", "layernorm", "--rank", "4"),
+        "rank=4: must be left out with --method layernorm; or give --method lora",
+    ),
+    "norms as codes": ((*TUNE, "--method", "layernorm", "--store", "int8"), "store=int8: must be left out"),
+    "a card of factors": ((*TUNE, "--method", "ia3", "--card"), "card=True: must be left out with --method ia3"),
+    "targets of another method": (
+        (*TUNE, "--method", "ia3", "--targets", "q"),
+        "targets=q: must be all, or some of k, v, down between commas for ia3",
+    ),
+    "a plan of a rank of norms": (
+        ("plan", "smollm2-135m", "--method", "layernorm", "--rank", "4"),
+        "rank=4: must be left out, norm tuning has no rank",
+    ),
+    "a plan of factors as codes": (
+        ("plan", "smollm2-135m", "--method", "ia3", "--store", "int8"),
+        "store=int8: must be words for ia3",
+    ),
     "no steps": ((*TUNE, "--steps", "0"), "steps=0: must be from 1 to"),
     "an update of no texts": ((*TUNE, "--accumulate", "0"), "accumulate=0: must be from 1 to 256"),
     "texts of images": (("finetune", "instantft-kv260", "--accumulate", "2"), "accumulate=2: must be left out"),

@@ -3,8 +3,9 @@
 import pytest
 
 from gradloom.rtl.models.language import BUILT_IN, PROJECTIONS, LanguageModel
+from gradloom.rtl.models.methods import IA3, LAYERNORM
 from gradloom.rtl.plan.language.needs import needed, reads
-from gradloom.rtl.plan.language.operations import Gradient, Loss, Product, results
+from gradloom.rtl.plan.language.operations import Gradient, Loss, Narrow, Norm, NormBackward, Product, TokenSum, results
 from gradloom.rtl.plan.language.traffic import base_bytes
 from gradloom.rtl.plan.language.transformer import Step
 
@@ -70,6 +71,30 @@ def test_the_backward_pass_ends_at_the_lowest_adapter():
     ]
     wide = needed(step(("v_proj",), first=2, rank=16))
     assert [each.y.count for each in wide if isinstance(each, Product) and each.backward and each.adapter] == [2]
+
+
+@pytest.mark.parametrize("method, targets, lowest", [(LAYERNORM, None, 1), (LAYERNORM, ("norm",), 3), (IA3, None, 1)])
+def test_vectors_need_no_more_than_their_gradients(method, targets, lowest):
+    """Each vector's factors are made, and its gradient; the backward pass ends at the lowest that learns."""
+    modules = method.modules(MODEL, targets or method.usual, range(1, MODEL.layers))
+    every = Step(MODEL, 9, {}, range(MODEL.layers), vectors=frozenset(modules)).operations()
+    kept = needed(every)
+    assert {each.y.name for each in kept if isinstance(each, TokenSum)} == {f"{name}.gw" for name in modules}
+    assert {each.words.name for each in kept if isinstance(each, Narrow)} == {f"{name}.w" for name in modules}
+    made = {part.name for each in every for part in results(each)}
+    known, read = {f"{name}.w" for name in modules} | {"0.x", "identity"}, set()
+    for operation in kept:
+        weights = {operation.weight} & made if isinstance(operation, Norm | NormBackward) else set()
+        assert {*reads(operation), *weights} <= known, operation
+        known |= {part.name for part in results(operation)}
+        read |= {*reads(operation), *weights}
+    for operation in kept:
+        if not isinstance(operation, TokenSum | Loss):
+            assert read & {part.name for part in results(operation)}, operation
+    loss = next(n for n, each in enumerate(kept) if isinstance(each, Loss))
+    below = tuple(f"{layer}." for layer in range(lowest))
+    behind = [part.name for each in kept[loss + 1 :] for part in results(each)]
+    assert not [name for name in behind if name.startswith(below)] and behind
 
 
 def test_what_is_wanted_stays():

@@ -1,14 +1,14 @@
 """Gradients of several texts, added up before one update.
 
-Each text is a step of its own. Beside an adapter's gradients ``NAME.ga`` and ``NAME.gb`` are the sums so far,
-``NAME.sa`` and ``NAME.sb``, of the same shape; the vector engine adds the former to the latter in place. The last
-text's step updates by the sums.
+Each text is a step of its own. Beside an adapter's gradients ``NAME.ga`` and ``NAME.gb``, a vector's ``NAME.gw``, are
+the sums so far, ``NAME.sa``, ``NAME.sb`` and ``NAME.sw``, of the same shape; the vector engine adds the former to the
+latter in place. The last text's step updates by the sums.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from .operations import Adapter, Add, Codes, Gradient, Operation, Tensor, Update
+from .operations import Adapter, Add, Codes, Descent, Gradient, Operation, Slice, Tensor, TokenSum, Update
 
 __all__ = ["spare_bits", "summed"]
 
@@ -33,17 +33,32 @@ def summed(operations: Iterable[Operation], linear: Callable[[Adapter], Codes]) 
     for operation in operations:
         if isinstance(operation, Update):
             operation = replace(operation, summed=True)
-        if isinstance(operation, Update | Gradient):
-            made += [operation, *waiting] if isinstance(operation, Gradient) else [*waiting, operation]
-            waiting = _sums(operation, linear(operation.adapter)) if isinstance(operation, Gradient) else []
+        elif isinstance(operation, Descent):
+            operation = replace(operation, gradient=_total(operation.gradient))
+        if isinstance(operation, Update | Descent):
+            made += [*waiting, operation]
+            waiting = []
+        elif isinstance(operation, Gradient | TokenSum):
+            made += [operation, *waiting]
+            waiting = _sums(operation, linear)
         else:
             made.append(operation)
     return made + waiting
 
 
-def _sums(gradient: Gradient, linear: Codes) -> list[Operation]:
+def _total(gradient: Slice) -> Slice:
+    """The sum of a vector's gradients."""
+    held = gradient.tensor
+    return Tensor(f"{held.name.removesuffix('.gw')}.sw", held.rows, held.features).all()
+
+
+def _sums(gradient: Gradient | TokenSum, linear: Callable[[Adapter], Codes]) -> list[Operation]:
+    if isinstance(gradient, TokenSum):
+        total = _total(gradient.y)
+        return [Add(total, gradient.y, total, lazy=True)]
     made: list[Operation] = []
-    for which, features in (("a", linear.inputs), ("b", linear.outputs)):
+    held = linear(gradient.adapter)
+    for which, features in (("a", held.inputs), ("b", held.outputs)):
         name, rank = gradient.adapter.name, gradient.adapter.rank
         total = Tensor(f"{name}.s{which}", rank, features).all()
         made.append(Add(total, Tensor(f"{name}.g{which}", rank, features).all(), total, lazy=True))

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from gradloom.rtl.formats.weight_stream import BOOKS, TILE, StreamShape
 from gradloom.rtl.models.language import EMBEDDING, HEAD, PROJECTIONS, LanguageModel
+from gradloom.rtl.models.methods import IA3, LAYERNORM, LORA, METHODS, Method
 from gradloom.rtl.models.pack import HEADS, raw_parts
 from gradloom.rtl.plan.language import packed
 from gradloom.rtl.plan.language.packed import STORES
@@ -46,8 +47,14 @@ BUFFERS = 1 << 20
 ON_CHIP, SUM_ON_CHIP, SHARE = 24, 32, 1 / 3
 #: Part of the DSP slices that the array may take.
 DSP_SHARE = 0.85
-#: How far downstream a projection is within its layer.
+#: How far downstream a projection is within its layer; of what learns, what is not further needs no gradient of its
+#: operand in the lowest layer.
 _STAGE = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "o_proj": 1, "gate_proj": 2, "up_proj": 2, "down_proj": 3}
+_LEARNT = {
+    LORA.name: _STAGE,
+    LAYERNORM.name: {"input_layernorm": -1, "post_attention_layernorm": 1, "norm": 4},
+    IA3.name: {**_STAGE, "down_proj": 2},
+}
 
 
 class Target(Protocol):
@@ -77,9 +84,9 @@ class Request:
     ----------
     model : LanguageModel
     rank : int
-        Of every adapter: 1 to 64.
+        Of every adapter: 1 to 64. Vectors have none, and any will do.
     targets : tuple of str
-        Projections that have an adapter, in every layer.
+        Projections that have an adapter, or what else the method's targets are, in every layer.
     seq : int
         Tokens of a training text, and of the text before a decoded token.
     bits : int
@@ -90,6 +97,8 @@ class Request:
         How adapters and moments lie in memory from step to step: ``"words"``, ``"int8"`` or ``"nf4"``.
     from_layer : int
         The lowest layer with adapters, from 0. What enters it is kept of each text.
+    method : str
+        One of :data:`~gradloom.rtl.models.methods.METHODS`.
     """
 
     model: LanguageModel
@@ -101,6 +110,7 @@ class Request:
     head: str = "float16"
     store: str = "words"
     from_layer: int = 0
+    method: str = LORA.name
 
     def __post_init__(self) -> None:
         check_from_layer(self.from_layer, self.model.layers)
@@ -114,16 +124,30 @@ class Request:
             ("optimizer", tuple(OPTIMIZERS)),
             ("head", HEADS),
             ("store", tuple(STORES)),
+            ("method", tuple(METHODS)),
         ):
             if getattr(self, field) not in known:
                 raise ValueError(f"{field}={getattr(self, field)!r}: must be one of {', '.join(map(str, known))}")
-        if not self.targets or set(self.targets) - set(PROJECTIONS):
-            raise ValueError(f"targets={','.join(self.targets)}: must be some of {', '.join(PROJECTIONS)}")
+        if not self.targets or set(self.targets) - set(self.known.targets):
+            raise ValueError(f"targets={','.join(self.targets)}: must be some of {', '.join(self.known.targets)}")
+        if not self.known.ranked and self.store != "words":
+            raise ValueError(f"store={self.store}: must be words for {self.method}")
+
+    @property
+    def known(self) -> Method:
+        """The method."""
+        return METHODS[self.method]
+
+    @property
+    def adapted(self) -> tuple[str, ...]:
+        """Projections with an adapter beside them that has a rank."""
+        return self.targets if self.known.ranked else ()
 
     @property
     def adapter_parameters(self) -> int:
         """Trainable parameters."""
-        return self.learning_layers * sum(self.rank * sum(self.model.shape(name)) for name in self.targets)
+        layers = range(self.from_layer, self.model.layers)
+        return self.known.parameters(self.model, self.targets, layers, self.rank)
 
     @property
     def learning_layers(self) -> int:
@@ -139,16 +163,7 @@ def check_from_layer(value: int, layers: int) -> None:
 
 def parse_targets(text: str) -> tuple[str, ...]:
     """``all``, or projections with or without ``_proj``, between commas."""
-    if text in TARGETS:
-        return TARGETS[text]
-    wanted = [name.removesuffix("_proj") + "_proj" for name in text.split(",")]
-    strange = [name for name in wanted if name not in PROJECTIONS]
-    if strange:
-        raise ValueError(
-            f"targets={text}: must be all, or some of "
-            f"{', '.join(name.removesuffix('_proj') for name in PROJECTIONS)} between commas"
-        )
-    return tuple(name for name in PROJECTIONS if name in wanted)
+    return TARGETS[text] if text in TARGETS else LORA.parse(text)
 
 
 def _stream(outputs: int, inputs: int, bits: int) -> StreamShape:
@@ -278,7 +293,7 @@ def _step_parts(request: Request, board: Target, *, cached: bool = False) -> Ite
     """
     model, seq = request.model, request.seq
     room = int(board.memory_bits * SHARE)
-    first = min(_STAGE[name] for name in request.targets)
+    first = min(_LEARNT[request.method][name] for name in request.targets)
     for name in PROJECTIONS:
         n, k = model.shape(name)
         size, macs = _stream(n, k, request.bits).bytes, seq * n * k
@@ -375,7 +390,7 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
     return {
         "model": request.model.name,
         "board": board.name,
-        "rank": request.rank,
+        "rank": request.rank if request.known.ranked else None,
         "targets_of_adapters": list(request.targets),
         "seq": request.seq,
         "bits": request.bits,
@@ -399,7 +414,7 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
         **cached,
         "step": step,
         "assumptions": _assumptions(request, board),
-    }
+    } | ({} if request.known.ranked else {"method": request.method})
 
 
 def _halves(value: int) -> tuple[int, ...]:
@@ -421,8 +436,8 @@ def nearest(
         "seq": _halves(request.seq),
         "head": (request.head, *(each for each in ("nf",) if each != request.head)),
         "optimizer": (request.optimizer, *(each for each in ("sgd",) if each != request.optimizer)),
-        "rank": _halves(request.rank),
-        "targets": (request.targets, *(each for each in (TARGETS["q,v"],) if set(each) < set(request.targets))),
+        "rank": _halves(request.rank) if request.known.ranked else (request.rank,),
+        "targets": (request.targets, *(each for each in (TARGETS["q,v"],) if set(each) < set(request.adapted))),
         "bits": tuple(bits for bits in BOOKS if bits <= request.bits),
     }
     fields = list(choices)

@@ -82,7 +82,7 @@ def planned(
         []
         if config is None
         else machine_misfits(
-            config, request.model, seq=request.seq, rank=request.rank, targets=request.targets, method=method
+            config, request.model, seq=request.seq, rank=request.rank, targets=request.adapted, method=method
         )
     )
     short, near = _memory(request, board, config, method)
@@ -185,7 +185,7 @@ def _nearest(request: Request, board: Target, config: LanguageConfig | None, met
             []
             if config is None
             else machine_misfits(
-                config, other.model, seq=other.seq, rank=other.rank, targets=other.targets, method=method
+                config, other.model, seq=other.seq, rank=other.rank, targets=other.adapted, method=method
             )
         )
 

@@ -23,7 +23,8 @@ from .budget import (
 
 __all__ = ["METHODS", "instant_memory", "instant_plan"]
 
-METHODS = ("qlora", "instantft")
+#: What ``plan`` plans; all but InstantFT run on the same presets.
+METHODS = ("qlora", "instantft", "layernorm", "ia3")
 
 
 def _cache_bytes(request: Request) -> int:

@@ -13,16 +13,20 @@ from .operations import (
     Descent,
     Gradient,
     Loss,
+    Narrow,
     Norm,
     NormBackward,
     Operation,
     Product,
     Rope,
+    Scale,
+    ScaleBackward,
     Softmax,
     SoftmaxBackward,
     Swiglu,
     SwigluBackward,
     Tensor,
+    TokenSum,
     Unpack,
     Update,
     Words,
@@ -31,6 +35,8 @@ from .operations import (
 
 __all__ = ["needed", "reads"]
 
+#: What a step is for.
+_LASTING = Gradient | TokenSum | Loss | Update | Descent | Unpack
 #: Ranks that are complete after one tile of outputs in every machine: an array has at most 8 columns.
 _AT_ONCE = EDGE // 8
 
@@ -38,7 +44,7 @@ _AT_ONCE = EDGE // 8
 def reads(operation: Operation) -> tuple[str, ...]:
     """Names of the tensors that an operation reads.
 
-    ``NAME.h`` and ``NAME.dh`` are among them; those of adapters and moments are not.
+    ``NAME.h`` and ``NAME.dh`` are among them; those of adapters, norms' weights and moments are not.
     """
     match operation:
         case Product():
@@ -51,8 +57,14 @@ def reads(operation: Operation) -> tuple[str, ...]:
             return operation.words.name, operation.gradient.name
         case Add():
             return operation.a.name, operation.b.name
-        case Norm() | Rope():
+        case Norm() | Rope() | TokenSum():
             return (operation.x.name,)
+        case Narrow():
+            return (operation.words.name,)
+        case Scale():
+            return operation.x.name, operation.factors.name
+        case ScaleBackward():
+            return operation.x.name, operation.dy.name, operation.factors.name
         case NormBackward():
             return operation.x.name, operation.dy.name
         case Swiglu():
@@ -81,12 +93,15 @@ def needed(operations: Sequence[Operation], wanted: Collection[str] = ()) -> lis
     for operation in reversed(operations):
         made = {part.name for part in results(operation)}
         hidden = operation.hidden if isinstance(operation, Product) else ""
-        if not isinstance(operation, Gradient | Loss | Update | Descent | Unpack) and made.isdisjoint(live):
+        if not isinstance(operation, _LASTING) and made.isdisjoint(live):
             if hidden not in live:
                 continue
             assert isinstance(operation, Product)
             operation = _narrow(operation)
         live.update(reads(operation))
+        if isinstance(operation, Norm | NormBackward):
+            # Of a norm that learns, the step makes the weight.
+            live.add(operation.weight)
         kept.append(operation)
     return kept[::-1]
 

@@ -23,22 +23,28 @@ __all__ = [
     "Angles",
     "Codes",
     "Descent",
+    "Factors",
     "Fracs",
+    "Gain",
     "Gradient",
     "Halves",
     "Loss",
+    "Narrow",
     "Norm",
     "NormBackward",
     "Operation",
     "Pack",
     "Product",
     "Rope",
+    "Scale",
+    "ScaleBackward",
     "Slice",
     "Softmax",
     "SoftmaxBackward",
     "Swiglu",
     "SwigluBackward",
     "Tensor",
+    "TokenSum",
     "Unpack",
     "Update",
     "Words",
@@ -93,6 +99,36 @@ class Tensor:
     def some(self, row: int, height: int, first: int = 0, count: int = 1) -> "Slice":
         """``height`` rows from ``row`` on, of ``count`` tiles from ``first`` on."""
         return Slice(self, first, count, row, height)
+
+
+class Factors(Tensor):
+    """``[1, features]``, words of 18 bits that features are multiplied by."""
+
+    @property
+    def form(self) -> Fixed:
+        """Of its words."""
+        return WEIGHT
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A positive constant as a word of 18 bits.
+
+    ``name`` : of the memory that holds it.
+    """
+
+    name: str
+    value: float
+
+    @property
+    def frac(self) -> int:
+        """Fraction bits of :attr:`word`."""
+        return vector.frac_of(self.value, WEIGHT)
+
+    @property
+    def word(self) -> int:
+        """The nearest of the most fraction bits."""
+        return round(self.value * 2.0**self.frac)
 
 
 @dataclass(frozen=True)
@@ -283,10 +319,10 @@ class Update:
 
 @dataclass(frozen=True)
 class Descent:
-    """New words, in place, of an adapter that stands beside no linear.
+    """New words, in place, of an adapter beside no linear, or of a vector.
 
-    The gradient has the adapter's shape. It is update ``number`` by SGD's rate or AdamW, whose moments are called
-    ``moments``. Every product that reads ``words`` must be one from which the gradient is made, or that of an update
+    The gradient has the words' shape. It is update ``number`` by SGD's rate or AdamW, whose moments are called
+    ``moments``. Every operation that reads ``words`` must be one from which the gradient is made, or that of an update
     before it: no other order keeps it before the update.
     """
 
@@ -366,20 +402,33 @@ class Norm:
 
 @dataclass(frozen=True)
 class NormBackward:
-    """Gradient of RMSNorm's operand."""
+    """Gradient of RMSNorm's operand.
+
+    ``u``, where it is made, is ``dy · x / |x|``. Its sum over tokens times ``sqrt(features)`` is the weight's gradient.
+    """
 
     x: Slice
     dy: Slice
     weight: str
     dx: Slice
     eps: float
+    u: Slice | None = None
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         base = self._base(frac)
-        return {self.dx.name: (base - 63, base + 64)}
+        limits = {self.dx.name: (base - 63, base + 64)}
+        if self.u is not None:
+            limits[self.u.name] = _within(24 + frac[self.dy.name])
+        return limits
 
     def shifts(self, frac: Fracs) -> Mapping[str, Mapping[str, int]]:
-        return vector.rms_norm_backward(frac[self.dy.name], frac[self.x.name], frac[self.weight], frac[self.dx.name])
+        return vector.rms_norm_backward(
+            frac[self.dy.name],
+            frac[self.x.name],
+            frac[self.weight],
+            frac[self.dx.name],
+            None if self.u is None else frac[self.u.name],
+        )
 
     def epsilon(self, frac: Fracs) -> dict[str, int]:
         return vector.epsilon(self.eps, self.x.tensor.features, frac[self.x.name])
@@ -387,6 +436,72 @@ class NormBackward:
     def _base(self, frac: Fracs) -> int:
         result = vector.rms_norm_backward(frac[self.dy.name], frac[self.x.name], frac[self.weight], 0)["result"]
         return result["shift"]
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Factors of features from words that learn: ``gain · words``."""
+
+    words: Slice
+    gain: Gain
+    y: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.y.name: _within(frac[self.words.name] + self.gain.frac)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.scale(frac[self.words.name], self.gain.frac, frac[self.y.name])
+
+
+@dataclass(frozen=True)
+class Scale:
+    """``x · factors``, of each token."""
+
+    x: Slice
+    factors: Slice
+    y: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.y.name: _within(frac[self.x.name] + frac[self.factors.name])}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.scale(frac[self.x.name], frac[self.factors.name], frac[self.y.name])
+
+
+@dataclass(frozen=True)
+class ScaleBackward:
+    """Gradient of the operand of :class:`Scale`.
+
+    The sum over tokens of ``u = x · dy`` is the gradient of the factors.
+    """
+
+    x: Slice
+    dy: Slice
+    factors: Slice
+    dx: Slice
+    u: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        x, dy, factors = (frac[each.name] for each in (self.x, self.dy, self.factors))
+        return {self.dx.name: _within(dy + factors), self.u.name: _within(x + dy)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.scale_backward(*(frac[each.name] for each in (self.x, self.dy, self.factors, self.dx, self.u)))
+
+
+@dataclass(frozen=True)
+class TokenSum:
+    """``gain · Σ x`` over tokens, a row of features."""
+
+    x: Slice
+    gain: Gain
+    y: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.y.name: _within(frac[self.x.name] + self.gain.frac)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return _shifts(self.y.name, shift=frac[self.x.name] + self.gain.frac - frac[self.y.name])
 
 
 @dataclass(frozen=True)
@@ -529,6 +644,10 @@ Operation = (
     | Gradient
     | Norm
     | NormBackward
+    | Narrow
+    | Scale
+    | ScaleBackward
+    | TokenSum
     | Add
     | Rope
     | Swiglu
@@ -546,10 +665,12 @@ Operation = (
 def results(operation: Operation) -> tuple[Slice, ...]:
     """Results of an operation, without gradients and losses."""
     match operation:
-        case Product() | Norm() | Add() | Rope() | Swiglu():
+        case Product() | Norm() | Add() | Rope() | Swiglu() | Narrow() | Scale() | TokenSum():
             return (operation.y,)
         case NormBackward():
-            return (operation.dx,)
+            return (operation.dx,) if operation.u is None else (operation.dx, operation.u)
+        case ScaleBackward():
+            return operation.dx, operation.u
         case SwigluBackward():
             return operation.dgate, operation.dup
         case Softmax():

@@ -143,13 +143,15 @@ def gradient(
     rank: int,
     slot: int,
     shift: int,
+    rest: int | None = None,
     limit: int = PIECE,
     wait: tuple[int, ...] = (),
     post: tuple[int, ...] = (),
 ) -> list[Piece]:
     """A gradient of an adapter, to ``result``.
 
-    It is made of the tensor at ``source`` and the h in ``slot``.
+    It is made of the tensor at ``source`` and the h in ``slot``. With ``rest``, only results of the first rank index go
+    to ``result``, and the others' to ``rest``, each tile's over the one before.
     """
     beat, parts = config.data_bits // 8, config.edge // config.beat_words
     tile = tokens * parts
@@ -165,13 +167,26 @@ def gradient(
     for start, end in zip(bounds, [*bounds[1:], total], strict=True):
         # Results of a tile leave behind its last beat.
         made = end // tile * rank * parts - stored
-        stores = (store(result + stored * beat, made, GRADIENT.store("gradients")),) if made else ()
+        stores = (
+            _stores(result + stored * beat, made)
+            if rest is None
+            else tuple(
+                each
+                for at in range(stored // rank, (stored + made) // rank, parts)
+                for each in (*_stores(result + at * beat, parts), *_stores(rest, (rank - 1) * parts))
+            )
+        )
         stored += made
         pieces.append(
             Piece(instructions=(load(source + start * beat, end - start, GRADIENT.load("x")),), stores=stores)
         )
     command = Instruction(GRADIENT, 0, {"tiles": tiles, "tokens": tokens, "rank": rank, "slot": slot, "shift": shift})
     return _begun(_ended(pieces, post), command, wait)
+
+
+def _stores(offset: int, beats: int) -> tuple[Instruction, ...]:
+    """Of gradients, if there are any."""
+    return (store(offset, beats, GRADIENT.store("gradients")),) if beats else ()
 
 
 def update(

@@ -22,21 +22,26 @@ from .operations import (
     Codes,
     Descent,
     Fracs,
+    Gain,
     Gradient,
     Halves,
     Loss,
+    Narrow,
     Norm,
     NormBackward,
     Operation,
     Pack,
     Product,
     Rope,
+    Scale,
+    ScaleBackward,
     Slice,
     Softmax,
     SoftmaxBackward,
     Swiglu,
     SwigluBackward,
     Tensor,
+    TokenSum,
     Unpack,
     Update,
     Words,
@@ -53,6 +58,8 @@ _RESTORED = {"h": 2, "dh": 3}
 _GRADED = 4
 #: So many times shorter than a section, about, is side work that can be parted.
 _PARTS = 8
+#: What multiplies by factors.
+_SCALES = Narrow | Scale | ScaleBackward
 #: Cycles of the engine on a beat that is loaded, about: an element a cycle, of words that are loaded twice.
 _PACE = {Pack: 9, Unpack: 30}
 
@@ -226,6 +233,8 @@ class _Lowering:
                 sides.append(
                     Side(order, GRADIENT, deque(self._gradient(operation)), lazy=True, pace=operation.adapter.rank // 2)
                 )
+            elif isinstance(operation, TokenSum):
+                sides.append(Side(order, GRADIENT, deque(self._token_sum(operation)), lazy=True))
             elif isinstance(operation, Unpack):
                 # Words of an adapter are made in their place, all else beside its update.
                 lazy = operation.moments or isinstance(operation, Pack)
@@ -253,15 +262,21 @@ class _Lowering:
     def _parts(self, operation: Operation) -> list[Operation]:
         """Parts of an operation between which a program may yield.
 
-        A part is some tiles, of an operation whose elements are independent.
+        A part is some tiles, of an operation whose elements are independent. Of an operation that multiplies by
+        factors, it has as many as the engine has room for.
         """
-        if self.most is None or not isinstance(operation, Add | Rope | Swiglu | SwigluBackward):
+        if not isinstance(operation, Add | Rope | Swiglu | SwigluBackward | _SCALES):
             return [operation]
         slices = {
             each.name: value for each in fields(operation) if isinstance(value := getattr(operation, each.name), Slice)
         }
         first = next(iter(slices.values()))
-        step = max(self.most // (first.rows * self.row * len(slices)), 1)
+        # So many factors are on chip.
+        step = self.config.features // EDGE if isinstance(operation, _SCALES) else first.count
+        if self.most is not None:
+            step = max(min(self.most // (first.rows * self.row * len(slices)), step), 1)
+        if step >= first.count:
+            return [operation]
         made: list[Operation] = []
         for start in range(0, first.count, step):
             parts: dict[str, Any] = {
@@ -370,6 +385,34 @@ class _Lowering:
         self.graded += 1
         return pieces
 
+    def _token_sum(self, operation: TokenSum) -> list[Piece]:
+        """A gradient of an h that is the same for every token.
+
+        The engine takes two rank indices at a time; the second is 0.
+        """
+        x, gain = operation.x, operation.gain
+        slot = _RESTORED["h"]
+        place = self.layout.place(f"{gain.name}.{x.rows}", 4 * x.rows * 2)
+        back = hidden(place, self.config, slot=slot, tokens=x.rows, rank=2)
+        restore = side.load(back.offset, back.beats, GRADIENT.load("hidden"), back.argument)
+        first, *others = side.gradient(
+            self.config,
+            source=self.layout.part(x),
+            result=self.layout.part(operation.y),
+            rest=self.layout.place("sum.rest", self.row * self.beat),
+            tiles=x.count,
+            tokens=x.rows,
+            rank=2,
+            slot=slot,
+            shift=operation.shifts(self.frac)["shift"],
+            limit=self.limit,
+            post=(_GRADED,),
+        )
+        if self.graded:
+            restore = replace(restore, wait=(_GRADED,))
+        self.graded += 1
+        return [replace(first, instructions=(restore, *first.instructions)), *others]
+
     def _update(self, operation: Update) -> list[Piece]:
         name, pieces = operation.adapter.name, []
         for which, features, opcode, operands in operation.parts(self.frac):
@@ -444,14 +487,16 @@ class _Lowering:
         return side.Tensor(offset=self.layout.part(part))
 
     def _weights(self, name: str, tiles: int) -> list[Piece]:
-        place = self.layout.place(name, 4 * tiles * EDGE)
+        return self._loaded(side.Tensor(offset=self.layout.place(name, 4 * tiles * EDGE)), tiles)
+
+    def _loaded(self, weights: side.Tensor, tiles: int) -> list[Piece]:
         return side.vector(
-            VectorOpcode.WEIGHTS,
-            {"row": self.row, "tiles": tiles},
-            self.config,
-            limit=self.limit,
-            a=side.Tensor(offset=place),
+            VectorOpcode.WEIGHTS, {"row": self.row, "tiles": tiles}, self.config, limit=self.limit, a=weights
         )
+
+    def _gain(self, gain: Gain, tiles: int) -> list[Piece]:
+        """The constant as a weight of each feature."""
+        return self._loaded(side.Tensor(offset=self.layout.place(gain.name, 4 * EDGE), repeated=True), tiles)
 
     def _norm(self, operation: Norm) -> list[Piece]:
         x, y = operation.x, operation.y
@@ -465,12 +510,38 @@ class _Lowering:
         x, dy = operation.x, operation.dy
         shifts = operation.shifts(self.frac)
         both = {"a": self._at(x), "b": self._at(dy)}
+        made = {"o": self._at(operation.dx)} | ({} if operation.u is None else {"q": self._at(operation.u)})
+        opcode = VectorOpcode.NORM_BACKWARD if operation.u is None else VectorOpcode.NORM_BACKWARD_GAIN
         return (
             self._weights(operation.weight, x.count)
             + self._vector(
                 VectorOpcode.NORM_BACKWARD_SUMS, x, {**shifts["sums"], **operation.epsilon(self.frac)}, **both
             )
-            + self._vector(VectorOpcode.NORM_BACKWARD, x, shifts["result"], **both, o=self._at(operation.dx))
+            + self._vector(opcode, x, shifts["result"], **both, **made)
+        )
+
+    def _narrow(self, operation: Narrow) -> list[Piece]:
+        words, y = operation.words, operation.y
+        return self._gain(operation.gain, words.count) + self._vector(
+            VectorOpcode.SCALE, words, operation.shifts(self.frac), a=self._at(words), o=self._at(y)
+        )
+
+    def _scale(self, operation: Scale) -> list[Piece]:
+        x, y = operation.x, operation.y
+        return self._loaded(self._at(operation.factors), x.count) + self._vector(
+            VectorOpcode.SCALE, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y)
+        )
+
+    def _scalebackward(self, operation: ScaleBackward) -> list[Piece]:
+        x = operation.x
+        return self._loaded(self._at(operation.factors), x.count) + self._vector(
+            VectorOpcode.SCALE_BACKWARD,
+            x,
+            operation.shifts(self.frac),
+            a=self._at(x),
+            b=self._at(operation.dy),
+            o=self._at(operation.dx),
+            q=self._at(operation.u),
         )
 
     def _add(self, operation: Add) -> list[Piece]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from .accumulate import summed
 from .descent import AdamW, scaled
 from .needs import needed
-from .operations import Gradient, Operation, Update, stored
+from .operations import Descent, Gradient, Operation, TokenSum, Update, stored
 from .transformer import Step
 
 __all__ = ["training_operations"]
@@ -43,8 +43,15 @@ def training_operations(
             Update(each.adapter, step.codes(each.adapter.name), (rule, scaled(rule, scales[each.adapter.name])), number)
             for each in made
             if isinstance(each, Gradient)
+        ] + [
+            Descent(step.learnt.words(module).all(), each.y, f"{module}.mw", rule, number)
+            for each in made
+            if isinstance(each, TokenSum)
+            for module in [each.y.name.removesuffix(".gw")]
         ]
     if wide is not None:
+        if step.vectors:
+            raise ValueError("wide: vectors are not stored as codes")
         if texts > 1:
             raise ValueError(f"texts={texts}: must be 1 where adapters are stored as codes")
         made = stored(made, wide)

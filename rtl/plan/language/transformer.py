@@ -8,8 +8,9 @@ the mean over the foretold tokens on the way back.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...machines.configs import LanguageConfig
 from ...models.language import PROJECTIONS, LanguageModel
@@ -35,8 +36,9 @@ from .operations import (
     Tensor,
     Words,
 )
+from .vectors import LAST_NORM, Vectors
 
-__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step", "norm_gains", "odd_shapes"]
+__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step", "odd_shapes"]
 
 #: Rows of the identity: a product with it turns a tile.
 IDENTITY = "identity"
@@ -48,15 +50,6 @@ _CHUNK = 16
 _VOCAB = 1023 * EDGE
 #: Tiles of logits that a command makes: a field of 8 bits counts them.
 _MOST = 128
-
-
-def norm_gains(tokens: int, texts: int = 1) -> dict[str, float]:
-    """Factors folded into the last norm's weights, forward and backward.
-
-    They are for the logits and for the way back: the mean over the predicted tokens, and over the texts whose gradients
-    are added up.
-    """
-    return {"norm": math.log2(math.e), "norm.back": 1 / (max(tokens - 1, 1) * texts)}
 
 
 def odd_shapes(model: LanguageModel) -> Iterator[tuple[str, int, str]]:
@@ -87,6 +80,10 @@ class Step:
     head : bool
         Whether the last norm, logits and loss belong to it. If not, ``N.dx`` of the layer behind the last one is an
         operand of the step.
+    vectors : collection of str
+        Modules with a learnt vector: norms, whose weight it is, and linears of :data:`~.vectors.SCALED`.
+    texts : int
+        Texts whose gradients are added.
     """
 
     model: LanguageModel
@@ -94,6 +91,8 @@ class Step:
     ranks: Mapping[str, int]
     layers: Sequence[int]
     head: bool = True
+    vectors: Collection[str] = ()
+    texts: int = 1
 
     def __post_init__(self) -> None:
         for field, value, bound in odd_shapes(self.model):
@@ -115,6 +114,11 @@ class Step:
             yield "tokens", self.tokens, f"must be at most {config.tokens}"
         if self.model.vocab > _VOCAB:
             yield "vocab", self.model.vocab, f"the machine's softmax takes at most {_VOCAB}"
+
+    @cached_property
+    def learnt(self) -> Vectors:
+        """Operations of the vectors."""
+        return Vectors(self.vectors, self.model, self.tokens, self.texts)
 
     # names
 
@@ -189,7 +193,7 @@ class Step:
 
     def forward(self, layer: int) -> list[Operation]:
         """A layer, from its ``x`` to that of the next."""
-        model, eps = self.model, self.model.norm_eps
+        model, eps, learnt = self.model, self.model.norm_eps, self.learnt
         width = {
             "hidden": model.hidden,
             "inter": model.inter,
@@ -205,14 +209,26 @@ class Step:
             weight, adapter = self.linear(layer, projection)
             return Product(x.all(), weight, y.all(), adapter=adapter)
 
+        def scaled(projection: str, x: Tensor, y: Tensor) -> list[Operation]:
+            module = learnt.linear(layer, projection)
+            if module not in self.vectors:
+                return [through(projection, x, y)]
+            plain = learnt.plain(y)
+            return [through(projection, x, plain), *learnt.scaled(module, plain, y)]
+
         x, attended = self._residual(layer), t("attended", "hidden")
         raw_q, raw_k, q, k, v = t("raw_q", "q"), t("raw_k", "kv"), t("q", "q"), t("k", "kv"), t("v", "kv")
         scores, p, context, o = t("scores", "scores"), t("p", "scores"), t("context", "q"), t("o", "hidden")
         middle, fed = t("middle", "hidden", wide=True), t("fed", "hidden")
         gate, up, act, down = t("gate", "inter"), t("up", "inter"), t("act", "inter"), t("down", "hidden")
-        made: list[Operation] = [
+        later = [each for each in self.layers if each > layer]
+        made: list[Operation] = (
+            [] if layer != self.layers[0] else learnt.narrowed(learnt.norm(layer, "input_layernorm"))
+        )
+        made += [
             Norm(x.all(), f"{layer}.norm1", attended.all(), eps),
-            through("k_proj", attended, raw_k),
+            *learnt.made_ready(layer, later[0] if later else None),
+            *scaled("k_proj", attended, raw_k),
             Rope(raw_k.all(), self.angles("k"), k.all()),
             through("q_proj", attended, raw_q),
             Rope(raw_q.all(), self.angles("q"), q.all()),
@@ -221,26 +237,27 @@ class Step:
             made.append(Product(q.part(head), Words((k.part(self.group(head)),)), scores.part(head), lift=self.lift))
             made.append(Softmax(scores.part(head), p.part(head)))
         # Under it, the last softmaxes are made.
-        made.append(through("v_proj", attended, v))
+        made += scaled("v_proj", attended, v)
         for head in range(model.heads):
             made.append(Product(p.part(head), Words((v.part(self.group(head)),)), context.part(head), backward=True))
-        return made + [
+        made += [
             through("o_proj", context, o),
             Add(x.all(), o.all(), middle.all()),
             Norm(middle.all(), f"{layer}.norm2", fed.all(), eps),
             through("gate_proj", fed, gate),
             through("up_proj", fed, up),
-            Swiglu(gate.all(), up.all(), act.all()),
-            through("down_proj", act, down),
-            Add(middle.all(), down.all(), self._residual(layer + 1).all()),
         ]
+        module = learnt.linear(layer, "down_proj")
+        if module in self.vectors:
+            plain = learnt.plain(act)
+            made += [Swiglu(gate.all(), up.all(), plain.all()), *learnt.scaled(module, plain, act)]
+        else:
+            made.append(Swiglu(gate.all(), up.all(), act.all()))
+        return made + [through("down_proj", act, down), Add(middle.all(), down.all(), self._residual(layer + 1).all())]
 
     def backward(self, layer: int) -> list[Operation]:
-        """A layer backward, from ``dx`` of the next layer to its own.
-
-        The gradients of its adapters are included.
-        """
-        model, eps = self.model, self.model.norm_eps
+        """A layer backward, with the gradients of what learns in it."""
+        model, learnt = self.model, self.learnt
 
         def t(name: str, features: int, *, wide: bool = False) -> Tensor:
             return self.tensor(layer, name, features, wide=wide)
@@ -253,6 +270,12 @@ class Step:
             if adapter is not None:
                 made.append(Gradient(adapter, x, dy))
 
+        def unscaled(projection: str, y: Tensor, dy: Tensor) -> Tensor:
+            """The gradient of what a vector multiplied, if there is one."""
+            operations, dx = learnt.back(learnt.linear(layer, projection), y, dy)
+            made.extend(operations)
+            return dx
+
         hidden, inter, wide, kv = model.hidden, model.inter, model.heads * EDGE, model.kv_heads * EDGE
         dy = self.tensor(layer + 1, "dx", hidden)
         gate, up, act, fed = t("gate", inter), t("up", inter), t("act", inter), t("fed", hidden)
@@ -260,13 +283,13 @@ class Step:
         by_gate, by_up, dfed = t("dfed.gate", hidden), t("dfed.up", hidden), t("dfed", hidden)
         normed, dmiddle = t("dmiddle.norm", hidden), t("dmiddle", hidden)
         back("down_proj", dy.all(), act.all(), dact.all())
-        made.append(SwigluBackward(gate.all(), up.all(), dact.all(), dgate.all(), dup.all()))
+        by_act = unscaled("down_proj", act, dact).all()
+        made.append(SwigluBackward(gate.all(), up.all(), by_act, dgate.all(), dup.all()))
         back("gate_proj", dgate.all(), fed.all(), by_gate.all())
         back("up_proj", dup.all(), fed.all(), by_up.all())
-        middle = t("middle", hidden, wide=True)
         made += [
             Add(by_gate.all(), by_up.all(), dfed.all()),
-            NormBackward(middle.all(), dfed.all(), f"{layer}.norm2", normed.all(), eps),
+            *learnt.norm_back(layer, "post_attention_layernorm", t("middle", hidden, wide=True), dfed, normed),
             Add(dy.all(), normed.all(), dmiddle.all()),
         ]
 
@@ -312,7 +335,7 @@ class Step:
         turned(p, turned_p)
         gathered(turned_p, dcontext, dv, 0)
         # Under it, the gradients of the last softmaxes are made.
-        back("v_proj", dv.all(), attended.all(), by_v.all())
+        back("v_proj", unscaled("v_proj", v, dv).all(), attended.all(), by_v.all())
         turned(ds, turned_ds)
         gathered(turned_ds, q, dk, self.lift)
         made.append(Rope(dk.all(), self.angles("dk"), raw_dk.all(), turn=True))
@@ -321,16 +344,16 @@ class Step:
                 Product(ds.part(head), Words((k.part(self.group(head)),)), dq.part(head), backward=True, lift=self.lift)
             )
         made.append(Rope(dq.all(), self.angles("dq"), raw_dq.all(), turn=True))
-        back("k_proj", raw_dk.all(), attended.all(), by_k.all())
+        back("k_proj", unscaled("k_proj", t("raw_k", kv), raw_dk).all(), attended.all(), by_k.all())
         made.append(Add(by_v.all(), by_k.all(), by_kv.all()))
         back("q_proj", raw_dq.all(), attended.all(), by_q.all())
         entry = t("dx.norm", hidden)
-        made += [
+        return [
+            *made,
             Add(by_kv.all(), by_q.all(), dattended.all()),
-            NormBackward(self._residual(layer).all(), dattended.all(), f"{layer}.norm1", entry.all(), eps),
+            *learnt.norm_back(layer, "input_layernorm", self._residual(layer), dattended, entry),
             Add(dmiddle.all(), entry.all(), t("dx", hidden).all()),
         ]
-        return made
 
     def logits(self, x: Tensor | None = None) -> list[Operation]:
         """Operations from ``x`` to the loss, and back to its gradient.
@@ -365,8 +388,9 @@ class Step:
                 part = total
             before = part
         assert before is not None
-        made.append(NormBackward(x.all(), before.all(), "norm.back", self.gradient.all(), model.norm_eps))
-        return made
+        u = self.learnt.norm_u(LAST_NORM)
+        made.append(NormBackward(x.all(), before.all(), "norm.back", self.gradient.all(), model.norm_eps, u))
+        return made + self.learnt.norm_sum(LAST_NORM)
 
     @staticmethod
     def head_products(normed: Tensor, logits: Tensor) -> list[Operation]:

@@ -1,0 +1,71 @@
+"""Cycles, memory and bytes of methods on a language preset.
+
+``python docs/examples/methods.py [--json]``
+
+SmolLM2-135M on the preset edge-qlora-genesys2, 64 tokens, AdamW, all layers and the head, by forecast of the whole
+programs. Neither cycles nor memory depend on values, so no weights are needed.
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+
+from gradloom.rtl.cli.output import progress_bar, table
+from gradloom.rtl.machines.presets import PRESETS
+from gradloom.rtl.models.language import BUILT_IN
+from gradloom.rtl.models.methods import METHODS
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.sim.workloads.costs import planned_step, step_cost
+
+#: Method, targets, lowest layer that learns, whether what enters it is in memory.
+CASES = (
+    ("lora", "all", 0, False),
+    ("layernorm", "all", 0, False),
+    ("ia3", "all", 0, False),
+    ("lora", "all", 26, True),
+    ("layernorm", "all", 26, True),
+    ("ia3", "all", 26, True),
+)
+TOKENS, RANK = 64, 8
+
+
+def main() -> None:
+    """Prints a row a case."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    model, config, rows = BUILT_IN["smollm2-135m"], PRESETS["edge-qlora-genesys2"].config, []
+    with progress_bar(asked.json) as progress:
+        for number, (name, targets, first, kept) in enumerate(CASES):
+            if progress:
+                progress(number, len(CASES), f"{name} from layer {first}")
+            method, layers = METHODS[name], range(first, model.layers)
+            modules = method.modules(model, method.parse(targets), layers)
+            program, layout = planned_step(
+                model,
+                dict.fromkeys(modules, RANK) if method.ranked else {},
+                range(model.layers),
+                config,
+                tokens=TOKENS,
+                rule=AdamW(lr=1e-3),
+                kept=kept,
+                vectors=() if method.ranked else modules,
+            )
+            rows.append(
+                {
+                    "method": name,
+                    "from layer": first,
+                    "trunk kept": kept,
+                    "parameters": method.parameters(model, method.parse(targets), layers, RANK),
+                    "update bytes": method.update_bytes(model, method.parse(targets), layers, RANK),
+                    **asdict(step_cost(program, layout, config)),
+                }
+            )
+    if asked.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        table(rows, tuple(rows[0]), False)
+
+
+if __name__ == "__main__":
+    main()
