@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..plugins import Table
-from ..workloads import DIGITS, LENET5, InstantTextWorkload, QLoraWorkload, Workload
+from ..workloads import DIGITS, LENET5, InstantTextWorkload, QLoraWorkload, SequenceWorkload, Workload
 from .configs import ImageConfig, LanguageConfig
 
 __all__ = ["KNOWN", "PRESETS", "Preset", "find_preset", "find_workload"]
@@ -53,6 +53,13 @@ PRESETS = {
             summary="InstantFT: a language model's adapters from every block to the head, learnt from a forward cache",
             config=LanguageConfig(),
             workload=InstantTextWorkload(),
+        ),
+        Preset(
+            name="instantft-lstm-kv260",
+            board="kv260",
+            summary="InstantFT: an LSTM's states reach the logits through an adapter; no pass back through time",
+            config=ImageConfig(),
+            workload=SequenceWorkload(),
         ),
         Preset(
             name="digits-ulx3s",

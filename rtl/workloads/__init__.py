@@ -2,6 +2,7 @@
 
 from .images import DIGITS, LENET5, ImageOptions, ImageWorkload
 from .options import Bounds, Option, Options, option
+from .sequences import SequenceOptions, SequenceWorkload
 from .text import InstantTextOptions, InstantTextWorkload, QLoraOptions, QLoraWorkload, TextOptions, TextWorkload
 from .workload import Workload
 
@@ -17,6 +18,8 @@ __all__ = [
     "Options",
     "QLoraOptions",
     "QLoraWorkload",
+    "SequenceOptions",
+    "SequenceWorkload",
     "TextOptions",
     "TextWorkload",
     "Workload",

@@ -14,13 +14,14 @@ from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, l
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.models.peft import save_adapters
+from gradloom.rtl.models.sequences import SequenceSet
 from gradloom.rtl.plan.images.digits import workload_on
 from gradloom.rtl.plan.images.lowering import Lowered, lower
 from gradloom.rtl.plan.images.program import Plan, Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import batches, initial_adapters
 from gradloom.rtl.plan.images.writer import BEAT
 from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.workloads import DIGITS, ImageOptions, ImageWorkload
+from gradloom.rtl.workloads import DIGITS, ImageOptions, ImageWorkload, SequenceOptions
 
 from ..reference.system import Cache, FineTune, fill_cache, fine_tune, logits, records
 from ..run.counted import MismatchError, counted, differing
@@ -43,6 +44,9 @@ __all__ = [
 ]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
+#: Of the fine-tunes that this machine runs.
+Asked = ImageOptions | SequenceOptions
+Samples = Dataset | SequenceSet
 
 
 @dataclass(eq=False)
@@ -283,12 +287,14 @@ def prepare(job: Job) -> "ImageTask":
 class ImageTask:
     """A fine-tune on images; see :class:`~.driver.Task`."""
 
-    def __init__(self, job: Job, options: ImageOptions, network: Network, dataset: Dataset, settings: Settings) -> None:
+    def __init__(self, job: Job, options: Asked, network: Network, dataset: Samples, settings: Settings) -> None:
         self.job, self.options, self.settings = job, options, settings
         self.network, self.dataset = network, dataset
         assert options.rank is not None
         self.rank = options.rank
-        self.files = {name: Path(path) for name in ("model", "data") if (path := getattr(options, name)) is not None}
+        self.files = {
+            name: Path(path) for name in ("model", "data", "base") if (path := getattr(options, name, None)) is not None
+        }
         self.counts = [len(each) for each in batches(range(settings.samples), settings.batch)]
         self.epoch = len(self.counts)
         self.steps = settings.epochs * self.epoch
@@ -344,6 +350,7 @@ class FloatImageTask(ImageTask):
 
         self.job.tell(0, 0, "fine-tuning in float")
         settings = self.settings
+        assert isinstance(self.dataset, Dataset)
         self.result = finetune_float(
             self.network,
             self.dataset,
@@ -370,16 +377,21 @@ class FloatImageTask(ImageTask):
 class IntegerImageTask(ImageTask):
     """In the machine's integers: by the reference, or in RTL."""
 
-    def __init__(self, job: Job, options: ImageOptions, network: Network, dataset: Dataset, settings: Settings) -> None:
+    def __init__(self, job: Job, options: Asked, network: Network, dataset: Samples, settings: Settings) -> None:
         super().__init__(job, options, network, dataset, settings)
         config = job.config
         self.lowered = lower(network, config, self.rank, wide=options.cache == "int8")
         start = initial_adapters(network.taps, network.classes, self.rank, settings.seed)
         self.start = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
-        self.images = network.pixel_map.words(dataset.x_train, config.activation)
-        # Refused before the long part, too.
-        self.judged = network.pixel_map.words(dataset.x_test, config.activation)
+        # Those to judge by are refused before the long part, too.
+        self.images, self.judged = self.activations()
         self.plan = plan_finetune(self.lowered, settings, self.images, dataset.y_train, *self.start)
+
+    def activations(self) -> tuple[np.ndarray, np.ndarray]:
+        """Activations, ``[n, c, h, w]``, to learn from and to judge by."""
+        assert isinstance(self.dataset, Dataset)
+        fmt, pixels = self.job.config.activation, self.network.pixel_map
+        return pixels.words(self.dataset.x_train, fmt), pixels.words(self.dataset.x_test, fmt)
 
     def forecast(self) -> dict[str, int]:
         """See :class:`~.driver.Task`."""

@@ -46,7 +46,7 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     axes.set_title(
-        f"{metrics['model']}, rank {metrics['rank']}, {metrics['samples']} images: accuracy "
+        f"{metrics['model']}, rank {metrics['rank']}, {metrics['samples']} samples: accuracy "
         f"{100 * metrics['accuracy_before']:.1f} % before, {100 * metrics['accuracy_after']:.1f} % after "
         f"({metrics['engine']})",
         fontsize=10,

@@ -12,7 +12,7 @@ from gradloom.rtl.output import check_file, staged_file
 
 from ..reference import cell as reference
 
-__all__ = ["infer_sequences", "real_states"]
+__all__ = ["check_fits", "infer_sequences", "real_states"]
 
 #: Share of the data that may lie beyond the input's codes.
 _MOST_SATURATED = 0.5
@@ -62,19 +62,7 @@ def infer_sequences(
         if network.head is not None and network.pick == "mean":
             raise ValueError("stream: must be left out, the network's head takes the mean of all steps")
         x, y = x.reshape(1, -1, x.shape[2]), None if y is None else y.repeat(x.shape[1])[None]
-    for layer in network.front:
-        if layer.steps(x.shape[1]) < 1:
-            raise ValueError(
-                f"data={data}: x has {x.shape[1]} steps: at least {layer.weight.shape[2]}, the kernel of {layer.name!r}"
-            )
-    beyond = _beyond(network, x)
-    if beyond > _MOST_SATURATED:
-        coding = network.input
-        raise ValueError(
-            f"data={data}: {100 * beyond:.1f} % of x saturate beyond {coding.lo * coding.scale:g} to "
-            f"{coding.hi * coding.scale:g}, the input's codes: at most {100 * _MOST_SATURATED:.0f} % may; "
-            "scale x as it was for training"
-        )
+    beyond = check_fits(network, x, f"data={data}")
     every = stream or network.pick == "all"
     if engine == "float":
         hidden, state = real_states(network, x)
@@ -155,6 +143,29 @@ def _data(path: Path, network: RecurrentNetwork, limit: int | None) -> tuple[np.
             raise ValueError(f"limit={limit}: must be from 1 to {len(x)}, the sequences that there are")
         x, y = x[:limit], None if y is None else y[:limit]
     return x.astype(np.float32), y
+
+
+def check_fits(network: RecurrentNetwork, x: np.ndarray, name: str) -> float:
+    """Share of values beyond the input's codes.
+
+    Refuses sequences that are too short, and those of which most values are beyond.
+    """
+    steps = x.shape[1]
+    for layer in network.front:
+        if layer.steps(steps) < 1:
+            raise ValueError(
+                f"{name}: x has {x.shape[1]} steps: at least {layer.weight.shape[2]}, the kernel of {layer.name!r}"
+            )
+        steps = layer.steps(steps)
+    beyond = _beyond(network, x)
+    if beyond > _MOST_SATURATED:
+        coding = network.input
+        raise ValueError(
+            f"{name}: {100 * beyond:.1f} % of x saturate beyond {coding.lo * coding.scale:g} to "
+            f"{coding.hi * coding.scale:g}, the input's codes: at most {100 * _MOST_SATURATED:.0f} % may; "
+            "scale x as it was for training"
+        )
+    return beyond
 
 
 def _beyond(network: RecurrentNetwork, x: np.ndarray) -> float:

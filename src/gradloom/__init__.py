@@ -21,7 +21,7 @@ _HOME = {
         "cli.language": ("load", "pack", "plan"),
         "cli.recurrent": ("export", "import_model"),
         "cli.sweep": ("sweep",),
-        "workloads": ("ImageOptions", "InstantTextOptions", "QLoraOptions"),
+        "workloads": ("ImageOptions", "InstantTextOptions", "QLoraOptions", "SequenceOptions"),
     }.items()
     for name in names
 }
@@ -32,6 +32,7 @@ __all__ = [
     "ImageOptions",
     "InstantTextOptions",
     "QLoraOptions",
+    "SequenceOptions",
     "__version__",
     "boards",
     "build",
