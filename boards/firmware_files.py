@@ -8,6 +8,8 @@ _DRIVER = (
     "gradloom.c",
     "gradloom.h",
     "gradloom_regs.h",
+    "gradloom_steps.c",
+    "gradloom_steps.h",
     "gradloom_store.c",
     "gradloom_store.h",
     "gradloom_sum.c",
@@ -25,10 +27,11 @@ _HOST = (
     "machine.py",
     "registers.py",
     "selftest.py",
+    "steps.py",
     "transport.py",
     "uio_transport.py",
 )
-_SOC = ("__init__.py", "adapter_store.py", "card.py", "registers.py", "soc.py", "soc_image.py")
+_SOC = ("__init__.py", "adapter_store.py", "card.py", "registers.py", "soc.py", "soc_image.py", "steps.py")
 
 
 def firmware_files() -> dict[str, str]:

@@ -14,6 +14,7 @@ __all__ = [
     "FAILED",
     "HEADER_BYTES",
     "MAX_PROGRAMS",
+    "MAX_STEP_PROGRAMS",
     "RAM_BYTES",
     "TUNER_RAM_BYTES",
     "Job",
@@ -28,9 +29,11 @@ __all__ = [
 ]
 
 _MAGIC = b"GLRN"
-_LAYOUT = 2
+_LAYOUT = 3
 #: Programs that a job's header has room for.
 MAX_PROGRAMS = 180
+#: Those that a job with a table of steps may have.
+MAX_STEP_PROGRAMS = 4
 _MAX_RESULTS = 16
 #: What the firmware makes of a job's first four bytes.
 DONE, FAILED = b"DONE", b"FAIL"
@@ -123,7 +126,9 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Programs in the window, to be run one after the other.
+    """Programs in the window.
+
+    They run one after the other, or in the order of a table of steps.
 
     Parameters
     ----------
@@ -136,6 +141,9 @@ class Job:
         Told after each run.
     kept : Kept, optional
         An adapter that starts from its store, and is kept there after each run.
+    table : int
+        Offset in the window of a table that ``gradloom.firmware.steps`` makes: it says which program a run is of, and
+        patches it; 0: there is none.
     """
 
     window_bytes: int
@@ -144,8 +152,13 @@ class Job:
     watchdog: int = 0
     results: tuple[Result, ...] = ()
     kept: Kept | None = None
+    table: int = 0
 
     def __post_init__(self) -> None:
+        if self.table < 0 or self.table % 4:
+            raise ValueError(f"table={self.table}: must be a multiple of 4")
+        if self.table and len(self.programs) > MAX_STEP_PROGRAMS:
+            raise ValueError(f"programs: 1 to {MAX_STEP_PROGRAMS} with a table of steps, not {len(self.programs)}")
         if self.window_offset % 4096 or self.window_offset < HEADER_BYTES:
             raise ValueError(f"window_offset must be a multiple of 4096 after the header, not {self.window_offset}")
         if not 1 <= len(self.programs) <= MAX_PROGRAMS:
@@ -169,7 +182,14 @@ class Job:
         each = self.kept
         kept = (0, 0, 0, 0) if each is None else (each.offset, each.bytes, each.store, each.every)
         body = struct.pack(
-            "<9I", self.window_offset, self.window_bytes, self.watchdog, *kept, len(self.programs), len(self.results)
+            "<10I",
+            self.window_offset,
+            self.window_bytes,
+            self.watchdog,
+            *kept,
+            self.table,
+            len(self.programs),
+            len(self.results),
         )
         for program in self.programs:
             body += struct.pack(

@@ -51,13 +51,14 @@ _UNITS = {
         "soc_sd.c",
         "soc_text.c",
         "gradloom.c",
+        "gradloom_steps.c",
         "gradloom_store.c",
         "gradloom_sum.c",
     ),
     "tuner": ("soc_start.S", "tuner_main.c", "soc_device.c", "soc_text.c", "gradloom.c", "gradloom_sum.c"),
 }
 _SHARED = ("gradloom.h", "gradloom_sum.h", "soc_device.h", "soc_text.h", "gradloom_regs.h", "soc_board.h", "soc.ld")
-_MORE = {"soc": ("gradloom_store.h", "soc_card.h", "soc_sd.h"), "tuner": ()}
+_MORE = {"soc": ("gradloom_steps.h", "gradloom_store.h", "soc_card.h", "soc_sd.h"), "tuner": ()}
 _GCC = ("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc")
 _OPTIONS = (
     "-Os",

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Bare-metal firmware of a system on chip: runs the jobs that somebody puts in memory, and tells a UART about them.
  *
- * A job is a row of programs for the accelerator with their data, the steps of a fine-tune for example. Its header
- * (firmware/soc.py writes it) is the first thing in the shared memory; its first word is written last. The firmware
- * polls for it, checks the sums, runs one program after the other, and at last replaces the first word by DONE or
- * FAILED. A job may keep an adapter in a store (gradloom_store.h): it starts from the newest one, and each run makes a
+ * A job is a row of programs for the accelerator with their data, or programs and a table that patches one for each step
+ * of a fine-tune (gradloom_steps.h). Its header (firmware/soc.py writes it) is the first thing in the shared memory; its
+ * first word is written last. The firmware polls for it, checks the sums, runs one program after the other, and at last
+ * replaces the first word by DONE or FAILED. A job may keep an adapter in a store (gradloom_store.h): it starts from the newest one, and each run makes a
  * newer one. Before the first job the firmware reads what a memory card brings (soc_card.h), which may be a job. Needs
  * no C library and no interrupt.
  */
 #include "gradloom.h"
+#include "gradloom_steps.h"
 #include "gradloom_store.h"
 #include "gradloom_sum.h"
 #include "soc_card.h"
@@ -24,7 +25,7 @@
 #define MAGIC 0x4e524c47u  /* "GLRN" */
 #define DONE 0x454e4f44u   /* "DONE" */
 #define FAILED 0x4c494146u /* "FAIL" */
-#define LAYOUT 2u
+#define LAYOUT 3u
 #define MAX_PROGRAMS 180u
 #define MAX_RESULTS 16u
 /* Looks at a machine that is to stop; it takes as long as the memory needs for what is on its way. */
@@ -62,6 +63,7 @@ struct job {
     uint32_t adapter_bytes; /* of them; 0: none are */
     uint32_t store;    /* offset of the adapter's store from the header's first byte; its capacity is adapter_bytes */
     uint32_t keep;     /* runs after which the adapter is kept; it is at the end, too */
+    uint32_t table;    /* offset of the step table, which says what runs; 0: each program runs in its turn */
     uint32_t programs;
     uint32_t results;
     struct program program[MAX_PROGRAMS]; /* so many as there are; the results follow */
@@ -138,6 +140,8 @@ static const char *refuse(volatile const struct job *job)
         if (result->words != (result->kind == NUMBER ? 1 : result->kind == LOSS ? 4 : result->words))
             return "a result has another number of words";
     }
+    if (job->table && (programs == 0 || programs > GL_STEPS_PROGRAMS))
+        return "the header has another number of programs for its steps";
     return job->adapter_bytes ? refuse_adapter(job) : NULL;
 }
 
@@ -247,10 +251,103 @@ static void put_run(const gl_device *device, uint32_t number)
     put_text(" saturated\n");
 }
 
-static int run_all(const gl_device *device, volatile const struct job *job)
+/* Counters and results of a run; keeps the adapter if it is time to. */
+static void put_all(const gl_device *device, volatile const struct job *job, uint32_t number)
+{
+    uint32_t i;
+
+    put_run(device, number);
+    for (i = 0; i < job->results; i++)
+        put_result(job, results_of(job) + i);
+    if (job->adapter_bytes && number % job->keep == 0)
+        keep(job);
+}
+
+static int put_why(const char *why)
+{
+    put_text("error: ");
+    put_text(why);
+    put_text("\n");
+    return GL_ARGUMENT;
+}
+
+/* Tells of a program, and checks its sum. */
+static int begin(volatile const struct job *job, volatile const struct program *program)
+{
+    put_text("program: ");
+    put_number(program->commands);
+    put_text(" commands\n");
+    if (program->checked && gl_sum_words(in_window(job, program->offset), 8 * program->commands) != program->sum)
+        return put_why("the program's sum is wrong");
+    return GL_OK;
+}
+
+/* The runs that the step table asks for; `number` counts them. */
+static int run_steps(const gl_device *device, volatile const struct job *job, uint32_t *number)
+{
+    gl_steps steps;
+    uint32_t i, count, program;
+    const char *why;
+    int status;
+
+    steps.window = in_window(job, 0);
+    steps.window_bytes = job->window_bytes;
+    steps.table = job->table;
+    steps.programs = job->programs;
+    for (i = 0; i < job->programs; i++) {
+        status = begin(job, &job->program[i]);
+        if (status != GL_OK)
+            return status;
+        steps.offset[i] = job->program[i].offset;
+        steps.commands[i] = job->program[i].commands;
+    }
+    why = gl_steps_check(&steps);
+    if (why)
+        return put_why(why);
+    count = gl_steps_count(&steps);
+    put_text("steps: ");
+    put_number(count);
+    put_text("\n");
+    while (*number < count) {
+        why = gl_steps_prepare(&steps, *number, &program);
+        if (why)
+            return put_why(why);
+        status = run_program(device, steps.offset[program], steps.commands[program]);
+        if (status != GL_OK)
+            return status;
+        ++*number;
+        /* What is kept has the exponents that its words have. */
+        why = gl_steps_measure(&steps, *number);
+        put_all(device, job, *number);
+        if (why)
+            return put_why(why);
+    }
+    return GL_OK;
+}
+
+/* Each program in its turn. */
+static int run_programs(const gl_device *device, volatile const struct job *job, uint32_t *number)
 {
     volatile const struct program *program = job->program;
-    uint32_t number = 0, i, times;
+    uint32_t times;
+    int status;
+
+    for (; program != job->program + job->programs; program++) {
+        status = begin(job, program);
+        for (times = 0; status == GL_OK && times < program->runs; times++) {
+            status = run_program(device, program->offset, program->commands);
+            if (status == GL_OK)
+                put_all(device, job, ++*number);
+        }
+        if (status != GL_OK)
+            return status;
+    }
+    return GL_OK;
+}
+
+static int run_all(const gl_device *device, volatile const struct job *job)
+{
+    uint32_t number = 0;
     int status = gl_set_window(device, GL_MEMORY + job->window_offset, job->window_bytes);
 
     if (status == GL_OK)
@@ -261,29 +358,10 @@ static int run_all(const gl_device *device, volatile const struct job *job)
     }
     if (job->adapter_bytes)
         restore(job);
-    for (; program != job->program + job->programs; program++) {
-        put_text("program: ");
-        put_number(program->commands);
-        put_text(" commands\n");
-        if (program->checked &&
-            gl_sum_words(in_window(job, program->offset), 8 * program->commands) != program->sum) {
-            put_text("error: the program's sum is wrong\n");
-            return GL_ARGUMENT;
-        }
-        for (times = 0; times < program->runs; times++) {
-            status = run_program(device, program->offset, program->commands);
-            if (status != GL_OK)
-                return status;
-            put_run(device, ++number);
-            for (i = 0; i < job->results; i++)
-                put_result(job, results_of(job) + i);
-            if (job->adapter_bytes && number % job->keep == 0)
-                keep(job);
-        }
-    }
-    if (job->adapter_bytes && number % job->keep)
+    status = job->table ? run_steps(device, job, &number) : run_programs(device, job, &number);
+    if (status == GL_OK && job->adapter_bytes && number % job->keep)
         keep(job);
-    return GL_OK;
+    return status;
 }
 
 int main(void)
@@ -310,14 +388,7 @@ int main(void)
         while (job->magic != MAGIC)
             ;
         why = refuse(job);
-        if (why) {
-            put_text("error: ");
-            put_text(why);
-            put_text("\n");
-            status = GL_ARGUMENT;
-        } else {
-            status = run_all(&device, job);
-        }
+        status = why ? put_why(why) : run_all(&device, job);
         job->magic = status == GL_OK ? DONE : FAILED;
         put_text(status == GL_OK ? "done\n" : "failed\n");
     }

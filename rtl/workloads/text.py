@@ -8,7 +8,6 @@ from .options import Bounds, Options, option
 from .workload import Workload
 
 __all__ = [
-    "MAX_CARD_STEPS",
     "METHODS",
     "InstantTextOptions",
     "InstantTextWorkload",
@@ -20,8 +19,6 @@ __all__ = [
 
 #: Methods of QLoRA's presets: the names of :data:`gradloom.rtl.models.methods.METHODS`, which is not quick to import.
 METHODS = ("lora", "layernorm", "ia3")
-#: Steps of which a memory card has programs: as many as the board's firmware has room for.
-MAX_CARD_STEPS = 180
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +82,6 @@ class QLoraOptions(TextOptions):
                     )
         if self.card and self.accumulate != 1:
             raise ValueError(f"accumulate={self.accumulate}: must be 1 with --card")
-        if self.card and self.steps > MAX_CARD_STEPS:
-            raise ValueError(f"steps={self.steps}: must be from 1 to {MAX_CARD_STEPS} with --card")
         return self
 
 

@@ -221,9 +221,14 @@ class Trainer:
         self, tokens: Sequence[int], tell: Callable[[str], None] | None = None
     ) -> tuple[Training, dict[str, int]]:
         """The next step on a text, and its fraction bits."""
+        training = self.training(tokens)
+        return training, foretold(training, self.reached, tell)
+
+    def training(self, tokens: Sequence[int]) -> Training:
+        """The next step on a text."""
         rule = self.rule if self.taken == self.texts - 1 else None
         kept = self.cache.get(tuple(tokens), {})
-        training = Training(
+        return Training(
             self.frozen,
             tokens,
             self.adapters,
@@ -237,7 +242,6 @@ class Trainer:
             packed=self.packed,
             kept=kept,
         )
-        return training, foretold(training, self.reached, tell)
 
     def _learn(self, values: Mapping[str, np.ndarray], frac: Mapping[str, int]) -> None:
         """Takes new words of the adapters."""

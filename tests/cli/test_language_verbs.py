@@ -132,13 +132,17 @@ def test_a_card_has_all_that_a_board_needs(run, here):
     image = (here / "out" / "card.img").read_bytes()
     sections = read_card(image)
     assert [each.name for each in sections] == ["adapters, texts", "weights", "programs", "job"]
-    assert len(image) == said["card_bytes"] and (said["texts"], said["tokens"], len(said["commands"])) == (2, 42, 3)
+    assert len(image) == said["card_bytes"] and (said["texts"], said["tokens"], len(said["commands"])) == (2, 42, 1)
     header = sections[-1].parts[0]
     assert (header[:4], int.from_bytes(header[16:20], "little")) == (b"GLRN", sections[0].offset)
     assert 0 <= said["memory"]["padding and loss"] < 2 * 4096 and min(said["memory"].values()) >= 0
     assert said["memory"]["programs"] >= 32 * sum(said["commands"]) > 0 < said["memory"]["tensors of a step"]
     # What is kept is where the first section brings it.
-    assert sum(each["bytes"] for each in said["adapters"].values()) == said["kept"]["bytes"]
+    exponents = -(-len(said["adapters"]) // 2 * 48 // 64) * 64
+    assert sum(each["bytes"] for each in said["adapters"].values()) + exponents == said["kept"]["bytes"]
+    for each in said["adapters"].values():
+        found = int.from_bytes(sections[0].parts[0][each["exponent"] :][:4], "little", signed=True)
+        assert found + 14 == each["frac"]
     assert said["kept"]["store"] == said["memory_bytes"]
     found = load_lora_words(sections[0].parts[0], said["adapters"])
     expected = fresh_lora(MODEL, rank=4, targets=("q_proj", "v_proj"))
@@ -338,7 +342,7 @@ BAD = {
     "no steps": ((*TUNE, "--steps", "0"), "steps=0: must be from 1 to"),
     "an update of no texts": ((*TUNE, "--accumulate", "0"), "accumulate=0: must be from 1 to 256"),
     "texts of images": (("finetune", "instantft-kv260", "--accumulate", "2"), "accumulate=2: must be left out"),
-    "a card of too many steps": ((*TUNE, "--card", "--steps", "181"), "steps=181: must be from 1 to 180 with --card"),
+    "a card of too many steps": ((*TUNE, "--card", "--steps", "100001"), "steps=100001: must be from 1 to 100000"),
     "a card of summed texts": ((*TUNE, "--card", "--accumulate", "2"), "accumulate=2: must be 1 with --card"),
     "a card for a network": (("finetune", "instantft-kv260", "--card"), "card=True: must be left out"),
     "windows too short": ((*TUNE, "--seq", "1"), "seq=1: must be from 2 to 64"),
@@ -517,8 +521,16 @@ def test_weights_are_found_by_a_models_name(tmp_path, monkeypatch):
 
 
 def test_a_card_has_as_many_steps_as_the_firmware_has_room_for():
-    from gradloom.firmware.soc import MAX_PROGRAMS
-    from gradloom.rtl.workloads.text import MAX_CARD_STEPS
+    from gradloom.firmware.soc import MAX_PROGRAMS, MAX_STEP_PROGRAMS
+    from gradloom.firmware.steps import MAX_PROGRAMS as OF_A_TABLE
+    from gradloom.firmware.steps import MAX_STEPS
+    from gradloom.rtl.workloads import QLoraOptions
 
-    source = (files("gradloom.firmware") / "soc_main.c").read_text(encoding="utf-8")
-    assert MAX_CARD_STEPS == MAX_PROGRAMS and f"#define MAX_PROGRAMS {MAX_PROGRAMS}u\n" in source
+    folder = files("gradloom.firmware")
+    main, steps, header = (
+        (folder / name).read_text(encoding="utf-8") for name in ("soc_main.c", "gradloom_steps.c", "gradloom_steps.h")
+    )
+    bounds = QLoraOptions.known()["steps"].bounds
+    assert bounds.high == MAX_STEPS and f"#define MAX_STEPS {MAX_STEPS}u\n" in steps
+    assert MAX_STEP_PROGRAMS == OF_A_TABLE and f"#define GL_STEPS_PROGRAMS {OF_A_TABLE}u\n" in header
+    assert f"#define MAX_PROGRAMS {MAX_PROGRAMS}u\n" in main

@@ -1,5 +1,6 @@
-"""A processor fine-tunes a model by itself from what a card brings; every loss and word is the reference's."""
+"""A processor fine-tunes a model by itself from what a card brings; every loss and word is the host-driven run's."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -7,12 +8,14 @@ import pytest
 
 from gradloom.firmware.adapter_store import AdapterStore
 from gradloom.firmware.soc import parse_losses, parse_run
-from gradloom.rtl.formats.tiles import untile_rows
+from gradloom.rtl.formats.linear import MASTER
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import SPARE
+from gradloom.rtl.plan.language.rechosen import FRACS
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
-from gradloom.sim.workloads.board_job import board_job
-from gradloom.sim.workloads.step import Training
+from gradloom.sim.workloads.board_job import STATE, board_job
+from gradloom.sim.workloads.job_trainer import JobTrainer
+from gradloom.sim.workloads.step import as_bytes, encoded
 
 from .conftest import CONFIG, TOKENS
 
@@ -20,52 +23,48 @@ TEXTS = TOKENS, TOKENS[::-1]
 MEMORY = 1 << 24
 
 
-def reference(made, frozen, adapters, layers, rule, steps):
-    """Loss, clipped words and adapters after each step."""
-    now, moments = dict(adapters), {}
-    for number in range(1, steps + 1):
-        step = Training(
-            frozen, TEXTS[(number - 1) % 2], now, layers, rule=rule, number=number, moments=moments
-        ).integers(made.frac)
-        words = {name: step.values[name] for name in step.values if name.endswith((".a", ".b"))}
-        moments = {name: step.values[name] for name in step.values if name.endswith((".ma", ".mb"))}
-        for name, each in now.items():
-            a, b = (words[f"{name}.{which}"] * 2.0 ** -(made.frac[f"{name}.{which}"] + SPARE) for which in "ab")
-            now[name] = replace(each, a=a, b=b.T / each.scale)
-        yield step.mean_loss, step.saturated, words
-
-
 @pytest.mark.parametrize("layers", [[0], [0, 1]], ids=["one layer", "the last of two"])
 def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
     """From a fresh adapter, whose second step has gradients that the first had not. The third step is on a text that
-    the first was on: of two layers it runs the last alone."""
+    the first was on: of two layers it runs the last alone. Every word is the host-driven run's."""
     used = {
         name: replace(each, b=np.zeros_like(each.b))
         for name, each in adapters.items()
         if f".layers.{layers[-1]}." in name
     }
-    rule = AdamW(lr=1e-2)
-    made = board_job(frozen, TEXTS, used, layers, rule, 3, CONFIG)
-    expected = list(reference(made, frozen, used, layers, rule, 3))
+    rule, steps = AdamW(lr=1e-2), 5
+    made = board_job(frozen, TEXTS, used, layers, rule, steps, CONFIG)
+    trainer = JobTrainer(frozen, dict(used), layers, rule, frac=made.frac, exponents=deepcopy(made.exponents))
+    expected = [trainer.step(TEXTS[step % 2]) for step in range(steps)]
     sizes = [len(program.code) for program in made.job.programs]
-    assert sizes[0] == sizes[1] and (sizes[2] < sizes[0]) == (len(layers) == 2)
+    assert len(sizes) == len(layers) and sizes == sorted(sizes, reverse=True)
     soc = SimulatedSoC(build_soc(CONFIG, memory_bytes=MEMORY), memory_bytes=MEMORY)
     try:
         for section in made.sections[:-1]:
             soc.write_memory(section.offset, b"".join(section.parts))
-        assert [program.offset % 32 for program in made.job.programs] == [0, 0, 0]
+        assert [program.offset % 32 for program in made.job.programs] == [0] * len(sizes)
         lines = soc.run(made.job)
         kept = AdapterStore(Shared(soc), made.job.kept.store, made.job.kept.bytes).find()
     finally:
         soc.close()
-    assert lines[-1] == "done"
-    for told, (loss, _, _) in zip(parse_losses(lines), expected, strict=True):
-        assert told == pytest.approx(loss, rel=2e-5)
-    assert [run.saturated for run in parse_run(lines)] == [saturated for _, saturated, _ in expected] == [0, 0, 0]
+    assert lines[-1] == "done" and f"steps: {steps}" in lines
+    for told, result in zip(parse_losses(lines), expected, strict=True):
+        assert told == pytest.approx(result.loss, rel=2e-5)
+    runs = parse_run(lines)
+    assert [run.saturated for run in runs] == [result.saturated for result in expected] == [0] * steps
+    beats = [(run.read_beats, run.write_beats) for run in runs]
+    assert len(set(beats[:2])) == len(set(beats[2:])) == 1 and (beats[0] > beats[2]) == (len(layers) == 2)
     assert kept.sequence == 1
-    for name, words in expected[-1][2].items():
-        data = kept.data[made.layout[name] :][: 4 * words.size]
-        np.testing.assert_array_equal(untile_rows(data, *words.shape, 64), words, err_msg=name)
+    # An adapter's words after the last step have the exponents that were chosen then.
+    for name, each in trainer.adapters.items():
+        for which, values in (("a", each.a), ("b", each.b * each.scale)):
+            key = f"{name}.{which}"
+            words = encoded(values, trainer.exponents.frac[key] + SPARE, MASTER)
+            data = as_bytes({key: words})[key]
+            assert kept.data[made.layout[key] :][: len(data)] == data, key
+    state = np.frombuffer(kept.data, "<i4", offset=made.layout[STATE])
+    for number, name in enumerate(used):
+        assert [trainer.exponents.frac[f"{name}.{which}"] for which in FRACS] == state[12 * number :][:6].tolist()
 
 
 class Shared:
@@ -78,8 +77,8 @@ class Shared:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"steps": 0}, "steps=0: a job has from 1 to 180"),
-        ({"steps": 181}, "steps=181"),
+        ({"steps": 0}, "steps=0: a job has from 1 to 100000"),
+        ({"steps": 100_001}, "steps=100001"),
         ({"texts": (TOKENS, TOKENS[:4])}, "same number of tokens"),
     ],
 )

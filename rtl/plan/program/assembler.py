@@ -9,25 +9,26 @@ from amaranth.lib import data
 from ...shell.engines import CONTROL, Engine
 from ...shell.signature import COMMAND_BYTES, Command, ControlOpcode
 
-__all__ = ["Instruction", "Assembler", "most", "pack"]
+__all__ = ["Instruction", "Assembler", "fields", "most", "pack"]
 
 
 @cache
-def _fields(layout: data.StructLayout) -> dict[str, tuple[int, int, bool]]:
+def fields(layout: data.StructLayout) -> dict[str, tuple[int, int, bool]]:
+    """First bit and width of each field, and whether it is signed."""
     return {name: (f.offset, f.width, Shape.cast(f.shape).signed) for name, f in layout}
 
 
 def most(layout: data.StructLayout, field: str) -> int:
     """The largest value of an unsigned field."""
-    return (1 << _fields(layout)[field][1]) - 1
+    return (1 << fields(layout)[field][1]) - 1
 
 
 def pack(layout: data.StructLayout, values: dict[str, int]) -> int:
     """The bits of a struct; a value that its field cannot hold is refused."""
-    fields = _fields(layout)
+    found = fields(layout)
     word = 0
     for name, value in values.items():
-        offset, width, signed = fields[name]
+        offset, width, signed = found[name]
         value = int(value)
         if not (-(1 << (width - 1)) if signed else 0) <= value < 1 << (width - signed):
             raise ValueError(f"{name}={value}: the field has {width} bits")
