@@ -55,9 +55,13 @@ def operations(opcode, shape, edge, seed=0):
             Operation(VectorOpcode.NORM_SUMS, {"left": 7} | eps, {"a": x}),
             Operation(VectorOpcode.NORM, {"shift": 16}, {"a": x}, {"o": made}),
         ]
-    if opcode in (VectorOpcode.NORM_BACKWARD_SUMS, VectorOpcode.NORM_BACKWARD):
+    if opcode in (VectorOpcode.NORM_BACKWARD_SUMS, VectorOpcode.NORM_BACKWARD, VectorOpcode.NORM_BACKWARD_GAIN):
         root = reference.backward_roots(y, x, weight[0], right=18, **eps)
-        made = reference.rms_norm_backward(y, x, weight[0], root, left=18, shift=-3)
+        made = {"o": reference.rms_norm_backward(y, x, weight[0], root, left=18, shift=-3)}
+        last, shifts = VectorOpcode.NORM_BACKWARD, {"left": 18, "shift": -3}
+        if opcode == VectorOpcode.NORM_BACKWARD_GAIN:
+            last, shifts = opcode, {"right": 18, "shift": -3, "second_shift": 19}
+            made["q"] = reference.rms_norm_gain(y, x, root, shift=19)
         return [
             weights,
             Operation(
@@ -66,7 +70,7 @@ def operations(opcode, shape, edge, seed=0):
                 {"a": x, "b": y},
                 saturated=root.saturated,
             ),
-            Operation(VectorOpcode.NORM_BACKWARD, {"left": 18, "shift": -3}, {"a": x, "b": y}, {"o": made}),
+            Operation(last, shifts, {"a": x, "b": y}, made),
         ]
     if opcode == VectorOpcode.SWIGLU:
         shifts = {"left": 22, "shift": 24}
@@ -92,6 +96,13 @@ def operations(opcode, shape, edge, seed=0):
         made = reference.rope(heads, cos, sin, turn=True, **shifts)
         made = reference.Tensor(words=made.words.reshape(shape), saturated=made.saturated, magnitude=made.magnitude)
         return [Operation(opcode, shifts | {"turn": 1}, {"a": x, "b": angles}, {"o": made}, repeated=("b",))]
+    if opcode == VectorOpcode.SCALE:
+        shifts = {"left": 7, "shift": 17}
+        return [weights, Operation(opcode, shifts, {"a": x}, {"o": reference.scale(x, weight[0], **shifts)})]
+    if opcode == VectorOpcode.SCALE_BACKWARD:
+        shifts = {"left": 7, "right": 7, "shift": 17, "second_shift": 23}
+        made = reference.scale_backward(y, x, weight[0], **shifts)
+        return [weights, Operation(opcode, shifts, {"a": x, "b": y}, dict(zip("oq", made)))]
     return [weights]
 
 

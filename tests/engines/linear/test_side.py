@@ -23,6 +23,7 @@ BEAT = SMALL.data_bits // 8
 RATE = 0.3
 #: Those whose operands :func:`operations` knows.
 OPCODES = tuple(VectorOpcode)[:9]
+LEARNT = (VectorOpcode.SCALE, VectorOpcode.SCALE_BACKWARD, VectorOpcode.NORM_BACKWARD_GAIN)
 
 
 def run(machine, work):
@@ -40,7 +41,7 @@ def product(job):
 
 
 @pytest.mark.parametrize("limit", [8, 60, 384])
-@pytest.mark.parametrize("opcode", OPCODES, ids=lambda opcode: opcode.name)
+@pytest.mark.parametrize("opcode", OPCODES + LEARNT, ids=lambda opcode: opcode.name)
 def test_an_operation_equals_the_reference(machine, opcode, limit):
     side = Side(machine, operations(opcode, (7, 208), SMALL.edge), 1 << 18, limit=3 * limit)
     counters = run(machine, side.pieces)
