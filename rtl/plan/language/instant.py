@@ -62,7 +62,7 @@ class InstantStep:
             raise ValueError(f"rank={self.rank}: must be from 1 to {min(self.rows, EDGE)}")
 
     def check(self, config: LanguageConfig) -> None:
-        """Refuses a step that a machine cannot run, without its linears."""
+        """Refuses a step that a machine cannot run; linears are not checked."""
         self.base.check(config)
 
     @cached_property

@@ -99,7 +99,7 @@ class Step:
             raise ValueError(f"{field}={value}: {bound}")
 
     def check(self, config: LanguageConfig) -> None:
-        """Refuses a step that a machine cannot run, without its linears."""
+        """Refuses a step that a machine cannot run; linears are not checked."""
         for field, value, bound in self.misfits(config):
             raise ValueError(f"{field}={value}: {bound}")
 

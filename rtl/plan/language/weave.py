@@ -182,7 +182,7 @@ class _Writes:
                 yield index
 
     def latest(self, start: int, end: int, order: int) -> float | None:
-        """The largest number of writes to a range by work before ``order``.
+        """The latest write to a range by work before ``order``, by number.
 
         It is -1 if no work writes there, and None if some is missing.
         """
