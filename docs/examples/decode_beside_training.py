@@ -1,11 +1,12 @@
 """Decode requests during a training step.
 
-``python docs/examples/decode_beside_training.py [--rtl] [--json]``
+``python docs/examples/decode_beside_training.py [--rtl] [--head] [--json]``
 
 The machine of the preset edge-qlora-genesys2 and SmolLM2-135M's own weights, as in ``qlora_step.py``: one block forward
 and backward with its gradients, and tokens behind a text through the same block. For each bound of a section, the
 step's cycles and what the yields cost, its longest section, and by forecast the longest that a request waits and takes.
 ``--rtl`` runs step and requests, rung at random moments, and compares all words with those that either has alone.
+``--head`` adds the head and its loss to the step, and forecasts no request.
 """
 
 import argparse
@@ -78,6 +79,13 @@ def in_rtl(machine, training, frac, alone, every, moments):
     }
 
 
+def requested(training, frac, reference, latency):
+    """Cycles of a request for the last token of the text."""
+    token, _ = decoding(training, frac, reference, training.step.tokens - 1)
+    program = lower(token.decode.operations, token.fracs, Layout(), CONFIG)
+    return forecast(program.instructions, config=CONFIG, read_latency=latency).total
+
+
 def main() -> None:
     """Prints a row for each bound."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -85,20 +93,16 @@ def main() -> None:
     parser.add_argument("--bounds", type=int, nargs="+", default=[200_000, 100_000, 50_000])
     parser.add_argument("--requests", type=int, default=6)
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
-    for flag in ("rtl", "json"):
+    for flag in ("rtl", "head", "json"):
         parser.add_argument(f"--{flag}", action="store_true")
     asked = parser.parse_args()
-    training = prepared(asked.tokens, 1, False)
+    if asked.rtl and asked.head:
+        parser.error("--head: must be left out with --rtl")
+    training = prepared(asked.tokens, 1, asked.head)
     frac = training.fracs(largest(training.exact()), headroom=1)
     alone = sectioned(training, frac, None, asked.latency)
-    reference = training.integers(frac)
-    token, _ = decoding(training, frac, reference, asked.tokens - 1)
-    layout = Layout()
-    request = forecast(
-        lower(token.decode.operations, token.fracs, layout, CONFIG).instructions,
-        config=CONFIG,
-        read_latency=asked.latency,
-    )
+    reference = None if asked.head else training.integers(frac)
+    request = None if reference is None else requested(training, frac, reference, asked.latency)
     machine = None
     if asked.rtl:
         machine = StepMachine(CONFIG, memory_bytes=MEMORY, tell=lambda text: print(text, file=sys.stderr))
@@ -114,11 +118,12 @@ def main() -> None:
         rows.append(row)
     if machine is not None:
         machine.close()
-    said = {"tokens": asked.tokens, "step": alone["cycles"], "request": request.total, "rows": rows}
+    said = {"tokens": asked.tokens, "step": alone["cycles"], "request": request, "rows": rows}
     if asked.json:
         print(json.dumps(said, indent=2))
         return
-    print(f"step without yields {alone['cycles']:,} cycles; a request {request.total:,}")
+    behind = "" if request is None else f"; a request {request:,}"
+    print(f"step without yields {alone['cycles']:,} cycles{behind}")
     for row in rows:
         print(
             ", ".join(

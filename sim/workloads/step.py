@@ -43,6 +43,7 @@ from gradloom.rtl.plan.language.operations import (
     Unpack,
     results,
 )
+from gradloom.rtl.plan.language.sections import rows_of
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.training import training_operations
 from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
@@ -419,7 +420,16 @@ class Training:
 
     def memory(self, frac: Mapping[str, int], layout: Layout) -> dict[int, bytes]:
         """The same by offset, as far as ``layout`` has a place for it."""
-        return {layout[name]: data for name, data in self.data(frac).items() if name in layout.offsets}
+        data = self.data(frac)
+        # A part of the loss has targets of its own.
+        parts = {name: first for name in layout.offsets if (first := rows_of(name, TARGETS))}
+        data |= as_bytes({name: self.targets[first:] for name, first in parts.items()})
+        data |= {f"{TARGETS}@0": data[TARGETS]}
+        return {
+            layout[name]: each[: layout.sizes.get(name, len(each))]
+            for name, each in data.items()
+            if name in layout.offsets
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -581,8 +591,10 @@ class StepMachine:
     def _loss(self, training: Training) -> float:
         if not training.head:
             return 0.0
-        total, count = np.frombuffer(self.host.fetch(self.layout[LOSS], 16), "<u8")
-        return float(total) * 2.0**-16 * math.log(2) / max(int(count & 0xFFFFFFFF), 1)
+        places = [self.layout[name] for name in self.layout.offsets if rows_of(name, LOSS) is not None]
+        found = np.array([np.frombuffer(self.host.fetch(place, 16), "<u8") for place in places])
+        total, count = int(found[:, 0].sum()), int((found[:, 1] & 0xFFFFFFFF).sum())
+        return total * 2.0**-16 * math.log(2) / max(count, 1)
 
 
 def as_bytes(tables: Mapping[str, np.ndarray]) -> dict[str, bytes]:
@@ -594,7 +606,7 @@ def as_bytes(tables: Mapping[str, np.ndarray]) -> dict[str, bytes]:
         elif words.ndim == 3:
             made[name] = tile_moments(words[0], words[1], EDGE)
         elif words.ndim == 1:
-            whole = np.where(words < 0, 1 << 31, words) if name == TARGETS else words
+            whole = words if rows_of(name, TARGETS) is None else np.where(words < 0, 1 << 31, words)
             made[name] = whole.astype(np.int64).astype("<u4").tobytes()
         else:
             made[name] = tile_rows(words.T if name.endswith(".b") else words, EDGE)

@@ -1,9 +1,14 @@
 """A step that yields is the step that does not, in sections that nothing connects."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from gradloom.rtl.machines.engines import LINEAR
+from gradloom.rtl.formats.vector import VectorOpcode
+from gradloom.rtl.machines.engines import LINEAR, VECTOR
+from gradloom.rtl.models.pack import quantize_linear
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.sections import PAUSE, apart, is_pause
 from gradloom.rtl.plan.language.step import Layout, lower
@@ -11,9 +16,9 @@ from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.step import largest, place_frozen
+from gradloom.sim.workloads.step import Frozen, Training, largest, place_frozen
 
-from .conftest import CONFIG, TOKENS
+from .conftest import CONFIG, MODEL, TOKENS
 
 
 def planned(training, every):
@@ -36,6 +41,22 @@ def test_no_section_is_longer_than_asked(training, every):
     length, total = longest(program)
     assert every / 3 < length <= every
     assert total < 1.2 * longest(planned(training(rule=AdamW(lr=1e-2)), None))[1]
+
+
+@pytest.mark.parametrize("every", [6000, 10_000, 20_000, 40_000])
+def test_no_section_of_a_large_vocabulary_is_longer_than_asked(tensors, adapters, every):
+    """A loss over 2,000 words is longer than the shortest section; its products are bound by the bus."""
+    model = replace(MODEL, vocab=2000)
+    random = np.random.default_rng(5)
+    more = {name: random.normal(0, 0.1, shape) for name, shape in model.tensors.items() if tensors[name].shape != shape}
+    found = {**tensors, **more}
+    large = Frozen(model, found.__getitem__, lambda name: quantize_linear(found[f"{name}.weight"].astype(np.float32)))
+    used = {name: each for name, each in adapters.items() if ".layers.1." in name}
+    program = planned(Training(large, TOKENS, used, [0, 1], rule=AdamW(lr=1e-2)), every)
+    length, total = longest(program)
+    assert length <= every and total < 90_000
+    sums = [step for step in program.instructions if step.engine == VECTOR and step.opcode == VectorOpcode.TARGETS]
+    assert len(sums) == (2 if every == 6000 else 1)
 
 
 def test_waits_for_what_is_done_are_left_out():
@@ -62,7 +83,7 @@ def test_waits_for_what_is_done_are_left_out():
     assert sum(map(is_pause, made)) == 2
 
 
-@pytest.mark.parametrize("every", [2500, 9000])
+@pytest.mark.parametrize("every", [600, 2500, 9000])
 def test_a_step_that_yields_in_rtl(training, machine, every):
     step = training(rule=AdamW(lr=1e-2))
     frac = step.fracs(largest(step.exact()), headroom=1)
@@ -73,7 +94,11 @@ def test_a_step_that_yields_in_rtl(training, machine, every):
         machine.device.set("read_latency", 1)
     for name, words in run.values.items():
         np.testing.assert_array_equal(words, reference.values[name], err_msg=name)
-    assert run.loss == reference.mean_loss
+    # The shortest sections part the loss: nine tokens by six. Each part is cut to 16 fraction bits, of base 2.
+    losses = [step for step in run.instructions if step.engine == VECTOR and step.opcode == VectorOpcode.TARGETS]
+    assert len(losses) == (2 if every == 600 else 1)
+    cut = (len(losses) - 1) * 2.0**-16 * math.log(2) / (len(TOKENS) - 1)
+    assert run.loss == pytest.approx(reference.mean_loss, rel=0, abs=1.001 * cut)
     assert sum(map(is_pause, run.instructions)) > 4
     told = forecast(run.instructions, config=CONFIG, read_latency=40)
     assert told.total == pytest.approx(run.counters.cycles, rel=0.01)

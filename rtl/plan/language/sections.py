@@ -14,8 +14,9 @@ from ...shell.engines import CONTROL
 from ...shell.signature import TOKENS, ControlOpcode
 from ..program.assembler import Instruction
 from .jobs import ProductJob, Transfer
+from .operations import Loss, Slice
 
-__all__ = ["PAUSE", "apart", "cut", "is_pause"]
+__all__ = ["PAUSE", "apart", "by_rows", "cut", "is_pause", "rows_of"]
 
 PAUSE = Instruction(CONTROL, ControlOpcode.YIELD, {})
 
@@ -59,7 +60,8 @@ def cut(job: ProductJob, config: LanguageConfig, cycles: float) -> Iterator[Prod
 
     They run one behind the other. Each makes h again, with the same words.
     """
-    column = job.inner * config.subtiles * max(job.tokens, config.columns)
+    # With few tokens, the bus takes longer for a tile than the array.
+    column = job.inner * max(config.subtiles * max(job.tokens, config.columns), job.tiles[0].beats)
     # h is complete behind so many tiles of outputs.
     least = 1 if job.rank <= config.subtiles else 2
     parts = min(max(-(-job.outer * column // max(int(cycles), 1)), 1), max(job.outer // least, 1))
@@ -72,6 +74,45 @@ def cut(job: ProductJob, config: LanguageConfig, cycles: float) -> Iterator[Prod
             result=_piece(job.result, first, end, job.outer, config, job.stride),
             lanes=(job.lanes[0], _piece(job.lanes[1], first, end, job.outer, config)) if job.lanes else (),
         )
+
+
+#: Passes of a loss over its logits, as the weaver counts beats: two that read and one that writes.
+_PASSES = 3
+#: Share of a section that a part of a loss takes, by that count.
+_SHARE = 0.75
+
+
+def by_rows(loss: Loss, cycles: float, row: int) -> list[Loss]:
+    """Losses of fewer tokens each, for sections of ``cycles``.
+
+    ``row``: beats of a token's row in a tile.
+
+    A token is not parted, since nothing keeps its sums over a YIELD. Targets and losses of the part from token n on are
+    called ``NAME@n``.
+    """
+    rows = max(int(_SHARE * cycles // (_PASSES * row * loss.logits.count)), 1)
+    if rows >= loss.logits.rows:
+        return [loss]
+    return [
+        replace(
+            loss,
+            logits=_rows(loss.logits, first, rows),
+            d=_rows(loss.d, first, rows),
+            targets=f"{loss.targets}@{first}",
+            loss=f"{loss.loss}@{first}",
+        )
+        for first in range(0, loss.logits.rows, rows)
+    ]
+
+
+def _rows(whole: Slice, first: int, rows: int) -> Slice:
+    return replace(whole, row=first, height=min(rows, whole.rows - first))
+
+
+def rows_of(name: str, whole: str) -> int | None:
+    """First token of the part ``whole`` or ``whole@n``; of others None."""
+    start, _, first = name.partition("@")
+    return int(first or 0) if start == whole else None
 
 
 def _piece(

@@ -58,6 +58,7 @@ class Tensor:
     offset: int
     repeated: bool = False
     beats: int | None = None
+    stride: int | None = None
 
 
 def load(offset: int, beats: int, destination: PortNumber, argument: int = 0) -> Instruction:
@@ -117,14 +118,14 @@ def vector(
     for start in range(0, total, step):
         end = min(start + step, total)
         loads = [
-            load(each.offset + first * beat, count, destination)
+            load(offset, count, destination)
             for each, destination in streams
-            for first, count in _runs(start, end, each.repeated, tile)
+            for offset, count in _runs(each, start, end, tile, beat)
         ]
         stores = []
         for result, source in ((o, VECTOR.store("o")), (q, VECTOR.store("q"))):
             if result is not None and result.beats is None:
-                stores.append(store(result.offset + start * beat, end - start, source))
+                stores += [store(offset, count, source) for offset, count in _runs(result, start, end, tile, beat)]
             elif result is not None and end == total:
                 stores.append(store(result.offset, result.beats or 0, source))
         pieces.append(Piece(instructions=tuple(loads), stores=tuple(stores)))
@@ -310,15 +311,19 @@ def _step(total: int, most: int, unit: int) -> int:
     return -(-unit // -(-unit // max(most, 1)))
 
 
-def _runs(start: int, end: int, repeated: bool, period: int) -> Iterator[tuple[int, int]]:
-    """``(first, count)`` of beats that lie behind each other."""
-    while repeated and start < end:
-        first = start % period
-        count = min(period - first, end - start)
-        yield first, count
+def _runs(tensor: Tensor, start: int, end: int, tile: int, beat: int) -> Iterator[tuple[int, int]]:
+    """``(offset, count)`` of runs between two beats.
+
+    ``start`` and ``end`` count beats of the tensor; a tile has ``tile``, ``beat`` bytes each.
+    """
+    stride = 0 if tensor.repeated else tensor.stride
+    if stride is None:
+        stride, tile = 0, end  # one run
+    while start < end:
+        number, first = divmod(start, tile)
+        count = min(tile - first, end - start)
+        yield tensor.offset + number * stride + first * beat, count
         start += count
-    if start < end:
-        yield start, end - start
 
 
 def _begun(pieces: list[Piece], command: Instruction, wait: tuple[int, ...]) -> list[Piece]:

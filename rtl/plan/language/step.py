@@ -46,6 +46,7 @@ from .operations import (
     Update,
     Words,
 )
+from .sections import by_rows
 from .side import Piece
 from .vector import UNIT
 from .weave import Main, Side, gap, weave
@@ -208,6 +209,7 @@ class _Lowering:
         self.kept = self.graded = 0
         #: Cycles that work takes at most, where it may be parted.
         self.most: int | None = None
+        self.every: int | None = None
 
     def program(self, operations: Sequence[Operation], yield_every: int | None, share: bool = False) -> Assembler:
         main: list[Main] = []
@@ -219,7 +221,7 @@ class _Lowering:
         beside = gap(tokens, self.config, EDGE * TileKind.HALVES.row_beats)
         beside = beside if 2 * beside >= plain else plain
         if yield_every is not None:
-            self.most = yield_every // _PARTS
+            self.every, self.most = yield_every, yield_every // _PARTS
         # Lazy work of the vector engine comes in its place, but behind everything where a product needs side
         # work at once: that may be amid a vector's command.
         late = len(operations)
@@ -265,6 +267,8 @@ class _Lowering:
         A part is some tiles, of an operation whose elements are independent. Of an operation that multiplies by
         factors, it has as many as the engine has room for.
         """
+        if self.every is not None and isinstance(operation, Loss):
+            return [*by_rows(operation, self.every, self.row)]
         if not isinstance(operation, Add | Rope | Swiglu | SwigluBackward | _SCALES):
             return [operation]
         slices = {
@@ -486,6 +490,10 @@ class _Lowering:
         _check(part)
         return side.Tensor(offset=self.layout.part(part))
 
+    def _strided(self, part: Slice) -> side.Tensor:
+        """Rows of tiles: those of a tile lie behind each other."""
+        return side.Tensor(offset=self.layout.part(part), stride=None if part.whole else 4 * part.tensor.rows * EDGE)
+
     def _weights(self, name: str, tiles: int) -> list[Piece]:
         return self._loaded(side.Tensor(offset=self.layout.place(name, 4 * tiles * EDGE)), tiles)
 
@@ -623,13 +631,13 @@ class _Lowering:
                 limit=self.limit,
                 a=side.Tensor(offset=targets),
             )
-            + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._at(operation.logits))
+            + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._strided(operation.logits))
             + self._vector(
                 VectorOpcode.SOFTMAX,
                 operation.logits,
                 {**operands, "targets": 1},
-                a=self._at(operation.logits),
-                o=self._at(operation.d),
+                a=self._strided(operation.logits),
+                o=self._strided(operation.d),
                 q=side.Tensor(offset=loss, beats=1),
             )
         )

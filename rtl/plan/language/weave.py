@@ -299,7 +299,8 @@ class _Weaver:
     def _length(self, index: int) -> float:
         """Cycles of a product."""
         job = self.main[index].job
-        return len(job.tiles) * self.config.subtiles * max(job.tokens, self.config.columns) + 2 * _WAY
+        span = self.config.subtiles * max(job.tokens, self.config.columns)
+        return sum(max(span, tile.beats) for tile in job.tiles) + 2 * _WAY
 
     @staticmethod
     def _work(pieces: Iterable[Piece], pace: int) -> float:
