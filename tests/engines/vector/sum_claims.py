@@ -12,6 +12,7 @@ from gradloom.rtl.engines.vector.engine import (
     _PULLS,
     _SUMS,
     _TAG,
+    _TWO,
     VectorEngine,
     VectorOpcode,
     VectorOperands,
@@ -231,7 +232,7 @@ def rows_in_order(unit=VectorEngine, *, lanes, tokens, **sizes):
     for name, value in (
         ("is_sums", _one_of(op, _SUMS)),
         ("sharp", op == VectorOpcode.SOFTMAX_SUMS),
-        ("two", _one_of(op, (VectorOpcode.SWIGLU_BACKWARD, VectorOpcode.NORM_BACKWARD_SUMS))),
+        ("two", _one_of(op, _TWO)),
         ("single", args.tokens == 1),
     ):
         claim.lemma(f"{name}_is_known", ~known | (inside[name] == value))
