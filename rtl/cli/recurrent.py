@@ -12,7 +12,9 @@ from .output import print_json, say, table, working
 __all__ = ["export", "import_model"]
 
 
-def import_model(model: Path | str, *, output: Path | str | None = None) -> dict[str, Any]:
+def import_model(
+    model: Path | str, *, calibrate: Path | str | None = None, bits: str | None = None, output: Path | str | None = None
+) -> dict[str, Any]:
     """Reads a quantised recurrent network from ONNX.
 
     Each quantiser becomes integer arithmetic.
@@ -21,6 +23,12 @@ def import_model(model: Path | str, *, output: Path | str | None = None) -> dict
     ----------
     model : path
         ``.onnx``, or the folder of an earlier import.
+    calibrate : path, optional
+        .npz with sequences ``x``, ``[n, steps, channels]``: the model is a native LSTM, GRU or RNN in floating point,
+        and is quantised by them.
+    bits : str, optional
+        Widths of codes for that, ``W8A6C8`` by default: of weights, of activations and gates, and of what the cell
+        remembers.
     output : path, optional
         Folder that gets the network in integers, and this report as ``report.json``.
 
@@ -41,10 +49,31 @@ def import_model(model: Path | str, *, output: Path | str | None = None) -> dict
 
     if output is not None:
         check_folder(output)
-    network = load_network(model)
+    if calibrate is not None:
+        network = _calibrated(Path(model), Path(calibrate), bits)
+    elif bits is not None:
+        raise ValueError(f"bits={bits}: must be left out unless --calibrate names data")
+    else:
+        network = load_network(model)
     if output is not None:
         save_network(network, output)
     return summary(network)
+
+
+def _calibrated(model: Path, data: Path, bits: str | None) -> Any:
+    from gradloom.rtl.models.archive import read_npz
+    from gradloom.rtl.models.recurrent.calibrate import Bits, quantized
+    from gradloom.rtl.models.recurrent.native import load_native
+    from gradloom.rtl.models.sequences import check_sequences
+
+    widths = None if bits is None else Bits.of(bits)
+    network = load_native(model)
+    x = read_npz(data, ["x"])["x"]
+    try:
+        check_sequences("x", x, network.channels)
+        return quantized(network, x, widths)
+    except ValueError as error:
+        raise ValueError(f"calibrate={data}: {error}") from None
 
 
 def export(network: Path | str, output: Path | str) -> dict[str, Any]:
@@ -77,7 +106,17 @@ def export(network: Path | str, output: Path | str) -> dict[str, Any]:
 
 @app.command("import", epilog="Example: gradloom import lstm.onnx -o lstm\n\nExample: gradloom import lstm.onnx --json")
 def _import_verb(
-    model: Annotated[Path, typer.Argument(metavar="M.onnx", help="A quantised recurrent network.")],
+    model: Annotated[Path, typer.Argument(metavar="M.onnx", help="A recurrent network.")],
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="D.npz", help="Quantise a network in floating point by sequences x, [n, steps, channels]."
+        ),
+    ] = None,
+    bits: Annotated[
+        str | None,
+        typer.Option(metavar="W8A6C8", help="Bits of weights, activations and the cell's memory for --calibrate."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write the network in integers.")
     ] = None,
@@ -88,7 +127,7 @@ def _import_verb(
     Shows the integer form of each quantiser.
     """
     with working("importing", as_json):
-        told = import_model(model, output=output)
+        told = import_model(model, calibrate=calibrate, bits=bits, output=output)
     if as_json:
         print_json(told)
         return
@@ -96,7 +135,7 @@ def _import_verb(
     say(
         f"{told['name']}: {told['channels']} channels, "
         + (f"{convolutions} convolution{'s' * (convolutions > 1)}, " if convolutions else "")
-        + f"LSTM of {told['hidden']} with {told['inputs']} inputs"
+        + f"{told['kind']} of {told['hidden']} with {told['inputs']} inputs"
         + (f", {told['classes']} classes" if told["classes"] else "")
         + f"; {told['parameters']:,} weights, {told['products_a_step']:,} products a step"
     )

@@ -1,4 +1,4 @@
-"""Bit-exact quantised LSTM: convolutions, cell and head.
+"""Bit-exact quantised recurrent networks: convolutions, cell, head.
 
 All sequences are computed together.
 """
@@ -7,14 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradloom.rtl.models.recurrent.cells import IntegerGru, IntegerRnn
 from gradloom.rtl.models.recurrent.network import IntegerCell, IntegerConv, RecurrentNetwork
 
 __all__ = ["State", "Trace", "convolve", "logits", "run", "start", "step"]
 
 
+Integers = IntegerCell | IntegerGru | IntegerRnn
+
+
 @dataclass
 class State:
-    """Codes of the hidden and the cell state, ``[n, hidden]`` each."""
+    """Codes of the hidden and the cell state, ``[n, hidden]`` each.
+
+    Of a GRU or RNN, ``c`` is empty, ``[n, 0]``.
+    """
 
     h: np.ndarray
     c: np.ndarray
@@ -33,10 +40,10 @@ class Trace:
     state: State
 
 
-def start(cell: IntegerCell, count: int) -> State:
+def start(cell: Integers, count: int) -> State:
     """States of ``count`` sequences before their first step."""
-    shape = count, cell.cell.units
-    return State(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+    remembered = cell.cell.units if isinstance(cell, IntegerCell) else 0
+    return State(np.zeros((count, cell.cell.units), np.int64), np.zeros((count, remembered), np.int64))
 
 
 def convolve(layer: IntegerConv, x: np.ndarray) -> np.ndarray:
@@ -49,9 +56,19 @@ def convolve(layer: IntegerConv, x: np.ndarray) -> np.ndarray:
     )
 
 
-def step(cell: IntegerCell, x: np.ndarray, state: State) -> State:
+def step(cell: Integers, x: np.ndarray, state: State) -> State:
     """One step: codes ``[n, inputs]`` of the input and the states before it."""
     wx, uh = _product(x, cell.w), _product(state.h, cell.u)
+    if isinstance(cell, IntegerGru):
+        return _gru(cell, wx, uh, state)
+    if isinstance(cell, IntegerRnn):
+        of_x, of_h = cell.factors
+        code = cell.accumulator(of_x * wx + of_h * uh)
+        return State(cell.table[code - cell.cell.gates["new"].accumulator.lo], state.c)
+    return _lstm(cell, wx, uh, state)
+
+
+def _lstm(cell: IntegerCell, wx: np.ndarray, uh: np.ndarray, state: State) -> State:
     units, gates = cell.cell.units, {}
     for number, name in enumerate(cell.gates):
         own = slice(number * units, (number + 1) * units)
@@ -65,6 +82,21 @@ def step(cell: IntegerCell, x: np.ndarray, state: State) -> State:
         c = cell.state(c)
     squashed = cell.tables["squash"][c - cell.state_range[0]]
     return State(cell.hidden(gates["output"] * squashed), c)
+
+
+def _gru(cell: IntegerGru, wx: np.ndarray, uh: np.ndarray, state: State) -> State:
+    units = cell.cell.units
+    gates: dict[str, np.ndarray] = {}
+    for number, name in enumerate(cell.gates):
+        own = slice(number * units, (number + 1) * units)
+        of_x, of_h = cell.factors[name]
+        # The reset gate, which comes before, multiplies what reaches the new state.
+        inner = uh[:, own] if name != "new" else gates["reset"] * cell.inner(uh[:, own])
+        code = cell.accumulators[name](of_x * wx[:, own] + of_h * inner)
+        gates[name] = cell.tables[name][code - cell.cell.gates[name].accumulator.lo]
+    of_kept, of_new = cell.sum_factors
+    total = of_kept * gates["update"] * state.h + of_new * (cell.one - gates["update"]) * gates["new"]
+    return State(cell.hidden(total), state.c)
 
 
 def run(network: RecurrentNetwork, x: np.ndarray, state: State | None = None) -> Trace:

@@ -128,6 +128,7 @@ def _load(asked: SequenceOptions, tell: Progress) -> Tapped:
         raise ValueError(f"base={asked.base}: must be left out, the shipped network's scales are known")
     person = asked.person or 1
     recurrent = load_network(spar_model(fold_of(person)) if asked.model is None else asked.model)
+    _ = recurrent.lstm  # refuses another cell
     classes = len(check_head(recurrent).bias)
     if asked.data is None:
         data, name = spar_person(person), f"person={person}"
@@ -250,7 +251,7 @@ def real_taps(network: RecurrentNetwork, taps: TapSums, x: np.ndarray) -> np.nda
     ``[n, elements]``, in the units of the integers.
     """
     hidden, state = real_states(network, x)
-    cell = network.cell
+    cell = network.lstm
     units = (cell.hidden.scale, cell.squashed.scale, cell.hidden.scale, network.input.scale)
     parts = (hidden[:, -1], np.tanh(state), hidden.sum(axis=1), input_sums(x.astype(np.float64)))
     return np.concatenate(

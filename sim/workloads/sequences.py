@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from gradloom.rtl.models.archive import read_npz
-from gradloom.rtl.models.recurrent.network import RecurrentNetwork
+from gradloom.rtl.models.recurrent.cells import GruCell, RnnCell
+from gradloom.rtl.models.recurrent.network import Gate, LstmCell, RecurrentNetwork
 from gradloom.rtl.models.recurrent.stored import load_network
 from gradloom.rtl.output import check_file, staged_file
 
@@ -101,15 +102,35 @@ def real_states(network: RecurrentNetwork, x: np.ndarray) -> tuple[np.ndarray, n
     h = c = np.zeros((len(x), cell.units))
     states = []
     for at in range(x.shape[1]):
-        gates = {}
-        for name, gate in cell.gates.items():
-            total = x[:, at] @ gate.w.T * gate.w_scale + h @ gate.u.T * gate.u_scale + gate.bias
-            gates[name] = np.tanh(total) if gate.activation == "tanh" else 1 / (1 + np.exp(-total))
-        enter = gates["input"] if "input" in gates else 1 - gates["forget"]
-        c = gates["forget"] * c + enter * gates["cell"]
-        h = gates["output"] * np.tanh(c)
+        h, c = _REAL[type(cell)](cell, x[:, at], h, c)
         states.append(h)
     return np.stack(states, axis=1), c
+
+
+def _activated(gate: Gate, x: np.ndarray, h: np.ndarray) -> np.ndarray:
+    total = x @ gate.w.T * gate.w_scale + h @ gate.u.T * gate.u_scale + gate.bias
+    return np.tanh(total) if gate.activation == "tanh" else 1 / (1 + np.exp(-total))
+
+
+def _real_lstm(cell: LstmCell, x: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    gates = {name: _activated(gate, x, h) for name, gate in cell.gates.items()}
+    enter = gates["input"] if "input" in gates else 1 - gates["forget"]
+    c = gates["forget"] * c + enter * gates["cell"]
+    return gates["output"] * np.tanh(c), c
+
+
+def _real_gru(cell: GruCell, x: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    update, reset = (_activated(cell.gates[name], x, h) for name in ("update", "reset"))
+    new = cell.gates["new"]
+    inner = h @ new.u.T * new.u_scale + cell.inner_bias
+    return update * h + (1 - update) * np.tanh(x @ new.w.T * new.w_scale + new.bias + reset * inner), c
+
+
+def _real_rnn(cell: RnnCell, x: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return _activated(cell.gates["new"], x, h), c
+
+
+_REAL: dict[type, Any] = {LstmCell: _real_lstm, GruCell: _real_gru, RnnCell: _real_rnn}
 
 
 def _real_logits(network: RecurrentNetwork, hidden: np.ndarray, every: bool) -> np.ndarray:

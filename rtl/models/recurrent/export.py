@@ -156,7 +156,7 @@ class _Writer:
         return self._info("logits", ["steps", "n", classes] if pick == "all" else ["n", classes])
 
     def _body(self) -> Any:
-        cell, nodes = self.network.cell, _Nodes()
+        cell, nodes = self.network.lstm, _Nodes()
         gates: dict[str, str] = {}
         for name in GATES:
             if name not in cell.gates:

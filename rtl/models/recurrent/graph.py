@@ -40,7 +40,7 @@ _RANGES = {
     np.dtype(np.uint16): (0, 65535),
 }
 _HOMES = ("", "ai.onnx", "qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
-_UNBUILT = {"LSTM", "GRU", "RNN"}
+_RECURRENT = ("Scan", "QuantLSTMCell", "LSTM", "GRU", "RNN")
 
 
 def label_of(node: Any) -> str:
@@ -109,12 +109,7 @@ class Graph:
         if all(name in self.constants for name in names) and node.op_type in FOLDED:
             self.constants.fold(node, {})
             return
-        if node.op_type in _UNBUILT:
-            raise RefusedNode(
-                f"a native {node.op_type} in floating point is not supported: quantise it, by Brevitas "
-                "or as a Scan of QuantizeLinear and DequantizeLinear"
-            )
-        if node.op_type in ("Scan", "QuantLSTMCell") and self.inner is not None:
+        if node.op_type in _RECURRENT and self.inner is not None:
             for name, (value, labels) in zip(node.output, self.inner(self, node, attributes)):
                 self.values[name], self.labels[name] = value, labels
             return

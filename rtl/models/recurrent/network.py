@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -142,6 +143,38 @@ class Gate:
     output: Coding
     name: str = ""
 
+    def table(self) -> np.ndarray:
+        """Codes of the output for each code of the accumulator."""
+        coded = self.accumulator
+        return lookup((coded.lo, coded.hi, coded.scale), self.activation, self.output)
+
+
+class Cell(Protocol):
+    """A quantised cell of any kind."""
+
+    @property
+    def gates(self) -> dict[str, Gate]:
+        """By name."""
+
+    @property
+    def hidden(self) -> Coding:
+        """Of the hidden state."""
+
+    @property
+    def name(self) -> str:
+        """Of the node."""
+
+    @property
+    def units(self) -> int:
+        """Width of the hidden state."""
+
+    @property
+    def inputs(self) -> int:
+        """Channels of the input."""
+
+    def integers(self, source: Coding) -> Any:
+        """The cell in integers; ``source``: coding of its input."""
+
 
 @dataclass(frozen=True, eq=False)
 class LstmCell:
@@ -182,6 +215,10 @@ class LstmCell:
         """Channels of the input."""
         return self.gates["forget"].w.shape[1]
 
+    def integers(self, source: Coding) -> "IntegerCell":
+        """See :class:`Cell`."""
+        return IntegerCell(self, source)
+
 
 @dataclass(frozen=True, eq=False)
 class Dense:
@@ -205,7 +242,7 @@ class RecurrentNetwork:
     input : Coding
         Of the input.
     front : tuple of Conv
-    cell : LstmCell
+    cell : LstmCell, GruCell or RnnCell
     head : Dense, optional
     pick : str
         Hidden states that reach the head: ``last``, ``mean`` or ``all``.
@@ -214,7 +251,7 @@ class RecurrentNetwork:
     name: str
     input: Coding
     front: tuple[Conv, ...]
-    cell: LstmCell
+    cell: Cell
     head: Dense | None = None
     pick: str = "last"
 
@@ -222,6 +259,14 @@ class RecurrentNetwork:
     def channels(self) -> int:
         """Channels of a sample."""
         return self.front[0].weight.shape[1] if self.front else self.cell.inputs
+
+    @property
+    def lstm(self) -> LstmCell:
+        """The cell, which must be an LSTM."""
+        if not isinstance(self.cell, LstmCell):
+            kind = type(self.cell).__name__.removesuffix("Cell").upper()
+            raise ValueError(f"{self.name}: its recurrent node is a {kind}: must be an LSTM")
+        return self.cell
 
     @property
     def cell_input(self) -> Coding:
@@ -273,14 +318,15 @@ class IntegerConv:
     def of(cls, conv: Conv, source: Coding) -> "IntegerConv":
         scales = [each * Fraction(source.scale) for each in _reals(conv.scale)]
         flat = conv.weight.reshape(len(conv.weight), -1)
-        return cls(conv, conv.coding.requantizer(scales, _reals(conv.bias)), _reach((flat, 1, source.lo, source.hi)))
+        return cls(conv, conv.coding.requantizer(scales, _reals(conv.bias)), bounds_of((flat, 1, source.lo, source.hi)))
 
 
-def _narrowed(coding: Coding, table: np.ndarray) -> Coding:
+def narrowed(coding: Coding, table: np.ndarray) -> Coding:
+    """A coding of the codes that a table holds: others cannot occur."""
     return Coding(coding.scale, int(table.min()), int(table.max()))
 
 
-def _reach(*terms: tuple[np.ndarray, int, int, int]) -> tuple[int, int]:
+def bounds_of(*terms: tuple[np.ndarray, int, int, int]) -> tuple[int, int]:
     """Least and greatest of sums of products.
 
     A term: weights ``[rows, n]``, a factor, and the range of its codes.
@@ -289,6 +335,45 @@ def _reach(*terms: tuple[np.ndarray, int, int, int]) -> tuple[int, int]:
     high = sum(np.maximum(w * f * lo, w * f * hi).sum(axis=1) for w, f, lo, hi in terms)
     # Padding and a start from zero: 0 is always possible.
     return min(int(np.min(low)), 0), max(int(np.max(high)), 0)
+
+
+@dataclass(frozen=True)
+class IntegerGate:
+    """A :class:`Gate` in integers.
+
+    Its code is ``table[accumulator(fx * W x + fh * U h)]``; ``factors`` are ``(fx, fh)``.
+    """
+
+    factors: tuple[int, int]
+    accumulator: Requantizer
+    table: np.ndarray
+    reach: tuple[int, int]
+
+
+def common_units(gate: Gate, x_units: list[Fraction], h_units: list[Fraction]) -> tuple[int, int, list[Fraction]]:
+    """Factors that bring a gate's sums to one unit; the unit by channel."""
+    ratios = {x / h for x, h in zip(x_units, h_units)}
+    ratio = ratios.pop()
+    if ratios or max(ratio.numerator, ratio.denominator) > _MOST_FACTOR:
+        raise ValueError(
+            f"node {gate.name!r}: products with the input have the unit {float(x_units[0]):.9g} and products with "
+            f"the hidden state {float(h_units[0]):.9g}, whose ratio {float(x_units[0] / h_units[0]):.9g} is no "
+            f"ratio of integers up to {_MOST_FACTOR}: quantise the input and the hidden state with one scale"
+        )
+    return ratio.numerator, ratio.denominator, [each / ratio.denominator for each in h_units]
+
+
+def gate_integers(gate: Gate, source: Coding, hidden: Coding) -> IntegerGate:
+    """A gate of sums of products with the input and the hidden state."""
+    x_units = [each * Fraction(source.scale) for each in _reals(gate.w_scale)]
+    h_units = [each * Fraction(hidden.scale) for each in _reals(gate.u_scale)]
+    fx, fh, units = common_units(gate, x_units, h_units)
+    return IntegerGate(
+        (fx, fh),
+        gate.accumulator.requantizer(units, _reals(gate.bias)),
+        gate.table(),
+        bounds_of((gate.w, fx, source.lo, source.hi), (gate.u, fh, hidden.lo, hidden.hi)),
+    )
 
 
 class IntegerCell:
@@ -323,29 +408,14 @@ class IntegerCell:
         self._state()
 
     def _gate(self, name: str, gate: Gate) -> None:
-        x_units = [each * Fraction(self.source.scale) for each in _reals(gate.w_scale)]
-        h_units = [each * Fraction(self.cell.hidden.scale) for each in _reals(gate.u_scale)]
-        ratios = {x / h for x, h in zip(x_units, h_units)}
-        ratio = ratios.pop()
-        if ratios or max(ratio.numerator, ratio.denominator) > _MOST_FACTOR:
-            raise ValueError(
-                f"node {gate.name!r}: products with the input have the unit {float(x_units[0]):.9g} and products with "
-                f"the hidden state {float(h_units[0]):.9g}, whose ratio {float(x_units[0] / h_units[0]):.9g} is no "
-                f"ratio of integers up to {_MOST_FACTOR}: quantise the input and the hidden state with one scale"
-            )
-        fx, fh = self.factors[name] = ratio.numerator, ratio.denominator
-        units = [each / fh for each in h_units]
-        self.accumulators[name] = gate.accumulator.requantizer(units, _reals(gate.bias))
-        self.reach[name] = _reach(
-            (gate.w, fx, self.source.lo, self.source.hi), (gate.u, fh, self.cell.hidden.lo, self.cell.hidden.hi)
-        )
-        coded = gate.accumulator
-        self.tables[name] = lookup((coded.lo, coded.hi, coded.scale), gate.activation, gate.output)
+        made = gate_integers(gate, self.source, self.cell.hidden)
+        self.factors[name], self.accumulators[name] = made.factors, made.accumulator
+        self.tables[name], self.reach[name] = made.table, made.reach
 
     def _state(self) -> None:
         cell = self.cell
         # Only codes that a table holds can occur.
-        outputs = {name: _narrowed(gate.output, self.tables[name]) for name, gate in cell.gates.items()}
+        outputs = {name: narrowed(gate.output, self.tables[name]) for name, gate in cell.gates.items()}
         forget = outputs["forget"]
         if "input" not in outputs:
             # 1 minus the forget gate, in the forget gate's unit
@@ -395,7 +465,7 @@ class IntegerCell:
             clip,
             before.scale if before is not None else 0.0,
         )
-        squashed = _narrowed(cell.squashed, self.tables["squash"])
+        squashed = narrowed(cell.squashed, self.tables["squash"])
         self.hidden = self._product("hidden", cell.hidden, outputs["output"], squashed)
 
     def _product(self, name: str, coding: Coding, a: Coding, b: Coding | None) -> Requantizer:
@@ -404,6 +474,24 @@ class IntegerCell:
         self.reach[name] = min(ends), max(ends)
         return coding.requantizer([Fraction(a.scale) * b_unit], [Fraction(0)])
 
+    def quantizers(self) -> Iterator[dict[str, object]]:
+        """What each quantiser became, with its numbers."""
+        cell = self
+        for name in cell.gates:
+            gate = cell.cell.gates[name]
+            yield told_of(f"{name} accumulator", gate.accumulator.name, cell.accumulators[name], cell.reach[name])
+        for name in cell.gates:
+            gate = cell.cell.gates[name]
+            yield looked_up(
+                f"{gate.activation} of the {name} gate", gate.output, cell.tables[name], gate.accumulator.lo
+            )
+        yield told_of("forget gate * state", cell.cell.kept.name, cell.kept, cell.reach["kept"])
+        yield told_of("input gate * cell gate", cell.cell.added.name, cell.added, cell.reach["added"])
+        if cell.state is not None and cell.cell.state is not None:
+            yield told_of("cell state", cell.cell.state.name, cell.state, cell.reach["state"])
+        yield looked_up("tanh of the state", cell.cell.squashed, cell.tables["squash"], cell.state_range[0])
+        yield told_of("output gate * tanh", cell.cell.hidden.name, cell.hidden, cell.reach["hidden"])
+
 
 @dataclass
 class Integers:
@@ -411,13 +499,14 @@ class Integers:
 
     network: RecurrentNetwork
     front: tuple[IntegerConv, ...] = field(init=False)
-    cell: IntegerCell = field(init=False)
+    #: :class:`IntegerCell`, IntegerGru or IntegerRnn.
+    cell: Any = field(init=False)
 
     def __post_init__(self) -> None:
         network = self.network
         sources = [network.input, *(conv.coding for conv in network.front)]
         self.front = tuple(IntegerConv.of(conv, source) for conv, source in zip(network.front, sources))
-        self.cell = IntegerCell(network.cell, network.cell_input)
+        self.cell = network.cell.integers(network.cell_input)
 
     def check(self) -> None:
         """Checks that every sum fits the machine's words, once they are made."""
@@ -431,25 +520,12 @@ class Integers:
     def quantizers(self) -> Iterator[dict[str, object]]:
         """The arithmetic of each quantiser, with its numbers."""
         for number, layer in enumerate(self.front):
-            yield _told(f"conv {number}", layer.conv.coding.name, layer.requantizer, layer.reach)
-        cell = self.cell
-        for name in cell.gates:
-            gate = cell.cell.gates[name]
-            yield _told(f"{name} accumulator", gate.accumulator.name, cell.accumulators[name], cell.reach[name])
-        for name in cell.gates:
-            gate = cell.cell.gates[name]
-            yield _looked_up(
-                f"{gate.activation} of the {name} gate", gate.output, cell.tables[name], gate.accumulator.lo
-            )
-        yield _told("forget gate * state", cell.cell.kept.name, cell.kept, cell.reach["kept"])
-        yield _told("input gate * cell gate", cell.cell.added.name, cell.added, cell.reach["added"])
-        if cell.state is not None and cell.cell.state is not None:
-            yield _told("cell state", cell.cell.state.name, cell.state, cell.reach["state"])
-        yield _looked_up("tanh of the state", cell.cell.squashed, cell.tables["squash"], cell.state_range[0])
-        yield _told("output gate * tanh", cell.cell.hidden.name, cell.hidden, cell.reach["hidden"])
+            yield told_of(f"conv {number}", layer.conv.coding.name, layer.requantizer, layer.reach)
+        yield from self.cell.quantizers()
 
 
-def _told(what: str, node: str, requantizer: Requantizer, reach: tuple[int, int]) -> dict[str, object]:
+def told_of(what: str, node: str, requantizer: Requantizer, reach: tuple[int, int]) -> dict[str, object]:
+    """What a quantiser became."""
     return {
         "quantizer": what,
         "node": node,
@@ -459,7 +535,8 @@ def _told(what: str, node: str, requantizer: Requantizer, reach: tuple[int, int]
     }
 
 
-def _looked_up(what: str, coding: Coding, table: np.ndarray, first: int) -> dict[str, object]:
+def looked_up(what: str, coding: Coding, table: np.ndarray, first: int) -> dict[str, object]:
+    """What an activation became."""
     return {
         "quantizer": what,
         "node": coding.name,

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..onnx_file import RefusedNode, read_onnx
 from .expressions import Activated, Affine, Coded, Complement, Convolved, Expression, Product, Result, Sum, Variable
-from .graph import Graph, Labels, code_range
+from .graph import Graph, Labels, code_range, label_of
+from .native import NATIVE
 from .network import GATES, Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
 
 __all__ = ["load_recurrent"]
@@ -45,6 +46,12 @@ def load_recurrent(path: str | Path) -> RecurrentNetwork:
     path = Path(path)
     model = read_onnx(path)
     try:
+        native = next((node for node in model.graph.node if node.op_type in NATIVE), None)
+        if native is not None:
+            raise ValueError(
+                f"{label_of(native)}: it is in floating point: give data to quantise it by, --calibrate D.npz, or "
+                "quantise it by Brevitas or as a Scan of QuantizeLinear and DequantizeLinear"
+            )
         network = _Reader(model, path.stem).network()
         network.integers.check()
         return network

@@ -10,6 +10,7 @@ import numpy as np
 from ...json_file import read_json
 from ...output import staged
 from ..archive import read_npz
+from .cells import GruCell, RnnCell
 from .network import Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
 from .reader import load_recurrent
 
@@ -17,7 +18,8 @@ __all__ = ["FORMAT", "load_network", "save_network", "summary"]
 
 #: Version of the files; another one is refused.
 FORMAT = 1
-_KINDS: dict[str, Any] = {each.__name__: each for each in (Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork)}
+_CLASSES = (Coding, Conv, Dense, Gate, GruCell, LstmCell, RecurrentNetwork, RnnCell)
+_KINDS: dict[str, Any] = {each.__name__: each for each in _CLASSES}
 
 
 def load_network(path: Path | str) -> RecurrentNetwork:
@@ -73,12 +75,13 @@ def summary(network: RecurrentNetwork) -> dict[str, Any]:
     low, high = integers.cell.state_range
     return {
         "name": network.name,
+        "kind": type(cell).__name__.removesuffix("Cell").upper(),
         "channels": network.channels,
         "inputs": cell.inputs,
         "hidden": cell.units,
         "classes": None if network.head is None else len(network.head.bias),
         "pick": network.pick,
-        "coupled_gates": "input" not in cell.gates,
+        "coupled_gates": isinstance(cell, LstmCell) and "input" not in cell.gates,
         "convolutions": [
             {
                 "inputs": conv.weight.shape[1],

@@ -1,0 +1,261 @@
+"""Quantises recurrent networks after training, gate by gate, by data.
+
+All scales are powers of two, so that products with the input and with the hidden state have one unit and each quantiser
+becomes a shift. Weights have 8 bits; inputs, gates and the hidden state of an LSTM ``activation_bits``; an LSTM's cell
+state, and the hidden state of a GRU or RNN, which is what they remember by, ``state_bits``.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .cells import GruCell, RnnCell
+from .native import FloatCell, FloatConv, FloatNetwork, load_native
+from .network import Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
+
+__all__ = ["Bits", "float_logits", "quantized"]
+
+#: Sequences that calibrate, at most; spread over all that are given.
+_MOST = 256
+#: Exponents of scales that are tried below the one that holds the largest value.
+_TRIED = 6
+_INPUT_BITS, _LEAST, _GREATEST = 8, 2, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bits:
+    """Widths of codes, from 2 to 8 bits."""
+
+    weights: int = 8
+    activations: int = 6
+    state: int = 8
+
+    @classmethod
+    def of(cls, text: str) -> "Bits":
+        """Bits of a text such as ``W8A6C8``."""
+        found = re.fullmatch(r"W(\d)A(\d)C(\d)", text)
+        if found is None:
+            raise ValueError(
+                f"bits={text}: must be like W8A6C8: bits of weights, activations and what the cell remembers"
+            )
+        try:
+            return cls(**dict(zip(("weights", "activations", "state"), map(int, found.groups()))))
+        except ValueError as error:
+            raise ValueError(f"bits={text}: {error}") from None
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "activations", "state"):
+            if not _LEAST <= getattr(self, name) <= _GREATEST:
+                raise ValueError(f"{name}={getattr(self, name)}: must be from {_LEAST} to {_GREATEST} bits")
+
+
+def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | None = None) -> RecurrentNetwork:
+    """A network in floating point, quantised.
+
+    Parameters
+    ----------
+    source : FloatNetwork or path
+        An ``.onnx`` file with a native LSTM, GRU or RNN.
+    x : array of real numbers ``[n, steps, channels]``
+        Sequences like those that it is to answer.
+    bits : Bits, optional
+    """
+    network = source if isinstance(source, FloatNetwork) else load_native(source)
+    bits = bits or Bits()
+    x = np.asarray(x, np.float64)[np.arange(min(len(x), _MOST)) * len(x) // min(len(x), _MOST)]
+    coding = _fitted(x, _INPUT_BITS, name="input")
+    value, front = x, []
+    for conv in network.front:
+        value = convolved(conv, value)
+        codes, scale = _weights(conv.weight, bits.weights)
+        low = 0 if conv.relu else None
+        fitted = _fitted(value, bits.activations, low=low, name=conv.name)
+        front.append(Conv(codes, scale, conv.bias, conv.stride, conv.pads, fitted, conv.name))
+    seen: dict[str, list[np.ndarray]] = {}
+    hidden = run(network.cell, value, seen)
+    stacked = {name: np.stack(each) for name, each in seen.items()}
+    state = _state(network.cell, value, hidden, bits) if network.cell.kind == "LSTM" else None
+    cell = _CELLS[network.cell.kind](network.cell, stacked, bits, state)
+    head = None
+    if network.head is not None:
+        codes, scale = _weights(network.head.weight, bits.weights)
+        head = Dense(codes, scale, network.head.bias, network.head.name)
+    result = RecurrentNetwork(network.name, coding, tuple(front), cell, head, network.pick)
+    result.integers.check()
+    return result
+
+
+def convolved(conv: FloatConv, x: np.ndarray) -> np.ndarray:
+    """A convolution over time, ``[n, steps, channels]``, and its ReLU."""
+    wide = np.pad(x, ((0, 0), conv.pads, (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, conv.weight.shape[2], axis=1)[:, :: conv.stride]
+    value = np.einsum("ntck,ock->nto", windows, conv.weight) + conv.bias
+    return np.maximum(value, 0) if conv.relu else value
+
+
+def float_logits(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
+    """Logits ``[n, classes]`` in float64.
+
+    The head takes the last state or the mean.
+    """
+    value = np.asarray(x, np.float64)
+    for conv in network.front:
+        value = convolved(conv, value)
+    hidden = run(network.cell, value, {})
+    assert network.head is not None
+    picked = hidden.mean(axis=1) if network.pick == "mean" else hidden[:, -1]
+    return picked @ network.head.weight.T + network.head.bias
+
+
+def run(cell: FloatCell, x: np.ndarray, seen: dict[str, list[np.ndarray]], **more: Any) -> np.ndarray:
+    """Hidden states ``[n, steps, hidden]`` in float64.
+
+    ``seen`` gets what reaches each quantiser; ``keep``: a quantiser of an LSTM's cell state.
+    """
+    state: dict[str, Any] = more | {"h": np.zeros((len(x), cell.units)), "c": np.zeros((len(x), cell.units))}
+    states = []
+    for at in range(x.shape[1]):
+        for name, value in _STEPS[cell.kind](cell, x[:, at], state).items():
+            seen.setdefault(name, []).append(value)
+        states.append(state["h"])
+    return np.stack(states, axis=1)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _unchanged(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def _sum(cell: FloatCell, gate: str, x: np.ndarray, h: np.ndarray) -> np.ndarray:
+    return x @ cell.w[gate].T + h @ cell.u[gate].T + cell.bias[gate]
+
+
+def _lstm(cell: FloatCell, x: np.ndarray, state: dict[str, Any]) -> dict[str, np.ndarray]:
+    sums = {gate: _sum(cell, gate, x, state["h"]) for gate in cell.w}
+    keep = state.get("keep", _unchanged)
+    added = keep(_sigmoid(sums["input"]) * np.tanh(sums["cell"]))
+    state["c"] = keep(keep(_sigmoid(sums["forget"]) * state["c"]) + added)
+    state["h"] = _sigmoid(sums["output"]) * np.tanh(state["c"])
+    return sums | {"state": state["c"]}
+
+
+def _gru(cell: FloatCell, x: np.ndarray, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    h = state["h"]
+    sums = {gate: _sum(cell, gate, x, h) for gate in ("update", "reset")}
+    inner = h @ cell.u["new"].T + cell.inner
+    sums["new"] = x @ cell.w["new"].T + cell.bias["new"] + _sigmoid(sums["reset"]) * inner
+    update = _sigmoid(sums["update"])
+    state["h"] = update * h + (1 - update) * np.tanh(sums["new"])
+    return sums | {"inner": inner}
+
+
+def _rnn(cell: FloatCell, x: np.ndarray, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    total = _sum(cell, "new", x, state["h"])
+    state["h"] = np.tanh(total)
+    return {"new": total}
+
+
+_STEPS: dict[str, Any] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+
+
+# Scales
+
+
+def _best(values: np.ndarray, lo: int, hi: int, measure: Any) -> float:
+    """The power of two that brings the least ``measure(values, rounded)``.
+
+    Codes are ``lo..hi``.
+    """
+    most = float(np.abs(values).max(initial=0))
+    top = int(np.ceil(np.log2(most / hi))) if most > 0 else 0
+    scales = [2.0**exponent for exponent in range(top - _TRIED, top + 1)]
+    errors = [measure(values, np.clip(np.rint(values / scale), lo, hi) * scale) for scale in scales]
+    return scales[int(np.argmin(errors))]
+
+
+def _square(value: np.ndarray, rounded: np.ndarray) -> float:
+    return float(((value - rounded) ** 2).mean())
+
+
+def _fitted(values: np.ndarray, bits: int, *, low: int | None = None, name: str = "") -> Coding:
+    """Codes of values; ``low`` 0: they are never negative."""
+    lo, hi = (0, (1 << bits) - 1) if low == 0 else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    return Coding(_best(values, lo, hi, _square), lo, hi, name=name)
+
+
+def _weights(values: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Codes, and a scale for each output: one power of two."""
+    most = (1 << bits - 1) - 1
+    scale = _best(values, -most, most, _square)
+    return np.clip(np.rint(values / scale), -most, most).astype(np.int64), np.full(len(values), scale)
+
+
+def _gate(cell: FloatCell, name: str, kind: str, sums: np.ndarray, bits: Bits, output: Coding) -> Gate:
+    """A gate; the scale of its sums changes its activation least."""
+    function = np.tanh if kind == "tanh" else _sigmoid
+    lo, hi = -(1 << bits.activations - 1), (1 << bits.activations - 1) - 1
+    scale = _best(sums, lo, hi, lambda value, rounded: _square(function(value), function(rounded)))
+    w, u = _weights(cell.w[name], bits.weights), _weights(cell.u[name], bits.weights)
+    accumulator = Coding(scale, lo, hi, name=f"{cell.name} {name}")
+    return Gate(w[0], u[0], w[1], u[1], cell.bias[name], accumulator, kind, output, f"{cell.name} {name}")
+
+
+def _unit(bits: int, signed: bool) -> Coding:
+    """Codes of values from -1 or 0 to 1."""
+    return (
+        Coding(2.0 ** (1 - bits), -(1 << bits - 1), (1 << bits - 1) - 1)
+        if signed
+        else Coding(2.0**-bits, 0, (1 << bits) - 1)
+    )
+
+
+def _state(cell: FloatCell, x: np.ndarray, hidden: np.ndarray, bits: Bits) -> Coding:
+    """The coding of a cell state that changes the hidden states least.
+
+    Each step rounds by it. A fine scale clips, a coarse one loses what a step adds: a step alone shows neither.
+    """
+    most = (1 << bits.state - 1) - 1
+    errors = {}
+    for exponent in range(-bits.state, 5 - bits.state):
+        scale = 2.0**exponent
+
+        def keep(c: np.ndarray, scale: float = scale) -> np.ndarray:
+            return np.clip(np.rint(c / scale), -most - 1, most) * scale
+
+        errors[scale] = _square(hidden, run(cell, x, {}, keep=keep))
+    return Coding(min(errors, key=errors.__getitem__), -most - 1, most, name=f"{cell.name} state")
+
+
+def _lstm_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: Coding) -> LstmCell:
+    signed, unsigned = _unit(bits.activations, True), _unit(bits.activations, False)
+    gates = {
+        name: _gate(
+            cell,
+            name,
+            *(("tanh", seen[name], bits, signed) if name == "cell" else ("sigmoid", seen[name], bits, unsigned)),
+        )
+        for name in ("input", "forget", "cell", "output")
+    }
+    return LstmCell(gates, state, state, state, None, signed, signed, cell.name)
+
+
+def _gru_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: None) -> GruCell:
+    signed, unsigned = _unit(bits.activations, True), _unit(bits.activations, False)
+    gates = {name: _gate(cell, name, "sigmoid", seen[name], bits, unsigned) for name in ("update", "reset")}
+    gates["new"] = _gate(cell, "new", "tanh", seen["new"], bits, signed)
+    inner = _fitted(seen["inner"], bits.state, name=f"{cell.name} inner")
+    return GruCell(gates, inner, cell.inner, _unit(bits.state, True), cell.name)
+
+
+def _rnn_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: None) -> RnnCell:
+    wide = Bits(weights=bits.weights, activations=bits.state, state=bits.state)
+    return RnnCell({"new": _gate(cell, "new", "tanh", seen["new"], wide, _unit(bits.state, True))}, cell.name)
+
+
+_CELLS: dict[str, Any] = {"LSTM": _lstm_cell, "GRU": _gru_cell, "RNN": _rnn_cell}

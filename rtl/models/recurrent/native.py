@@ -1,0 +1,308 @@
+"""Reads native LSTM, GRU and RNN nodes of ONNX, in floating point.
+
+PyTorch's exporter writes such nodes with ``dynamo=False``, and its newer one does for LSTM and GRU.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..onnx_file import RefusedNode, read_onnx
+from .expressions import Affine, Convolved, Expression, Rectified, Result, Variable, Weights
+from .graph import Graph, Labels, label_of
+
+__all__ = ["NATIVE", "FloatCell", "FloatConv", "FloatDense", "FloatNetwork", "load_native"]
+
+#: Gates in ONNX's order, by the node's type.
+_ORDERS = {"LSTM": ("input", "output", "forget", "cell"), "GRU": ("update", "reset", "new"), "RNN": ("new",)}
+#: Types of native nodes.
+NATIVE = tuple(_ORDERS)
+_ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FloatConv:
+    """A convolution over time; ``weight``: ``[outputs, inputs, kernel]``."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+    stride: int
+    pads: tuple[int, int]
+    relu: bool
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FloatCell:
+    """An LSTM, GRU or RNN in floating point.
+
+    By gate: ``w [hidden, inputs]``, ``u [hidden, hidden]``, ``bias``. Of a GRU, ``inner`` is the bias of the new
+    state's product with the hidden state, which the reset gate multiplies.
+    """
+
+    kind: str
+    w: dict[str, np.ndarray]
+    u: dict[str, np.ndarray]
+    bias: dict[str, np.ndarray]
+    inner: np.ndarray
+    name: str
+
+    @property
+    def units(self) -> int:
+        """Width of the hidden state."""
+        return len(self.inner)
+
+    @property
+    def inputs(self) -> int:
+        """Channels of the input."""
+        return next(iter(self.w.values())).shape[1]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FloatDense:
+    """Logits: ``weight [classes, hidden]`` times the state, and ``bias``."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FloatNetwork:
+    """Convolutions over time, a recurrent node and a dense layer.
+
+    ``pick``: see :class:`~gradloom.rtl.models.recurrent.network.RecurrentNetwork`.
+    """
+
+    name: str
+    front: tuple[FloatConv, ...]
+    cell: FloatCell
+    head: FloatDense | None
+    pick: str
+
+    @property
+    def channels(self) -> int:
+        """Channels of a sample."""
+        return self.front[0].weight.shape[1] if self.front else self.cell.inputs
+
+
+def load_native(path: Path | str) -> FloatNetwork:
+    """The network in an ``.onnx`` file.
+
+    :class:`ValueError` says which node is not supported, and why.
+    """
+    path = Path(path)
+    model = read_onnx(path)
+    try:
+        if not any(node.op_type in NATIVE for node in model.graph.node):
+            raise ValueError(
+                "no LSTM, GRU or RNN node: PyTorch's newer exporter takes an RNN apart, export it with dynamo=False"
+            )
+        return _Reader(_without_starts(model), path.stem).network()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _without_starts(model: Any) -> Any:
+    """The graph without nodes that make start states of zero.
+
+    They depend on the batch.
+    """
+    made = {name: node for node in model.graph.node for name in node.output}
+    nodes = {}
+    for node in model.graph.node:
+        if node.op_type in _ORDERS:
+            copied = type(node)()
+            copied.CopyFrom(node)
+            for at in range(5, min(len(node.input), 7)):
+                _check_zero(model, made, node, node.input[at])
+                copied.input[at] = ""
+            nodes[id(node)] = copied
+    needed, waiting = set(), [each.name for each in model.graph.output]
+    while waiting:
+        node = made.get(waiting.pop())
+        if node is not None and id(node) not in needed:
+            needed.add(id(node))
+            waiting += [name for name in nodes.get(id(node), node).input if name]
+    kept = [nodes.get(id(node), node) for node in model.graph.node if id(node) in needed]
+    graph = SimpleNamespace(
+        node=kept,
+        input=model.graph.input,
+        output=model.graph.output,
+        initializer=model.graph.initializer,
+        sparse_initializer=model.graph.sparse_initializer,
+    )
+    return SimpleNamespace(graph=graph, opset_import=model.opset_import)
+
+
+def _check_zero(model: Any, made: dict[str, Any], node: Any, name: str) -> None:
+    """A start state must be zero, or an input of the graph."""
+    import onnx
+
+    while name in made and made[name].op_type in ("Expand", "Slice", "Squeeze", "Unsqueeze", "Identity", "Reshape"):
+        name = made[name].input[0]
+    value: Any = 0
+    if name in made:
+        source = made[name]
+        if source.op_type not in ("ConstantOfShape", "Constant"):
+            raise ValueError(f"{label_of(node)}: its start state {name!r} is computed: it must be 0 or an input")
+        value = next((onnx.numpy_helper.to_array(each.t) for each in source.attribute if each.name == "value"), 0)
+    else:
+        tensor = next((each for each in model.graph.initializer if each.name == name), None)
+        value = 0 if tensor is None else onnx.numpy_helper.to_array(tensor)
+    if np.any(value):
+        raise ValueError(f"{label_of(node)}: its start state {name!r} is not 0: it must be 0 or an input")
+
+
+class _FloatGraph(Graph):
+    """A graph whose weights are real: a weight's code is itself."""
+
+    def quantized(self, name: str) -> Weights:
+        """See :class:`Graph`."""
+        if name in self.values:
+            raise RefusedNode(f"its weights {name!r} are computed by the network: they must be constants")
+        return Weights(self.constants.weights(name), np.ones(1))
+
+    def _of_squeeze(self, node: Any, attributes: dict[str, Any]) -> Expression:
+        labels = self.labels[node.input[0]]
+        if labels is not None and len(labels) == 4:
+            self._without_directions(node, labels, self._axes(node, attributes))
+        return self._source(node)
+
+    def _of_reshape(self, node: Any, attributes: dict[str, Any]) -> Expression:
+        """That which removes the axis of the directions, of which there is one."""
+        labels, shape = self.labels[node.input[0]], self.constants.values.get(node.input[1], np.zeros(0))
+        if labels is None or len(labels) != 4 or shape.size != 3:
+            raise RefusedNode("only the axis of the directions can be removed")
+        self._without_directions(node, labels, [labels.index(_DIRECTION)])
+        return self._source(node)
+
+    def _axes(self, node: Any, attributes: dict[str, Any]) -> list[int]:
+        if len(node.input) > 1:
+            return [int(n) for n in self.constants.values[node.input[1]].reshape(-1)]
+        return list(attributes.get("axes", []))
+
+    def _without_directions(self, node: Any, labels: Sequence[int], axes: list[int]) -> None:
+        left = [label for at, label in enumerate(labels) if at not in [axis % 4 for axis in axes]]
+        if _DIRECTION in left or len(left) != 3:
+            raise RefusedNode("only the axis of the directions can be removed")
+        self.labels[node.output[0]] = tuple(left)
+
+
+#: Label of an axis of directions; those of time, batch and channels are 0, 1 and 2.
+_DIRECTION = 3
+
+
+class _Reader:
+    def __init__(self, model: Any, name: str) -> None:
+        self.model, self.name = model, name
+        self.cell: FloatCell | None = None
+        self.source: Expression | None = None
+
+    def network(self) -> FloatNetwork:
+        graph = _FloatGraph(self.model, inner=self._recurrent)
+        graph.walk()
+        outputs = [graph.values[each.name] for each in self.model.graph.output if each.name in graph.values]
+        assert self.cell is not None and self.source is not None
+        front = self._front(self.source)
+        if front and front[-1].weight.shape[0] != self.cell.inputs:
+            raise ValueError(
+                f"node {self.cell.name!r}: it takes {self.cell.inputs} channels, the convolution before it gives "
+                f"{front[-1].weight.shape[0]}"
+            )
+        head, pick = self._head(outputs)
+        return FloatNetwork(name=self.name, front=front, cell=self.cell, head=head, pick=pick)
+
+    def _recurrent(self, graph: Graph, node: Any, attributes: dict[str, Any]) -> list[tuple[Expression, Labels]]:
+        kind = node.op_type
+        if kind not in _ORDERS:
+            raise RefusedNode("a quantised node beside one in floating point")
+        if self.cell is not None:
+            raise RefusedNode("a second recurrent node: stacked layers are not supported")
+        _check_attributes(kind, attributes)
+        if len(node.input) > 4 and node.input[4]:
+            raise RefusedNode(f"sequence_lens={node.input[4]!r}: sequences of varying length are not supported")
+        if len(node.input) > 7 and node.input[7]:
+            raise RefusedNode("peepholes (P) are not supported")
+        source = graph.values.get(node.input[0])
+        labels = graph.labels[node.input[0]] if source is not None else None
+        if source is None or labels is None:
+            raise RefusedNode(f"its input {node.input[0]!r} must be a value with 3 dimensions")
+        w, u = (graph.constants.weights(name) for name in node.input[1:3])
+        gates, units = _ORDERS[kind], int(u.shape[-1])
+        if w.shape[:2] != (1, len(gates) * units) or u.shape != (1, len(gates) * units, units):
+            raise RefusedNode(
+                f"its weights have shapes {list(w.shape)} and {list(u.shape)}: expected one direction, "
+                f"[1, {len(gates) * units}, inputs] and [1, {len(gates) * units}, {units}]"
+            )
+        given = len(node.input) > 3 and node.input[3]
+        bias = graph.constants.weights(node.input[3])[0] if given else np.zeros(2 * len(gates) * units)
+        wide = bias.reshape(2, len(gates), units)
+        inner = wide[1, gates.index("new")] if kind == "GRU" else np.zeros(units)
+        sums = dict(zip(gates, wide.sum(axis=0)))
+        if kind == "GRU":
+            sums["new"] = wide[0, gates.index("new")]
+        self.cell = FloatCell(
+            kind=kind,
+            w=dict(zip(gates, w[0].reshape(len(gates), units, -1))),
+            u=dict(zip(gates, u[0].reshape(len(gates), units, units))),
+            bias=sums,
+            inner=inner,
+            name=node.name or node.output[0],
+        )
+        self.source = source
+        every: tuple[Expression, Labels] = (Result("all"), (0, _DIRECTION, 1, 2))
+        return [every, (Result("last"), None), (Result("state"), None)]
+
+    @staticmethod
+    def _front(source: Expression) -> tuple[FloatConv, ...]:
+        layers: list[FloatConv] = []
+        while not isinstance(source, Variable):
+            relu = isinstance(source, Rectified)
+            inner = source.source if isinstance(source, Rectified) else source
+            if not isinstance(inner, Convolved):
+                raise ValueError("only convolutions over time and ReLU may be before the recurrent node")
+            layers.append(
+                FloatConv(
+                    weight=inner.codes * inner.scale[:, None, None],
+                    bias=inner.bias,
+                    stride=inner.stride,
+                    pads=inner.pads,
+                    relu=relu,
+                    name=inner.name,
+                )
+            )
+            source = inner.source
+        return tuple(layers[::-1])
+
+    def _head(self, outputs: list[Expression]) -> tuple[FloatDense | None, str]:
+        heads = [each for each in outputs if isinstance(each, Affine)]
+        if not heads:
+            return None, "last"
+        if len(heads) != 1 or len(heads[0].terms) != 1:
+            raise ValueError(f"node {heads[0].name!r}: one dense layer on one source is supported")
+        source, weight, scale = heads[0].terms[0]
+        if not isinstance(source, Result) or source.what not in ("last", "mean", "all"):
+            raise ValueError(f"node {heads[0].name!r}: its input is not the hidden state")
+        return FloatDense(weight=weight * scale[:, None], bias=heads[0].bias, name=heads[0].name), source.what
+
+
+def _check_attributes(kind: str, attributes: dict[str, Any]) -> None:
+    direction = attributes.get("direction", b"forward").decode()
+    if direction != "forward":
+        raise RefusedNode(f"direction={direction}: only forward is supported")
+    if attributes.get("layout", 0):
+        raise RefusedNode("layout=1: only 0, time first, is supported")
+    if "clip" in attributes:
+        raise RefusedNode(f"clip={attributes['clip']:g} is not supported")
+    if attributes.get("input_forget", 0):
+        raise RefusedNode("input_forget=1 is not supported in a native node")
+    names = tuple(each.decode() for each in attributes.get("activations", ())) or _ACTIVATIONS[kind]
+    if names != _ACTIVATIONS[kind]:
+        raise RefusedNode(f"activations={', '.join(names)}: must be {', '.join(_ACTIVATIONS[kind])}")
+    if kind == "GRU" and not attributes.get("linear_before_reset", 0):
+        raise RefusedNode("linear_before_reset=0: only 1, as PyTorch has it, is supported")

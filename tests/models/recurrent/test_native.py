@@ -1,0 +1,176 @@
+"""Native LSTM, GRU and RNN: read as onnxruntime reads them, then quantised.
+
+The fixtures are convolution, recurrent node of 8 and dense layer by PyTorch's two exporters, of random weights.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from gradloom.rtl.models.recurrent.calibrate import Bits, float_logits, quantized
+from gradloom.rtl.models.recurrent.native import load_native
+from gradloom.rtl.models.recurrent.stored import load_network, save_network
+from gradloom.sim.reference import cell as reference
+from gradloom.sim.workloads.sequences import real_states
+
+from .models import saved, unfused
+
+FIXTURES = Path(__file__).parent / "fixtures"
+FILES = sorted(FIXTURES.glob("*.onnx"))
+X = np.random.default_rng(5).normal(0, 1, (2, 20, 6)).astype(np.float32)
+MANY = np.random.default_rng(6).normal(0, 1, (40, 20, 6)).astype(np.float32)
+
+
+def stem(path):
+    return path.stem
+
+
+@pytest.mark.parametrize("path", FILES, ids=stem)
+def test_a_file_means_what_onnxruntime_makes_of_it(path):
+    (name,) = [each.name for each in onnx.load(path).graph.input]
+    (want,) = unfused(path, {name: X}).values()
+    np.testing.assert_allclose(float_logits(load_native(path), X), want, atol=2e-6)
+
+
+def rounded(value, coding):
+    return np.clip(np.rint(value / coding.scale), coding.lo, coding.hi) * coding.scale
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def gate(each, x, h, total=None):
+    """A gate in real numbers, rounded as its codings say."""
+    total = each.bias + x @ (each.w * each.w_scale[:, None]).T + h if total is None else total
+    value = rounded(total, each.accumulator)
+    return rounded(np.tanh(value) if each.activation == "tanh" else sigmoid(value), each.output)
+
+
+def emulated(cell, x):
+    """The cell's definition in real numbers: all are multiples of powers of two, so that float64 is exact."""
+    h = c = np.zeros((len(x), cell.units))
+    for at in range(x.shape[1]):
+        step = x[:, at]
+        of = {name: h @ (each.u * each.u_scale[:, None]).T for name, each in cell.gates.items()}
+        if hasattr(cell, "kept"):
+            g = {name: gate(each, step, of[name]) for name, each in cell.gates.items()}
+            c = rounded(rounded(g["forget"] * c, cell.kept) + rounded(g["input"] * g["cell"], cell.added), cell.state)
+            h = rounded(g["output"] * rounded(np.tanh(c), cell.squashed), cell.hidden)
+        elif hasattr(cell, "inner"):
+            new = cell.gates["new"]
+            z, r = (gate(cell.gates[name], step, of[name]) for name in ("update", "reset"))
+            inner = rounded(of["new"] + cell.inner_bias, cell.inner)
+            n = gate(new, step, None, new.bias + step @ (new.w * new.w_scale[:, None]).T + r * inner)
+            h = rounded(z * h + (1 - z) * n, cell.hidden)
+        else:
+            h = gate(cell.gates["new"], step, of["new"])
+    return h
+
+
+@pytest.mark.parametrize("bits", ["W8A6C8", "W4A5C6"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_integers_are_the_cells_definition(kind, bits):
+    network = quantized(FIXTURES / f"{kind}.script.onnx", MANY, Bits.of(bits))
+    trace = reference.run(network, network.input.codes(MANY))
+    h = emulated(network.cell, trace.u * network.cell_input.scale)
+    np.testing.assert_array_equal(trace.state.h, np.rint(h / network.cell.hidden.scale))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_quantised_is_near_to_float_and_nearer_with_more_bits(kind):
+    source = load_native(FIXTURES / f"{kind}.script.onnx")
+    exact, errors = float_logits(source, MANY), []
+    for bits in ("W3A3C4", "W8A6C8"):
+        network = quantized(source, MANY, Bits.of(bits))
+        found = reference.logits(network, reference.run(network, network.input.codes(MANY)))
+        errors.append(np.sqrt(((found - exact) ** 2).mean()) / exact.std())
+    assert errors[1] < 0.25 and errors[1] < errors[0] / 2
+    # Without quantisers of activations, only those of the weights are left.
+    network = quantized(source, MANY)
+    hidden, _ = real_states(network, MANY)
+    head = network.head
+    near = hidden[:, -1] @ (head.weight * head.scale[:, None]).T + head.bias
+    assert np.sqrt(((near - exact) ** 2).mean()) / exact.std() < 0.1
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_from_the_command_line_and_back(kind, run, tmp_path):
+    np.savez(tmp_path / "x.npz", x=MANY)
+    path = FIXTURES / f"{kind}.script.onnx"
+    code, out, err = run("import", path, "--calibrate", tmp_path / "x.npz", "-o", tmp_path / "net", "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert told["kind"] == kind and all(each["exact"] == "for every integer" for each in told["quantizers"])
+    assert f"{kind} of 8 with 16 inputs" in run("import", tmp_path / "net")[1]
+    network = load_network(tmp_path / "net")
+    trace = reference.run(network, network.input.codes(MANY))
+    labels = reference.logits(network, trace).argmax(axis=1).tolist()
+    for engine in ("reference", "float"):
+        code, out, err = run(
+            "infer", "--model", tmp_path / "net", "--data", tmp_path / "x.npz", "--engine", engine, "--json"
+        )
+        assert code == 0, err
+        assert engine == "float" or json.loads(out)["labels"] == labels
+    code, _, err = run("export", tmp_path / "net", "-o", tmp_path / "back.onnx")
+    assert code == (0 if kind == "LSTM" else 2) and (kind == "LSTM" or f"is a {kind}: must be an LSTM" in err)
+
+
+def changed(kind, **attributes):
+    model = onnx.load(FIXTURES / f"{kind}.script.onnx")
+    (node,) = [each for each in model.graph.node if each.op_type == kind]
+    kept = [each for each in node.attribute if each.name not in attributes]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(name, value) for name, value in attributes.items())])
+    return model
+
+
+BAD = {
+    "reversed": (("LSTM", {"direction": "reverse"}), "direction=reverse: only forward"),
+    "bidirectional": (("GRU", {"direction": "bidirectional"}), "direction=bidirectional"),
+    "batch first": (("GRU", {"layout": 1}), "layout=1: only 0"),
+    "clip": (("LSTM", {"clip": 3.0}), "clip=3 is not supported"),
+    "coupled": (("LSTM", {"input_forget": 1}), "input_forget=1"),
+    "relu": (("RNN", {"activations": ["Relu"]}), "activations=Relu: must be Tanh"),
+    "reset before": (("GRU", {"linear_before_reset": 0}), "linear_before_reset=0: only 1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_not_built_is_refused_by_its_node(case, tmp_path):
+    (kind, attributes), said = BAD[case]
+    with pytest.raises(ValueError, match=said) as refused:
+        load_native(saved(changed(kind, **attributes), tmp_path))
+    assert f"node '/rnn/{kind}' ({kind})" in str(refused.value)
+
+
+ASKED = {
+    "no data": ((), "give data to quantise it by, --calibrate D.npz"),
+    "bits alone": (("--bits", "W8A6C8"), "bits=W8A6C8: must be left out unless --calibrate"),
+    "other bits": (("--calibrate", "x.npz", "--bits", "W9A6C8"), "weights=9: must be from 2 to 8 bits"),
+    "text": (("--calibrate", "x.npz", "--bits", "eight"), "bits=eight: must be like W8A6C8"),
+    "channels": (("--calibrate", "y.npz"), "calibrate=y.npz: x has 5 channels: the network takes 6"),
+    "no file": (("--calibrate", "z.npz"), "z.npz: no such file"),
+}
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_a_wrong_request_is_one_line_and_leaves_nothing(case, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("x.npz", x=MANY)
+    np.savez("y.npz", x=MANY[..., :5])
+    code, out, err = run("import", FIXTURES / "LSTM.script.onnx", *ASKED[case][0], "-o", "net")
+    assert (code, out, err.count("\n")) == (2, "", 1) and ASKED[case][1] in err, err
+    assert not Path("net").exists()
+
+
+def test_a_stored_network_is_the_same(tmp_path):
+    network = quantized(FIXTURES / "GRU.dynamo.onnx", MANY)
+    save_network(network, tmp_path / "net")
+    again = load_network(tmp_path / "net")
+    one, other = (reference.run(each, each.input.codes(MANY)).h for each in (network, again))
+    np.testing.assert_array_equal(one, other)
