@@ -9,6 +9,7 @@
 #   make ecp5    setup, and place-and-route for the ULX3S
 #   make cluster  setup, and the client of a Dask cluster for sweeps
 #   make evidence  all of them, and the figures that the documentation quotes (most of an hour on two cores)
+#   make evidence WITNESS=DIR  the same, and what files of vendors say, which lie in DIR
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +22,7 @@ ECP5_READY := $(VENV)/.ready-ecp5
 CLUSTER_READY := $(VENV)/.ready-cluster
 JOBS ?= 2
 # Parts of `make evidence`, the longest first.
-EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz toggles-kv260 toggles-genesys2 toggles ledger pythons
+EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz witness toggles-kv260 toggles-genesys2 toggles ledger pythons
 
 # uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
 define INSTALL
@@ -41,7 +42,7 @@ $(READY): pyproject.toml requirements.lock src/gradloom/__init__.py
 	    f"python {v[0]}.{v[1]}: gradloom needs Python 3.11 or later; name one with make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || true
-	@$(INSTALL) -c requirements.lock -e '.[dev,docs]'
+	@$(INSTALL) -c requirements.lock -e '.[dev,docs,witness]'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.rtl.cli.main, gradloom.sim.workloads.images, gradloom.sim.workloads.expectation, \
 	    gradloom.rtl.machines.accelerator, rich.table, rich.progress, pytest, hypothesis, cocotb'
 	@touch $@
@@ -151,6 +152,11 @@ evidence-proofs:
 evidence-fuzz: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/fuzz
 
+# Others' tools on what is emitted; with WITNESS=DIR, others' files in that folder too, which are no part of this project.
+evidence-witness: $(READY)
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/witness
+	$(if $(WITNESS),time $(BIN)/python -m tests.witness.run $(WITNESS))
+
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.coverage.toggles mesh --set rows=8 --set cols=8 --least 90
 	time $(BIN)/python -m gradloom.sim.coverage.toggles digits-ulx3s --least 90
@@ -179,7 +185,7 @@ evidence-ledger: $(LLM_READY)
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
-	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --extra cluster --extra docs --extra train --no-header --no-annotate \
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --extra cluster --extra docs --extra train --extra witness --no-header --no-annotate \
 	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
 
 clean:

@@ -31,6 +31,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+WITNESSES = HERE / "witnesses.json"
 CLAIMS, RESULTS, PAGE = HERE / "claims.toml", HERE / "results.json", HERE / "evidence" / "ledger.md"
 
 #: What a figure may rest on, weakest first.
@@ -313,6 +314,7 @@ class Ledger:
                     last = ", ".join(entry.values)
                     lines.append(f"| {_quoted(entry.passage)} | {entry.kind} | {commands} | {last} |")
             lines.append("")
+        lines += _witnesses()
         lines += ["## Not yet shown", "What the pages say of themselves:", "", "| page | what |", "| --- | --- |"]
         lines += [f"| {each.page} | {_quoted(each)} |" for each in self.pending]
         lines += [
@@ -330,6 +332,17 @@ class Ledger:
             shown = list(dict.fromkeys(figures))
             lines.append(f"| {why} | {page} | {'; '.join(shown[:6])}{' …' if len(shown) > 6 else ''} |")
         return "\n".join(lines) + "\n"
+
+
+def _witnesses() -> list[str]:
+    """The section of what others' files said, and of what, by hashes."""
+    lines = ["## Witnesses by others", "[What they are](witnesses.md); hashes are SHA-256, their first 16 digits.", ""]
+    lines += ["| witness | differing of compared | its files | what it was held against |", "| --- | --- | --- | --- |"]
+    for heard in json.loads(WITNESSES.read_text(encoding="utf-8")).values():
+        for cell, said in heard["said"].items():
+            compared = f"{said['differing']} of {said['compared']:,} {heard['of']}"
+            lines.append(f"| {cell} | {compared} | `{heard['witness'][:16]}` | `{heard['unit'][:16]}` |")
+    return [*lines, ""]
 
 
 def value(wanted: str, results: dict[str, Any]) -> str:

@@ -1,0 +1,33 @@
+"""Icarus Verilog: what is installed, or Debian's package unpacked, which needs no root."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+__all__ = ["simulate"]
+
+_UNPACKED = Path(__file__).parents[2] / "build" / "debian"
+
+
+def _commands():
+    """How ``iverilog`` and ``vvp`` are called."""
+    if shutil.which("iverilog"):
+        return ["iverilog"], ["vvp"]
+    if not (_UNPACKED / "usr/bin/iverilog").is_file():
+        _UNPACKED.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["apt-get", "download", "-qq", "iverilog"], cwd=_UNPACKED, check=True)
+        (package,) = _UNPACKED.glob("iverilog_*.deb")
+        subprocess.run(["dpkg", "-x", package, _UNPACKED], check=True)
+    (library,) = _UNPACKED.glob("usr/lib/*/ivl")
+    return [_UNPACKED / "usr/bin/iverilog", "-B", library], [_UNPACKED / "usr/bin/vvp", "-M", library]
+
+
+def simulate(sources, *, top, folder):
+    """What ``top`` prints until it ends; ``sources`` is text by file name."""
+    compiler, runtime = _commands()
+    for name, text in sources.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    files = sorted(folder / name for name in sources)
+    program = folder / "program.vvp"
+    subprocess.run([*compiler, "-g2012", "-s", top, "-o", program, *files], check=True, stderr=subprocess.DEVNULL)
+    return subprocess.run([*runtime, program], check=True, capture_output=True, text=True).stdout
