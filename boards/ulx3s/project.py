@@ -102,7 +102,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         if "not installed" in str(error):
             raise NoProjectError(f"board={board.name}: no board project: {error}") from None
         raise
-    # Of the netlist as it is seed 1 ends at 72.57 MHz: docs/guides/ulx3s.md.
+    # Routing of the netlist as it is did not end with seeds 1 and 2: docs/guides/ulx3s.md.
     settings = {"device": "85k", "package": "CABGA381", "speed": 6, "mhz": config.clock_mhz, "seed": 1}
     return {
         **{f"board/{name}": text for name, text in files.items()},
