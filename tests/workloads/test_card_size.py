@@ -1,0 +1,93 @@
+"""Bytes that a card has for many steps of SmolLM2-135M: its real program and table, without weights."""
+
+from collections import defaultdict
+
+import pytest
+
+from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
+from gradloom.rtl.machines.presets import find_preset
+from gradloom.rtl.models.language import BUILT_IN
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.language.exponents import choose
+from gradloom.rtl.plan.language.needs import reads
+from gradloom.rtl.plan.language.operations import EDGE, Norm, NormBackward, Product, Update, results
+from gradloom.rtl.plan.language.rechosen import FRACS
+from gradloom.rtl.plan.language.step import Layout
+from gradloom.rtl.plan.language.stepped import schedule, scheduled, stepped
+from gradloom.rtl.plan.language.training import training_operations
+from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, TARGETS, Step
+
+MODEL, TOKENS = BUILT_IN["smollm2-135m"], 64
+
+
+def exponents(operations):
+    """Some that shifts can reach: every value is below 1."""
+    given, made = {}, set()
+    for each in operations:
+        names = {name for name in reads(each) if not name.endswith((".h", ".dh"))}
+        if isinstance(each, Product):
+            names.add(each.weight_name)
+            names |= {f"{each.adapter.name}.{which}" for which in "ab"} if each.adapter else set()
+        elif isinstance(each, Norm | NormBackward):
+            names.add(each.weight)
+        given |= dict.fromkeys(names - made, 16)
+        made |= {part.name for part in results(each)}
+    return choose(operations, defaultdict(lambda: 1.0), given)
+
+
+@pytest.fixture(scope="module")
+def card():
+    """Bytes of program and all else by the steps of a job on eight texts, adapters of rank 8 on q and v."""
+    ranks = {each.name: 8 for each in MODEL.linears if each.projection in ("q_proj", "v_proj")}
+    step = Step(MODEL, TOKENS, ranks, range(MODEL.layers))
+    operations = training_operations(step, dict.fromkeys(ranks, 2.0), AdamW(lr=1e-3))
+    layout, texts = Layout(), (step.input.name, TARGETS)
+    layout.place(HEAD_MATRIX, 2 * MODEL.vocab * MODEL.hidden)
+    for each in operations:
+        if isinstance(each, Update):
+            layout.adapter(each.adapter, each.linear, TOKENS)
+    learnt = layout.end - layout.sizes[HEAD_MATRIX]
+    layout.place(texts[0], 4 * TOKENS * MODEL.hidden)
+    layout.place(TARGETS, 4 * TOKENS)
+    made = stepped(
+        operations,
+        1,
+        exponents(operations),
+        layout,
+        find_preset("edge-qlora-genesys2").config,
+        adapters=ranks,
+        texts=texts,
+    )
+    columns = ["program", *texts, *schedule(scheduled(operations)[1], 1)]
+    variables = {name: index for index, name in enumerate(columns)}
+    for number, name in enumerate(ranks):
+        variables |= {f"{name}.{which}": len(columns) + number * STATE_BYTES // 4 + n for n, which in enumerate(FRACS)}
+    values = values_of(made.patches, variables)
+    frozen = sum(layout.sizes[each.name] for each in MODEL.linears) + layout.sizes[HEAD_MATRIX]
+    text = 4 * TOKENS * (MODEL.hidden + 1)
+    # Tables of angles and norms, and the rows of the identity.
+    rest = 4 * (4 * TOKENS * EDGE + (2 * MODEL.layers + 2) * MODEL.hidden + TOKENS * EDGE) + STATE_BYTES * len(ranks)
+
+    def size(steps):
+        table = StepTable(
+            programs=(values,),
+            rows=((0,) * len(columns),) * steps,
+            adapters=(AdapterPlaces(((0, 64),) * 6, 0, 0, 0),) * len(ranks),
+            state=0,
+        ).encoded()
+        return (
+            len(made.program.code),
+            len(table),
+            frozen + learnt + 8 * text + rest + len(made.program.code) + len(table),
+        )
+
+    return size
+
+
+def test_a_card_of_a_hundred_steps_has_one_program(card):
+    program, table, whole = card(100)
+    assert program < 5.3e6 and table < 50_000 and 110e6 < whole <= 130e6
+
+
+def test_ten_thousand_steps_add_less_than_half_a_megabyte(card):
+    assert card(10_000)[2] - card(100)[2] == 9_900 * 4 * 11
